@@ -1,0 +1,3 @@
+//! From ONNX networks to VTA programs.
+pub mod graph;
+pub mod qgraph;

@@ -1,0 +1,178 @@
+//! The integer graph: what the network computes, bit for bit.
+//!
+//! Every node reads and writes int8 tensors. What happens between (int32 accumulation, bias,
+//! residual, requantisation, clamp) is spelled out as [`LaneOp`]s, each of which is one ALU
+//! instruction on the device and one int32 operation in the reference interpreter. The plan of
+//! lane operations is made once (see `semantics`), with bounds that prove that int32 never wraps.
+
+/// Index into [`QGraph::tensors`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TensorId(pub usize);
+
+/// An int8 tensor of one image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QTensor {
+    /// The model's name for it.
+    pub name: String,
+    /// Channels, rows, columns; `[C, 1, 1]` for vectors.
+    pub chw: [usize; 3],
+    /// `real = scale * int8`, zero point 0.
+    pub scale: f32,
+    /// Smallest and largest value that occurs (from the producer's clamp), for bounds.
+    pub range: (i8, i8),
+}
+
+/// One operation on every int32 lane, in the order of execution. Vectors have one entry for each
+/// channel of the node's output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LaneOp {
+    /// `x + v[c]`.
+    AddVec(Vec<i32>),
+    /// `x + imm`.
+    AddImm(i16),
+    /// `x * v[c]`.
+    MulVec(Vec<i32>),
+    /// `x * imm`.
+    MulImm(i16),
+    /// Arithmetic `x >> n`, 0..=31, rounding towards minus infinity.
+    ShrImm(u8),
+    /// `x << n`, 0..=31.
+    ShlImm(u8),
+    /// Arithmetic `x >> v[c]` (negative: left), amounts within -31..=31.
+    ShrVec(Vec<i32>),
+    /// `min(x, imm)`.
+    MinImm(i16),
+    /// `max(x, imm)`.
+    MaxImm(i16),
+}
+
+/// Geometry of a window: kernel, stride, dilation (rows, columns) and pads (top, left, bottom,
+/// right).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// KH, KW.
+    pub kernel: [usize; 2],
+    /// Rows, columns.
+    pub stride: [usize; 2],
+    /// Rows, columns.
+    pub dilation: [usize; 2],
+    /// Top, left, bottom, right.
+    pub pads: [usize; 4],
+}
+
+impl Window {
+    /// Output rows and columns for an input of `h` by `w`; `None` when the kernel doesn't fit.
+    pub fn output(&self, h: usize, w: usize) -> Option<[usize; 2]> {
+        let axis = |size: usize, k: usize, s: usize, d: usize, p: usize| {
+            let span = d.checked_mul(k.checked_sub(1)?)?.checked_add(1)?;
+            (size.checked_add(p)?.checked_sub(span)?)
+                .checked_div(s)?
+                .checked_add(1)
+        };
+        Some([
+            axis(
+                h,
+                self.kernel[0],
+                self.stride[0],
+                self.dilation[0],
+                self.pads[0] + self.pads[2],
+            )?,
+            axis(
+                w,
+                self.kernel[1],
+                self.stride[1],
+                self.dilation[1],
+                self.pads[1] + self.pads[3],
+            )?,
+        ])
+    }
+}
+
+/// A node of the integer graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QNode {
+    /// The model's name.
+    pub name: String,
+    /// What it computes.
+    pub op: QOp,
+    /// The int8 tensor that it writes.
+    pub output: TensorId,
+}
+
+/// The operations that the device runs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum QOp {
+    /// Convolution or dense layer (`kernel` = the input's rows and columns, no padding), with an
+    /// optional residual: `y = int8(epilogue(prologue(residual) + sum x * w))`; without a
+    /// residual the sum starts at 0. The epilogue ends in a clamp to int8.
+    Conv {
+        /// Input tensor.
+        input: TensorId,
+        /// Geometry.
+        window: Window,
+        /// `[CO][CI][KH][KW]`.
+        weights: Vec<i8>,
+        /// A tensor of the output's shape that is added.
+        residual: Option<(TensorId, Vec<LaneOp>)>,
+        /// Bias, requantisation, clamp.
+        epilogue: Vec<LaneOp>,
+        /// `conv` or `dense`, for tables.
+        dense: bool,
+    },
+    /// `y = int8(epilogue(a_ops(a) + b_ops(b)))`.
+    Add {
+        /// First operand.
+        a: TensorId,
+        /// Its lane operations.
+        a_ops: Vec<LaneOp>,
+        /// Second operand.
+        b: TensorId,
+        /// Its lane operations.
+        b_ops: Vec<LaneOp>,
+        /// Requantisation, clamp.
+        epilogue: Vec<LaneOp>,
+    },
+    /// `y = int8(ops(x))`: a standalone ReLU, clip or change of scale.
+    Eltwise {
+        /// Input.
+        input: TensorId,
+        /// The operations.
+        ops: Vec<LaneOp>,
+    },
+    /// Maximum over the valid part of each window, then `ops`.
+    MaxPool {
+        /// Input.
+        input: TensorId,
+        /// Geometry.
+        window: Window,
+        /// After the maximum (empty: keep).
+        ops: Vec<LaneOp>,
+    },
+    /// Sum over the valid part of each window, then the operations that belong to the number of
+    /// positions that the average divides by.
+    AvgPool {
+        /// Input.
+        input: TensorId,
+        /// Geometry.
+        window: Window,
+        /// Whether padding counts in the divisor.
+        count_include_pad: bool,
+        /// By divisor: requantisation and clamp for windows with that many positions.
+        ops_by_count: Vec<(usize, Vec<LaneOp>)>,
+    },
+}
+
+/// An integer network, nodes in execution order.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct QGraph {
+    /// All tensors.
+    pub tensors: Vec<QTensor>,
+    /// In execution order; each tensor is written once.
+    pub nodes: Vec<QNode>,
+    /// Network inputs.
+    pub inputs: Vec<TensorId>,
+    /// Network outputs.
+    pub outputs: Vec<TensorId>,
+    /// Free facts: `preprocess`, `labels` and so on.
+    pub metadata: std::collections::BTreeMap<String, String>,
+}

@@ -1,0 +1,158 @@
+//! What a device is to the driver: memory and a stream of work.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vta_isa::{Config, Insn};
+
+use crate::DriverError;
+
+/// A byte address in a device's 32-bit physical space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PhysAddr(pub u32);
+
+/// What a device says of itself.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// For tables and JSON, e.g. `sim`, `oracle`, `opencl:pocl:0`.
+    pub name: String,
+    /// The instance that it implements.
+    pub config: Config,
+}
+
+/// Which instructions of a batch belong to which layer, for reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerMark {
+    /// The layer's name.
+    pub name: String,
+    /// Index of its first instruction in the batch.
+    pub first_insn: usize,
+}
+
+/// Resolved instructions, ready to run: FINISH is the last.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// The encoded words as they lie in DRAM.
+    pub words: Vec<u128>,
+    /// The same, decoded.
+    pub insns: Vec<Insn>,
+    /// Where the words lie in device memory (hardware fetches from there).
+    pub insn_addr: PhysAddr,
+    /// In ascending order of `first_insn`.
+    pub marks: Vec<LayerMark>,
+}
+
+/// One piece of work in a device's in-order stream.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// Copy bytes to device memory.
+    Write {
+        /// First byte.
+        addr: PhysAddr,
+        /// The bytes.
+        data: Arc<[u8]>,
+    },
+    /// Copy bytes from device memory.
+    Read {
+        /// First byte.
+        addr: PhysAddr,
+        /// How many.
+        size_bytes: u64,
+    },
+    /// Run a batch, starting from empty token queues.
+    Run(Arc<Batch>),
+}
+
+/// DRAM bytes moved, by memory type, and operations done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Instructions.
+    pub insns: u64,
+    /// Bytes loaded or stored, indexed by [`vta_isa::MemType::code`].
+    pub bytes: [u64; 6],
+    /// GEMM steps without reset: micro-op executions that multiply.
+    pub gemm_steps: u64,
+    /// GEMM steps with reset.
+    pub reset_steps: u64,
+    /// ALU steps.
+    pub alu_steps: u64,
+}
+
+/// What one layer of a batch took.
+#[derive(Clone, Debug, Default)]
+pub struct MarkReport {
+    /// The layer's name.
+    pub name: String,
+    /// Counted from the instructions.
+    pub traffic: Traffic,
+    /// Wall time attributed to the layer.
+    pub wall: Duration,
+}
+
+/// What a finished batch reports.
+#[derive(Clone, Debug, Default)]
+pub struct RunReport {
+    /// Over the whole batch.
+    pub traffic: Traffic,
+    /// Wall time on the device.
+    pub wall: Duration,
+    /// Device cycles, from devices that know them.
+    pub cycles: Option<u64>,
+    /// By layer, in the order of the marks.
+    pub marks: Vec<MarkReport>,
+    /// Tokens left in the queues load->compute, compute->load, compute->store, store->compute:
+    /// legal for foreign streams, reported, never carried to the next run.
+    pub leftover_tokens: [u32; 4],
+}
+
+/// The outcome of one piece of work.
+#[derive(Clone, Debug)]
+pub enum WorkDone {
+    /// A write finished.
+    Written,
+    /// The bytes read.
+    Data(Vec<u8>),
+    /// A batch ran.
+    Ran(RunReport),
+}
+
+/// A handle on submitted work.
+pub trait Ticket: Send {
+    /// Blocks until the work is done.
+    ///
+    /// # Errors
+    /// What went wrong on the device, or that the device is gone. Never hangs: a device that
+    /// stops answers every outstanding ticket.
+    fn wait(self: Box<Self>) -> Result<WorkDone, DriverError>;
+}
+
+/// A device: physical memory and an in-order stream of work.
+pub trait Device: Send + Sync {
+    /// Name and configuration.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Allocates device memory on a 4 KiB page; contents are zero.
+    ///
+    /// # Errors
+    /// When memory is exhausted, naming the request and what is free.
+    fn alloc(&self, size_bytes: u64) -> Result<PhysAddr, DriverError>;
+
+    /// Allocates at a given address, for replaying recorded runs.
+    ///
+    /// # Errors
+    /// When the range overlaps an allocation or leaves the 32-bit space.
+    fn alloc_at(&self, addr: PhysAddr, size_bytes: u64) -> Result<(), DriverError>;
+
+    /// Frees an allocation. Work already submitted still sees it.
+    ///
+    /// # Errors
+    /// When `addr` isn't the start of an allocation.
+    fn free(&self, addr: PhysAddr) -> Result<(), DriverError>;
+
+    /// Queues work behind all earlier work of this device and returns at once; when the device's
+    /// bounded queue is full it blocks until there is room (back-pressure).
+    ///
+    /// # Errors
+    /// When the device is gone or the work is malformed.
+    fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError>;
+}

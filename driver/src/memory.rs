@@ -1,0 +1,125 @@
+//! A device's DRAM: allocated regions of a 32-bit byte-addressed space, every access checked.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+/// An access or mapping that the memory refuses.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The bytes aren't all inside one allocation.
+    #[error("DRAM bytes {addr:#x}..{end:#x} are outside every allocation (nearest: {nearest})")]
+    OutOfBounds {
+        /// First byte of the access.
+        addr: u64,
+        /// One past the last byte.
+        end: u64,
+        /// The closest allocation at or below, in words.
+        nearest: String,
+    },
+    /// A mapping overlaps another or leaves the 32-bit space.
+    #[error("cannot map {size_bytes} bytes at {addr:#x}: {reason}")]
+    Map {
+        /// First byte.
+        addr: u64,
+        /// Size in bytes.
+        size_bytes: u64,
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+/// Bytes of a device's DRAM. Regions are zero when mapped and accesses never cross them.
+#[derive(Debug, Default)]
+pub struct DeviceMemory {
+    regions: BTreeMap<u32, Vec<u8>>,
+}
+
+impl DeviceMemory {
+    /// No allocation yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a zeroed region. `size_bytes = 0` maps nothing.
+    ///
+    /// # Errors
+    /// [`MemoryError::Map`] when the range overlaps a region or leaves the 32-bit space.
+    pub fn map(&mut self, addr: u32, size_bytes: u64) -> Result<(), MemoryError> {
+        let refuse = |reason| MemoryError::Map {
+            addr: addr.into(),
+            size_bytes,
+            reason,
+        };
+        let end = u64::from(addr) + size_bytes;
+        if size_bytes > 1 << 32 || end > 1 << 32 {
+            return Err(refuse("it leaves the 32-bit address space"));
+        }
+        if size_bytes == 0 {
+            return Ok(());
+        }
+        let before = self.regions.range(..=addr).next_back();
+        let overlaps_before = before
+            .is_some_and(|(base, data)| u64::from(*base) + data.len() as u64 > u64::from(addr));
+        let after = self.regions.range(addr..).next();
+        if overlaps_before || after.is_some_and(|(base, _)| u64::from(*base) < end) {
+            return Err(refuse("it overlaps another allocation"));
+        }
+        self.regions.insert(addr, vec![0; size_bytes as usize]);
+        Ok(())
+    }
+
+    /// Removes the region that starts at `addr`; whether there was one.
+    pub fn unmap(&mut self, addr: u32) -> bool {
+        self.regions.remove(&addr).is_some()
+    }
+
+    /// The bytes `addr..addr + len`.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfBounds`] unless they lie inside one region.
+    pub fn read(&self, addr: u64, len: u64) -> Result<&[u8], MemoryError> {
+        let (base, range) = self.locate(addr, len)?;
+        Ok(&self.regions[&base][range])
+    }
+
+    /// The bytes `addr..addr + len`, to write.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfBounds`] unless they lie inside one region.
+    pub fn write(&mut self, addr: u64, len: u64) -> Result<&mut [u8], MemoryError> {
+        let (base, range) = self.locate(addr, len)?;
+        match self.regions.get_mut(&base) {
+            Some(data) => Ok(&mut data[range]),
+            None => Err(self.out_of_bounds(addr, len)),
+        }
+    }
+
+    fn locate(&self, addr: u64, len: u64) -> Result<(u32, std::ops::Range<usize>), MemoryError> {
+        let below = u32::try_from(addr).unwrap_or(u32::MAX);
+        let Some((&base, data)) = self.regions.range(..=below).next_back() else {
+            return Err(self.out_of_bounds(addr, len));
+        };
+        let start = addr - u64::from(base);
+        match start.checked_add(len) {
+            Some(end) if end <= data.len() as u64 => Ok((base, start as usize..end as usize)),
+            _ => Err(self.out_of_bounds(addr, len)),
+        }
+    }
+
+    fn out_of_bounds(&self, addr: u64, len: u64) -> MemoryError {
+        let below = u32::try_from(addr).unwrap_or(u32::MAX);
+        let nearest = match self.regions.range(..=below).next_back() {
+            Some((base, data)) => {
+                format!("{base:#x}..{:#x}", u64::from(*base) + data.len() as u64)
+            }
+            None => "none below".to_owned(),
+        };
+        MemoryError::OutOfBounds {
+            addr,
+            end: addr.saturating_add(len),
+            nearest,
+        }
+    }
+}

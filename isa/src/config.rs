@@ -1,0 +1,335 @@
+//! The configuration of one VTA instance: `vta_config.json`.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::MemType;
+
+/// What fixes a VTA instance: the matrix unit's size and the scratchpads' sizes.
+///
+/// Elements are int8 (input, weight, output) and int32 (accumulator), the only widths in scope.
+/// Values are checked when the configuration is made, so every accessor is total.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    target: String,
+    hw_ver: String,
+    log_batch: u32,
+    log_block: u32,
+    log_uop_buff_size: u32,
+    log_inp_buff_size: u32,
+    log_wgt_buff_size: u32,
+    log_acc_buff_size: u32,
+}
+
+/// A configuration that can't be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The text is not JSON of the expected form; unknown keys are refused by name.
+    #[error("configuration: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A key has a value outside its range.
+    #[error("configuration key {key} is {value}, but it must be {expected}")]
+    Range {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: u32,
+        /// The legal range in words.
+        expected: String,
+    },
+    /// Two spellings of one fact differ.
+    #[error("configuration keys {first} = {first_value} and {second} = {second_value} disagree")]
+    Conflict {
+        /// One key.
+        first: &'static str,
+        /// Its value.
+        first_value: u32,
+        /// The other key.
+        second: &'static str,
+        /// Its value, given or derived.
+        second_value: u32,
+    },
+    /// A scratchpad has more tiles than the instruction fields can address.
+    #[error(
+        "configuration key {key} = {value} gives a scratchpad of {depth} tiles, \
+         but instruction fields address at most {limit}"
+    )]
+    Depth {
+        /// The key.
+        key: &'static str,
+        /// Its value, log2 of bytes.
+        value: u32,
+        /// The depth in tiles (micro-ops for the micro-op scratchpad).
+        depth: u64,
+        /// The largest depth.
+        limit: u64,
+    },
+}
+
+#[derive(Deserialize, Serialize, Default)]
+#[serde(deny_unknown_fields, rename_all = "UPPERCASE")]
+struct Keys {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hw_ver: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_inp_width: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_wgt_width: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_acc_width: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_out_width: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_batch: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_block: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_block_in: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_block_out: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_uop_buff_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_inp_buff_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_wgt_buff_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_acc_buff_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_out_buff_size: Option<u32>,
+}
+
+impl Default for Config {
+    /// The public default: 1x16x16, uop 32 KiB, inp 32 KiB, wgt 256 KiB, acc 128 KiB.
+    fn default() -> Self {
+        Self {
+            target: "sim".to_owned(),
+            hw_ver: "0.0.2".to_owned(),
+            log_batch: 0,
+            log_block: 4,
+            log_uop_buff_size: 15,
+            log_inp_buff_size: 15,
+            log_wgt_buff_size: 18,
+            log_acc_buff_size: 17,
+        }
+    }
+}
+
+impl Config {
+    /// The largest scratchpad depths that the instruction fields address.
+    pub const MAX_UOP_DEPTH: u64 = 8192;
+    /// Input tiles.
+    pub const MAX_INP_DEPTH: u64 = 2048;
+    /// Weight tiles.
+    pub const MAX_WGT_DEPTH: u64 = 1024;
+    /// Accumulator tiles.
+    pub const MAX_ACC_DEPTH: u64 = 2048;
+
+    /// Reads the text of a `vta_config.json`. Keys that are absent take the default's value.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for text that isn't JSON, an unknown key, a value out of range, spellings
+    /// that disagree, or a scratchpad deeper than the instruction fields address.
+    pub fn from_json(text: &str) -> Result<Self, ConfigError> {
+        let keys: Keys = serde_json::from_str(text)?;
+        Self::from_keys(&keys)
+    }
+
+    fn from_keys(keys: &Keys) -> Result<Self, ConfigError> {
+        let default = Self::default();
+        fixed("LOG_INP_WIDTH", keys.log_inp_width, 3)?;
+        fixed("LOG_WGT_WIDTH", keys.log_wgt_width, 3)?;
+        fixed("LOG_ACC_WIDTH", keys.log_acc_width, 5)?;
+        fixed("LOG_OUT_WIDTH", keys.log_out_width, 3)?;
+        let mut log_block = keys.log_block.map(|v| ("LOG_BLOCK", v));
+        for (key, value) in [
+            ("LOG_BLOCK_IN", keys.log_block_in),
+            ("LOG_BLOCK_OUT", keys.log_block_out),
+        ] {
+            let Some(value) = value else { continue };
+            match log_block {
+                Some((first, first_value)) if first_value != value => {
+                    return Err(ConfigError::Conflict {
+                        first,
+                        first_value,
+                        second: key,
+                        second_value: value,
+                    });
+                }
+                _ => log_block = Some((key, value)),
+            }
+        }
+        let (block_key, log_block) = log_block.unwrap_or(("LOG_BLOCK", default.log_block));
+        let config = Self {
+            target: keys.target.clone().unwrap_or(default.target),
+            hw_ver: keys.hw_ver.clone().unwrap_or(default.hw_ver),
+            log_batch: ranged(
+                "LOG_BATCH",
+                keys.log_batch.unwrap_or(default.log_batch),
+                0,
+                6,
+            )?,
+            log_block: ranged(block_key, log_block, 0, 6)?,
+            log_uop_buff_size: keys.log_uop_buff_size.unwrap_or(default.log_uop_buff_size),
+            log_inp_buff_size: keys.log_inp_buff_size.unwrap_or(default.log_inp_buff_size),
+            log_wgt_buff_size: keys.log_wgt_buff_size.unwrap_or(default.log_wgt_buff_size),
+            log_acc_buff_size: keys.log_acc_buff_size.unwrap_or(default.log_acc_buff_size),
+        };
+        config.check_depths()?;
+        if let Some(given) = keys.log_out_buff_size {
+            let derived = config.log_acc_buff_size - 2;
+            if given != derived {
+                return Err(ConfigError::Conflict {
+                    first: "LOG_OUT_BUFF_SIZE",
+                    first_value: given,
+                    second: "LOG_ACC_BUFF_SIZE - 2",
+                    second_value: derived,
+                });
+            }
+        }
+        Ok(config)
+    }
+
+    fn check_depths(&self) -> Result<(), ConfigError> {
+        let pads = [
+            (
+                "LOG_UOP_BUFF_SIZE",
+                self.log_uop_buff_size,
+                MemType::Uop,
+                Self::MAX_UOP_DEPTH,
+            ),
+            (
+                "LOG_INP_BUFF_SIZE",
+                self.log_inp_buff_size,
+                MemType::Inp,
+                Self::MAX_INP_DEPTH,
+            ),
+            (
+                "LOG_WGT_BUFF_SIZE",
+                self.log_wgt_buff_size,
+                MemType::Wgt,
+                Self::MAX_WGT_DEPTH,
+            ),
+            (
+                "LOG_ACC_BUFF_SIZE",
+                self.log_acc_buff_size,
+                MemType::Acc,
+                Self::MAX_ACC_DEPTH,
+            ),
+        ];
+        for (key, value, mem, limit) in pads {
+            let log_elem = self.elem_bytes(mem).ilog2();
+            if value < log_elem || value > 40 {
+                return Err(ConfigError::Range {
+                    key,
+                    value,
+                    expected: format!("{log_elem} (one {mem} element) or more, and at most 40"),
+                });
+            }
+            let depth = 1u64 << (value - log_elem);
+            if depth > limit {
+                return Err(ConfigError::Depth {
+                    key,
+                    value,
+                    depth,
+                    limit,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The configuration as the text of a `vta_config.json`, one key a line.
+    pub fn to_json(&self) -> String {
+        let keys = Keys {
+            target: Some(self.target.clone()),
+            hw_ver: Some(self.hw_ver.clone()),
+            log_inp_width: Some(3),
+            log_wgt_width: Some(3),
+            log_acc_width: Some(5),
+            log_batch: Some(self.log_batch),
+            log_block: Some(self.log_block),
+            log_uop_buff_size: Some(self.log_uop_buff_size),
+            log_inp_buff_size: Some(self.log_inp_buff_size),
+            log_wgt_buff_size: Some(self.log_wgt_buff_size),
+            log_acc_buff_size: Some(self.log_acc_buff_size),
+            ..Keys::default()
+        };
+        serde_json::to_string_pretty(&keys).unwrap_or_default()
+    }
+
+    /// Free text: which device the file describes.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Rows of the matrix unit (`BATCH`): 1 by default.
+    pub const fn batch(&self) -> usize {
+        1 << self.log_batch
+    }
+
+    /// Columns of the matrix unit, in and out (`BLOCK_IN = BLOCK_OUT = BLOCK`): 16 by default.
+    pub const fn block(&self) -> usize {
+        1 << self.log_block
+    }
+
+    /// Bytes of one DRAM element of the memory type: the unit of `dram_base`.
+    pub const fn elem_bytes(&self, mem: MemType) -> usize {
+        match mem {
+            MemType::Uop => 4,
+            MemType::Wgt => self.block() * self.block(),
+            MemType::Inp | MemType::Out | MemType::Acc8 => self.batch() * self.block(),
+            MemType::Acc => 4 * self.batch() * self.block(),
+        }
+    }
+
+    /// Tiles (micro-ops for UOP) of the scratchpad that the memory type lives in: ACC, ACC8 and
+    /// OUT share the accumulator scratchpad.
+    pub const fn depth(&self, mem: MemType) -> usize {
+        let (log_bytes, elem) = match mem {
+            MemType::Uop => (self.log_uop_buff_size, self.elem_bytes(MemType::Uop)),
+            MemType::Wgt => (self.log_wgt_buff_size, self.elem_bytes(MemType::Wgt)),
+            MemType::Inp => (self.log_inp_buff_size, self.elem_bytes(MemType::Inp)),
+            MemType::Acc | MemType::Acc8 | MemType::Out => {
+                (self.log_acc_buff_size, self.elem_bytes(MemType::Acc))
+            }
+        };
+        (1u64 << log_bytes) as usize / elem
+    }
+
+    /// int8 or int32 lanes of one input, accumulator or output tile: `BATCH * BLOCK`.
+    pub const fn lanes(&self) -> usize {
+        self.batch() * self.block()
+    }
+
+    /// Multiply-adds of one GEMM step: `BATCH * BLOCK * BLOCK`.
+    pub const fn macs_per_step(&self) -> u64 {
+        (self.batch() * self.block() * self.block()) as u64
+    }
+}
+
+fn fixed(key: &'static str, value: Option<u32>, only: u32) -> Result<(), ConfigError> {
+    match value {
+        Some(value) if value != only => Err(ConfigError::Range {
+            key,
+            value,
+            expected: format!("{only}, the only width in scope"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn ranged(key: &'static str, value: u32, low: u32, high: u32) -> Result<u32, ConfigError> {
+    if (low..=high).contains(&value) {
+        Ok(value)
+    } else {
+        Err(ConfigError::Range {
+            key,
+            value,
+            expected: format!("{low} to {high}"),
+        })
+    }
+}

@@ -1,0 +1,41 @@
+//! The extended VTA instruction set, bit for bit.
+//!
+//! VTA (the Versatile Tensor Accelerator) is an int8 accelerator: a matrix unit, a vector ALU
+//! and three modules (load, compute, store) tied together by dependency tokens. This crate is
+//! the only place of the project that knows the bits: configuration ([`Config`]), 128-bit
+//! instructions ([`Insn`]), 32-bit micro-ops ([`Uop`]), their text form and the static check of
+//! a program.
+//!
+//! ```
+//! use vta_isa::{Config, Insn, Load, MemType};
+//!
+//! let config = Config::default();
+//! assert_eq!(config.block(), 16);
+//! let load = Insn::from(Load { mem: MemType::Inp, y_size: 1, x_size: 16, x_stride: 16, ..Load::default() });
+//! let word: u128 = load.encode().expect("every field is in range");
+//! assert_eq!(Insn::decode(word), Ok(load));
+//! ```
+//!
+//! It does no input or output and runs nothing: simulators are in `vta-sim`, devices in
+//! `vta-driver` and `vta-hw-opencl`.
+#![forbid(unsafe_code)]
+
+mod alu;
+mod config;
+mod finish;
+mod gemm;
+mod insn;
+mod load;
+mod mem;
+mod store;
+mod uop;
+
+pub use alu::{Alu, AluOp, AluOperand};
+pub use config::{Config, ConfigError};
+pub use finish::Finish;
+pub use gemm::Gemm;
+pub use insn::{DecodeError, Deps, FieldError, INSN_BYTES, Insn, Module, Opcode};
+pub use load::Load;
+pub use mem::MemType;
+pub use store::Store;
+pub use uop::{UOP_BYTES, Uop};
