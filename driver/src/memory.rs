@@ -90,10 +90,13 @@ impl DeviceMemory {
     /// [`MemoryError::OutOfBounds`] unless they lie inside one region.
     pub fn write(&mut self, addr: u64, len: u64) -> Result<&mut [u8], MemoryError> {
         let (base, range) = self.locate(addr, len)?;
-        match self.regions.get_mut(&base) {
-            Some(data) => Ok(&mut data[range]),
-            None => Err(self.out_of_bounds(addr, len)),
-        }
+        let nearest = self.nearest(addr);
+        let end = addr.saturating_add(len);
+        let region = self
+            .regions
+            .get_mut(&base)
+            .and_then(|data| data.get_mut(range));
+        region.ok_or(MemoryError::OutOfBounds { addr, end, nearest })
     }
 
     fn locate(&self, addr: u64, len: u64) -> Result<(u32, std::ops::Range<usize>), MemoryError> {
@@ -109,17 +112,21 @@ impl DeviceMemory {
     }
 
     fn out_of_bounds(&self, addr: u64, len: u64) -> MemoryError {
+        let end = addr.saturating_add(len);
+        MemoryError::OutOfBounds {
+            addr,
+            end,
+            nearest: self.nearest(addr),
+        }
+    }
+
+    fn nearest(&self, addr: u64) -> String {
         let below = u32::try_from(addr).unwrap_or(u32::MAX);
-        let nearest = match self.regions.range(..=below).next_back() {
+        match self.regions.range(..=below).next_back() {
             Some((base, data)) => {
                 format!("{base:#x}..{:#x}", u64::from(*base) + data.len() as u64)
             }
             None => "none below".to_owned(),
-        };
-        MemoryError::OutOfBounds {
-            addr,
-            end: addr.saturating_add(len),
-            nearest,
         }
     }
 }
