@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use vta_isa::{Config, Insn};
 
-use crate::DriverError;
+use crate::{DriverError, Traffic};
 
 /// A byte address in a device's 32-bit physical space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,21 +61,6 @@ pub enum Work {
     },
     /// Run a batch, starting from empty token queues.
     Run(Arc<Batch>),
-}
-
-/// DRAM bytes moved, by memory type, and operations done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Instructions.
-    pub insns: u64,
-    /// Bytes loaded or stored, indexed by [`vta_isa::MemType::code`].
-    pub bytes: [u64; 6],
-    /// GEMM steps without reset: micro-op executions that multiply.
-    pub gemm_steps: u64,
-    /// GEMM steps with reset.
-    pub reset_steps: u64,
-    /// ALU steps.
-    pub alu_steps: u64,
 }
 
 /// What one layer of a batch took.
@@ -151,6 +136,11 @@ pub trait Device: Send + Sync {
 
     /// Queues work behind all earlier work of this device and returns at once; when the device's
     /// bounded queue is full it blocks until there is room (back-pressure).
+    ///
+    /// Work runs strictly in the order of submission, and each piece sees all memory effects of
+    /// those before it: a write, a run and a read need no wait in between. Memory may be freed
+    /// or reused right after submitting, since frees are ordered with the work. A piece that
+    /// fails leaves later pieces to run.
     ///
     /// # Errors
     /// When the device is gone or the work is malformed.

@@ -1,20 +1,58 @@
-//! Between compiled programs and devices: buffers, queues, submissions.
+//! Between compiled programs and devices: memory, queues, submissions, bundles.
 //!
 //! A [`Program`] is what a compiler makes: commands against symbolic buffers and micro-op
-//! kernels, the constants, and the tensors that go in and come out. A [`Device`] runs batches of
-//! resolved instructions over its own memory.
+//! kernels, the constants, and the tensors that go in and come out. A [`Session`] loads one on
+//! a [`Device`], and runs it: its [`CommandQueue`] resolves addresses, keeps micro-ops resident
+//! and fills one batch, which is submitted only for the reasons of [`FlushReason`]. A whole
+//! network whose layers are all on one device is one submission; the second run replays it.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use vta_driver::{Device, NullDevice, Work, WorkDone};
+//! use vta_isa::Config;
+//!
+//! let device = NullDevice::new(Config::default());
+//! let addr = device.alloc(4)?;
+//! device.submit(Work::Write { addr, data: Arc::from([1u8, 2, 3, 4]) })?;
+//! let read = device.submit(Work::Read { addr, size_bytes: 4 })?;
+//! assert!(matches!(read.wait()?, WorkDone::Data(bytes) if bytes == [1, 2, 3, 4]));
+//! # Ok::<(), vta_driver::DriverError>(())
+//! ```
+//!
+//! It knows no operator and no number format beyond int8 tensors in tiles: compilers are in
+//! `vta-compiler`, simulators in `vta-sim`.
+mod alloc;
+mod bundle;
+mod bytes;
+mod counters;
 mod device;
 mod error;
 mod memory;
+mod null;
+pub mod packing;
 mod program;
+mod queue;
+mod session;
+mod traffic;
+mod validate;
+mod worker;
 
+pub use alloc::{AllocError, Allocator, PAGE_BYTES};
+pub use bundle::{BUNDLE_VERSION, BundleError};
+pub use bytes::Bytes;
+pub use counters::{Counters, FlushReason};
 pub use device::{
-    Batch, Device, DeviceInfo, LayerMark, MarkReport, PhysAddr, RunReport, Ticket, Traffic, Work,
-    WorkDone,
+    Batch, Device, DeviceInfo, LayerMark, MarkReport, PhysAddr, RunReport, Ticket, Work, WorkDone,
 };
 pub use error::DriverError;
 pub use memory::{DeviceMemory, MemoryError};
+pub use null::NullDevice;
 pub use program::{
     Buffer, BufferId, BufferKind, Command, Kernel, KernelId, Layer, Packing, Program, Symbol,
     TensorSpec,
 };
+pub use queue::{CommandQueue, QueueLimits, RecordedBatch, Recording};
+pub use session::{RunOutput, Session};
+pub use traffic::Traffic;
+pub use validate::ProgramError;
+pub use worker::{Runner, WorkerDevice};

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use vta_isa::{Config, Insn, Uop};
 
+use crate::Bytes;
+
 /// Index into [`Program::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId(pub u32);
@@ -16,7 +18,7 @@ pub struct KernelId(pub u32);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BufferKind {
     /// Packed weights, biases, multipliers: bytes known when compiled.
-    Constant(Vec<u8>),
+    Constant(Bytes),
     /// Written by the host before each run.
     Input,
     /// Read by the host after each run.

@@ -1,0 +1,471 @@
+//! A program on disk: memory-mapped, versioned, checksummed.
+//!
+//! Layout, little-endian: 8 bytes magic, `u32` version, `u32` number of sections, `u32` CRC-32
+//! of the table, `u32` zero; then for each section `u32` kind, `u32` CRC-32 of its bytes, `u64`
+//! offset, `u64` length; then the sections, each on a 64-byte boundary:
+//!
+//! | kind | section | contents |
+//! |---|---|---|
+//! | 1 | meta | JSON: configuration, buffers, tensors, layers without commands, metadata |
+//! | 2 | commands | all layers' commands: 16-byte instruction, `u32` symbol kind, `u32` symbol |
+//! | 3 | micro-ops | all kernels' micro-ops, `u32` each (lengths stand in meta) |
+//! | 4 | data | the constants one after another, each on a 64-byte boundary |
+//!
+//! The same program gives the same bytes on every machine.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use memmap2::Mmap;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use vta_isa::{Config, INSN_BYTES, Insn, UOP_BYTES, Uop};
+
+use crate::{
+    Buffer, BufferId, BufferKind, Bytes, Command, Kernel, KernelId, Layer, Packing, Program,
+    Symbol, TensorSpec,
+};
+
+const MAGIC: &[u8; 8] = b"VTAPROG\n";
+/// The version that this crate writes and the only one that it reads.
+pub const BUNDLE_VERSION: u32 = 1;
+const HEADER_BYTES: usize = 24;
+const ENTRY_BYTES: usize = 24;
+const ALIGN: usize = 64;
+const COMMAND_BYTES: usize = INSN_BYTES + 8;
+const SECTIONS: [(u32, &str); 4] = [(1, "meta"), (2, "commands"), (3, "micro-ops"), (4, "data")];
+
+/// A bundle that can't be read or written.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum BundleError {
+    /// The file can't be opened, mapped or written.
+    #[error("bundle {path}: {message}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system said.
+        message: String,
+    },
+    /// The file doesn't start like a bundle.
+    #[error("bundle: this is no .vta program (it doesn't start with the magic bytes)")]
+    Magic,
+    /// Another version.
+    #[error("bundle: format version {found}, but this build reads {BUNDLE_VERSION}")]
+    Version {
+        /// The file's version.
+        found: u32,
+    },
+    /// Bytes are missing.
+    #[error("bundle: {section}: bytes {start}..{end} of a file of {len} bytes")]
+    Truncated {
+        /// Which part.
+        section: &'static str,
+        /// First byte.
+        start: u64,
+        /// One past the last byte.
+        end: u64,
+        /// The file's length.
+        len: u64,
+    },
+    /// Bytes changed since the file was written.
+    #[error("bundle: {section}: checksum {found:08x}, but the file says {expected:08x}")]
+    Checksum {
+        /// Which part.
+        section: &'static str,
+        /// Computed.
+        found: u32,
+        /// Stored.
+        expected: u32,
+    },
+    /// The contents contradict themselves.
+    #[error("bundle: {section}: {message}")]
+    Invalid {
+        /// Which part.
+        section: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+fn invalid(section: &'static str, message: impl ToString) -> BundleError {
+    BundleError::Invalid { section, message: message.to_string() }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Meta {
+    config: serde_json::Value,
+    buffers: Vec<MetaBuffer>,
+    kernel_uops: Vec<u32>,
+    tensors: Vec<MetaTensor>,
+    layers: Vec<MetaLayer>,
+    inputs: Vec<u32>,
+    outputs: Vec<u32>,
+    metadata: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MetaBuffer {
+    name: String,
+    size_bytes: u64,
+    kind: MetaKind,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum MetaKind {
+    /// Offset in the data section.
+    Constant(u64),
+    Input,
+    Output,
+    Scratch,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MetaTensor {
+    name: String,
+    buffer: u32,
+    chw: [u32; 3],
+    /// The bits of the f32, so that nothing is lost in decimal.
+    scale_bits: u32,
+    im2col: Option<MetaIm2col>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MetaIm2col {
+    kernel: [u32; 2],
+    stride: [u32; 2],
+    dilation: [u32; 2],
+    pads: [u32; 4],
+}
+
+#[derive(Serialize, Deserialize)]
+struct MetaLayer {
+    name: String,
+    kind: String,
+    commands: u64,
+    cuts: Vec<u32>,
+    macs: u64,
+    output: u32,
+}
+
+impl Program {
+    /// The bundle's bytes.
+    ///
+    /// # Errors
+    /// When the program doesn't pass [`Program::validate`] or a field doesn't fit its bits.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, BundleError> {
+        self.validate().map_err(|e| invalid("program", e))?;
+        let mut data = Vec::new();
+        let meta = self.meta(&mut data)?;
+        let mut commands = Vec::new();
+        for command in self.layers.iter().flat_map(|l| &l.commands) {
+            write_command(command, &mut commands)?;
+        }
+        let mut uops = Vec::new();
+        for uop in self.kernels.iter().flat_map(|k| &k.uops) {
+            let word = uop.encode().map_err(|e| invalid("micro-ops", e))?;
+            uops.extend_from_slice(&word.to_le_bytes());
+        }
+        let meta = serde_json::to_vec(&meta).map_err(|e| invalid("meta", e))?;
+        Ok(assemble([&meta, &commands, &uops, &data]))
+    }
+
+    fn meta(&self, data: &mut Vec<u8>) -> Result<Meta, BundleError> {
+        let buffer = |b: &Buffer| {
+            let kind = match &b.kind {
+                BufferKind::Constant(bytes) => {
+                    data.resize(data.len().next_multiple_of(ALIGN), 0);
+                    let offset = data.len() as u64;
+                    data.extend_from_slice(bytes);
+                    MetaKind::Constant(offset)
+                }
+                BufferKind::Input => MetaKind::Input,
+                BufferKind::Output => MetaKind::Output,
+                BufferKind::Scratch => MetaKind::Scratch,
+            };
+            MetaBuffer { name: b.name.clone(), size_bytes: b.size_bytes, kind }
+        };
+        let config = serde_json::from_str(&self.config.to_json()).map_err(|e| invalid("meta", e))?;
+        Ok(Meta {
+            config,
+            buffers: self.buffers.iter().map(buffer).collect(),
+            kernel_uops: self.kernels.iter().map(|k| k.uops.len() as u32).collect(),
+            tensors: self.tensors.iter().map(meta_tensor).collect(),
+            layers: self.layers.iter().map(meta_layer).collect(),
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            metadata: self.metadata.clone(),
+        })
+    }
+
+    /// Writes the bundle: first beside it, then renamed over it, so that a file is never half
+    /// written.
+    ///
+    /// # Errors
+    /// As [`Self::to_bytes`], and what the system says.
+    pub fn save(&self, path: &Path) -> Result<(), BundleError> {
+        let bytes = self.to_bytes()?;
+        let io = |e: std::io::Error| io_error(path, &e);
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".{}.part", std::process::id()));
+        let part = path.with_file_name(name);
+        std::fs::write(&part, bytes).map_err(io)?;
+        std::fs::rename(&part, path).map_err(|e| {
+            // The error that matters is the rename's.
+            let _ = std::fs::remove_file(&part);
+            io(e)
+        })
+    }
+
+    /// Maps a bundle file and checks all of it. Constants stay in the file until they are used.
+    ///
+    /// # Errors
+    /// [`BundleError`] naming the section and what is wrong with it.
+    pub fn load(path: &Path) -> Result<Self, BundleError> {
+        let file = File::open(path).map_err(|e| io_error(path, &e))?;
+        // SAFETY: the map is read-only and private to this process; the format's documentation
+        // asks that a bundle isn't changed while it is in use, and every index derived from its
+        // bytes is checked after reading, so a change can alter results but not memory safety
+        // of anything but the reads themselves.
+        let map = unsafe { Mmap::map(&file) }.map_err(|e| io_error(path, &e))?;
+        Self::from_map(&Arc::new(map))
+    }
+
+    /// Reads a bundle from memory.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
+        let mut map = memmap2::MmapMut::map_anon(bytes.len().max(1))
+            .map_err(|e| invalid("memory", e))?;
+        map[..bytes.len()].copy_from_slice(bytes);
+        let map = map.make_read_only().map_err(|e| invalid("memory", e))?;
+        if bytes.is_empty() {
+            return Err(BundleError::Magic);
+        }
+        Self::from_map(&Arc::new(map))
+    }
+
+    fn from_map(map: &Arc<Mmap>) -> Result<Self, BundleError> {
+        let [meta, commands, uops, data] = sections(map)?;
+        let meta: Meta = serde_json::from_slice(&map[meta]).map_err(|e| invalid("meta", e))?;
+        let config =
+            Config::from_json(&meta.config.to_string()).map_err(|e| invalid("meta", e))?;
+        let buffers = read_buffers(map, &data, meta.buffers)?;
+        let kernels = read_kernels(&map[uops], &meta.kernel_uops)?;
+        let layers = read_layers(&map[commands], meta.layers)?;
+        let program = Self {
+            config,
+            buffers,
+            kernels,
+            tensors: meta.tensors.into_iter().map(read_tensor).collect(),
+            layers,
+            inputs: meta.inputs,
+            outputs: meta.outputs,
+            metadata: meta.metadata,
+        };
+        program.validate().map_err(|e| invalid("program", e))?;
+        Ok(program)
+    }
+}
+
+fn io_error(path: &Path, error: &std::io::Error) -> BundleError {
+    BundleError::Io { path: path.display().to_string(), message: error.to_string() }
+}
+
+fn meta_tensor(t: &TensorSpec) -> MetaTensor {
+    let im2col = match t.packing {
+        Packing::Tiles => None,
+        Packing::Im2col { kernel, stride, dilation, pads } => {
+            Some(MetaIm2col { kernel, stride, dilation, pads })
+        }
+    };
+    let scale_bits = t.scale.to_bits();
+    MetaTensor { name: t.name.clone(), buffer: t.buffer.0, chw: t.chw, scale_bits, im2col }
+}
+
+fn read_tensor(t: MetaTensor) -> TensorSpec {
+    let packing = match t.im2col {
+        None => Packing::Tiles,
+        Some(MetaIm2col { kernel, stride, dilation, pads }) => {
+            Packing::Im2col { kernel, stride, dilation, pads }
+        }
+    };
+    let scale = f32::from_bits(t.scale_bits);
+    TensorSpec { name: t.name, buffer: BufferId(t.buffer), chw: t.chw, scale, packing }
+}
+
+fn meta_layer(l: &Layer) -> MetaLayer {
+    MetaLayer {
+        name: l.name.clone(),
+        kind: l.kind.clone(),
+        commands: l.commands.len() as u64,
+        cuts: l.cuts.clone(),
+        macs: l.macs,
+        output: l.output,
+    }
+}
+
+fn write_command(command: &Command, out: &mut Vec<u8>) -> Result<(), BundleError> {
+    let word = command.insn.encode().map_err(|e| invalid("commands", e))?;
+    let (kind, index) = match command.symbol {
+        Symbol::None => (0u32, 0),
+        Symbol::Buffer(id) => (1, id.0),
+        Symbol::Kernel(id) => (2, id.0),
+    };
+    out.extend_from_slice(&word.to_le_bytes());
+    out.extend_from_slice(&kind.to_le_bytes());
+    out.extend_from_slice(&index.to_le_bytes());
+    Ok(())
+}
+
+fn read_command(bytes: &[u8], index: usize) -> Result<Command, BundleError> {
+    let mut word = [0; INSN_BYTES];
+    word.copy_from_slice(&bytes[..INSN_BYTES]);
+    let insn = Insn::decode(u128::from_le_bytes(word))
+        .map_err(|e| invalid("commands", format!("command {index}: {e}")))?;
+    let id = read_u32(bytes, INSN_BYTES + 4);
+    let symbol = match read_u32(bytes, INSN_BYTES) {
+        0 => Symbol::None,
+        1 => Symbol::Buffer(BufferId(id)),
+        2 => Symbol::Kernel(KernelId(id)),
+        kind => return Err(invalid("commands", format!("command {index}: symbol kind {kind}"))),
+    };
+    Ok(Command { insn, symbol })
+}
+
+/// Four bytes at an offset that the caller has checked.
+fn read_u32(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+fn read_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from(read_u32(bytes, at)) | u64::from(read_u32(bytes, at + 4)) << 32
+}
+
+fn assemble(sections: [&[u8]; 4]) -> Vec<u8> {
+    let mut table = Vec::new();
+    let mut offset = (HEADER_BYTES + SECTIONS.len() * ENTRY_BYTES).next_multiple_of(ALIGN);
+    for ((kind, _), bytes) in SECTIONS.iter().zip(sections) {
+        table.extend_from_slice(&kind.to_le_bytes());
+        table.extend_from_slice(&crc32fast::hash(bytes).to_le_bytes());
+        table.extend_from_slice(&(offset as u64).to_le_bytes());
+        table.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+        offset = (offset + bytes.len()).next_multiple_of(ALIGN);
+    }
+    let mut out = Vec::with_capacity(offset);
+    out.extend_from_slice(MAGIC);
+    for word in [BUNDLE_VERSION, SECTIONS.len() as u32, crc32fast::hash(&table), 0] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(&table);
+    for bytes in sections {
+        out.resize(out.len().next_multiple_of(ALIGN), 0);
+        out.extend_from_slice(bytes);
+    }
+    out
+}
+
+/// Finds the four sections and checks their checksums.
+fn sections(bytes: &[u8]) -> Result<[Range<usize>; 4], BundleError> {
+    if !bytes.starts_with(MAGIC) {
+        return Err(BundleError::Magic);
+    }
+    let len = bytes.len() as u64;
+    let table_end = HEADER_BYTES + SECTIONS.len() * ENTRY_BYTES;
+    let truncated = |section, start, end| BundleError::Truncated { section, start, end, len };
+    if bytes.len() < HEADER_BYTES {
+        return Err(truncated("header", 0, HEADER_BYTES as u64));
+    }
+    let found = read_u32(bytes, 8);
+    if found != BUNDLE_VERSION {
+        return Err(BundleError::Version { found });
+    }
+    let count = read_u32(bytes, 12) as usize;
+    if count != SECTIONS.len() {
+        return Err(invalid("header", format!("{count} sections, not {}", SECTIONS.len())));
+    }
+    let table = bytes
+        .get(HEADER_BYTES..table_end)
+        .ok_or_else(|| truncated("table", HEADER_BYTES as u64, table_end as u64))?;
+    checksum("table", table, read_u32(bytes, 16))?;
+    let mut ranges = [const { 0..0 }; 4];
+    for (i, (kind, name)) in SECTIONS.iter().enumerate() {
+        let at = i * ENTRY_BYTES;
+        let (found, crc) = (read_u32(table, at), read_u32(table, at + 4));
+        let (start, size) = (read_u64(table, at + 8), read_u64(table, at + 16));
+        if found != *kind {
+            return Err(invalid("table", format!("section {i} is of kind {found}, not {kind}")));
+        }
+        let end = start.saturating_add(size);
+        if end > len {
+            return Err(truncated(name, start, end));
+        }
+        ranges[i] = start as usize..end as usize;
+        checksum(name, &bytes[ranges[i].clone()], crc)?;
+    }
+    Ok(ranges)
+}
+
+fn checksum(section: &'static str, bytes: &[u8], expected: u32) -> Result<(), BundleError> {
+    let found = crc32fast::hash(bytes);
+    if found == expected { Ok(()) } else { Err(BundleError::Checksum { section, found, expected }) }
+}
+
+fn read_buffers(
+    map: &Arc<Mmap>,
+    data: &Range<usize>,
+    buffers: Vec<MetaBuffer>,
+) -> Result<Vec<Buffer>, BundleError> {
+    let constant = |name: &str, offset: u64, size: u64| {
+        let end = offset.checked_add(size).filter(|&end| end <= data.len() as u64);
+        let end = end.ok_or_else(|| {
+            invalid("data", format!("constant {name}: {size} bytes at {offset} of {}", data.len()))
+        })?;
+        let range = data.start + offset as usize..data.start + end as usize;
+        Bytes::mapped(map, range).ok_or_else(|| invalid("data", name))
+    };
+    let buffer = |b: MetaBuffer| {
+        let kind = match b.kind {
+            MetaKind::Constant(offset) => {
+                BufferKind::Constant(constant(&b.name, offset, b.size_bytes)?)
+            }
+            MetaKind::Input => BufferKind::Input,
+            MetaKind::Output => BufferKind::Output,
+            MetaKind::Scratch => BufferKind::Scratch,
+        };
+        Ok(Buffer { name: b.name, size_bytes: b.size_bytes, kind })
+    };
+    buffers.into_iter().map(buffer).collect()
+}
+
+fn read_kernels(bytes: &[u8], lengths: &[u32]) -> Result<Vec<Kernel>, BundleError> {
+    let total: u64 = lengths.iter().map(|&n| u64::from(n)).sum();
+    if total.checked_mul(UOP_BYTES as u64) != Some(bytes.len() as u64) {
+        let text = format!("{} bytes for {total} micro-ops", bytes.len());
+        return Err(invalid("micro-ops", text));
+    }
+    let mut words = bytes.chunks_exact(UOP_BYTES).map(|w| Uop::decode(read_u32(w, 0)));
+    Ok(lengths.iter().map(|&n| Kernel { uops: words.by_ref().take(n as usize).collect() }).collect())
+}
+
+fn read_layers(bytes: &[u8], layers: Vec<MetaLayer>) -> Result<Vec<Layer>, BundleError> {
+    let total: u128 = layers.iter().map(|l| u128::from(l.commands)).sum();
+    if total * COMMAND_BYTES as u128 != bytes.len() as u128 {
+        let text = format!("{} bytes for {total} commands", bytes.len());
+        return Err(invalid("commands", text));
+    }
+    let mut chunks = bytes.chunks_exact(COMMAND_BYTES).enumerate();
+    let layer = |l: MetaLayer| {
+        let commands = chunks.by_ref().take(l.commands as usize);
+        let commands = commands.map(|(i, c)| read_command(c, i)).collect::<Result<_, _>>()?;
+        let MetaLayer { name, kind, cuts, macs, output, .. } = l;
+        Ok(Layer { name, kind, commands, cuts, macs, output })
+    };
+    layers.into_iter().map(layer).collect()
+}

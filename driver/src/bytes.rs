@@ -1,0 +1,56 @@
+//! Constant bytes that are owned or lie in a memory-mapped file.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use memmap2::Mmap;
+
+/// Immutable bytes, cheap to clone. Equality compares contents.
+#[derive(Clone)]
+pub struct Bytes(Inner);
+
+#[derive(Clone)]
+enum Inner {
+    Owned(Arc<[u8]>),
+    Mapped { map: Arc<Mmap>, range: Range<usize> },
+}
+
+impl Bytes {
+    /// A part of a mapped file; `None` when the range is outside it.
+    pub(crate) fn mapped(map: &Arc<Mmap>, range: Range<usize>) -> Option<Self> {
+        map.get(range.clone())?;
+        Some(Self(Inner::Mapped { map: Arc::clone(map), range }))
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Inner::Owned(bytes) => bytes,
+            Inner::Mapped { map, range } => &map[range.clone()],
+        }
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Inner::Owned(bytes.into()))
+    }
+}
+
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Bytes {}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bytes({} bytes)", self.len())
+    }
+}

@@ -1,0 +1,205 @@
+//! Between NCHW int8 images and the tiles of device memory.
+
+use vta_isa::Config;
+
+use crate::{Packing, TensorSpec};
+
+impl TensorSpec {
+    /// int8 elements of one image: C * H * W.
+    pub fn image_len(&self) -> usize {
+        self.chw.iter().map(|&d| d as usize).product()
+    }
+
+    /// Rows of tiles as packed: `(blocks, positions)` with `positions` tiles in each block.
+    /// For [`Packing::Im2col`] a position is an output position of the convolution. `None` when
+    /// the window doesn't fit the image or a size overflows.
+    pub fn packed_dims(&self, config: &Config) -> Option<(usize, usize)> {
+        let [c, h, w] = self.chw.map(|d| d as usize);
+        match &self.packing {
+            Packing::Tiles => Some((c.div_ceil(config.block()), h.checked_mul(w)?)),
+            Packing::Im2col { kernel, .. } => {
+                let cols = c.checked_mul(kernel[0] as usize)?.checked_mul(kernel[1] as usize)?;
+                let [oh, ow] = self.im2col_output()?;
+                Some((cols.div_ceil(config.block()), oh.checked_mul(ow)?))
+            }
+        }
+    }
+
+    /// Bytes of the tensor in device memory; `None` as for [`Self::packed_dims`].
+    pub fn packed_bytes(&self, config: &Config) -> Option<u64> {
+        let (blocks, positions) = self.packed_dims(config)?;
+        (blocks as u64).checked_mul(positions as u64)?.checked_mul(config.lanes() as u64)
+    }
+
+    fn im2col_output(&self) -> Option<[usize; 2]> {
+        let Packing::Im2col { kernel, stride, dilation, pads } = &self.packing else {
+            return None;
+        };
+        let axis = |a: usize| {
+            let size = self.chw[a + 1] as usize + pads[a] as usize + pads[a + 2] as usize;
+            let span = (dilation[a] as usize).checked_mul((kernel[a] as usize).checked_sub(1)?)?;
+            let room = size.checked_sub(span.checked_add(1)?)?;
+            Some(room.checked_div(stride[a] as usize)? + 1)
+        };
+        Some([axis(0)?, axis(1)?])
+    }
+}
+
+/// Packs up to BATCH images (each NCHW int8, `spec.image_len()` long) into device layout;
+/// batch rows without an image and channels beyond C are zero.
+///
+/// Returns `None` when there are more images than batch rows, an image has another length, or
+/// the spec is inconsistent.
+pub fn pack(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<Vec<u8>> {
+    let mut out = vec![0u8; usize::try_from(spec.packed_bytes(config)?).ok()?];
+    if images.len() > config.batch() || images.iter().any(|x| x.len() != spec.image_len()) {
+        return None;
+    }
+    for (row, image) in images.iter().enumerate() {
+        match &spec.packing {
+            Packing::Tiles => pack_tiles(spec, config, row, image, &mut out),
+            Packing::Im2col { .. } => pack_im2col(spec, config, row, image, &mut out)?,
+        }
+    }
+    Some(out)
+}
+
+/// The inverse of [`pack`] for [`Packing::Tiles`]: BATCH images of NCHW int8. `None` for
+/// im2col tensors, which aren't invertible, and for bytes of another length.
+pub fn unpack(spec: &TensorSpec, config: &Config, bytes: &[u8]) -> Option<Vec<Vec<i8>>> {
+    if spec.packing != Packing::Tiles || bytes.len() as u64 != spec.packed_bytes(config)? {
+        return None;
+    }
+    let (block, lanes) = (config.block(), config.lanes());
+    let [c, h, w] = spec.chw.map(|d| d as usize);
+    let image = |row: usize| {
+        let mut out = Vec::with_capacity(c * h * w);
+        for channel in 0..c {
+            let first = channel / block * h * w * lanes + row * block + channel % block;
+            out.extend(bytes.iter().skip(first).step_by(lanes).take(h * w).map(|&b| b as i8));
+        }
+        out
+    };
+    Some((0..config.batch()).map(image).collect())
+}
+
+fn pack_tiles(spec: &TensorSpec, config: &Config, row: usize, image: &[i8], out: &mut [u8]) {
+    let (block, lanes) = (config.block(), config.lanes());
+    let plane = spec.chw[1] as usize * spec.chw[2] as usize;
+    if plane == 0 {
+        return;
+    }
+    for (channel, values) in image.chunks_exact(plane).enumerate() {
+        let first = channel / block * plane * lanes + row * block + channel % block;
+        for (to, &value) in out[first..].iter_mut().step_by(lanes).zip(values) {
+            *to = value as u8;
+        }
+    }
+}
+
+fn pack_im2col(
+    spec: &TensorSpec,
+    config: &Config,
+    row: usize,
+    image: &[i8],
+    out: &mut [u8],
+) -> Option<()> {
+    let Packing::Im2col { kernel, stride, dilation, pads } = &spec.packing else {
+        return None;
+    };
+    let [oh, ow] = spec.im2col_output()?;
+    let (block, lanes) = (config.block(), config.lanes());
+    let [c, h, w] = spec.chw.map(|d| d as usize);
+    let [kh, kw] = kernel.map(|k| k as usize);
+    for col in 0..c * kh * kw {
+        let (channel, y, x) = (col / (kh * kw), col / kw % kh, col % kw);
+        let plane = &image[channel * h * w..(channel + 1) * h * w];
+        let first = col / block * oh * ow * lanes + row * block + col % block;
+        for i in 0..oh {
+            let source = (i * stride[0] as usize + y * dilation[0] as usize)
+                .checked_sub(pads[0] as usize)
+                .filter(|&r| r < h);
+            let Some(source_row) = source else { continue };
+            let values = &plane[source_row * w..(source_row + 1) * w];
+            let to = &mut out[first + i * ow * lanes..];
+            for j in 0..ow {
+                let column = (j * stride[1] as usize + x * dilation[1] as usize)
+                    .checked_sub(pads[1] as usize);
+                if let Some(&value) = column.and_then(|k| values.get(k)) {
+                    to[j * lanes] = value as u8;
+                }
+            }
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::BufferId;
+
+    fn spec(chw: [u32; 3], packing: Packing) -> TensorSpec {
+        TensorSpec { name: "x".into(), buffer: BufferId(0), chw, scale: 1.0, packing }
+    }
+
+    fn batch2() -> Config {
+        Config::from_json(r#"{"LOG_BATCH": 1, "LOG_BLOCK": 4}"#).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn unpack_inverts_pack(c in 1u32..40, h in 1u32..7, w in 1u32..7, two in any::<bool>(), seed in any::<u64>()) {
+            let config = if two { batch2() } else { Config::default() };
+            let spec = spec([c, h, w], Packing::Tiles);
+            let image = |k: u64| -> Vec<i8> {
+                (0..spec.image_len() as u64).map(|i| (seed.wrapping_mul(i * 2 + 1 + k) >> 33) as i8).collect()
+            };
+            let images: Vec<_> = (0..config.batch() as u64).map(image).collect();
+            let refs: Vec<_> = images.iter().map(Vec::as_slice).collect();
+            let packed = pack(&spec, &config, &refs).unwrap();
+            prop_assert_eq!(unpack(&spec, &config, &packed).unwrap(), images);
+        }
+
+        #[test]
+        fn im2col_gathers_the_patches(
+            c in 1usize..4, h in 1usize..9, w in 1usize..9, k in (1usize..4, 1usize..4),
+            s in 1usize..4, d in 1usize..3, pads in prop::array::uniform4(0u32..3), seed in any::<u64>(),
+        ) {
+            let config = Config::default();
+            let packing = Packing::Im2col {
+                kernel: [k.0 as u32, k.1 as u32], stride: [s as u32; 2], dilation: [d as u32; 2], pads,
+            };
+            let spec = spec([c as u32, h as u32, w as u32], packing);
+            let image: Vec<i8> = (0..c * h * w).map(|i| (seed.wrapping_mul(i as u64 * 2 + 1) >> 40) as i8).collect();
+            let Some(packed) = pack(&spec, &config, &[&image]) else {
+                prop_assert!(h + (pads[0] + pads[2]) as usize <= d * (k.0 - 1) || w + (pads[1] + pads[3]) as usize <= d * (k.1 - 1));
+                return Ok(());
+            };
+            let oh = (h + (pads[0] + pads[2]) as usize - d * (k.0 - 1) - 1) / s + 1;
+            let ow = (w + (pads[1] + pads[3]) as usize - d * (k.1 - 1) - 1) / s + 1;
+            for col in 0..(c * k.0 * k.1).next_multiple_of(16) {
+                for i in 0..oh { for j in 0..ow {
+                    let got = packed[(col / 16 * oh * ow + i * ow + j) * 16 + col % 16] as i8;
+                    let (ch, y, x) = (col / (k.0 * k.1), col / k.1 % k.0, col % k.1);
+                    let r = (i * s + y * d) as i64 - i64::from(pads[0]);
+                    let q = (j * s + x * d) as i64 - i64::from(pads[1]);
+                    let inside = ch < c && (0..h as i64).contains(&r) && (0..w as i64).contains(&q);
+                    let want = if inside { image[ch * h * w + r as usize * w + q as usize] } else { 0 };
+                    prop_assert_eq!(got, want);
+                } }
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_lengths_are_refused() {
+        let spec = spec([3, 2, 2], Packing::Tiles);
+        let config = Config::default();
+        assert!(pack(&spec, &config, &[&[0; 11]]).is_none());
+        assert!(pack(&spec, &config, &[&[0; 12], &[0; 12]]).is_none());
+        assert!(unpack(&spec, &config, &[0; 63]).is_none());
+    }
+}
