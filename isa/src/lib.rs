@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod alu;
+pub mod asm;
 mod config;
 mod finish;
 mod gemm;

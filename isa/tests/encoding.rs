@@ -1,0 +1,184 @@
+//! Encoding, decoding and text are inverses of each other; no bit pattern panics.
+
+use proptest::prelude::*;
+use vta_isa::{Alu, AluOp, AluOperand, Deps, Finish, Gemm, Insn, Load, MemType, Store, Uop, asm};
+
+fn deps() -> impl Strategy<Value = Deps> {
+    any::<[bool; 4]>().prop_map(|[pop_prev, pop_next, push_prev, push_next]| Deps {
+        pop_prev,
+        pop_next,
+        push_prev,
+        push_next,
+    })
+}
+
+fn insn() -> impl Strategy<Value = Insn> {
+    let mem = prop::sample::select(vec![
+        MemType::Uop,
+        MemType::Wgt,
+        MemType::Inp,
+        MemType::Acc,
+        MemType::Acc8,
+    ]);
+    let sizes = any::<(u16, u32, u16, u16, u16)>();
+    let load = (deps(), mem, sizes, prop::array::uniform4(0u8..16)).prop_map(
+        |(deps, mem, (sram_base, dram_base, y_size, x_size, x_stride), [a, b, c, d])| {
+            Insn::from(Load {
+                deps,
+                mem,
+                sram_base,
+                dram_base,
+                y_size,
+                x_size,
+                x_stride,
+                y_pad_0: a,
+                y_pad_1: b,
+                x_pad_0: c,
+                x_pad_1: d,
+            })
+        },
+    );
+    let store = (deps(), sizes).prop_map(
+        |(deps, (sram_base, dram_base, y_size, x_size, x_stride))| {
+            Insn::from(Store { deps, sram_base, dram_base, y_size, x_size, x_stride })
+        },
+    );
+    let loops = (0u16..1 << 13, 0u16..1 << 14, 0u16..1 << 14, 0u16..1 << 14);
+    let gemm = (deps(), any::<bool>(), loops.clone(), prop::array::uniform4(0u16..2048), prop::array::uniform2(0u16..1024))
+        .prop_map(|(deps, reset, (uop_bgn, uop_end, iter_out, iter_in), f, w)| {
+            Insn::from(Gemm {
+                deps,
+                reset,
+                uop_bgn,
+                uop_end,
+                iter_out,
+                iter_in,
+                dst_factor_out: f[0],
+                dst_factor_in: f[1],
+                src_factor_out: f[2],
+                src_factor_in: f[3],
+                wgt_factor_out: w[0],
+                wgt_factor_in: w[1],
+            })
+        });
+    let operand = prop_oneof![Just(AluOperand::Acc), any::<i16>().prop_map(AluOperand::Imm)];
+    let op = prop::sample::select(AluOp::ALL.to_vec());
+    let alu = (deps(), op, operand, loops, prop::array::uniform4(0u16..2048)).prop_map(
+        |(deps, op, operand, (uop_bgn, uop_end, iter_out, iter_in), f)| {
+            Insn::from(Alu {
+                deps,
+                op,
+                operand,
+                uop_bgn,
+                uop_end,
+                iter_out,
+                iter_in,
+                dst_factor_out: f[0],
+                dst_factor_in: f[1],
+                src_factor_out: f[2],
+                src_factor_in: f[3],
+            })
+        },
+    );
+    prop_oneof![load, store, gemm, alu, deps().prop_map(|deps| Insn::from(Finish { deps }))]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn decode_inverts_encode(insn in insn()) {
+        prop_assert_eq!(Insn::decode(insn.encode().unwrap()), Ok(insn));
+    }
+
+    #[test]
+    fn parse_inverts_print(insns in prop::collection::vec(insn(), 0..4)) {
+        let text: String = insns.iter().map(|i| format!("  {i}  # comment\n\n")).collect();
+        prop_assert_eq!(asm::parse(&text), Ok(insns));
+    }
+
+    #[test]
+    fn any_pattern_decodes_or_errs_and_unused_bits_are_masked(word in any::<u128>()) {
+        if let Ok(insn) = Insn::decode(word) {
+            let clean = insn.encode().unwrap();
+            prop_assert_eq!(Insn::decode(clean), Ok(insn));
+        }
+    }
+
+    #[test]
+    fn every_micro_op_word_is_one(word in any::<u32>()) {
+        prop_assert_eq!(Uop::decode(word).encode(), Ok(word));
+    }
+
+    #[test]
+    fn no_text_panics(text in "\\PC{0,60}", tail in "(load.inp|gemm|alu.add|finish|store)? ?([a-z_0-9]{0,9}=?-?[0-9x]{0,6} ?){0,4}") {
+        let _ = asm::parse(&text);
+        let _ = asm::parse(&tail);
+    }
+}
+
+#[test]
+fn garbage_outside_fields_is_ignored() {
+    let clean = Insn::from(Load { x_size: 3, y_size: 1, ..Load::default() });
+    let word = clean.encode().unwrap();
+    assert_eq!(Insn::decode(word | 0x3f << 58), Ok(clean));
+    let finish = Insn::from(Finish::default());
+    assert_eq!(Insn::decode(finish.encode().unwrap() | !0x7f), Ok(finish));
+    let sync = Store { x_stride: 9, ..Store::default() };
+    let word = Insn::from(sync).encode().unwrap();
+    assert_eq!(Insn::decode(word & !(7 << 7)), Ok(sync.into()), "memory type 0 in a sync STORE");
+    let moving = Insn::from(Store { x_size: 1, y_size: 1, ..Store::default() }).encode().unwrap();
+    assert!(Insn::decode(moving & !(7 << 7)).is_err());
+}
+
+#[test]
+fn words_of_a_recorded_program_read_as_the_fields_say() {
+    let text = |word: u128| Insn::decode(word).unwrap().to_string();
+    assert_eq!(
+        text(0x00000040004000010000100000000000),
+        "load.uop sram_base=0 dram_base=262144 y_size=1 x_size=64 x_stride=64"
+    );
+    assert_eq!(text(0x3), "finish");
+}
+
+#[test]
+fn faults_name_line_column_and_what_was_expected() {
+    let cases = [
+        ("\n  jump 3", "line 2, column 3: unknown mnemonic 'jump'"),
+        ("load.out", "line 1, column 1: unknown mnemonic 'load.out'"),
+        ("gemm uop_end=16384", "line 1, column 6: '16384' is no number from 0 to 16383 for uop_end"),
+        ("store x_pad_0=1", "line 1, column 7: store has no field or flag 'x_pad_0'"),
+        ("store x_size=1 x_size=2", "line 1, column 16: 'x_size' stands twice"),
+        ("alu.add imm=0x8000", "line 1, column 9: '0x8000' is no number from -32768 to 32767"),
+        ("load.inp y_pad_0=", "line 1, column 10: '' is no number from 0 to 15 for y_pad_0"),
+    ];
+    for (text, expected) in cases {
+        let error = asm::parse(text).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{text:?} gave {error}");
+    }
+}
+
+#[test]
+fn alu_operations_follow_the_definition() {
+    let (min, max) = (i32::MIN, i32::MAX);
+    let cases = [
+        (AluOp::Min, 3, -2, -2),
+        (AluOp::Max, 3, -2, 3),
+        (AluOp::Add, max, 1, min),
+        (AluOp::Shr, -5, 1, -3),
+        (AluOp::Shr, -5, -1, -10),
+        (AluOp::Shr, -5, 33, -3),
+        (AluOp::Shr, 1, -33, 2),
+        (AluOp::Shr, 7, min, 7),
+        (AluOp::Mul, 65536, 65536, 0),
+        (AluOp::Mul, -3, 5, -15),
+        (AluOp::Shl, 1, 31, min),
+        (AluOp::Shl, 1, 32, 1),
+        (AluOp::Shl, -8, -2, -2),
+        (AluOp::Shl, -8, -34, -2),
+        (AluOp::Shl, 7, min, 7),
+    ];
+    for (op, x, y, expected) in cases {
+        assert_eq!(op.apply(x, y), expected, "{op} {x} {y}");
+    }
+}
