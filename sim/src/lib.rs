@@ -1,1 +1,106 @@
-//! placeholder
+//! Functional simulators of VTA: a slow, obvious oracle and a fast executor with the same bits.
+//!
+//! Both are [`Executor`]s over a [`DeviceMemory`], and, wrapped in a [`SimDevice`], devices with
+//! a worker thread. Tokens are respected: an instruction runs only when its tokens are there,
+//! and a program in which no module can go on is a [`SimError::Deadlock`].
+//!
+//! ```
+//! use vta_driver::DeviceMemory;
+//! use vta_isa::{Config, asm};
+//! use vta_sim::{Executor, Functional};
+//!
+//! let mut memory = DeviceMemory::new();
+//! memory.map(0x1000, 64)?;
+//! memory.write(0x1000, 16)?.fill(5);
+//! let program = asm::parse(
+//!     "load.acc8 sram_base=3 dram_base=0x100 y_size=1 x_size=1 x_stride=1 push_next
+//!      store sram_base=3 dram_base=0x101 y_size=1 x_size=1 x_stride=1 pop_prev push_prev
+//!      finish pop_next",
+//! )?;
+//! let report = Functional::new(Config::default()).run(&program, &[], &mut memory)?;
+//! assert_eq!(memory.read(0x1010, 16)?, [5; 16]);
+//! assert_eq!(report.leftover_tokens, [0; 4]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! No cycles are counted here.
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod device;
+mod error;
+mod functional;
+mod kernel;
+mod oracle;
+mod tokens;
+
+use std::time::Duration;
+
+use vta_driver::{DeviceMemory, LayerMark, MarkReport, RunReport, Traffic};
+use vta_isa::{Config, Insn};
+
+pub use device::{KernelError, SimDevice};
+pub use error::{At, SimError, Stuck};
+pub use functional::Functional;
+pub use kernel::GemmKernel;
+pub use oracle::Oracle;
+
+/// GEMM and ALU steps that one run may take: days of work, but not for ever.
+pub const DEFAULT_MAX_STEPS: u64 = 1 << 40;
+
+/// Runs instructions over device memory.
+pub trait Executor {
+    /// Runs until FINISH, from empty token queues. `marks` only attribute time and traffic.
+    ///
+    /// # Errors
+    /// [`SimError`] naming the instruction, the field and the bound. Memory then holds what the
+    /// instructions before the fault wrote.
+    fn run(
+        &mut self,
+        insns: &[Insn],
+        marks: &[LayerMark],
+        memory: &mut DeviceMemory,
+    ) -> Result<RunReport, SimError>;
+}
+
+/// What is left of a run's GEMM and ALU steps.
+struct StepBudget {
+    limit: u64,
+    left: u64,
+}
+
+impl StepBudget {
+    fn new(limit: u64) -> Self {
+        Self { limit, left: limit }
+    }
+
+    fn spend(&mut self, at: &At) -> Result<(), SimError> {
+        let steps = match &at.insn {
+            Insn::Gemm(gemm) => gemm.steps(),
+            Insn::Alu(alu) => alu.steps(),
+            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return Ok(()),
+        };
+        match self.left.checked_sub(steps) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(SimError::StepLimit { at: Box::new(at.clone()), limit: self.limit }),
+        }
+    }
+}
+
+/// Traffic of each mark from its instructions; wall times as far as they are known.
+fn mark_reports(
+    insns: &[Insn],
+    marks: &[LayerMark],
+    config: &Config,
+    walls: &[Duration],
+) -> Vec<MarkReport> {
+    let ends = marks.iter().skip(1).map(|m| m.first_insn).chain([insns.len()]);
+    let report = |(i, (mark, end)): (usize, (&LayerMark, usize))| MarkReport {
+        name: mark.name.clone(),
+        traffic: Traffic::of(insns.get(mark.first_insn..end).unwrap_or(&[]), config),
+        wall: walls.get(i).copied().unwrap_or_default(),
+    };
+    marks.iter().zip(ends).enumerate().map(report).collect()
+}

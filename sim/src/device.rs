@@ -1,0 +1,92 @@
+//! The simulators as devices.
+
+use thiserror::Error;
+use vta_driver::{
+    Device, DeviceInfo, DriverError, PhysAddr, Runner, Ticket, Work, WorkerDevice,
+};
+use vta_isa::Config;
+
+use crate::{Executor, Functional, GemmKernel, Oracle};
+
+/// `VTA_KERNEL` names no kernel that this CPU can run.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("VTA_KERNEL={name}: no such kernel on this CPU (there is {available})")]
+pub struct KernelError {
+    /// What the variable says.
+    pub name: String,
+    /// Kernels that can be named.
+    pub available: String,
+}
+
+/// A simulator on a worker thread of its own.
+pub struct SimDevice(WorkerDevice);
+
+impl SimDevice {
+    /// The fast functional simulator, with the best kernel of this CPU.
+    pub fn functional(config: Config) -> Self {
+        Self::functional_with(config, GemmKernel::detect())
+    }
+
+    /// The fast functional simulator with a kernel of choice.
+    pub fn functional_with(config: Config, kernel: GemmKernel) -> Self {
+        Self::with_executor("sim", config.clone(), Functional::with_kernel(config, kernel))
+    }
+
+    /// The fast functional simulator with the kernel that the environment variable
+    /// `VTA_KERNEL` names, or else the best.
+    ///
+    /// # Errors
+    /// [`KernelError`] when the variable names no kernel of this CPU.
+    pub fn functional_from_env(config: Config) -> Result<Self, KernelError> {
+        let Some(name) = std::env::var_os("VTA_KERNEL") else {
+            return Ok(Self::functional(config));
+        };
+        let known = GemmKernel::ALL.into_iter().filter(|k| k.supported());
+        match known.clone().find(|k| name == k.name()) {
+            Some(kernel) => Ok(Self::functional_with(config, kernel)),
+            None => Err(KernelError {
+                name: name.to_string_lossy().into_owned(),
+                available: known.map(GemmKernel::name).collect::<Vec<_>>().join(", "),
+            }),
+        }
+    }
+
+    /// The slow oracle.
+    pub fn oracle(config: Config) -> Self {
+        Self::with_executor("oracle", config.clone(), Oracle::new(config))
+    }
+
+    /// Any executor.
+    pub fn with_executor(
+        name: &str,
+        config: Config,
+        mut executor: impl Executor + Send + 'static,
+    ) -> Self {
+        let runner: Runner = Box::new(move |batch, memory| {
+            executor.run(&batch.insns, &batch.marks, memory).map_err(|e| e.to_string())
+        });
+        Self(WorkerDevice::new(DeviceInfo { name: name.to_owned(), config }, runner))
+    }
+}
+
+impl Device for SimDevice {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+
+    fn alloc(&self, size_bytes: u64) -> Result<PhysAddr, DriverError> {
+        self.0.alloc(size_bytes)
+    }
+
+    fn alloc_at(&self, addr: PhysAddr, size_bytes: u64) -> Result<(), DriverError> {
+        self.0.alloc_at(addr, size_bytes)
+    }
+
+    fn free(&self, addr: PhysAddr) -> Result<(), DriverError> {
+        self.0.free(addr)
+    }
+
+    fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        self.0.submit(work)
+    }
+}
