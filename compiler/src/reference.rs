@@ -1,0 +1,287 @@
+//! The reference interpreter: what an integer graph means, without tiles or devices.
+
+use rayon::prelude::*;
+use thiserror::Error;
+
+use crate::qgraph::{LaneOp, QGraph, QNode, QOp, TensorId, Window};
+use crate::semantics::{self, SemanticsError};
+
+/// A graph that can't be interpreted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ReferenceError {
+    /// The input's length isn't the tensor's.
+    #[error("the input has {found} values, {name} needs {expected}")]
+    Input {
+        /// The input tensor.
+        name: String,
+        /// Values given.
+        found: usize,
+        /// C * H * W.
+        expected: usize,
+    },
+    /// A node's tensors contradict its geometry.
+    #[error("node {node}: its tensors don't fit its window or weights")]
+    Shape {
+        /// The node.
+        node: String,
+    },
+    /// A lane operation lacks an entry.
+    #[error("node {node}: {source}")]
+    Lane {
+        /// The node.
+        node: String,
+        /// The cause.
+        source: SemanticsError,
+    },
+}
+
+/// Runs the graph on one image (int8, NCHW). Returns every tensor, indexed by [`TensorId`];
+/// tensors that nothing writes are empty.
+///
+/// # Errors
+/// [`ReferenceError`] for an input of another length or an inconsistent graph.
+pub fn run(graph: &QGraph, input: &[i8]) -> Result<Vec<Vec<i8>>, ReferenceError> {
+    let mut values: Vec<Vec<i8>> = vec![Vec::new(); graph.tensors.len()];
+    for &id in &graph.inputs {
+        let tensor = &graph.tensors[id.0];
+        let expected = tensor.chw.iter().product();
+        if input.len() != expected {
+            let name = tensor.name.clone();
+            return Err(ReferenceError::Input { name, found: input.len(), expected });
+        }
+        values[id.0] = input.to_vec();
+    }
+    for node in &graph.nodes {
+        values[node.output.0] = Eval { graph, node, values: &values }.node()?;
+    }
+    Ok(values)
+}
+
+struct Eval<'a> {
+    graph: &'a QGraph,
+    node: &'a QNode,
+    values: &'a [Vec<i8>],
+}
+
+/// A `[C][H][W]` tensor.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    data: &'a [i8],
+    chw: [usize; 3],
+}
+
+impl<'a> View<'a> {
+    fn channel(&self, c: usize) -> &'a [i8] {
+        let plane = self.chw[1] * self.chw[2];
+        &self.data[c * plane..(c + 1) * plane]
+    }
+}
+
+impl<'a> Eval<'a> {
+    fn shape_error(&self) -> ReferenceError {
+        ReferenceError::Shape { node: self.node.name.clone() }
+    }
+
+    fn view(&self, id: TensorId) -> Result<View<'a>, ReferenceError> {
+        let chw = self.graph.tensors[id.0].chw;
+        let data = &self.values[id.0];
+        if data.len() != chw.iter().product::<usize>() {
+            return Err(self.shape_error());
+        }
+        Ok(View { data, chw })
+    }
+
+    fn node(&self) -> Result<Vec<i8>, ReferenceError> {
+        let out = self.graph.tensors[self.node.output.0].chw;
+        let channel = |c: usize| self.channel(c, out);
+        let planes: Vec<Vec<i8>> =
+            (0..out[0]).into_par_iter().map(channel).collect::<Result<_, _>>()?;
+        Ok(planes.concat())
+    }
+
+    /// One channel of the output.
+    fn channel(&self, c: usize, out: [usize; 3]) -> Result<Vec<i8>, ReferenceError> {
+        let len = out[1] * out[2];
+        let lanes = match &self.node.op {
+            QOp::Conv { input, window, weights, residual, epilogue, .. } => {
+                let mut sums = match residual {
+                    Some((id, prologue)) => {
+                        let view = self.same_shape(*id, out)?;
+                        self.lanes(widen(view.channel(c)), prologue, c)?
+                    }
+                    None => vec![0; len],
+                };
+                let view = self.view(*input)?;
+                let per_channel = view.chw[0] * window.kernel[0] * window.kernel[1];
+                let row = weights.get(c * per_channel..(c + 1) * per_channel);
+                self.check_window(window, view, out)?;
+                convolve(view, window, row.ok_or_else(|| self.shape_error())?, out, &mut sums);
+                self.lanes(sums, epilogue, c)?
+            }
+            QOp::Add { a, a_ops, b, b_ops, epilogue } => {
+                let a = self.same_shape(*a, out)?;
+                let b = self.same_shape(*b, out)?;
+                let mut sum = self.lanes(widen(a.channel(c)), a_ops, c)?;
+                let b = self.lanes(widen(b.channel(c)), b_ops, c)?;
+                sum.iter_mut().zip(b).for_each(|(x, y)| *x = x.wrapping_add(y));
+                self.lanes(sum, epilogue, c)?
+            }
+            QOp::Eltwise { input, ops } => {
+                let view = self.same_shape(*input, out)?;
+                self.lanes(widen(view.channel(c)), ops, c)?
+            }
+            QOp::MaxPool { input, window, ops } => {
+                let view = self.view(*input)?;
+                self.check_pool(window, view, out)?;
+                let max = |x: Option<i32>, y| Some(x.map_or(y, |x| x.max(y)));
+                let values = pool(view.channel(c), view, window, out, max);
+                let lanes = values.into_iter().map(|(v, _)| v.unwrap_or(-128)).collect();
+                self.lanes(lanes, ops, c)?
+            }
+            QOp::AvgPool { input, window, count_include_pad, ops_by_count } => {
+                let view = self.view(*input)?;
+                self.check_pool(window, view, out)?;
+                let sum = |x: Option<i32>, y| Some(x.unwrap_or(0) + y);
+                let sums = pool(view.channel(c), view, window, out, sum);
+                let all = window.kernel[0] * window.kernel[1];
+                let average = |(sum, count): (Option<i32>, usize)| {
+                    let count = if *count_include_pad { all } else { count };
+                    let ops = ops_by_count.iter().find(|(n, _)| *n == count);
+                    let ops = ops.ok_or_else(|| self.shape_error())?;
+                    Ok(self.lanes(vec![sum.unwrap_or(0)], &ops.1, c)?[0])
+                };
+                sums.into_iter().map(average).collect::<Result<_, _>>()?
+            }
+        };
+        Ok(lanes.into_iter().map(|x| x as i8).collect())
+    }
+
+    fn same_shape(&self, id: TensorId, out: [usize; 3]) -> Result<View<'a>, ReferenceError> {
+        let view = self.view(id)?;
+        if view.chw == out { Ok(view) } else { Err(self.shape_error()) }
+    }
+
+    fn check_window(
+        &self,
+        window: &Window,
+        view: View<'_>,
+        out: [usize; 3],
+    ) -> Result<(), ReferenceError> {
+        match window.output(view.chw[1], view.chw[2]) {
+            Some(hw) if hw == [out[1], out[2]] => Ok(()),
+            _ => Err(self.shape_error()),
+        }
+    }
+
+    fn check_pool(
+        &self,
+        window: &Window,
+        view: View<'_>,
+        out: [usize; 3],
+    ) -> Result<(), ReferenceError> {
+        if view.chw[0] != out[0] {
+            return Err(self.shape_error());
+        }
+        self.check_window(window, view, out)
+    }
+
+    fn lanes(
+        &self,
+        mut lanes: Vec<i32>,
+        ops: &[LaneOp],
+        channel: usize,
+    ) -> Result<Vec<i32>, ReferenceError> {
+        for op in ops {
+            semantics::apply(op, channel, &mut lanes)
+                .map_err(|source| ReferenceError::Lane { node: self.node.name.clone(), source })?;
+        }
+        Ok(lanes)
+    }
+}
+
+fn widen(values: &[i8]) -> Vec<i32> {
+    values.iter().map(|&x| x.into()).collect()
+}
+
+/// Output positions `first..end` along one axis whose window element `k` lies inside the input.
+pub(crate) fn valid(
+    size: usize,
+    out: usize,
+    k: usize,
+    stride: usize,
+    dilation: usize,
+    pad: usize,
+) -> (usize, usize) {
+    let offset = k * dilation;
+    let first = pad.saturating_sub(offset).div_ceil(stride);
+    let end = match (size + pad).checked_sub(offset + 1) {
+        Some(last) => (last / stride + 1).min(out),
+        None => 0,
+    };
+    (first.min(end), end)
+}
+
+/// Adds one output channel's products to `sums`: for each weight, a row operation.
+fn convolve(view: View<'_>, window: &Window, weights: &[i8], out: [usize; 3], sums: &mut [i32]) {
+    let [ci, h, w] = view.chw;
+    let [kh, kw] = window.kernel;
+    for c in 0..ci {
+        let plane = view.channel(c);
+        for y in 0..kh {
+            let (i0, i1) =
+                valid(h, out[1], y, window.stride[0], window.dilation[0], window.pads[0]);
+            for x in 0..kw {
+                let weight = i32::from(weights[(c * kh + y) * kw + x]);
+                let (j0, j1) =
+                    valid(w, out[2], x, window.stride[1], window.dilation[1], window.pads[1]);
+                if weight == 0 || j0 == j1 {
+                    continue;
+                }
+                for i in i0..i1 {
+                    let r = i * window.stride[0] + y * window.dilation[0] - window.pads[0];
+                    let q = j0 * window.stride[1] + x * window.dilation[1] - window.pads[1];
+                    let row = &plane[r * w + q..(r + 1) * w];
+                    let to = &mut sums[i * out[2] + j0..i * out[2] + j1];
+                    if window.stride[1] == 1 {
+                        for (sum, &value) in to.iter_mut().zip(row) {
+                            *sum = sum.wrapping_add(weight * i32::from(value));
+                        }
+                    } else {
+                        for (sum, &value) in to.iter_mut().zip(row.iter().step_by(window.stride[1])) {
+                            *sum = sum.wrapping_add(weight * i32::from(value));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Folds the valid part of each window; with the number of its positions.
+fn pool(
+    plane: &[i8],
+    view: View<'_>,
+    window: &Window,
+    out: [usize; 3],
+    fold: impl Fn(Option<i32>, i32) -> Option<i32>,
+) -> Vec<(Option<i32>, usize)> {
+    let [_, h, w] = view.chw;
+    let mut values = vec![(None, 0); out[1] * out[2]];
+    for y in 0..window.kernel[0] {
+        let (i0, i1) = valid(h, out[1], y, window.stride[0], window.dilation[0], window.pads[0]);
+        for x in 0..window.kernel[1] {
+            let (j0, j1) =
+                valid(w, out[2], x, window.stride[1], window.dilation[1], window.pads[1]);
+            for i in i0..i1 {
+                let r = i * window.stride[0] + y * window.dilation[0] - window.pads[0];
+                for j in j0..j1 {
+                    let q = j * window.stride[1] + x * window.dilation[1] - window.pads[1];
+                    let slot = &mut values[i * out[2] + j];
+                    *slot = (fold(slot.0, plane[r * w + q].into()), slot.1 + 1);
+                }
+            }
+        }
+    }
+    values
+}
