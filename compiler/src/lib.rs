@@ -1,5 +1,7 @@
 //! From ONNX networks to VTA programs.
 pub mod graph;
+pub mod onnx;
+pub mod passes;
 pub mod qgraph;
 pub mod reference;
 pub mod semantics;

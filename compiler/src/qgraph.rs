@@ -176,3 +176,87 @@ pub struct QGraph {
     /// Free facts: `preprocess`, `labels` and so on.
     pub metadata: std::collections::BTreeMap<String, String>,
 }
+
+impl std::fmt::Display for LaneOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::AddVec(v) => write!(f, "add[{}]", v.len()),
+            Self::AddImm(imm) => write!(f, "add {imm}"),
+            Self::MulVec(v) => write!(f, "mul[{}]", v.len()),
+            Self::MulImm(imm) => write!(f, "mul {imm}"),
+            Self::ShrImm(n) => write!(f, "shr {n}"),
+            Self::ShlImm(n) => write!(f, "shl {n}"),
+            Self::ShrVec(v) => write!(f, "shr[{}]", v.len()),
+            Self::MinImm(imm) => write!(f, "min {imm}"),
+            Self::MaxImm(imm) => write!(f, "max {imm}"),
+        }
+    }
+}
+
+impl QOp {
+    /// The kind, for tables: `conv`, `dense`, `add`, `eltwise`, `maxpool`, `avgpool`.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Conv { dense: true, .. } => "dense",
+            Self::Conv { .. } => "conv",
+            Self::Add { .. } => "add",
+            Self::Eltwise { .. } => "eltwise",
+            Self::MaxPool { .. } => "maxpool",
+            Self::AvgPool { .. } => "avgpool",
+        }
+    }
+
+    /// The tensors that the node reads.
+    pub fn inputs(&self) -> Vec<TensorId> {
+        match self {
+            Self::Conv { input, residual, .. } => {
+                std::iter::once(*input).chain(residual.as_ref().map(|r| r.0)).collect()
+            }
+            Self::Add { a, b, .. } => vec![*a, *b],
+            Self::Eltwise { input, .. }
+            | Self::MaxPool { input, .. }
+            | Self::AvgPool { input, .. } => vec![*input],
+        }
+    }
+}
+
+impl std::fmt::Display for QGraph {
+    /// One line a node: output, kind, inputs, lane operations.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let list = |ops: &[LaneOp]| {
+            ops.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        };
+        for id in &self.inputs {
+            let t = &self.tensors[id.0];
+            writeln!(f, "input %{} {:?} scale {:e} \"{}\"", id.0, t.chw, t.scale, t.name)?;
+        }
+        for node in &self.nodes {
+            let t = &self.tensors[node.output.0];
+            let inputs: Vec<_> = node.op.inputs().iter().map(|i| format!("%{}", i.0)).collect();
+            let kind = node.op.kind();
+            write!(f, "%{} {:?} = {kind}({})", node.output.0, t.chw, inputs.join(", "))?;
+            match &node.op {
+                QOp::Conv { residual, epilogue, .. } => {
+                    if let Some((_, prologue)) = residual {
+                        write!(f, " residual {{{}}}", list(prologue))?;
+                    }
+                    write!(f, " {{{}}}", list(epilogue))?;
+                }
+                QOp::Add { a_ops, b_ops, epilogue, .. } => {
+                    let [a, b, e] = [list(a_ops), list(b_ops), list(epilogue)];
+                    write!(f, " {{{a}}} + {{{b}}} {{{e}}}")?;
+                }
+                QOp::Eltwise { ops, .. } | QOp::MaxPool { ops, .. } => {
+                    write!(f, " {{{}}}", list(ops))?;
+                }
+                QOp::AvgPool { ops_by_count, .. } => {
+                    for (count, ops) in ops_by_count {
+                        write!(f, " {count}: {{{}}}", list(ops))?;
+                    }
+                }
+            }
+            writeln!(f, " \"{}\"", node.name)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! From a QDQ graph to the integer graph: a list of small passes over [`Net`].
+//!
+//! [`import`](mod@import) reads the QDQ pattern into a net whose nodes carry real scales; the
+//! passes of [`PASSES`] rewrite it in order; the last step plans the lane operations. After each
+//! step a listing can be printed.
+
+mod fuse;
+mod import;
+mod net;
+mod plan;
+
+use thiserror::Error;
+
+use crate::graph::Graph;
+use crate::qgraph::QGraph;
+use crate::semantics::SemanticsError;
+
+pub use net::{Net, NetNode, NetOp, NetTensor};
+
+/// A graph that can't become an integer graph.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PassError {
+    /// A node isn't quantised, or not in a supported way.
+    #[error("node {node} ({op}): {reason}")]
+    Node {
+        /// The node's name.
+        node: String,
+        /// Its operator.
+        op: String,
+        /// Why.
+        reason: String,
+    },
+    /// The graph as a whole.
+    #[error("{0}")]
+    Graph(String),
+    /// No integer form keeps a node's arithmetic inside int32.
+    #[error("node {node}: {source}")]
+    Semantics {
+        /// The node's name.
+        node: String,
+        /// The cause.
+        source: SemanticsError,
+    },
+}
+
+/// A rewriting pass.
+pub type Pass = fn(&mut Net) -> Result<(), PassError>;
+
+/// The passes in order. `import` before them and `plan` after them change the representation.
+pub const PASSES: [(&str, Pass); 3] = [
+    ("merge-clamps", fuse::merge_clamps),
+    ("fuse-residuals", fuse::fuse_residuals),
+    ("merge-clamps-again", fuse::merge_clamps),
+];
+
+/// The names of all steps, for listings.
+pub fn names() -> Vec<&'static str> {
+    let mut names = vec!["import"];
+    names.extend(PASSES.iter().map(|(name, _)| *name));
+    names.push("plan");
+    names
+}
+
+/// Turns a QDQ graph into the fused integer graph.
+///
+/// # Errors
+/// [`PassError`] naming the node.
+pub fn quantized(graph: &Graph) -> Result<QGraph, PassError> {
+    quantized_with(graph, &mut |_, _| {})
+}
+
+/// As [`quantized`], calling `observe` with each step's name and listing.
+///
+/// # Errors
+/// [`PassError`] naming the node.
+pub fn quantized_with(
+    graph: &Graph,
+    observe: &mut dyn FnMut(&str, &dyn Fn() -> String),
+) -> Result<QGraph, PassError> {
+    let mut net = import::import(graph)?;
+    observe("import", &|| net.to_string());
+    for (name, pass) in PASSES {
+        pass(&mut net)?;
+        net.verify()?;
+        observe(name, &|| net.to_string());
+    }
+    let planned = plan::plan(&net)?;
+    observe("plan", &|| planned.to_string());
+    Ok(planned)
+}

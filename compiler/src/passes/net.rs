@@ -1,0 +1,198 @@
+//! The net: int8 tensors with real scales, nodes not yet planned.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::PassError;
+use crate::qgraph::{TensorId, Window};
+
+/// An int8 tensor: `real = scale * int8`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetTensor {
+    /// The model's name.
+    pub name: String,
+    /// Channels, rows, columns.
+    pub chw: [usize; 3],
+    /// Real value of one step.
+    pub scale: f64,
+}
+
+/// A node: computes in reals, rounds to steps of its output, clamps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetNode {
+    /// The model's name.
+    pub name: String,
+    /// What it computes.
+    pub op: NetOp,
+    /// What it writes.
+    pub output: TensorId,
+    /// Bounds of the output, in its steps.
+    pub clamp: (i8, i8),
+}
+
+/// What a node computes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NetOp {
+    /// Convolution or dense layer, with an optional tensor that is added.
+    Conv {
+        /// Input.
+        input: TensorId,
+        /// Geometry.
+        window: Window,
+        /// `[CO][CI][KH][KW]`.
+        weights: Vec<i8>,
+        /// For each output channel.
+        weight_scale: Vec<f64>,
+        /// Real values for each output channel.
+        bias: Vec<f64>,
+        /// Added before rounding.
+        residual: Option<TensorId>,
+        /// A dense layer.
+        dense: bool,
+    },
+    /// Sum of two tensors.
+    Add {
+        /// One.
+        a: TensorId,
+        /// The other.
+        b: TensorId,
+    },
+    /// The input itself, rescaled and clamped.
+    Eltwise {
+        /// Input.
+        input: TensorId,
+    },
+    /// Maximum over windows.
+    MaxPool {
+        /// Input.
+        input: TensorId,
+        /// Geometry.
+        window: Window,
+    },
+    /// Mean over windows.
+    AvgPool {
+        /// Input.
+        input: TensorId,
+        /// Geometry.
+        window: Window,
+        /// Whether padding counts in the divisor.
+        count_include_pad: bool,
+    },
+}
+
+impl NetOp {
+    /// The tensors that the node reads.
+    pub fn inputs(&self) -> Vec<TensorId> {
+        match self {
+            Self::Conv { input, residual, .. } => {
+                std::iter::once(*input).chain(*residual).collect()
+            }
+            Self::Add { a, b } => vec![*a, *b],
+            Self::Eltwise { input } | Self::MaxPool { input, .. } | Self::AvgPool { input, .. } => {
+                vec![*input]
+            }
+        }
+    }
+
+    /// The kind, for listings.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Conv { dense: true, .. } => "dense",
+            Self::Conv { .. } => "conv",
+            Self::Add { .. } => "add",
+            Self::Eltwise { .. } => "eltwise",
+            Self::MaxPool { .. } => "maxpool",
+            Self::AvgPool { .. } => "avgpool",
+        }
+    }
+}
+
+/// The network between import and plan, nodes in execution order.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Net {
+    /// All tensors; passes may leave some unused.
+    pub tensors: Vec<NetTensor>,
+    /// In execution order.
+    pub nodes: Vec<NetNode>,
+    /// Network inputs.
+    pub inputs: Vec<TensorId>,
+    /// Network outputs.
+    pub outputs: Vec<TensorId>,
+    /// Free facts of the model.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Net {
+    /// How often each tensor is read, network outputs counted.
+    pub fn uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.tensors.len()];
+        for id in self.nodes.iter().flat_map(|n| n.op.inputs()).chain(self.outputs.iter().copied())
+        {
+            uses[id.0] += 1;
+        }
+        uses
+    }
+
+    /// Every tensor is written once, before it is read.
+    ///
+    /// # Errors
+    /// [`PassError::Graph`] naming the tensor.
+    pub fn verify(&self) -> Result<(), PassError> {
+        let mut written = vec![false; self.tensors.len()];
+        for id in &self.inputs {
+            written[id.0] = true;
+        }
+        for node in &self.nodes {
+            if let Some(id) = node.op.inputs().into_iter().find(|id| !written[id.0]) {
+                let (tensor, node) = (&self.tensors[id.0].name, &node.name);
+                let text = format!("tensor {tensor} is read by {node} before it is written");
+                return Err(PassError::Graph(text));
+            }
+            if std::mem::replace(&mut written[node.output.0], true) {
+                let tensor = &self.tensors[node.output.0].name;
+                return Err(PassError::Graph(format!("tensor {tensor} is written twice")));
+            }
+        }
+        match self.outputs.iter().find(|id| !written[id.0]) {
+            None => Ok(()),
+            Some(id) => {
+                let tensor = &self.tensors[id.0].name;
+                Err(PassError::Graph(format!("output {tensor} is never written")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tensor = |id: TensorId| {
+            let t = &self.tensors[id.0];
+            let [c, h, w] = t.chw;
+            format!("%{} {c}x{h}x{w} scale {:.6e}", id.0, t.scale)
+        };
+        for id in &self.inputs {
+            writeln!(f, "input {} \"{}\"", tensor(*id), self.tensors[id.0].name)?;
+        }
+        for node in &self.nodes {
+            let inputs: Vec<_> = node.op.inputs().iter().map(|id| format!("%{}", id.0)).collect();
+            let (kind, inputs) = (node.op.kind(), inputs.join(", "));
+            let (low, high) = node.clamp;
+            let out = tensor(node.output);
+            write!(f, "{out} = {kind}({inputs}) clamp {low}..{high}")?;
+            match &node.op {
+                NetOp::Conv { window, .. }
+                | NetOp::MaxPool { window, .. }
+                | NetOp::AvgPool { window, .. } => {
+                    let Window { kernel, stride, pads, .. } = window;
+                    write!(f, " kernel {kernel:?} stride {stride:?} pads {pads:?}")?;
+                }
+                NetOp::Add { .. } | NetOp::Eltwise { .. } => {}
+            }
+            writeln!(f, " \"{}\"", node.name)?;
+        }
+        for id in &self.outputs {
+            writeln!(f, "output %{}", id.0)?;
+        }
+        Ok(())
+    }
+}

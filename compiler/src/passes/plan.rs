@@ -1,0 +1,172 @@
+//! The last step: real scales become lane operations.
+
+use super::PassError;
+use super::net::{Net, NetNode, NetOp};
+use crate::qgraph::{LaneOp, QGraph, QNode, QOp, QTensor, TensorId, Window};
+use crate::semantics::{self, Range, Requantize, SemanticsError};
+
+/// Plans every node; tensors that nothing uses are dropped.
+pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
+    let mut plan = Plan { net, graph: QGraph::default(), ids: vec![None; net.tensors.len()] };
+    plan.graph.metadata.clone_from(&net.metadata);
+    for id in &net.inputs {
+        let new = plan.tensor(*id, (-128, 127));
+        plan.graph.inputs.push(new);
+    }
+    for node in &net.nodes {
+        let fail = |source| PassError::Semantics { node: node.name.clone(), source };
+        let op = plan.op(node).map_err(fail)?;
+        let output = plan.tensor(node.output, node.clamp);
+        plan.graph.nodes.push(QNode { name: node.name.clone(), op, output });
+    }
+    plan.graph.outputs = net.outputs.iter().map(|id| plan.id(*id)).collect();
+    Ok(plan.graph)
+}
+
+struct Plan<'a> {
+    net: &'a Net,
+    graph: QGraph,
+    ids: Vec<Option<TensorId>>,
+}
+
+impl Plan<'_> {
+    fn tensor(&mut self, id: TensorId, range: (i8, i8)) -> TensorId {
+        let from = &self.net.tensors[id.0];
+        let new = TensorId(self.graph.tensors.len());
+        let (name, scale) = (from.name.clone(), from.scale as f32);
+        self.graph.tensors.push(QTensor { name, chw: from.chw, scale, range });
+        self.ids[id.0] = Some(new);
+        new
+    }
+
+    /// The planned tensor; the net is verified, so it was written before.
+    fn id(&self, id: TensorId) -> TensorId {
+        self.ids[id.0].unwrap_or(TensorId(0))
+    }
+
+    fn range(&self, id: TensorId) -> (i8, i8) {
+        self.graph.tensors[self.id(id).0].range
+    }
+
+    fn scale(&self, id: TensorId) -> f64 {
+        self.net.tensors[id.0].scale
+    }
+
+    fn op(&self, node: &NetNode) -> Result<QOp, SemanticsError> {
+        let out = self.scale(node.output);
+        let wide = |id: TensorId| -> Range {
+            let (low, high) = self.range(id);
+            (low.into(), high.into())
+        };
+        Ok(match &node.op {
+            NetOp::Conv { .. } => self.conv(node)?,
+            NetOp::Add { a, b } => {
+                let ratios = [self.scale(*a) / out, self.scale(*b) / out];
+                let ranges = [self.range(*a), self.range(*b)];
+                let plan = semantics::plan_add(ratios, ranges, node.clamp)?;
+                QOp::Add {
+                    a: self.id(*a),
+                    a_ops: plan.a,
+                    b: self.id(*b),
+                    b_ops: plan.b,
+                    epilogue: plan.epilogue,
+                }
+            }
+            NetOp::Eltwise { input } => {
+                let ratio = self.scale(*input) / out;
+                let ops = semantics::plan_scale(ratio, wide(*input), node.clamp)?;
+                QOp::Eltwise { input: self.id(*input), ops }
+            }
+            NetOp::MaxPool { input, window } => {
+                let ratio = self.scale(*input) / out;
+                let ops = semantics::plan_scale(ratio, wide(*input), node.clamp)?;
+                QOp::MaxPool { input: self.id(*input), window: *window, ops }
+            }
+            NetOp::AvgPool { input, window, count_include_pad } => {
+                let counts = if *count_include_pad {
+                    vec![window.kernel[0] * window.kernel[1]]
+                } else {
+                    self.counts(*input, node.output, window)
+                };
+                let (low, high) = wide(*input);
+                let all = (window.kernel[0] * window.kernel[1]) as i64;
+                let start = (low.min(0) * all, high.max(0) * all);
+                let ops = |&count: &usize| -> Result<(usize, Vec<LaneOp>), SemanticsError> {
+                    let ratio = self.scale(*input) / out / count as f64;
+                    Ok((count, semantics::plan_scale(ratio, start, node.clamp)?))
+                };
+                QOp::AvgPool {
+                    input: self.id(*input),
+                    window: *window,
+                    count_include_pad: *count_include_pad,
+                    ops_by_count: counts.iter().map(ops).collect::<Result<_, _>>()?,
+                }
+            }
+        })
+    }
+
+    /// The distinct numbers of valid positions in a pool's windows, ascending.
+    fn counts(&self, input: TensorId, output: TensorId, window: &Window) -> Vec<usize> {
+        let [_, h, w] = self.net.tensors[input.0].chw;
+        let [_, oh, ow] = self.net.tensors[output.0].chw;
+        let axis = |axis: usize, size: usize, out: usize| -> Vec<usize> {
+            let inside = |o: &usize| {
+                let offset = o * window.stride[axis];
+                let at = |k: &usize| {
+                    let p = offset + k * window.dilation[axis];
+                    p >= window.pads[axis] && p - window.pads[axis] < size
+                };
+                (0..window.kernel[axis]).filter(at).count()
+            };
+            let mut counts: Vec<_> = (0..out).map(|o| inside(&o)).collect();
+            counts.sort_unstable();
+            counts.dedup();
+            counts
+        };
+        let (rows, cols) = (axis(0, h, oh), axis(1, w, ow));
+        let mut counts: Vec<_> =
+            rows.iter().flat_map(|r| cols.iter().map(move |c| r * c)).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        counts
+    }
+
+    fn conv(&self, node: &NetNode) -> Result<QOp, SemanticsError> {
+        let NetOp::Conv { input, window, weights, weight_scale, bias, residual, dense } = &node.op
+        else {
+            return Err(SemanticsError::Ratio { ratio: "of a node that is no conv".to_owned() });
+        };
+        let (scale_x, out) = (self.scale(*input), self.scale(node.output));
+        let step = |w: &f64| scale_x * w;
+        let ratio: Vec<f64> = weight_scale.iter().map(|w| step(w) / out).collect();
+        let bias: Vec<i64> =
+            bias.iter().zip(weight_scale).map(|(b, w)| (b / step(w)).round() as i64).collect();
+        let channels = weight_scale.len();
+        let mut sum = semantics::sum_bounds(weights, channels, self.range(*input));
+        let residual = match residual {
+            None => None,
+            Some(id) => {
+                let aligned: Vec<f64> =
+                    weight_scale.iter().map(|w| self.scale(*id) / step(w)).collect();
+                let prologue = semantics::plan_residual(&aligned, &ratio)
+                    .ok_or_else(|| SemanticsError::Ratio { ratio: format!("{aligned:?}") })?;
+                let (low, high) = self.range(*id);
+                for (c, sum) in sum.iter_mut().enumerate() {
+                    let (lo, hi) = semantics::range(&prologue, c, (low.into(), high.into()))?;
+                    *sum = (sum.0 + lo.min(0), sum.1 + hi.max(0));
+                }
+                Some((self.id(*id), prologue))
+            }
+        };
+        let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, clamp: node.clamp };
+        let epilogue = semantics::plan_requantize(&given)?;
+        Ok(QOp::Conv {
+            input: self.id(*input),
+            window: *window,
+            weights: weights.clone(),
+            residual,
+            epilogue,
+            dense: *dense,
+        })
+    }
+}
