@@ -40,7 +40,7 @@ fn check(dir: &str, model: &str, (mean, std, unit): Normalise) {
     let graph = passes::quantized(&onnx::load(&bytes).unwrap()).unwrap();
     let images: Vec<u8> = array(&models.join("cifar10_test200.npz"), "images");
     let labels: Vec<u8> = array(&models.join("cifar10_test200.npz"), "labels");
-    let logits: Vec<f32> = array(&models.join(dir).join("reference_logits_test200.npz"), model);
+    let logits: Vec<f32> = array(&models.join(dir).join("reference_logits_test200.npz"), model.trim_end_matches(".onnx"));
     let input = &graph.tensors[graph.inputs[0].0];
     let predict = |image: &[u8]| {
         let quantise = |(i, &x): (usize, &u8)| {
