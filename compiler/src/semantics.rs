@@ -281,9 +281,9 @@ fn plan_multiply(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> 
         let ratio = format!("{:?}", given.ratio.iter().copied().fold(0.0, f64::max));
         return Err(SemanticsError::Ratio { ratio });
     };
-    let multipliers: Vec<i32> = multipliers(given, form).collect();
+    let multipliers: Vec<i32> = multipliers(given, form, uniform).collect();
     let bias = (0..given.ratio.len()).map(|c| {
-        if multipliers[c] == 0 {
+        if is_zero(given, c, uniform) {
             return 0;
         }
         let dropped = ((1i64 << form.pre_shift) - 1) / 2;
@@ -315,23 +315,31 @@ fn biased(given: &Requantize<'_>, c: usize) -> i64 {
     extreme.saturating_add((0.5 / given.ratio[c]).min(1e15) as i64)
 }
 
-/// A channel whose extreme values still round to zero needs no multiplier.
-fn always_zero(given: &Requantize<'_>, c: usize) -> bool {
+/// A channel whose extreme values still round to zero needs no multiplier. Channels of one
+/// common ratio share theirs anyway.
+fn is_zero(given: &Requantize<'_>, c: usize, uniform: bool) -> bool {
+    if uniform {
+        return false;
+    }
     let (lo, hi) = given.sum[c];
     let extreme = (lo + given.bias[c]).abs().max((hi + given.bias[c]).abs());
     extreme as f64 * given.ratio[c] < 0.5
 }
 
-fn multipliers(given: &Requantize<'_>, form: Form) -> impl Iterator<Item = i32> {
+fn multipliers(
+    given: &Requantize<'_>,
+    form: Form,
+    uniform: bool,
+) -> impl Iterator<Item = i32> {
     let scale = 2f64.powi((form.pre_shift + form.shift) as i32);
     (0..given.ratio.len()).map(move |c| {
-        if always_zero(given, c) { 0 } else { (given.ratio[c] * scale).round() as i32 }
+        if is_zero(given, c, uniform) { 0 } else { (given.ratio[c] * scale).round() as i32 }
     })
 }
 
 /// The largest second shift whose products are proven to fit, for a first shift.
 fn best_shift(given: &Requantize<'_>, pre_shift: u32, clamp: bool, uniform: bool) -> Option<Form> {
-    let live: Vec<usize> = (0..given.ratio.len()).filter(|&c| !always_zero(given, c)).collect();
+    let live: Vec<usize> = (0..given.ratio.len()).filter(|&c| !is_zero(given, c, uniform)).collect();
     let lane = |c: usize| {
         let value = (biased(given, c) >> pre_shift) + 1;
         if clamp { value.min(CLAMP) } else { value }
