@@ -1,0 +1,181 @@
+//! From the integer graph to a program: tiles, scratchpad addresses, tokens, instructions.
+//!
+//! Every node becomes one layer. Activations lie in device memory as
+//! `[C / BLOCK][H][W][BATCH][BLOCK]`, one buffer a tensor; weights as
+//! `[CO / BLOCK][CI / BLOCK][KH][KW][BLOCK_OUT][BLOCK_IN]`. Channels that don't fill a block are
+//! zero. The first convolution reads patches that the host gathers ([`Packing::Im2col`]) when
+//! that wastes less of the matrix unit than padding its few channels to a block.
+
+mod conv;
+mod emit;
+mod tile;
+mod vector;
+
+use thiserror::Error;
+use vta_driver::{Buffer, BufferId, BufferKind, Kernel, Packing, Program, TensorSpec};
+use vta_isa::{Config, FieldError};
+
+use crate::qgraph::{QGraph, QOp, TensorId};
+
+pub use tile::{ConvShape, ConvTile, LoopOrder};
+
+/// A graph that can't be lowered for a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LowerError {
+    /// No tile fits the scratchpads or the instruction fields.
+    #[error("node {node}: {reason}")]
+    NoTile {
+        /// The node.
+        node: String,
+        /// Which limit, with figures.
+        reason: String,
+    },
+    /// The node's tensors or vectors contradict each other.
+    #[error("node {node}: its shapes or lane operations are inconsistent: {reason}")]
+    Inconsistent {
+        /// The node.
+        node: String,
+        /// What.
+        reason: String,
+    },
+    /// A field doesn't fit its bits.
+    #[error("node {node}: {source}")]
+    Field {
+        /// The node.
+        node: String,
+        /// The field.
+        source: FieldError,
+    },
+    /// The network as a whole.
+    #[error("{0}")]
+    Network(String),
+}
+
+/// How to lower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LowerOptions {
+    /// Let the host gather the first convolution's patches where that saves GEMM steps.
+    pub im2col: bool,
+}
+
+impl Default for LowerOptions {
+    fn default() -> Self {
+        Self { im2col: true }
+    }
+}
+
+/// Lowers a network. The same graph, configuration and options give the same program.
+///
+/// # Errors
+/// [`LowerError`] naming the node and the limit.
+pub fn compile(
+    graph: &QGraph,
+    config: &Config,
+    options: &LowerOptions,
+) -> Result<Program, LowerError> {
+    let mut lowering = Lowering::new(graph, config, options)?;
+    for index in 0..graph.nodes.len() {
+        lowering.node(index)?;
+    }
+    Ok(lowering.program)
+}
+
+/// A network being lowered.
+struct Lowering<'a> {
+    graph: &'a QGraph,
+    config: &'a Config,
+    program: Program,
+    kernels: std::collections::HashMap<Kernel, vta_driver::KernelId>,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(
+        graph: &'a QGraph,
+        config: &'a Config,
+        options: &LowerOptions,
+    ) -> Result<Self, LowerError> {
+        let mut program = Program {
+            config: config.clone(),
+            buffers: Vec::new(),
+            kernels: Vec::new(),
+            tensors: Vec::new(),
+            layers: Vec::new(),
+            inputs: graph.inputs.iter().map(|id| id.0 as u32).collect(),
+            outputs: graph.outputs.iter().map(|id| id.0 as u32).collect(),
+            metadata: graph.metadata.clone(),
+        };
+        for (index, tensor) in graph.tensors.iter().enumerate() {
+            let id = TensorId(index);
+            let kind = match (graph.inputs.contains(&id), graph.outputs.contains(&id)) {
+                (true, _) => BufferKind::Input,
+                (_, true) => BufferKind::Output,
+                _ => BufferKind::Scratch,
+            };
+            let too_large = || LowerError::Network(format!("tensor {} is too large", tensor.name));
+            let dim = |d: usize| u32::try_from(d).map_err(|_| too_large());
+            let spec = TensorSpec {
+                name: tensor.name.clone(),
+                buffer: BufferId(index as u32),
+                chw: [dim(tensor.chw[0])?, dim(tensor.chw[1])?, dim(tensor.chw[2])?],
+                scale: tensor.scale,
+                packing: packing(graph, id, config, options),
+            };
+            let size_bytes = spec.packed_bytes(config).filter(|&n| n < 1 << 32);
+            let size_bytes = size_bytes.ok_or_else(too_large)?;
+            program.buffers.push(Buffer { name: tensor.name.clone(), size_bytes, kind });
+            program.tensors.push(spec);
+        }
+        Ok(Self { graph, config, program, kernels: std::collections::HashMap::new() })
+    }
+
+    fn node(&mut self, index: usize) -> Result<(), LowerError> {
+        match &self.graph.nodes[index].op {
+            QOp::Conv { .. } => self.conv(index),
+            QOp::Add { .. } | QOp::Eltwise { .. } => self.elementwise(index),
+            QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(index),
+        }
+    }
+
+    fn constant(&mut self, name: String, bytes: Vec<u8>) -> BufferId {
+        let id = BufferId(self.program.buffers.len() as u32);
+        let size_bytes = bytes.len() as u64;
+        let kind = BufferKind::Constant(bytes.into());
+        self.program.buffers.push(Buffer { name, size_bytes, kind });
+        id
+    }
+
+    fn tile_chw(&self, id: TensorId) -> [usize; 3] {
+        let [c, h, w] = self.graph.tensors[id.0].chw;
+        [c.div_ceil(self.config.block()), h, w]
+    }
+}
+
+/// Patches are gathered for a network input that one convolution alone reads, when they need
+/// fewer GEMM steps: `ceil(C*KH*KW / BLOCK)` blocks a position instead of `ceil(C/BLOCK)*KH*KW`.
+fn packing(graph: &QGraph, id: TensorId, config: &Config, options: &LowerOptions) -> Packing {
+    let mut users = graph.nodes.iter().filter(|n| n.op.inputs().contains(&id));
+    let (first, second) = (users.next(), users.next());
+    let Some(QOp::Conv { input, window, residual, .. }) = first.map(|n| &n.op) else {
+        return Packing::Tiles;
+    };
+    let alone = second.is_none()
+        && *input == id
+        && residual.as_ref().is_none_or(|(r, _)| *r != id)
+        && graph.inputs.contains(&id)
+        && !graph.outputs.contains(&id);
+    let [c, ..] = graph.tensors[id.0].chw;
+    let area = window.kernel[0] * window.kernel[1];
+    let direct = c.div_ceil(config.block()) * area;
+    let gathered = (c * area).div_ceil(config.block());
+    if !(options.im2col && alone && gathered < direct) {
+        return Packing::Tiles;
+    }
+    let pair = |p: [usize; 2]| p.map(|v| v as u32);
+    Packing::Im2col {
+        kernel: pair(window.kernel),
+        stride: pair(window.stride),
+        dilation: pair(window.dilation),
+        pads: window.pads.map(|p| p as u32),
+    }
+}

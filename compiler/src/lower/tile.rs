@@ -1,0 +1,227 @@
+//! The tiling search for convolutions: a pure function from shape and configuration to tile.
+//!
+//! A tile is `co` output blocks by `rows` by `cols` output positions; its reduction runs in
+//! chunks of `ci` input blocks (and, for kernels too large for the scratchpads, of `kernel_rows`
+//! rows). The input and weight scratchpads are split into `halves` (2: loading the next chunk
+//! overlaps computing this one), the accumulators likewise (storing overlaps computing).
+//!
+//! The cost is an estimate in cycles on a bus of 8 bytes a cycle:
+//!
+//! - load: 8-byte beats of all input and weight tiles loaded, and 23 for each LOAD;
+//! - compute: GEMM steps, reset or residual load, ALU steps (two a vector step), beats of
+//!   vectors, and 7 for each instruction;
+//! - store: 1.5 a beat, and 7 for each STORE;
+//! - total: the largest of the three, plus the first chunk's load and the last tile's store,
+//!   which nothing overlaps (without halves: the sum of the three).
+
+use vta_isa::{Config, MemType};
+
+/// A convolution in blocks, as the matrix unit sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvShape {
+    /// Input channel blocks.
+    pub ci: usize,
+    /// Output channel blocks.
+    pub co: usize,
+    /// Input rows and columns.
+    pub input: [usize; 2],
+    /// Output rows and columns.
+    pub output: [usize; 2],
+    /// Kernel rows and columns.
+    pub kernel: [usize; 2],
+    /// Rows, columns.
+    pub stride: [usize; 2],
+    /// Rows, columns.
+    pub dilation: [usize; 2],
+    /// Top, left, bottom, right.
+    pub pads: [usize; 4],
+    /// ALU steps for each output tile and immediate operation or two for a vector one.
+    pub alu_steps: usize,
+    /// Constant vectors.
+    pub vectors: usize,
+    /// Whether a residual is loaded.
+    pub residual: bool,
+}
+
+/// Which operand stays while the other changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoopOrder {
+    /// All positions for a group of output channels: weights stay if they are one chunk.
+    ChannelsOutside,
+    /// All output channels for a group of positions: inputs stay if they are one chunk.
+    PositionsOutside,
+}
+
+/// A choice of tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvTile {
+    /// Output blocks.
+    pub co: usize,
+    /// Input blocks in a chunk.
+    pub ci: usize,
+    /// Kernel rows in a chunk.
+    pub kernel_rows: usize,
+    /// Output rows and columns.
+    pub output: [usize; 2],
+    /// Parts of the input and weight scratchpads: 2, or 1 when halves are too small.
+    pub halves: usize,
+    /// Parts of the accumulator scratchpad.
+    pub acc_halves: usize,
+    /// The outer loop.
+    pub order: LoopOrder,
+}
+
+impl ConvShape {
+    /// Input rows (axis 0) or columns (axis 1) that `out` outputs and `kernel` taps touch.
+    pub fn extent(&self, axis: usize, out: usize, kernel: usize) -> usize {
+        (out - 1) * self.stride[axis] + (kernel - 1) * self.dilation[axis] + 1
+    }
+}
+
+/// The cheapest tile.
+///
+/// # Errors
+/// The limit that no tile meets, in words.
+pub fn search(shape: &ConvShape, config: &Config) -> Result<ConvTile, String> {
+    check_limits(shape)?;
+    let mut best: Option<(u64, ConvTile)> = None;
+    for (halves, acc_halves) in [(2, 2), (2, 1), (1, 2), (1, 1)] {
+        search_with(shape, config, [halves, acc_halves], &mut best);
+        if best.is_some() {
+            break;
+        }
+    }
+    best.map(|(_, tile)| tile).ok_or_else(|| explain(shape, config))
+}
+
+/// Limits of instruction fields that no tile can avoid.
+fn check_limits(shape: &ConvShape) -> Result<(), String> {
+    let side = |name: &str, pad: usize| match pad {
+        0..=15 => Ok(()),
+        _ => Err(format!("a pad of {pad} {name}; LOAD pads at most 15")),
+    };
+    for (name, pad) in ["above", "left", "below", "right"].iter().zip(shape.pads) {
+        side(name, pad)?;
+    }
+    let row = shape.ci * shape.kernel[0] * shape.kernel[1];
+    for (name, value) in [
+        ("input columns", shape.input[1]),
+        ("output columns", shape.output[1]),
+        ("weight tiles for one output block", row),
+    ] {
+        if value > 65535 {
+            return Err(format!("{value} {name}; x_stride holds at most 65535"));
+        }
+    }
+    Ok(())
+}
+
+fn explain(shape: &ConvShape, config: &Config) -> String {
+    let [kh, kw] = shape.kernel;
+    let (inp, wgt, acc) =
+        (config.depth(MemType::Inp), config.depth(MemType::Wgt), config.depth(MemType::Acc));
+    let vectors = shape.vectors;
+    format!(
+        "no tile fits: one output position of a {kh}x{kw} kernel needs, row by row, {kw} weight \
+         tiles (the scratchpad holds {wgt}), {} input tiles (it holds {inp}), {} accumulator \
+         tiles (it holds {acc}) and {kw} micro-ops (it holds {})",
+        shape.extent(1, 1, kw),
+        1 + vectors,
+        config.depth(MemType::Uop),
+    )
+}
+
+/// `ceil(n / 1), ceil(n / 2) ..` without repeats.
+fn parts(n: usize) -> Vec<usize> {
+    let mut parts: Vec<usize> = (1..=n).map(|k| n.div_ceil(k)).collect();
+    parts.dedup();
+    parts
+}
+
+fn search_with(
+    shape: &ConvShape,
+    config: &Config,
+    [halves, acc_halves]: [usize; 2],
+    best: &mut Option<(u64, ConvTile)>,
+) {
+    let depth = |mem: MemType| config.depth(mem);
+    let (rows, cols) = (parts(shape.output[0]), parts(shape.output[1]));
+    for co in parts(shape.co) {
+        let vectors = shape.vectors * co;
+        let acc = depth(MemType::Acc).saturating_sub(vectors) / acc_halves;
+        for (ci, kernel_rows) in chunks(shape) {
+            let weights = co * ci * kernel_rows * shape.kernel[1];
+            if weights > depth(MemType::Wgt) / halves || weights > depth(MemType::Uop) {
+                continue;
+            }
+            for &r in &rows {
+                for &c in &cols {
+                    if co * r * c > acc {
+                        continue;
+                    }
+                    let height = shape.extent(0, r, kernel_rows);
+                    let width = shape.extent(1, c, shape.kernel[1]);
+                    let factors = shape.stride[0] * width <= 2047 && shape.stride[1] <= 2047;
+                    let fits = ci * height * width <= depth(MemType::Inp) / halves;
+                    if !fits || !(factors || r == 1) || c > 2047 {
+                        continue;
+                    }
+                    for order in [LoopOrder::ChannelsOutside, LoopOrder::PositionsOutside] {
+                        let output = [r, c];
+                        let tile =
+                            ConvTile { co, ci, kernel_rows, output, halves, acc_halves, order };
+                        let cost = cost(shape, &tile, config);
+                        if best.is_none_or(|(least, _)| cost < least) {
+                            *best = Some((cost, tile));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reduction chunks: some input blocks with the whole kernel, or one with some kernel rows.
+fn chunks(shape: &ConvShape) -> Vec<(usize, usize)> {
+    let whole = parts(shape.ci).into_iter().map(|ci| (ci, shape.kernel[0]));
+    let rows = parts(shape.kernel[0]).into_iter().skip(1).map(|rows| (1, rows));
+    whole.chain(rows).collect()
+}
+
+fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
+    let [oh, ow] = shape.output;
+    let beats = |mem: MemType, n: usize| (n * config.elem_bytes(mem)).div_ceil(8);
+    let (groups, positions) = (
+        shape.co.div_ceil(tile.co),
+        oh.div_ceil(tile.output[0]) * ow.div_ceil(tile.output[1]),
+    );
+    let chunks = shape.ci.div_ceil(tile.ci) * shape.kernel[0].div_ceil(tile.kernel_rows);
+    let tiles = groups * positions;
+    let (stay_wgt, stay_inp) = (
+        chunks == 1 && tile.order == LoopOrder::ChannelsOutside,
+        chunks == 1 && tile.order == LoopOrder::PositionsOutside,
+    );
+    let height = shape.extent(0, tile.output[0], tile.kernel_rows);
+    let width = shape.extent(1, tile.output[1], shape.kernel[1]);
+    let inp_chunk = beats(MemType::Inp, tile.ci * height * width) + 23 * tile.ci;
+    let weights = tile.co * tile.ci * tile.kernel_rows * shape.kernel[1];
+    let wgt_chunk = beats(MemType::Wgt, weights) + 23;
+    let inp_loads = if stay_inp { positions } else { tiles * chunks };
+    let wgt_loads = if stay_wgt { groups } else { tiles * chunks };
+    let load = inp_loads * inp_chunk + wgt_loads * wgt_chunk;
+    let outputs = shape.co * oh * ow;
+    let gemm = outputs * shape.ci * shape.kernel[0] * shape.kernel[1] + 7 * tiles * chunks;
+    let start = if shape.residual { beats(MemType::Acc8, outputs) + 23 * tiles * tile.co } else { outputs };
+    let vector_loads = if tile.order == LoopOrder::ChannelsOutside { groups } else { tiles };
+    let vectors = vector_loads * beats(MemType::Acc, shape.vectors * tile.co);
+    let compute = gemm + start + vectors + outputs * shape.alu_steps + 7 * tiles * 6;
+    let store = beats(MemType::Out, outputs) * 3 / 2 + 7 * tiles * tile.co;
+    let fill = inp_chunk + wgt_chunk + store / tiles.max(1);
+    let total = match (tile.halves, tile.acc_halves) {
+        (2, 2) => load.max(compute).max(store) + fill,
+        (2, _) => load.max(compute + store) + fill,
+        (_, 2) => (load + compute).max(store) + fill,
+        _ => load + compute + store,
+    };
+    total as u64
+}

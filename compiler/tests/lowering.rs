@@ -1,0 +1,214 @@
+//! Tiled programs on the simulators give the reference interpreter's bits.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use vta_compiler::lower::{self, LowerOptions};
+use vta_compiler::qgraph::{LaneOp, QGraph, QNode, QOp, QTensor, TensorId, Window};
+use vta_compiler::reference;
+use vta_driver::{Device, QueueLimits, Session};
+use vta_isa::Config;
+use vta_sim::SimDevice;
+
+/// A generator of test data (SplitMix64).
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn int8(&mut self, n: usize) -> Vec<i8> {
+        (0..n).map(|_| self.next() as i8).collect()
+    }
+}
+
+fn config(index: usize) -> Config {
+    let text = [
+        "{}",
+        r#"{"LOG_BLOCK": 5}"#,
+        r#"{"LOG_BLOCK": 6}"#,
+        r#"{"LOG_BATCH": 1, "LOG_ACC_BUFF_SIZE": 16}"#,
+        r#"{"LOG_INP_BUFF_SIZE": 11, "LOG_WGT_BUFF_SIZE": 15, "LOG_ACC_BUFF_SIZE": 12, "LOG_UOP_BUFF_SIZE": 10}"#,
+        r#"{"LOG_BLOCK": 3, "LOG_INP_BUFF_SIZE": 11, "LOG_WGT_BUFF_SIZE": 12, "LOG_ACC_BUFF_SIZE": 13}"#,
+    ];
+    Config::from_json(text[index % text.len()]).unwrap()
+}
+
+fn tensor(graph: &mut QGraph, chw: [usize; 3]) -> TensorId {
+    let name = format!("t{}", graph.tensors.len());
+    graph.tensors.push(QTensor { name, chw, scale: 1.0, range: (-128, 127) });
+    TensorId(graph.tensors.len() - 1)
+}
+
+fn push(graph: &mut QGraph, op: QOp, chw: [usize; 3]) -> TensorId {
+    let output = tensor(graph, chw);
+    let name = format!("n{}", graph.nodes.len());
+    graph.nodes.push(QNode { name, op, output });
+    output
+}
+
+fn clamp() -> Vec<LaneOp> {
+    vec![LaneOp::MinImm(127), LaneOp::MaxImm(-128)]
+}
+
+/// Runs the graph on both simulators and compares every tensor with the reference.
+fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError> {
+    let compiled = lower::compile(graph, config, &LowerOptions { im2col: seed.is_multiple_of(2) });
+    let program = match compiled {
+        Ok(program) => Arc::new(program),
+        Err(error) => {
+            prop_assert!(error.to_string().contains("no tile fits")
+                || error.to_string().contains("more than"), "{}", error);
+            return Ok(());
+        }
+    };
+    let mut rng = Rng(seed);
+    let len = graph.tensors[graph.inputs[0].0].chw.iter().product();
+    let images: Vec<_> = (0..config.batch()).map(|_| rng.int8(len)).collect();
+    let refs: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
+    let expected: Vec<_> = images.iter().map(|x| reference::run(graph, x).unwrap()).collect();
+    let devices: [Arc<dyn Device>; 2] = [
+        Arc::new(SimDevice::functional(config.clone())),
+        Arc::new(SimDevice::oracle(config.clone())),
+    ];
+    for device in devices {
+        let name = device.info().name.clone();
+        let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default()).unwrap();
+        for _ in 0..2 {
+            let out = session.run(&refs);
+            prop_assert!(out.is_ok(), "{}: {}", name, out.unwrap_err());
+            let out = out.unwrap();
+            prop_assert_eq!(out.reports[0].leftover_tokens, [0; 4]);
+        }
+        prop_assert_eq!(session.counters().submissions, 2);
+        for layer in &program.layers {
+            let got = session.read_tensor(layer.output).unwrap();
+            for (image, values) in got.iter().zip(&expected) {
+                prop_assert_eq!(image, &values[layer.output as usize], "{} {}", name, layer.name);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, Clone)]
+struct Shape {
+    ci: usize,
+    co: usize,
+    hw: [usize; 2],
+    window: Window,
+    config: usize,
+    seed: u64,
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let kernel = [1usize..6, 1usize..6];
+    let window = (kernel, [1usize..4, 1usize..4], [1usize..3, 1usize..3], prop::array::uniform4(0usize..3));
+    (1usize..40, 1usize..40, [1usize..14, 1usize..14], window, 0usize..6, any::<u64>()).prop_filter_map(
+        "the window must fit",
+        |(ci, co, hw, (kernel, stride, dilation, pads), config, seed)| {
+            let window = Window { kernel, stride, dilation, pads };
+            window.output(hw[0], hw[1])?;
+            Some(Shape { ci, co, hw, window, config, seed })
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn tiled_convolution_is_the_direct_one(s in shape(), residual in any::<bool>(), vectors in any::<bool>()) {
+        let mut graph = QGraph::default();
+        let mut rng = Rng(s.seed);
+        let input = tensor(&mut graph, [s.ci, s.hw[0], s.hw[1]]);
+        graph.inputs = vec![input];
+        let [oh, ow] = s.window.output(s.hw[0], s.hw[1]).unwrap();
+        let out = [s.co, oh, ow];
+        let mut conv = |graph: &mut QGraph, residual| {
+            let weights = rng.int8(s.co * s.ci * s.window.kernel[0] * s.window.kernel[1]);
+            let mut epilogue = vec![LaneOp::AddVec((0..s.co).map(|_| rng.next() as i32 >> 16).collect())];
+            if vectors {
+                epilogue.push(LaneOp::ShrImm(6));
+                epilogue.push(LaneOp::MulVec((0..s.co).map(|_| (rng.next() % 100) as i32).collect()));
+            }
+            epilogue.push(LaneOp::ShrImm(7));
+            epilogue.extend(clamp());
+            let op = QOp::Conv { input, window: s.window, weights, residual, epilogue, dense: false };
+            push(graph, op, out)
+        };
+        let mut last = conv(&mut graph, None);
+        if residual {
+            let prologue = if vectors { vec![LaneOp::MulVec((0..s.co as i32).collect())] } else { vec![LaneOp::ShlImm(3)] };
+            last = conv(&mut graph, Some((last, prologue)));
+        }
+        graph.outputs = vec![last];
+        check(&graph, &config(s.config), s.seed)?;
+    }
+
+    #[test]
+    fn tiled_pools_and_sums_are_the_direct_ones(s in shape(), include_pad in any::<bool>()) {
+        prop_assume!((0..2).all(|a| {
+            let span = s.window.dilation[a] * (s.window.kernel[a] - 1) + 1;
+            s.window.pads[a] < span && s.window.pads[a + 2] < span
+        }));
+        let mut graph = QGraph::default();
+        let input = tensor(&mut graph, [s.ci, s.hw[0], s.hw[1]]);
+        graph.inputs = vec![input];
+        let [oh, ow] = s.window.output(s.hw[0], s.hw[1]).unwrap();
+        let out = [s.ci, oh, ow];
+        let a = push(&mut graph, QOp::MaxPool { input, window: s.window, ops: vec![] }, out);
+        let counts = 0..=s.window.kernel[0] * s.window.kernel[1];
+        let ops_by_count = counts
+            .map(|n| (n, vec![LaneOp::MulImm(n as i16 + 1), LaneOp::AddImm(16), LaneOp::ShrImm(5), LaneOp::MinImm(127), LaneOp::MaxImm(-128)]))
+            .collect();
+        let pool = QOp::AvgPool { input, window: s.window, count_include_pad: include_pad, ops_by_count };
+        let b = push(&mut graph, pool, out);
+        let add = QOp::Add { a, a_ops: vec![LaneOp::MulImm(3)], b, b_ops: vec![LaneOp::ShlImm(1)], epilogue: clamp() };
+        let c = push(&mut graph, add, out);
+        let d = push(&mut graph, QOp::Eltwise { input: c, ops: vec![LaneOp::MaxImm(0)] }, out);
+        graph.outputs = vec![d];
+        check(&graph, &config(s.config), s.seed)?;
+    }
+
+    #[test]
+    fn dense_layers_cover_the_whole_input(ci in 1usize..40, co in 1usize..80, h in 1usize..5, w in 1usize..5, c in 0usize..6, seed in any::<u64>()) {
+        let mut graph = QGraph::default();
+        let mut rng = Rng(seed);
+        let input = tensor(&mut graph, [ci, h, w]);
+        graph.inputs = vec![input];
+        let whole = |kernel| Window { kernel, stride: [1, 1], dilation: [1, 1], pads: [0; 4] };
+        let mut epilogue = vec![LaneOp::ShrImm(9)];
+        epilogue.extend(clamp());
+        let first = QOp::Eltwise { input, ops: vec![LaneOp::AddImm(1), LaneOp::MinImm(127)] };
+        let first = push(&mut graph, first, [ci, h, w]);
+        let weights = rng.int8(co * ci * h * w);
+        let op = QOp::Conv { input: first, window: whole([h, w]), weights, residual: None, epilogue: epilogue.clone(), dense: true };
+        let hidden = push(&mut graph, op, [co, 1, 1]);
+        let weights = rng.int8(co * 3);
+        let op = QOp::Conv { input: hidden, window: whole([1, 1]), weights, residual: None, epilogue, dense: true };
+        let last = push(&mut graph, op, [3, 1, 1]);
+        graph.outputs = vec![last];
+        check(&graph, &config(c), seed)?;
+    }
+}
+
+#[test]
+fn a_kernel_that_cannot_be_tiled_names_the_limits() {
+    let mut graph = QGraph::default();
+    let input = tensor(&mut graph, [1, 40, 2000]);
+    graph.inputs = vec![input];
+    let window = Window { kernel: [1, 1100], stride: [1, 1], dilation: [1, 1], pads: [0; 4] };
+    let weights = vec![1; 1100];
+    let epilogue = clamp();
+    let op = QOp::Conv { input, window, weights, residual: None, epilogue, dense: false };
+    let out = push(&mut graph, op, [1, 40, 901]);
+    graph.outputs = vec![out];
+    let error = lower::compile(&graph, &Config::default(), &LowerOptions { im2col: false });
+    let text = error.unwrap_err().to_string();
+    assert!(text.starts_with("node n0: no tile fits") && text.contains("1100 weight tiles (the scratchpad holds 1024)"), "{text}");
+}
