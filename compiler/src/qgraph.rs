@@ -209,9 +209,11 @@ impl QOp {
     /// The tensors that the node reads.
     pub fn inputs(&self) -> Vec<TensorId> {
         match self {
-            Self::Conv { input, residual, .. } => {
-                std::iter::once(*input).chain(residual.as_ref().map(|r| r.0)).collect()
-            }
+            Self::Conv {
+                input, residual, ..
+            } => std::iter::once(*input)
+                .chain(residual.as_ref().map(|r| r.0))
+                .collect(),
             Self::Add { a, b, .. } => vec![*a, *b],
             Self::Eltwise { input, .. }
             | Self::MaxPool { input, .. }
@@ -224,25 +226,50 @@ impl std::fmt::Display for QGraph {
     /// One line a node: output, kind, inputs, lane operations.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let list = |ops: &[LaneOp]| {
-            ops.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            ops.iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; ")
         };
         for id in &self.inputs {
             let t = &self.tensors[id.0];
-            writeln!(f, "input %{} {:?} scale {:e} \"{}\"", id.0, t.chw, t.scale, t.name)?;
+            writeln!(
+                f,
+                "input %{} {:?} scale {:e} \"{}\"",
+                id.0, t.chw, t.scale, t.name
+            )?;
         }
         for node in &self.nodes {
             let t = &self.tensors[node.output.0];
-            let inputs: Vec<_> = node.op.inputs().iter().map(|i| format!("%{}", i.0)).collect();
+            let inputs: Vec<_> = node
+                .op
+                .inputs()
+                .iter()
+                .map(|i| format!("%{}", i.0))
+                .collect();
             let kind = node.op.kind();
-            write!(f, "%{} {:?} = {kind}({})", node.output.0, t.chw, inputs.join(", "))?;
+            write!(
+                f,
+                "%{} {:?} = {kind}({})",
+                node.output.0,
+                t.chw,
+                inputs.join(", ")
+            )?;
             match &node.op {
-                QOp::Conv { residual, epilogue, .. } => {
+                QOp::Conv {
+                    residual, epilogue, ..
+                } => {
                     if let Some((_, prologue)) = residual {
                         write!(f, " residual {{{}}}", list(prologue))?;
                     }
                     write!(f, " {{{}}}", list(epilogue))?;
                 }
-                QOp::Add { a_ops, b_ops, epilogue, .. } => {
+                QOp::Add {
+                    a_ops,
+                    b_ops,
+                    epilogue,
+                    ..
+                } => {
                     let [a, b, e] = [list(a_ops), list(b_ops), list(epilogue)];
                     write!(f, " {{{a}}} + {{{b}}} {{{e}}}")?;
                 }

@@ -48,12 +48,21 @@ pub fn run(graph: &QGraph, input: &[i8]) -> Result<Vec<Vec<i8>>, ReferenceError>
         let expected = tensor.chw.iter().product();
         if input.len() != expected {
             let name = tensor.name.clone();
-            return Err(ReferenceError::Input { name, found: input.len(), expected });
+            return Err(ReferenceError::Input {
+                name,
+                found: input.len(),
+                expected,
+            });
         }
         values[id.0] = input.to_vec();
     }
     for node in &graph.nodes {
-        values[node.output.0] = Eval { graph, node, values: &values }.node()?;
+        values[node.output.0] = Eval {
+            graph,
+            node,
+            values: &values,
+        }
+        .node()?;
     }
     Ok(values)
 }
@@ -80,7 +89,9 @@ impl<'a> View<'a> {
 
 impl<'a> Eval<'a> {
     fn shape_error(&self) -> ReferenceError {
-        ReferenceError::Shape { node: self.node.name.clone() }
+        ReferenceError::Shape {
+            node: self.node.name.clone(),
+        }
     }
 
     fn view(&self, id: TensorId) -> Result<View<'a>, ReferenceError> {
@@ -95,8 +106,10 @@ impl<'a> Eval<'a> {
     fn node(&self) -> Result<Vec<i8>, ReferenceError> {
         let out = self.graph.tensors[self.node.output.0].chw;
         let channel = |c: usize| self.channel(c, out);
-        let planes: Vec<Vec<i8>> =
-            (0..out[0]).into_par_iter().map(channel).collect::<Result<_, _>>()?;
+        let planes: Vec<Vec<i8>> = (0..out[0])
+            .into_par_iter()
+            .map(channel)
+            .collect::<Result<_, _>>()?;
         Ok(planes.concat())
     }
 
@@ -104,7 +117,14 @@ impl<'a> Eval<'a> {
     fn channel(&self, c: usize, out: [usize; 3]) -> Result<Vec<i8>, ReferenceError> {
         let len = out[1] * out[2];
         let lanes = match &self.node.op {
-            QOp::Conv { input, window, weights, residual, epilogue, .. } => {
+            QOp::Conv {
+                input,
+                window,
+                weights,
+                residual,
+                epilogue,
+                ..
+            } => {
                 let mut sums = match residual {
                     Some((id, prologue)) => {
                         let view = self.same_shape(*id, out)?;
@@ -116,15 +136,29 @@ impl<'a> Eval<'a> {
                 let per_channel = view.chw[0] * window.kernel[0] * window.kernel[1];
                 let row = weights.get(c * per_channel..(c + 1) * per_channel);
                 self.check_window(window, view, out)?;
-                convolve(view, window, row.ok_or_else(|| self.shape_error())?, out, &mut sums);
+                convolve(
+                    view,
+                    window,
+                    row.ok_or_else(|| self.shape_error())?,
+                    out,
+                    &mut sums,
+                );
                 self.lanes(sums, epilogue, c)?
             }
-            QOp::Add { a, a_ops, b, b_ops, epilogue } => {
+            QOp::Add {
+                a,
+                a_ops,
+                b,
+                b_ops,
+                epilogue,
+            } => {
                 let a = self.same_shape(*a, out)?;
                 let b = self.same_shape(*b, out)?;
                 let mut sum = self.lanes(widen(a.channel(c)), a_ops, c)?;
                 let b = self.lanes(widen(b.channel(c)), b_ops, c)?;
-                sum.iter_mut().zip(b).for_each(|(x, y)| *x = x.wrapping_add(y));
+                sum.iter_mut()
+                    .zip(b)
+                    .for_each(|(x, y)| *x = x.wrapping_add(y));
                 self.lanes(sum, epilogue, c)?
             }
             QOp::Eltwise { input, ops } => {
@@ -139,7 +173,12 @@ impl<'a> Eval<'a> {
                 let lanes = values.into_iter().map(|(v, _)| v.unwrap_or(-128)).collect();
                 self.lanes(lanes, ops, c)?
             }
-            QOp::AvgPool { input, window, count_include_pad, ops_by_count } => {
+            QOp::AvgPool {
+                input,
+                window,
+                count_include_pad,
+                ops_by_count,
+            } => {
                 let view = self.view(*input)?;
                 self.check_pool(window, view, out)?;
                 let sum = |x: Option<i32>, y| Some(x.unwrap_or(0) + y);
@@ -159,7 +198,11 @@ impl<'a> Eval<'a> {
 
     fn same_shape(&self, id: TensorId, out: [usize; 3]) -> Result<View<'a>, ReferenceError> {
         let view = self.view(id)?;
-        if view.chw == out { Ok(view) } else { Err(self.shape_error()) }
+        if view.chw == out {
+            Ok(view)
+        } else {
+            Err(self.shape_error())
+        }
     }
 
     fn check_window(
@@ -193,8 +236,10 @@ impl<'a> Eval<'a> {
         channel: usize,
     ) -> Result<Vec<i32>, ReferenceError> {
         for op in ops {
-            semantics::apply(op, channel, &mut lanes)
-                .map_err(|source| ReferenceError::Lane { node: self.node.name.clone(), source })?;
+            semantics::apply(op, channel, &mut lanes).map_err(|source| ReferenceError::Lane {
+                node: self.node.name.clone(),
+                source,
+            })?;
         }
         Ok(lanes)
     }
@@ -229,12 +274,24 @@ fn convolve(view: View<'_>, window: &Window, weights: &[i8], out: [usize; 3], su
     for c in 0..ci {
         let plane = view.channel(c);
         for y in 0..kh {
-            let (i0, i1) =
-                valid(h, out[1], y, window.stride[0], window.dilation[0], window.pads[0]);
+            let (i0, i1) = valid(
+                h,
+                out[1],
+                y,
+                window.stride[0],
+                window.dilation[0],
+                window.pads[0],
+            );
             for x in 0..kw {
                 let weight = i32::from(weights[(c * kh + y) * kw + x]);
-                let (j0, j1) =
-                    valid(w, out[2], x, window.stride[1], window.dilation[1], window.pads[1]);
+                let (j0, j1) = valid(
+                    w,
+                    out[2],
+                    x,
+                    window.stride[1],
+                    window.dilation[1],
+                    window.pads[1],
+                );
                 if weight == 0 || j0 == j1 {
                     continue;
                 }
@@ -248,7 +305,8 @@ fn convolve(view: View<'_>, window: &Window, weights: &[i8], out: [usize; 3], su
                             *sum = sum.wrapping_add(weight * i32::from(value));
                         }
                     } else {
-                        for (sum, &value) in to.iter_mut().zip(row.iter().step_by(window.stride[1])) {
+                        for (sum, &value) in to.iter_mut().zip(row.iter().step_by(window.stride[1]))
+                        {
                             *sum = sum.wrapping_add(weight * i32::from(value));
                         }
                     }
@@ -269,10 +327,23 @@ fn pool(
     let [_, h, w] = view.chw;
     let mut values = vec![(None, 0); out[1] * out[2]];
     for y in 0..window.kernel[0] {
-        let (i0, i1) = valid(h, out[1], y, window.stride[0], window.dilation[0], window.pads[0]);
+        let (i0, i1) = valid(
+            h,
+            out[1],
+            y,
+            window.stride[0],
+            window.dilation[0],
+            window.pads[0],
+        );
         for x in 0..window.kernel[1] {
-            let (j0, j1) =
-                valid(w, out[2], x, window.stride[1], window.dilation[1], window.pads[1]);
+            let (j0, j1) = valid(
+                w,
+                out[2],
+                x,
+                window.stride[1],
+                window.dilation[1],
+                window.pads[1],
+            );
             for i in i0..i1 {
                 let r = i * window.stride[0] + y * window.dilation[0] - window.pads[0];
                 for j in j0..j1 {

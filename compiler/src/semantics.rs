@@ -68,24 +68,33 @@ const RESIDUAL_ERROR: f64 = 0.25;
 /// [`SemanticsError::Channels`] when a vector is too short.
 pub fn apply(op: &LaneOp, channel: usize, lanes: &mut [i32]) -> Result<(), SemanticsError> {
     let lane = |v: &[i32]| {
-        v.get(channel).copied().ok_or(SemanticsError::Channels { len: v.len(), channel })
+        v.get(channel).copied().ok_or(SemanticsError::Channels {
+            len: v.len(),
+            channel,
+        })
     };
     match op {
         LaneOp::AddVec(v) => {
             let y = lane(v)?;
             lanes.iter_mut().for_each(|x| *x = x.wrapping_add(y));
         }
-        LaneOp::AddImm(imm) => lanes.iter_mut().for_each(|x| *x = x.wrapping_add((*imm).into())),
+        LaneOp::AddImm(imm) => lanes
+            .iter_mut()
+            .for_each(|x| *x = x.wrapping_add((*imm).into())),
         LaneOp::MulVec(v) => {
             let y = lane(v)?;
             lanes.iter_mut().for_each(|x| *x = x.wrapping_mul(y));
         }
-        LaneOp::MulImm(imm) => lanes.iter_mut().for_each(|x| *x = x.wrapping_mul((*imm).into())),
+        LaneOp::MulImm(imm) => lanes
+            .iter_mut()
+            .for_each(|x| *x = x.wrapping_mul((*imm).into())),
         LaneOp::ShrImm(n) => lanes.iter_mut().for_each(|x| *x >>= n & 31),
         LaneOp::ShlImm(n) => lanes.iter_mut().for_each(|x| *x <<= n & 31),
         LaneOp::ShrVec(v) => {
             let y = lane(v)?;
-            lanes.iter_mut().for_each(|x| *x = vta_isa::AluOp::Shr.apply(*x, y));
+            lanes
+                .iter_mut()
+                .for_each(|x| *x = vta_isa::AluOp::Shr.apply(*x, y));
         }
         LaneOp::MinImm(imm) => lanes.iter_mut().for_each(|x| *x = (*x).min((*imm).into())),
         LaneOp::MaxImm(imm) => lanes.iter_mut().for_each(|x| *x = (*x).max((*imm).into())),
@@ -102,7 +111,9 @@ pub fn range(ops: &[LaneOp], channel: usize, start: Range) -> Result<Range, Sema
     for op in ops {
         let lane = |v: &[i32]| {
             let len = v.len();
-            v.get(channel).map(|&y| i64::from(y)).ok_or(SemanticsError::Channels { len, channel })
+            v.get(channel)
+                .map(|&y| i64::from(y))
+                .ok_or(SemanticsError::Channels { len, channel })
         };
         let shift = |(lo, hi): Range, n: i64| match n {
             0.. => (lo >> n, hi >> n),
@@ -116,12 +127,8 @@ pub fn range(ops: &[LaneOp], channel: usize, start: Range) -> Result<Range, Sema
             LaneOp::ShrImm(n) => ("shr", shift(now, i64::from(*n & 31))),
             LaneOp::ShlImm(n) => ("shl", shift(now, -i64::from(*n & 31))),
             LaneOp::ShrVec(v) => ("shr", shift(now, lane(v)?.clamp(-31, 31))),
-            LaneOp::MinImm(imm) => {
-                ("min", (now.0.min((*imm).into()), now.1.min((*imm).into())))
-            }
-            LaneOp::MaxImm(imm) => {
-                ("max", (now.0.max((*imm).into()), now.1.max((*imm).into())))
-            }
+            LaneOp::MinImm(imm) => ("min", (now.0.min((*imm).into()), now.1.min((*imm).into()))),
+            LaneOp::MaxImm(imm) => ("max", (now.0.max((*imm).into()), now.1.max((*imm).into()))),
         };
         now = fits(next, channel, name)?;
     }
@@ -183,11 +190,16 @@ pub struct Requantize<'a> {
 pub fn plan_requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     for &ratio in given.ratio {
         if !(ratio.is_finite() && ratio > 0.0) {
-            return Err(SemanticsError::Ratio { ratio: ratio.to_string() });
+            return Err(SemanticsError::Ratio {
+                ratio: ratio.to_string(),
+            });
         }
     }
-    let shifts: Option<Vec<i32>> =
-        given.ratio.iter().map(|&r| log2_exact(r).map(|n| -n)).collect();
+    let shifts: Option<Vec<i32>> = given
+        .ratio
+        .iter()
+        .map(|&r| log2_exact(r).map(|n| -n))
+        .collect();
     let mut ops = match shifts {
         Some(shifts) if shifts.iter().all(|n| (0..=30).contains(n)) => plan_shift(given, &shifts),
         _ => plan_multiply(given)?,
@@ -198,7 +210,11 @@ pub fn plan_requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsE
 
 fn plan_shift(given: &Requantize<'_>, shifts: &[i32]) -> Vec<LaneOp> {
     let half = |n: i32| if n > 0 { 1i64 << (n - 1) } else { 0 };
-    let bias = given.bias.iter().zip(shifts).map(|(&b, &n)| saturate(b + half(n)));
+    let bias = given
+        .bias
+        .iter()
+        .zip(shifts)
+        .map(|(&b, &n)| saturate(b + half(n)));
     let mut ops = Vec::new();
     push_add(&mut ops, bias.collect());
     match shifts.first() {
@@ -268,7 +284,9 @@ fn plan_multiply(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> 
     let mut best: Option<(f64, Form)> = None;
     for pre_shift in 0..=20 {
         for clamp in [false, true] {
-            let Some(form) = best_shift(given, pre_shift, clamp, uniform) else { continue };
+            let Some(form) = best_shift(given, pre_shift, clamp, uniform) else {
+                continue;
+            };
             // Errors below 1/32 of a step hardly ever show; an operation must be worth 1/64.
             let extra_ops = u32::from(pre_shift > 0) + 2 * u32::from(clamp);
             let cost = form.error.max(1.0 / 32.0) + f64::from(extra_ops) / 64.0;
@@ -326,20 +344,22 @@ fn is_zero(given: &Requantize<'_>, c: usize, uniform: bool) -> bool {
     extreme as f64 * given.ratio[c] < 0.5
 }
 
-fn multipliers(
-    given: &Requantize<'_>,
-    form: Form,
-    uniform: bool,
-) -> impl Iterator<Item = i32> {
+fn multipliers(given: &Requantize<'_>, form: Form, uniform: bool) -> impl Iterator<Item = i32> {
     let scale = 2f64.powi((form.pre_shift + form.shift) as i32);
     (0..given.ratio.len()).map(move |c| {
-        if is_zero(given, c, uniform) { 0 } else { (given.ratio[c] * scale).round() as i32 }
+        if is_zero(given, c, uniform) {
+            0
+        } else {
+            (given.ratio[c] * scale).round() as i32
+        }
     })
 }
 
 /// The largest second shift whose products are proven to fit, for a first shift.
 fn best_shift(given: &Requantize<'_>, pre_shift: u32, clamp: bool, uniform: bool) -> Option<Form> {
-    let live: Vec<usize> = (0..given.ratio.len()).filter(|&c| !is_zero(given, c, uniform)).collect();
+    let live: Vec<usize> = (0..given.ratio.len())
+        .filter(|&c| !is_zero(given, c, uniform))
+        .collect();
     let lane = |c: usize| {
         let value = (biased(given, c) >> pre_shift) + 1;
         if clamp { value.min(CLAMP) } else { value }
@@ -369,7 +389,12 @@ fn best_shift(given: &Requantize<'_>, pre_shift: u32, clamp: bool, uniform: bool
         rounding + ratio * (2f64.powi(pre_shift as i32) - 1.0) / 2.0
     });
     let error = error.fold(0.0, f64::max);
-    Some(Form { pre_shift, shift, clamp, error })
+    Some(Form {
+        pre_shift,
+        shift,
+        clamp,
+        error,
+    })
 }
 
 /// Lane operations that align a residual to the accumulator's scale. `ratio[c]` is
@@ -380,15 +405,23 @@ pub fn plan_residual(ratio: &[f64], step: &[f64]) -> Option<Vec<LaneOp>> {
     if let Some(shifts) = shifts {
         let &first = shifts.first()?;
         if shifts.iter().all(|&k| k == first) && (0..=22).contains(&first) {
-            return Some(if first == 0 { vec![] } else { vec![LaneOp::ShlImm(first as u8)] });
+            return Some(if first == 0 {
+                vec![]
+            } else {
+                vec![LaneOp::ShlImm(first as u8)]
+            });
         }
     }
     let error = |(&r, &s): (&f64, &f64)| (r.round() - r).abs() * 128.0 * s;
-    let safe = ratio.iter().all(|r| r.is_finite() && *r >= 1.0 && *r < f64::from(1 << 22));
+    let safe = ratio
+        .iter()
+        .all(|r| r.is_finite() && *r >= 1.0 && *r < f64::from(1 << 22));
     if !safe || ratio.iter().zip(step).map(error).fold(0.0, f64::max) > RESIDUAL_ERROR {
         return None;
     }
-    Some(vec![LaneOp::MulVec(ratio.iter().map(|r| r.round() as i32).collect())])
+    Some(vec![LaneOp::MulVec(
+        ratio.iter().map(|r| r.round() as i32).collect(),
+    )])
 }
 
 /// The operations of a standalone sum: for each operand and after the sum.
@@ -410,20 +443,33 @@ pub fn plan_add(
     ranges: [(i8, i8); 2],
     clamp: (i8, i8),
 ) -> Result<AddPlan, SemanticsError> {
-    let bad = || SemanticsError::Ratio { ratio: format!("{ratios:?}") };
-    if ratios.iter().any(|r| !(r.is_finite() && *r > 0.0 && *r < 4096.0)) {
+    let bad = || SemanticsError::Ratio {
+        ratio: format!("{ratios:?}"),
+    };
+    if ratios
+        .iter()
+        .any(|r| !(r.is_finite() && *r > 0.0 && *r < 4096.0))
+    {
         return Err(bad());
     }
     let logs = ratios.map(log2_exact);
     let (operand, shift): ([Vec<LaneOp>; 2], i32) = match logs {
         [Some(a), Some(b)] if a.min(b) >= -14 && (a - b).abs() <= 14 => {
             let low = a.min(b).min(0);
-            let shl = |k: i32| if k > 0 { vec![LaneOp::ShlImm(k as u8)] } else { vec![] };
+            let shl = |k: i32| {
+                if k > 0 {
+                    vec![LaneOp::ShlImm(k as u8)]
+                } else {
+                    vec![]
+                }
+            };
             ([shl(a - low), shl(b - low)], -low)
         }
         _ => {
             let largest = ratios[0].max(ratios[1]);
-            let shift = (0..=15).rev().find(|&s| (largest * 2f64.powi(s)).round() <= 32767.0);
+            let shift = (0..=15)
+                .rev()
+                .find(|&s| (largest * 2f64.powi(s)).round() <= 32767.0);
             let shift = shift.ok_or_else(bad)?;
             let mul = |r: f64| vec![LaneOp::MulImm((r * 2f64.powi(shift)).round() as i16)];
             (ratios.map(mul), shift)
@@ -432,11 +478,17 @@ pub fn plan_add(
     let mut epilogue = Vec::new();
     if shift > 0 {
         // 2^14 at most, since the shift is at most 15.
-        epilogue.extend([LaneOp::AddImm(1 << (shift - 1)), LaneOp::ShrImm(shift as u8)]);
+        epilogue.extend([
+            LaneOp::AddImm(1 << (shift - 1)),
+            LaneOp::ShrImm(shift as u8),
+        ]);
     }
     let [a, b] = operand;
     let wide = |(lo, hi): (i8, i8)| (i64::from(lo), i64::from(hi));
-    let (ra, rb) = (range(&a, 0, wide(ranges[0]))?, range(&b, 0, wide(ranges[1]))?);
+    let (ra, rb) = (
+        range(&a, 0, wide(ranges[0]))?,
+        range(&b, 0, wide(ranges[1]))?,
+    );
     push_clamp(&mut epilogue, &[(ra.0 + rb.0, ra.1 + rb.1)], clamp)?;
     Ok(AddPlan { a, b, epilogue })
 }
@@ -451,7 +503,9 @@ pub fn plan_scale(
     clamp: (i8, i8),
 ) -> Result<Vec<LaneOp>, SemanticsError> {
     if !(ratio.is_finite() && ratio > 0.0 && ratio < 4096.0) {
-        return Err(SemanticsError::Ratio { ratio: ratio.to_string() });
+        return Err(SemanticsError::Ratio {
+            ratio: ratio.to_string(),
+        });
     }
     let mut ops = Vec::new();
     match log2_exact(ratio) {
@@ -471,7 +525,9 @@ pub fn plan_scale(
                 m <= 32767.0 && (m + 1.0) * extreme < f64::from(i32::MAX) / 2.0
             };
             let shift = (0..=top).rev().find(fits);
-            let shift = shift.ok_or(SemanticsError::Ratio { ratio: ratio.to_string() })?;
+            let shift = shift.ok_or(SemanticsError::Ratio {
+                ratio: ratio.to_string(),
+            })?;
             let multiply = LaneOp::MulImm((ratio * 2f64.powi(shift)).round() as i16);
             match (early, shift) {
                 (true, _) => ops.extend([LaneOp::AddImm(before.round() as i16), multiply]),
@@ -530,14 +586,22 @@ mod tests {
             sum: &[(0, 1000)],
             clamp: (0, 127),
         };
-        assert_eq!(plan_requantize(&given).unwrap(), [LaneOp::AddImm(8), LaneOp::ShrImm(4)]);
+        assert_eq!(
+            plan_requantize(&given).unwrap(),
+            [LaneOp::AddImm(8), LaneOp::ShrImm(4)]
+        );
     }
 
     #[test]
     fn bad_ratios_are_refused() {
         for ratio in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let sum = [(0, 1)];
-            let given = Requantize { ratio: &[ratio], bias: &[0], sum: &sum, clamp: (0, 1) };
+            let given = Requantize {
+                ratio: &[ratio],
+                bias: &[0],
+                sum: &sum,
+                clamp: (0, 1),
+            };
             assert!(plan_requantize(&given).is_err());
             assert!(plan_scale(ratio, (0, 1), (0, 1)).is_err());
             assert!(plan_add([ratio, 1.0], [(0, 1); 2], (0, 1)).is_err());

@@ -40,7 +40,12 @@ fn config(index: usize) -> Config {
 
 fn tensor(graph: &mut QGraph, chw: [usize; 3]) -> TensorId {
     let name = format!("t{}", graph.tensors.len());
-    graph.tensors.push(QTensor { name, chw, scale: 1.0, range: (-128, 127) });
+    graph.tensors.push(QTensor {
+        name,
+        chw,
+        scale: 1.0,
+        range: (-128, 127),
+    });
     TensorId(graph.tensors.len() - 1)
 }
 
@@ -57,12 +62,22 @@ fn clamp() -> Vec<LaneOp> {
 
 /// Runs the graph on both simulators and compares every tensor with the reference.
 fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError> {
-    let compiled = lower::compile(graph, config, &LowerOptions { im2col: seed.is_multiple_of(2) });
+    let compiled = lower::compile(
+        graph,
+        config,
+        &LowerOptions {
+            im2col: seed.is_multiple_of(2),
+        },
+    );
     let program = match compiled {
         Ok(program) => Arc::new(program),
         Err(error) => {
-            prop_assert!(error.to_string().contains("no tile fits")
-                || error.to_string().contains("more than"), "{}", error);
+            prop_assert!(
+                error.to_string().contains("no tile fits")
+                    || error.to_string().contains("more than"),
+                "{}",
+                error
+            );
             return Ok(());
         }
     };
@@ -70,14 +85,18 @@ fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError
     let len = graph.tensors[graph.inputs[0].0].chw.iter().product();
     let images: Vec<_> = (0..config.batch()).map(|_| rng.int8(len)).collect();
     let refs: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
-    let expected: Vec<_> = images.iter().map(|x| reference::run(graph, x).unwrap()).collect();
+    let expected: Vec<_> = images
+        .iter()
+        .map(|x| reference::run(graph, x).unwrap())
+        .collect();
     let devices: [Arc<dyn Device>; 2] = [
         Arc::new(SimDevice::functional(config.clone())),
         Arc::new(SimDevice::oracle(config.clone())),
     ];
     for device in devices {
         let name = device.info().name.clone();
-        let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default()).unwrap();
+        let mut session =
+            Session::new(Arc::clone(&program), device, QueueLimits::default()).unwrap();
         for _ in 0..2 {
             let out = session.run(&refs);
             prop_assert!(out.is_ok(), "{}: {}", name, out.unwrap_err());
@@ -88,7 +107,13 @@ fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError
         for layer in &program.layers {
             let got = session.read_tensor(layer.output).unwrap();
             for (image, values) in got.iter().zip(&expected) {
-                prop_assert_eq!(image, &values[layer.output as usize], "{} {}", name, layer.name);
+                prop_assert_eq!(
+                    image,
+                    &values[layer.output as usize],
+                    "{} {}",
+                    name,
+                    layer.name
+                );
             }
         }
     }
@@ -107,15 +132,40 @@ struct Shape {
 
 fn shape() -> impl Strategy<Value = Shape> {
     let kernel = [1usize..6, 1usize..6];
-    let window = (kernel, [1usize..4, 1usize..4], [1usize..3, 1usize..3], prop::array::uniform4(0usize..3));
-    (1usize..40, 1usize..40, [1usize..14, 1usize..14], window, 0usize..6, any::<u64>()).prop_filter_map(
-        "the window must fit",
-        |(ci, co, hw, (kernel, stride, dilation, pads), config, seed)| {
-            let window = Window { kernel, stride, dilation, pads };
-            window.output(hw[0], hw[1])?;
-            Some(Shape { ci, co, hw, window, config, seed })
-        },
+    let window = (
+        kernel,
+        [1usize..4, 1usize..4],
+        [1usize..3, 1usize..3],
+        prop::array::uniform4(0usize..3),
+    );
+    (
+        1usize..40,
+        1usize..40,
+        [1usize..14, 1usize..14],
+        window,
+        0usize..6,
+        any::<u64>(),
     )
+        .prop_filter_map(
+            "the window must fit",
+            |(ci, co, hw, (kernel, stride, dilation, pads), config, seed)| {
+                let window = Window {
+                    kernel,
+                    stride,
+                    dilation,
+                    pads,
+                };
+                window.output(hw[0], hw[1])?;
+                Some(Shape {
+                    ci,
+                    co,
+                    hw,
+                    window,
+                    config,
+                    seed,
+                })
+            },
+        )
 }
 
 proptest! {
@@ -202,13 +252,29 @@ fn a_kernel_that_cannot_be_tiled_names_the_limits() {
     let mut graph = QGraph::default();
     let input = tensor(&mut graph, [1, 40, 2000]);
     graph.inputs = vec![input];
-    let window = Window { kernel: [1, 1100], stride: [1, 1], dilation: [1, 1], pads: [0; 4] };
+    let window = Window {
+        kernel: [1, 1100],
+        stride: [1, 1],
+        dilation: [1, 1],
+        pads: [0; 4],
+    };
     let weights = vec![1; 1100];
     let epilogue = clamp();
-    let op = QOp::Conv { input, window, weights, residual: None, epilogue, dense: false };
+    let op = QOp::Conv {
+        input,
+        window,
+        weights,
+        residual: None,
+        epilogue,
+        dense: false,
+    };
     let out = push(&mut graph, op, [1, 40, 901]);
     graph.outputs = vec![out];
     let error = lower::compile(&graph, &Config::default(), &LowerOptions { im2col: false });
     let text = error.unwrap_err().to_string();
-    assert!(text.starts_with("node n0: no tile fits") && text.contains("1100 weight tiles (the scratchpad holds 1024)"), "{text}");
+    assert!(
+        text.starts_with("node n0: no tile fits")
+            && text.contains("1100 weight tiles (the scratchpad holds 1024)"),
+        "{text}"
+    );
 }

@@ -12,15 +12,25 @@ fn shared() -> Option<PathBuf> {
     if path.is_dir() {
         return Some(path);
     }
-    assert!(std::env::var_os("CI").is_none(), "VTA_SHARED: {} is missing", path.display());
-    eprintln!("SKIPPED: no test data at {} (set VTA_SHARED)", path.display());
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "VTA_SHARED: {} is missing",
+        path.display()
+    );
+    eprintln!(
+        "SKIPPED: no test data at {} (set VTA_SHARED)",
+        path.display()
+    );
     None
 }
 
 fn array<T: npyz::Deserialize>(path: &Path, name: &str) -> Vec<T> {
     let file = std::fs::File::open(path).unwrap();
     let mut archive = npyz::npz::NpzArchive::new(std::io::BufReader::new(file)).unwrap();
-    let array = archive.by_name(name).unwrap().unwrap_or_else(|| panic!("no array {name}"));
+    let array = archive
+        .by_name(name)
+        .unwrap()
+        .unwrap_or_else(|| panic!("no array {name}"));
     array.into_vec().unwrap()
 }
 
@@ -30,7 +40,11 @@ fn argmax<T: PartialOrd + Copy>(values: &[T]) -> usize {
 
 type Normalise = ([f32; 3], [f32; 3], f32);
 const IMAGENET: Normalise = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], 1.0 / 255.0);
-const CIFAR: Normalise = ([0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616], 1.0 / 255.0);
+const CIFAR: Normalise = (
+    [0.4914, 0.4822, 0.4465],
+    [0.2470, 0.2435, 0.2616],
+    1.0 / 255.0,
+);
 const RAW: Normalise = ([0.0; 3], [1.0; 3], 1.0);
 
 fn check(dir: &str, model: &str, (mean, std, unit): Normalise) {
@@ -40,7 +54,10 @@ fn check(dir: &str, model: &str, (mean, std, unit): Normalise) {
     let graph = passes::quantized(&onnx::load(&bytes).unwrap()).unwrap();
     let images: Vec<u8> = array(&models.join("cifar10_test200.npz"), "images");
     let labels: Vec<u8> = array(&models.join("cifar10_test200.npz"), "labels");
-    let logits: Vec<f32> = array(&models.join(dir).join("reference_logits_test200.npz"), model.trim_end_matches(".onnx"));
+    let logits: Vec<f32> = array(
+        &models.join(dir).join("reference_logits_test200.npz"),
+        model.trim_end_matches(".onnx"),
+    );
     let input = &graph.tensors[graph.inputs[0].0];
     let predict = |image: &[u8]| {
         let quantise = |(i, &x): (usize, &u8)| {
@@ -54,11 +71,24 @@ fn check(dir: &str, model: &str, (mean, std, unit): Normalise) {
     };
     let ours: Vec<usize> = images.par_chunks(3072).map(predict).collect();
     let theirs: Vec<usize> = logits.chunks(10).map(argmax).collect();
-    let right = |p: &[usize]| p.iter().zip(&labels).filter(|(p, l)| **p == usize::from(**l)).count();
+    let right = |p: &[usize]| {
+        p.iter()
+            .zip(&labels)
+            .filter(|(p, l)| **p == usize::from(**l))
+            .count()
+    };
     let agree = ours.iter().zip(&theirs).filter(|(a, b)| a == b).count();
-    println!("{model}: {} and {} right, {agree} of {} agree", right(&ours), right(&theirs), ours.len());
+    println!(
+        "{model}: {} and {} right, {agree} of {} agree",
+        right(&ours),
+        right(&theirs),
+        ours.len()
+    );
     assert!(agree * 100 >= ours.len() * 98, "only {agree} labels agree");
-    assert!(right(&ours).abs_diff(right(&theirs)) * 200 <= ours.len(), "top-1 differs by more than 0.5");
+    assert!(
+        right(&ours).abs_diff(right(&theirs)) * 200 <= ours.len(),
+        "top-1 differs by more than 0.5"
+    );
 }
 
 #[test]

@@ -71,7 +71,11 @@ impl Allocator {
     pub fn new(first: u64, last: u64) -> Self {
         let last = last.min(1 << 32) / PAGE_BYTES * PAGE_BYTES;
         let first = first.min(1 << 32).next_multiple_of(PAGE_BYTES).min(last);
-        Self { used: BTreeMap::new(), first, last }
+        Self {
+            used: BTreeMap::new(),
+            first,
+            last,
+        }
     }
 
     /// The first gap of at least `size_bytes`, rounded up to pages.
@@ -82,7 +86,9 @@ impl Allocator {
         if size_bytes == 0 {
             return Err(AllocError::Empty);
         }
-        let need = size_bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX);
+        let need = size_bytes
+            .checked_next_multiple_of(PAGE_BYTES)
+            .unwrap_or(u64::MAX);
         let (mut free_bytes, mut largest_bytes) = (0, 0);
         for (start, end) in self.gaps() {
             if end - start >= need {
@@ -92,7 +98,11 @@ impl Allocator {
             free_bytes += end - start;
             largest_bytes = largest_bytes.max(end - start);
         }
-        Err(AllocError::Exhausted { requested_bytes: size_bytes, free_bytes, largest_bytes })
+        Err(AllocError::Exhausted {
+            requested_bytes: size_bytes,
+            free_bytes,
+            largest_bytes,
+        })
     }
 
     /// Takes exactly `addr..addr + size_bytes`, which needs no alignment: recorded runs of other
@@ -106,9 +116,18 @@ impl Allocator {
         }
         let start = u64::from(addr.0);
         let end = start.saturating_add(size_bytes);
-        let clash = self.used.range(..end).next_back().is_some_and(|(_, e)| *e > start);
+        let clash = self
+            .used
+            .range(..end)
+            .next_back()
+            .is_some_and(|(_, e)| *e > start);
         if clash || end > self.last {
-            return Err(AllocError::Taken { addr: start, end, first: 0, last: self.last });
+            return Err(AllocError::Taken {
+                addr: start,
+                end,
+                first: 0,
+                last: self.last,
+            });
         }
         self.used.insert(start, end);
         Ok(())
@@ -120,7 +139,10 @@ impl Allocator {
     /// [`AllocError::NotAllocated`].
     pub fn free(&mut self, addr: PhysAddr) -> Result<(), AllocError> {
         let addr = u64::from(addr.0);
-        self.used.remove(&addr).map(drop).ok_or(AllocError::NotAllocated { addr })
+        self.used
+            .remove(&addr)
+            .map(drop)
+            .ok_or(AllocError::NotAllocated { addr })
     }
 
     /// Free page ranges in address order.

@@ -91,7 +91,10 @@ pub enum BundleError {
 }
 
 fn invalid(section: &'static str, message: impl ToString) -> BundleError {
-    BundleError::Invalid { section, message: message.to_string() }
+    BundleError::Invalid {
+        section,
+        message: message.to_string(),
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -186,9 +189,14 @@ impl Program {
                 BufferKind::Output => MetaKind::Output,
                 BufferKind::Scratch => MetaKind::Scratch,
             };
-            MetaBuffer { name: b.name.clone(), size_bytes: b.size_bytes, kind }
+            MetaBuffer {
+                name: b.name.clone(),
+                size_bytes: b.size_bytes,
+                kind,
+            }
         };
-        let config = serde_json::from_str(&self.config.to_json()).map_err(|e| invalid("meta", e))?;
+        let config =
+            serde_json::from_str(&self.config.to_json()).map_err(|e| invalid("meta", e))?;
         Ok(Meta {
             config,
             buffers: self.buffers.iter().map(buffer).collect(),
@@ -239,8 +247,8 @@ impl Program {
     /// # Errors
     /// As [`Self::load`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
-        let mut map = memmap2::MmapMut::map_anon(bytes.len().max(1))
-            .map_err(|e| invalid("memory", e))?;
+        let mut map =
+            memmap2::MmapMut::map_anon(bytes.len().max(1)).map_err(|e| invalid("memory", e))?;
         map[..bytes.len()].copy_from_slice(bytes);
         let map = map.make_read_only().map_err(|e| invalid("memory", e))?;
         if bytes.is_empty() {
@@ -252,8 +260,7 @@ impl Program {
     fn from_map(map: &Arc<Mmap>) -> Result<Self, BundleError> {
         let [meta, commands, uops, data] = sections(map)?;
         let meta: Meta = serde_json::from_slice(&map[meta]).map_err(|e| invalid("meta", e))?;
-        let config =
-            Config::from_json(&meta.config.to_string()).map_err(|e| invalid("meta", e))?;
+        let config = Config::from_json(&meta.config.to_string()).map_err(|e| invalid("meta", e))?;
         let buffers = read_buffers(map, &data, meta.buffers)?;
         let kernels = read_kernels(&map[uops], &meta.kernel_uops)?;
         let layers = read_layers(&map[commands], meta.layers)?;
@@ -273,29 +280,60 @@ impl Program {
 }
 
 fn io_error(path: &Path, error: &std::io::Error) -> BundleError {
-    BundleError::Io { path: path.display().to_string(), message: error.to_string() }
+    BundleError::Io {
+        path: path.display().to_string(),
+        message: error.to_string(),
+    }
 }
 
 fn meta_tensor(t: &TensorSpec) -> MetaTensor {
     let im2col = match t.packing {
         Packing::Tiles => None,
-        Packing::Im2col { kernel, stride, dilation, pads } => {
-            Some(MetaIm2col { kernel, stride, dilation, pads })
-        }
+        Packing::Im2col {
+            kernel,
+            stride,
+            dilation,
+            pads,
+        } => Some(MetaIm2col {
+            kernel,
+            stride,
+            dilation,
+            pads,
+        }),
     };
     let scale_bits = t.scale.to_bits();
-    MetaTensor { name: t.name.clone(), buffer: t.buffer.0, chw: t.chw, scale_bits, im2col }
+    MetaTensor {
+        name: t.name.clone(),
+        buffer: t.buffer.0,
+        chw: t.chw,
+        scale_bits,
+        im2col,
+    }
 }
 
 fn read_tensor(t: MetaTensor) -> TensorSpec {
     let packing = match t.im2col {
         None => Packing::Tiles,
-        Some(MetaIm2col { kernel, stride, dilation, pads }) => {
-            Packing::Im2col { kernel, stride, dilation, pads }
-        }
+        Some(MetaIm2col {
+            kernel,
+            stride,
+            dilation,
+            pads,
+        }) => Packing::Im2col {
+            kernel,
+            stride,
+            dilation,
+            pads,
+        },
     };
     let scale = f32::from_bits(t.scale_bits);
-    TensorSpec { name: t.name, buffer: BufferId(t.buffer), chw: t.chw, scale, packing }
+    TensorSpec {
+        name: t.name,
+        buffer: BufferId(t.buffer),
+        chw: t.chw,
+        scale,
+        packing,
+    }
 }
 
 fn meta_layer(l: &Layer) -> MetaLayer {
@@ -332,7 +370,12 @@ fn read_command(bytes: &[u8], index: usize) -> Result<Command, BundleError> {
         0 => Symbol::None,
         1 => Symbol::Buffer(BufferId(id)),
         2 => Symbol::Kernel(KernelId(id)),
-        kind => return Err(invalid("commands", format!("command {index}: symbol kind {kind}"))),
+        kind => {
+            return Err(invalid(
+                "commands",
+                format!("command {index}: symbol kind {kind}"),
+            ));
+        }
     };
     Ok(Command { insn, symbol })
 }
@@ -360,7 +403,12 @@ fn assemble(sections: [&[u8]; 4]) -> Vec<u8> {
     }
     let mut out = Vec::with_capacity(offset);
     out.extend_from_slice(MAGIC);
-    for word in [BUNDLE_VERSION, SECTIONS.len() as u32, crc32fast::hash(&table), 0] {
+    for word in [
+        BUNDLE_VERSION,
+        SECTIONS.len() as u32,
+        crc32fast::hash(&table),
+        0,
+    ] {
         out.extend_from_slice(&word.to_le_bytes());
     }
     out.extend_from_slice(&table);
@@ -378,7 +426,12 @@ fn sections(bytes: &[u8]) -> Result<[Range<usize>; 4], BundleError> {
     }
     let len = bytes.len() as u64;
     let table_end = HEADER_BYTES + SECTIONS.len() * ENTRY_BYTES;
-    let truncated = |section, start, end| BundleError::Truncated { section, start, end, len };
+    let truncated = |section, start, end| BundleError::Truncated {
+        section,
+        start,
+        end,
+        len,
+    };
     if bytes.len() < HEADER_BYTES {
         return Err(truncated("header", 0, HEADER_BYTES as u64));
     }
@@ -388,7 +441,10 @@ fn sections(bytes: &[u8]) -> Result<[Range<usize>; 4], BundleError> {
     }
     let count = read_u32(bytes, 12) as usize;
     if count != SECTIONS.len() {
-        return Err(invalid("header", format!("{count} sections, not {}", SECTIONS.len())));
+        return Err(invalid(
+            "header",
+            format!("{count} sections, not {}", SECTIONS.len()),
+        ));
     }
     let table = bytes
         .get(HEADER_BYTES..table_end)
@@ -400,7 +456,10 @@ fn sections(bytes: &[u8]) -> Result<[Range<usize>; 4], BundleError> {
         let (found, crc) = (read_u32(table, at), read_u32(table, at + 4));
         let (start, size) = (read_u64(table, at + 8), read_u64(table, at + 16));
         if found != *kind {
-            return Err(invalid("table", format!("section {i} is of kind {found}, not {kind}")));
+            return Err(invalid(
+                "table",
+                format!("section {i} is of kind {found}, not {kind}"),
+            ));
         }
         let end = start.saturating_add(size);
         if end > len {
@@ -414,7 +473,15 @@ fn sections(bytes: &[u8]) -> Result<[Range<usize>; 4], BundleError> {
 
 fn checksum(section: &'static str, bytes: &[u8], expected: u32) -> Result<(), BundleError> {
     let found = crc32fast::hash(bytes);
-    if found == expected { Ok(()) } else { Err(BundleError::Checksum { section, found, expected }) }
+    if found == expected {
+        Ok(())
+    } else {
+        Err(BundleError::Checksum {
+            section,
+            found,
+            expected,
+        })
+    }
 }
 
 fn read_buffers(
@@ -423,9 +490,17 @@ fn read_buffers(
     buffers: Vec<MetaBuffer>,
 ) -> Result<Vec<Buffer>, BundleError> {
     let constant = |name: &str, offset: u64, size: u64| {
-        let end = offset.checked_add(size).filter(|&end| end <= data.len() as u64);
+        let end = offset
+            .checked_add(size)
+            .filter(|&end| end <= data.len() as u64);
         let end = end.ok_or_else(|| {
-            invalid("data", format!("constant {name}: {size} bytes at {offset} of {}", data.len()))
+            invalid(
+                "data",
+                format!(
+                    "constant {name}: {size} bytes at {offset} of {}",
+                    data.len()
+                ),
+            )
         })?;
         let range = data.start + offset as usize..data.start + end as usize;
         Bytes::mapped(map, range).ok_or_else(|| invalid("data", name))
@@ -439,7 +514,11 @@ fn read_buffers(
             MetaKind::Output => BufferKind::Output,
             MetaKind::Scratch => BufferKind::Scratch,
         };
-        Ok(Buffer { name: b.name, size_bytes: b.size_bytes, kind })
+        Ok(Buffer {
+            name: b.name,
+            size_bytes: b.size_bytes,
+            kind,
+        })
     };
     buffers.into_iter().map(buffer).collect()
 }
@@ -450,8 +529,15 @@ fn read_kernels(bytes: &[u8], lengths: &[u32]) -> Result<Vec<Kernel>, BundleErro
         let text = format!("{} bytes for {total} micro-ops", bytes.len());
         return Err(invalid("micro-ops", text));
     }
-    let mut words = bytes.chunks_exact(UOP_BYTES).map(|w| Uop::decode(read_u32(w, 0)));
-    Ok(lengths.iter().map(|&n| Kernel { uops: words.by_ref().take(n as usize).collect() }).collect())
+    let mut words = bytes
+        .chunks_exact(UOP_BYTES)
+        .map(|w| Uop::decode(read_u32(w, 0)));
+    Ok(lengths
+        .iter()
+        .map(|&n| Kernel {
+            uops: words.by_ref().take(n as usize).collect(),
+        })
+        .collect())
 }
 
 fn read_layers(bytes: &[u8], layers: Vec<MetaLayer>) -> Result<Vec<Layer>, BundleError> {
@@ -463,9 +549,25 @@ fn read_layers(bytes: &[u8], layers: Vec<MetaLayer>) -> Result<Vec<Layer>, Bundl
     let mut chunks = bytes.chunks_exact(COMMAND_BYTES).enumerate();
     let layer = |l: MetaLayer| {
         let commands = chunks.by_ref().take(l.commands as usize);
-        let commands = commands.map(|(i, c)| read_command(c, i)).collect::<Result<_, _>>()?;
-        let MetaLayer { name, kind, cuts, macs, output, .. } = l;
-        Ok(Layer { name, kind, commands, cuts, macs, output })
+        let commands = commands
+            .map(|(i, c)| read_command(c, i))
+            .collect::<Result<_, _>>()?;
+        let MetaLayer {
+            name,
+            kind,
+            cuts,
+            macs,
+            output,
+            ..
+        } = l;
+        Ok(Layer {
+            name,
+            kind,
+            commands,
+            cuts,
+            macs,
+            output,
+        })
     };
     layers.into_iter().map(layer).collect()
 }

@@ -20,7 +20,10 @@ impl Bytes {
     /// A part of a mapped file; `None` when the range is outside it.
     pub(crate) fn mapped(map: &Arc<Mmap>, range: Range<usize>) -> Option<Self> {
         map.get(range.clone())?;
-        Some(Self(Inner::Mapped { map: Arc::clone(map), range }))
+        Some(Self(Inner::Mapped {
+            map: Arc::clone(map),
+            range,
+        }))
     }
 }
 

@@ -91,7 +91,10 @@ impl DeviceMemory {
     pub fn write(&mut self, addr: u64, len: u64) -> Result<&mut [u8], MemoryError> {
         let (base, range) = self.locate(addr, len)?;
         // `locate` found the region, so the empty slice is never returned.
-        Ok(self.regions.get_mut(&base).map_or(&mut [], |data| &mut data[range]))
+        Ok(self
+            .regions
+            .get_mut(&base)
+            .map_or(&mut [], |data| &mut data[range]))
     }
 
     fn locate(&self, addr: u64, len: u64) -> Result<(u32, std::ops::Range<usize>), MemoryError> {
@@ -137,8 +140,17 @@ mod tests {
         m.map(0x1010, 16).unwrap();
         m.write(0x1004, 4).unwrap().copy_from_slice(&[1, 2, 3, 4]);
         assert_eq!(m.read(0x1003, 6).unwrap(), [0, 1, 2, 3, 4, 0]);
-        for (addr, len) in [(0xfff, 1), (0x1008, 9), (0x1020, 1), (u64::MAX, 2), (0x1000, u64::MAX)] {
-            assert!(matches!(m.read(addr, len), Err(MemoryError::OutOfBounds { .. })), "{addr:#x}");
+        for (addr, len) in [
+            (0xfff, 1),
+            (0x1008, 9),
+            (0x1020, 1),
+            (u64::MAX, 2),
+            (0x1000, u64::MAX),
+        ] {
+            assert!(
+                matches!(m.read(addr, len), Err(MemoryError::OutOfBounds { .. })),
+                "{addr:#x}"
+            );
             assert!(m.write(addr, len).is_err());
         }
     }
@@ -147,7 +159,13 @@ mod tests {
     fn overlapping_and_outside_maps_are_refused() {
         let mut m = DeviceMemory::new();
         m.map(0x1000, 16).unwrap();
-        for (addr, size) in [(0x1000, 1), (0xff8, 9), (0x100f, 4), (u32::MAX, 2), (0, u64::MAX)] {
+        for (addr, size) in [
+            (0x1000, 1),
+            (0xff8, 9),
+            (0x100f, 4),
+            (u32::MAX, 2),
+            (0, u64::MAX),
+        ] {
             assert!(m.map(addr, size).is_err(), "{addr:#x} {size}");
         }
         m.map(0xff8, 8).unwrap();

@@ -15,7 +15,10 @@ pub struct NullDevice(WorkerDevice);
 impl NullDevice {
     /// A null device of a configuration.
     pub fn new(config: Config) -> Self {
-        let info = DeviceInfo { name: "null".to_owned(), config: config.clone() };
+        let info = DeviceInfo {
+            name: "null".to_owned(),
+            config: config.clone(),
+        };
         Self(WorkerDevice::new(
             info,
             Box::new(move |batch, _| {
@@ -23,7 +26,10 @@ impl NullDevice {
                 let ends = ends.chain([batch.insns.len()]);
                 let mark = |(m, end): (&crate::LayerMark, usize)| MarkReport {
                     name: m.name.clone(),
-                    traffic: Traffic::of(batch.insns.get(m.first_insn..end).unwrap_or(&[]), &config),
+                    traffic: Traffic::of(
+                        batch.insns.get(m.first_insn..end).unwrap_or(&[]),
+                        &config,
+                    ),
                     wall: Duration::ZERO,
                 };
                 Ok(RunReport {

@@ -18,7 +18,9 @@ impl TensorSpec {
         match &self.packing {
             Packing::Tiles => Some((c.div_ceil(config.block()), h.checked_mul(w)?)),
             Packing::Im2col { kernel, .. } => {
-                let cols = c.checked_mul(kernel[0] as usize)?.checked_mul(kernel[1] as usize)?;
+                let cols = c
+                    .checked_mul(kernel[0] as usize)?
+                    .checked_mul(kernel[1] as usize)?;
                 let [oh, ow] = self.im2col_output()?;
                 Some((cols.div_ceil(config.block()), oh.checked_mul(ow)?))
             }
@@ -28,11 +30,19 @@ impl TensorSpec {
     /// Bytes of the tensor in device memory; `None` as for [`Self::packed_dims`].
     pub fn packed_bytes(&self, config: &Config) -> Option<u64> {
         let (blocks, positions) = self.packed_dims(config)?;
-        (blocks as u64).checked_mul(positions as u64)?.checked_mul(config.lanes() as u64)
+        (blocks as u64)
+            .checked_mul(positions as u64)?
+            .checked_mul(config.lanes() as u64)
     }
 
     fn im2col_output(&self) -> Option<[usize; 2]> {
-        let Packing::Im2col { kernel, stride, dilation, pads } = &self.packing else {
+        let Packing::Im2col {
+            kernel,
+            stride,
+            dilation,
+            pads,
+        } = &self.packing
+        else {
             return None;
         };
         let axis = |a: usize| {
@@ -76,7 +86,14 @@ pub fn unpack(spec: &TensorSpec, config: &Config, bytes: &[u8]) -> Option<Vec<Ve
         let mut out = Vec::with_capacity(c * h * w);
         for channel in 0..c {
             let first = channel / block * h * w * lanes + row * block + channel % block;
-            out.extend(bytes.iter().skip(first).step_by(lanes).take(h * w).map(|&b| b as i8));
+            out.extend(
+                bytes
+                    .iter()
+                    .skip(first)
+                    .step_by(lanes)
+                    .take(h * w)
+                    .map(|&b| b as i8),
+            );
         }
         out
     };
@@ -104,7 +121,13 @@ fn pack_im2col(
     image: &[i8],
     out: &mut [u8],
 ) -> Option<()> {
-    let Packing::Im2col { kernel, stride, dilation, pads } = &spec.packing else {
+    let Packing::Im2col {
+        kernel,
+        stride,
+        dilation,
+        pads,
+    } = &spec.packing
+    else {
         return None;
     };
     let [oh, ow] = spec.im2col_output()?;
@@ -142,7 +165,13 @@ mod tests {
     use crate::BufferId;
 
     fn spec(chw: [u32; 3], packing: Packing) -> TensorSpec {
-        TensorSpec { name: "x".into(), buffer: BufferId(0), chw, scale: 1.0, packing }
+        TensorSpec {
+            name: "x".into(),
+            buffer: BufferId(0),
+            chw,
+            scale: 1.0,
+            packing,
+        }
     }
 
     fn batch2() -> Config {

@@ -23,7 +23,10 @@ pub struct QueueLimits {
 impl Default for QueueLimits {
     /// 4 MiB of each, the size of the original runtime's transfers.
     fn default() -> Self {
-        Self { insns: 1 << 18, uops: 1 << 20 }
+        Self {
+            insns: 1 << 18,
+            uops: 1 << 20,
+        }
     }
 }
 
@@ -60,7 +63,11 @@ struct UopCache {
 
 impl UopCache {
     fn new(depth: usize) -> Self {
-        Self { depth, cursor: 0, resident: HashMap::new() }
+        Self {
+            depth,
+            cursor: 0,
+            resident: HashMap::new(),
+        }
     }
 
     /// Where the kernel lies now, and whether it must be loaded there first.
@@ -72,7 +79,8 @@ impl UopCache {
             self.cursor = 0;
         }
         let range = self.cursor..self.cursor + len;
-        self.resident.retain(|_, r| r.end <= range.start || range.end <= r.start);
+        self.resident
+            .retain(|_, r| r.end <= range.start || range.end <= r.start);
         self.cursor = range.end;
         self.resident.insert(kernel, range.clone());
         (range.start, true)
@@ -142,10 +150,21 @@ impl CommandQueue {
     /// queue, [`DriverError::Program`] when an address or a field doesn't fit.
     pub fn push_layer(&mut self, index: usize) -> Result<(), DriverError> {
         let program = Arc::clone(&self.program);
-        let layer = program.layers.get(index).ok_or(ProgramError::Layer { index })?;
+        let layer = program
+            .layers
+            .get(index)
+            .ok_or(ProgramError::Layer { index })?;
         let mut start = 0;
-        for end in layer.cuts.iter().map(|&c| c as usize).chain([layer.commands.len()]) {
-            let commands = layer.commands.get(start..end).ok_or(ProgramError::Layer { index })?;
+        for end in layer
+            .cuts
+            .iter()
+            .map(|&c| c as usize)
+            .chain([layer.commands.len()])
+        {
+            let commands = layer
+                .commands
+                .get(start..end)
+                .ok_or(ProgramError::Layer { index })?;
             self.push_segment(layer, commands)?;
             start = end;
         }
@@ -158,7 +177,10 @@ impl CommandQueue {
         }
         self.make_room(layer, commands)?;
         if self.marks.last().is_none_or(|mark| mark.name != layer.name) {
-            let mark = LayerMark { name: layer.name.clone(), first_insn: self.insns.len() };
+            let mark = LayerMark {
+                name: layer.name.clone(),
+                first_insn: self.insns.len(),
+            };
             self.marks.push(mark);
         }
         for command in commands {
@@ -170,10 +192,18 @@ impl CommandQueue {
     /// Submits what is queued when the segment might not fit behind it. The bound counts a
     /// micro-op load for every command that has a kernel.
     fn make_room(&mut self, layer: &Layer, commands: &[Command]) -> Result<(), DriverError> {
-        let kernels = commands.iter().filter(|c| matches!(c.symbol, Symbol::Kernel(_))).count();
+        let kernels = commands
+            .iter()
+            .filter(|c| matches!(c.symbol, Symbol::Kernel(_)))
+            .count();
         let insns = commands.len() + kernels + 1;
         let too_large = |what, need, limit| {
-            Err(DriverError::SegmentTooLarge { layer: layer.name.clone(), what, need, limit })
+            Err(DriverError::SegmentTooLarge {
+                layer: layer.name.clone(),
+                what,
+                need,
+                limit,
+            })
         };
         if insns > self.limits.insns {
             return too_large("instructions", insns, self.limits.insns);
@@ -197,10 +227,16 @@ impl CommandQueue {
         let mut seen = std::collections::HashSet::new();
         let mut total = 0;
         for command in commands {
-            let Symbol::Kernel(id) = command.symbol else { continue };
+            let Symbol::Kernel(id) = command.symbol else {
+                continue;
+            };
             let queued = skip_queued && self.arena.contains_key(&id);
             if !queued && seen.insert(id) {
-                total += self.program.kernels.get(id.0 as usize).map_or(0, |k| k.uops.len());
+                total += self
+                    .program
+                    .kernels
+                    .get(id.0 as usize)
+                    .map_or(0, |k| k.uops.len());
             }
         }
         total
@@ -226,27 +262,42 @@ impl CommandQueue {
             Insn::Load(load) => (load.mem, &mut load.dram_base),
             Insn::Store(store) => (MemType::Out, &mut store.dram_base),
             Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {
-                return Err(ProgramError::Symbol { insn: format!("{insn:?}") }.into());
+                return Err(ProgramError::Symbol {
+                    insn: format!("{insn:?}"),
+                }
+                .into());
             }
         };
         let elem = self.program.config.elem_bytes(mem) as u32;
         if !addr.0.is_multiple_of(elem) {
-            return Err(ProgramError::Alignment { addr: addr.0, elem_bytes: elem }.into());
+            return Err(ProgramError::Alignment {
+                addr: addr.0,
+                elem_bytes: elem,
+            }
+            .into());
         }
         *base = base
             .checked_add(addr.0 / elem)
-            .ok_or(ProgramError::Address { base: *base, addr: addr.0 })?;
+            .ok_or(ProgramError::Address {
+                base: *base,
+                addr: addr.0,
+            })?;
         Ok(insn)
     }
 
     fn bind_kernel(&mut self, mut insn: Insn, id: KernelId) -> Result<Insn, DriverError> {
         let program = Arc::clone(&self.program);
-        let kernel =
-            program.kernels.get(id.0 as usize).ok_or(ProgramError::Kernel { index: id.0 })?;
+        let kernel = program
+            .kernels
+            .get(id.0 as usize)
+            .ok_or(ProgramError::Kernel { index: id.0 })?;
         let depth = self.cache.depth;
         if kernel.uops.len() > depth {
-            let error =
-                ProgramError::KernelTooLarge { index: id.0, uops: kernel.uops.len(), depth };
+            let error = ProgramError::KernelTooLarge {
+                index: id.0,
+                uops: kernel.uops.len(),
+                depth,
+            };
             return Err(error.into());
         }
         let (position, load) = self.cache.place(id, kernel.uops.len());
@@ -270,12 +321,21 @@ impl CommandQueue {
             Insn::Gemm(gemm) => (&mut gemm.uop_bgn, &mut gemm.uop_end),
             Insn::Alu(alu) => (&mut alu.uop_bgn, &mut alu.uop_end),
             Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {
-                return Err(ProgramError::Symbol { insn: format!("{insn:?}") }.into());
+                return Err(ProgramError::Symbol {
+                    insn: format!("{insn:?}"),
+                }
+                .into());
             }
         };
         if usize::from(*end) > kernel.uops.len() || bgn > end {
             let (bgn, end, uops) = (*bgn, *end, kernel.uops.len());
-            return Err(ProgramError::UopRange { index: id.0, bgn, end, uops }.into());
+            return Err(ProgramError::UopRange {
+                index: id.0,
+                bgn,
+                end,
+                uops,
+            }
+            .into());
         }
         *bgn += position as u16;
         *end += position as u16;
@@ -335,19 +395,26 @@ impl CommandQueue {
 
     fn send(&mut self, recorded: &RecordedBatch, upload: Upload) -> Result<(), DriverError> {
         if upload == Upload::Always {
-            for (addr, data) in
-                [(self.uop_addr, &recorded.uop_bytes), (self.insn_addr, &recorded.insn_bytes)]
-            {
+            for (addr, data) in [
+                (self.uop_addr, &recorded.uop_bytes),
+                (self.insn_addr, &recorded.insn_bytes),
+            ] {
                 if !data.is_empty() {
-                    let work = Work::Write { addr, data: Arc::clone(data) };
+                    let work = Work::Write {
+                        addr,
+                        data: Arc::clone(data),
+                    };
                     self.tickets.push(self.device.submit(work)?);
                 }
             }
         }
-        self.tickets.push(self.device.submit(Work::Run(Arc::clone(&recorded.batch)))?);
+        self.tickets
+            .push(self.device.submit(Work::Run(Arc::clone(&recorded.batch)))?);
         self.counters.submissions += 1;
         self.counters.flushes[recorded.reason as usize] += 1;
-        self.counters.traffic.add(&Traffic::of(&recorded.batch.insns, &self.program.config));
+        self.counters
+            .traffic
+            .add(&Traffic::of(&recorded.batch.insns, &self.program.config));
         Ok(())
     }
 
@@ -363,7 +430,11 @@ impl CommandQueue {
     /// When the device is gone.
     pub fn replay(&mut self, recording: &Recording) -> Result<(), DriverError> {
         let single = recording.batches.len() == 1;
-        let upload = if single { Upload::Resident } else { Upload::Always };
+        let upload = if single {
+            Upload::Resident
+        } else {
+            Upload::Always
+        };
         for recorded in &recording.batches {
             self.send(recorded, upload)?;
             self.counters.replayed_batches += 1;

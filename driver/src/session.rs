@@ -50,16 +50,30 @@ impl Session {
             let addr = device.alloc(buffer.size_bytes.max(1))?;
             addresses.push(addr);
             if let BufferKind::Constant(data) = &buffer.kind {
-                let work = Work::Write { addr, data: Arc::from(&data[..]) };
+                let work = Work::Write {
+                    addr,
+                    data: Arc::from(&data[..]),
+                };
                 tickets.push(device.submit(work)?);
             }
         }
         for ticket in tickets {
             ticket.wait()?;
         }
-        let queue =
-            CommandQueue::new(Arc::clone(&program), Arc::clone(&device), addresses.clone(), limits)?;
-        Ok(Self { program, device, addresses, queue, recording: None, images: 0 })
+        let queue = CommandQueue::new(
+            Arc::clone(&program),
+            Arc::clone(&device),
+            addresses.clone(),
+            limits,
+        )?;
+        Ok(Self {
+            program,
+            device,
+            addresses,
+            queue,
+            recording: None,
+            images: 0,
+        })
     }
 
     /// Runs the network on up to BATCH images, each `inputs[0].image_len()` int8 values in NCHW
@@ -101,20 +115,31 @@ impl Session {
         let config = &self.program.config;
         let &[index] = &self.program.inputs[..] else {
             let n = self.program.inputs.len();
-            return Err(DriverError::Input(format!("the program has {n} inputs, not one")));
+            return Err(DriverError::Input(format!(
+                "the program has {n} inputs, not one"
+            )));
         };
         let spec = self.program.tensor(index)?;
         if images.is_empty() || images.len() > config.batch() {
-            let text = format!("{} images, but 1 to {} fit a run", images.len(), config.batch());
+            let text = format!(
+                "{} images, but 1 to {} fit a run",
+                images.len(),
+                config.batch()
+            );
             return Err(DriverError::Input(text));
         }
         let packed = pack(spec, config, images).ok_or_else(|| {
             let lens: Vec<_> = images.iter().map(|x| x.len()).collect();
             let (need, [c, h, w]) = (spec.image_len(), spec.chw);
-            DriverError::Input(format!("{lens:?} values, but {c}x{h}x{w} = {need} are needed"))
+            DriverError::Input(format!(
+                "{lens:?} values, but {c}x{h}x{w} = {need} are needed"
+            ))
         })?;
         let addr = self.addresses[spec.buffer.0 as usize];
-        self.device.submit(Work::Write { addr, data: packed.into() })
+        self.device.submit(Work::Write {
+            addr,
+            data: packed.into(),
+        })
     }
 
     fn submit_layers(&mut self) -> Result<(), DriverError> {
@@ -137,7 +162,10 @@ impl Session {
 
     fn unpack(&self, spec: &TensorSpec, bytes: &[u8]) -> Result<Vec<Vec<i8>>, DriverError> {
         unpack(spec, &self.program.config, bytes).ok_or_else(|| {
-            DriverError::Input(format!("tensor {} can't be unpacked from the device", spec.name))
+            DriverError::Input(format!(
+                "tensor {} can't be unpacked from the device",
+                spec.name
+            ))
         })
     }
 
@@ -158,9 +186,9 @@ impl Session {
                 images.truncate(self.images.max(1));
                 Ok(images)
             }
-            WorkDone::Written | WorkDone::Ran(_) => {
-                Err(DriverError::Lost { device: self.device.info().name.clone() })
-            }
+            WorkDone::Written | WorkDone::Ran(_) => Err(DriverError::Lost {
+                device: self.device.info().name.clone(),
+            }),
         }
     }
 
@@ -189,7 +217,10 @@ impl Drop for Session {
 fn check_config(program: &Program, device: &dyn Device) -> Result<(), DriverError> {
     let (ours, theirs) = (&program.config, &device.info().config);
     let differ = |what: String| {
-        Err(DriverError::Config { device: device.info().name.clone(), what })
+        Err(DriverError::Config {
+            device: device.info().name.clone(),
+            what,
+        })
     };
     if (ours.batch(), ours.block()) != (theirs.batch(), theirs.block()) {
         let [a, b, c, d] = [ours.batch(), ours.block(), theirs.batch(), theirs.block()];

@@ -56,7 +56,9 @@ pub enum ProgramError {
         uops: usize,
     },
     /// An instruction that can't go with its symbol, or that compilers never emit.
-    #[error("program: {insn} can't go with its symbol (buffers: load and store; kernels: gemm and alu; no symbol: synchronisation only)")]
+    #[error(
+        "program: {insn} can't go with its symbol (buffers: load and store; kernels: gemm and alu; no symbol: synchronisation only)"
+    )]
     Symbol {
         /// The instruction.
         insn: String,
@@ -81,7 +83,9 @@ pub enum ProgramError {
         addr: u32,
     },
     /// A command reaches beyond its buffer.
-    #[error("program: layer {layer}, command {command}: bytes up to {end} of buffer {buffer}, which has {size_bytes}")]
+    #[error(
+        "program: layer {layer}, command {command}: bytes up to {end} of buffer {buffer}, which has {size_bytes}"
+    )]
     Range {
         /// The layer.
         layer: String,
@@ -128,7 +132,9 @@ impl Program {
     /// # Errors
     /// [`ProgramError::Tensor`].
     pub fn tensor(&self, index: u32) -> Result<&TensorSpec, ProgramError> {
-        self.tensors.get(index as usize).ok_or(ProgramError::Tensor { index })
+        self.tensors
+            .get(index as usize)
+            .ok_or(ProgramError::Tensor { index })
     }
 
     /// Checks every index, range and size, so that a driver can trust the program whatever
@@ -168,14 +174,18 @@ impl Program {
     }
 
     fn check_tensor(&self, tensor: &TensorSpec) -> Result<(), ProgramError> {
-        let shape = || ProgramError::Shape { name: tensor.name.clone() };
+        let shape = || ProgramError::Shape {
+            name: tensor.name.clone(),
+        };
         if tensor.chw.contains(&0) || !tensor.scale.is_finite() {
             return Err(shape());
         }
         let need = tensor.packed_bytes(&self.config).ok_or_else(shape)?;
         let id = tensor.buffer.0;
-        let buffer =
-            self.buffers.get(id as usize).ok_or(ProgramError::Buffer { index: id })?;
+        let buffer = self
+            .buffers
+            .get(id as usize)
+            .ok_or(ProgramError::Buffer { index: id })?;
         if need > buffer.size_bytes {
             let (name, have) = (tensor.name.clone(), buffer.size_bytes);
             return Err(ProgramError::Size { name, need, have });
@@ -183,19 +193,31 @@ impl Program {
         Ok(())
     }
 
-    fn check_command(&self, layer: &Layer, at: usize, command: &Command) -> Result<(), ProgramError> {
-        let wrong = || ProgramError::Symbol { insn: format!("{:?}", command.insn) };
+    fn check_command(
+        &self,
+        layer: &Layer,
+        at: usize,
+        command: &Command,
+    ) -> Result<(), ProgramError> {
+        let wrong = || ProgramError::Symbol {
+            insn: format!("{:?}", command.insn),
+        };
         match (command.symbol, &command.insn) {
             (Symbol::None, Insn::Load(load)) if load.is_sync() => Ok(()),
             (Symbol::None, Insn::Store(store)) if store.is_sync() => Ok(()),
             (Symbol::Kernel(id), Insn::Gemm(_) | Insn::Alu(_)) => {
                 let index = id.0;
-                self.kernels.get(index as usize).map(drop).ok_or(ProgramError::Kernel { index })
+                self.kernels
+                    .get(index as usize)
+                    .map(drop)
+                    .ok_or(ProgramError::Kernel { index })
             }
             (Symbol::Buffer(id), Insn::Load(_) | Insn::Store(_)) => {
                 let index = id.0;
-                let buffer =
-                    self.buffers.get(index as usize).ok_or(ProgramError::Buffer { index })?;
+                let buffer = self
+                    .buffers
+                    .get(index as usize)
+                    .ok_or(ProgramError::Buffer { index })?;
                 self.check_range(layer, at, &command.insn, buffer)
             }
             _ => Err(wrong()),
@@ -217,7 +239,11 @@ impl Program {
         let place = || (layer.name.clone(), at, buffer.name.clone());
         if mem == MemType::Out && matches!(buffer.kind, BufferKind::Constant(_)) {
             let (layer, command, buffer) = place();
-            return Err(ProgramError::StoreToConstant { layer, command, buffer });
+            return Err(ProgramError::StoreToConstant {
+                layer,
+                command,
+                buffer,
+            });
         }
         if x == 0 || y == 0 {
             return Ok(());
@@ -226,7 +252,13 @@ impl Program {
         let end = elems * self.config.elem_bytes(mem) as u64;
         if end > buffer.size_bytes {
             let ((layer, command, name), size_bytes) = (place(), buffer.size_bytes);
-            return Err(ProgramError::Range { layer, command, buffer: name, end, size_bytes });
+            return Err(ProgramError::Range {
+                layer,
+                command,
+                buffer: name,
+                end,
+                size_bytes,
+            });
         }
         Ok(())
     }

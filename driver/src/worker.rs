@@ -56,7 +56,9 @@ impl WorkerDevice {
     }
 
     fn lost(&self) -> DriverError {
-        DriverError::Lost { device: self.info.name.clone() }
+        DriverError::Lost {
+            device: self.info.name.clone(),
+        }
     }
 
     fn with_allocator<T>(
@@ -64,9 +66,14 @@ impl WorkerDevice {
         f: impl FnOnce(&mut Allocator) -> Result<T, AllocError>,
     ) -> Result<T, DriverError> {
         // The allocator is consistent between calls, so a poisoned lock is harmless.
-        let mut allocator = self.allocator.lock().unwrap_or_else(PoisonError::into_inner);
-        f(&mut allocator)
-            .map_err(|source| DriverError::Alloc { device: self.info.name.clone(), source })
+        let mut allocator = self
+            .allocator
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        f(&mut allocator).map_err(|source| DriverError::Alloc {
+            device: self.info.name.clone(),
+            source,
+        })
     }
 }
 
@@ -77,13 +84,19 @@ impl Device for WorkerDevice {
 
     fn alloc(&self, size_bytes: u64) -> Result<PhysAddr, DriverError> {
         let addr = self.with_allocator(|a| a.alloc(size_bytes))?;
-        self.send(Item::Map { addr: addr.0, size_bytes })?;
+        self.send(Item::Map {
+            addr: addr.0,
+            size_bytes,
+        })?;
         Ok(addr)
     }
 
     fn alloc_at(&self, addr: PhysAddr, size_bytes: u64) -> Result<(), DriverError> {
         self.with_allocator(|a| a.alloc_at(addr, size_bytes))?;
-        self.send(Item::Map { addr: addr.0, size_bytes })
+        self.send(Item::Map {
+            addr: addr.0,
+            size_bytes,
+        })
     }
 
     fn free(&self, addr: PhysAddr) -> Result<(), DriverError> {
@@ -94,7 +107,10 @@ impl Device for WorkerDevice {
     fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
         let (reply, receiver) = bounded(1);
         self.send(Item::Work { work, reply })?;
-        Ok(Box::new(WorkerTicket { device: self.info.name.clone(), receiver }))
+        Ok(Box::new(WorkerTicket {
+            device: self.info.name.clone(),
+            receiver,
+        }))
     }
 }
 
@@ -116,7 +132,9 @@ struct WorkerTicket {
 impl Ticket for WorkerTicket {
     fn wait(self: Box<Self>) -> Reply {
         // The reply's sender is dropped when the worker stops, so this can't hang.
-        self.receiver.recv().unwrap_or(Err(DriverError::Lost { device: self.device }))
+        self.receiver.recv().unwrap_or(Err(DriverError::Lost {
+            device: self.device,
+        }))
     }
 }
 
@@ -142,7 +160,10 @@ fn serve(name: &str, receiver: &Receiver<Item>, mut runner: Runner) {
 }
 
 fn perform(name: &str, work: &Work, memory: &mut DeviceMemory, runner: &mut Runner) -> Reply {
-    let fault = |source| DriverError::Memory { device: name.to_owned(), source };
+    let fault = |source| DriverError::Memory {
+        device: name.to_owned(),
+        source,
+    };
     match work {
         Work::Write { addr, data } => {
             memory
@@ -151,12 +172,19 @@ fn perform(name: &str, work: &Work, memory: &mut DeviceMemory, runner: &mut Runn
                 .copy_from_slice(data);
             Ok(WorkDone::Written)
         }
-        Work::Read { addr, size_bytes } => {
-            memory.read(addr.0.into(), *size_bytes).map_err(fault).map(<[u8]>::to_vec).map(WorkDone::Data)
+        Work::Read { addr, size_bytes } => memory
+            .read(addr.0.into(), *size_bytes)
+            .map_err(fault)
+            .map(<[u8]>::to_vec)
+            .map(WorkDone::Data),
+        Work::Run(batch) => {
+            runner(batch, memory)
+                .map(WorkDone::Ran)
+                .map_err(|message| DriverError::Device {
+                    device: name.to_owned(),
+                    message,
+                })
         }
-        Work::Run(batch) => runner(batch, memory)
-            .map(WorkDone::Ran)
-            .map_err(|message| DriverError::Device { device: name.to_owned(), message }),
     }
 }
 
@@ -169,7 +197,13 @@ mod tests {
     use super::*;
 
     fn device(runner: Runner) -> WorkerDevice {
-        WorkerDevice::new(DeviceInfo { name: "test".into(), config: Config::default() }, runner)
+        WorkerDevice::new(
+            DeviceInfo {
+                name: "test".into(),
+                config: Config::default(),
+            },
+            runner,
+        )
     }
 
     fn empty_batch() -> Work {
@@ -189,9 +223,21 @@ mod tests {
         }));
         let addr = d.alloc(4).unwrap();
         let mut tickets = vec![];
-        tickets.push(d.submit(Work::Write { addr, data: Arc::from([41u8]) }).unwrap());
+        tickets.push(
+            d.submit(Work::Write {
+                addr,
+                data: Arc::from([41u8]),
+            })
+            .unwrap(),
+        );
         tickets.push(d.submit(empty_batch()).unwrap());
-        tickets.push(d.submit(Work::Read { addr, size_bytes: 1 }).unwrap());
+        tickets.push(
+            d.submit(Work::Read {
+                addr,
+                size_bytes: 1,
+            })
+            .unwrap(),
+        );
         let done: Vec<_> = tickets.into_iter().map(|t| t.wait().unwrap()).collect();
         assert!(matches!(&done[2], WorkDone::Data(bytes) if bytes == &[42]));
     }
@@ -201,8 +247,14 @@ mod tests {
         let d = device(Box::new(|_, _| Err("insn 3: bad".into())));
         let error = d.submit(empty_batch()).unwrap().wait().unwrap_err();
         assert_eq!(error.to_string(), "device test: insn 3: bad");
-        let read = Work::Read { addr: PhysAddr(0), size_bytes: 1 };
-        assert!(matches!(d.submit(read).unwrap().wait(), Err(DriverError::Memory { .. })));
+        let read = Work::Read {
+            addr: PhysAddr(0),
+            size_bytes: 1,
+        };
+        assert!(matches!(
+            d.submit(read).unwrap().wait(),
+            Err(DriverError::Memory { .. })
+        ));
     }
 
     #[test]
@@ -211,6 +263,9 @@ mod tests {
         let first = d.submit(empty_batch()).unwrap();
         assert!(matches!(first.wait(), Err(DriverError::Lost { .. })));
         let later = d.submit(empty_batch()).map(Ticket::wait);
-        assert!(matches!(later, Err(DriverError::Lost { .. }) | Ok(Err(DriverError::Lost { .. }))));
+        assert!(matches!(
+            later,
+            Err(DriverError::Lost { .. }) | Ok(Err(DriverError::Lost { .. }))
+        ));
     }
 }

@@ -38,7 +38,9 @@ pub struct AsmError {
 #[non_exhaustive]
 pub enum AsmErrorKind {
     /// The first word is no mnemonic.
-    #[error("unknown mnemonic '{0}' (expected load.uop|wgt|inp|acc|acc8, store, gemm, alu.min|max|add|shr|mul|shl or finish)")]
+    #[error(
+        "unknown mnemonic '{0}' (expected load.uop|wgt|inp|acc|acc8, store, gemm, alu.min|max|add|shr|mul|shl or finish)"
+    )]
     Mnemonic(String),
     /// A field or flag that the instruction doesn't have.
     #[error("{mnemonic} has no field or flag '{name}' (it has {expected})")]
@@ -81,7 +83,11 @@ pub fn parse(text: &str) -> Result<Vec<Insn>, AsmError> {
         if code.trim().is_empty() {
             continue;
         }
-        let at = |(column, kind)| AsmError { line: index + 1, column, kind };
+        let at = |(column, kind)| AsmError {
+            line: index + 1,
+            column,
+            kind,
+        };
         insns.push(parse_line(code).map_err(at)?);
     }
     Ok(insns)
@@ -102,7 +108,10 @@ impl<'a> Words<'a> {
     fn take(&mut self, name: &'static str, flag: Flag) -> Option<(usize, Option<&'a str>)> {
         self.known.push(name);
         let is_flag = flag == Flag::Yes;
-        let at = self.words.iter().position(|w| w.1 == name && w.2.is_none() == is_flag)?;
+        let at = self
+            .words
+            .iter()
+            .position(|w| w.1 == name && w.2.is_none() == is_flag)?;
         let (column, _, value) = self.words.remove(at);
         self.taken.push(name);
         Some((column, value))
@@ -113,7 +122,9 @@ impl<'a> Words<'a> {
     }
 
     fn number(&mut self, name: &'static str, low: i64, high: i64) -> Result<Option<i64>, Fault> {
-        let Some((column, value)) = self.take(name, Flag::No) else { return Ok(None) };
+        let Some((column, value)) = self.take(name, Flag::No) else {
+            return Ok(None);
+        };
         let text = value.unwrap_or_default();
         let (digits, radix) = match text.strip_prefix("0x") {
             Some(hex) => (hex, 16),
@@ -123,7 +134,15 @@ impl<'a> Words<'a> {
             Ok(n) if (low..=high).contains(&n) && !digits.starts_with('+') => Ok(Some(n)),
             _ => {
                 let (name, text) = (name.to_owned(), text.to_owned());
-                Err((column, AsmErrorKind::Number { name, text, low, high }))
+                Err((
+                    column,
+                    AsmErrorKind::Number {
+                        name,
+                        text,
+                        low,
+                        high,
+                    },
+                ))
             }
         }
     }
@@ -144,13 +163,22 @@ impl<'a> Words<'a> {
     }
 
     fn finish(self) -> Result<(), Fault> {
-        let Some((column, name, _)) = self.words.first().copied() else { return Ok(()) };
+        let Some((column, name, _)) = self.words.first().copied() else {
+            return Ok(());
+        };
         let again = self.known.contains(&name) && self.taken.contains(&name);
         if again {
             return Err((column, AsmErrorKind::Twice(name.to_owned())));
         }
         let (mnemonic, expected) = (self.mnemonic.to_owned(), self.known.join(", "));
-        Err((column, AsmErrorKind::Field { mnemonic, name: name.to_owned(), expected }))
+        Err((
+            column,
+            AsmErrorKind::Field {
+                mnemonic,
+                name: name.to_owned(),
+                expected,
+            },
+        ))
     }
 }
 
@@ -165,23 +193,34 @@ fn parse_line(code: &str) -> Result<Insn, Fault> {
     let mut from = 0;
     while let Some(start) = code[from..].find(|c: char| !c.is_whitespace()) {
         let start = from + start;
-        let end = code[start..].find(char::is_whitespace).map_or(code.len(), |n| start + n);
+        let end = code[start..]
+            .find(char::is_whitespace)
+            .map_or(code.len(), |n| start + n);
         words.push((start + 1, &code[start..end]));
         from = end;
     }
     let Some(&(column, mnemonic)) = words.first() else {
         return Err((1, AsmErrorKind::Mnemonic(String::new())));
     };
-    let rest = words[1..].iter().map(|&(column, word)| match word.split_once('=') {
-        Some((name, value)) => (column, name, Some(value)),
-        None => (column, word, None),
-    });
-    let mut words = Words { mnemonic, words: rest.collect(), known: Vec::new(), taken: Vec::new() };
+    let rest = words[1..]
+        .iter()
+        .map(|&(column, word)| match word.split_once('=') {
+            Some((name, value)) => (column, name, Some(value)),
+            None => (column, word, None),
+        });
+    let mut words = Words {
+        mnemonic,
+        words: rest.collect(),
+        known: Vec::new(),
+        taken: Vec::new(),
+    };
     let unknown = || (column, AsmErrorKind::Mnemonic(mnemonic.to_owned()));
     let (kind, suffix) = mnemonic.split_once('.').unwrap_or((mnemonic, ""));
     let insn = match (kind, suffix) {
         ("load", suffix) => {
-            let mem = MemType::ALL.into_iter().find(|m| m.name() == suffix && *m != MemType::Out);
+            let mem = MemType::ALL
+                .into_iter()
+                .find(|m| m.name() == suffix && *m != MemType::Out);
             parse_load(mem.ok_or_else(unknown)?, &mut words)?.into()
         }
         ("store", "") => parse_store(&mut words)?.into(),
@@ -194,7 +233,8 @@ fn parse_line(code: &str) -> Result<Insn, Fault> {
         _ => return Err(unknown()),
     };
     words.finish()?;
-    insn.encode().map_err(|e| (column, AsmErrorKind::Encode(e)))?;
+    insn.encode()
+        .map_err(|e| (column, AsmErrorKind::Encode(e)))?;
     Ok(insn)
 }
 
@@ -276,7 +316,10 @@ impl fmt::Display for Deps {
             (self.push_prev, "push_prev"),
             (self.push_next, "push_next"),
         ];
-        flags.iter().filter(|(set, _)| *set).try_for_each(|(_, name)| write!(f, " {name}"))
+        flags
+            .iter()
+            .filter(|(set, _)| *set)
+            .try_for_each(|(_, name)| write!(f, " {name}"))
     }
 }
 
@@ -295,9 +338,16 @@ impl fmt::Display for Insn {
 }
 
 fn print_load(x: &Load, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "load.{} sram_base={} dram_base={}", x.mem, x.sram_base, x.dram_base)?;
-    let sizes =
-        [("y_size", x.y_size), ("x_size", x.x_size), ("x_stride", x.x_stride)];
+    write!(
+        f,
+        "load.{} sram_base={} dram_base={}",
+        x.mem, x.sram_base, x.dram_base
+    )?;
+    let sizes = [
+        ("y_size", x.y_size),
+        ("x_size", x.x_size),
+        ("x_stride", x.x_stride),
+    ];
     fields(f, &sizes.map(|(n, v)| (n, v.into())))?;
     let pads = [
         ("y_pad_0", x.y_pad_0),
@@ -309,9 +359,16 @@ fn print_load(x: &Load, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn print_store(x: &Store, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "store sram_base={} dram_base={}", x.sram_base, x.dram_base)?;
-    let sizes =
-        [("y_size", x.y_size), ("x_size", x.x_size), ("x_stride", x.x_stride)];
+    write!(
+        f,
+        "store sram_base={} dram_base={}",
+        x.sram_base, x.dram_base
+    )?;
+    let sizes = [
+        ("y_size", x.y_size),
+        ("x_size", x.x_size),
+        ("x_stride", x.x_stride),
+    ];
     fields(f, &sizes.map(|(n, v)| (n, v.into())))
 }
 

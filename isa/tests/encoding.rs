@@ -38,49 +38,79 @@ fn insn() -> impl Strategy<Value = Insn> {
             })
         },
     );
-    let store = (deps(), sizes).prop_map(
-        |(deps, (sram_base, dram_base, y_size, x_size, x_stride))| {
-            Insn::from(Store { deps, sram_base, dram_base, y_size, x_size, x_stride })
-        },
-    );
-    let loops = (0u16..1 << 13, 0u16..1 << 14, 0u16..1 << 14, 0u16..1 << 14);
-    let gemm = (deps(), any::<bool>(), loops.clone(), prop::array::uniform4(0u16..2048), prop::array::uniform2(0u16..1024))
-        .prop_map(|(deps, reset, (uop_bgn, uop_end, iter_out, iter_in), f, w)| {
-            Insn::from(Gemm {
+    let store =
+        (deps(), sizes).prop_map(|(deps, (sram_base, dram_base, y_size, x_size, x_stride))| {
+            Insn::from(Store {
                 deps,
-                reset,
-                uop_bgn,
-                uop_end,
-                iter_out,
-                iter_in,
-                dst_factor_out: f[0],
-                dst_factor_in: f[1],
-                src_factor_out: f[2],
-                src_factor_in: f[3],
-                wgt_factor_out: w[0],
-                wgt_factor_in: w[1],
+                sram_base,
+                dram_base,
+                y_size,
+                x_size,
+                x_stride,
             })
         });
-    let operand = prop_oneof![Just(AluOperand::Acc), any::<i16>().prop_map(AluOperand::Imm)];
+    let loops = (0u16..1 << 13, 0u16..1 << 14, 0u16..1 << 14, 0u16..1 << 14);
+    let gemm = (
+        deps(),
+        any::<bool>(),
+        loops.clone(),
+        prop::array::uniform4(0u16..2048),
+        prop::array::uniform2(0u16..1024),
+    )
+        .prop_map(
+            |(deps, reset, (uop_bgn, uop_end, iter_out, iter_in), f, w)| {
+                Insn::from(Gemm {
+                    deps,
+                    reset,
+                    uop_bgn,
+                    uop_end,
+                    iter_out,
+                    iter_in,
+                    dst_factor_out: f[0],
+                    dst_factor_in: f[1],
+                    src_factor_out: f[2],
+                    src_factor_in: f[3],
+                    wgt_factor_out: w[0],
+                    wgt_factor_in: w[1],
+                })
+            },
+        );
+    let operand = prop_oneof![
+        Just(AluOperand::Acc),
+        any::<i16>().prop_map(AluOperand::Imm)
+    ];
     let op = prop::sample::select(AluOp::ALL.to_vec());
-    let alu = (deps(), op, operand, loops, prop::array::uniform4(0u16..2048)).prop_map(
-        |(deps, op, operand, (uop_bgn, uop_end, iter_out, iter_in), f)| {
-            Insn::from(Alu {
-                deps,
-                op,
-                operand,
-                uop_bgn,
-                uop_end,
-                iter_out,
-                iter_in,
-                dst_factor_out: f[0],
-                dst_factor_in: f[1],
-                src_factor_out: f[2],
-                src_factor_in: f[3],
-            })
-        },
-    );
-    prop_oneof![load, store, gemm, alu, deps().prop_map(|deps| Insn::from(Finish { deps }))]
+    let alu = (
+        deps(),
+        op,
+        operand,
+        loops,
+        prop::array::uniform4(0u16..2048),
+    )
+        .prop_map(
+            |(deps, op, operand, (uop_bgn, uop_end, iter_out, iter_in), f)| {
+                Insn::from(Alu {
+                    deps,
+                    op,
+                    operand,
+                    uop_bgn,
+                    uop_end,
+                    iter_out,
+                    iter_in,
+                    dst_factor_out: f[0],
+                    dst_factor_in: f[1],
+                    src_factor_out: f[2],
+                    src_factor_in: f[3],
+                })
+            },
+        );
+    prop_oneof![
+        load,
+        store,
+        gemm,
+        alu,
+        deps().prop_map(|deps| Insn::from(Finish { deps }))
+    ]
 }
 
 proptest! {
@@ -119,15 +149,32 @@ proptest! {
 
 #[test]
 fn garbage_outside_fields_is_ignored() {
-    let clean = Insn::from(Load { x_size: 3, y_size: 1, ..Load::default() });
+    let clean = Insn::from(Load {
+        x_size: 3,
+        y_size: 1,
+        ..Load::default()
+    });
     let word = clean.encode().unwrap();
     assert_eq!(Insn::decode(word | 0x3f << 58), Ok(clean));
     let finish = Insn::from(Finish::default());
     assert_eq!(Insn::decode(finish.encode().unwrap() | !0x7f), Ok(finish));
-    let sync = Store { x_stride: 9, ..Store::default() };
+    let sync = Store {
+        x_stride: 9,
+        ..Store::default()
+    };
     let word = Insn::from(sync).encode().unwrap();
-    assert_eq!(Insn::decode(word & !(7 << 7)), Ok(sync.into()), "memory type 0 in a sync STORE");
-    let moving = Insn::from(Store { x_size: 1, y_size: 1, ..Store::default() }).encode().unwrap();
+    assert_eq!(
+        Insn::decode(word & !(7 << 7)),
+        Ok(sync.into()),
+        "memory type 0 in a sync STORE"
+    );
+    let moving = Insn::from(Store {
+        x_size: 1,
+        y_size: 1,
+        ..Store::default()
+    })
+    .encode()
+    .unwrap();
     assert!(Insn::decode(moving & !(7 << 7)).is_err());
 }
 
@@ -146,11 +193,26 @@ fn faults_name_line_column_and_what_was_expected() {
     let cases = [
         ("\n  jump 3", "line 2, column 3: unknown mnemonic 'jump'"),
         ("load.out", "line 1, column 1: unknown mnemonic 'load.out'"),
-        ("gemm uop_end=16384", "line 1, column 6: '16384' is no number from 0 to 16383 for uop_end"),
-        ("store x_pad_0=1", "line 1, column 7: store has no field or flag 'x_pad_0'"),
-        ("store x_size=1 x_size=2", "line 1, column 16: 'x_size' stands twice"),
-        ("alu.add imm=0x8000", "line 1, column 9: '0x8000' is no number from -32768 to 32767"),
-        ("load.inp y_pad_0=", "line 1, column 10: '' is no number from 0 to 15 for y_pad_0"),
+        (
+            "gemm uop_end=16384",
+            "line 1, column 6: '16384' is no number from 0 to 16383 for uop_end",
+        ),
+        (
+            "store x_pad_0=1",
+            "line 1, column 7: store has no field or flag 'x_pad_0'",
+        ),
+        (
+            "store x_size=1 x_size=2",
+            "line 1, column 16: 'x_size' stands twice",
+        ),
+        (
+            "alu.add imm=0x8000",
+            "line 1, column 9: '0x8000' is no number from -32768 to 32767",
+        ),
+        (
+            "load.inp y_pad_0=",
+            "line 1, column 10: '' is no number from 0 to 15 for y_pad_0",
+        ),
     ];
     for (text, expected) in cases {
         let error = asm::parse(text).unwrap_err().to_string();

@@ -39,7 +39,11 @@ fn same_dst(gemm: &Gemm, uops: &[Uop], batch: usize, block: usize, pads: &mut Sc
     let lanes = batch * block;
     let inner = usize::from(gemm.iter_in);
     // Rows of one group must have different destinations and the same weights.
-    let group = if gemm.dst_factor_in != 0 && gemm.wgt_factor_in == 0 { ROWS } else { 1 };
+    let group = if gemm.dst_factor_in != 0 && gemm.wgt_factor_in == 0 {
+        ROWS
+    } else {
+        1
+    };
     let dst_step = usize::from(gemm.dst_factor_in) * lanes;
     let src_step = usize::from(gemm.src_factor_in) * lanes;
     for i in 0..usize::from(gemm.iter_out) {
@@ -52,8 +56,7 @@ fn same_dst(gemm: &Gemm, uops: &[Uop], batch: usize, block: usize, pads: &mut Sc
                     dst_step,
                     src: (i * usize::from(gemm.src_factor_out)) * lanes + b * block + j * src_step,
                     src_step,
-                    wgt: i * usize::from(gemm.wgt_factor_out)
-                        + j * usize::from(gemm.wgt_factor_in),
+                    wgt: i * usize::from(gemm.wgt_factor_out) + j * usize::from(gemm.wgt_factor_in),
                     lanes,
                     block,
                 };

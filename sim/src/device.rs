@@ -1,9 +1,7 @@
 //! The simulators as devices.
 
 use thiserror::Error;
-use vta_driver::{
-    Device, DeviceInfo, DriverError, PhysAddr, Runner, Ticket, Work, WorkerDevice,
-};
+use vta_driver::{Device, DeviceInfo, DriverError, PhysAddr, Runner, Ticket, Work, WorkerDevice};
 use vta_isa::Config;
 
 use crate::{Executor, Functional, GemmKernel, Oracle};
@@ -29,7 +27,11 @@ impl SimDevice {
 
     /// The fast functional simulator with a kernel of choice.
     pub fn functional_with(config: Config, kernel: GemmKernel) -> Self {
-        Self::with_executor("sim", config.clone(), Functional::with_kernel(config, kernel))
+        Self::with_executor(
+            "sim",
+            config.clone(),
+            Functional::with_kernel(config, kernel),
+        )
     }
 
     /// The fast functional simulator with the kernel that the environment variable
@@ -63,9 +65,17 @@ impl SimDevice {
         mut executor: impl Executor + Send + 'static,
     ) -> Self {
         let runner: Runner = Box::new(move |batch, memory| {
-            executor.run(&batch.insns, &batch.marks, memory).map_err(|e| e.to_string())
+            executor
+                .run(&batch.insns, &batch.marks, memory)
+                .map_err(|e| e.to_string())
         });
-        Self(WorkerDevice::new(DeviceInfo { name: name.to_owned(), config }, runner))
+        Self(WorkerDevice::new(
+            DeviceInfo {
+                name: name.to_owned(),
+                config,
+            },
+            runner,
+        ))
     }
 }
 

@@ -34,7 +34,13 @@ pub struct Stuck {
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} for {}", self.module, self.at, self.waits_for.join(" and "))
+        write!(
+            f,
+            "{} at {} for {}",
+            self.module,
+            self.at,
+            self.waits_for.join(" and ")
+        )
     }
 }
 

@@ -117,7 +117,10 @@ impl Functional {
 
     /// Writes a row of DRAM elements from `first` on.
     fn fill(&mut self, mem: MemType, first: usize, row: &[u8]) {
-        let (lanes, area) = (self.config.lanes(), self.config.block() * self.config.block());
+        let (lanes, area) = (
+            self.config.lanes(),
+            self.config.block() * self.config.block(),
+        );
         match mem {
             MemType::Uop => {
                 for (to, from) in self.uop[first..].iter_mut().zip(row.chunks_exact(4)) {
@@ -136,7 +139,10 @@ impl Functional {
                 self.laid_out[first..first + row.len() / area].fill(false);
             }
             MemType::Acc => {
-                for (to, from) in self.acc[first * lanes..].iter_mut().zip(row.chunks_exact(4)) {
+                for (to, from) in self.acc[first * lanes..]
+                    .iter_mut()
+                    .zip(row.chunks_exact(4))
+                {
                     *to = i32::from_le_bytes([from[0], from[1], from[2], from[3]]);
                 }
             }
@@ -155,7 +161,10 @@ impl Functional {
         let depth = self.config.depth(MemType::Out);
         let end = u64::from(store.sram_base) + store.tiles();
         index(at, "sram_base", end - 1, "acc", depth)?;
-        let (elem, lanes) = (self.config.elem_bytes(MemType::Out) as u64, self.config.lanes());
+        let (elem, lanes) = (
+            self.config.elem_bytes(MemType::Out) as u64,
+            self.config.lanes(),
+        );
         let x = usize::from(store.x_size);
         for y in 0..u64::from(store.y_size) {
             let first = u64::from(store.dram_base) + y * u64::from(store.x_stride);
@@ -205,15 +214,18 @@ impl Functional {
                 wgt_layout: &self.wgt_layout,
                 acc: &mut self.acc,
             };
-            self.kernel.run(gemm, uops, self.config.batch(), self.config.block(), pads);
+            self.kernel
+                .run(gemm, uops, self.config.batch(), self.config.block(), pads);
         }
         Ok(())
     }
 
     fn reset(&mut self, gemm: &Gemm) {
         let lanes = self.config.lanes();
-        let (out, inner) =
-            (usize::from(gemm.dst_factor_out), usize::from(gemm.dst_factor_in));
+        let (out, inner) = (
+            usize::from(gemm.dst_factor_out),
+            usize::from(gemm.dst_factor_in),
+        );
         for uop in &self.uop[usize::from(gemm.uop_bgn)..usize::from(gemm.uop_end)] {
             for i in 0..usize::from(gemm.iter_out) {
                 let first = usize::from(uop.dst) + i * out;
@@ -236,20 +248,27 @@ impl Functional {
             return;
         }
         let block = self.config.block();
-        let (out, inner) = (usize::from(gemm.wgt_factor_out), usize::from(gemm.wgt_factor_in));
-        let outer = if out == 0 { 1 } else { usize::from(gemm.iter_out) };
-        let inners = if inner == 0 { 1 } else { usize::from(gemm.iter_in) };
+        let (out, inner) = (
+            usize::from(gemm.wgt_factor_out),
+            usize::from(gemm.wgt_factor_in),
+        );
+        let outer = if out == 0 {
+            1
+        } else {
+            usize::from(gemm.iter_out)
+        };
+        let inners = if inner == 0 {
+            1
+        } else {
+            usize::from(gemm.iter_in)
+        };
         for uop in &self.uop[usize::from(gemm.uop_bgn)..usize::from(gemm.uop_end)] {
             for i in 0..outer {
                 for j in 0..inners {
                     let tile = usize::from(uop.wgt) + i * out + j * inner;
                     if !self.laid_out[tile] {
                         let area = tile * block * block..(tile + 1) * block * block;
-                        kernel::lay_out(
-                            &self.wgt[area.clone()],
-                            &mut self.wgt_layout[area],
-                            block,
-                        );
+                        kernel::lay_out(&self.wgt[area.clone()], &mut self.wgt_layout[area], block);
                         self.laid_out[tile] = true;
                     }
                 }
@@ -293,8 +312,10 @@ impl Functional {
         let uops = usize::from(alu.uop_bgn)..usize::from(alu.uop_end);
         let inner = usize::from(alu.iter_in);
         for i in 0..usize::from(alu.iter_out) {
-            let (dst_out, src_out) =
-                (i * usize::from(alu.dst_factor_out), i * usize::from(alu.src_factor_out));
+            let (dst_out, src_out) = (
+                i * usize::from(alu.dst_factor_out),
+                i * usize::from(alu.src_factor_out),
+            );
             if let (AluOperand::Imm(imm), 1, 1) = (alu.operand, alu.dst_factor_in, uops.len()) {
                 let first = usize::from(self.uop[uops.start].dst) + dst_out;
                 for x in &mut self.acc[first * lanes..(first + inner) * lanes] {
@@ -348,7 +369,10 @@ impl Executor for Functional {
         let mut steps = StepBudget::new(self.max_steps);
         let mut clock = MarkClock::new(marks, start);
         let leftover_tokens = tokens::run_in_token_order(insns, |i, insn| {
-            let at = At { index: i, insn: *insn };
+            let at = At {
+                index: i,
+                insn: *insn,
+            };
             steps.spend(&at)?;
             if insn.module() == Module::Compute {
                 clock.reach(i);
@@ -365,7 +389,13 @@ impl Executor for Functional {
         let wall = start.elapsed();
         let marks = crate::mark_reports(insns, marks, &self.config, &walls);
         let traffic = Traffic::of(insns, &self.config);
-        Ok(RunReport { traffic, wall, cycles: None, marks, leftover_tokens })
+        Ok(RunReport {
+            traffic,
+            wall,
+            cycles: None,
+            marks,
+            leftover_tokens,
+        })
     }
 }
 
@@ -379,11 +409,20 @@ struct MarkClock<'a> {
 
 impl<'a> MarkClock<'a> {
     fn new(marks: &'a [LayerMark], start: Instant) -> Self {
-        Self { marks, next: 0, last: start, walls: Vec::with_capacity(marks.len()) }
+        Self {
+            marks,
+            next: 0,
+            last: start,
+            walls: Vec::with_capacity(marks.len()),
+        }
     }
 
     fn reach(&mut self, insn: usize) {
-        while self.marks.get(self.next).is_some_and(|mark| mark.first_insn <= insn) {
+        while self
+            .marks
+            .get(self.next)
+            .is_some_and(|mark| mark.first_insn <= insn)
+        {
             self.lap();
             self.next += 1;
         }

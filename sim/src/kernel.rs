@@ -29,7 +29,11 @@ impl GemmKernel {
 
     /// The best kernel that this CPU can run.
     pub fn detect() -> Self {
-        if Self::Avx2.supported() { Self::Avx2 } else { Self::Scalar }
+        if Self::Avx2.supported() {
+            Self::Avx2
+        } else {
+            Self::Scalar
+        }
     }
 
     /// Whether this CPU can run the kernel.
@@ -53,7 +57,11 @@ impl GemmKernel {
 
     /// This kernel if it can run here on tiles of that block, else the scalar one.
     pub(crate) fn usable(self, block: usize) -> Self {
-        if self.supported() && block >= 16 { self } else { Self::Scalar }
+        if self.supported() && block >= 16 {
+            self
+        } else {
+            Self::Scalar
+        }
     }
 
     pub(crate) fn run(

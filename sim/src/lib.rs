@@ -84,7 +84,10 @@ impl StepBudget {
                 self.left = left;
                 Ok(())
             }
-            None => Err(SimError::StepLimit { at: Box::new(at.clone()), limit: self.limit }),
+            None => Err(SimError::StepLimit {
+                at: Box::new(at.clone()),
+                limit: self.limit,
+            }),
         }
     }
 }
@@ -96,7 +99,11 @@ fn mark_reports(
     config: &Config,
     walls: &[Duration],
 ) -> Vec<MarkReport> {
-    let ends = marks.iter().skip(1).map(|m| m.first_insn).chain([insns.len()]);
+    let ends = marks
+        .iter()
+        .skip(1)
+        .map(|m| m.first_insn)
+        .chain([insns.len()]);
     let report = |(i, (mark, end)): (usize, (&LayerMark, usize))| MarkReport {
         name: mark.name.clone(),
         traffic: Traffic::of(insns.get(mark.first_insn..end).unwrap_or(&[]), config),

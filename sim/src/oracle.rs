@@ -55,7 +55,9 @@ impl Oracle {
             for col in 0..cols {
                 let tile = (u64::from(load.sram_base) + row * cols + col) as usize;
                 let y = row.checked_sub(top).filter(|&y| y < u64::from(load.y_size));
-                let x = col.checked_sub(left).filter(|&x| x < u64::from(load.x_size));
+                let x = col
+                    .checked_sub(left)
+                    .filter(|&x| x < u64::from(load.x_size));
                 let (Some(y), Some(x)) = (y, x) else {
                     self.fill(load.mem, tile, &vec![0; elem as usize]);
                     continue;
@@ -96,7 +98,9 @@ impl Oracle {
             for x in 0..u64::from(store.x_size) {
                 let tile = u64::from(store.sram_base) + y * u64::from(store.x_size) + x;
                 let to = u64::from(store.dram_base) + y * u64::from(store.x_stride) + x;
-                let bytes = memory.write(to * elem, elem).map_err(|source| dram(at, source))?;
+                let bytes = memory
+                    .write(to * elem, elem)
+                    .map_err(|source| dram(at, source))?;
                 for (byte, value) in bytes.iter_mut().zip(&self.acc[tile as usize]) {
                     *byte = *value as u8;
                 }
@@ -149,8 +153,7 @@ impl Oracle {
                     let y = match alu.operand {
                         AluOperand::Imm(imm) => vec![i32::from(imm); self.config.lanes()],
                         AluOperand::Acc => {
-                            let src =
-                                affine(uop.src, i, alu.src_factor_out, j, alu.src_factor_in);
+                            let src = affine(uop.src, i, alu.src_factor_out, j, alu.src_factor_in);
                             self.acc[index(at, "src", src, "acc", self.acc.len())?].clone()
                         }
                     };
@@ -174,7 +177,10 @@ impl Executor for Oracle {
         let start = Instant::now();
         let mut steps = crate::StepBudget::new(self.max_steps);
         let leftover_tokens = tokens::run_in_token_order(insns, |i, insn| {
-            let at = At { index: i, insn: *insn };
+            let at = At {
+                index: i,
+                insn: *insn,
+            };
             steps.spend(&at)?;
             match insn {
                 Insn::Load(load) => self.load(&at, load, memory),
@@ -187,7 +193,13 @@ impl Executor for Oracle {
         let wall = start.elapsed();
         let marks = crate::mark_reports(insns, marks, &self.config, &[]);
         let traffic = Traffic::of(insns, &self.config);
-        Ok(RunReport { traffic, wall, cycles: None, marks, leftover_tokens })
+        Ok(RunReport {
+            traffic,
+            wall,
+            cycles: None,
+            marks,
+            leftover_tokens,
+        })
     }
 }
 
@@ -213,13 +225,23 @@ pub(crate) fn index(
     if value < depth as u64 {
         Ok(value as usize)
     } else {
-        Err(SimError::Scratchpad { at: Box::new(at.clone()), field, value, scratchpad, depth })
+        Err(SimError::Scratchpad {
+            at: Box::new(at.clone()),
+            field,
+            value,
+            scratchpad,
+            depth,
+        })
     }
 }
 
 pub(crate) fn uop_range(at: &At, bgn: u16, end: u16, depth: usize) -> Result<(), SimError> {
     if end < bgn {
-        return Err(SimError::UopRange { at: Box::new(at.clone()), bgn, end });
+        return Err(SimError::UopRange {
+            at: Box::new(at.clone()),
+            bgn,
+            end,
+        });
     }
     if end > bgn {
         index(at, "uop_end", u64::from(end) - 1, "uop", depth)?;
@@ -228,5 +250,8 @@ pub(crate) fn uop_range(at: &At, bgn: u16, end: u16, depth: usize) -> Result<(),
 }
 
 pub(crate) fn dram(at: &At, source: vta_driver::MemoryError) -> SimError {
-    SimError::Dram { at: Box::new(at.clone()), source }
+    SimError::Dram {
+        at: Box::new(at.clone()),
+        source,
+    }
 }

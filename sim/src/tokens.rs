@@ -24,18 +24,24 @@ struct Ports {
 
 const fn ports(module: Module) -> Ports {
     match module {
-        Module::Load => {
-            Ports { pop_prev: None, pop_next: Some(1), push_prev: None, push_next: Some(0) }
-        }
+        Module::Load => Ports {
+            pop_prev: None,
+            pop_next: Some(1),
+            push_prev: None,
+            push_next: Some(0),
+        },
         Module::Compute => Ports {
             pop_prev: Some(0),
             pop_next: Some(3),
             push_prev: Some(1),
             push_next: Some(2),
         },
-        Module::Store => {
-            Ports { pop_prev: Some(2), pop_next: None, push_prev: Some(3), push_next: None }
-        }
+        Module::Store => Ports {
+            pop_prev: Some(2),
+            pop_next: None,
+            push_prev: Some(3),
+            push_next: None,
+        },
     }
 }
 
@@ -105,10 +111,16 @@ fn push(tokens: &mut [u32; 4], ports: &Ports, deps: Deps) {
 
 fn check_finish(insns: &[Insn]) -> Result<(), SimError> {
     let count = insns.len();
-    match insns.iter().position(|insn| matches!(insn, Insn::Finish(_))) {
+    match insns
+        .iter()
+        .position(|insn| matches!(insn, Insn::Finish(_)))
+    {
         None => Err(SimError::NoFinish { insns: count }),
         Some(index) if index + 1 != count => {
-            let at = Box::new(At { index, insn: insns[index] });
+            let at = Box::new(At {
+                index,
+                insn: insns[index],
+            });
             Err(SimError::EarlyFinish { at, insns: count })
         }
         Some(_) => Ok(()),
@@ -126,9 +138,11 @@ fn check_flags(index: usize, insn: &Insn) -> Result<(), SimError> {
     ];
     match flags.iter().find(|(bad, _)| *bad) {
         None => Ok(()),
-        Some((_, flag)) => {
-            Err(SimError::TokenFlag { at: Box::new(At { index, insn: *insn }), flag, module })
-        }
+        Some((_, flag)) => Err(SimError::TokenFlag {
+            at: Box::new(At { index, insn: *insn }),
+            flag,
+            module,
+        }),
     }
 }
 
@@ -142,7 +156,13 @@ fn deadlock(insns: &[Insn], pending: &[VecDeque<u32>; 3], tokens: &[u32; 4]) -> 
         ];
         let waits_for = waits.into_iter().flatten().filter(|&q| tokens[q] == 0);
         let waits_for = waits_for.map(|q| QUEUES[q]).collect();
-        Some(Stuck { module, at: At { index, insn }, waits_for })
+        Some(Stuck {
+            module,
+            at: At { index, insn },
+            waits_for,
+        })
     };
-    SimError::Deadlock { stuck: Module::ALL.into_iter().filter_map(stuck).collect() }
+    SimError::Deadlock {
+        stuck: Module::ALL.into_iter().filter_map(stuck).collect(),
+    }
 }

@@ -61,7 +61,12 @@ impl Span {
         let first = start.saturating_sub(pad);
         let inside = size.saturating_sub(first).min(len - before);
         let after = len - before - inside;
-        (inside > 0).then_some(Self { first, len: inside, before, after })
+        (inside > 0).then_some(Self {
+            first,
+            len: inside,
+            before,
+            after,
+        })
     }
 
     fn total(&self) -> usize {
@@ -85,7 +90,15 @@ impl Lowering<'_> {
     pub(super) fn conv(&mut self, index: usize) -> Result<(), LowerError> {
         let graph = self.graph;
         let node = &graph.nodes[index];
-        let QOp::Conv { input, window, weights, residual, epilogue, dense } = &node.op else {
+        let QOp::Conv {
+            input,
+            window,
+            weights,
+            residual,
+            epilogue,
+            dense,
+        } = &node.op
+        else {
             return Ok(());
         };
         let inconsistent = |reason: &str| LowerError::Inconsistent {
@@ -106,8 +119,10 @@ impl Lowering<'_> {
         {
             return Err(inconsistent("the residual has another shape"));
         }
-        let tile = tile::search(&shape, self.config)
-            .map_err(|reason| LowerError::NoTile { node: node.name.clone(), reason })?;
+        let tile = tile::search(&shape, self.config).map_err(|reason| LowerError::NoTile {
+            node: node.name.clone(),
+            reason,
+        })?;
         let packed = pack_weights(weights, [co, taps], &shape, self.config.block());
         let ops = || prologue.iter().chain(epilogue);
         if ops().filter_map(vector).any(|(_, v)| v.len() != co) {
@@ -126,7 +141,9 @@ impl Lowering<'_> {
             input: BufferId(input.0 as u32),
             weights: self.constant(format!("{}.weights", node.name), packed),
             vectors,
-            residual: residual.as_ref().map(|(id, ops)| (BufferId(id.0 as u32), &ops[..])),
+            residual: residual
+                .as_ref()
+                .map(|(id, ops)| (BufferId(id.0 as u32), &ops[..])),
             epilogue,
             output: BufferId(node.output.0 as u32),
             inp_half: self.config.depth(MemType::Inp) / tile.halves,
@@ -192,7 +209,12 @@ impl Lowering<'_> {
 
 /// `[CO/B][CI/B][KH][KW][B out][B in]` from `[CO][CI][KH][KW]`; for gathered patches the kernel
 /// is 1x1 and a row of `taps` weights is its channels.
-fn pack_weights(weights: &[i8], [co, taps]: [usize; 2], shape: &ConvShape, block: usize) -> Vec<u8> {
+fn pack_weights(
+    weights: &[i8],
+    [co, taps]: [usize; 2],
+    shape: &ConvShape,
+    block: usize,
+) -> Vec<u8> {
     let area = shape.kernel[0] * shape.kernel[1];
     let channels = taps / area;
     let mut packed = vec![0u8; shape.co * shape.ci * area * block * block];
@@ -225,7 +247,9 @@ fn pack_vectors(lists: &[&[i32]], co: usize, batch: usize, block: usize) -> Vec<
 }
 
 fn pieces(total: usize, size: usize) -> impl Iterator<Item = Range<usize>> + Clone {
-    (0..total).step_by(size.max(1)).map(move |first| first..(first + size).min(total))
+    (0..total)
+        .step_by(size.max(1))
+        .map(move |first| first..(first + size).min(total))
 }
 
 impl Conv<'_> {
@@ -250,7 +274,12 @@ impl Conv<'_> {
         };
         let work = |co: Range<usize>, rows: Range<usize>, cols: Range<usize>| {
             let chunks = self.chunks(&rows, &cols);
-            Work { co, rows, cols, chunks }
+            Work {
+                co,
+                rows,
+                cols,
+                chunks,
+            }
         };
         match tile.order {
             LoopOrder::ChannelsOutside => groups()
@@ -273,11 +302,15 @@ impl Conv<'_> {
         for ci in pieces(shape.ci, tile.ci) {
             for kernel_rows in pieces(shape.kernel[0], tile.kernel_rows) {
                 let height = shape.extent(0, rows.len(), kernel_rows.len());
-                let start =
-                    rows.start * shape.stride[0] + kernel_rows.start * shape.dilation[0];
+                let start = rows.start * shape.stride[0] + kernel_rows.start * shape.dilation[0];
                 // Rows of zeros add nothing.
                 if let Some(rows) = Span::new(start, shape.pads[0], height, shape.input[0]) {
-                    chunks.push(Chunk { ci: ci.clone(), kernel_rows, rows, cols });
+                    chunks.push(Chunk {
+                        ci: ci.clone(),
+                        kernel_rows,
+                        rows,
+                        cols,
+                    });
                 }
             }
         }
@@ -326,7 +359,9 @@ impl Conv<'_> {
         co: &Range<usize>,
         progress: &mut Progress,
     ) -> Result<(), LowerError> {
-        let Some(buffer) = self.vectors else { return Ok(()) };
+        let Some(buffer) = self.vectors else {
+            return Ok(());
+        };
         if progress.loaded_vectors.as_ref() == Some(co) {
             return Ok(());
         }
@@ -354,9 +389,21 @@ impl Conv<'_> {
         let (rows, cols) = (work.rows.len(), work.cols.len());
         let area = rows * cols;
         let Some((buffer, prologue)) = self.residual else {
-            let uops = vec![Uop { dst: base as u16, src: 0, wgt: 0 }];
+            let uops = vec![Uop {
+                dst: base as u16,
+                src: 0,
+                wgt: 0,
+            }];
             let iter = [1, work.co.len() * area];
-            return e.gemm(true, uops, Loops { iter, dst: [0, 1], src: [0, 0] });
+            return e.gemm(
+                true,
+                uops,
+                Loops {
+                    iter,
+                    dst: [0, 1],
+                    src: [0, 0],
+                },
+            );
         };
         for (i, co) in work.co.clone().enumerate() {
             let load = Load {
@@ -490,13 +537,21 @@ impl Conv<'_> {
                         let src = inp + (ci * height + y * dh) * width + x * dw;
                         let tile = wgt + ((co * chunk.ci.len() + ci) * taps + y) * kw + x;
                         let dst = base + co * area;
-                        uops.push(Uop { dst: dst as u16, src: src as u16, wgt: tile as u16 });
+                        uops.push(Uop {
+                            dst: dst as u16,
+                            src: src as u16,
+                            wgt: tile as u16,
+                        });
                     }
                 }
             }
         }
         // A factor of a loop with one trip is never used.
-        let row = if work.rows.len() > 1 { self.shape.stride[0] * width } else { 0 };
+        let row = if work.rows.len() > 1 {
+            self.shape.stride[0] * width
+        } else {
+            0
+        };
         let loops = Loops {
             iter: [work.rows.len(), work.cols.len()],
             dst: [work.cols.len(), 1],
@@ -518,7 +573,13 @@ impl Conv<'_> {
         let mut next = vectors;
         for op in ops {
             if let Some((op, imm)) = immediate(op) {
-                e.immediate(op, imm, base, [1, work.co.len() * area], work.co.len() * area)?;
+                e.immediate(
+                    op,
+                    imm,
+                    base,
+                    [1, work.co.len() * area],
+                    work.co.len() * area,
+                )?;
             } else if let Some((op, _)) = vector(op) {
                 self.vector_op(e, op, next, work, base)?;
                 next += 1;
@@ -541,7 +602,11 @@ impl Conv<'_> {
             src: (self.vector_base + index * blocks + co) as u16,
             wgt: 0,
         };
-        let loops = Loops { iter: [1, area], dst: [0, 1], src: [0, 0] };
+        let loops = Loops {
+            iter: [1, area],
+            dst: [0, 1],
+            src: [0, 0],
+        };
         e.alu(op, AluOperand::Acc, (0..blocks).map(uop).collect(), loops)
     }
 

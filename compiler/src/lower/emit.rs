@@ -30,17 +30,30 @@ pub(super) struct Loops {
 
 impl<'l, 'a> Emitter<'l, 'a> {
     pub fn new(lowering: &'l mut Lowering<'a>, node: &str) -> Self {
-        Self { lowering, node: node.to_owned(), commands: Vec::new(), last: [None; 3] }
+        Self {
+            lowering,
+            node: node.to_owned(),
+            commands: Vec::new(),
+            last: [None; 3],
+        }
     }
 
     fn field(&self, source: FieldError) -> LowerError {
-        LowerError::Field { node: self.node.clone(), source }
+        LowerError::Field {
+            node: self.node.clone(),
+            source,
+        }
     }
 
     /// A size as a field of at most 16 bits; narrower fields are checked when encoding.
     fn narrow(&self, field: &'static str, value: usize) -> Result<u16, LowerError> {
-        u16::try_from(value)
-            .map_err(|_| self.field(FieldError { field, value: value as u64, bits: 16 }))
+        u16::try_from(value).map_err(|_| {
+            self.field(FieldError {
+                field,
+                value: value as u64,
+                bits: 16,
+            })
+        })
     }
 
     fn push(&mut self, insn: Insn, symbol: Symbol) -> Result<(), LowerError> {
@@ -72,7 +85,10 @@ impl<'l, 'a> Emitter<'l, 'a> {
         let depth = self.lowering.config.depth(MemType::Uop);
         if uops.len() > depth {
             let reason = format!("{} micro-ops, the scratchpad holds {depth}", uops.len());
-            return Err(LowerError::NoTile { node: self.node.clone(), reason });
+            return Err(LowerError::NoTile {
+                node: self.node.clone(),
+                reason,
+            });
         }
         for uop in &uops {
             uop.encode().map_err(|e| self.field(e))?;
@@ -97,9 +113,20 @@ impl<'l, 'a> Emitter<'l, 'a> {
     /// A command that only moves tokens.
     pub fn sync(&mut self, module: Module, deps: Deps) -> Result<(), LowerError> {
         let insn = match module {
-            Module::Load => Insn::from(Load { deps, mem: MemType::Inp, ..Load::default() }),
-            Module::Compute => Insn::from(Load { deps, mem: MemType::Acc, ..Load::default() }),
-            Module::Store => Insn::from(Store { deps, ..Store::default() }),
+            Module::Load => Insn::from(Load {
+                deps,
+                mem: MemType::Inp,
+                ..Load::default()
+            }),
+            Module::Compute => Insn::from(Load {
+                deps,
+                mem: MemType::Acc,
+                ..Load::default()
+            }),
+            Module::Store => Insn::from(Store {
+                deps,
+                ..Store::default()
+            }),
         };
         self.push(insn, Symbol::None)
     }
@@ -157,10 +184,21 @@ impl<'l, 'a> Emitter<'l, 'a> {
     ) -> Result<(), LowerError> {
         let dst = self.narrow("dst", first)?;
         // Rows without gaps are one row.
-        let (iter, step) =
-            if pitch == cols { ([1, rows * cols], [0, 1]) } else { ([rows, cols], [pitch, 1]) };
-        let uops = vec![Uop { dst, src: dst, wgt: 0 }];
-        let loops = Loops { iter, dst: step, src: step };
+        let (iter, step) = if pitch == cols {
+            ([1, rows * cols], [0, 1])
+        } else {
+            ([rows, cols], [pitch, 1])
+        };
+        let uops = vec![Uop {
+            dst,
+            src: dst,
+            wgt: 0,
+        }];
+        let loops = Loops {
+            iter,
+            dst: step,
+            src: step,
+        };
         self.alu(op, AluOperand::Imm(imm), uops, loops)
     }
 
@@ -175,7 +213,10 @@ impl<'l, 'a> Emitter<'l, 'a> {
         for op in ops {
             let Some((op, imm)) = immediate(op) else {
                 let reason = format!("{op} is a vector, which only convolutions have");
-                return Err(LowerError::Inconsistent { node: self.node.clone(), reason });
+                return Err(LowerError::Inconsistent {
+                    node: self.node.clone(),
+                    reason,
+                });
             };
             self.immediate(op, imm, first, size, pitch)?;
         }
@@ -189,11 +230,27 @@ impl<'l, 'a> Emitter<'l, 'a> {
             Some(deps) => deps.push_prev = true,
             None => {
                 let reason = "it stores nothing".to_owned();
-                return Err(LowerError::Inconsistent { node: self.node, reason });
+                return Err(LowerError::Inconsistent {
+                    node: self.node,
+                    reason,
+                });
             }
         }
-        self.sync(Module::Compute, Deps { pop_next: true, push_prev: true, ..Deps::NONE })?;
-        self.sync(Module::Load, Deps { pop_next: true, ..Deps::NONE })?;
+        self.sync(
+            Module::Compute,
+            Deps {
+                pop_next: true,
+                push_prev: true,
+                ..Deps::NONE
+            },
+        )?;
+        self.sync(
+            Module::Load,
+            Deps {
+                pop_next: true,
+                ..Deps::NONE
+            },
+        )?;
         self.check_tokens()?;
         layer.commands = self.commands;
         self.lowering.program.layers.push(layer);
@@ -225,7 +282,10 @@ impl<'l, 'a> Emitter<'l, 'a> {
             return Ok(());
         }
         let reason = format!("unbalanced tokens {tokens:?}");
-        Err(LowerError::Inconsistent { node: self.node.clone(), reason })
+        Err(LowerError::Inconsistent {
+            node: self.node.clone(),
+            reason,
+        })
     }
 }
 

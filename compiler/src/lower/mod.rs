@@ -117,16 +117,29 @@ impl<'a> Lowering<'a> {
             let spec = TensorSpec {
                 name: tensor.name.clone(),
                 buffer: BufferId(index as u32),
-                chw: [dim(tensor.chw[0])?, dim(tensor.chw[1])?, dim(tensor.chw[2])?],
+                chw: [
+                    dim(tensor.chw[0])?,
+                    dim(tensor.chw[1])?,
+                    dim(tensor.chw[2])?,
+                ],
                 scale: tensor.scale,
                 packing: packing(graph, id, config, options),
             };
             let size_bytes = spec.packed_bytes(config).filter(|&n| n < 1 << 32);
             let size_bytes = size_bytes.ok_or_else(too_large)?;
-            program.buffers.push(Buffer { name: tensor.name.clone(), size_bytes, kind });
+            program.buffers.push(Buffer {
+                name: tensor.name.clone(),
+                size_bytes,
+                kind,
+            });
             program.tensors.push(spec);
         }
-        Ok(Self { graph, config, program, kernels: std::collections::HashMap::new() })
+        Ok(Self {
+            graph,
+            config,
+            program,
+            kernels: std::collections::HashMap::new(),
+        })
     }
 
     fn node(&mut self, index: usize) -> Result<(), LowerError> {
@@ -141,7 +154,11 @@ impl<'a> Lowering<'a> {
         let id = BufferId(self.program.buffers.len() as u32);
         let size_bytes = bytes.len() as u64;
         let kind = BufferKind::Constant(bytes.into());
-        self.program.buffers.push(Buffer { name, size_bytes, kind });
+        self.program.buffers.push(Buffer {
+            name,
+            size_bytes,
+            kind,
+        });
         id
     }
 
@@ -156,7 +173,13 @@ impl<'a> Lowering<'a> {
 fn packing(graph: &QGraph, id: TensorId, config: &Config, options: &LowerOptions) -> Packing {
     let mut users = graph.nodes.iter().filter(|n| n.op.inputs().contains(&id));
     let (first, second) = (users.next(), users.next());
-    let Some(QOp::Conv { input, window, residual, .. }) = first.map(|n| &n.op) else {
+    let Some(QOp::Conv {
+        input,
+        window,
+        residual,
+        ..
+    }) = first.map(|n| &n.op)
+    else {
         return Packing::Tiles;
     };
     let alone = second.is_none()

@@ -91,7 +91,8 @@ pub fn search(shape: &ConvShape, config: &Config) -> Result<ConvTile, String> {
             break;
         }
     }
-    best.map(|(_, tile)| tile).ok_or_else(|| explain(shape, config))
+    best.map(|(_, tile)| tile)
+        .ok_or_else(|| explain(shape, config))
 }
 
 /// Limits of instruction fields that no tile can avoid.
@@ -118,8 +119,11 @@ fn check_limits(shape: &ConvShape) -> Result<(), String> {
 
 fn explain(shape: &ConvShape, config: &Config) -> String {
     let [kh, kw] = shape.kernel;
-    let (inp, wgt, acc) =
-        (config.depth(MemType::Inp), config.depth(MemType::Wgt), config.depth(MemType::Acc));
+    let (inp, wgt, acc) = (
+        config.depth(MemType::Inp),
+        config.depth(MemType::Wgt),
+        config.depth(MemType::Acc),
+    );
     let vectors = shape.vectors;
     format!(
         "no tile fits: one output position of a {kh}x{kw} kernel needs, row by row, {kw} weight \
@@ -168,8 +172,15 @@ fn search_with(
                     }
                     for order in [LoopOrder::ChannelsOutside, LoopOrder::PositionsOutside] {
                         let output = [r, c];
-                        let tile =
-                            ConvTile { co, ci, kernel_rows, output, halves, acc_halves, order };
+                        let tile = ConvTile {
+                            co,
+                            ci,
+                            kernel_rows,
+                            output,
+                            halves,
+                            acc_halves,
+                            order,
+                        };
                         let cost = cost(shape, &tile, config);
                         if best.is_none_or(|(least, _)| cost < least) {
                             *best = Some((cost, tile));
@@ -184,7 +195,10 @@ fn search_with(
 /// Reduction chunks: some input blocks with the whole kernel, or one with some kernel rows.
 fn chunks(shape: &ConvShape) -> Vec<(usize, usize)> {
     let whole = parts(shape.ci).into_iter().map(|ci| (ci, shape.kernel[0]));
-    let rows = parts(shape.kernel[0]).into_iter().skip(1).map(|rows| (1, rows));
+    let rows = parts(shape.kernel[0])
+        .into_iter()
+        .skip(1)
+        .map(|rows| (1, rows));
     whole.chain(rows).collect()
 }
 
@@ -211,8 +225,16 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let load = inp_loads * inp_chunk + wgt_loads * wgt_chunk;
     let outputs = shape.co * oh * ow;
     let gemm = outputs * shape.ci * shape.kernel[0] * shape.kernel[1] + 7 * tiles * chunks;
-    let start = if shape.residual { beats(MemType::Acc8, outputs) + 23 * tiles * tile.co } else { outputs };
-    let vector_loads = if tile.order == LoopOrder::ChannelsOutside { groups } else { tiles };
+    let start = if shape.residual {
+        beats(MemType::Acc8, outputs) + 23 * tiles * tile.co
+    } else {
+        outputs
+    };
+    let vector_loads = if tile.order == LoopOrder::ChannelsOutside {
+        groups
+    } else {
+        tiles
+    };
     let vectors = vector_loads * beats(MemType::Acc, shape.vectors * tile.co);
     let compute = gemm + start + vectors + outputs * shape.alu_steps + 7 * tiles * 6;
     let store = beats(MemType::Out, outputs) * 3 / 2 + 7 * tiles * tile.co;

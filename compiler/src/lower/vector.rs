@@ -53,7 +53,13 @@ impl Tiles {
     }
 }
 
-fn rows(buffer: BufferId, sram: usize, dram: usize, size: [usize; 2], stride: usize) -> (BufferId, Load) {
+fn rows(
+    buffer: BufferId,
+    sram: usize,
+    dram: usize,
+    size: [usize; 2],
+    stride: usize,
+) -> (BufferId, Load) {
     let load = Load {
         mem: MemType::Acc8,
         sram_base: sram as u16,
@@ -80,7 +86,10 @@ struct Pool<'g> {
 
 enum PoolOp<'g> {
     Max(&'g [LaneOp]),
-    Average { by_count: &'g [(usize, Vec<LaneOp>)], include_pad: bool },
+    Average {
+        by_count: &'g [(usize, Vec<LaneOp>)],
+        include_pad: bool,
+    },
 }
 
 impl Lowering<'_> {
@@ -96,7 +105,10 @@ impl Lowering<'_> {
 
     fn inconsistent(&self, index: usize, reason: &str) -> LowerError {
         let node = self.graph.nodes[index].name.clone();
-        LowerError::Inconsistent { node, reason: reason.to_owned() }
+        LowerError::Inconsistent {
+            node,
+            reason: reason.to_owned(),
+        }
     }
 
     /// Sums and element-wise operations: channels and positions are one run of tiles.
@@ -106,7 +118,9 @@ impl Lowering<'_> {
         let buffer = |id: &TensorId| BufferId(id.0 as u32);
         let same = |id: &TensorId| graph.tensors[id.0].chw == graph.tensors[node.output.0].chw;
         let operands: Vec<(BufferId, &[LaneOp])> = match &node.op {
-            QOp::Add { a, a_ops, b, b_ops, .. } if same(a) && same(b) => {
+            QOp::Add {
+                a, a_ops, b, b_ops, ..
+            } if same(a) && same(b) => {
                 vec![(buffer(a), a_ops), (buffer(b), b_ops)]
             }
             QOp::Eltwise { input, .. } if same(input) => vec![(buffer(input), &[])],
@@ -122,10 +136,20 @@ impl Lowering<'_> {
         let half = self.config.depth(MemType::Acc) / HALVES;
         let most = half / operands.len();
         if most == 0 {
-            let reason = format!("{} accumulator tiles are needed, half the scratchpad holds {half}", operands.len());
-            return Err(LowerError::NoTile { node: node.name.clone(), reason });
+            let reason = format!(
+                "{} accumulator tiles are needed, half the scratchpad holds {half}",
+                operands.len()
+            );
+            return Err(LowerError::NoTile {
+                node: node.name.clone(),
+                reason,
+            });
         }
-        let mut tiles = Tiles { half, done: 0, total: count.div_ceil(most) };
+        let mut tiles = Tiles {
+            half,
+            done: 0,
+            total: count.div_ceil(most),
+        };
         let mut e = Emitter::new(self, &node.name);
         for first in (0..count).step_by(most) {
             let n = most.min(count - first);
@@ -136,8 +160,16 @@ impl Lowering<'_> {
                 e.immediates(ops, base + i * n, [1, n], n)?;
             }
             if operands.len() == 2 {
-                let uop = Uop { dst: base as u16, src: (base + n) as u16, wgt: 0 };
-                let loops = Loops { iter: [1, n], dst: [0, 1], src: [0, 1] };
+                let uop = Uop {
+                    dst: base as u16,
+                    src: (base + n) as u16,
+                    wgt: 0,
+                };
+                let loops = Loops {
+                    iter: [1, n],
+                    dst: [0, 1],
+                    src: [0, 1],
+                };
                 e.alu(AluOp::Add, AluOperand::Acc, vec![uop], loops)?;
             }
             e.immediates(epilogue, base, [1, n], n)?;
@@ -160,9 +192,21 @@ impl Lowering<'_> {
         let node = &graph.nodes[index];
         let (input, window, op) = match &node.op {
             QOp::MaxPool { input, window, ops } => (*input, window, PoolOp::Max(ops)),
-            QOp::AvgPool { input, window, count_include_pad, ops_by_count } => {
+            QOp::AvgPool {
+                input,
+                window,
+                count_include_pad,
+                ops_by_count,
+            } => {
                 let include_pad = *count_include_pad;
-                (*input, window, PoolOp::Average { by_count: ops_by_count, include_pad })
+                (
+                    *input,
+                    window,
+                    PoolOp::Average {
+                        by_count: ops_by_count,
+                        include_pad,
+                    },
+                )
             }
             _ => return Err(self.inconsistent(index, "it is no pool")),
         };
@@ -173,7 +217,10 @@ impl Lowering<'_> {
         }
         if w > 65535 || ow > 65535 {
             let reason = format!("{} columns; x_stride holds at most 65535", w.max(ow));
-            return Err(LowerError::NoTile { node: node.name.clone(), reason });
+            return Err(LowerError::NoTile {
+                node: node.name.clone(),
+                reason,
+            });
         }
         let half = self.config.depth(MemType::Acc) / HALVES;
         let chosen = pool_tile(window, [h, w], [oh, ow], half);
@@ -195,7 +242,11 @@ impl Lowering<'_> {
         };
         let layer = self.layer(index);
         let per_block = oh.div_ceil(tile[0]) * ow.div_ceil(tile[1]);
-        let mut tiles = Tiles { half, done: 0, total: blocks * per_block };
+        let mut tiles = Tiles {
+            half,
+            done: 0,
+            total: blocks * per_block,
+        };
         let mut e = Emitter::new(self, &node.name);
         for block in 0..blocks {
             for row in (0..oh).step_by(tile[0]) {
@@ -234,7 +285,10 @@ fn pool_tile(
     if let Some(c) = (1..=out[1]).rev().find(|&c| fits(1, c, whole)) {
         return Some(([1, c], whole));
     }
-    (1..=whole).rev().find(|&k| fits(1, 1, k)).map(|k| ([1, 1], k))
+    (1..=whole)
+        .rev()
+        .find(|&k| fits(1, 1, k))
+        .map(|k| ([1, 1], k))
 }
 
 impl Pool<'_> {
@@ -248,7 +302,11 @@ impl Pool<'_> {
     ) -> Result<(), LowerError> {
         let (begin, base) = (e.len(), tiles.base());
         let (r, c) = (rows.len(), cols.len());
-        let first = Uop { dst: base as u16, src: 0, wgt: 0 };
+        let first = Uop {
+            dst: base as u16,
+            src: 0,
+            wgt: 0,
+        };
         // LOAD writes upwards from the tile's input, which lies behind its output.
         match &self.op {
             PoolOp::Max(_) => {
@@ -257,7 +315,11 @@ impl Pool<'_> {
                 e.immediate(AluOp::Max, -128, base, [r, c], c)?;
             }
             PoolOp::Average { .. } => {
-                let loops = Loops { iter: [1, r * c], dst: [0, 1], src: [0, 0] };
+                let loops = Loops {
+                    iter: [1, r * c],
+                    dst: [0, 1],
+                    src: [0, 0],
+                };
                 e.gemm(true, vec![first], loops)?;
             }
         }
@@ -268,7 +330,10 @@ impl Pool<'_> {
         }
         match &self.op {
             PoolOp::Max(ops) => e.immediates(ops, base, [r, c], c)?,
-            PoolOp::Average { by_count, include_pad } => {
+            PoolOp::Average {
+                by_count,
+                include_pad,
+            } => {
                 self.average(e, by_count, *include_pad, rows, cols, base)?;
             }
         }
@@ -306,7 +371,10 @@ impl Pool<'_> {
     ) -> Result<(), LowerError> {
         let [h, w] = self.size;
         let source = base + rows.len() * cols.len();
-        let (y, x) = (self.reach(0, rows, &taps), self.reach(1, cols, &(0..self.window.kernel[1])));
+        let (y, x) = (
+            self.reach(0, rows, &taps),
+            self.reach(1, cols, &(0..self.window.kernel[1])),
+        );
         if y.is_empty() || x.is_empty() {
             return Ok(());
         }
@@ -333,8 +401,16 @@ impl Pool<'_> {
                 let dst = base + (i.start - rows.start) * cols.len() + j.start - cols.start;
                 let row = at(0, i.start, kr) - y.start;
                 let src = source + row * x.len() + at(1, j.start, kc) - x.start;
-                let uop = Uop { dst: dst as u16, src: src as u16, wgt: 0 };
-                let step = if i.len() > 1 { self.window.stride[0] * x.len() } else { 0 };
+                let uop = Uop {
+                    dst: dst as u16,
+                    src: src as u16,
+                    wgt: 0,
+                };
+                let step = if i.len() > 1 {
+                    self.window.stride[0] * x.len()
+                } else {
+                    0
+                };
                 let loops = Loops {
                     iter: [i.len(), j.len()],
                     dst: [cols.len(), 1],
@@ -347,7 +423,10 @@ impl Pool<'_> {
     }
 
     /// One output: its taps are the loops.
-    #[expect(clippy::too_many_arguments, reason = "one output's coordinates, taken apart")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one output's coordinates, taken apart"
+    )]
     fn fold_one(
         &self,
         e: &mut Emitter<'_, '_>,
@@ -359,25 +438,43 @@ impl Pool<'_> {
         [y, x]: [Range<usize>; 2],
     ) -> Result<(), LowerError> {
         let inside = |axis: usize, taps: Range<usize>| -> Vec<usize> {
-            let (s, d, pad) =
-                (self.window.stride[axis], self.window.dilation[axis], self.window.pads[axis]);
+            let (s, d, pad) = (
+                self.window.stride[axis],
+                self.window.dilation[axis],
+                self.window.pads[axis],
+            );
             let at = taps.map(|k| out[axis] * s + k * d);
-            at.filter(|p| *p >= pad && p - pad < self.size[axis]).map(|p| p - pad).collect()
+            at.filter(|p| *p >= pad && p - pad < self.size[axis])
+                .map(|p| p - pad)
+                .collect()
         };
         let (rows, cols) = (inside(0, taps), inside(1, 0..self.window.kernel[1]));
-        let (Some(&row), Some(&col)) = (rows.first(), cols.first()) else { return Ok(()) };
+        let (Some(&row), Some(&col)) = (rows.first(), cols.first()) else {
+            return Ok(());
+        };
         let src = source + (row - y.start) * x.len() + col - x.start;
-        let uop = Uop { dst: base as u16, src: src as u16, wgt: 0 };
+        let uop = Uop {
+            dst: base as u16,
+            src: src as u16,
+            wgt: 0,
+        };
         let [dh, dw] = self.window.dilation;
         let step = if rows.len() > 1 { dh * x.len() } else { 0 };
-        let loops = Loops { iter: [rows.len(), cols.len()], dst: [0, 0], src: [step, dw] };
+        let loops = Loops {
+            iter: [rows.len(), cols.len()],
+            dst: [0, 0],
+            src: [step, dw],
+        };
         e.alu(op, AluOperand::Acc, vec![uop], loops)
     }
 
     /// Outputs of a range whose tap lies inside the input.
     fn valid(&self, axis: usize, out: &Range<usize>, tap: usize) -> Range<usize> {
-        let (s, d, pad) =
-            (self.window.stride[axis], self.window.dilation[axis], self.window.pads[axis]);
+        let (s, d, pad) = (
+            self.window.stride[axis],
+            self.window.dilation[axis],
+            self.window.pads[axis],
+        );
         let (first, end) = valid(self.size[axis], self.out[axis], tap, s, d, pad);
         first.max(out.start)..end.min(out.end)
     }
@@ -396,10 +493,17 @@ impl Pool<'_> {
         let column_runs = self.runs(1, cols);
         for (row_count, i) in self.runs(0, rows) {
             for (col_count, j) in &column_runs {
-                let count = if include_pad { all } else { row_count * col_count };
+                let count = if include_pad {
+                    all
+                } else {
+                    row_count * col_count
+                };
                 let ops = by_count.iter().find(|(n, _)| *n == count).ok_or_else(|| {
                     let reason = format!("no operations for windows of {count} positions");
-                    LowerError::Inconsistent { node: e.node.clone(), reason }
+                    LowerError::Inconsistent {
+                        node: e.node.clone(),
+                        reason,
+                    }
                 })?;
                 let first = base + (i.start - rows.start) * cols.len() + j.start - cols.start;
                 e.immediates(&ops.1, first, [i.len(), j.len()], cols.len())?;
@@ -414,7 +518,8 @@ impl Pool<'_> {
             let at = |k: usize| o * self.window.stride[axis] + k * self.window.dilation[axis];
             let pad = self.window.pads[axis];
             let taps = (0..self.window.kernel[axis]).map(at);
-            taps.filter(|p| *p >= pad && p - pad < self.size[axis]).count()
+            taps.filter(|p| *p >= pad && p - pad < self.size[axis])
+                .count()
         };
         let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
         for o in out.clone() {

@@ -8,9 +8,15 @@ use crate::qgraph::Window;
 
 /// The bytes of an ONNX model, the same for the same graph.
 pub fn save(graph: &Graph) -> Vec<u8> {
-    let initializer = graph.values.iter().filter_map(|v| Some(tensor(&v.name, &v.shape, v.data.as_ref()?)));
+    let initializer = graph
+        .values
+        .iter()
+        .filter_map(|v| Some(tensor(&v.name, &v.shape, v.data.as_ref()?)));
     let mut initializer: Vec<_> = initializer.collect();
-    let nodes = graph.nodes.iter().map(|node| export_node(graph, node, &mut initializer));
+    let nodes = graph
+        .nodes
+        .iter()
+        .map(|node| export_node(graph, node, &mut initializer));
     let node = nodes.collect();
     let info = |ids: &[ValueId]| ids.iter().map(|id| value_info(graph, *id)).collect();
     let proto = proto::Graph {
@@ -28,7 +34,10 @@ pub fn save(graph: &Graph) -> Vec<u8> {
         ir_version: 8,
         producer_name: "vta".to_owned(),
         graph: Some(proto),
-        opset_import: vec![proto::OperatorSet { domain: String::new(), version: 13 }],
+        opset_import: vec![proto::OperatorSet {
+            domain: String::new(),
+            version: 13,
+        }],
         metadata_props: graph.metadata.iter().map(entry).collect(),
     };
     model.encode_to_vec()
@@ -36,11 +45,20 @@ pub fn save(graph: &Graph) -> Vec<u8> {
 
 fn tensor(name: &str, shape: &[usize], data: &Data) -> proto::Tensor {
     let (data_type, raw): (i32, Vec<u8>) = match data {
-        Data::F32(v) => (proto::FLOAT, v.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        Data::F32(v) => (
+            proto::FLOAT,
+            v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        ),
         Data::I8(v) => (proto::INT8, v.iter().map(|&x| x as u8).collect()),
         Data::U8(v) => (proto::UINT8, v.clone()),
-        Data::I32(v) => (proto::INT32, v.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        Data::I64(v) => (proto::INT64, v.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        Data::I32(v) => (
+            proto::INT32,
+            v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        ),
+        Data::I64(v) => (
+            proto::INT64,
+            v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        ),
     };
     proto::Tensor {
         dims: shape.iter().map(|&d| d as i64).collect(),
@@ -53,26 +71,53 @@ fn tensor(name: &str, shape: &[usize], data: &Data) -> proto::Tensor {
 
 fn value_info(graph: &Graph, id: ValueId) -> proto::ValueInfo {
     let value = &graph.values[id.0];
-    let dim = |&d: &usize| proto::Dimension { dim_value: Some(d as i64), dim_param: None };
-    let shape = proto::Shape { dim: value.shape.iter().map(dim).collect() };
-    let tensor_type = proto::TensorType { elem_type: proto::FLOAT, shape: Some(shape) };
-    let r#type = Some(proto::Type { tensor_type: Some(tensor_type) });
-    proto::ValueInfo { name: value.name.clone(), r#type }
+    let dim = |&d: &usize| proto::Dimension {
+        dim_value: Some(d as i64),
+        dim_param: None,
+    };
+    let shape = proto::Shape {
+        dim: value.shape.iter().map(dim).collect(),
+    };
+    let tensor_type = proto::TensorType {
+        elem_type: proto::FLOAT,
+        shape: Some(shape),
+    };
+    let r#type = Some(proto::Type {
+        tensor_type: Some(tensor_type),
+    });
+    proto::ValueInfo {
+        name: value.name.clone(),
+        r#type,
+    }
 }
 
 fn int(name: &str, i: usize) -> proto::Attribute {
     let kind = proto::ATTRIBUTE_INT;
-    proto::Attribute { name: name.to_owned(), i: i as i64, kind, ..Default::default() }
+    proto::Attribute {
+        name: name.to_owned(),
+        i: i as i64,
+        kind,
+        ..Default::default()
+    }
 }
 
 fn ints(name: &str, values: &[usize]) -> proto::Attribute {
     let ints = values.iter().map(|&v| v as i64).collect();
     let kind = proto::ATTRIBUTE_INTS;
-    proto::Attribute { name: name.to_owned(), ints, kind, ..Default::default() }
+    proto::Attribute {
+        name: name.to_owned(),
+        ints,
+        kind,
+        ..Default::default()
+    }
 }
 
 fn window(w: &Window) -> Vec<proto::Attribute> {
-    vec![ints("kernel_shape", &w.kernel), ints("strides", &w.stride), ints("pads", &w.pads)]
+    vec![
+        ints("kernel_shape", &w.kernel),
+        ints("strides", &w.stride),
+        ints("pads", &w.pads),
+    ]
 }
 
 fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>) -> proto::Node {
@@ -99,7 +144,10 @@ fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>)
             attributes.push(ints("dilations", &w.dilation));
             ("MaxPool", attributes)
         }
-        Op::AveragePool { window: w, count_include_pad } => {
+        Op::AveragePool {
+            window: w,
+            count_include_pad,
+        } => {
             let mut attributes = window(w);
             attributes.push(int("count_include_pad", usize::from(*count_include_pad)));
             ("AveragePool", attributes)
@@ -110,7 +158,12 @@ fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>)
         Op::BatchNormalization { epsilon } => {
             let kind = proto::ATTRIBUTE_FLOAT;
             let name = "epsilon".to_owned();
-            let f = proto::Attribute { name, f: *epsilon, kind, ..Default::default() };
+            let f = proto::Attribute {
+                name,
+                f: *epsilon,
+                kind,
+                ..Default::default()
+            };
             ("BatchNormalization", vec![f])
         }
         Op::QuantizeLinear { axis } => ("QuantizeLinear", vec![int("axis", *axis)]),

@@ -15,17 +15,28 @@ use crate::qgraph::Window;
 pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
     let bytes = bytes::Bytes::copy_from_slice(bytes);
     let model = proto::Model::decode(bytes).map_err(|e| OnnxError::Decode(e.to_string()))?;
-    let opset = model.opset_import.iter().find(|o| o.domain.is_empty() || o.domain == "ai.onnx");
+    let opset = model
+        .opset_import
+        .iter()
+        .find(|o| o.domain.is_empty() || o.domain == "ai.onnx");
     let opset = opset.map(|o| o.version).unwrap_or(0);
     if !(7..=25).contains(&opset) {
-        return Err(OnnxError::Model(format!("opset {opset}; 7 to 25 are supported")));
+        return Err(OnnxError::Model(format!(
+            "opset {opset}; 7 to 25 are supported"
+        )));
     }
-    let proto = model.graph.ok_or_else(|| OnnxError::Model("the file has no graph".to_owned()))?;
-    let mut import = Import { graph: Graph::default(), names: HashMap::new() };
+    let proto = model
+        .graph
+        .ok_or_else(|| OnnxError::Model("the file has no graph".to_owned()))?;
+    let mut import = Import {
+        graph: Graph::default(),
+        names: HashMap::new(),
+    };
     import.graph.name.clone_from(&proto.name);
     let metadata = model.metadata_props.into_iter();
-    import.graph.metadata =
-        metadata.filter_map(|e| Some((e.key.strip_prefix("vta.")?.to_owned(), e.value))).collect();
+    import.graph.metadata = metadata
+        .filter_map(|e| Some((e.key.strip_prefix("vta.")?.to_owned(), e.value)))
+        .collect();
     for tensor in &proto.initializer {
         let (shape, data) = read_tensor(&tensor.name, tensor)?;
         import.define(&tensor.name, shape, Some(data))?;
@@ -42,11 +53,14 @@ pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
     }
     for output in &proto.output {
         let id = import.names.get(&output.name).copied();
-        let id = id.ok_or_else(|| OnnxError::Model(format!("no node makes output {}", output.name)))?;
+        let id =
+            id.ok_or_else(|| OnnxError::Model(format!("no node makes output {}", output.name)))?;
         import.graph.outputs.push(id);
     }
     if import.graph.inputs.is_empty() || import.graph.outputs.is_empty() {
-        return Err(OnnxError::Model("the graph has no input or no output".to_owned()));
+        return Err(OnnxError::Model(
+            "the graph has no input or no output".to_owned(),
+        ));
     }
     Ok(import.graph)
 }
@@ -70,16 +84,24 @@ fn sorted<'a>(
     let mut waiting = vec![0usize; nodes.len()];
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     for (index, node) in nodes.iter().enumerate() {
-        for input in node.input.iter().filter(|i| !i.is_empty() && !known.contains_key(*i)) {
-            let &from = producer.get(input.as_str()).ok_or_else(|| {
-                node_error(node, format!("input {input} is made by no node"))
-            })?;
+        for input in node
+            .input
+            .iter()
+            .filter(|i| !i.is_empty() && !known.contains_key(*i))
+        {
+            let &from = producer
+                .get(input.as_str())
+                .ok_or_else(|| node_error(node, format!("input {input} is made by no node")))?;
             waiting[index] += 1;
             users[from].push(index);
         }
     }
     // The smallest ready index first keeps the file's order where it is topological.
-    let ready = waiting.iter().enumerate().filter(|(_, n)| **n == 0).map(|(i, _)| i);
+    let ready = waiting
+        .iter()
+        .enumerate()
+        .filter(|(_, n)| **n == 0)
+        .map(|(i, _)| i);
     let mut ready: std::collections::BTreeSet<usize> = ready.collect();
     let mut order = Vec::with_capacity(nodes.len());
     while let Some(index) = ready.pop_first() {
@@ -93,14 +115,25 @@ fn sorted<'a>(
     }
     match waiting.iter().position(|&n| n > 0) {
         None => Ok(order),
-        Some(index) => Err(node_error(&nodes[index], "it is part of a cycle".to_owned())),
+        Some(index) => Err(node_error(
+            &nodes[index],
+            "it is part of a cycle".to_owned(),
+        )),
     }
 }
 
 fn node_error(node: &proto::Node, reason: String) -> OnnxError {
-    let name = if node.name.is_empty() { node.output.first() } else { Some(&node.name) };
+    let name = if node.name.is_empty() {
+        node.output.first()
+    } else {
+        Some(&node.name)
+    };
     let node_name = name.cloned().unwrap_or_default();
-    OnnxError::Node { node: node_name, op: node.op_type.clone(), reason }
+    OnnxError::Node {
+        node: node_name,
+        op: node.op_type.clone(),
+        reason,
+    }
 }
 
 impl Import {
@@ -112,16 +145,25 @@ impl Import {
     ) -> Result<ValueId, OnnxError> {
         let id = ValueId(self.graph.values.len());
         if self.names.insert(name.to_owned(), id).is_some() {
-            return Err(OnnxError::Model(format!("the name {name} is defined twice")));
+            return Err(OnnxError::Model(format!(
+                "the name {name} is defined twice"
+            )));
         }
-        self.graph.values.push(Value { name: name.to_owned(), shape, data });
+        self.graph.values.push(Value {
+            name: name.to_owned(),
+            shape,
+            data,
+        });
         Ok(id)
     }
 
     fn node(&mut self, node: &proto::Node, index: usize) -> Result<(), OnnxError> {
         let fail = |reason: String| node_error(node, reason);
         if !node.domain.is_empty() && node.domain != "ai.onnx" {
-            return Err(fail(format!("operators of domain {} are not supported", node.domain)));
+            return Err(fail(format!(
+                "operators of domain {} are not supported",
+                node.domain
+            )));
         }
         let output = node.output.first().filter(|o| !o.is_empty());
         let output = output.ok_or_else(|| fail("it has no output".to_owned()))?;
@@ -131,16 +173,28 @@ impl Import {
             inputs.push(id.ok_or_else(|| fail(format!("input {name} is not defined")))?);
         }
         if node.op_type == "Constant" {
-            let tensor = node.attribute.iter().find(|a| a.name == "value").and_then(|a| a.t.as_ref());
+            let tensor = node
+                .attribute
+                .iter()
+                .find(|a| a.name == "value")
+                .and_then(|a| a.t.as_ref());
             let tensor = tensor.ok_or_else(|| fail("only 'value' tensors are supported".into()))?;
             let (shape, data) = read_tensor(output, tensor)?;
             return self.define(output, shape, Some(data)).map(drop);
         }
-        let name =
-            if node.name.is_empty() { format!("{}_{index}", node.op_type) } else { node.name.clone() };
+        let name = if node.name.is_empty() {
+            format!("{}_{index}", node.op_type)
+        } else {
+            node.name.clone()
+        };
         let attributes = Attributes(node);
         let op = self.op(&attributes, &mut inputs).map_err(fail)?;
-        let made = Node { name, op, inputs, output: ValueId(0) };
+        let made = Node {
+            name,
+            op,
+            inputs,
+            output: ValueId(0),
+        };
         let shape = shape::infer(&self.graph, &made).map_err(fail)?;
         shape::elements(output, &shape)?;
         let output = self.define(output, shape, None)?;
@@ -167,10 +221,15 @@ impl Import {
             "Conv" => {
                 let weights = &self.graph.values[inputs[1].0].shape;
                 let &[_, _, kh, kw] = &weights[..] else {
-                    return Err(format!("weights of shape {weights:?}; only 2-D is supported"));
+                    return Err(format!(
+                        "weights of shape {weights:?}; only 2-D is supported"
+                    ));
                 };
                 let window = self.window(node, inputs[0], [kh, kw])?;
-                Op::Conv { window, group: node.count("group", 1)? }
+                Op::Conv {
+                    window,
+                    group: node.count("group", 1)?,
+                }
             }
             "Relu" => Op::Relu,
             "Clip" => {
@@ -183,14 +242,19 @@ impl Import {
                 if node.0.output.len() > 1 {
                     return Err("the Indices output is not supported".to_owned());
                 }
-                Op::MaxPool { window: self.pool_window(node, inputs[0])? }
+                Op::MaxPool {
+                    window: self.pool_window(node, inputs[0])?,
+                }
             }
             "AveragePool" => {
                 let count_include_pad = node.int("count_include_pad", 0) != 0;
                 if node.int("ceil_mode", 0) != 0 {
                     return Err("ceil_mode of an average is not supported".to_owned());
                 }
-                Op::AveragePool { window: self.pool_window(node, inputs[0])?, count_include_pad }
+                Op::AveragePool {
+                    window: self.pool_window(node, inputs[0])?,
+                    count_include_pad,
+                }
             }
             "GlobalAveragePool" => Op::GlobalAveragePool,
             "Flatten" if node.int("axis", 1) == 1 => Op::Flatten,
@@ -207,12 +271,20 @@ impl Import {
                 {
                     return Err("alpha and beta must be 1 and transA 0".to_owned());
                 }
-                Op::Gemm { trans_b: node.int("transB", 0) != 0 }
+                Op::Gemm {
+                    trans_b: node.int("transB", 0) != 0,
+                }
             }
             "MatMul" => Op::Gemm { trans_b: false },
-            "BatchNormalization" => Op::BatchNormalization { epsilon: node.float("epsilon", 1e-5) },
-            "QuantizeLinear" => Op::QuantizeLinear { axis: node.count("axis", 1)? },
-            "DequantizeLinear" => Op::DequantizeLinear { axis: node.count("axis", 1)? },
+            "BatchNormalization" => Op::BatchNormalization {
+                epsilon: node.float("epsilon", 1e-5),
+            },
+            "QuantizeLinear" => Op::QuantizeLinear {
+                axis: node.count("axis", 1)?,
+            },
+            "DequantizeLinear" => Op::DequantizeLinear {
+                axis: node.count("axis", 1)?,
+            },
             "Identity" => Op::Identity,
             "Dropout" => {
                 inputs.truncate(1);
@@ -230,7 +302,10 @@ impl Import {
                 _ => Err("the bounds must be float constants".to_owned()),
             },
         };
-        Ok((bound(1, "min", f32::NEG_INFINITY)?, bound(2, "max", f32::INFINITY)?))
+        Ok((
+            bound(1, "min", f32::NEG_INFINITY)?,
+            bound(2, "max", f32::INFINITY)?,
+        ))
     }
 
     /// A Reshape or Squeeze is supported where it flattens `[1, C, H, W]`.
@@ -240,12 +315,20 @@ impl Import {
         let wrong = || format!("only flattening {x:?} to [1, {total}] is supported");
         if node.0.op_type == "Squeeze" {
             let plane: usize = x.iter().skip(2).product();
-            return if x.len() == 4 && plane == 1 { Ok(()) } else { Err(wrong()) };
+            return if x.len() == 4 && plane == 1 {
+                Ok(())
+            } else {
+                Err(wrong())
+            };
         }
         match &self.graph.values[inputs[1].0].data {
             Some(Data::I64(shape)) => {
                 let flat = [[1, -1], [0, -1], [-1, total as i64], [1, total as i64]];
-                if flat.iter().any(|f| f == &shape[..]) { Ok(()) } else { Err(wrong()) }
+                if flat.iter().any(|f| f == &shape[..]) {
+                    Ok(())
+                } else {
+                    Err(wrong())
+                }
             }
             _ => Err("its shape must be a constant".to_owned()),
         }
@@ -267,7 +350,9 @@ impl Import {
             let (stride, begin) = (window.stride[axis], window.pads[axis]);
             let span = window.dilation[axis] * (window.kernel[axis] - 1) + 1;
             let padded = size + begin + window.pads[axis + 2];
-            let Some(room) = padded.checked_sub(span) else { continue };
+            let Some(room) = padded.checked_sub(span) else {
+                continue;
+            };
             let last = room.div_ceil(stride) * stride;
             if last < size + begin {
                 window.pads[axis + 2] += last - room;
@@ -278,7 +363,9 @@ impl Import {
 
     fn spatial(&self, input: ValueId) -> Result<[usize; 4], String> {
         let shape = &self.graph.values[input.0].shape;
-        shape[..].try_into().map_err(|_| format!("input of shape {shape:?}, not [1, C, H, W]"))
+        shape[..]
+            .try_into()
+            .map_err(|_| format!("input of shape {shape:?}, not [1, C, H, W]"))
     }
 
     fn window(
@@ -290,22 +377,33 @@ impl Import {
         let [_, _, h, w] = self.spatial(input)?;
         let stride = node.pair("strides", Some([1, 1]))?;
         let dilation = node.pair("dilations", Some([1, 1]))?;
-        let positive = |name, pair: [usize; 2]| match pair.iter().all(|&v| (1..=65535).contains(&v)) {
+        let positive = |name, pair: [usize; 2]| match pair.iter().all(|&v| (1..=65535).contains(&v))
+        {
             true => Ok(()),
             false => Err(format!("{name} {pair:?} must be within 1 to 65535")),
         };
         positive("kernel_shape", kernel)?;
         positive("strides", stride)?;
         positive("dilations", dilation)?;
-        if node.find("kernel_shape").is_some_and(|a| a.ints != kernel.map(|k| k as i64)) {
+        if node
+            .find("kernel_shape")
+            .is_some_and(|a| a.ints != kernel.map(|k| k as i64))
+        {
             return Err(format!("kernel_shape differs from the weights' {kernel:?}"));
         }
         let same = |begin: bool| {
             let total = |size: usize, axis: usize| {
                 let span = dilation[axis] * (kernel[axis] - 1) + 1;
-                ((size.div_ceil(stride[axis]).max(1) - 1) * stride[axis] + span).saturating_sub(size)
+                ((size.div_ceil(stride[axis]).max(1) - 1) * stride[axis] + span)
+                    .saturating_sub(size)
             };
-            let split = |t: usize| if begin { (t.div_ceil(2), t / 2) } else { (t / 2, t.div_ceil(2)) };
+            let split = |t: usize| {
+                if begin {
+                    (t.div_ceil(2), t / 2)
+                } else {
+                    (t / 2, t.div_ceil(2))
+                }
+            };
             let ((top, bottom), (left, right)) = (split(total(h, 0)), split(total(w, 1)));
             [top, left, bottom, right]
         };
@@ -316,7 +414,12 @@ impl Import {
             Some("SAME_LOWER") => same(true),
             Some(other) => return Err(format!("auto_pad {other} is unknown")),
         };
-        Ok(Window { kernel, stride, dilation, pads })
+        Ok(Window {
+            kernel,
+            stride,
+            dilation,
+            pads,
+        })
     }
 }
 
@@ -341,7 +444,8 @@ impl Attributes<'_> {
     }
 
     fn text(&self, name: &str) -> Option<String> {
-        self.find(name).map(|a| String::from_utf8_lossy(&a.s).into_owned())
+        self.find(name)
+            .map(|a| String::from_utf8_lossy(&a.s).into_owned())
     }
 
     fn pair(&self, name: &str, default: Option<[usize; 2]>) -> Result<[usize; 2], String> {
@@ -350,12 +454,17 @@ impl Attributes<'_> {
         };
         match attribute.ints[..] {
             [a, b] if a >= 0 && b >= 0 => Ok([a as usize, b as usize]),
-            _ => Err(format!("{name} is {:?}, not two sizes (only 2-D is supported)", attribute.ints)),
+            _ => Err(format!(
+                "{name} is {:?}, not two sizes (only 2-D is supported)",
+                attribute.ints
+            )),
         }
     }
 
     fn pads(&self) -> Result<[usize; 4], String> {
-        let Some(attribute) = self.find("pads") else { return Ok([0; 4]) };
+        let Some(attribute) = self.find("pads") else {
+            return Ok([0; 4]);
+        };
         let pads: Option<Vec<usize>> = attribute
             .ints
             .iter()
@@ -376,13 +485,21 @@ fn input_shape(input: &proto::ValueInfo) -> Result<Vec<usize>, OnnxError> {
     if tensor.elem_type != proto::FLOAT {
         return Err(fail("the input is not float32"));
     }
-    let shape = tensor.shape.as_ref().ok_or_else(|| fail("the input has no shape"))?;
+    let shape = tensor
+        .shape
+        .as_ref()
+        .ok_or_else(|| fail("the input has no shape"))?;
     let dim = |(i, d): (usize, &proto::Dimension)| match (i, d.dim_value) {
         (0, None | Some(0 | -1)) => Ok(1),
         (_, Some(n)) if n > 0 => Ok(n as usize),
         _ => Err(fail("only the first dimension may be dynamic")),
     };
-    let shape = shape.dim.iter().enumerate().map(dim).collect::<Result<Vec<_>, _>>()?;
+    let shape = shape
+        .dim
+        .iter()
+        .enumerate()
+        .map(dim)
+        .collect::<Result<Vec<_>, _>>()?;
     if shape.first().is_some_and(|&n| n != 1) {
         return Err(fail("the batch must be 1 or dynamic"));
     }
@@ -391,11 +508,18 @@ fn input_shape(input: &proto::ValueInfo) -> Result<Vec<usize>, OnnxError> {
 }
 
 fn read_tensor(name: &str, tensor: &proto::Tensor) -> Result<(Vec<usize>, Data), OnnxError> {
-    let fail = |reason: String| OnnxError::Tensor { tensor: name.to_owned(), reason };
+    let fail = |reason: String| OnnxError::Tensor {
+        tensor: name.to_owned(),
+        reason,
+    };
     if tensor.data_location != 0 {
         return Err(fail("external data is not supported".to_owned()));
     }
-    let dims: Option<Vec<usize>> = tensor.dims.iter().map(|&d| usize::try_from(d).ok()).collect();
+    let dims: Option<Vec<usize>> = tensor
+        .dims
+        .iter()
+        .map(|&d| usize::try_from(d).ok())
+        .collect();
     let dims = dims.ok_or_else(|| fail(format!("dimensions {:?}", tensor.dims)))?;
     let count = shape::elements(name, &dims)?;
     let raw = &tensor.raw_data[..];
@@ -408,29 +532,41 @@ fn read_tensor(name: &str, tensor: &proto::Tensor) -> Result<(Vec<usize>, Data),
         true => Ok(raw.chunks_exact(size)),
         false => Err(fail(format!("{} bytes of {size}-byte elements", raw.len()))),
     };
-    let narrow = |low: i32, high: i32| match tensor.int32_data.iter().all(|v| (low..=high).contains(v)) {
-        true => Ok(tensor.int32_data.iter()),
-        false => Err(fail("an element is out of range".to_owned())),
-    };
+    let narrow =
+        |low: i32, high: i32| match tensor.int32_data.iter().all(|v| (low..=high).contains(v)) {
+            true => Ok(tensor.int32_data.iter()),
+            false => Err(fail("an element is out of range".to_owned())),
+        };
     let four = |b: &[u8]| [b[0], b[1], b[2], b[3]];
     let data = match tensor.data_type {
-        proto::FLOAT if has_raw => Data::F32(words(4)?.map(|b| f32::from_le_bytes(four(b))).collect()),
+        proto::FLOAT if has_raw => {
+            Data::F32(words(4)?.map(|b| f32::from_le_bytes(four(b))).collect())
+        }
         proto::FLOAT => Data::F32(tensor.float_data.clone()),
         proto::INT8 if has_raw => Data::I8(raw.iter().map(|&b| b as i8).collect()),
         proto::INT8 => Data::I8(narrow(-128, 127)?.map(|&v| v as i8).collect()),
         proto::UINT8 if has_raw => Data::U8(raw.to_vec()),
         proto::UINT8 => Data::U8(narrow(0, 255)?.map(|&v| v as u8).collect()),
-        proto::INT32 if has_raw => Data::I32(words(4)?.map(|b| i32::from_le_bytes(four(b))).collect()),
+        proto::INT32 if has_raw => {
+            Data::I32(words(4)?.map(|b| i32::from_le_bytes(four(b))).collect())
+        }
         proto::INT32 => Data::I32(tensor.int32_data.clone()),
         proto::INT64 if has_raw => {
             let long = |b: &[u8]| {
-                let (low, high) = (u32::from_le_bytes(four(b)), u32::from_le_bytes(four(&b[4..])));
+                let (low, high) = (
+                    u32::from_le_bytes(four(b)),
+                    u32::from_le_bytes(four(&b[4..])),
+                );
                 (u64::from(low) | u64::from(high) << 32) as i64
             };
             Data::I64(words(8)?.map(long).collect())
         }
         proto::INT64 => Data::I64(tensor.int64_data.clone()),
-        other => return Err(fail(format!("data type {other} is not supported (float32, int8, uint8, int32, int64 are)"))),
+        other => {
+            return Err(fail(format!(
+                "data type {other} is not supported (float32, int8, uint8, int32, int64 are)"
+            )));
+        }
     };
     checked(match &data {
         Data::F32(v) => v.len(),
@@ -447,7 +583,12 @@ impl Graph {
     /// How many nodes read each value, graph outputs counted.
     pub fn uses(&self) -> BTreeMap<ValueId, usize> {
         let mut uses = BTreeMap::new();
-        for id in self.nodes.iter().flat_map(|n| &n.inputs).chain(&self.outputs) {
+        for id in self
+            .nodes
+            .iter()
+            .flat_map(|n| &n.inputs)
+            .chain(&self.outputs)
+        {
             *uses.entry(*id).or_insert(0) += 1;
         }
         uses

@@ -10,16 +10,21 @@ use crate::qgraph::Window;
 /// [`OnnxError::Tensor`] above [`MAX_ELEMENTS`].
 pub(super) fn elements(name: &str, shape: &[usize]) -> Result<usize, OnnxError> {
     let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-    count.filter(|&n| n <= MAX_ELEMENTS).ok_or_else(|| OnnxError::Tensor {
-        tensor: name.to_owned(),
-        reason: format!("shape {shape:?} has more than {MAX_ELEMENTS} elements"),
-    })
+    count
+        .filter(|&n| n <= MAX_ELEMENTS)
+        .ok_or_else(|| OnnxError::Tensor {
+            tensor: name.to_owned(),
+            reason: format!("shape {shape:?} has more than {MAX_ELEMENTS} elements"),
+        })
 }
 
 /// The shape of a node's output from its inputs' shapes.
 pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
     let shape = |i: usize| {
-        let id = node.inputs.get(i).ok_or_else(|| format!("input {i} is missing"))?;
+        let id = node
+            .inputs
+            .get(i)
+            .ok_or_else(|| format!("input {i} is missing"))?;
         Ok::<&[usize], String>(&graph.values[id.0].shape)
     };
     let x = shape(0)?;
@@ -27,10 +32,14 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
         Op::Conv { window, group } => {
             let ([n, c, h, w], weights) = (nchw(x)?, shape(1)?);
             let &[co, ci, kh, kw] = weights else {
-                return Err(format!("weights of shape {weights:?}, not [CO, CI, KH, KW]"));
+                return Err(format!(
+                    "weights of shape {weights:?}, not [CO, CI, KH, KW]"
+                ));
             };
             if ci.checked_mul(*group) != Some(c) || [kh, kw] != window.kernel || co == 0 {
-                return Err(format!("weights {weights:?} don't fit input {x:?}, group {group}"));
+                return Err(format!(
+                    "weights {weights:?} don't fit input {x:?}, group {group}"
+                ));
             }
             if node.inputs.len() > 2 && shape(2)? != [co] {
                 return Err(format!("bias of shape {:?}, not [{co}]", shape(2)?));
@@ -53,7 +62,10 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
         },
         Op::Gemm { trans_b } => {
             let (&[m, k], &[r, c]) = (x, shape(1)?) else {
-                return Err(format!("operands {x:?} and {:?} aren't matrices", shape(1)?));
+                return Err(format!(
+                    "operands {x:?} and {:?} aren't matrices",
+                    shape(1)?
+                ));
             };
             let (inner, n) = if *trans_b { (c, r) } else { (r, c) };
             if k != inner {
@@ -63,12 +75,19 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
         }
         Op::Add => {
             let y = shape(1)?;
-            if x == y { Ok(x.to_vec()) } else { Err(format!("shapes {x:?} and {y:?} differ")) }
+            if x == y {
+                Ok(x.to_vec())
+            } else {
+                Err(format!("shapes {x:?} and {y:?} differ"))
+            }
         }
         Op::BatchNormalization { .. } => {
             for i in 1..5 {
                 if shape(i)? != [x.get(1).copied().unwrap_or(0)] {
-                    return Err(format!("input {i} has shape {:?}, input 0 {x:?}", shape(i)?));
+                    return Err(format!(
+                        "input {i} has shape {:?}, input 0 {x:?}",
+                        shape(i)?
+                    ));
                 }
             }
             Ok(x.to_vec())
@@ -82,15 +101,21 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
 }
 
 fn nchw(x: &[usize]) -> Result<[usize; 4], String> {
-    let shape = x.try_into().map_err(|_| format!("input of shape {x:?}, not [1, C, H, W]"))?;
+    let shape = x
+        .try_into()
+        .map_err(|_| format!("input of shape {x:?}, not [1, C, H, W]"))?;
     let [n, c, h, w]: [usize; 4] = shape;
     if n == 1 && c > 0 && h > 0 && w > 0 {
         Ok(shape)
     } else {
-        Err(format!("input of shape {x:?}: the batch must be 1 and no size 0"))
+        Err(format!(
+            "input of shape {x:?}: the batch must be 1 and no size 0"
+        ))
     }
 }
 
 fn output(window: &Window, h: usize, w: usize) -> Result<[usize; 2], String> {
-    window.output(h, w).ok_or_else(|| format!("{window:?} doesn't fit an input of {h}x{w}"))
+    window
+        .output(h, w)
+        .ok_or_else(|| format!("{window:?} doesn't fit an input of {h}x{w}"))
 }

@@ -20,7 +20,9 @@ pub(super) fn merge_clamps(net: &mut Net) -> Result<(), PassError> {
 
 /// The producer that an element-wise node can join.
 fn mergeable(net: &Net, index: usize) -> Option<usize> {
-    let NetOp::Eltwise { input } = net.nodes[index].op else { return None };
+    let NetOp::Eltwise { input } = net.nodes[index].op else {
+        return None;
+    };
     if net.uses()[input.0] != 1 {
         return None;
     }
@@ -33,7 +35,11 @@ fn merge(net: &mut Net, producer: usize, eltwise: usize) {
     let ratio = net.tensors[node.output.0].scale / net.tensors[removed.output.0].scale;
     // A bound of the producer is kept in the new steps, except int8's own.
     let keep = |bound: i8, own: i8| {
-        if bound == own { own } else { (f64::from(bound) * ratio).round() as i8 }
+        if bound == own {
+            own
+        } else {
+            (f64::from(bound) * ratio).round() as i8
+        }
     };
     let low = keep(node.clamp.0, -128).max(removed.clamp.0);
     let high = keep(node.clamp.1, 127).min(removed.clamp.1);
@@ -66,13 +72,24 @@ pub(super) fn fuse_residuals(net: &mut Net) -> Result<(), PassError> {
 fn fusable(net: &Net, add: usize, conv: TensorId, shortcut: TensorId) -> Option<usize> {
     let producer = net.nodes.iter().position(|n| n.output == conv)?;
     let node = &net.nodes[producer];
-    let NetOp::Conv { input, weight_scale, residual: None, .. } = &node.op else { return None };
+    let NetOp::Conv {
+        input,
+        weight_scale,
+        residual: None,
+        ..
+    } = &node.op
+    else {
+        return None;
+    };
     if net.uses()[conv.0] != 1 || node.clamp != (-128, 127) {
         return None;
     }
     let scale = |id: TensorId| net.tensors[id.0].scale;
     let step = |w: &f64| scale(*input) * w;
-    let ratio: Vec<f64> = weight_scale.iter().map(|w| scale(shortcut) / step(w)).collect();
+    let ratio: Vec<f64> = weight_scale
+        .iter()
+        .map(|w| scale(shortcut) / step(w))
+        .collect();
     let output = scale(net.nodes[add].output);
     let steps: Vec<f64> = weight_scale.iter().map(|w| step(w) / output).collect();
     semantics::plan_residual(&ratio, &steps).map(|_| producer)

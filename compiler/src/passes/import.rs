@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::net::{Net, NetNode, NetOp, NetTensor};
 use super::PassError;
+use super::net::{Net, NetNode, NetOp, NetTensor};
 use crate::graph::{Data, Graph, Node, Op, ValueId};
 use crate::qgraph::{TensorId, Window};
 
@@ -42,7 +42,11 @@ enum Val {
 
 /// The net of a QDQ graph, one node for each quantised operator.
 pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
-    let mut import = Import { graph, net: Net::default(), values: HashMap::new() };
+    let mut import = Import {
+        graph,
+        net: Net::default(),
+        values: HashMap::new(),
+    };
     import.net.metadata.clone_from(&graph.metadata);
     for id in &graph.inputs {
         import.values.insert(*id, Val::Input);
@@ -56,7 +60,9 @@ pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
         import.net.outputs.push(output);
     }
     if import.net.inputs.is_empty() {
-        return Err(PassError::Graph("the network's input is never quantised".to_owned()));
+        return Err(PassError::Graph(
+            "the network's input is never quantised".to_owned(),
+        ));
     }
     import.net.verify()?;
     Ok(import.net)
@@ -88,7 +94,11 @@ fn kind(op: &Op) -> &'static str {
 
 fn error(node: &Node, reason: impl Into<String>) -> PassError {
     let (node, op) = (node.name.clone(), kind(&node.op).to_owned());
-    PassError::Node { node, op, reason: reason.into() }
+    PassError::Node {
+        node,
+        op,
+        reason: reason.into(),
+    }
 }
 
 const UNQUANTISED: &str = "its input is not quantised (no QuantizeLinear and DequantizeLinear \
@@ -108,10 +118,14 @@ impl Import<'_> {
                 let chw = self.net.tensors[a.0].chw;
                 Ok(real(node, NetOp::Add { a, b }, chw))
             }
-            Op::MaxPool { window } => self.pool(node, *window, |input, window| {
-                NetOp::MaxPool { input, window }
+            Op::MaxPool { window } => self.pool(node, *window, |input, window| NetOp::MaxPool {
+                input,
+                window,
             }),
-            Op::AveragePool { window, count_include_pad } => {
+            Op::AveragePool {
+                window,
+                count_include_pad,
+            } => {
                 let count_include_pad = *count_include_pad;
                 self.pool(node, *window, |input, window| NetOp::AvgPool {
                     input,
@@ -136,7 +150,10 @@ impl Import<'_> {
     }
 
     fn value(&self, node: &Node, index: usize) -> Result<Val, PassError> {
-        let id = node.inputs.get(index).ok_or_else(|| error(node, "an input is missing"))?;
+        let id = node
+            .inputs
+            .get(index)
+            .ok_or_else(|| error(node, "an input is missing"))?;
         if let Some(value) = self.values.get(id) {
             return Ok(value.clone());
         }
@@ -145,20 +162,35 @@ impl Import<'_> {
             Some(Data::I8(v)) => (v.iter().map(|&x| x.into()).collect(), true),
             Some(Data::I32(v)) => (v.clone(), false),
             Some(Data::U8(_)) => {
-                return Err(error(node, format!("{} is uint8; only int8 is supported", value.name)));
+                return Err(error(
+                    node,
+                    format!("{} is uint8; only int8 is supported", value.name),
+                ));
             }
             _ => return Err(error(node, format!("{}: {UNQUANTISED}", value.name))),
         };
         let shape = value.shape.clone();
-        Ok(Val::Constant(Box::new(Constant { values, scale: vec![1.0], axis: 0, shape, is_int8 })))
+        Ok(Val::Constant(Box::new(Constant {
+            values,
+            scale: vec![1.0],
+            axis: 0,
+            shape,
+            is_int8,
+        })))
     }
 
     /// Float data of a constant input.
     fn floats(&self, node: &Node, index: usize) -> Result<&[f32], PassError> {
-        let id = node.inputs.get(index).ok_or_else(|| error(node, "an input is missing"))?;
+        let id = node
+            .inputs
+            .get(index)
+            .ok_or_else(|| error(node, "an input is missing"))?;
         match &self.graph.values[id.0].data {
             Some(Data::F32(v)) => Ok(v),
-            _ => Err(error(node, format!("input {index} must be a float constant"))),
+            _ => Err(error(
+                node,
+                format!("input {index} must be a float constant"),
+            )),
         }
     }
 
@@ -175,9 +207,10 @@ impl Import<'_> {
         let Some(id) = node.inputs.get(2) else {
             // Without a zero point QuantizeLinear makes uint8.
             return match node.op {
-                Op::QuantizeLinear { .. } => {
-                    Err(error(node, "it makes uint8 (no zero point); only int8 is supported"))
-                }
+                Op::QuantizeLinear { .. } => Err(error(
+                    node,
+                    "it makes uint8 (no zero point); only int8 is supported",
+                )),
                 _ => Ok(()),
             };
         };
@@ -187,7 +220,14 @@ impl Import<'_> {
             Some(Data::U8(_)) => return Err(error(node, "it is uint8; only int8 is supported")),
             _ => return Err(error(node, "the zero point is not an int8 constant")),
         };
-        if zero { Ok(()) } else { Err(error(node, "a zero point is not 0; only symmetric scales are supported")) }
+        if zero {
+            Ok(())
+        } else {
+            Err(error(
+                node,
+                "a zero point is not 0; only symmetric scales are supported",
+            ))
+        }
     }
 
     fn quantize(&mut self, node: &Node) -> Result<Val, PassError> {
@@ -213,13 +253,21 @@ impl Import<'_> {
         let chw = match shape[..] {
             [_, c, h, w] => [c, h, w],
             [_, c] => [c, 1, 1],
-            _ => return Err(error(node, format!("input of shape {shape:?}, not [1, C, H, W]"))),
+            _ => {
+                return Err(error(
+                    node,
+                    format!("input of shape {shape:?}, not [1, C, H, W]"),
+                ));
+            }
         };
         if let Some(id) = self.net.inputs.first() {
             let known = &self.net.tensors[id.0];
             return match known.name == name && known.scale == scale {
                 true => Ok(Val::Quantized(*id)),
-                false => Err(error(node, "a second input, or a second scale of the input")),
+                false => Err(error(
+                    node,
+                    "a second input, or a second scale of the input",
+                )),
             };
         }
         let id = self.push_tensor(name, chw, scale);
@@ -243,7 +291,12 @@ impl Import<'_> {
             return input;
         }
         let output = self.push_tensor(name, real.chw, scale);
-        self.net.nodes.push(NetNode { name: real.name, op: real.op, output, clamp });
+        self.net.nodes.push(NetNode {
+            name: real.name,
+            op: real.op,
+            output,
+            clamp,
+        });
         output
     }
 
@@ -255,11 +308,21 @@ impl Import<'_> {
         let floats = self.floats(node, 0)?;
         let inner: usize = shape.iter().skip(axis + 1).product();
         let round = |(i, &x): (usize, &f32)| {
-            let s = if scale.len() == 1 { scale[0] } else { scale[i / inner.max(1) % scale.len()] };
+            let s = if scale.len() == 1 {
+                scale[0]
+            } else {
+                scale[i / inner.max(1) % scale.len()]
+            };
             (f64::from(x) / s).round_ties_even().clamp(-128.0, 127.0) as i32
         };
         let values = floats.iter().enumerate().map(round).collect();
-        let constant = Constant { values, scale: vec![1.0], axis, shape, is_int8: true };
+        let constant = Constant {
+            values,
+            scale: vec![1.0],
+            axis,
+            shape,
+            is_int8: true,
+        };
         Ok(Val::Constant(Box::new(constant)))
     }
 
@@ -293,9 +356,7 @@ impl Import<'_> {
     fn tensor(&self, node: &Node, index: usize) -> Result<TensorId, PassError> {
         match self.value(node, index)? {
             Val::Real(real) => match real.op {
-                NetOp::Eltwise { input }
-                    if real.bounds == (f64::NEG_INFINITY, f64::INFINITY) =>
-                {
+                NetOp::Eltwise { input } if real.bounds == (f64::NEG_INFINITY, f64::INFINITY) => {
                     Ok(input)
                 }
                 _ => Err(error(node, UNQUANTISED)),
@@ -336,24 +397,42 @@ impl Import<'_> {
             Ok(floats) => floats.iter().map(|&b| b.into()).collect(),
             Err(_) => {
                 let c = self.constant(node, 2)?;
-                let scale = |i: usize| if c.scale.len() == 1 { c.scale[0] } else { c.scale[i] };
-                c.values.iter().enumerate().map(|(i, &v)| f64::from(v) * scale(i)).collect()
+                let scale = |i: usize| {
+                    if c.scale.len() == 1 {
+                        c.scale[0]
+                    } else {
+                        c.scale[i]
+                    }
+                };
+                c.values
+                    .iter()
+                    .enumerate()
+                    .map(|(i, &v)| f64::from(v) * scale(i))
+                    .collect()
             }
         };
         if bias.len() != channels || bias.iter().any(|b| !b.is_finite()) {
-            return Err(error(node, format!("a bias of {} values for {channels} channels", bias.len())));
+            return Err(error(
+                node,
+                format!("a bias of {} values for {channels} channels", bias.len()),
+            ));
         }
         Ok(bias)
     }
 
     fn conv(&self, node: &Node, window: Window, group: usize) -> Result<Val, PassError> {
         if group != 1 {
-            return Err(error(node, format!("group {group}: grouped convolution is not supported yet")));
+            return Err(error(
+                node,
+                format!("group {group}: grouped convolution is not supported yet"),
+            ));
         }
         let input = self.tensor(node, 0)?;
         let (weights, weight_scale) = self.weights(node, 0)?;
         let [_, h, w] = self.net.tensors[input.0].chw;
-        let [oh, ow] = window.output(h, w).ok_or_else(|| error(node, "its window doesn't fit"))?;
+        let [oh, ow] = window
+            .output(h, w)
+            .ok_or_else(|| error(node, "its window doesn't fit"))?;
         let channels = weight_scale.len();
         let op = NetOp::Conv {
             input,
@@ -376,12 +455,20 @@ impl Import<'_> {
         if weights.values.len() != inner * channels {
             return Err(error(node, "its weights don't fit the flattened input"));
         }
-        let at = |o: usize, k: usize| if trans_b { o * inner + k } else { k * channels + o };
+        let at = |o: usize, k: usize| {
+            if trans_b {
+                o * inner + k
+            } else {
+                k * channels + o
+            }
+        };
         let values = (0..channels).flat_map(|o| (0..inner).map(move |k| (o, k)));
         let op = NetOp::Conv {
             input,
             window: whole([h, w]),
-            weights: values.map(|(o, k)| weights.values[at(o, k)] as i8).collect(),
+            weights: values
+                .map(|(o, k)| weights.values[at(o, k)] as i8)
+                .collect(),
             weight_scale,
             bias: self.bias(node, channels)?,
             residual: None,
@@ -398,7 +485,9 @@ impl Import<'_> {
     ) -> Result<Val, PassError> {
         let input = self.tensor(node, 0)?;
         let [c, h, w] = self.net.tensors[input.0].chw;
-        let [oh, ow] = window.output(h, w).ok_or_else(|| error(node, "its window doesn't fit"))?;
+        let [oh, ow] = window
+            .output(h, w)
+            .ok_or_else(|| error(node, "its window doesn't fit"))?;
         let covered = |axis: usize| {
             let span = window.dilation[axis] * (window.kernel[axis] - 1) + 1;
             window.pads[axis] < span && window.pads[axis + 2] < span
@@ -428,11 +517,21 @@ impl Import<'_> {
         let Val::Real(mut value) = self.value(node, 0)? else {
             return Err(error(node, UNQUANTISED));
         };
-        let NetOp::Conv { weights, weight_scale, bias, .. } = &mut value.op else {
+        let NetOp::Conv {
+            weights,
+            weight_scale,
+            bias,
+            ..
+        } = &mut value.op
+        else {
             return Err(error(node, "it doesn't follow a convolution"));
         };
-        let [gamma, beta, mean, var] =
-            [self.floats(node, 1)?, self.floats(node, 2)?, self.floats(node, 3)?, self.floats(node, 4)?];
+        let [gamma, beta, mean, var] = [
+            self.floats(node, 1)?,
+            self.floats(node, 2)?,
+            self.floats(node, 3)?,
+            self.floats(node, 4)?,
+        ];
         let per_channel = weights.len() / weight_scale.len().max(1);
         for c in 0..weight_scale.len() {
             let factor = f64::from(gamma[c]) / (f64::from(var[c]) + epsilon).sqrt();
@@ -454,9 +553,7 @@ impl Import<'_> {
         let name = &self.graph.values[id.0].name;
         match self.values.get(&id) {
             Some(Val::Real(value)) => match value.op {
-                NetOp::Eltwise { input }
-                    if value.bounds == (f64::NEG_INFINITY, f64::INFINITY) =>
-                {
+                NetOp::Eltwise { input } if value.bounds == (f64::NEG_INFINITY, f64::INFINITY) => {
                     Ok(input)
                 }
                 _ => Err(PassError::Graph(format!(
@@ -465,17 +562,29 @@ impl Import<'_> {
                 ))),
             },
             Some(Val::Quantized(id)) => Ok(*id),
-            _ => Err(PassError::Graph(format!("output {name} is not computed from the input"))),
+            _ => Err(PassError::Graph(format!(
+                "output {name} is not computed from the input"
+            ))),
         }
     }
 }
 
 fn real(node: &Node, op: NetOp, chw: [usize; 3]) -> Val {
     let bounds = (f64::NEG_INFINITY, f64::INFINITY);
-    Val::Real(Box::new(Real { op, name: node.name.clone(), chw, bounds }))
+    Val::Real(Box::new(Real {
+        op,
+        name: node.name.clone(),
+        chw,
+        bounds,
+    }))
 }
 
 /// A window that covers the whole input.
 fn whole(kernel: [usize; 2]) -> Window {
-    Window { kernel, stride: [1, 1], dilation: [1, 1], pads: [0; 4] }
+    Window {
+        kernel,
+        stride: [1, 1],
+        dilation: [1, 1],
+        pads: [0; 4],
+    }
 }

@@ -84,9 +84,9 @@ impl NetOp {
     /// The tensors that the node reads.
     pub fn inputs(&self) -> Vec<TensorId> {
         match self {
-            Self::Conv { input, residual, .. } => {
-                std::iter::once(*input).chain(*residual).collect()
-            }
+            Self::Conv {
+                input, residual, ..
+            } => std::iter::once(*input).chain(*residual).collect(),
             Self::Add { a, b } => vec![*a, *b],
             Self::Eltwise { input } | Self::MaxPool { input, .. } | Self::AvgPool { input, .. } => {
                 vec![*input]
@@ -126,7 +126,11 @@ impl Net {
     /// How often each tensor is read, network outputs counted.
     pub fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.tensors.len()];
-        for id in self.nodes.iter().flat_map(|n| n.op.inputs()).chain(self.outputs.iter().copied())
+        for id in self
+            .nodes
+            .iter()
+            .flat_map(|n| n.op.inputs())
+            .chain(self.outputs.iter().copied())
         {
             uses[id.0] += 1;
         }
@@ -150,14 +154,18 @@ impl Net {
             }
             if std::mem::replace(&mut written[node.output.0], true) {
                 let tensor = &self.tensors[node.output.0].name;
-                return Err(PassError::Graph(format!("tensor {tensor} is written twice")));
+                return Err(PassError::Graph(format!(
+                    "tensor {tensor} is written twice"
+                )));
             }
         }
         match self.outputs.iter().find(|id| !written[id.0]) {
             None => Ok(()),
             Some(id) => {
                 let tensor = &self.tensors[id.0].name;
-                Err(PassError::Graph(format!("output {tensor} is never written")))
+                Err(PassError::Graph(format!(
+                    "output {tensor} is never written"
+                )))
             }
         }
     }
@@ -174,7 +182,12 @@ impl fmt::Display for Net {
             writeln!(f, "input {} \"{}\"", tensor(*id), self.tensors[id.0].name)?;
         }
         for node in &self.nodes {
-            let inputs: Vec<_> = node.op.inputs().iter().map(|id| format!("%{}", id.0)).collect();
+            let inputs: Vec<_> = node
+                .op
+                .inputs()
+                .iter()
+                .map(|id| format!("%{}", id.0))
+                .collect();
             let (kind, inputs) = (node.op.kind(), inputs.join(", "));
             let (low, high) = node.clamp;
             let out = tensor(node.output);
@@ -183,7 +196,12 @@ impl fmt::Display for Net {
                 NetOp::Conv { window, .. }
                 | NetOp::MaxPool { window, .. }
                 | NetOp::AvgPool { window, .. } => {
-                    let Window { kernel, stride, pads, .. } = window;
+                    let Window {
+                        kernel,
+                        stride,
+                        pads,
+                        ..
+                    } = window;
                     write!(f, " kernel {kernel:?} stride {stride:?} pads {pads:?}")?;
                 }
                 NetOp::Add { .. } | NetOp::Eltwise { .. } => {}

@@ -7,17 +7,28 @@ use crate::semantics::{self, Range, Requantize, SemanticsError};
 
 /// Plans every node; tensors that nothing uses are dropped.
 pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
-    let mut plan = Plan { net, graph: QGraph::default(), ids: vec![None; net.tensors.len()] };
+    let mut plan = Plan {
+        net,
+        graph: QGraph::default(),
+        ids: vec![None; net.tensors.len()],
+    };
     plan.graph.metadata.clone_from(&net.metadata);
     for id in &net.inputs {
         let new = plan.tensor(*id, (-128, 127));
         plan.graph.inputs.push(new);
     }
     for node in &net.nodes {
-        let fail = |source| PassError::Semantics { node: node.name.clone(), source };
+        let fail = |source| PassError::Semantics {
+            node: node.name.clone(),
+            source,
+        };
         let op = plan.op(node).map_err(fail)?;
         let output = plan.tensor(node.output, node.clamp);
-        plan.graph.nodes.push(QNode { name: node.name.clone(), op, output });
+        plan.graph.nodes.push(QNode {
+            name: node.name.clone(),
+            op,
+            output,
+        });
     }
     plan.graph.outputs = net.outputs.iter().map(|id| plan.id(*id)).collect();
     Ok(plan.graph)
@@ -34,7 +45,12 @@ impl Plan<'_> {
         let from = &self.net.tensors[id.0];
         let new = TensorId(self.graph.tensors.len());
         let (name, scale) = (from.name.clone(), from.scale as f32);
-        self.graph.tensors.push(QTensor { name, chw: from.chw, scale, range });
+        self.graph.tensors.push(QTensor {
+            name,
+            chw: from.chw,
+            scale,
+            range,
+        });
         self.ids[id.0] = Some(new);
         new
     }
@@ -75,14 +91,25 @@ impl Plan<'_> {
             NetOp::Eltwise { input } => {
                 let ratio = self.scale(*input) / out;
                 let ops = semantics::plan_scale(ratio, wide(*input), node.clamp)?;
-                QOp::Eltwise { input: self.id(*input), ops }
+                QOp::Eltwise {
+                    input: self.id(*input),
+                    ops,
+                }
             }
             NetOp::MaxPool { input, window } => {
                 let ratio = self.scale(*input) / out;
                 let ops = semantics::plan_scale(ratio, wide(*input), node.clamp)?;
-                QOp::MaxPool { input: self.id(*input), window: *window, ops }
+                QOp::MaxPool {
+                    input: self.id(*input),
+                    window: *window,
+                    ops,
+                }
             }
-            NetOp::AvgPool { input, window, count_include_pad } => {
+            NetOp::AvgPool {
+                input,
+                window,
+                count_include_pad,
+            } => {
                 let counts = if *count_include_pad {
                     vec![window.kernel[0] * window.kernel[1]]
                 } else {
@@ -124,32 +151,52 @@ impl Plan<'_> {
             counts
         };
         let (rows, cols) = (axis(0, h, oh), axis(1, w, ow));
-        let mut counts: Vec<_> =
-            rows.iter().flat_map(|r| cols.iter().map(move |c| r * c)).collect();
+        let mut counts: Vec<_> = rows
+            .iter()
+            .flat_map(|r| cols.iter().map(move |c| r * c))
+            .collect();
         counts.sort_unstable();
         counts.dedup();
         counts
     }
 
     fn conv(&self, node: &NetNode) -> Result<QOp, SemanticsError> {
-        let NetOp::Conv { input, window, weights, weight_scale, bias, residual, dense } = &node.op
+        let NetOp::Conv {
+            input,
+            window,
+            weights,
+            weight_scale,
+            bias,
+            residual,
+            dense,
+        } = &node.op
         else {
-            return Err(SemanticsError::Ratio { ratio: "of a node that is no conv".to_owned() });
+            return Err(SemanticsError::Ratio {
+                ratio: "of a node that is no conv".to_owned(),
+            });
         };
         let (scale_x, out) = (self.scale(*input), self.scale(node.output));
         let step = |w: &f64| scale_x * w;
         let ratio: Vec<f64> = weight_scale.iter().map(|w| step(w) / out).collect();
-        let bias: Vec<i64> =
-            bias.iter().zip(weight_scale).map(|(b, w)| (b / step(w)).round() as i64).collect();
+        let bias: Vec<i64> = bias
+            .iter()
+            .zip(weight_scale)
+            .map(|(b, w)| (b / step(w)).round() as i64)
+            .collect();
         let channels = weight_scale.len();
         let mut sum = semantics::sum_bounds(weights, channels, self.range(*input));
         let residual = match residual {
             None => None,
             Some(id) => {
-                let aligned: Vec<f64> =
-                    weight_scale.iter().map(|w| self.scale(*id) / step(w)).collect();
-                let prologue = semantics::plan_residual(&aligned, &ratio)
-                    .ok_or_else(|| SemanticsError::Ratio { ratio: format!("{aligned:?}") })?;
+                let aligned: Vec<f64> = weight_scale
+                    .iter()
+                    .map(|w| self.scale(*id) / step(w))
+                    .collect();
+                let prologue = semantics::plan_residual(&aligned, &ratio).ok_or_else(|| {
+                    SemanticsError::Ratio {
+                        ratio: format!("{aligned:?}"),
+                    }
+                })?;
                 let (low, high) = self.range(*id);
                 for (c, sum) in sum.iter_mut().enumerate() {
                     let (lo, hi) = semantics::range(&prologue, c, (low.into(), high.into()))?;
@@ -158,7 +205,12 @@ impl Plan<'_> {
                 Some((self.id(*id), prologue))
             }
         };
-        let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, clamp: node.clamp };
+        let given = Requantize {
+            ratio: &ratio,
+            bias: &bias,
+            sum: &sum,
+            clamp: node.clamp,
+        };
         let epilogue = semantics::plan_requantize(&given)?;
         Ok(QOp::Conv {
             input: self.id(*input),

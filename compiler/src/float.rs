@@ -1,0 +1,312 @@
+//! The float32 interpreter: for calibration, and to see what quantisation costs.
+//!
+//! Sums run in a fixed order, so results don't depend on the number of threads.
+
+use rayon::prelude::*;
+use thiserror::Error;
+
+use crate::graph::{Data, Graph, Node, Op, ValueId};
+use crate::qgraph::Window;
+use crate::reference::valid;
+
+/// A graph or input that can't be interpreted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FloatError {
+    /// The input has another length.
+    #[error("the input has {found} values, the network needs {expected}")]
+    Input {
+        /// Values given.
+        found: usize,
+        /// Values needed.
+        expected: usize,
+    },
+    /// A node lacks data.
+    #[error("node {node}: {reason}")]
+    Node {
+        /// The node.
+        node: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Every value of the graph on one image (float32, NCHW), indexed by [`ValueId`]; float
+/// initializers are included, other constants are empty.
+///
+/// # Errors
+/// [`FloatError`] for an input of another length or inconsistent nodes.
+pub fn run_all(graph: &Graph, input: &[f32]) -> Result<Vec<Vec<f32>>, FloatError> {
+    let mut values: Vec<Vec<f32>> = graph
+        .values
+        .iter()
+        .map(|v| constant(v.data.as_ref()))
+        .collect();
+    for id in &graph.inputs {
+        let expected = graph.values[id.0].shape.iter().product();
+        if input.len() != expected {
+            return Err(FloatError::Input {
+                found: input.len(),
+                expected,
+            });
+        }
+        values[id.0] = input.to_vec();
+    }
+    for node in &graph.nodes {
+        values[node.output.0] = eval(graph, node, &values)?;
+    }
+    Ok(values)
+}
+
+/// The network's outputs on one image.
+///
+/// # Errors
+/// As [`run_all`].
+pub fn run(graph: &Graph, input: &[f32]) -> Result<Vec<Vec<f32>>, FloatError> {
+    let mut values = run_all(graph, input)?;
+    Ok(graph
+        .outputs
+        .iter()
+        .map(|id| std::mem::take(&mut values[id.0]))
+        .collect())
+}
+
+/// Constants as floats: integers are wanted by DequantizeLinear.
+fn constant(data: Option<&Data>) -> Vec<f32> {
+    match data {
+        Some(Data::F32(v)) => v.clone(),
+        Some(Data::I8(v)) => v.iter().map(|&x| x.into()).collect(),
+        Some(Data::U8(v)) => v.iter().map(|&x| x.into()).collect(),
+        Some(Data::I32(v)) => v.iter().map(|&x| x as f32).collect(),
+        Some(Data::I64(_)) | None => Vec::new(),
+    }
+}
+
+fn eval(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Result<Vec<f32>, FloatError> {
+    let fail = |reason: &str| FloatError::Node {
+        node: node.name.clone(),
+        reason: reason.to_owned(),
+    };
+    let input = |i: usize| -> Result<&[f32], FloatError> {
+        let id = node
+            .inputs
+            .get(i)
+            .ok_or_else(|| fail("an input is missing"))?;
+        let expected: usize = graph.values[id.0].shape.iter().product();
+        let value = &values[id.0];
+        if value.len() == expected {
+            Ok(value)
+        } else {
+            Err(fail("an input has no data"))
+        }
+    };
+    let shape = |id: ValueId| &graph.values[id.0].shape[..];
+    let x = input(0)?;
+    let in_shape = shape(node.inputs[0]);
+    Ok(match &node.op {
+        Op::Conv { window, group } => {
+            let bias = if node.inputs.len() > 2 {
+                Some(input(2)?)
+            } else {
+                None
+            };
+            let sizes = [in_shape, shape(node.output)];
+            conv(x, input(1)?, bias, window, *group, sizes)
+        }
+        Op::Relu => x.iter().map(|v| v.max(0.0)).collect(),
+        Op::Clip { min, max } => x.iter().map(|v| v.max(*min).min(*max)).collect(),
+        Op::Add => x.iter().zip(input(1)?).map(|(a, b)| a + b).collect(),
+        Op::MaxPool { window } => {
+            let folded = pool(
+                x,
+                in_shape,
+                shape(node.output),
+                window,
+                f32::NEG_INFINITY,
+                f32::max,
+            );
+            folded.into_iter().map(|(v, _)| v).collect()
+        }
+        Op::AveragePool {
+            window,
+            count_include_pad,
+        } => {
+            let all = window.kernel[0] * window.kernel[1];
+            let sums = pool(x, in_shape, shape(node.output), window, 0.0, |a, b| a + b);
+            let mean =
+                |(sum, n): (f32, usize)| sum / (if *count_include_pad { all } else { n }) as f32;
+            sums.into_iter().map(mean).collect()
+        }
+        Op::GlobalAveragePool => {
+            let plane: usize = in_shape.iter().skip(2).product();
+            x.chunks(plane.max(1))
+                .map(|c| c.iter().sum::<f32>() / plane as f32)
+                .collect()
+        }
+        Op::Flatten | Op::Identity => x.to_vec(),
+        Op::Gemm { trans_b } => {
+            let bias = if node.inputs.len() > 2 {
+                Some(input(2)?)
+            } else {
+                None
+            };
+            let n = shape(node.output).last().copied().unwrap_or(0);
+            gemm(x, input(1)?, bias, n, *trans_b)
+        }
+        Op::BatchNormalization { epsilon } => {
+            let plane: usize = in_shape.iter().skip(2).product();
+            let [scale, bias, mean, var] = [input(1)?, input(2)?, input(3)?, input(4)?];
+            let channel = |(c, v): (usize, &[f32])| {
+                let factor = scale[c] / (var[c] + epsilon).sqrt();
+                v.iter()
+                    .map(|v| (v - mean[c]) * factor + bias[c])
+                    .collect::<Vec<_>>()
+            };
+            x.chunks(plane.max(1))
+                .enumerate()
+                .flat_map(channel)
+                .collect()
+        }
+        Op::QuantizeLinear { axis } => {
+            let scales = input(1)?;
+            let quantise = |(i, v): (usize, &f32)| {
+                (v / slice(scales, in_shape, *axis, i))
+                    .round_ties_even()
+                    .clamp(-128.0, 127.0)
+            };
+            x.iter().enumerate().map(quantise).collect()
+        }
+        Op::DequantizeLinear { axis } => {
+            let scales = input(1)?;
+            let real = |(i, v): (usize, &f32)| v * slice(scales, in_shape, *axis, i);
+            x.iter().enumerate().map(real).collect()
+        }
+    })
+}
+
+/// The scale of element `i`: one for all, or one for each slice along an axis.
+fn slice(scales: &[f32], shape: &[usize], axis: usize, i: usize) -> f32 {
+    let inner: usize = shape.iter().skip(axis + 1).product();
+    scales[if scales.len() == 1 {
+        0
+    } else {
+        i / inner.max(1) % scales.len()
+    }]
+}
+
+fn gemm(x: &[f32], w: &[f32], bias: Option<&[f32]>, n: usize, trans_b: bool) -> Vec<f32> {
+    let k = x.len();
+    let column = |o: usize| {
+        let dot: f32 = (0..k)
+            .map(|i| x[i] * if trans_b { w[o * k + i] } else { w[i * n + o] })
+            .sum();
+        dot + bias.map_or(0.0, |b| b[o])
+    };
+    (0..n).map(column).collect()
+}
+
+fn conv(
+    x: &[f32],
+    w: &[f32],
+    bias: Option<&[f32]>,
+    window: &Window,
+    group: usize,
+    [input, output]: [&[usize]; 2],
+) -> Vec<f32> {
+    let (&[_, ci, h, wi], &[_, co, oh, ow]) = (input, output) else {
+        return Vec::new();
+    };
+    let [kh, kw] = window.kernel;
+    let per_group = ci / group;
+    let channel = |o: usize| {
+        let mut sums = vec![bias.map_or(0.0, |b| b[o]); oh * ow];
+        let first = o / (co / group).max(1) * per_group;
+        for c in 0..per_group {
+            let plane = &x[(first + c) * h * wi..(first + c + 1) * h * wi];
+            for y in 0..kh {
+                let (i0, i1) = valid(
+                    h,
+                    oh,
+                    y,
+                    window.stride[0],
+                    window.dilation[0],
+                    window.pads[0],
+                );
+                for k in 0..kw {
+                    let weight = w[((o * per_group + c) * kh + y) * kw + k];
+                    let (j0, j1) = valid(
+                        wi,
+                        ow,
+                        k,
+                        window.stride[1],
+                        window.dilation[1],
+                        window.pads[1],
+                    );
+                    if j0 == j1 {
+                        continue;
+                    }
+                    for i in i0..i1 {
+                        let r = i * window.stride[0] + y * window.dilation[0] - window.pads[0];
+                        let q = j0 * window.stride[1] + k * window.dilation[1] - window.pads[1];
+                        let row = &plane[r * wi + q..(r + 1) * wi];
+                        let to = &mut sums[i * ow + j0..i * ow + j1];
+                        if window.stride[1] == 1 {
+                            to.iter_mut().zip(row).for_each(|(s, v)| *s += weight * v);
+                        } else {
+                            let row = row.iter().step_by(window.stride[1]);
+                            to.iter_mut().zip(row).for_each(|(s, v)| *s += weight * v);
+                        }
+                    }
+                }
+            }
+        }
+        sums
+    };
+    let planes: Vec<Vec<f32>> = (0..co).into_par_iter().map(channel).collect();
+    planes.concat()
+}
+
+fn pool(
+    x: &[f32],
+    input: &[usize],
+    output: &[usize],
+    window: &Window,
+    start: f32,
+    fold: impl Fn(f32, f32) -> f32,
+) -> Vec<(f32, usize)> {
+    let (&[_, c, h, w], &[_, _, oh, ow]) = (input, output) else {
+        return Vec::new();
+    };
+    let mut values = vec![(start, 0); c * oh * ow];
+    for (plane, out) in x.chunks(h * w).zip(values.chunks_mut(oh * ow)) {
+        for y in 0..window.kernel[0] {
+            let (i0, i1) = valid(
+                h,
+                oh,
+                y,
+                window.stride[0],
+                window.dilation[0],
+                window.pads[0],
+            );
+            for k in 0..window.kernel[1] {
+                let (j0, j1) = valid(
+                    w,
+                    ow,
+                    k,
+                    window.stride[1],
+                    window.dilation[1],
+                    window.pads[1],
+                );
+                for i in i0..i1 {
+                    let r = i * window.stride[0] + y * window.dilation[0] - window.pads[0];
+                    for j in j0..j1 {
+                        let q = j * window.stride[1] + k * window.dilation[1] - window.pads[1];
+                        let slot = &mut out[i * ow + j];
+                        *slot = (fold(slot.0, plane[r * w + q]), slot.1 + 1);
+                    }
+                }
+            }
+        }
+    }
+    values
+}
