@@ -1,2 +1,50 @@
-//! vta
-fn main() {}
+//! `vta`: run, compile and inspect networks on the Versatile Tensor Accelerator.
+#![forbid(unsafe_code)]
+
+mod args;
+mod images;
+mod model;
+mod preprocess;
+mod report;
+mod run;
+mod tools;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+
+/// Exit status: 0 right, 1 a result didn't match or a run failed, 2 bad usage or input.
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match &cli.command {
+        Command::Run(args) | Command::Exec(args) => run::run(args),
+        Command::Layer(args) => tools::layer(args),
+        Command::Quantize(args) => tools::quantize(args),
+        Command::Compile(args) => tools::compile(args),
+        Command::Replay(args) => tools::replay(args),
+        Command::Asm(args) => tools::asm(args),
+        Command::Disasm(args) => tools::disasm(args),
+        Command::Check(args) => tools::check(args),
+        Command::Models => tools::models(),
+        Command::Completions { shell } => tools::completions(*shell),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(status(&error))
+        }
+    }
+}
+
+/// A fault of a device is a failed run; everything else is bad usage or input.
+fn status(error: &anyhow::Error) -> u8 {
+    use vta_driver::DriverError;
+    match error.downcast_ref::<DriverError>() {
+        Some(DriverError::Device { .. } | DriverError::Lost { .. } | DriverError::Memory { .. }) => 1,
+        _ => 2,
+    }
+}

@@ -32,6 +32,7 @@ mod null;
 pub mod packing;
 mod program;
 mod queue;
+pub mod replay;
 mod session;
 mod traffic;
 mod validate;

@@ -22,6 +22,7 @@
 
 mod alu;
 pub mod asm;
+pub mod check;
 mod config;
 mod finish;
 mod gemm;
@@ -29,6 +30,7 @@ mod insn;
 mod load;
 mod mem;
 mod store;
+pub mod tokens;
 mod uop;
 
 pub use alu::{Alu, AluOp, AluOperand};

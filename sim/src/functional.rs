@@ -7,12 +7,13 @@
 use std::time::{Duration, Instant};
 
 use vta_driver::{DeviceMemory, LayerMark, RunReport, Traffic};
+use vta_isa::tokens::{self, At};
 use vta_isa::{Alu, AluOp, AluOperand, Config, Gemm, Insn, Load, MemType, Module, Store, Uop};
 
-use crate::error::{At, SimError};
+use crate::error::SimError;
 use crate::kernel::{self, GemmKernel};
 use crate::oracle::{dram, index, uop_range};
-use crate::{Executor, StepBudget, tokens};
+use crate::{Executor, StepBudget};
 
 /// The fast executor. Scratchpads keep their contents between runs.
 pub struct Functional {

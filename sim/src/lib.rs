@@ -2,7 +2,7 @@
 //!
 //! Both are [`Executor`]s over a [`DeviceMemory`], and, wrapped in a [`SimDevice`], devices with
 //! a worker thread. Tokens are respected: an instruction runs only when its tokens are there,
-//! and a program in which no module can go on is a [`SimError::Deadlock`].
+//! and a program in which no module can go on is a [`SimError::Token`].
 //!
 //! ```
 //! use vta_driver::DeviceMemory;
@@ -31,15 +31,15 @@ mod error;
 mod functional;
 mod kernel;
 mod oracle;
-mod tokens;
 
 use std::time::Duration;
 
 use vta_driver::{DeviceMemory, LayerMark, MarkReport, RunReport, Traffic};
+use vta_isa::tokens::At;
 use vta_isa::{Config, Insn};
 
 pub use device::{KernelError, SimDevice};
-pub use error::{At, SimError, Stuck};
+pub use error::SimError;
 pub use functional::Functional;
 pub use kernel::GemmKernel;
 pub use oracle::Oracle;

@@ -4,10 +4,11 @@
 use std::time::Instant;
 
 use vta_driver::{DeviceMemory, LayerMark, RunReport, Traffic};
+use vta_isa::tokens::{self, At};
 use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
 
-use crate::error::{At, SimError};
-use crate::{Executor, tokens};
+use crate::error::SimError;
+use crate::Executor;
 
 /// The slow executor. Scratchpads keep their contents between runs.
 pub struct Oracle {

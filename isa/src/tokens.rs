@@ -1,10 +1,79 @@
 //! The order in which instructions may run: three in-order modules and four token queues.
 
 use std::collections::VecDeque;
+use std::fmt;
 
-use vta_isa::{Deps, Insn, Module};
+use thiserror::Error;
 
-use crate::error::{At, SimError, Stuck};
+use crate::{Deps, Insn, Module};
+
+/// Where something is: an instruction's index in the run and its assembly text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct At {
+    /// Index in the run, from 0.
+    pub index: usize,
+    /// The instruction.
+    pub insn: Insn,
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "instruction {} ({})", self.index, self.insn)
+    }
+}
+
+/// An instruction that waits for tokens that never come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// Which module waits.
+    pub module: Module,
+    /// At which instruction.
+    pub at: At,
+    /// What it waits for; empty if it only stands behind FINISH.
+    pub waits_for: Vec<&'static str>,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} waits at {} for {}", self.module, self.at, self.waits_for.join(" and "))
+    }
+}
+
+/// A program whose tokens or end are wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// A token flag towards a module that isn't there.
+    #[error("{at}: {flag} in the {module} module, which has no neighbour there")]
+    Flag {
+        /// Where.
+        at: Box<At>,
+        /// The flag.
+        flag: &'static str,
+        /// The module.
+        module: Module,
+    },
+    /// No module can go on.
+    #[error("deadlock: {}", .stuck.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Deadlock {
+        /// The modules that have instructions left.
+        stuck: Vec<Stuck>,
+    },
+    /// The run doesn't end in FINISH.
+    #[error("the run of {insns} instructions does not end in FINISH")]
+    NoFinish {
+        /// How many instructions there are.
+        insns: usize,
+    },
+    /// Instructions after FINISH.
+    #[error("{at}: FINISH must be the last of the {insns} instructions")]
+    EarlyFinish {
+        /// Where.
+        at: Box<At>,
+        /// How many instructions there are.
+        insns: usize,
+    },
+}
 
 /// The queues: load->compute, compute->load, compute->store, store->compute.
 const QUEUES: [&str; 4] = [
@@ -52,10 +121,10 @@ const fn ports(module: Module) -> Ports {
 /// # Errors
 /// A token flag without a neighbour, a missing or early FINISH, a deadlock (with the stuck
 /// instruction of each module), and whatever `execute` reports.
-pub(crate) fn run_in_token_order(
+pub fn run_in_token_order<E: From<TokenError>>(
     insns: &[Insn],
-    mut execute: impl FnMut(usize, &Insn) -> Result<(), SimError>,
-) -> Result<[u32; 4], SimError> {
+    mut execute: impl FnMut(usize, &Insn) -> Result<(), E>,
+) -> Result<[u32; 4], E> {
     check_finish(insns)?;
     let mut pending: [VecDeque<u32>; 3] = Default::default();
     for (index, insn) in insns.iter().enumerate() {
@@ -81,7 +150,7 @@ pub(crate) fn run_in_token_order(
             }
         }
         if left == before {
-            return Err(deadlock(insns, &pending, &tokens));
+            return Err(deadlock(insns, &pending, &tokens).into());
         }
     }
     Ok(tokens)
@@ -109,25 +178,25 @@ fn push(tokens: &mut [u32; 4], ports: &Ports, deps: Deps) {
     }
 }
 
-fn check_finish(insns: &[Insn]) -> Result<(), SimError> {
+fn check_finish(insns: &[Insn]) -> Result<(), TokenError> {
     let count = insns.len();
     match insns
         .iter()
         .position(|insn| matches!(insn, Insn::Finish(_)))
     {
-        None => Err(SimError::NoFinish { insns: count }),
+        None => Err(TokenError::NoFinish { insns: count }),
         Some(index) if index + 1 != count => {
             let at = Box::new(At {
                 index,
                 insn: insns[index],
             });
-            Err(SimError::EarlyFinish { at, insns: count })
+            Err(TokenError::EarlyFinish { at, insns: count })
         }
         Some(_) => Ok(()),
     }
 }
 
-fn check_flags(index: usize, insn: &Insn) -> Result<(), SimError> {
+fn check_flags(index: usize, insn: &Insn) -> Result<(), TokenError> {
     let (deps, module) = (insn.deps(), insn.module());
     let ports = ports(module);
     let flags = [
@@ -138,7 +207,7 @@ fn check_flags(index: usize, insn: &Insn) -> Result<(), SimError> {
     ];
     match flags.iter().find(|(bad, _)| *bad) {
         None => Ok(()),
-        Some((_, flag)) => Err(SimError::TokenFlag {
+        Some((_, flag)) => Err(TokenError::Flag {
             at: Box::new(At { index, insn: *insn }),
             flag,
             module,
@@ -146,7 +215,7 @@ fn check_flags(index: usize, insn: &Insn) -> Result<(), SimError> {
     }
 }
 
-fn deadlock(insns: &[Insn], pending: &[VecDeque<u32>; 3], tokens: &[u32; 4]) -> SimError {
+fn deadlock(insns: &[Insn], pending: &[VecDeque<u32>; 3], tokens: &[u32; 4]) -> TokenError {
     let stuck = |module: Module| {
         let index = *pending[module as usize].front()? as usize;
         let (insn, ports) = (insns[index], ports(module));
@@ -162,7 +231,7 @@ fn deadlock(insns: &[Insn], pending: &[VecDeque<u32>; 3], tokens: &[u32; 4]) -> 
             waits_for,
         })
     };
-    SimError::Deadlock {
+    TokenError::Deadlock {
         stuck: Module::ALL.into_iter().filter_map(stuck).collect(),
     }
 }

@@ -1,0 +1,149 @@
+//! What MODEL names: an ONNX file, a bundle, the demo, a network of the zoo.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use vta_compiler::graph::{Graph, Op};
+use vta_compiler::lower::{self, LowerOptions};
+use vta_compiler::qgraph::QGraph;
+use vta_compiler::{onnx, passes, quantize, zoo};
+use vta_driver::{Device, Program};
+use vta_isa::Config;
+use vta_sim::SimDevice;
+
+use crate::images::{self, Picture};
+use crate::preprocess::Preprocess;
+
+/// The demo's network, trained for this project on CIFAR-10.
+pub const DEMO_MODEL: &[u8] = include_bytes!("../../models/demo/resnet20.onnx");
+/// 200 labelled images of CIFAR-10's test set.
+const DEMO_IMAGES: &[u8] = include_bytes!("../../models/demo/cifar10_test200.npz");
+/// The demo's classes.
+pub const CIFAR10: [&str; 10] = [
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+];
+/// Files larger than this are refused before they are read.
+const MAX_FILE_BYTES: u64 = 2 << 30;
+
+/// A network before it is compiled, or one that is compiled already.
+pub enum Model {
+    Graph(Box<Graph>),
+    Program(Box<Program>),
+}
+
+/// Resolves MODEL.
+pub fn load(name: &str) -> Result<Model> {
+    if name == "demo" {
+        let mut graph = onnx::load(DEMO_MODEL)?;
+        let labels = serde_json::to_string(&CIFAR10)?;
+        graph.metadata.insert("labels".to_owned(), labels);
+        let preprocess = Preprocess {
+            scale: 1.0 / 255.0,
+            mean: vec![0.4914, 0.4822, 0.4465],
+            std: vec![0.2470, 0.2435, 0.2616],
+        };
+        graph.metadata.insert("preprocess".to_owned(), preprocess.to_json());
+        return Ok(Model::Graph(Box::new(graph)));
+    }
+    if let Some(network) = name.strip_prefix("zoo:") {
+        return Ok(Model::Graph(Box::new(zoo::graph(network)?)));
+    }
+    let path = Path::new(name);
+    if path.extension().is_some_and(|e| e == "vta") {
+        let program = Program::load(path).with_context(|| name.to_owned())?;
+        return Ok(Model::Program(Box::new(program)));
+    }
+    Ok(Model::Graph(Box::new(read_onnx(path)?)))
+}
+
+/// Reads an ONNX file.
+pub fn read_onnx(path: &Path) -> Result<Graph> {
+    let bytes = read_file(path)?;
+    onnx::load(&bytes).with_context(|| path.display().to_string())
+}
+
+/// Reads a file of bounded size.
+pub fn read_file(path: &Path) -> Result<Vec<u8>> {
+    let name = || path.display().to_string();
+    let size = std::fs::metadata(path).with_context(name)?.len();
+    if size > MAX_FILE_BYTES {
+        bail!("{}: {size} bytes; files up to {MAX_FILE_BYTES} bytes are read", path.display());
+    }
+    std::fs::read(path).with_context(name)
+}
+
+/// Whether the graph has int8 tensors.
+pub fn is_quantised(graph: &Graph) -> bool {
+    graph.nodes.iter().any(|n| matches!(n.op, Op::QuantizeLinear { .. }))
+}
+
+/// Quantises a float graph.
+pub fn quantise(
+    graph: &Graph,
+    pictures: &[Picture],
+    preprocess: &Preprocess,
+    mode: quantize::Mode,
+) -> Result<Graph> {
+    let shape = &graph.values[graph.inputs[0].0].shape;
+    let &[_, c, h, w] = &shape[..] else {
+        bail!("the network's input has shape {shape:?}, not [1, C, H, W]");
+    };
+    let images: Vec<Vec<f32>> =
+        pictures.iter().map(|p| preprocess.apply(p, [c, h, w])).collect::<Result<_>>()?;
+    Ok(quantize::quantize(graph, &images, mode)?)
+}
+
+/// Compiles a QDQ graph.
+pub fn compile(graph: &Graph, config: &Config) -> Result<(QGraph, Program)> {
+    let integer = passes::quantized(graph)?;
+    let program = lower::compile(&integer, config, &LowerOptions::default())?;
+    Ok((integer, program))
+}
+
+/// The configuration of a file, or the default.
+pub fn config(path: Option<&PathBuf>) -> Result<Config> {
+    let Some(path) = path else { return Ok(Config::default()) };
+    let bytes = read_file(path)?;
+    let text = String::from_utf8(bytes)
+        .with_context(|| format!("{}: not a text file", path.display()))?;
+    Config::from_json(&text).with_context(|| path.display().to_string())
+}
+
+/// A device by name.
+pub fn device(name: &str, config: &Config) -> Result<Arc<dyn Device>> {
+    Ok(match name {
+        "sim" => Arc::new(SimDevice::functional_from_env(config.clone())?),
+        "oracle" => Arc::new(SimDevice::oracle(config.clone())),
+        _ => bail!("no device '{name}' in this build (there are sim and oracle)"),
+    })
+}
+
+/// Images for a model that was given none: one of each class for the demo, a synthetic one
+/// otherwise.
+pub fn default_images(model: &str, chw: [usize; 3]) -> Result<Vec<Picture>> {
+    if model == "demo" {
+        let all = images::npz_bytes(DEMO_IMAGES, usize::MAX).context("the demo's images")?;
+        let mut seen = std::collections::BTreeSet::new();
+        let mut one_of_each: Vec<Picture> =
+            all.into_iter().filter(|p| seen.insert(p.label)).collect();
+        one_of_each.sort_by_key(|p| p.label);
+        return Ok(one_of_each);
+    }
+    let [c, h, w] = chw;
+    if model.starts_with("zoo:") && c == 3 && h == w {
+        let pixels = zoo::sample_image(h, 0).into_iter().map(f32::from).collect();
+        let name = "synthetic".to_owned();
+        return Ok(vec![Picture { name, chw, pixels, label: None, ready: false }]);
+    }
+    bail!("which images? Give --input FILE, a folder, .npy or .npz")
+}

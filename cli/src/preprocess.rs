@@ -1,0 +1,86 @@
+//! From 8-bit pixels to the network's real input, and on to int8.
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::args::{PreprocessArgs, Preset};
+use crate::images::{Picture, fit};
+
+/// `(x * scale - mean[c]) / std[c]` of 0..255 pixels; kept in models as JSON under `preprocess`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Preprocess {
+    pub scale: f32,
+    pub mean: Vec<f32>,
+    pub std: Vec<f32>,
+}
+
+impl Preprocess {
+    fn preset(preset: Preset) -> Self {
+        let (scale, mean, std) = match preset {
+            Preset::Imagenet => (1.0 / 255.0, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+            Preset::Cifar10 => (1.0 / 255.0, [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]),
+            Preset::Raw => (1.0, [0.0; 3], [1.0; 3]),
+        };
+        Self { scale, mean: mean.to_vec(), std: std.to_vec() }
+    }
+
+    /// What the flags say, or else the model, or else ImageNet's recipe with a note.
+    pub fn choose(args: &PreprocessArgs, model: Option<&String>) -> Result<Self> {
+        let mut chosen = match (args.preprocess, model) {
+            (Some(preset), _) => Self::preset(preset),
+            (None, Some(json)) => {
+                serde_json::from_str(json).context("the model's preprocessing")?
+            }
+            (None, None) => {
+                if args.mean.is_none() && args.std.is_none() && args.scale.is_none() {
+                    eprintln!(
+                        "note: the model doesn't say how its input is made; assuming \
+                         --preprocess imagenet"
+                    );
+                }
+                Self::preset(Preset::Imagenet)
+            }
+        };
+        if let Some(scale) = args.scale {
+            chosen.scale = scale;
+        }
+        for (given, own) in [(&args.mean, &mut chosen.mean), (&args.std, &mut chosen.std)] {
+            if let Some(values) = given {
+                own.clone_from(values);
+            }
+        }
+        if !chosen.std.iter().all(|s| s.is_finite() && *s > 0.0) || !chosen.scale.is_finite() {
+            bail!("--std must be positive and --scale finite");
+        }
+        Ok(chosen)
+    }
+
+    /// As JSON for a model's metadata.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The real input of a network that takes `chw`.
+    pub fn apply(&self, picture: &Picture, chw: [usize; 3]) -> Result<Vec<f32>> {
+        let mut values = fit(picture, chw)?;
+        if picture.ready {
+            return Ok(values);
+        }
+        let [c, h, w] = chw;
+        for list in [&self.mean, &self.std] {
+            let n = list.len();
+            ensure!(n == c || n == 1, "{n} means or deviations for {c} channels");
+        }
+        for (channel, plane) in values.chunks_exact_mut((h * w).max(1)).enumerate() {
+            let pick = |list: &[f32]| list[if list.len() == 1 { 0 } else { channel }];
+            let (mean, std) = (pick(&self.mean), pick(&self.std));
+            plane.iter_mut().for_each(|x| *x = (*x * self.scale - mean) / std);
+        }
+        Ok(values)
+    }
+}
+
+/// Rounds to steps of the input tensor's scale.
+pub fn to_int8(values: &[f32], scale: f32) -> Vec<i8> {
+    values.iter().map(|v| (v / scale).round_ties_even().clamp(-128.0, 127.0) as i8).collect()
+}

@@ -1,0 +1,323 @@
+//! What a run prints: labels with bars, a table of layers, or one JSON object.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde_json::{Map, Value, json};
+use vta_driver::{Counters, FlushReason, Program, RunReport, Traffic};
+use vta_isa::MemType;
+
+use crate::args::RunArgs;
+
+/// A finished run of some images.
+pub struct Outcome {
+    pub device: String,
+    pub program: Arc<Program>,
+    pub names: Vec<String>,
+    pub truth: Vec<Option<usize>>,
+    pub labels: Vec<String>,
+    /// Real outputs of each image.
+    pub logits: Vec<Vec<f32>>,
+    pub reference: Option<Vec<Vec<f32>>>,
+    pub reports: Vec<RunReport>,
+    /// One for each device that ran side by side.
+    pub counters: Vec<Counters>,
+    pub verified: bool,
+    pub mismatches: Vec<String>,
+    pub top: usize,
+    pub prepared: Duration,
+    pub wall: Duration,
+}
+
+/// One layer over all runs.
+struct LayerRow {
+    name: String,
+    kind: String,
+    macs: u64,
+    traffic: Traffic,
+    wall: Duration,
+}
+
+impl LayerRow {
+    /// Multiply-adds that count, of those that the matrix unit did; `None` without GEMM steps.
+    fn utilization(&self, program: &Program, runs: u64) -> Option<f64> {
+        let done = self.traffic.gemm_steps * program.config.macs_per_step();
+        let useful = self.macs * program.config.batch() as u64 * runs;
+        (done > 0).then(|| useful as f64 / done as f64)
+    }
+}
+
+impl Outcome {
+    fn label(&self, class: usize) -> String {
+        self.labels.get(class).cloned().unwrap_or_else(|| format!("class {class}"))
+    }
+
+    /// Classes with softmax confidence, best first; the lower class first among equals.
+    fn ranking(&self, image: usize) -> Vec<(usize, f32)> {
+        let logits = &self.logits[image];
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f32 = logits.iter().map(|l| (l - largest).exp()).sum();
+        let mut ranking: Vec<_> =
+            logits.iter().enumerate().map(|(c, l)| (c, (l - largest).exp() / sum)).collect();
+        ranking.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        ranking
+    }
+
+    fn correct(&self) -> Option<(usize, usize)> {
+        let known: Vec<_> =
+            self.truth.iter().enumerate().filter_map(|(i, t)| Some((i, (*t)?))).collect();
+        let right = known.iter().filter(|(i, t)| argmax(&self.logits[*i]) == *t).count();
+        (!known.is_empty()).then_some((right, known.len()))
+    }
+
+    fn totals(&self) -> (Counters, Vec<LayerRow>) {
+        let mut total = Counters::default();
+        for c in &self.counters {
+            total.submissions += c.submissions;
+            total.encoded_batches += c.encoded_batches;
+            total.replayed_batches += c.replayed_batches;
+            total.kernel_hits += c.kernel_hits;
+            total.kernel_misses += c.kernel_misses;
+            total.traffic.add(&c.traffic);
+            for (sum, n) in total.flushes.iter_mut().zip(c.flushes) {
+                *sum += n;
+            }
+        }
+        let row = |l: &vta_driver::Layer| LayerRow {
+            name: l.name.clone(),
+            kind: l.kind.clone(),
+            macs: l.macs,
+            traffic: Traffic::default(),
+            wall: Duration::ZERO,
+        };
+        let mut rows: Vec<LayerRow> = self.program.layers.iter().map(row).collect();
+        for mark in self.reports.iter().flat_map(|r| &r.marks) {
+            if let Some(row) = rows.iter_mut().find(|r| r.name == mark.name) {
+                row.traffic.add(&mark.traffic);
+                row.wall += mark.wall;
+            }
+        }
+        (total, rows)
+    }
+
+    /// Images whose label is the reference's, and the reference's right answers.
+    fn agreement(&self) -> Option<(usize, Option<usize>)> {
+        let reference = self.reference.as_ref()?;
+        let pairs = || self.logits.iter().zip(reference);
+        let same = pairs().filter(|(a, b)| argmax(a) == argmax(b)).count();
+        let known = self.truth.iter().all(Option::is_some);
+        let right = self.truth.iter().zip(reference).filter(|(t, r)| Some(argmax(r)) == **t).count();
+        Some((same, known.then_some(right)))
+    }
+}
+
+fn argmax(values: &[f32]) -> usize {
+    (0..values.len()).fold(0, |best, i| if values[i] > values[best] { i } else { best })
+}
+
+fn bytes_json(traffic: &Traffic) -> Value {
+    let entry = |m: MemType| (m.name().to_owned(), json!(traffic.bytes[m.code() as usize]));
+    Value::Object(MemType::ALL.into_iter().map(entry).collect::<Map<_, _>>())
+}
+
+fn ms(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// Prints one JSON object.
+pub fn json(outcome: &Outcome) -> Result<()> {
+    let (total, rows) = outcome.totals();
+    let runs = outcome.reports.len().max(1) as u64;
+    let layer = |r: &LayerRow| {
+        json!({
+            "name": r.name,
+            "kind": r.kind,
+            "macs": r.macs,
+            "insns": r.traffic.insns,
+            "bytes": bytes_json(&r.traffic),
+            "wall_ms": ms(r.wall),
+            "utilization": r.utilization(&outcome.program, runs),
+        })
+    };
+    let image = |i: usize| {
+        let ranking = outcome.ranking(i);
+        let top = ranking.iter().take(outcome.top).map(|&(class, confidence)| {
+            json!({"class": class, "label": outcome.label(class), "confidence": confidence})
+        });
+        let top: Vec<_> = top.collect();
+        json!({"image": outcome.names[i], "true_class": outcome.truth[i], "top": top})
+    };
+    let flush = |r: FlushReason| (r.name().to_owned(), json!(total.flushed(r)));
+    let mut object = json!({
+        "device": outcome.device,
+        "images": outcome.logits.len(),
+        "macs": outcome.program.layers.iter().map(|l| l.macs).sum::<u64>(),
+        "insns": total.traffic.insns,
+        "submissions": total.submissions,
+        "flush_reasons": FlushReason::ALL.into_iter().map(flush).collect::<Map<_, _>>(),
+        "encoded_batches": total.encoded_batches,
+        "replayed_batches": total.replayed_batches,
+        "host_ops": 0,
+        "bytes": bytes_json(&total.traffic),
+        "compile_ms": ms(outcome.prepared),
+        "wall_ms": ms(outcome.wall),
+        "outputs": (0..outcome.logits.len()).map(image).collect::<Vec<_>>(),
+        "layers": rows.iter().map(layer).collect::<Vec<_>>(),
+    });
+    if let Some((right, of)) = outcome.correct() {
+        object["top1"] = json!(right as f64 / of as f64);
+    }
+    if let Some((same, right)) = outcome.agreement() {
+        object["agreement"] = json!(same as f64 / outcome.logits.len() as f64);
+        object["reference_top1"] = json!(right.map(|r| r as f64 / outcome.logits.len() as f64));
+    }
+    if outcome.verified {
+        object["mismatches"] = json!(outcome.mismatches);
+    }
+    print_line(&serde_json::to_string_pretty(&object)?)
+}
+
+/// Prints for people.
+pub fn text(outcome: &Outcome, args: &RunArgs) -> Result<()> {
+    let mut out = String::new();
+    let images = outcome.logits.len();
+    if images <= 12 {
+        for image in 0..images {
+            describe(outcome, image, &mut out);
+        }
+    }
+    if args.profile {
+        out.push_str(&profile(outcome));
+        out.push('\n');
+    }
+    summary(outcome, args, &mut out);
+    print_line(out.trim_end())
+}
+
+/// An image with its best labels and bars of confidence.
+fn describe(outcome: &Outcome, image: usize, out: &mut String) {
+    let ranking = outcome.ranking(image);
+    let few = if outcome.logits.len() > 1 { outcome.top.min(3) } else { outcome.top };
+    let verdict = match outcome.truth[image] {
+        Some(truth) if ranking.first().is_some_and(|r| r.0 == truth) => {
+            format!("  {} {}", paint("32", "\u{2713}"), outcome.label(truth))
+        }
+        Some(truth) => format!("  {} it is {}", paint("31", "\u{2717}"), outcome.label(truth)),
+        None => String::new(),
+    };
+    out.push_str(&format!("{}{verdict}\n", paint("1", &outcome.names[image])));
+    let width = ranking.iter().take(few).map(|r| outcome.label(r.0).len()).max().unwrap_or(0);
+    for &(class, confidence) in ranking.iter().take(few) {
+        let label = outcome.label(class);
+        let bar = bar(confidence);
+        let percent = confidence * 100.0;
+        out.push_str(&format!("  {label:width$} {percent:5.1} % {}\n", paint("36", &bar)));
+    }
+}
+
+/// Up to 24 blocks in eighths.
+fn bar(share: f32) -> String {
+    let eighths = (share * 24.0 * 8.0).round() as usize;
+    let parts = ['\u{258f}', '\u{258e}', '\u{258d}', '\u{258c}', '\u{258b}', '\u{258a}', '\u{2589}'];
+    let mut bar = "\u{2588}".repeat(eighths / 8);
+    if !eighths.is_multiple_of(8) {
+        bar.push(parts[eighths % 8 - 1]);
+    }
+    bar
+}
+
+fn paint(code: &str, text: &str) -> String {
+    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
+    let (total, _) = outcome.totals();
+    let images = outcome.logits.len();
+    let seconds = outcome.wall.as_secs_f64();
+    let rate = images as f64 / seconds.max(1e-9);
+    out.push_str(&format!(
+        "\n{images} image{} on {} in {:.0} ms ({rate:.1} a second), {} submission{}, {} instructions, {}\n",
+        if images == 1 { "" } else { "s" },
+        outcome.device,
+        seconds * 1e3,
+        total.submissions,
+        if total.submissions == 1 { "" } else { "s" },
+        total.traffic.insns,
+        size(total.traffic.total_bytes()),
+    ));
+    if let Some((right, of)) = outcome.correct() {
+        out.push_str(&format!("{right} of {of} right ({:.1} %)\n", 100.0 * right as f64 / of as f64));
+    }
+    if let Some((same, right)) = outcome.agreement() {
+        let share = 100.0 * same as f64 / images as f64;
+        out.push_str(&format!("{same} of {images} labels as the reference's ({share:.1} %)"));
+        if let Some(right) = right {
+            out.push_str(&format!("; the reference has {right} right"));
+        }
+        out.push('\n');
+    }
+    if outcome.verified {
+        match outcome.mismatches.len() {
+            0 => out.push_str("every layer's output is the reference interpreter's, bit for bit\n"),
+            n => {
+                out.push_str(&format!("{n} layer outputs differ from the reference:\n"));
+                for line in outcome.mismatches.iter().take(10) {
+                    out.push_str(&format!("  {line}\n"));
+                }
+            }
+        }
+    }
+    if args.model == "demo" && args.input.is_empty() && !args.profile {
+        out.push_str(
+            "\nTry next: vta run demo --input models/demo/cat.png\n          \
+             vta run zoo:resnet18 --profile\n",
+        );
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} bytes"),
+        10_000..10_000_000 => format!("{:.1} KB", bytes as f64 / 1e3),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
+}
+
+fn profile(outcome: &Outcome) -> String {
+    let (_, rows) = outcome.totals();
+    let runs = outcome.reports.len().max(1) as u64;
+    let whole: Duration = rows.iter().map(|r| r.wall).sum();
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["layer", "kind", "MACs", "insns", "bytes", "ms", "share", "utilisation"]);
+    for row in &rows {
+        let used = row.utilization(&outcome.program, runs);
+        let share = 100.0 * row.wall.as_secs_f64() / whole.as_secs_f64().max(1e-12);
+        table.add_row([
+            row.name.clone(),
+            row.kind.clone(),
+            row.macs.to_string(),
+            (row.traffic.insns / runs).to_string(),
+            (row.traffic.total_bytes() / runs).to_string(),
+            format!("{:.3}", row.wall.as_secs_f64() * 1e3 / runs as f64),
+            format!("{share:.1} %"),
+            used.map_or_else(String::new, |u| format!("{:.1} %", u * 100.0)),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+/// Prints to standard output; a reader that went away is no error.
+pub fn print_line(text: &str) -> Result<()> {
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}

@@ -1,0 +1,245 @@
+//! `vta run` and `vta exec`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+use vta_compiler::qgraph::QGraph;
+use vta_compiler::{quantize, reference};
+use vta_driver::{Counters, Program, QueueLimits, RunReport, Session};
+
+use crate::args::RunArgs;
+use crate::images::{self, Picture};
+use crate::model::{self, Model};
+use crate::preprocess::{Preprocess, to_int8};
+use crate::report::{self, Outcome};
+
+/// Everything that a worker needs to run images.
+struct Job<'a> {
+    program: &'a Arc<Program>,
+    graph: Option<&'a QGraph>,
+    args: &'a RunArgs,
+    images: &'a [Vec<i8>],
+    next: AtomicUsize,
+    bar: ProgressBar,
+}
+
+/// What one worker found.
+struct Share {
+    /// First image and outputs of each run.
+    outputs: Vec<(usize, Vec<Vec<i8>>)>,
+    reports: Vec<RunReport>,
+    counters: Counters,
+    mismatches: Vec<String>,
+}
+
+/// Runs a network; whether everything that was compared matched.
+pub fn run(args: &RunArgs) -> Result<bool> {
+    ensure!(args.top > 0, "--top must be at least 1");
+    ensure!(args.threads != Some(0), "--threads must be at least 1");
+    let device_config = model::config(args.device.config.as_ref())?;
+    let mut pictures = match args.input.is_empty() {
+        true => Vec::new(),
+        false => images::load_all(&args.input, args.limit)?,
+    };
+    let started = Instant::now();
+    let (graph, program, preprocess) = prepare(args, &device_config, &mut pictures)?;
+    let program = Arc::new(program);
+    let prepared = started.elapsed();
+    let spec = program.tensor(*program.inputs.first().context("the program has no input")?)?;
+    let chw = spec.chw.map(|d| d as usize);
+    if pictures.is_empty() {
+        pictures = model::default_images(&args.model, chw)?;
+        pictures.truncate(args.limit.unwrap_or(usize::MAX));
+        ensure!(!pictures.is_empty(), "there is no image to run");
+    }
+    let int8 = |p: &Picture| Ok(to_int8(&preprocess.apply(p, chw)?, spec.scale));
+    let inputs: Vec<Vec<i8>> = pictures.iter().map(int8).collect::<Result<_>>()?;
+    let reference = args.reference.as_deref().map(images::logits).transpose()?;
+    if let Some(reference) = &reference {
+        let (n, m) = (pictures.len(), reference.len());
+        ensure!(m >= n, "{m} rows of reference logits for {n} images");
+    }
+    let job = Job {
+        program: &program,
+        graph: graph.as_ref(),
+        args,
+        images: &inputs,
+        next: AtomicUsize::new(0),
+        bar: progress(inputs.len(), args.json),
+    };
+    let started = Instant::now();
+    let shares = work(&job)?;
+    let wall = started.elapsed();
+    job.bar.finish_and_clear();
+    let outcome = outcome(args, &program, pictures, shares, reference, [prepared, wall])?;
+    if let Some(path) = &args.output {
+        images::save_rows(path, &outcome.logits)?;
+    }
+    if args.json {
+        report::json(&outcome)?;
+    } else {
+        report::text(&outcome, args)?;
+    }
+    Ok(outcome.mismatches.is_empty())
+}
+
+/// Loads and compiles; a float model is quantised on the way.
+fn prepare(
+    args: &RunArgs,
+    config: &vta_isa::Config,
+    pictures: &mut [Picture],
+) -> Result<(Option<QGraph>, Program, Preprocess)> {
+    let mut graph = match model::load(&args.model)? {
+        Model::Program(program) => {
+            ensure!(!args.verify, "--verify needs the model, not a compiled bundle");
+            let preprocess =
+                Preprocess::choose(&args.preprocess, program.metadata.get("preprocess"))?;
+            return Ok((None, *program, preprocess));
+        }
+        Model::Graph(graph) => *graph,
+    };
+    let preprocess = Preprocess::choose(&args.preprocess, graph.metadata.get("preprocess"))?;
+    if !model::is_quantised(&graph) {
+        let given = match &args.calibration {
+            Some(path) => Some(images::load_all(std::slice::from_ref(path), None)?),
+            None => None,
+        };
+        let calibration = given.as_deref().unwrap_or(pictures);
+        if calibration.is_empty() {
+            bail!("{} is a float model: give --calibration DIR|.npz or run `vta quantize`", args.model);
+        }
+        if given.is_none() {
+            eprintln!("note: quantising the float model with the input images");
+        }
+        graph = model::quantise(&graph, calibration, &preprocess, quantize::Mode::Multiply)
+            .with_context(|| args.model.clone())?;
+    }
+    let (integer, program) =
+        model::compile(&graph, config).with_context(|| args.model.clone())?;
+    Ok((Some(integer), program, preprocess))
+}
+
+fn progress(images: usize, quiet: bool) -> ProgressBar {
+    if quiet || images < 20 {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} images, {eta} left");
+    ProgressBar::new(images as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Runs all images on one device for each thread; results don't depend on their number.
+fn work(job: &Job<'_>) -> Result<Vec<Share>> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let runs = job.images.len().div_ceil(job.program.config.batch());
+    let threads = job.args.threads.unwrap_or(cores).min(runs).max(1);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| worker(job))).collect();
+        let join = |w: std::thread::ScopedJoinHandle<'_, Result<Share>>| {
+            w.join().unwrap_or_else(|_| bail!("a worker thread failed"))
+        };
+        workers.into_iter().map(join).collect()
+    })
+}
+
+fn worker(job: &Job<'_>) -> Result<Share> {
+    let device = model::device(&job.args.device.device, &job.program.config)?;
+    let mut session = Session::new(Arc::clone(job.program), device, QueueLimits::default())?;
+    let batch = job.program.config.batch();
+    let mut share = Share {
+        outputs: Vec::new(),
+        reports: Vec::new(),
+        counters: Counters::default(),
+        mismatches: Vec::new(),
+    };
+    loop {
+        let first = job.next.fetch_add(batch, Ordering::Relaxed);
+        let end = (first + batch).min(job.images.len());
+        if first >= end {
+            break;
+        }
+        let refs: Vec<&[i8]> = job.images[first..end].iter().map(Vec::as_slice).collect();
+        let out = session.run(&refs)?;
+        let outputs = out.outputs.into_iter().next().context("the program has no output")?;
+        share.outputs.push((first, outputs));
+        share.reports.extend(out.reports);
+        if job.args.verify {
+            verify(job, &mut session, first, &refs, &mut share.mismatches)?;
+        }
+        job.bar.inc(refs.len() as u64);
+    }
+    share.counters = session.counters().clone();
+    Ok(share)
+}
+
+/// Compares every layer's output with the reference interpreter.
+fn verify(
+    job: &Job<'_>,
+    session: &mut Session,
+    first: usize,
+    images: &[&[i8]],
+    mismatches: &mut Vec<String>,
+) -> Result<()> {
+    let Some(graph) = job.graph else { return Ok(()) };
+    let expected: Vec<_> =
+        images.iter().map(|x| reference::run(graph, x)).collect::<Result<_, _>>()?;
+    for layer in &job.program.layers {
+        let got = session.read_tensor(layer.output)?;
+        for (i, (got, expected)) in got.iter().zip(&expected).enumerate() {
+            let expected = &expected[layer.output as usize];
+            if let Some(at) = got.iter().zip(expected).position(|(a, b)| a != b) {
+                let (image, name) = (first + i, &layer.name);
+                let (a, b) = (got[at], expected[at]);
+                mismatches.push(format!("image {image}, layer {name}, value {at}: {a}, not {b}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn outcome(
+    args: &RunArgs,
+    program: &Arc<Program>,
+    pictures: Vec<Picture>,
+    shares: Vec<Share>,
+    reference: Option<Vec<Vec<f32>>>,
+    [prepared, wall]: [Duration; 2],
+) -> Result<Outcome> {
+    let spec = program.tensor(*program.outputs.first().context("the program has no output")?)?;
+    let mut logits = vec![Vec::new(); pictures.len()];
+    let mut reports = Vec::new();
+    let mut counters: Vec<Counters> = Vec::new();
+    let mut mismatches = Vec::new();
+    for share in shares {
+        for (first, outputs) in share.outputs {
+            for (i, values) in outputs.into_iter().enumerate() {
+                logits[first + i] = values.iter().map(|&v| f32::from(v) * spec.scale).collect();
+            }
+        }
+        reports.extend(share.reports);
+        counters.push(share.counters);
+        mismatches.extend(share.mismatches);
+    }
+    let labels = match program.metadata.get("labels") {
+        Some(json) => serde_json::from_str(json).context("the model's labels")?,
+        None => Vec::new(),
+    };
+    Ok(Outcome {
+        device: args.device.device.clone(),
+        program: Arc::clone(program),
+        names: pictures.iter().map(|p| p.name.clone()).collect(),
+        truth: pictures.iter().map(|p| p.label).collect(),
+        labels,
+        logits,
+        reference,
+        reports,
+        counters,
+        verified: args.verify,
+        mismatches,
+        top: args.top,
+        prepared,
+        wall,
+    })
+}

@@ -1,0 +1,368 @@
+//! Every command but run and exec.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::CommandFactory;
+use serde_json::json;
+use vta_compiler::quantize::Mode;
+use vta_compiler::{graph::Graph, layer, lower, onnx, passes, reference, zoo};
+use vta_driver::{Program, QueueLimits, Session, Traffic, replay};
+use vta_isa::{Config, INSN_BYTES, Insn, MemType, asm, check};
+
+use crate::args::{
+    AsmArgs, CheckArgs, Cli, CompileArgs, DisasmArgs, LayerArgs, QuantizeArgs, QuantizeMode,
+    ReplayArgs,
+};
+use crate::images;
+use crate::model::{self, Model};
+use crate::preprocess::Preprocess;
+use crate::report::print_line;
+
+pub fn layer(args: &LayerArgs) -> Result<bool> {
+    let spec = layer::parse(&args.layer)?;
+    let config = model::config(args.device.config.as_ref())?;
+    let graph = layer::build(&spec, args.seed)?;
+    let program = lower::compile(&graph, &config, &lower::LowerOptions::default())?;
+    let program = Arc::new(program);
+    let device = model::device(&args.device.device, &config)?;
+    let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
+    let inputs: Vec<_> = (0..spec.images).map(|i| layer::input(&spec, args.seed, i)).collect();
+    let (mut largest, mut traffic, mut wall) = (0i32, Traffic::default(), 0.0);
+    for images in inputs.chunks(config.batch()) {
+        let refs: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
+        let started = Instant::now();
+        let out = session.run(&refs)?;
+        wall += started.elapsed().as_secs_f64() * 1e3;
+        out.reports.iter().for_each(|r| traffic.add(&r.traffic));
+        for (image, got) in images.iter().zip(&out.outputs[0]) {
+            let values = reference::run(&graph, image)?;
+            let expected = &values[program.outputs[0] as usize];
+            let error = got.iter().zip(expected).map(|(a, b)| (i32::from(*a) - i32::from(*b)).abs());
+            largest = largest.max(error.max().unwrap_or(0));
+        }
+    }
+    let macs = program.layers[0].macs * spec.images as u64;
+    let done = traffic.gemm_steps * config.macs_per_step();
+    let utilization = macs as f64 / done.max(1) as f64;
+    let bytes = |m: MemType| traffic.bytes[m.code() as usize];
+    if args.json {
+        let by_type: serde_json::Map<_, _> =
+            MemType::ALL.into_iter().map(|m| (m.name().to_owned(), json!(bytes(m)))).collect();
+        let object = json!({
+            "layer": args.layer, "device": args.device.device, "macs": macs,
+            "insns": traffic.insns, "gemm_uops": traffic.gemm_steps, "bytes": by_type,
+            "submissions": session.counters().submissions, "wall_ms": wall,
+            "utilization": utilization, "max_abs_error": largest,
+        });
+        print_line(&serde_json::to_string_pretty(&object)?)?;
+    } else {
+        let verdict = if largest == 0 { "bit-identical to the reference" } else { "MISMATCH" };
+        print_line(&format!(
+            "{}: {verdict} (max_abs_error {largest})\n  {macs} MACs, {} GEMM micro-ops, \
+             utilisation {:.1} %, {} instructions, {} bytes\n  {wall:.2} ms on {}",
+            args.layer,
+            traffic.gemm_steps,
+            utilization * 100.0,
+            traffic.insns,
+            traffic.total_bytes(),
+            args.device.device,
+        ))?;
+    }
+    Ok(largest == 0)
+}
+
+pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
+    let mut graph = model::read_onnx(&args.model)?;
+    let stated = graph.metadata.get("preprocess");
+    let preprocess = Preprocess::choose(&args.preprocess, stated)?;
+    let pictures = images::load_all(std::slice::from_ref(&args.calibration), args.limit)?;
+    graph.metadata.insert("preprocess".to_owned(), preprocess.to_json());
+    let mode = match args.mode {
+        QuantizeMode::Shift => Mode::Shift,
+        QuantizeMode::Multiply => Mode::Multiply,
+    };
+    let quantised = model::quantise(&graph, &pictures, &preprocess, mode)
+        .with_context(|| args.model.display().to_string())?;
+    // What is written is known to compile.
+    passes::quantized(&quantised)?;
+    let bytes = onnx::save(&quantised);
+    std::fs::write(&args.output, &bytes).with_context(|| args.output.display().to_string())?;
+    print_line(&format!(
+        "{}: {} nodes, {} bytes, calibrated with {} images",
+        args.output.display(),
+        quantised.nodes.len(),
+        bytes.len(),
+        pictures.len()
+    ))?;
+    Ok(true)
+}
+
+pub fn compile(args: &CompileArgs) -> Result<bool> {
+    let config = model::config(args.config.as_ref())?;
+    let graph = match model::load(&args.model)? {
+        Model::Graph(graph) => *graph,
+        Model::Program(_) => bail!("{} is compiled already", args.model),
+    };
+    ensure!(
+        model::is_quantised(&graph),
+        "{} is a float model: run `vta quantize` first",
+        args.model
+    );
+    if let Some(pass) = &args.dump_after {
+        return dump(&graph, pass);
+    }
+    let output = args.output.as_ref().context("--output is missing")?;
+    let (_, mut program) = model::compile(&graph, &config).with_context(|| args.model.clone())?;
+    let preprocess = Preprocess::choose(&args.preprocess, graph.metadata.get("preprocess"))?;
+    program.metadata.insert("preprocess".to_owned(), preprocess.to_json());
+    program.metadata.insert("model".to_owned(), args.model.clone());
+    program.save(output)?;
+    let commands: usize = program.layers.iter().map(|l| l.commands.len()).sum();
+    let bytes = std::fs::metadata(output).map_or(0, |m| m.len());
+    print_line(&format!(
+        "{}: {} layers, {commands} commands, {} micro-op kernels, {bytes} bytes",
+        output.display(),
+        program.layers.len(),
+        program.kernels.len(),
+    ))?;
+    Ok(true)
+}
+
+fn dump(graph: &Graph, pass: &str) -> Result<bool> {
+    let names = passes::names();
+    ensure!(
+        pass == "all" || names.contains(&pass),
+        "there is no pass '{pass}' (there are {} and all)",
+        names.join(", ")
+    );
+    let mut text = String::new();
+    passes::quantized_with(graph, &mut |name, listing| {
+        if pass == "all" {
+            text.push_str(&format!("== {name}\n{}", listing()));
+        } else if pass == name {
+            text.push_str(&listing());
+        }
+    })?;
+    print_line(text.trim_end())?;
+    Ok(true)
+}
+
+pub fn replay(args: &ReplayArgs) -> Result<bool> {
+    let (mut matched, mut total, mut compared) = (0, 0, 0);
+    let mut rows = Vec::new();
+    for path in &args.cases {
+        for case in replay::load(path)? {
+            let device = model::device(&args.device, &case.config)?;
+            let report = replay::run_case(&case, &*device).with_context(|| case.name.clone())?;
+            total += 1;
+            compared += report.bytes_compared;
+            matched += usize::from(report.bytes_different == 0);
+            let leftover: u32 = report.run.leftover_tokens.iter().sum();
+            rows.push(json!({
+                "case": case.name, "insns": case.insns.len(),
+                "bytes_compared": report.bytes_compared,
+                "bytes_different": report.bytes_different, "leftover_tokens": leftover,
+            }));
+            if !args.json {
+                let verdict = if report.bytes_different == 0 { "ok  " } else { "FAIL" };
+                let mut line = format!("{verdict} {} ({} bytes", case.name, report.bytes_compared);
+                if leftover > 0 {
+                    line.push_str(&format!(", {leftover} leftover token(s)"));
+                }
+                line.push(')');
+                for m in &report.mismatches {
+                    line.push_str(&format!(
+                        "\n       {:#x}: {:#04x}, recorded {:#04x}",
+                        m.addr, m.found, m.expected
+                    ));
+                }
+                print_line(&line)?;
+            }
+        }
+    }
+    if args.json {
+        let object = json!({
+            "device": args.device, "matched": matched, "total": total,
+            "bytes_compared": compared, "cases": rows,
+        });
+        print_line(&serde_json::to_string_pretty(&object)?)?;
+    } else {
+        print_line(&format!("{matched} of {total} runs match, {compared} bytes compared"))?;
+    }
+    Ok(matched == total)
+}
+
+pub fn asm(args: &AsmArgs) -> Result<bool> {
+    let insns = read_asm(&args.file)?;
+    let mut bytes = Vec::with_capacity(insns.len() * INSN_BYTES);
+    for insn in &insns {
+        bytes.extend_from_slice(&insn.encode()?.to_le_bytes());
+    }
+    std::fs::write(&args.output, bytes).with_context(|| args.output.display().to_string())?;
+    print_line(&format!("{}: {} instructions", args.output.display(), insns.len()))?;
+    Ok(true)
+}
+
+fn read_asm(path: &Path) -> Result<Vec<Insn>> {
+    let text = String::from_utf8(model::read_file(path)?)
+        .with_context(|| format!("{}: not a text file", path.display()))?;
+    asm::parse(&text).with_context(|| path.display().to_string())
+}
+
+/// Raw words of a file.
+fn read_words(path: &Path) -> Result<Vec<u128>> {
+    let bytes = model::read_file(path)?;
+    let (len, name) = (bytes.len(), path.display());
+    ensure!(
+        len.is_multiple_of(INSN_BYTES),
+        "{name}: {len} bytes, not a multiple of the {INSN_BYTES} bytes of an instruction"
+    );
+    let word = |chunk: &[u8]| {
+        chunk.iter().rev().fold(0u128, |word, byte| word << 8 | u128::from(*byte))
+    };
+    Ok(bytes.chunks_exact(INSN_BYTES).map(word).collect())
+}
+
+fn decode(path: &Path, words: &[u128]) -> Result<Vec<Insn>> {
+    let insn = |(i, word): (usize, &u128)| {
+        Insn::decode(*word)
+            .with_context(|| format!("{}: instruction {i} ({word:#034x})", path.display()))
+    };
+    words.iter().enumerate().map(insn).collect()
+}
+
+fn is(path: &Path, extensions: &[&str]) -> bool {
+    path.extension().is_some_and(|e| extensions.iter().any(|x| e == *x))
+}
+
+pub fn disasm(args: &DisasmArgs) -> Result<bool> {
+    let mut text = String::new();
+    if is(&args.file, &["vta"]) {
+        let program = Program::load(&args.file).with_context(|| args.file.display().to_string())?;
+        for layer in &program.layers {
+            text.push_str(&format!("# {} ({})\n", layer.name, layer.kind));
+            for command in &layer.commands {
+                let symbol = match command.symbol {
+                    vta_driver::Symbol::None => String::new(),
+                    vta_driver::Symbol::Buffer(id) => {
+                        format!("  # {}", program.buffers[id.0 as usize].name)
+                    }
+                    vta_driver::Symbol::Kernel(id) => format!("  # kernel {}", id.0),
+                };
+                text.push_str(&format!("{}{symbol}\n", command.insn));
+            }
+        }
+    } else {
+        let words = read_words(&args.file)?;
+        for (i, insn) in decode(&args.file, &words)?.iter().enumerate() {
+            text.push_str(&format!("{insn}  # {i}\n"));
+        }
+    }
+    print_line(text.trim_end())?;
+    Ok(true)
+}
+
+pub fn check(args: &CheckArgs) -> Result<bool> {
+    let mut config = model::config(args.config.as_ref())?;
+    let mut findings = Vec::new();
+    if is(&args.file, &["vta"]) {
+        let program = Program::load(&args.file).with_context(|| args.file.display().to_string())?;
+        config = program.config.clone();
+        check_program(&program, &config, &mut findings)?;
+    } else {
+        let (words, insns) = if is(&args.file, &["asm", "s", "txt"]) {
+            (Vec::new(), read_asm(&args.file)?)
+        } else {
+            let words = read_words(&args.file)?;
+            let insns = decode(&args.file, &words)?;
+            (words, insns)
+        };
+        findings.extend(check::check(&config, &insns).iter().map(ToString::to_string));
+        if args.strict {
+            findings.extend(check::dirty(&words).iter().map(ToString::to_string));
+        }
+    }
+    for finding in &findings {
+        print_line(finding)?;
+    }
+    let name = args.file.display();
+    print_line(&match findings.len() {
+        0 => format!("{name}: no fault found"),
+        n => format!("{name}: {n} fault(s)"),
+    })?;
+    Ok(findings.is_empty())
+}
+
+/// Each layer is a program of its own: its tokens balance and its micro-ops are known.
+fn check_program(program: &Program, config: &Config, findings: &mut Vec<String>) -> Result<()> {
+    let kernels: Vec<&[vta_isa::Uop]> = program.kernels.iter().map(|k| &k.uops[..]).collect();
+    for layer in &program.layers {
+        let mut insns = Vec::with_capacity(layer.commands.len() + 1);
+        let mut uops = Vec::with_capacity(layer.commands.len() + 1);
+        for command in &layer.commands {
+            insns.push(command.insn);
+            uops.push(match command.symbol {
+                vta_driver::Symbol::Kernel(id) => kernels.get(id.0 as usize).copied(),
+                vta_driver::Symbol::None | vta_driver::Symbol::Buffer(_) => None,
+            });
+        }
+        insns.push(vta_isa::Finish::default().into());
+        uops.push(None);
+        let found = check::check_with(config, &insns, |i| uops[i]);
+        findings.extend(found.iter().map(|f| format!("layer {}: {f}", layer.name)));
+    }
+    Ok(())
+}
+
+pub fn models() -> Result<bool> {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(["name", "input", "layers", "MACs", "weights", "what"]);
+    let names = std::iter::once("demo".to_owned()).chain(zoo::NAMES.map(|n| format!("zoo:{n}")));
+    for name in names {
+        let row = match model::load(&name)? {
+            Model::Graph(graph) => summary(&graph)?,
+            Model::Program(_) => bail!("{name} is no graph"),
+        };
+        let what = match name.as_str() {
+            "demo" => "ResNet-20 trained on CIFAR-10",
+            _ => "seeded weights, 1000 classes",
+        };
+        let [input, layers, macs, weights] = row;
+        table.add_row([name, input, layers, macs, weights, what.to_owned()]);
+    }
+    print_line(&table.to_string())?;
+    Ok(true)
+}
+
+fn summary(graph: &Graph) -> Result<[String; 4]> {
+    use vta_compiler::qgraph::QOp;
+    let integer = passes::quantized(graph)?;
+    let input = &integer.tensors[integer.inputs[0].0];
+    let (mut macs, mut weights) = (0, 0);
+    for node in &integer.nodes {
+        if let QOp::Conv { weights: w, .. } = &node.op {
+            let [_, h, width] = integer.tensors[node.output.0].chw;
+            macs += w.len() * h * width;
+            weights += w.len();
+        }
+    }
+    let [c, h, w] = input.chw;
+    Ok([
+        format!("{c}x{h}x{w}"),
+        integer.nodes.len().to_string(),
+        format!("{:.2} G", macs as f64 / 1e9),
+        format!("{:.2} M", weights as f64 / 1e6),
+    ])
+}
+
+pub fn completions(shell: clap_complete::Shell) -> Result<bool> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "vta", &mut script);
+    std::io::stdout().write_all(&script)?;
+    Ok(true)
+}

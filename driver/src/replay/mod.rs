@@ -1,0 +1,289 @@
+//! Recorded device runs: loading them, running them again, comparing every byte.
+//!
+//! Two forms are recognised:
+//!
+//! - **runs of the original runtime**: `CASE.tar.gz`, a folder with `runNNN/` folders, or one
+//!   such folder: `insns.bin`, `dram_map.json`, `dram_before.bin`, `dram_after.bin`,
+//!   `config.json`. Everything that DRAM holds afterwards is compared, also where nothing
+//!   should have changed.
+//! - **raw binaries of the standalone toolchain**: a folder with `instructions.bin`,
+//!   `input.bin`, `weight.bin`, `uop.bin`, `accumulator.bin`, `expected_out.bin`, or with
+//!   `instructions_LN.bin` and `base_addr_LN.csv` for each layer. It has one address space for
+//!   each memory type; they are laid side by side and the instructions moved along. The stored
+//!   tiles are compared.
+
+mod standalone;
+mod traced;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use thiserror::Error;
+use vta_isa::{Config, ConfigError, DecodeError, INSN_BYTES, Insn};
+
+use crate::{Batch, Device, DriverError, LayerMark, PhysAddr, RunReport, Work, WorkDone};
+
+/// The largest file of a case.
+const MAX_FILE_BYTES: u64 = 1 << 28;
+/// The largest case, all files together, and the largest sum of its allocations.
+const MAX_CASE_BYTES: u64 = 1 << 30;
+/// Differences that are kept.
+const MAX_MISMATCHES: usize = 16;
+
+/// A case that can't be read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// A file can't be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The path holds no case.
+    #[error("{path}: no recorded run here ({expected})")]
+    NoCase {
+        /// The path.
+        path: String,
+        /// What was looked for.
+        expected: &'static str,
+    },
+    /// A file or archive is too large.
+    #[error("{path}: larger than {limit} bytes")]
+    TooLarge {
+        /// The file.
+        path: String,
+        /// The limit.
+        limit: u64,
+    },
+    /// A file contradicts itself or another.
+    #[error("{path}: {reason}")]
+    Invalid {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The configuration can't be used.
+    #[error("{path}: {source}")]
+    Config {
+        /// The file.
+        path: String,
+        /// The cause.
+        source: ConfigError,
+    },
+    /// A word is no instruction.
+    #[error("{path}: instruction {index}: {source}")]
+    Decode {
+        /// The file.
+        path: String,
+        /// Which instruction.
+        index: usize,
+        /// The cause.
+        source: DecodeError,
+    },
+}
+
+/// Bytes at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// First byte.
+    pub addr: PhysAddr,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// One recorded run.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Case and run.
+    pub name: String,
+    /// The VTA instance.
+    pub config: Config,
+    /// The words as recorded, unused bits and all.
+    pub words: Vec<u128>,
+    /// The same, decoded.
+    pub insns: Vec<Insn>,
+    /// Where they lay.
+    pub insn_addr: PhysAddr,
+    /// First byte and size of each allocation.
+    pub allocations: Vec<(PhysAddr, u64)>,
+    /// DRAM before the run; the rest is zero.
+    pub before: Vec<Region>,
+    /// DRAM after the run where it changed.
+    pub after: Vec<Region>,
+    /// Whether everything outside `after` must be as before.
+    pub complete: bool,
+}
+
+/// A byte that isn't what was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Its address.
+    pub addr: u64,
+    /// What was recorded.
+    pub expected: u8,
+    /// What the device left.
+    pub found: u8,
+}
+
+/// What a replay found.
+#[derive(Clone, Debug)]
+pub struct CaseReport {
+    /// Bytes compared.
+    pub bytes_compared: u64,
+    /// Bytes that differ.
+    pub bytes_different: u64,
+    /// The first differences.
+    pub mismatches: Vec<Mismatch>,
+    /// The device's report; its `leftover_tokens` are legal in recorded streams.
+    pub run: RunReport,
+}
+
+/// Loads every run of a case.
+///
+/// # Errors
+/// [`ReplayError`] naming the file and what is wrong with it.
+pub fn load(path: &Path) -> Result<Vec<Case>, ReplayError> {
+    let name = path.display().to_string();
+    let text = name.to_ascii_lowercase();
+    if text.ends_with(".tar.gz") || text.ends_with(".tgz") {
+        return traced::from_archive(path);
+    }
+    if path.is_file() {
+        let expected = "a .tar.gz or a folder";
+        return Err(ReplayError::NoCase { path: name, expected });
+    }
+    let files = list(path)?;
+    if files.keys().any(|f| f.starts_with("instructions") && f.ends_with(".bin")) {
+        standalone::load(path, &files)
+    } else {
+        traced::from_folder(path)
+    }
+}
+
+/// Runs a case on a device whose memory is unused, and frees it again.
+///
+/// # Errors
+/// What the device reports.
+pub fn run_case(case: &Case, device: &dyn Device) -> Result<CaseReport, DriverError> {
+    for (addr, size) in &case.allocations {
+        device.alloc_at(*addr, *size)?;
+    }
+    let report = run_allocated(case, device);
+    for (addr, _) in &case.allocations {
+        device.free(*addr)?;
+    }
+    report
+}
+
+fn run_allocated(case: &Case, device: &dyn Device) -> Result<CaseReport, DriverError> {
+    for region in &case.before {
+        let data = region.bytes.as_slice().into();
+        device.submit(Work::Write { addr: region.addr, data })?.wait()?;
+    }
+    let batch = Batch {
+        words: case.words.clone(),
+        insns: case.insns.clone(),
+        insn_addr: case.insn_addr,
+        marks: vec![LayerMark { name: case.name.clone(), first_insn: 0 }],
+    };
+    let done = device.submit(Work::Run(batch.into()))?.wait()?;
+    let WorkDone::Ran(run) = done else {
+        return Err(DriverError::Lost { device: device.info().name.clone() });
+    };
+    let mut report =
+        CaseReport { bytes_compared: 0, bytes_different: 0, mismatches: Vec::new(), run };
+    if case.complete {
+        for &(addr, size) in &case.allocations {
+            let mut expected = vec![0; size as usize];
+            for region in case.before.iter().chain(&case.after) {
+                overlay(&mut expected, addr, region);
+            }
+            compare(&mut report, device, addr, &expected)?;
+        }
+    } else {
+        for region in &case.after {
+            compare(&mut report, device, region.addr, &region.bytes)?;
+        }
+    }
+    Ok(report)
+}
+
+/// Copies the part of a region that lies inside an allocation.
+fn overlay(to: &mut [u8], start: PhysAddr, region: &Region) {
+    let Some(offset) = region.addr.0.checked_sub(start.0) else { return };
+    let Some(to) = to.get_mut(offset as usize..) else { return };
+    for (to, from) in to.iter_mut().zip(&region.bytes) {
+        *to = *from;
+    }
+}
+
+fn compare(
+    report: &mut CaseReport,
+    device: &dyn Device,
+    addr: PhysAddr,
+    expected: &[u8],
+) -> Result<(), DriverError> {
+    let read = Work::Read { addr, size_bytes: expected.len() as u64 };
+    let WorkDone::Data(found) = device.submit(read)?.wait()? else {
+        return Err(DriverError::Lost { device: device.info().name.clone() });
+    };
+    report.bytes_compared += expected.len() as u64;
+    if found == expected {
+        return Ok(());
+    }
+    for (offset, (&expected, &found)) in expected.iter().zip(&found).enumerate() {
+        if expected != found {
+            report.bytes_different += 1;
+            if report.mismatches.len() < MAX_MISMATCHES {
+                let addr = u64::from(addr.0) + offset as u64;
+                report.mismatches.push(Mismatch { addr, expected, found });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// File names and sizes of a folder, bounded.
+fn list(path: &Path) -> Result<BTreeMap<String, u64>, ReplayError> {
+    let io = |source| ReplayError::Io { path: path.display().to_string(), source };
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(path).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        let meta = entry.metadata().map_err(io)?;
+        files.insert(entry.file_name().to_string_lossy().into_owned(), meta.len());
+    }
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ReplayError> {
+    let name = path.display().to_string();
+    let io = |source| ReplayError::Io { path: path.display().to_string(), source };
+    if std::fs::metadata(path).map_err(io)?.len() > MAX_FILE_BYTES {
+        return Err(ReplayError::TooLarge { path: name, limit: MAX_FILE_BYTES });
+    }
+    std::fs::read(path).map_err(io)
+}
+
+/// Words and instructions of an instruction file.
+fn decode(path: &str, bytes: &[u8]) -> Result<(Vec<u128>, Vec<Insn>), ReplayError> {
+    if !bytes.len().is_multiple_of(INSN_BYTES) {
+        let reason = format!("{} bytes, not a multiple of {INSN_BYTES}", bytes.len());
+        return Err(ReplayError::Invalid { path: path.to_owned(), reason });
+    }
+    let word = |chunk: &[u8]| {
+        let mut word = [0; INSN_BYTES];
+        word.copy_from_slice(chunk);
+        u128::from_le_bytes(word)
+    };
+    let words: Vec<u128> = bytes.chunks_exact(INSN_BYTES).map(word).collect();
+    let insn = |(index, word): (usize, &u128)| {
+        let path = path.to_owned();
+        Insn::decode(*word).map_err(|source| ReplayError::Decode { path, index, source })
+    };
+    let insns = words.iter().enumerate().map(insn).collect::<Result<_, _>>()?;
+    Ok((words, insns))
+}

@@ -1,0 +1,190 @@
+//! Raw binaries of the standalone toolchain: one address space for each memory type.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use vta_isa::{Config, Insn, MemType};
+
+use super::{Case, Region, ReplayError, decode, read};
+use crate::PhysAddr;
+
+/// The spaces lie this far apart; a multiple of every element size.
+const SPACE_BYTES: u64 = 1 << 24;
+/// Bases of the single cases' files, which their CSV leaves open.
+const BASES: [(MemType, &str, u64); 4] = [
+    (MemType::Inp, "input.bin", 0x1000),
+    (MemType::Wgt, "weight.bin", 0x2000),
+    (MemType::Uop, "uop.bin", 0x4000),
+    (MemType::Acc, "accumulator.bin", 0x5000),
+];
+
+/// Files of one case: memory type, file name, base.
+type Placed = Vec<(MemType, String, u64)>;
+
+/// The cases of a folder: one, or one for each layer.
+pub(super) fn load(
+    path: &Path,
+    files: &BTreeMap<String, u64>,
+) -> Result<Vec<Case>, ReplayError> {
+    if files.contains_key("instructions.bin") {
+        let placed: Placed =
+            BASES.iter().filter(|(_, f, _)| files.contains_key(*f)).map(|(m, f, b)| (*m, (*f).to_owned(), *b)).collect();
+        return Ok(vec![case(path, "instructions.bin", &placed, "expected_out.bin")?]);
+    }
+    let layer = |f: &String| {
+        f.strip_prefix("instructions_L")?.strip_suffix(".bin")?.parse::<usize>().ok()
+    };
+    let mut layers: Vec<usize> = files.keys().filter_map(layer).collect();
+    layers.sort_unstable();
+    layers.into_iter().map(|n| layer_case(path, files, n)).collect()
+}
+
+fn layer_case(path: &Path, files: &BTreeMap<String, u64>, n: usize) -> Result<Case, ReplayError> {
+    let csv = format!("base_addr_L{n}.csv");
+    let bases = bases(path, &csv)?;
+    let base = |key: &str| {
+        bases.get(key).copied().ok_or_else(|| ReplayError::Invalid {
+            path: path.join(&csv).display().to_string(),
+            reason: format!("no line '{key},0x...'"),
+        })
+    };
+    // A layer reads its own input file, or what the layer before it left.
+    let previous = n.saturating_sub(1);
+    let candidates = [format!("inpL{n}.bin"), format!("outL{previous}.bin"), "input.bin".to_owned()];
+    let first = |list: &[String]| list.iter().find(|f| files.contains_key(*f)).cloned();
+    let missing = |what: &[String]| ReplayError::Invalid {
+        path: path.display().to_string(),
+        reason: format!("none of {} is there", what.join(", ")),
+    };
+    let input = first(&candidates).ok_or_else(|| missing(&candidates))?;
+    let expected = [format!("outL{n}_test.bin"), format!("outL{n}.bin")];
+    let expected = first(&expected).ok_or_else(|| missing(&expected))?;
+    let mut placed = vec![
+        (MemType::Inp, input, base("inp")?),
+        (MemType::Wgt, format!("weight_L{n}.bin"), base("wgt")?),
+        (MemType::Uop, format!("uop_L{n}.bin"), base("uop")?),
+    ];
+    let acc = format!("accumulator_L{n}.bin");
+    if files.contains_key(&acc) {
+        placed.push((MemType::Acc, acc, base("acc")?));
+    }
+    case(path, &format!("instructions_L{n}.bin"), &placed, &expected)
+}
+
+/// Lines `key,0xADDRESS`.
+fn bases(path: &Path, csv: &str) -> Result<BTreeMap<String, u64>, ReplayError> {
+    let path = path.join(csv);
+    let text = String::from_utf8_lossy(&read(&path)?).into_owned();
+    let mut bases = BTreeMap::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
+        let parsed = line.split_once(',').and_then(|(key, value)| {
+            let digits = value.trim().strip_prefix("0x")?;
+            Some((key.trim().to_owned(), u64::from_str_radix(digits, 16).ok()?))
+        });
+        let (key, value) = parsed.ok_or_else(|| ReplayError::Invalid {
+            path: path.display().to_string(),
+            reason: format!("line {}: '{line}' is not 'key,0x...'", number + 1),
+        })?;
+        bases.insert(key, value);
+    }
+    Ok(bases)
+}
+
+fn case(path: &Path, insns: &str, placed: &Placed, expected: &str) -> Result<Case, ReplayError> {
+    let config = Config::default();
+    let file = path.join(insns);
+    let name = file.display().to_string();
+    let (words, mut decoded) = decode(&name, &read(&file)?)?;
+    let mut before = Vec::new();
+    for (mem, file, base) in placed {
+        let file = path.join(file);
+        let bytes = read(&file)?;
+        inside(&file, *base, bytes.len() as u64)?;
+        before.push(Region { addr: address(*mem, *base), bytes });
+    }
+    let stored = stores(&name, &decoded, &config)?;
+    let after = expectations(&path.join(expected), &stored)?;
+    for (index, insn) in decoded.iter_mut().enumerate() {
+        relocate(&name, index, insn, &config)?;
+    }
+    let allocations = MemType::ALL.map(|mem| (address(mem, 0), SPACE_BYTES)).to_vec();
+    Ok(Case {
+        name,
+        config,
+        words,
+        insns: decoded,
+        insn_addr: PhysAddr(0),
+        allocations,
+        before,
+        after,
+        complete: false,
+    })
+}
+
+fn space(mem: MemType) -> u64 {
+    (u64::from(mem.code()) + 1) * SPACE_BYTES
+}
+
+/// The address of a byte of a space; the byte is inside.
+fn address(mem: MemType, byte: u64) -> PhysAddr {
+    PhysAddr((space(mem) + byte) as u32)
+}
+
+fn inside(path: &Path, base: u64, len: u64) -> Result<(), ReplayError> {
+    if base.saturating_add(len) <= SPACE_BYTES {
+        return Ok(());
+    }
+    let path = path.display().to_string();
+    let reason = format!("{len} bytes at {base:#x} leave the {SPACE_BYTES}-byte space");
+    Err(ReplayError::Invalid { path, reason })
+}
+
+/// Byte ranges of every stored row, in program order.
+fn stores(name: &str, insns: &[Insn], config: &Config) -> Result<Vec<(u64, u64)>, ReplayError> {
+    let elem = config.elem_bytes(MemType::Out) as u64;
+    let mut rows = Vec::new();
+    for (index, insn) in insns.iter().enumerate() {
+        let Insn::Store(store) = insn else { continue };
+        for y in 0..u64::from(store.y_size).min(if store.is_sync() { 0 } else { u64::MAX }) {
+            let first = (u64::from(store.dram_base) + y * u64::from(store.x_stride)) * elem;
+            let len = u64::from(store.x_size) * elem;
+            if first + len > SPACE_BYTES {
+                let reason = format!("instruction {index} stores at {first:#x}, outside {SPACE_BYTES:#x}");
+                return Err(ReplayError::Invalid { path: name.to_owned(), reason });
+            }
+            rows.push((first, len));
+        }
+    }
+    Ok(rows)
+}
+
+/// The stored rows, counted from the lowest address, are the expected file's.
+fn expectations(path: &Path, stored: &[(u64, u64)]) -> Result<Vec<Region>, ReplayError> {
+    let bytes = read(path)?;
+    let lowest = stored.iter().map(|(first, _)| *first).min().unwrap_or(0);
+    let region = |&(first, len): &(u64, u64)| {
+        let from = (first - lowest) as usize;
+        let part = bytes.get(from..from + len as usize).ok_or_else(|| ReplayError::Invalid {
+            path: path.display().to_string(),
+            reason: format!("{} bytes, but the program stores up to {}", bytes.len(), from + len as usize),
+        })?;
+        Ok(Region { addr: address(MemType::Out, first), bytes: part.to_vec() })
+    };
+    stored.iter().map(region).collect()
+}
+
+/// Moves an instruction's DRAM base into its memory type's space.
+fn relocate(name: &str, index: usize, insn: &mut Insn, config: &Config) -> Result<(), ReplayError> {
+    let (mem, base) = match insn {
+        Insn::Load(load) => (load.mem, &mut load.dram_base),
+        Insn::Store(store) => (MemType::Out, &mut store.dram_base),
+        Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return Ok(()),
+    };
+    let offset = space(mem) / config.elem_bytes(mem) as u64;
+    let moved = u64::from(*base) + offset;
+    *base = u32::try_from(moved).map_err(|_| ReplayError::Invalid {
+        path: name.to_owned(),
+        reason: format!("instruction {index}: dram_base {base} is outside its address space"),
+    })?;
+    Ok(())
+}

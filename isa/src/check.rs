@@ -1,0 +1,292 @@
+//! The static check of a program: what a device would refuse, found without running it.
+//!
+//! Scratchpad bounds of every instruction over all its loops, micro-op ranges, 32-bit DRAM
+//! addresses, token flags, FINISH, deadlock, tokens left over. The cost is linear in the
+//! instructions (and the micro-ops of each), whatever the loops say.
+
+use thiserror::Error;
+
+use crate::tokens::{self, At, TokenError};
+use crate::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
+
+/// A fault of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Finding {
+    /// An index leaves its scratchpad.
+    #[error("{at}: {field} reaches {value}, but the {scratchpad} scratchpad has {depth} entries")]
+    Scratchpad {
+        /// Where.
+        at: Box<At>,
+        /// Which index.
+        field: &'static str,
+        /// The largest index.
+        value: u64,
+        /// Which scratchpad.
+        scratchpad: &'static str,
+        /// Its depth.
+        depth: usize,
+    },
+    /// `uop_end` is below `uop_bgn`.
+    #[error("{at}: uop_end {end} is below uop_bgn {bgn}")]
+    UopRange {
+        /// Where.
+        at: Box<At>,
+        /// `uop_bgn`.
+        bgn: u16,
+        /// `uop_end`.
+        end: u16,
+    },
+    /// A DRAM access leaves the 32-bit address space.
+    #[error("{at}: DRAM bytes up to {end:#x} leave the 32-bit address space")]
+    Dram {
+        /// Where.
+        at: Box<At>,
+        /// One past the last byte.
+        end: u64,
+    },
+    /// Token flags, FINISH, or a deadlock.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// Tokens are left at the end: legal, but the next run never sees them.
+    #[error("{count} token(s) left from {from} to {to} at the end")]
+    Leftover {
+        /// How many.
+        count: u32,
+        /// The module that pushed them.
+        from: &'static str,
+        /// The module that never popped them.
+        to: &'static str,
+    },
+    /// Bits outside every field are set (strict check of raw words).
+    #[error("word {index} ({word:#034x}): bits {bits:#x} belong to no field")]
+    Dirty {
+        /// Which word.
+        index: usize,
+        /// The word.
+        word: u128,
+        /// The bits that should be zero.
+        bits: u128,
+    },
+}
+
+/// Checks a program whose micro-ops are unknown: loops are checked with tile indices of 0.
+pub fn check(config: &Config, insns: &[Insn]) -> Vec<Finding> {
+    check_with(config, insns, |_| None)
+}
+
+/// Checks a program; `uops(i)` is what `uop_bgn..uop_end` of instruction `i` index, if known.
+pub fn check_with<'a>(
+    config: &Config,
+    insns: &[Insn],
+    uops: impl Fn(usize) -> Option<&'a [Uop]>,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, insn) in insns.iter().enumerate() {
+        let at = At { index, insn: *insn };
+        let found = match insn {
+            Insn::Load(load) => check_load(config, &at, load),
+            Insn::Store(store) => check_store(config, &at, store),
+            Insn::Gemm(gemm) => check_gemm(config, &at, gemm, uops(index)),
+            Insn::Alu(alu) => check_alu(config, &at, alu, uops(index)),
+            Insn::Finish(_) => Ok(()),
+        };
+        findings.extend(found.err());
+    }
+    match tokens::run_in_token_order(insns, |_, _| Ok::<(), TokenError>(())) {
+        Ok(left) => findings.extend(leftover(left)),
+        Err(error) => findings.push(error.into()),
+    }
+    findings
+}
+
+/// Words with bits set that no field covers; streams of the original runtime are full of them.
+pub fn dirty(words: &[u128]) -> Vec<Finding> {
+    let finding = |(index, &word): (usize, &u128)| {
+        let clean = Insn::decode(word).ok()?.encode().ok()?;
+        let bits = word & !clean;
+        // A cleared memory type of a synchronisation STORE isn't a set bit.
+        (bits != 0).then_some(Finding::Dirty { index, word, bits })
+    };
+    words.iter().enumerate().filter_map(finding).collect()
+}
+
+fn leftover(left: [u32; 4]) -> impl Iterator<Item = Finding> {
+    let ends =
+        [("load", "compute"), ("compute", "load"), ("compute", "store"), ("store", "compute")];
+    let pairs = left.into_iter().zip(ends).filter(|(count, _)| *count > 0);
+    pairs.map(|(count, (from, to))| Finding::Leftover { count, from, to })
+}
+
+fn index(
+    at: &At,
+    field: &'static str,
+    value: u64,
+    scratchpad: &'static str,
+    depth: usize,
+) -> Result<(), Finding> {
+    if value < depth as u64 {
+        return Ok(());
+    }
+    Err(Finding::Scratchpad { at: Box::new(at.clone()), field, value, scratchpad, depth })
+}
+
+fn dram(at: &At, config: &Config, mem: MemType, [base, y, x, stride]: [u64; 4]) -> Result<(), Finding> {
+    let end = (base + (y - 1) * stride + x) * config.elem_bytes(mem) as u64;
+    if end <= 1 << 32 { Ok(()) } else { Err(Finding::Dram { at: Box::new(at.clone()), end }) }
+}
+
+fn check_load(config: &Config, at: &At, load: &Load) -> Result<(), Finding> {
+    if load.is_sync() {
+        return Ok(());
+    }
+    let last = u64::from(load.sram_base) + load.sram_tiles() - 1;
+    let pad = if load.mem == MemType::Acc8 { "acc" } else { load.mem.name() };
+    index(at, "sram_base", last, pad, config.depth(load.mem))?;
+    let [y, x, stride] = [load.y_size, load.x_size, load.x_stride].map(u64::from);
+    dram(at, config, load.mem, [load.dram_base.into(), y, x, stride])
+}
+
+fn check_store(config: &Config, at: &At, store: &Store) -> Result<(), Finding> {
+    if store.is_sync() {
+        return Ok(());
+    }
+    let last = u64::from(store.sram_base) + store.tiles() - 1;
+    index(at, "sram_base", last, "acc", config.depth(MemType::Out))?;
+    let [y, x, stride] = [store.y_size, store.x_size, store.x_stride].map(u64::from);
+    dram(at, config, MemType::Out, [store.dram_base.into(), y, x, stride])
+}
+
+/// Checks the range of micro-ops; the ones in it, if known.
+fn uop_slice<'a>(
+    config: &Config,
+    at: &At,
+    (bgn, end): (u16, u16),
+    uops: Option<&'a [Uop]>,
+) -> Result<&'a [Uop], Finding> {
+    if end < bgn {
+        return Err(Finding::UopRange { at: Box::new(at.clone()), bgn, end });
+    }
+    if end > bgn {
+        index(at, "uop_end", u64::from(end) - 1, "uop", config.depth(MemType::Uop))?;
+    }
+    let Some(uops) = uops else { return Ok(&[Uop { dst: 0, src: 0, wgt: 0 }]) };
+    if usize::from(end) > uops.len() {
+        index(at, "uop_end", u64::from(end).saturating_sub(1), "kernel", uops.len())?;
+    }
+    Ok(&uops[usize::from(bgn)..usize::from(end)])
+}
+
+/// How far the loops go beyond a micro-op's index; `None` if they never run.
+fn reach(iter: (u16, u16), factor: (u16, u16)) -> Option<u64> {
+    let (out, inner) = (iter.0.checked_sub(1)?, iter.1.checked_sub(1)?);
+    Some(u64::from(out) * u64::from(factor.0) + u64::from(inner) * u64::from(factor.1))
+}
+
+fn check_gemm(config: &Config, at: &At, gemm: &Gemm, uops: Option<&[Uop]>) -> Result<(), Finding> {
+    let uops = uop_slice(config, at, (gemm.uop_bgn, gemm.uop_end), uops)?;
+    let iter = (gemm.iter_out, gemm.iter_in);
+    let reach = |factor| reach(iter, factor);
+    let (Some(dst), Some(src), Some(wgt)) = (
+        reach((gemm.dst_factor_out, gemm.dst_factor_in)),
+        reach((gemm.src_factor_out, gemm.src_factor_in)),
+        reach((gemm.wgt_factor_out, gemm.wgt_factor_in)),
+    ) else {
+        return Ok(());
+    };
+    for uop in uops {
+        index(at, "dst", u64::from(uop.dst) + dst, "acc", config.depth(MemType::Acc))?;
+        if !gemm.reset {
+            index(at, "src", u64::from(uop.src) + src, "inp", config.depth(MemType::Inp))?;
+            index(at, "wgt", u64::from(uop.wgt) + wgt, "wgt", config.depth(MemType::Wgt))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_alu(config: &Config, at: &At, alu: &Alu, uops: Option<&[Uop]>) -> Result<(), Finding> {
+    let uops = uop_slice(config, at, (alu.uop_bgn, alu.uop_end), uops)?;
+    let iter = (alu.iter_out, alu.iter_in);
+    let (Some(dst), Some(src)) = (
+        reach(iter, (alu.dst_factor_out, alu.dst_factor_in)),
+        reach(iter, (alu.src_factor_out, alu.src_factor_in)),
+    ) else {
+        return Ok(());
+    };
+    for uop in uops {
+        index(at, "dst", u64::from(uop.dst) + dst, "acc", config.depth(MemType::Acc))?;
+        if alu.operand == AluOperand::Acc {
+            index(at, "src", u64::from(uop.src) + src, "acc", config.depth(MemType::Acc))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::asm;
+
+    fn findings(text: &str) -> Vec<String> {
+        let insns = asm::parse(text).unwrap();
+        check(&Config::default(), &insns).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_program_that_hands_its_tokens_on_is_clean() {
+        let text = "load.inp y_size=1 x_size=16 push_next\n\
+                    gemm uop_end=1 iter_out=1 iter_in=16 dst_factor_in=1 src_factor_in=1 pop_prev push_next\n\
+                    store y_size=1 x_size=16 pop_prev push_prev\nfinish pop_next";
+        assert!(findings(text).is_empty());
+    }
+
+    #[test]
+    fn each_fault_is_named_with_its_bound() {
+        let cases = [
+            ("load.inp sram_base=2040 y_size=1 x_size=9\nfinish", "sram_base reaches 2048, but the inp scratchpad has 2048"),
+            ("load.wgt y_size=1 x_size=1 y_pad_0=15 x_pad_1=15 sram_base=900\nfinish", "sram_base reaches 1155, but the wgt scratchpad has 1024"),
+            ("store sram_base=2047 y_size=2 x_size=1\nfinish", "sram_base reaches 2048"),
+            ("load.acc dram_base=0x3ffffff y_size=2 x_size=1 x_stride=1\nfinish", "DRAM bytes up to 0x100000040"),
+            ("gemm uop_bgn=3 uop_end=2\nfinish", "uop_end 2 is below uop_bgn 3"),
+            ("gemm uop_end=8193 iter_out=1 iter_in=1\nfinish", "uop_end reaches 8192"),
+            ("gemm uop_end=1 iter_out=16383 iter_in=16383 dst_factor_out=1\nfinish", "dst reaches 16382"),
+            ("alu.add uop_end=1 iter_out=2 iter_in=1 src_factor_out=2047\nalu.add uop_end=1 iter_out=3 iter_in=1 src_factor_out=2047\nfinish", "instruction 1 (alu.add"),
+            ("load.inp pop_prev\nfinish", "pop_prev in the load module"),
+            ("store push_next\nfinish", "push_next in the store module"),
+            ("gemm", "does not end in FINISH"),
+            ("finish\ngemm", "FINISH must be the last"),
+            ("load.inp pop_next\nfinish pop_next", "deadlock: load waits at instruction 0 (load.inp sram_base=0 dram_base=0 pop_next) for a token from compute to load; compute waits at"),
+            ("gemm push_next\nfinish", "1 token(s) left from compute to store"),
+        ];
+        for (text, expected) in cases {
+            let found = findings(text);
+            assert!(found.iter().any(|f| f.contains(expected)), "{text:?} gave {found:?}");
+        }
+    }
+
+    #[test]
+    fn known_micro_ops_are_checked_through_the_loops() {
+        let insns = asm::parse("gemm uop_end=2 iter_out=1 iter_in=10 wgt_factor_in=100\nfinish").unwrap();
+        let uops = [Uop::default(), Uop { dst: 0, src: 0, wgt: 124 }];
+        let found = check_with(&Config::default(), &insns, |i| (i == 0).then_some(&uops[..]));
+        assert!(found[0].to_string().contains("wgt reaches 1024"), "{found:?}");
+    }
+
+    #[test]
+    fn dirty_bits_are_only_reported_when_asked() {
+        let word = 3u128 | 1 << 100;
+        assert!(check(&Config::default(), &[Insn::decode(word).unwrap()]).is_empty());
+        assert_eq!(dirty(&[3, word]), [Finding::Dirty { index: 1, word, bits: 1 << 100 }]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_pattern_panics_or_hangs(words in prop::collection::vec(any::<u128>(), 0..40)) {
+            let insns: Vec<_> = words.iter().filter_map(|w| Insn::decode(*w).ok()).collect();
+            let _ = check(&Config::default(), &insns);
+            let _ = dirty(&words);
+        }
+    }
+}
