@@ -180,9 +180,13 @@ pub fn run_case(case: &Case, device: &dyn Device) -> Result<CaseReport, DriverEr
 }
 
 fn run_allocated(case: &Case, device: &dyn Device) -> Result<CaseReport, DriverError> {
-    for region in &case.before {
-        let data = region.bytes.as_slice().into();
-        device.submit(Work::Write { addr: region.addr, data })?.wait()?;
+    // A recorded region may run across neighbouring allocations.
+    for &(start, size) in &case.allocations {
+        for region in &case.before {
+            let Some((offset, part)) = clip(region, start, size) else { continue };
+            let addr = PhysAddr(start.0 + offset as u32);
+            device.submit(Work::Write { addr, data: part.into() })?.wait()?;
+        }
     }
     let batch = Batch {
         words: case.words.clone(),
@@ -200,7 +204,9 @@ fn run_allocated(case: &Case, device: &dyn Device) -> Result<CaseReport, DriverE
         for &(addr, size) in &case.allocations {
             let mut expected = vec![0; size as usize];
             for region in case.before.iter().chain(&case.after) {
-                overlay(&mut expected, addr, region);
+                if let Some((offset, part)) = clip(region, addr, size) {
+                    expected[offset..offset + part.len()].copy_from_slice(part);
+                }
             }
             compare(&mut report, device, addr, &expected)?;
         }
@@ -212,13 +218,16 @@ fn run_allocated(case: &Case, device: &dyn Device) -> Result<CaseReport, DriverE
     Ok(report)
 }
 
-/// Copies the part of a region that lies inside an allocation.
-fn overlay(to: &mut [u8], start: PhysAddr, region: &Region) {
-    let Some(offset) = region.addr.0.checked_sub(start.0) else { return };
-    let Some(to) = to.get_mut(offset as usize..) else { return };
-    for (to, from) in to.iter_mut().zip(&region.bytes) {
-        *to = *from;
+/// The part of a region that lies inside an allocation, and where it starts there.
+fn clip(region: &Region, start: PhysAddr, size: u64) -> Option<(usize, &[u8])> {
+    let (start, first) = (u64::from(start.0), u64::from(region.addr.0));
+    let from = first.max(start);
+    let to = (first + region.bytes.len() as u64).min(start.saturating_add(size));
+    if from >= to {
+        return None;
     }
+    let part = &region.bytes[(from - first) as usize..(to - first) as usize];
+    Some(((from - start) as usize, part))
 }
 
 fn compare(
