@@ -1,0 +1,304 @@
+//! Random legal programs: every instruction type, every field, tokens right, no races.
+//!
+//! A program is a number of rounds. In round `r` the load module fills one half of the input
+//! and weight scratchpads, the compute module works on one half of the accumulators, the store
+//! module writes them out; a half is used again when the tokens of two rounds ago are back. So
+//! any order that the tokens allow gives the same memory.
+
+use std::ops::Range;
+
+use vta_compiler::zoo::Rng;
+use vta_driver::DeviceMemory;
+use vta_isa::{
+    Alu, AluOp, AluOperand, Config, Deps, Finish, Gemm, Insn, Load, MemType, Store, Uop,
+};
+
+/// Bytes of each memory type's DRAM region.
+const REGION_BYTES: u64 = 1 << 18;
+
+/// A program with the memory that it starts from.
+pub struct RandomProgram {
+    /// The instructions, FINISH last.
+    pub insns: Vec<Insn>,
+    /// Random bytes of each memory type's region.
+    regions: Vec<(u32, Vec<u8>)>,
+}
+
+impl RandomProgram {
+    /// Fresh memory as the program expects it.
+    ///
+    /// # Panics
+    /// Never: the regions are disjoint.
+    pub fn memory(&self) -> DeviceMemory {
+        let mut memory = DeviceMemory::new();
+        for (addr, bytes) in &self.regions {
+            memory.map(*addr, bytes.len() as u64).expect("regions are disjoint");
+            let all = memory.write((*addr).into(), bytes.len() as u64);
+            all.expect("the region is mapped").copy_from_slice(bytes);
+        }
+        memory
+    }
+
+    /// All bytes of all regions, to compare.
+    pub fn contents(&self, memory: &DeviceMemory) -> Vec<u8> {
+        let read = |(addr, bytes): &(u32, Vec<u8>)| {
+            memory.read((*addr).into(), bytes.len() as u64).unwrap_or_default().to_vec()
+        };
+        self.regions.iter().flat_map(read).collect()
+    }
+}
+
+struct Generator<'a> {
+    config: &'a Config,
+    rng: Rng,
+    insns: Vec<Insn>,
+    uop_bytes: Vec<u8>,
+}
+
+/// A random legal program for a configuration, the same for the same seed.
+pub fn generate(config: &Config, seed: u64, rounds: usize) -> RandomProgram {
+    let mut g =
+        Generator { config, rng: Rng::new(seed), insns: Vec::new(), uop_bytes: Vec::new() };
+    for round in 0..rounds {
+        g.round(round, rounds);
+    }
+    // The stores of the last rounds are waited for.
+    for _ in 0..rounds.min(2) {
+        let deps = Deps { pop_next: true, ..Deps::NONE };
+        g.insns.push(Load { deps, mem: MemType::Acc, ..Load::default() }.into());
+    }
+    g.insns.push(Finish::default().into());
+    let mut regions = Vec::new();
+    for mem in MemType::ALL {
+        let bytes = if mem == MemType::Uop {
+            let mut bytes = std::mem::take(&mut g.uop_bytes);
+            bytes.resize(REGION_BYTES as usize, 0);
+            bytes
+        } else {
+            // Bytes of -128 and 127 are common, so that extremes meet.
+            let byte = |bits: u64| match bits & 7 {
+                0 => 0x80,
+                1 => 0x7f,
+                _ => (bits >> 8) as u8,
+            };
+            (0..REGION_BYTES).map(|_| byte(g.rng.next_u64())).collect()
+        };
+        regions.push((region(mem) as u32, bytes));
+    }
+    RandomProgram { insns: g.insns, regions }
+}
+
+const fn region(mem: MemType) -> u64 {
+    (mem.code() as u64 + 1) * REGION_BYTES
+}
+
+impl Generator<'_> {
+    fn below(&mut self, n: usize) -> usize {
+        (self.rng.next_u64() % n.max(1) as u64) as usize
+    }
+
+    fn within(&mut self, range: Range<usize>) -> usize {
+        range.start + self.below(range.len())
+    }
+
+    /// One half of a scratchpad.
+    fn half(&self, mem: MemType, round: usize) -> Range<usize> {
+        let half = self.config.depth(mem) / 2;
+        let start = round % 2 * half;
+        start..start + half
+    }
+
+    fn round(&mut self, round: usize, rounds: usize) {
+        let first = self.insns.len();
+        for mem in [MemType::Inp, MemType::Wgt] {
+            for _ in 0..=self.below(2) {
+                let half = self.half(mem, round);
+                self.load(mem, half);
+            }
+        }
+        let last = self.insns.len() - 1;
+        self.insns[first].deps_mut().pop_next = round >= 2;
+        self.insns[last].deps_mut().push_next = true;
+        let first = self.insns.len();
+        let acc = self.half(MemType::Acc, round);
+        self.load(MemType::Acc, acc.clone());
+        for _ in 0..=self.below(5) {
+            match self.below(5) {
+                0 => {
+                    let mem = if self.below(2) == 0 { MemType::Acc } else { MemType::Acc8 };
+                    self.load(mem, acc.clone());
+                }
+                1 | 2 => self.gemm(round),
+                _ => self.alu(round),
+            }
+        }
+        let last = self.insns.len() - 1;
+        let deps = self.insns[first].deps_mut();
+        (deps.pop_prev, deps.pop_next) = (true, round >= 2);
+        let deps = self.insns[last].deps_mut();
+        (deps.push_prev, deps.push_next) = (round + 2 < rounds, true);
+        let first = self.insns.len();
+        for _ in 0..=self.below(2) {
+            self.store(acc.clone());
+        }
+        let last = self.insns.len() - 1;
+        self.insns[first].deps_mut().pop_prev = true;
+        self.insns[last].deps_mut().push_prev = true;
+    }
+
+    /// Rows of a shape that fit `room` scratchpad tiles and the DRAM region.
+    fn load(&mut self, mem: MemType, half: Range<usize>) {
+        if self.below(12) == 0 {
+            // Only tokens; the pads must not be written.
+            let load = Load { mem, y_pad_0: 3, x_pad_1: 2, y_size: 2, ..Load::default() };
+            self.insns.push(load.into());
+            return;
+        }
+        let mut pads = [0; 4].map(|_: u8| if self.below(3) == 0 { self.below(4) as u8 } else { 0 });
+        let (mut y, mut x) = (1 + self.below(4), 1 + self.below(6));
+        let tiles = |pads: &[u8; 4], y: usize, x: usize| {
+            (usize::from(pads[0] + pads[1]) + y) * (usize::from(pads[2] + pads[3]) + x)
+        };
+        if tiles(&pads, y, x) > half.len() {
+            (pads, y, x) = ([0; 4], 1, 1);
+        }
+        let room = half.len() - tiles(&pads, y, x);
+        let sram_base = half.start + self.below(room + 1);
+        let elems = REGION_BYTES as usize / self.config.elem_bytes(mem);
+        let stride = self.below(12).min(elems / 16);
+        let (y, x) = if (y - 1) * stride + x > elems { (1, 1) } else { (y, x) };
+        let offset = self.below(elems - ((y - 1) * stride + x) + 1);
+        let base = region(mem) as usize / self.config.elem_bytes(mem);
+        let load = Load {
+            deps: Deps::NONE,
+            mem,
+            sram_base: sram_base as u16,
+            dram_base: (base + offset) as u32,
+            y_size: y as u16,
+            x_size: x as u16,
+            x_stride: stride as u16,
+            y_pad_0: pads[0],
+            y_pad_1: pads[1],
+            x_pad_0: pads[2],
+            x_pad_1: pads[3],
+        };
+        self.insns.push(load.into());
+    }
+
+    fn store(&mut self, half: Range<usize>) {
+        let x = 1 + self.below(half.len().min(6));
+        let y = 1 + self.below((half.len() / x).min(4));
+        let elem = self.config.elem_bytes(MemType::Out);
+        let elems = REGION_BYTES as usize / elem;
+        let stride = x + self.below(5);
+        let store = Store {
+            deps: Deps::NONE,
+            sram_base: (half.start + self.below(half.len() - x * y + 1)) as u16,
+            dram_base: (region(MemType::Out) as usize / elem + self.below(elems - y * stride)) as u32,
+            y_size: y as u16,
+            x_size: x as u16,
+            x_stride: stride as u16,
+        };
+        self.insns.push(store.into());
+    }
+
+    /// Loop factors that keep indices within `room` tiles of a start; what they reach.
+    fn factors(&mut self, room: usize, iter: [usize; 2]) -> ([u16; 2], usize) {
+        let factors = [self.below(4), self.below(4)];
+        let reach = (iter[0] - 1) * factors[0] + (iter[1] - 1) * factors[1];
+        if reach < room { (factors.map(|f| f as u16), reach) } else { ([0; 2], 0) }
+    }
+
+    /// Puts micro-ops into DRAM and loads them; their range in the scratchpad.
+    fn uops(&mut self, uops: &[Uop]) -> Range<usize> {
+        let first = self.uop_bytes.len() / 4;
+        for uop in uops {
+            let word = uop.encode().unwrap_or_default();
+            self.uop_bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        let depth = self.config.depth(MemType::Uop);
+        let sram_base = self.below(depth - uops.len() + 1);
+        let load = Load {
+            mem: MemType::Uop,
+            sram_base: sram_base as u16,
+            dram_base: (region(MemType::Uop) as usize / 4 + first) as u32,
+            y_size: 1,
+            x_size: uops.len() as u16,
+            ..Load::default()
+        };
+        self.insns.push(load.into());
+        sram_base..sram_base + uops.len()
+    }
+
+    fn iterations(&mut self) -> [usize; 2] {
+        [1 + self.below(4), 1 + self.below(6)]
+    }
+
+    fn gemm(&mut self, round: usize) {
+        let iter = self.iterations();
+        let [acc, inp, wgt] =
+            [MemType::Acc, MemType::Inp, MemType::Wgt].map(|m| self.half(m, round));
+        let (dst, dst_reach) = self.factors(acc.len(), iter);
+        let (src, src_reach) = self.factors(inp.len(), iter);
+        let (wgt_f, wgt_reach) = self.factors(wgt.len(), iter);
+        let count = 1 + self.below(6);
+        let uops: Vec<Uop> = (0..count)
+            .map(|_| Uop {
+                dst: self.within(acc.start..acc.end - dst_reach) as u16,
+                src: self.within(inp.start..inp.end - src_reach) as u16,
+                wgt: self.within(wgt.start..wgt.end - wgt_reach) as u16,
+            })
+            .collect();
+        let range = self.uops(&uops);
+        let gemm = Gemm {
+            deps: Deps::NONE,
+            reset: self.below(5) == 0,
+            uop_bgn: range.start as u16,
+            uop_end: range.end as u16,
+            iter_out: iter[0] as u16,
+            iter_in: iter[1] as u16,
+            dst_factor_out: dst[0],
+            dst_factor_in: dst[1],
+            src_factor_out: src[0],
+            src_factor_in: src[1],
+            wgt_factor_out: wgt_f[0],
+            wgt_factor_in: wgt_f[1],
+        };
+        self.insns.push(gemm.into());
+    }
+
+    fn alu(&mut self, round: usize) {
+        let iter = self.iterations();
+        let acc = self.half(MemType::Acc, round);
+        let (dst, dst_reach) = self.factors(acc.len(), iter);
+        let (src, src_reach) = self.factors(acc.len(), iter);
+        let count = 1 + self.below(6);
+        let uops: Vec<Uop> = (0..count)
+            .map(|_| Uop {
+                dst: self.within(acc.start..acc.end - dst_reach) as u16,
+                src: self.within(acc.start..acc.end - src_reach) as u16,
+                wgt: self.below(1024) as u16,
+            })
+            .collect();
+        let range = self.uops(&uops);
+        let imm = match self.below(4) {
+            0 => i16::MIN,
+            1 => self.below(40) as i16 - 20,
+            _ => self.rng.next_u64() as i16,
+        };
+        let alu = Alu {
+            deps: Deps::NONE,
+            op: AluOp::ALL[self.below(6)],
+            operand: if self.below(2) == 0 { AluOperand::Imm(imm) } else { AluOperand::Acc },
+            uop_bgn: range.start as u16,
+            uop_end: range.end as u16,
+            iter_out: iter[0] as u16,
+            iter_in: iter[1] as u16,
+            dst_factor_out: dst[0],
+            dst_factor_in: dst[1],
+            src_factor_out: src[0],
+            src_factor_in: src[1],
+        };
+        self.insns.push(alu.into());
+    }
+}

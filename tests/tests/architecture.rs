@@ -1,0 +1,86 @@
+//! The invariants of ARCHITECTURE.md that a machine can check.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let names = |p: &serde_json::Value| -> BTreeSet<String> {
+        let all = p["dependencies"].as_array().unwrap().iter();
+        let normal = all.filter(|d| d["kind"].is_null());
+        let names = normal.map(|d| d["name"].as_str().unwrap().to_owned());
+        names.filter(|n| n.starts_with("vta")).collect()
+    };
+    packages.map(|p| (p["name"].as_str().unwrap().to_owned(), names(p))).collect()
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let found = dependencies();
+    let allowed = [
+        ("vta-isa", vec![]),
+        ("vta-driver", vec!["vta-isa"]),
+        ("vta-sim", vec!["vta-driver", "vta-isa"]),
+        ("vta-hw-opencl", vec!["vta-driver", "vta-isa"]),
+        ("vta-compiler", vec!["vta-driver", "vta-isa"]),
+    ];
+    for (name, allowed) in allowed {
+        let allowed: BTreeSet<String> = allowed.into_iter().map(str::to_owned).collect();
+        let extra: Vec<_> = found[name].difference(&allowed).collect();
+        assert!(extra.is_empty(), "{name} depends on {extra:?}");
+    }
+    assert_eq!(found.len(), 7, "a new crate needs its place here: {:?}", found.keys());
+}
+
+fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, files);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+#[test]
+fn the_instruction_set_does_no_input_or_output() {
+    let mut files = Vec::new();
+    sources(&root().join("isa/src"), &mut files);
+    assert!(files.len() > 5);
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in ["std::fs", "std::net", "std::io", "std::env", "println!"] {
+            assert!(!text.contains(word), "{} uses {word}", file.display());
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_is_where_it_may_be() {
+    let allowed = ["sim/src/avx2.rs", "driver/src/bundle.rs"];
+    for name in ["isa", "driver", "sim", "compiler", "cli", "hw-opencl", "tests"] {
+        let mut files = Vec::new();
+        sources(&root().join(name).join("src"), &mut files);
+        for file in files {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let may = allowed.iter().any(|a| file.ends_with(a));
+            assert!(may || !text.contains("unsafe {"), "{} has unsafe code", file.display());
+        }
+    }
+    for name in ["isa/src/lib.rs", "cli/src/main.rs"] {
+        let text = std::fs::read_to_string(root().join(name)).unwrap();
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{name}");
+    }
+}
