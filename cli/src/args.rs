@@ -7,7 +7,12 @@ use clap_complete::Shell;
 
 /// Run, compile and inspect neural networks on the Versatile Tensor Accelerator.
 #[derive(Parser)]
-#[command(name = "vta", version, propagate_version = true, after_help = "Start with: vta run demo")]
+#[command(
+    name = "vta",
+    version,
+    propagate_version = true,
+    after_help = "Start with: vta run demo"
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -60,7 +65,12 @@ pub struct PreprocessArgs {
     #[arg(long, value_enum)]
     pub preprocess: Option<Preset>,
     /// Mean of each channel after scaling, e.g. 0.485,0.456,0.406
-    #[arg(long, value_name = "R,G,B", value_delimiter = ',', allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "R,G,B",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
     pub mean: Option<Vec<f32>>,
     /// Standard deviation of each channel after scaling
     #[arg(long, value_name = "R,G,B", value_delimiter = ',')]
@@ -167,7 +177,12 @@ pub struct CompileArgs {
     /// ONNX file (QDQ int8), `demo`, or `zoo:NAME`
     pub model: String,
     /// The bundle to write
-    #[arg(long, short, value_name = "FILE.vta", required_unless_present = "dump_after")]
+    #[arg(
+        long,
+        short,
+        value_name = "FILE.vta",
+        required_unless_present = "dump_after"
+    )]
     pub output: Option<PathBuf>,
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]

@@ -34,11 +34,17 @@ pub fn load_all(paths: &[PathBuf], limit: Option<usize>) -> Result<Vec<Picture>>
         }
         if path.is_dir() {
             let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
-            let files = entries.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>, _>>();
+            let files = entries
+                .map(|e| e.map(|e| e.path()))
+                .collect::<Result<Vec<_>, _>>();
             let mut files = files.with_context(|| path.display().to_string())?;
             files.retain(|f| f.is_file() && is_image(f));
             files.sort();
-            ensure!(!files.is_empty(), "{}: the folder has no png or jpeg image", path.display());
+            ensure!(
+                !files.is_empty(),
+                "{}: the folder has no png or jpeg image",
+                path.display()
+            );
             for file in files.iter().take(limit - pictures.len()) {
                 pictures.push(photo(file)?);
             }
@@ -52,7 +58,10 @@ pub fn load_all(paths: &[PathBuf], limit: Option<usize>) -> Result<Vec<Picture>>
 }
 
 fn extension(path: &Path) -> String {
-    path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase()
+    path.extension()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_ascii_lowercase()
 }
 
 fn is_image(path: &Path) -> bool {
@@ -90,9 +99,22 @@ fn photo(path: &Path) -> Result<Picture> {
     let rgb = image.to_rgb8();
     let (w, h) = (rgb.width() as usize, rgb.height() as usize);
     let bytes = rgb.into_raw();
-    let pixels = (0..3).flat_map(|c| bytes.iter().skip(c).step_by(3)).map(|&b| b.into()).collect();
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(Picture { name, chw: [3, h, w], pixels, label: None, ready: false })
+    let pixels = (0..3)
+        .flat_map(|c| bytes.iter().skip(c).step_by(3))
+        .map(|&b| b.into())
+        .collect();
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    Ok(Picture {
+        name,
+        chw: [3, h, w],
+        pixels,
+        label: None,
+        ready: false,
+    })
 }
 
 /// Images of an npz in memory.
@@ -108,16 +130,26 @@ fn npz<R: Read + Seek>(reader: R, limit: usize) -> Result<Vec<Picture>> {
         None => None,
     };
     let Some(array) = archive.by_name("images").context("array 'images'")? else {
-        bail!("the file has no array 'images' (it has {})", names.join(", "));
+        bail!(
+            "the file has no array 'images' (it has {})",
+            names.join(", ")
+        );
     };
     arrays(array, labels, limit)
 }
 
 fn integers<R: Read>(array: npyz::NpyFile<R>) -> Result<Vec<usize>> {
-    ensure!(array.len() <= MAX_ELEMENTS, "more than {MAX_ELEMENTS} elements");
+    ensure!(
+        array.len() <= MAX_ELEMENTS,
+        "more than {MAX_ELEMENTS} elements"
+    );
     let values: Vec<i64> = match array.dtype().descr().trim_matches('\'') {
         "|u1" => array.into_vec::<u8>()?.into_iter().map(i64::from).collect(),
-        "<i4" => array.into_vec::<i32>()?.into_iter().map(i64::from).collect(),
+        "<i4" => array
+            .into_vec::<i32>()?
+            .into_iter()
+            .map(i64::from)
+            .collect(),
         "<i8" => array.into_vec::<i64>()?,
         other => bail!("elements of type {other}; uint8, int32 and int64 are supported"),
     };
@@ -131,25 +163,44 @@ fn arrays<R: Read>(
     limit: usize,
 ) -> Result<Vec<Picture>> {
     let shape: Vec<usize> = array.shape().iter().map(|&d| d as usize).collect();
-    ensure!(array.len() <= MAX_ELEMENTS, "more than {MAX_ELEMENTS} elements");
-    ensure!(array.order() == npyz::Order::C, "arrays in Fortran order are not supported");
+    ensure!(
+        array.len() <= MAX_ELEMENTS,
+        "more than {MAX_ELEMENTS} elements"
+    );
+    ensure!(
+        array.order() == npyz::Order::C,
+        "arrays in Fortran order are not supported"
+    );
     let (count, chw) = match shape[..] {
         [n, c, h, w] => (n, [c, h, w]),
         [c, h, w] => (1, [c, h, w]),
         _ => bail!("an array of shape {shape:?}, not [images, C, H, W]"),
     };
     if let Some(labels) = &labels {
-        ensure!(labels.len() == count, "{} labels for {count} images", labels.len());
+        ensure!(
+            labels.len() == count,
+            "{} labels for {count} images",
+            labels.len()
+        );
     }
     let size: usize = chw.iter().product();
     ensure!(size > 0, "an array of shape {shape:?} holds no pixel");
     let keep = count.min(limit) * size;
     let (values, ready): (Vec<f32>, bool) = match array.dtype().descr().trim_matches('\'') {
         "|u1" => {
-            let bytes = array.data::<u8>()?.take(keep).collect::<Result<Vec<_>, _>>()?;
+            let bytes = array
+                .data::<u8>()?
+                .take(keep)
+                .collect::<Result<Vec<_>, _>>()?;
             (bytes.into_iter().map(f32::from).collect(), false)
         }
-        "<f4" => (array.data::<f32>()?.take(keep).collect::<Result<Vec<_>, _>>()?, true),
+        "<f4" => (
+            array
+                .data::<f32>()?
+                .take(keep)
+                .collect::<Result<Vec<_>, _>>()?,
+            true,
+        ),
         other => bail!(
             "elements of type {other}; uint8 (pixels) and float32 (already preprocessed) are supported"
         ),
@@ -174,7 +225,9 @@ pub fn logits(spec: &str) -> Result<Vec<Vec<f32>>> {
     let rows = |array: npyz::NpyFile<_>| rows(array).with_context(|| spec.to_owned());
     if path.ends_with(".npy") {
         let boxed: Box<dyn Read> = Box::new(BufReader::new(file));
-        return rows(npyz::NpyFile::new(boxed).with_context(|| format!("{path}: not a .npy file"))?);
+        return rows(
+            npyz::NpyFile::new(boxed).with_context(|| format!("{path}: not a .npy file"))?,
+        );
     }
     let mut archive = NpzArchive::new(BufReader::new(file))
         .with_context(|| format!("{path}: not an .npz file"))?;
@@ -194,7 +247,10 @@ fn rows<R: Read>(array: npyz::NpyFile<R>) -> Result<Vec<Vec<f32>>> {
     let &[_, width] = array.shape() else {
         bail!("logits of shape {:?}, not [images, values]", array.shape());
     };
-    ensure!(array.len() <= MAX_ELEMENTS && width > 0, "logits of an impossible size");
+    ensure!(
+        array.len() <= MAX_ELEMENTS && width > 0,
+        "logits of an impossible size"
+    );
     let values: Vec<f32> = array.into_vec().context("logits must be float32")?;
     Ok(values.chunks(width as usize).map(<[f32]>::to_vec).collect())
 }
@@ -202,11 +258,17 @@ fn rows<R: Read>(array: npyz::NpyFile<R>) -> Result<Vec<Vec<f32>>> {
 /// Writes float32 rows `[images, values]`.
 pub fn save_rows(path: &Path, rows: &[Vec<f32>]) -> Result<()> {
     use npyz::WriterBuilder;
-    let shape = [rows.len() as u64, rows.first().map_or(0, |r| r.len() as u64)];
+    let shape = [
+        rows.len() as u64,
+        rows.first().map_or(0, |r| r.len() as u64),
+    ];
     let write = || -> std::io::Result<()> {
         let file = std::io::BufWriter::new(File::create(path)?);
-        let mut writer =
-            npyz::WriteOptions::new().default_dtype().shape(&shape).writer(file).begin_nd()?;
+        let mut writer = npyz::WriteOptions::new()
+            .default_dtype()
+            .shape(&shape)
+            .writer(file)
+            .begin_nd()?;
         writer.extend(rows.iter().flatten().copied())?;
         writer.finish()
     };
@@ -225,7 +287,11 @@ pub fn fit(picture: &Picture, [c, h, w]: [usize; 3]) -> Result<Vec<f32>> {
     if [ph, pw] == [h, w] {
         return Ok(picture.pixels.clone());
     }
-    ensure!(!picture.ready, "{}: {ph}x{pw} values, but the network takes {h}x{w}", picture.name);
+    ensure!(
+        !picture.ready,
+        "{}: {ph}x{pw} values, but the network takes {h}x{w}",
+        picture.name
+    );
     let scale = (ph as f32 / h as f32).min(pw as f32 / w as f32);
     let axis = |out: usize, size: usize| -> Vec<(usize, usize, f32)> {
         let margin = (size as f32 - out as f32 * scale) / 2.0;
@@ -241,9 +307,8 @@ pub fn fit(picture: &Picture, [c, h, w]: [usize; 3]) -> Result<Vec<f32>> {
     for plane in picture.pixels.chunks_exact(ph * pw) {
         for &(top, bottom, fy) in &rows {
             for &(left, right, fx) in &cols {
-                let blend = |row: usize| {
-                    plane[row * pw + left] * (1.0 - fx) + plane[row * pw + right] * fx
-                };
+                let blend =
+                    |row: usize| plane[row * pw + left] * (1.0 - fx) + plane[row * pw + right] * fx;
                 out.push(blend(top) * (1.0 - fy) + blend(bottom) * fy);
             }
         }

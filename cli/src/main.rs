@@ -44,7 +44,9 @@ fn main() -> ExitCode {
 fn status(error: &anyhow::Error) -> u8 {
     use vta_driver::DriverError;
     match error.downcast_ref::<DriverError>() {
-        Some(DriverError::Device { .. } | DriverError::Lost { .. } | DriverError::Memory { .. }) => 1,
+        Some(
+            DriverError::Device { .. } | DriverError::Lost { .. } | DriverError::Memory { .. },
+        ) => 1,
         _ => 2,
     }
 }

@@ -54,7 +54,9 @@ pub fn load(name: &str) -> Result<Model> {
             mean: vec![0.4914, 0.4822, 0.4465],
             std: vec![0.2470, 0.2435, 0.2616],
         };
-        graph.metadata.insert("preprocess".to_owned(), preprocess.to_json());
+        graph
+            .metadata
+            .insert("preprocess".to_owned(), preprocess.to_json());
         return Ok(Model::Graph(Box::new(graph)));
     }
     if let Some(network) = name.strip_prefix("zoo:") {
@@ -79,14 +81,20 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     let name = || path.display().to_string();
     let size = std::fs::metadata(path).with_context(name)?.len();
     if size > MAX_FILE_BYTES {
-        bail!("{}: {size} bytes; files up to {MAX_FILE_BYTES} bytes are read", path.display());
+        bail!(
+            "{}: {size} bytes; files up to {MAX_FILE_BYTES} bytes are read",
+            path.display()
+        );
     }
     std::fs::read(path).with_context(name)
 }
 
 /// Whether the graph has int8 tensors.
 pub fn is_quantised(graph: &Graph) -> bool {
-    graph.nodes.iter().any(|n| matches!(n.op, Op::QuantizeLinear { .. }))
+    graph
+        .nodes
+        .iter()
+        .any(|n| matches!(n.op, Op::QuantizeLinear { .. }))
 }
 
 /// Quantises a float graph.
@@ -100,8 +108,10 @@ pub fn quantise(
     let &[_, c, h, w] = &shape[..] else {
         bail!("the network's input has shape {shape:?}, not [1, C, H, W]");
     };
-    let images: Vec<Vec<f32>> =
-        pictures.iter().map(|p| preprocess.apply(p, [c, h, w])).collect::<Result<_>>()?;
+    let images: Vec<Vec<f32>> = pictures
+        .iter()
+        .map(|p| preprocess.apply(p, [c, h, w]))
+        .collect::<Result<_>>()?;
     Ok(quantize::quantize(graph, &images, mode)?)
 }
 
@@ -114,10 +124,12 @@ pub fn compile(graph: &Graph, config: &Config) -> Result<(QGraph, Program)> {
 
 /// The configuration of a file, or the default.
 pub fn config(path: Option<&PathBuf>) -> Result<Config> {
-    let Some(path) = path else { return Ok(Config::default()) };
+    let Some(path) = path else {
+        return Ok(Config::default());
+    };
     let bytes = read_file(path)?;
-    let text = String::from_utf8(bytes)
-        .with_context(|| format!("{}: not a text file", path.display()))?;
+    let text =
+        String::from_utf8(bytes).with_context(|| format!("{}: not a text file", path.display()))?;
     Config::from_json(&text).with_context(|| path.display().to_string())
 }
 
@@ -147,7 +159,13 @@ pub fn default_images(model: &str, chw: [usize; 3]) -> Result<Vec<Picture>> {
     if model.starts_with("zoo:") && c == 3 && h == w {
         let pixels = zoo::sample_image(h, 0).into_iter().map(f32::from).collect();
         let name = "synthetic".to_owned();
-        return Ok(vec![Picture { name, chw, pixels, label: None, ready: false }]);
+        return Ok(vec![Picture {
+            name,
+            chw,
+            pixels,
+            label: None,
+            ready: false,
+        }]);
     }
     bail!("which images? Give --input FILE, a folder, .npy or .npz")
 }

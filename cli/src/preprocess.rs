@@ -18,10 +18,18 @@ impl Preprocess {
     fn preset(preset: Preset) -> Self {
         let (scale, mean, std) = match preset {
             Preset::Imagenet => (1.0 / 255.0, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
-            Preset::Cifar10 => (1.0 / 255.0, [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]),
+            Preset::Cifar10 => (
+                1.0 / 255.0,
+                [0.4914, 0.4822, 0.4465],
+                [0.2470, 0.2435, 0.2616],
+            ),
             Preset::Raw => (1.0, [0.0; 3], [1.0; 3]),
         };
-        Self { scale, mean: mean.to_vec(), std: std.to_vec() }
+        Self {
+            scale,
+            mean: mean.to_vec(),
+            std: std.to_vec(),
+        }
     }
 
     /// What the flags say, or else the model, or else ImageNet's recipe with a note.
@@ -74,7 +82,9 @@ impl Preprocess {
         for (channel, plane) in values.chunks_exact_mut((h * w).max(1)).enumerate() {
             let pick = |list: &[f32]| list[if list.len() == 1 { 0 } else { channel }];
             let (mean, std) = (pick(&self.mean), pick(&self.std));
-            plane.iter_mut().for_each(|x| *x = (*x * self.scale - mean) / std);
+            plane
+                .iter_mut()
+                .for_each(|x| *x = (*x * self.scale - mean) / std);
         }
         Ok(values)
     }
@@ -82,5 +92,8 @@ impl Preprocess {
 
 /// Rounds to steps of the input tensor's scale.
 pub fn to_int8(values: &[f32], scale: f32) -> Vec<i8> {
-    values.iter().map(|v| (v / scale).round_ties_even().clamp(-128.0, 127.0) as i8).collect()
+    values
+        .iter()
+        .map(|v| (v / scale).round_ties_even().clamp(-128.0, 127.0) as i8)
+        .collect()
 }

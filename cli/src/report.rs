@@ -52,7 +52,10 @@ impl LayerRow {
 
 impl Outcome {
     fn label(&self, class: usize) -> String {
-        self.labels.get(class).cloned().unwrap_or_else(|| format!("class {class}"))
+        self.labels
+            .get(class)
+            .cloned()
+            .unwrap_or_else(|| format!("class {class}"))
     }
 
     /// Classes with softmax confidence, best first; the lower class first among equals.
@@ -60,16 +63,26 @@ impl Outcome {
         let logits = &self.logits[image];
         let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f32 = logits.iter().map(|l| (l - largest).exp()).sum();
-        let mut ranking: Vec<_> =
-            logits.iter().enumerate().map(|(c, l)| (c, (l - largest).exp() / sum)).collect();
+        let mut ranking: Vec<_> = logits
+            .iter()
+            .enumerate()
+            .map(|(c, l)| (c, (l - largest).exp() / sum))
+            .collect();
         ranking.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         ranking
     }
 
     fn correct(&self) -> Option<(usize, usize)> {
-        let known: Vec<_> =
-            self.truth.iter().enumerate().filter_map(|(i, t)| Some((i, (*t)?))).collect();
-        let right = known.iter().filter(|(i, t)| argmax(&self.logits[*i]) == *t).count();
+        let known: Vec<_> = self
+            .truth
+            .iter()
+            .enumerate()
+            .filter_map(|(i, t)| Some((i, (*t)?)))
+            .collect();
+        let right = known
+            .iter()
+            .filter(|(i, t)| argmax(&self.logits[*i]) == *t)
+            .count();
         (!known.is_empty()).then_some((right, known.len()))
     }
 
@@ -109,7 +122,12 @@ impl Outcome {
         let pairs = || self.logits.iter().zip(reference);
         let same = pairs().filter(|(a, b)| argmax(a) == argmax(b)).count();
         let known = self.truth.iter().all(Option::is_some);
-        let right = self.truth.iter().zip(reference).filter(|(t, r)| Some(argmax(r)) == **t).count();
+        let right = self
+            .truth
+            .iter()
+            .zip(reference)
+            .filter(|(t, r)| Some(argmax(r)) == **t)
+            .count();
         Some((same, known.then_some(right)))
     }
 }
@@ -200,28 +218,46 @@ pub fn text(outcome: &Outcome, args: &RunArgs) -> Result<()> {
 /// An image with its best labels and bars of confidence.
 fn describe(outcome: &Outcome, image: usize, out: &mut String) {
     let ranking = outcome.ranking(image);
-    let few = if outcome.logits.len() > 1 { outcome.top.min(3) } else { outcome.top };
+    let few = if outcome.logits.len() > 1 {
+        outcome.top.min(3)
+    } else {
+        outcome.top
+    };
     let verdict = match outcome.truth[image] {
         Some(truth) if ranking.first().is_some_and(|r| r.0 == truth) => {
             format!("  {} {}", paint("32", "\u{2713}"), outcome.label(truth))
         }
-        Some(truth) => format!("  {} it is {}", paint("31", "\u{2717}"), outcome.label(truth)),
+        Some(truth) => format!(
+            "  {} it is {}",
+            paint("31", "\u{2717}"),
+            outcome.label(truth)
+        ),
         None => String::new(),
     };
     out.push_str(&format!("{}{verdict}\n", paint("1", &outcome.names[image])));
-    let width = ranking.iter().take(few).map(|r| outcome.label(r.0).len()).max().unwrap_or(0);
+    let width = ranking
+        .iter()
+        .take(few)
+        .map(|r| outcome.label(r.0).len())
+        .max()
+        .unwrap_or(0);
     for &(class, confidence) in ranking.iter().take(few) {
         let label = outcome.label(class);
         let bar = bar(confidence);
         let percent = confidence * 100.0;
-        out.push_str(&format!("  {label:width$} {percent:5.1} % {}\n", paint("36", &bar)));
+        out.push_str(&format!(
+            "  {label:width$} {percent:5.1} % {}\n",
+            paint("36", &bar)
+        ));
     }
 }
 
 /// Up to 24 blocks in eighths.
 fn bar(share: f32) -> String {
     let eighths = (share * 24.0 * 8.0).round() as usize;
-    let parts = ['\u{258f}', '\u{258e}', '\u{258d}', '\u{258c}', '\u{258b}', '\u{258a}', '\u{2589}'];
+    let parts = [
+        '\u{258f}', '\u{258e}', '\u{258d}', '\u{258c}', '\u{258b}', '\u{258a}', '\u{2589}',
+    ];
     let mut bar = "\u{2588}".repeat(eighths / 8);
     if !eighths.is_multiple_of(8) {
         bar.push(parts[eighths % 8 - 1]);
@@ -231,7 +267,11 @@ fn bar(share: f32) -> String {
 
 fn paint(code: &str, text: &str) -> String {
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    if colour {
+        format!("\x1b[{code}m{text}\x1b[0m")
+    } else {
+        text.to_owned()
+    }
 }
 
 fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
@@ -250,11 +290,16 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
         size(total.traffic.total_bytes()),
     ));
     if let Some((right, of)) = outcome.correct() {
-        out.push_str(&format!("{right} of {of} right ({:.1} %)\n", 100.0 * right as f64 / of as f64));
+        out.push_str(&format!(
+            "{right} of {of} right ({:.1} %)\n",
+            100.0 * right as f64 / of as f64
+        ));
     }
     if let Some((same, right)) = outcome.agreement() {
         let share = 100.0 * same as f64 / images as f64;
-        out.push_str(&format!("{same} of {images} labels as the reference's ({share:.1} %)"));
+        out.push_str(&format!(
+            "{same} of {images} labels as the reference's ({share:.1} %)"
+        ));
         if let Some(right) = right {
             out.push_str(&format!("; the reference has {right} right"));
         }
@@ -292,8 +337,19 @@ fn profile(outcome: &Outcome) -> String {
     let runs = outcome.reports.len().max(1) as u64;
     let whole: Duration = rows.iter().map(|r| r.wall).sum();
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["layer", "kind", "MACs", "insns", "bytes", "ms", "share", "utilisation"]);
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "layer",
+        "kind",
+        "MACs",
+        "insns",
+        "bytes",
+        "ms",
+        "share",
+        "utilisation",
+    ]);
     for row in &rows {
         let used = row.utilization(&outcome.program, runs);
         let share = 100.0 * row.wall.as_secs_f64() / whole.as_secs_f64().max(1e-12);

@@ -74,7 +74,14 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     let shares = work(&job)?;
     let wall = started.elapsed();
     job.bar.finish_and_clear();
-    let outcome = outcome(args, &program, pictures, shares, reference, [prepared, wall])?;
+    let outcome = outcome(
+        args,
+        &program,
+        pictures,
+        shares,
+        reference,
+        [prepared, wall],
+    )?;
     if let Some(path) = &args.output {
         images::save_rows(path, &outcome.logits)?;
     }
@@ -94,7 +101,10 @@ fn prepare(
 ) -> Result<(Option<QGraph>, Program, Preprocess)> {
     let mut graph = match model::load(&args.model)? {
         Model::Program(program) => {
-            ensure!(!args.verify, "--verify needs the model, not a compiled bundle");
+            ensure!(
+                !args.verify,
+                "--verify needs the model, not a compiled bundle"
+            );
             let preprocess =
                 Preprocess::choose(&args.preprocess, program.metadata.get("preprocess"))?;
             return Ok((None, *program, preprocess));
@@ -109,7 +119,10 @@ fn prepare(
         };
         let calibration = given.as_deref().unwrap_or(pictures);
         if calibration.is_empty() {
-            bail!("{} is a float model: give --calibration DIR|.npz or run `vta quantize`", args.model);
+            bail!(
+                "{} is a float model: give --calibration DIR|.npz or run `vta quantize`",
+                args.model
+            );
         }
         if given.is_none() {
             eprintln!("note: quantising the float model with the input images");
@@ -117,8 +130,7 @@ fn prepare(
         graph = model::quantise(&graph, calibration, &preprocess, quantize::Mode::Multiply)
             .with_context(|| args.model.clone())?;
     }
-    let (integer, program) =
-        model::compile(&graph, config).with_context(|| args.model.clone())?;
+    let (integer, program) = model::compile(&graph, config).with_context(|| args.model.clone())?;
     Ok((Some(integer), program, preprocess))
 }
 
@@ -127,7 +139,8 @@ fn progress(images: usize, quiet: bool) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} images, {eta} left");
-    ProgressBar::new(images as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    ProgressBar::new(images as u64)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Runs all images on one device for each thread; results don't depend on their number.
@@ -162,7 +175,11 @@ fn worker(job: &Job<'_>) -> Result<Share> {
         }
         let refs: Vec<&[i8]> = job.images[first..end].iter().map(Vec::as_slice).collect();
         let out = session.run(&refs)?;
-        let outputs = out.outputs.into_iter().next().context("the program has no output")?;
+        let outputs = out
+            .outputs
+            .into_iter()
+            .next()
+            .context("the program has no output")?;
         share.outputs.push((first, outputs));
         share.reports.extend(out.reports);
         if job.args.verify {
@@ -182,9 +199,13 @@ fn verify(
     images: &[&[i8]],
     mismatches: &mut Vec<String>,
 ) -> Result<()> {
-    let Some(graph) = job.graph else { return Ok(()) };
-    let expected: Vec<_> =
-        images.iter().map(|x| reference::run(graph, x)).collect::<Result<_, _>>()?;
+    let Some(graph) = job.graph else {
+        return Ok(());
+    };
+    let expected: Vec<_> = images
+        .iter()
+        .map(|x| reference::run(graph, x))
+        .collect::<Result<_, _>>()?;
     for layer in &job.program.layers {
         let got = session.read_tensor(layer.output)?;
         for (i, (got, expected)) in got.iter().zip(&expected).enumerate() {
@@ -192,7 +213,9 @@ fn verify(
             if let Some(at) = got.iter().zip(expected).position(|(a, b)| a != b) {
                 let (image, name) = (first + i, &layer.name);
                 let (a, b) = (got[at], expected[at]);
-                mismatches.push(format!("image {image}, layer {name}, value {at}: {a}, not {b}"));
+                mismatches.push(format!(
+                    "image {image}, layer {name}, value {at}: {a}, not {b}"
+                ));
             }
         }
     }
@@ -207,7 +230,12 @@ fn outcome(
     reference: Option<Vec<Vec<f32>>>,
     [prepared, wall]: [Duration; 2],
 ) -> Result<Outcome> {
-    let spec = program.tensor(*program.outputs.first().context("the program has no output")?)?;
+    let spec = program.tensor(
+        *program
+            .outputs
+            .first()
+            .context("the program has no output")?,
+    )?;
     let mut logits = vec![Vec::new(); pictures.len()];
     let mut reports = Vec::new();
     let mut counters: Vec<Counters> = Vec::new();

@@ -30,7 +30,9 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
     let program = Arc::new(program);
     let device = model::device(&args.device.device, &config)?;
     let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
-    let inputs: Vec<_> = (0..spec.images).map(|i| layer::input(&spec, args.seed, i)).collect();
+    let inputs: Vec<_> = (0..spec.images)
+        .map(|i| layer::input(&spec, args.seed, i))
+        .collect();
     let (mut largest, mut traffic, mut wall) = (0i32, Traffic::default(), 0.0);
     for images in inputs.chunks(config.batch()) {
         let refs: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
@@ -41,7 +43,10 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
         for (image, got) in images.iter().zip(&out.outputs[0]) {
             let values = reference::run(&graph, image)?;
             let expected = &values[program.outputs[0] as usize];
-            let error = got.iter().zip(expected).map(|(a, b)| (i32::from(*a) - i32::from(*b)).abs());
+            let error = got
+                .iter()
+                .zip(expected)
+                .map(|(a, b)| (i32::from(*a) - i32::from(*b)).abs());
             largest = largest.max(error.max().unwrap_or(0));
         }
     }
@@ -50,8 +55,10 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
     let utilization = macs as f64 / done.max(1) as f64;
     let bytes = |m: MemType| traffic.bytes[m.code() as usize];
     if args.json {
-        let by_type: serde_json::Map<_, _> =
-            MemType::ALL.into_iter().map(|m| (m.name().to_owned(), json!(bytes(m)))).collect();
+        let by_type: serde_json::Map<_, _> = MemType::ALL
+            .into_iter()
+            .map(|m| (m.name().to_owned(), json!(bytes(m))))
+            .collect();
         let object = json!({
             "layer": args.layer, "device": args.device.device, "macs": macs,
             "insns": traffic.insns, "gemm_uops": traffic.gemm_steps, "bytes": by_type,
@@ -60,7 +67,11 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
         });
         print_line(&serde_json::to_string_pretty(&object)?)?;
     } else {
-        let verdict = if largest == 0 { "bit-identical to the reference" } else { "MISMATCH" };
+        let verdict = if largest == 0 {
+            "bit-identical to the reference"
+        } else {
+            "MISMATCH"
+        };
         print_line(&format!(
             "{}: {verdict} (max_abs_error {largest})\n  {macs} MACs, {} GEMM micro-ops, \
              utilisation {:.1} %, {} instructions, {} bytes\n  {wall:.2} ms on {}",
@@ -80,7 +91,9 @@ pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
     let stated = graph.metadata.get("preprocess");
     let preprocess = Preprocess::choose(&args.preprocess, stated)?;
     let pictures = images::load_all(std::slice::from_ref(&args.calibration), args.limit)?;
-    graph.metadata.insert("preprocess".to_owned(), preprocess.to_json());
+    graph
+        .metadata
+        .insert("preprocess".to_owned(), preprocess.to_json());
     let mode = match args.mode {
         QuantizeMode::Shift => Mode::Shift,
         QuantizeMode::Multiply => Mode::Multiply,
@@ -118,8 +131,12 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
     let output = args.output.as_ref().context("--output is missing")?;
     let (_, mut program) = model::compile(&graph, &config).with_context(|| args.model.clone())?;
     let preprocess = Preprocess::choose(&args.preprocess, graph.metadata.get("preprocess"))?;
-    program.metadata.insert("preprocess".to_owned(), preprocess.to_json());
-    program.metadata.insert("model".to_owned(), args.model.clone());
+    program
+        .metadata
+        .insert("preprocess".to_owned(), preprocess.to_json());
+    program
+        .metadata
+        .insert("model".to_owned(), args.model.clone());
     program.save(output)?;
     let commands: usize = program.layers.iter().map(|l| l.commands.len()).sum();
     let bytes = std::fs::metadata(output).map_or(0, |m| m.len());
@@ -168,7 +185,11 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
                 "bytes_different": report.bytes_different, "leftover_tokens": leftover,
             }));
             if !args.json {
-                let verdict = if report.bytes_different == 0 { "ok  " } else { "FAIL" };
+                let verdict = if report.bytes_different == 0 {
+                    "ok  "
+                } else {
+                    "FAIL"
+                };
                 let mut line = format!("{verdict} {} ({} bytes", case.name, report.bytes_compared);
                 if leftover > 0 {
                     line.push_str(&format!(", {leftover} leftover token(s)"));
@@ -191,7 +212,9 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
         });
         print_line(&serde_json::to_string_pretty(&object)?)?;
     } else {
-        print_line(&format!("{matched} of {total} runs match, {compared} bytes compared"))?;
+        print_line(&format!(
+            "{matched} of {total} runs match, {compared} bytes compared"
+        ))?;
     }
     Ok(matched == total)
 }
@@ -203,7 +226,11 @@ pub fn asm(args: &AsmArgs) -> Result<bool> {
         bytes.extend_from_slice(&insn.encode()?.to_le_bytes());
     }
     std::fs::write(&args.output, bytes).with_context(|| args.output.display().to_string())?;
-    print_line(&format!("{}: {} instructions", args.output.display(), insns.len()))?;
+    print_line(&format!(
+        "{}: {} instructions",
+        args.output.display(),
+        insns.len()
+    ))?;
     Ok(true)
 }
 
@@ -222,7 +249,10 @@ fn read_words(path: &Path) -> Result<Vec<u128>> {
         "{name}: {len} bytes, not a multiple of the {INSN_BYTES} bytes of an instruction"
     );
     let word = |chunk: &[u8]| {
-        chunk.iter().rev().fold(0u128, |word, byte| word << 8 | u128::from(*byte))
+        chunk
+            .iter()
+            .rev()
+            .fold(0u128, |word, byte| word << 8 | u128::from(*byte))
     };
     Ok(bytes.chunks_exact(INSN_BYTES).map(word).collect())
 }
@@ -236,7 +266,8 @@ fn decode(path: &Path, words: &[u128]) -> Result<Vec<Insn>> {
 }
 
 fn is(path: &Path, extensions: &[&str]) -> bool {
-    path.extension().is_some_and(|e| extensions.iter().any(|x| e == *x))
+    path.extension()
+        .is_some_and(|e| extensions.iter().any(|x| e == *x))
 }
 
 pub fn disasm(args: &DisasmArgs) -> Result<bool> {
@@ -281,7 +312,11 @@ pub fn check(args: &CheckArgs) -> Result<bool> {
             let insns = decode(&args.file, &words)?;
             (words, insns)
         };
-        findings.extend(check::check(&config, &insns).iter().map(ToString::to_string));
+        findings.extend(
+            check::check(&config, &insns)
+                .iter()
+                .map(ToString::to_string),
+        );
         if args.strict {
             findings.extend(check::dirty(&words).iter().map(ToString::to_string));
         }

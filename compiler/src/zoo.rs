@@ -18,7 +18,7 @@ pub const NAMES: [&str; 5] = ["resnet18", "resnet34", "resnet50", "resnet101", "
 /// Rows and columns of the input.
 pub const SIZE: usize = 224;
 /// The size at which activation scales are calibrated.
-const CALIBRATION_SIZE: usize = 64;
+const CALIBRATION_SIZE: usize = 128;
 const CLASSES: usize = 1000;
 
 /// A network that isn't there.
@@ -111,7 +111,7 @@ pub fn sample_image(size: usize, seed: u64) -> Vec<u8> {
                     1 => 255 * y / size,
                     _ => 255 * (x + y) / (2 * size),
                 };
-                let checks = if (8 * x / size + 8 * y / size) % 2 == 0 {
+                let checks = if (8 * x / size + 8 * y / size).is_multiple_of(2) {
                     48
                 } else {
                     0

@@ -1,4 +1,5 @@
 //! Tiled programs on the simulators give the reference interpreter's bits.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
 

@@ -222,22 +222,18 @@ mod tests {
             Ok(RunReport::default())
         }));
         let addr = d.alloc(4).unwrap();
-        let mut tickets = vec![];
-        tickets.push(
-            d.submit(Work::Write {
+        let works = [
+            Work::Write {
                 addr,
                 data: Arc::from([41u8]),
-            })
-            .unwrap(),
-        );
-        tickets.push(d.submit(empty_batch()).unwrap());
-        tickets.push(
-            d.submit(Work::Read {
+            },
+            empty_batch(),
+            Work::Read {
                 addr,
                 size_bytes: 1,
-            })
-            .unwrap(),
-        );
+            },
+        ];
+        let tickets: Vec<_> = works.into_iter().map(|w| d.submit(w).unwrap()).collect();
         let done: Vec<_> = tickets.into_iter().map(|t| t.wait().unwrap()).collect();
         assert!(matches!(&done[2], WorkDone::Data(bytes) if bytes == &[42]));
     }

@@ -112,8 +112,12 @@ pub fn dirty(words: &[u128]) -> Vec<Finding> {
 }
 
 fn leftover(left: [u32; 4]) -> impl Iterator<Item = Finding> {
-    let ends =
-        [("load", "compute"), ("compute", "load"), ("compute", "store"), ("store", "compute")];
+    let ends = [
+        ("load", "compute"),
+        ("compute", "load"),
+        ("compute", "store"),
+        ("store", "compute"),
+    ];
     let pairs = left.into_iter().zip(ends).filter(|(count, _)| *count > 0);
     pairs.map(|(count, (from, to))| Finding::Leftover { count, from, to })
 }
@@ -128,12 +132,30 @@ fn index(
     if value < depth as u64 {
         return Ok(());
     }
-    Err(Finding::Scratchpad { at: Box::new(at.clone()), field, value, scratchpad, depth })
+    Err(Finding::Scratchpad {
+        at: Box::new(at.clone()),
+        field,
+        value,
+        scratchpad,
+        depth,
+    })
 }
 
-fn dram(at: &At, config: &Config, mem: MemType, [base, y, x, stride]: [u64; 4]) -> Result<(), Finding> {
+fn dram(
+    at: &At,
+    config: &Config,
+    mem: MemType,
+    [base, y, x, stride]: [u64; 4],
+) -> Result<(), Finding> {
     let end = (base + (y - 1) * stride + x) * config.elem_bytes(mem) as u64;
-    if end <= 1 << 32 { Ok(()) } else { Err(Finding::Dram { at: Box::new(at.clone()), end }) }
+    if end <= 1 << 32 {
+        Ok(())
+    } else {
+        Err(Finding::Dram {
+            at: Box::new(at.clone()),
+            end,
+        })
+    }
 }
 
 fn check_load(config: &Config, at: &At, load: &Load) -> Result<(), Finding> {
@@ -141,7 +163,11 @@ fn check_load(config: &Config, at: &At, load: &Load) -> Result<(), Finding> {
         return Ok(());
     }
     let last = u64::from(load.sram_base) + load.sram_tiles() - 1;
-    let pad = if load.mem == MemType::Acc8 { "acc" } else { load.mem.name() };
+    let pad = if load.mem == MemType::Acc8 {
+        "acc"
+    } else {
+        load.mem.name()
+    };
     index(at, "sram_base", last, pad, config.depth(load.mem))?;
     let [y, x, stride] = [load.y_size, load.x_size, load.x_stride].map(u64::from);
     dram(at, config, load.mem, [load.dram_base.into(), y, x, stride])
@@ -154,7 +180,12 @@ fn check_store(config: &Config, at: &At, store: &Store) -> Result<(), Finding> {
     let last = u64::from(store.sram_base) + store.tiles() - 1;
     index(at, "sram_base", last, "acc", config.depth(MemType::Out))?;
     let [y, x, stride] = [store.y_size, store.x_size, store.x_stride].map(u64::from);
-    dram(at, config, MemType::Out, [store.dram_base.into(), y, x, stride])
+    dram(
+        at,
+        config,
+        MemType::Out,
+        [store.dram_base.into(), y, x, stride],
+    )
 }
 
 /// Checks the range of micro-ops; the ones in it, if known.
@@ -165,14 +196,36 @@ fn uop_slice<'a>(
     uops: Option<&'a [Uop]>,
 ) -> Result<&'a [Uop], Finding> {
     if end < bgn {
-        return Err(Finding::UopRange { at: Box::new(at.clone()), bgn, end });
+        return Err(Finding::UopRange {
+            at: Box::new(at.clone()),
+            bgn,
+            end,
+        });
     }
     if end > bgn {
-        index(at, "uop_end", u64::from(end) - 1, "uop", config.depth(MemType::Uop))?;
+        index(
+            at,
+            "uop_end",
+            u64::from(end) - 1,
+            "uop",
+            config.depth(MemType::Uop),
+        )?;
     }
-    let Some(uops) = uops else { return Ok(&[Uop { dst: 0, src: 0, wgt: 0 }]) };
+    let Some(uops) = uops else {
+        return Ok(&[Uop {
+            dst: 0,
+            src: 0,
+            wgt: 0,
+        }]);
+    };
     if usize::from(end) > uops.len() {
-        index(at, "uop_end", u64::from(end).saturating_sub(1), "kernel", uops.len())?;
+        index(
+            at,
+            "uop_end",
+            u64::from(end).saturating_sub(1),
+            "kernel",
+            uops.len(),
+        )?;
     }
     Ok(&uops[usize::from(bgn)..usize::from(end)])
 }
@@ -195,10 +248,28 @@ fn check_gemm(config: &Config, at: &At, gemm: &Gemm, uops: Option<&[Uop]>) -> Re
         return Ok(());
     };
     for uop in uops {
-        index(at, "dst", u64::from(uop.dst) + dst, "acc", config.depth(MemType::Acc))?;
+        index(
+            at,
+            "dst",
+            u64::from(uop.dst) + dst,
+            "acc",
+            config.depth(MemType::Acc),
+        )?;
         if !gemm.reset {
-            index(at, "src", u64::from(uop.src) + src, "inp", config.depth(MemType::Inp))?;
-            index(at, "wgt", u64::from(uop.wgt) + wgt, "wgt", config.depth(MemType::Wgt))?;
+            index(
+                at,
+                "src",
+                u64::from(uop.src) + src,
+                "inp",
+                config.depth(MemType::Inp),
+            )?;
+            index(
+                at,
+                "wgt",
+                u64::from(uop.wgt) + wgt,
+                "wgt",
+                config.depth(MemType::Wgt),
+            )?;
         }
     }
     Ok(())
@@ -214,9 +285,21 @@ fn check_alu(config: &Config, at: &At, alu: &Alu, uops: Option<&[Uop]>) -> Resul
         return Ok(());
     };
     for uop in uops {
-        index(at, "dst", u64::from(uop.dst) + dst, "acc", config.depth(MemType::Acc))?;
+        index(
+            at,
+            "dst",
+            u64::from(uop.dst) + dst,
+            "acc",
+            config.depth(MemType::Acc),
+        )?;
         if alu.operand == AluOperand::Acc {
-            index(at, "src", u64::from(uop.src) + src, "acc", config.depth(MemType::Acc))?;
+            index(
+                at,
+                "src",
+                u64::from(uop.src) + src,
+                "acc",
+                config.depth(MemType::Acc),
+            )?;
         }
     }
     Ok(())
@@ -231,7 +314,10 @@ mod tests {
 
     fn findings(text: &str) -> Vec<String> {
         let insns = asm::parse(text).unwrap();
-        check(&Config::default(), &insns).iter().map(ToString::to_string).collect()
+        check(&Config::default(), &insns)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
@@ -245,40 +331,93 @@ mod tests {
     #[test]
     fn each_fault_is_named_with_its_bound() {
         let cases = [
-            ("load.inp sram_base=2040 y_size=1 x_size=9\nfinish", "sram_base reaches 2048, but the inp scratchpad has 2048"),
-            ("load.wgt y_size=1 x_size=1 y_pad_0=15 x_pad_1=15 sram_base=900\nfinish", "sram_base reaches 1155, but the wgt scratchpad has 1024"),
-            ("store sram_base=2047 y_size=2 x_size=1\nfinish", "sram_base reaches 2048"),
-            ("load.acc dram_base=0x3ffffff y_size=2 x_size=1 x_stride=1\nfinish", "DRAM bytes up to 0x100000040"),
-            ("gemm uop_bgn=3 uop_end=2\nfinish", "uop_end 2 is below uop_bgn 3"),
-            ("gemm uop_end=8193 iter_out=1 iter_in=1\nfinish", "uop_end reaches 8192"),
-            ("gemm uop_end=1 iter_out=16383 iter_in=16383 dst_factor_out=1\nfinish", "dst reaches 16382"),
-            ("alu.add uop_end=1 iter_out=2 iter_in=1 src_factor_out=2047\nalu.add uop_end=1 iter_out=3 iter_in=1 src_factor_out=2047\nfinish", "instruction 1 (alu.add"),
+            (
+                "load.inp sram_base=2040 y_size=1 x_size=9\nfinish",
+                "sram_base reaches 2048, but the inp scratchpad has 2048",
+            ),
+            (
+                "load.wgt y_size=1 x_size=1 y_pad_0=15 x_pad_1=15 sram_base=900\nfinish",
+                "sram_base reaches 1155, but the wgt scratchpad has 1024",
+            ),
+            (
+                "store sram_base=2047 y_size=2 x_size=1\nfinish",
+                "sram_base reaches 2048",
+            ),
+            (
+                "load.acc dram_base=0x3ffffff y_size=2 x_size=1 x_stride=1\nfinish",
+                "DRAM bytes up to 0x100000040",
+            ),
+            (
+                "gemm uop_bgn=3 uop_end=2\nfinish",
+                "uop_end 2 is below uop_bgn 3",
+            ),
+            (
+                "gemm uop_end=8193 iter_out=1 iter_in=1\nfinish",
+                "uop_end reaches 8192",
+            ),
+            (
+                "gemm uop_end=1 iter_out=16383 iter_in=16383 dst_factor_out=1\nfinish",
+                "dst reaches 16382",
+            ),
+            (
+                "alu.add uop_end=1 iter_out=2 iter_in=1 src_factor_out=2047\nalu.add uop_end=1 iter_out=3 iter_in=1 src_factor_out=2047\nfinish",
+                "instruction 1 (alu.add",
+            ),
             ("load.inp pop_prev\nfinish", "pop_prev in the load module"),
             ("store push_next\nfinish", "push_next in the store module"),
             ("gemm", "does not end in FINISH"),
             ("finish\ngemm", "FINISH must be the last"),
-            ("load.inp pop_next\nfinish pop_next", "deadlock: load waits at instruction 0 (load.inp sram_base=0 dram_base=0 pop_next) for a token from compute to load; compute waits at"),
-            ("gemm push_next\nfinish", "1 token(s) left from compute to store"),
+            (
+                "load.inp pop_next\nfinish pop_next",
+                "deadlock: load waits at instruction 0 (load.inp sram_base=0 dram_base=0 pop_next) for a token from compute to load; compute waits at",
+            ),
+            (
+                "gemm push_next\nfinish",
+                "1 token(s) left from compute to store",
+            ),
         ];
         for (text, expected) in cases {
             let found = findings(text);
-            assert!(found.iter().any(|f| f.contains(expected)), "{text:?} gave {found:?}");
+            assert!(
+                found.iter().any(|f| f.contains(expected)),
+                "{text:?} gave {found:?}"
+            );
         }
     }
 
     #[test]
     fn known_micro_ops_are_checked_through_the_loops() {
-        let insns = asm::parse("gemm uop_end=2 iter_out=1 iter_in=10 wgt_factor_in=100\nfinish").unwrap();
-        let uops = [Uop::default(), Uop { dst: 0, src: 0, wgt: 124 }];
-        let found = check_with(&Config::default(), &insns, |i| (i == 0).then_some(&uops[..]));
-        assert!(found[0].to_string().contains("wgt reaches 1024"), "{found:?}");
+        let insns =
+            asm::parse("gemm uop_end=2 iter_out=1 iter_in=10 wgt_factor_in=100\nfinish").unwrap();
+        let uops = [
+            Uop::default(),
+            Uop {
+                dst: 0,
+                src: 0,
+                wgt: 124,
+            },
+        ];
+        let found = check_with(&Config::default(), &insns, |i| {
+            (i == 0).then_some(&uops[..])
+        });
+        assert!(
+            found[0].to_string().contains("wgt reaches 1024"),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn dirty_bits_are_only_reported_when_asked() {
         let word = 3u128 | 1 << 100;
         assert!(check(&Config::default(), &[Insn::decode(word).unwrap()]).is_empty());
-        assert_eq!(dirty(&[3, word]), [Finding::Dirty { index: 1, word, bits: 1 << 100 }]);
+        assert_eq!(
+            dirty(&[3, word]),
+            [Finding::Dirty {
+                index: 1,
+                word,
+                bits: 1 << 100
+            }]
+        );
     }
 
     proptest! {

@@ -35,7 +35,13 @@ pub struct Stuck {
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} waits at {} for {}", self.module, self.at, self.waits_for.join(" and "))
+        write!(
+            f,
+            "{} waits at {} for {}",
+            self.module,
+            self.at,
+            self.waits_for.join(" and ")
+        )
     }
 }
 

@@ -1,4 +1,5 @@
 //! Encoding, decoding and text are inverses of each other; no bit pattern panics.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
 use vta_isa::{Alu, AluOp, AluOperand, Deps, Finish, Gemm, Insn, Load, MemType, Store, Uop, asm};

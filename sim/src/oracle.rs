@@ -7,8 +7,8 @@ use vta_driver::{DeviceMemory, LayerMark, RunReport, Traffic};
 use vta_isa::tokens::{self, At};
 use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
 
-use crate::error::SimError;
 use crate::Executor;
+use crate::error::SimError;
 
 /// The slow executor. Scratchpads keep their contents between runs.
 pub struct Oracle {

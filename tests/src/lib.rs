@@ -15,7 +15,10 @@ pub fn shared(what: &str) -> Option<PathBuf> {
     if path.is_dir() {
         return Some(path);
     }
-    let text = format!("{what}: no test data at {} (set VTA_SHARED)", path.display());
+    let text = format!(
+        "{what}: no test data at {} (set VTA_SHARED)",
+        path.display()
+    );
     assert!(std::env::var_os("CI").is_none(), "{text}");
     eprintln!("SKIPPED {text}");
     None

@@ -32,7 +32,9 @@ impl RandomProgram {
     pub fn memory(&self) -> DeviceMemory {
         let mut memory = DeviceMemory::new();
         for (addr, bytes) in &self.regions {
-            memory.map(*addr, bytes.len() as u64).expect("regions are disjoint");
+            memory
+                .map(*addr, bytes.len() as u64)
+                .expect("regions are disjoint");
             let all = memory.write((*addr).into(), bytes.len() as u64);
             all.expect("the region is mapped").copy_from_slice(bytes);
         }
@@ -42,7 +44,10 @@ impl RandomProgram {
     /// All bytes of all regions, to compare.
     pub fn contents(&self, memory: &DeviceMemory) -> Vec<u8> {
         let read = |(addr, bytes): &(u32, Vec<u8>)| {
-            memory.read((*addr).into(), bytes.len() as u64).unwrap_or_default().to_vec()
+            memory
+                .read((*addr).into(), bytes.len() as u64)
+                .unwrap_or_default()
+                .to_vec()
         };
         self.regions.iter().flat_map(read).collect()
     }
@@ -57,15 +62,29 @@ struct Generator<'a> {
 
 /// A random legal program for a configuration, the same for the same seed.
 pub fn generate(config: &Config, seed: u64, rounds: usize) -> RandomProgram {
-    let mut g =
-        Generator { config, rng: Rng::new(seed), insns: Vec::new(), uop_bytes: Vec::new() };
+    let mut g = Generator {
+        config,
+        rng: Rng::new(seed),
+        insns: Vec::new(),
+        uop_bytes: Vec::new(),
+    };
     for round in 0..rounds {
         g.round(round, rounds);
     }
     // The stores of the last rounds are waited for.
     for _ in 0..rounds.min(2) {
-        let deps = Deps { pop_next: true, ..Deps::NONE };
-        g.insns.push(Load { deps, mem: MemType::Acc, ..Load::default() }.into());
+        let deps = Deps {
+            pop_next: true,
+            ..Deps::NONE
+        };
+        g.insns.push(
+            Load {
+                deps,
+                mem: MemType::Acc,
+                ..Load::default()
+            }
+            .into(),
+        );
     }
     g.insns.push(Finish::default().into());
     let mut regions = Vec::new();
@@ -85,7 +104,10 @@ pub fn generate(config: &Config, seed: u64, rounds: usize) -> RandomProgram {
         };
         regions.push((region(mem) as u32, bytes));
     }
-    RandomProgram { insns: g.insns, regions }
+    RandomProgram {
+        insns: g.insns,
+        regions,
+    }
 }
 
 const fn region(mem: MemType) -> u64 {
@@ -125,7 +147,11 @@ impl Generator<'_> {
         for _ in 0..=self.below(5) {
             match self.below(5) {
                 0 => {
-                    let mem = if self.below(2) == 0 { MemType::Acc } else { MemType::Acc8 };
+                    let mem = if self.below(2) == 0 {
+                        MemType::Acc
+                    } else {
+                        MemType::Acc8
+                    };
                     self.load(mem, acc.clone());
                 }
                 1 | 2 => self.gemm(round),
@@ -150,11 +176,23 @@ impl Generator<'_> {
     fn load(&mut self, mem: MemType, half: Range<usize>) {
         if self.below(12) == 0 {
             // Only tokens; the pads must not be written.
-            let load = Load { mem, y_pad_0: 3, x_pad_1: 2, y_size: 2, ..Load::default() };
+            let load = Load {
+                mem,
+                y_pad_0: 3,
+                x_pad_1: 2,
+                y_size: 2,
+                ..Load::default()
+            };
             self.insns.push(load.into());
             return;
         }
-        let mut pads = [0; 4].map(|_: u8| if self.below(3) == 0 { self.below(4) as u8 } else { 0 });
+        let mut pads = [0; 4].map(|_: u8| {
+            if self.below(3) == 0 {
+                self.below(4) as u8
+            } else {
+                0
+            }
+        });
         let (mut y, mut x) = (1 + self.below(4), 1 + self.below(6));
         let tiles = |pads: &[u8; 4], y: usize, x: usize| {
             (usize::from(pads[0] + pads[1]) + y) * (usize::from(pads[2] + pads[3]) + x)
@@ -166,7 +204,11 @@ impl Generator<'_> {
         let sram_base = half.start + self.below(room + 1);
         let elems = REGION_BYTES as usize / self.config.elem_bytes(mem);
         let stride = self.below(12).min(elems / 16);
-        let (y, x) = if (y - 1) * stride + x > elems { (1, 1) } else { (y, x) };
+        let (y, x) = if (y - 1) * stride + x > elems {
+            (1, 1)
+        } else {
+            (y, x)
+        };
         let offset = self.below(elems - ((y - 1) * stride + x) + 1);
         let base = region(mem) as usize / self.config.elem_bytes(mem);
         let load = Load {
@@ -194,7 +236,8 @@ impl Generator<'_> {
         let store = Store {
             deps: Deps::NONE,
             sram_base: (half.start + self.below(half.len() - x * y + 1)) as u16,
-            dram_base: (region(MemType::Out) as usize / elem + self.below(elems - y * stride)) as u32,
+            dram_base: (region(MemType::Out) as usize / elem + self.below(elems - y * stride))
+                as u32,
             y_size: y as u16,
             x_size: x as u16,
             x_stride: stride as u16,
@@ -206,7 +249,11 @@ impl Generator<'_> {
     fn factors(&mut self, room: usize, iter: [usize; 2]) -> ([u16; 2], usize) {
         let factors = [self.below(4), self.below(4)];
         let reach = (iter[0] - 1) * factors[0] + (iter[1] - 1) * factors[1];
-        if reach < room { (factors.map(|f| f as u16), reach) } else { ([0; 2], 0) }
+        if reach < room {
+            (factors.map(|f| f as u16), reach)
+        } else {
+            ([0; 2], 0)
+        }
     }
 
     /// Puts micro-ops into DRAM and loads them; their range in the scratchpad.
@@ -289,7 +336,11 @@ impl Generator<'_> {
         let alu = Alu {
             deps: Deps::NONE,
             op: AluOp::ALL[self.below(6)],
-            operand: if self.below(2) == 0 { AluOperand::Imm(imm) } else { AluOperand::Acc },
+            operand: if self.below(2) == 0 {
+                AluOperand::Imm(imm)
+            } else {
+                AluOperand::Acc
+            },
             uop_bgn: range.start as u16,
             uop_end: range.end as u16,
             iter_out: iter[0] as u16,

@@ -1,4 +1,5 @@
 //! The invariants of ARCHITECTURE.md that a machine can check.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,13 @@ fn root() -> PathBuf {
 
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
         .current_dir(root())
         .output()
         .unwrap();
@@ -22,7 +29,9 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
         let names = normal.map(|d| d["name"].as_str().unwrap().to_owned());
         names.filter(|n| n.starts_with("vta")).collect()
     };
-    packages.map(|p| (p["name"].as_str().unwrap().to_owned(), names(p))).collect()
+    packages
+        .map(|p| (p["name"].as_str().unwrap().to_owned(), names(p)))
+        .collect()
 }
 
 #[test]
@@ -40,7 +49,12 @@ fn dependencies_point_one_way() {
         let extra: Vec<_> = found[name].difference(&allowed).collect();
         assert!(extra.is_empty(), "{name} depends on {extra:?}");
     }
-    assert_eq!(found.len(), 7, "a new crate needs its place here: {:?}", found.keys());
+    assert_eq!(
+        found.len(),
+        7,
+        "a new crate needs its place here: {:?}",
+        found.keys()
+    );
 }
 
 fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -70,13 +84,25 @@ fn the_instruction_set_does_no_input_or_output() {
 #[test]
 fn unsafe_code_is_where_it_may_be() {
     let allowed = ["sim/src/avx2.rs", "driver/src/bundle.rs"];
-    for name in ["isa", "driver", "sim", "compiler", "cli", "hw-opencl", "tests"] {
+    for name in [
+        "isa",
+        "driver",
+        "sim",
+        "compiler",
+        "cli",
+        "hw-opencl",
+        "tests",
+    ] {
         let mut files = Vec::new();
         sources(&root().join(name).join("src"), &mut files);
         for file in files {
             let text = std::fs::read_to_string(&file).unwrap();
             let may = allowed.iter().any(|a| file.ends_with(a));
-            assert!(may || !text.contains("unsafe {"), "{} has unsafe code", file.display());
+            assert!(
+                may || !text.contains("unsafe {"),
+                "{} has unsafe code",
+                file.display()
+            );
         }
     }
     for name in ["isa/src/lib.rs", "cli/src/main.rs"] {

@@ -1,4 +1,5 @@
 //! Recorded runs of other implementations, byte for byte, on every simulator.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::PathBuf;
 
@@ -9,7 +10,8 @@ use vta_sim::{GemmKernel, SimDevice};
 type MakeDevice = Box<dyn Fn(Config) -> SimDevice>;
 
 fn devices() -> Vec<(String, MakeDevice)> {
-    let mut devices: Vec<(String, MakeDevice)> = vec![("oracle".into(), Box::new(SimDevice::oracle))];
+    let mut devices: Vec<(String, MakeDevice)> =
+        vec![("oracle".into(), Box::new(SimDevice::oracle))];
     for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
         let make = move |config| SimDevice::functional_with(config, kernel);
         devices.push((format!("functional, {}", kernel.name()), Box::new(make)));
@@ -21,8 +23,9 @@ fn devices() -> Vec<(String, MakeDevice)> {
 fn cases(folder: &str) -> Option<Vec<PathBuf>> {
     let path = vta_tests::shared(folder)?.join(folder);
     let entries = std::fs::read_dir(path).unwrap().map(|e| e.unwrap().path());
-    let mut paths: Vec<_> =
-        entries.filter(|p| p.is_dir() || p.extension().is_some_and(|e| e == "gz")).collect();
+    let mut paths: Vec<_> = entries
+        .filter(|p| p.is_dir() || p.extension().is_some_and(|e| e == "gz"))
+        .collect();
     paths.sort();
     Some(paths)
 }
@@ -44,7 +47,10 @@ fn check(folder: &str, least: usize) {
         }
     }
     println!("{folder}: {matched} of {total} runs match");
-    assert!(total >= least * devices().len(), "only {total} runs were found");
+    assert!(
+        total >= least * devices().len(),
+        "only {total} runs were found"
+    );
     assert_eq!(matched, total);
 }
 

@@ -1,4 +1,5 @@
 //! The fast executor, with every kernel of this CPU, is the oracle on random legal programs.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
 use vta_isa::{Config, check};
@@ -42,13 +43,38 @@ fn random_programs_change_memory_and_use_every_instruction() {
     let mut kinds = std::collections::BTreeSet::new();
     for seed in 0..40 {
         let program = generate(&config, seed, 4);
-        kinds.extend(program.insns.iter().map(|i| i.to_string().split(' ').next().unwrap().to_owned()));
+        kinds.extend(
+            program
+                .insns
+                .iter()
+                .map(|i| i.to_string().split(' ').next().unwrap().to_owned()),
+        );
         let mut memory = program.memory();
         let before = program.contents(&memory);
-        Oracle::new(config.clone()).run(&program.insns, &[], &mut memory).unwrap();
-        assert_ne!(before, program.contents(&memory), "seed {seed} stores nothing");
+        Oracle::new(config.clone())
+            .run(&program.insns, &[], &mut memory)
+            .unwrap();
+        assert_ne!(
+            before,
+            program.contents(&memory),
+            "seed {seed} stores nothing"
+        );
     }
-    let all = ["alu.add", "alu.max", "alu.min", "alu.mul", "alu.shl", "alu.shr", "finish", "gemm",
-        "load.acc", "load.acc8", "load.inp", "load.uop", "load.wgt", "store"];
+    let all = [
+        "alu.add",
+        "alu.max",
+        "alu.min",
+        "alu.mul",
+        "alu.shl",
+        "alu.shr",
+        "finish",
+        "gemm",
+        "load.acc",
+        "load.acc8",
+        "load.inp",
+        "load.uop",
+        "load.wgt",
+        "store",
+    ];
     assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), all);
 }

@@ -1,12 +1,14 @@
 //! Whole networks from model to device, every layer compared with the reference interpreter.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::{lower, onnx, passes, reference, zoo};
-use vta_driver::{FlushReason, Program, QueueLimits, Session};
+use vta_driver::{Command, FlushReason, Layer, Program, QueueLimits, Session, Symbol};
 use vta_isa::Config;
 use vta_sim::SimDevice;
 
@@ -24,7 +26,11 @@ fn check_layers(graph: &QGraph, session: &mut Session, image: &[i8]) -> Vec<i8> 
     let out = session.run(&[image]).unwrap();
     let expected = reference::run(graph, image).unwrap();
     let program = Arc::clone(session.program());
-    assert_eq!(program.layers.len(), graph.nodes.len(), "every node runs on the device");
+    assert_eq!(
+        program.layers.len(),
+        graph.nodes.len(),
+        "every node runs on the device"
+    );
     for layer in &program.layers {
         let got = session.read_tensor(layer.output).unwrap();
         assert_eq!(got[0], expected[layer.output as usize], "{}", layer.name);
@@ -36,7 +42,10 @@ fn check_layers(graph: &QGraph, session: &mut Session, image: &[i8]) -> Vec<i8> 
 fn zoo_image(graph: &QGraph) -> Vec<i8> {
     let [_, h, w] = graph.tensors[graph.inputs[0].0].chw;
     assert_eq!(h, w);
-    zoo::sample_image(h, 1).iter().map(|&x| ((i32::from(x) - 118) * 2 / 3) as i8).collect()
+    zoo::sample_image(h, 1)
+        .iter()
+        .map(|&x| ((i32::from(x) - 118) * 2 / 3) as i8)
+        .collect()
 }
 
 fn check_zoo(name: &str) {
@@ -49,7 +58,10 @@ fn check_zoo(name: &str) {
         let counters = session.counters();
         assert_eq!(counters.submissions, run, "one submission for each image");
         assert_eq!(counters.flushed(FlushReason::HostRead), run);
-        assert_eq!((counters.encoded_batches, counters.replayed_batches), (1, run - 1));
+        assert_eq!(
+            (counters.encoded_batches, counters.replayed_batches),
+            (1, run - 1)
+        );
     }
 }
 
@@ -75,7 +87,11 @@ fn zoo_activations_neither_vanish_nor_saturate() {
             let square: f64 = v.iter().map(|&x| f64::from(x).powi(2)).sum();
             let rms = (square / v.len() as f64).sqrt();
             let share = saturated as f64 / v.len() as f64;
-            assert!(share < 0.05 && rms > 8.0, "{name} {}: {share:.3} saturated, rms {rms:.1}", node.name);
+            assert!(
+                share < 0.05 && rms > 8.0,
+                "{name} {}: {share:.3} saturated, rms {rms:.1}",
+                node.name
+            );
         }
     }
 }
@@ -92,10 +108,41 @@ fn full_queues_submit_more_often_and_change_no_bit() {
     let program = compile(&graph, &Config::default());
     let mut whole = session(&program, QueueLimits::default());
     let expected = whole.run(&[&image]).unwrap().outputs;
-    let largest = program.layers.iter().map(|l| 2 * l.commands.len() + 1).max().unwrap();
+    // The smallest queues that hold every layer, each GEMM and ALU with a load of micro-ops.
+    let kernels = |layer: &Layer| -> Vec<usize> {
+        let id = |c: &Command| match c.symbol {
+            Symbol::Kernel(id) => Some(id.0 as usize),
+            Symbol::Buffer(_) | Symbol::None => None,
+        };
+        layer.commands.iter().filter_map(id).collect()
+    };
+    let insns = program
+        .layers
+        .iter()
+        .map(|l| l.commands.len() + kernels(l).len() + 1);
+    let uops = program.layers.iter().map(|l| {
+        let distinct: BTreeSet<usize> = kernels(l).into_iter().collect();
+        distinct
+            .into_iter()
+            .map(|k| program.kernels[k].uops.len())
+            .sum::<usize>()
+    });
+    let (insns, uops) = (insns.max().unwrap(), uops.max().unwrap());
     let limits = [
-        (QueueLimits { insns: largest, uops: 1 << 20 }, FlushReason::InsnOverflow),
-        (QueueLimits { insns: 1 << 18, uops: 2000 }, FlushReason::UopOverflow),
+        (
+            QueueLimits {
+                insns,
+                uops: 1 << 20,
+            },
+            FlushReason::InsnOverflow,
+        ),
+        (
+            QueueLimits {
+                insns: 1 << 18,
+                uops,
+            },
+            FlushReason::UopOverflow,
+        ),
     ];
     for (limits, reason) in limits {
         let mut split = session(&program, limits);
@@ -107,8 +154,14 @@ fn full_queues_submit_more_often_and_change_no_bit() {
         assert_eq!(counters.submissions, counters.flushes.iter().sum::<u64>());
         assert_eq!(counters.flushed(FlushReason::HostRead), 2);
     }
-    let tiny = QueueLimits { insns: 16, uops: 1 << 20 };
-    let error = session(&program, tiny).run(&[&image]).unwrap_err().to_string();
+    let tiny = QueueLimits {
+        insns: 16,
+        uops: 1 << 20,
+    };
+    let error = session(&program, tiny)
+        .run(&[&image])
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("the queue holds 16"), "{error}");
 }
 
@@ -123,7 +176,11 @@ fn the_demo_runs_on_every_configuration() {
         r#"{"LOG_INP_BUFF_SIZE": 12, "LOG_WGT_BUFF_SIZE": 15, "LOG_ACC_BUFF_SIZE": 13}"#,
     ] {
         let program = compile(&graph, &Config::from_json(text).unwrap());
-        check_layers(&graph, &mut session(&program, QueueLimits::default()), &image);
+        check_layers(
+            &graph,
+            &mut session(&program, QueueLimits::default()),
+            &image,
+        );
     }
 }
 
@@ -138,8 +195,12 @@ fn a_bundle_computes_what_its_program_does() {
     assert_eq!(*loaded, *program);
     assert_eq!(loaded.to_bytes().unwrap(), std::fs::read(&path).unwrap());
     let image = vec![17i8; 3072];
-    let both = [&program, &loaded]
-        .map(|p| session(p, QueueLimits::default()).run(&[&image]).unwrap().outputs);
+    let both = [&program, &loaded].map(|p| {
+        session(p, QueueLimits::default())
+            .run(&[&image])
+            .unwrap()
+            .outputs
+    });
     assert_eq!(both[0], both[1]);
 }
 
@@ -170,7 +231,14 @@ fn the_demo_keeps_its_accuracy_on_all_test_images() {
         let best = (0..10).fold(0, |b, i| if logits[i] > logits[b] { i } else { b });
         usize::from(best == usize::from(*label))
     };
-    let right: usize = images.par_chunks(3072).zip(labels.par_iter()).map(predict).sum();
+    let right: usize = images
+        .par_chunks(3072)
+        .zip(labels.par_iter())
+        .map(predict)
+        .sum();
     println!("{right} of {} right", labels.len());
-    assert!(right >= 184, "{right} of 200 right; the float network has 186");
+    assert!(
+        right >= 184,
+        "{right} of 200 right; the float network has 186"
+    );
 }

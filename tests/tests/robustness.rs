@@ -1,4 +1,5 @@
 //! Bad input gets an error: no panic, no hang, whatever the bytes are.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
 
@@ -16,7 +17,10 @@ fn demo() -> Vec<u8> {
 fn bundle() -> Vec<u8> {
     let graph = layer::build(&layer::parse("conv:1,20,9,9,33,3,2,1").unwrap(), 7).unwrap();
     let options = lower::LowerOptions::default();
-    lower::compile(&graph, &Config::default(), &options).unwrap().to_bytes().unwrap()
+    lower::compile(&graph, &Config::default(), &options)
+        .unwrap()
+        .to_bytes()
+        .unwrap()
 }
 
 /// Runs a bundle that passed its checks; tokens and scratchpads are the device's to refuse.
@@ -31,7 +35,10 @@ fn run_if_sound(program: Program) {
         return;
     };
     let input = session.program().inputs.first().copied();
-    let Some(len) = input.and_then(|i| session.program().tensor(i).ok()).map(|t| t.image_len()) else {
+    let Some(len) = input
+        .and_then(|i| session.program().tensor(i).ok())
+        .map(|t| t.image_len())
+    else {
         return;
     };
     if len < 1 << 20 {
@@ -123,7 +130,9 @@ proptest! {
 /// CRC-32 as the bundle has it.
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |c, _| (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg()))
+        (0..8).fold(crc ^ u32::from(*byte), |c, _| {
+            (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg())
+        })
     })
 }
 
@@ -132,9 +141,19 @@ fn deadlocks_are_reported_with_every_stuck_module() {
     let text = "load.inp pop_next\ngemm pop_prev\nstore pop_prev\nfinish";
     let insns = vta_isa::asm::parse(text).unwrap();
     let mut memory = DeviceMemory::new();
-    for executor in [&mut Oracle::new(Config::default()) as &mut dyn Executor, &mut Functional::new(Config::default())] {
-        let error = executor.run(&insns, &[], &mut memory).unwrap_err().to_string();
-        for part in ["deadlock: load waits at instruction 0", "compute waits at instruction 1 (gemm", "store waits at instruction 2"] {
+    for executor in [
+        &mut Oracle::new(Config::default()) as &mut dyn Executor,
+        &mut Functional::new(Config::default()),
+    ] {
+        let error = executor
+            .run(&insns, &[], &mut memory)
+            .unwrap_err()
+            .to_string();
+        for part in [
+            "deadlock: load waits at instruction 0",
+            "compute waits at instruction 1 (gemm",
+            "store waits at instruction 2",
+        ] {
             assert!(error.contains(part), "{error}");
         }
     }
@@ -146,6 +165,12 @@ fn tokens_never_reach_the_next_run() {
     let pop = vta_isa::asm::parse("gemm pop_prev\nfinish").unwrap();
     let mut memory = DeviceMemory::new();
     let mut executor = Functional::new(Config::default());
-    assert_eq!(executor.run(&push, &[], &mut memory).unwrap().leftover_tokens, [1, 0, 0, 0]);
+    assert_eq!(
+        executor
+            .run(&push, &[], &mut memory)
+            .unwrap()
+            .leftover_tokens,
+        [1, 0, 0, 0]
+    );
     assert!(executor.run(&pop, &[], &mut memory).is_err());
 }

@@ -1,4 +1,4 @@
-//! ONNX files: reading into a [`Graph`] and writing one.
+//! ONNX files: reading into a [`Graph`](crate::graph::Graph) and writing one.
 //!
 //! Opsets 7 to 25 of the default domain, float32 graphs and their QDQ form. The batch is 1.
 

@@ -1,6 +1,6 @@
 //! From a QDQ graph to the integer graph: a list of small passes over [`Net`].
 //!
-//! [`import`](mod@import) reads the QDQ pattern into a net whose nodes carry real scales; the
+//! The import reads the QDQ pattern into a net whose nodes carry real scales; the
 //! passes of [`PASSES`] rewrite it in order; the last step plans the lane operations. After each
 //! step a listing can be printed.
 

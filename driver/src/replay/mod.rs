@@ -154,10 +154,16 @@ pub fn load(path: &Path) -> Result<Vec<Case>, ReplayError> {
     }
     if path.is_file() {
         let expected = "a .tar.gz or a folder";
-        return Err(ReplayError::NoCase { path: name, expected });
+        return Err(ReplayError::NoCase {
+            path: name,
+            expected,
+        });
     }
     let files = list(path)?;
-    if files.keys().any(|f| f.starts_with("instructions") && f.ends_with(".bin")) {
+    if files
+        .keys()
+        .any(|f| f.starts_with("instructions") && f.ends_with(".bin"))
+    {
         standalone::load(path, &files)
     } else {
         traced::from_folder(path)
@@ -183,23 +189,39 @@ fn run_allocated(case: &Case, device: &dyn Device) -> Result<CaseReport, DriverE
     // A recorded region may run across neighbouring allocations.
     for &(start, size) in &case.allocations {
         for region in &case.before {
-            let Some((offset, part)) = clip(region, start, size) else { continue };
+            let Some((offset, part)) = clip(region, start, size) else {
+                continue;
+            };
             let addr = PhysAddr(start.0 + offset as u32);
-            device.submit(Work::Write { addr, data: part.into() })?.wait()?;
+            device
+                .submit(Work::Write {
+                    addr,
+                    data: part.into(),
+                })?
+                .wait()?;
         }
     }
     let batch = Batch {
         words: case.words.clone(),
         insns: case.insns.clone(),
         insn_addr: case.insn_addr,
-        marks: vec![LayerMark { name: case.name.clone(), first_insn: 0 }],
+        marks: vec![LayerMark {
+            name: case.name.clone(),
+            first_insn: 0,
+        }],
     };
     let done = device.submit(Work::Run(batch.into()))?.wait()?;
     let WorkDone::Ran(run) = done else {
-        return Err(DriverError::Lost { device: device.info().name.clone() });
+        return Err(DriverError::Lost {
+            device: device.info().name.clone(),
+        });
     };
-    let mut report =
-        CaseReport { bytes_compared: 0, bytes_different: 0, mismatches: Vec::new(), run };
+    let mut report = CaseReport {
+        bytes_compared: 0,
+        bytes_different: 0,
+        mismatches: Vec::new(),
+        run,
+    };
     if case.complete {
         for &(addr, size) in &case.allocations {
             let mut expected = vec![0; size as usize];
@@ -236,9 +258,14 @@ fn compare(
     addr: PhysAddr,
     expected: &[u8],
 ) -> Result<(), DriverError> {
-    let read = Work::Read { addr, size_bytes: expected.len() as u64 };
+    let read = Work::Read {
+        addr,
+        size_bytes: expected.len() as u64,
+    };
     let WorkDone::Data(found) = device.submit(read)?.wait()? else {
-        return Err(DriverError::Lost { device: device.info().name.clone() });
+        return Err(DriverError::Lost {
+            device: device.info().name.clone(),
+        });
     };
     report.bytes_compared += expected.len() as u64;
     if found == expected {
@@ -249,7 +276,11 @@ fn compare(
             report.bytes_different += 1;
             if report.mismatches.len() < MAX_MISMATCHES {
                 let addr = u64::from(addr.0) + offset as u64;
-                report.mismatches.push(Mismatch { addr, expected, found });
+                report.mismatches.push(Mismatch {
+                    addr,
+                    expected,
+                    found,
+                });
             }
         }
     }
@@ -258,7 +289,10 @@ fn compare(
 
 /// File names and sizes of a folder, bounded.
 fn list(path: &Path) -> Result<BTreeMap<String, u64>, ReplayError> {
-    let io = |source| ReplayError::Io { path: path.display().to_string(), source };
+    let io = |source| ReplayError::Io {
+        path: path.display().to_string(),
+        source,
+    };
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(path).map_err(io)? {
         let entry = entry.map_err(io)?;
@@ -270,9 +304,15 @@ fn list(path: &Path) -> Result<BTreeMap<String, u64>, ReplayError> {
 
 fn read(path: &Path) -> Result<Vec<u8>, ReplayError> {
     let name = path.display().to_string();
-    let io = |source| ReplayError::Io { path: path.display().to_string(), source };
+    let io = |source| ReplayError::Io {
+        path: path.display().to_string(),
+        source,
+    };
     if std::fs::metadata(path).map_err(io)?.len() > MAX_FILE_BYTES {
-        return Err(ReplayError::TooLarge { path: name, limit: MAX_FILE_BYTES });
+        return Err(ReplayError::TooLarge {
+            path: name,
+            limit: MAX_FILE_BYTES,
+        });
     }
     std::fs::read(path).map_err(io)
 }
@@ -281,7 +321,10 @@ fn read(path: &Path) -> Result<Vec<u8>, ReplayError> {
 fn decode(path: &str, bytes: &[u8]) -> Result<(Vec<u128>, Vec<Insn>), ReplayError> {
     if !bytes.len().is_multiple_of(INSN_BYTES) {
         let reason = format!("{} bytes, not a multiple of {INSN_BYTES}", bytes.len());
-        return Err(ReplayError::Invalid { path: path.to_owned(), reason });
+        return Err(ReplayError::Invalid {
+            path: path.to_owned(),
+            reason,
+        });
     }
     let word = |chunk: &[u8]| {
         let mut word = [0; INSN_BYTES];
@@ -291,8 +334,16 @@ fn decode(path: &str, bytes: &[u8]) -> Result<(Vec<u128>, Vec<Insn>), ReplayErro
     let words: Vec<u128> = bytes.chunks_exact(INSN_BYTES).map(word).collect();
     let insn = |(index, word): (usize, &u128)| {
         let path = path.to_owned();
-        Insn::decode(*word).map_err(|source| ReplayError::Decode { path, index, source })
+        Insn::decode(*word).map_err(|source| ReplayError::Decode {
+            path,
+            index,
+            source,
+        })
     };
-    let insns = words.iter().enumerate().map(insn).collect::<Result<_, _>>()?;
+    let insns = words
+        .iter()
+        .enumerate()
+        .map(insn)
+        .collect::<Result<_, _>>()?;
     Ok((words, insns))
 }

@@ -22,21 +22,32 @@ const BASES: [(MemType, &str, u64); 4] = [
 type Placed = Vec<(MemType, String, u64)>;
 
 /// The cases of a folder: one, or one for each layer.
-pub(super) fn load(
-    path: &Path,
-    files: &BTreeMap<String, u64>,
-) -> Result<Vec<Case>, ReplayError> {
+pub(super) fn load(path: &Path, files: &BTreeMap<String, u64>) -> Result<Vec<Case>, ReplayError> {
     if files.contains_key("instructions.bin") {
-        let placed: Placed =
-            BASES.iter().filter(|(_, f, _)| files.contains_key(*f)).map(|(m, f, b)| (*m, (*f).to_owned(), *b)).collect();
-        return Ok(vec![case(path, "instructions.bin", &placed, "expected_out.bin")?]);
+        let placed: Placed = BASES
+            .iter()
+            .filter(|(_, f, _)| files.contains_key(*f))
+            .map(|(m, f, b)| (*m, (*f).to_owned(), *b))
+            .collect();
+        return Ok(vec![case(
+            path,
+            "instructions.bin",
+            &placed,
+            "expected_out.bin",
+        )?]);
     }
     let layer = |f: &String| {
-        f.strip_prefix("instructions_L")?.strip_suffix(".bin")?.parse::<usize>().ok()
+        f.strip_prefix("instructions_L")?
+            .strip_suffix(".bin")?
+            .parse::<usize>()
+            .ok()
     };
     let mut layers: Vec<usize> = files.keys().filter_map(layer).collect();
     layers.sort_unstable();
-    layers.into_iter().map(|n| layer_case(path, files, n)).collect()
+    layers
+        .into_iter()
+        .map(|n| layer_case(path, files, n))
+        .collect()
 }
 
 fn layer_case(path: &Path, files: &BTreeMap<String, u64>, n: usize) -> Result<Case, ReplayError> {
@@ -50,7 +61,11 @@ fn layer_case(path: &Path, files: &BTreeMap<String, u64>, n: usize) -> Result<Ca
     };
     // A layer reads its own input file, or what the layer before it left.
     let previous = n.saturating_sub(1);
-    let candidates = [format!("inpL{n}.bin"), format!("outL{previous}.bin"), "input.bin".to_owned()];
+    let candidates = [
+        format!("inpL{n}.bin"),
+        format!("outL{previous}.bin"),
+        "input.bin".to_owned(),
+    ];
     let first = |list: &[String]| list.iter().find(|f| files.contains_key(*f)).cloned();
     let missing = |what: &[String]| ReplayError::Invalid {
         path: path.display().to_string(),
@@ -76,7 +91,11 @@ fn bases(path: &Path, csv: &str) -> Result<BTreeMap<String, u64>, ReplayError> {
     let path = path.join(csv);
     let text = String::from_utf8_lossy(&read(&path)?).into_owned();
     let mut bases = BTreeMap::new();
-    for (number, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
+    for (number, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, l)| !l.trim().is_empty())
+    {
         let parsed = line.split_once(',').and_then(|(key, value)| {
             let digits = value.trim().strip_prefix("0x")?;
             Some((key.trim().to_owned(), u64::from_str_radix(digits, 16).ok()?))
@@ -100,14 +119,19 @@ fn case(path: &Path, insns: &str, placed: &Placed, expected: &str) -> Result<Cas
         let file = path.join(file);
         let bytes = read(&file)?;
         inside(&file, *base, bytes.len() as u64)?;
-        before.push(Region { addr: address(*mem, *base), bytes });
+        before.push(Region {
+            addr: address(*mem, *base),
+            bytes,
+        });
     }
     let stored = stores(&name, &decoded, &config)?;
     let after = expectations(&path.join(expected), &stored)?;
     for (index, insn) in decoded.iter_mut().enumerate() {
         relocate(&name, index, insn, &config)?;
     }
-    let allocations = MemType::ALL.map(|mem| (address(mem, 0), SPACE_BYTES)).to_vec();
+    let allocations = MemType::ALL
+        .map(|mem| (address(mem, 0), SPACE_BYTES))
+        .to_vec();
     Ok(Case {
         name,
         config,
@@ -149,8 +173,12 @@ fn stores(name: &str, insns: &[Insn], config: &Config) -> Result<Vec<(u64, u64)>
             let first = (u64::from(store.dram_base) + y * u64::from(store.x_stride)) * elem;
             let len = u64::from(store.x_size) * elem;
             if first + len > SPACE_BYTES {
-                let reason = format!("instruction {index} stores at {first:#x}, outside {SPACE_BYTES:#x}");
-                return Err(ReplayError::Invalid { path: name.to_owned(), reason });
+                let reason =
+                    format!("instruction {index} stores at {first:#x}, outside {SPACE_BYTES:#x}");
+                return Err(ReplayError::Invalid {
+                    path: name.to_owned(),
+                    reason,
+                });
             }
             rows.push((first, len));
         }
@@ -164,11 +192,20 @@ fn expectations(path: &Path, stored: &[(u64, u64)]) -> Result<Vec<Region>, Repla
     let lowest = stored.iter().map(|(first, _)| *first).min().unwrap_or(0);
     let region = |&(first, len): &(u64, u64)| {
         let from = (first - lowest) as usize;
-        let part = bytes.get(from..from + len as usize).ok_or_else(|| ReplayError::Invalid {
-            path: path.display().to_string(),
-            reason: format!("{} bytes, but the program stores up to {}", bytes.len(), from + len as usize),
-        })?;
-        Ok(Region { addr: address(MemType::Out, first), bytes: part.to_vec() })
+        let part = bytes
+            .get(from..from + len as usize)
+            .ok_or_else(|| ReplayError::Invalid {
+                path: path.display().to_string(),
+                reason: format!(
+                    "{} bytes, but the program stores up to {}",
+                    bytes.len(),
+                    from + len as usize
+                ),
+            })?;
+        Ok(Region {
+            addr: address(MemType::Out, first),
+            bytes: part.to_vec(),
+        })
     };
     stored.iter().map(region).collect()
 }

@@ -1,0 +1,285 @@
+//! The program as a user meets it: results, exit status, errors.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+fn vta(args: &[&str]) -> (i32, String, String) {
+    let mut command = Command::cargo_bin("vta").unwrap();
+    let output = command.current_dir(root()).args(args).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code().unwrap(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn file(folder: &TempDir, name: &str, bytes: &[u8]) -> String {
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn the_demo_names_every_image_right() {
+    let (status, out, _) = vta(&["run", "demo"]);
+    assert_eq!(status, 0);
+    assert!(out.contains("10 of 10 right (100.0 %)"), "{out}");
+}
+
+#[test]
+fn a_photo_of_a_cat_is_a_cat() {
+    let (status, out, _) = vta(&["run", "demo", "--input", "models/demo/cat.png", "--json"]);
+    assert_eq!(status, 0);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["outputs"][0]["top"][0]["label"], "cat");
+    for key in [
+        "device",
+        "macs",
+        "insns",
+        "submissions",
+        "flush_reasons",
+        "bytes",
+        "wall_ms",
+        "layers",
+    ] {
+        assert!(!json[key].is_null(), "{key}");
+    }
+    assert_eq!(
+        (&json["submissions"], &json["flush_reasons"]["host_read"]),
+        (&1.into(), &1.into())
+    );
+}
+
+#[test]
+fn layers_are_checked_against_the_reference() {
+    for spec in ["resnet18.C10", "conv:2,3,17,9,20,3,2,1", "gemm:33,100,40"] {
+        let (status, out, err) = vta(&["layer", spec, "--json"]);
+        assert_eq!(status, 0, "{err}");
+        let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(json["max_abs_error"], 0);
+    }
+}
+
+#[test]
+fn every_layer_of_resnet18_runs() {
+    for n in 1..=11 {
+        let (status, out, err) = vta(&["layer", &format!("resnet18.C{n}")]);
+        assert!(
+            status == 0 && out.contains("bit-identical"),
+            "C{n}: {out}{err}"
+        );
+    }
+}
+
+#[test]
+fn a_bundle_says_what_its_model_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("demo.vta").display().to_string();
+    assert_eq!(vta(&["compile", "demo", "-o", &bundle]).0, 0);
+    let input = "models/demo/cat.png";
+    let (status, out, err) = vta(&["exec", &bundle, "--input", input]);
+    assert!(status == 0 && out.contains("cat"), "{err}");
+    assert_eq!(
+        vta(&["check", &bundle]),
+        (0, format!("{bundle}: no fault found\n"), String::new())
+    );
+    let (status, out, _) = vta(&["disasm", &bundle]);
+    assert!(status == 0 && out.contains("# conv1 (conv)") && out.contains("gemm"));
+}
+
+#[test]
+fn assembly_survives_the_way_there_and_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "load.inp y_size=1 x_size=3 push_next\ngemm uop_end=1 iter_out=2 iter_in=1 pop_prev\nfinish\n";
+    let source = file(&folder, "a.asm", text.as_bytes());
+    let binary = folder.path().join("a.bin").display().to_string();
+    assert_eq!(vta(&["asm", &source, "-o", &binary]).0, 0);
+    let (_, listing, _) = vta(&["disasm", &binary]);
+    let again = file(&folder, "b.asm", listing.as_bytes());
+    let binary2 = folder.path().join("b.bin").display().to_string();
+    assert_eq!(vta(&["asm", &again, "-o", &binary2]).0, 0);
+    assert_eq!(
+        std::fs::read(&binary).unwrap(),
+        std::fs::read(&binary2).unwrap()
+    );
+    assert_eq!(vta(&["check", &binary]).0, 0);
+    let bad = file(
+        &folder,
+        "c.asm",
+        b"store sram_base=2048 y_size=1 x_size=1\nfinish",
+    );
+    let (status, out, _) = vta(&["check", &bad]);
+    assert!(
+        status == 1 && out.contains("sram_base reaches 2048"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_quantised_model_keeps_its_recipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("q.onnx").display().to_string();
+    for mode in ["shift", "multiply"] {
+        let calibration = "models/demo/cifar10_calib128.npz";
+        let args = [
+            "quantize",
+            "models/demo/resnet20_f32.onnx",
+            "--preprocess",
+            "cifar10",
+            "--mode",
+            mode,
+            "--limit",
+            "64",
+            "--calibration",
+            calibration,
+            "-o",
+            &model,
+        ];
+        let (status, _, err) = vta(&args);
+        assert_eq!(status, 0, "{err}");
+        let images = "models/demo/cifar10_test200.npz";
+        let (status, out, err) = vta(&["run", &model, "--input", images, "--json"]);
+        assert!(status == 0 && err.is_empty(), "{err}");
+        let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+        // The float network has 93.0 %.
+        let least = if mode == "shift" { 0.92 } else { 0.925 };
+        assert!(
+            json["top1"].as_f64().unwrap() >= least,
+            "{mode}: {}",
+            json["top1"]
+        );
+    }
+}
+
+#[test]
+fn bad_input_gets_one_message_and_status_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = file(&folder, "text.png", b"no image");
+    let png = std::fs::read(root().join("models/demo/cat.png")).unwrap();
+    let cut = file(&folder, "cut.png", &png[..png.len() / 2]);
+    let onnx = file(&folder, "bad.onnx", b"\x08\x07\x12\xff\xff");
+    let config = file(&folder, "config.json", br#"{"LOG_BLOK": 4}"#);
+    let deep = file(&folder, "deep.json", br#"{"LOG_INP_BUFF_SIZE": 20}"#);
+    let bundle = file(&folder, "bad.vta", b"VTAPROG\n\x01\0\0\0");
+    let binary = file(&folder, "odd.bin", &[0; 17]);
+    let asm = file(&folder, "a.asm", b"finish\nload.inp x_size=70000");
+    let npy = file(&folder, "x.npy", b"junk");
+    let cat = "models/demo/cat.png";
+    let empty = folder.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let empty = empty.display().to_string();
+    let out = folder.path().join("o.bin").display().to_string();
+    let cases: Vec<(Vec<&str>, &str)> = vec![
+        (
+            vec!["run", "missing.onnx", "--input", cat],
+            "missing.onnx: No such file",
+        ),
+        (
+            vec!["run", "demo", "--input", &text],
+            "text.png: not a readable png or jpeg image",
+        ),
+        (
+            vec!["run", "demo", "--input", &cut],
+            "cut.png: not a readable png or jpeg image",
+        ),
+        (
+            vec!["run", "demo", "--input", &npy],
+            "x.npy: not a .npy file",
+        ),
+        (vec!["run", &onnx, "--input", cat], "ONNX: not a model file"),
+        (
+            vec!["run", "demo", "--config", &config],
+            "unknown field `LOG_BLOK`",
+        ),
+        (
+            vec!["run", "demo", "--config", &deep],
+            "LOG_INP_BUFF_SIZE = 20 gives a scratchpad of 65536 tiles",
+        ),
+        (
+            vec!["exec", &bundle, "--input", cat],
+            "bundle: header: bytes 0..24 of a file of 12 bytes",
+        ),
+        (
+            vec!["layer", "conv:1,2,3"],
+            "'conv:1,2,3' has 3 numbers, but 8 are needed",
+        ),
+        (
+            vec!["layer", "conv:1,0,8,8,8,3,1,1"],
+            "CI is '0', but it must be a whole number from 1",
+        ),
+        (
+            vec!["layer", "conv:1,16,4,4,16,9,1,1"],
+            "a kernel of 9 doesn't fit an input of 4x4 padded by 1",
+        ),
+        (
+            vec!["layer", "conv:1,16,64,64,16,40,1,17"],
+            "a pad of 17 above; LOAD pads at most 15",
+        ),
+        (
+            vec!["run", "demo", "--device", "toaster"],
+            "no device 'toaster' in this build",
+        ),
+        (
+            vec!["run", "zoo:resnet19"],
+            "no network 'resnet19' in the zoo (there are resnet18",
+        ),
+        (
+            vec!["disasm", &binary],
+            "17 bytes, not a multiple of the 16 bytes",
+        ),
+        (
+            vec!["asm", &asm, "-o", &out],
+            "line 2, column 10: '70000' is no number from 0 to 65535 for x_size",
+        ),
+        (vec!["replay", &empty], "no recorded run here"),
+        (
+            vec!["compile", "demo", "--dump-after", "nothing"],
+            "there is no pass 'nothing'",
+        ),
+    ];
+    for (args, expected) in cases {
+        let (status, _, err) = vta(&args);
+        assert!(
+            err.contains(expected) && err.starts_with("error: "),
+            "{args:?}: {err}"
+        );
+        assert_eq!(
+            (status, err.trim_end().lines().count()),
+            (2, 1),
+            "{args:?}: {err}"
+        );
+    }
+}
+
+#[test]
+fn every_command_has_help() {
+    let (status, out, _) = vta(&["--help"]);
+    assert!(status == 0 && out.contains("Start with: vta run demo"));
+    for command in [
+        "run",
+        "layer",
+        "quantize",
+        "compile",
+        "exec",
+        "replay",
+        "asm",
+        "disasm",
+        "check",
+        "models",
+        "completions",
+    ] {
+        assert!(out.contains(command), "{command}");
+        let (status, help, _) = vta(&[command, "--help"]);
+        assert!(status == 0 && help.contains("Usage: vta"), "{command}");
+    }
+    let (status, script, _) = vta(&["completions", "bash"]);
+    assert!(status == 0 && script.contains("vta__"), "bash completions");
+}

@@ -1,0 +1,149 @@
+//! Trained models over 200 images on the functional device: every layer of every image is the
+//! reference interpreter's, and labels are compared with another runtime's.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use vta_compiler::{lower, onnx, passes, reference};
+use vta_driver::{QueueLimits, Session};
+use vta_isa::Config;
+use vta_sim::SimDevice;
+
+fn array<T: npyz::Deserialize>(path: &Path, name: &str) -> Vec<T> {
+    let file = std::fs::File::open(path).unwrap();
+    let mut archive = npyz::npz::NpzArchive::new(std::io::BufReader::new(file)).unwrap();
+    archive.by_name(name).unwrap().unwrap().into_vec().unwrap()
+}
+
+fn argmax<T: PartialOrd + Copy>(values: &[T]) -> usize {
+    (0..values.len()).fold(0, |best, i| if values[i] > values[best] { i } else { best })
+}
+
+struct Recipe {
+    unit: f32,
+    mean: [f32; 3],
+    std: [f32; 3],
+}
+
+const IMAGENET: Recipe = Recipe {
+    unit: 1.0 / 255.0,
+    mean: [0.485, 0.456, 0.406],
+    std: [0.229, 0.224, 0.225],
+};
+const CIFAR: Recipe = Recipe {
+    unit: 1.0 / 255.0,
+    mean: [0.4914, 0.4822, 0.4465],
+    std: [0.2470, 0.2435, 0.2616],
+};
+const RAW: Recipe = Recipe {
+    unit: 1.0,
+    mean: [0.0; 3],
+    std: [1.0; 3],
+};
+
+impl Recipe {
+    /// A 32x32 image, normalised, resized (bilinear, half-pixel centres, edges clamped), rounded.
+    fn input(&self, image: &[u8], size: usize, scale: f32) -> Vec<i8> {
+        let pixel = |c: usize, y: usize, x: usize| {
+            (f32::from(image[(c * 32 + y) * 32 + x]) * self.unit - self.mean[c]) / self.std[c]
+        };
+        let axis = |i: usize| {
+            let at = ((i as f32 + 0.5) * 32.0 / size as f32 - 0.5).clamp(0.0, 31.0);
+            (at as usize, (at as usize + 1).min(31), at.fract())
+        };
+        let mut out = Vec::with_capacity(3 * size * size);
+        for c in 0..3 {
+            for (top, bottom, fy) in (0..size).map(axis) {
+                for (left, right, fx) in (0..size).map(axis) {
+                    let row = |y| pixel(c, y, left) * (1.0 - fx) + pixel(c, y, right) * fx;
+                    let value = row(top) * (1.0 - fy) + row(bottom) * fy;
+                    out.push((value / scale).round_ties_even().clamp(-128.0, 127.0) as i8);
+                }
+            }
+        }
+        out
+    }
+}
+
+fn check(folder: &str, model: &str, recipe: &Recipe) {
+    let Some(shared) = vta_tests::shared(model) else {
+        return;
+    };
+    let models = shared.join("models");
+    let bytes = std::fs::read(models.join(folder).join(format!("{model}.onnx"))).unwrap();
+    let graph = passes::quantized(&onnx::load(&bytes).unwrap()).unwrap();
+    let options = lower::LowerOptions::default();
+    let program = Arc::new(lower::compile(&graph, &Config::default(), &options).unwrap());
+    let images: Vec<u8> = array(&models.join("cifar10_test200.npz"), "images");
+    let labels: Vec<u8> = array(&models.join("cifar10_test200.npz"), "labels");
+    let logits: Vec<f32> = array(
+        &models.join(folder).join("reference_logits_test200.npz"),
+        model,
+    );
+    let tensor = &graph.tensors[graph.inputs[0].0];
+    let predict = |images: &[u8]| -> Vec<usize> {
+        let device = Arc::new(SimDevice::functional(program.config.clone()));
+        let mut session =
+            Session::new(Arc::clone(&program), device, QueueLimits::default()).unwrap();
+        let one = |(index, image): (usize, &[u8])| {
+            let input = recipe.input(image, tensor.chw[1], tensor.scale);
+            let out = session.run(&[&input]).unwrap();
+            assert_eq!(session.counters().submissions, index as u64 + 1);
+            let expected = reference::run(&graph, &input).unwrap();
+            for layer in &program.layers {
+                let got = session.read_tensor(layer.output).unwrap();
+                assert_eq!(
+                    got[0], expected[layer.output as usize],
+                    "{model} {}",
+                    layer.name
+                );
+            }
+            argmax(&out.outputs[0][0])
+        };
+        images.chunks(3072).enumerate().map(one).collect()
+    };
+    let ours: Vec<usize> = images.par_chunks(3072 * 50).flat_map(predict).collect();
+    let theirs: Vec<usize> = logits.chunks(10).map(argmax).collect();
+    let right = |p: &[usize]| {
+        p.iter()
+            .zip(&labels)
+            .filter(|(p, l)| **p == usize::from(**l))
+            .count()
+    };
+    let agree = ours.iter().zip(&theirs).filter(|(a, b)| a == b).count();
+    let (right, reference) = (right(&ours), right(&theirs));
+    println!("{model}: {right} and {reference} of 200 right, {agree} labels agree");
+    assert_eq!(ours.len(), 200);
+    assert!(agree >= 196, "{model}: only {agree} labels agree");
+    assert!(
+        right + 1 >= reference,
+        "{model}: {right} right, the reference has {reference}"
+    );
+}
+
+#[test]
+fn resnet20_per_tensor() {
+    check("", "resnet20_cifar10_qdq_int8", &IMAGENET);
+}
+
+#[test]
+fn resnet8_per_tensor() {
+    check("", "mlperf_resnet8_qdq_int8", &RAW);
+}
+
+#[test]
+fn resnet8_per_channel() {
+    check("", "mlperf_resnet8_qdq_int8_perchan", &RAW);
+}
+
+#[test]
+fn own_resnet20_per_channel() {
+    check("own", "resnet20_cifar10_qdq_int8_perchan", &CIFAR);
+}
+
+#[test]
+fn own_resnet18_at_224_per_channel() {
+    check("own", "resnet18_cifar224_qdq_int8_perchan", &CIFAR);
+}
