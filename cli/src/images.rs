@@ -315,3 +315,73 @@ pub fn fit(picture: &Picture, [c, h, w]: [usize; 3]) -> Result<Vec<f32>> {
     }
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn asset(name: &str) -> Vec<u8> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
+        std::fs::read(folder.join(name)).unwrap()
+    }
+
+    fn corrupt(
+        mut bytes: Vec<u8>,
+        flips: &[(prop::sample::Index, u8)],
+        cut: Option<usize>,
+    ) -> Vec<u8> {
+        for (at, value) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] = *value;
+        }
+        bytes.truncate(cut.map_or(bytes.len(), |n| n % bytes.len()));
+        bytes
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(120))]
+
+        #[test]
+        fn corrupted_images_and_arrays_are_read_or_refused(
+            flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+            early in prop::collection::vec((0usize..160, any::<u8>()), 0..4),
+            cut in prop::option::of(any::<usize>()),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            for name in ["cat.png", "cifar10_test200.npz"] {
+                let mut bytes = corrupt(asset(name), &flips, cut);
+                for (at, value) in &early {
+                    if let Some(byte) = bytes.get_mut(*at) {
+                        *byte = *value;
+                    }
+                }
+                let path = folder.path().join(name);
+                std::fs::write(&path, &bytes).unwrap();
+                let _ = load_all(std::slice::from_ref(&path), None);
+                let npy = folder.path().join("x.npy");
+                std::fs::write(&npy, &bytes).unwrap();
+                let _ = load_all(&[npy], None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_picture_is_scaled_to_cover_and_cut_in_the_middle() {
+        let pixels: Vec<f32> = (0..3 * 2 * 4).map(|i| (i % 4) as f32).collect();
+        let picture = Picture {
+            name: "x".into(),
+            chw: [3, 2, 4],
+            pixels,
+            label: None,
+            ready: false,
+        };
+        // Columns 1 and 2 of four remain.
+        assert_eq!(fit(&picture, [3, 2, 2]).unwrap()[..4], [1.0, 2.0, 1.0, 2.0]);
+        // Twice the size: half-pixel centres, edges clamped.
+        let row = &fit(&picture, [3, 4, 4]).unwrap()[..4];
+        assert_eq!(row, [0.75, 1.25, 1.75, 2.25]);
+        assert!(fit(&picture, [1, 2, 2]).is_err());
+    }
+}
