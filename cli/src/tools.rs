@@ -1,6 +1,5 @@
 //! Every command but run and exec.
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -398,6 +397,6 @@ fn summary(graph: &Graph) -> Result<[String; 4]> {
 pub fn completions(shell: clap_complete::Shell) -> Result<bool> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "vta", &mut script);
-    std::io::stdout().write_all(&script)?;
+    print_line(String::from_utf8_lossy(&script).trim_end())?;
     Ok(true)
 }

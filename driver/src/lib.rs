@@ -11,7 +11,7 @@
 //! use vta_driver::{Device, NullDevice, Work, WorkDone};
 //! use vta_isa::Config;
 //!
-//! let device = NullDevice::new(Config::default());
+//! let device = NullDevice::with_config(Config::default());
 //! let addr = device.alloc(4)?;
 //! device.submit(Work::Write { addr, data: Arc::from([1u8, 2, 3, 4]) })?;
 //! let read = device.submit(Work::Read { addr, size_bytes: 4 })?;

@@ -4,22 +4,19 @@ use std::time::Duration;
 
 use vta_isa::Config;
 
-use crate::{
-    Device, DeviceInfo, DriverError, MarkReport, PhysAddr, RunReport, Ticket, Traffic, Work,
-    WorkerDevice,
-};
+use crate::{DeviceInfo, MarkReport, RunReport, Traffic, WorkerDevice};
 
-/// Accepts every batch, counts its traffic, and leaves memory as it is.
-pub struct NullDevice(WorkerDevice);
+/// Makes devices that accept every batch, count its traffic, and leave memory as it is.
+pub struct NullDevice;
 
 impl NullDevice {
     /// A null device of a configuration.
-    pub fn new(config: Config) -> Self {
+    pub fn with_config(config: Config) -> WorkerDevice {
         let info = DeviceInfo {
             name: "null".to_owned(),
             config: config.clone(),
         };
-        Self(WorkerDevice::new(
+        WorkerDevice::new(
             info,
             Box::new(move |batch, _| {
                 let ends = batch.marks.iter().skip(1).map(|m| m.first_insn);
@@ -38,28 +35,6 @@ impl NullDevice {
                     ..RunReport::default()
                 })
             }),
-        ))
-    }
-}
-
-impl Device for NullDevice {
-    fn info(&self) -> &DeviceInfo {
-        self.0.info()
-    }
-
-    fn alloc(&self, size_bytes: u64) -> Result<PhysAddr, DriverError> {
-        self.0.alloc(size_bytes)
-    }
-
-    fn alloc_at(&self, addr: PhysAddr, size_bytes: u64) -> Result<(), DriverError> {
-        self.0.alloc_at(addr, size_bytes)
-    }
-
-    fn free(&self, addr: PhysAddr) -> Result<(), DriverError> {
-        self.0.free(addr)
-    }
-
-    fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
-        self.0.submit(work)
+        )
     }
 }

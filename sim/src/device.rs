@@ -1,7 +1,7 @@
 //! The simulators as devices.
 
 use thiserror::Error;
-use vta_driver::{Device, DeviceInfo, DriverError, PhysAddr, Runner, Ticket, Work, WorkerDevice};
+use vta_driver::{DeviceInfo, Runner, WorkerDevice};
 use vta_isa::Config;
 
 use crate::{Executor, Functional, GemmKernel, Oracle};
@@ -16,17 +16,17 @@ pub struct KernelError {
     pub available: String,
 }
 
-/// A simulator on a worker thread of its own.
-pub struct SimDevice(WorkerDevice);
+/// Makes simulators, each a device with a worker thread of its own.
+pub struct SimDevice;
 
 impl SimDevice {
     /// The fast functional simulator, with the best kernel of this CPU.
-    pub fn functional(config: Config) -> Self {
+    pub fn functional(config: Config) -> WorkerDevice {
         Self::functional_with(config, GemmKernel::detect())
     }
 
     /// The fast functional simulator with a kernel of choice.
-    pub fn functional_with(config: Config, kernel: GemmKernel) -> Self {
+    pub fn functional_with(config: Config, kernel: GemmKernel) -> WorkerDevice {
         Self::with_executor(
             "sim",
             config.clone(),
@@ -39,7 +39,7 @@ impl SimDevice {
     ///
     /// # Errors
     /// [`KernelError`] when the variable names no kernel of this CPU.
-    pub fn functional_from_env(config: Config) -> Result<Self, KernelError> {
+    pub fn functional_from_env(config: Config) -> Result<WorkerDevice, KernelError> {
         let Some(name) = std::env::var_os("VTA_KERNEL") else {
             return Ok(Self::functional(config));
         };
@@ -54,7 +54,7 @@ impl SimDevice {
     }
 
     /// The slow oracle.
-    pub fn oracle(config: Config) -> Self {
+    pub fn oracle(config: Config) -> WorkerDevice {
         Self::with_executor("oracle", config.clone(), Oracle::new(config))
     }
 
@@ -63,40 +63,18 @@ impl SimDevice {
         name: &str,
         config: Config,
         mut executor: impl Executor + Send + 'static,
-    ) -> Self {
+    ) -> WorkerDevice {
         let runner: Runner = Box::new(move |batch, memory| {
             executor
                 .run(&batch.insns, &batch.marks, memory)
                 .map_err(|e| e.to_string())
         });
-        Self(WorkerDevice::new(
+        WorkerDevice::new(
             DeviceInfo {
                 name: name.to_owned(),
                 config,
             },
             runner,
-        ))
-    }
-}
-
-impl Device for SimDevice {
-    fn info(&self) -> &DeviceInfo {
-        self.0.info()
-    }
-
-    fn alloc(&self, size_bytes: u64) -> Result<PhysAddr, DriverError> {
-        self.0.alloc(size_bytes)
-    }
-
-    fn alloc_at(&self, addr: PhysAddr, size_bytes: u64) -> Result<(), DriverError> {
-        self.0.alloc_at(addr, size_bytes)
-    }
-
-    fn free(&self, addr: PhysAddr) -> Result<(), DriverError> {
-        self.0.free(addr)
-    }
-
-    fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
-        self.0.submit(work)
+        )
     }
 }

@@ -3,11 +3,11 @@
 
 use std::path::PathBuf;
 
-use vta_driver::{Device, replay};
+use vta_driver::{Device, WorkerDevice, replay};
 use vta_isa::Config;
 use vta_sim::{GemmKernel, SimDevice};
 
-type MakeDevice = Box<dyn Fn(Config) -> SimDevice>;
+type MakeDevice = Box<dyn Fn(Config) -> WorkerDevice>;
 
 fn devices() -> Vec<(String, MakeDevice)> {
     let mut devices: Vec<(String, MakeDevice)> =
