@@ -1,5 +1,6 @@
 //! A device whose work is done by a thread of this process, in order.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -41,7 +42,12 @@ impl WorkerDevice {
     pub fn new(info: DeviceInfo, runner: Runner) -> Self {
         let (sender, receiver) = bounded(QUEUE_DEPTH);
         let name = info.name.clone();
-        let thread = std::thread::spawn(move || serve(&name, &receiver, runner));
+        let thread = std::thread::spawn(move || {
+            let served = catch_unwind(AssertUnwindSafe(|| serve(&name, &receiver, runner)));
+            if served.is_err() {
+                refuse(&name, &receiver);
+            }
+        });
         Self {
             info,
             allocator: Mutex::new(Allocator::default()),
@@ -155,6 +161,18 @@ fn serve(name: &str, receiver: &Receiver<Item>, mut runner: Runner) {
                 // Nobody waits for a dropped ticket's answer.
                 let _ = reply.send(perform(name, &work, &mut memory, &mut runner));
             }
+        }
+    }
+}
+
+/// Answers everything after the runner has panicked, so that no ticket waits for ever.
+fn refuse(name: &str, receiver: &Receiver<Item>) {
+    for item in receiver {
+        if let Item::Work { reply, .. } = item {
+            // Nobody waits for a dropped ticket's answer.
+            let _ = reply.send(Err(DriverError::Lost {
+                device: name.to_owned(),
+            }));
         }
     }
 }
