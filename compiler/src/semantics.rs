@@ -13,6 +13,8 @@
 //!   below 2^31; if bounds can't prove that, the shifted sum is first clamped to int16, which
 //!   can't change the result because it is far outside the output's range.
 //!
+//! Channels whose ratios lie too far apart for one first shift get a vector of them.
+//!
 //! A residual joins before the sum, aligned to the accumulator's scale: `b << k` or `b * m[c]`
 //! with `m[c] = round(s_b / (s_x * s_w[c]))`.
 //!
@@ -276,6 +278,11 @@ struct Form {
     error: f64,
 }
 
+/// The largest error, in steps of the output, that one first shift for all channels may cost.
+const MAX_ERROR: f64 = 0.25;
+/// Half a step of a ratio so small that its channel is always zero, in steps of the sum.
+const MAX_ROUNDING: f64 = (1 << 29) as f64;
+
 /// Largest magnitude of an int16 immediate clamp.
 const CLAMP: i64 = 32767;
 
@@ -287,9 +294,9 @@ fn plan_multiply(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> 
             let Some(form) = best_shift(given, pre_shift, clamp, uniform) else {
                 continue;
             };
-            // Errors below 1/32 of a step hardly ever show; an operation must be worth 1/64.
+            // Errors below 1/256 of a step hardly ever show; an operation must be worth 1/512.
             let extra_ops = u32::from(pre_shift > 0) + 2 * u32::from(clamp);
-            let cost = form.error.max(1.0 / 32.0) + f64::from(extra_ops) / 64.0;
+            let cost = form.error.max(1.0 / 256.0) + f64::from(extra_ops) / 512.0;
             if best.is_none_or(|(c, _)| cost < c) {
                 best = Some((cost, form));
             }
@@ -299,6 +306,9 @@ fn plan_multiply(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> 
         let ratio = format!("{:?}", given.ratio.iter().copied().fold(0.0, f64::max));
         return Err(SemanticsError::Ratio { ratio });
     };
+    if form.error > MAX_ERROR {
+        return plan_spread(given);
+    }
     let multipliers: Vec<i32> = multipliers(given, form, uniform).collect();
     let bias = (0..given.ratio.len()).map(|c| {
         if is_zero(given, c, uniform) {
@@ -321,6 +331,32 @@ fn plan_multiply(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> 
     }
     if form.shift > 0 {
         ops.push(LaneOp::ShrImm(form.shift as u8));
+    }
+    Ok(ops)
+}
+
+/// The multiply form for ratios too far apart for one first shift: a vector of them leaves steps
+/// of about 1/128 of the output's, which int16 clamps hold with room; multipliers have at most 16
+/// bits, so no product wraps.
+fn plan_spread(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
+    let channels = || 0..given.ratio.len();
+    let pre = |c: usize| (-7.0 - given.ratio[c].log2()).ceil().clamp(0.0, 31.0) as i32;
+    let step = |c: usize| given.ratio[c] * 2f64.powi(pre(c));
+    let widest = channels().map(step).fold(0.0, f64::max);
+    let shift = (65_535.0 / widest).log2().floor().clamp(0.0, 22.0) as i32;
+    let multiplier = |c: usize| (step(c) * 2f64.powi(shift)).round() as i32;
+    let bias = channels().map(|c| {
+        let dropped = ((1i64 << pre(c)) - 1) / 2;
+        let rounding = (0.5 / given.ratio[c]).min(MAX_ROUNDING).round() as i64;
+        saturate(given.bias[c].saturating_add(rounding + dropped))
+    });
+    let mut ops = Vec::new();
+    push_add(&mut ops, bias.collect());
+    ops.push(LaneOp::ShrVec(channels().map(pre).collect()));
+    ops.extend([LaneOp::MinImm(CLAMP as i16), LaneOp::MaxImm(-CLAMP as i16)]);
+    ops.push(LaneOp::MulVec(channels().map(multiplier).collect()));
+    if shift > 0 {
+        ops.push(LaneOp::ShrImm(shift as u8));
     }
     Ok(ops)
 }
