@@ -57,6 +57,9 @@ pub enum SemanticsError {
     },
 }
 
+/// Largest magnitude of a bias that plans look at.
+const BIAS: i64 = 1 << 40;
+
 /// Smallest and largest value of a lane.
 pub type Range = (i64, i64);
 
@@ -197,6 +200,17 @@ pub fn plan_requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsE
             });
         }
     }
+    // A bias beyond int32 decides the result alone; bounded here, no sum below wraps.
+    let bias: Vec<i64> = given
+        .bias
+        .iter()
+        .map(|b| b.clamp(&-BIAS, &BIAS))
+        .copied()
+        .collect();
+    let given = &Requantize {
+        bias: &bias,
+        ..*given
+    };
     let shifts: Option<Vec<i32>> = given
         .ratio
         .iter()
@@ -667,6 +681,24 @@ mod tests {
                     prop_assert!((got - ideal(exact, clamp)).abs() <= 1.0, "{} for {} by {:?}", got, exact, ops);
                 }
             }
+        }
+
+        #[test]
+        fn any_numbers_get_a_plan_or_an_error(
+            channels in prop::collection::vec((any::<f64>(), any::<i64>(), -(1i64 << 50)..0, 0i64..1 << 50), 1..4),
+        ) {
+            let ratio: Vec<_> = channels.iter().map(|c| c.0.abs()).collect();
+            let bias: Vec<_> = channels.iter().map(|c| c.1).collect();
+            let sum: Vec<_> = channels.iter().map(|c| (c.2, c.3)).collect();
+            let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, clamp: (-128, 127) };
+            if let Ok(ops) = plan_requantize(&given) {
+                for (c, &sum) in sum.iter().enumerate() {
+                    prop_assert!(range(&ops, c, sum).is_ok());
+                }
+            }
+            let _ = plan_residual(&ratio, &ratio);
+            let _ = plan_scale(ratio[0], sum[0], (-128, 127));
+            let _ = plan_add([ratio[0], ratio[ratio.len() - 1]], [(-128, 127); 2], (-128, 127));
         }
 
         #[test]
