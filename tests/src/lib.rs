@@ -1,5 +1,6 @@
 //! What the suites over all crates share: recorded data and random legal programs.
 
+pub mod cifar;
 pub mod programs;
 
 use std::path::{Path, PathBuf};

@@ -10,62 +10,7 @@ use vta_compiler::{lower, onnx, passes, reference};
 use vta_driver::{QueueLimits, Session};
 use vta_isa::Config;
 use vta_sim::SimDevice;
-
-fn array<T: npyz::Deserialize>(path: &Path, name: &str) -> Vec<T> {
-    let file = std::fs::File::open(path).unwrap();
-    let mut archive = npyz::npz::NpzArchive::new(std::io::BufReader::new(file)).unwrap();
-    archive.by_name(name).unwrap().unwrap().into_vec().unwrap()
-}
-
-fn argmax<T: PartialOrd + Copy>(values: &[T]) -> usize {
-    (0..values.len()).fold(0, |best, i| if values[i] > values[best] { i } else { best })
-}
-
-struct Recipe {
-    unit: f32,
-    mean: [f32; 3],
-    std: [f32; 3],
-}
-
-const IMAGENET: Recipe = Recipe {
-    unit: 1.0 / 255.0,
-    mean: [0.485, 0.456, 0.406],
-    std: [0.229, 0.224, 0.225],
-};
-const CIFAR: Recipe = Recipe {
-    unit: 1.0 / 255.0,
-    mean: [0.4914, 0.4822, 0.4465],
-    std: [0.2470, 0.2435, 0.2616],
-};
-const RAW: Recipe = Recipe {
-    unit: 1.0,
-    mean: [0.0; 3],
-    std: [1.0; 3],
-};
-
-impl Recipe {
-    /// A 32x32 image, normalised, resized (bilinear, half-pixel centres, edges clamped), rounded.
-    fn input(&self, image: &[u8], size: usize, scale: f32) -> Vec<i8> {
-        let pixel = |c: usize, y: usize, x: usize| {
-            (f32::from(image[(c * 32 + y) * 32 + x]) * self.unit - self.mean[c]) / self.std[c]
-        };
-        let axis = |i: usize| {
-            let at = ((i as f32 + 0.5) * 32.0 / size as f32 - 0.5).clamp(0.0, 31.0);
-            (at as usize, (at as usize + 1).min(31), at.fract())
-        };
-        let mut out = Vec::with_capacity(3 * size * size);
-        for c in 0..3 {
-            for (top, bottom, fy) in (0..size).map(axis) {
-                for (left, right, fx) in (0..size).map(axis) {
-                    let row = |y| pixel(c, y, left) * (1.0 - fx) + pixel(c, y, right) * fx;
-                    let value = row(top) * (1.0 - fy) + row(bottom) * fy;
-                    out.push((value / scale).round_ties_even().clamp(-128.0, 127.0) as i8);
-                }
-            }
-        }
-        out
-    }
-}
+use vta_tests::cifar::{CIFAR, IMAGENET, RAW, Recipe, argmax, array, right, to_int8};
 
 fn check(folder: &str, model: &str, recipe: &Recipe) {
     let Some(shared) = vta_tests::shared(model) else {
@@ -88,7 +33,7 @@ fn check(folder: &str, model: &str, recipe: &Recipe) {
         let mut session =
             Session::new(Arc::clone(&program), device, QueueLimits::default()).unwrap();
         let one = |(index, image): (usize, &[u8])| {
-            let input = recipe.input(image, tensor.chw[1], tensor.scale);
+            let input = to_int8(&recipe.input(image, tensor.chw[1]), tensor.scale);
             let out = session.run(&[&input]).unwrap();
             assert_eq!(session.counters().submissions, index as u64 + 1);
             let expected = reference::run(&graph, &input).unwrap();
@@ -106,14 +51,8 @@ fn check(folder: &str, model: &str, recipe: &Recipe) {
     };
     let ours: Vec<usize> = images.par_chunks(3072 * 50).flat_map(predict).collect();
     let theirs: Vec<usize> = logits.chunks(10).map(argmax).collect();
-    let right = |p: &[usize]| {
-        p.iter()
-            .zip(&labels)
-            .filter(|(p, l)| **p == usize::from(**l))
-            .count()
-    };
     let agree = ours.iter().zip(&theirs).filter(|(a, b)| a == b).count();
-    let (right, reference) = (right(&ours), right(&theirs));
+    let (right, reference) = (right(&ours, &labels), right(&theirs, &labels));
     println!("{model}: {right} and {reference} of 200 right, {agree} labels agree");
     assert_eq!(ours.len(), 200);
     assert!(agree >= 196, "{model}: only {agree} labels agree");

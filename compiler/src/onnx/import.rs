@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use prost::Message;
 
-use super::{OnnxError, proto, shape};
+use super::{OnnxError, bias, proto, shape};
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 use crate::qgraph::Window;
 
@@ -62,6 +62,7 @@ pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
             "the graph has no input or no output".to_owned(),
         ));
     }
+    bias::fold(&mut import.graph)?;
     Ok(import.graph)
 }
 

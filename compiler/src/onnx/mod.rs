@@ -2,6 +2,7 @@
 //!
 //! Opsets 7 to 25 of the default domain, float32 graphs and their QDQ form. The batch is 1.
 
+mod bias;
 mod export;
 mod import;
 mod proto;

@@ -71,12 +71,23 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
             if k != inner {
                 return Err(format!("inner sizes {k} and {inner} differ"));
             }
+            if node.inputs.len() > 2 && shape(2)?.iter().product::<usize>() != n {
+                return Err(format!("bias of shape {:?}, not [{n}]", shape(2)?));
+            }
             Ok(vec![m, n])
         }
         Op::Add => {
+            // One may be a constant for each channel; what remains of those is refused later.
             let y = shape(1)?;
-            if x == y {
-                Ok(x.to_vec())
+            let (large, small) = if x.len() >= y.len() { (x, y) } else { (y, x) };
+            let (large, small) = match large.len() == small.len() && is_vector(large) {
+                true => (small, large),
+                false => (large, small),
+            };
+            let channels = large.get(1).copied();
+            let fits = is_vector(small) && Some(small.iter().product()) == channels;
+            if x == y || fits {
+                Ok(large.to_vec())
             } else {
                 Err(format!("shapes {x:?} and {y:?} differ"))
             }
@@ -98,6 +109,11 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
         | Op::DequantizeLinear { .. }
         | Op::Identity => Ok(x.to_vec()),
     }
+}
+
+/// A shape with at most one size above 1.
+fn is_vector(shape: &[usize]) -> bool {
+    shape.iter().filter(|&&d| d != 1).count() <= 1
 }
 
 fn nchw(x: &[usize]) -> Result<[usize; 4], String> {

@@ -397,18 +397,9 @@ impl Import<'_> {
             Ok(floats) => floats.iter().map(|&b| b.into()).collect(),
             Err(_) => {
                 let c = self.constant(node, 2)?;
-                let scale = |i: usize| {
-                    if c.scale.len() == 1 {
-                        c.scale[0]
-                    } else {
-                        c.scale[i]
-                    }
-                };
-                c.values
-                    .iter()
-                    .enumerate()
-                    .map(|(i, &v)| f64::from(v) * scale(i))
-                    .collect()
+                let scales = c.scale.iter().cycle();
+                let real = |(&v, &s): (&i32, &f64)| f64::from(v) * s;
+                c.values.iter().zip(scales).map(real).collect()
             }
         };
         if bias.len() != channels || bias.iter().any(|b| !b.is_finite()) {
@@ -517,6 +508,7 @@ impl Import<'_> {
         let Val::Real(mut value) = self.value(node, 0)? else {
             return Err(error(node, UNQUANTISED));
         };
+        let unbounded = value.bounds == (f64::NEG_INFINITY, f64::INFINITY);
         let NetOp::Conv {
             weights,
             weight_scale,
@@ -526,6 +518,9 @@ impl Import<'_> {
         else {
             return Err(error(node, "it doesn't follow a convolution"));
         };
+        if !unbounded {
+            return Err(error(node, "it follows an activation function"));
+        }
         let [gamma, beta, mean, var] = [
             self.floats(node, 1)?,
             self.floats(node, 2)?,
@@ -542,7 +537,12 @@ impl Import<'_> {
             bias[c] = (bias[c] - f64::from(mean[c])) * factor + f64::from(beta[c]);
             if factor < 0.0 {
                 for w in &mut weights[c * per_channel..(c + 1) * per_channel] {
-                    *w = w.saturating_neg();
+                    *w = w.checked_neg().ok_or_else(|| {
+                        error(
+                            node,
+                            format!("channel {c}: a weight of -128 and a negative factor"),
+                        )
+                    })?;
                 }
             }
         }
