@@ -27,7 +27,7 @@ pub struct Config {
 pub enum ConfigError {
     /// The text is not JSON of the expected form; unknown keys are refused by name.
     #[error("configuration: {0}")]
-    Json(#[from] serde_json::Error),
+    Json(String),
     /// A key has a value outside its range.
     #[error("configuration key {key} is {value}, but it must be {expected}")]
     Range {
@@ -134,7 +134,8 @@ impl Config {
     /// [`ConfigError`] for text that isn't JSON, an unknown key, a value out of range, spellings
     /// that disagree, or a scratchpad deeper than the instruction fields address.
     pub fn from_json(text: &str) -> Result<Self, ConfigError> {
-        let keys: Keys = serde_json::from_str(text)?;
+        let keys: Keys =
+            serde_json::from_str(text).map_err(|e| ConfigError::Json(e.to_string()))?;
         Self::from_keys(&keys)
     }
 

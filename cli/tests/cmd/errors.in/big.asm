@@ -1,0 +1,2 @@
+finish
+load.inp x_size=70000
