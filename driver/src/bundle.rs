@@ -14,8 +14,9 @@
 //! The same program gives the same bytes on every machine.
 
 use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memmap2::Mmap;
@@ -34,6 +35,8 @@ pub const BUNDLE_VERSION: u32 = 1;
 const HEADER_BYTES: usize = 24;
 const ENTRY_BYTES: usize = 24;
 const ALIGN: usize = 64;
+/// Names tried for the file that is written before it gets its own.
+const MAX_PARTS: u32 = 1000;
 const COMMAND_BYTES: usize = INSN_BYTES + 8;
 const SECTIONS: [(u32, &str); 4] = [(1, "meta"), (2, "commands"), (3, "micro-ops"), (4, "data")];
 
@@ -210,34 +213,55 @@ impl Program {
     }
 
     /// Writes the bundle: first beside it, then renamed over it, so that a file is never half
-    /// written.
+    /// written, whoever else writes it at the same time.
+    ///
+    /// ```
+    /// use vta_driver::Program;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("net.vta");
+    /// let mut program = Program::default();
+    /// program.metadata.insert("model".into(), "empty".into());
+    /// program.save(&path)?;
+    /// assert_eq!(Program::load(&path)?, program);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Self::to_bytes`], and what the system says.
     pub fn save(&self, path: &Path) -> Result<(), BundleError> {
         let bytes = self.to_bytes()?;
-        let io = |e: std::io::Error| io_error(path, &e);
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}.part", std::process::id()));
-        let part = path.with_file_name(name);
-        std::fs::write(&part, bytes).map_err(io)?;
-        std::fs::rename(&part, path).map_err(|e| {
-            // The error that matters is the rename's.
+        let (part, mut file) = create_part(path).map_err(|e| io_error(path, &e))?;
+        let written = file
+            .write_all(&bytes)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| std::fs::rename(&part, path));
+        written.map_err(|e| {
+            // The error that matters is the first.
             let _ = std::fs::remove_file(&part);
-            io(e)
+            io_error(path, &e)
         })
     }
 
-    /// Maps a bundle file and checks all of it. Constants stay in the file until they are used.
+    /// Maps a bundle file and checks all of it. Constants stay in the file until they are used,
+    /// so it must not be changed in place meanwhile; [`Self::save`] never does.
     ///
     /// # Errors
     /// [`BundleError`] naming the section and what is wrong with it.
     pub fn load(path: &Path) -> Result<Self, BundleError> {
+        // Opening a pipe would wait for a writer.
+        let facts = std::fs::metadata(path).map_err(|e| io_error(path, &e))?;
+        if !facts.is_file() {
+            return Err(BundleError::Io {
+                path: path.display().to_string(),
+                message: "not a regular file".to_owned(),
+            });
+        }
         let file = File::open(path).map_err(|e| io_error(path, &e))?;
-        // SAFETY: the map is read-only and private to this process; the format's documentation
-        // asks that a bundle isn't changed while it is in use, and every index derived from its
-        // bytes is checked after reading, so a change can alter results but not memory safety
-        // of anything but the reads themselves.
+        // SAFETY: the map is read-only and private to this process; the documentation asks that
+        // a bundle isn't changed while it is in use, and every index derived from its bytes is
+        // checked after reading, so a change can alter results but not memory safety of anything
+        // but the reads themselves.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| io_error(path, &e))?;
         Self::from_map(&Arc::new(map))
     }
@@ -277,6 +301,23 @@ impl Program {
         program.validate().map_err(|e| invalid("program", e))?;
         Ok(program)
     }
+}
+
+/// A new file beside `path` that nobody else writes.
+fn create_part(path: &Path) -> std::io::Result<(PathBuf, File)> {
+    let Some(name) = path.file_name() else {
+        return Err(std::io::Error::from(ErrorKind::InvalidFilename));
+    };
+    for attempt in 0..MAX_PARTS {
+        let mut name = name.to_os_string();
+        name.push(format!(".{}-{attempt}.part", std::process::id()));
+        let part = path.with_file_name(name);
+        match File::create_new(&part) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            created => return created.map(|file| (part, file)),
+        }
+    }
+    Err(std::io::Error::from(ErrorKind::AlreadyExists))
 }
 
 fn io_error(path: &Path, error: &std::io::Error) -> BundleError {
@@ -445,6 +486,11 @@ fn sections(bytes: &[u8]) -> Result<[Range<usize>; 4], BundleError> {
             "header",
             format!("{count} sections, not {}", SECTIONS.len()),
         ));
+    }
+    let reserved = read_u32(bytes, 20);
+    if reserved != 0 {
+        let text = format!("the reserved word is {reserved:#x}, not 0");
+        return Err(invalid("header", text));
     }
     let table = bytes
         .get(HEADER_BYTES..table_end)
