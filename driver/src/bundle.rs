@@ -617,3 +617,6 @@ fn read_layers(bytes: &[u8], layers: Vec<MetaLayer>) -> Result<Vec<Layer>, Bundl
     };
     layers.into_iter().map(layer).collect()
 }
+
+#[cfg(test)]
+mod tests;

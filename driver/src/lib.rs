@@ -37,6 +37,8 @@ mod queue;
 mod recording;
 pub mod replay;
 mod session;
+#[cfg(test)]
+mod testing;
 mod traffic;
 mod uop_cache;
 mod validate;

@@ -96,7 +96,8 @@ pub struct CommandQueue {
     /// Where in `uops` a kernel starts, in micro-ops.
     arena: HashMap<KernelId, usize>,
     recording: Recording,
-    record_limit_bytes: usize,
+    /// Lowered in tests.
+    pub(crate) record_limit_bytes: usize,
     origin: Origin,
     resident: Option<Resident>,
     tickets: Vec<Box<dyn Ticket>>,
@@ -520,3 +521,6 @@ impl CommandQueue {
         &self.counters
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -235,3 +235,6 @@ impl Session {
         self.queue.counters()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -383,3 +383,6 @@ fn check_constant(buffer: &Buffer) -> Result<(), ProgramError> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;
