@@ -1,3 +1,6 @@
+use proptest::prelude::*;
+use vta_isa::Uop;
+
 use super::*;
 use crate::testing::{Recorder, clear, program};
 use crate::{BufferId, Device};
@@ -358,4 +361,75 @@ fn an_inconsistent_program_or_another_device_is_refused() {
     let addresses = vec![PhysAddr(0); 3];
     let other = CommandQueue::new(Arc::new(program(&[1])), small as _, addresses, SMALL).err();
     assert!(matches!(other, Some(DriverError::Config { .. })));
+}
+
+/// What every GEMM of the runs executed, from the micro-ops that were in device memory.
+fn executed(recording: &Recording, runs: &[crate::testing::Seen]) -> Vec<Vec<Uop>> {
+    let mut done = Vec::new();
+    for (recorded, run) in recording.batches.iter().zip(runs) {
+        let mut scratchpad = vec![None; 8192];
+        let mut fetched = run.uops.iter();
+        for insn in &recorded.batch.insns {
+            match insn {
+                Insn::Load(l) if l.mem == MemType::Uop => {
+                    for (i, uop) in fetched.next().unwrap().iter().enumerate() {
+                        scratchpad[usize::from(l.sram_base) + i] = Some(*uop);
+                    }
+                }
+                Insn::Gemm(g) => {
+                    let range = usize::from(g.uop_bgn)..usize::from(g.uop_end);
+                    done.push(scratchpad[range].iter().map(|u| u.unwrap()).collect());
+                }
+                _ => {}
+            }
+        }
+    }
+    done
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Kernels larger than the scratchpad together, queues of any size, cuts everywhere: each
+    /// command runs its own micro-ops, in order, in the first run and in replays.
+    #[test]
+    fn every_command_runs_its_own_micro_ops(
+        lens in prop::collection::vec(1u16..5000, 3..7),
+        layers in prop::collection::vec(prop::collection::vec((any::<prop::sample::Index>(), any::<[u16; 2]>()), 1..8), 1..6),
+        insns in 4usize..40,
+        uops in 5000usize..30_000,
+    ) {
+        let mut random = program(&lens);
+        let mut expected = Vec::new();
+        let layer = |commands: &Vec<(prop::sample::Index, [u16; 2])>| {
+            let command = |(kernel, ends): &(prop::sample::Index, [u16; 2])| {
+                let kernel = kernel.index(lens.len());
+                let [a, b] = ends.map(|e| e % (lens[kernel] + 1));
+                let (bgn, end) = (a.min(b), a.max(b));
+                expected.push(random.kernels[kernel].uops[bgn.into()..end.into()].to_vec());
+                clear(kernel as u32, bgn, end)
+            };
+            let commands: Vec<_> = commands.iter().map(command).collect();
+            Layer { cuts: (0..commands.len() as u32).collect(), commands, ..Layer::default() }
+        };
+        random.layers = layers.iter().map(layer).collect();
+        let device = recorder();
+        let mut queue = queue(random, &device, QueueLimits { insns, uops });
+        for index in 0..layers.len() {
+            queue.push_layer(index).unwrap();
+        }
+        queue.submit(FlushReason::HostRead).unwrap();
+        let recording = queue.take_recording();
+        let batches = recording.batches.len();
+        queue.replay(&recording).unwrap();
+        wait(&mut queue);
+        queue.replay(&recording).unwrap();
+        wait(&mut queue);
+        let seen = device.seen();
+        prop_assert_eq!(seen.len(), 3 * batches);
+        for runs in seen.chunks(batches) {
+            prop_assert_eq!(&executed(&recording, runs), &expected);
+            prop_assert!(runs.iter().all(|run| run.words.0 == run.words.1));
+        }
+    }
 }
