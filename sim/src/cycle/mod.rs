@@ -50,7 +50,11 @@ mod load;
 mod memory;
 mod module;
 mod report;
+#[cfg(test)]
+mod stepper;
 mod store;
+#[cfg(test)]
+mod tests;
 mod timing;
 
 use vta_isa::tokens::At;
