@@ -341,6 +341,37 @@ pub trait Listener {
     }
 }
 
+/// Implements every method by passing the event on to each of some listeners.
+macro_rules! forward {
+    ([$($generics:tt)*] $kind:ty, $self:ident => $($to:expr),+) => {
+        impl<$($generics)*> Listener for $kind {
+            fn insn_dispatched(&mut $self, insn: usize, cycle: u64) {
+                $($to.insn_dispatched(insn, cycle);)+
+            }
+            fn insn_start(&mut $self, module: Module, insn: usize, cycle: u64) {
+                $($to.insn_start(module, insn, cycle);)+
+            }
+            fn insn_done(&mut $self, module: Module, insn: usize, cycle: u64) {
+                $($to.insn_done(module, insn, cycle);)+
+            }
+            fn token_pop(&mut $self, event: &TokenEvent) {
+                $($to.token_pop(event);)+
+            }
+            fn token_push(&mut $self, event: &TokenEvent) {
+                $($to.token_push(event);)+
+            }
+            fn burst(&mut $self, event: &BurstEvent) {
+                $($to.burst(event);)+
+            }
+            fn stall(&mut $self, event: &StallEvent) {
+                $($to.stall(event);)+
+            }
+        }
+    };
+}
+forward!([L: Listener + ?Sized] &mut L, self => (**self));
+forward!([A: Listener, B: Listener] (A, B), self => self.0, self.1);
+
 /// Hears nothing and costs nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;

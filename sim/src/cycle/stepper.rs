@@ -203,13 +203,9 @@ impl<'a> Stepper<'a> {
         for edge in Edge::ALL {
             let tokens = &mut self.tokens[edge as usize];
             match (pushed[edge as usize], popped[edge as usize]) {
-                (Some(_), false) if *tokens >= self.timing.token_max => {
-                    // The engine ignores what happens after the end.
-                    if !was_over {
-                        return Err(End::LostPush(edge, self.now));
-                    }
-                }
-                (Some(_), false) => *tokens += 1,
+                (Some(_), false) if *tokens < self.timing.token_max => *tokens += 1,
+                // After the end a lost token concerns nobody.
+                (Some(_), false) if !was_over => return Err(End::LostPush(edge, self.now)),
                 (None, true) => *tokens -= 1,
                 _ => {}
             }
@@ -521,10 +517,11 @@ impl<'a> Stepper<'a> {
                 last = bus.beat == bus.burst.beats;
             }
         }
-        if last && let Some(bus) = self.bus.take() {
-            if let Some(reader) = &mut self.readers[bus.client] {
-                reader.missing -= 1;
-            }
+        if last
+            && let Some(bus) = self.bus.take()
+            && let Some(reader) = &mut self.readers[bus.client]
+        {
+            reader.missing -= 1;
         }
         let ready = self.counter == self.timing.memory_latency_cycles;
         if queued > 0 && ready && self.bus.is_none() {
