@@ -29,6 +29,7 @@ mod avx2;
 mod device;
 mod error;
 mod functional;
+pub mod hazards;
 mod kernel;
 mod oracle;
 
