@@ -23,6 +23,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`hazards`] finds what a program leaves unordered, without running it.
+//!
 //! No cycles are counted here.
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -80,6 +80,8 @@ struct Checker<'a> {
     acc: Pad,
     dram: Dram,
     uops: UopPad<'a>,
+    /// FINISH, once it has run.
+    finish: Option<u32>,
     report: Report,
 }
 
@@ -99,6 +101,7 @@ impl<'a> Checker<'a> {
             acc: pad(Module::Compute, Module::Store, MemType::Acc),
             dram: Dram::default(),
             uops: UopPad::new(uops, config.depth(MemType::Uop), uop_loads),
+            finish: None,
             report: Report {
                 insns: insns.len(),
                 ..Report::default()
@@ -170,6 +173,15 @@ impl<'a> Checker<'a> {
         self.dram.write(turn, &bytes, &mut conflicts);
         let kinds = [AccessKind::Read, AccessKind::Write];
         self.races(turn, SharedMemory::Dram, kinds, conflicts);
+        if let Some(finish) = self.finish {
+            // An order in which FINISH was first is one that the tokens allow.
+            let mut conflicts = Conflicts::default();
+            bytes
+                .iter()
+                .for_each(|row| conflicts.add(finish, row.clone()));
+            let kinds = [AccessKind::HandOver, AccessKind::Write];
+            self.races(turn, SharedMemory::Dram, kinds, conflicts);
+        }
         self.uops.stored(&bytes);
         Some(())
     }
@@ -228,6 +240,7 @@ impl<'a> Checker<'a> {
         self.dram.hand_over(turn, &mut conflicts);
         let kinds = [AccessKind::Write, AccessKind::HandOver];
         self.races(turn, SharedMemory::Dram, kinds, conflicts);
+        self.finish = Some(turn.stamp.insn);
     }
 
     /// The tiles of a LOAD or STORE, if they are all in the scratchpad.
