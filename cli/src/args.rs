@@ -225,7 +225,8 @@ pub struct DisasmArgs {
 
 #[derive(Args)]
 pub struct CheckArgs {
-    /// Raw instructions (.bin), assembly text (.asm, .s, .txt), or a .vta bundle
+    /// Raw instructions (.bin), assembly text (.asm, .s, .txt), a .vta bundle, a recorded case
+    /// (.tar.gz or folder), or a network to compile: .onnx, `demo`, `zoo:NAME`
     pub file: PathBuf,
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
@@ -233,4 +234,11 @@ pub struct CheckArgs {
     /// Report garbage in bits that no field covers, too
     #[arg(long)]
     pub strict: bool,
+    /// Report accesses of different modules to one place that no chain of tokens orders, and
+    /// ALU steps that read what the step before has not written back
+    #[arg(long)]
+    pub hazards: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod check;
 mod images;
 mod model;
 mod preprocess;
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => tools::replay(args),
         Command::Asm(args) => tools::asm(args),
         Command::Disasm(args) => tools::disasm(args),
-        Command::Check(args) => tools::check(args),
+        Command::Check(args) => check::check(args),
         Command::Models => tools::models(),
         Command::Completions { shell } => tools::completions(*shell),
     };

@@ -23,13 +23,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! They count no cycles. [`cycle`] does, and nothing else: exactly those of the RTL.
+//! They count no cycles. [`cycle`] does, and nothing else: exactly those of the RTL. [`hazards`]
+//! finds what a program leaves unordered, without running it.
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 pub mod cycle;
 mod device;
 mod error;
 mod functional;
+pub mod hazards;
 mod kernel;
 mod oracle;
 
