@@ -23,9 +23,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! No cycles are counted here.
+//! They count no cycles. [`cycle`] does, and nothing else: exactly those of the RTL.
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+pub mod cycle;
 mod device;
 mod error;
 mod functional;

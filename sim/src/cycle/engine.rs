@@ -1,0 +1,435 @@
+//! The event loop: jumps from one cycle in which something happens to the next.
+//!
+//! A cycle has two halves. In the first every unit that has something to do reads the state as it
+//! was at the cycle's beginning and notes what it changes for others: tokens, queue entries,
+//! transfers that begin in a later cycle. In the second, `commit`, the notes take effect, to be
+//! seen one cycle later. So the order of the units within a cycle can't change a result.
+
+use vta_isa::tokens::{At, Stuck};
+use vta_isa::{Config, Insn, Module};
+
+use super::dram::Dram;
+use super::events::{Client, Edge, Listener, StallEvent, StallReason, TokenEvent, Unit};
+use super::fetch::{Fetch, REQUEST_GAP};
+use super::memory::{Completion, ReadPort};
+use super::module::{ModuleState, State, pops, pushes};
+use super::report::{CycleReport, Sink};
+use super::store::WritePort;
+use super::{CycleError, MAX_CYCLES, NEVER, TimingConfig, compute, load};
+
+/// What a cycle changes for other units.
+#[derive(Debug, Default)]
+struct Notes {
+    any: bool,
+    pops: [bool; 4],
+    /// The instruction that pushes each edge.
+    pushes: [Option<u32>; 4],
+    /// Modules that are done with the head of their queue.
+    dequeues: [bool; 3],
+}
+
+/// One run.
+pub(super) struct Engine<'a, L> {
+    timing: &'a TimingConfig,
+    config: &'a Config,
+    insns: &'a [Insn],
+    fetch: Fetch,
+    modules: [ModuleState; 3],
+    reads: ReadPort,
+    writes: WritePort,
+    dram: Dram,
+    tokens: [u32; 4],
+    notes: Notes,
+    finished: bool,
+    sink: Sink<'a, L>,
+}
+
+impl<'a, L: Listener> Engine<'a, L> {
+    /// A run of checked instructions with valid timing.
+    pub(super) fn new(
+        timing: &'a TimingConfig,
+        config: &'a Config,
+        insns: &'a [Insn],
+        insn_addr: u32,
+        listener: &'a mut L,
+    ) -> Self {
+        let mut fetch = Fetch::new(timing, insn_addr, insns.len());
+        let mut reads = ReadPort::new(timing);
+        if let Some(chunk) = fetch.first_chunk() {
+            reads.open(chunk);
+        }
+        Self {
+            timing,
+            config,
+            insns,
+            fetch,
+            modules: Module::ALL.map(ModuleState::new),
+            reads,
+            writes: WritePort::new(timing, config),
+            dram: Dram::new(timing.dram),
+            tokens: [0; 4],
+            notes: Notes::default(),
+            finished: false,
+            sink: Sink::new(listener),
+        }
+    }
+
+    /// Runs until FINISH; in each cycle the units act in `order`.
+    pub(super) fn run(mut self, order: [Unit; 4]) -> Result<CycleReport, CycleError> {
+        let mut last = 0;
+        loop {
+            let now = self.next_cycle();
+            if now == NEVER {
+                return Err(self.deadlock(last));
+            }
+            last = now;
+            for unit in order {
+                self.step(unit, now)?;
+            }
+            // The memory comes after the units, reads before writes, in any order of the units:
+            // the banks behind it see one sequence of accesses.
+            if self.reads.wake == now
+                && let Some(done) = self.reads.step(now, &mut self.dram, &mut self.sink)
+            {
+                self.complete(&done);
+            }
+            if self.writes.wake == now
+                && let Some(done) = self.writes.step(now, &mut self.dram, &mut self.sink)
+            {
+                self.set_done(Module::Store, done, done);
+            }
+            self.commit(now)?;
+            if self.finished {
+                return Ok(self.finish(now + 1));
+            }
+        }
+    }
+
+    fn next_cycle(&self) -> u64 {
+        let [load, compute, store] = &self.modules;
+        let modules = load.wake.min(compute.wake).min(store.wake);
+        let memory = self.reads.wake.min(self.writes.wake);
+        modules.min(memory).min(self.fetch.wake)
+    }
+
+    fn step(&mut self, unit: Unit, now: u64) -> Result<(), CycleError> {
+        let module = match unit {
+            Unit::Fetch => {
+                if self.fetch.wake == now {
+                    self.dispatch(now);
+                }
+                return Ok(());
+            }
+            Unit::Load => Module::Load,
+            Unit::Compute => Module::Compute,
+            Unit::Store => Module::Store,
+        };
+        let state = &self.modules[module as usize];
+        if state.wake != now {
+            return Ok(());
+        }
+        match state.state {
+            State::Waiting(..) => self.try_start(module, now),
+            State::Running { .. } => {
+                self.done(module, now);
+                Ok(())
+            }
+        }
+    }
+
+    /// Fetch gives one instruction to its module's queue, if there is room.
+    fn dispatch(&mut self, now: u64) {
+        let fetch = &mut self.fetch;
+        let insn = fetch.cursor;
+        let module = self.insns[insn].module();
+        let target = &mut self.modules[module as usize];
+        fetch.wake = NEVER;
+        if target.queue.len() >= self.timing.queue_depth as usize {
+            fetch.blocked.get_or_insert((module, now));
+            return;
+        }
+        if let Some((module, from)) = fetch.blocked.take() {
+            fetch.blocked_cycles += now - from;
+            self.sink.stall(&StallEvent {
+                unit: Unit::Fetch,
+                reason: StallReason::QueueFull(module),
+                insn: Some(insn),
+                from,
+                to: now,
+            });
+        }
+        target.queue.push_back((insn as u32, now + 1));
+        target.poke(now + 1);
+        self.sink.listener.insn_dispatched(insn, now);
+        fetch.cursor += 1;
+        if fetch.cursor < fetch.chunk_end {
+            fetch.wake = now + 1;
+        } else if let Some(chunk) = fetch.next_chunk(now + REQUEST_GAP) {
+            self.reads.open(chunk);
+        } else {
+            fetch.ended_at = now + 1;
+        }
+    }
+
+    /// Starts the head instruction of an idle module, if it is there with its tokens.
+    fn try_start(&mut self, module: Module, now: u64) -> Result<(), CycleError> {
+        let state = &mut self.modules[module as usize];
+        let Some(insn) = state.head(now) else {
+            state.wake = state.head_at();
+            state.wait(StallReason::QueueEmpty, None, now, &mut self.sink);
+            return Ok(());
+        };
+        let deps = self.insns[insn as usize].deps();
+        if let Some(edge) = pops(module, deps).find(|&e| self.tokens[e as usize] == 0) {
+            state.wake = NEVER;
+            state.wait(StallReason::Token(edge), Some(insn), now, &mut self.sink);
+            return Ok(());
+        }
+        state.end_wait(Some(insn), now, &mut self.sink);
+        for edge in pops(module, deps) {
+            self.notes.any = true;
+            self.notes.pops[edge as usize] = true;
+            self.sink.listener.token_pop(&TokenEvent {
+                edge,
+                insn: insn as usize,
+                cycle: now,
+            });
+        }
+        self.sink.listener.insn_start(module, insn as usize, now);
+        let done = self.begin(insn, now);
+        if done != NEVER && done > MAX_CYCLES {
+            return Err(CycleError::TooLong {
+                at: self.at(insn),
+                limit: MAX_CYCLES,
+            });
+        }
+        let state = &mut self.modules[module as usize];
+        state.wake = done;
+        state.state = State::Running {
+            insn,
+            start: now,
+            done,
+            padding: (0, 0),
+        };
+        Ok(())
+    }
+
+    /// Begins an instruction; its done cycle, or [`NEVER`] if memory will tell.
+    fn begin(&mut self, index: u32, now: u64) -> u64 {
+        match &self.insns[index as usize] {
+            Insn::Load(load) if load.is_sync() => now + 1,
+            Insn::Store(store) if store.is_sync() => now + 1,
+            Insn::Load(load) => {
+                let transfer = load::transfer(self.timing, self.config, load, index, now);
+                self.reads.open(transfer);
+                NEVER
+            }
+            Insn::Store(store) => {
+                self.writes.open(store, index, now);
+                NEVER
+            }
+            Insn::Gemm(gemm) => {
+                let steps = gemm.steps();
+                self.sink.report.gemm_uops += steps;
+                self.sink.report.acc_writes += steps;
+                compute::gemm_done(self.timing, gemm, now)
+            }
+            Insn::Alu(alu) => {
+                let steps = alu.steps();
+                self.sink.report.alu_uops += steps;
+                self.sink.report.acc_writes += steps;
+                compute::alu_done(self.timing, alu, now)
+            }
+            Insn::Finish(_) => {
+                self.finished = true;
+                NEVER
+            }
+        }
+    }
+
+    /// Memory knows when a transfer is over.
+    fn complete(&mut self, completion: &Completion) {
+        match completion.client {
+            Client::Fetch => self.fetch.wake = completion.done,
+            Client::Inp | Client::Wgt => {
+                self.set_done(Module::Load, completion.data_end, completion.done);
+            }
+            Client::Uop | Client::Acc | Client::Out => {
+                self.set_done(Module::Compute, completion.data_end, completion.done);
+            }
+        }
+    }
+
+    fn set_done(&mut self, module: Module, data_end: u64, at: u64) {
+        let state = &mut self.modules[module as usize];
+        if let State::Running { done, padding, .. } = &mut state.state {
+            *done = at;
+            *padding = (data_end, at);
+            state.wake = at;
+        }
+    }
+
+    /// The running instruction of a module is done in this cycle.
+    fn done(&mut self, module: Module, now: u64) {
+        let state = &mut self.modules[module as usize];
+        let State::Running {
+            insn,
+            start,
+            padding,
+            ..
+        } = state.state
+        else {
+            return;
+        };
+        state.state = State::Waiting(StallReason::QueueEmpty, now + 1);
+        state.wake = now + 1;
+        let index = insn as usize;
+        self.settle(&self.insns[index]);
+        self.end_running(module, insn, start, padding, now + 1);
+        self.sink.listener.insn_done(module, index, now);
+        self.notes.any = true;
+        self.notes.dequeues[module as usize] = true;
+        for edge in pushes(module, self.insns[index].deps()) {
+            self.notes.pushes[edge as usize] = Some(insn);
+            self.sink.listener.token_push(&TokenEvent {
+                edge,
+                insn: index,
+                cycle: now,
+            });
+        }
+    }
+
+    /// Reports the last burst of an instruction that is done.
+    fn settle(&mut self, insn: &Insn) {
+        match insn {
+            Insn::Load(load) => {
+                let client = load::client(load.mem);
+                self.reads.settle_client(client, &mut self.sink);
+            }
+            Insn::Store(_) => self.writes.settle(u64::MAX, &mut self.sink),
+            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {}
+        }
+    }
+
+    /// Counts an instruction that ran in `start..end`.
+    fn end_running(
+        &mut self,
+        module: Module,
+        insn: u32,
+        start: u64,
+        padding: (u64, u64),
+        end: u64,
+    ) {
+        let unit = Unit::from(module);
+        self.sink.busy(unit, end - start);
+        self.sink.stall(&StallEvent {
+            unit,
+            reason: StallReason::Padding,
+            insn: Some(insn as usize),
+            from: padding.0,
+            to: padding.1.min(end),
+        });
+    }
+
+    /// What the cycle changed takes effect.
+    fn commit(&mut self, now: u64) -> Result<(), CycleError> {
+        if !self.notes.any {
+            return Ok(());
+        }
+        let notes = std::mem::take(&mut self.notes);
+        for edge in Edge::ALL {
+            let tokens = &mut self.tokens[edge as usize];
+            match (notes.pushes[edge as usize], notes.pops[edge as usize]) {
+                (Some(insn), false) => {
+                    if *tokens >= self.timing.token_max {
+                        return Err(CycleError::LostPush {
+                            at: self.at(insn),
+                            edge,
+                            cycle: now,
+                            limit: self.timing.token_max,
+                        });
+                    }
+                    *tokens += 1;
+                }
+                (None, true) => *tokens -= 1,
+                (Some(_), true) | (None, false) => continue,
+            }
+            self.modules[edge.consumer() as usize].poke(now + 1);
+        }
+        for module in Module::ALL {
+            if notes.dequeues[module as usize] {
+                self.modules[module as usize].queue.pop_front();
+                if self.fetch.blocked.is_some_and(|(m, _)| m == module) {
+                    self.fetch.wake = now + 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// FINISH has started; the run has `end` cycles.
+    fn finish(mut self, end: u64) -> CycleReport {
+        self.reads.finish(end, &mut self.sink);
+        self.writes.settle(end, &mut self.sink);
+        for module in Module::ALL {
+            let state = &mut self.modules[module as usize];
+            match state.state {
+                State::Waiting(StallReason::QueueEmpty, from) => {
+                    state.state = State::Waiting(StallReason::Ended, from);
+                    state.end_wait(None, end, &mut self.sink);
+                }
+                State::Waiting(..) => {
+                    let head = state.head(end);
+                    state.end_wait(head, end, &mut self.sink);
+                }
+                State::Running {
+                    insn,
+                    start,
+                    padding,
+                    ..
+                } => self.end_running(module, insn, start, padding, end),
+            }
+        }
+        self.sink.stall(&StallEvent {
+            unit: Unit::Fetch,
+            reason: StallReason::Ended,
+            insn: None,
+            from: self.fetch.ended_at,
+            to: end,
+        });
+        let fetching = self.fetch.ended_at.min(end) - self.fetch.blocked_cycles;
+        self.sink.busy(Unit::Fetch, fetching);
+        self.sink.report.cycles = end;
+        self.sink.report.leftover_tokens = self.tokens;
+        self.sink.into_report()
+    }
+
+    fn at(&self, insn: u32) -> Box<At> {
+        Box::new(At {
+            index: insn as usize,
+            insn: self.insns[insn as usize],
+        })
+    }
+
+    fn deadlock(&self, cycle: u64) -> CycleError {
+        let stuck = |state: &ModuleState| {
+            let (index, _) = *state.queue.front()?;
+            let insn = &self.insns[index as usize];
+            let missing = pops(state.module, insn.deps()).filter(|&e| self.tokens[e as usize] == 0);
+            Some(Stuck {
+                module: state.module,
+                at: *self.at(index),
+                waits_for: missing.map(Edge::words).collect(),
+            })
+        };
+        let fetch = self.fetch.blocked.map(|(module, _)| {
+            let at = *self.at(self.fetch.cursor as u32);
+            Box::new((at, module))
+        });
+        CycleError::Deadlock {
+            cycle,
+            stuck: self.modules.iter().filter_map(stuck).collect(),
+            fetch,
+        }
+    }
+}

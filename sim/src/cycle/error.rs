@@ -1,0 +1,86 @@
+//! Why a cycle simulation stopped.
+
+use thiserror::Error;
+use vta_isa::Module;
+use vta_isa::tokens::{At, Stuck};
+
+use super::{Edge, TimingError};
+
+/// What the cycle model reports of a bad program.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum CycleError {
+    /// The timing parameters can't be used.
+    #[error(transparent)]
+    Timing(#[from] TimingError),
+    /// A token flag towards a module that isn't there.
+    #[error("{at}: {flag} in the {module} module, which has no neighbour there")]
+    Flag {
+        /// Where.
+        at: Box<At>,
+        /// The flag.
+        flag: &'static str,
+        /// The module.
+        module: Module,
+    },
+    /// The run doesn't end in FINISH.
+    #[error("the run of {insns} instructions does not end in FINISH")]
+    NoFinish {
+        /// How many instructions there are.
+        insns: usize,
+    },
+    /// Instructions after FINISH.
+    #[error("{at}: FINISH must be the last of the {insns} instructions")]
+    EarlyFinish {
+        /// Where.
+        at: Box<At>,
+        /// How many instructions there are.
+        insns: usize,
+    },
+    /// More instructions than a run may have.
+    #[error("the run has {insns} instructions, but at most {} fit", u32::MAX)]
+    TooManyInsns {
+        /// How many instructions there are.
+        insns: usize,
+    },
+    /// Nothing can go on and FINISH was not reached.
+    #[error("deadlock in cycle {cycle}: {}", deadlock_text(.stuck, .fetch.as_ref()))]
+    Deadlock {
+        /// The cycle of the last thing that happened.
+        cycle: u64,
+        /// The head instruction of each module that has one, and the tokens that it lacks.
+        stuck: Vec<Stuck>,
+        /// The instruction that fetch can't deliver, because its module's queue is full.
+        fetch: Option<Box<(At, Module)>>,
+    },
+    /// A token counter is full, so that the RTL would lose the token.
+    #[error("{at}: pushes {edge} in cycle {cycle}, but the counter is full at {limit}")]
+    LostPush {
+        /// The instruction that pushes.
+        at: Box<At>,
+        /// Which counter.
+        edge: Edge,
+        /// The cycle of the push.
+        cycle: u64,
+        /// Where the counter saturates.
+        limit: u32,
+    },
+    /// The run takes more cycles than the model counts.
+    #[error("{at}: the run takes more than {limit} cycles")]
+    TooLong {
+        /// The instruction that would end later.
+        at: Box<At>,
+        /// The last cycle that the model counts.
+        limit: u64,
+    },
+}
+
+fn deadlock_text(stuck: &[Stuck], fetch: Option<&Box<(At, Module)>>) -> String {
+    let modules = stuck.iter().map(ToString::to_string);
+    let fetch = fetch.map(|blocked| {
+        let (at, module) = &**blocked;
+        format!("fetch waits at {at} for room in the queue of {module}")
+    });
+    let parts: Vec<_> = modules.chain(fetch).collect();
+    parts.join("; ")
+}

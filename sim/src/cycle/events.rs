@@ -1,0 +1,365 @@
+//! What happens in a run, and who wants to know: typed events and their [`Listener`].
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+use vta_isa::Module;
+
+/// One of the four parts that work concurrently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unit {
+    /// Reads instructions and gives them to the other three.
+    Fetch,
+    /// LOAD of INP and WGT.
+    Load,
+    /// LOAD of UOP, ACC and ACC8; GEMM, ALU, FINISH.
+    Compute,
+    /// STORE.
+    Store,
+}
+
+impl Unit {
+    /// All four, from the instruction stream to memory.
+    pub const ALL: [Self; 4] = [Self::Fetch, Self::Load, Self::Compute, Self::Store];
+
+    /// Lower-case name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fetch => "fetch",
+            Self::Load => "load",
+            Self::Compute => "compute",
+            Self::Store => "store",
+        }
+    }
+}
+
+impl From<Module> for Unit {
+    fn from(module: Module) -> Self {
+        match module {
+            Module::Load => Self::Load,
+            Module::Compute => Self::Compute,
+            Module::Store => Self::Store,
+        }
+    }
+}
+
+/// A token queue between neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Edge {
+    /// Load pushes with `push_next`, compute pops with `pop_prev`.
+    LoadToCompute,
+    /// Compute pushes with `push_prev`, load pops with `pop_next`.
+    ComputeToLoad,
+    /// Compute pushes with `push_next`, store pops with `pop_prev`.
+    ComputeToStore,
+    /// Store pushes with `push_prev`, compute pops with `pop_next`.
+    StoreToCompute,
+}
+
+impl Edge {
+    /// All four, in the order of `RunReport::leftover_tokens`.
+    pub const ALL: [Self; 4] = [
+        Self::LoadToCompute,
+        Self::ComputeToLoad,
+        Self::ComputeToStore,
+        Self::StoreToCompute,
+    ];
+
+    /// The edge in words, as error messages name it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::LoadToCompute => "a token from load to compute",
+            Self::ComputeToLoad => "a token from compute to load",
+            Self::ComputeToStore => "a token from compute to store",
+            Self::StoreToCompute => "a token from store to compute",
+        }
+    }
+
+    /// Name in tables and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LoadToCompute => "load->compute",
+            Self::ComputeToLoad => "compute->load",
+            Self::ComputeToStore => "compute->store",
+            Self::StoreToCompute => "store->compute",
+        }
+    }
+
+    /// The module that takes tokens from this queue.
+    pub const fn consumer(self) -> Module {
+        match self {
+            Self::LoadToCompute | Self::StoreToCompute => Module::Compute,
+            Self::ComputeToLoad => Module::Load,
+            Self::ComputeToStore => Module::Store,
+        }
+    }
+}
+
+impl fmt::Display for Edge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.words())
+    }
+}
+
+/// Who uses the memory bus. The first five read; a smaller one has priority over a larger one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Client {
+    /// Instructions.
+    Fetch,
+    /// Micro-ops.
+    Uop,
+    /// Input tiles.
+    Inp,
+    /// Weight tiles.
+    Wgt,
+    /// Accumulator tiles, int32 and int8.
+    Acc,
+    /// Output tiles, written by STORE.
+    Out,
+}
+
+impl Client {
+    /// The clients that read, by priority.
+    pub const READERS: [Self; 5] = [Self::Fetch, Self::Uop, Self::Inp, Self::Wgt, Self::Acc];
+
+    /// Lower-case name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fetch => "fetch",
+            Self::Uop => "uop",
+            Self::Inp => "inp",
+            Self::Wgt => "wgt",
+            Self::Acc => "acc",
+            Self::Out => "out",
+        }
+    }
+
+    /// The unit whose transfers these are.
+    pub const fn unit(self) -> Unit {
+        match self {
+            Self::Fetch => Unit::Fetch,
+            Self::Inp | Self::Wgt => Unit::Load,
+            Self::Uop | Self::Acc => Unit::Compute,
+            Self::Out => Unit::Store,
+        }
+    }
+}
+
+/// Why a unit doesn't do what it is for.
+///
+/// The first four and [`StallReason::Ended`] are cycles in which no instruction runs: with the
+/// busy cycles they add up to the run's cycles. The others lie within the busy cycles of a LOAD
+/// (or of a chunk's fetch, or of a STORE): cycles in which it neither moves a beat nor ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StallReason {
+    /// The head instruction lacks a token. While it lacks two, the one of `pop_prev` is named.
+    Token(Edge),
+    /// The instruction queue is empty, and fetch has instructions for it yet to deliver.
+    QueueEmpty,
+    /// Fetch has an instruction for a module whose queue is full.
+    QueueFull(Module),
+    /// The unit has nothing to do until the end of the run.
+    Ended,
+    /// Before the first beat of a LOAD or a chunk: the time that an idle memory takes.
+    MemoryLatency,
+    /// The bus carries another client's beats at a time when the LOAD could use it.
+    MemoryBusy(Client),
+    /// Between beats of one LOAD on an idle bus: the next request came late, for want of a free
+    /// tag, of a free command register or of an address cycle (none coincides with a last beat).
+    RequestSlot,
+    /// The banked DRAM opens a row or is being refreshed.
+    Dram,
+    /// All data has arrived, but padding tiles are still being written.
+    Padding,
+}
+
+impl StallReason {
+    /// How many reasons there are.
+    pub const COUNT: usize = 18;
+
+    /// Every reason, in the order of tables.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Token(Edge::LoadToCompute),
+        Self::Token(Edge::ComputeToLoad),
+        Self::Token(Edge::ComputeToStore),
+        Self::Token(Edge::StoreToCompute),
+        Self::QueueEmpty,
+        Self::QueueFull(Module::Load),
+        Self::QueueFull(Module::Compute),
+        Self::QueueFull(Module::Store),
+        Self::Ended,
+        Self::MemoryLatency,
+        Self::MemoryBusy(Client::Fetch),
+        Self::MemoryBusy(Client::Uop),
+        Self::MemoryBusy(Client::Inp),
+        Self::MemoryBusy(Client::Wgt),
+        Self::MemoryBusy(Client::Acc),
+        Self::RequestSlot,
+        Self::Dram,
+        Self::Padding,
+    ];
+
+    /// Position in [`StallReason::ALL`]. `MemoryBusy(Out)` never happens, since writes don't
+    /// disturb reads; it counts with `RequestSlot`.
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Token(edge) => edge as usize,
+            Self::QueueEmpty => 4,
+            Self::QueueFull(module) => 5 + module as usize,
+            Self::Ended => 8,
+            Self::MemoryLatency => 9,
+            Self::MemoryBusy(client) => 10 + client as usize,
+            Self::RequestSlot => 15,
+            Self::Dram => 16,
+            Self::Padding => 17,
+        }
+    }
+
+    /// Whether no instruction runs in such a cycle, so that it isn't one of the busy cycles.
+    pub const fn is_idle(self) -> bool {
+        self.index() <= 8
+    }
+}
+
+impl fmt::Display for StallReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token(edge) => write!(f, "token {}", edge.name()),
+            Self::QueueEmpty => f.write_str("instruction queue empty"),
+            Self::QueueFull(module) => write!(f, "{module} queue full"),
+            Self::Ended => f.write_str("nothing left to do"),
+            Self::MemoryLatency => f.write_str("memory latency"),
+            Self::MemoryBusy(client) => write!(f, "memory busy with {}", client.name()),
+            Self::RequestSlot => f.write_str("tag or command slot"),
+            Self::Dram => f.write_str("dram row or refresh"),
+            Self::Padding => f.write_str("padding"),
+        }
+    }
+}
+
+macro_rules! serialize_as_text {
+    ($($kind:ident: $text:expr),*) => {$(
+        impl Serialize for $kind {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let text: fn(&Self) -> String = $text;
+                serializer.serialize_str(&text(self))
+            }
+        }
+    )*};
+}
+serialize_as_text!(
+    Unit: |x| x.name().to_owned(),
+    Client: |x| x.name().to_owned(),
+    Edge: |x| x.name().to_owned(),
+    StallReason: ToString::to_string
+);
+
+/// A token taken or given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenEvent {
+    /// Which queue.
+    pub edge: Edge,
+    /// Index of the instruction that pops or pushes.
+    pub insn: usize,
+    /// The start cycle for a pop; the done cycle for a push, whose token can be used one later.
+    pub cycle: u64,
+}
+
+/// Consecutive beats of one burst on the memory bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BurstEvent {
+    /// Whose burst: [`Client::Out`] writes, all others read.
+    pub client: Client,
+    /// Index of the LOAD or STORE; for a fetch, of the chunk's first instruction.
+    pub insn: usize,
+    /// Byte address of the first beat.
+    pub addr: u64,
+    /// Cycle of the first beat.
+    pub first_cycle: u64,
+    /// Cycle of the last beat. Beats of a read have no gaps; a write pauses for every tile that
+    /// it reads from the scratchpad.
+    pub last_cycle: u64,
+    /// How many beats, within the run.
+    pub beats: u64,
+}
+
+/// Consecutive cycles lost for one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StallEvent {
+    /// Who waits.
+    pub unit: Unit,
+    /// Why.
+    pub reason: StallReason,
+    /// The instruction that waits, if there is one.
+    pub insn: Option<usize>,
+    /// First lost cycle.
+    pub from: u64,
+    /// One past the last lost cycle; always over `from`.
+    pub to: u64,
+}
+
+/// Hears what happens. It can't change the timing.
+///
+/// Every method does nothing by default. Events of one unit come in the order of time; those of
+/// different units may come late by the length of a burst or a stall, because spans are reported
+/// when their end is known.
+pub trait Listener {
+    /// Fetch gave instruction `insn` to its module's queue in `cycle`.
+    fn insn_dispatched(&mut self, insn: usize, cycle: u64) {
+        let _ = (insn, cycle);
+    }
+
+    /// `module` started instruction `insn` in `cycle`.
+    fn insn_start(&mut self, module: Module, insn: usize, cycle: u64) {
+        let _ = (module, insn, cycle);
+    }
+
+    /// `module` was done with instruction `insn` in `cycle`; the next can start one later.
+    /// FINISH has no such event: the run ends in the cycle in which it starts.
+    fn insn_done(&mut self, module: Module, insn: usize, cycle: u64) {
+        let _ = (module, insn, cycle);
+    }
+
+    /// A token was taken.
+    fn token_pop(&mut self, event: &TokenEvent) {
+        let _ = event;
+    }
+
+    /// A token was given.
+    fn token_push(&mut self, event: &TokenEvent) {
+        let _ = event;
+    }
+
+    /// A burst used the bus.
+    fn burst(&mut self, event: &BurstEvent) {
+        let _ = event;
+    }
+
+    /// A unit lost cycles.
+    fn stall(&mut self, event: &StallEvent) {
+        let _ = event;
+    }
+}
+
+/// Hears nothing and costs nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Listener for Silent {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_place_and_text() {
+        let mut texts = Vec::new();
+        for (i, reason) in StallReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason.index(), i, "{reason}");
+            texts.push(reason.to_string());
+        }
+        texts.sort();
+        texts.dedup();
+        assert_eq!(texts.len(), StallReason::COUNT);
+    }
+}

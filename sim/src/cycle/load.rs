@@ -1,0 +1,142 @@
+//! LOAD: which bytes it requests and when its last tile is written.
+
+use vta_isa::{Config, Load, MemType};
+
+use super::TimingConfig;
+use super::bursts::{Burst, Bursts, Cuts, Rows};
+use super::events::Client;
+use super::memory::Transfer;
+
+/// Cycles from a beat on the bus to its write by a loader that assembles tiles of several beats.
+const NARROW_WRITE_DELAY: u64 = 2;
+/// The same for a loader that takes a beat as it comes: micro-ops, and tiles no wider than the bus.
+const DIRECT_WRITE_DELAY: u64 = 1;
+
+/// When arriving data and padding are written: at most one write a cycle, and data goes first.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Arrival {
+    /// Cycles from a beat on the bus to its write.
+    write_delay: u64,
+    /// Bytes of a tile, where a beat may carry several but only one is written per cycle; else 0.
+    single_tile_bytes: u64,
+    /// Padding tiles that are not written yet.
+    pads: u64,
+    /// First cycle in which the next of them can be written.
+    pad_next: u64,
+    /// Cycle of the last padding write.
+    pad_last: u64,
+    /// Cycle of the last data write.
+    data_last: u64,
+}
+
+impl Arrival {
+    /// Data without padding, written `write_delay` cycles after each beat.
+    pub(super) const fn plain(write_delay: u64) -> Self {
+        Self {
+            write_delay,
+            single_tile_bytes: 0,
+            pads: 0,
+            pad_next: 0,
+            pad_last: 0,
+            data_last: 0,
+        }
+    }
+
+    /// The beats of `burst` are on the bus in `first..=last`.
+    pub(super) fn burst(&mut self, burst: &Burst, first: u64, last: u64) {
+        let (mut from, mut to) = (first + self.write_delay, last + self.write_delay);
+        if self.single_tile_bytes > 0 {
+            from = from.max(self.data_last + 1);
+            to = to.max(from + burst.tiles(self.single_tile_bytes) - 1);
+        }
+        if self.pads > 0 {
+            let room = from.saturating_sub(self.pad_next).min(self.pads);
+            if room > 0 {
+                self.pads -= room;
+                self.pad_last = self.pad_next + room - 1;
+            }
+            self.pad_next = to + 1;
+        }
+        self.data_last = to;
+    }
+
+    /// After the last burst: the first cycle without data to write, and the done cycle.
+    pub(super) fn finish(&self) -> (u64, u64) {
+        let pad_last = match self.pads {
+            0 => self.pad_last,
+            left => self.pad_next + left - 1,
+        };
+        (self.data_last + 1, self.data_last.max(pad_last) + 1)
+    }
+}
+
+/// The transfer of a LOAD that moves data and starts in cycle `start`.
+pub(super) fn transfer(
+    timing: &TimingConfig,
+    config: &Config,
+    load: &Load,
+    insn: u32,
+    start: u64,
+) -> Transfer {
+    let elem = config.elem_bytes(load.mem) as u64;
+    let rows = Rows {
+        base: u64::from(load.dram_base) * elem,
+        bytes: u64::from(load.x_size) * elem,
+        stride: u64::from(load.x_stride) * elem,
+        count: u64::from(load.y_size),
+    };
+    // ACC8 is written by the loader of ACC, whose kind follows from the tiles of the scratchpad.
+    let client = client(load.mem);
+    let tile_bytes = match client {
+        Client::Acc => config.elem_bytes(MemType::Acc) as u64,
+        _ => elem,
+    };
+    let bus_bytes = u64::from(timing.bus_bytes);
+    let direct = client == Client::Uop || bus_bytes >= tile_bytes;
+    let single = load.mem == MemType::Acc8 && bus_bytes > elem;
+    let pad_delay = if client == Client::Uop { 1 } else { 2 };
+    let arrival = Arrival {
+        write_delay: if direct {
+            DIRECT_WRITE_DELAY
+        } else {
+            NARROW_WRITE_DELAY
+        },
+        single_tile_bytes: if single { elem } else { 0 },
+        pads: pad_cycles(load),
+        pad_next: start + pad_delay,
+        ..Arrival::default()
+    };
+    Transfer {
+        client,
+        insn,
+        bursts: Bursts::new(Cuts::new(timing), rows),
+        opened_at: start + 1,
+        offer_at: start + 1 + u64::from(load.y_pad_0),
+        arrival,
+    }
+}
+
+/// Who reads a memory type.
+pub(super) const fn client(mem: MemType) -> Client {
+    match mem {
+        MemType::Uop => Client::Uop,
+        MemType::Inp => Client::Inp,
+        MemType::Wgt => Client::Wgt,
+        MemType::Acc | MemType::Acc8 | MemType::Out => Client::Acc,
+    }
+}
+
+/// Cycles that the padding of a LOAD takes: one per tile. The order is top rows, sides of each
+/// data row, bottom rows; without sides the way to the bottom still costs a cycle per data row.
+fn pad_cycles(load: &Load) -> u64 {
+    let [top, bottom, left, right] =
+        [load.y_pad_0, load.y_pad_1, load.x_pad_0, load.x_pad_1].map(u64::from);
+    let (x, y) = (u64::from(load.x_size), u64::from(load.y_size));
+    let sides = left + right;
+    let per_row = match (sides, bottom) {
+        (0, 0) => 0,
+        (0, _) => 1,
+        _ => sides,
+    };
+    (sides + x) * (top + bottom) + y * per_row
+}

@@ -1,0 +1,123 @@
+//! Cycle-exact timing of a program on the VTA hardware: time only, no data.
+//!
+//! [`simulate`] runs fetch, load, compute and store with their instruction queues, token counters
+//! and the memory between them, and gives the very cycle count that the public RTL takes, for its
+//! two 64-bit configurations ([`TimingConfig::pynq`], [`TimingConfig::de10`]), and that of wider
+//! buses where it was measured. Results of instructions come from the executors of this crate;
+//! no timing depends on data.
+//!
+//! ```
+//! use vta_isa::{Config, asm};
+//! use vta_sim::cycle::{Silent, TimingConfig, simulate};
+//!
+//! let program = asm::parse(
+//!     "load.inp y_size=1 x_size=16 x_stride=16 push_next
+//!      load.uop y_size=1 x_size=1 x_stride=1 pop_prev
+//!      finish",
+//! )?;
+//! let report = simulate(&TimingConfig::pynq(), &Config::default(), &program, 0, &mut Silent)?;
+//! // Fetch takes 27 cycles, the input tiles 1 + 23 + 32 - 1, the micro-op 23, FINISH 1.
+//! assert_eq!((report.cycles, report.read_requests, report.read_beats), (107, 3, 39));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The model
+//! Cycle 0 is that of the launch. An instruction that starts in cycle `s` and is done in cycle `d`
+//! takes its tokens in `s`, gives its tokens in `d`, and what follows can start in `d + 1`; it
+//! leaves its queue in `d`. The rules of each part are written at its file: fetch, read port, load,
+//! compute, store. Cost grows with instructions and bursts, never with cycles; memory is bounded by
+//! the queues.
+//!
+//! The units of one cycle see the state at its beginning, so the order in which they are evaluated
+//! can't change a result.
+//!
+//! Not measured, but inferred: a fetch of several chunks over a bus wider than 64 bits, padding of
+//! loads over such a bus, and padding of micro-ops. The extensions (ACC8, MUL, SHL) are not in the
+//! RTL: an ACC8 load counts as an ACC load of a quarter of the bytes that writes at most one tile
+//! per cycle; MUL and SHL count as any ALU operation.
+//!
+//! The program should be one that [`vta_isa::check`] accepts: indices into scratchpads are not
+//! looked at here.
+
+mod bursts;
+mod compute;
+mod dram;
+mod engine;
+mod error;
+mod events;
+mod fetch;
+mod load;
+mod memory;
+mod module;
+mod report;
+mod store;
+mod timing;
+
+use vta_isa::tokens::At;
+use vta_isa::{Config, Insn};
+
+pub use dram::DramModel;
+pub use error::CycleError;
+pub use events::{
+    BurstEvent, Client, Edge, Listener, Silent, StallEvent, StallReason, TokenEvent, Unit,
+};
+pub use report::{CycleReport, StallTotal};
+pub use timing::{TimingConfig, TimingError};
+
+/// No cycle: nothing is due.
+const NEVER: u64 = u64::MAX;
+
+/// The last cycle in which an instruction may be done: over a thousand years at 100 MHz.
+pub const MAX_CYCLES: u64 = 1 << 62;
+
+/// Times a run of `insns` that are fetched from the physical address `insn_addr` (bytes), and
+/// tells `listener` what happens.
+///
+/// # Errors
+/// [`CycleError`]: timing parameters that can't be used, a token flag without a neighbour, a
+/// missing or early FINISH, a deadlock with what each module waits for, a token that a full
+/// counter would lose, or a run of more than [`MAX_CYCLES`].
+pub fn simulate<L: Listener>(
+    timing: &TimingConfig,
+    config: &Config,
+    insns: &[Insn],
+    insn_addr: u32,
+    listener: &mut L,
+) -> Result<CycleReport, CycleError> {
+    timing.validate()?;
+    check(insns)?;
+    engine::Engine::new(timing, config, insns, insn_addr, listener).run(Unit::ALL)
+}
+
+/// What must hold before the first cycle.
+fn check(insns: &[Insn]) -> Result<(), CycleError> {
+    let count = insns.len();
+    if u32::try_from(count).is_err() {
+        return Err(CycleError::TooManyInsns { insns: count });
+    }
+    if !matches!(insns.last(), Some(Insn::Finish(_))) && !insns.iter().any(is_finish) {
+        return Err(CycleError::NoFinish { insns: count });
+    }
+    for (index, insn) in insns.iter().enumerate() {
+        let at = || Box::new(At { index, insn: *insn });
+        let module = insn.module();
+        if let Some(flag) = module::stray_flag(module, insn.deps()) {
+            return Err(CycleError::Flag {
+                at: at(),
+                flag,
+                module,
+            });
+        }
+        if is_finish(insn) && index + 1 != count {
+            return Err(CycleError::EarlyFinish {
+                at: at(),
+                insns: count,
+            });
+        }
+    }
+    Ok(())
+}
+
+const fn is_finish(insn: &Insn) -> bool {
+    matches!(insn, Insn::Finish(_))
+}

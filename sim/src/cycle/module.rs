@@ -1,0 +1,146 @@
+//! What load, compute and store have in common: queue, start, waiting.
+
+use std::collections::VecDeque;
+
+use vta_isa::{Deps, Module};
+
+use super::NEVER;
+use super::events::{Edge, Listener, StallEvent, StallReason, Unit};
+use super::report::Sink;
+
+/// What a module does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing, for a reason, since a cycle.
+    Waiting(StallReason, u64),
+    /// An instruction.
+    Running {
+        insn: u32,
+        start: u64,
+        /// [`NEVER`] while memory hasn't told.
+        done: u64,
+        /// Cycles at the end that only padding takes.
+        padding: (u64, u64),
+    },
+}
+
+/// One of load, compute and store.
+#[derive(Debug)]
+pub(super) struct ModuleState {
+    pub module: Module,
+    /// Instructions delivered and not done, each with the first cycle in which it is seen.
+    pub queue: VecDeque<(u32, u64)>,
+    pub state: State,
+    /// The next cycle in which anything happens here.
+    pub wake: u64,
+}
+
+impl ModuleState {
+    pub(super) fn new(module: Module) -> Self {
+        Self {
+            module,
+            queue: VecDeque::new(),
+            state: State::Waiting(StallReason::QueueEmpty, 0),
+            wake: NEVER,
+        }
+    }
+
+    /// The head instruction, if it is seen in cycle `now`.
+    pub(super) fn head(&self, now: u64) -> Option<u32> {
+        let &(insn, seen_at) = self.queue.front()?;
+        (seen_at <= now).then_some(insn)
+    }
+
+    /// When the head instruction is seen.
+    pub(super) fn head_at(&self) -> u64 {
+        self.queue.front().map_or(NEVER, |&(_, seen_at)| seen_at)
+    }
+
+    /// Something changed that a waiting module may wait for.
+    pub(super) fn poke(&mut self, at: u64) {
+        if matches!(self.state, State::Waiting(..)) {
+            self.wake = self.wake.min(at);
+        }
+    }
+
+    /// Waits for `reason` from `now` on; what it waited for before is reported.
+    pub(super) fn wait<L: Listener>(
+        &mut self,
+        reason: StallReason,
+        insn: Option<u32>,
+        now: u64,
+        sink: &mut Sink<'_, L>,
+    ) {
+        if let State::Waiting(old, _) = self.state
+            && old == reason
+        {
+            return;
+        }
+        self.end_wait(insn, now, sink);
+        self.state = State::Waiting(reason, now);
+    }
+
+    /// Reports what it waited for.
+    pub(super) fn end_wait<L: Listener>(
+        &mut self,
+        insn: Option<u32>,
+        now: u64,
+        sink: &mut Sink<'_, L>,
+    ) {
+        if let State::Waiting(reason, from) = self.state {
+            // The queue was empty, so the wait was for no instruction in particular.
+            let insn = match reason {
+                StallReason::Token(_) => insn.map(|i| i as usize),
+                _ => None,
+            };
+            sink.stall(&StallEvent {
+                unit: Unit::from(self.module),
+                reason,
+                insn,
+                from,
+                to: now,
+            });
+        }
+    }
+}
+
+/// The edges of a module: which queue `prev` and `next` mean; `None` without a neighbour.
+const fn neighbours(module: Module) -> [Option<(Edge, Edge)>; 2] {
+    // Each pair: where it pops, where it pushes.
+    match module {
+        Module::Load => [None, Some((Edge::ComputeToLoad, Edge::LoadToCompute))],
+        Module::Compute => [
+            Some((Edge::LoadToCompute, Edge::ComputeToLoad)),
+            Some((Edge::StoreToCompute, Edge::ComputeToStore)),
+        ],
+        Module::Store => [Some((Edge::ComputeToStore, Edge::StoreToCompute)), None],
+    }
+}
+
+/// The queues that an instruction pops, `pop_prev` first.
+pub(super) fn pops(module: Module, deps: Deps) -> impl Iterator<Item = Edge> {
+    let [prev, next] = neighbours(module);
+    let prev = prev.filter(|_| deps.pop_prev).map(|(pop, _)| pop);
+    let next = next.filter(|_| deps.pop_next).map(|(pop, _)| pop);
+    prev.into_iter().chain(next)
+}
+
+/// The queues that an instruction pushes, `push_prev` first.
+pub(super) fn pushes(module: Module, deps: Deps) -> impl Iterator<Item = Edge> {
+    let [prev, next] = neighbours(module);
+    let prev = prev.filter(|_| deps.push_prev).map(|(_, push)| push);
+    let next = next.filter(|_| deps.push_next).map(|(_, push)| push);
+    prev.into_iter().chain(next)
+}
+
+/// A token flag of a module without a neighbour there.
+pub(super) fn stray_flag(module: Module, deps: Deps) -> Option<&'static str> {
+    let [prev, next] = neighbours(module);
+    let flags = [
+        (deps.pop_prev && prev.is_none(), "pop_prev"),
+        (deps.pop_next && next.is_none(), "pop_next"),
+        (deps.push_prev && prev.is_none(), "push_prev"),
+        (deps.push_next && next.is_none(), "push_next"),
+    ];
+    flags.into_iter().find(|(stray, _)| *stray).map(|(_, flag)| flag)
+}

@@ -1,0 +1,136 @@
+//! STORE: bursts written one after the other, each acknowledged before the next.
+
+use vta_isa::{Config, MemType, Store};
+
+use super::bursts::{Burst, Bursts, Cuts, Rows};
+use super::dram::Dram;
+use super::events::{BurstEvent, Client, Listener, StallEvent, StallReason, Unit};
+use super::report::Sink;
+use super::{NEVER, TimingConfig};
+
+/// Cycles from a command to its first beat.
+const FIRST_BEAT: u64 = 3;
+/// Cycles from a command to the next, besides those of beats and tile reads: tiles of several
+/// beats, whose first read overlaps the command.
+const NARROW_OVERHEAD: u64 = 3;
+/// The same for tiles no wider than the bus.
+const WIDE_OVERHEAD: u64 = 4;
+
+/// The write side of the memory. It shares nothing with the read side but the DRAM behind it.
+#[derive(Debug)]
+pub(super) struct WritePort {
+    cuts: Cuts,
+    tile_bytes: u64,
+    /// Beats of a tile; `None` where a beat carries a tile or more.
+    tile_beats: Option<u64>,
+    bus_bytes: u64,
+    store: Option<(u32, Bursts)>,
+    /// The newest burst with the cycle of its command and of its first beat, until it is reported.
+    on_bus: Option<(Burst, u64, u64)>,
+    insn: u32,
+    /// The cycle of the next command.
+    pub wake: u64,
+}
+
+impl WritePort {
+    pub(super) fn new(timing: &TimingConfig, config: &Config) -> Self {
+        let tile_bytes = config.elem_bytes(MemType::Out) as u64;
+        let bus_bytes = u64::from(timing.bus_bytes);
+        Self {
+            cuts: Cuts::new(timing),
+            tile_bytes,
+            tile_beats: (tile_bytes > bus_bytes).then(|| tile_bytes / bus_bytes),
+            bus_bytes,
+            store: None,
+            on_bus: None,
+            insn: 0,
+            wake: NEVER,
+        }
+    }
+
+    /// Takes on a STORE that moves data and starts in cycle `start`.
+    pub(super) fn open(&mut self, store: &Store, insn: u32, start: u64) {
+        let rows = Rows {
+            base: u64::from(store.dram_base) * self.tile_bytes,
+            bytes: u64::from(store.x_size) * self.tile_bytes,
+            stride: u64::from(store.x_stride) * self.tile_bytes,
+            count: u64::from(store.y_size),
+        };
+        self.insn = insn;
+        self.store = Some((insn, Bursts::new(self.cuts, rows)));
+        self.wake = start + 1;
+    }
+
+    /// Gives the command of cycle `now`; after the last one, the STORE's done cycle.
+    pub(super) fn step<L: Listener>(
+        &mut self,
+        now: u64,
+        dram: &mut Dram,
+        sink: &mut Sink<'_, L>,
+    ) -> Option<u64> {
+        self.wake = NEVER;
+        self.settle(u64::MAX, sink);
+        let burst = self.store.as_mut()?.1.next()?;
+        sink.report.write_requests += 1;
+        let extra = dram.access(burst.start, now);
+        let cost = match self.tile_beats {
+            Some(_) => NARROW_OVERHEAD + burst.beats + burst.tiles(self.tile_bytes),
+            None => WIDE_OVERHEAD + burst.beats,
+        };
+        self.on_bus = Some((burst, now, now + extra + FIRST_BEAT));
+        let next = now + extra + cost;
+        if burst.last {
+            return Some(next - 1);
+        }
+        self.wake = next;
+        None
+    }
+
+    /// Reports the newest burst as far as it lies before `end`.
+    pub(super) fn settle<L: Listener>(&mut self, end: u64, sink: &mut Sink<'_, L>) {
+        let Some((burst, command, first)) = self.on_bus.take() else {
+            return;
+        };
+        sink.stall(&StallEvent {
+            unit: Unit::Store,
+            reason: StallReason::Dram,
+            insn: Some(self.insn as usize),
+            from: command + 1,
+            to: (first - FIRST_BEAT + 1).min(end),
+        });
+        let beats = burst.beats.min(self.beats_in(&burst, end.saturating_sub(first)));
+        let last = first + self.beat_offset(&burst, beats.saturating_sub(1));
+        sink.burst(&BurstEvent {
+            client: Client::Out,
+            insn: self.insn as usize,
+            addr: burst.start,
+            first_cycle: first,
+            last_cycle: last,
+            beats,
+        });
+    }
+
+    /// Beats in the first `cycles` of a long burst: after each tile the next is read for a cycle.
+    fn beats_in(&self, burst: &Burst, cycles: u64) -> u64 {
+        let Some(tile_beats) = self.tile_beats else {
+            return cycles;
+        };
+        let skipped = self.first_beat(burst);
+        let cycles = cycles.saturating_add(skipped);
+        let period = tile_beats + 1;
+        (cycles / period) * tile_beats + (cycles % period).min(tile_beats) - skipped
+    }
+
+    /// The cycle of beat `beat`, counted from that of the first.
+    fn beat_offset(&self, burst: &Burst, beat: u64) -> u64 {
+        match self.tile_beats {
+            Some(tile_beats) => beat + (self.first_beat(burst) + beat) / tile_beats,
+            None => beat,
+        }
+    }
+
+    /// Which beat of its tile a burst begins with.
+    fn first_beat(&self, burst: &Burst) -> u64 {
+        burst.start % self.tile_bytes / self.bus_bytes
+    }
+}

@@ -1,0 +1,325 @@
+//! The parameters of a board: [`TimingConfig`], its presets and its TOML form.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::DramModel;
+
+/// Everything that the cycle model needs to know about a board besides the
+/// [`Config`](vta_isa::Config) of the accelerator.
+///
+/// The defaults of every field are the values of the public VTA RTL in its 64-bit `pynq`
+/// configuration; [`TimingConfig::de10`] differs in the burst and the fetch chunk. In TOML every
+/// key is optional, and a key overrides the value of the `preset` (`"pynq"` if absent):
+///
+/// ```
+/// use vta_sim::cycle::TimingConfig;
+///
+/// let timing = TimingConfig::from_toml(
+///     "preset = \"de10\"
+///      memory_latency_cycles = 30
+///      [dram]
+///      model = \"banked\"
+///      banks = 8
+///      row_bytes = 2048
+///      t_hit = 0
+///      t_miss = 12
+///      t_refresh = 26
+///      refresh_interval = 780",
+/// )?;
+/// assert_eq!((timing.burst_beats, timing.memory_latency_cycles), (16, 30));
+/// # Ok::<(), vta_sim::cycle::TimingError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TimingConfig {
+    /// Bytes of one beat of the memory bus: 8, 16, 32 or 64. Source: AXI data width of the RTL's
+    /// memory engine, 64 bits in both presets.
+    pub bus_bytes: u32,
+    /// Most beats of one burst, a power of two, 1..=256; bursts never cross a multiple of
+    /// `burst_beats * bus_bytes` bytes. Source: AXI length field of the RTL: 256 (pynq), 16 (de10).
+    pub burst_beats: u32,
+    /// Most instructions of one fetch request. Its bytes must fit one burst. Source: the RTL's
+    /// fetch buffer: 128 (pynq), 8 (de10).
+    pub fetch_chunk_insns: u32,
+    /// Cycles from a request's arrival at an idle memory to its service, 1..=4096. Source: the
+    /// memory model of the RTL simulation, 16.
+    pub memory_latency_cycles: u32,
+    /// Read requests that may be outstanding, 1..=4096. Source: tags of the RTL's memory engine, 16.
+    pub tags: u32,
+    /// Read requests that the memory holds, 1..=65536. Source: request FIFO of the RTL simulation's
+    /// memory, 256. More than `tags` never wait there.
+    pub request_fifo: u32,
+    /// Instructions that the queue of each of load, compute and store holds, 1..=65536; the one
+    /// that runs still occupies its entry. Source: RTL, 512.
+    pub queue_depth: u32,
+    /// Where the counter of each token queue saturates, 1..=65535. Source: 8-bit counters of the
+    /// RTL, 255.
+    pub token_max: u32,
+    /// Cycles from the issue of a GEMM step to its write-back, 1..=256. Source: measured on the
+    /// RTL, 4 for the 1x16x16 unit.
+    pub gemm_pipeline_cycles: u32,
+    /// Cycles from the issue of an ALU step to its write-back, 1..=256. Source: measured, 4.
+    pub alu_pipeline_cycles: u32,
+    /// Cycles between the issues of two ALU steps with two accumulator operands, 1..=16; with an
+    /// immediate it is always 1. Source: measured, 2 (one read port).
+    pub alu_two_operand_cycles: u32,
+    /// Clock in MHz, over 0 and at most 10000: turns cycles into time, no cycle depends on it.
+    /// Source: the public bitstreams of both boards, 100.
+    pub clock_mhz: f64,
+    /// What lies behind the bus.
+    pub dram: DramModel,
+}
+
+/// A timing file or value that can't be used.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum TimingError {
+    /// Not TOML of the expected form; unknown keys are refused by name.
+    #[error("timing file: {0}")]
+    Toml(String),
+    /// The preset's name is unknown.
+    #[error("timing preset is `{0}`, but only `pynq` and `de10` exist")]
+    Preset(String),
+    /// A value is outside its range.
+    #[error("timing key {key} is {value}, but it must be {limit}")]
+    Range {
+        /// The key; `dram.` stands before those of the DRAM.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// The legal values in words.
+        limit: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    preset: Option<String>,
+    bus_bytes: Option<u32>,
+    burst_beats: Option<u32>,
+    fetch_chunk_insns: Option<u32>,
+    memory_latency_cycles: Option<u32>,
+    tags: Option<u32>,
+    request_fifo: Option<u32>,
+    queue_depth: Option<u32>,
+    token_max: Option<u32>,
+    gemm_pipeline_cycles: Option<u32>,
+    alu_pipeline_cycles: Option<u32>,
+    alu_two_operand_cycles: Option<u32>,
+    clock_mhz: Option<f64>,
+    dram: Option<DramModel>,
+}
+
+impl Default for TimingConfig {
+    /// The `pynq` preset.
+    fn default() -> Self {
+        Self::pynq()
+    }
+}
+
+impl TimingConfig {
+    /// Names that [`TimingConfig::preset`] knows.
+    pub const PRESETS: [&'static str; 2] = ["pynq", "de10"];
+
+    /// The RTL's configuration for the PYNQ board: bursts of 256 beats, 128 instructions a fetch.
+    pub const fn pynq() -> Self {
+        Self {
+            bus_bytes: 8,
+            burst_beats: 256,
+            fetch_chunk_insns: 128,
+            memory_latency_cycles: 16,
+            tags: 16,
+            request_fifo: 256,
+            queue_depth: 512,
+            token_max: 255,
+            gemm_pipeline_cycles: 4,
+            alu_pipeline_cycles: 4,
+            alu_two_operand_cycles: 2,
+            clock_mhz: 100.0,
+            dram: DramModel::Ideal {},
+        }
+    }
+
+    /// The RTL's configuration for the DE10-Nano board: bursts of 16 beats, 8 instructions a fetch.
+    pub const fn de10() -> Self {
+        Self {
+            burst_beats: 16,
+            fetch_chunk_insns: 8,
+            ..Self::pynq()
+        }
+    }
+
+    /// The preset of a name.
+    ///
+    /// # Errors
+    /// [`TimingError::Preset`] for a name that isn't one of [`TimingConfig::PRESETS`].
+    pub fn preset(name: &str) -> Result<Self, TimingError> {
+        match name {
+            "pynq" => Ok(Self::pynq()),
+            "de10" => Ok(Self::de10()),
+            _ => Err(TimingError::Preset(name.to_owned())),
+        }
+    }
+
+    /// Reads a timing file: an optional `preset`, and any fields of this struct as overrides.
+    ///
+    /// # Errors
+    /// [`TimingError`] for text that isn't TOML, an unknown key or preset, a value out of range.
+    pub fn from_toml(text: &str) -> Result<Self, TimingError> {
+        let keys: Keys = toml::from_str(text).map_err(|e| TimingError::Toml(e.to_string()))?;
+        let base = keys.preset.as_deref().map_or(Ok(Self::pynq()), Self::preset)?;
+        let timing = Self {
+            bus_bytes: keys.bus_bytes.unwrap_or(base.bus_bytes),
+            burst_beats: keys.burst_beats.unwrap_or(base.burst_beats),
+            fetch_chunk_insns: keys.fetch_chunk_insns.unwrap_or(base.fetch_chunk_insns),
+            memory_latency_cycles: keys
+                .memory_latency_cycles
+                .unwrap_or(base.memory_latency_cycles),
+            tags: keys.tags.unwrap_or(base.tags),
+            request_fifo: keys.request_fifo.unwrap_or(base.request_fifo),
+            queue_depth: keys.queue_depth.unwrap_or(base.queue_depth),
+            token_max: keys.token_max.unwrap_or(base.token_max),
+            gemm_pipeline_cycles: keys
+                .gemm_pipeline_cycles
+                .unwrap_or(base.gemm_pipeline_cycles),
+            alu_pipeline_cycles: keys.alu_pipeline_cycles.unwrap_or(base.alu_pipeline_cycles),
+            alu_two_operand_cycles: keys
+                .alu_two_operand_cycles
+                .unwrap_or(base.alu_two_operand_cycles),
+            clock_mhz: keys.clock_mhz.unwrap_or(base.clock_mhz),
+            dram: keys.dram.unwrap_or(base.dram),
+        };
+        timing.validate()?;
+        Ok(timing)
+    }
+
+    /// The configuration as a timing file that [`TimingConfig::from_toml`] reads back.
+    pub fn to_toml(&self) -> String {
+        // Numbers and one nested table always have a TOML form.
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Checks every field against its range and the fetch chunk against the burst.
+    ///
+    /// # Errors
+    /// [`TimingError::Range`] naming the first key that is wrong, its value and its limit.
+    pub fn validate(&self) -> Result<(), TimingError> {
+        if ![8, 16, 32, 64].contains(&self.bus_bytes) {
+            return Err(range("bus_bytes", self.bus_bytes, "8, 16, 32 or 64"));
+        }
+        if !self.burst_beats.is_power_of_two() || self.burst_beats > 256 {
+            let limit = "a power of two, at most 256";
+            return Err(range("burst_beats", self.burst_beats, limit));
+        }
+        let fit = self.burst_beats * self.bus_bytes / 16;
+        if !(1..=fit).contains(&self.fetch_chunk_insns) {
+            let limit = format!(
+                "1 to {fit}: a chunk is one burst of at most {} beats of {} bytes",
+                self.burst_beats, self.bus_bytes
+            );
+            return Err(range("fetch_chunk_insns", self.fetch_chunk_insns, limit));
+        }
+        for (key, value, high) in [
+            ("memory_latency_cycles", self.memory_latency_cycles, 4096),
+            ("tags", self.tags, 4096),
+            ("request_fifo", self.request_fifo, 65536),
+            ("queue_depth", self.queue_depth, 65536),
+            ("token_max", self.token_max, 65535),
+            ("gemm_pipeline_cycles", self.gemm_pipeline_cycles, 256),
+            ("alu_pipeline_cycles", self.alu_pipeline_cycles, 256),
+            ("alu_two_operand_cycles", self.alu_two_operand_cycles, 16),
+        ] {
+            if !(1..=high).contains(&value) {
+                return Err(range(key, value, format!("1 to {high}")));
+            }
+        }
+        if !(self.clock_mhz > 0.0 && self.clock_mhz <= 10_000.0) {
+            let limit = "over 0 and at most 10000";
+            return Err(range("clock_mhz", self.clock_mhz, limit));
+        }
+        self.dram.validate()
+    }
+}
+
+pub(super) fn range(
+    key: &'static str,
+    value: impl ToString,
+    limit: impl Into<String>,
+) -> TimingError {
+    TimingError::Range {
+        key,
+        value: value.to_string(),
+        limit: limit.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_presets_are_valid_and_survive_toml() {
+        for name in TimingConfig::PRESETS {
+            let timing = TimingConfig::preset(name).unwrap();
+            timing.validate().unwrap();
+            assert_eq!(TimingConfig::from_toml(&timing.to_toml()).unwrap(), timing);
+            let text = format!("preset = \"{name}\"");
+            assert_eq!(TimingConfig::from_toml(&text).unwrap(), timing);
+        }
+        assert_eq!(TimingConfig::from_toml("").unwrap(), TimingConfig::pynq());
+    }
+
+    #[test]
+    fn a_banked_dram_survives_toml() {
+        let dram = DramModel::Banked {
+            banks: 8,
+            row_bytes: 2048,
+            t_hit: 1,
+            t_miss: 12,
+            t_refresh: 26,
+            refresh_interval: 780,
+        };
+        let timing = TimingConfig {
+            dram,
+            ..TimingConfig::de10()
+        };
+        assert_eq!(TimingConfig::from_toml(&timing.to_toml()).unwrap(), timing);
+    }
+
+    #[test]
+    fn bad_files_name_key_value_and_limit() {
+        for (text, parts) in [
+            ("bus_bytes = 12", &["bus_bytes", "12", "8, 16, 32 or 64"][..]),
+            ("burst_beats = 24", &["burst_beats", "24", "power of two"]),
+            ("burst_beats = 512", &["burst_beats", "512", "256"]),
+            ("burst_beats = 0", &["burst_beats", "is 0"]),
+            ("fetch_chunk_insns = 0", &["fetch_chunk_insns", "is 0", "1 to 128"]),
+            (
+                "preset = \"de10\"\nfetch_chunk_insns = 9",
+                &["fetch_chunk_insns", "9", "1 to 8", "16 beats"],
+            ),
+            ("tags = 0", &["tags", "is 0", "1 to 4096"]),
+            ("queue_depth = 70000", &["queue_depth", "70000", "65536"]),
+            ("token_max = 0", &["token_max", "is 0"]),
+            ("memory_latency_cycles = 0", &["memory_latency_cycles", "is 0"]),
+            ("gemm_pipeline_cycles = 999", &["gemm_pipeline_cycles", "999", "256"]),
+            ("alu_two_operand_cycles = 17", &["alu_two_operand_cycles", "17", "16"]),
+            ("clock_mhz = nan", &["clock_mhz", "NaN", "over 0"]),
+            ("clock_mhz = -1.0", &["clock_mhz", "-1", "over 0"]),
+            ("preset = \"zcu\"", &["zcu", "pynq", "de10"]),
+            ("latency = 3", &["latency", "unknown field", "memory_latency_cycles"]),
+            ("tags = \"many\"", &["many", "u32"]),
+            ("tags = -1", &["-1", "u32"]),
+            ("tags = ", &["timing file"]),
+            ("[dram]\nmodel = \"magic\"", &["magic", "ideal", "banked"]),
+            ("[dram]\nmodel = \"banked\"\nbanks = 8", &["row_bytes"]),
+            ("[dram]\nmodel = \"ideal\"\nspeed = 8", &["speed"]),
+        ] {
+            let error = TimingConfig::from_toml(text).unwrap_err().to_string();
+            for part in parts {
+                assert!(error.contains(part), "{text}: `{part}` is not in: {error}");
+            }
+        }
+    }
+}
