@@ -76,33 +76,48 @@ impl<'a, L: Listener> Engine<'a, L> {
 
     /// Runs until FINISH; in each cycle the units act in `order`.
     pub(super) fn run(mut self, order: [Unit; 4]) -> Result<CycleReport, CycleError> {
-        let mut last = 0;
-        loop {
-            let now = self.next_cycle();
-            if now == NEVER {
-                return Err(self.deadlock(last));
+        let mut now = 0;
+        while !self.finished {
+            let next = self.next_cycle();
+            if next == NEVER {
+                return Err(self.deadlock(now));
             }
-            last = now;
-            for unit in order {
-                self.step(unit, now)?;
-            }
-            // The memory comes after the units, reads before writes, in any order of the units:
-            // the banks behind it see one sequence of accesses.
-            if self.reads.wake == now
-                && let Some(done) = self.reads.step(now, &mut self.dram, &mut self.sink)
-            {
-                self.complete(&done);
-            }
-            if self.writes.wake == now
-                && let Some(done) = self.writes.step(now, &mut self.dram, &mut self.sink)
-            {
-                self.set_done(Module::Store, done, done);
-            }
-            self.commit(now)?;
-            if self.finished {
-                return Ok(self.finish(now + 1));
+            now = next;
+            self.cycle(now, order)?;
+        }
+        self.end_run(now + 1);
+        // What happens now can't concern the program: only requests and beats are counted.
+        let stop = now + u64::from(self.timing.end_poll_cycles);
+        while self.next_cycle() <= stop {
+            now = self.next_cycle();
+            if self.cycle(now, order).is_err() {
+                break;
             }
         }
+        // The memory counts a beat when it sends it, a cycle before the bus has it.
+        self.reads.settle(stop + 2, &mut self.sink);
+        self.writes.settle(stop + 1, &mut self.sink);
+        Ok(self.sink.report)
+    }
+
+    /// One cycle in which something happens.
+    fn cycle(&mut self, now: u64, order: [Unit; 4]) -> Result<(), CycleError> {
+        for unit in order {
+            self.step(unit, now)?;
+        }
+        // The memory comes after the units, reads before writes, in any order of the units: the
+        // banks behind it see one sequence of accesses.
+        if self.reads.wake == now
+            && let Some(done) = self.reads.step(now, &mut self.dram, &mut self.sink)
+        {
+            self.complete(&done);
+        }
+        if self.writes.wake == now
+            && let Some(done) = self.writes.step(now, &mut self.dram, &mut self.sink)
+        {
+            self.set_done(Module::Store, done, done);
+        }
+        self.commit(now)
     }
 
     fn next_cycle(&self) -> u64 {
@@ -160,7 +175,7 @@ impl<'a, L: Listener> Engine<'a, L> {
         }
         target.queue.push_back((insn as u32, now + 1));
         target.poke(now + 1);
-        self.sink.listener.insn_dispatched(insn, now);
+        self.sink.tell(|l| l.insn_dispatched(insn, now));
         fetch.cursor += 1;
         if fetch.cursor < fetch.chunk_end {
             fetch.wake = now + 1;
@@ -189,13 +204,14 @@ impl<'a, L: Listener> Engine<'a, L> {
         for edge in pops(module, deps) {
             self.notes.any = true;
             self.notes.pops[edge as usize] = true;
-            self.sink.listener.token_pop(&TokenEvent {
+            let event = TokenEvent {
                 edge,
                 insn: insn as usize,
                 cycle: now,
-            });
+            };
+            self.sink.tell(|l| l.token_pop(&event));
         }
-        self.sink.listener.insn_start(module, insn as usize, now);
+        self.sink.tell(|l| l.insn_start(module, insn as usize, now));
         let done = self.begin(insn, now);
         if done != NEVER && done > MAX_CYCLES {
             return Err(CycleError::TooLong {
@@ -242,7 +258,7 @@ impl<'a, L: Listener> Engine<'a, L> {
             }
             Insn::Finish(_) => {
                 self.finished = true;
-                NEVER
+                now + 1
             }
         }
     }
@@ -286,16 +302,17 @@ impl<'a, L: Listener> Engine<'a, L> {
         let index = insn as usize;
         self.settle(&self.insns[index]);
         self.end_running(module, insn, start, padding, now + 1);
-        self.sink.listener.insn_done(module, index, now);
+        self.sink.tell(|l| l.insn_done(module, index, now));
         self.notes.any = true;
         self.notes.dequeues[module as usize] = true;
         for edge in pushes(module, self.insns[index].deps()) {
             self.notes.pushes[edge as usize] = Some(insn);
-            self.sink.listener.token_push(&TokenEvent {
+            let event = TokenEvent {
                 edge,
                 insn: index,
                 cycle: now,
-            });
+            };
+            self.sink.tell(|l| l.token_push(&event));
         }
     }
 
@@ -368,7 +385,7 @@ impl<'a, L: Listener> Engine<'a, L> {
     }
 
     /// FINISH has started; the run has `end` cycles.
-    fn finish(mut self, end: u64) -> CycleReport {
+    fn end_run(&mut self, end: u64) {
         self.reads.finish(end, &mut self.sink);
         self.writes.settle(end, &mut self.sink);
         for module in Module::ALL {
@@ -401,7 +418,7 @@ impl<'a, L: Listener> Engine<'a, L> {
         self.sink.busy(Unit::Fetch, fetching);
         self.sink.report.cycles = end;
         self.sink.report.leftover_tokens = self.tokens;
-        self.sink.into_report()
+        self.sink.end_run();
     }
 
     fn at(&self, insn: u32) -> Box<At> {

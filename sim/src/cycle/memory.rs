@@ -162,7 +162,7 @@ impl ReadPort {
         let completion = taken.and_then(|request| self.take_up(request, now, dram, sink));
         let tag_free = queued + usize::from(bus_busy) < self.tags;
         if !last_beat && tag_free && queued < self.fifo_depth && self.request(now) {
-            sink.report.read_requests += 1;
+            // The latency counts from the cycle in which the FIFO is seen to be non-empty.
             if queued == 0 {
                 self.counting_from = now + 1;
             }
@@ -194,6 +194,7 @@ impl ReadPort {
         let first = now + 1 + dram.access(burst.start, now);
         let last = first + burst.beats - 1;
         self.bus_end = last;
+        sink.report.read_requests += 1;
         let stream = self.streams[client as usize].as_mut()?;
         self.on_bus = Some(OnBus {
             client,
@@ -270,7 +271,9 @@ impl ReadPort {
             wake = wake.min(self.request_at(from));
         }
         for client in clients(self.offering) {
-            let at = self.streams[client].as_ref().map_or(NEVER, Stream::offer_at);
+            let at = self.streams[client]
+                .as_ref()
+                .map_or(NEVER, Stream::offer_at);
             wake = wake.min(at.max(from));
         }
         wake
@@ -286,7 +289,11 @@ impl ReadPort {
             }) => *ready_at,
             _ => NEVER,
         };
-        let at = clients(self.slotted).map(ready).min().unwrap_or(NEVER).max(from);
+        let at = clients(self.slotted)
+            .map(ready)
+            .min()
+            .unwrap_or(NEVER)
+            .max(from);
         let bus_busy = self.bus_end >= at;
         match self.fifo.len() + usize::from(bus_busy) < self.tags {
             true if at == self.bus_end => at + 1,
@@ -306,11 +313,18 @@ impl ReadPort {
     }
 
     /// Reports the newest burst, as far as it lies before `end`, and who waited for it.
-    fn settle<L: Listener>(&mut self, end: u64, sink: &mut Sink<'_, L>) {
+    pub(super) fn settle<L: Listener>(&mut self, end: u64, sink: &mut Sink<'_, L>) {
         let Some(bus) = self.on_bus.take() else {
             return;
         };
         let stop = end.min(bus.last + 1);
+        if stop <= bus.last {
+            // The rest is behind the end of the run.
+            self.on_bus = Some(OnBus {
+                first: bus.first.max(stop),
+                ..bus
+            });
+        }
         sink.stall(&StallEvent {
             unit: bus.client.unit(),
             reason: StallReason::Dram,

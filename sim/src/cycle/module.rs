@@ -142,5 +142,8 @@ pub(super) fn stray_flag(module: Module, deps: Deps) -> Option<&'static str> {
         (deps.push_prev && prev.is_none(), "push_prev"),
         (deps.push_next && next.is_none(), "push_next"),
     ];
-    flags.into_iter().find(|(stray, _)| *stray).map(|(_, flag)| flag)
+    flags
+        .into_iter()
+        .find(|(stray, _)| *stray)
+        .map(|(_, flag)| flag)
 }

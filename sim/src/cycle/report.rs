@@ -21,11 +21,12 @@ pub struct CycleReport {
     /// Cycles of the run, as the RTL's counter reports them: the start of FINISH, counted from
     /// the launch at 0, plus one.
     pub cycles: u64,
-    /// Read bursts requested, instruction fetches included.
+    /// Read bursts that the memory took up, instruction fetches included. Requests and beats count
+    /// until [`TimingConfig::end_poll_cycles`](super::TimingConfig::end_poll_cycles) after FINISH.
     pub read_requests: u64,
     /// Beats read.
     pub read_beats: u64,
-    /// Write bursts requested.
+    /// Write commands given.
     pub write_requests: u64,
     /// Beats written.
     pub write_beats: u64,
@@ -43,7 +44,7 @@ pub struct CycleReport {
     pub busy: [u64; 4],
     /// Lost cycles, those over zero, by unit and then by reason.
     pub stalls: Vec<StallTotal>,
-    /// Tokens left at the end in each of [`Edge::ALL`](super::Edge::ALL).
+    /// Tokens there at the start of FINISH in each of [`Edge::ALL`](super::Edge::ALL).
     pub leftover_tokens: [u32; 4],
 }
 
@@ -57,7 +58,9 @@ impl CycleReport {
 
 /// Counts, and tells the listener.
 pub(super) struct Sink<'l, L> {
-    pub(super) listener: &'l mut L,
+    listener: &'l mut L,
+    /// The run is over: only requests and beats still count.
+    pub(super) over: bool,
     pub(super) report: CycleReport,
     stalls: [[u64; StallReason::COUNT]; 4],
 }
@@ -66,14 +69,22 @@ impl<'l, L: Listener> Sink<'l, L> {
     pub(super) fn new(listener: &'l mut L) -> Self {
         Self {
             listener,
+            over: false,
             report: CycleReport::default(),
             stalls: [[0; StallReason::COUNT]; 4],
         }
     }
 
+    /// Tells the listener something that isn't counted.
+    pub(super) fn tell(&mut self, event: impl FnOnce(&mut L)) {
+        if !self.over {
+            event(self.listener);
+        }
+    }
+
     /// Reports lost cycles, if there are any.
     pub(super) fn stall(&mut self, event: &StallEvent) {
-        if event.from < event.to {
+        if event.from < event.to && !self.over {
             self.stalls[event.unit as usize][event.reason.index()] += event.to - event.from;
             self.listener.stall(event);
         }
@@ -90,15 +101,16 @@ impl<'l, L: Listener> Sink<'l, L> {
             self.report.read_beats += event.beats;
             self.report.read_beats_by_client[event.client as usize] += event.beats;
         }
-        self.listener.burst(event);
+        self.tell(|listener| listener.burst(event));
     }
 
     pub(super) fn busy(&mut self, unit: Unit, cycles: u64) {
         self.report.busy[unit as usize] += cycles;
     }
 
-    /// The totals, with the stalls as a list.
-    pub(super) fn into_report(mut self) -> CycleReport {
+    /// Ends the run: makes a list of the stalls.
+    pub(super) fn end_run(&mut self) {
+        self.over = true;
         for unit in Unit::ALL {
             for reason in StallReason::ALL {
                 let cycles = self.stalls[unit as usize][reason.index()];
@@ -111,6 +123,5 @@ impl<'l, L: Listener> Sink<'l, L> {
                 }
             }
         }
-        self.report
     }
 }

@@ -8,6 +8,8 @@ use super::events::{BurstEvent, Client, Listener, StallEvent, StallReason, Unit}
 use super::report::Sink;
 use super::{NEVER, TimingConfig};
 
+/// Cycles from a command to its request on the bus.
+const REQUEST: u64 = 2;
 /// Cycles from a command to its first beat.
 const FIRST_BEAT: u64 = 3;
 /// Cycles from a command to the next, besides those of beats and tile reads: tiles of several
@@ -15,6 +17,19 @@ const FIRST_BEAT: u64 = 3;
 const NARROW_OVERHEAD: u64 = 3;
 /// The same for tiles no wider than the bus.
 const WIDE_OVERHEAD: u64 = 4;
+
+/// The burst that is being written.
+#[derive(Clone, Copy, Debug)]
+struct OnBus {
+    burst: Burst,
+    command: u64,
+    /// Cycle of the first beat.
+    first: u64,
+    /// Whether the request is counted.
+    requested: bool,
+    /// Beats that are reported.
+    reported: u64,
+}
 
 /// The write side of the memory. It shares nothing with the read side but the DRAM behind it.
 #[derive(Debug)]
@@ -26,7 +41,7 @@ pub(super) struct WritePort {
     bus_bytes: u64,
     store: Option<(u32, Bursts)>,
     /// The newest burst with the cycle of its command and of its first beat, until it is reported.
-    on_bus: Option<(Burst, u64, u64)>,
+    on_bus: Option<OnBus>,
     insn: u32,
     /// The cycle of the next command.
     pub wake: u64,
@@ -71,13 +86,18 @@ impl WritePort {
         self.wake = NEVER;
         self.settle(u64::MAX, sink);
         let burst = self.store.as_mut()?.1.next()?;
-        sink.report.write_requests += 1;
         let extra = dram.access(burst.start, now);
         let cost = match self.tile_beats {
             Some(_) => NARROW_OVERHEAD + burst.beats + burst.tiles(self.tile_bytes),
             None => WIDE_OVERHEAD + burst.beats,
         };
-        self.on_bus = Some((burst, now, now + extra + FIRST_BEAT));
+        self.on_bus = Some(OnBus {
+            burst,
+            command: now,
+            first: now + extra + FIRST_BEAT,
+            requested: false,
+            reported: 0,
+        });
         let next = now + extra + cost;
         if burst.last {
             return Some(next - 1);
@@ -88,25 +108,39 @@ impl WritePort {
 
     /// Reports the newest burst as far as it lies before `end`.
     pub(super) fn settle<L: Listener>(&mut self, end: u64, sink: &mut Sink<'_, L>) {
-        let Some((burst, command, first)) = self.on_bus.take() else {
+        let Some(bus) = self.on_bus.take() else {
             return;
         };
+        let OnBus { burst, first, .. } = bus;
+        let beats = burst
+            .beats
+            .min(self.beats_in(&burst, end.saturating_sub(first)));
+        let requested = bus.command + REQUEST < end;
+        if requested && !bus.requested {
+            sink.report.write_requests += 1;
+        }
+        if beats < burst.beats {
+            // The rest is behind the end of the run.
+            self.on_bus = Some(OnBus {
+                requested,
+                reported: beats,
+                ..bus
+            });
+        }
         sink.stall(&StallEvent {
             unit: Unit::Store,
             reason: StallReason::Dram,
             insn: Some(self.insn as usize),
-            from: command + 1,
+            from: bus.command + 1,
             to: (first - FIRST_BEAT + 1).min(end),
         });
-        let beats = burst.beats.min(self.beats_in(&burst, end.saturating_sub(first)));
-        let last = first + self.beat_offset(&burst, beats.saturating_sub(1));
         sink.burst(&BurstEvent {
             client: Client::Out,
             insn: self.insn as usize,
             addr: burst.start,
             first_cycle: first,
-            last_cycle: last,
-            beats,
+            last_cycle: first + self.beat_offset(&burst, beats.saturating_sub(1)),
+            beats: beats - bus.reported,
         });
     }
 

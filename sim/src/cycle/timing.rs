@@ -63,6 +63,10 @@ pub struct TimingConfig {
     /// Cycles between the issues of two ALU steps with two accumulator operands, 1..=16; with an
     /// immediate it is always 1. Source: measured, 2 (one read port).
     pub alu_two_operand_cycles: u32,
+    /// Cycles after the start of FINISH in which the memory still serves, and counts requests and
+    /// beats, 0..=4096: until the host sees the end and stops the clock. No cycle of the run
+    /// depends on it. Source: counters of the RTL simulation.
+    pub end_poll_cycles: u32,
     /// Clock in MHz, over 0 and at most 10000: turns cycles into time, no cycle depends on it.
     /// Source: the public bitstreams of both boards, 100.
     pub clock_mhz: f64,
@@ -107,6 +111,7 @@ struct Keys {
     gemm_pipeline_cycles: Option<u32>,
     alu_pipeline_cycles: Option<u32>,
     alu_two_operand_cycles: Option<u32>,
+    end_poll_cycles: Option<u32>,
     clock_mhz: Option<f64>,
     dram: Option<DramModel>,
 }
@@ -136,6 +141,7 @@ impl TimingConfig {
             gemm_pipeline_cycles: 4,
             alu_pipeline_cycles: 4,
             alu_two_operand_cycles: 2,
+            end_poll_cycles: 18,
             clock_mhz: 100.0,
             dram: DramModel::Ideal {},
         }
@@ -168,7 +174,10 @@ impl TimingConfig {
     /// [`TimingError`] for text that isn't TOML, an unknown key or preset, a value out of range.
     pub fn from_toml(text: &str) -> Result<Self, TimingError> {
         let keys: Keys = toml::from_str(text).map_err(|e| TimingError::Toml(e.to_string()))?;
-        let base = keys.preset.as_deref().map_or(Ok(Self::pynq()), Self::preset)?;
+        let base = keys
+            .preset
+            .as_deref()
+            .map_or(Ok(Self::pynq()), Self::preset)?;
         let timing = Self {
             bus_bytes: keys.bus_bytes.unwrap_or(base.bus_bytes),
             burst_beats: keys.burst_beats.unwrap_or(base.burst_beats),
@@ -187,6 +196,7 @@ impl TimingConfig {
             alu_two_operand_cycles: keys
                 .alu_two_operand_cycles
                 .unwrap_or(base.alu_two_operand_cycles),
+            end_poll_cycles: keys.end_poll_cycles.unwrap_or(base.end_poll_cycles),
             clock_mhz: keys.clock_mhz.unwrap_or(base.clock_mhz),
             dram: keys.dram.unwrap_or(base.dram),
         };
@@ -233,6 +243,9 @@ impl TimingConfig {
             if !(1..=high).contains(&value) {
                 return Err(range(key, value, format!("1 to {high}")));
             }
+        }
+        if self.end_poll_cycles > 4096 {
+            return Err(range("end_poll_cycles", self.end_poll_cycles, "0 to 4096"));
         }
         if !(self.clock_mhz > 0.0 && self.clock_mhz <= 10_000.0) {
             let limit = "over 0 and at most 10000";
@@ -290,11 +303,17 @@ mod tests {
     #[test]
     fn bad_files_name_key_value_and_limit() {
         for (text, parts) in [
-            ("bus_bytes = 12", &["bus_bytes", "12", "8, 16, 32 or 64"][..]),
+            (
+                "bus_bytes = 12",
+                &["bus_bytes", "12", "8, 16, 32 or 64"][..],
+            ),
             ("burst_beats = 24", &["burst_beats", "24", "power of two"]),
             ("burst_beats = 512", &["burst_beats", "512", "256"]),
             ("burst_beats = 0", &["burst_beats", "is 0"]),
-            ("fetch_chunk_insns = 0", &["fetch_chunk_insns", "is 0", "1 to 128"]),
+            (
+                "fetch_chunk_insns = 0",
+                &["fetch_chunk_insns", "is 0", "1 to 128"],
+            ),
             (
                 "preset = \"de10\"\nfetch_chunk_insns = 9",
                 &["fetch_chunk_insns", "9", "1 to 8", "16 beats"],
@@ -302,13 +321,25 @@ mod tests {
             ("tags = 0", &["tags", "is 0", "1 to 4096"]),
             ("queue_depth = 70000", &["queue_depth", "70000", "65536"]),
             ("token_max = 0", &["token_max", "is 0"]),
-            ("memory_latency_cycles = 0", &["memory_latency_cycles", "is 0"]),
-            ("gemm_pipeline_cycles = 999", &["gemm_pipeline_cycles", "999", "256"]),
-            ("alu_two_operand_cycles = 17", &["alu_two_operand_cycles", "17", "16"]),
+            (
+                "memory_latency_cycles = 0",
+                &["memory_latency_cycles", "is 0"],
+            ),
+            (
+                "gemm_pipeline_cycles = 999",
+                &["gemm_pipeline_cycles", "999", "256"],
+            ),
+            (
+                "alu_two_operand_cycles = 17",
+                &["alu_two_operand_cycles", "17", "16"],
+            ),
             ("clock_mhz = nan", &["clock_mhz", "NaN", "over 0"]),
             ("clock_mhz = -1.0", &["clock_mhz", "-1", "over 0"]),
             ("preset = \"zcu\"", &["zcu", "pynq", "de10"]),
-            ("latency = 3", &["latency", "unknown field", "memory_latency_cycles"]),
+            (
+                "latency = 3",
+                &["latency", "unknown field", "memory_latency_cycles"],
+            ),
             ("tags = \"many\"", &["many", "u32"]),
             ("tags = -1", &["-1", "u32"]),
             ("tags = ", &["timing file"]),
