@@ -3,12 +3,17 @@
 
 mod args;
 mod check;
+mod cycle;
 mod images;
 mod model;
 mod preprocess;
+mod replay_rtl;
 mod report;
+mod report_html;
 mod run;
+mod sweep;
 mod tools;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -28,6 +33,7 @@ fn main() -> ExitCode {
         Command::Asm(args) => tools::asm(args),
         Command::Disasm(args) => tools::disasm(args),
         Command::Check(args) => check::check(args),
+        Command::Sweep(args) => sweep::sweep(args),
         Command::Models => tools::models(),
         Command::Completions { shell } => tools::completions(*shell),
     };

@@ -11,6 +11,7 @@ use vta_compiler::{quantize, reference};
 use vta_driver::{Counters, Program, QueueLimits, RunReport, Session};
 
 use crate::args::RunArgs;
+use crate::cycle::Setup;
 use crate::images::{self, Picture};
 use crate::model::{self, Model};
 use crate::preprocess::{Preprocess, to_int8};
@@ -21,6 +22,7 @@ struct Job<'a> {
     program: &'a Arc<Program>,
     graph: Option<&'a QGraph>,
     args: &'a RunArgs,
+    setup: &'a Setup,
     images: &'a [Vec<i8>],
     next: AtomicUsize,
     bar: ProgressBar,
@@ -39,6 +41,14 @@ struct Share {
 pub fn run(args: &RunArgs) -> Result<bool> {
     ensure!(args.top > 0, "--top must be at least 1");
     ensure!(args.threads != Some(0), "--threads must be at least 1");
+    let setup = Setup::new(&args.device, &args.views, &args.model)?;
+    if setup.timing_only() {
+        let compared = args.verify || args.output.is_some() || args.reference.is_some();
+        ensure!(
+            !compared,
+            "--timing-only computes no outputs for --verify, --output or --reference"
+        );
+    }
     let device_config = model::config(args.device.config.as_ref())?;
     let mut pictures = match args.input.is_empty() {
         true => Vec::new(),
@@ -66,6 +76,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         program: &program,
         graph: graph.as_ref(),
         args,
+        setup: &setup,
         images: &inputs,
         next: AtomicUsize::new(0),
         bar: progress(inputs.len(), args.json),
@@ -74,7 +85,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     let shares = work(&job)?;
     let wall = started.elapsed();
     job.bar.finish_and_clear();
-    let outcome = outcome(
+    let mut outcome = outcome(
         args,
         &program,
         pictures,
@@ -82,6 +93,8 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         reference,
         [prepared, wall],
     )?;
+    outcome.timing_only = setup.timing_only();
+    outcome.timed = setup.finish(&program, &args.model)?;
     if let Some(path) = &args.output {
         images::save_rows(path, &outcome.logits)?;
     }
@@ -158,7 +171,7 @@ fn work(job: &Job<'_>) -> Result<Vec<Share>> {
 }
 
 fn worker(job: &Job<'_>) -> Result<Share> {
-    let device = model::device(&job.args.device.device, &job.program.config)?;
+    let device = job.setup.device(&job.program.config)?;
     let mut session = Session::new(Arc::clone(job.program), device, QueueLimits::default())?;
     let batch = job.program.config.batch();
     let mut share = Share {
@@ -265,6 +278,8 @@ fn outcome(
         reports,
         counters,
         verified: args.verify,
+        timing_only: false,
+        timed: None,
         mismatches,
         top: args.top,
         prepared,

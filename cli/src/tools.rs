@@ -15,18 +15,21 @@ use vta_isa::{INSN_BYTES, Insn, MemType, asm};
 use crate::args::{
     AsmArgs, Cli, CompileArgs, DisasmArgs, LayerArgs, QuantizeArgs, QuantizeMode, ReplayArgs,
 };
+use crate::cycle::{Setup, cycles_json, timing, utilization};
 use crate::images;
 use crate::model::{self, Model};
 use crate::preprocess::Preprocess;
+use crate::replay_rtl;
 use crate::report::print_line;
 
 pub fn layer(args: &LayerArgs) -> Result<bool> {
     let spec = layer::parse(&args.layer)?;
+    let setup = Setup::new(&args.device, &args.views, &args.layer)?;
     let config = model::config(args.device.config.as_ref())?;
     let graph = layer::build(&spec, args.seed)?;
     let program = lower::compile(&graph, &config, &lower::LowerOptions::default())?;
     let program = Arc::new(program);
-    let device = model::device(&args.device.device, &config)?;
+    let device = setup.device(&config)?;
     let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
     let inputs: Vec<_> = (0..spec.images)
         .map(|i| layer::input(&spec, args.seed, i))
@@ -38,6 +41,9 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
         let out = session.run(&refs)?;
         wall += started.elapsed().as_secs_f64() * 1e3;
         out.reports.iter().for_each(|r| traffic.add(&r.traffic));
+        if setup.timing_only() {
+            continue;
+        }
         for (image, got) in images.iter().zip(&out.outputs[0]) {
             let values = reference::run(&graph, image)?;
             let expected = &values[program.outputs[0] as usize];
@@ -50,22 +56,38 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
     }
     let macs = program.layers[0].macs * spec.images as u64;
     let done = traffic.gemm_steps * config.macs_per_step();
-    let utilization = macs as f64 / done.max(1) as f64;
+    let timed = setup.finish(&program, &args.layer)?;
+    let passes = inputs.len().div_ceil(config.batch()) as u64;
+    let used = match timed.as_ref() {
+        Some(timed) => utilization(&timed.total(), macs, passes),
+        None => macs as f64 / done.max(1) as f64,
+    };
     let bytes = |m: MemType| traffic.bytes[m.code() as usize];
     if args.json {
         let by_type: serde_json::Map<_, _> = MemType::ALL
             .into_iter()
             .map(|m| (m.name().to_owned(), json!(bytes(m))))
             .collect();
-        let object = json!({
+        let error = (!setup.timing_only()).then_some(largest);
+        let mut object = json!({
             "layer": args.layer, "device": args.device.device, "macs": macs,
             "insns": traffic.insns, "gemm_uops": traffic.gemm_steps, "bytes": by_type,
             "submissions": session.counters().submissions, "wall_ms": wall,
-            "utilization": utilization, "max_abs_error": largest,
+            "utilization": used, "max_abs_error": error,
         });
+        if let Some(timed) = &timed {
+            let mut keys = cycles_json(&timed.total(), macs, passes, &timed.energy);
+            keys.insert("timing".into(), json!(timed.board));
+            keys.insert("timing_only".into(), json!(setup.timing_only()));
+            for (key, value) in keys {
+                object[key] = value;
+            }
+        }
         print_line(&serde_json::to_string_pretty(&object)?)?;
     } else {
-        let verdict = if largest == 0 {
+        let verdict = if setup.timing_only() {
+            "not computed"
+        } else if largest == 0 {
             "bit-identical to the reference"
         } else {
             "MISMATCH"
@@ -75,11 +97,21 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
              utilisation {:.1} %, {} instructions, {} bytes\n  {wall:.2} ms on {}",
             args.layer,
             traffic.gemm_steps,
-            utilization * 100.0,
+            used * 100.0,
             traffic.insns,
             traffic.total_bytes(),
             args.device.device,
         ))?;
+        if let Some(timed) = &timed {
+            let (total, bound) = (timed.total(), timed.bound_cycles().max(1));
+            print_line(&format!(
+                "  {} cycles on {}, {:.3} times the bound of {bound}\n  {}",
+                total.cycles,
+                timed.board,
+                total.cycles as f64 / bound as f64,
+                vta_sim::views::Verdict::of(&total).words,
+            ))?;
+        }
     }
     Ok(largest == 0)
 }
@@ -167,11 +199,17 @@ fn dump(graph: &Graph, pass: &str) -> Result<bool> {
 }
 
 pub fn replay(args: &ReplayArgs) -> Result<bool> {
+    let setup = Setup::plain(&args.device, &args.timing)?;
     let (mut matched, mut total, mut compared) = (0, 0, 0);
     let mut rows = Vec::new();
     for path in &args.cases {
+        if is(path, &["json"]) {
+            let (m, t) = replay_counters(args, path, &mut rows)?;
+            (matched, total) = (matched + m, total + t);
+            continue;
+        }
         for case in replay::load(path)? {
-            let device = model::device(&args.device, &case.config)?;
+            let device = setup.device(&case.config)?;
             let report = replay::run_case(&case, &*device).with_context(|| case.name.clone())?;
             total += 1;
             compared += report.bytes_compared;
@@ -215,6 +253,36 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
         ))?;
     }
     Ok(matched == total)
+}
+
+/// Programs with recorded cycles; how many match, and how many there are.
+fn replay_counters(
+    args: &ReplayArgs,
+    path: &Path,
+    rows: &mut Vec<serde_json::Value>,
+) -> Result<(usize, usize)> {
+    let name = path.display();
+    ensure!(
+        args.device == "cycle",
+        "{name}: cycles are only counted with --device cycle, not {}",
+        args.device
+    );
+    let (board, timing) = timing(&args.timing)?;
+    let outcome = replay_rtl::replay(path, &timing)?;
+    if !args.json {
+        print_line(&format!(
+            "{name} on {board}: {} of {} programs match in cycles, requests and beats",
+            outcome.matched, outcome.total
+        ))?;
+        for line in outcome.differences.iter().take(10) {
+            print_line(&format!("  {line}"))?;
+        }
+        if let Some(more) = outcome.differences.len().checked_sub(11) {
+            print_line(&format!("  and {} more", more + 1))?;
+        }
+    }
+    rows.extend(outcome.rows);
+    Ok((outcome.matched, outcome.total))
 }
 
 pub fn asm(args: &AsmArgs) -> Result<bool> {
