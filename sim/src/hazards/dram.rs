@@ -148,20 +148,22 @@ pub(super) fn rows(
     if len == 0 || y_size == 0 {
         return Vec::new();
     }
-    if pitch <= len {
-        let end = base + u64::from(y_size - 1) * pitch + len;
-        return vec![base..end];
-    }
+    let (rows, len) = if pitch <= len {
+        (1, u64::from(y_size - 1) * pitch + len)
+    } else {
+        (u64::from(y_size), len)
+    };
     let row = |y| {
         let start = base + y * pitch;
         start..start + len
     };
-    (0..u64::from(y_size)).map(row).collect()
+    (0..rows).map(row).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use vta_isa::asm;
 
     use super::*;
 
@@ -171,12 +173,47 @@ mod tests {
 
     #[test]
     fn rows_that_touch_or_repeat_are_one() {
-        assert_eq!(rows(16, 2, [3, 4, 4]), [32..224]);
-        assert_eq!(rows(16, 2, [3, 4, 0]), [32..96]);
-        assert_eq!(rows(16, 0, [2, 1, 3]), [0..16, 48..64]);
+        let spans = |base, shape| -> Vec<(u64, u64)> {
+            let rows = rows(16, base, shape);
+            rows.iter().map(|r| (r.start, r.end)).collect()
+        };
+        assert_eq!(spans(2, [3, 4, 4]), [(32, 224)]);
+        assert_eq!(spans(2, [3, 4, 0]), [(32, 96)]);
+        assert_eq!(spans(0, [2, 1, 3]), [(0, 16), (48, 64)]);
         assert!(rows(16, 0, [0, 4, 4]).is_empty() && rows(16, 0, [4, 0, 4]).is_empty());
         let last = rows(4096, u32::MAX, [u16::MAX; 3]);
         assert_eq!(last[0].start, u64::from(u32::MAX) * 4096);
+    }
+
+    #[test]
+    fn pruning_forgets_what_is_ordered_and_keeps_what_may_still_race() {
+        let insns =
+            asm::parse("load.inp push_next\nload.acc pop_prev push_next\nstore pop_prev\nload.inp")
+                .unwrap();
+        let (mut clocks, mut dram) = (Clocks::default(), Dram::default());
+        let mut conflicts = Conflicts::default();
+        // Single bytes with gaps, so that none join: the store follows the first load's.
+        let bytes = |first: u64| -> Vec<Range<u64>> {
+            let starts = (0..FIRST_PRUNE as u64).map(|i| first + 2 * i);
+            starts.map(|start| start..start + 1).collect()
+        };
+        for (index, insn) in insns.iter().enumerate() {
+            let turn = clocks.start(index, insn);
+            match index {
+                0 => dram.read(&turn, &bytes(0), &mut conflicts),
+                3 => dram.read(&turn, &bytes(1 << 20), &mut conflicts),
+                _ => {}
+            }
+            clocks.done(insn);
+        }
+        dram.prune(&clocks);
+        assert_eq!(dram.reads[0].0.len(), FIRST_PRUNE);
+        assert!(dram.reads[0].0.keys().all(|start| *start >= 1 << 20));
+        let store = asm::parse("store").unwrap()[0];
+        let turn = clocks.start(4, &store);
+        dram.write(&turn, &rows(1 << 20, 1, [1, 1, 1]), &mut conflicts);
+        assert_eq!(conflicts.0.keys().copied().collect::<Vec<_>>(), [3]);
+        assert_eq!(conflicts.0[&3].count, FIRST_PRUNE as u64);
     }
 
     proptest! {

@@ -37,15 +37,17 @@ impl<'a> UopPad<'a> {
         depth: usize,
         loads: impl Iterator<Item = &'l Load>,
     ) -> Self {
-        let mut hull = u64::MAX..0;
+        let mut hull = None;
         for row in loads.flat_map(dram_rows) {
-            hull = hull.start.min(row.start)..hull.end.max(row.end);
+            let (start, end) = hull.unwrap_or((row.start, row.end));
+            hull = Some((row.start.min(start), row.end.max(end)));
         }
+        let (start, end) = hull.unwrap_or_default();
         Self {
             source,
             entries: vec![None; depth],
             stored: Vec::new(),
-            hull,
+            hull: start..end,
         }
     }
 
@@ -63,7 +65,9 @@ impl<'a> UopPad<'a> {
                 // One range around all says too much, which only makes more unknown.
                 let first = self.stored.iter().map(|s| s.start).min();
                 let end = self.stored.iter().map(|s| s.end).max();
-                self.stored = vec![first.unwrap_or(0)..end.unwrap_or(u64::MAX)];
+                self.stored.clear();
+                self.stored
+                    .push(first.unwrap_or(0)..end.unwrap_or(u64::MAX));
             }
         }
     }
@@ -183,10 +187,10 @@ mod tests {
         memory.map(0x1000, 64).unwrap();
         let load = load(0, 0x400, [1, 4, 4]);
         let mut pad = UopPad::new(UopSource::Memory(&memory), 16, [&load].into_iter());
-        pad.stored(&[0x2000..0x2010]);
+        pad.stored(std::slice::from_ref(&(0x2000..0x2010)));
         pad.load(&load);
         assert!(!pad.range(0, 4).unwrap().1);
-        pad.stored(&[0x1008..0x1018]);
+        pad.stored(std::slice::from_ref(&(0x1008..0x1018)));
         pad.load(&load);
         assert!(pad.range(0, 4).unwrap().1);
     }
