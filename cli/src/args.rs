@@ -148,6 +148,9 @@ pub struct RunArgs {
     /// Compare every layer's output with the reference interpreter, bit for bit
     #[arg(long)]
     pub verify: bool,
+    /// Look for accesses that no token orders and for ALU hazards before running
+    #[arg(long)]
+    pub hazards: bool,
     /// Calibration images for a float model (default: the input images)
     #[arg(long, value_name = "DIR|.npz")]
     pub calibration: Option<PathBuf>,

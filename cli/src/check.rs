@@ -178,6 +178,14 @@ fn find_hazards(subject: &Subject, found: &mut Found) -> Result<()> {
     Ok(())
 }
 
+/// The hazards of a program, a line each, for `vta run --hazards`.
+pub fn hazards_of(program: &Arc<Program>) -> Result<Vec<String>> {
+    let mut found = Found::default();
+    find_hazards(&Subject::Program(Arc::clone(program)), &mut found)?;
+    let line = |(place, hazard): &(String, Hazard)| format!("{place}{hazard}");
+    Ok(found.hazards.iter().map(line).collect())
+}
+
 impl Found {
     fn add(&mut self, report: &Report, place: impl Fn(usize) -> String) {
         let hazards = report.hazards.iter();

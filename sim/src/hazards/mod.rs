@@ -71,6 +71,56 @@ pub fn check(config: &Config, insns: &[Insn], uops: UopSource<'_>) -> Result<Rep
     Ok(report)
 }
 
+/// The first ALU instruction, in program order, on which the RTL aborts.
+pub fn first_alu_hazard(config: &Config, insns: &[Insn], uops: UopSource<'_>) -> Option<AluHazard> {
+    let mut pad = UopPad::new(uops, config.depth(MemType::Uop), uop_loads(insns));
+    for (index, insn) in insns.iter().enumerate() {
+        match insn {
+            Insn::Load(load) if load.mem == MemType::Uop => pad.load(load),
+            Insn::Store(store) => pad.stored(&stored_rows(config, store)),
+            Insn::Alu(alu) => {
+                let known = pad.range(alu.uop_bgn, alu.uop_end);
+                let uops = known.filter(|(_, some_unknown)| !some_unknown);
+                let at = At { index, insn: *insn };
+                if let Some(hazard) = uops.and_then(|(uops, _)| alu_hazard(at, alu, &uops)) {
+                    return Some(hazard);
+                }
+            }
+            Insn::Load(_) | Insn::Gemm(_) | Insn::Finish(_) => {}
+        }
+    }
+    None
+}
+
+fn uop_loads(insns: &[Insn]) -> impl Iterator<Item = &Load> {
+    insns.iter().filter_map(|insn| match insn {
+        Insn::Load(load) if load.mem == MemType::Uop => Some(load),
+        Insn::Load(_) | Insn::Store(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
+    })
+}
+
+fn stored_rows(config: &Config, store: &Store) -> Vec<Range<u64>> {
+    rows(
+        config.elem_bytes(MemType::Out),
+        store.dram_base,
+        [store.y_size, store.x_size, store.x_stride],
+    )
+}
+
+fn alu_hazard(at: At, alu: &Alu, uops: &[Uop]) -> Option<AluHazard> {
+    let clash = alu::clash(alu, uops)?;
+    let index = match alu.operand {
+        AluOperand::Imm(_) => "dst",
+        AluOperand::Acc => "src",
+    };
+    Some(AluHazard {
+        at,
+        step: clash.step,
+        tile: clash.tile,
+        index,
+    })
+}
+
 struct Checker<'a> {
     config: &'a Config,
     insns: &'a [Insn],
@@ -88,10 +138,6 @@ struct Checker<'a> {
 impl<'a> Checker<'a> {
     fn new(config: &'a Config, insns: &'a [Insn], uops: UopSource<'a>) -> Self {
         let pad = |writer, reader, mem| Pad::new(writer, reader, config.depth(mem));
-        let uop_loads = insns.iter().filter_map(|insn| match insn {
-            Insn::Load(load) if load.mem == MemType::Uop => Some(load),
-            Insn::Load(_) | Insn::Store(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
-        });
         Self {
             config,
             insns,
@@ -100,7 +146,7 @@ impl<'a> Checker<'a> {
             wgt: pad(Module::Load, Module::Compute, MemType::Wgt),
             acc: pad(Module::Compute, Module::Store, MemType::Acc),
             dram: Dram::default(),
-            uops: UopPad::new(uops, config.depth(MemType::Uop), uop_loads),
+            uops: UopPad::new(uops, config.depth(MemType::Uop), uop_loads(insns)),
             finish: None,
             report: Report {
                 insns: insns.len(),
@@ -164,11 +210,7 @@ impl<'a> Checker<'a> {
         }
         let tiles = self.sram(MemType::Out, store.sram_base, store.tiles())?;
         self.read(turn, SharedMemory::Acc, &TileSet::range(tiles));
-        let bytes = rows(
-            self.config.elem_bytes(MemType::Out),
-            store.dram_base,
-            [store.y_size, store.x_size, store.x_stride],
-        );
+        let bytes = stored_rows(self.config, store);
         let mut conflicts = Conflicts::default();
         self.dram.write(turn, &bytes, &mut conflicts);
         let kinds = [AccessKind::Read, AccessKind::Write];
@@ -219,17 +261,7 @@ impl<'a> Checker<'a> {
         }
         self.write(turn, SharedMemory::Acc, &dst);
         let all_known = uops.len() as u64 == alu.uop_count();
-        if let Some(clash) = alu::clash(alu, &uops).filter(|_| all_known) {
-            let index = match alu.operand {
-                AluOperand::Imm(_) => "dst",
-                AluOperand::Acc => "src",
-            };
-            let hazard = AluHazard {
-                at: self.at(turn.stamp.insn),
-                step: clash.step,
-                tile: clash.tile,
-                index,
-            };
+        if all_known && let Some(hazard) = alu_hazard(self.at(turn.stamp.insn), alu, &uops) {
             self.found(Hazard::Alu(hazard));
         }
         Some(())
