@@ -87,12 +87,15 @@ impl Setup {
         }
         let (board, timing) = timing(&args.timing)?;
         let energy = match &views.energy {
-            Some(path) => EnergyTable::from_toml(&text(path)?)
-                .with_context(|| path.display().to_string())?,
+            Some(path) => {
+                EnergyTable::from_toml(&text(path)?).with_context(|| path.display().to_string())?
+            }
             None => EnergyTable::default(),
         };
         let log = match &views.trace {
-            Some(path) => CycleLog::with_trace(trace::create(path, &format!("{title} on {board}"))?),
+            Some(path) => {
+                CycleLog::with_trace(trace::create(path, &format!("{title} on {board}"))?)
+            }
             None => CycleLog::default(),
         };
         let cycle = Cycle {
@@ -178,7 +181,7 @@ impl Setup {
 }
 
 /// Joins the parts of layers that lie in several batches.
-fn merge<'a>(parts: impl Iterator<Item = &'a LayerCycles>) -> Vec<LayerCycles> {
+pub fn merge<'a>(parts: impl Iterator<Item = &'a LayerCycles>) -> Vec<LayerCycles> {
     let mut layers: Vec<LayerCycles> = Vec::new();
     for part in parts {
         match layers.iter_mut().find(|layer| layer.name == part.name) {

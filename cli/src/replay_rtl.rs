@@ -94,8 +94,9 @@ impl Outcome {
             Ok(report) => report,
             Err(error) => {
                 self.differences.push(format!("program {index}: {error}"));
-                self.rows
-                    .push(json!({"program": index, "seed": seed, "matched": false, "error": error}));
+                self.rows.push(
+                    json!({"program": index, "seed": seed, "matched": false, "error": error}),
+                );
                 return;
             }
         };

@@ -192,7 +192,11 @@ pub fn json(outcome: &Outcome) -> Result<()> {
     };
     let flush = |r: FlushReason| (r.name().to_owned(), json!(total.flushed(r)));
     let macs = outcome.program.layers.iter().map(|l| l.macs).sum::<u64>();
-    let shown = if outcome.timing_only { 0 } else { outcome.logits.len() };
+    let shown = if outcome.timing_only {
+        0
+    } else {
+        outcome.logits.len()
+    };
     let mut object = json!({
         "device": outcome.device,
         "images": outcome.logits.len(),

@@ -250,11 +250,23 @@ const COLUMNS: [(&str, &str); 13] = [
     ("#", "Position in the program"),
     ("Layer", "The graph's name"),
     ("Kind", "Of the layer"),
-    ("Cycles", "From the end of the layer before to its last result"),
+    (
+        "Cycles",
+        "From the end of the layer before to its last result",
+    ),
     ("Share", "Of the run's cycles"),
-    ("Spent on", "Uses of the compute module's cycles; sorts by the multiplying part"),
-    ("Of bound", "Cycles over the largest of GEMM steps, beats that must be read, and store time"),
-    ("Matrix unit", "Useful MACs over what the matrix unit could do"),
+    (
+        "Spent on",
+        "Uses of the compute module's cycles; sorts by the multiplying part",
+    ),
+    (
+        "Of bound",
+        "Cycles over the largest of GEMM steps, beats that must be read, and store time",
+    ),
+    (
+        "Matrix unit",
+        "Useful MACs over what the matrix unit could do",
+    ),
     ("MACs", "Useful multiply-adds"),
     ("Read", "Bytes read from DRAM"),
     ("Written", "Bytes written to DRAM"),
@@ -266,7 +278,7 @@ fn table(rows: &[Row<'_>], total: &LayerCycles) -> Markup {
     html! {
         section {
             h2 { "Layers" }
-            p.note { "Click a heading to sort." }
+            p.note { "Click a heading to sort, and the last column for the reasons in full." }
             div.scroll {
                 table.sortable {
                     thead {
@@ -305,16 +317,29 @@ fn table_row(row: &Row<'_>, total: &LayerCycles) -> Markup {
             td.n data-v=(used) {
                 @if row.macs > 0 { (percent(used)) } @else { "–" }
             }
-            td.n data-v=(row.macs) { (short(row.macs as f64)) }
+            td.n data-v=(row.macs) {
+                @if row.macs > 0 { (short(row.macs as f64)) } @else { "–" }
+            }
             td.n data-v=(read) { (bytes(read)) }
             td.n data-v=(written) { (bytes(written)) }
             td.n data-v=(joules) { (format::joules(joules)) }
             td.why data-v=(row.verdict.resource) {
-                span.tag { (row.verdict.resource) }
-                small { (row.verdict.words) }
+                details {
+                    summary { span.tag { (row.verdict.resource) } " " small { (brief(layer)) } }
+                    p { (row.verdict.words) }
+                    (loss_list(&losses(layer)))
+                }
             }
         }
     }
+}
+
+/// The largest losses in a few words.
+fn brief(layer: &LayerCycles) -> String {
+    let large = losses(layer);
+    let large = large.iter().take(2).filter(|l| l.share >= 0.01);
+    let text = |l: &Loss| format!("{} {}", percent(l.share), l.spend.words());
+    large.map(text).collect::<Vec<_>>().join(", ")
 }
 
 fn stalls(total: &LayerCycles) -> Markup {
@@ -448,7 +473,6 @@ fn machine(input: &Input<'_>) -> Markup {
         }
     }
 }
-
 
 fn capital(words: &str) -> Cow<'_, str> {
     let mut chars = words.chars();

@@ -15,7 +15,11 @@ pub fn grouped(value: u64) -> String {
 
 /// Three digits and a prefix: `27.7 M`.
 pub fn short(value: f64) -> String {
-    scaled(value, &[(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")], "")
+    scaled(
+        value,
+        &[(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")],
+        "",
+    )
 }
 
 /// Bytes with a decimal prefix.
@@ -25,7 +29,11 @@ pub fn bytes(value: u64) -> String {
 
 /// Picojoules as joules with a prefix.
 pub fn joules(pj: f64) -> String {
-    scaled(pj, &[(1e12, "J"), (1e9, "mJ"), (1e6, "µJ"), (1e3, "nJ")], "pJ")
+    scaled(
+        pj,
+        &[(1e12, "J"), (1e9, "mJ"), (1e6, "µJ"), (1e3, "nJ")],
+        "pJ",
+    )
 }
 
 fn scaled(value: f64, units: &[(f64, &str)], unit: &str) -> String {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use maud::{Markup, html};
 use vta_sim::views::{Lane, LayerCycles, Roofline, Spend, Verdict, losses};
 
-use super::format::{grouped, percent, short};
+use super::format::{grouped, percent};
 use crate::cycle::Timed;
 
 /// What a layer's cycles were spent on, as one bar.
@@ -67,7 +67,7 @@ pub fn timeline(timed: &Timed) -> Markup {
             @for tick in (0..=cycles).step_by(step as usize) {
                 line.grid x1=(px(x(tick))) x2=(px(x(tick))) y1=(px(top)) y2=(px(bottom + 5.0)) {}
                 text x=(px(x(tick))) y=(px(bottom + 20.0)) text-anchor="middle" {
-                    (short(tick as f64))
+                    (round(tick))
                 }
             }
             text x="0" y=(px(bottom + 20.0)) { "cycle" }
@@ -139,7 +139,12 @@ fn spread(
         return;
     }
     let last = (to.ceil() as usize).min(columns.len());
-    for (c, column) in columns.iter_mut().enumerate().take(last).skip(from as usize) {
+    for (c, column) in columns
+        .iter_mut()
+        .enumerate()
+        .take(last)
+        .skip(from as usize)
+    {
         let overlap = to.min((c + 1) as f64) - from.max(c as f64);
         let share = overlap.max(0.0) / (to - from) / per_column;
         for (sum, &cycles) in column.iter_mut().zip(busy) {
@@ -158,7 +163,12 @@ fn area(columns: &[[f64; Lane::COUNT]], lane: Lane, y: f64) -> String {
         let next = (column[lane as usize].clamp(0.0, 1.0) * height * 10.0).round() as i64;
         if next != level {
             // Writing to a string can't fail.
-            let _ = write!(path, "H{}V{}", px(LEFT + i as f64 * width), px(base - next as f64 / 10.0));
+            let _ = write!(
+                path,
+                "H{}V{}",
+                px(LEFT + i as f64 * width),
+                px(base - next as f64 / 10.0)
+            );
             level = next;
         }
     }
@@ -175,6 +185,16 @@ fn tick_step(cycles: u64) -> u64 {
         .into_iter()
         .find(|&step| step >= rough)
         .unwrap_or(rough)
+}
+
+/// A round number with its prefix.
+fn round(value: u64) -> String {
+    for (size, prefix) in [(1_000_000_000, "G"), (1_000_000, "M"), (1000, "k")] {
+        if value >= size {
+            return format!("{} {prefix}", value as f64 / size as f64);
+        }
+    }
+    value.to_string()
 }
 
 fn px(value: f64) -> String {
@@ -195,8 +215,11 @@ pub fn roofline(roof: &Roofline, layers: &[LayerCycles]) -> Markup {
     let highs = points.iter().map(|p| p.2).chain([roof.ridge() * 8.0]);
     let x_low = lows.fold(f64::INFINITY, f64::min).log2().floor();
     let x_high = highs.fold(0.0, f64::max).log2().ceil();
-    let slow = points.iter().map(|p| p.3).fold(roof.peak_macs / 16.0, f64::min);
-    let (y_low, y_high) = (slow.log2().floor(), roof.peak_macs.log2().ceil() + 0.4);
+    let slow = points
+        .iter()
+        .map(|p| p.3)
+        .fold(roof.peak_macs / 16.0, f64::min);
+    let (y_low, y_high) = (slow.log2().floor(), roof.peak_macs.log2().ceil() + 0.8);
     let [left, top, right, bottom] = ROOF;
     let x = |v: f64| left + (v.log2() - x_low) / (x_high - x_low) * (right - left);
     let y = |v: f64| bottom - (v.log2() - y_low) / (y_high - y_low) * (bottom - top);
@@ -240,6 +263,9 @@ pub fn roofline(roof: &Roofline, layers: &[LayerCycles]) -> Markup {
     }
 }
 
+/// Dots that get a number.
+const MAX_LABELS: usize = 14;
+
 type Point = (usize, LayerCycles, f64, f64);
 
 /// The layers as dots; those with most cycles get their number where there is room.
@@ -250,8 +276,9 @@ fn dots(points: &[Point], x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) -> Mar
     let mut labels: Vec<(f64, f64, usize)> = Vec::new();
     for point in &order {
         let place = (x(point.2), y(point.3));
-        let free = |l: &(f64, f64, usize)| (l.0 - place.0).abs() > 24.0 || (l.1 - place.1).abs() > 13.0;
-        if labels.iter().all(free) {
+        let free =
+            |l: &(f64, f64, usize)| (l.0 - place.0).abs() > 24.0 || (l.1 - place.1).abs() > 13.0;
+        if labels.len() < MAX_LABELS && labels.iter().all(free) {
             labels.push((place.0, place.1, point.0));
         }
     }
