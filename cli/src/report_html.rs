@@ -308,7 +308,7 @@ fn table_row(row: &Row<'_>, total: &LayerCycles) -> Markup {
     html! {
         tr {
             td.n data-v=(row.index) { (row.index) }
-            td.name { (layer.name) }
+            td.name title=(layer.name) { (layer.name) }
             td { (row.kind) }
             td.n data-v=(layer.cycles) { (grouped(layer.cycles)) }
             td.n data-v=(share) { (percent(share)) }
@@ -334,12 +334,13 @@ fn table_row(row: &Row<'_>, total: &LayerCycles) -> Markup {
     }
 }
 
-/// The largest losses in a few words.
+/// The largest loss in a few words.
 fn brief(layer: &LayerCycles) -> String {
-    let large = losses(layer);
-    let large = large.iter().take(2).filter(|l| l.share >= 0.01);
-    let text = |l: &Loss| format!("{} {}", percent(l.share), l.spend.words());
-    large.map(text).collect::<Vec<_>>().join(", ")
+    let losses = losses(layer);
+    let worst = losses.first().filter(|l| l.share >= 0.01);
+    worst.map_or_else(String::new, |l| {
+        format!("{} {}", percent(l.share), l.spend.words())
+    })
 }
 
 fn stalls(total: &LayerCycles) -> Markup {
@@ -392,7 +393,7 @@ fn stalls(total: &LayerCycles) -> Markup {
 
 /// A background that is stronger for larger shares.
 fn heat(share: f64) -> String {
-    format!("--heat:{:.1}%", (share * 100.0).min(60.0))
+    format!("--heat:{:.1}%", (share * 55.0).min(55.0))
 }
 
 fn energy(timed: &Timed, rows: &[Row<'_>]) -> Markup {

@@ -1,6 +1,6 @@
 //! Cycles against area, with the points that no other beats in both.
 
-use maud::{PreEscaped, html};
+use maud::{Markup, PreEscaped, html};
 
 use super::grid::Grid;
 use super::table::{Measured, Row};
@@ -29,7 +29,7 @@ pub fn front(rows: &[Row]) -> Vec<usize> {
 
 const STYLE: &str = "svg{background:#fff;color:#1b2027}
 text{font:13px system-ui,'Liberation Sans',sans-serif;fill:currentColor}
-.m{fill:#5f6b7a}.g{stroke:#e8ebef}.p{fill:#9aa5b1;fill-opacity:.75}.f{fill:#2563d4}
+.b{font-weight:bold}.m{fill:#5f6b7a}.g{stroke:#e8ebef}.p{fill:#9aa5b1;fill-opacity:.75}.f{fill:#2563d4}
 .l{stroke:#2563d4;stroke-width:2;fill:none;stroke-opacity:.6}
 @media(prefers-color-scheme:dark){svg{background:#1a1f26;color:#e6eaf0}.m{fill:#98a4b3}
 .g{stroke:#28303a}.f{fill:#7aa7ff}.l{stroke:#7aa7ff}}";
@@ -37,7 +37,12 @@ text{font:13px system-ui,'Liberation Sans',sans-serif;fill:currentColor}
 const LEFT: f64 = 84.0;
 const RIGHT: f64 = 880.0;
 const TOP: f64 = 54.0;
-const BOTTOM: f64 = 520.0;
+const BOTTOM: f64 = 460.0;
+/// Where the list of the front begins, and how far its lines are apart.
+const LIST: f64 = 540.0;
+const LINE: f64 = 21.0;
+/// Points of the front that get a number and a line.
+const MAX_LISTED: usize = 40;
 
 /// An axis from a little below the smallest to a little above the largest value.
 struct Axis {
@@ -95,48 +100,65 @@ pub fn pareto(model: &str, grid: &Grid, rows: &[Row]) -> String {
             .map(|(k, v)| format!("{k} {v}"));
         pairs.collect::<Vec<_>>().join(", ")
     };
+    let listed = front.iter().take(MAX_LISTED).enumerate();
+    let height = LIST + LINE * front.len().min(MAX_LISTED) as f64 + 16.0;
     let markup = html! {
-        svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 580" {
+        svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 920 {height}")) {
             title { "vta sweep of " (model) }
             style { (PreEscaped(STYLE)) }
-            text x=(LEFT) y="26" font-weight="bold" { (model) ": cycles an image against area" }
-            @for i in 0..=xs.ticks {
-                @let v = xs.low + xs.step * i as f64;
-                @let x = format!("{:.1}", LEFT + xs.place(v) * (RIGHT - LEFT));
-                line.g x1=(x) x2=(x) y1=(TOP) y2=(BOTTOM) {}
-                text.m x=(x) y=(BOTTOM + 20.0) text-anchor="middle" { (tick(v)) }
-            }
-            @for i in 0..=ys.ticks {
-                @let v = ys.low + ys.step * i as f64;
-                @let y = BOTTOM - ys.place(v) * (BOTTOM - TOP);
-                line.g x1=(LEFT) x2=(RIGHT) y1=(format!("{y:.1}")) y2=(format!("{y:.1}")) {}
-                text.m x=(LEFT - 8.0) y=(format!("{:.1}", y + 4.0)) text-anchor="end" { (tick(v)) }
-            }
-            text.m x=((LEFT + RIGHT) / 2.0) y="562" text-anchor="middle" {
-                "area proxy in mm² (45 nm: MACs, ALU lanes, scratchpads, bus)"
-            }
+            text.b x=(LEFT) y="26" { (model) ": cycles an image against area" }
+            (axes(&xs, &ys))
             polyline.l points=(line.join(" ")) {}
             @for (i, row) in rows.iter().enumerate() {
-                @if let Ok(m) = &row.outcome {
-                    @let (x, y) = at(m);
-                    circle class=(if front.contains(&i) { "f" } else { "p" })
-                        cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="5.5" {
-                        title { (text(row)) ": " (m.cycles) " cycles, " (m.images) " image(s)" }
-                    }
+                @if !front.contains(&i) && let Ok(m) = &row.outcome {
+                    (dot("p", at(m), &text(row), m))
                 }
             }
-            @for &i in &front {
+            @for (n, &i) in listed {
                 @if let Ok(m) = &rows[i].outcome {
-                    @let (x, y) = at(m);
-                    @let right = x > (LEFT + RIGHT) / 2.0;
-                    text x=(format!("{:.1}", if right { x - 9.0 } else { x + 9.0 }))
-                        y=(format!("{:.1}", y - 8.0))
-                        text-anchor=(if right { "end" } else { "start" }) { (text(&rows[i])) }
+                    @let y = format!("{:.1}", LIST + LINE * n as f64);
+                    (dot("f", at(m), &text(&rows[i]), m))
+                    text x=(format!("{:.1}", at(m).0)) y=(format!("{:.1}", at(m).1 - 10.0))
+                        text-anchor="middle" { (n + 1) }
+                    text.b x=(LEFT) y=(y) text-anchor="end" { (n + 1) }
+                    text x=(LEFT + 12.0) y=(y) {
+                        (format!("{:.0} cycles, {:.2} mm²", m.cycles_per_image(), m.area_mm2))
+                    }
+                    text.m x=(LEFT + 220.0) y=(y) { (text(&rows[i])) }
                 }
             }
         }
     };
     markup.into_string()
+}
+
+/// A point with its machine as a tooltip.
+fn dot(class: &str, (x, y): (f64, f64), machine: &str, m: &Measured) -> Markup {
+    html! {
+        circle class=(class) cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="5.5" {
+            title { (machine) ": " (m.cycles) " cycles, " (m.images) " image(s)" }
+        }
+    }
+}
+
+fn axes(xs: &Axis, ys: &Axis) -> Markup {
+    html! {
+        @for i in 0..=xs.ticks {
+            @let v = xs.low + xs.step * i as f64;
+            @let x = format!("{:.1}", LEFT + xs.place(v) * (RIGHT - LEFT));
+            line.g x1=(x) x2=(x) y1=(TOP) y2=(BOTTOM) {}
+            text.m x=(x) y=(BOTTOM + 20.0) text-anchor="middle" { (tick(v)) }
+        }
+        @for i in 0..=ys.ticks {
+            @let v = ys.low + ys.step * i as f64;
+            @let y = BOTTOM - ys.place(v) * (BOTTOM - TOP);
+            line.g x1=(LEFT) x2=(RIGHT) y1=(format!("{y:.1}")) y2=(format!("{y:.1}")) {}
+            text.m x=(LEFT - 8.0) y=(format!("{:.1}", y + 4.0)) text-anchor="end" { (tick(v)) }
+        }
+        text.m x=((LEFT + RIGHT) / 2.0) y=(BOTTOM + 42.0) text-anchor="middle" {
+            "area proxy in mm² (45 nm: MACs, ALU lanes, scratchpads, bus)"
+        }
+    }
 }
 
 fn tick(value: f64) -> String {
