@@ -181,7 +181,7 @@ impl Setup {
 }
 
 /// Joins the parts of layers that lie in several batches.
-fn merge<'a>(parts: impl Iterator<Item = &'a LayerCycles>) -> Vec<LayerCycles> {
+pub fn merge<'a>(parts: impl Iterator<Item = &'a LayerCycles>) -> Vec<LayerCycles> {
     let mut layers: Vec<LayerCycles> = Vec::new();
     for part in parts {
         match layers.iter_mut().find(|layer| layer.name == part.name) {

@@ -278,7 +278,7 @@ fn table(rows: &[Row<'_>], total: &LayerCycles) -> Markup {
     html! {
         section {
             h2 { "Layers" }
-            p.note { "Click a heading to sort." }
+            p.note { "Click a heading to sort, and the last column for the reasons in full." }
             div.scroll {
                 table.sortable {
                     thead {
@@ -308,7 +308,7 @@ fn table_row(row: &Row<'_>, total: &LayerCycles) -> Markup {
     html! {
         tr {
             td.n data-v=(row.index) { (row.index) }
-            td.name { (layer.name) }
+            td.name title=(layer.name) { (layer.name) }
             td { (row.kind) }
             td.n data-v=(layer.cycles) { (grouped(layer.cycles)) }
             td.n data-v=(share) { (percent(share)) }
@@ -317,16 +317,30 @@ fn table_row(row: &Row<'_>, total: &LayerCycles) -> Markup {
             td.n data-v=(used) {
                 @if row.macs > 0 { (percent(used)) } @else { "–" }
             }
-            td.n data-v=(row.macs) { (short(row.macs as f64)) }
+            td.n data-v=(row.macs) {
+                @if row.macs > 0 { (short(row.macs as f64)) } @else { "–" }
+            }
             td.n data-v=(read) { (bytes(read)) }
             td.n data-v=(written) { (bytes(written)) }
             td.n data-v=(joules) { (format::joules(joules)) }
             td.why data-v=(row.verdict.resource) {
-                span.tag { (row.verdict.resource) }
-                small { (row.verdict.words) }
+                details {
+                    summary { span.tag { (row.verdict.resource) } " " small { (brief(layer)) } }
+                    p { (row.verdict.words) }
+                    (loss_list(&losses(layer)))
+                }
             }
         }
     }
+}
+
+/// The largest loss in a few words.
+fn brief(layer: &LayerCycles) -> String {
+    let losses = losses(layer);
+    let worst = losses.first().filter(|l| l.share >= 0.01);
+    worst.map_or_else(String::new, |l| {
+        format!("{} {}", percent(l.share), l.spend.words())
+    })
 }
 
 fn stalls(total: &LayerCycles) -> Markup {
@@ -379,7 +393,7 @@ fn stalls(total: &LayerCycles) -> Markup {
 
 /// A background that is stronger for larger shares.
 fn heat(share: f64) -> String {
-    format!("--heat:{:.1}%", (share * 100.0).min(60.0))
+    format!("--heat:{:.1}%", (share * 55.0).min(55.0))
 }
 
 fn energy(timed: &Timed, rows: &[Row<'_>]) -> Markup {

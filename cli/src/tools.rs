@@ -248,9 +248,11 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
         });
         print_line(&serde_json::to_string_pretty(&object)?)?;
     } else {
-        print_line(&format!(
-            "{matched} of {total} runs match, {compared} bytes compared"
-        ))?;
+        let bytes = match compared {
+            0 => String::new(),
+            n => format!(", {n} bytes compared"),
+        };
+        print_line(&format!("{matched} of {total} runs match{bytes}"))?;
     }
     Ok(matched == total)
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use maud::{Markup, html};
 use vta_sim::views::{Lane, LayerCycles, Roofline, Spend, Verdict, losses};
 
-use super::format::{grouped, percent, short};
+use super::format::{grouped, percent};
 use crate::cycle::Timed;
 
 /// What a layer's cycles were spent on, as one bar.
@@ -67,7 +67,7 @@ pub fn timeline(timed: &Timed) -> Markup {
             @for tick in (0..=cycles).step_by(step as usize) {
                 line.grid x1=(px(x(tick))) x2=(px(x(tick))) y1=(px(top)) y2=(px(bottom + 5.0)) {}
                 text x=(px(x(tick))) y=(px(bottom + 20.0)) text-anchor="middle" {
-                    (short(tick as f64))
+                    (round(tick))
                 }
             }
             text x="0" y=(px(bottom + 20.0)) { "cycle" }
@@ -187,6 +187,16 @@ fn tick_step(cycles: u64) -> u64 {
         .unwrap_or(rough)
 }
 
+/// A round number with its prefix.
+fn round(value: u64) -> String {
+    for (size, prefix) in [(1_000_000_000, "G"), (1_000_000, "M"), (1000, "k")] {
+        if value >= size {
+            return format!("{} {prefix}", value as f64 / size as f64);
+        }
+    }
+    value.to_string()
+}
+
 fn px(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
@@ -209,7 +219,7 @@ pub fn roofline(roof: &Roofline, layers: &[LayerCycles]) -> Markup {
         .iter()
         .map(|p| p.3)
         .fold(roof.peak_macs / 16.0, f64::min);
-    let (y_low, y_high) = (slow.log2().floor(), roof.peak_macs.log2().ceil() + 0.4);
+    let (y_low, y_high) = (slow.log2().floor(), roof.peak_macs.log2().ceil() + 0.8);
     let [left, top, right, bottom] = ROOF;
     let x = |v: f64| left + (v.log2() - x_low) / (x_high - x_low) * (right - left);
     let y = |v: f64| bottom - (v.log2() - y_low) / (y_high - y_low) * (bottom - top);
@@ -253,6 +263,9 @@ pub fn roofline(roof: &Roofline, layers: &[LayerCycles]) -> Markup {
     }
 }
 
+/// Dots that get a number.
+const MAX_LABELS: usize = 14;
+
 type Point = (usize, LayerCycles, f64, f64);
 
 /// The layers as dots; those with most cycles get their number where there is room.
@@ -265,7 +278,7 @@ fn dots(points: &[Point], x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) -> Mar
         let place = (x(point.2), y(point.3));
         let free =
             |l: &(f64, f64, usize)| (l.0 - place.0).abs() > 24.0 || (l.1 - place.1).abs() > 13.0;
-        if labels.iter().all(free) {
+        if labels.len() < MAX_LABELS && labels.iter().all(free) {
             labels.push((place.0, place.1, point.0));
         }
     }

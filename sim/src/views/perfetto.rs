@@ -304,7 +304,7 @@ impl<W: Write> Listener for TraceRun<'_, W> {
 
     fn stall(&mut self, event: &StallEvent) {
         let args = match event.insn {
-            Some(insn) => format!("\"insn\":{insn},\"text\":\"{}\"", self.insns[insn]),
+            Some(insn) => format!("\"insn\":{insn}"),
             None => String::new(),
         };
         let name = event.reason.to_string();

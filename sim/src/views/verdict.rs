@@ -79,6 +79,19 @@ fn share(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 
+/// Digits in threes, with narrow no-break spaces between.
+fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
@@ -102,7 +115,7 @@ fn cause(layer: &LayerCycles, spend: Spend) -> (&'static str, String) {
             format!(
                 "the ALU works on accumulators ({} steps; one a cycle, two-operand ones slower), \
                  and the matrix unit waits, since both belong to the compute module",
-                layer.alu_uops
+                grouped(layer.alu_uops)
             ),
         ),
         Spend::AluPipeline => text(
@@ -115,7 +128,7 @@ fn cause(layer: &LayerCycles, spend: Spend) -> (&'static str, String) {
             format!(
                 "the compute module itself loads accumulators (bias, residual, operands of \
                  pooling and sums; {} beats), so nothing is computed meanwhile",
-                layer.read_beats[Client::Acc as usize]
+                grouped(layer.read_beats[Client::Acc as usize])
             ),
         ),
         Spend::LoadUop => text(
@@ -129,8 +142,8 @@ fn cause(layer: &LayerCycles, spend: Spend) -> (&'static str, String) {
             format!(
                 "compute waits until the store module has written accumulators out \
                  ({} beats, which the store module takes {} cycles for)",
-                layer.write_beats,
-                layer.active(Unit::Store)
+                grouped(layer.write_beats),
+                grouped(layer.active(Unit::Store))
             ),
         ),
         Spend::WaitFetch => behind_fetch(layer),
@@ -144,7 +157,9 @@ fn behind_load(layer: &LayerCycles) -> (&'static str, String) {
         layer.read_beats[Client::Inp as usize],
         layer.read_beats[Client::Wgt as usize],
     );
-    let (stream, what) = if wgt >= inp {
+    let more_weights = wgt >= inp;
+    let (inp, wgt) = (grouped(inp), grouped(wgt));
+    let (stream, what) = if more_weights {
         (
             "weights",
             format!("{wgt} beats of weights, {inp} of inputs"),
@@ -219,7 +234,7 @@ fn behind_fetch(layer: &LayerCycles) -> (&'static str, String) {
             format!(
                 "compute has no instructions: fetch reads a chunk, waits for the memory, then \
                  hands out one a cycle ({} instructions in this layer)",
-                layer.insns
+                grouped(layer.insns)
             ),
         ),
     }
