@@ -41,6 +41,11 @@ impl RandomProgram {
         memory
     }
 
+    /// Address and bytes of each region before the run.
+    pub fn regions(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        self.regions.iter().map(|(addr, bytes)| (*addr, &bytes[..]))
+    }
+
     /// All bytes of all regions, to compare.
     pub fn contents(&self, memory: &DeviceMemory) -> Vec<u8> {
         let read = |(addr, bytes): &(u32, Vec<u8>)| {
