@@ -148,6 +148,9 @@ pub struct RunArgs {
     /// Compare every layer's output with the reference interpreter, bit for bit
     #[arg(long)]
     pub verify: bool,
+    /// Look for accesses that no token orders and for ALU hazards before running
+    #[arg(long)]
+    pub hazards: bool,
     /// Calibration images for a float model (default: the input images)
     #[arg(long, value_name = "DIR|.npz")]
     pub calibration: Option<PathBuf>,
@@ -262,7 +265,8 @@ pub struct DisasmArgs {
 
 #[derive(Args)]
 pub struct CheckArgs {
-    /// Raw instructions (.bin), assembly text (.asm, .s, .txt), or a .vta bundle
+    /// Raw instructions (.bin), assembly text (.asm, .s, .txt), a .vta bundle, a recorded case
+    /// (.tar.gz or folder), or a network to compile: .onnx, `demo`, `zoo:NAME`
     pub file: PathBuf,
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
@@ -270,6 +274,13 @@ pub struct CheckArgs {
     /// Report garbage in bits that no field covers, too
     #[arg(long)]
     pub strict: bool,
+    /// Report accesses of different modules to one place that no chain of tokens orders, and
+    /// ALU steps that read what the step before has not written back
+    #[arg(long)]
+    pub hazards: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]

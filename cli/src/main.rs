@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod check;
 mod cycle;
 mod images;
 mod model;
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => tools::replay(args),
         Command::Asm(args) => tools::asm(args),
         Command::Disasm(args) => tools::disasm(args),
-        Command::Check(args) => tools::check(args),
+        Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),
         Command::Models => tools::models(),
         Command::Completions { shell } => tools::completions(*shell),

@@ -33,6 +33,8 @@ pub struct Outcome {
     /// Cycles of one pass over the program, from a device that counts them.
     pub timed: Option<Timed>,
     pub mismatches: Vec<String>,
+    /// What the hazard checker found, if it was asked.
+    pub hazards: Option<Vec<String>>,
     pub top: usize,
     pub prepared: Duration,
     pub wall: Duration,
@@ -227,6 +229,9 @@ pub fn json(outcome: &Outcome) -> Result<()> {
     if outcome.verified {
         object["mismatches"] = json!(outcome.mismatches);
     }
+    if let Some(hazards) = &outcome.hazards {
+        object["hazards"] = json!(hazards);
+    }
     print_line(&serde_json::to_string_pretty(&object)?)
 }
 
@@ -346,6 +351,15 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
             out.push_str(&format!("; the reference has {right} right"));
         }
         out.push('\n');
+    }
+    if let Some(hazards) = &outcome.hazards {
+        match hazards.len() {
+            0 => out.push_str("no hazard in the program\n"),
+            n => out.push_str(&format!("{n} hazards:\n")),
+        }
+        for line in hazards.iter().take(10) {
+            out.push_str(&format!("  {line}\n"));
+        }
     }
     if outcome.verified {
         match outcome.mismatches.len() {

@@ -11,6 +11,7 @@ use vta_compiler::{quantize, reference};
 use vta_driver::{Counters, Program, QueueLimits, RunReport, Session};
 
 use crate::args::RunArgs;
+use crate::check;
 use crate::cycle::Setup;
 use crate::images::{self, Picture};
 use crate::model::{self, Model};
@@ -72,6 +73,8 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         let (n, m) = (pictures.len(), reference.len());
         ensure!(m >= n, "{m} rows of reference logits for {n} images");
     }
+    let hazards = args.hazards.then(|| check::hazards_of(&program));
+    let hazards = hazards.transpose()?;
     let job = Job {
         program: &program,
         graph: graph.as_ref(),
@@ -93,6 +96,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         reference,
         [prepared, wall],
     )?;
+    outcome.hazards = hazards;
     outcome.timing_only = setup.timing_only();
     outcome.timed = setup.finish(&program, &args.model)?;
     if let Some(path) = &args.output {
@@ -103,7 +107,8 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     } else {
         report::text(&outcome, args)?;
     }
-    Ok(outcome.mismatches.is_empty())
+    let clean = outcome.hazards.as_ref().is_none_or(Vec::is_empty);
+    Ok(outcome.mismatches.is_empty() && clean)
 }
 
 /// Loads and compiles; a float model is quantised on the way.
@@ -281,6 +286,7 @@ fn outcome(
         timing_only: false,
         timed: None,
         mismatches,
+        hazards: None,
         top: args.top,
         prepared,
         wall,

@@ -10,11 +10,10 @@ use serde_json::json;
 use vta_compiler::quantize::Mode;
 use vta_compiler::{graph::Graph, layer, lower, onnx, passes, reference, zoo};
 use vta_driver::{Program, QueueLimits, Session, Traffic, replay};
-use vta_isa::{Config, INSN_BYTES, Insn, MemType, asm, check};
+use vta_isa::{INSN_BYTES, Insn, MemType, asm};
 
 use crate::args::{
-    AsmArgs, CheckArgs, Cli, CompileArgs, DisasmArgs, LayerArgs, QuantizeArgs, QuantizeMode,
-    ReplayArgs,
+    AsmArgs, Cli, CompileArgs, DisasmArgs, LayerArgs, QuantizeArgs, QuantizeMode, ReplayArgs,
 };
 use crate::cycle::{Setup, cycles_json, timing, utilization};
 use crate::images;
@@ -303,14 +302,15 @@ pub fn asm(args: &AsmArgs) -> Result<bool> {
     Ok(true)
 }
 
-fn read_asm(path: &Path) -> Result<Vec<Insn>> {
+/// Assembly text of a file.
+pub fn read_asm(path: &Path) -> Result<Vec<Insn>> {
     let text = String::from_utf8(model::read_file(path)?)
         .with_context(|| format!("{}: not a text file", path.display()))?;
     asm::parse(&text).with_context(|| path.display().to_string())
 }
 
 /// Raw words of a file.
-fn read_words(path: &Path) -> Result<Vec<u128>> {
+pub fn read_words(path: &Path) -> Result<Vec<u128>> {
     let bytes = model::read_file(path)?;
     let (len, name) = (bytes.len(), path.display());
     ensure!(
@@ -326,7 +326,8 @@ fn read_words(path: &Path) -> Result<Vec<u128>> {
     Ok(bytes.chunks_exact(INSN_BYTES).map(word).collect())
 }
 
-fn decode(path: &Path, words: &[u128]) -> Result<Vec<Insn>> {
+/// The instructions of raw words; errors name the file.
+pub fn decode(path: &Path, words: &[u128]) -> Result<Vec<Insn>> {
     let insn = |(i, word): (usize, &u128)| {
         Insn::decode(*word)
             .with_context(|| format!("{}: instruction {i} ({word:#034x})", path.display()))
@@ -334,7 +335,8 @@ fn decode(path: &Path, words: &[u128]) -> Result<Vec<Insn>> {
     words.iter().enumerate().map(insn).collect()
 }
 
-fn is(path: &Path, extensions: &[&str]) -> bool {
+/// Whether the path has one of the extensions.
+pub fn is(path: &Path, extensions: &[&str]) -> bool {
     path.extension()
         .is_some_and(|e| extensions.iter().any(|x| e == *x))
 }
@@ -364,62 +366,6 @@ pub fn disasm(args: &DisasmArgs) -> Result<bool> {
     }
     print_line(text.trim_end())?;
     Ok(true)
-}
-
-pub fn check(args: &CheckArgs) -> Result<bool> {
-    let mut config = model::config(args.config.as_ref())?;
-    let mut findings = Vec::new();
-    if is(&args.file, &["vta"]) {
-        let program = Program::load(&args.file).with_context(|| args.file.display().to_string())?;
-        config = program.config.clone();
-        check_program(&program, &config, &mut findings)?;
-    } else {
-        let (words, insns) = if is(&args.file, &["asm", "s", "txt"]) {
-            (Vec::new(), read_asm(&args.file)?)
-        } else {
-            let words = read_words(&args.file)?;
-            let insns = decode(&args.file, &words)?;
-            (words, insns)
-        };
-        findings.extend(
-            check::check(&config, &insns)
-                .iter()
-                .map(ToString::to_string),
-        );
-        if args.strict {
-            findings.extend(check::dirty(&words).iter().map(ToString::to_string));
-        }
-    }
-    for finding in &findings {
-        print_line(finding)?;
-    }
-    let name = args.file.display();
-    print_line(&match findings.len() {
-        0 => format!("{name}: no fault found"),
-        n => format!("{name}: {n} fault(s)"),
-    })?;
-    Ok(findings.is_empty())
-}
-
-/// Each layer is a program of its own: its tokens balance and its micro-ops are known.
-fn check_program(program: &Program, config: &Config, findings: &mut Vec<String>) -> Result<()> {
-    let kernels: Vec<&[vta_isa::Uop]> = program.kernels.iter().map(|k| &k.uops[..]).collect();
-    for layer in &program.layers {
-        let mut insns = Vec::with_capacity(layer.commands.len() + 1);
-        let mut uops = Vec::with_capacity(layer.commands.len() + 1);
-        for command in &layer.commands {
-            insns.push(command.insn);
-            uops.push(match command.symbol {
-                vta_driver::Symbol::Kernel(id) => kernels.get(id.0 as usize).copied(),
-                vta_driver::Symbol::None | vta_driver::Symbol::Buffer(_) => None,
-            });
-        }
-        insns.push(vta_isa::Finish::default().into());
-        uops.push(None);
-        let found = check::check_with(config, &insns, |i| uops[i]);
-        findings.extend(found.iter().map(|f| format!("layer {}: {f}", layer.name)));
-    }
-    Ok(())
 }
 
 pub fn models() -> Result<bool> {

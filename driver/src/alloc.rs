@@ -47,6 +47,12 @@ pub enum AllocError {
         /// The address.
         addr: u64,
     },
+    /// The device has room, but its memory lies on the host, which has none.
+    #[error("the host has no memory for {requested_bytes} bytes of device memory")]
+    Host {
+        /// Size asked for.
+        requested_bytes: u64,
+    },
 }
 
 /// A first-fit allocator over one address range. Gaps are what lies between allocations, so
@@ -145,6 +151,11 @@ impl Allocator {
             .ok_or(AllocError::NotAllocated { addr })
     }
 
+    /// Bytes of whole free pages.
+    pub fn free_bytes(&self) -> u64 {
+        self.gaps().iter().map(|(start, end)| end - start).sum()
+    }
+
     /// Free page ranges in address order.
     fn gaps(&self) -> Vec<(u64, u64)> {
         let mut gaps = Vec::with_capacity(self.used.len() + 1);
@@ -172,9 +183,11 @@ mod tests {
     #[test]
     fn the_first_gap_that_fits_is_taken() {
         let mut a = Allocator::new(PAGE_BYTES, 16 * PAGE_BYTES);
+        assert_eq!(a.free_bytes(), 15 * PAGE_BYTES);
         let x = a.alloc(2 * PAGE_BYTES).unwrap();
         let y = a.alloc(1).unwrap();
         assert_eq!((x, y), (PhysAddr(4096), PhysAddr(3 * 4096)));
+        assert_eq!(a.free_bytes(), 12 * PAGE_BYTES);
         a.free(x).unwrap();
         assert_eq!(a.alloc(3 * PAGE_BYTES).unwrap(), PhysAddr(4 * 4096));
         assert_eq!(a.alloc(PAGE_BYTES).unwrap(), x);

@@ -13,9 +13,12 @@
 //!
 //! The same program gives the same bytes on every machine.
 
+mod container;
+
 use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memmap2::Mmap;
@@ -23,19 +26,17 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use vta_isa::{Config, INSN_BYTES, Insn, UOP_BYTES, Uop};
 
+use self::container::{ALIGN, assemble, read_u32, sections};
 use crate::{
     Buffer, BufferId, BufferKind, Bytes, Command, Kernel, KernelId, Layer, Packing, Program,
     Symbol, TensorSpec,
 };
 
-const MAGIC: &[u8; 8] = b"VTAPROG\n";
 /// The version that this crate writes and the only one that it reads.
 pub const BUNDLE_VERSION: u32 = 1;
-const HEADER_BYTES: usize = 24;
-const ENTRY_BYTES: usize = 24;
-const ALIGN: usize = 64;
+/// Names tried for the file that is written before it gets its own.
+const MAX_PARTS: u32 = 1000;
 const COMMAND_BYTES: usize = INSN_BYTES + 8;
-const SECTIONS: [(u32, &str); 4] = [(1, "meta"), (2, "commands"), (3, "micro-ops"), (4, "data")];
 
 /// A bundle that can't be read or written.
 #[derive(Clone, Debug, Error)]
@@ -210,34 +211,55 @@ impl Program {
     }
 
     /// Writes the bundle: first beside it, then renamed over it, so that a file is never half
-    /// written.
+    /// written, whoever else writes it at the same time.
+    ///
+    /// ```
+    /// use vta_driver::Program;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("net.vta");
+    /// let mut program = Program::default();
+    /// program.metadata.insert("model".into(), "empty".into());
+    /// program.save(&path)?;
+    /// assert_eq!(Program::load(&path)?, program);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Self::to_bytes`], and what the system says.
     pub fn save(&self, path: &Path) -> Result<(), BundleError> {
         let bytes = self.to_bytes()?;
-        let io = |e: std::io::Error| io_error(path, &e);
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}.part", std::process::id()));
-        let part = path.with_file_name(name);
-        std::fs::write(&part, bytes).map_err(io)?;
-        std::fs::rename(&part, path).map_err(|e| {
-            // The error that matters is the rename's.
+        let (part, mut file) = create_part(path).map_err(|e| io_error(path, &e))?;
+        let written = file
+            .write_all(&bytes)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| std::fs::rename(&part, path));
+        written.map_err(|e| {
+            // The error that matters is the first.
             let _ = std::fs::remove_file(&part);
-            io(e)
+            io_error(path, &e)
         })
     }
 
-    /// Maps a bundle file and checks all of it. Constants stay in the file until they are used.
+    /// Maps a bundle file and checks all of it. Constants stay in the file until they are used,
+    /// so it must not be changed in place meanwhile; [`Self::save`] never does.
     ///
     /// # Errors
     /// [`BundleError`] naming the section and what is wrong with it.
     pub fn load(path: &Path) -> Result<Self, BundleError> {
+        // Opening a pipe would wait for a writer.
+        let facts = std::fs::metadata(path).map_err(|e| io_error(path, &e))?;
+        if !facts.is_file() {
+            return Err(BundleError::Io {
+                path: path.display().to_string(),
+                message: "not a regular file".to_owned(),
+            });
+        }
         let file = File::open(path).map_err(|e| io_error(path, &e))?;
-        // SAFETY: the map is read-only and private to this process; the format's documentation
-        // asks that a bundle isn't changed while it is in use, and every index derived from its
-        // bytes is checked after reading, so a change can alter results but not memory safety
-        // of anything but the reads themselves.
+        // SAFETY: the map is read-only and private to this process; the documentation asks that
+        // a bundle isn't changed while it is in use, and every index derived from its bytes is
+        // checked after reading, so a change can alter results but not memory safety of anything
+        // but the reads themselves.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| io_error(path, &e))?;
         Self::from_map(&Arc::new(map))
     }
@@ -277,6 +299,23 @@ impl Program {
         program.validate().map_err(|e| invalid("program", e))?;
         Ok(program)
     }
+}
+
+/// A new file beside `path` that nobody else writes.
+fn create_part(path: &Path) -> std::io::Result<(PathBuf, File)> {
+    let Some(name) = path.file_name() else {
+        return Err(std::io::Error::from(ErrorKind::InvalidFilename));
+    };
+    for attempt in 0..MAX_PARTS {
+        let mut name = name.to_os_string();
+        name.push(format!(".{}-{attempt}.part", std::process::id()));
+        let part = path.with_file_name(name);
+        match File::create_new(&part) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            created => return created.map(|file| (part, file)),
+        }
+    }
+    Err(std::io::Error::from(ErrorKind::AlreadyExists))
 }
 
 fn io_error(path: &Path, error: &std::io::Error) -> BundleError {
@@ -380,110 +419,6 @@ fn read_command(bytes: &[u8], index: usize) -> Result<Command, BundleError> {
     Ok(Command { insn, symbol })
 }
 
-/// Four bytes at an offset that the caller has checked.
-fn read_u32(bytes: &[u8], at: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(word)
-}
-
-fn read_u64(bytes: &[u8], at: usize) -> u64 {
-    u64::from(read_u32(bytes, at)) | u64::from(read_u32(bytes, at + 4)) << 32
-}
-
-fn assemble(sections: [&[u8]; 4]) -> Vec<u8> {
-    let mut table = Vec::new();
-    let mut offset = (HEADER_BYTES + SECTIONS.len() * ENTRY_BYTES).next_multiple_of(ALIGN);
-    for ((kind, _), bytes) in SECTIONS.iter().zip(sections) {
-        table.extend_from_slice(&kind.to_le_bytes());
-        table.extend_from_slice(&crc32fast::hash(bytes).to_le_bytes());
-        table.extend_from_slice(&(offset as u64).to_le_bytes());
-        table.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-        offset = (offset + bytes.len()).next_multiple_of(ALIGN);
-    }
-    let mut out = Vec::with_capacity(offset);
-    out.extend_from_slice(MAGIC);
-    for word in [
-        BUNDLE_VERSION,
-        SECTIONS.len() as u32,
-        crc32fast::hash(&table),
-        0,
-    ] {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
-    out.extend_from_slice(&table);
-    for bytes in sections {
-        out.resize(out.len().next_multiple_of(ALIGN), 0);
-        out.extend_from_slice(bytes);
-    }
-    out
-}
-
-/// Finds the four sections and checks their checksums.
-fn sections(bytes: &[u8]) -> Result<[Range<usize>; 4], BundleError> {
-    if !bytes.starts_with(MAGIC) {
-        return Err(BundleError::Magic);
-    }
-    let len = bytes.len() as u64;
-    let table_end = HEADER_BYTES + SECTIONS.len() * ENTRY_BYTES;
-    let truncated = |section, start, end| BundleError::Truncated {
-        section,
-        start,
-        end,
-        len,
-    };
-    if bytes.len() < HEADER_BYTES {
-        return Err(truncated("header", 0, HEADER_BYTES as u64));
-    }
-    let found = read_u32(bytes, 8);
-    if found != BUNDLE_VERSION {
-        return Err(BundleError::Version { found });
-    }
-    let count = read_u32(bytes, 12) as usize;
-    if count != SECTIONS.len() {
-        return Err(invalid(
-            "header",
-            format!("{count} sections, not {}", SECTIONS.len()),
-        ));
-    }
-    let table = bytes
-        .get(HEADER_BYTES..table_end)
-        .ok_or_else(|| truncated("table", HEADER_BYTES as u64, table_end as u64))?;
-    checksum("table", table, read_u32(bytes, 16))?;
-    let mut ranges = [const { 0..0 }; 4];
-    for (i, (kind, name)) in SECTIONS.iter().enumerate() {
-        let at = i * ENTRY_BYTES;
-        let (found, crc) = (read_u32(table, at), read_u32(table, at + 4));
-        let (start, size) = (read_u64(table, at + 8), read_u64(table, at + 16));
-        if found != *kind {
-            return Err(invalid(
-                "table",
-                format!("section {i} is of kind {found}, not {kind}"),
-            ));
-        }
-        let end = start.saturating_add(size);
-        if end > len {
-            return Err(truncated(name, start, end));
-        }
-        ranges[i] = start as usize..end as usize;
-        checksum(name, &bytes[ranges[i].clone()], crc)?;
-    }
-    Ok(ranges)
-}
-
-fn checksum(section: &'static str, bytes: &[u8], expected: u32) -> Result<(), BundleError> {
-    let found = crc32fast::hash(bytes);
-    if found == expected {
-        Ok(())
-    } else {
-        Err(BundleError::Checksum {
-            section,
-            found,
-            expected,
-        })
-    }
-}
-
 fn read_buffers(
     map: &Arc<Mmap>,
     data: &Range<usize>,
@@ -571,3 +506,6 @@ fn read_layers(bytes: &[u8], layers: Vec<MetaLayer>) -> Result<Vec<Layer>, Bundl
     };
     layers.into_iter().map(layer).collect()
 }
+
+#[cfg(test)]
+mod tests;

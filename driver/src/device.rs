@@ -112,6 +112,9 @@ pub trait Ticket: Send {
 }
 
 /// A device: physical memory and an in-order stream of work.
+///
+/// Threads may call it at the same time. A range that one thread frees and another gets is freed
+/// and allocated in that order in the stream too, so neither sees the other's bytes.
 pub trait Device: Send + Sync {
     /// Name and configuration.
     fn info(&self) -> &DeviceInfo;

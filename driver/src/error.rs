@@ -64,6 +64,12 @@ pub enum DriverError {
         /// How many the queue holds.
         limit: usize,
     },
+    /// A recording that this queue can't run again.
+    #[error("the recording can't be replayed: {reason}")]
+    Recording {
+        /// Why.
+        reason: &'static str,
+    },
     /// Inputs of a run don't have the program's shape.
     #[error("input: {0}")]
     Input(String),

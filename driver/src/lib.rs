@@ -22,6 +22,7 @@
 //! It knows no operator and no number format beyond int8 tensors in tiles: compilers are in
 //! `vta-compiler`, simulators in `vta-sim`.
 mod alloc;
+mod allocations;
 mod bundle;
 mod bytes;
 mod counters;
@@ -31,14 +32,20 @@ mod memory;
 mod null;
 pub mod packing;
 mod program;
+mod program_error;
 mod queue;
+mod recording;
 pub mod replay;
 mod session;
+#[cfg(test)]
+mod testing;
 mod traffic;
+mod uop_cache;
 mod validate;
 mod worker;
 
 pub use alloc::{AllocError, Allocator, PAGE_BYTES};
+pub use allocations::Allocations;
 pub use bundle::{BUNDLE_VERSION, BundleError};
 pub use bytes::Bytes;
 pub use counters::{Counters, FlushReason};
@@ -52,8 +59,9 @@ pub use program::{
     Buffer, BufferId, BufferKind, Command, Kernel, KernelId, Layer, Packing, Program, Symbol,
     TensorSpec,
 };
-pub use queue::{CommandQueue, QueueLimits, RecordedBatch, Recording};
+pub use program_error::ProgramError;
+pub use queue::{CommandQueue, QueueLimits};
+pub use recording::{RecordedBatch, Recording};
 pub use session::{RunOutput, Session};
 pub use traffic::Traffic;
-pub use validate::ProgramError;
 pub use worker::{Runner, WorkerDevice};

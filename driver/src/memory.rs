@@ -1,8 +1,14 @@
 //! A device's DRAM: allocated regions of a 32-bit byte-addressed space, every access checked.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
+use memmap2::MmapMut;
 use thiserror::Error;
+
+/// Regions of at least this many bytes are anonymous maps: the system hands out zero pages when
+/// they are touched, and says so when it has none, where a vector would abort the process.
+const MAPPED_BYTES: u64 = 1 << 16;
 
 /// An access or mapping that the memory refuses.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -30,10 +36,64 @@ pub enum MemoryError {
     },
 }
 
+/// The zeroed bytes of one allocation.
+#[derive(Debug)]
+pub(crate) enum HostBytes {
+    Small(Vec<u8>),
+    Mapped(MmapMut),
+}
+
+impl HostBytes {
+    /// `None` when the host has no memory for them.
+    pub(crate) fn zeroed(size_bytes: u64) -> Option<Self> {
+        let len = usize::try_from(size_bytes).ok()?;
+        if size_bytes >= MAPPED_BYTES {
+            return MmapMut::map_anon(len).ok().map(Self::Mapped);
+        }
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).ok()?;
+        bytes.resize(len, 0);
+        Some(Self::Small(bytes))
+    }
+}
+
+impl Deref for HostBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Small(bytes) => bytes,
+            Self::Mapped(map) => map,
+        }
+    }
+}
+
+impl DerefMut for HostBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Small(bytes) => bytes,
+            Self::Mapped(map) => map,
+        }
+    }
+}
+
 /// Bytes of a device's DRAM. Regions are zero when mapped and accesses never cross them.
+///
+/// ```
+/// use vta_driver::DeviceMemory;
+///
+/// let mut memory = DeviceMemory::new();
+/// memory.map(0x1000, 16)?;
+/// memory.write(0x1004, 2)?.copy_from_slice(&[7, 8]);
+/// assert_eq!(memory.read(0x1003, 4)?, [0, 7, 8, 0]);
+/// // An access that leaves the allocation is an error that names both.
+/// let error = memory.read(0x100c, 8).unwrap_err().to_string();
+/// assert!(error.contains("0x100c..0x1014") && error.contains("0x1000..0x1010"));
+/// # Ok::<(), vta_driver::MemoryError>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct DeviceMemory {
-    regions: BTreeMap<u32, Vec<u8>>,
+    regions: BTreeMap<u32, HostBytes>,
 }
 
 impl DeviceMemory {
@@ -45,28 +105,49 @@ impl DeviceMemory {
     /// Adds a zeroed region. `size_bytes = 0` maps nothing.
     ///
     /// # Errors
-    /// [`MemoryError::Map`] when the range overlaps a region or leaves the 32-bit space.
+    /// [`MemoryError::Map`] when the range overlaps a region or leaves the 32-bit space, or when
+    /// the host has no memory for it.
     pub fn map(&mut self, addr: u32, size_bytes: u64) -> Result<(), MemoryError> {
-        let refuse = |reason| MemoryError::Map {
+        self.check_free(addr, size_bytes)?;
+        let bytes = HostBytes::zeroed(size_bytes).ok_or(MemoryError::Map {
             addr: addr.into(),
             size_bytes,
-            reason,
-        };
-        let end = u64::from(addr) + size_bytes;
-        if size_bytes > 1 << 32 || end > 1 << 32 {
-            return Err(refuse("it leaves the 32-bit address space"));
+            reason: "the host has no memory for it",
+        })?;
+        self.insert(addr, bytes)
+    }
+
+    /// Adds a region whose bytes are there already.
+    pub(crate) fn insert(&mut self, addr: u32, bytes: HostBytes) -> Result<(), MemoryError> {
+        self.check_free(addr, bytes.len() as u64)?;
+        if !bytes.is_empty() {
+            self.regions.insert(addr, bytes);
         }
+        Ok(())
+    }
+
+    fn check_free(&self, addr: u32, size_bytes: u64) -> Result<(), MemoryError> {
+        let refuse = |reason| {
+            Err(MemoryError::Map {
+                addr: addr.into(),
+                size_bytes,
+                reason,
+            })
+        };
+        let end = match u64::from(addr).checked_add(size_bytes) {
+            Some(end) if end <= 1 << 32 => end,
+            _ => return refuse("it leaves the 32-bit address space"),
+        };
         if size_bytes == 0 {
             return Ok(());
         }
-        let before = self.regions.range(..=addr).next_back();
-        let overlaps_before = before
-            .is_some_and(|(base, data)| u64::from(*base) + data.len() as u64 > u64::from(addr));
-        let after = self.regions.range(addr..).next();
-        if overlaps_before || after.is_some_and(|(base, _)| u64::from(*base) < end) {
-            return Err(refuse("it overlaps another allocation"));
+        let below = self.regions.range(..=addr).next_back();
+        let overlaps_below =
+            below.is_some_and(|(base, data)| u64::from(*base) + data.len() as u64 > addr.into());
+        let above = self.regions.range(addr..).next();
+        if overlaps_below || above.is_some_and(|(base, _)| u64::from(*base) < end) {
+            return refuse("it overlaps another allocation");
         }
-        self.regions.insert(addr, vec![0; size_bytes as usize]);
         Ok(())
     }
 
@@ -165,11 +246,22 @@ mod tests {
             (0x100f, 4),
             (u32::MAX, 2),
             (0, u64::MAX),
+            (1, u64::MAX),
         ] {
             assert!(m.map(addr, size).is_err(), "{addr:#x} {size}");
         }
         m.map(0xff8, 8).unwrap();
         assert!(m.unmap(0x1000) && !m.unmap(0x1000));
         m.map(0x1000, 1).unwrap();
+    }
+
+    #[test]
+    fn regions_of_either_kind_are_zero_and_fail_politely() {
+        for size in [1, MAPPED_BYTES - 1, MAPPED_BYTES, 3 * MAPPED_BYTES] {
+            let bytes = HostBytes::zeroed(size).unwrap();
+            assert!(bytes.len() as u64 == size && bytes.iter().all(|&b| b == 0));
+        }
+        assert!(HostBytes::zeroed(0).unwrap().is_empty());
+        assert!(HostBytes::zeroed(1 << 62).is_none());
     }
 }

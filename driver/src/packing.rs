@@ -4,10 +4,25 @@ use vta_isa::Config;
 
 use crate::{Packing, TensorSpec};
 
+/// The most int8 values of one image in a program: 1 Gi, far beyond what devices hold.
+pub const MAX_IMAGE_LEN: u64 = 1 << 30;
+/// The most bytes of a packed tensor: what a device's 32-bit addresses reach.
+pub const MAX_PACKED_BYTES: u64 = 1 << 32;
+
 impl TensorSpec {
-    /// int8 elements of one image: C * H * W.
+    /// int8 elements of one image: C * H * W. `usize::MAX` when that overflows, which
+    /// [`Program::validate`](crate::Program::validate) refuses.
     pub fn image_len(&self) -> usize {
-        self.chw.iter().map(|&d| d as usize).product()
+        let [c, h, w] = self.chw.map(|d| d as usize);
+        let len = c.checked_mul(h).and_then(|n| n.checked_mul(w));
+        // Any dimension of zero makes an empty image, also where the others overflow.
+        let empty = self.chw.contains(&0);
+        len.unwrap_or(if empty { 0 } else { usize::MAX })
+    }
+
+    /// Whether there is a position: im2col windows fit the padded image, and step.
+    pub(crate) fn has_positions(&self) -> bool {
+        self.packing == Packing::Tiles || self.im2col_output().is_some()
     }
 
     /// Rows of tiles as packed: `(blocks, positions)` with `positions` tiles in each block.
@@ -46,10 +61,12 @@ impl TensorSpec {
             return None;
         };
         let axis = |a: usize| {
-            let size = self.chw[a + 1] as usize + pads[a] as usize + pads[a + 2] as usize;
+            let size = (self.chw[a + 1] as usize)
+                .checked_add(pads[a] as usize)?
+                .checked_add(pads[a + 2] as usize)?;
             let span = (dilation[a] as usize).checked_mul((kernel[a] as usize).checked_sub(1)?)?;
             let room = size.checked_sub(span.checked_add(1)?)?;
-            Some(room.checked_div(stride[a] as usize)? + 1)
+            room.checked_div(stride[a] as usize)?.checked_add(1)
         };
         Some([axis(0)?, axis(1)?])
     }
@@ -58,13 +75,43 @@ impl TensorSpec {
 /// Packs up to BATCH images (each NCHW int8, `spec.image_len()` long) into device layout;
 /// batch rows without an image and channels beyond C are zero.
 ///
-/// Returns `None` when there are more images than batch rows, an image has another length, or
-/// the spec is inconsistent.
+/// Returns `None` when there are more images than batch rows, an image has another length, the
+/// spec is inconsistent, or the packed tensor exceeds [`MAX_PACKED_BYTES`] or the host's memory.
+///
+/// ```
+/// use vta_driver::packing::{pack, unpack};
+/// use vta_driver::{BufferId, Packing, TensorSpec};
+/// use vta_isa::Config;
+///
+/// let config = Config::default();
+/// let mut spec = TensorSpec {
+///     name: "x".into(), buffer: BufferId(0), chw: [2, 1, 3], scale: 1.0, packing: Packing::Tiles,
+/// };
+/// let image = [1, 2, 3, -1, -2, -3];
+///
+/// // Tiles: one tile of sixteen channels for each of three pixels.
+/// let tiles = pack(&spec, &config, &[&image]).expect("one image of six values");
+/// assert_eq!(tiles.len(), 3 * 16);
+/// assert_eq!(tiles[16..18], [2, -2i8 as u8]);
+/// assert_eq!(unpack(&spec, &config, &tiles).expect("tiles can be unpacked"), [image]);
+///
+/// // Im2col of a 1x2 kernel: two columns for each of two channels, at each of two positions.
+/// spec.packing = Packing::Im2col { kernel: [1, 2], stride: [1, 1], dilation: [1, 1], pads: [0; 4] };
+/// let patches = pack(&spec, &config, &[&image]).expect("the kernel fits");
+/// assert_eq!(patches[..4], [1, 2, -1i8 as u8, -2i8 as u8]);
+/// assert_eq!(patches[16..20], [2, 3, -2i8 as u8, -3i8 as u8]);
+/// ```
 pub fn pack(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<Vec<u8>> {
-    let mut out = vec![0u8; usize::try_from(spec.packed_bytes(config)?).ok()?];
     if images.len() > config.batch() || images.iter().any(|x| x.len() != spec.image_len()) {
         return None;
     }
+    let bytes = spec
+        .packed_bytes(config)
+        .filter(|&n| n <= MAX_PACKED_BYTES)?;
+    let bytes = usize::try_from(bytes).ok()?;
+    let mut out = Vec::new();
+    out.try_reserve_exact(bytes).ok()?;
+    out.resize(bytes, 0u8);
     for (row, image) in images.iter().enumerate() {
         match &spec.packing {
             Packing::Tiles => pack_tiles(spec, config, row, image, &mut out),
@@ -82,6 +129,10 @@ pub fn unpack(spec: &TensorSpec, config: &Config, bytes: &[u8]) -> Option<Vec<Ve
     }
     let (block, lanes) = (config.block(), config.lanes());
     let [c, h, w] = spec.chw.map(|d| d as usize);
+    if spec.image_len() == 0 {
+        return Some(vec![Vec::new(); config.batch()]);
+    }
+    // The packed bytes are there and at least as many as the values, so no product overflows.
     let image = |row: usize| {
         let mut out = Vec::with_capacity(c * h * w);
         for channel in 0..c {
@@ -230,5 +281,40 @@ mod tests {
         assert!(pack(&spec, &config, &[&[0; 11]]).is_none());
         assert!(pack(&spec, &config, &[&[0; 12], &[0; 12]]).is_none());
         assert!(unpack(&spec, &config, &[0; 63]).is_none());
+    }
+
+    #[test]
+    fn sizes_that_overflow_are_no_sizes() {
+        let config = Config::default();
+        let huge = spec([u32::MAX; 3], Packing::Tiles);
+        assert_eq!(huge.image_len(), usize::MAX);
+        assert_eq!(huge.packed_bytes(&config), None);
+        assert!(pack(&huge, &config, &[]).is_none() && unpack(&huge, &config, &[]).is_none());
+        // Empty, although a product of the other two overflows with the lanes.
+        let empty = spec([u32::MAX, u32::MAX, 0], Packing::Tiles);
+        assert_eq!(empty.image_len(), 0);
+        assert_eq!(unpack(&empty, &config, &[]).unwrap(), [vec![0i8; 0]]);
+        let window = |kernel, stride, dilation, pads| Packing::Im2col {
+            kernel,
+            stride,
+            dilation,
+            pads,
+        };
+        let max = [u32::MAX; 2];
+        for packing in [
+            window(max, [1; 2], max, [u32::MAX; 4]),
+            window([0, 1], [1; 2], [1; 2], [0; 4]),
+            window([1; 2], [0, 1], [1; 2], [0; 4]),
+            window([1; 2], [1; 2], [1; 2], [u32::MAX; 4]),
+            // 2^36 bytes from one value.
+            window([1; 2], [1; 2], [1; 2], [1 << 15; 4]),
+        ] {
+            let spec = spec([1, 1, 1], packing);
+            assert!(
+                pack(&spec, &config, &[&[1]]).is_none(),
+                "{:?}",
+                spec.packing
+            );
+        }
     }
 }

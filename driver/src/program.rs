@@ -123,8 +123,8 @@ pub struct TensorSpec {
     pub packing: Packing,
 }
 
-/// A compiled network.
-#[derive(Clone, Debug, PartialEq)]
+/// A compiled network. The default is an empty one for the default configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
     /// The VTA instance it was compiled for.
     pub config: Config,

@@ -1,15 +1,22 @@
 //! The command queue: resolves addresses, keeps micro-ops resident, fills one batch.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use vta_isa::{Finish, Insn, Load, MemType, UOP_BYTES};
+use vta_isa::{Finish, INSN_BYTES, Insn, Load, MemType, UOP_BYTES};
 
+use crate::recording::{Origin, Resident};
+use crate::uop_cache::UopCache;
 use crate::{
-    Batch, Command, Counters, Device, DriverError, FlushReason, KernelId, Layer, LayerMark,
-    PhysAddr, Program, ProgramError, Symbol, Ticket, Traffic, Work,
+    Allocations, Batch, Command, Counters, Device, DriverError, FlushReason, KernelId, Layer,
+    LayerMark, PhysAddr, Program, ProgramError, RecordedBatch, Recording, Symbol, Ticket, Traffic,
+    Work,
 };
+
+/// Host bytes beyond which a recording isn't kept: segments that alternate between large
+/// kernels take many times the bytes of their program.
+const MAX_RECORDED_BYTES: usize = 1 << 30;
 
 /// Sizes of the two queues in device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,67 +37,50 @@ impl Default for QueueLimits {
     }
 }
 
-/// One submitted batch with what has to lie in device memory before it runs.
-#[derive(Clone, Debug)]
-pub struct RecordedBatch {
-    /// The instructions.
-    pub batch: Arc<Batch>,
-    /// Encoded instructions for `batch.insn_addr`.
-    insn_bytes: Arc<[u8]>,
-    /// Micro-ops for the micro-op queue.
-    uop_bytes: Arc<[u8]>,
-    /// Why it was submitted.
-    reason: FlushReason,
-}
-
-/// The batches of one pass over a program, ready to be submitted again without encoding.
-#[derive(Clone, Debug, Default)]
-pub struct Recording {
-    /// In order of submission.
-    pub batches: Vec<RecordedBatch>,
-}
-
-/// Which kernels are in the micro-op scratchpad, placed as in a ring.
-///
-/// The compute module runs LOAD UOP, GEMM and ALU strictly in order, so overwriting an evicted
-/// kernel can't disturb an instruction before it.
-#[derive(Debug)]
-struct UopCache {
-    depth: usize,
-    cursor: usize,
-    resident: HashMap<KernelId, Range<usize>>,
-}
-
-impl UopCache {
-    fn new(depth: usize) -> Self {
-        Self {
-            depth,
-            cursor: 0,
-            resident: HashMap::new(),
-        }
-    }
-
-    /// Where the kernel lies now, and whether it must be loaded there first.
-    fn place(&mut self, kernel: KernelId, len: usize) -> (usize, bool) {
-        if let Some(range) = self.resident.get(&kernel) {
-            return (range.start, false);
-        }
-        if self.cursor + len > self.depth {
-            self.cursor = 0;
-        }
-        let range = self.cursor..self.cursor + len;
-        self.resident
-            .retain(|_, r| r.end <= range.start || range.end <= r.start);
-        self.cursor = range.end;
-        self.resident.insert(kernel, range.clone());
-        (range.start, true)
-    }
-}
-
 /// Appends layers to one batch and submits it for counted reasons only.
 ///
 /// The scratchpads mean nothing at the start of a run, so every batch starts with an empty
 /// micro-op cache. Batches are cut only where the program allows it (see [`Layer::cuts`]).
+/// Tickets and the recording pile up until they are taken. Dropping the queue frees its device
+/// memory; commands that aren't submitted are gone with it.
+///
+/// ```
+/// use std::sync::Arc;
+/// use vta_driver::{Command, CommandQueue, FlushReason, Kernel, KernelId, Layer, NullDevice};
+/// use vta_driver::{Buffer, BufferId, BufferKind, Packing, Program, QueueLimits, Symbol};
+/// use vta_driver::{Allocations, TensorSpec};
+/// use vta_isa::{Config, Gemm, Uop};
+///
+/// // One layer that clears sixteen accumulator tiles.
+/// let gemm = Gemm { reset: true, uop_end: 1, iter_out: 1, iter_in: 16, dst_factor_in: 1, ..Gemm::default() };
+/// let clear = Command { insn: gemm.into(), symbol: Symbol::Kernel(KernelId(0)) };
+/// let program = Program {
+///     kernels: vec![Kernel { uops: vec![Uop::default()] }],
+///     layers: vec![Layer { name: "clear".into(), commands: vec![clear], ..Layer::default() }],
+///     buffers: vec![Buffer { name: "y".into(), size_bytes: 16, kind: BufferKind::Output }],
+///     tensors: vec![TensorSpec {
+///         name: "y".into(), buffer: BufferId(0), chw: [16, 1, 1], scale: 1.0, packing: Packing::Tiles,
+///     }],
+///     ..Program::default()
+/// };
+///
+/// let device = Arc::new(NullDevice::with_config(Config::default()));
+/// let mut buffers = Allocations::new(device.clone());
+/// let y = buffers.alloc(16, 16)?;
+/// let mut queue = CommandQueue::new(Arc::new(program), device, vec![y], QueueLimits::default())?;
+/// queue.push_layer(0)?;
+/// assert_eq!(queue.counters().submissions, 0);
+/// queue.submit(FlushReason::Synchronize)?;
+/// let recording = queue.take_recording();
+/// queue.replay(&recording)?;
+/// for ticket in queue.take_tickets() {
+///     ticket.wait()?;
+/// }
+/// assert_eq!(queue.counters().submissions, 2);
+/// // LOAD UOP, GEMM and FINISH, twice.
+/// assert_eq!(queue.counters().traffic.insns, 6);
+/// # Ok::<(), vta_driver::DriverError>(())
+/// ```
 pub struct CommandQueue {
     program: Arc<Program>,
     device: Arc<dyn Device>,
@@ -106,23 +96,53 @@ pub struct CommandQueue {
     /// Where in `uops` a kernel starts, in micro-ops.
     arena: HashMap<KernelId, usize>,
     recording: Recording,
+    /// Lowered in tests.
+    pub(crate) record_limit_bytes: usize,
+    origin: Origin,
+    resident: Option<Resident>,
     tickets: Vec<Box<dyn Ticket>>,
     counters: Counters,
+    /// Keeps the two queues in device memory until this queue is dropped.
+    _memory: Allocations,
 }
 
 impl CommandQueue {
-    /// Allocates the two queues in device memory. `addresses[i]` is where buffer `i` lies.
+    /// Checks the program and allocates the two queues in device memory. `addresses[i]` is where
+    /// buffer `i` lies.
     ///
     /// # Errors
-    /// When device memory is exhausted.
+    /// [`DriverError::Program`] for an inconsistent program or a buffer without an address,
+    /// [`DriverError::Config`] when it was compiled for another VTA instance,
+    /// [`DriverError::Alloc`] when memory is exhausted; what was allocated is freed.
     pub fn new(
         program: Arc<Program>,
         device: Arc<dyn Device>,
         addresses: Vec<PhysAddr>,
         limits: QueueLimits,
     ) -> Result<Self, DriverError> {
-        let insn_addr = device.alloc((limits.insns.max(1) * vta_isa::INSN_BYTES) as u64)?;
-        let uop_addr = device.alloc((limits.uops.max(1) * UOP_BYTES) as u64)?;
+        program.validate()?;
+        program.check_device(device.info())?;
+        if addresses.len() < program.buffers.len() {
+            let index = addresses.len() as u32;
+            return Err(ProgramError::Buffer { index }.into());
+        }
+        Self::of_checked(program, device, addresses, limits)
+    }
+
+    /// [`Self::new`] for a program, device and addresses that were checked already.
+    pub(crate) fn of_checked(
+        program: Arc<Program>,
+        device: Arc<dyn Device>,
+        addresses: Vec<PhysAddr>,
+        limits: QueueLimits,
+    ) -> Result<Self, DriverError> {
+        let mut memory = Allocations::new(Arc::clone(&device));
+        let mut queue = |entries: usize, bytes: usize| {
+            let size = (entries as u64).saturating_mul(bytes as u64);
+            memory.alloc(size, bytes as u64)
+        };
+        let insn_addr = queue(limits.insns, INSN_BYTES)?;
+        let uop_addr = queue(limits.uops, UOP_BYTES)?;
         let depth = program.config.depth(MemType::Uop);
         Ok(Self {
             program,
@@ -138,8 +158,12 @@ impl CommandQueue {
             uops: Vec::new(),
             arena: HashMap::new(),
             recording: Recording::default(),
+            record_limit_bytes: MAX_RECORDED_BYTES,
+            origin: Origin::default(),
+            resident: None,
             tickets: Vec::new(),
             counters: Counters::default(),
+            _memory: memory,
         })
     }
 
@@ -147,31 +171,51 @@ impl CommandQueue {
     ///
     /// # Errors
     /// [`DriverError::SegmentTooLarge`] when commands that can't be cut don't fit an empty
-    /// queue, [`DriverError::Program`] when an address or a field doesn't fit.
+    /// queue, [`DriverError::Program`] when an address or a field doesn't fit. The queue then
+    /// [discards](Self::discard) what it holds, so that half a layer never runs.
     pub fn push_layer(&mut self, index: usize) -> Result<(), DriverError> {
+        let pushed = self.try_push_layer(index);
+        if pushed.is_err() {
+            self.discard();
+        }
+        pushed
+    }
+
+    fn try_push_layer(&mut self, index: usize) -> Result<(), DriverError> {
         let program = Arc::clone(&self.program);
         let layer = program
             .layers
             .get(index)
             .ok_or(ProgramError::Layer { index })?;
+        let cuts = layer.cuts.iter().map(|&c| c as usize);
         let mut start = 0;
-        for end in layer
-            .cuts
-            .iter()
-            .map(|&c| c as usize)
-            .chain([layer.commands.len()])
-        {
-            let commands = layer
-                .commands
-                .get(start..end)
-                .ok_or(ProgramError::Layer { index })?;
-            self.push_segment(layer, commands)?;
+        for end in cuts.chain([layer.commands.len()]) {
+            self.push_segment(layer, start..end)?;
             start = end;
         }
         Ok(())
     }
 
-    fn push_segment(&mut self, layer: &Layer, commands: &[Command]) -> Result<(), DriverError> {
+    /// Drops commands that aren't submitted and the recording so far: the queue is as empty as
+    /// a new one. What was submitted still runs, and its tickets are kept.
+    pub fn discard(&mut self) {
+        self.clear_batch();
+        self.recording = Recording::default();
+    }
+
+    fn clear_batch(&mut self) {
+        self.insns.clear();
+        self.words.clear();
+        self.marks.clear();
+        self.uops.clear();
+        self.arena.clear();
+        self.cache.clear();
+    }
+
+    fn push_segment(&mut self, layer: &Layer, range: Range<usize>) -> Result<(), DriverError> {
+        let first = range.start;
+        // The program was checked: cut points ascend and lie in the layer.
+        let commands = layer.commands.get(range).unwrap_or_default();
         if commands.is_empty() {
             return Ok(());
         }
@@ -183,8 +227,8 @@ impl CommandQueue {
             };
             self.marks.push(mark);
         }
-        for command in commands {
-            self.push_command(command)?;
+        for (at, command) in commands.iter().enumerate() {
+            self.push_command(layer, first + at, command)?;
         }
         Ok(())
     }
@@ -224,7 +268,7 @@ impl CommandQueue {
 
     /// Micro-ops of the commands' distinct kernels, optionally without those already queued.
     fn new_uops(&self, commands: &[Command], skip_queued: bool) -> usize {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         let mut total = 0;
         for command in commands {
             let Symbol::Kernel(id) = command.symbol else {
@@ -242,7 +286,12 @@ impl CommandQueue {
         total
     }
 
-    fn push_command(&mut self, command: &Command) -> Result<(), DriverError> {
+    fn push_command(
+        &mut self,
+        layer: &Layer,
+        at: usize,
+        command: &Command,
+    ) -> Result<(), DriverError> {
         let insn = match command.symbol {
             Symbol::None => command.insn,
             Symbol::Buffer(id) => {
@@ -250,19 +299,27 @@ impl CommandQueue {
                     .addresses
                     .get(id.0 as usize)
                     .ok_or(ProgramError::Buffer { index: id.0 })?;
-                self.relocate(command.insn, *addr)?
+                self.relocate((layer, at), command.insn, *addr)?
             }
-            Symbol::Kernel(id) => self.bind_kernel(command.insn, id)?,
+            Symbol::Kernel(id) => self.bind_kernel((layer, at), command.insn, id)?,
         };
         self.append(insn)
     }
 
-    fn relocate(&self, mut insn: Insn, addr: PhysAddr) -> Result<Insn, DriverError> {
+    /// Counts `dram_base` from the start of memory instead of the buffer's.
+    fn relocate(
+        &self,
+        (layer, at): (&Layer, usize),
+        mut insn: Insn,
+        addr: PhysAddr,
+    ) -> Result<Insn, DriverError> {
         let (mem, base) = match &mut insn {
             Insn::Load(load) => (load.mem, &mut load.dram_base),
             Insn::Store(store) => (MemType::Out, &mut store.dram_base),
             Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {
                 return Err(ProgramError::Symbol {
+                    layer: layer.name.clone(),
+                    command: at,
                     insn: format!("{insn:?}"),
                 }
                 .into());
@@ -285,60 +342,46 @@ impl CommandQueue {
         Ok(insn)
     }
 
-    fn bind_kernel(&mut self, mut insn: Insn, id: KernelId) -> Result<Insn, DriverError> {
+    /// Makes the kernel resident and the instruction's micro-op range absolute.
+    fn bind_kernel(
+        &mut self,
+        (layer, at): (&Layer, usize),
+        mut insn: Insn,
+        id: KernelId,
+    ) -> Result<Insn, DriverError> {
         let program = Arc::clone(&self.program);
-        let kernel = program
-            .kernels
-            .get(id.0 as usize)
-            .ok_or(ProgramError::Kernel { index: id.0 })?;
-        let depth = self.cache.depth;
-        if kernel.uops.len() > depth {
-            let error = ProgramError::KernelTooLarge {
-                index: id.0,
-                uops: kernel.uops.len(),
-                depth,
-            };
-            return Err(error.into());
+        let kernel = program.kernel_of(layer, at, &insn, id)?;
+        let (bgn, end) = match &mut insn {
+            Insn::Gemm(gemm) => (&mut gemm.uop_bgn, &mut gemm.uop_end),
+            Insn::Alu(alu) => (&mut alu.uop_bgn, &mut alu.uop_end),
+            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return Ok(insn),
+        };
+        if bgn == end {
+            // No micro-op runs. Moved along, an empty range at the scratchpad's end wouldn't fit
+            // `uop_bgn`.
+            (*bgn, *end) = (0, 0);
+            return Ok(insn);
         }
-        let (position, load) = self.cache.place(id, kernel.uops.len());
+        let len = kernel.uops.len();
+        let (position, load) = self.cache.place(id, len);
+        // The kernel fits the scratchpad, whose depth fits 14 bits.
+        *bgn += position as u16;
+        *end += position as u16;
         if load {
             let start = self.queue_uops(id)?;
-            let dram_base = self.uop_addr.0 / UOP_BYTES as u32 + start as u32;
             self.append(Insn::Load(Load {
                 mem: MemType::Uop,
                 sram_base: position as u16,
-                dram_base,
+                dram_base: self.uop_addr.0 / UOP_BYTES as u32 + start as u32,
                 y_size: 1,
-                x_size: kernel.uops.len() as u16,
-                x_stride: kernel.uops.len() as u16,
+                x_size: len as u16,
+                x_stride: len as u16,
                 ..Load::default()
             }))?;
             self.counters.kernel_misses += 1;
         } else {
             self.counters.kernel_hits += 1;
         }
-        let (bgn, end) = match &mut insn {
-            Insn::Gemm(gemm) => (&mut gemm.uop_bgn, &mut gemm.uop_end),
-            Insn::Alu(alu) => (&mut alu.uop_bgn, &mut alu.uop_end),
-            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {
-                return Err(ProgramError::Symbol {
-                    insn: format!("{insn:?}"),
-                }
-                .into());
-            }
-        };
-        if usize::from(*end) > kernel.uops.len() || bgn > end {
-            let (bgn, end, uops) = (*bgn, *end, kernel.uops.len());
-            return Err(ProgramError::UopRange {
-                index: id.0,
-                bgn,
-                end,
-                uops,
-            }
-            .into());
-        }
-        *bgn += position as u16;
-        *end += position as u16;
         Ok(insn)
     }
 
@@ -348,7 +391,8 @@ impl CommandQueue {
             return Ok(start);
         }
         let start = self.uops.len() / UOP_BYTES;
-        for uop in &self.program.kernels[id.0 as usize].uops {
+        let kernel = self.program.kernels.get(id.0 as usize);
+        for uop in &kernel.ok_or(ProgramError::Kernel { index: id.0 })?.uops {
             let word = uop.encode().map_err(ProgramError::Field)?;
             self.uops.extend_from_slice(&word.to_le_bytes());
         }
@@ -365,8 +409,16 @@ impl CommandQueue {
     /// Submits what is queued, if anything, and counts the reason.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// When the device is gone. The queue then [discards](Self::discard) what it holds.
     pub fn submit(&mut self, reason: FlushReason) -> Result<(), DriverError> {
+        let submitted = self.try_submit(reason);
+        if submitted.is_err() {
+            self.discard();
+        }
+        submitted
+    }
+
+    fn try_submit(&mut self, reason: FlushReason) -> Result<(), DriverError> {
         if self.insns.is_empty() {
             return Ok(());
         }
@@ -384,29 +436,21 @@ impl CommandQueue {
             insn_bytes: insn_bytes.into(),
             uop_bytes: std::mem::take(&mut self.uops).into(),
             reason,
+            origin: self.origin.clone(),
+            serial: self.counters.encoded_batches,
         };
-        self.arena.clear();
-        self.cache = UopCache::new(self.cache.depth);
+        self.clear_batch();
         self.counters.encoded_batches += 1;
-        self.send(&recorded, Upload::Always)?;
-        self.recording.batches.push(recorded);
+        self.send(&recorded)?;
+        self.recording.push(recorded, self.record_limit_bytes);
         Ok(())
     }
 
-    fn send(&mut self, recorded: &RecordedBatch, upload: Upload) -> Result<(), DriverError> {
-        if upload == Upload::Always {
-            for (addr, data) in [
-                (self.uop_addr, &recorded.uop_bytes),
-                (self.insn_addr, &recorded.insn_bytes),
-            ] {
-                if !data.is_empty() {
-                    let work = Work::Write {
-                        addr,
-                        data: Arc::clone(data),
-                    };
-                    self.tickets.push(self.device.submit(work)?);
-                }
-            }
+    /// Uploads the batch unless it is what lies in device memory, and runs it.
+    fn send(&mut self, recorded: &RecordedBatch) -> Result<(), DriverError> {
+        let resident = self.resident.as_ref();
+        if !resident.is_some_and(|r| r.holds(recorded.serial)) {
+            self.upload(recorded)?;
         }
         self.tickets
             .push(self.device.submit(Work::Run(Arc::clone(&recorded.batch)))?);
@@ -418,25 +462,50 @@ impl CommandQueue {
         Ok(())
     }
 
+    fn upload(&mut self, recorded: &RecordedBatch) -> Result<(), DriverError> {
+        // Nothing is known of the bytes while a write may still fail.
+        self.resident = None;
+        let resident = Resident::new(recorded.serial);
+        for (addr, data) in [
+            (self.uop_addr, &recorded.uop_bytes),
+            (self.insn_addr, &recorded.insn_bytes),
+        ] {
+            if data.is_empty() {
+                continue;
+            }
+            let ticket = self.device.submit(Work::Write {
+                addr,
+                data: Arc::clone(data),
+            })?;
+            self.tickets.push(resident.watch(ticket));
+        }
+        self.resident = Some(resident);
+        Ok(())
+    }
+
     /// Takes the recording of everything submitted since the last call.
     pub fn take_recording(&mut self) -> Recording {
         std::mem::take(&mut self.recording)
     }
 
-    /// Submits a recording again: nothing is encoded. A recording of one batch finds its
-    /// instructions and micro-ops still in device memory.
+    /// Submits a recording of this queue again: nothing is encoded. What is queued is submitted
+    /// first, as an explicit synchronise. Instructions and micro-ops are written again unless
+    /// those of the same batch were the last to be written and their tickets said so.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// [`DriverError::Recording`] for another queue's recording or one that isn't complete; when
+    /// the device is gone.
     pub fn replay(&mut self, recording: &Recording) -> Result<(), DriverError> {
-        let single = recording.batches.len() == 1;
-        let upload = if single {
-            Upload::Resident
-        } else {
-            Upload::Always
-        };
+        let refuse = |reason| Err(DriverError::Recording { reason });
+        if !recording.is_complete() {
+            return refuse("it was too large to be kept");
+        }
+        if recording.batches.iter().any(|b| b.origin != self.origin) {
+            return refuse("another queue made it, whose addresses it names");
+        }
+        self.submit(FlushReason::Synchronize)?;
         for recorded in &recording.batches {
-            self.send(recorded, upload)?;
+            self.send(recorded)?;
             self.counters.replayed_batches += 1;
         }
         Ok(())
@@ -451,18 +520,7 @@ impl CommandQueue {
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
-
-    /// Frees the two queues in device memory.
-    pub(crate) fn release(&mut self) {
-        // A device that is gone has nothing left to free.
-        let _ = self.device.free(self.insn_addr);
-        let _ = self.device.free(self.uop_addr);
-    }
 }
 
-/// Whether a batch's instructions and micro-ops must be copied to device memory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Upload {
-    Always,
-    Resident,
-}
+#[cfg(test)]
+mod tests;

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use vta_isa::MemType;
+
 use crate::packing::{pack, unpack};
 use crate::{
-    BufferKind, CommandQueue, Counters, Device, DriverError, FlushReason, Packing, PhysAddr,
-    Program, ProgramError, QueueLimits, Recording, RunReport, TensorSpec, Ticket, Work, WorkDone,
+    Allocations, BufferKind, CommandQueue, Counters, Device, DriverError, FlushReason, Packing,
+    PhysAddr, Program, QueueLimits, Recording, RunReport, TensorSpec, Ticket, Work, WorkDone,
 };
 
 /// What a run gives back.
@@ -21,6 +23,30 @@ pub struct RunOutput {
 ///
 /// The first run encodes and records the batches; later runs replay them with new inputs.
 /// Constants are written once. Dropping the session frees its device memory.
+///
+/// ```
+/// use std::sync::Arc;
+/// use vta_driver::{Buffer, BufferId, BufferKind, NullDevice, Packing, Program, QueueLimits};
+/// use vta_driver::{Session, TensorSpec};
+/// use vta_isa::Config;
+///
+/// // A network without layers: its output is its input of three channels and two pixels.
+/// let x = TensorSpec {
+///     name: "x".into(), buffer: BufferId(0), chw: [3, 1, 2], scale: 0.5, packing: Packing::Tiles,
+/// };
+/// let program = Program {
+///     buffers: vec![Buffer { name: "x".into(), size_bytes: 32, kind: BufferKind::Input }],
+///     tensors: vec![x],
+///     inputs: vec![0],
+///     outputs: vec![0],
+///     ..Program::default()
+/// };
+/// let device = Arc::new(NullDevice::with_config(Config::default()));
+/// let mut session = Session::new(Arc::new(program), device, QueueLimits::default())?;
+/// let image = [1, -2, 3, -4, 5, -6];
+/// assert_eq!(session.run(&[&image])?.outputs[0][0], image);
+/// # Ok::<(), vta_driver::DriverError>(())
+/// ```
 pub struct Session {
     program: Arc<Program>,
     device: Arc<dyn Device>,
@@ -28,6 +54,8 @@ pub struct Session {
     queue: CommandQueue,
     recording: Option<Recording>,
     images: usize,
+    /// Keeps the program's buffers until the session is dropped.
+    _buffers: Allocations,
 }
 
 impl Session {
@@ -36,18 +64,21 @@ impl Session {
     /// # Errors
     /// [`DriverError::Program`] for an inconsistent program, [`DriverError::Config`] when it
     /// was compiled for another VTA instance, [`DriverError::Alloc`] when memory is exhausted.
+    /// What was allocated before the error is freed.
     pub fn new(
         program: Arc<Program>,
         device: Arc<dyn Device>,
         limits: QueueLimits,
     ) -> Result<Self, DriverError> {
         program.validate()?;
-        check_config(&program, &*device)?;
+        program.check_device(device.info())?;
+        let align = MemType::ALL.map(|mem| program.config.elem_bytes(mem) as u64);
+        let align = align.into_iter().fold(1, u64::max);
+        let mut buffers = Allocations::new(Arc::clone(&device));
         let mut addresses = Vec::with_capacity(program.buffers.len());
         let mut tickets = Vec::new();
         for buffer in &program.buffers {
-            // A buffer without bytes still needs an address of its own.
-            let addr = device.alloc(buffer.size_bytes.max(1))?;
+            let addr = buffers.alloc(buffer.size_bytes, align)?;
             addresses.push(addr);
             if let BufferKind::Constant(data) = &buffer.kind {
                 let work = Work::Write {
@@ -60,7 +91,7 @@ impl Session {
         for ticket in tickets {
             ticket.wait()?;
         }
-        let queue = CommandQueue::new(
+        let queue = CommandQueue::of_checked(
             Arc::clone(&program),
             Arc::clone(&device),
             addresses.clone(),
@@ -73,6 +104,7 @@ impl Session {
             queue,
             recording: None,
             images: 0,
+            _buffers: buffers,
         })
     }
 
@@ -150,7 +182,8 @@ impl Session {
             self.queue.push_layer(index)?;
         }
         self.queue.submit(FlushReason::HostRead)?;
-        self.recording = Some(self.queue.take_recording());
+        // One that is too large isn't kept: every run then encodes its batches.
+        self.recording = Some(self.queue.take_recording()).filter(Recording::is_complete);
         Ok(())
     }
 
@@ -203,37 +236,5 @@ impl Session {
     }
 }
 
-impl Drop for Session {
-    fn drop(&mut self) {
-        for addr in &self.addresses {
-            // A device that is gone has nothing left to free.
-            let _ = self.device.free(*addr);
-        }
-        self.queue.release();
-    }
-}
-
-/// The text of the target may differ; what fixes the bits must not.
-fn check_config(program: &Program, device: &dyn Device) -> Result<(), DriverError> {
-    let (ours, theirs) = (&program.config, &device.info().config);
-    let differ = |what: String| {
-        Err(DriverError::Config {
-            device: device.info().name.clone(),
-            what,
-        })
-    };
-    if (ours.batch(), ours.block()) != (theirs.batch(), theirs.block()) {
-        let [a, b, c, d] = [ours.batch(), ours.block(), theirs.batch(), theirs.block()];
-        return differ(format!("matrix unit {a}x{b}x{b}, not {c}x{d}x{d}"));
-    }
-    for mem in vta_isa::MemType::ALL {
-        let (need, have) = (ours.depth(mem), theirs.depth(mem));
-        if need > have {
-            return differ(format!("{mem} scratchpad of {need} elements, not {have}"));
-        }
-    }
-    if program.inputs.iter().any(|&i| program.tensor(i).is_err()) {
-        return Err(ProgramError::Tensor { index: u32::MAX }.into());
-    }
-    Ok(())
-}
+#[cfg(test)]
+mod tests;

@@ -21,14 +21,15 @@ impl Traffic {
     /// Counts one instruction.
     pub fn count(&mut self, insn: &Insn, config: &Config) {
         let mut moved = |mem: MemType, elems: u64| {
-            self.bytes[mem.code() as usize] += elems * config.elem_bytes(mem) as u64;
+            let bytes = elems * config.elem_bytes(mem) as u64;
+            grow(&mut self.bytes[mem.code() as usize], bytes);
         };
         match insn {
             Insn::Load(load) => moved(load.mem, load.dram_elems()),
             Insn::Store(store) => moved(MemType::Out, store.tiles()),
-            Insn::Gemm(gemm) if gemm.reset => self.reset_steps += gemm.steps(),
-            Insn::Gemm(gemm) => self.gemm_steps += gemm.steps(),
-            Insn::Alu(alu) => self.alu_steps += alu.steps(),
+            Insn::Gemm(gemm) if gemm.reset => grow(&mut self.reset_steps, gemm.steps()),
+            Insn::Gemm(gemm) => grow(&mut self.gemm_steps, gemm.steps()),
+            Insn::Alu(alu) => grow(&mut self.alu_steps, alu.steps()),
             Insn::Finish(_) => {}
         }
         self.insns += 1;
@@ -47,15 +48,73 @@ impl Traffic {
     pub fn add(&mut self, other: &Self) {
         self.insns += other.insns;
         for (mine, theirs) in self.bytes.iter_mut().zip(other.bytes) {
-            *mine += theirs;
+            grow(mine, theirs);
         }
-        self.gemm_steps += other.gemm_steps;
-        self.reset_steps += other.reset_steps;
-        self.alu_steps += other.alu_steps;
+        grow(&mut self.gemm_steps, other.gemm_steps);
+        grow(&mut self.reset_steps, other.reset_steps);
+        grow(&mut self.alu_steps, other.alu_steps);
     }
 
     /// DRAM bytes of all memory types.
     pub fn total_bytes(&self) -> u64 {
-        self.bytes.iter().sum()
+        self.bytes.iter().fold(0, |n, &b| n.saturating_add(b))
+    }
+}
+
+/// One GEMM can ask for 2^42 steps, so a few million overflow a sum that nobody has run.
+fn grow(sum: &mut u64, more: u64) {
+    *sum = sum.saturating_add(more);
+}
+
+#[cfg(test)]
+mod tests {
+    use vta_isa::{Gemm, Load, Store};
+
+    use super::*;
+
+    #[test]
+    fn fields_are_counted_and_sums_saturate() {
+        let config = Config::default();
+        let most = (1 << 14) - 1;
+        let gemm = Gemm {
+            uop_end: 2,
+            iter_out: most,
+            iter_in: 3,
+            ..Gemm::default()
+        };
+        let reset = Gemm {
+            reset: true,
+            ..gemm
+        };
+        let load = Load {
+            y_size: 2,
+            x_size: 3,
+            x_pad_0: 1,
+            ..Load::default()
+        };
+        let store = Store {
+            y_size: 5,
+            x_size: 1,
+            ..Store::default()
+        };
+        let insns: [Insn; 4] = [gemm.into(), reset.into(), load.into(), store.into()];
+        let mut traffic = Traffic::of(&insns, &config);
+        let steps = 6 * u64::from(most);
+        let expected = Traffic {
+            insns: 4,
+            bytes: [0, 0, 6 * 16, 0, 5 * 16, 0],
+            gemm_steps: steps,
+            reset_steps: steps,
+            alu_steps: 0,
+        };
+        assert_eq!(traffic, expected);
+        assert_eq!(traffic.total_bytes(), 11 * 16);
+        traffic.gemm_steps = u64::MAX - 1;
+        traffic.bytes[0] = u64::MAX;
+        traffic.add(&expected);
+        assert_eq!(
+            (traffic.gemm_steps, traffic.total_bytes()),
+            (u64::MAX, u64::MAX)
+        );
     }
 }

@@ -1,130 +1,15 @@
 //! Is a program consistent with itself? Checked before anything is allocated.
 
-use thiserror::Error;
-use vta_isa::{FieldError, Insn, MemType};
+use vta_isa::{AluOperand, Insn, MemType, Uop};
 
-use crate::{Buffer, BufferKind, Command, Layer, Program, Symbol, TensorSpec};
+use crate::packing::{MAX_IMAGE_LEN, MAX_PACKED_BYTES};
+use crate::{
+    Buffer, BufferKind, Command, DeviceInfo, DriverError, Kernel, KernelId, Layer, Packing,
+    Program, ProgramError, Symbol, TensorSpec,
+};
 
-/// A program that contradicts itself.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ProgramError {
-    /// A command names a buffer that isn't there.
-    #[error("program: there is no buffer {index}")]
-    Buffer {
-        /// The index.
-        index: u32,
-    },
-    /// A command names a kernel that isn't there.
-    #[error("program: there is no micro-op kernel {index}")]
-    Kernel {
-        /// The index.
-        index: u32,
-    },
-    /// A tensor index that isn't there.
-    #[error("program: there is no tensor {index}")]
-    Tensor {
-        /// The index.
-        index: u32,
-    },
-    /// A layer that isn't there, or whose cut points are out of order.
-    #[error("program: layer {index} is missing or its cut points are not ascending")]
-    Layer {
-        /// The index.
-        index: usize,
-    },
-    /// A kernel is longer than the micro-op scratchpad.
-    #[error("program: kernel {index} has {uops} micro-ops, the scratchpad holds {depth}")]
-    KernelTooLarge {
-        /// The kernel.
-        index: u32,
-        /// Its length.
-        uops: usize,
-        /// The scratchpad's depth.
-        depth: usize,
-    },
-    /// A command uses micro-ops beyond its kernel.
-    #[error("program: micro-ops {bgn}..{end} of kernel {index}, which has {uops}")]
-    UopRange {
-        /// The kernel.
-        index: u32,
-        /// First micro-op.
-        bgn: u16,
-        /// One past the last.
-        end: u16,
-        /// The kernel's length.
-        uops: usize,
-    },
-    /// An instruction that can't go with its symbol, or that compilers never emit.
-    #[error(
-        "program: {insn} can't go with its symbol (buffers: load and store; kernels: gemm and alu; no symbol: synchronisation only)"
-    )]
-    Symbol {
-        /// The instruction.
-        insn: String,
-    },
-    /// A field doesn't fit its bits.
-    #[error("program: {0}")]
-    Field(FieldError),
-    /// A buffer's address isn't a multiple of the element.
-    #[error("program: address {addr:#x} is not a multiple of the {elem_bytes}-byte element")]
-    Alignment {
-        /// The address.
-        addr: u32,
-        /// The element.
-        elem_bytes: u32,
-    },
-    /// An address leaves the 32-bit `dram_base`.
-    #[error("program: dram_base {base} from address {addr:#x} exceeds 32 bits")]
-    Address {
-        /// Elements from the buffer's start.
-        base: u32,
-        /// The buffer's address.
-        addr: u32,
-    },
-    /// A command reaches beyond its buffer.
-    #[error(
-        "program: layer {layer}, command {command}: bytes up to {end} of buffer {buffer}, which has {size_bytes}"
-    )]
-    Range {
-        /// The layer.
-        layer: String,
-        /// The command's index in it.
-        command: usize,
-        /// The buffer's name.
-        buffer: String,
-        /// One past the last byte touched.
-        end: u64,
-        /// The buffer's size.
-        size_bytes: u64,
-    },
-    /// A STORE into a constant.
-    #[error("program: layer {layer}, command {command} stores into the constant {buffer}")]
-    StoreToConstant {
-        /// The layer.
-        layer: String,
-        /// The command's index in it.
-        command: usize,
-        /// The buffer's name.
-        buffer: String,
-    },
-    /// A constant's data and size differ, or a tensor doesn't fit its buffer.
-    #[error("program: {name} needs {need} bytes, its buffer has {have}")]
-    Size {
-        /// Buffer or tensor.
-        name: String,
-        /// Bytes needed.
-        need: u64,
-        /// Bytes there.
-        have: u64,
-    },
-    /// A tensor's geometry is impossible.
-    #[error("program: tensor {name} has an impossible shape or window")]
-    Shape {
-        /// The tensor.
-        name: String,
-    },
-}
+/// What a device's 32-bit addresses reach.
+const DEVICE_BYTES: u64 = 1 << 32;
 
 impl Program {
     /// The tensor at an index.
@@ -137,15 +22,14 @@ impl Program {
             .ok_or(ProgramError::Tensor { index })
     }
 
-    /// Checks every index, range and size, so that a driver can trust the program whatever
-    /// file it came from. Scratchpad bounds and tokens are the device's to check.
+    /// Checks every index, range and size, so that a driver can trust the program whatever file
+    /// it came from: tensors fit their buffers, buffers and outputs fit a device's 4 GiB,
+    /// commands stay inside buffers, kernels and scratchpads. Tokens are the device's to check.
     ///
     /// # Errors
     /// The first contradiction found.
     pub fn validate(&self) -> Result<(), ProgramError> {
-        for buffer in &self.buffers {
-            check_constant(buffer)?;
-        }
+        self.check_buffers()?;
         let depth = self.config.depth(MemType::Uop);
         for (index, kernel) in self.kernels.iter().enumerate() {
             let (index, uops) = (index as u32, kernel.uops.len());
@@ -156,9 +40,8 @@ impl Program {
         for tensor in &self.tensors {
             self.check_tensor(tensor)?;
         }
-        for &index in self.inputs.iter().chain(&self.outputs) {
-            self.tensor(index)?;
-        }
+        self.check_ends()?;
+        let furthest: Vec<_> = self.kernels.iter().map(|k| Furthest::of(&k.uops)).collect();
         for (index, layer) in self.layers.iter().enumerate() {
             self.tensor(layer.output)?;
             let cuts = layer.cuts.iter().map(|&c| c as usize);
@@ -167,82 +50,239 @@ impl Program {
                 return Err(ProgramError::Layer { index });
             }
             for (at, command) in layer.commands.iter().enumerate() {
-                self.check_command(layer, at, command)?;
+                self.check_command(At { layer, at }, command, &furthest)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a device implements what the program was compiled for. The text of the target may
+    /// differ; what fixes the bits must not.
+    ///
+    /// # Errors
+    /// [`DriverError::Config`] naming the first difference.
+    pub fn check_device(&self, info: &DeviceInfo) -> Result<(), DriverError> {
+        let (ours, theirs) = (&self.config, &info.config);
+        let differ = |what: String| {
+            Err(DriverError::Config {
+                device: info.name.clone(),
+                what,
+            })
+        };
+        if (ours.batch(), ours.block()) != (theirs.batch(), theirs.block()) {
+            let [a, b, c, d] = [ours.batch(), ours.block(), theirs.batch(), theirs.block()];
+            return differ(format!("matrix unit {a}x{b}x{b}, not {c}x{d}x{d}"));
+        }
+        for mem in MemType::ALL {
+            let (need, have) = (ours.depth(mem), theirs.depth(mem));
+            if need > have {
+                return differ(format!("{mem} scratchpad of {need} elements, not {have}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel of a GEMM or ALU command, whose micro-op range lies inside it.
+    pub(crate) fn kernel_of(
+        &self,
+        layer: &Layer,
+        command: usize,
+        insn: &Insn,
+        id: KernelId,
+    ) -> Result<&Kernel, ProgramError> {
+        let (bgn, end) = match insn {
+            Insn::Gemm(gemm) => (gemm.uop_bgn, gemm.uop_end),
+            Insn::Alu(alu) => (alu.uop_bgn, alu.uop_end),
+            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {
+                return Err(At { layer, at: command }.wrong_symbol(insn));
+            }
+        };
+        let index = id.0;
+        let kernel = self.kernels.get(index as usize);
+        let kernel = kernel.ok_or(ProgramError::Kernel { index })?;
+        let uops = kernel.uops.len();
+        if bgn > end || usize::from(end) > uops {
+            return Err(ProgramError::UopRange {
+                layer: layer.name.clone(),
+                command,
+                kernel: index,
+                bgn,
+                end,
+                uops,
+            });
+        }
+        Ok(kernel)
+    }
+
+    fn check_buffers(&self) -> Result<(), ProgramError> {
+        let mut total = 0u64;
+        for buffer in &self.buffers {
+            check_constant(buffer)?;
+            total = total.saturating_add(buffer.size_bytes);
+            if total > DEVICE_BYTES {
+                return Err(ProgramError::TotalBytes {
+                    what: "buffers",
+                    name: buffer.name.clone(),
+                    limit: DEVICE_BYTES,
+                });
             }
         }
         Ok(())
     }
 
     fn check_tensor(&self, tensor: &TensorSpec) -> Result<(), ProgramError> {
-        let shape = || ProgramError::Shape {
-            name: tensor.name.clone(),
-        };
-        if tensor.chw.contains(&0) || !tensor.scale.is_finite() {
-            return Err(shape());
+        let name = || tensor.name.clone();
+        if tensor.chw.contains(&0) || !tensor.scale.is_finite() || !tensor.has_positions() {
+            return Err(ProgramError::Shape { name: name() });
         }
-        let need = tensor.packed_bytes(&self.config).ok_or_else(shape)?;
-        let id = tensor.buffer.0;
-        let buffer = self
-            .buffers
-            .get(id as usize)
-            .ok_or(ProgramError::Buffer { index: id })?;
-        if need > buffer.size_bytes {
-            let (name, have) = (tensor.name.clone(), buffer.size_bytes);
+        let too_large = |what, limit| ProgramError::TensorTooLarge {
+            name: name(),
+            what,
+            limit,
+        };
+        if tensor.image_len() as u64 > MAX_IMAGE_LEN {
+            return Err(too_large("values in an image", MAX_IMAGE_LEN));
+        }
+        let need = tensor.packed_bytes(&self.config);
+        let need = need
+            .filter(|&n| n <= MAX_PACKED_BYTES)
+            .ok_or_else(|| too_large("packed bytes", MAX_PACKED_BYTES))?;
+        let have = self.buffer(tensor.buffer.0)?.size_bytes;
+        if need > have {
+            let name = name();
             return Err(ProgramError::Size { name, need, have });
         }
         Ok(())
     }
 
+    /// Checks the network's inputs and outputs.
+    fn check_ends(&self) -> Result<(), ProgramError> {
+        for &index in &self.inputs {
+            let tensor = self.tensor(index)?;
+            let buffer = self.buffer(tensor.buffer.0)?;
+            if matches!(buffer.kind, BufferKind::Constant(_)) {
+                let (name, buffer) = (tensor.name.clone(), buffer.name.clone());
+                return Err(ProgramError::InputInConstant { name, buffer });
+            }
+        }
+        let mut total = 0u64;
+        for &index in &self.outputs {
+            let tensor = self.tensor(index)?;
+            let name = || tensor.name.clone();
+            if tensor.packing != Packing::Tiles {
+                return Err(ProgramError::OutputPacking { name: name() });
+            }
+            total = total.saturating_add(tensor.packed_bytes(&self.config).unwrap_or(u64::MAX));
+            if total > DEVICE_BYTES {
+                return Err(ProgramError::TotalBytes {
+                    what: "outputs",
+                    name: name(),
+                    limit: DEVICE_BYTES,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn buffer(&self, index: u32) -> Result<&Buffer, ProgramError> {
+        self.buffers
+            .get(index as usize)
+            .ok_or(ProgramError::Buffer { index })
+    }
+
     fn check_command(
         &self,
-        layer: &Layer,
-        at: usize,
+        at: At<'_>,
         command: &Command,
+        furthest: &[Furthest],
     ) -> Result<(), ProgramError> {
-        let wrong = || ProgramError::Symbol {
-            insn: format!("{:?}", command.insn),
-        };
         match (command.symbol, &command.insn) {
             (Symbol::None, Insn::Load(load)) if load.is_sync() => Ok(()),
             (Symbol::None, Insn::Store(store)) if store.is_sync() => Ok(()),
             (Symbol::Kernel(id), Insn::Gemm(_) | Insn::Alu(_)) => {
-                let index = id.0;
-                self.kernels
-                    .get(index as usize)
-                    .map(drop)
-                    .ok_or(ProgramError::Kernel { index })
+                self.check_uops(at, &command.insn, id, furthest)
+            }
+            // The driver alone loads micro-ops: it must know what is resident.
+            (Symbol::Buffer(_), Insn::Load(load)) if load.mem == MemType::Uop => {
+                Err(at.wrong_symbol(&command.insn))
             }
             (Symbol::Buffer(id), Insn::Load(_) | Insn::Store(_)) => {
-                let index = id.0;
-                let buffer = self
-                    .buffers
-                    .get(index as usize)
-                    .ok_or(ProgramError::Buffer { index })?;
-                self.check_range(layer, at, &command.insn, buffer)
+                self.check_range(at, &command.insn, self.buffer(id.0)?)
             }
-            _ => Err(wrong()),
+            _ => Err(at.wrong_symbol(&command.insn)),
         }
     }
 
-    fn check_range(
+    /// Checks a GEMM's or ALU's micro-op range, and how far its loops take its micro-ops.
+    fn check_uops(
         &self,
-        layer: &Layer,
-        at: usize,
+        at: At<'_>,
         insn: &Insn,
-        buffer: &Buffer,
+        id: KernelId,
+        furthest: &[Furthest],
     ) -> Result<(), ProgramError> {
-        let (mem, base, y, x, stride) = match insn {
-            Insn::Load(l) => (l.mem, l.dram_base, l.y_size, l.x_size, l.x_stride),
-            Insn::Store(s) => (MemType::Out, s.dram_base, s.y_size, s.x_size, s.x_stride),
+        let uops = &self.kernel_of(at.layer, at.at, insn, id)?.uops;
+        let used = |bgn: u16, end: u16| {
+            let range = usize::from(bgn)..usize::from(end);
+            match furthest.get(id.0 as usize) {
+                Some(whole) if range == (0..uops.len()) => *whole,
+                _ => Furthest::of(uops.get(range).unwrap_or_default()),
+            }
+        };
+        let pad = |field, pad, first: Option<u16>, reach: Option<u64>| match (first, reach) {
+            (Some(first), Some(reach)) => {
+                let first = u64::from(first);
+                let depth = self.config.depth(pad);
+                at.check_pad(field, pad, first..first + reach + 1, depth)
+            }
+            // No micro-op, or a loop without trips.
+            _ => Ok(()),
+        };
+        match insn {
+            Insn::Gemm(g) => {
+                let (far, iter) = (used(g.uop_bgn, g.uop_end), [g.iter_out, g.iter_in]);
+                let dst = reach(iter, [g.dst_factor_out, g.dst_factor_in]);
+                pad("dst", MemType::Acc, far.dst, dst)?;
+                if g.reset {
+                    return Ok(());
+                }
+                let src = reach(iter, [g.src_factor_out, g.src_factor_in]);
+                pad("src", MemType::Inp, far.src, src)?;
+                let wgt = reach(iter, [g.wgt_factor_out, g.wgt_factor_in]);
+                pad("wgt", MemType::Wgt, far.wgt, wgt)
+            }
+            Insn::Alu(a) => {
+                let (far, iter) = (used(a.uop_bgn, a.uop_end), [a.iter_out, a.iter_in]);
+                let dst = reach(iter, [a.dst_factor_out, a.dst_factor_in]);
+                pad("dst", MemType::Acc, far.dst, dst)?;
+                if a.operand != AluOperand::Acc {
+                    return Ok(());
+                }
+                let src = reach(iter, [a.src_factor_out, a.src_factor_in]);
+                pad("src", MemType::Acc, far.src, src)
+            }
+            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => Ok(()),
+        }
+    }
+
+    /// Checks what a LOAD or STORE touches, in its buffer and in the scratchpad.
+    fn check_range(&self, at: At<'_>, insn: &Insn, buffer: &Buffer) -> Result<(), ProgramError> {
+        let (mem, base, [y, x, stride], sram, tiles) = match insn {
+            Insn::Load(l) => {
+                let sizes = [l.y_size, l.x_size, l.x_stride];
+                (l.mem, l.dram_base, sizes, l.sram_base, l.sram_tiles())
+            }
+            Insn::Store(s) => {
+                let sizes = [s.y_size, s.x_size, s.x_stride];
+                (MemType::Out, s.dram_base, sizes, s.sram_base, s.tiles())
+            }
             Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return Ok(()),
         };
-        let place = || (layer.name.clone(), at, buffer.name.clone());
         if mem == MemType::Out && matches!(buffer.kind, BufferKind::Constant(_)) {
-            let (layer, command, buffer) = place();
             return Err(ProgramError::StoreToConstant {
-                layer,
-                command,
-                buffer,
+                layer: at.layer.name.clone(),
+                command: at.at,
+                buffer: buffer.name.clone(),
             });
         }
         if x == 0 || y == 0 {
@@ -251,17 +291,84 @@ impl Program {
         let elems = u64::from(base) + u64::from(y - 1) * u64::from(stride) + u64::from(x);
         let end = elems * self.config.elem_bytes(mem) as u64;
         if end > buffer.size_bytes {
-            let ((layer, command, name), size_bytes) = (place(), buffer.size_bytes);
             return Err(ProgramError::Range {
-                layer,
-                command,
-                buffer: name,
+                layer: at.layer.name.clone(),
+                command: at.at,
+                buffer: buffer.name.clone(),
                 end,
-                size_bytes,
+                size_bytes: buffer.size_bytes,
             });
         }
-        Ok(())
+        let first = u64::from(sram);
+        let depth = self.config.depth(mem);
+        at.check_pad("sram_base", mem, first..first + tiles, depth)
     }
+}
+
+/// A command's place.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    layer: &'a Layer,
+    at: usize,
+}
+
+impl At<'_> {
+    fn wrong_symbol(self, insn: &Insn) -> ProgramError {
+        ProgramError::Symbol {
+            layer: self.layer.name.clone(),
+            command: self.at,
+            insn: format!("{insn:?}"),
+        }
+    }
+
+    fn check_pad(
+        self,
+        field: &'static str,
+        pad: MemType,
+        tiles: std::ops::Range<u64>,
+        depth: usize,
+    ) -> Result<(), ProgramError> {
+        if tiles.end <= depth as u64 {
+            return Ok(());
+        }
+        Err(ProgramError::Scratchpad {
+            layer: self.layer.name.clone(),
+            command: self.at,
+            field,
+            // These two live in the accumulator scratchpad.
+            pad: match pad {
+                MemType::Acc8 | MemType::Out => MemType::Acc,
+                MemType::Uop | MemType::Wgt | MemType::Inp | MemType::Acc => pad,
+            },
+            first: tiles.start,
+            last: tiles.end - 1,
+            depth,
+        })
+    }
+}
+
+/// The largest index of each field over some micro-ops; `None` when there are none.
+#[derive(Clone, Copy)]
+struct Furthest {
+    dst: Option<u16>,
+    src: Option<u16>,
+    wgt: Option<u16>,
+}
+
+impl Furthest {
+    fn of(uops: &[Uop]) -> Self {
+        Self {
+            dst: uops.iter().map(|u| u.dst).max(),
+            src: uops.iter().map(|u| u.src).max(),
+            wgt: uops.iter().map(|u| u.wgt).max(),
+        }
+    }
+}
+
+/// How far two loops go beyond a micro-op's own tile; `None` if they never run.
+fn reach(iter: [u16; 2], factor: [u16; 2]) -> Option<u64> {
+    let axis = |a: usize| Some(u64::from(iter[a].checked_sub(1)?) * u64::from(factor[a]));
+    Some(axis(0)? + axis(1)?)
 }
 
 fn check_constant(buffer: &Buffer) -> Result<(), ProgramError> {
@@ -276,3 +383,6 @@ fn check_constant(buffer: &Buffer) -> Result<(), ProgramError> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

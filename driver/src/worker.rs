@@ -1,11 +1,12 @@
 //! A device whose work is done by a thread of this process, in order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use crate::memory::HostBytes;
 use crate::{
     AllocError, Allocator, Batch, Device, DeviceInfo, DeviceMemory, DriverError, PhysAddr,
     RunReport, Ticket, Work, WorkDone,
@@ -20,7 +21,7 @@ pub type Runner = Box<dyn FnMut(&Batch, &mut DeviceMemory) -> Result<RunReport, 
 type Reply = Result<WorkDone, DriverError>;
 
 enum Item {
-    Map { addr: u32, size_bytes: u64 },
+    Map { addr: u32, bytes: HostBytes },
     Unmap { addr: u32 },
     Work { work: Work, reply: Sender<Reply> },
 }
@@ -29,7 +30,7 @@ enum Item {
 ///
 /// Work runs strictly in the order of submission. Dropping the device finishes what is queued
 /// and joins the thread. If the runner panics, every outstanding and later ticket gets
-/// [`DriverError::Lost`].
+/// [`DriverError::Lost`], and so does every call when the system gave no thread.
 pub struct WorkerDevice {
     info: DeviceInfo,
     allocator: Mutex<Allocator>,
@@ -38,22 +39,38 @@ pub struct WorkerDevice {
 }
 
 impl WorkerDevice {
-    /// Starts the worker thread.
+    /// Starts the worker thread of a device with the whole 32-bit space.
     pub fn new(info: DeviceInfo, runner: Runner) -> Self {
+        Self::with_allocator(info, Allocator::default(), runner)
+    }
+
+    /// Starts the worker thread of a device that has the allocator's memory only, like a board
+    /// whose DRAM is smaller than the address space.
+    pub fn with_allocator(info: DeviceInfo, allocator: Allocator, runner: Runner) -> Self {
         let (sender, receiver) = bounded(QUEUE_DEPTH);
         let name = info.name.clone();
-        let thread = std::thread::spawn(move || {
+        let work = move || {
             let served = catch_unwind(AssertUnwindSafe(|| serve(&name, &receiver, runner)));
             if served.is_err() {
                 refuse(&name, &receiver);
             }
+        };
+        // Without a thread the closure and its receiver are gone, so every send fails as lost.
+        let thread = Builder::new().spawn(work);
+        let thread = thread.inspect_err(|error| {
+            tracing::error!(device = info.name, %error, "starting the worker thread");
         });
         Self {
             info,
-            allocator: Mutex::new(Allocator::default()),
+            allocator: Mutex::new(allocator),
             sender: Some(sender),
-            thread: Some(thread),
+            thread: thread.ok(),
         }
+    }
+
+    /// Bytes of whole free pages.
+    pub fn free_bytes(&self) -> u64 {
+        self.allocator().free_bytes()
     }
 
     fn send(&self, item: Item) -> Result<(), DriverError> {
@@ -67,19 +84,47 @@ impl WorkerDevice {
         }
     }
 
-    fn with_allocator<T>(
-        &self,
-        f: impl FnOnce(&mut Allocator) -> Result<T, AllocError>,
-    ) -> Result<T, DriverError> {
-        // The allocator is consistent between calls, so a poisoned lock is harmless.
-        let mut allocator = self
-            .allocator
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        f(&mut allocator).map_err(|source| DriverError::Alloc {
+    fn refused(&self, source: AllocError) -> DriverError {
+        DriverError::Alloc {
             device: self.info.name.clone(),
             source,
-        })
+        }
+    }
+
+    fn allocator(&self) -> MutexGuard<'_, Allocator> {
+        // The allocator is consistent between calls, so a poisoned lock is harmless.
+        self.allocator
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a range and tells the worker. The lock is held over both: another thread could
+    /// otherwise get a freed range and have it mapped before its unmapping is queued. The worker
+    /// never takes the lock, so a full queue delays other threads but can't block for ever.
+    fn map(
+        &self,
+        size_bytes: u64,
+        take: impl FnOnce(&mut Allocator) -> Result<PhysAddr, AllocError>,
+    ) -> Result<PhysAddr, DriverError> {
+        let mut allocator = self.allocator();
+        let addr = take(&mut allocator).map_err(|e| self.refused(e))?;
+        let mapped = HostBytes::zeroed(size_bytes)
+            .ok_or_else(|| {
+                self.refused(AllocError::Host {
+                    requested_bytes: size_bytes,
+                })
+            })
+            .and_then(|bytes| {
+                self.send(Item::Map {
+                    addr: addr.0,
+                    bytes,
+                })
+            });
+        if mapped.is_err() {
+            // The range was taken above, so this can't fail.
+            let _ = allocator.free(addr);
+        }
+        mapped.map(|()| addr)
     }
 }
 
@@ -89,24 +134,18 @@ impl Device for WorkerDevice {
     }
 
     fn alloc(&self, size_bytes: u64) -> Result<PhysAddr, DriverError> {
-        let addr = self.with_allocator(|a| a.alloc(size_bytes))?;
-        self.send(Item::Map {
-            addr: addr.0,
-            size_bytes,
-        })?;
-        Ok(addr)
+        self.map(size_bytes, |a| a.alloc(size_bytes))
     }
 
     fn alloc_at(&self, addr: PhysAddr, size_bytes: u64) -> Result<(), DriverError> {
-        self.with_allocator(|a| a.alloc_at(addr, size_bytes))?;
-        self.send(Item::Map {
-            addr: addr.0,
-            size_bytes,
-        })
+        self.map(size_bytes, |a| a.alloc_at(addr, size_bytes).map(|()| addr))
+            .map(drop)
     }
 
     fn free(&self, addr: PhysAddr) -> Result<(), DriverError> {
-        self.with_allocator(|a| a.free(addr))?;
+        // Held until the worker is told, as in `map`.
+        let mut allocator = self.allocator();
+        allocator.free(addr).map_err(|e| self.refused(e))?;
         self.send(Item::Unmap { addr: addr.0 })
     }
 
@@ -148,9 +187,10 @@ fn serve(name: &str, receiver: &Receiver<Item>, mut runner: Runner) {
     let mut memory = DeviceMemory::new();
     for item in receiver {
         match item {
-            // The allocator hands out disjoint ranges, so mapping can't fail.
-            Item::Map { addr, size_bytes } => {
-                if let Err(error) = memory.map(addr, size_bytes) {
+            // The allocator hands out disjoint ranges and tells of them in its order, so mapping
+            // can't fail.
+            Item::Map { addr, bytes } => {
+                if let Err(error) = memory.insert(addr, bytes) {
                     tracing::error!(device = name, %error, "mapping device memory");
                 }
             }
@@ -213,6 +253,7 @@ mod tests {
     use vta_isa::Config;
 
     use super::*;
+    use crate::PAGE_BYTES;
 
     fn device(runner: Runner) -> WorkerDevice {
         WorkerDevice::new(
@@ -281,5 +322,56 @@ mod tests {
             later,
             Err(DriverError::Lost { .. }) | Ok(Err(DriverError::Lost { .. }))
         ));
+    }
+
+    #[test]
+    fn a_range_is_unmapped_before_another_thread_maps_it_again() {
+        // Few pages: nearly every allocation gets a range that another thread has just freed.
+        // Nobody waits before the end, so the worker's queue is full and senders block.
+        let info = DeviceInfo {
+            name: "test".into(),
+            config: Config::default(),
+        };
+        let allocator = Allocator::new(PAGE_BYTES, 3 * PAGE_BYTES);
+        let d = WorkerDevice::with_allocator(info, allocator, Box::new(|_, _| unreachable!()));
+        let turn = |value: u8| {
+            let addr = d.alloc(PAGE_BYTES).ok()?;
+            let write = Work::Write {
+                addr,
+                data: Arc::from([value]),
+            };
+            let read = Work::Read {
+                addr,
+                size_bytes: 2,
+            };
+            let written = d.submit(write).unwrap();
+            let read = d.submit(read).unwrap();
+            d.free(addr).unwrap();
+            Some((written, read))
+        };
+        let turns = |value: u8| {
+            let tickets: Vec<_> = (0..60_000).filter_map(|_| turn(value)).collect();
+            for (written, read) in tickets {
+                written.wait().unwrap();
+                let found = read.wait().unwrap();
+                assert!(matches!(found, WorkDone::Data(bytes) if bytes == [value, 0]));
+            }
+        };
+        std::thread::scope(|scope| {
+            for value in 1..=4u8 {
+                let turns = &turns;
+                scope.spawn(move || turns(value));
+            }
+        });
+        assert_eq!(d.free_bytes(), 2 * PAGE_BYTES);
+    }
+
+    #[test]
+    fn a_refused_allocation_leaves_the_free_memory_as_it_is() {
+        let d = device(Box::new(|_, _| panic!("runner")));
+        let before = d.free_bytes();
+        assert!(d.alloc(u64::MAX).is_err() && d.alloc(0).is_err());
+        assert!(d.alloc_at(PhysAddr(u32::MAX), 2).is_err());
+        assert_eq!(d.free_bytes(), before);
     }
 }

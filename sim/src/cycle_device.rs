@@ -11,6 +11,7 @@ use vta_driver::{PhysAddr, Traffic};
 use vta_isa::Config;
 
 use crate::cycle::{CycleError, CycleReport, TimingConfig, simulate};
+use crate::hazards::{self, UopSource};
 use crate::views::{Buckets, LayerCycles, LayerTotals, Timeline, TraceWriter};
 use crate::{Executor, Functional, SimDevice, mark_reports};
 
@@ -132,7 +133,8 @@ impl CycleLog {
 }
 
 impl SimDevice {
-    /// The cycle-level simulator: [`RunReport::cycles`] is set, and `log` keeps the views.
+    /// The cycle-level simulator: [`RunReport::cycles`] is set, and `log` keeps the views. A
+    /// batch with an ALU hazard, on which the RTL aborts, is refused.
     pub fn cycle(
         config: Config,
         timing: TimingConfig,
@@ -162,6 +164,10 @@ fn run(
     log: &CycleLog,
 ) -> Result<RunReport, String> {
     let started = Instant::now();
+    let uops = UopSource::Memory(memory);
+    if let Some(hazard) = hazards::first_alu_hazard(config, &batch.insns, uops) {
+        return Err(format!("the RTL aborts: {hazard}"));
+    }
     let computed = executor.map(|e| e.run(&batch.insns, &batch.marks, memory));
     let computed = computed.transpose().map_err(|e| e.to_string())?;
     let timed = log.time(batch, config, timing).map_err(|e| e.to_string())?;
@@ -224,6 +230,33 @@ mod tests {
             WorkDone::Data(bytes) => (last, bytes, log),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn an_alu_hazard_is_an_error() {
+        let device = SimDevice::cycle(
+            Config::default(),
+            TimingConfig::pynq(),
+            Execution::Full,
+            CycleLog::default(),
+        );
+        let addr = device.alloc(4096).unwrap();
+        let base = addr.0 / 4;
+        // Micro-op 0 is all zero, so that every step has the destination of the step before.
+        let run = |iter_in: u16| {
+            let text = format!(
+                "load.uop dram_base={base} y_size=1 x_size=1 x_stride=1
+                 alu.add imm=1 uop_end=1 iter_out=1 iter_in={iter_in}
+                 finish"
+            );
+            device.submit(batch(&text)).unwrap().wait()
+        };
+        assert!(run(1).is_ok());
+        let error = run(2).unwrap_err().to_string();
+        assert!(
+            error.contains("the RTL aborts: ") && error.contains("instruction 1 (alu.add"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -25,6 +25,7 @@
 //!
 //! They count no cycles. [`cycle`] does, and nothing else: exactly those of the RTL; [`views`] turns
 //! what it tells into tables and traces, and [`SimDevice::cycle`] joins both into a device.
+//! [`hazards`] finds what a program leaves unordered, without running it.
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 pub mod cycle;
@@ -32,6 +33,7 @@ mod cycle_device;
 mod device;
 mod error;
 mod functional;
+pub mod hazards;
 mod kernel;
 mod oracle;
 pub mod views;

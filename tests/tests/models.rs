@@ -2,7 +2,6 @@
 //! reference interpreter's, and labels are compared with another runtime's.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;

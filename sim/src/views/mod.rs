@@ -39,7 +39,6 @@ mod layers;
 mod perfetto;
 mod roofline;
 mod spend;
-mod tee;
 mod timeline;
 mod verdict;
 mod windows;

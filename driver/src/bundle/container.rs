@@ -1,0 +1,124 @@
+//! The file around the sections: header, table, checksums.
+
+use std::ops::Range;
+
+use super::{BUNDLE_VERSION, BundleError, invalid};
+
+const MAGIC: &[u8; 8] = b"VTAPROG\n";
+pub(super) const HEADER_BYTES: usize = 24;
+pub(super) const ENTRY_BYTES: usize = 24;
+/// Every section starts at a multiple of this, and so does every constant in the data.
+pub(super) const ALIGN: usize = 64;
+/// Kind and name of each section, in the file's order.
+pub(super) const SECTIONS: [(u32, &str); 4] =
+    [(1, "meta"), (2, "commands"), (3, "micro-ops"), (4, "data")];
+
+/// Four bytes at an offset that the caller has checked.
+pub(super) fn read_u32(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+fn read_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from(read_u32(bytes, at)) | u64::from(read_u32(bytes, at + 4)) << 32
+}
+
+/// A bundle's bytes from its sections' bytes.
+pub(super) fn assemble(sections: [&[u8]; 4]) -> Vec<u8> {
+    let mut table = Vec::new();
+    let mut offset = (HEADER_BYTES + SECTIONS.len() * ENTRY_BYTES).next_multiple_of(ALIGN);
+    for ((kind, _), bytes) in SECTIONS.iter().zip(sections) {
+        table.extend_from_slice(&kind.to_le_bytes());
+        table.extend_from_slice(&crc32fast::hash(bytes).to_le_bytes());
+        table.extend_from_slice(&(offset as u64).to_le_bytes());
+        table.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+        offset = (offset + bytes.len()).next_multiple_of(ALIGN);
+    }
+    let mut out = Vec::with_capacity(offset);
+    out.extend_from_slice(MAGIC);
+    for word in [
+        BUNDLE_VERSION,
+        SECTIONS.len() as u32,
+        crc32fast::hash(&table),
+        0,
+    ] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(&table);
+    for bytes in sections {
+        out.resize(out.len().next_multiple_of(ALIGN), 0);
+        out.extend_from_slice(bytes);
+    }
+    out
+}
+
+/// Finds the four sections and checks their checksums.
+pub(super) fn sections(bytes: &[u8]) -> Result<[Range<usize>; 4], BundleError> {
+    if !bytes.starts_with(MAGIC) {
+        return Err(BundleError::Magic);
+    }
+    let len = bytes.len() as u64;
+    let table_end = HEADER_BYTES + SECTIONS.len() * ENTRY_BYTES;
+    let truncated = |section, start, end| BundleError::Truncated {
+        section,
+        start,
+        end,
+        len,
+    };
+    if bytes.len() < HEADER_BYTES {
+        return Err(truncated("header", 0, HEADER_BYTES as u64));
+    }
+    let found = read_u32(bytes, 8);
+    if found != BUNDLE_VERSION {
+        return Err(BundleError::Version { found });
+    }
+    let count = read_u32(bytes, 12) as usize;
+    if count != SECTIONS.len() {
+        return Err(invalid(
+            "header",
+            format!("{count} sections, not {}", SECTIONS.len()),
+        ));
+    }
+    let reserved = read_u32(bytes, 20);
+    if reserved != 0 {
+        let text = format!("the reserved word is {reserved:#x}, not 0");
+        return Err(invalid("header", text));
+    }
+    let table = bytes
+        .get(HEADER_BYTES..table_end)
+        .ok_or_else(|| truncated("table", HEADER_BYTES as u64, table_end as u64))?;
+    checksum("table", table, read_u32(bytes, 16))?;
+    let mut ranges = [const { 0..0 }; 4];
+    for (i, (kind, name)) in SECTIONS.iter().enumerate() {
+        let at = i * ENTRY_BYTES;
+        let (found, crc) = (read_u32(table, at), read_u32(table, at + 4));
+        let (start, size) = (read_u64(table, at + 8), read_u64(table, at + 16));
+        if found != *kind {
+            return Err(invalid(
+                "table",
+                format!("section {i} is of kind {found}, not {kind}"),
+            ));
+        }
+        let end = start.saturating_add(size);
+        if end > len {
+            return Err(truncated(name, start, end));
+        }
+        ranges[i] = start as usize..end as usize;
+        checksum(name, &bytes[ranges[i].clone()], crc)?;
+    }
+    Ok(ranges)
+}
+
+fn checksum(section: &'static str, bytes: &[u8], expected: u32) -> Result<(), BundleError> {
+    let found = crc32fast::hash(bytes);
+    if found == expected {
+        Ok(())
+    } else {
+        Err(BundleError::Checksum {
+            section,
+            found,
+            expected,
+        })
+    }
+}

@@ -1,0 +1,239 @@
+//! What the crate's tests share: small programs, and a device that records and fails on demand.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use vta_isa::{Config, Gemm, INSN_BYTES, Insn, Load, MemType, Store, UOP_BYTES, Uop};
+
+use crate::{
+    Allocator, Buffer, BufferId, BufferKind, Command, Device, DeviceInfo, DriverError, Kernel,
+    KernelId, Layer, PAGE_BYTES, Packing, PhysAddr, Program, RunReport, Symbol, TensorSpec, Ticket,
+    Traffic, Work, WorkDone, WorkerDevice,
+};
+
+/// What lay in device memory when a batch ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The instructions' bytes, and what the batch says they are.
+    pub words: (Vec<u8>, Vec<u8>),
+    /// The micro-ops that each LOAD UOP fetched.
+    pub uops: Vec<Vec<Uop>>,
+}
+
+/// A device of `pages` pages that records what its batches find in memory. The work item of
+/// index `fail_at` isn't done and its ticket fails; from `refuse_at` on none is accepted.
+pub struct Recorder {
+    inner: WorkerDevice,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    pub submitted: AtomicUsize,
+    pub writes: AtomicUsize,
+    pub fail_at: AtomicUsize,
+    pub refuse_at: AtomicUsize,
+}
+
+impl Recorder {
+    pub fn new(config: Config, pages: u64) -> Arc<Self> {
+        let info = DeviceInfo {
+            name: "recorder".into(),
+            config: config.clone(),
+        };
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&seen);
+        let allocator = Allocator::new(PAGE_BYTES, (1 + pages) * PAGE_BYTES);
+        let runner = Box::new(
+            move |batch: &crate::Batch, memory: &mut crate::DeviceMemory| {
+                let size = (batch.words.len() * INSN_BYTES) as u64;
+                let found = memory
+                    .read(batch.insn_addr.0.into(), size)
+                    .unwrap()
+                    .to_vec();
+                let said = batch.words.iter().flat_map(|w| w.to_le_bytes()).collect();
+                let fetch = |insn: &Insn| match insn {
+                    Insn::Load(l) if l.mem == MemType::Uop => {
+                        let at = u64::from(l.dram_base) * UOP_BYTES as u64;
+                        let bytes = memory.read(at, l.dram_elems() * UOP_BYTES as u64).unwrap();
+                        let word = |b: &[u8]| u32::from_le_bytes(b.try_into().unwrap());
+                        Some(bytes.chunks(4).map(|b| Uop::decode(word(b))).collect())
+                    }
+                    _ => None,
+                };
+                let uops = batch.insns.iter().filter_map(fetch).collect();
+                let words = (found, said);
+                log.lock().unwrap().push(Seen { words, uops });
+                Ok(RunReport {
+                    traffic: Traffic::of(&batch.insns, &config),
+                    ..RunReport::default()
+                })
+            },
+        );
+        Arc::new(Self {
+            inner: WorkerDevice::with_allocator(info, allocator, runner),
+            seen,
+            submitted: AtomicUsize::new(0),
+            writes: AtomicUsize::new(0),
+            fail_at: AtomicUsize::new(usize::MAX),
+            refuse_at: AtomicUsize::new(usize::MAX),
+        })
+    }
+
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    pub fn free_bytes(&self) -> u64 {
+        self.inner.free_bytes()
+    }
+
+    pub fn writes(&self) -> usize {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    /// Makes the work item after `skip` more fail.
+    pub fn fail_after(&self, skip: usize) {
+        let next = self.submitted.load(Ordering::Relaxed) + skip;
+        self.fail_at.store(next, Ordering::Relaxed);
+    }
+
+    /// Refuses every work item after `skip` more.
+    pub fn refuse_after(&self, skip: usize) {
+        let next = self.submitted.load(Ordering::Relaxed).saturating_add(skip);
+        self.refuse_at.store(next, Ordering::Relaxed);
+    }
+}
+
+impl Device for Recorder {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn alloc(&self, size_bytes: u64) -> Result<PhysAddr, DriverError> {
+        self.inner.alloc(size_bytes)
+    }
+
+    fn alloc_at(&self, addr: PhysAddr, size_bytes: u64) -> Result<(), DriverError> {
+        self.inner.alloc_at(addr, size_bytes)
+    }
+
+    fn free(&self, addr: PhysAddr) -> Result<(), DriverError> {
+        self.inner.free(addr)
+    }
+
+    fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        let index = self.submitted.fetch_add(1, Ordering::Relaxed);
+        if matches!(work, Work::Write { .. }) {
+            self.writes.fetch_add(1, Ordering::Relaxed);
+        }
+        let error = DriverError::Device {
+            device: "recorder".into(),
+            message: "on demand".into(),
+        };
+        if index >= self.refuse_at.load(Ordering::Relaxed) {
+            return Err(error);
+        }
+        if index == self.fail_at.load(Ordering::Relaxed) {
+            return Ok(Box::new(Failed(error)));
+        }
+        self.inner.submit(work)
+    }
+}
+
+struct Failed(DriverError);
+
+impl Ticket for Failed {
+    fn wait(self: Box<Self>) -> Result<WorkDone, DriverError> {
+        Err(self.0)
+    }
+}
+
+/// `len` micro-ops that no other kernel of the program has.
+pub fn kernel(id: u16, len: u16) -> Kernel {
+    let uop = |i| Uop {
+        dst: id,
+        src: i % 2048,
+        wgt: 0,
+    };
+    Kernel {
+        uops: (0..len).map(uop).collect(),
+    }
+}
+
+/// A GEMM that clears one tile for each micro-op of a kernel.
+pub fn clear(kernel: u32, bgn: u16, end: u16) -> Command {
+    let gemm = Gemm {
+        reset: true,
+        uop_bgn: bgn,
+        uop_end: end,
+        iter_out: 1,
+        iter_in: 1,
+        ..Gemm::default()
+    };
+    Command {
+        insn: gemm.into(),
+        symbol: Symbol::Kernel(KernelId(kernel)),
+    }
+}
+
+pub fn buffer(name: &str, size_bytes: u64, kind: BufferKind) -> Buffer {
+    Buffer {
+        name: name.into(),
+        size_bytes,
+        kind,
+    }
+}
+
+pub fn tensor(name: &str, buffer: u32, chw: [u32; 3]) -> TensorSpec {
+    TensorSpec {
+        name: name.into(),
+        buffer: BufferId(buffer),
+        chw,
+        scale: 0.5,
+        packing: Packing::Tiles,
+    }
+}
+
+/// One layer for each kernel length: it loads input tile 0, clears with its kernel and stores
+/// to output tile 0. Buffer 0 is the input `x` of two tiles, 1 the output `y` of two tiles,
+/// 2 the constant `w`.
+pub fn program(kernel_lens: &[u16]) -> Program {
+    let layer = |(id, &len): (usize, &u16)| {
+        let load = Load {
+            y_size: 1,
+            x_size: 1,
+            ..Load::default()
+        };
+        let store = Store {
+            y_size: 1,
+            x_size: 1,
+            ..Store::default()
+        };
+        let at = |insn, buffer| Command {
+            insn,
+            symbol: Symbol::Buffer(BufferId(buffer)),
+        };
+        Layer {
+            name: format!("l{id}"),
+            kind: "test".into(),
+            commands: vec![
+                at(load.into(), 0),
+                clear(id as u32, 0, len),
+                at(store.into(), 1),
+            ],
+            output: 1,
+            ..Layer::default()
+        }
+    };
+    let constant = (0..100u8).collect::<Vec<_>>();
+    Program {
+        buffers: vec![
+            buffer("x", 32, BufferKind::Input),
+            buffer("y", 32, BufferKind::Output),
+            buffer("w", 100, BufferKind::Constant(constant.into())),
+        ],
+        kernels: (0..).zip(kernel_lens).map(|(i, &n)| kernel(i, n)).collect(),
+        tensors: vec![tensor("x", 0, [3, 1, 2]), tensor("y", 1, [3, 1, 2])],
+        layers: kernel_lens.iter().enumerate().map(layer).collect(),
+        inputs: vec![0],
+        outputs: vec![1],
+        ..Program::default()
+    }
+}

@@ -1,0 +1,565 @@
+use vta_isa::{Alu, AluOp, Deps, Finish, Gemm, Load, Store};
+
+use super::*;
+use crate::testing::{buffer, clear, kernel, program, tensor};
+use crate::{BufferId, Bytes};
+
+type Case = (&'static str, fn(&mut Program), &'static str);
+
+/// Applies each change to a sound program and compares the error.
+fn refused(cases: &[Case]) {
+    program(&[3, 5]).validate().unwrap();
+    for (name, change, expected) in cases {
+        let mut bad = program(&[3, 5]);
+        change(&mut bad);
+        let error = bad.validate().expect_err(name).to_string();
+        assert_eq!(error, format!("program: {expected}"), "{name}");
+    }
+}
+
+fn on_buffer(insn: impl Into<Insn>, buffer: u32) -> Command {
+    Command {
+        insn: insn.into(),
+        symbol: Symbol::Buffer(BufferId(buffer)),
+    }
+}
+
+fn on_kernel(insn: impl Into<Insn>, kernel: u32) -> Command {
+    Command {
+        insn: insn.into(),
+        symbol: Symbol::Kernel(KernelId(kernel)),
+    }
+}
+
+fn set(program: &mut Program, command: Command) {
+    program.layers[1].commands[1] = command;
+}
+
+/// A GEMM over kernel 1 (five micro-ops of `dst` 1 and `src` up to 4).
+fn gemm() -> Gemm {
+    Gemm {
+        uop_end: 5,
+        iter_out: 2,
+        iter_in: 3,
+        ..Gemm::default()
+    }
+}
+
+fn alu(operand: AluOperand) -> Alu {
+    Alu {
+        deps: Deps::NONE,
+        op: AluOp::Add,
+        operand,
+        uop_bgn: 0,
+        uop_end: 5,
+        iter_out: 1,
+        iter_in: 2,
+        dst_factor_out: 0,
+        dst_factor_in: 0,
+        src_factor_out: 0,
+        src_factor_in: 0,
+    }
+}
+
+#[test]
+fn indices_and_order_are_checked() {
+    refused(&[
+        (
+            "buffer",
+            |p| p.tensors[0].buffer.0 = 3,
+            "there is no buffer 3",
+        ),
+        ("input", |p| p.inputs = vec![2], "there is no tensor 2"),
+        ("output", |p| p.outputs = vec![7], "there is no tensor 7"),
+        (
+            "layer output",
+            |p| p.layers[0].output = 2,
+            "there is no tensor 2",
+        ),
+        (
+            "cuts that descend",
+            |p| p.layers[1].cuts = vec![2, 1],
+            "layer 1 is missing or its cut points are not ascending",
+        ),
+        (
+            "a cut beyond the layer",
+            |p| p.layers[1].cuts = vec![4],
+            "layer 1 is missing or its cut points are not ascending",
+        ),
+        (
+            "kernel",
+            |p| set(p, clear(2, 0, 1)),
+            "there is no micro-op kernel 2",
+        ),
+        (
+            "command's buffer",
+            |p| set(p, on_buffer(Load::default(), 3)),
+            "there is no buffer 3",
+        ),
+        (
+            "kernel length",
+            |p| p.kernels[0] = kernel(0, 8193),
+            "kernel 0 has 8193 micro-ops, the scratchpad holds 8192",
+        ),
+    ]);
+}
+
+#[test]
+fn micro_op_ranges_stay_inside_their_kernel() {
+    refused(&[
+        (
+            "gemm",
+            |p| set(p, clear(1, 2, 6)),
+            "layer l1, command 1: micro-ops 2..6 of kernel 1, which has 5",
+        ),
+        (
+            "another kernel is long enough",
+            |p| set(p, clear(0, 0, 5)),
+            "layer l1, command 1: micro-ops 0..5 of kernel 0, which has 3",
+        ),
+        (
+            "end before begin",
+            |p| set(p, clear(1, 3, 2)),
+            "layer l1, command 1: micro-ops 3..2 of kernel 1, which has 5",
+        ),
+        (
+            "alu",
+            |p| {
+                set(
+                    p,
+                    on_kernel(
+                        Alu {
+                            uop_end: 16383,
+                            ..alu(AluOperand::Imm(1))
+                        },
+                        1,
+                    ),
+                )
+            },
+            "layer l1, command 1: micro-ops 0..16383 of kernel 1, which has 5",
+        ),
+        (
+            "an empty range beyond the kernel",
+            |p| set(p, clear(1, 6, 6)),
+            "layer l1, command 1: micro-ops 6..6 of kernel 1, which has 5",
+        ),
+    ]);
+}
+
+#[test]
+fn micro_ops_and_loops_stay_inside_the_scratchpads() {
+    refused(&[
+        (
+            "dst of a micro-op",
+            |p| p.kernels[1].uops[3].dst = 2048,
+            "layer l1, command 1: dst goes from acc tile 2048 to 2048, but the scratchpad has 2048",
+        ),
+        (
+            "dst at the end of the loops",
+            |p| {
+                set(
+                    p,
+                    on_kernel(
+                        Gemm {
+                            dst_factor_out: 47,
+                            dst_factor_in: 1000,
+                            ..gemm()
+                        },
+                        1,
+                    ),
+                )
+            },
+            "layer l1, command 1: dst goes from acc tile 1 to 2048, but the scratchpad has 2048",
+        ),
+        (
+            "src of a gemm",
+            |p| {
+                set(
+                    p,
+                    on_kernel(
+                        Gemm {
+                            src_factor_in: 1022,
+                            ..gemm()
+                        },
+                        1,
+                    ),
+                )
+            },
+            "layer l1, command 1: src goes from inp tile 4 to 2048, but the scratchpad has 2048",
+        ),
+        (
+            "wgt of a gemm",
+            |p| {
+                p.kernels[1].uops[4].wgt = 1;
+                set(
+                    p,
+                    on_kernel(
+                        Gemm {
+                            wgt_factor_out: 1023,
+                            ..gemm()
+                        },
+                        1,
+                    ),
+                );
+            },
+            "layer l1, command 1: wgt goes from wgt tile 1 to 1024, but the scratchpad has 1024",
+        ),
+        (
+            "src of an alu",
+            |p| {
+                set(
+                    p,
+                    on_kernel(
+                        Alu {
+                            src_factor_in: 2044,
+                            ..alu(AluOperand::Acc)
+                        },
+                        1,
+                    ),
+                )
+            },
+            "layer l1, command 1: src goes from acc tile 4 to 2048, but the scratchpad has 2048",
+        ),
+        (
+            "a smaller scratchpad",
+            |p| {
+                p.config = vta_isa::Config::from_json(r#"{"LOG_ACC_BUFF_SIZE": 6}"#).unwrap();
+            },
+            "layer l1, command 1: dst goes from acc tile 1 to 1, but the scratchpad has 1",
+        ),
+        (
+            "load",
+            |p| {
+                set(
+                    p,
+                    on_buffer(
+                        Load {
+                            sram_base: 2046,
+                            y_size: 1,
+                            x_size: 1,
+                            x_pad_0: 2,
+                            ..Load::default()
+                        },
+                        0,
+                    ),
+                )
+            },
+            "layer l1, command 1: sram_base goes from inp tile 2046 to 2048, but the scratchpad has 2048",
+        ),
+        (
+            "store",
+            |p| {
+                set(
+                    p,
+                    on_buffer(
+                        Store {
+                            sram_base: 2047,
+                            y_size: 2,
+                            x_size: 1,
+                            ..Store::default()
+                        },
+                        1,
+                    ),
+                )
+            },
+            "layer l1, command 1: sram_base goes from acc tile 2047 to 2048, but the scratchpad has 2048",
+        ),
+    ]);
+}
+
+#[test]
+fn what_never_runs_reaches_nothing() {
+    let far = Gemm {
+        dst_factor_out: 2047,
+        dst_factor_in: 2047,
+        src_factor_out: 2047,
+        wgt_factor_out: 1023,
+        ..gemm()
+    };
+    let sound = [
+        ("no outer trip", on_kernel(Gemm { iter_out: 0, ..far }, 1)),
+        ("no inner trip", on_kernel(Gemm { iter_in: 0, ..far }, 1)),
+        ("no micro-op", on_kernel(Gemm { uop_bgn: 5, ..far }, 1)),
+        (
+            "only the last trips count",
+            on_kernel(
+                Gemm {
+                    iter_out: 1,
+                    iter_in: 1,
+                    ..far
+                },
+                1,
+            ),
+        ),
+        (
+            "reset reads neither inputs nor weights",
+            on_kernel(
+                Gemm {
+                    reset: true,
+                    dst_factor_out: 0,
+                    dst_factor_in: 0,
+                    ..far
+                },
+                1,
+            ),
+        ),
+        (
+            "an immediate has no source",
+            on_kernel(
+                Alu {
+                    src_factor_in: 2047,
+                    ..alu(AluOperand::Imm(3))
+                },
+                1,
+            ),
+        ),
+        (
+            "a synchronisation moves nothing",
+            on_buffer(
+                Load {
+                    sram_base: 5000,
+                    x_size: 9,
+                    ..Load::default()
+                },
+                0,
+            ),
+        ),
+    ];
+    for (name, command) in sound {
+        let mut program = program(&[3, 5]);
+        set(&mut program, command);
+        assert_eq!(program.validate(), Ok(()), "{name}");
+    }
+    // Part of a kernel is judged by that part.
+    let mut part = program(&[3, 5]);
+    part.kernels[1].uops[4].dst = 2048;
+    set(&mut part, clear(1, 0, 4));
+    assert_eq!(part.validate(), Ok(()));
+}
+
+#[test]
+fn buffers_are_not_left_or_misused() {
+    refused(&[
+        (
+            "load beyond the buffer",
+            |p| {
+                set(
+                    p,
+                    on_buffer(
+                        Load {
+                            dram_base: 1,
+                            y_size: 2,
+                            x_size: 1,
+                            x_stride: 1,
+                            ..Load::default()
+                        },
+                        0,
+                    ),
+                )
+            },
+            "layer l1, command 1: bytes up to 48 of buffer x, which has 32",
+        ),
+        (
+            "store into a constant",
+            |p| set(p, on_buffer(Store::default(), 2)),
+            "layer l1, command 1 stores into the constant w",
+        ),
+        (
+            "constant of another size",
+            |p| p.buffers[2].size_bytes = 99,
+            "w needs 100 bytes, its buffer has 99",
+        ),
+        (
+            "input over a constant",
+            |p| p.tensors[0].buffer.0 = 2,
+            "the input x lies in the constant w",
+        ),
+    ]);
+    let bytes: Bytes = vec![0; 4].into();
+    let sound = Program {
+        buffers: vec![buffer("c", 4, BufferKind::Constant(bytes))],
+        ..Program::default()
+    };
+    assert_eq!(sound.validate(), Ok(()));
+}
+
+#[test]
+fn sizes_are_bounded_by_what_a_device_addresses() {
+    let im2col = |pads| Packing::Im2col {
+        kernel: [1, 1],
+        stride: [1, 1],
+        dilation: [1, 1],
+        pads,
+    };
+    let window = |change: fn(&mut TensorSpec)| {
+        let mut bad = program(&[3]);
+        bad.tensors[0].packing = im2col([0; 4]);
+        bad.validate().unwrap();
+        change(&mut bad.tensors[0]);
+        bad.validate().unwrap_err().to_string()
+    };
+    refused(&[
+        (
+            "more values than 64 bits count",
+            |p| p.tensors[0].chw = [u32::MAX; 3],
+            "tensor x has more than 1073741824 values in an image",
+        ),
+        (
+            "more values than the limit",
+            |p| p.tensors[1].chw = [1 << 10, 1 << 10, (1 << 10) + 1],
+            "tensor y has more than 1073741824 values in an image",
+        ),
+        (
+            "tiles of few channels",
+            |p| p.tensors[1].chw = [1, 1 << 15, 1 << 15],
+            "tensor y has more than 4294967296 packed bytes",
+        ),
+        (
+            "a tensor larger than its buffer",
+            |p| p.tensors[1].chw = [17, 1, 2],
+            "y needs 64 bytes, its buffer has 32",
+        ),
+        (
+            "no rows",
+            |p| p.tensors[1].chw[1] = 0,
+            "tensor y has an impossible shape or window",
+        ),
+        (
+            "no scale",
+            |p| p.tensors[0].scale = f32::NAN,
+            "tensor x has an impossible shape or window",
+        ),
+        (
+            "buffers that no device holds",
+            |p| {
+                p.buffers
+                    .push(buffer("big", (1 << 32) - 164, BufferKind::Scratch));
+                p.validate().unwrap();
+                p.buffers.push(buffer("one more", 1, BufferKind::Scratch));
+            },
+            "buffers up to one more have more than 4294967296 bytes together",
+        ),
+        (
+            "a buffer of all the 64 bits",
+            |p| p.buffers.push(buffer("big", u64::MAX, BufferKind::Scratch)),
+            "buffers up to big have more than 4294967296 bytes together",
+        ),
+        (
+            "the same large output many times",
+            |p| {
+                p.buffers.push(buffer("big", 1 << 30, BufferKind::Output));
+                p.tensors.push(tensor("big", 3, [16, 1 << 13, 1 << 13]));
+                p.outputs = vec![2; 4];
+                p.validate().unwrap();
+                p.outputs = vec![2; 5];
+            },
+            "outputs up to big have more than 4294967296 bytes together",
+        ),
+        (
+            "an output that can't be unpacked",
+            |p| {
+                p.tensors[1].packing = Packing::Im2col {
+                    kernel: [1, 1],
+                    stride: [1, 1],
+                    dilation: [1, 1],
+                    pads: [0; 4],
+                };
+            },
+            "the output y is packed as im2col, not as tiles",
+        ),
+    ]);
+    let shape = "program: tensor x has an impossible shape or window";
+    assert_eq!(
+        window(|t| t.packing = Packing::Im2col {
+            kernel: [2, 1],
+            stride: [1, 1],
+            dilation: [1, 1],
+            pads: [0; 4]
+        }),
+        shape
+    );
+    assert_eq!(
+        window(|t| t.packing = Packing::Im2col {
+            kernel: [1, 1],
+            stride: [0, 1],
+            dilation: [1, 1],
+            pads: [0; 4]
+        }),
+        shape
+    );
+    let packed = "program: tensor x has more than 4294967296 packed bytes";
+    assert_eq!(
+        window(|t| t.packing = Packing::Im2col {
+            kernel: [1, 1],
+            stride: [1, 1],
+            dilation: [1, 1],
+            pads: [u32::MAX; 4]
+        }),
+        packed
+    );
+}
+
+#[test]
+fn instructions_go_with_their_symbols() {
+    let sync = Load::default();
+    let moving = Load {
+        y_size: 1,
+        x_size: 1,
+        ..Load::default()
+    };
+    let uop = Load {
+        mem: MemType::Uop,
+        ..moving
+    };
+    let none = Symbol::None;
+    let buffer = Symbol::Buffer(BufferId(0));
+    let kernel = Symbol::Kernel(KernelId(1));
+    let cases: [(Insn, Symbol, bool); 10] = [
+        (sync.into(), none, true),
+        (Store::default().into(), none, true),
+        (moving.into(), none, false),
+        (moving.into(), buffer, true),
+        (uop.into(), buffer, false),
+        (moving.into(), kernel, false),
+        (gemm().into(), none, false),
+        (gemm().into(), buffer, false),
+        (gemm().into(), kernel, true),
+        (Finish::default().into(), none, false),
+    ];
+    for (insn, symbol, sound) in cases {
+        let mut program = program(&[3, 5]);
+        set(&mut program, Command { insn, symbol });
+        match program.validate() {
+            Ok(()) => assert!(sound, "{insn:?} {symbol:?}"),
+            Err(ProgramError::Symbol { layer, command, .. }) => {
+                assert!(!sound, "{insn:?} {symbol:?}");
+                assert_eq!((&*layer, command), ("l1", 1));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_device_may_have_more_but_not_less() {
+    let info = |json: &str| DeviceInfo {
+        name: "d".into(),
+        config: vta_isa::Config::from_json(json).unwrap(),
+    };
+    let mut program = program(&[3]);
+    program.config = vta_isa::Config::from_json(r#"{"LOG_ACC_BUFF_SIZE": 16}"#).unwrap();
+    program.check_device(&info("{}")).unwrap();
+    let less = program.check_device(&info(r#"{"LOG_ACC_BUFF_SIZE": 15}"#));
+    assert!(
+        less.unwrap_err()
+            .to_string()
+            .ends_with("acc scratchpad of 1024 elements, not 512")
+    );
+    let other = program.check_device(&info(r#"{"LOG_BLOCK": 5}"#));
+    assert!(
+        other
+            .unwrap_err()
+            .to_string()
+            .ends_with("matrix unit 1x16x16, not 1x32x32")
+    );
+}
