@@ -178,7 +178,7 @@ fn area(columns: &[[f64; Lane::COUNT]], lane: Lane, y: f64) -> String {
 
 /// A round step that gives about eight ticks.
 fn tick_step(cycles: u64) -> u64 {
-    let rough = (cycles / 8).max(1);
+    let rough = cycles.div_ceil(8).max(1);
     let power = 10u64.pow(rough.ilog10());
     [1, 2, 5, 10]
         .map(|m| m * power)

@@ -174,10 +174,10 @@ fn line(row: &Row) -> String {
             m.images.to_string(),
             m.bound_cycles.to_string(),
             m.macs.to_string(),
-            format!("{:.6}", m.utilization),
+            m.utilization.to_string(),
             m.dram_bytes.to_string(),
-            format!("{:.3}", m.energy_uj),
-            format!("{:.6}", m.area_mm2),
+            m.energy_uj.to_string(),
+            m.area_mm2.to_string(),
             String::new(),
         ]),
         Err(error) => {
@@ -288,10 +288,7 @@ mod tests {
         assert_eq!(rows[0].outcome, Err("too, 'wide' ".to_owned()));
         assert_eq!(rows[1], row("4", "2", Ok(42)));
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(
-            text.ends_with("5,2,52,2,3,4,0.500000,6,7.250,8.500000,\n"),
-            "{text}"
-        );
+        assert!(text.ends_with("5,2,52,2,3,4,0.5,6,7.25,8.5,\n"), "{text}");
         assert_eq!(text.lines().count(), 2 + 4);
     }
 
