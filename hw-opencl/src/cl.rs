@@ -175,15 +175,16 @@ impl Ctx {
         })
     }
 
-    /// Compiles sources, which follow one another as one text.
+    /// Compiles a source. It is one text: `cl3` hands over the lengths of several sources where
+    /// the runtime expects pointers.
     pub fn build(
         &self,
-        sources: &[&str],
+        source: &str,
         options: &str,
     ) -> std::result::Result<Built, Box<BuildFault>> {
         let program = named(
             "clCreateProgramWithSource",
-            Program::create_from_sources(&self.context, sources),
+            Program::create_from_source(&self.context, source),
         )
         .map_err(|fault| Box::new(BuildFault { fault, log: String::new() }))?;
         self.finish_build(program, options)

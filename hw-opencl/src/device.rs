@@ -222,6 +222,7 @@ pub struct OpenClDevice {
     info: DeviceInfo,
     entry: DeviceEntry,
     structure: Structure,
+    keeps_scratchpads: bool,
     allocator: Mutex<Allocator>,
     shared: Arc<Shared>,
     sender: Option<Sender<Item>>,
@@ -273,6 +274,7 @@ impl OpenClDevice {
             hung: AtomicBool::new(false),
         });
         let engine = Engine::new(entry, structure, &config, &options, &shared)?;
+        let keeps_scratchpads = !engine.clears_scratchpads();
         let (sender, receiver) = bounded(QUEUE_DEPTH);
         let finished = worker::start(engine, receiver, &shared)?;
         // Device memory is one buffer, so it ends where the largest one does.
@@ -281,6 +283,7 @@ impl OpenClDevice {
             info: DeviceInfo { name, config },
             entry: entry.clone(),
             structure,
+            keeps_scratchpads,
             allocator: Mutex::new(Allocator::new(PAGE_BYTES, last)),
             shared,
             sender: Some(sender),
@@ -296,6 +299,12 @@ impl OpenClDevice {
     /// The structure that it runs.
     pub fn structure(&self) -> Structure {
         self.structure
+    }
+
+    /// Whether scratchpads keep their contents from one batch to the next. On-chip ones are zero
+    /// at the start of each. No program may count on either.
+    pub fn keeps_scratchpads(&self) -> bool {
+        self.keeps_scratchpads
     }
 
     /// What it did so far.

@@ -153,6 +153,10 @@ impl Engine {
         self.arena.unmap(addr);
     }
 
+    pub fn clears_scratchpads(&self) -> bool {
+        self.runner.clears_scratchpads()
+    }
+
     pub fn finish(&self) -> Result<(), ClFault> {
         self.queue.finish()
     }

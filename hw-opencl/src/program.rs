@@ -195,7 +195,7 @@ impl Builder<'_> {
     /// Builds from source, or loads the binary of an earlier build.
     fn source(&self, source: &str, options: &str) -> Result<Built, OpenClError> {
         let cache = self.options.cache_folder().map(BinaryCache::new);
-        let header = header::opencl_header();
+        let text = header::opencl_header() + source;
         let raw = &self.entry.raw;
         let key = [
             &raw.platform,
@@ -204,8 +204,7 @@ impl Builder<'_> {
             &raw.driver,
             &raw.version,
             options,
-            &header,
-            source,
+            &text,
         ]
         .join("\n");
         if let Some(binary) = cache.as_ref().and_then(|c| c.get(&key)) {
@@ -220,7 +219,7 @@ impl Builder<'_> {
                 }
             }
         }
-        let built = self.ctx.build(&[&header, source], options);
+        let built = self.ctx.build(&text, options);
         let built = built.map_err(|fault| self.failed(*fault))?;
         self.stats.builds.fetch_add(1, Ordering::Relaxed);
         if !built.log.is_empty() {
