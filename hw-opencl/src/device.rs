@@ -33,7 +33,7 @@ pub enum Math {
     Pairs = 1,
     /// float, which is exact as long as sums stay below 2^24; they are emptied before.
     Float = 2,
-    /// Fours of int8, for GPUs that have an instruction for them.
+    /// Fours of int8 by work-items of one lane, for GPUs that have an instruction for them.
     Fours = 3,
 }
 

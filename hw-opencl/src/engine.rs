@@ -251,10 +251,10 @@ impl Engine {
                 Stop::End => order.len(),
                 Stop::ReadBack { position, .. } => *position,
             };
-            let words = order[from..end].iter().map(|&i| i as usize);
-            let words = words.filter(|&i| !matches!(batch.insns[i], Insn::Finish(_)));
-            let words = words.map(|i| (batch.words.get(i).copied(), batch.insns[i]));
-            let part = self.runner.make(draft, words, &self.ctx, &self.queue, &self.shared)?;
+            // What was checked is what runs: the instructions, not the words beside them.
+            let insns = order[from..end].iter().map(|&i| (i as usize, batch.insns[i as usize]));
+            let insns = insns.filter(|(_, insn)| !matches!(insn, Insn::Finish(_)));
+            let part = self.runner.make(draft, insns, &self.ctx, &self.queue, &self.shared)?;
             let pending = self.runner.run(&part, &self.arena, &self.queue, &self.shared)?;
             let Stop::ReadBack { position, ranges } = stop else {
                 let report = report(batch, &self.config, leftover_tokens);

@@ -31,45 +31,33 @@ pub(crate) struct LanesBuild {
 }
 
 impl LanesBuild {
-    /// For a kind of device: vectors on a CPU, single lanes on anything else.
+    /// For a kind of device: single lanes side by side on a GPU, vectors on anything else.
     pub fn new(kind: DeviceKind, config: &Config, math: Option<Math>) -> Self {
         let block = config.block() as u32;
-        let area = block * block;
-        if kind == DeviceKind::Cpu {
-            // Fours of int8 are a GPU's layout, and pairs need two columns.
-            let math = match math.unwrap_or(Math::Float) {
-                Math::Fours => Math::Int,
-                Math::Pairs if block < 2 => Math::Int,
-                other => other,
-            };
-            let transpose = block >= 16;
-            let shape = Shape {
-                lanes: block.min(16),
-                rows: 8,
-                wgt_elems: if transpose { 256 } else { area },
-                group: 1,
-            };
-            return Self {
-                shape,
-                math,
-                transpose,
-            };
-        }
-        let math = match math.unwrap_or(Math::Fours) {
+        let gpu = kind == DeviceKind::Gpu || math == Some(Math::Fours);
+        let wanted = math.unwrap_or(if gpu { Math::Fours } else { Math::Float });
+        let math = match wanted {
             Math::Fours if block < 4 => Math::Int,
             Math::Pairs if block < 2 => Math::Int,
             other => other,
         };
+        let transpose = !gpu && block >= 16;
+        let wgt_elems = match (gpu, transpose) {
+            (true, _) if math == Math::Fours => 4,
+            (true, _) => 1,
+            (false, true) => 256,
+            (false, false) => block * block,
+        };
         let shape = Shape {
-            lanes: 1,
-            rows: 2,
-            wgt_elems: if math == Math::Fours { 4 } else { 1 },
-            group: 256,
+            lanes: if gpu { 1 } else { block.min(16) },
+            rows: if gpu { 2 } else { 8 },
+            wgt_elems,
+            group: if gpu { 256 } else { 1 },
         };
         Self {
             shape,
             math,
-            transpose: false,
+            transpose,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::error::{BatchError, ClFault, OpenClError};
 use crate::ops::{Decoder, Shape};
 use crate::program::{Builder, LanesBuild, pad_bytes};
 use crate::schedule::{Cut, Launch, Scheduled, schedule};
-use crate::select::{DeviceKind, Structure};
+use crate::select::Structure;
 
 /// Kernels and scratchpads of a structure.
 pub(crate) enum Runner {
@@ -119,8 +119,8 @@ impl Runner {
         if builder.options.bitstream.is_some() {
             return Err(refuse("a bitstream holds the core"));
         }
-        if !builder.entry.compiles() {
-            return Err(refuse("the device takes no source"));
+        if !builder.entry.structures().contains(&Structure::Throughput) {
+            return Err(refuse("it is made for CPUs and GPUs, from source"));
         }
         let config = builder.config;
         let build = LanesBuild::new(builder.entry.kind, config, builder.options.math);
@@ -139,7 +139,7 @@ impl Runner {
             let lanes = Lanes {
                 kernel: built.kernel("vta_levels")?,
                 shape: build.shape,
-                cut: cut(builder.entry.kind, builder.entry.compute_units()),
+                cut: cut(build.shape, builder.entry.compute_units()),
                 inp: pad(MemType::Inp, lanes * build.elem_bytes())?,
                 wgt: pad(MemType::Wgt, area * build.elem_bytes())?,
                 acc: pad(MemType::Acc, lanes * 4)?,
@@ -240,11 +240,11 @@ impl Runner {
     }
 
     /// Copies a draft to the device. `insns` are its instructions in the order in which they run,
-    /// with their words where the batch has them.
+    /// with their places in the batch.
     pub fn make(
         &self,
         draft: Draft,
-        insns: impl Iterator<Item = (Option<u128>, Insn)>,
+        insns: impl Iterator<Item = (usize, Insn)>,
         ctx: &Ctx,
         queue: &Queue,
         shared: &Shared,
@@ -276,9 +276,8 @@ impl Runner {
             }
             Draft::Stream(stream) => {
                 let mut words = Vec::new();
-                for (index, (word, insn)) in insns.enumerate() {
-                    let word = word.map_or_else(|| insn.encode(), Ok);
-                    let word = word.map_err(|error| BatchError::Encode {
+                for (index, insn) in insns {
+                    let word = insn.encode().map_err(|error| BatchError::Encode {
                         at: Box::new(At { index, insn }),
                         reason: error.to_string(),
                     })?;
@@ -382,9 +381,9 @@ impl Channels {
     }
 }
 
-/// How work is cut for a kind of device.
-fn cut(kind: DeviceKind, units: u32) -> Cut {
-    if kind == DeviceKind::Cpu {
+/// How work is cut: for work-items that are vectors of a CPU, or for groups of a GPU's lanes.
+fn cut(shape: Shape, units: u32) -> Cut {
+    if shape.group == 1 {
         // A block takes some microseconds, so that a launch and its hand-over don't matter.
         return Cut {
             block_cost: 100_000,

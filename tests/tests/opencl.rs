@@ -10,7 +10,7 @@ use vta_driver::{
     Batch, Device, DriverError, PhysAddr, Program, QueueLimits, RunReport, Session, Work, WorkDone,
     replay,
 };
-use vta_hw_opencl::OpenClDevice;
+use vta_hw_opencl::{Math, OpenClDevice, Options, Structure};
 use vta_isa::{Config, Insn};
 use vta_sim::{Executor, Oracle};
 use vta_tests::opencl::{Backend, backends};
@@ -189,4 +189,46 @@ fn zoo_resnet18_is_the_reference_layer_by_layer() {
     let image = zoo::sample_image(224, 1);
     let image: Vec<i8> = image.iter().map(|&x| ((i32::from(x) - 118) * 2 / 3) as i8).collect();
     check_layers(&graph, &image);
+}
+
+/// GMAC/s of a network's images on every backend, after a first one that compiles and plans.
+#[test]
+#[ignore = "measures"]
+fn speed() {
+    let name = std::env::var("VTA_SPEED_NET").unwrap_or_else(|_| "resnet18".into());
+    let graph = passes::quantized(&zoo::graph(&name).unwrap()).unwrap();
+    let program = compile(&graph, &Config::default());
+    let image = zoo::sample_image(224, 1);
+    let image: Vec<i8> = image.iter().map(|&x| ((i32::from(x) - 118) * 2 / 3) as i8).collect();
+    let macs: u64 = program.layers.iter().map(|l| l.macs).sum();
+    for backend in backends("speed") {
+        for math in [None, Some(Math::Int), Some(Math::Pairs), Some(Math::Float), Some(Math::Fours)] {
+            if math.is_some() && backend.structure != Structure::Throughput {
+                continue;
+            }
+            let options = Options { math, ..Options::from_env() };
+            let device = Arc::new(backend.open_with(&program.config, options).unwrap());
+            let shared: Arc<dyn Device> = device.clone();
+            let mut session =
+                Session::new(Arc::clone(&program), shared, QueueLimits::default()).unwrap();
+            let first = std::time::Instant::now();
+            session.run(&[&image]).unwrap();
+            let first = first.elapsed().as_secs_f64() * 1e3;
+            let mut best = f64::MAX;
+            for _ in 0..5 {
+                let start = std::time::Instant::now();
+                session.run(&[&image]).unwrap();
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            let stats = device.stats();
+            println!(
+                "{:36} {math:?}: {:.1} ms, {:.2} GMAC/s (first {first:.0} ms), {} launches, plan {} bytes",
+                backend.name(),
+                best * 1e3,
+                macs as f64 / best / 1e9,
+                stats.launches / stats.batches,
+                stats.plan_bytes,
+            );
+        }
+    }
 }
