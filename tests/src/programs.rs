@@ -41,9 +41,9 @@ impl RandomProgram {
         memory
     }
 
-    /// Address and bytes of each region before the run.
-    pub fn regions(&self) -> impl Iterator<Item = (u32, &[u8])> {
-        self.regions.iter().map(|(addr, bytes)| (*addr, &bytes[..]))
+    /// Address and bytes of each memory type's region before the run.
+    pub fn regions(&self) -> &[(u32, Vec<u8>)] {
+        &self.regions
     }
 
     /// All bytes of all regions, to compare.

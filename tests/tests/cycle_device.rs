@@ -17,9 +17,9 @@ const INSN_ADDR: u32 = 0x8000_0000;
 /// Memory after the program has run on a device, or why it didn't.
 fn run(program: &RandomProgram, device: &WorkerDevice) -> Result<(Vec<u8>, Option<u64>), String> {
     for (addr, bytes) in program.regions() {
-        device.alloc_at(PhysAddr(addr), bytes.len() as u64).unwrap();
-        let data = bytes.into();
-        let addr = PhysAddr(addr);
+        let addr = PhysAddr(*addr);
+        device.alloc_at(addr, bytes.len() as u64).unwrap();
+        let data = bytes[..].into();
         device.submit(Work::Write { addr, data }).unwrap();
     }
     let batch = Batch {
@@ -34,7 +34,7 @@ fn run(program: &RandomProgram, device: &WorkerDevice) -> Result<(Vec<u8>, Optio
     };
     let mut all = Vec::new();
     for (addr, bytes) in program.regions() {
-        let (addr, size_bytes) = (PhysAddr(addr), bytes.len() as u64);
+        let (addr, size_bytes) = (PhysAddr(*addr), bytes.len() as u64);
         let read = device.submit(Work::Read { addr, size_bytes }).unwrap();
         let WorkDone::Data(data) = read.wait().unwrap() else {
             unreachable!("a read ends in data");
