@@ -219,13 +219,7 @@ pub fn json(outcome: &Outcome) -> Result<()> {
         object["timing_only"] = json!(outcome.timing_only);
         merge(&mut object, timed.json(macs * images, passes));
     }
-    if let Some((right, of)) = outcome.correct() {
-        object["top1"] = json!(right as f64 / of as f64);
-    }
-    if let Some((same, right)) = outcome.agreement() {
-        object["agreement"] = json!(same as f64 / outcome.logits.len() as f64);
-        object["reference_top1"] = json!(right.map(|r| r as f64 / outcome.logits.len() as f64));
-    }
+    add_accuracy(outcome, &mut object);
     if outcome.verified {
         object["mismatches"] = json!(outcome.mismatches);
     }
@@ -233,6 +227,18 @@ pub fn json(outcome: &Outcome) -> Result<()> {
         object["hazards"] = json!(hazards);
     }
     print_line(&serde_json::to_string_pretty(&object)?)
+}
+
+/// Shares of right labels and of those that agree with the reference.
+fn add_accuracy(outcome: &Outcome, object: &mut Value) {
+    let images = outcome.logits.len() as f64;
+    if let Some((right, of)) = outcome.correct() {
+        object["top1"] = json!(right as f64 / of as f64);
+    }
+    if let Some((same, right)) = outcome.agreement() {
+        object["agreement"] = json!(same as f64 / images);
+        object["reference_top1"] = json!(right.map(|r| r as f64 / images));
+    }
 }
 
 /// Adds keys to an object, in place of those of the same name.

@@ -43,13 +43,11 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     ensure!(args.top > 0, "--top must be at least 1");
     ensure!(args.threads != Some(0), "--threads must be at least 1");
     let setup = Setup::new(&args.device, &args.views, &args.model)?;
-    if setup.timing_only() {
-        let compared = args.verify || args.output.is_some() || args.reference.is_some();
-        ensure!(
-            !compared,
-            "--timing-only computes no outputs for --verify, --output or --reference"
-        );
-    }
+    let compared = args.verify || args.output.is_some() || args.reference.is_some();
+    ensure!(
+        !(compared && setup.timing_only()),
+        "--timing-only computes no outputs for --verify, --output or --reference"
+    );
     let device_config = model::config(args.device.config.as_ref())?;
     let mut pictures = match args.input.is_empty() {
         true => Vec::new(),

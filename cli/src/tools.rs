@@ -15,7 +15,7 @@ use vta_isa::{INSN_BYTES, Insn, MemType, asm};
 use crate::args::{
     AsmArgs, Cli, CompileArgs, DisasmArgs, LayerArgs, QuantizeArgs, QuantizeMode, ReplayArgs,
 };
-use crate::cycle::{Setup, cycles_json, timing, utilization};
+use crate::cycle::{Setup, Timed, cycles_json, timing, utilization};
 use crate::images;
 use crate::model::{self, Model};
 use crate::preprocess::Preprocess;
@@ -54,66 +54,99 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
             largest = largest.max(error.max().unwrap_or(0));
         }
     }
-    let macs = program.layers[0].macs * spec.images as u64;
-    let done = traffic.gemm_steps * config.macs_per_step();
     let timed = setup.finish(&program, &args.layer)?;
+    let macs = program.layers[0].macs * spec.images as u64;
     let passes = inputs.len().div_ceil(config.batch()) as u64;
-    let used = match timed.as_ref() {
-        Some(timed) => utilization(&timed.total(), macs, passes),
-        None => macs as f64 / done.max(1) as f64,
+    let done = traffic.gemm_steps * config.macs_per_step();
+    let outcome = LayerOutcome {
+        macs,
+        passes,
+        utilization: match timed.as_ref() {
+            Some(timed) => utilization(&timed.total(), macs, passes),
+            None => macs as f64 / done.max(1) as f64,
+        },
+        error: (!setup.timing_only()).then_some(largest),
+        traffic,
+        submissions: session.counters().submissions,
+        wall_ms: wall,
+        timed,
     };
-    let bytes = |m: MemType| traffic.bytes[m.code() as usize];
-    if args.json {
+    match args.json {
+        true => outcome.json(args)?,
+        false => outcome.text(args)?,
+    }
+    Ok(largest == 0)
+}
+
+/// A layer that has run.
+struct LayerOutcome {
+    /// Useful multiply-adds of all images.
+    macs: u64,
+    /// Runs of BATCH images.
+    passes: u64,
+    utilization: f64,
+    /// The largest difference from the reference; `None` when nothing was computed.
+    error: Option<i32>,
+    traffic: Traffic,
+    submissions: u64,
+    wall_ms: f64,
+    timed: Option<Timed>,
+}
+
+impl LayerOutcome {
+    fn json(&self, args: &LayerArgs) -> Result<()> {
+        let bytes = |m: MemType| self.traffic.bytes[m.code() as usize];
         let by_type: serde_json::Map<_, _> = MemType::ALL
             .into_iter()
             .map(|m| (m.name().to_owned(), json!(bytes(m))))
             .collect();
-        let error = (!setup.timing_only()).then_some(largest);
         let mut object = json!({
-            "layer": args.layer, "device": args.device.device, "macs": macs,
-            "insns": traffic.insns, "gemm_uops": traffic.gemm_steps, "bytes": by_type,
-            "submissions": session.counters().submissions, "wall_ms": wall,
-            "utilization": used, "max_abs_error": error,
+            "layer": args.layer, "device": args.device.device, "macs": self.macs,
+            "insns": self.traffic.insns, "gemm_uops": self.traffic.gemm_steps, "bytes": by_type,
+            "submissions": self.submissions, "wall_ms": self.wall_ms,
+            "utilization": self.utilization, "max_abs_error": self.error,
         });
-        if let Some(timed) = &timed {
-            let mut keys = cycles_json(&timed.total(), macs, passes, &timed.energy);
+        if let Some(timed) = &self.timed {
+            let mut keys = cycles_json(&timed.total(), self.macs, self.passes, &timed.energy);
             keys.insert("timing".into(), json!(timed.board));
-            keys.insert("timing_only".into(), json!(setup.timing_only()));
+            keys.insert("timing_only".into(), json!(self.error.is_none()));
             for (key, value) in keys {
                 object[key] = value;
             }
         }
-        print_line(&serde_json::to_string_pretty(&object)?)?;
-    } else {
-        let verdict = if setup.timing_only() {
-            "not computed"
-        } else if largest == 0 {
-            "bit-identical to the reference"
-        } else {
-            "MISMATCH"
+        print_line(&serde_json::to_string_pretty(&object)?)
+    }
+
+    fn text(&self, args: &LayerArgs) -> Result<()> {
+        let verdict = match self.error {
+            None => "not computed".to_owned(),
+            Some(0) => "bit-identical to the reference (max_abs_error 0)".to_owned(),
+            Some(error) => format!("MISMATCH (max_abs_error {error})"),
         };
         print_line(&format!(
-            "{}: {verdict} (max_abs_error {largest})\n  {macs} MACs, {} GEMM micro-ops, \
-             utilisation {:.1} %, {} instructions, {} bytes\n  {wall:.2} ms on {}",
+            "{}: {verdict}\n  {} MACs, {} GEMM micro-ops, \
+             utilisation {:.1} %, {} instructions, {} bytes\n  {:.2} ms on {}",
             args.layer,
-            traffic.gemm_steps,
-            used * 100.0,
-            traffic.insns,
-            traffic.total_bytes(),
+            self.macs,
+            self.traffic.gemm_steps,
+            self.utilization * 100.0,
+            self.traffic.insns,
+            self.traffic.total_bytes(),
+            self.wall_ms,
             args.device.device,
         ))?;
-        if let Some(timed) = &timed {
-            let (total, bound) = (timed.total(), timed.bound_cycles().max(1));
-            print_line(&format!(
-                "  {} cycles on {}, {:.3} times the bound of {bound}\n  {}",
-                total.cycles,
-                timed.board,
-                total.cycles as f64 / bound as f64,
-                vta_sim::views::Verdict::of(&total).words,
-            ))?;
-        }
+        let Some(timed) = &self.timed else {
+            return Ok(());
+        };
+        let (total, bound) = (timed.total(), timed.bound_cycles().max(1));
+        print_line(&format!(
+            "  {} cycles on {}, {:.3} times the bound of {bound}\n  {}",
+            total.cycles,
+            timed.board,
+            total.cycles as f64 / bound as f64,
+            vta_sim::views::Verdict::of(&total).words,
+        ))
     }
-    Ok(largest == 0)
 }
 
 pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
