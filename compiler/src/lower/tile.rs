@@ -41,6 +41,11 @@ pub struct ConvShape {
     pub vectors: usize,
     /// Whether a residual is loaded.
     pub residual: bool,
+    /// Whether the matrix unit adds the bias: one input tile and a weight tile for each output
+    /// block are resident.
+    pub bias: bool,
+    /// Strides of a max pool that joins: tiles are whole strides of whole rows.
+    pub pool: Option<[usize; 2]>,
 }
 
 /// Which operand stays while the other changes.
@@ -76,6 +81,30 @@ impl ConvShape {
     pub fn extent(&self, axis: usize, out: usize, kernel: usize) -> usize {
         (out - 1) * self.stride[axis] + (kernel - 1) * self.dilation[axis] + 1
     }
+
+    /// Input and weight tiles of the scratchpads that are left for chunks.
+    pub(super) fn streamed(&self, config: &Config) -> (usize, usize) {
+        let (inp, wgt) = (config.depth(MemType::Inp), config.depth(MemType::Wgt));
+        if self.bias {
+            (inp.saturating_sub(1), wgt.saturating_sub(self.co))
+        } else {
+            (inp, wgt)
+        }
+    }
+
+    /// Positions of which one is kept.
+    fn phases(&self) -> usize {
+        self.pool.map_or(1, |[s0, s1]| s0 * s1)
+    }
+
+    /// Rows and columns that an output tile may have.
+    fn sides(&self) -> [Vec<usize>; 2] {
+        let [oh, ow] = self.output;
+        match self.pool {
+            None => [parts(oh), parts(ow)],
+            Some([s0, _]) => [parts(oh / s0).iter().map(|r| r * s0).collect(), vec![ow]],
+        }
+    }
 }
 
 /// The cheapest tile.
@@ -86,6 +115,10 @@ pub fn search(shape: &ConvShape, config: &Config) -> Result<ConvTile, String> {
     check_limits(shape)?;
     let mut best: Option<(u64, ConvTile)> = None;
     for (halves, acc_halves) in [(2, 2), (2, 1), (1, 2), (1, 1)] {
+        // A pool reads the tile above, which the other half keeps.
+        if shape.pool.is_some() && acc_halves == 1 {
+            continue;
+        }
         search_with(shape, config, [halves, acc_halves], &mut best);
         if best.is_some() {
             break;
@@ -149,13 +182,15 @@ fn search_with(
     best: &mut Option<(u64, ConvTile)>,
 ) {
     let depth = |mem: MemType| config.depth(mem);
-    let (rows, cols) = (parts(shape.output[0]), parts(shape.output[1]));
+    let (inp_depth, wgt_depth) = shape.streamed(config);
+    let [rows, cols] = shape.sides();
+    let row_phases = shape.pool.map_or(1, |s| s[0]);
     for co in parts(shape.co) {
         let vectors = shape.vectors * co;
         let acc = depth(MemType::Acc).saturating_sub(vectors) / acc_halves;
         for (ci, kernel_rows) in chunks(shape) {
             let weights = co * ci * kernel_rows * shape.kernel[1];
-            if weights > depth(MemType::Wgt) / halves || weights > depth(MemType::Uop) {
+            if weights > wgt_depth / halves || weights * shape.phases() > depth(MemType::Uop) {
                 continue;
             }
             for &r in &rows {
@@ -165,12 +200,16 @@ fn search_with(
                     }
                     let height = shape.extent(0, r, kernel_rows);
                     let width = shape.extent(1, c, shape.kernel[1]);
-                    let factors = shape.stride[0] * width <= 2047 && shape.stride[1] <= 2047;
-                    let fits = ci * height * width <= depth(MemType::Inp) / halves;
-                    if !fits || !(factors || r == 1) || c > 2047 {
+                    let column = shape.stride[1] * shape.pool.map_or(1, |s| s[1]);
+                    let factors = shape.stride[0] * row_phases * width <= 2047 && column <= 2047;
+                    let fits = ci * height * width <= inp_depth / halves;
+                    if !fits || !(factors || r == row_phases) || c > 2047 {
                         continue;
                     }
                     for order in [LoopOrder::ChannelsOutside, LoopOrder::PositionsOutside] {
+                        if shape.pool.is_some() && order == LoopOrder::PositionsOutside {
+                            continue;
+                        }
                         let output = [r, c];
                         let tile = ConvTile {
                             co,
@@ -236,8 +275,16 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
         tiles
     };
     let vectors = vector_loads * beats(MemType::Acc, shape.vectors * tile.co);
-    let compute = gemm + start + vectors + outputs * shape.alu_steps + 7 * tiles * 6;
-    let store = beats(MemType::Out, outputs) * 3 / 2 + 7 * tiles * tile.co;
+    let kept = outputs / shape.phases();
+    // About two comparisons for each position.
+    let pooling = if shape.pool.is_some() { 2 * outputs } else { 0 };
+    let compute = gemm
+        + start
+        + vectors
+        + pooling
+        + kept * shape.alu_steps
+        + 7 * tiles * (4 + shape.alu_steps);
+    let store = beats(MemType::Out, kept) * 3 / 2 + 7 * tiles * tile.co;
     let fill = inp_chunk + wgt_chunk + store / tiles.max(1);
     let total = match (tile.halves, tile.acc_halves) {
         (2, 2) => load.max(compute).max(store) + fill,
