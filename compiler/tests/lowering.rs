@@ -194,7 +194,9 @@ proptest! {
         };
         let mut last = conv(&mut graph, None);
         if residual {
-            let prologue = if vectors { vec![LaneOp::MulVec((0..s.co as i32).collect())] } else { vec![LaneOp::ShlImm(3)] };
+            // Shifts below, at and above that of the sums: a product, or a start of the sums.
+            let align = [0, 3, 7, 9][s.seed as usize % 4];
+            let prologue = if vectors { vec![LaneOp::MulVec((0..s.co as i32).collect())] } else { vec![LaneOp::ShlImm(align)] };
             last = conv(&mut graph, Some((last, prologue)));
         }
         graph.outputs = vec![last];

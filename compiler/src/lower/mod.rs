@@ -17,7 +17,7 @@ use vta_isa::{Config, FieldError};
 
 use crate::qgraph::{QGraph, QOp, TensorId};
 
-pub use tile::{ConvShape, ConvTile, LoopOrder};
+pub use tile::{ConvShape, ConvTile, LoopOrder, ResidualForm};
 
 /// A graph that can't be lowered for a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

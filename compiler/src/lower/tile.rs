@@ -39,13 +39,26 @@ pub struct ConvShape {
     pub alu_steps: usize,
     /// Constant vectors.
     pub vectors: usize,
-    /// Whether a residual is loaded.
-    pub residual: bool,
+    /// How a residual joins.
+    pub residual: ResidualForm,
     /// Whether the matrix unit adds the bias: one input tile and a weight tile for each output
     /// block are resident.
     pub bias: bool,
     /// Strides of a max pool that joins: tiles are whole strides of whole rows.
     pub pool: Option<[usize; 2]>,
+}
+
+/// How a residual joins the sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResidualForm {
+    /// There is none.
+    None,
+    /// The compute module loads it as the sums' start: two beats a tile in which nothing else
+    /// is computed, and its lane operations.
+    Load,
+    /// The load module loads it into an input region of its own, and the matrix unit adds it
+    /// with a diagonal weight tile: one step a tile.
+    Product,
 }
 
 /// Which operand stays while the other changes.
@@ -82,14 +95,19 @@ impl ConvShape {
         (out - 1) * self.stride[axis] + (kernel - 1) * self.dilation[axis] + 1
     }
 
-    /// Input and weight tiles of the scratchpads that are left for chunks.
-    pub(super) fn streamed(&self, config: &Config) -> (usize, usize) {
-        let (inp, wgt) = (config.depth(MemType::Inp), config.depth(MemType::Wgt));
-        if self.bias {
-            (inp.saturating_sub(1), wgt.saturating_sub(self.co))
-        } else {
-            (inp, wgt)
-        }
+    /// Input and weight tiles of the scratchpads that are left for chunks when an output tile
+    /// has `sums` accumulator tiles. Above them lie the residual, then the bias input; the
+    /// diagonal, then the bias.
+    pub(super) fn streamed(&self, config: &Config, sums: usize) -> (usize, usize) {
+        let (bias, digits) = if self.bias { (1, self.co) } else { (0, 0) };
+        let (residual, diagonal) = match self.residual {
+            ResidualForm::Product => (sums, 1),
+            ResidualForm::None | ResidualForm::Load => (0, 0),
+        };
+        (
+            config.depth(MemType::Inp).saturating_sub(bias + residual),
+            config.depth(MemType::Wgt).saturating_sub(digits + diagonal),
+        )
     }
 
     /// Positions of which one is kept.
@@ -182,7 +200,7 @@ fn search_with(
     best: &mut Option<(u64, ConvTile)>,
 ) {
     let depth = |mem: MemType| config.depth(mem);
-    let (inp_depth, wgt_depth) = shape.streamed(config);
+    let (_, wgt_depth) = shape.streamed(config, 0);
     let [rows, cols] = shape.sides();
     let row_phases = shape.pool.map_or(1, |s| s[0]);
     for co in parts(shape.co) {
@@ -202,6 +220,7 @@ fn search_with(
                     let width = shape.extent(1, c, shape.kernel[1]);
                     let column = shape.stride[1] * shape.pool.map_or(1, |s| s[1]);
                     let factors = shape.stride[0] * row_phases * width <= 2047 && column <= 2047;
+                    let (inp_depth, _) = shape.streamed(config, co * r * c);
                     let fits = ci * height * width <= inp_depth / halves;
                     if !fits || !(factors || r == row_phases) || c > 2047 {
                         continue;
@@ -261,13 +280,17 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let wgt_chunk = beats(MemType::Wgt, weights) + 23;
     let inp_loads = if stay_inp { positions } else { tiles * chunks };
     let wgt_loads = if stay_wgt { groups } else { tiles * chunks };
-    let load = inp_loads * inp_chunk + wgt_loads * wgt_chunk;
     let outputs = shape.co * oh * ow;
+    let residual = match shape.residual {
+        ResidualForm::None => 0,
+        ResidualForm::Load | ResidualForm::Product => beats(MemType::Acc8, outputs) + 23 * tiles,
+    };
+    // Loads of the compute module share the bus.
+    let load = inp_loads * inp_chunk + wgt_loads * wgt_chunk + residual;
     let gemm = outputs * shape.ci * shape.kernel[0] * shape.kernel[1] + 7 * tiles * chunks;
-    let start = if shape.residual {
-        beats(MemType::Acc8, outputs) + 23 * tiles * tile.co
-    } else {
-        outputs
+    let start = match shape.residual {
+        ResidualForm::Load => residual,
+        ResidualForm::None | ResidualForm::Product => outputs,
     };
     let vector_loads = if tile.order == LoopOrder::ChannelsOutside {
         groups

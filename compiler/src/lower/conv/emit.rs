@@ -1,5 +1,7 @@
 //! The commands of a convolution: for each output tile, sums started, chunks multiplied, the
 //! epilogue, a store; loads of the next chunk and the store of the last tile run beside it.
+//! A residual that the matrix unit adds counts as a chunk. The last tile's epilogue goes by parts,
+//! so that most of its store overlaps it too.
 
 use std::ops::Range;
 
@@ -8,7 +10,7 @@ use vta_isa::{AluOp, AluOperand, Deps, Load, MemType, Module, Store, Uop};
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, immediate, vector};
 use super::work::{Chunk, Transfer, transfers, works};
-use super::{Acc, Conv, Work};
+use super::{Acc, Conv, Product, Residual, Work};
 use crate::qgraph::LaneOp;
 
 /// What the halves hold and how many chunks were started, over a whole layer.
@@ -23,13 +25,18 @@ struct Progress {
     loaded_vectors: Option<Range<usize>>,
     /// Output blocks whose bias is resident.
     loaded_bias: usize,
+    loaded_diagonal: bool,
 }
+
+/// Parts of the last tile's epilogue.
+const LAST_PARTS: usize = 4;
 
 impl Conv<'_> {
     /// All tiles.
     pub(super) fn emit(&self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
         let works = works(&self.shape, &self.tile);
-        let chunks = works.iter().map(|w| w.chunks.len()).sum();
+        let products = usize::from(matches!(self.residual, Some(Residual::Product(_))));
+        let chunks = works.iter().map(|w| w.chunks.len() + products).sum();
         let mut progress = Progress::default();
         for work in &works {
             self.emit_tile(e, work, &mut progress, [works.len(), chunks])?;
@@ -62,24 +69,71 @@ impl Conv<'_> {
             self.load_chunk(e, work, chunk, progress, last)?;
             let begin = e.len();
             self.multiply(e, work, chunk, &acc, progress)?;
-            if let Some(deps) = e.first_since(begin, Module::Compute) {
-                deps.pop_prev = true;
-                deps.push_prev = progress.chunks + self.tile.halves < chunks;
-            }
-            progress.chunks += 1;
+            self.hand_over(e, begin, progress, chunks);
         }
         if let Some(window) = self.pool {
             self.pool_sums(e, window, work, &acc, above.base)?;
         }
         self.add_bias(e, work, &acc)?;
-        let prologue = self.residual.map_or(0, |(_, ops)| count_vectors(ops));
-        self.lanes(e, self.epilogue, prologue, work, &acc)?;
-        if let Some(deps) = e.last_of(Module::Compute) {
-            deps.push_next = true;
-        }
-        let awaited = progress.tiles + self.tile.acc_halves < tiles;
-        self.store(e, work, &acc, awaited)?;
+        let vectors = match &self.residual {
+            None => 0,
+            Some(Residual::Start(_, ops)) => count_vectors(ops),
+            Some(Residual::Product(product)) => {
+                self.lanes(e, &product.before, 0, work, &acc)?;
+                self.load_residual(e, product, work, progress)?;
+                let begin = e.len();
+                add_residual(e, product, work, &acc)?;
+                self.hand_over(e, begin, progress, chunks);
+                count_vectors(&product.before)
+            }
+        };
+        self.end_tile(e, work, &acc, vectors, tiles - progress.tiles - 1)?;
         progress.tiles += 1;
+        Ok(())
+    }
+
+    /// Tokens of a chunk whose product was emitted from `begin` on: it waits for its loads, and
+    /// then its halves are free.
+    fn hand_over(
+        &self,
+        e: &mut Emitter<'_, '_>,
+        begin: usize,
+        progress: &mut Progress,
+        chunks: usize,
+    ) {
+        if let Some(deps) = e.first_since(begin, Module::Compute) {
+            deps.pop_prev = true;
+            deps.push_prev = progress.chunks + self.tile.halves < chunks;
+        }
+        progress.chunks += 1;
+    }
+
+    /// The epilogue and the store, with `remaining` tiles to come.
+    fn end_tile(
+        &self,
+        e: &mut Emitter<'_, '_>,
+        work: &Work,
+        acc: &Acc,
+        vectors: usize,
+        remaining: usize,
+    ) -> Result<(), LowerError> {
+        let blocks = work.co.len();
+        // Without operations there is nothing that a store could overlap.
+        let parts = if remaining == 0 && !self.epilogue.is_empty() {
+            LAST_PARTS
+        } else {
+            1
+        };
+        let size = blocks.div_ceil(parts);
+        for first in (0..blocks).step_by(size) {
+            let part = first..(first + size).min(blocks);
+            self.lanes_of(e, &self.epilogue, vectors, [&(0..blocks), &part], acc)?;
+            if let Some(deps) = e.last_of(Module::Compute) {
+                deps.push_next = true;
+            }
+            let awaited = remaining >= self.tile.acc_halves;
+            self.store(e, work, &part, acc, awaited)?;
+        }
         Ok(())
     }
 
@@ -121,7 +175,7 @@ impl Conv<'_> {
         work: &Work,
         acc: &Acc,
     ) -> Result<(), LowerError> {
-        let Some((buffer, prologue)) = self.residual else {
+        let Some(Residual::Start(buffer, prologue)) = &self.residual else {
             let uops = vec![Uop {
                 dst: acc.base as u16,
                 src: 0,
@@ -135,7 +189,7 @@ impl Conv<'_> {
             return e.gemm(true, uops, loops);
         };
         for t in transfers(&work.co, &work.rows, &work.cols, self.out_size, acc.pitch) {
-            e.load(buffer, load(MemType::Acc8, acc.base, &t))?;
+            e.load(*buffer, load(MemType::Acc8, acc.base, &t))?;
         }
         self.lanes(e, prologue, 0, work, acc)
     }
@@ -171,6 +225,12 @@ impl Conv<'_> {
         if e.len() == begin {
             e.sync(Module::Load, Deps::NONE)?;
         }
+        self.await_half(e, begin, progress);
+        Ok(())
+    }
+
+    /// Tokens of a chunk's loads from `begin` on: they wait until their halves are free.
+    fn await_half(&self, e: &mut Emitter<'_, '_>, begin: usize, progress: &Progress) {
         if progress.chunks >= self.tile.halves
             && let Some(deps) = e.first_since(begin, Module::Load)
         {
@@ -179,6 +239,26 @@ impl Conv<'_> {
         if let Some(deps) = e.last_of(Module::Load) {
             deps.push_next = true;
         }
+    }
+
+    /// Loads a tile's residual. Its region has one part: what used it last was a chunk before
+    /// the previous one.
+    fn load_residual(
+        &self,
+        e: &mut Emitter<'_, '_>,
+        product: &Product,
+        work: &Work,
+        progress: &mut Progress,
+    ) -> Result<(), LowerError> {
+        let begin = e.len();
+        for t in transfers(&work.co, &work.rows, &work.cols, self.out_size, work.area()) {
+            e.load(product.input, load(MemType::Inp, product.inp, &t))?;
+        }
+        if !progress.loaded_diagonal {
+            e.load(product.diagonal, load(MemType::Wgt, product.wgt, &ONE))?;
+            progress.loaded_diagonal = true;
+        }
+        self.await_half(e, begin, progress);
         Ok(())
     }
 
@@ -193,14 +273,7 @@ impl Conv<'_> {
             return Ok(());
         };
         if progress.loaded_bias == 0 {
-            let one = Transfer {
-                offset: 0,
-                dram: 0,
-                y: 1,
-                x: 1,
-                stride: 1,
-            };
-            e.load(bias.input, load(MemType::Inp, bias.inp, &one))?;
+            e.load(bias.input, load(MemType::Inp, bias.inp, &ONE))?;
         }
         if progress.loaded_bias < co.end {
             let count = co.end - progress.loaded_bias;
@@ -344,44 +417,38 @@ impl Conv<'_> {
         work: &Work,
         acc: &Acc,
     ) -> Result<(), LowerError> {
+        let all = 0..work.co.len();
+        self.lanes_of(e, ops, vectors, [&all, &all], acc)
+    }
+
+    /// Lane operations on some of all blocks of a tile.
+    fn lanes_of(
+        &self,
+        e: &mut Emitter<'_, '_>,
+        ops: &[LaneOp],
+        vectors: usize,
+        [all, part]: [&Range<usize>; 2],
+        acc: &Acc,
+    ) -> Result<(), LowerError> {
         let mut next = vectors;
+        let first = acc.base + part.start * acc.pitch;
         for op in ops {
             if let Some((op, imm)) = immediate(op) {
-                e.immediate(op, imm, acc.base, [work.co.len(), acc.kept], acc.pitch)?;
+                e.immediate(op, imm, first, [part.len(), acc.kept], acc.pitch)?;
             } else if let Some((op, _)) = vector(op) {
-                self.vector_op(e, op, next, work, acc)?;
+                let row = self.vector_base + next * all.len();
+                vector_op(e, op, row, part, acc)?;
                 next += 1;
             }
         }
         Ok(())
     }
 
-    fn vector_op(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        op: AluOp,
-        index: usize,
-        work: &Work,
-        acc: &Acc,
-    ) -> Result<(), LowerError> {
-        let blocks = work.co.len();
-        let uop = |co: usize| Uop {
-            dst: (acc.base + co * acc.pitch) as u16,
-            src: (self.vector_base + index * blocks + co) as u16,
-            wgt: 0,
-        };
-        let loops = Loops {
-            iter: [1, acc.kept],
-            dst: [0, 1],
-            src: [0, 0],
-        };
-        e.alu(op, AluOperand::Acc, (0..blocks).map(uop).collect(), loops)
-    }
-
     fn store(
         &self,
         e: &mut Emitter<'_, '_>,
         work: &Work,
+        part: &Range<usize>,
         acc: &Acc,
         awaited: bool,
     ) -> Result<(), LowerError> {
@@ -389,9 +456,11 @@ impl Conv<'_> {
         let [ph, pw] = self.phases();
         let rows = work.rows.start / ph..work.rows.end / ph;
         let cols = work.cols.start / pw..work.cols.end / pw;
-        for t in transfers(&work.co, &rows, &cols, self.out_size, acc.pitch) {
+        let blocks = work.co.start + part.start..work.co.start + part.end;
+        let base = acc.base + part.start * acc.pitch;
+        for t in transfers(&blocks, &rows, &cols, self.out_size, acc.pitch) {
             let store = Store {
-                sram_base: (acc.base + t.offset) as u16,
+                sram_base: (base + t.offset) as u16,
                 dram_base: t.dram as u32,
                 y_size: t.y as u16,
                 x_size: t.x as u16,
@@ -409,6 +478,61 @@ impl Conv<'_> {
         Ok(())
     }
 }
+
+/// The residual as one more step of the matrix unit for each tile.
+fn add_residual(
+    e: &mut Emitter<'_, '_>,
+    product: &Product,
+    work: &Work,
+    acc: &Acc,
+) -> Result<(), LowerError> {
+    let uop = Uop {
+        dst: acc.base as u16,
+        src: product.inp as u16,
+        wgt: product.wgt as u16,
+    };
+    let loops = Loops {
+        iter: [1, work.co.len() * acc.pitch],
+        dst: [0, 1],
+        src: [0, 1],
+    };
+    e.gemm(false, vec![uop], loops)
+}
+
+/// A two-operand operation of blocks with vectors that lie from `row` on.
+fn vector_op(
+    e: &mut Emitter<'_, '_>,
+    op: AluOp,
+    row: usize,
+    blocks: &Range<usize>,
+    acc: &Acc,
+) -> Result<(), LowerError> {
+    let uop = |co: usize| Uop {
+        dst: (acc.base + co * acc.pitch) as u16,
+        src: (row + co) as u16,
+        wgt: 0,
+    };
+    let loops = Loops {
+        iter: [1, acc.kept],
+        dst: [0, 1],
+        src: [0, 0],
+    };
+    e.alu(
+        op,
+        AluOperand::Acc,
+        blocks.clone().map(uop).collect(),
+        loops,
+    )
+}
+
+/// One tile from the start of a buffer.
+const ONE: Transfer = Transfer {
+    offset: 0,
+    dram: 0,
+    y: 1,
+    x: 1,
+    stride: 1,
+};
 
 /// A LOAD without padding.
 fn load(mem: MemType, sram: usize, t: &Transfer) -> Load {

@@ -3,6 +3,8 @@
 //! A bias with rounding constants is one more GEMM step for each output tile where it can be: a
 //! constant input tile times weight tiles that hold the bias in digits (`pack`), both resident
 //! for the whole layer at the ends of their scratchpads. A two-operand addition would take two.
+//! A residual that a shift aligns is added by the matrix unit too, with a diagonal weight tile:
+//! `(a + (r << k)) >> n` is `((a >> k) + r) >> (n - k)`, exactly, so the sums are shifted first.
 //! A max pool that alone reads the convolution joins it (`pool`).
 
 mod emit;
@@ -14,7 +16,7 @@ use vta_driver::{BufferId, Layer, Packing};
 use vta_isa::MemType;
 
 use super::emit::{Emitter, vector};
-use super::tile::{self, ConvShape, ConvTile};
+use super::tile::{self, ConvShape, ConvTile, ResidualForm};
 use super::{LowerError, Lowering};
 use crate::qgraph::{LaneOp, QOp, TensorId, Window};
 use pool::Pooling;
@@ -28,9 +30,10 @@ struct Conv<'g> {
     weights: BufferId,
     bias: Option<Bias>,
     vectors: Option<BufferId>,
-    residual: Option<(BufferId, &'g [LaneOp])>,
-    /// What is left of it after the bias.
-    epilogue: &'g [LaneOp],
+    residual: Option<Residual<'g>>,
+    /// The epilogue, after a bias that the matrix unit adds and without what comes before a
+    /// residual that it adds.
+    epilogue: Vec<LaneOp>,
     pool: Option<&'g Window>,
     output: BufferId,
     /// Output rows and columns in memory.
@@ -51,6 +54,26 @@ struct Bias {
     inp: usize,
     /// The scratchpad tile of the first block's digits.
     wgt: usize,
+}
+
+/// A residual.
+enum Residual<'g> {
+    /// Loaded as the start of the sums, then aligned.
+    Start(BufferId, &'g [LaneOp]),
+    /// Added by the matrix unit.
+    Product(Product),
+}
+
+/// A residual that the matrix unit adds.
+struct Product {
+    input: BufferId,
+    diagonal: BufferId,
+    /// The first scratchpad tile of the residual.
+    inp: usize,
+    /// The scratchpad tile of the diagonal.
+    wgt: usize,
+    /// On the sums, before it is added.
+    before: Vec<LaneOp>,
 }
 
 /// Where a tile's sums lie: for each block the first `kept` of every `pitch` tiles from `base`.
@@ -79,12 +102,36 @@ impl<'g> Parts<'g> {
     }
 }
 
-/// What was decided for a convolution: its tile, and the digits of its bias if the matrix unit
-/// adds it.
+/// What was decided for a convolution: its tile, the digits of its bias if the matrix unit adds
+/// it, and the lane operations around a residual that the matrix unit adds, or all as the second.
 struct Choice {
     shape: ConvShape,
     tile: ConvTile,
     digits: Option<Vec<u8>>,
+    lanes: [Vec<LaneOp>; 2],
+}
+
+/// The lane operations before and after a residual that the matrix unit adds; `None` if it can't.
+fn around_residual(prologue: &[LaneOp], epilogue: &[LaneOp]) -> Option<[Vec<LaneOp>; 2]> {
+    let align = match prologue {
+        [] => 0,
+        [LaneOp::ShlImm(k)] => *k,
+        _ => return None,
+    };
+    let adds = match epilogue.first()? {
+        LaneOp::AddVec(_) | LaneOp::AddImm(_) => 1,
+        _ => 0,
+    };
+    let (add, rest) = epilogue.split_at(adds);
+    let (shift, rest) = match rest {
+        [LaneOp::ShrImm(n), rest @ ..] => (*n, rest),
+        rest => (0, rest),
+    };
+    let remaining = shift.checked_sub(align)?;
+    let shr = |n: u8| (n > 0).then_some(LaneOp::ShrImm(n));
+    let before = add.iter().cloned().chain(shr(align)).collect();
+    let after = shr(remaining).into_iter().chain(rest.iter().cloned());
+    Some([before, after.collect()])
 }
 
 impl<'a> Lowering<'a> {
@@ -169,8 +216,9 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// The cheapest tile; the bias goes to the matrix unit if its digits reach it, if there is
-    /// room, and if every output tile has a product at all.
+    /// The cheapest tile, the matrix unit doing as much as it can: the bias if its digits reach
+    /// it, a residual if a shift aligns it. Every output tile must have products then: their
+    /// tokens tell when the constants are there and when a residual's place is free.
     fn choose(&self, parts: &Parts<'_>) -> Result<Choice, LowerError> {
         let digits = match parts.epilogue.first() {
             Some(LaneOp::AddVec(bias)) => {
@@ -179,21 +227,42 @@ impl<'a> Lowering<'a> {
             }
             _ => None,
         };
-        if digits.is_some() {
-            let shape = self.conv_shape(parts, true)?;
-            if let Ok(tile) = tile::search(&shape, self.config)
-                && work::works(&shape, &tile)
-                    .iter()
-                    .all(|w| !w.chunks.is_empty())
-            {
-                return Ok(Choice {
-                    shape,
-                    tile,
-                    digits,
-                });
+        let product =
+            parts.residual.is_some() && around_residual(parts.prologue(), parts.epilogue).is_some();
+        let forms = [(true, true), (true, false), (false, true)];
+        for (bias, residual) in forms {
+            if (bias && digits.is_none()) || (residual && !product) {
+                continue;
+            }
+            let choice = self.choice(parts, digits.clone().filter(|_| bias), residual);
+            if let Ok(choice) = choice {
+                let all = || work::works(&choice.shape, &choice.tile);
+                if all().iter().all(|w| !w.chunks.is_empty()) {
+                    return Ok(choice);
+                }
             }
         }
-        let shape = self.conv_shape(parts, false)?;
+        self.choice(parts, None, false)
+    }
+
+    /// The cheapest tile of one form.
+    fn choice(
+        &self,
+        parts: &Parts<'_>,
+        digits: Option<Vec<u8>>,
+        product: bool,
+    ) -> Result<Choice, LowerError> {
+        let epilogue = &parts.epilogue[usize::from(digits.is_some())..];
+        let plain = || [Vec::new(), epilogue.to_vec()];
+        let (form, lanes) = match (parts.residual, product) {
+            (None, _) => (ResidualForm::None, plain()),
+            (Some(_), false) => (ResidualForm::Load, plain()),
+            (Some((_, prologue)), true) => (
+                ResidualForm::Product,
+                around_residual(prologue, epilogue).unwrap_or_else(plain),
+            ),
+        };
+        let shape = self.conv_shape(parts, digits.is_some(), form, &lanes);
         let tile = tile::search(&shape, self.config).map_err(|reason| LowerError::NoTile {
             node: parts.name.to_owned(),
             reason,
@@ -201,17 +270,28 @@ impl<'a> Lowering<'a> {
         Ok(Choice {
             shape,
             tile,
-            digits: None,
+            digits,
+            lanes,
         })
     }
 
     /// The convolution in blocks; gathered patches make it a 1x1 convolution.
-    fn conv_shape(&self, parts: &Parts<'_>, bias: bool) -> Result<ConvShape, LowerError> {
+    fn conv_shape(
+        &self,
+        parts: &Parts<'_>,
+        bias: bool,
+        residual: ResidualForm,
+        lanes: &[Vec<LaneOp>; 2],
+    ) -> ConvShape {
         let ([ci, h, w], [co, oh, ow]) = (self.tile_chw(parts.input), self.tile_chw(parts.output));
         let window = parts.window;
-        let epilogue = &parts.epilogue[usize::from(bias)..];
-        let ops = || parts.prologue().iter().chain(epilogue);
+        let prologue = match residual {
+            ResidualForm::Load => parts.prologue(),
+            ResidualForm::None | ResidualForm::Product => &[],
+        };
+        let ops = || prologue.iter().chain(lanes.iter().flatten());
         let vectors = ops().filter(|op| vector(op).is_some()).count();
+        let products = usize::from(bias) + usize::from(residual == ResidualForm::Product);
         let base = ConvShape {
             ci,
             co,
@@ -221,14 +301,14 @@ impl<'a> Lowering<'a> {
             stride: window.stride,
             dilation: window.dilation,
             pads: window.pads,
-            alu_steps: ops().count() + vectors + usize::from(bias),
+            alu_steps: ops().count() + vectors + products,
             vectors,
-            residual: parts.residual.is_some(),
+            residual,
             bias,
             pool: parts.pool.map(|p| p.window.stride),
         };
         let spec = &self.program.tensors[parts.input.0];
-        Ok(match spec.packing {
+        match spec.packing {
             Packing::Tiles => base,
             Packing::Im2col { .. } => ConvShape {
                 ci: spec.packed_dims(self.config).map_or(0, |d| d.0),
@@ -239,7 +319,7 @@ impl<'a> Lowering<'a> {
                 pads: [0; 4],
                 ..base
             },
-        })
+        }
     }
 
     /// Packs the constants and divides the scratchpads.
@@ -248,10 +328,12 @@ impl<'a> Lowering<'a> {
             shape,
             tile,
             digits,
+            lanes: [before, epilogue],
         } = choice;
         let (block, batch) = (self.config.block(), self.config.batch());
         let depth = |mem: MemType| self.config.depth(mem);
-        let (inp, wgt) = shape.streamed(self.config);
+        let sums = tile.co * tile.output[0] * tile.output[1];
+        let (inp, wgt) = shape.streamed(self.config, sums);
         let vector_base = depth(MemType::Acc) - shape.vectors * tile.co;
         let channels = self.graph.tensors[parts.output.0].chw[0];
         let taps = parts.weights.len() / channels.max(1);
@@ -263,15 +345,31 @@ impl<'a> Lowering<'a> {
                 pack::bias_input(batch, block),
             ),
             digits: self.constant(format!("{}.bias", parts.name), digits),
-            inp,
-            wgt,
+            inp: depth(MemType::Inp) - 1,
+            wgt: depth(MemType::Wgt) - shape.co,
         });
-        let epilogue = &parts.epilogue[usize::from(bias.is_some())..];
-        let ops = parts.prologue().iter().chain(epilogue);
+        let prologue = match shape.residual {
+            ResidualForm::Load => parts.prologue(),
+            ResidualForm::None | ResidualForm::Product => &[],
+        };
+        let ops = prologue.iter().chain(&before).chain(&epilogue);
         let lists: Vec<&[i32]> = ops.filter_map(vector).map(|(_, v)| v).collect();
         let vectors = (!lists.is_empty()).then(|| {
             let bytes = pack::vectors(&lists, shape.co, batch, block);
             self.constant(format!("{}.vectors", parts.name), bytes)
+        });
+        let residual = parts.residual.map(|(id, ops)| {
+            let input = BufferId(id.0 as u32);
+            if shape.residual != ResidualForm::Product {
+                return Residual::Start(input, ops);
+            }
+            Residual::Product(Product {
+                input,
+                diagonal: self.constant(format!("{}.diagonal", parts.name), pack::diagonal(block)),
+                inp,
+                wgt,
+                before,
+            })
         });
         let output = parts.pool.map_or(parts.output, |p| p.output);
         let [_, oh, ow] = self.tile_chw(output);
@@ -280,7 +378,7 @@ impl<'a> Lowering<'a> {
             weights,
             bias,
             vectors,
-            residual: parts.residual.map(|(id, ops)| (BufferId(id.0 as u32), ops)),
+            residual,
             epilogue,
             pool: parts.pool.map(|p| p.window),
             output: BufferId(output.0 as u32),
