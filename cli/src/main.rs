@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod devices;
 mod images;
 mod model;
 mod preprocess;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Disasm(args) => tools::disasm(args),
         Command::Check(args) => tools::check(args),
         Command::Models => tools::models(),
+        Command::Devices(args) => devices::devices(args),
         Command::Completions { shell } => tools::completions(*shell),
     };
     match done {

@@ -10,7 +10,7 @@ use vta_compiler::qgraph::QGraph;
 use vta_compiler::{quantize, reference};
 use vta_driver::{Counters, Program, QueueLimits, RunReport, Session};
 
-use crate::args::RunArgs;
+use crate::args::{DeviceArgs, RunArgs};
 use crate::images::{self, Picture};
 use crate::model::{self, Model};
 use crate::preprocess::{Preprocess, to_int8};
@@ -145,7 +145,11 @@ fn progress(images: usize, quiet: bool) -> ProgressBar {
 
 /// Runs all images on one device for each thread; results don't depend on their number.
 fn work(job: &Job<'_>) -> Result<Vec<Share>> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // An OpenCL device uses all its cores by itself.
+    let cores = match model::is_opencl(&job.args.device.device) {
+        true => 1,
+        false => std::thread::available_parallelism().map_or(1, usize::from),
+    };
     let runs = job.images.len().div_ceil(job.program.config.batch());
     let threads = job.args.threads.unwrap_or(cores).min(runs).max(1);
     std::thread::scope(|scope| {
@@ -158,7 +162,10 @@ fn work(job: &Job<'_>) -> Result<Vec<Share>> {
 }
 
 fn worker(job: &Job<'_>) -> Result<Share> {
-    let device = model::device(&job.args.device.device, &job.program.config)?;
+    let DeviceArgs {
+        device, bitstream, ..
+    } = &job.args.device;
+    let device = model::device(device, bitstream.as_ref(), &job.program.config)?;
     let mut session = Session::new(Arc::clone(job.program), device, QueueLimits::default())?;
     let batch = job.program.config.batch();
     let mut share = Share {

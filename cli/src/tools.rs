@@ -27,7 +27,7 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
     let graph = layer::build(&spec, args.seed)?;
     let program = lower::compile(&graph, &config, &lower::LowerOptions::default())?;
     let program = Arc::new(program);
-    let device = model::device(&args.device.device, &config)?;
+    let device = model::device(&args.device.device, args.device.bitstream.as_ref(), &config)?;
     let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
     let inputs: Vec<_> = (0..spec.images)
         .map(|i| layer::input(&spec, args.seed, i))
@@ -172,7 +172,7 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
     let mut rows = Vec::new();
     for path in &args.cases {
         for case in replay::load(path)? {
-            let device = model::device(&args.device, &case.config)?;
+            let device = model::device(&args.device, args.bitstream.as_ref(), &case.config)?;
             let report = replay::run_case(&case, &*device).with_context(|| case.name.clone())?;
             total += 1;
             compared += report.bytes_compared;
