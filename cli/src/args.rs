@@ -42,6 +42,8 @@ pub enum Command {
     Sweep(SweepArgs),
     /// List the built-in networks
     Models,
+    /// List the devices of this machine with what each can do
+    Devices(DevicesArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -52,10 +54,13 @@ pub enum Command {
 /// Where and for what instance a program runs.
 #[derive(Args, Clone)]
 pub struct DeviceArgs {
-    /// Device: sim (fast functional simulator), cycle (its results with the hardware's cycles) or
-    /// oracle (slow, obvious)
+    /// Device: sim (fast functional simulator), cycle (its results with the hardware's cycles),
+    /// oracle (slow, obvious) or opencl[:cpu|gpu|fpga|NAME[:INDEX]], see `vta devices`
     #[arg(long, default_value = "sim")]
     pub device: String,
+    /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)
+    #[arg(long, value_name = "FILE")]
+    pub bitstream: Option<PathBuf>,
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -238,9 +243,12 @@ pub struct ReplayArgs {
     /// hardware needs --device cycle
     #[arg(required = true)]
     pub cases: Vec<PathBuf>,
-    /// Device: sim, cycle or oracle
+    /// Device: sim, cycle, oracle or opencl[:SEL]
     #[arg(long, default_value = "sim")]
     pub device: String,
+    /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)
+    #[arg(long, value_name = "FILE")]
+    pub bitstream: Option<PathBuf>,
     #[command(flatten)]
     pub timing: TimingArgs,
     /// Print one JSON object
@@ -308,4 +316,23 @@ pub struct SweepArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct DevicesArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Write the core as a bitstream for a device that builds from source, e.g. an FPGA emulator
+    #[arg(long, value_name = "FILE", requires = "device")]
+    pub save_bitstream: Option<PathBuf>,
+    /// The device to save it for: opencl[:SEL]
+    #[arg(long, value_name = "SEL")]
+    pub device: Option<String>,
+    /// VTA configuration of the bitstream, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print what an offline compiler needs for a configuration: -D macros of the kernels
+    #[arg(long)]
+    pub macros: bool,
 }

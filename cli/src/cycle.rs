@@ -11,12 +11,13 @@ use vta_sim::cycle::{Client, StallReason, TimingConfig, Unit};
 use vta_sim::views::{EnergyTable, LayerCycles, Spend, Verdict};
 use vta_sim::{CycleLog, Execution, SimDevice, TimedRun};
 
-use crate::args::{DeviceArgs, TimingArgs, ViewArgs};
+use crate::args::{DeviceArgs, ReplayArgs, TimingArgs, ViewArgs};
 use crate::{model, report_html, trace};
 
 /// The device of a run, and what is asked of it.
 pub struct Setup {
     name: String,
+    bitstream: Option<PathBuf>,
     cycle: Option<Cycle>,
 }
 
@@ -83,8 +84,16 @@ impl Setup {
             ] {
                 ensure!(!given, "{option} needs --device cycle, not {name}");
             }
-            return Ok(Self { name, cycle: None });
+            return Ok(Self {
+                name,
+                bitstream: args.bitstream.clone(),
+                cycle: None,
+            });
         }
+        ensure!(
+            args.bitstream.is_none(),
+            "--bitstream is for OpenCL devices, not for cycle"
+        );
         let (board, timing) = timing(&args.timing)?;
         let energy = match &views.energy {
             Some(path) => {
@@ -112,6 +121,7 @@ impl Setup {
         };
         Ok(Self {
             name,
+            bitstream: None,
             cycle: Some(cycle),
         })
     }
@@ -120,11 +130,12 @@ impl Setup {
     ///
     /// # Errors
     /// As for [`Setup::new`].
-    pub fn plain(device: &str, timing: &TimingArgs) -> Result<Self> {
+    pub fn plain(args: &ReplayArgs) -> Result<Self> {
         let args = DeviceArgs {
-            device: device.to_owned(),
+            device: args.device.clone(),
+            bitstream: args.bitstream.clone(),
             config: None,
-            timing: timing.clone(),
+            timing: args.timing.clone(),
         };
         Self::new(&args, &ViewArgs::default(), "replay")
     }
@@ -135,7 +146,7 @@ impl Setup {
     /// When there is no such device.
     pub fn device(&self, config: &Config) -> Result<Arc<dyn Device>> {
         let Some(cycle) = &self.cycle else {
-            return model::device(&self.name, config);
+            return model::device(&self.name, self.bitstream.as_ref(), config);
         };
         let (timing, log) = (cycle.timing.clone(), cycle.log.clone());
         let device = SimDevice::cycle(config.clone(), timing, cycle.execution, log);

@@ -4,6 +4,7 @@
 mod args;
 mod check;
 mod cycle;
+mod devices;
 mod images;
 mod model;
 mod preprocess;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),
         Command::Models => tools::models(),
+        Command::Devices(args) => devices::devices(args),
         Command::Completions { shell } => tools::completions(*shell),
     };
     match done {

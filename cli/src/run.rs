@@ -161,7 +161,11 @@ fn progress(images: usize, quiet: bool) -> ProgressBar {
 
 /// Runs all images on one device for each thread; results don't depend on their number.
 fn work(job: &Job<'_>) -> Result<Vec<Share>> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // An OpenCL device uses all its cores by itself.
+    let cores = match model::is_opencl(&job.args.device.device) {
+        true => 1,
+        false => std::thread::available_parallelism().map_or(1, usize::from),
+    };
     let runs = job.images.len().div_ceil(job.program.config.batch());
     let threads = job.args.threads.unwrap_or(cores).min(runs).max(1);
     std::thread::scope(|scope| {

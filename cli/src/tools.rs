@@ -232,7 +232,7 @@ fn dump(graph: &Graph, pass: &str) -> Result<bool> {
 }
 
 pub fn replay(args: &ReplayArgs) -> Result<bool> {
-    let setup = Setup::plain(&args.device, &args.timing)?;
+    let setup = Setup::plain(args)?;
     let (mut matched, mut total, mut compared) = (0, 0, 0);
     let mut rows = Vec::new();
     for path in &args.cases {

@@ -163,12 +163,13 @@ static void vta_load_inp(__global const uint *a, uint unit, vta_memory m)
 
 #ifdef VTA_TRANSPOSE
 /* Rows 2i and 2i+1 of the result interleave rows i and i + 8: after four of these, rows and
- * columns have changed places. */
-#define VTA_LOW (uchar16)(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define VTA_HIGH (uchar16)(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+ * columns have changed places. Swizzles, because shuffle2 is a slow function on some runtimes. */
+#define VTA_MIX(a, b) (((char16)(a, b)).s08192a3b4c5d6e7f)
+#define VTA_LOW(a, b) VTA_MIX((a).lo, (b).lo)
+#define VTA_HIGH(a, b) VTA_MIX((a).hi, (b).hi)
 #define VTA_INTERLEAVE(to, from, i)                                                              \
-    to[2 * i] = shuffle2(from[i], from[i + 8], VTA_LOW);                                         \
-    to[2 * i + 1] = shuffle2(from[i], from[i + 8], VTA_HIGH);
+    to[2 * i] = VTA_LOW(from[i], from[i + 8]);                                                   \
+    to[2 * i + 1] = VTA_HIGH(from[i], from[i + 8]);
 #define VTA_PASS(to, from)                                                                       \
     VTA_INTERLEAVE(to, from, 0) VTA_INTERLEAVE(to, from, 1) VTA_INTERLEAVE(to, from, 2)          \
     VTA_INTERLEAVE(to, from, 3) VTA_INTERLEAVE(to, from, 4) VTA_INTERLEAVE(to, from, 5)          \
@@ -194,8 +195,8 @@ static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m)
 #pragma unroll
     for (uint i = 0; i < 16; i += 2) {
         __global vta_wgt *pair = to + VTA_WGT_AT(o, k + i);
-        vstore16(convert_short16(shuffle2(r[i], r[i + 1], VTA_LOW)), 0, pair);
-        vstore16(convert_short16(shuffle2(r[i], r[i + 1], VTA_HIGH)), 1, pair);
+        vstore16(convert_short16(VTA_LOW(r[i], r[i + 1])), 0, pair);
+        vstore16(convert_short16(VTA_HIGH(r[i], r[i + 1])), 1, pair);
     }
 #else
 #pragma unroll

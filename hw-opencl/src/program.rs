@@ -86,9 +86,7 @@ impl LanesBuild {
     }
 }
 
-/// The macros that fix the instance.
-///
-/// An offline compiler for an FPGA needs the same: `vta devices --macros` prints them.
+/// The `-D` macros that fix the instance; an offline compiler for an FPGA needs the same.
 pub fn config_macros(config: &Config) -> String {
     let depth = |mem| config.depth(mem);
     format!(
