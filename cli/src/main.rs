@@ -2,12 +2,18 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod check;
+mod cycle;
 mod images;
 mod model;
 mod preprocess;
+mod replay_rtl;
 mod report;
+mod report_html;
 mod run;
+mod sweep;
 mod tools;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -26,7 +32,8 @@ fn main() -> ExitCode {
         Command::Replay(args) => tools::replay(args),
         Command::Asm(args) => tools::asm(args),
         Command::Disasm(args) => tools::disasm(args),
-        Command::Check(args) => tools::check(args),
+        Command::Check(args) => check::check(args),
+        Command::Sweep(args) => sweep::sweep(args),
         Command::Models => tools::models(),
         Command::Completions { shell } => tools::completions(*shell),
     };

@@ -138,7 +138,7 @@ pub fn device(name: &str, config: &Config) -> Result<Arc<dyn Device>> {
     Ok(match name {
         "sim" => Arc::new(SimDevice::functional_from_env(config.clone())?),
         "oracle" => Arc::new(SimDevice::oracle(config.clone())),
-        _ => bail!("no device '{name}' in this build (there are sim and oracle)"),
+        _ => bail!("no device '{name}' in this build (there are sim, cycle and oracle)"),
     })
 }
 

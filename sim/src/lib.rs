@@ -23,15 +23,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! They count no cycles. [`cycle`] does, and nothing else: exactly those of the RTL.
+//! They count no cycles. [`cycle`] does, and nothing else: exactly those of the RTL; [`views`] turns
+//! what it tells into tables and traces, and [`SimDevice::cycle`] joins both into a device.
+//! [`hazards`] finds what a program leaves unordered, without running it.
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 pub mod cycle;
+mod cycle_device;
 mod device;
 mod error;
 mod functional;
+pub mod hazards;
 mod kernel;
 mod oracle;
+pub mod views;
 
 use std::time::Duration;
 
@@ -39,6 +44,7 @@ use vta_driver::{DeviceMemory, LayerMark, MarkReport, RunReport, Traffic};
 use vta_isa::tokens::At;
 use vta_isa::{Config, Insn};
 
+pub use cycle_device::{CycleLog, Execution, TimedRun};
 pub use device::{KernelError, SimDevice};
 pub use error::SimError;
 pub use functional::Functional;
