@@ -57,8 +57,11 @@ pub enum ResidualForm {
     /// is computed, and its lane operations.
     Load,
     /// The load module loads it into an input region of its own, and the matrix unit adds it
-    /// with a diagonal weight tile: one step a tile.
-    Product,
+    /// with resident diagonal weight tiles.
+    Product {
+        /// Weight tiles.
+        weights: usize,
+    },
 }
 
 /// Which operand stays while the other changes.
@@ -97,16 +100,18 @@ impl ConvShape {
 
     /// Input and weight tiles of the scratchpads that are left for chunks when an output tile
     /// has `sums` accumulator tiles. Above them lie the residual, then the bias input; the
-    /// diagonal, then the bias.
+    /// diagonals, then the bias.
     pub(super) fn streamed(&self, config: &Config, sums: usize) -> (usize, usize) {
         let (bias, digits) = if self.bias { (1, self.co) } else { (0, 0) };
-        let (residual, diagonal) = match self.residual {
-            ResidualForm::Product => (sums, 1),
+        let (residual, diagonals) = match self.residual {
+            ResidualForm::Product { weights } => (sums, weights),
             ResidualForm::None | ResidualForm::Load => (0, 0),
         };
         (
             config.depth(MemType::Inp).saturating_sub(bias + residual),
-            config.depth(MemType::Wgt).saturating_sub(digits + diagonal),
+            config
+                .depth(MemType::Wgt)
+                .saturating_sub(digits + diagonals),
         )
     }
 
@@ -125,11 +130,11 @@ impl ConvShape {
     }
 }
 
-/// The cheapest tile.
+/// The cheapest tile and its cost.
 ///
 /// # Errors
 /// The limit that no tile meets, in words.
-pub fn search(shape: &ConvShape, config: &Config) -> Result<ConvTile, String> {
+pub fn search(shape: &ConvShape, config: &Config) -> Result<(u64, ConvTile), String> {
     check_limits(shape)?;
     let mut best: Option<(u64, ConvTile)> = None;
     for (halves, acc_halves) in [(2, 2), (2, 1), (1, 2), (1, 1)] {
@@ -142,8 +147,7 @@ pub fn search(shape: &ConvShape, config: &Config) -> Result<ConvTile, String> {
             break;
         }
     }
-    best.map(|(_, tile)| tile)
-        .ok_or_else(|| explain(shape, config))
+    best.ok_or_else(|| explain(shape, config))
 }
 
 /// Limits of instruction fields that no tile can avoid.
@@ -283,14 +287,18 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let outputs = shape.co * oh * ow;
     let residual = match shape.residual {
         ResidualForm::None => 0,
-        ResidualForm::Load | ResidualForm::Product => beats(MemType::Acc8, outputs) + 23 * tiles,
+        ResidualForm::Load | ResidualForm::Product { .. } => {
+            beats(MemType::Acc8, outputs) + 23 * tiles
+        }
     };
+    let (_, streamed) = shape.streamed(config, 0);
+    let resident = beats(MemType::Wgt, config.depth(MemType::Wgt) - streamed);
     // Loads of the compute module share the bus.
-    let load = inp_loads * inp_chunk + wgt_loads * wgt_chunk + residual;
+    let load = inp_loads * inp_chunk + wgt_loads * wgt_chunk + residual + resident;
     let gemm = outputs * shape.ci * shape.kernel[0] * shape.kernel[1] + 7 * tiles * chunks;
     let start = match shape.residual {
         ResidualForm::Load => residual,
-        ResidualForm::None | ResidualForm::Product => outputs,
+        ResidualForm::None | ResidualForm::Product { .. } => outputs,
     };
     let vector_loads = if tile.order == LoopOrder::ChannelsOutside {
         groups

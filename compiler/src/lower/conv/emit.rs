@@ -9,8 +9,9 @@ use vta_isa::{AluOp, AluOperand, Deps, Load, MemType, Module, Store, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, immediate, vector};
-use super::work::{Chunk, Transfer, transfers, works};
-use super::{Acc, Conv, Product, Residual, Work};
+use super::residual::Product;
+use super::work::{Chunk, Transfer, run, transfers, works};
+use super::{Acc, Conv, Residual, Work};
 use crate::qgraph::LaneOp;
 
 /// What the halves hold and how many chunks were started, over a whole layer.
@@ -25,7 +26,8 @@ struct Progress {
     loaded_vectors: Option<Range<usize>>,
     /// Output blocks whose bias is resident.
     loaded_bias: usize,
-    loaded_diagonal: bool,
+    /// Output blocks whose diagonals are resident.
+    loaded_diagonals: usize,
 }
 
 /// Parts of the last tile's epilogue.
@@ -79,16 +81,38 @@ impl Conv<'_> {
             None => 0,
             Some(Residual::Start(_, ops)) => count_vectors(ops),
             Some(Residual::Product(product)) => {
-                self.lanes(e, &product.before, 0, work, &acc)?;
-                self.load_residual(e, product, work, progress)?;
-                let begin = e.len();
-                add_residual(e, product, work, &acc)?;
-                self.hand_over(e, begin, progress, chunks);
-                count_vectors(&product.before)
+                self.residual_chunk(e, product, work, &acc, progress, chunks)?;
+                count_vectors(&product.plan.before)
             }
         };
         self.end_tile(e, work, &acc, vectors, tiles - progress.tiles - 1)?;
         progress.tiles += 1;
+        Ok(())
+    }
+
+    /// Adds a residual: its load and its products are a chunk, with lane operations between them.
+    fn residual_chunk(
+        &self,
+        e: &mut Emitter<'_, '_>,
+        product: &Product,
+        work: &Work,
+        acc: &Acc,
+        progress: &mut Progress,
+        chunks: usize,
+    ) -> Result<(), LowerError> {
+        let begin = e.len();
+        self.load_residual(e, product, work, progress.loaded_diagonals)?;
+        progress.loaded_diagonals = progress.loaded_diagonals.max(work.co.end);
+        self.await_half(e, begin, progress);
+        let mut begin = e.len();
+        self.add_low(e, product, work, acc)?;
+        let waits = e.len() > begin;
+        self.lanes(e, &product.plan.before, 0, work, acc)?;
+        if !waits {
+            begin = e.len();
+        }
+        self.add_high(e, product, work, acc)?;
+        self.hand_over(e, begin, progress, chunks);
         Ok(())
     }
 
@@ -103,6 +127,8 @@ impl Conv<'_> {
     ) {
         if let Some(deps) = e.first_since(begin, Module::Compute) {
             deps.pop_prev = true;
+        }
+        if let Some(deps) = e.last_of(Module::Compute) {
             deps.push_prev = progress.chunks + self.tile.halves < chunks;
         }
         progress.chunks += 1;
@@ -189,7 +215,7 @@ impl Conv<'_> {
             return e.gemm(true, uops, loops);
         };
         for t in transfers(&work.co, &work.rows, &work.cols, self.out_size, acc.pitch) {
-            e.load(*buffer, load(MemType::Acc8, acc.base, &t))?;
+            e.load(*buffer, t.load(MemType::Acc8, acc.base))?;
         }
         self.lanes(e, prologue, 0, work, acc)
     }
@@ -241,27 +267,6 @@ impl Conv<'_> {
         }
     }
 
-    /// Loads a tile's residual. Its region has one part: what used it last was a chunk before
-    /// the previous one.
-    fn load_residual(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        product: &Product,
-        work: &Work,
-        progress: &mut Progress,
-    ) -> Result<(), LowerError> {
-        let begin = e.len();
-        for t in transfers(&work.co, &work.rows, &work.cols, self.out_size, work.area()) {
-            e.load(product.input, load(MemType::Inp, product.inp, &t))?;
-        }
-        if !progress.loaded_diagonal {
-            e.load(product.diagonal, load(MemType::Wgt, product.wgt, &ONE))?;
-            progress.loaded_diagonal = true;
-        }
-        self.await_half(e, begin, progress);
-        Ok(())
-    }
-
     /// Groups come in ascending order, so what is resident is a prefix.
     fn load_bias(
         &self,
@@ -273,18 +278,12 @@ impl Conv<'_> {
             return Ok(());
         };
         if progress.loaded_bias == 0 {
-            e.load(bias.input, load(MemType::Inp, bias.inp, &ONE))?;
+            e.load(bias.input, run(0, 1).load(MemType::Inp, bias.inp))?;
         }
         if progress.loaded_bias < co.end {
             let count = co.end - progress.loaded_bias;
-            let digits = Transfer {
-                offset: progress.loaded_bias,
-                dram: progress.loaded_bias,
-                y: 1,
-                x: count,
-                stride: count,
-            };
-            e.load(bias.digits, load(MemType::Wgt, bias.wgt, &digits))?;
+            let digits = run(progress.loaded_bias, count);
+            e.load(bias.digits, digits.load(MemType::Wgt, bias.wgt))?;
             progress.loaded_bias = co.end;
         }
         Ok(())
@@ -301,7 +300,7 @@ impl Conv<'_> {
         if rows.len * cols.len == area {
             let size = self.shape.input;
             for t in transfers(&chunk.ci, &rows.range(), &cols.range(), size, area) {
-                e.load(self.input, load(MemType::Inp, half, &t))?;
+                e.load(self.input, t.load(MemType::Inp, half))?;
             }
             return Ok(());
         }
@@ -342,7 +341,7 @@ impl Conv<'_> {
             x: chunk.ci.len() * chunk.kernel_rows.len() * kw,
             stride: row,
         };
-        e.load(self.weights, load(MemType::Wgt, half, &rows))
+        e.load(self.weights, rows.load(MemType::Wgt, half))
     }
 
     fn multiply(
@@ -479,26 +478,6 @@ impl Conv<'_> {
     }
 }
 
-/// The residual as one more step of the matrix unit for each tile.
-fn add_residual(
-    e: &mut Emitter<'_, '_>,
-    product: &Product,
-    work: &Work,
-    acc: &Acc,
-) -> Result<(), LowerError> {
-    let uop = Uop {
-        dst: acc.base as u16,
-        src: product.inp as u16,
-        wgt: product.wgt as u16,
-    };
-    let loops = Loops {
-        iter: [1, work.co.len() * acc.pitch],
-        dst: [0, 1],
-        src: [0, 1],
-    };
-    e.gemm(false, vec![uop], loops)
-}
-
 /// A two-operand operation of blocks with vectors that lie from `row` on.
 fn vector_op(
     e: &mut Emitter<'_, '_>,
@@ -523,28 +502,6 @@ fn vector_op(
         blocks.clone().map(uop).collect(),
         loops,
     )
-}
-
-/// One tile from the start of a buffer.
-const ONE: Transfer = Transfer {
-    offset: 0,
-    dram: 0,
-    y: 1,
-    x: 1,
-    stride: 1,
-};
-
-/// A LOAD without padding.
-fn load(mem: MemType, sram: usize, t: &Transfer) -> Load {
-    Load {
-        mem,
-        sram_base: (sram + t.offset) as u16,
-        dram_base: t.dram as u32,
-        y_size: t.y as u16,
-        x_size: t.x as u16,
-        x_stride: t.stride as u16,
-        ..Load::default()
-    }
 }
 
 fn count_vectors(ops: &[LaneOp]) -> usize {

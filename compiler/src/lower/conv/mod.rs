@@ -3,13 +3,13 @@
 //! A bias with rounding constants is one more GEMM step for each output tile where it can be: a
 //! constant input tile times weight tiles that hold the bias in digits (`pack`), both resident
 //! for the whole layer at the ends of their scratchpads. A two-operand addition would take two.
-//! A residual that a shift aligns is added by the matrix unit too, with a diagonal weight tile:
-//! `(a + (r << k)) >> n` is `((a >> k) + r) >> (n - k)`, exactly, so the sums are shifted first.
+//! A residual is added by the matrix unit too where that is cheaper (`residual`).
 //! A max pool that alone reads the convolution joins it (`pool`).
 
 mod emit;
 mod pack;
 mod pool;
+mod residual;
 mod work;
 
 use vta_driver::{BufferId, Layer, Packing};
@@ -20,6 +20,7 @@ use super::tile::{self, ConvShape, ConvTile, ResidualForm};
 use super::{LowerError, Lowering};
 use crate::qgraph::{LaneOp, QOp, TensorId, Window};
 use pool::Pooling;
+use residual::Product;
 use work::Work;
 
 /// One convolution with everything that its tiles need.
@@ -64,18 +65,6 @@ enum Residual<'g> {
     Product(Product),
 }
 
-/// A residual that the matrix unit adds.
-struct Product {
-    input: BufferId,
-    diagonal: BufferId,
-    /// The first scratchpad tile of the residual.
-    inp: usize,
-    /// The scratchpad tile of the diagonal.
-    wgt: usize,
-    /// On the sums, before it is added.
-    before: Vec<LaneOp>,
-}
-
 /// Where a tile's sums lie: for each block the first `kept` of every `pitch` tiles from `base`.
 #[derive(Clone, Copy)]
 struct Acc {
@@ -103,35 +92,14 @@ impl<'g> Parts<'g> {
 }
 
 /// What was decided for a convolution: its tile, the digits of its bias if the matrix unit adds
-/// it, and the lane operations around a residual that the matrix unit adds, or all as the second.
+/// it, likewise the plan of a residual, and the other lane operations.
 struct Choice {
+    cost: u64,
     shape: ConvShape,
     tile: ConvTile,
     digits: Option<Vec<u8>>,
-    lanes: [Vec<LaneOp>; 2],
-}
-
-/// The lane operations before and after a residual that the matrix unit adds; `None` if it can't.
-fn around_residual(prologue: &[LaneOp], epilogue: &[LaneOp]) -> Option<[Vec<LaneOp>; 2]> {
-    let align = match prologue {
-        [] => 0,
-        [LaneOp::ShlImm(k)] => *k,
-        _ => return None,
-    };
-    let adds = match epilogue.first()? {
-        LaneOp::AddVec(_) | LaneOp::AddImm(_) => 1,
-        _ => 0,
-    };
-    let (add, rest) = epilogue.split_at(adds);
-    let (shift, rest) = match rest {
-        [LaneOp::ShrImm(n), rest @ ..] => (*n, rest),
-        rest => (0, rest),
-    };
-    let remaining = shift.checked_sub(align)?;
-    let shr = |n: u8| (n > 0).then_some(LaneOp::ShrImm(n));
-    let before = add.iter().cloned().chain(shr(align)).collect();
-    let after = shr(remaining).into_iter().chain(rest.iter().cloned());
-    Some([before, after.collect()])
+    product: Option<residual::Plan>,
+    epilogue: Vec<LaneOp>,
 }
 
 impl<'a> Lowering<'a> {
@@ -216,9 +184,9 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// The cheapest tile, the matrix unit doing as much as it can: the bias if its digits reach
-    /// it, a residual if a shift aligns it. Every output tile must have products then: their
-    /// tokens tell when the constants are there and when a residual's place is free.
+    /// The cheapest form and tile: the matrix unit may add the bias if its digits reach it, and a
+    /// residual. Every output tile must have products then: their tokens tell when the constants
+    /// are there and when a residual's place is free.
     fn choose(&self, parts: &Parts<'_>) -> Result<Choice, LowerError> {
         let digits = match parts.epilogue.first() {
             Some(LaneOp::AddVec(bias)) => {
@@ -227,22 +195,29 @@ impl<'a> Lowering<'a> {
             }
             _ => None,
         };
-        let product =
-            parts.residual.is_some() && around_residual(parts.prologue(), parts.epilogue).is_some();
-        let forms = [(true, true), (true, false), (false, true)];
-        for (bias, residual) in forms {
-            if (bias && digits.is_none()) || (residual && !product) {
+        let plain = self.choice(parts, None, None);
+        let mut best = None;
+        for (bias, residual) in [(true, true), (true, false), (false, true)] {
+            let digits = digits.clone().filter(|_| bias);
+            let epilogue = &parts.epilogue[usize::from(digits.is_some())..];
+            let product = parts.residual.filter(|_| residual);
+            let product = product.and_then(|(_, ops)| residual::plan(ops, epilogue));
+            if digits.is_some() != bias || product.is_some() != residual {
                 continue;
             }
-            let choice = self.choice(parts, digits.clone().filter(|_| bias), residual);
-            if let Ok(choice) = choice {
-                let all = || work::works(&choice.shape, &choice.tile);
-                if all().iter().all(|w| !w.chunks.is_empty()) {
-                    return Ok(choice);
-                }
+            let Ok(choice) = self.choice(parts, digits, product) else {
+                continue;
+            };
+            let worth = |than: &Choice| choice.cost < than.cost;
+            let works = || work::works(&choice.shape, &choice.tile);
+            if plain.as_ref().map_or(true, worth)
+                && best.as_ref().is_none_or(worth)
+                && works().iter().all(|w| !w.chunks.is_empty())
+            {
+                best = Some(choice);
             }
         }
-        self.choice(parts, None, false)
+        best.map_or(plain, Ok)
     }
 
     /// The cheapest tile of one form.
@@ -250,28 +225,25 @@ impl<'a> Lowering<'a> {
         &self,
         parts: &Parts<'_>,
         digits: Option<Vec<u8>>,
-        product: bool,
+        product: Option<residual::Plan>,
     ) -> Result<Choice, LowerError> {
-        let epilogue = &parts.epilogue[usize::from(digits.is_some())..];
-        let plain = || [Vec::new(), epilogue.to_vec()];
-        let (form, lanes) = match (parts.residual, product) {
-            (None, _) => (ResidualForm::None, plain()),
-            (Some(_), false) => (ResidualForm::Load, plain()),
-            (Some((_, prologue)), true) => (
-                ResidualForm::Product,
-                around_residual(prologue, epilogue).unwrap_or_else(plain),
-            ),
+        let epilogue = match &product {
+            Some(plan) => plan.after.clone(),
+            None => parts.epilogue[usize::from(digits.is_some())..].to_vec(),
         };
-        let shape = self.conv_shape(parts, digits.is_some(), form, &lanes);
-        let tile = tile::search(&shape, self.config).map_err(|reason| LowerError::NoTile {
-            node: parts.name.to_owned(),
-            reason,
-        })?;
+        let shape = self.conv_shape(parts, digits.is_some(), product.as_ref(), &epilogue);
+        let (cost, tile) =
+            tile::search(&shape, self.config).map_err(|reason| LowerError::NoTile {
+                node: parts.name.to_owned(),
+                reason,
+            })?;
         Ok(Choice {
+            cost,
             shape,
             tile,
             digits,
-            lanes,
+            product,
+            epilogue,
         })
     }
 
@@ -280,18 +252,24 @@ impl<'a> Lowering<'a> {
         &self,
         parts: &Parts<'_>,
         bias: bool,
-        residual: ResidualForm,
-        lanes: &[Vec<LaneOp>; 2],
+        product: Option<&residual::Plan>,
+        epilogue: &[LaneOp],
     ) -> ConvShape {
         let ([ci, h, w], [co, oh, ow]) = (self.tile_chw(parts.input), self.tile_chw(parts.output));
         let window = parts.window;
-        let prologue = match residual {
-            ResidualForm::Load => parts.prologue(),
-            ResidualForm::None | ResidualForm::Product => &[],
+        let (residual, prologue) = match product {
+            Some(plan) => (
+                ResidualForm::Product {
+                    weights: plan.tiles(co),
+                },
+                &plan.before[..],
+            ),
+            None if parts.residual.is_some() => (ResidualForm::Load, parts.prologue()),
+            None => (ResidualForm::None, &[][..]),
         };
-        let ops = || prologue.iter().chain(lanes.iter().flatten());
+        let ops = || prologue.iter().chain(epilogue);
         let vectors = ops().filter(|op| vector(op).is_some()).count();
-        let products = usize::from(bias) + usize::from(residual == ResidualForm::Product);
+        let products = usize::from(bias) + product.map_or(0, residual::Plan::steps);
         let base = ConvShape {
             ci,
             co,
@@ -325,10 +303,12 @@ impl<'a> Lowering<'a> {
     /// Packs the constants and divides the scratchpads.
     fn prepare<'g>(&mut self, parts: &Parts<'g>, choice: Choice) -> Conv<'g> {
         let Choice {
+            cost: _,
             shape,
             tile,
             digits,
-            lanes: [before, epilogue],
+            product,
+            epilogue,
         } = choice;
         let (block, batch) = (self.config.block(), self.config.batch());
         let depth = |mem: MemType| self.config.depth(mem);
@@ -348,11 +328,11 @@ impl<'a> Lowering<'a> {
             inp: depth(MemType::Inp) - 1,
             wgt: depth(MemType::Wgt) - shape.co,
         });
-        let prologue = match shape.residual {
-            ResidualForm::Load => parts.prologue(),
-            ResidualForm::None | ResidualForm::Product => &[],
+        let prologue = match &product {
+            Some(plan) => &plan.before[..],
+            None => parts.prologue(),
         };
-        let ops = prologue.iter().chain(&before).chain(&epilogue);
+        let ops = prologue.iter().chain(&epilogue);
         let lists: Vec<&[i32]> = ops.filter_map(vector).map(|(_, v)| v).collect();
         let vectors = (!lists.is_empty()).then(|| {
             let bytes = pack::vectors(&lists, shape.co, batch, block);
@@ -360,15 +340,16 @@ impl<'a> Lowering<'a> {
         });
         let residual = parts.residual.map(|(id, ops)| {
             let input = BufferId(id.0 as u32);
-            if shape.residual != ResidualForm::Product {
+            let Some(plan) = product else {
                 return Residual::Start(input, ops);
-            }
+            };
+            let packed = plan.pack(shape.co, block);
             Residual::Product(Product {
                 input,
-                diagonal: self.constant(format!("{}.diagonal", parts.name), pack::diagonal(block)),
+                diagonals: self.constant(format!("{}.diagonals", parts.name), packed),
                 inp,
                 wgt,
-                before,
+                plan,
             })
         });
         let output = parts.pool.map_or(parts.output, |p| p.output);

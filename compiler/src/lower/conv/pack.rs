@@ -70,12 +70,6 @@ pub(super) fn bias_weights(bias: &[i32], co: usize, block: usize) -> Option<Vec<
     Some(packed)
 }
 
-/// The weight tile that adds an input tile to the sums as it is.
-pub(super) fn diagonal(block: usize) -> Vec<u8> {
-    let weight = |i: usize| u8::from(i / block == i % block);
-    (0..block * block).map(weight).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

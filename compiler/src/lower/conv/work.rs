@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use vta_isa::{Load, MemType};
+
 use super::super::tile::{ConvShape, ConvTile, LoopOrder};
 
 /// One output tile, in positions of the convolution (before pooling).
@@ -132,6 +134,32 @@ pub(super) struct Transfer {
     pub y: usize,
     pub x: usize,
     pub stride: usize,
+}
+
+impl Transfer {
+    /// A LOAD of it without padding, to the scratchpad from `sram` on.
+    pub fn load(&self, mem: MemType, sram: usize) -> Load {
+        Load {
+            mem,
+            sram_base: (sram + self.offset) as u16,
+            dram_base: self.dram as u32,
+            y_size: self.y as u16,
+            x_size: self.x as u16,
+            x_stride: self.stride as u16,
+            ..Load::default()
+        }
+    }
+}
+
+/// Tiles `from..from + count` of constants that lie in the scratchpad as in DRAM.
+pub(super) const fn run(from: usize, count: usize) -> Transfer {
+    Transfer {
+        offset: from,
+        dram: from,
+        y: 1,
+        x: count,
+        stride: count,
+    }
 }
 
 /// The fewest transfers for a box of tiles out of `[blocks][h][w]`, blocks `pitch` apart in the
