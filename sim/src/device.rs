@@ -66,7 +66,7 @@ impl SimDevice {
     ) -> WorkerDevice {
         let runner: Runner = Box::new(move |batch, memory| {
             executor
-                .run(&batch.insns, &batch.marks, memory)
+                .run_batch(batch, memory)
                 .map_err(|e| e.to_string())
         });
         WorkerDevice::new(

@@ -1,0 +1,341 @@
+//! From a batch to operations: instructions in token order, checked and resolved.
+
+use vta_driver::{DeviceMemory, LayerMark, Span};
+use vta_isa::tokens::{self, At};
+use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Module, Store, Uop};
+
+use super::draft::{AluDraft, Draft, Kind, Tiles, Weight, overlap};
+use super::interpret::{affine, check_load, check_store, steps};
+use super::matmul;
+use super::plan::{LoadOp, StoreOp};
+use crate::error::SimError;
+use crate::oracle::{dram, index, uop_range};
+use crate::StepBudget;
+
+/// ALU steps of one instruction that are listed; longer ones aren't planned.
+const MOST_ALU_STEPS: u64 = 1 << 17;
+
+/// Why a batch isn't planned: it is run one instruction at a time, which also finds its fault.
+#[derive(Debug)]
+pub(super) enum Unplanned {
+    /// A fault; running finds it again, after the effects of what comes before.
+    Fault,
+    /// The instruction doesn't fit the plan's patterns.
+    Pattern,
+}
+
+impl From<SimError> for Unplanned {
+    fn from(_: SimError) -> Self {
+        Self::Fault
+    }
+}
+
+impl From<tokens::TokenError> for Unplanned {
+    fn from(_: tokens::TokenError) -> Self {
+        Self::Fault
+    }
+}
+
+/// What building finds.
+pub(super) struct Trace {
+    pub drafts: Vec<Draft>,
+    /// Bytes that are taken as constants.
+    pub constants: Vec<Span>,
+    /// Contents of the scratchpads after the batch, where it loaded them.
+    pub uops: Vec<Option<Uop>>,
+    pub weights: Vec<Option<Weight>>,
+    pub leftover_tokens: [u32; 4],
+}
+
+struct Builder<'a> {
+    config: &'a Config,
+    memory: &'a DeviceMemory,
+    marks: &'a [LayerMark],
+    next_mark: usize,
+    trace: Trace,
+    stored: Vec<Span>,
+}
+
+/// Runs the tokens and resolves every instruction, without touching memory.
+///
+/// # Errors
+/// When the batch is faulty, or has something that only the interpreter does.
+pub(super) fn trace(
+    insns: &[Insn],
+    marks: &[LayerMark],
+    config: &Config,
+    memory: &DeviceMemory,
+    max_steps: u64,
+) -> Result<Trace, Unplanned> {
+    let mut builder = Builder {
+        config,
+        memory,
+        marks,
+        next_mark: 0,
+        trace: Trace {
+            drafts: Vec::with_capacity(insns.len()),
+            constants: Vec::new(),
+            uops: vec![None; config.depth(MemType::Uop)],
+            weights: vec![None; config.depth(MemType::Wgt)],
+            leftover_tokens: [0; 4],
+        },
+        stored: Vec::new(),
+    };
+    let mut budget = StepBudget::new(max_steps);
+    let leftover = tokens::run_in_token_order(insns, |index, insn| {
+        let at = At { index, insn: *insn };
+        budget.spend(&at)?;
+        if insn.module() == Module::Compute {
+            builder.reach(index);
+        }
+        builder.insn(&at)
+    })?;
+    let mut trace = builder.trace;
+    trace.leftover_tokens = leftover;
+    // Merged first: a layer loads neighbouring rows of one buffer.
+    merge(&mut trace.constants);
+    merge(&mut builder.stored);
+    let clash = |s: &Span| {
+        let after = trace.constants.partition_point(|c| {
+            (c.region, c.start + c.len) <= (s.region, s.start)
+        });
+        trace.constants.get(after).is_some_and(|c| overlap(c, s))
+    };
+    if builder.stored.iter().any(clash) {
+        return Err(Unplanned::Pattern);
+    }
+    Ok(trace)
+}
+
+/// Sorts spans and joins those that touch.
+fn merge(spans: &mut Vec<Span>) {
+    spans.sort_unstable_by_key(|s| (s.region, s.start, s.len));
+    let mut merged: Vec<Span> = Vec::new();
+    for span in spans.drain(..) {
+        match merged.last_mut() {
+            Some(last) if last.region == span.region && span.start <= last.start + last.len => {
+                last.len = last.len.max(span.start + span.len - last.start);
+            }
+            _ => merged.push(span),
+        }
+    }
+    *spans = merged;
+}
+
+impl Builder<'_> {
+    fn reach(&mut self, index: usize) {
+        let reached = |mark: &LayerMark| mark.first_insn <= index;
+        while self.marks.get(self.next_mark).is_some_and(reached) {
+            self.push(Kind::Mark(self.next_mark), Tiles::NONE, Tiles::NONE);
+            self.next_mark += 1;
+        }
+    }
+
+    fn push(&mut self, kind: Kind, reads: Tiles, writes: Tiles) {
+        self.trace.drafts.push(Draft {
+            kind,
+            reads,
+            writes,
+        });
+    }
+
+    fn insn(&mut self, at: &At) -> Result<(), Unplanned> {
+        match &at.insn {
+            Insn::Load(load) if load.is_sync() => Ok(()),
+            Insn::Load(load) => self.load(at, load),
+            Insn::Store(store) if store.is_sync() => Ok(()),
+            Insn::Store(store) => self.store(at, store),
+            Insn::Gemm(gemm) => self.gemm(at, gemm),
+            Insn::Alu(alu) => self.alu(at, alu),
+            Insn::Finish(_) => Ok(()),
+        }
+    }
+
+    /// All rows as one span: the planner refuses rows of different regions.
+    fn span(
+        &self,
+        at: &At,
+        dram_base: u32,
+        [rows, cols, stride]: [u16; 3],
+        elem: usize,
+    ) -> Result<Span, Unplanned> {
+        let (elem, cols) = (elem as u64, u64::from(cols));
+        let last = u64::from(rows - 1) * u64::from(stride);
+        let span = self
+            .memory
+            .span(u64::from(dram_base) * elem, (last + cols) * elem);
+        span.map_err(|source| dram(at, source).into())
+    }
+
+    fn load(&mut self, at: &At, load: &Load) -> Result<(), Unplanned> {
+        check_load(at, load, self.config)?;
+        let elem = self.config.elem_bytes(load.mem);
+        let shape = [load.y_size, load.x_size, load.x_stride];
+        let pads = [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1];
+        let op = LoadOp {
+            mem: load.mem,
+            first: usize::from(load.sram_base),
+            span: self.span(at, load.dram_base, shape, elem)?,
+            row_bytes: usize::from(load.x_size) * elem,
+            stride_bytes: usize::from(load.x_stride) * elem,
+            size: [usize::from(load.x_size), usize::from(load.y_size)],
+            pads: pads.map(usize::from),
+        };
+        let tiles = load.sram_tiles() as usize;
+        match load.mem {
+            MemType::Uop => self.load_uops(&op),
+            MemType::Wgt => self.load_weights(&op),
+            MemType::Inp => self.push(Kind::Load(op), Tiles::NONE, Tiles::NONE),
+            MemType::Acc | MemType::Acc8 | MemType::Out => {
+                let writes = Tiles::range(op.first, tiles);
+                self.push(Kind::Load(op), Tiles::NONE, writes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Elements that a load fills, in order, with where each comes from; `None` is padding.
+    fn elements(op: &LoadOp, elem: usize) -> impl Iterator<Item = (usize, Option<usize>)> {
+        let ([cols, rows], [left, right, above, below]) = (op.size, op.pads);
+        let pitch = left + cols + right;
+        let (first, start, stride) = (op.first, op.span.start, op.stride_bytes);
+        (0..(above + rows + below) * pitch).map(move |i| {
+            let (y, x) = (i / pitch, i % pitch);
+            let inside = (above..above + rows).contains(&y) && (left..left + cols).contains(&x);
+            let from = inside.then(|| start + (y - above) * stride + (x - left) * elem);
+            (first + i, from)
+        })
+    }
+
+    fn load_uops(&mut self, op: &LoadOp) {
+        let bytes = self.memory.region(op.span.region);
+        for (to, from) in Self::elements(op, 4) {
+            let word = from.and_then(|at| bytes.get(at..at + 4)?.as_array::<4>().copied());
+            let uop = word.map_or(Uop::default(), |w| Uop::decode(u32::from_le_bytes(w)));
+            self.trace.uops[to] = Some(uop);
+        }
+        self.trace.constants.push(op.span);
+    }
+
+    fn load_weights(&mut self, op: &LoadOp) {
+        let elem = self.config.elem_bytes(MemType::Wgt);
+        let region = op.span.region as u32;
+        for (to, from) in Self::elements(op, elem) {
+            let weight = from.map_or(Weight::Zero, |start| Weight::Dram {
+                region,
+                start: start as u32,
+            });
+            self.trace.weights[to] = Some(weight);
+        }
+        self.trace.constants.push(op.span);
+    }
+
+    fn store(&mut self, at: &At, store: &Store) -> Result<(), Unplanned> {
+        check_store(at, store, self.config)?;
+        let elem = self.config.elem_bytes(MemType::Out);
+        let shape = [store.y_size, store.x_size, store.x_stride];
+        let span = self.span(at, store.dram_base, shape, elem)?;
+        let op = StoreOp {
+            first: usize::from(store.sram_base) * self.config.lanes(),
+            span,
+            row_bytes: usize::from(store.x_size) * elem,
+            stride_bytes: usize::from(store.x_stride) * elem,
+            rows: usize::from(store.y_size),
+        };
+        let reads = Tiles::range(usize::from(store.sram_base), store.tiles() as usize);
+        self.stored.push(span);
+        self.push(Kind::Store(op), reads, Tiles::NONE);
+        Ok(())
+    }
+
+    /// Micro-ops that this batch has loaded.
+    fn uops(&self, at: &At, bgn: u16, end: u16) -> Result<Vec<Uop>, Unplanned> {
+        uop_range(at, bgn, end, self.trace.uops.len())?;
+        let uops = &self.trace.uops[usize::from(bgn)..usize::from(end)];
+        let known: Option<Vec<Uop>> = uops.iter().copied().collect();
+        known.ok_or(Unplanned::Pattern)
+    }
+
+    fn gemm(&mut self, at: &At, gemm: &Gemm) -> Result<(), Unplanned> {
+        if gemm.steps() == 0 {
+            uop_range(at, gemm.uop_bgn, gemm.uop_end, self.trace.uops.len())?;
+            return Ok(());
+        }
+        let uops = self.uops(at, gemm.uop_bgn, gemm.uop_end)?;
+        let depth = |mem: MemType| self.config.depth(mem);
+        let reach = |out: u16, inner: u16| {
+            affine(0, u64::from(gemm.iter_out) - 1, out, u64::from(gemm.iter_in) - 1, inner)
+        };
+        let dst = reach(gemm.dst_factor_out, gemm.dst_factor_in);
+        let src = reach(gemm.src_factor_out, gemm.src_factor_in);
+        let wgt = reach(gemm.wgt_factor_out, gemm.wgt_factor_in);
+        for uop in &uops {
+            index(at, "dst", u64::from(uop.dst) + dst, "acc", depth(MemType::Acc))?;
+            if !gemm.reset {
+                index(at, "src", u64::from(uop.src) + src, "inp", depth(MemType::Inp))?;
+                index(at, "wgt", u64::from(uop.wgt) + wgt, "wgt", depth(MemType::Wgt))?;
+            }
+        }
+        if gemm.reset {
+            let writes = destinations(gemm, &uops)?;
+            self.push(Kind::Zero, Tiles::NONE, writes);
+            return Ok(());
+        }
+        for (matmul, writes) in matmul::recognise(gemm, &uops, &self.trace.weights)? {
+            self.push(Kind::Matmul(Box::new(matmul)), writes.clone(), writes);
+        }
+        Ok(())
+    }
+
+    fn alu(&mut self, at: &At, alu: &Alu) -> Result<(), Unplanned> {
+        if alu.steps() == 0 {
+            uop_range(at, alu.uop_bgn, alu.uop_end, self.trace.uops.len())?;
+            return Ok(());
+        }
+        if alu.steps() > MOST_ALU_STEPS {
+            return Err(Unplanned::Pattern);
+        }
+        let uops = self.uops(at, alu.uop_bgn, alu.uop_end)?;
+        let depth = self.config.depth(MemType::Acc);
+        let imm = match alu.operand {
+            AluOperand::Imm(imm) => Some(i32::from(imm)),
+            AluOperand::Acc => None,
+        };
+        let (mut reads, mut writes) = (Tiles::NONE, Tiles::NONE);
+        let mut pairs = Vec::with_capacity(alu.steps() as usize);
+        for (i, j, u) in steps(alu.iter_out, alu.iter_in, 0, uops.len() as u16) {
+            let uop = uops[usize::from(u)];
+            let dst = affine(uop.dst, i, alu.dst_factor_out, j, alu.dst_factor_in);
+            let dst = index(at, "dst", dst, "acc", depth)?;
+            let mut src = dst;
+            if imm.is_none() {
+                let tile = affine(uop.src, i, alu.src_factor_out, j, alu.src_factor_in);
+                src = index(at, "src", tile, "acc", depth)?;
+            }
+            reads.insert(src);
+            writes.insert(dst);
+            pairs.push((dst as u16, src as u16));
+        }
+        reads.add(&writes);
+        let draft = AluDraft {
+            op: alu.op,
+            imm,
+            pairs,
+        };
+        self.push(Kind::Alu(draft), reads, writes);
+        Ok(())
+    }
+}
+
+/// The tiles that a reset zeroes.
+fn destinations(gemm: &Gemm, uops: &[Uop]) -> Result<Tiles, Unplanned> {
+    if gemm.steps() > MOST_ALU_STEPS {
+        return Err(Unplanned::Pattern);
+    }
+    let mut tiles = Tiles::NONE;
+    for (i, j, u) in steps(gemm.iter_out, gemm.iter_in, 0, uops.len() as u16) {
+        let base = uops[usize::from(u)].dst;
+        tiles.insert(affine(base, i, gemm.dst_factor_out, j, gemm.dst_factor_in) as usize);
+    }
+    Ok(tiles)
+}

@@ -1,0 +1,289 @@
+//! From fused operations to the plan: offsets in bytes and lanes, weights laid out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use vta_driver::DeviceMemory;
+use vta_isa::AluOp;
+
+use super::build::Unplanned;
+use super::draft::{AluDraft, Draft, Kind, Matmul, OperandDraft, Tiles, Weight};
+use super::plan::{Group, Op, ProductOp};
+use super::scratchpads::Scratchpads;
+use crate::kernels::lanes::TileRun;
+use crate::kernels::{COLUMN, Column, MAX_COLUMNS, Operand, Panel, Row, Rows, Start, Step, Taps};
+
+/// Bytes of laid-out weights that a plan may keep.
+const MOST_PANEL_BYTES: usize = 2 << 30;
+
+/// What rows depend on: positions and the shapes of what is stored and loaded.
+type RowsKey = (Vec<(u16, u16)>, [usize; 4]);
+/// What a panel depends on: weights and first output of each column.
+type PanelKey = Vec<(usize, Vec<Weight>)>;
+
+/// Makes operations of one plan; equal parts are shared.
+pub(super) struct Emitter<'a> {
+    memory: &'a DeviceMemory,
+    pads: &'a Scratchpads,
+    rows: HashMap<RowsKey, Arc<Rows>>,
+    taps: HashMap<Vec<u16>, Arc<Taps>>,
+    panels: HashMap<PanelKey, Arc<Panel>>,
+    panel_bytes: usize,
+    zeros: Vec<u8>,
+}
+
+impl<'a> Emitter<'a> {
+    pub fn new(memory: &'a DeviceMemory, pads: &'a Scratchpads) -> Self {
+        Self {
+            memory,
+            pads,
+            rows: HashMap::new(),
+            taps: HashMap::new(),
+            panels: HashMap::new(),
+            panel_bytes: 0,
+            zeros: vec![0; pads.weight_tile_bytes()],
+        }
+    }
+
+    /// All operations, in order.
+    ///
+    /// # Errors
+    /// [`Unplanned::Pattern`] when the weights would take too much memory.
+    pub fn ops(&mut self, drafts: Vec<Draft>) -> Result<Vec<Op>, Unplanned> {
+        let mut ops = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            match draft.kind {
+                Kind::Mark(mark) => ops.push(Op::Mark(mark)),
+                Kind::Load(op) => ops.push(Op::Load(op)),
+                Kind::Store(op) => ops.push(Op::Store(op)),
+                Kind::Zero => ops.push(Op::Zero(self.runs(&draft.writes))),
+                Kind::Alu(alu) => self.alu(alu, &draft.writes, &mut ops),
+                Kind::Matmul(matmul) => ops.push(Op::Product(Box::new(self.product(&matmul)?))),
+            }
+        }
+        Ok(ops)
+    }
+
+    fn lane(&self, tiles: usize) -> u32 {
+        // Scratchpads have at most 2048 tiles of a few kilobytes.
+        (tiles * self.pads.lanes) as u32
+    }
+
+    fn runs(&self, tiles: &Tiles) -> Box<[(u32, u32)]> {
+        let run = |(first, len)| (self.lane(first), self.lane(len));
+        tiles.runs().into_iter().map(run).collect()
+    }
+
+    fn alu(&self, alu: AluDraft, writes: &Tiles, ops: &mut Vec<Op>) {
+        let Some(imm) = alu.imm else {
+            let runs = self.tile_runs(&alu.pairs);
+            ops.push(Op::Zip { op: alu.op, runs });
+            return;
+        };
+        let step = Step::immediate(alu.op, imm);
+        // The same function of each tile alone: only how often it is applied counts.
+        let runs: Box<[(u32, u32)]> = if writes.len() == alu.pairs.len() {
+            self.runs(writes)
+        } else {
+            let tile = |&(dst, _): &(u16, u16)| (self.lane(dst.into()), self.lane(1));
+            alu.pairs.iter().map(tile).collect()
+        };
+        match ops.last_mut() {
+            Some(Op::Chain { steps, runs: same }) if **same == *runs => steps.push(step),
+            _ => ops.push(Op::Chain {
+                steps: vec![step],
+                runs: runs.into(),
+            }),
+        }
+    }
+
+    /// Pairs of tiles with constant steps, in order.
+    fn tile_runs(&self, pairs: &[(u16, u16)]) -> Box<[TileRun]> {
+        let lanes = self.pads.lanes as i32;
+        let mut runs: Vec<TileRun> = Vec::new();
+        let mut last = (0u16, 0u16);
+        for &(dst, src) in pairs {
+            let step = |a: u16, b: u16| (i32::from(b) - i32::from(a)) * lanes;
+            let steps = (step(last.0, dst), step(last.1, src));
+            match runs.last_mut() {
+                Some(run) if run.tiles == 1 => {
+                    (run.dst_step, run.src_step, run.tiles) = (steps.0, steps.1, 2);
+                }
+                Some(run) if (run.dst_step, run.src_step) == steps => run.tiles += 1,
+                _ => runs.push(TileRun {
+                    dst: self.lane(dst.into()),
+                    src: self.lane(src.into()),
+                    dst_step: 0,
+                    src_step: 0,
+                    tiles: 1,
+                }),
+            }
+            last = (dst, src);
+        }
+        runs.into()
+    }
+
+    fn product(&mut self, matmul: &Matmul) -> Result<ProductOp, Unplanned> {
+        let rows = self.rows(matmul);
+        let taps = self.taps(&matmul.taps);
+        let width = self.pads.block.min(COLUMN);
+        let mut columns: Vec<(usize, usize)> = Vec::new();
+        for group in 0..matmul.groups.len() {
+            columns.extend((0..self.pads.block).step_by(width).map(|first| (group, first)));
+        }
+        let most = self.pads.kernel.columns();
+        let mut groups = Vec::with_capacity(columns.len().div_ceil(most));
+        let mut rest = &columns[..];
+        while !rest.is_empty() {
+            // About even: five columns are three and two, not four and one.
+            let take = rest.len().div_ceil(rest.len().div_ceil(most));
+            let (now, later) = rest.split_at(take);
+            rest = later;
+            groups.push(self.group(matmul, now)?);
+        }
+        let start = match (&matmul.residual, matmul.from_zero) {
+            (Some(_), _) => Start::Residual,
+            (None, true) => Start::Zero,
+            (None, false) => Start::Acc,
+        };
+        Ok(ProductOp {
+            rows,
+            taps,
+            groups,
+            start,
+            write_acc: matmul.write_acc,
+            out: matmul.stored.as_ref().map(|s| s.span.region),
+            residual: matmul.residual.as_ref().map(|r| r.span.region),
+        })
+    }
+
+    fn rows(&mut self, matmul: &Matmul) -> Arc<Rows> {
+        let shape = |row: usize, stride: usize| [row.max(1), stride];
+        let out = matmul.stored.as_ref();
+        let out = out.map_or([1, 0], |s| shape(s.row_bytes, s.stride_bytes));
+        let residual = matmul.residual.as_ref();
+        let residual = residual.map_or([1, 0], |r| shape(r.row_bytes, r.stride_bytes));
+        let key = (
+            matmul.positions.clone(),
+            [out[0], out[1], residual[0], residual[1]],
+        );
+        let pads = self.pads;
+        let input_bytes = pads.kernel.format().input_bytes();
+        let make = |(positions, _): &RowsKey| {
+            let mut rows = Vec::with_capacity(positions.len() * pads.batch);
+            for (i, &(dst, src)) in positions.iter().enumerate() {
+                for b in 0..pads.batch {
+                    // Byte `i * lanes` of the stored bytes in a row, then the next row.
+                    let within = |[row, stride]: [usize; 2]| {
+                        let at = i * pads.lanes;
+                        (at / row * stride + at % row + b * pads.block) as u32
+                    };
+                    let lane = b * pads.block;
+                    rows.push(Row {
+                        src: ((usize::from(src) * pads.lanes + lane) * input_bytes) as u32,
+                        dst: (usize::from(dst) * pads.lanes + lane) as u32,
+                        out: within(out),
+                        residual: within(residual),
+                        lane: lane as u32,
+                    });
+                }
+            }
+            Arc::new(Rows::new(rows))
+        };
+        if let Some(rows) = self.rows.get(&key) {
+            return Arc::clone(rows);
+        }
+        let rows = make(&key);
+        self.rows.insert(key, Arc::clone(&rows));
+        rows
+    }
+
+    fn taps(&mut self, taps: &[u16]) -> Arc<Taps> {
+        if let Some(found) = self.taps.get(taps) {
+            return Arc::clone(found);
+        }
+        let tile = self.pads.input_tile_bytes() as u32;
+        let made = Arc::new(Taps::new(taps.iter().map(|&t| u32::from(t) * tile).collect()));
+        self.taps.insert(taps.to_vec(), Arc::clone(&made));
+        made
+    }
+
+    /// Columns that are worked on together: `(group, first output)`.
+    fn group(&mut self, matmul: &Matmul, columns: &[(usize, usize)]) -> Result<Group, Unplanned> {
+        let mut acc = [0; MAX_COLUMNS];
+        let (mut out, mut residual) = (acc, acc);
+        for (i, &(group, first)) in columns.iter().enumerate() {
+            acc[i] = self.lane(matmul.groups[group].dst.into()) + first as u32;
+            if let Some(stored) = &matmul.stored {
+                out[i] = stored.first[group] + first as u32;
+            }
+            if let Some(loaded) = &matmul.residual {
+                residual[i] = loaded.first[group] + first as u32;
+            }
+        }
+        let before = matmul.residual.as_ref().map_or(&[][..], |r| &r.before);
+        Ok(Group {
+            panel: self.panel(matmul, columns)?,
+            acc,
+            out,
+            residual,
+            before: self.steps(before, columns),
+            after: self.steps(&matmul.after, columns),
+        })
+    }
+
+    fn steps(&self, steps: &[(AluOp, OperandDraft)], columns: &[(usize, usize)]) -> Vec<Step> {
+        let step = |(op, operand): &(AluOp, OperandDraft)| match operand {
+            OperandDraft::Imm(imm) => Step::immediate(*op, *imm),
+            OperandDraft::Tiles(tiles) => {
+                let mut lanes = [0; MAX_COLUMNS];
+                for (lane, &(group, first)) in lanes.iter_mut().zip(columns) {
+                    *lane = self.lane(tiles[group].into()) + first as u32;
+                }
+                let operand = Operand::Tiles(lanes);
+                Step { op: *op, operand }
+            }
+        };
+        steps.iter().map(step).collect()
+    }
+
+    fn panel(
+        &mut self,
+        matmul: &Matmul,
+        columns: &[(usize, usize)],
+    ) -> Result<Arc<Panel>, Unplanned> {
+        let weights = |&(group, first): &(usize, usize)| {
+            (first, matmul.groups[group].weights.clone())
+        };
+        let key: PanelKey = columns.iter().map(weights).collect();
+        if let Some(panel) = self.panels.get(&key) {
+            return Ok(Arc::clone(panel));
+        }
+        let column = |(first, weights): &(usize, Vec<Weight>)| Column {
+            tiles: weights.iter().map(|w| self.tile(w)).collect(),
+            first: *first,
+        };
+        let format = self.pads.kernel.format();
+        let parts: Vec<Column<'_>> = key.iter().map(column).collect();
+        let panel = Arc::new(Panel::new(&parts, format, self.pads.block));
+        self.panel_bytes += size_of_val(panel.lines());
+        if self.panel_bytes > MOST_PANEL_BYTES {
+            return Err(Unplanned::Pattern);
+        }
+        self.panels.insert(key, Arc::clone(&panel));
+        Ok(panel)
+    }
+
+    /// The bytes of a weight tile.
+    pub fn tile(&self, weight: &Weight) -> &[u8] {
+        match weight {
+            Weight::Zero => &self.zeros,
+            Weight::Dram { region, start } => {
+                let start = *start as usize;
+                let bytes = self.memory.region(*region as usize);
+                // Spans were resolved in this memory.
+                bytes.get(start..start + self.zeros.len()).unwrap_or(&self.zeros)
+            }
+        }
+    }
+}

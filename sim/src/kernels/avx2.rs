@@ -1,0 +1,294 @@
+//! The 256-bit kernels: `madd` on int16 pairs (AVX2) and `dpbusd` (AVX-VNNI).
+//!
+//! `madd` gives `x0*w0 + x1*w1` in int32, at most `2 * 128 * 128`, so it is exact. `dpbusd`
+//! works on inputs plus 128, as in the AVX-512 kernel. Both broadcast four bytes of input and
+//! read one line of weights a step, so they share everything else.
+
+use std::arch::x86_64::*;
+
+use vta_isa::AluOp;
+
+use super::{Memory, Operand, Product, Row, Start, Step, block_rows};
+
+/// Rows that are summed together: two vectors each, two of weights and one of inputs.
+const ROWS: usize = 6;
+
+/// A column's 16 sums.
+type Sums = [__m256i; 2];
+
+/// Pointers of a product's memory, which stays borrowed while they live.
+struct Pointers {
+    inp: *const u8,
+    acc: *mut i32,
+    out: *mut u8,
+    residual: *const u8,
+}
+
+impl Pointers {
+    fn new(memory: &mut Memory<'_>) -> Self {
+        Self {
+            inp: memory.inp.as_ptr(),
+            acc: memory.acc.as_mut_ptr(),
+            out: memory.out.as_mut_ptr(),
+            residual: memory.residual.as_ptr(),
+        }
+    }
+}
+
+macro_rules! kernel {
+    ($run:ident, $block:ident, $input_bytes:literal, $features:literal, $multiply:expr) => {
+        /// Runs a product whose offsets were checked, on a CPU that has the instructions.
+        pub(super) fn $run(product: &Product<'_>, memory: &mut Memory<'_>) {
+            let pointers = Pointers::new(memory);
+            let mut rows = &product.rows.rows[..];
+            while !rows.is_empty() {
+                let (now, later) = rows.split_at(block_rows(rows.len(), ROWS));
+                rows = later;
+                // SAFETY: `GemmKernel::run` has checked every offset of the product against
+                // its memory and the panel's length; kernels are only chosen where the CPU has
+                // their instructions.
+                unsafe {
+                    match now.len() {
+                        1 => $block::<1>(product, now, &pointers),
+                        2 => $block::<2>(product, now, &pointers),
+                        3 => $block::<3>(product, now, &pointers),
+                        4 => $block::<4>(product, now, &pointers),
+                        5 => $block::<5>(product, now, &pointers),
+                        _ => $block::<ROWS>(product, now, &pointers),
+                    }
+                }
+            }
+        }
+
+        /// N rows of one column.
+        ///
+        /// # Safety
+        /// The CPU has the features. `rows` are N of the product's, whose panel has one column,
+        /// and the product's offsets lie inside the memory that the pointers name.
+        #[target_feature(enable = $features)]
+        unsafe fn $block<const N: usize>(
+            product: &Product<'_>,
+            rows: &[Row],
+            pointers: &Pointers,
+        ) {
+            let Ok(rows) = <&[Row; N]>::try_from(rows) else {
+                return;
+            };
+            let mut panel = product.panel.lines().as_ptr().cast::<__m256i>();
+            // SAFETY: accumulator, residual, step and output offsets of these rows are inside
+            // their memory. The panel has a line for its column, then for each tap one line for
+            // every four bytes of a row of inputs, which lies inside the scratchpad.
+            unsafe {
+                let mut sums: [Sums; N] = begin(product, rows, pointers);
+                let first = [_mm256_load_si256(panel), _mm256_load_si256(panel.add(1))];
+                for sum in &mut sums {
+                    sum[0] = _mm256_add_epi32(sum[0], first[0]);
+                    sum[1] = _mm256_add_epi32(sum[1], first[1]);
+                }
+                panel = panel.add(2);
+                let inputs: [*const u8; N] =
+                    std::array::from_fn(|n| pointers.inp.add(rows[n].src as usize));
+                for &tap in &product.taps.taps {
+                    for k in 0..product.block * $input_bytes / 4 {
+                        let low = _mm256_load_si256(panel);
+                        let high = _mm256_load_si256(panel.add(1));
+                        panel = panel.add(2);
+                        for (sum, input) in sums.iter_mut().zip(&inputs) {
+                            let four = input.add(tap as usize + 4 * k);
+                            let four = _mm256_set1_epi32(four.cast::<i32>().read_unaligned());
+                            sum[0] = $multiply(sum[0], four, low);
+                            sum[1] = $multiply(sum[1], four, high);
+                        }
+                    }
+                }
+                end(product, rows, pointers, &mut sums);
+            }
+        }
+    };
+}
+
+kernel!(run_madd, block_madd, 2, "avx2", |sum, x, w| {
+    _mm256_add_epi32(sum, _mm256_madd_epi16(x, w))
+});
+kernel!(run_vnni, block_vnni, 1, "avx2,avxvnni", |sum, x, w| {
+    _mm256_dpbusd_avx_epi32(sum, x, w)
+});
+
+/// What the sums start from, after the steps before the products.
+///
+/// # Safety
+/// The product's offsets for these rows lie inside the memory that the pointers name.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn begin<const N: usize>(
+    product: &Product<'_>,
+    rows: &[Row; N],
+    pointers: &Pointers,
+) -> [Sums; N] {
+    let mut sums = [[_mm256_setzero_si256(); 2]; N];
+    for (sum, row) in sums.iter_mut().zip(rows) {
+        match product.start {
+            Start::Zero => {}
+            // SAFETY: the caller's promise.
+            Start::Acc => *sum = unsafe { load(pointers.acc, product.acc[0] + row.dst) },
+            Start::Residual => {
+                let at = (product.residual[0] + row.residual) as usize;
+                // SAFETY: the caller's promise: 16 bytes.
+                let bytes = unsafe { _mm_loadu_si128(pointers.residual.add(at).cast()) };
+                sum[0] = _mm256_cvtepi8_epi32(bytes);
+                sum[1] = _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes));
+            }
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { steps(product.before, rows, pointers, &mut sums) };
+    sums
+}
+
+/// The steps after the products, and where the sums go.
+///
+/// # Safety
+/// As for [`begin`].
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn end<const N: usize>(
+    product: &Product<'_>,
+    rows: &[Row; N],
+    pointers: &Pointers,
+    sums: &mut [Sums; N],
+) {
+    // SAFETY: the caller's promise.
+    unsafe { steps(product.after, rows, pointers, sums) };
+    for (sum, row) in sums.iter().zip(rows) {
+        if product.write_acc {
+            let at = (product.acc[0] + row.dst) as usize;
+            // SAFETY: the caller's promise: 16 int32.
+            unsafe {
+                _mm256_storeu_si256(pointers.acc.add(at).cast(), sum[0]);
+                _mm256_storeu_si256(pointers.acc.add(at + 8).cast(), sum[1]);
+            }
+        }
+        if product.store {
+            let at = (product.out[0] + row.out) as usize;
+            // SAFETY: the caller's promise: 16 bytes.
+            unsafe { _mm_storeu_si128(pointers.out.add(at).cast(), low_bytes(sum)) };
+        }
+    }
+}
+
+/// # Safety
+/// 16 int32 from `at` are readable.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn load(acc: *const i32, at: u32) -> Sums {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let first = acc.add(at as usize);
+        [
+            _mm256_loadu_si256(first.cast()),
+            _mm256_loadu_si256(first.add(8).cast()),
+        ]
+    }
+}
+
+/// The low byte of each of 16 int32.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn low_bytes(sum: &Sums) -> __m128i {
+    let low = _mm256_set1_epi32(0xff);
+    // Both packs work on 128-bit halves; the permutation puts the quarters in order.
+    let words = _mm256_packus_epi32(_mm256_and_si256(sum[0], low), _mm256_and_si256(sum[1], low));
+    let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+    _mm_packus_epi16(
+        _mm256_castsi256_si128(words),
+        _mm256_extracti128_si256::<1>(words),
+    )
+}
+
+/// Applies lane-wise steps to all sums.
+///
+/// # Safety
+/// Tiles that are operands are readable for these rows.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn steps<const N: usize>(
+    steps: &[Step],
+    rows: &[Row; N],
+    pointers: &Pointers,
+    sums: &mut [Sums; N],
+) {
+    for step in steps {
+        for (sum, row) in sums.iter_mut().zip(rows) {
+            let y = match &step.operand {
+                Operand::Imm(imm) => [_mm256_set1_epi32(*imm); 2],
+                // SAFETY: the caller's promise.
+                Operand::Tiles(tiles) => unsafe { load(pointers.acc, tiles[0] + row.lane) },
+            };
+            for (x, y) in sum.iter_mut().zip(y) {
+                *x = apply(step.op, *x, y);
+            }
+        }
+    }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn apply(op: AluOp, x: __m256i, y: __m256i) -> __m256i {
+    match op {
+        AluOp::Min => _mm256_min_epi32(x, y),
+        AluOp::Max => _mm256_max_epi32(x, y),
+        AluOp::Add => _mm256_add_epi32(x, y),
+        AluOp::Mul => _mm256_mullo_epi32(x, y),
+        AluOp::Shr => shift_right(x, y),
+        AluOp::Shl => shift_right(x, _mm256_sub_epi32(_mm256_setzero_si256(), y)),
+    }
+}
+
+/// Lane by lane: arithmetic right by `y & 31`, or left by `-y & 31` where `y` is negative.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn shift_right(x: __m256i, y: __m256i) -> __m256i {
+    let low = _mm256_set1_epi32(31);
+    let negated = _mm256_sub_epi32(_mm256_setzero_si256(), y);
+    let right = _mm256_srav_epi32(x, _mm256_and_si256(y, low));
+    let left = _mm256_sllv_epi32(x, _mm256_and_si256(negated, low));
+    let negative = _mm256_srai_epi32::<31>(y);
+    _mm256_blendv_epi8(right, left, negative)
+}
+
+macro_rules! peak {
+    ($peak:ident, $saturate:ident, $features:literal, $multiply:expr) => {
+        /// Runs `rounds` of 12 independent multiplications.
+        pub(super) fn $peak(rounds: u64) {
+            // SAFETY: the kernel that this measures was chosen where the CPU has it.
+            std::hint::black_box(unsafe { $saturate(rounds) });
+        }
+
+        /// # Safety
+        /// The CPU has the features.
+        #[target_feature(enable = $features)]
+        unsafe fn $saturate(rounds: u64) -> i32 {
+            let mut sums = [_mm256_setzero_si256(); 12];
+            let x = _mm256_set1_epi32(0x0102_0304);
+            let mut w = _mm256_set1_epi32(0x0403_0201);
+            for _ in 0..rounds {
+                for sum in &mut sums {
+                    *sum = $multiply(*sum, x, w);
+                }
+                // SAFETY: no instruction at all: it only keeps rounds from being merged.
+                unsafe {
+                    std::arch::asm!("/* {0} */", inout(ymm_reg) w, options(pure, nomem, nostack));
+                }
+            }
+            let sum = sums.into_iter().reduce(|a, b| _mm256_add_epi32(a, b));
+            _mm256_extract_epi32::<0>(sum.unwrap_or(w))
+        }
+    };
+}
+
+peak!(peak_madd, saturate_madd, "avx2", |sum, x, w| {
+    _mm256_add_epi32(sum, _mm256_madd_epi16(x, w))
+});
+peak!(peak_vnni, saturate_vnni, "avx2,avxvnni", |sum, x, w| {
+    _mm256_dpbusd_avx_epi32(sum, x, w)
+});

@@ -1,0 +1,246 @@
+//! The AVX-512 VNNI kernel.
+//!
+//! `dpbusd` multiplies unsigned by signed bytes and adds four products to an int32, without
+//! saturating. Inputs are stored plus 128; `sum((x + 128) * w) - 128 * sum(w)` is the product,
+//! and the panel has the second term. All sums wrap modulo 2^32 as the instruction set defines,
+//! so it is exact for every input, -128 among them.
+
+use std::arch::x86_64::*;
+
+use vta_isa::AluOp;
+
+use super::{Memory, Operand, Product, Row, Start, Step, block_rows};
+
+/// Whether this CPU has what the kernel needs.
+pub(super) fn supported() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vnni")
+}
+
+/// Pointers of a product's memory, which stays borrowed while they live.
+struct Pointers {
+    inp: *const u8,
+    acc: *mut i32,
+    out: *mut u8,
+    residual: *const u8,
+}
+
+/// Runs a product whose offsets were checked, on a CPU that has the instructions.
+pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
+    let pointers = Pointers {
+        inp: memory.inp.as_ptr(),
+        acc: memory.acc.as_mut_ptr(),
+        out: memory.out.as_mut_ptr(),
+        residual: memory.residual.as_ptr(),
+    };
+    // Sums, weights and one input fit the 32 registers.
+    let most = [12, 12, 8, 6][product.panel.columns() - 1];
+    let mut rows = &product.rows.rows[..];
+    while !rows.is_empty() {
+        let (now, later) = rows.split_at(block_rows(rows.len(), most));
+        rows = later;
+        // SAFETY: `GemmKernel::run` has checked every offset of the product against its memory
+        // and the panel's length; kernels are only chosen where `supported` is true.
+        unsafe { dispatch(product, now, &pointers) };
+    }
+}
+
+macro_rules! by_shape {
+    ($product:ident, $rows:ident, $pointers:ident, $($m:literal: $($n:literal)*;)*) => {
+        match ($product.panel.columns(), $rows.len()) {
+            // SAFETY: the caller's promises are those of `block`, and the lengths are its own.
+            $($(($m, $n) => unsafe { block::<$m, $n>($product, $rows, $pointers) },)*)*
+            // `run` makes no other shape.
+            _ => {}
+        }
+    };
+}
+
+/// # Safety
+/// As for [`block`].
+unsafe fn dispatch(product: &Product<'_>, rows: &[Row], pointers: &Pointers) {
+    by_shape!(product, rows, pointers,
+        1: 1 2 3 4 5 6 7 8 9 10 11 12;
+        2: 1 2 3 4 5 6 7 8 9 10 11 12;
+        3: 1 2 3 4 5 6 7 8;
+        4: 1 2 3 4 5 6;);
+}
+
+/// N rows of M columns.
+///
+/// # Safety
+/// The CPU has the features. `rows` are N of the product's, whose panel has M columns, and the
+/// product's offsets lie inside the memory that the pointers name.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn block<const M: usize, const N: usize>(
+    product: &Product<'_>,
+    rows: &[Row],
+    pointers: &Pointers,
+) {
+    let Ok(rows) = <&[Row; N]>::try_from(rows) else {
+        return;
+    };
+    let mut panel = product.panel.lines().as_ptr().cast::<__m512i>();
+    let mut sums = [[_mm512_setzero_si512(); M]; N];
+    // SAFETY: the panel starts with a line for each column. Accumulator and residual offsets
+    // of these rows are inside their memory for 16 int32 and 16 bytes.
+    unsafe {
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            for (m, sum) in sums.iter_mut().enumerate() {
+                match product.start {
+                    Start::Zero => {}
+                    Start::Acc => *sum = load(pointers.acc, product.acc[m] + row.dst),
+                    Start::Residual => {
+                        let at = (product.residual[m] + row.residual) as usize;
+                        let bytes = _mm_loadu_si128(pointers.residual.add(at).cast());
+                        *sum = _mm512_cvtepi8_epi32(bytes);
+                    }
+                }
+            }
+        }
+        steps(product.before, rows, pointers, &mut sums);
+        for sums in &mut sums {
+            for (m, sum) in sums.iter_mut().enumerate() {
+                *sum = _mm512_add_epi32(*sum, _mm512_load_si512(panel.add(m)));
+            }
+        }
+        panel = panel.add(M);
+        let inputs: [*const u8; N] = std::array::from_fn(|n| pointers.inp.add(rows[n].src as usize));
+        let groups = product.block / 16;
+        for &tap in &product.taps.taps {
+            let mut offset = tap as usize;
+            for _ in 0..groups {
+                // A group is 16 inputs: four lines a column. The panel has `block / 4` lines a
+                // column for each tap, and an input row has `block` bytes.
+                for k in 0..4 {
+                    let weights: [__m512i; M] =
+                        std::array::from_fn(|m| _mm512_load_si512(panel.add(k * M + m)));
+                    for (sums, input) in sums.iter_mut().zip(&inputs) {
+                        let four = input.add(offset + 4 * k).cast::<i32>().read_unaligned();
+                        let four = _mm512_set1_epi32(four);
+                        for (sum, weights) in sums.iter_mut().zip(&weights) {
+                            *sum = _mm512_dpbusd_epi32(*sum, four, *weights);
+                        }
+                    }
+                }
+                panel = panel.add(4 * M);
+                offset += 16;
+            }
+        }
+        steps(product.after, rows, pointers, &mut sums);
+        for (sums, row) in sums.iter().zip(rows) {
+            for (m, sum) in sums.iter().enumerate() {
+                if product.write_acc {
+                    let at = (product.acc[m] + row.dst) as usize;
+                    _mm512_storeu_si512(pointers.acc.add(at).cast(), *sum);
+                }
+                if product.store {
+                    let at = (product.out[m] + row.out) as usize;
+                    _mm_storeu_si128(pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(*sum));
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// 16 int32 from `at` are readable.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+unsafe fn load(acc: *const i32, at: u32) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_loadu_si512(acc.add(at as usize).cast()) }
+}
+
+/// Applies lane-wise steps to all sums.
+///
+/// # Safety
+/// As for [`block`]: tiles that are operands are readable for these rows.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+unsafe fn steps<const M: usize, const N: usize>(
+    steps: &[Step],
+    rows: &[Row; N],
+    pointers: &Pointers,
+    sums: &mut [[__m512i; M]; N],
+) {
+    macro_rules! apply {
+        ($operand:expr, $f:expr) => {
+            match $operand {
+                Operand::Imm(imm) => {
+                    let y = _mm512_set1_epi32(*imm);
+                    for sum in sums.as_flattened_mut() {
+                        *sum = $f(*sum, y);
+                    }
+                }
+                Operand::Tiles(tiles) => {
+                    for (sums, row) in sums.iter_mut().zip(rows) {
+                        for (m, sum) in sums.iter_mut().enumerate() {
+                            // SAFETY: the caller's promise.
+                            let y = unsafe { load(pointers.acc, tiles[m] + row.lane) };
+                            *sum = $f(*sum, y);
+                        }
+                    }
+                }
+            }
+        };
+    }
+    for step in steps {
+        match (step.op, &step.operand) {
+            (AluOp::Min, operand) => apply!(operand, |x, y| _mm512_min_epi32(x, y)),
+            (AluOp::Max, operand) => apply!(operand, |x, y| _mm512_max_epi32(x, y)),
+            (AluOp::Add, operand) => apply!(operand, |x, y| _mm512_add_epi32(x, y)),
+            (AluOp::Mul, operand) => apply!(operand, |x, y| _mm512_mullo_epi32(x, y)),
+            (AluOp::Shr, operand @ Operand::Imm(_)) => {
+                apply!(operand, |x, y| _mm512_srav_epi32(x, y));
+            }
+            (AluOp::Shl, operand @ Operand::Imm(_)) => {
+                apply!(operand, |x, y| _mm512_sllv_epi32(x, y));
+            }
+            (AluOp::Shr, operand) => apply!(operand, |x, y| shift_right(x, y)),
+            (AluOp::Shl, operand) => apply!(operand, |x, y| {
+                shift_right(x, _mm512_sub_epi32(_mm512_setzero_si512(), y))
+            }),
+        }
+    }
+}
+
+/// Lane by lane: arithmetic right by `y & 31`, or left by `-y & 31` where `y` is negative.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn shift_right(x: __m512i, y: __m512i) -> __m512i {
+    let low = _mm512_set1_epi32(31);
+    let negated = _mm512_sub_epi32(_mm512_setzero_si512(), y);
+    let right = _mm512_srav_epi32(x, _mm512_and_si512(y, low));
+    let left = _mm512_sllv_epi32(x, _mm512_and_si512(negated, low));
+    _mm512_mask_blend_epi32(_mm512_movepi32_mask(y), right, left)
+}
+
+/// Runs `rounds` of independent `dpbusd`; how many multiply-adds that were.
+pub(super) fn peak(rounds: u64) -> u64 {
+    // SAFETY: the kernel that this measures was chosen where `supported` is true.
+    let sum = unsafe { saturate(rounds) };
+    std::hint::black_box(sum);
+    rounds * 24 * 64
+}
+
+/// # Safety
+/// The CPU has the features.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn saturate(rounds: u64) -> i32 {
+    let mut sums = [_mm512_setzero_si512(); 24];
+    let x = _mm512_set1_epi32(0x0102_0304);
+    let mut w = _mm512_set1_epi32(0x0403_0201);
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_dpbusd_epi32(*sum, x, w);
+        }
+        // SAFETY: no instruction at all: it only keeps rounds from being merged.
+        unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) w, options(pure, nomem, nostack)) };
+    }
+    let sum = sums.into_iter().reduce(|a, b| _mm512_add_epi32(a, b));
+    _mm512_reduce_add_epi32(sum.unwrap_or(w))
+}

@@ -1,0 +1,313 @@
+//! Kernels: exact products of int8 in wrapping int32, and lane-wise operations.
+//!
+//! A [`Product`] is a blocked matrix product over rows of the accumulators: every row sums the
+//! products of its input rows (one for each *tap*) with up to [`MAX_COLUMNS`] columns of 16
+//! outputs, starts from zero or from what the accumulators hold, goes through lane-wise steps,
+//! and is written to the accumulators, to DRAM as bytes, or both. Offsets are checked once for
+//! the whole product; unsafe code is in the files of the instruction sets only.
+
+pub(crate) mod lanes;
+mod panel;
+mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+pub(crate) mod peak;
+
+use vta_isa::AluOp;
+
+pub(crate) use panel::{Column, Panel};
+
+/// Columns of 16 outputs that one product may have.
+pub(crate) const MAX_COLUMNS: usize = 4;
+/// Outputs of a column; fewer when the block is smaller.
+pub(crate) const COLUMN: usize = 16;
+
+/// Which kernel multiplies. Each also chooses the lane-wise operations of its instruction set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GemmKernel {
+    /// Plain loops, for every configuration and CPU.
+    Scalar,
+    /// 256-bit `madd` on int16, for blocks of 16 and more on x86-64 CPUs that have it.
+    Avx2,
+    /// 256-bit `dpbusd` (AVX-VNNI): inputs are biased by 128 to be unsigned, and the bias is
+    /// taken off again through the sums of the weights.
+    AvxVnni,
+    /// 512-bit `dpbusd` (AVX-512 VNNI), with the same bias.
+    Avx512Vnni,
+}
+
+/// How inputs and weights lie for a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// int8 as it is.
+    Plain,
+    /// Inputs widened to int16; pairs of weights side by side.
+    Pairs,
+    /// Inputs plus 128 as unsigned bytes; weights in fours.
+    Biased,
+}
+
+impl Format {
+    /// Bytes of one input element.
+    pub const fn input_bytes(self) -> usize {
+        match self {
+            Self::Plain | Self::Biased => 1,
+            Self::Pairs => 2,
+        }
+    }
+
+    /// The byte of an input of zero.
+    pub const fn zero(self) -> u8 {
+        match self {
+            Self::Plain | Self::Pairs => 0,
+            Self::Biased => 0x80,
+        }
+    }
+}
+
+impl GemmKernel {
+    /// Every kernel, slowest first.
+    pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni];
+
+    /// The best kernel that this CPU can run.
+    pub fn detect() -> Self {
+        let mut all = Self::ALL.into_iter().rev();
+        all.find(|k| k.supported()).unwrap_or(Self::Scalar)
+    }
+
+    /// Whether this CPU can run the kernel.
+    pub fn supported(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        let has = match self {
+            Self::Scalar => true,
+            Self::Avx2 => is_x86_feature_detected!("avx2"),
+            Self::AvxVnni => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni")
+            }
+            Self::Avx512Vnni => avx512::supported(),
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let has = self == Self::Scalar;
+        has
+    }
+
+    /// The name in `VTA_KERNEL`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::AvxVnni => "avxvnni",
+            Self::Avx512Vnni => "avx512vnni",
+        }
+    }
+
+    /// This kernel if it can run here on tiles of that block, else the scalar one.
+    pub(crate) fn usable(self, block: usize) -> Self {
+        if self.supported() && block >= COLUMN {
+            self
+        } else {
+            Self::Scalar
+        }
+    }
+
+    pub(crate) const fn format(self) -> Format {
+        match self {
+            Self::Scalar => Format::Plain,
+            Self::Avx2 => Format::Pairs,
+            Self::AvxVnni | Self::Avx512Vnni => Format::Biased,
+        }
+    }
+
+    /// Columns of one product.
+    pub(crate) const fn columns(self) -> usize {
+        match self {
+            Self::Scalar | Self::Avx2 | Self::AvxVnni => 1,
+            Self::Avx512Vnni => MAX_COLUMNS,
+        }
+    }
+
+    /// Runs a product whose offsets this function checks.
+    ///
+    /// # Panics
+    /// When an offset of the product lies outside its memory: a fault of the caller.
+    pub(crate) fn run(self, product: &Product<'_>, memory: &mut Memory<'_>) {
+        product.check(self, memory);
+        match self {
+            Self::Scalar => scalar::run(product, memory),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::run_madd(product, memory),
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => avx2::run_vnni(product, memory),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => avx512::run(product, memory),
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => scalar::run(product, memory),
+        }
+    }
+}
+
+/// One accumulator row: offsets from the bases of the product.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// Bytes in the input scratchpad, before the tap's.
+    pub src: u32,
+    /// int32 in the accumulators.
+    pub dst: u32,
+    /// Bytes in the DRAM region that is stored to.
+    pub out: u32,
+    /// Bytes in the DRAM region that the sums start from.
+    pub residual: u32,
+    /// int32 in a tile that is an operand of a step: the batch row.
+    pub lane: u32,
+}
+
+/// Rows with the largest of each offset.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    rows: Box<[Row]>,
+    most: Row,
+}
+
+impl Rows {
+    pub fn new(rows: Vec<Row>) -> Self {
+        let most = rows.iter().fold(Row::default(), |m, r| Row {
+            src: m.src.max(r.src),
+            dst: m.dst.max(r.dst),
+            out: m.out.max(r.out),
+            residual: m.residual.max(r.residual),
+            lane: m.lane.max(r.lane),
+        });
+        Self {
+            rows: rows.into(),
+            most,
+        }
+    }
+}
+
+/// Input offsets of the taps, in bytes of the input scratchpad.
+#[derive(Debug)]
+pub(crate) struct Taps {
+    taps: Box<[u32]>,
+    most: u32,
+}
+
+impl Taps {
+    pub fn new(taps: Vec<u32>) -> Self {
+        let most = taps.iter().copied().max().unwrap_or(0);
+        Self {
+            taps: taps.into(),
+            most,
+        }
+    }
+}
+
+/// What the sums start from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    Zero,
+    /// What the accumulators hold.
+    Acc,
+    /// Bytes of the residual's DRAM region, sign-extended, after the first steps.
+    Residual,
+}
+
+/// The second operand of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    Imm(i32),
+    /// For each column, the accumulator tile's lanes, in int32.
+    Tiles([u32; MAX_COLUMNS]),
+}
+
+/// One lane-wise step on the sums. Shifts by an immediate have amounts of 0 to 31.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub op: AluOp,
+    pub operand: Operand,
+}
+
+impl Step {
+    /// An immediate step with shift amounts brought into 0..32.
+    pub fn immediate(op: AluOp, imm: i32) -> Self {
+        let (op, imm) = match (op, imm < 0) {
+            (AluOp::Shr, true) => (AluOp::Shl, imm.wrapping_neg() & 31),
+            (AluOp::Shl, true) => (AluOp::Shr, imm.wrapping_neg() & 31),
+            (AluOp::Shr | AluOp::Shl, false) => (op, imm & 31),
+            (AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul, _) => (op, imm),
+        };
+        let operand = Operand::Imm(imm);
+        Self { op, operand }
+    }
+}
+
+/// A blocked matrix product with what comes before and after.
+#[derive(Debug)]
+pub(crate) struct Product<'a> {
+    pub rows: &'a Rows,
+    pub taps: &'a Taps,
+    pub panel: &'a Panel,
+    /// Inputs of a tile's row: BLOCK.
+    pub block: usize,
+    /// For each column, the int32 in the accumulators that row offsets count from.
+    pub acc: [u32; MAX_COLUMNS],
+    /// For each column, the byte in the stored region.
+    pub out: [u32; MAX_COLUMNS],
+    /// For each column, the byte in the residual's region.
+    pub residual: [u32; MAX_COLUMNS],
+    pub start: Start,
+    /// Steps on the residual before the products are added.
+    pub before: &'a [Step],
+    pub after: &'a [Step],
+    pub write_acc: bool,
+    pub store: bool,
+}
+
+/// What a product reads and writes.
+pub(crate) struct Memory<'a> {
+    pub inp: &'a [u8],
+    pub acc: &'a mut [i32],
+    /// The stored region; empty if nothing is stored.
+    pub out: &'a mut [u8],
+    /// The residual's region; empty if there is none.
+    pub residual: &'a [u8],
+}
+
+impl Product<'_> {
+    /// Checks every offset against the memory, so that kernels needn't.
+    fn check(&self, kernel: GemmKernel, memory: &Memory<'_>) {
+        let format = kernel.format();
+        let columns = self.panel.columns();
+        let width = self.block.min(COLUMN);
+        let within = |bases: &[u32; MAX_COLUMNS], offset: u32, len: usize, room: usize| {
+            let fits = |&b: &u32| u64::from(b) + u64::from(offset) + len as u64 <= room as u64;
+            bases[..columns].iter().all(fits)
+        };
+        assert!((1..=kernel.columns()).contains(&columns));
+        assert!(kernel == GemmKernel::Scalar || self.block.is_multiple_of(COLUMN));
+        assert!(self.panel.fits(format, self.taps.taps.len(), self.block));
+        let most = &self.rows.most;
+        let input = u64::from(most.src)
+            + u64::from(self.taps.most)
+            + (self.block * format.input_bytes()) as u64;
+        assert!(input <= memory.inp.len() as u64);
+        let acc = memory.acc.len();
+        assert!(within(&self.acc, most.dst, width, acc));
+        let out = memory.out.len();
+        assert!(!self.store || within(&self.out, most.out, width, out));
+        if self.start == Start::Residual {
+            assert!(within(&self.residual, most.residual, width, memory.residual.len()));
+        }
+        for step in self.before.iter().chain(self.after) {
+            if let Operand::Tiles(tiles) = &step.operand {
+                assert!(within(tiles, most.lane, width, acc));
+            }
+        }
+    }
+}
+
+/// How many rows the next block takes, so that blocks of at most `most` are about even.
+fn block_rows(left: usize, most: usize) -> usize {
+    left.div_ceil(left.div_ceil(most).max(1))
+}
