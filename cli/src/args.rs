@@ -38,6 +38,8 @@ pub enum Command {
     Disasm(DisasmArgs),
     /// Check a program for errors without running it
     Check(CheckArgs),
+    /// Measure the functional simulator against this CPU's multiply-add peak
+    Bench(BenchArgs),
     /// List the built-in networks
     Models,
     /// Print a completion script for a shell
@@ -233,4 +235,20 @@ pub struct CheckArgs {
     /// Report garbage in bits that no field covers, too
     #[arg(long)]
     pub strict: bool,
+}
+
+#[derive(Args)]
+pub struct BenchArgs {
+    /// Runs of each layer; a quarter as many of each network. Medians are printed
+    #[arg(long, value_name = "N", default_value_t = 41)]
+    pub samples: usize,
+    /// Threads to use at most; with 2 or more, what two gain is measured
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub threads: usize,
+    /// VTA configuration, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod images;
 mod model;
 mod preprocess;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Asm(args) => tools::asm(args),
         Command::Disasm(args) => tools::disasm(args),
         Command::Check(args) => tools::check(args),
+        Command::Bench(args) => bench::bench(args),
         Command::Models => tools::models(),
         Command::Completions { shell } => tools::completions(*shell),
     };

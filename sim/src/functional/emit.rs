@@ -11,7 +11,9 @@ use super::draft::{AluDraft, Draft, Kind, Matmul, OperandDraft, Tiles, Weight};
 use super::plan::{Group, Op, ProductOp};
 use super::scratchpads::Scratchpads;
 use crate::kernels::lanes::TileRun;
-use crate::kernels::{COLUMN, Column, MAX_COLUMNS, Operand, Panel, Row, Rows, Start, Step, Taps};
+use crate::kernels::{
+    Bases, COLUMN, Column, MAX_COLUMNS, Operand, Panel, Row, Rows, Start, Step, Steps, Taps,
+};
 
 /// Bytes of laid-out weights that a plan may keep.
 const MOST_PANEL_BYTES: usize = 2 << 30;
@@ -210,29 +212,26 @@ impl<'a> Emitter<'a> {
 
     /// Columns that are worked on together: `(group, first output)`.
     fn group(&mut self, matmul: &Matmul, columns: &[(usize, usize)]) -> Result<Group, Unplanned> {
-        let mut acc = [0; MAX_COLUMNS];
-        let (mut out, mut residual) = (acc, acc);
-        for (i, &(group, first)) in columns.iter().enumerate() {
-            acc[i] = self.lane(matmul.groups[group].dst.into()) + first as u32;
-            if let Some(stored) = &matmul.stored {
-                out[i] = stored.first[group] + first as u32;
+        let base = |&(group, first): &(usize, usize)| {
+            let byte = |bytes: &[u32]| bytes[group] + first as u32;
+            Row {
+                dst: self.lane(matmul.groups[group].dst.into()) + first as u32,
+                out: matmul.stored.as_ref().map_or(0, |s| byte(&s.first)),
+                residual: matmul.residual.as_ref().map_or(0, |r| byte(&r.first)),
+                ..Row::default()
             }
-            if let Some(loaded) = &matmul.residual {
-                residual[i] = loaded.first[group] + first as u32;
-            }
-        }
+        };
+        let bases: Vec<Row> = columns.iter().map(base).collect();
         let before = matmul.residual.as_ref().map_or(&[][..], |r| &r.before);
         Ok(Group {
             panel: self.panel(matmul, columns)?,
-            acc,
-            out,
-            residual,
+            bases: Bases::new(&bases),
             before: self.steps(before, columns),
             after: self.steps(&matmul.after, columns),
         })
     }
 
-    fn steps(&self, steps: &[(AluOp, OperandDraft)], columns: &[(usize, usize)]) -> Vec<Step> {
+    fn steps(&self, steps: &[(AluOp, OperandDraft)], columns: &[(usize, usize)]) -> Steps {
         let step = |(op, operand): &(AluOp, OperandDraft)| match operand {
             OperandDraft::Imm(imm) => Step::immediate(*op, *imm),
             OperandDraft::Tiles(tiles) => {
@@ -244,7 +243,7 @@ impl<'a> Emitter<'a> {
                 Step { op: *op, operand }
             }
         };
-        steps.iter().map(step).collect()
+        Steps::new(steps.iter().map(step).collect())
     }
 
     fn panel(

@@ -6,7 +6,7 @@ use vta_driver::{DeviceMemory, MarkReport, Span, Traffic};
 use vta_isa::{MemType, Uop};
 
 use crate::kernels::lanes::TileRun;
-use crate::kernels::{MAX_COLUMNS, Panel, Rows, Start, Step, Taps};
+use crate::kernels::{Bases, Panel, Rows, Start, Step, Steps, Taps};
 
 /// An executable plan of one batch for one kernel.
 ///
@@ -101,12 +101,10 @@ pub(crate) struct ProductOp {
     pub residual: Option<usize>,
 }
 
-/// Up to [`MAX_COLUMNS`] columns that a kernel works on together.
+/// Columns that a kernel works on together.
 pub(crate) struct Group {
     pub panel: Arc<Panel>,
-    pub acc: [u32; MAX_COLUMNS],
-    pub out: [u32; MAX_COLUMNS],
-    pub residual: [u32; MAX_COLUMNS],
-    pub before: Vec<Step>,
-    pub after: Vec<Step>,
+    pub bases: Bases,
+    pub before: Steps,
+    pub after: Steps,
 }

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use vta_isa::AluOp;
 
-use super::{Memory, Operand, Product, Row, Start, Step, block_rows};
+use super::{Memory, Operand, Product, Row, Start, block_rows};
 
 /// Rows that are summed together: two vectors each, two of weights and one of inputs.
 const ROWS: usize = 6;
@@ -33,6 +33,25 @@ impl Pointers {
             residual: memory.residual.as_ptr(),
         }
     }
+}
+
+/// Applies lane-wise steps to all sums. A macro, since sums that a function borrowed or moved
+/// would leave their registers.
+macro_rules! apply_steps {
+    ($steps:expr, $rows:ident, $pointers:ident, $sums:ident) => {
+        for step in $steps.list() {
+            for (sum, row) in $sums.iter_mut().zip($rows) {
+                let y = match &step.operand {
+                    Operand::Imm(imm) => [_mm256_set1_epi32(*imm); 2],
+                    // SAFETY: the caller's promise: the tile's lanes are readable.
+                    Operand::Tiles(tiles) => unsafe { load($pointers.acc, tiles[0] + row.lane) },
+                };
+                for (x, y) in sum.iter_mut().zip(y) {
+                    *x = apply(step.op, *x, y);
+                }
+            }
+        }
+    };
 }
 
 macro_rules! kernel {
@@ -101,7 +120,7 @@ macro_rules! kernel {
                         }
                     }
                 }
-                end(product, rows, pointers, &mut sums);
+                end(product, rows, pointers, sums);
             }
         }
     };
@@ -130,9 +149,9 @@ unsafe fn begin<const N: usize>(
         match product.start {
             Start::Zero => {}
             // SAFETY: the caller's promise.
-            Start::Acc => *sum = unsafe { load(pointers.acc, product.acc[0] + row.dst) },
+            Start::Acc => *sum = unsafe { load(pointers.acc, product.bases.acc[0] + row.dst) },
             Start::Residual => {
-                let at = (product.residual[0] + row.residual) as usize;
+                let at = (product.bases.residual[0] + row.residual) as usize;
                 // SAFETY: the caller's promise: 16 bytes.
                 let bytes = unsafe { _mm_loadu_si128(pointers.residual.add(at).cast()) };
                 sum[0] = _mm256_cvtepi8_epi32(bytes);
@@ -140,8 +159,7 @@ unsafe fn begin<const N: usize>(
             }
         }
     }
-    // SAFETY: the caller's promise.
-    unsafe { steps(product.before, rows, pointers, &mut sums) };
+    apply_steps!(product.before, rows, pointers, sums);
     sums
 }
 
@@ -155,13 +173,12 @@ unsafe fn end<const N: usize>(
     product: &Product<'_>,
     rows: &[Row; N],
     pointers: &Pointers,
-    sums: &mut [Sums; N],
+    mut sums: [Sums; N],
 ) {
-    // SAFETY: the caller's promise.
-    unsafe { steps(product.after, rows, pointers, sums) };
+    apply_steps!(product.after, rows, pointers, sums);
     for (sum, row) in sums.iter().zip(rows) {
         if product.write_acc {
-            let at = (product.acc[0] + row.dst) as usize;
+            let at = (product.bases.acc[0] + row.dst) as usize;
             // SAFETY: the caller's promise: 16 int32.
             unsafe {
                 _mm256_storeu_si256(pointers.acc.add(at).cast(), sum[0]);
@@ -169,7 +186,7 @@ unsafe fn end<const N: usize>(
             }
         }
         if product.store {
-            let at = (product.out[0] + row.out) as usize;
+            let at = (product.bases.out[0] + row.out) as usize;
             // SAFETY: the caller's promise: 16 bytes.
             unsafe { _mm_storeu_si128(pointers.out.add(at).cast(), low_bytes(sum)) };
         }
@@ -203,32 +220,6 @@ fn low_bytes(sum: &Sums) -> __m128i {
         _mm256_castsi256_si128(words),
         _mm256_extracti128_si256::<1>(words),
     )
-}
-
-/// Applies lane-wise steps to all sums.
-///
-/// # Safety
-/// Tiles that are operands are readable for these rows.
-#[target_feature(enable = "avx2")]
-#[inline]
-unsafe fn steps<const N: usize>(
-    steps: &[Step],
-    rows: &[Row; N],
-    pointers: &Pointers,
-    sums: &mut [Sums; N],
-) {
-    for step in steps {
-        for (sum, row) in sums.iter_mut().zip(rows) {
-            let y = match &step.operand {
-                Operand::Imm(imm) => [_mm256_set1_epi32(*imm); 2],
-                // SAFETY: the caller's promise.
-                Operand::Tiles(tiles) => unsafe { load(pointers.acc, tiles[0] + row.lane) },
-            };
-            for (x, y) in sum.iter_mut().zip(y) {
-                *x = apply(step.op, *x, y);
-            }
-        }
-    }
 }
 
 #[target_feature(enable = "avx2")]

@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 
 use vta_isa::AluOp;
 
-use super::{Memory, Operand, Product, Row, Start, Step, block_rows};
+use super::{Memory, Operand, Product, Row, Start, block_rows};
 
 /// Whether this CPU has what the kernel needs.
 pub(super) fn supported() -> bool {
@@ -69,6 +69,57 @@ unsafe fn dispatch(product: &Product<'_>, rows: &[Row], pointers: &Pointers) {
         4: 1 2 3 4 5 6;);
 }
 
+/// Applies lane-wise steps to all sums. A macro, since sums that a function borrowed or moved
+/// would leave their registers.
+macro_rules! apply_steps {
+    ($steps:expr, $rows:ident, $pointers:ident, $sums:ident) => {
+        for step in $steps.list() {
+            match (step.op, &step.operand) {
+                (AluOp::Min, y) => each!(y, $rows, $pointers, $sums, _mm512_min_epi32),
+                (AluOp::Max, y) => each!(y, $rows, $pointers, $sums, _mm512_max_epi32),
+                (AluOp::Add, y) => each!(y, $rows, $pointers, $sums, _mm512_add_epi32),
+                (AluOp::Mul, y) => each!(y, $rows, $pointers, $sums, _mm512_mullo_epi32),
+                (AluOp::Shr, Operand::Imm(y)) => each_imm!(y, $sums, _mm512_srav_epi32),
+                (AluOp::Shl, Operand::Imm(y)) => each_imm!(y, $sums, _mm512_sllv_epi32),
+                (AluOp::Shr, Operand::Tiles(y)) => {
+                    each_tile!(y, $rows, $pointers, $sums, shift_right);
+                }
+                (AluOp::Shl, Operand::Tiles(y)) => {
+                    each_tile!(y, $rows, $pointers, $sums, shift_left);
+                }
+            }
+        }
+    };
+}
+
+macro_rules! each {
+    ($operand:ident, $rows:ident, $pointers:ident, $sums:ident, $f:ident) => {
+        match $operand {
+            Operand::Imm(imm) => each_imm!(imm, $sums, $f),
+            Operand::Tiles(tiles) => each_tile!(tiles, $rows, $pointers, $sums, $f),
+        }
+    };
+}
+
+macro_rules! each_imm {
+    ($imm:ident, $sums:ident, $f:ident) => {{
+        let y = _mm512_set1_epi32(*$imm);
+        for sum in $sums.as_flattened_mut() {
+            *sum = $f(*sum, y);
+        }
+    }};
+}
+
+macro_rules! each_tile {
+    ($tiles:ident, $rows:ident, $pointers:ident, $sums:ident, $f:ident) => {
+        for (sums, row) in $sums.iter_mut().zip($rows) {
+            for (m, sum) in sums.iter_mut().enumerate() {
+                *sum = $f(*sum, load($pointers.acc, $tiles[m] + row.lane));
+            }
+        }
+    };
+}
+
 /// N rows of M columns.
 ///
 /// # Safety
@@ -92,16 +143,16 @@ unsafe fn block<const M: usize, const N: usize>(
             for (m, sum) in sums.iter_mut().enumerate() {
                 match product.start {
                     Start::Zero => {}
-                    Start::Acc => *sum = load(pointers.acc, product.acc[m] + row.dst),
+                    Start::Acc => *sum = load(pointers.acc, product.bases.acc[m] + row.dst),
                     Start::Residual => {
-                        let at = (product.residual[m] + row.residual) as usize;
+                        let at = (product.bases.residual[m] + row.residual) as usize;
                         let bytes = _mm_loadu_si128(pointers.residual.add(at).cast());
                         *sum = _mm512_cvtepi8_epi32(bytes);
                     }
                 }
             }
         }
-        steps(product.before, rows, pointers, &mut sums);
+        apply_steps!(product.before, rows, pointers, sums);
         for sums in &mut sums {
             for (m, sum) in sums.iter_mut().enumerate() {
                 *sum = _mm512_add_epi32(*sum, _mm512_load_si512(panel.add(m)));
@@ -130,15 +181,15 @@ unsafe fn block<const M: usize, const N: usize>(
                 offset += 16;
             }
         }
-        steps(product.after, rows, pointers, &mut sums);
+        apply_steps!(product.after, rows, pointers, sums);
         for (sums, row) in sums.iter().zip(rows) {
             for (m, sum) in sums.iter().enumerate() {
                 if product.write_acc {
-                    let at = (product.acc[m] + row.dst) as usize;
+                    let at = (product.bases.acc[m] + row.dst) as usize;
                     _mm512_storeu_si512(pointers.acc.add(at).cast(), *sum);
                 }
                 if product.store {
-                    let at = (product.out[m] + row.out) as usize;
+                    let at = (product.bases.out[m] + row.out) as usize;
                     _mm_storeu_si128(pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(*sum));
                 }
             }
@@ -155,59 +206,6 @@ unsafe fn load(acc: *const i32, at: u32) -> __m512i {
     unsafe { _mm512_loadu_si512(acc.add(at as usize).cast()) }
 }
 
-/// Applies lane-wise steps to all sums.
-///
-/// # Safety
-/// As for [`block`]: tiles that are operands are readable for these rows.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-unsafe fn steps<const M: usize, const N: usize>(
-    steps: &[Step],
-    rows: &[Row; N],
-    pointers: &Pointers,
-    sums: &mut [[__m512i; M]; N],
-) {
-    macro_rules! apply {
-        ($operand:expr, $f:expr) => {
-            match $operand {
-                Operand::Imm(imm) => {
-                    let y = _mm512_set1_epi32(*imm);
-                    for sum in sums.as_flattened_mut() {
-                        *sum = $f(*sum, y);
-                    }
-                }
-                Operand::Tiles(tiles) => {
-                    for (sums, row) in sums.iter_mut().zip(rows) {
-                        for (m, sum) in sums.iter_mut().enumerate() {
-                            // SAFETY: the caller's promise.
-                            let y = unsafe { load(pointers.acc, tiles[m] + row.lane) };
-                            *sum = $f(*sum, y);
-                        }
-                    }
-                }
-            }
-        };
-    }
-    for step in steps {
-        match (step.op, &step.operand) {
-            (AluOp::Min, operand) => apply!(operand, |x, y| _mm512_min_epi32(x, y)),
-            (AluOp::Max, operand) => apply!(operand, |x, y| _mm512_max_epi32(x, y)),
-            (AluOp::Add, operand) => apply!(operand, |x, y| _mm512_add_epi32(x, y)),
-            (AluOp::Mul, operand) => apply!(operand, |x, y| _mm512_mullo_epi32(x, y)),
-            (AluOp::Shr, operand @ Operand::Imm(_)) => {
-                apply!(operand, |x, y| _mm512_srav_epi32(x, y));
-            }
-            (AluOp::Shl, operand @ Operand::Imm(_)) => {
-                apply!(operand, |x, y| _mm512_sllv_epi32(x, y));
-            }
-            (AluOp::Shr, operand) => apply!(operand, |x, y| shift_right(x, y)),
-            (AluOp::Shl, operand) => apply!(operand, |x, y| {
-                shift_right(x, _mm512_sub_epi32(_mm512_setzero_si512(), y))
-            }),
-        }
-    }
-}
-
 /// Lane by lane: arithmetic right by `y & 31`, or left by `-y & 31` where `y` is negative.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
@@ -217,6 +215,13 @@ fn shift_right(x: __m512i, y: __m512i) -> __m512i {
     let right = _mm512_srav_epi32(x, _mm512_and_si512(y, low));
     let left = _mm512_sllv_epi32(x, _mm512_and_si512(negated, low));
     _mm512_mask_blend_epi32(_mm512_movepi32_mask(y), right, left)
+}
+
+/// [`shift_right`] by the negated amounts.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn shift_left(x: __m512i, y: __m512i) -> __m512i {
+    shift_right(x, _mm512_sub_epi32(_mm512_setzero_si512(), y))
 }
 
 /// Runs `rounds` of independent `dpbusd`; how many multiply-adds that were.

@@ -242,6 +242,67 @@ impl Step {
     }
 }
 
+/// Steps with the largest tile that one names.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    list: Box<[Step]>,
+    most: u32,
+}
+
+impl Steps {
+    pub fn new(list: Vec<Step>) -> Self {
+        let tiles = list.iter().filter_map(|step| match &step.operand {
+            Operand::Imm(_) => None,
+            Operand::Tiles(tiles) => tiles.iter().copied().max(),
+        });
+        Self {
+            most: tiles.max().unwrap_or(0),
+            list: list.into(),
+        }
+    }
+
+    pub fn list(&self) -> &[Step] {
+        &self.list
+    }
+}
+
+/// Where the columns of a product begin, with the largest of each. Columns that aren't used
+/// count as zero.
+#[derive(Debug)]
+pub(crate) struct Bases {
+    /// int32 in the accumulators that row offsets count from.
+    acc: [u32; MAX_COLUMNS],
+    /// Byte in the stored region.
+    out: [u32; MAX_COLUMNS],
+    /// Byte in the residual's region.
+    residual: [u32; MAX_COLUMNS],
+    columns: usize,
+    most: Row,
+}
+
+impl Bases {
+    /// For each column the int32 of the accumulators (`dst`), the byte that is stored to (`out`)
+    /// and the residual's. At most [`MAX_COLUMNS`] count.
+    pub fn new(columns: &[Row]) -> Self {
+        let mut bases = Self {
+            acc: [0; MAX_COLUMNS],
+            out: [0; MAX_COLUMNS],
+            residual: [0; MAX_COLUMNS],
+            columns: columns.len().min(MAX_COLUMNS),
+            most: Row::default(),
+        };
+        for (i, column) in columns.iter().take(MAX_COLUMNS).enumerate() {
+            bases.acc[i] = column.dst;
+            bases.out[i] = column.out;
+            bases.residual[i] = column.residual;
+            bases.most.dst = bases.most.dst.max(column.dst);
+            bases.most.out = bases.most.out.max(column.out);
+            bases.most.residual = bases.most.residual.max(column.residual);
+        }
+        bases
+    }
+}
+
 /// A blocked matrix product with what comes before and after.
 #[derive(Debug)]
 pub(crate) struct Product<'a> {
@@ -250,16 +311,11 @@ pub(crate) struct Product<'a> {
     pub panel: &'a Panel,
     /// Inputs of a tile's row: BLOCK.
     pub block: usize,
-    /// For each column, the int32 in the accumulators that row offsets count from.
-    pub acc: [u32; MAX_COLUMNS],
-    /// For each column, the byte in the stored region.
-    pub out: [u32; MAX_COLUMNS],
-    /// For each column, the byte in the residual's region.
-    pub residual: [u32; MAX_COLUMNS],
+    pub bases: &'a Bases,
     pub start: Start,
     /// Steps on the residual before the products are added.
-    pub before: &'a [Step],
-    pub after: &'a [Step],
+    pub before: &'a Steps,
+    pub after: &'a Steps,
     pub write_acc: bool,
     pub store: bool,
 }
@@ -278,32 +334,25 @@ impl Product<'_> {
     /// Checks every offset against the memory, so that kernels needn't.
     fn check(&self, kernel: GemmKernel, memory: &Memory<'_>) {
         let format = kernel.format();
-        let columns = self.panel.columns();
-        let width = self.block.min(COLUMN);
-        let within = |bases: &[u32; MAX_COLUMNS], offset: u32, len: usize, room: usize| {
-            let fits = |&b: &u32| u64::from(b) + u64::from(offset) + len as u64 <= room as u64;
-            bases[..columns].iter().all(fits)
+        let width = self.block.min(COLUMN) as u64;
+        let fits = |base: u32, offset: u32, room: usize| {
+            u64::from(base) + u64::from(offset) + width <= room as u64
         };
-        assert!((1..=kernel.columns()).contains(&columns));
+        let (most, bases) = (&self.rows.most, &self.bases.most);
+        let columns = self.panel.columns();
+        assert!(columns == self.bases.columns && (1..=kernel.columns()).contains(&columns));
         assert!(kernel == GemmKernel::Scalar || self.block.is_multiple_of(COLUMN));
         assert!(self.panel.fits(format, self.taps.taps.len(), self.block));
-        let most = &self.rows.most;
         let input = u64::from(most.src)
             + u64::from(self.taps.most)
             + (self.block * format.input_bytes()) as u64;
         assert!(input <= memory.inp.len() as u64);
         let acc = memory.acc.len();
-        assert!(within(&self.acc, most.dst, width, acc));
-        let out = memory.out.len();
-        assert!(!self.store || within(&self.out, most.out, width, out));
-        if self.start == Start::Residual {
-            assert!(within(&self.residual, most.residual, width, memory.residual.len()));
-        }
-        for step in self.before.iter().chain(self.after) {
-            if let Operand::Tiles(tiles) = &step.operand {
-                assert!(within(tiles, most.lane, width, acc));
-            }
-        }
+        assert!(fits(bases.dst, most.dst, acc));
+        assert!(!self.store || fits(bases.out, most.out, memory.out.len()));
+        let residual = memory.residual.len();
+        assert!(self.start != Start::Residual || fits(bases.residual, most.residual, residual));
+        assert!(fits(self.before.most.max(self.after.most), most.lane, acc));
     }
 }
 

@@ -21,15 +21,15 @@ fn one(product: &Product<'_>, column: usize, row: &Row, memory: &mut Memory<'_>)
     };
     match product.start {
         Start::Zero => {}
-        Start::Acc => sums.copy_from_slice(&memory.acc[at(&product.acc, row.dst)]),
+        Start::Acc => sums.copy_from_slice(&memory.acc[at(&product.bases.acc, row.dst)]),
         Start::Residual => {
-            let bytes = &memory.residual[at(&product.residual, row.residual)];
+            let bytes = &memory.residual[at(&product.bases.residual, row.residual)];
             for (sum, &byte) in sums.iter_mut().zip(bytes) {
                 *sum = i32::from(byte as i8);
             }
         }
     }
-    for step in product.before {
+    for step in product.before.list() {
         lane_step(step, column, row, sums, memory.acc);
     }
     let columns = product.panel.columns();
@@ -48,14 +48,14 @@ fn one(product: &Product<'_>, column: usize, row: &Row, memory: &mut Memory<'_>)
             *sum = sum.wrapping_add(dot);
         }
     }
-    for step in product.after {
+    for step in product.after.list() {
         lane_step(step, column, row, sums, memory.acc);
     }
     if product.write_acc {
-        memory.acc[at(&product.acc, row.dst)].copy_from_slice(sums);
+        memory.acc[at(&product.bases.acc, row.dst)].copy_from_slice(sums);
     }
     if product.store {
-        let bytes = &mut memory.out[at(&product.out, row.out)];
+        let bytes = &mut memory.out[at(&product.bases.out, row.out)];
         for (byte, sum) in bytes.iter_mut().zip(sums.iter()) {
             *byte = *sum as u8;
         }
