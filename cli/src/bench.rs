@@ -239,8 +239,9 @@ fn images_per_second(program: &Arc<Program>, samples: usize, threads: usize) -> 
         let mut seconds = Vec::with_capacity(samples);
         for _ in 0..samples {
             let started = Instant::now();
-            session.run(&[&image])?;
+            let o = session.run(&[&image])?;
             seconds.push(started.elapsed().as_secs_f64());
+            if threads==1 { eprintln!("wall {:?} of {:?}", o.reports[0].wall, started.elapsed()); for m in &o.reports[0].marks { eprint!("{} {:?} ", m.name, m.wall);} eprintln!(); }
         }
         Ok(1.0 / median(seconds))
     };

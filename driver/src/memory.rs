@@ -111,6 +111,24 @@ impl Region {
     }
 }
 
+/// The regions that aren't lent out to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherRegions<'a> {
+    below: &'a [Region],
+    above: &'a [Region],
+}
+
+impl<'a> OtherRegions<'a> {
+    /// All bytes of a region; none if there is no such region or it is the one to be written.
+    pub fn region(&self, region: usize) -> &'a [u8] {
+        let above = || region.checked_sub(self.below.len() + 1);
+        let found = self.below.get(region);
+        found
+            .or_else(|| self.above.get(above()?))
+            .map_or(&[], |r| &r.bytes)
+    }
+}
+
 /// Bytes of one region: what an address resolves to while the layout stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Span {
@@ -169,27 +187,16 @@ impl DeviceMemory {
         }
     }
 
-    /// One region to read and another to write; none of one that isn't there, nor of the second
-    /// if it is the first.
-    pub fn region_pair(
-        &mut self,
-        read: Option<usize>,
-        write: Option<usize>,
-    ) -> (&[u8], &mut [u8]) {
-        let count = self.regions.len();
-        let there = |region: Option<usize>| region.filter(|&r| r < count);
-        match (there(read), there(write)) {
-            (Some(read), Some(write)) if read == write => (self.region(read), &mut []),
-            (Some(read), Some(write)) => match self.regions.get_disjoint_mut([read, write]) {
-                Ok([read, write]) => {
-                    write.version += 1;
-                    (&read.bytes, &mut write.bytes)
-                }
-                Err(_) => (&[], &mut []),
-            },
-            (None, Some(write)) => (&[], self.region_mut(write)),
-            (Some(read), None) => (self.region(read), &mut []),
-            (None, None) => (&[], &mut []),
+    /// One region to write, if there is one, and all others to read meanwhile.
+    pub fn split(&mut self, write: Option<usize>) -> (OtherRegions<'_>, &mut [u8]) {
+        let at = write.unwrap_or(usize::MAX).min(self.regions.len());
+        let (below, rest) = self.regions.split_at_mut(at);
+        match rest.split_first_mut() {
+            Some((region, above)) => {
+                region.version += 1;
+                (OtherRegions { below, above }, &mut region.bytes)
+            }
+            None => (OtherRegions { below, above: &[] }, &mut []),
         }
     }
 

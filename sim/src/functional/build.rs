@@ -4,11 +4,12 @@ use vta_driver::{DeviceMemory, LayerMark, Span};
 use vta_isa::tokens::{self, At};
 use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Module, Store, Uop};
 
-use super::draft::{AluDraft, Draft, Kind, Tiles, Weight, overlap};
+use super::draft::{AluDraft, Draft, Input, Kind, Matmul, Tiles, Weight, join, overlap};
 use super::interpret::{affine, check_load, check_store, steps};
 use super::matmul;
 use super::plan::{LoadOp, StoreOp};
 use crate::error::SimError;
+use crate::kernels::PADDING;
 use crate::oracle::{dram, index, uop_range};
 use crate::StepBudget;
 
@@ -53,7 +54,10 @@ struct Builder<'a> {
     marks: &'a [LayerMark],
     next_mark: usize,
     trace: Trace,
-    stored: Vec<Span>,
+    /// Where each input tile comes from.
+    inputs: Vec<Input>,
+    /// What was stored, with how many operations had been done.
+    stored: Vec<(Span, usize)>,
 }
 
 /// Runs the tokens and resolves every instruction, without touching memory.
@@ -79,6 +83,7 @@ pub(super) fn trace(
             weights: vec![None; config.depth(MemType::Wgt)],
             leftover_tokens: [0; 4],
         },
+        inputs: vec![Input::Unknown; config.depth(MemType::Inp)],
         stored: Vec::new(),
     };
     let mut budget = StepBudget::new(max_steps);
@@ -90,18 +95,19 @@ pub(super) fn trace(
         }
         builder.insn(&at)
     })?;
+    let mut stored: Vec<Span> = builder.stored.iter().map(|s| s.0).collect();
     let mut trace = builder.trace;
     trace.leftover_tokens = leftover;
     // Merged first: a layer loads neighbouring rows of one buffer.
     merge(&mut trace.constants);
-    merge(&mut builder.stored);
+    merge(&mut stored);
     let clash = |s: &Span| {
         let after = trace.constants.partition_point(|c| {
             (c.region, c.start + c.len) <= (s.region, s.start)
         });
         trace.constants.get(after).is_some_and(|c| overlap(c, s))
     };
-    if builder.stored.iter().any(clash) {
+    if stored.iter().any(clash) {
         return Err(Unplanned::Pattern);
     }
     Ok(trace)
@@ -185,7 +191,7 @@ impl Builder<'_> {
         match load.mem {
             MemType::Uop => self.load_uops(&op),
             MemType::Wgt => self.load_weights(&op),
-            MemType::Inp => self.push(Kind::Load(op), Tiles::NONE, Tiles::NONE),
+            MemType::Inp => self.load_inputs(op),
             MemType::Acc | MemType::Acc8 | MemType::Out => {
                 let writes = Tiles::range(op.first, tiles);
                 self.push(Kind::Load(op), Tiles::NONE, writes);
@@ -230,6 +236,58 @@ impl Builder<'_> {
         self.trace.constants.push(op.span);
     }
 
+    fn load_inputs(&mut self, op: LoadOp) {
+        let elem = self.config.elem_bytes(MemType::Inp);
+        let (region, since) = (op.span.region as u32, self.trace.drafts.len() as u32);
+        for (to, from) in Self::elements(&op, elem) {
+            self.inputs[to] = match from.map(u32::try_from) {
+                None => Input::Zero,
+                Some(Ok(start)) if start != PADDING => Input::Dram {
+                    region,
+                    start,
+                    since,
+                },
+                Some(_) => Input::Unknown,
+            };
+        }
+        self.push(Kind::Load(op), Tiles::NONE, Tiles::NONE);
+    }
+
+    /// Where the tiles lie in DRAM, if all that aren't padding were loaded from one region and
+    /// nothing was stored there since. Then the product can read them without the scratchpad.
+    fn sources(&self, tiles: &[u16]) -> Option<(Vec<u32>, Span)> {
+        let lanes = self.config.lanes();
+        let (mut starts, mut span) = (Vec::with_capacity(tiles.len()), None::<Span>);
+        let mut first = u32::MAX;
+        for &tile in tiles {
+            match self.inputs[usize::from(tile)] {
+                Input::Unknown => return None,
+                Input::Zero => starts.push(PADDING),
+                Input::Dram {
+                    region,
+                    start,
+                    since,
+                } => {
+                    let read = Span {
+                        region: region as usize,
+                        start: start as usize,
+                        len: lanes,
+                    };
+                    if span.is_some_and(|s| s.region != read.region) {
+                        return None;
+                    }
+                    span = Some(span.map_or(read, |s| join(&s, &read)));
+                    first = first.min(since);
+                    starts.push(start);
+                }
+            }
+        }
+        let span = span?;
+        let mut later = self.stored.iter().rev().take_while(|s| s.1 > first as usize);
+        let intact = !later.any(|(stored, _)| overlap(stored, &span));
+        intact.then_some((starts, span))
+    }
+
     fn store(&mut self, at: &At, store: &Store) -> Result<(), Unplanned> {
         check_store(at, store, self.config)?;
         let elem = self.config.elem_bytes(MemType::Out);
@@ -243,7 +301,7 @@ impl Builder<'_> {
             rows: usize::from(store.y_size),
         };
         let reads = Tiles::range(usize::from(store.sram_base), store.tiles() as usize);
-        self.stored.push(span);
+        self.stored.push((span, self.trace.drafts.len() + 1));
         self.push(Kind::Store(op), reads, Tiles::NONE);
         Ok(())
     }
@@ -281,7 +339,26 @@ impl Builder<'_> {
             self.push(Kind::Zero, Tiles::NONE, writes);
             return Ok(());
         }
-        for (matmul, writes) in matmul::recognise(gemm, &uops, &self.trace.weights)? {
+        for (form, writes) in matmul::recognise(gemm, &uops, &self.trace.weights)? {
+            let lanes = self.config.lanes() as u32;
+            let (inputs, read) = match self.sources(&form.inputs) {
+                Some((starts, span)) => (starts, Some(span)),
+                None => {
+                    let byte = |&tile: &u16| u32::from(tile) * lanes;
+                    (form.inputs.iter().map(byte).collect(), None)
+                }
+            };
+            let matmul = Matmul {
+                groups: form.groups,
+                positions: form.positions,
+                inputs,
+                read,
+                from_zero: false,
+                residual: None,
+                after: Vec::new(),
+                stored: None,
+                write_acc: true,
+            };
             self.push(Kind::Matmul(Box::new(matmul)), writes.clone(), writes);
         }
         Ok(())

@@ -83,12 +83,13 @@ impl Draft {
     }
 
     /// DRAM that it reads, from the first byte to the last.
-    pub fn dram_read(&self) -> Option<Span> {
-        match &self.kind {
-            Kind::Load(op) => Some(op.span),
-            Kind::Matmul(op) => op.residual.as_ref().map(|r| r.span),
-            Kind::Mark(_) | Kind::Store(_) | Kind::Zero | Kind::Alu(_) => None,
-        }
+    pub fn dram_reads(&self) -> impl Iterator<Item = Span> {
+        let [a, b] = match &self.kind {
+            Kind::Load(op) => [Some(op.span), None],
+            Kind::Matmul(op) => [op.read, op.residual.as_ref().map(|r| r.span)],
+            Kind::Mark(_) | Kind::Store(_) | Kind::Zero | Kind::Alu(_) => [None, None],
+        };
+        a.into_iter().chain(b)
     }
 
     /// DRAM that it writes.
@@ -145,13 +146,31 @@ pub(super) enum Weight {
     Dram { region: u32, start: u32 },
 }
 
+/// Where an input tile comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// The batch hasn't loaded it.
+    Unknown,
+    /// Padding of a LOAD.
+    Zero,
+    /// A byte of a region, as it was when `since` operations had been done.
+    Dram {
+        region: u32,
+        start: u32,
+        since: u32,
+    },
+}
+
 /// A matrix product: every group's tile at every position sums the same taps.
 pub(super) struct Matmul {
     pub groups: Vec<GroupDraft>,
-    /// Offsets in tiles: accumulator, input.
-    pub positions: Vec<(u16, u16)>,
-    /// Input tile of each tap, before the position's.
-    pub taps: Vec<u16>,
+    /// Accumulator tiles, from the group's first.
+    pub positions: Vec<u16>,
+    /// Bytes where the input tile of each tap and position lies, `[tap][position]`: in a region
+    /// of DRAM (or padding), or in the input scratchpad.
+    pub inputs: Vec<u32>,
+    /// The DRAM that is read; without one inputs are read from the scratchpad.
+    pub read: Option<Span>,
     /// Starts from zero, not from what the accumulators hold.
     pub from_zero: bool,
     pub residual: Option<Residual>,

@@ -12,14 +12,14 @@ use super::plan::{Group, Op, ProductOp};
 use super::scratchpads::Scratchpads;
 use crate::kernels::lanes::TileRun;
 use crate::kernels::{
-    Bases, COLUMN, Column, MAX_COLUMNS, Operand, Panel, Row, Rows, Start, Step, Steps, Taps,
+    Bases, COLUMN, Column, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row, Rows, Start, Step, Steps,
 };
 
-/// Bytes of laid-out weights that a plan may keep.
-const MOST_PANEL_BYTES: usize = 2 << 30;
+/// Bytes of laid-out weights and offsets that a plan may keep.
+const MOST_BYTES: usize = 2 << 30;
 
 /// What rows depend on: positions and the shapes of what is stored and loaded.
-type RowsKey = (Vec<(u16, u16)>, [usize; 4]);
+type RowsKey = (Vec<u16>, [usize; 4]);
 /// What a panel depends on: weights and first output of each column.
 type PanelKey = Vec<(usize, Vec<Weight>)>;
 
@@ -28,9 +28,9 @@ pub(super) struct Emitter<'a> {
     memory: &'a DeviceMemory,
     pads: &'a Scratchpads,
     rows: HashMap<RowsKey, Arc<Rows>>,
-    taps: HashMap<Vec<u16>, Arc<Taps>>,
+    inputs: HashMap<(usize, Vec<u32>), Arc<Inputs>>,
     panels: HashMap<PanelKey, Arc<Panel>>,
-    panel_bytes: usize,
+    kept_bytes: usize,
     zeros: Vec<u8>,
 }
 
@@ -40,9 +40,9 @@ impl<'a> Emitter<'a> {
             memory,
             pads,
             rows: HashMap::new(),
-            taps: HashMap::new(),
+            inputs: HashMap::new(),
             panels: HashMap::new(),
-            panel_bytes: 0,
+            kept_bytes: 0,
             zeros: vec![0; pads.weight_tile_bytes()],
         }
     }
@@ -127,7 +127,7 @@ impl<'a> Emitter<'a> {
 
     fn product(&mut self, matmul: &Matmul) -> Result<ProductOp, Unplanned> {
         let rows = self.rows(matmul);
-        let taps = self.taps(&matmul.taps);
+        let inputs = self.inputs(matmul);
         let width = self.pads.block.min(COLUMN);
         let mut columns: Vec<(usize, usize)> = Vec::new();
         for group in 0..matmul.groups.len() {
@@ -150,7 +150,8 @@ impl<'a> Emitter<'a> {
         };
         Ok(ProductOp {
             rows,
-            taps,
+            inputs,
+            read: matmul.read.map(|s| s.region),
             groups,
             start,
             write_acc: matmul.write_acc,
@@ -170,10 +171,9 @@ impl<'a> Emitter<'a> {
             [out[0], out[1], residual[0], residual[1]],
         );
         let pads = self.pads;
-        let input_bytes = pads.kernel.format().input_bytes();
         let make = |(positions, _): &RowsKey| {
             let mut rows = Vec::with_capacity(positions.len() * pads.batch);
-            for (i, &(dst, src)) in positions.iter().enumerate() {
+            for (i, &dst) in positions.iter().enumerate() {
                 for b in 0..pads.batch {
                     // Byte `i * lanes` of the stored bytes in a row, then the next row.
                     let within = |[row, stride]: [usize; 2]| {
@@ -182,7 +182,6 @@ impl<'a> Emitter<'a> {
                     };
                     let lane = b * pads.block;
                     rows.push(Row {
-                        src: ((usize::from(src) * pads.lanes + lane) * input_bytes) as u32,
                         dst: (usize::from(dst) * pads.lanes + lane) as u32,
                         out: within(out),
                         residual: within(residual),
@@ -200,13 +199,23 @@ impl<'a> Emitter<'a> {
         rows
     }
 
-    fn taps(&mut self, taps: &[u16]) -> Arc<Taps> {
-        if let Some(found) = self.taps.get(taps) {
+    fn inputs(&mut self, matmul: &Matmul) -> Arc<Inputs> {
+        let key = (matmul.positions.len(), matmul.inputs.clone());
+        if let Some(found) = self.inputs.get(&key) {
             return Arc::clone(found);
         }
-        let tile = self.pads.input_tile_bytes() as u32;
-        let made = Arc::new(Taps::new(taps.iter().map(|&t| u32::from(t) * tile).collect()));
-        self.taps.insert(taps.to_vec(), Arc::clone(&made));
+        let (batch, block) = (self.pads.batch as u32, self.pads.block as u32);
+        let tile = |&byte: &u32| {
+            (0..batch).map(move |b| match byte {
+                PADDING => PADDING,
+                byte => byte + b * block,
+            })
+        };
+        let offsets: Vec<u32> = matmul.inputs.iter().flat_map(tile).collect();
+        self.kept_bytes += size_of_val(&offsets[..]);
+        let rows = matmul.positions.len() * self.pads.batch;
+        let made = Arc::new(Inputs::new(offsets, rows));
+        self.inputs.insert(key, Arc::clone(&made));
         made
     }
 
@@ -265,8 +274,8 @@ impl<'a> Emitter<'a> {
         let format = self.pads.kernel.format();
         let parts: Vec<Column<'_>> = key.iter().map(column).collect();
         let panel = Arc::new(Panel::new(&parts, format, self.pads.block));
-        self.panel_bytes += size_of_val(panel.lines());
-        if self.panel_bytes > MOST_PANEL_BYTES {
+        self.kept_bytes += size_of_val(panel.lines());
+        if self.kept_bytes > MOST_BYTES {
             return Err(Unplanned::Pattern);
         }
         self.panels.insert(key, Arc::clone(&panel));

@@ -31,12 +31,125 @@ pub(super) fn fuse(drafts: Vec<Draft>, lanes: usize) -> Vec<Draft> {
     for index in 0..drafts.len() {
         let kind = drafts[index].as_ref().map(|d| &d.kind);
         if matches!(kind, Some(Kind::Matmul(_))) {
+            fold_chunk(&mut drafts, index);
+        }
+    }
+    for index in 0..drafts.len() {
+        let kind = drafts[index].as_ref().map(|d| &d.kind);
+        if matches!(kind, Some(Kind::Matmul(_))) {
             fold_after(&mut drafts, index, lanes);
         }
     }
     let mut drafts: Vec<Draft> = drafts.into_iter().flatten().collect();
     find_dead_writes(&mut drafts);
+    drop_unread_inputs(&mut drafts, lanes);
     drafts
+}
+
+/// A product whose sums the next product goes on with: the next takes its taps. Both read their
+/// inputs from the same region of DRAM, and what the first reads is still there.
+fn fold_chunk(drafts: &mut [Option<Draft>], index: usize) {
+    let Some(first) = drafts[index].take() else {
+        return;
+    };
+    let next = next_touching(drafts, index, &first.writes);
+    let Some(next) = next.filter(|&n| continues(drafts, index, n, &first)) else {
+        drafts[index] = Some(first);
+        return;
+    };
+    if let (Kind::Matmul(mut first), Some(draft)) = (first.kind, &mut drafts[next])
+        && let Kind::Matmul(matmul) = &mut draft.kind
+    {
+        std::mem::swap(&mut matmul.inputs, &mut first.inputs);
+        matmul.inputs.append(&mut first.inputs);
+        for (group, mut before) in matmul.groups.iter_mut().zip(first.groups) {
+            std::mem::swap(&mut group.weights, &mut before.weights);
+            group.weights.append(&mut before.weights);
+        }
+        if let (Some(a), Some(b)) = (&mut matmul.read, &first.read) {
+            *a = join(a, b);
+        }
+        matmul.from_zero = first.from_zero;
+        matmul.residual = first.residual;
+        draft.reads = first_reads(&draft.writes, matmul, first_before(&matmul.residual));
+    }
+}
+
+/// Tiles that steps on the residual read.
+fn first_before(residual: &Option<Residual>) -> Tiles {
+    let mut tiles = Tiles::NONE;
+    for (_, operand) in residual.iter().flat_map(|r| &r.before) {
+        if let OperandDraft::Tiles(list) = operand {
+            list.iter().for_each(|&t| {
+                tiles.insert(usize::from(t));
+            });
+        }
+    }
+    tiles
+}
+
+/// What a product reads of the accumulators before its products are added.
+fn first_reads(writes: &Tiles, matmul: &Matmul, mut before: Tiles) -> Tiles {
+    if !matmul.from_zero && matmul.residual.is_none() {
+        before.add(writes);
+    }
+    before
+}
+
+/// Whether the draft at `next` goes on with the sums of `first`, which stood at `index`.
+fn continues(drafts: &[Option<Draft>], index: usize, next: usize, first: &Draft) -> bool {
+    let (Kind::Matmul(a), Some(draft)) = (&first.kind, &drafts[next]) else {
+        return false;
+    };
+    let Kind::Matmul(b) = &draft.kind else {
+        return false;
+    };
+    let region = |m: &Matmul| m.read.map(|s| s.region);
+    let same = region(a).is_some()
+        && region(a) == region(b)
+        && !b.from_zero
+        && b.residual.is_none()
+        && a.positions == b.positions
+        && a.groups.iter().map(|g| g.dst).eq(b.groups.iter().map(|g| g.dst));
+    let mut between = drafts[index + 1..next].iter().flatten();
+    // Operand tiles of steps on the residual must stay as they are, too.
+    let before = first_before(&a.residual);
+    same && !between.any(|d| {
+        let written = d.dram_write();
+        d.writes.meets(&before)
+            || written.is_some_and(|w| first.dram_reads().any(|r| overlap(&r, &w)))
+    })
+}
+
+/// Drops loads of inputs that nothing reads from the scratchpad, neither in this batch nor after.
+fn drop_unread_inputs(drafts: &mut Vec<Draft>, lanes: usize) {
+    let mut live = Tiles::ALL;
+    let mut keep = vec![true; drafts.len()];
+    for (draft, keep) in drafts.iter().zip(&mut keep).rev() {
+        match &draft.kind {
+            Kind::Load(op) if op.mem == MemType::Inp => {
+                let [cols, rows] = op.size;
+                let [left, right, above, below] = op.pads;
+                let tiles = (left + cols + right) * (above + rows + below);
+                let tiles = Tiles::range(op.first, tiles);
+                *keep = tiles.meets(&live);
+                live.remove(&tiles);
+            }
+            Kind::Matmul(matmul) if matmul.read.is_none() => {
+                for &byte in &matmul.inputs {
+                    live.insert(byte as usize / lanes);
+                }
+            }
+            Kind::Mark(_)
+            | Kind::Load(_)
+            | Kind::Store(_)
+            | Kind::Zero
+            | Kind::Alu(_)
+            | Kind::Matmul(_) => {}
+        }
+    }
+    let mut keep = keep.into_iter();
+    drafts.retain(|_| keep.next().unwrap_or(true));
 }
 
 /// The next operation after `index` that touches any of the tiles.
@@ -77,7 +190,7 @@ impl Passed {
         self.written
             .get_or_insert(Tiles::NONE)
             .add(&draft.writes);
-        self.dram_read.extend(draft.dram_read());
+        self.dram_read.extend(draft.dram_reads());
         self.dram_written.extend(draft.dram_write());
     }
 
@@ -134,9 +247,9 @@ fn fold_after(drafts: &mut [Option<Draft>], index: usize, lanes: usize) {
             _ => break,
         }
     }
-    // A kernel reads the residual's region while it writes the stored one.
+    // A kernel reads these regions while it writes the stored one.
     let residual = matmul.residual.as_ref().map(|r| r.span.region);
-    matmul.stored = stores.finish(drafts, residual);
+    matmul.stored = stores.finish(drafts, [matmul.read.map(|s| s.region), residual]);
     drafts[index] = Some(draft);
 }
 
@@ -168,7 +281,7 @@ fn operand(
         let mut sources = matmul
             .positions
             .iter()
-            .map(|(offset, _)| source.get(&(dst + offset)).copied());
+            .map(|offset| source.get(&(dst + offset)).copied());
         let first = sources.next()??;
         sources.all(|s| s == Some(first)).then_some(first)
     };
@@ -237,7 +350,7 @@ impl Rectangles {
 
 /// Whether the positions' accumulator tiles are consecutive, in order.
 fn consecutive(matmul: &Matmul) -> bool {
-    let mut offsets = matmul.positions.iter().map(|p| usize::from(p.0));
+    let mut offsets = matmul.positions.iter().map(|&p| usize::from(p));
     (0..matmul.positions.len()).all(|i| offsets.next() == Some(i))
 }
 
@@ -281,9 +394,9 @@ impl Stores {
     }
 
     /// Removes the stores if every group has one.
-    fn finish(self, drafts: &mut [Option<Draft>], residual: Option<usize>) -> Option<Stored> {
+    fn finish(self, drafts: &mut [Option<Draft>], read: [Option<usize>; 2]) -> Option<Stored> {
         let (first, span, [row_bytes, stride_bytes, _]) = self.rectangles.finish()?;
-        if !self.rectangles.are_apart() || residual == Some(span.region) {
+        if !self.rectangles.are_apart() || read.contains(&Some(span.region)) {
             return None;
         }
         for at in self.taken {

@@ -121,7 +121,7 @@ fn gemm(
             let (row, out) = (lane / block, lane % block);
             let mut sum = pads.acc[dst + lane];
             for k in 0..block {
-                let x = i32::from(pads.input(src + row * block + k));
+                let x = i32::from(pads.inp[src + row * block + k] as i8);
                 let w = i32::from(pads.wgt[wgt + out * block + k] as i8);
                 sum = sum.wrapping_add(x * w);
             }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use vta_isa::{Gemm, Uop};
 
 use super::build::Unplanned;
-use super::draft::{GroupDraft, Matmul, Tiles, Weight};
+use super::draft::{GroupDraft, Tiles, Weight};
 use super::interpret::{affine, steps};
 
 /// Steps that are sorted one by one; longer instructions of no known form aren't planned.
@@ -25,7 +25,7 @@ pub(super) fn recognise(
     gemm: &Gemm,
     uops: &[Uop],
     weights: &[Option<Weight>],
-) -> Result<Vec<(Matmul, Tiles)>, Unplanned> {
+) -> Result<Vec<(Form, Tiles)>, Unplanned> {
     if let Some(found) = affine_form(gemm, uops, weights)? {
         return Ok(vec![found]);
     }
@@ -41,7 +41,7 @@ fn affine_form(
     gemm: &Gemm,
     uops: &[Uop],
     weights: &[Option<Weight>],
-) -> Result<Option<(Matmul, Tiles)>, Unplanned> {
+) -> Result<Option<(Form, Tiles)>, Unplanned> {
     let moves = |iter: u16, factor: u16| iter > 1 && factor != 0;
     if moves(gemm.iter_out, gemm.wgt_factor_out) || moves(gemm.iter_in, gemm.wgt_factor_in) {
         return Ok(None);
@@ -79,31 +79,42 @@ fn affine_form(
             weights: weights.ok_or(Unplanned::Pattern)?,
         });
     }
-    Ok(Some((matmul(groups, positions, taps), tiles)))
+    Ok(Some((Form::new(groups, &positions, &taps), tiles)))
 }
 
-fn matmul(groups: Vec<GroupDraft>, positions: Vec<(u16, u16)>, taps: Vec<u16>) -> Matmul {
-    Matmul {
-        groups,
-        positions,
-        taps,
-        from_zero: false,
-        residual: None,
-        after: Vec::new(),
-        stored: None,
-        write_acc: true,
+/// A product before it is known where its inputs come from.
+pub(super) struct Form {
+    pub groups: Vec<GroupDraft>,
+    /// Accumulator tiles, from the group's first.
+    pub positions: Vec<u16>,
+    /// Input tiles, `[tap][position]`.
+    pub inputs: Vec<u16>,
+}
+
+impl Form {
+    /// From positions `(accumulator, input)` and the input of each tap before the position's.
+    fn new(groups: Vec<GroupDraft>, positions: &[(u16, u16)], taps: &[u16]) -> Self {
+        let row = |tap: &u16| {
+            let tap = *tap;
+            positions.iter().map(move |p| tap + p.1)
+        };
+        Self {
+            groups,
+            inputs: taps.iter().flat_map(row).collect(),
+            positions: positions.iter().map(|p| p.0).collect(),
+        }
     }
 }
 
 /// What makes destinations one product: inputs relative to the lowest, and the weights.
-type Form = (Vec<u16>, Vec<Weight>);
+type Taps = (Vec<u16>, Vec<Weight>);
 
 /// Any GEMM, step by step.
 fn sorted_form(
     gemm: &Gemm,
     uops: &[Uop],
     weights: &[Option<Weight>],
-) -> Result<Vec<(Matmul, Tiles)>, Unplanned> {
+) -> Result<Vec<(Form, Tiles)>, Unplanned> {
     let mut by_dst: BTreeMap<u16, Vec<(u16, Weight)>> = BTreeMap::new();
     for (i, j, u) in steps(gemm.iter_out, gemm.iter_in, 0, uops.len() as u16) {
         let uop = uops[usize::from(u)];
@@ -116,18 +127,18 @@ fn sorted_form(
             .or_default()
             .push((src as u16, weight));
     }
-    let mut order: Vec<Form> = Vec::new();
-    let mut positions: HashMap<Form, Vec<(u16, u16)>> = HashMap::new();
+    let mut order: Vec<Taps> = Vec::new();
+    let mut positions: HashMap<Taps, Vec<(u16, u16)>> = HashMap::new();
     for (dst, list) in by_dst {
         let base = list.iter().map(|s| s.0).min().unwrap_or(0);
-        let form: Form = list.into_iter().map(|(src, w)| (src - base, w)).unzip();
+        let form: Taps = list.into_iter().map(|(src, w)| (src - base, w)).unzip();
         let list = positions.entry(form.clone()).or_default();
         if list.is_empty() {
             order.push(form);
         }
         list.push((dst, base));
     }
-    let product = |form: Form| {
+    let product = |form: Taps| {
         let positions = positions.remove(&form).unwrap_or_default();
         let mut tiles = Tiles::NONE;
         for (dst, _) in &positions {
@@ -135,7 +146,7 @@ fn sorted_form(
         }
         let (taps, weights) = form;
         let groups = vec![GroupDraft { dst: 0, weights }];
-        (matmul(groups, positions, taps), tiles)
+        (Form::new(groups, &positions, &taps), tiles)
     };
     Ok(order.into_iter().map(product).collect())
 }

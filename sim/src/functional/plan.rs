@@ -6,7 +6,7 @@ use vta_driver::{DeviceMemory, MarkReport, Span, Traffic};
 use vta_isa::{MemType, Uop};
 
 use crate::kernels::lanes::TileRun;
-use crate::kernels::{Bases, Panel, Rows, Start, Step, Steps, Taps};
+use crate::kernels::{Bases, Inputs, Panel, Rows, Start, Step, Steps};
 
 /// An executable plan of one batch for one kernel.
 ///
@@ -91,7 +91,9 @@ pub(crate) struct StoreOp {
 /// A blocked matrix product with everything fused into it.
 pub(crate) struct ProductOp {
     pub rows: Arc<Rows>,
-    pub taps: Arc<Taps>,
+    pub inputs: Arc<Inputs>,
+    /// The region that inputs are read from; the scratchpad if there is none.
+    pub read: Option<usize>,
     pub groups: Vec<Group>,
     pub start: Start,
     pub write_acc: bool,

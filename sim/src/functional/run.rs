@@ -72,9 +72,11 @@ fn store(op: &StoreOp, pads: &Scratchpads, memory: &mut DeviceMemory) {
 }
 
 fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
-    let (residual, out) = memory.region_pair(op.residual, op.out);
+    let (others, out) = memory.split(op.out);
+    let residual = op.residual.map_or(&[][..], |r| others.region(r));
     let mut memory = Memory {
-        inp: &pads.inp,
+        inp: op.read.map_or(&pads.inp, |r| others.region(r)),
+        zeros: &pads.zeros,
         acc: &mut pads.acc,
         out,
         residual,
@@ -82,7 +84,7 @@ fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
     for group in &op.groups {
         let product = Product {
             rows: &op.rows,
-            taps: &op.taps,
+            inputs: &op.inputs,
             panel: &group.panel,
             block: pads.block,
             bases: &group.bases,

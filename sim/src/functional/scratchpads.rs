@@ -2,9 +2,9 @@
 
 use vta_isa::{Config, MemType, Uop};
 
-use crate::kernels::{Format, GemmKernel, lanes};
+use crate::kernels::{GemmKernel, lanes};
 
-/// Scratchpad contents, inputs in the kernel's format.
+/// Scratchpad contents; inputs and weights are int8.
 pub(crate) struct Scratchpads {
     pub kernel: GemmKernel,
     pub lanes: usize,
@@ -14,29 +14,25 @@ pub(crate) struct Scratchpads {
     pub inp: Vec<u8>,
     pub wgt: Vec<u8>,
     pub acc: Vec<i32>,
+    /// BLOCK zeros.
+    pub zeros: Vec<u8>,
 }
 
 impl Scratchpads {
     /// All zero.
     pub fn new(config: &Config, kernel: GemmKernel) -> Self {
         let (lanes, block) = (config.lanes(), config.block());
-        let format = kernel.format();
-        let inp = config.depth(MemType::Inp) * lanes * format.input_bytes();
         Self {
             kernel,
             lanes,
             block,
             batch: config.batch(),
             uop: vec![Uop::default(); config.depth(MemType::Uop)],
-            inp: vec![format.zero(); inp],
+            inp: vec![0; config.depth(MemType::Inp) * lanes],
             wgt: vec![0; config.depth(MemType::Wgt) * block * block],
             acc: vec![0; config.depth(MemType::Acc) * lanes],
+            zeros: vec![0; block],
         }
-    }
-
-    /// Bytes of an input tile in the kernel's format.
-    pub fn input_tile_bytes(&self) -> usize {
-        self.lanes * self.kernel.format().input_bytes()
     }
 
     /// Bytes of a weight tile.
@@ -52,10 +48,7 @@ impl Scratchpads {
         let range = |size: usize| first * size..(first + tiles) * size;
         match mem {
             MemType::Uop => self.uop[range(1)].fill(Uop::default()),
-            MemType::Inp => {
-                let range = range(self.input_tile_bytes());
-                self.inp[range].fill(self.kernel.format().zero());
-            }
+            MemType::Inp => self.inp[range(self.lanes)].fill(0),
             MemType::Wgt => {
                 let range = range(self.weight_tile_bytes());
                 self.wgt[range].fill(0);
@@ -74,10 +67,8 @@ impl Scratchpads {
                 }
             }
             MemType::Inp => {
-                let at = first * self.input_tile_bytes();
-                let format = self.kernel.format();
-                let len = row.len() * format.input_bytes();
-                lanes::inputs(self.kernel, format, row, &mut self.inp[at..at + len]);
+                let at = first * self.lanes;
+                self.inp[at..at + row.len()].copy_from_slice(row);
             }
             MemType::Wgt => {
                 let at = first * self.weight_tile_bytes();
@@ -93,16 +84,6 @@ impl Scratchpads {
                 let at = first * self.lanes;
                 lanes::widen(self.kernel, row, &mut self.acc[at..at + row.len()]);
             }
-        }
-    }
-
-    /// One input as the instruction set sees it.
-    pub fn input(&self, index: usize) -> i8 {
-        match self.kernel.format() {
-            Format::Plain => self.inp[index] as i8,
-            // A widened int8 is its low byte.
-            Format::Pairs => self.inp[2 * index] as i8,
-            Format::Biased => (self.inp[index] ^ 0x80) as i8,
         }
     }
 }

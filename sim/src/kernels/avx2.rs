@@ -1,17 +1,20 @@
 //! The 256-bit kernels: `madd` on int16 pairs (AVX2) and `dpbusd` (AVX-VNNI).
 //!
 //! `madd` gives `x0*w0 + x1*w1` in int32, at most `2 * 128 * 128`, so it is exact. `dpbusd`
-//! works on inputs plus 128, as in the AVX-512 kernel. Both broadcast four bytes of input and
-//! read one line of weights a step, so they share everything else.
+//! works on inputs plus 128, as in the AVX-512 kernel. Both broadcast four bytes of input a
+//! step and share everything around the products.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use vta_isa::AluOp;
 
-use super::{Memory, Operand, Product, Row, Start, block_rows};
+use super::{Memory, Operand, PADDING, Product, Row, Start, block_rows};
 
-/// Rows that are summed together: two vectors each, two of weights and one of inputs.
+/// Rows that are summed together with `dpbusd`: two vectors each, two of weights, one of inputs.
 const ROWS: usize = 6;
+/// Rows that are summed together with `madd`: four vectors each, one of weights, one of inputs.
+const WIDE_ROWS: usize = 3;
 
 /// A column's 16 sums.
 type Sums = [__m256i; 2];
@@ -19,6 +22,7 @@ type Sums = [__m256i; 2];
 /// Pointers of a product's memory, which stays borrowed while they live.
 struct Pointers {
     inp: *const u8,
+    zeros: *const u8,
     acc: *mut i32,
     out: *mut u8,
     residual: *const u8,
@@ -28,6 +32,7 @@ impl Pointers {
     fn new(memory: &mut Memory<'_>) -> Self {
         Self {
             inp: memory.inp.as_ptr(),
+            zeros: memory.zeros.as_ptr(),
             acc: memory.acc.as_mut_ptr(),
             out: memory.out.as_mut_ptr(),
             residual: memory.residual.as_ptr(),
@@ -54,84 +59,142 @@ macro_rules! apply_steps {
     };
 }
 
-macro_rules! kernel {
-    ($run:ident, $block:ident, $input_bytes:literal, $features:literal, $multiply:expr) => {
+macro_rules! run {
+    ($run:ident, $block:ident, $most:ident, $($n:literal)*) => {
         /// Runs a product whose offsets were checked, on a CPU that has the instructions.
         pub(super) fn $run(product: &Product<'_>, memory: &mut Memory<'_>) {
             let pointers = Pointers::new(memory);
-            let mut rows = &product.rows.rows[..];
-            while !rows.is_empty() {
-                let (now, later) = rows.split_at(block_rows(rows.len(), ROWS));
-                rows = later;
+            let mut first = 0;
+            while first < product.rows.rows.len() {
+                let len = block_rows(product.rows.rows.len() - first, $most);
+                let now = first..first + len;
+                first += len;
                 // SAFETY: `GemmKernel::run` has checked every offset of the product against
                 // its memory and the panel's length; kernels are only chosen where the CPU has
                 // their instructions.
                 unsafe {
-                    match now.len() {
-                        1 => $block::<1>(product, now, &pointers),
-                        2 => $block::<2>(product, now, &pointers),
-                        3 => $block::<3>(product, now, &pointers),
-                        4 => $block::<4>(product, now, &pointers),
-                        5 => $block::<5>(product, now, &pointers),
-                        _ => $block::<ROWS>(product, now, &pointers),
+                    match len {
+                        $($n => $block::<$n>(product, now, &pointers),)*
+                        _ => $block::<$most>(product, now, &pointers),
                     }
                 }
-            }
-        }
-
-        /// N rows of one column.
-        ///
-        /// # Safety
-        /// The CPU has the features. `rows` are N of the product's, whose panel has one column,
-        /// and the product's offsets lie inside the memory that the pointers name.
-        #[target_feature(enable = $features)]
-        unsafe fn $block<const N: usize>(
-            product: &Product<'_>,
-            rows: &[Row],
-            pointers: &Pointers,
-        ) {
-            let Ok(rows) = <&[Row; N]>::try_from(rows) else {
-                return;
-            };
-            let mut panel = product.panel.lines().as_ptr().cast::<__m256i>();
-            // SAFETY: accumulator, residual, step and output offsets of these rows are inside
-            // their memory. The panel has a line for its column, then for each tap one line for
-            // every four bytes of a row of inputs, which lies inside the scratchpad.
-            unsafe {
-                let mut sums: [Sums; N] = begin(product, rows, pointers);
-                let first = [_mm256_load_si256(panel), _mm256_load_si256(panel.add(1))];
-                for sum in &mut sums {
-                    sum[0] = _mm256_add_epi32(sum[0], first[0]);
-                    sum[1] = _mm256_add_epi32(sum[1], first[1]);
-                }
-                panel = panel.add(2);
-                let inputs: [*const u8; N] =
-                    std::array::from_fn(|n| pointers.inp.add(rows[n].src as usize));
-                for &tap in &product.taps.taps {
-                    for k in 0..product.block * $input_bytes / 4 {
-                        let low = _mm256_load_si256(panel);
-                        let high = _mm256_load_si256(panel.add(1));
-                        panel = panel.add(2);
-                        for (sum, input) in sums.iter_mut().zip(&inputs) {
-                            let four = input.add(tap as usize + 4 * k);
-                            let four = _mm256_set1_epi32(four.cast::<i32>().read_unaligned());
-                            sum[0] = $multiply(sum[0], four, low);
-                            sum[1] = $multiply(sum[1], four, high);
-                        }
-                    }
-                }
-                end(product, rows, pointers, sums);
             }
         }
     };
 }
 
-kernel!(run_madd, block_madd, 2, "avx2", |sum, x, w| {
-    _mm256_add_epi32(sum, _mm256_madd_epi16(x, w))
-});
-kernel!(run_vnni, block_vnni, 1, "avx2,avxvnni", |sum, x, w| {
-    _mm256_dpbusd_avx_epi32(sum, x, w)
-});
+run!(run_madd, block_madd, WIDE_ROWS, 1 2);
+run!(run_vnni, block_vnni, ROWS, 1 2 3 4 5);
+
+/// Where the inputs of N rows lie for the tap whose offsets are given.
+///
+/// # Safety
+/// `offsets` names N offsets of the product, each inside the inputs or padding.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn inputs<const N: usize>(offsets: *const u32, pointers: &Pointers) -> [*const u8; N] {
+    // SAFETY: the caller's promise.
+    std::array::from_fn(|n| unsafe {
+        match *offsets.add(n) {
+            PADDING => pointers.zeros,
+            offset => pointers.inp.add(offset as usize),
+        }
+    })
+}
+
+/// N rows of one column, with `dpbusd`.
+///
+/// # Safety
+/// The CPU has the features. `range` are N of the product's rows, whose panel has one column,
+/// and the product's offsets lie inside the memory that the pointers name.
+#[target_feature(enable = "avx2,avxvnni")]
+unsafe fn block_vnni<const N: usize>(
+    product: &Product<'_>,
+    range: Range<usize>,
+    pointers: &Pointers,
+) {
+    let Some(rows) = product.rows.rows[range.clone()].as_array::<N>() else {
+        return;
+    };
+    let mut panel = product.panel.lines().as_ptr().cast::<__m256i>();
+    let bias = _mm256_set1_epi8(i8::MIN);
+    // SAFETY: accumulator, residual, step and output offsets of these rows are inside their
+    // memory. The panel has a line for its column, then for each tap one line for every four
+    // bytes of an input, which has `block` bytes.
+    unsafe {
+        let mut sums: [Sums; N] = begin(product, rows, pointers);
+        let first = [_mm256_load_si256(panel), _mm256_load_si256(panel.add(1))];
+        for sum in &mut sums {
+            sum[0] = _mm256_add_epi32(sum[0], first[0]);
+            sum[1] = _mm256_add_epi32(sum[1], first[1]);
+        }
+        panel = panel.add(2);
+        let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
+        for _ in 0..product.inputs.taps() {
+            let inputs: [*const u8; N] = inputs(offsets, pointers);
+            offsets = offsets.add(product.inputs.rows);
+            for k in 0..product.block / 4 {
+                let low = _mm256_load_si256(panel);
+                let high = _mm256_load_si256(panel.add(1));
+                panel = panel.add(2);
+                for (sum, input) in sums.iter_mut().zip(&inputs) {
+                    let four = input.add(4 * k).cast::<i32>().read_unaligned();
+                    let four = _mm256_xor_si256(_mm256_set1_epi32(four), bias);
+                    sum[0] = _mm256_dpbusd_avx_epi32(sum[0], four, low);
+                    sum[1] = _mm256_dpbusd_avx_epi32(sum[1], four, high);
+                }
+            }
+        }
+        end(product, rows, pointers, sums);
+    }
+}
+
+/// N rows of one column, with `madd`. Each vector sums two pairs of inputs for four outputs.
+///
+/// # Safety
+/// As for [`block_vnni`].
+#[target_feature(enable = "avx2")]
+unsafe fn block_madd<const N: usize>(
+    product: &Product<'_>,
+    range: Range<usize>,
+    pointers: &Pointers,
+) {
+    let Some(rows) = product.rows.rows[range.clone()].as_array::<N>() else {
+        return;
+    };
+    // SAFETY: as in `block_vnni`, but a tap has two lines for every four bytes of an input.
+    unsafe {
+        let mut panel = product.panel.lines().as_ptr().cast::<__m256i>().add(2);
+        let mut pairs = [[_mm256_setzero_si256(); 4]; N];
+        let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
+        for _ in 0..product.inputs.taps() {
+            let inputs: [*const u8; N] = inputs(offsets, pointers);
+            offsets = offsets.add(product.inputs.rows);
+            for k in 0..product.block / 4 {
+                for (pairs, input) in pairs.iter_mut().zip(&inputs) {
+                    let four = input.add(4 * k).cast::<i32>().read_unaligned();
+                    let four = _mm256_cvtepi8_epi16(_mm_set1_epi32(four));
+                    for (i, pair) in pairs.iter_mut().enumerate() {
+                        let weights = _mm256_load_si256(panel.add(i));
+                        *pair = _mm256_add_epi32(*pair, _mm256_madd_epi16(four, weights));
+                    }
+                }
+                panel = panel.add(4);
+            }
+        }
+        let mut sums: [Sums; N] = begin(product, rows, pointers);
+        for (sum, pairs) in sums.iter_mut().zip(&pairs) {
+            for (half, sum) in sum.iter_mut().enumerate() {
+                // Neighbouring lanes are one output's; adding works on 128-bit halves, and the
+                // permutation puts the quarters in order.
+                let added = _mm256_hadd_epi32(pairs[2 * half], pairs[2 * half + 1]);
+                let added = _mm256_permute4x64_epi64::<0b11_01_10_00>(added);
+                *sum = _mm256_add_epi32(*sum, added);
+            }
+        }
+        end(product, rows, pointers, sums);
+    }
+}
 
 /// What the sums start from, after the steps before the products.
 ///

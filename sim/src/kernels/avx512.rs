@@ -1,15 +1,16 @@
 //! The AVX-512 VNNI kernel.
 //!
 //! `dpbusd` multiplies unsigned by signed bytes and adds four products to an int32, without
-//! saturating. Inputs are stored plus 128; `sum((x + 128) * w) - 128 * sum(w)` is the product,
+//! saturating. Inputs get 128 added as they are read; `sum((x + 128) * w) - 128 * sum(w)` is the product,
 //! and the panel has the second term. All sums wrap modulo 2^32 as the instruction set defines,
 //! so it is exact for every input, -128 among them.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use vta_isa::AluOp;
 
-use super::{Memory, Operand, Product, Row, Start, block_rows};
+use super::{Memory, Operand, PADDING, Product, Start, block_rows};
 
 /// Whether this CPU has what the kernel needs.
 pub(super) fn supported() -> bool {
@@ -23,6 +24,7 @@ pub(super) fn supported() -> bool {
 /// Pointers of a product's memory, which stays borrowed while they live.
 struct Pointers {
     inp: *const u8,
+    zeros: *const u8,
     acc: *mut i32,
     out: *mut u8,
     residual: *const u8,
@@ -32,16 +34,18 @@ struct Pointers {
 pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
     let pointers = Pointers {
         inp: memory.inp.as_ptr(),
+        zeros: memory.zeros.as_ptr(),
         acc: memory.acc.as_mut_ptr(),
         out: memory.out.as_mut_ptr(),
         residual: memory.residual.as_ptr(),
     };
     // Sums, weights and one input fit the 32 registers.
-    let most = [12, 12, 8, 6][product.panel.columns() - 1];
-    let mut rows = &product.rows.rows[..];
-    while !rows.is_empty() {
-        let (now, later) = rows.split_at(block_rows(rows.len(), most));
-        rows = later;
+    let most = [12, 10, 8, 6][product.panel.columns() - 1];
+    let mut first = 0;
+    while first < product.rows.rows.len() {
+        let len = block_rows(product.rows.rows.len() - first, most);
+        let now = first..first + len;
+        first += len;
         // SAFETY: `GemmKernel::run` has checked every offset of the product against its memory
         // and the panel's length; kernels are only chosen where `supported` is true.
         unsafe { dispatch(product, now, &pointers) };
@@ -61,10 +65,10 @@ macro_rules! by_shape {
 
 /// # Safety
 /// As for [`block`].
-unsafe fn dispatch(product: &Product<'_>, rows: &[Row], pointers: &Pointers) {
+unsafe fn dispatch(product: &Product<'_>, rows: Range<usize>, pointers: &Pointers) {
     by_shape!(product, rows, pointers,
         1: 1 2 3 4 5 6 7 8 9 10 11 12;
-        2: 1 2 3 4 5 6 7 8 9 10 11 12;
+        2: 1 2 3 4 5 6 7 8 9 10;
         3: 1 2 3 4 5 6 7 8;
         4: 1 2 3 4 5 6;);
 }
@@ -123,15 +127,15 @@ macro_rules! each_tile {
 /// N rows of M columns.
 ///
 /// # Safety
-/// The CPU has the features. `rows` are N of the product's, whose panel has M columns, and the
+/// The CPU has the features. `range` are N of the product's rows, whose panel has M columns, and the
 /// product's offsets lie inside the memory that the pointers name.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn block<const M: usize, const N: usize>(
     product: &Product<'_>,
-    rows: &[Row],
+    range: Range<usize>,
     pointers: &Pointers,
 ) {
-    let Ok(rows) = <&[Row; N]>::try_from(rows) else {
+    let Some(rows) = product.rows.rows[range.clone()].as_array::<N>() else {
         return;
     };
     let mut panel = product.panel.lines().as_ptr().cast::<__m512i>();
@@ -159,26 +163,31 @@ unsafe fn block<const M: usize, const N: usize>(
             }
         }
         panel = panel.add(M);
-        let inputs: [*const u8; N] = std::array::from_fn(|n| pointers.inp.add(rows[n].src as usize));
+        let bias = _mm512_set1_epi8(i8::MIN);
         let groups = product.block / 16;
-        for &tap in &product.taps.taps {
-            let mut offset = tap as usize;
-            for _ in 0..groups {
+        let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
+        for _ in 0..product.inputs.taps() {
+            let inputs: [*const u8; N] = std::array::from_fn(|n| match *offsets.add(n) {
+                PADDING => pointers.zeros,
+                offset => pointers.inp.add(offset as usize),
+            });
+            offsets = offsets.add(product.inputs.rows);
+            for group in 0..groups {
                 // A group is 16 inputs: four lines a column. The panel has `block / 4` lines a
-                // column for each tap, and an input row has `block` bytes.
+                // column for each tap, and an input has `block` bytes.
                 for k in 0..4 {
                     let weights: [__m512i; M] =
                         std::array::from_fn(|m| _mm512_load_si512(panel.add(k * M + m)));
                     for (sums, input) in sums.iter_mut().zip(&inputs) {
-                        let four = input.add(offset + 4 * k).cast::<i32>().read_unaligned();
-                        let four = _mm512_set1_epi32(four);
+                        let four = input.add(16 * group + 4 * k).cast::<i32>();
+                        let four = _mm512_set1_epi32(four.read_unaligned());
+                        let four = _mm512_xor_si512(four, bias);
                         for (sum, weights) in sums.iter_mut().zip(&weights) {
                             *sum = _mm512_dpbusd_epi32(*sum, four, *weights);
                         }
                     }
                 }
                 panel = panel.add(4 * M);
-                offset += 16;
             }
         }
         apply_steps!(product.after, rows, pointers, sums);

@@ -5,7 +5,7 @@
 
 use vta_isa::AluOp;
 
-use super::{Format, GemmKernel, Operand, Step};
+use super::{GemmKernel, Operand, Step};
 
 /// int32 that a chain works on before the next step: 4 KiB, well inside the first cache.
 const CHUNK: usize = 1024;
@@ -78,33 +78,6 @@ versions!(
 fn narrow_body(from: &[i32], to: &mut [u8]) {
     for (to, &from) in to.iter_mut().zip(from) {
         *to = from as u8;
-    }
-}
-
-versions!(
-    /// Copies input bytes into the scratchpad's format.
-    inputs, inputs_body, inputs_avx2, inputs_avx512,
-    (format: Format, from: &[u8], to: &mut [u8])
-);
-
-#[inline(always)]
-fn inputs_body(format: Format, from: &[u8], to: &mut [u8]) {
-    match format {
-        Format::Plain => {
-            let n = from.len().min(to.len());
-            to[..n].copy_from_slice(&from[..n]);
-        }
-        Format::Biased => {
-            for (to, &from) in to.iter_mut().zip(from) {
-                *to = from ^ 0x80;
-            }
-        }
-        Format::Pairs => {
-            let (pairs, _) = to.as_chunks_mut::<2>();
-            for (to, &from) in pairs.iter_mut().zip(from) {
-                *to = i16::from(from as i8).to_le_bytes();
-            }
-        }
     }
 }
 

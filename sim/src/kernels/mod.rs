@@ -1,7 +1,7 @@
 //! Kernels: exact products of int8 in wrapping int32, and lane-wise operations.
 //!
 //! A [`Product`] is a blocked matrix product over rows of the accumulators: every row sums the
-//! products of its input rows (one for each *tap*) with up to [`MAX_COLUMNS`] columns of 16
+//! products of its input rows (one for each *tap*, found through a table of offsets) with up to [`MAX_COLUMNS`] columns of 16
 //! outputs, starts from zero or from what the accumulators hold, goes through lane-wise steps,
 //! and is written to the accumulators, to DRAM as bytes, or both. Offsets are checked once for
 //! the whole product; unsafe code is in the files of the instruction sets only.
@@ -38,33 +38,15 @@ pub enum GemmKernel {
     Avx512Vnni,
 }
 
-/// How inputs and weights lie for a kernel.
+/// How weights lie for a kernel. Inputs are int8 as in DRAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// int8 as it is.
+    /// As in DRAM.
     Plain,
-    /// Inputs widened to int16; pairs of weights side by side.
-    Pairs,
-    /// Inputs plus 128 as unsigned bytes; weights in fours.
+    /// Widened to int16, four inputs of each output side by side.
+    Wide,
+    /// Four inputs of each output side by side; the kernel adds 128 to inputs.
     Biased,
-}
-
-impl Format {
-    /// Bytes of one input element.
-    pub const fn input_bytes(self) -> usize {
-        match self {
-            Self::Plain | Self::Biased => 1,
-            Self::Pairs => 2,
-        }
-    }
-
-    /// The byte of an input of zero.
-    pub const fn zero(self) -> u8 {
-        match self {
-            Self::Plain | Self::Pairs => 0,
-            Self::Biased => 0x80,
-        }
-    }
 }
 
 impl GemmKernel {
@@ -115,7 +97,7 @@ impl GemmKernel {
     pub(crate) const fn format(self) -> Format {
         match self {
             Self::Scalar => Format::Plain,
-            Self::Avx2 => Format::Pairs,
+            Self::Avx2 => Format::Wide,
             Self::AvxVnni | Self::Avx512Vnni => Format::Biased,
         }
     }
@@ -151,8 +133,6 @@ impl GemmKernel {
 /// One accumulator row: offsets from the bases of the product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// Bytes in the input scratchpad, before the tap's.
-    pub src: u32,
     /// int32 in the accumulators.
     pub dst: u32,
     /// Bytes in the DRAM region that is stored to.
@@ -171,9 +151,9 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
+    pub fn len(&self) -> usize { self.rows.len() }
     pub fn new(rows: Vec<Row>) -> Self {
         let most = rows.iter().fold(Row::default(), |m, r| Row {
-            src: m.src.max(r.src),
             dst: m.dst.max(r.dst),
             out: m.out.max(r.out),
             residual: m.residual.max(r.residual),
@@ -186,20 +166,35 @@ impl Rows {
     }
 }
 
-/// Input offsets of the taps, in bytes of the input scratchpad.
+/// The offset of a tap in the padding: the input is zero.
+pub(crate) const PADDING: u32 = u32::MAX;
+
+/// Where the inputs of every row and tap lie.
 #[derive(Debug)]
-pub(crate) struct Taps {
-    taps: Box<[u32]>,
+pub(crate) struct Inputs {
+    /// Bytes, or [`PADDING`]; `[tap][row]`.
+    offsets: Box<[u32]>,
+    rows: usize,
     most: u32,
 }
 
-impl Taps {
-    pub fn new(taps: Vec<u32>) -> Self {
-        let most = taps.iter().copied().max().unwrap_or(0);
+impl Inputs {
+    /// Offsets `[tap][row]` of `rows` rows.
+    pub fn new(offsets: Vec<u32>, rows: usize) -> Self {
+        let inside = offsets.iter().copied().filter(|&o| o != PADDING);
         Self {
-            taps: taps.into(),
-            most,
+            most: inside.max().unwrap_or(0),
+            offsets: offsets.into(),
+            rows,
         }
+    }
+
+    fn only_padding(&self) -> bool {
+        self.offsets.iter().all(|&o| o == PADDING)
+    }
+
+    pub fn taps(&self) -> usize {
+        self.offsets.len().checked_div(self.rows).unwrap_or(0)
     }
 }
 
@@ -307,7 +302,7 @@ impl Bases {
 #[derive(Debug)]
 pub(crate) struct Product<'a> {
     pub rows: &'a Rows,
-    pub taps: &'a Taps,
+    pub inputs: &'a Inputs,
     pub panel: &'a Panel,
     /// Inputs of a tile's row: BLOCK.
     pub block: usize,
@@ -322,7 +317,10 @@ pub(crate) struct Product<'a> {
 
 /// What a product reads and writes.
 pub(crate) struct Memory<'a> {
+    /// What input offsets count in.
     pub inp: &'a [u8],
+    /// At least BLOCK zeros.
+    pub zeros: &'a [u8],
     pub acc: &'a mut [i32],
     /// The stored region; empty if nothing is stored.
     pub out: &'a mut [u8],
@@ -333,7 +331,6 @@ pub(crate) struct Memory<'a> {
 impl Product<'_> {
     /// Checks every offset against the memory, so that kernels needn't.
     fn check(&self, kernel: GemmKernel, memory: &Memory<'_>) {
-        let format = kernel.format();
         let width = self.block.min(COLUMN) as u64;
         let fits = |base: u32, offset: u32, room: usize| {
             u64::from(base) + u64::from(offset) + width <= room as u64
@@ -342,11 +339,13 @@ impl Product<'_> {
         let columns = self.panel.columns();
         assert!(columns == self.bases.columns && (1..=kernel.columns()).contains(&columns));
         assert!(kernel == GemmKernel::Scalar || self.block.is_multiple_of(COLUMN));
-        assert!(self.panel.fits(format, self.taps.taps.len(), self.block));
-        let input = u64::from(most.src)
-            + u64::from(self.taps.most)
-            + (self.block * format.input_bytes()) as u64;
-        assert!(input <= memory.inp.len() as u64);
+        let (inputs, rows) = (self.inputs, self.rows.rows.len());
+        assert!(inputs.rows == rows && inputs.offsets.len() == rows * inputs.taps());
+        assert!(self.panel.fits(kernel.format(), inputs.taps(), self.block));
+        let room = memory.inp.len() as u64;
+        // Padding alone reads no input.
+        assert!(u64::from(inputs.most) + self.block as u64 <= room || inputs.only_padding());
+        assert!(memory.zeros.len() >= self.block);
         let acc = memory.acc.len();
         assert!(fits(bases.dst, most.dst, acc));
         assert!(!self.store || fits(bases.out, most.out, memory.out.len()));

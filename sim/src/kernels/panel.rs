@@ -11,7 +11,7 @@ pub(crate) struct Line(pub [u8; 64]);
 ///
 /// First one line for each column: 16 int32 that every sum starts from (what the bias of the
 /// inputs added, negated; else zero). Then, for each tap, each group of inputs and each column,
-/// one line: four inputs of 16 outputs (`Biased`), or two as int16 (`Pairs`). `Plain` has, for
+/// four inputs of 16 outputs: one line (`Biased`), or two of int16 (`Wide`). `Plain` has, for
 /// each tap, a column's outputs one after the other, BLOCK bytes each.
 #[derive(Debug)]
 pub(crate) struct Panel {
@@ -44,8 +44,8 @@ impl Panel {
                         plain(column, tap, block, width, &mut lines);
                     }
                 }
-                Format::Pairs => interleave(columns, tap, block, 2, &mut lines),
-                Format::Biased => interleave(columns, tap, block, 4, &mut lines),
+                Format::Wide => interleave::<8>(columns, tap, block, &mut lines),
+                Format::Biased => interleave::<16>(columns, tap, block, &mut lines),
             }
         }
         Self {
@@ -62,7 +62,7 @@ impl Panel {
         let line = size_of::<Line>();
         let tap = match format {
             Format::Plain => (block * block.min(COLUMN)).div_ceil(line),
-            Format::Pairs => block / 2,
+            Format::Wide => block / 2,
             Format::Biased => block / 4,
         };
         columns * (1 + taps * tap)
@@ -109,29 +109,31 @@ fn plain(column: &Column<'_>, tap: usize, block: usize, width: usize, lines: &mu
     }
 }
 
-/// For each group of `group` inputs, one line a column: 16 outputs, each with that group.
-fn interleave(
+/// For each group of four inputs and each column, lines of `OUTPUTS` outputs: 16 of bytes or 8 of
+/// int16.
+fn interleave<const OUTPUTS: usize>(
     columns: &[Column<'_>],
     tap: usize,
     block: usize,
-    group: usize,
     lines: &mut Vec<Line>,
 ) {
-    for k in (0..block).step_by(group) {
+    for k in (0..block).step_by(4) {
         for column in columns {
-            let mut line = Line([0; 64]);
-            for (o, to) in line.0.chunks_exact_mut(4).enumerate() {
-                let at = (column.first + o) * block + k;
-                let from = &column.tiles[tap][at..at + group];
-                if group == 4 {
-                    to.copy_from_slice(from);
-                } else {
-                    let pair = [from[0], from[1]].map(|w| i16::from(w as i8).to_le_bytes());
-                    to[..2].copy_from_slice(&pair[0]);
-                    to[2..].copy_from_slice(&pair[1]);
+            for part in (0..COLUMN).step_by(OUTPUTS) {
+                let mut line = Line([0; 64]);
+                for (o, to) in line.0.chunks_exact_mut(64 / OUTPUTS).enumerate() {
+                    let at = (column.first + part + o) * block + k;
+                    let from = &column.tiles[tap][at..at + 4];
+                    if OUTPUTS == COLUMN {
+                        to.copy_from_slice(from);
+                        continue;
+                    }
+                    for (to, &w) in to.chunks_exact_mut(2).zip(from) {
+                        to.copy_from_slice(&i16::from(w as i8).to_le_bytes());
+                    }
                 }
+                lines.push(line);
             }
-            lines.push(line);
         }
     }
 }

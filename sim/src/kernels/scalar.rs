@@ -1,17 +1,23 @@
 //! The scalar kernel: every configuration, every CPU.
 
-use super::{COLUMN, Memory, Operand, Product, Row, Start, Step};
+use super::{COLUMN, Memory, Operand, PADDING, Product, Row, Start, Step};
 
 /// Runs a product whose offsets are checked.
 pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
     for column in 0..product.panel.columns() {
-        for row in &product.rows.rows {
-            one(product, column, row, memory);
+        for (index, row) in product.rows.rows.iter().enumerate() {
+            one(product, column, index, row, memory);
         }
     }
 }
 
-fn one(product: &Product<'_>, column: usize, row: &Row, memory: &mut Memory<'_>) {
+fn one(
+    product: &Product<'_>,
+    column: usize,
+    index: usize,
+    row: &Row,
+    memory: &mut Memory<'_>,
+) {
     let (block, width) = (product.block, product.block.min(COLUMN));
     let mut sums = [0i32; COLUMN];
     let sums = &mut sums[..width];
@@ -35,9 +41,12 @@ fn one(product: &Product<'_>, column: usize, row: &Row, memory: &mut Memory<'_>)
     let columns = product.panel.columns();
     let tap_lines = (block * width).div_ceil(64);
     let lines = &product.panel.lines()[columns..];
-    for (t, tap) in product.taps.taps.iter().enumerate() {
-        let src = row.src as usize + *tap as usize;
-        let input = &memory.inp[src..src + block];
+    let offsets = product.inputs.offsets.chunks_exact(product.inputs.rows);
+    for (t, offsets) in offsets.enumerate() {
+        let input = match offsets[index] {
+            PADDING => continue,
+            offset => &memory.inp[offset as usize..offset as usize + block],
+        };
         let lines = &lines[(t * columns + column) * tap_lines..][..tap_lines];
         let rows = lines.iter().flat_map(|line| line.0.chunks(block));
         for (sum, weights) in sums.iter_mut().zip(rows) {
