@@ -16,7 +16,8 @@ use crate::{
 const QUEUE_DEPTH: usize = 64;
 
 /// Runs one batch over the device's memory. The error text names the instruction.
-pub type Runner = Box<dyn FnMut(&Arc<Batch>, &mut DeviceMemory) -> Result<RunReport, String> + Send>;
+pub type Runner =
+    Box<dyn FnMut(&Arc<Batch>, &mut DeviceMemory) -> Result<RunReport, String> + Send>;
 
 type Reply = Result<WorkDone, DriverError>;
 

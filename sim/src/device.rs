@@ -71,9 +71,7 @@ impl SimDevice {
         mut executor: impl Executor + Send + 'static,
     ) -> WorkerDevice {
         let runner: Runner = Box::new(move |batch, memory| {
-            executor
-                .run_batch(batch, memory)
-                .map_err(|e| e.to_string())
+            executor.run_batch(batch, memory).map_err(|e| e.to_string())
         });
         WorkerDevice::new(
             DeviceInfo {

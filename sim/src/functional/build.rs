@@ -8,10 +8,10 @@ use super::draft::{AluDraft, Draft, Input, Kind, Matmul, Tiles, Weight, join, ov
 use super::interpret::{affine, check_load, check_store, steps};
 use super::matmul;
 use super::plan::{LoadOp, StoreOp};
+use crate::StepBudget;
 use crate::error::SimError;
 use crate::kernels::PADDING;
 use crate::oracle::{dram, index, uop_range};
-use crate::StepBudget;
 
 /// ALU steps of one instruction that are listed; longer ones aren't planned.
 const MOST_ALU_STEPS: u64 = 1 << 17;
@@ -102,9 +102,9 @@ pub(super) fn trace(
     merge(&mut trace.constants);
     merge(&mut stored);
     let clash = |s: &Span| {
-        let after = trace.constants.partition_point(|c| {
-            (c.region, c.start + c.len) <= (s.region, s.start)
-        });
+        let after = trace
+            .constants
+            .partition_point(|c| (c.region, c.start + c.len) <= (s.region, s.start));
         trace.constants.get(after).is_some_and(|c| overlap(c, s))
     };
     if stored.iter().any(clash) {
@@ -283,7 +283,11 @@ impl Builder<'_> {
             }
         }
         let span = span?;
-        let mut later = self.stored.iter().rev().take_while(|s| s.1 > first as usize);
+        let mut later = self
+            .stored
+            .iter()
+            .rev()
+            .take_while(|s| s.1 > first as usize);
         let intact = !later.any(|(stored, _)| overlap(stored, &span));
         intact.then_some((starts, span))
     }
@@ -322,16 +326,40 @@ impl Builder<'_> {
         let uops = self.uops(at, gemm.uop_bgn, gemm.uop_end)?;
         let depth = |mem: MemType| self.config.depth(mem);
         let reach = |out: u16, inner: u16| {
-            affine(0, u64::from(gemm.iter_out) - 1, out, u64::from(gemm.iter_in) - 1, inner)
+            affine(
+                0,
+                u64::from(gemm.iter_out) - 1,
+                out,
+                u64::from(gemm.iter_in) - 1,
+                inner,
+            )
         };
         let dst = reach(gemm.dst_factor_out, gemm.dst_factor_in);
         let src = reach(gemm.src_factor_out, gemm.src_factor_in);
         let wgt = reach(gemm.wgt_factor_out, gemm.wgt_factor_in);
         for uop in &uops {
-            index(at, "dst", u64::from(uop.dst) + dst, "acc", depth(MemType::Acc))?;
+            index(
+                at,
+                "dst",
+                u64::from(uop.dst) + dst,
+                "acc",
+                depth(MemType::Acc),
+            )?;
             if !gemm.reset {
-                index(at, "src", u64::from(uop.src) + src, "inp", depth(MemType::Inp))?;
-                index(at, "wgt", u64::from(uop.wgt) + wgt, "wgt", depth(MemType::Wgt))?;
+                index(
+                    at,
+                    "src",
+                    u64::from(uop.src) + src,
+                    "inp",
+                    depth(MemType::Inp),
+                )?;
+                index(
+                    at,
+                    "wgt",
+                    u64::from(uop.wgt) + wgt,
+                    "wgt",
+                    depth(MemType::Wgt),
+                )?;
             }
         }
         if gemm.reset {

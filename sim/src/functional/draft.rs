@@ -154,11 +154,7 @@ pub(super) enum Input {
     /// Padding of a LOAD.
     Zero,
     /// A byte of a region, as it was when `since` operations had been done.
-    Dram {
-        region: u32,
-        start: u32,
-        since: u32,
-    },
+    Dram { region: u32, start: u32, since: u32 },
 }
 
 /// A matrix product: every group's tile at every position sums the same taps.

@@ -10,9 +10,10 @@ use super::build::Unplanned;
 use super::draft::{AluDraft, Draft, Kind, Matmul, OperandDraft, Tiles, Weight};
 use super::plan::{Group, Op, ProductOp};
 use super::scratchpads::Scratchpads;
-use crate::kernels::lanes::TileRun;
+use crate::kernels::lanes::{Gather, TileRun};
 use crate::kernels::{
-    Bases, COLUMN, Column, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row, Rows, Start, Step, Steps,
+    Bases, COLUMN, Column, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row, Rows, Start, Step,
+    Steps,
 };
 
 /// Bytes of laid-out weights and offsets that a plan may keep.
@@ -22,6 +23,50 @@ const MOST_BYTES: usize = 2 << 30;
 type RowsKey = (Vec<u16>, [usize; 4]);
 /// What a panel depends on: weights and first output of each column.
 type PanelKey = Vec<(usize, Vec<Weight>)>;
+
+/// Most steps that are joined into one operation.
+const MOST_JOINED: usize = 1 << 16;
+
+/// Steps on two tiles, `(dst, src)` in order, of neighbouring ALU instructions.
+struct Pairs {
+    op: AluOp,
+    pairs: Vec<(u16, u16)>,
+    dst: Tiles,
+    src: Tiles,
+}
+
+impl Pairs {
+    fn new(op: AluOp, pairs: Vec<(u16, u16)>) -> Self {
+        let (mut dst, mut src) = (Tiles::NONE, Tiles::NONE);
+        for &(d, s) in &pairs {
+            dst.insert(d.into());
+            src.insert(s.into());
+        }
+        Self {
+            op,
+            pairs,
+            dst,
+            src,
+        }
+    }
+
+    /// Takes the steps of the next instruction if no operand of either is changed by the other.
+    fn join(&mut self, op: AluOp, more: &[(u16, u16)]) -> bool {
+        if op != self.op || self.pairs.len() + more.len() > MOST_JOINED {
+            return false;
+        }
+        let more = Self::new(op, more.to_vec());
+        let (mut dst, mut src) = (self.dst.clone(), self.src.clone());
+        dst.add(&more.dst);
+        src.add(&more.src);
+        if dst.meets(&src) {
+            return false;
+        }
+        self.pairs.extend(more.pairs);
+        (self.dst, self.src) = (dst, src);
+        true
+    }
+}
 
 /// Makes operations of one plan; equal parts are shared.
 pub(super) struct Emitter<'a> {
@@ -53,7 +98,22 @@ impl<'a> Emitter<'a> {
     /// [`Unplanned::Pattern`] when the weights would take too much memory.
     pub fn ops(&mut self, drafts: Vec<Draft>) -> Result<Vec<Op>, Unplanned> {
         let mut ops = Vec::with_capacity(drafts.len());
+        let mut pairs: Option<Pairs> = None;
         for draft in drafts {
+            if let Kind::Alu(AluDraft {
+                op,
+                imm: None,
+                pairs: more,
+            }) = &draft.kind
+            {
+                let joined = pairs.as_mut().is_some_and(|p| p.join(*op, more));
+                if !joined {
+                    ops.extend(pairs.take().map(|p| self.pairs(p)));
+                    pairs = Some(Pairs::new(*op, more.clone()));
+                }
+                continue;
+            }
+            ops.extend(pairs.take().map(|p| self.pairs(p)));
             match draft.kind {
                 Kind::Mark(mark) => ops.push(Op::Mark(mark)),
                 Kind::Load(op) => ops.push(Op::Load(op)),
@@ -63,6 +123,7 @@ impl<'a> Emitter<'a> {
                 Kind::Matmul(matmul) => ops.push(Op::Product(Box::new(self.product(&matmul)?))),
             }
         }
+        ops.extend(pairs.take().map(|p| self.pairs(p)));
         Ok(ops)
     }
 
@@ -77,11 +138,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn alu(&self, alu: AluDraft, writes: &Tiles, ops: &mut Vec<Op>) {
-        let Some(imm) = alu.imm else {
-            let runs = self.tile_runs(&alu.pairs);
-            ops.push(Op::Zip { op: alu.op, runs });
-            return;
-        };
+        let Some(imm) = alu.imm else { return };
         let step = Step::immediate(alu.op, imm);
         // The same function of each tile alone: only how often it is applied counts.
         let runs: Box<[(u32, u32)]> = if writes.len() == alu.pairs.len() {
@@ -96,6 +153,33 @@ impl<'a> Emitter<'a> {
                 steps: vec![step],
                 runs: runs.into(),
             }),
+        }
+    }
+
+    /// Steps on two tiles: lists of operands where no operand is changed, else in order.
+    fn pairs(&self, pairs: Pairs) -> Op {
+        if pairs.dst.meets(&pairs.src) {
+            let runs = self.tile_runs(&pairs.pairs);
+            return Op::Zip { op: pairs.op, runs };
+        }
+        let mut lists: Vec<(u16, Vec<u32>)> = Vec::new();
+        let mut index: HashMap<u16, usize> = HashMap::new();
+        for (dst, src) in pairs.pairs {
+            let at = *index.entry(dst).or_insert_with(|| {
+                lists.push((dst, Vec::new()));
+                lists.len() - 1
+            });
+            lists[at].1.push(self.lane(src.into()));
+        }
+        let mut table = Gather::default();
+        for (dst, list) in lists {
+            table.operands.extend(list);
+            let end = table.operands.len() as u32;
+            table.tiles.push((self.lane(dst.into()), end));
+        }
+        Op::Gather {
+            op: pairs.op,
+            table: Box::new(table),
         }
     }
 
@@ -131,7 +215,11 @@ impl<'a> Emitter<'a> {
         let width = self.pads.block.min(COLUMN);
         let mut columns: Vec<(usize, usize)> = Vec::new();
         for group in 0..matmul.groups.len() {
-            columns.extend((0..self.pads.block).step_by(width).map(|first| (group, first)));
+            columns.extend(
+                (0..self.pads.block)
+                    .step_by(width)
+                    .map(|first| (group, first)),
+            );
         }
         let most = self.pads.kernel.columns();
         let mut groups = Vec::with_capacity(columns.len().div_ceil(most));
@@ -260,9 +348,8 @@ impl<'a> Emitter<'a> {
         matmul: &Matmul,
         columns: &[(usize, usize)],
     ) -> Result<Arc<Panel>, Unplanned> {
-        let weights = |&(group, first): &(usize, usize)| {
-            (first, matmul.groups[group].weights.clone())
-        };
+        let weights =
+            |&(group, first): &(usize, usize)| (first, matmul.groups[group].weights.clone());
         let key: PanelKey = columns.iter().map(weights).collect();
         if let Some(panel) = self.panels.get(&key) {
             return Ok(Arc::clone(panel));
@@ -290,7 +377,9 @@ impl<'a> Emitter<'a> {
                 let start = *start as usize;
                 let bytes = self.memory.region(*region as usize);
                 // Spans were resolved in this memory.
-                bytes.get(start..start + self.zeros.len()).unwrap_or(&self.zeros)
+                bytes
+                    .get(start..start + self.zeros.len())
+                    .unwrap_or(&self.zeros)
             }
         }
     }

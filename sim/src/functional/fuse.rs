@@ -110,7 +110,10 @@ fn continues(drafts: &[Option<Draft>], index: usize, next: usize, first: &Draft)
         && !b.from_zero
         && b.residual.is_none()
         && a.positions == b.positions
-        && a.groups.iter().map(|g| g.dst).eq(b.groups.iter().map(|g| g.dst));
+        && a.groups
+            .iter()
+            .map(|g| g.dst)
+            .eq(b.groups.iter().map(|g| g.dst));
     let mut between = drafts[index + 1..next].iter().flatten();
     // Operand tiles of steps on the residual must stay as they are, too.
     let before = first_before(&a.residual);
@@ -187,9 +190,7 @@ struct Passed {
 
 impl Passed {
     fn pass(&mut self, draft: &Draft) {
-        self.written
-            .get_or_insert(Tiles::NONE)
-            .add(&draft.writes);
+        self.written.get_or_insert(Tiles::NONE).add(&draft.writes);
         self.dram_read.extend(draft.dram_reads());
         self.dram_written.extend(draft.dram_write());
     }
@@ -201,7 +202,11 @@ impl Passed {
 
     /// Whether a store to the span may be done before what was passed over.
     fn lets_store(&self, span: &Span) -> bool {
-        !self.dram_read.iter().chain(&self.dram_written).any(|s| overlap(s, span))
+        !self
+            .dram_read
+            .iter()
+            .chain(&self.dram_written)
+            .any(|s| overlap(s, span))
     }
 }
 
@@ -265,7 +270,10 @@ fn operand(
         return None;
     }
     let mut seen = Tiles::NONE;
-    let all_once = alu.pairs.iter().all(|&(dst, _)| seen.insert(usize::from(dst)));
+    let all_once = alu
+        .pairs
+        .iter()
+        .all(|&(dst, _)| seen.insert(usize::from(dst)));
     if !all_once || seen != *tiles {
         return None;
     }
@@ -286,7 +294,9 @@ fn operand(
         sources.all(|s| s == Some(first)).then_some(first)
     };
     let groups = matmul.groups.iter().map(|g| group(g.dst));
-    groups.collect::<Option<Vec<u16>>>().map(OperandDraft::Tiles)
+    groups
+        .collect::<Option<Vec<u16>>>()
+        .map(OperandDraft::Tiles)
 }
 
 /// Rectangles of one shape in one region, one for each group of a product.
@@ -315,7 +325,10 @@ impl Rectangles {
         lanes: usize,
     ) -> bool {
         let [row_bytes, stride_bytes, rows] = shape;
-        let group = matmul.groups.iter().position(|g| usize::from(g.dst) == first);
+        let group = matmul
+            .groups
+            .iter()
+            .position(|g| usize::from(g.dst) == first);
         let Some(group) = group.filter(|&g| self.spans[g].is_none()) else {
             return false;
         };
@@ -385,7 +398,9 @@ impl Stores {
         let shape = [op.row_bytes, op.stride_bytes, op.rows];
         let good = consecutive(matmul)
             && passed.lets_store(&op.span)
-            && self.rectangles.take(matmul, op.first / lanes, op.span, shape, lanes);
+            && self
+                .rectangles
+                .take(matmul, op.first / lanes, op.span, shape, lanes);
         if good {
             self.taken.push(at);
             self.found += 1;

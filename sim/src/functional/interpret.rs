@@ -96,12 +96,7 @@ fn store(
     Ok(())
 }
 
-fn gemm(
-    pads: &mut Scratchpads,
-    config: &Config,
-    at: &At,
-    gemm: &Gemm,
-) -> Result<(), SimError> {
+fn gemm(pads: &mut Scratchpads, config: &Config, at: &At, gemm: &Gemm) -> Result<(), SimError> {
     uop_range(at, gemm.uop_bgn, gemm.uop_end, pads.uop.len())?;
     let depth = |mem: MemType| config.depth(mem);
     let (lanes, block) = (pads.lanes, pads.block);

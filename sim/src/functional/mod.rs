@@ -120,7 +120,11 @@ impl Functional {
     /// Runs a plan. Its micro-ops and weights reach the scratchpads when somebody needs them.
     fn run_plan(&mut self, plan: Arc<Plan>, memory: &mut DeviceMemory) -> RunReport {
         let start = Instant::now();
-        if self.pending.as_ref().is_some_and(|p| !Arc::ptr_eq(p, &plan)) {
+        if self
+            .pending
+            .as_ref()
+            .is_some_and(|p| !Arc::ptr_eq(p, &plan))
+        {
             self.settle();
         }
         let walls = run::run(&plan, &mut self.pads, memory);
@@ -218,15 +222,6 @@ impl Executor for Functional {
         let Ok(plan) = self.plan(&batch.insns, &batch.marks, memory) else {
             return self.interpret(&batch.insns, &batch.marks, memory);
         };
-        if std::env::var_os("VTA_DUMP").is_some() { for op in &plan.ops { match op {
-            plan::Op::Mark(m) => eprintln!("MARK {m}"),
-            plan::Op::Load(l) => eprintln!("load {:?} size {:?} pads {:?} stride {} row {}", l.mem, l.size, l.pads, l.stride_bytes, l.row_bytes),
-            plan::Op::Store(l) => eprintln!("store {} x {}", l.rows, l.row_bytes),
-            plan::Op::Zero(r) => eprintln!("zero {r:?}"),
-            plan::Op::Chain{steps,runs} => eprintln!("chain {} {runs:?}", steps.len()),
-            plan::Op::Zip{op,runs} => eprintln!("zip {op:?} {} runs first {:?}", runs.len(), runs[0]),
-            plan::Op::Product(p) => eprintln!("product rows {} taps {} groups {:?} start {:?} out {} acc {} steps {}", p.rows.len(), p.inputs.taps(), p.groups.iter().map(|g| g.panel.columns()).collect::<Vec<_>>(), p.start, p.out.is_some(), p.write_acc, p.groups[0].after.list().len()),
-        } } }
         let plan = Arc::new(plan);
         if self.plans.len() == MOST_PLANS {
             self.plans.remove(0);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vta_driver::{DeviceMemory, MarkReport, Span, Traffic};
 use vta_isa::{MemType, Uop};
 
-use crate::kernels::lanes::TileRun;
+use crate::kernels::lanes::{Gather, TileRun};
 use crate::kernels::{Bases, Inputs, Panel, Rows, Start, Step, Steps};
 
 /// An executable plan of one batch for one kernel.
@@ -57,6 +57,11 @@ pub(crate) enum Op {
     Zip {
         op: vta_isa::AluOp,
         runs: Box<[TileRun]>,
+    },
+    /// Tiles that take in lists of tiles.
+    Gather {
+        op: vta_isa::AluOp,
+        table: Box<Gather>,
     },
     Product(Box<ProductOp>),
 }

@@ -9,11 +9,7 @@ use super::scratchpads::Scratchpads;
 use crate::kernels::{Memory, Product, lanes};
 
 /// Runs every operation; the wall time of each mark.
-pub(super) fn run(
-    plan: &Plan,
-    pads: &mut Scratchpads,
-    memory: &mut DeviceMemory,
-) -> Vec<Duration> {
+pub(super) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory) -> Vec<Duration> {
     let mut laps = Laps::default();
     for op in &plan.ops {
         match op {
@@ -32,6 +28,9 @@ pub(super) fn run(
                 }
             }
             Op::Zip { op, runs } => lanes::zip(pads.kernel, *op, runs, pads.lanes, &mut pads.acc),
+            Op::Gather { op, table } => {
+                lanes::gather(pads.kernel, *op, table, pads.lanes, &mut pads.acc);
+            }
             Op::Product(op) => product(op, pads, memory),
         }
     }

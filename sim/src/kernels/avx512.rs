@@ -166,11 +166,17 @@ unsafe fn block<const M: usize, const N: usize>(
         let bias = _mm512_set1_epi8(i8::MIN);
         let groups = product.block / 16;
         let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
+        let ahead = range.end.min(product.inputs.rows - 1) - range.start;
         for _ in 0..product.inputs.taps() {
             let inputs: [*const u8; N] = std::array::from_fn(|n| match *offsets.add(n) {
                 PADDING => pointers.zeros,
                 offset => pointers.inp.add(offset as usize),
             });
+            // The next rows' inputs lie far apart, one stretch for each tap.
+            let offset = *offsets.add(ahead);
+            if offset != PADDING {
+                _mm_prefetch::<_MM_HINT_T0>(pointers.inp.add(offset as usize).cast());
+            }
             offsets = offsets.add(product.inputs.rows);
             for group in 0..groups {
                 // A group is 16 inputs: four lines a column. The panel has `block / 4` lines a

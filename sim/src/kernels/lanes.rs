@@ -157,3 +157,72 @@ fn zip_tile<const N: usize>(
         *x = op(*x, y);
     }
 }
+
+/// Tiles that each take in a list of other tiles, none of which is changed.
+#[derive(Debug, Default)]
+pub(crate) struct Gather {
+    /// First int32 of each tile that is changed, and how far its list goes.
+    pub tiles: Vec<(u32, u32)>,
+    /// First int32 of the operands, list after list.
+    pub operands: Vec<u32>,
+}
+
+versions!(
+    /// `x = op(.. op(op(x, y0), y1) ..)` for each tile of `lanes` int32 and its list.
+    gather, gather_body, gather_avx2, gather_avx512,
+    (op: AluOp, table: &Gather, lanes: usize, acc: &mut [i32])
+);
+
+#[inline(always)]
+fn gather_body(op: AluOp, table: &Gather, lanes: usize, acc: &mut [i32]) {
+    match op {
+        AluOp::Min => gather_tiles(table, lanes, acc, |x, y| x.min(y)),
+        AluOp::Max => gather_tiles(table, lanes, acc, |x, y| x.max(y)),
+        AluOp::Add => gather_tiles(table, lanes, acc, |x, y| x.wrapping_add(y)),
+        AluOp::Mul => gather_tiles(table, lanes, acc, |x, y| x.wrapping_mul(y)),
+        AluOp::Shr => gather_tiles(table, lanes, acc, |x, y| AluOp::Shr.apply(x, y)),
+        AluOp::Shl => gather_tiles(table, lanes, acc, |x, y| AluOp::Shl.apply(x, y)),
+    }
+}
+
+#[inline(always)]
+fn gather_tiles(
+    table: &Gather,
+    lanes: usize,
+    acc: &mut [i32],
+    op: impl Fn(i32, i32) -> i32 + Copy,
+) {
+    let mut first = 0;
+    for &(tile, end) in &table.tiles {
+        let operands = &table.operands[first..end as usize];
+        first = end as usize;
+        if lanes.is_multiple_of(16) {
+            for lane in (0..lanes).step_by(16) {
+                gather_tile::<16>(acc, tile as usize, operands, lane, op);
+            }
+        } else {
+            for lane in 0..lanes {
+                gather_tile::<1>(acc, tile as usize, operands, lane, op);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn gather_tile<const N: usize>(
+    acc: &mut [i32],
+    tile: usize,
+    operands: &[u32],
+    lane: usize,
+    op: impl Fn(i32, i32) -> i32 + Copy,
+) {
+    let mut sums = [0; N];
+    sums.copy_from_slice(&acc[tile + lane..tile + lane + N]);
+    for &operand in operands {
+        let at = operand as usize + lane;
+        for (x, &y) in sums.iter_mut().zip(&acc[at..at + N]) {
+            *x = op(*x, y);
+        }
+    }
+    acc[tile + lane..tile + lane + N].copy_from_slice(&sums);
+}

@@ -6,14 +6,14 @@
 //! and is written to the accumulators, to DRAM as bytes, or both. Offsets are checked once for
 //! the whole product; unsafe code is in the files of the instruction sets only.
 
-pub(crate) mod lanes;
-mod panel;
-mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(crate) mod lanes;
+mod panel;
 pub(crate) mod peak;
+mod scalar;
 
 use vta_isa::AluOp;
 
@@ -151,7 +151,6 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    pub fn len(&self) -> usize { self.rows.len() }
     pub fn new(rows: Vec<Row>) -> Self {
         let most = rows.iter().fold(Row::default(), |m, r| Row {
             dst: m.dst.max(r.dst),
@@ -193,7 +192,7 @@ impl Inputs {
         self.offsets.iter().all(|&o| o == PADDING)
     }
 
-    pub fn taps(&self) -> usize {
+    fn taps(&self) -> usize {
         self.offsets.len().checked_div(self.rows).unwrap_or(0)
     }
 }

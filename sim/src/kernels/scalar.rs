@@ -11,13 +11,7 @@ pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
     }
 }
 
-fn one(
-    product: &Product<'_>,
-    column: usize,
-    index: usize,
-    row: &Row,
-    memory: &mut Memory<'_>,
-) {
+fn one(product: &Product<'_>, column: usize, index: usize, row: &Row, memory: &mut Memory<'_>) {
     let (block, width) = (product.block, product.block.min(COLUMN));
     let mut sums = [0i32; COLUMN];
     let sums = &mut sums[..width];
