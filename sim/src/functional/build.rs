@@ -56,6 +56,9 @@ struct Builder<'a> {
     trace: Trace,
     /// Where each input tile comes from.
     inputs: Vec<Input>,
+    /// Where accumulator tiles were loaded from, where `loaded` has them.
+    sources: Vec<Span>,
+    loaded: Tiles,
     /// What was stored, with how many operations had been done.
     stored: Vec<(Span, usize)>,
 }
@@ -84,6 +87,8 @@ pub(super) fn trace(
             leftover_tokens: [0; 4],
         },
         inputs: vec![Input::Unknown; config.depth(MemType::Inp)],
+        sources: vec![Span::default(); config.depth(MemType::Acc)],
+        loaded: Tiles::NONE,
         stored: Vec::new(),
     };
     let mut budget = StepBudget::new(max_steps);
@@ -101,17 +106,25 @@ pub(super) fn trace(
     // Merged first: a layer loads neighbouring rows of one buffer.
     merge(&mut trace.constants);
     merge(&mut stored);
-    let clash = |s: &Span| {
-        let after = trace
-            .constants
-            .partition_point(|c| (c.region, c.start + c.len) <= (s.region, s.start));
-        trace.constants.get(after).is_some_and(|c| overlap(c, s))
+    let clash = |c: &Span| {
+        let after = stored.partition_point(|s| (s.region, s.start + s.len) <= (c.region, c.start));
+        stored.get(after).is_some_and(|s| overlap(c, s))
     };
-    if stored.iter().any(clash) {
+    if trace.constants.iter().any(clash) {
         return Err(Unplanned::Pattern);
+    }
+    for draft in &mut trace.drafts {
+        if let Kind::Alu(alu) = &mut draft.kind
+            && alu.constants.iter().any(|(_, span)| clash(span))
+        {
+            alu.constants.clear();
+        }
     }
     Ok(trace)
 }
+
+/// Source tiles of an ALU instruction that are looked up as constants at most.
+const MOST_CONSTANTS: usize = 64;
 
 /// Sorts spans and joins those that touch.
 fn merge(spans: &mut Vec<Span>) {
@@ -138,6 +151,7 @@ impl Builder<'_> {
     }
 
     fn push(&mut self, kind: Kind, reads: Tiles, writes: Tiles) {
+        self.loaded.remove(&writes);
         self.trace.drafts.push(Draft {
             kind,
             reads,
@@ -194,7 +208,16 @@ impl Builder<'_> {
             MemType::Inp => self.load_inputs(op),
             MemType::Acc | MemType::Acc8 | MemType::Out => {
                 let writes = Tiles::range(op.first, tiles);
+                let constants = (load.mem == MemType::Acc).then(|| op.clone());
                 self.push(Kind::Load(op), Tiles::NONE, writes);
+                for (to, from) in constants.iter().flat_map(|op| Self::elements(op, elem)) {
+                    let region = constants.as_ref().map_or(0, |op| op.span.region);
+                    if let Some(start) = from {
+                        let len = elem;
+                        self.sources[to] = Span { region, start, len };
+                        self.loaded.insert(to);
+                    }
+                }
             }
         }
         Ok(())
@@ -290,6 +313,26 @@ impl Builder<'_> {
             .take_while(|s| s.1 > first as usize);
         let intact = !later.any(|(stored, _)| overlap(stored, &span));
         intact.then_some((starts, span))
+    }
+
+    /// Where each of some accumulator tiles was loaded from, if all were, as int32 whose batch
+    /// rows are the same.
+    fn constants(&self, tiles: &Tiles) -> Option<Vec<(u16, Span)>> {
+        if tiles.len() > MOST_CONSTANTS {
+            return None;
+        }
+        let row = self.config.block() * 4;
+        let constant = |tile: usize| {
+            let span = self.loaded.contains(tile).then(|| self.sources[tile])?;
+            let bytes = self.memory.region(span.region);
+            let bytes = bytes.get(span.start..span.start + span.len)?;
+            let mut rows = bytes.chunks(row);
+            let first = rows.next()?;
+            rows.all(|r| r == first).then_some((tile as u16, span))
+        };
+        let runs = tiles.runs();
+        let tiles = runs.iter().flat_map(|&(first, len)| first..first + len);
+        tiles.map(constant).collect()
     }
 
     fn store(&mut self, at: &At, store: &Store) -> Result<(), Unplanned> {
@@ -421,8 +464,13 @@ impl Builder<'_> {
             writes.insert(dst);
             pairs.push((dst as u16, src as u16));
         }
+        let constants = match imm {
+            Some(_) => Vec::new(),
+            None => self.constants(&reads).unwrap_or_default(),
+        };
         reads.add(&writes);
         let draft = AluDraft {
+            constants,
             op: alu.op,
             imm,
             pairs,

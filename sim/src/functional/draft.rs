@@ -135,6 +135,8 @@ pub(super) struct AluDraft {
     pub imm: Option<i32>,
     /// Destination and source tiles, in order.
     pub pairs: Vec<(u16, u16)>,
+    /// Where all source tiles were loaded from, if they are constants.
+    pub constants: Vec<(u16, Span)>,
 }
 
 /// Where a weight tile comes from.
@@ -189,6 +191,8 @@ pub(super) enum OperandDraft {
     Imm(i32),
     /// Accumulator tiles.
     Tiles(Vec<u16>),
+    /// int32 tiles in DRAM that nothing stores to, whose batch rows are the same.
+    Constants(Vec<Span>),
 }
 
 /// Stores fused into a product: rows of one shape, one rectangle for each group.

@@ -1,9 +1,9 @@
 //! From fused operations to the plan: offsets in bytes and lanes, weights laid out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use vta_driver::DeviceMemory;
+use vta_driver::{DeviceMemory, Span};
 use vta_isa::AluOp;
 
 use super::build::Unplanned;
@@ -77,6 +77,8 @@ pub(super) struct Emitter<'a> {
     panels: HashMap<PanelKey, Arc<Panel>>,
     kept_bytes: usize,
     zeros: Vec<u8>,
+    /// Regions whose bytes became operands of steps.
+    pub constants: BTreeSet<usize>,
 }
 
 impl<'a> Emitter<'a> {
@@ -89,6 +91,7 @@ impl<'a> Emitter<'a> {
             panels: HashMap::new(),
             kept_bytes: 0,
             zeros: vec![0; pads.weight_tile_bytes()],
+            constants: BTreeSet::new(),
         }
     }
 
@@ -104,6 +107,7 @@ impl<'a> Emitter<'a> {
                 op,
                 imm: None,
                 pairs: more,
+                ..
             }) = &draft.kind
             {
                 let joined = pairs.as_mut().is_some_and(|p| p.join(*op, more));
@@ -210,6 +214,12 @@ impl<'a> Emitter<'a> {
     }
 
     fn product(&mut self, matmul: &Matmul) -> Result<ProductOp, Unplanned> {
+        let before = matmul.residual.iter().flat_map(|r| &r.before);
+        for (_, operand) in before.chain(&matmul.after) {
+            if let OperandDraft::Constants(spans) = operand {
+                self.constants.extend(spans.iter().map(|s| s.region));
+            }
+        }
         let rows = self.rows(matmul);
         let inputs = self.inputs(matmul);
         let width = self.pads.block.min(COLUMN);
@@ -328,9 +338,28 @@ impl<'a> Emitter<'a> {
         })
     }
 
+    /// 16 int32 of a tile in DRAM, from one of its lanes on; fewer if the block is smaller.
+    fn values(&self, span: &Span, first: usize) -> [i32; COLUMN] {
+        let bytes = self.memory.region(span.region);
+        let bytes = bytes.get(span.start + 4 * first..span.start + span.len);
+        let (words, _) = bytes.unwrap_or(&[]).as_chunks::<4>();
+        let mut values = [0; COLUMN];
+        for (to, from) in values.iter_mut().zip(words) {
+            *to = i32::from_le_bytes(*from);
+        }
+        values
+    }
+
     fn steps(&self, steps: &[(AluOp, OperandDraft)], columns: &[(usize, usize)]) -> Steps {
         let step = |(op, operand): &(AluOp, OperandDraft)| match operand {
             OperandDraft::Imm(imm) => Step::immediate(*op, *imm),
+            OperandDraft::Constants(spans) => {
+                let lanes = columns
+                    .iter()
+                    .map(|&(g, first)| self.values(&spans[g], first));
+                let operand = Operand::Lanes(lanes.collect());
+                Step { op: *op, operand }
+            }
             OperandDraft::Tiles(tiles) => {
                 let mut lanes = [0; MAX_COLUMNS];
                 for (lane, &(group, first)) in lanes.iter_mut().zip(columns) {

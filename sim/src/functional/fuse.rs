@@ -6,6 +6,7 @@
 use vta_driver::Span;
 use vta_isa::MemType;
 
+use super::columns;
 use super::draft::{
     AluDraft, Draft, Kind, Matmul, OperandDraft, Residual, Stored, Tiles, join, overlap,
 };
@@ -14,7 +15,9 @@ use super::draft::{
 const WINDOW: usize = 512;
 
 /// Fuses what it can; the operations that are left, in order.
-pub(super) fn fuse(drafts: Vec<Draft>, lanes: usize) -> Vec<Draft> {
+///
+/// Tiles have `lanes` bytes; `columns` groups are worked on together at best.
+pub(super) fn fuse(drafts: Vec<Draft>, lanes: usize, columns: usize) -> Vec<Draft> {
     let mut drafts: Vec<Option<Draft>> = drafts.into_iter().map(Some).collect();
     for index in 0..drafts.len() {
         let kind = drafts[index].as_ref().map(|d| &d.kind);
@@ -43,7 +46,7 @@ pub(super) fn fuse(drafts: Vec<Draft>, lanes: usize) -> Vec<Draft> {
     let mut drafts: Vec<Draft> = drafts.into_iter().flatten().collect();
     find_dead_writes(&mut drafts);
     drop_unread_inputs(&mut drafts, lanes);
-    drafts
+    columns::join(drafts, columns)
 }
 
 /// A product whose sums the next product goes on with: the next takes its taps. Both read their
@@ -182,14 +185,16 @@ fn fold_zero(drafts: &mut [Option<Draft>], index: usize) {
 
 /// What was passed over while looking ahead.
 #[derive(Default)]
-struct Passed {
+pub(super) struct Passed {
+    read: Option<Tiles>,
     written: Option<Tiles>,
     dram_read: Vec<Span>,
     dram_written: Vec<Span>,
 }
 
 impl Passed {
-    fn pass(&mut self, draft: &Draft) {
+    pub fn pass(&mut self, draft: &Draft) {
+        self.read.get_or_insert(Tiles::NONE).add(&draft.reads);
         self.written.get_or_insert(Tiles::NONE).add(&draft.writes);
         self.dram_read.extend(draft.dram_reads());
         self.dram_written.extend(draft.dram_write());
@@ -200,8 +205,19 @@ impl Passed {
         written.is_some_and(|w| tiles.into_iter().any(|t| w.contains(usize::from(t))))
     }
 
+    /// Whether something stored to the span.
+    pub fn stored(&self, span: &Span) -> bool {
+        self.dram_written.iter().any(|s| overlap(s, span))
+    }
+
+    /// Whether something touched the tiles.
+    pub fn touches(&self, tiles: &Tiles) -> bool {
+        let met = |t: &Option<Tiles>| t.as_ref().is_some_and(|t| t.meets(tiles));
+        met(&self.written) || met(&self.read)
+    }
+
     /// Whether a store to the span may be done before what was passed over.
-    fn lets_store(&self, span: &Span) -> bool {
+    pub fn lets_store(&self, span: &Span) -> bool {
         !self
             .dram_read
             .iter()
@@ -221,8 +237,9 @@ fn fold_after(drafts: &mut [Option<Draft>], index: usize, lanes: usize) {
     };
     let mut passed = Passed::default();
     let mut stores = Stores::new(matmul.groups.len());
-    let end = drafts.len().min(index + 1 + WINDOW);
-    for at in index + 1..end {
+    let mut at = index;
+    while at + 1 < drafts.len().min(index + WINDOW) {
+        at += 1;
         let Some(other) = &drafts[at] else { continue };
         if !other.touches(&draft.writes) {
             passed.pass(other);
@@ -281,7 +298,9 @@ fn operand(
         return Some(OperandDraft::Imm(imm));
     }
     let outside = |&(_, src): &(u16, u16)| !tiles.contains(usize::from(src));
-    if !alu.pairs.iter().all(outside) || passed.writes_any(alu.pairs.iter().map(|p| p.1)) {
+    let constant = !alu.constants.is_empty();
+    let changed = !constant && passed.writes_any(alu.pairs.iter().map(|p| p.1));
+    if changed || !alu.pairs.iter().all(outside) {
         return None;
     }
     let source: std::collections::HashMap<u16, u16> = alu.pairs.iter().copied().collect();
@@ -294,9 +313,13 @@ fn operand(
         sources.all(|s| s == Some(first)).then_some(first)
     };
     let groups = matmul.groups.iter().map(|g| group(g.dst));
-    groups
-        .collect::<Option<Vec<u16>>>()
-        .map(OperandDraft::Tiles)
+    let sources = groups.collect::<Option<Vec<u16>>>()?;
+    if !constant {
+        return Some(OperandDraft::Tiles(sources));
+    }
+    let span = |tile: u16| alu.constants.iter().find(|c| c.0 == tile).map(|c| c.1);
+    let spans = sources.into_iter().map(span).collect::<Option<Vec<Span>>>();
+    spans.map(OperandDraft::Constants)
 }
 
 /// Rectangles of one shape in one region, one for each group of a product.

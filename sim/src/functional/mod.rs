@@ -10,6 +10,7 @@
 //! among it, so that everything before the fault has its effect.
 
 mod build;
+mod columns;
 mod draft;
 mod emit;
 mod fuse;
@@ -89,16 +90,14 @@ impl Functional {
     ) -> Result<Plan, Unplanned> {
         let mut trace = build::trace(insns, marks, &self.config, memory, self.max_steps)?;
         let drafts = std::mem::take(&mut trace.drafts);
-        let drafts = fuse::fuse(drafts, self.pads.lanes);
+        let columns = self.pads.kernel.columns();
+        let drafts = fuse::fuse(drafts, self.pads.lanes, columns);
         let mut emitter = emit::Emitter::new(memory, &self.pads);
         let ops = emitter.ops(drafts)?;
-        let mut constants: Vec<(usize, u64)> = Vec::new();
-        for span in &trace.constants {
-            let constant = (span.region, memory.version(span.region));
-            if constants.last() != Some(&constant) {
-                constants.push(constant);
-            }
-        }
+        let mut regions = std::mem::take(&mut emitter.constants);
+        regions.extend(trace.constants.iter().map(|span| span.region));
+        let constants = regions.into_iter().map(|r| (r, memory.version(r)));
+        let constants = constants.collect();
         let uops = trace.uops.iter().enumerate();
         let weights = trace.weights.iter().enumerate();
         Ok(Plan {

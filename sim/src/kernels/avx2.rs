@@ -48,6 +48,8 @@ macro_rules! apply_steps {
             for (sum, row) in $sums.iter_mut().zip($rows) {
                 let y = match &step.operand {
                     Operand::Imm(imm) => [_mm256_set1_epi32(*imm); 2],
+                    // SAFETY: a column has 16 values.
+                    Operand::Lanes(lanes) => unsafe { load(lanes[0].as_ptr(), 0) },
                     // SAFETY: the caller's promise: the tile's lanes are readable.
                     Operand::Tiles(tiles) => unsafe { load($pointers.acc, tiles[0] + row.lane) },
                 };

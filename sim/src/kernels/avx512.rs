@@ -85,6 +85,8 @@ macro_rules! apply_steps {
                 (AluOp::Mul, y) => each!(y, $rows, $pointers, $sums, _mm512_mullo_epi32),
                 (AluOp::Shr, Operand::Imm(y)) => each_imm!(y, $sums, _mm512_srav_epi32),
                 (AluOp::Shl, Operand::Imm(y)) => each_imm!(y, $sums, _mm512_sllv_epi32),
+                (AluOp::Shr, Operand::Lanes(y)) => each_lane!(y, $sums, shift_right),
+                (AluOp::Shl, Operand::Lanes(y)) => each_lane!(y, $sums, shift_left),
                 (AluOp::Shr, Operand::Tiles(y)) => {
                     each_tile!(y, $rows, $pointers, $sums, shift_right);
                 }
@@ -100,6 +102,7 @@ macro_rules! each {
     ($operand:ident, $rows:ident, $pointers:ident, $sums:ident, $f:ident) => {
         match $operand {
             Operand::Imm(imm) => each_imm!(imm, $sums, $f),
+            Operand::Lanes(lanes) => each_lane!(lanes, $sums, $f),
             Operand::Tiles(tiles) => each_tile!(tiles, $rows, $pointers, $sums, $f),
         }
     };
@@ -112,6 +115,17 @@ macro_rules! each_imm {
             *sum = $f(*sum, y);
         }
     }};
+}
+
+macro_rules! each_lane {
+    ($lanes:ident, $sums:ident, $f:ident) => {
+        for (m, lanes) in $lanes.iter().enumerate().take(M) {
+            let y = load(lanes.as_ptr(), 0);
+            for sums in &mut $sums {
+                sums[m] = $f(sums[m], y);
+            }
+        }
+    };
 }
 
 macro_rules! each_tile {

@@ -208,15 +208,17 @@ pub(crate) enum Start {
 }
 
 /// The second operand of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
     Imm(i32),
     /// For each column, the accumulator tile's lanes, in int32.
     Tiles([u32; MAX_COLUMNS]),
+    /// For each column, the values of its lanes, the same in every row.
+    Lanes(Box<[[i32; COLUMN]]>),
 }
 
 /// One lane-wise step on the sums. Shifts by an immediate have amounts of 0 to 31.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub op: AluOp,
     pub operand: Operand,
@@ -246,7 +248,7 @@ pub(crate) struct Steps {
 impl Steps {
     pub fn new(list: Vec<Step>) -> Self {
         let tiles = list.iter().filter_map(|step| match &step.operand {
-            Operand::Imm(_) => None,
+            Operand::Imm(_) | Operand::Lanes(_) => None,
             Operand::Tiles(tiles) => tiles.iter().copied().max(),
         });
         Self {

@@ -68,6 +68,11 @@ fn one(product: &Product<'_>, column: usize, index: usize, row: &Row, memory: &m
 fn lane_step(step: &Step, column: usize, row: &Row, sums: &mut [i32], acc: &[i32]) {
     match &step.operand {
         Operand::Imm(imm) => sums.iter_mut().for_each(|x| *x = step.op.apply(*x, *imm)),
+        Operand::Lanes(lanes) => {
+            for (x, y) in sums.iter_mut().zip(&lanes[column]) {
+                *x = step.op.apply(*x, *y);
+            }
+        }
         Operand::Tiles(tiles) => {
             let tile = &acc[tiles[column] as usize + row.lane as usize..];
             for (x, y) in sums.iter_mut().zip(tile) {
