@@ -40,6 +40,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Count cycles over a grid of configurations and boards
     Sweep(SweepArgs),
+    /// Measure the functional simulator against this CPU's multiply-add peak
+    Bench(BenchArgs),
     /// List the built-in networks
     Models,
     /// List the devices of this machine with what each can do
@@ -335,4 +337,20 @@ pub struct DevicesArgs {
     /// Print what an offline compiler needs for a configuration: -D macros of the kernels
     #[arg(long)]
     pub macros: bool,
+}
+
+#[derive(Args)]
+pub struct BenchArgs {
+    /// Runs of each layer; a quarter as many of each network. Medians are printed
+    #[arg(long, value_name = "N", default_value_t = 41)]
+    pub samples: usize,
+    /// Threads to use at most; with 2 or more, what two gain is measured
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub threads: usize,
+    /// VTA configuration, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }

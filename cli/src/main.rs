@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod check;
 mod cycle;
 mod devices;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Disasm(args) => tools::disasm(args),
         Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),
+        Command::Bench(args) => bench::bench(args),
         Command::Models => tools::models(),
         Command::Devices(args) => devices::devices(args),
         Command::Completions { shell } => tools::completions(*shell),

@@ -33,7 +33,7 @@ type Compiled = Result<Arc<Lowered>, String>;
 
 /// One pass over a program.
 struct Lowered {
-    batches: Vec<Batch>,
+    batches: Vec<Arc<Batch>>,
     /// Useful multiply-adds of all BATCH images.
     macs: u64,
 }
@@ -139,7 +139,7 @@ fn lower_for(graph: &QGraph, config: &Config) -> Result<Lowered> {
     let sink = Arc::clone(&recorded);
     let runner: Runner = Box::new(move |batch, _| {
         let mut batches = sink.lock().unwrap_or_else(PoisonError::into_inner);
-        batches.push(batch.clone());
+        batches.push(Arc::clone(batch));
         Ok(RunReport::default())
     });
     let info = DeviceInfo {

@@ -53,7 +53,7 @@ pub use device::{
     Batch, Device, DeviceInfo, LayerMark, MarkReport, PhysAddr, RunReport, Ticket, Work, WorkDone,
 };
 pub use error::DriverError;
-pub use memory::{DeviceMemory, MemoryError};
+pub use memory::{DeviceMemory, MemoryError, OtherRegions, Span};
 pub use null::NullDevice;
 pub use program::{
     Buffer, BufferId, BufferKind, Command, Kernel, KernelId, Layer, Packing, Program, Symbol,

@@ -1,7 +1,7 @@
 //! A device whose work is done by a thread of this process, in order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -16,7 +16,8 @@ use crate::{
 const QUEUE_DEPTH: usize = 64;
 
 /// Runs one batch over the device's memory. The error text names the instruction.
-pub type Runner = Box<dyn FnMut(&Batch, &mut DeviceMemory) -> Result<RunReport, String> + Send>;
+pub type Runner =
+    Box<dyn FnMut(&Arc<Batch>, &mut DeviceMemory) -> Result<RunReport, String> + Send>;
 
 type Reply = Result<WorkDone, DriverError>;
 
