@@ -31,7 +31,9 @@ pub fn devices(args: &DevicesArgs) -> Result<bool> {
         );
         let config = model::config(args.config.as_ref())?;
         save_bitstream(&selector.find()?, &config, structure, path)?;
-        let size = std::fs::metadata(path).with_context(|| path.display().to_string())?.len();
+        let size = std::fs::metadata(path)
+            .with_context(|| path.display().to_string())?
+            .len();
         print_line(&format!("{}: {structure}, {size} bytes", path.display()))?;
         return Ok(true);
     }
@@ -85,7 +87,11 @@ fn structures(entry: &DeviceEntry) -> String {
     let others = entry.structures().into_iter();
     let others = others.filter(|s| *s != entry.structure);
     let others: Vec<String> = others.map(|s| format!("+{s}")).collect();
-    let source = if entry.compiles() { "" } else { ", from a bitstream" };
+    let source = if entry.compiles() {
+        ""
+    } else {
+        ", from a bitstream"
+    };
     format!("{}{source} ({})", entry.structure, others.join(" "))
 }
 

@@ -135,11 +135,7 @@ pub fn config(path: Option<&PathBuf>) -> Result<Config> {
 }
 
 /// A device by name; `bitstream` is for OpenCL devices only.
-pub fn device(
-    name: &str,
-    bitstream: Option<&PathBuf>,
-    config: &Config,
-) -> Result<Arc<dyn Device>> {
+pub fn device(name: &str, bitstream: Option<&PathBuf>, config: &Config) -> Result<Arc<dyn Device>> {
     if is_opencl(name) {
         let selector: Selector = name.parse()?;
         let options = Options {

@@ -113,7 +113,12 @@ impl Arena {
             let start = self.base.max(first);
             let end = (self.base + old.size_bytes()).min(first + size);
             if start < end {
-                queue.copy(old, &mut new, [start - self.base, start - first], end - start)?;
+                queue.copy(
+                    old,
+                    &mut new,
+                    [start - self.base, start - first],
+                    end - start,
+                )?;
             }
         }
         self.base = first;

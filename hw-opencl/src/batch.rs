@@ -66,7 +66,9 @@ impl UopPad {
     }
 
     fn set(&mut self, first: usize, words: impl Iterator<Item = u32>) {
-        let slots = self.words[first..].iter_mut().zip(&mut self.loaded[first..]);
+        let slots = self.words[first..]
+            .iter_mut()
+            .zip(&mut self.loaded[first..]);
         for ((slot, loaded), word) in slots.zip(words) {
             (*slot, *loaded) = (word, true);
         }
@@ -204,7 +206,13 @@ impl Walk<'_> {
             return Ok(());
         }
         let last = u64::from(store.sram_base) + store.tiles() - 1;
-        index(at, "sram_base", last, "acc", self.config.depth(MemType::Out))?;
+        index(
+            at,
+            "sram_base",
+            last,
+            "acc",
+            self.config.depth(MemType::Out),
+        )?;
         let elem = self.config.elem_bytes(MemType::Out) as u64;
         for (first, len) in rows(store.dram_base, store.y_size, store.x_size, store.x_stride) {
             let read = mirror.memory().read(first * elem, len * elem);
@@ -246,7 +254,8 @@ impl Walk<'_> {
     }
 
     fn check_gemm(&mut self, at: &At, gemm: &Gemm) -> Result<&[u32], BatchError> {
-        let [acc, inp, wgt] = [MemType::Acc, MemType::Inp, MemType::Wgt].map(|m| self.config.depth(m));
+        let [acc, inp, wgt] =
+            [MemType::Acc, MemType::Inp, MemType::Wgt].map(|m| self.config.depth(m));
         let uops = self.uop_range(at, gemm.uop_bgn, gemm.uop_end)?;
         if gemm.steps() == 0 {
             return Ok(&[]);

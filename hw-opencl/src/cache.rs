@@ -25,7 +25,11 @@ impl BinaryCache {
 
     /// `$XDG_CACHE_HOME/vta/opencl`, or `~/.cache/vta/opencl`; `None` where neither is known.
     pub fn default_folder() -> Option<PathBuf> {
-        let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let set = |name| {
+            std::env::var_os(name)
+                .filter(|v| !v.is_empty())
+                .map(PathBuf::from)
+        };
         // The specification says that a relative path is to be ignored.
         let cache = set("XDG_CACHE_HOME").filter(|path| path.is_absolute());
         let cache = cache.or_else(|| set("HOME").map(|home| home.join(".cache")));
@@ -33,7 +37,8 @@ impl BinaryCache {
     }
 
     fn path(&self, key: &str) -> PathBuf {
-        self.folder.join(format!("{:032x}.bin", fnv1a(key.as_bytes())))
+        self.folder
+            .join(format!("{:032x}.bin", fnv1a(key.as_bytes())))
     }
 
     /// The binary that was stored for a key.
@@ -81,7 +86,11 @@ fn write(folder: &Path, path: &Path, key: &str, binary: &[u8]) -> std::io::Resul
     let mut body = key.as_bytes().to_vec();
     body.extend_from_slice(binary);
     let mut file = MAGIC.to_vec();
-    let words = [crc32fast::hash(&body), size(key.len())?, size(binary.len())?];
+    let words = [
+        crc32fast::hash(&body),
+        size(key.len())?,
+        size(binary.len())?,
+    ];
     words.iter().for_each(|w| file.extend(w.to_le_bytes()));
     file.extend(body);
     fs::create_dir_all(folder)?;
@@ -99,9 +108,11 @@ fn write(folder: &Path, path: &Path, key: &str, binary: &[u8]) -> std::io::Resul
 
 /// 128-bit FNV-1a: names files; the key inside decides.
 fn fnv1a(bytes: &[u8]) -> u128 {
-    bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
-        (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-    })
+    bytes
+        .iter()
+        .fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
+            (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+        })
 }
 
 #[cfg(test)]

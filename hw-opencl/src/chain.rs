@@ -62,10 +62,8 @@ impl Chain {
         let mut lists: Vec<Vec<(u32, u32)>> = Vec::new();
         for i in 0..u32::from(alu.iter_out) {
             for j in 0..u32::from(alu.iter_in) {
-                let dst_base =
-                    i * u32::from(alu.dst_factor_out) + j * u32::from(alu.dst_factor_in);
-                let src_base =
-                    i * u32::from(alu.src_factor_out) + j * u32::from(alu.src_factor_in);
+                let dst_base = i * u32::from(alu.dst_factor_out) + j * u32::from(alu.dst_factor_in);
+                let src_base = i * u32::from(alu.src_factor_out) + j * u32::from(alu.src_factor_in);
                 for uop in uops.iter().map(|w| Uop::decode(*w)) {
                     let dst = u32::from(uop.dst) + dst_base;
                     let src = match imm {
@@ -110,7 +108,10 @@ impl Chain {
 
     /// Whether no tile is both written and read for another.
     fn is_sound(&self) -> bool {
-        self.written.iter().zip(&self.read).all(|(w, r)| !(*w && *r))
+        self.written
+            .iter()
+            .zip(&self.read)
+            .all(|(w, r)| !(*w && *r))
     }
 
     /// Appends the stages of another chain; leaves this one as it is and says `false` when they
@@ -131,7 +132,11 @@ impl Chain {
     pub fn encode(&self, mut list: impl FnMut(&[u32]) -> u32) -> (Vec<u32>, Touches) {
         let bounds = |flags: &[bool]| {
             let first = flags.iter().position(|f| *f).unwrap_or(0);
-            first..flags.iter().rposition(|f| *f).map_or(first, |last| last + 1)
+            first
+                ..flags
+                    .iter()
+                    .rposition(|f| *f)
+                    .map_or(first, |last| last + 1)
         };
         let written = bounds(&self.written);
         let read = bounds(&self.read);

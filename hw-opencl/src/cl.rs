@@ -29,10 +29,7 @@ const NO_PLATFORM: i32 = -1001;
 type Result<T> = std::result::Result<T, ClFault>;
 
 /// Names the call that failed.
-fn named<T>(
-    call: &'static str,
-    result: std::result::Result<T, impl Into<ClError>>,
-) -> Result<T> {
+fn named<T>(call: &'static str, result: std::result::Result<T, impl Into<ClError>>) -> Result<T> {
     result.map_err(|error| fault(call, error.into().0))
 }
 
@@ -146,7 +143,10 @@ pub(crate) struct BuildFault {
 
 impl Ctx {
     pub fn new(device: &RawDevice) -> Result<Self> {
-        let context = named("clCreateContext", Context::from_device(&Device::new(device.id.0)))?;
+        let context = named(
+            "clCreateContext",
+            Context::from_device(&Device::new(device.id.0)),
+        )?;
         Ok(Self {
             context,
             device: device.id,
@@ -186,17 +186,30 @@ impl Ctx {
             "clCreateProgramWithSource",
             Program::create_from_source(&self.context, source),
         )
-        .map_err(|fault| Box::new(BuildFault { fault, log: String::new() }))?;
+        .map_err(|fault| {
+            Box::new(BuildFault {
+                fault,
+                log: String::new(),
+            })
+        })?;
         self.finish_build(program, options)
     }
 
     /// Loads a binary of this device.
-    pub fn load(&self, binary: &[u8], options: &str) -> std::result::Result<Built, Box<BuildFault>> {
+    pub fn load(
+        &self,
+        binary: &[u8],
+        options: &str,
+    ) -> std::result::Result<Built, Box<BuildFault>> {
         // SAFETY: the device is this context's only one.
         let program =
             unsafe { Program::create_from_binary(&self.context, &[self.device.0], &[binary]) };
-        let program = named("clCreateProgramWithBinary", program)
-            .map_err(|fault| Box::new(BuildFault { fault, log: String::new() }))?;
+        let program = named("clCreateProgramWithBinary", program).map_err(|fault| {
+            Box::new(BuildFault {
+                fault,
+                log: String::new(),
+            })
+        })?;
         self.finish_build(program, options)
     }
 

@@ -190,13 +190,20 @@ impl Engine {
         self.arena.prepare(&self.ctx, &self.queue)?;
         self.shared.stats.batches.fetch_add(1, Ordering::Relaxed);
         self.plans.retain(|plan| plan.batch.strong_count() > 0);
-        let known = self.plans.iter().position(|p| p.batch.as_ptr() == Arc::as_ptr(batch));
+        let known = self
+            .plans
+            .iter()
+            .position(|p| p.batch.as_ptr() == Arc::as_ptr(batch));
         let done = match known {
             Some(index) if self.still_holds(&self.plans[index]) => {
                 let plan = &self.plans[index];
                 self.uops.restore(&plan.uops);
-                plan.writes.iter().for_each(|&(addr, len)| self.mirror.device_writes(addr, len));
-                let pending = self.runner.run(&plan.part, &self.arena, &self.queue, &self.shared)?;
+                plan.writes
+                    .iter()
+                    .for_each(|&(addr, len)| self.mirror.device_writes(addr, len));
+                let pending =
+                    self.runner
+                        .run(&plan.part, &self.arena, &self.queue, &self.shared)?;
                 (pending, plan.report.clone())
             }
             known => {
@@ -221,7 +228,11 @@ impl Engine {
             expected = rest;
             let (addr, len) = (u64::from(addr), u64::from(len));
             !self.mirror.is_stale(addr, len)
-                && self.mirror.memory().read(addr, len).is_ok_and(|bytes| bytes == now)
+                && self
+                    .mirror
+                    .memory()
+                    .read(addr, len)
+                    .is_ok_and(|bytes| bytes == now)
         })
     }
 
@@ -243,19 +254,24 @@ impl Engine {
         let arena = (self.arena.base(), self.arena.size_bytes());
         let (mut from, mut fresh) = (0, None);
         loop {
-            let (stop, draft) =
-                self.runner.draft(&self.config, arena, |sink| {
-                    walk.run(&mut self.mirror, from, fresh, sink)
-                })?;
+            let (stop, draft) = self.runner.draft(&self.config, arena, |sink| {
+                walk.run(&mut self.mirror, from, fresh, sink)
+            })?;
             let end = match &stop {
                 Stop::End => order.len(),
                 Stop::ReadBack { position, .. } => *position,
             };
             // What was checked is what runs: the instructions, not the words beside them.
-            let insns = order[from..end].iter().map(|&i| (i as usize, batch.insns[i as usize]));
+            let insns = order[from..end]
+                .iter()
+                .map(|&i| (i as usize, batch.insns[i as usize]));
             let insns = insns.filter(|(_, insn)| !matches!(insn, Insn::Finish(_)));
-            let part = self.runner.make(draft, insns, &self.ctx, &self.queue, &self.shared)?;
-            let pending = self.runner.run(&part, &self.arena, &self.queue, &self.shared)?;
+            let part = self
+                .runner
+                .make(draft, insns, &self.ctx, &self.queue, &self.shared)?;
+            let pending = self
+                .runner
+                .run(&part, &self.arena, &self.queue, &self.shared)?;
             let Stop::ReadBack { position, ranges } = stop else {
                 let report = report(batch, &self.config, leftover_tokens);
                 let whole = fresh.is_none();
@@ -284,7 +300,9 @@ impl Engine {
         report: &RunReport,
         uop_sources: Vec<(u32, u32)>,
     ) {
-        let Some(uops) = self.uops.contents() else { return };
+        let Some(uops) = self.uops.contents() else {
+            return;
+        };
         let mut uop_bytes = Vec::new();
         for &(addr, len) in &uop_sources {
             match self.mirror.memory().read(addr.into(), len.into()) {
@@ -340,10 +358,7 @@ fn report(batch: &Batch, config: &Config, leftover_tokens: [u32; 4]) -> RunRepor
     let ends = ends.chain([batch.insns.len()]);
     let mark = |(mark, end): (&LayerMark, usize)| MarkReport {
         name: mark.name.clone(),
-        traffic: Traffic::of(
-            batch.insns.get(mark.first_insn..end).unwrap_or(&[]),
-            config,
-        ),
+        traffic: Traffic::of(batch.insns.get(mark.first_insn..end).unwrap_or(&[]), config),
         ..MarkReport::default()
     };
     RunReport {

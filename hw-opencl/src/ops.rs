@@ -130,7 +130,9 @@ impl<'a> Decoder<'a> {
     }
 
     fn close_chain(&mut self) {
-        let Some(chain) = self.chain.take() else { return };
+        let Some(chain) = self.chain.take() else {
+            return;
+        };
         let lanes = self.config.lanes() as u32;
         let tables = &mut self.out.tables;
         let lists = &mut self.lists;
@@ -230,8 +232,7 @@ impl<'a> Decoder<'a> {
         let mut tiles = Vec::with_capacity(steps as usize);
         for i in 0..trips[0] {
             for j in 0..trips[1] {
-                let offset =
-                    i * u32::from(gemm.dst_factor_out) + j * u32::from(gemm.dst_factor_in);
+                let offset = i * u32::from(gemm.dst_factor_out) + j * u32::from(gemm.dst_factor_in);
                 tiles.extend(uops.iter().map(|w| u32::from(Uop::decode(*w).dst) + offset));
             }
         }
@@ -291,14 +292,22 @@ impl<'a> Decoder<'a> {
         args.extend([0, 0, first, first + uops.len() as u32]);
         args.extend([alu.op.code().into(), use_imm, imm]);
         let iter = (alu.iter_out, alu.iter_in);
-        let dst = span(uops, |u| u.dst, reach(iter, (alu.dst_factor_out, alu.dst_factor_in)));
+        let dst = span(
+            uops,
+            |u| u.dst,
+            reach(iter, (alu.dst_factor_out, alu.dst_factor_in)),
+        );
         let mut touches = Touches {
             reads_acc: dst.clone(),
             writes_acc: dst,
             ..Touches::default()
         };
         if use_imm == 0 {
-            let src = span(uops, |u| u.src, reach(iter, (alu.src_factor_out, alu.src_factor_in)));
+            let src = span(
+                uops,
+                |u| u.src,
+                reach(iter, (alu.src_factor_out, alu.src_factor_in)),
+            );
             touches.reads_acc =
                 touches.reads_acc.start.min(src.start)..touches.reads_acc.end.max(src.end);
         }
@@ -332,17 +341,27 @@ fn span(uops: &[u32], index: impl Fn(Uop) -> u16, reach: u64) -> Range<usize> {
 
 fn gemm_touches(gemm: &Gemm, uops: &[u32]) -> Touches {
     let iter = (gemm.iter_out, gemm.iter_in);
-    let dst = span(uops, |u| u.dst, reach(iter, (gemm.dst_factor_out, gemm.dst_factor_in)));
+    let dst = span(
+        uops,
+        |u| u.dst,
+        reach(iter, (gemm.dst_factor_out, gemm.dst_factor_in)),
+    );
     let mut touches = Touches {
         reads_acc: dst.clone(),
         writes_acc: dst,
         ..Touches::default()
     };
     if !gemm.reset {
-        touches.reads_inp =
-            span(uops, |u| u.src, reach(iter, (gemm.src_factor_out, gemm.src_factor_in)));
-        touches.reads_wgt =
-            span(uops, |u| u.wgt, reach(iter, (gemm.wgt_factor_out, gemm.wgt_factor_in)));
+        touches.reads_inp = span(
+            uops,
+            |u| u.src,
+            reach(iter, (gemm.src_factor_out, gemm.src_factor_in)),
+        );
+        touches.reads_wgt = span(
+            uops,
+            |u| u.wgt,
+            reach(iter, (gemm.wgt_factor_out, gemm.wgt_factor_in)),
+        );
     }
     touches
 }
@@ -355,27 +374,46 @@ impl Sink for Decoder<'_> {
         let tiles = load.sram_tiles() as u32;
         let first = usize::from(load.sram_base);
         let to = first..first + tiles as usize;
-        let (lanes, area) = (self.config.lanes() as u32, (self.config.block() as u32).pow(2));
+        let (lanes, area) = (
+            self.config.lanes() as u32,
+            (self.config.block() as u32).pow(2),
+        );
         let mut touches = Touches::default();
         let (kind, units, cost) = match load.mem {
             // The host has decoded the micro-ops.
             MemType::Uop => return,
             MemType::Inp => {
                 touches.writes_inp = to;
-                (Kind::LoadInp, tiles * (lanes / self.shape.lanes), tiles * lanes * 2)
+                (
+                    Kind::LoadInp,
+                    tiles * (lanes / self.shape.lanes),
+                    tiles * lanes * 2,
+                )
             }
             MemType::Wgt => {
                 touches.writes_wgt = to;
-                (Kind::LoadWgt, tiles * (area / self.shape.wgt_elems), tiles * area * 3)
+                (
+                    Kind::LoadWgt,
+                    tiles * (area / self.shape.wgt_elems),
+                    tiles * area * 3,
+                )
             }
             MemType::Acc => {
                 touches.writes_acc = to;
-                (Kind::LoadAcc, tiles * (lanes / self.shape.lanes), tiles * lanes * 2)
+                (
+                    Kind::LoadAcc,
+                    tiles * (lanes / self.shape.lanes),
+                    tiles * lanes * 2,
+                )
             }
             // LOAD OUT doesn't decode.
             MemType::Acc8 | MemType::Out => {
                 touches.writes_acc = to;
-                (Kind::LoadAcc8, tiles * (lanes / self.shape.lanes), tiles * lanes * 2)
+                (
+                    Kind::LoadAcc8,
+                    tiles * (lanes / self.shape.lanes),
+                    tiles * lanes * 2,
+                )
             }
         };
         let (y, x) = (load.y_size, load.x_size);
@@ -472,7 +510,11 @@ impl Sink for Decoder<'_> {
         }
         let rows = trips[0] * trips[1];
         let shared = (0..2).all(|d| trips[d] == 1 || wgt[d] == 0);
-        let at_once = if shared && rows > 1 { self.shape.rows } else { 1 };
+        let at_once = if shared && rows > 1 {
+            self.shape.rows
+        } else {
+            1
+        };
         let blocks = rows.div_ceil(at_once);
         let chunks = (self.config.block() as u32) / self.shape.lanes;
         let args = vec![

@@ -66,7 +66,11 @@ impl LanesBuild {
             lanes, rows, group, ..
         } = self.shape;
         let math = self.math as u32;
-        let transpose = if self.transpose { " -DVTA_TRANSPOSE" } else { "" };
+        let transpose = if self.transpose {
+            " -DVTA_TRANSPOSE"
+        } else {
+            ""
+        };
         format!(
             " -DVTA_V={lanes} -DVTA_ROWS={rows} -DVTA_GROUP={group} -DVTA_MATH={math}{transpose}"
         )

@@ -120,9 +120,12 @@ impl Levels {
         let writes = writes.map(|w| self.dram.ready(0..0, w));
         let level = pads.into_iter().chain(reads).chain(writes).max();
         let level = level.unwrap_or(0);
-        self.inp.set(t.reads_inp.clone(), t.writes_inp.clone(), level);
-        self.wgt.set(t.reads_wgt.clone(), t.writes_wgt.clone(), level);
-        self.acc.set(t.reads_acc.clone(), t.writes_acc.clone(), level);
+        self.inp
+            .set(t.reads_inp.clone(), t.writes_inp.clone(), level);
+        self.wgt
+            .set(t.reads_wgt.clone(), t.writes_wgt.clone(), level);
+        self.acc
+            .set(t.reads_acc.clone(), t.writes_acc.clone(), level);
         for r in self.granules(t.reads_dram.as_ref()) {
             self.dram.set(r, 0..0, level);
         }
@@ -253,7 +256,10 @@ mod tests {
     fn levels_of(s: &Scheduled, ops: usize) -> Vec<usize> {
         let level = |op: usize| {
             let at = s.blocks.chunks(2).position(|b| b[0] == op as u32).unwrap();
-            s.levels.iter().rposition(|first| *first as usize <= at).unwrap()
+            s.levels
+                .iter()
+                .rposition(|first| *first as usize <= at)
+                .unwrap()
         };
         (0..ops).map(level).collect()
     }
@@ -318,7 +324,12 @@ mod tests {
             [launch(0, 1, 4), launch(1, 3, 1), launch(3, 4, 4)]
         );
         let chunk = s.ops[2];
-        let firsts: Vec<u32> = s.blocks.chunks(2).filter(|b| b[0] == 0).map(|b| b[1]).collect();
+        let firsts: Vec<u32> = s
+            .blocks
+            .chunks(2)
+            .filter(|b| b[0] == 0)
+            .map(|b| b[1])
+            .collect();
         assert_eq!(chunk, 3);
         assert_eq!(firsts, [0, 3, 6, 9]);
     }

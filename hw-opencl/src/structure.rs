@@ -160,7 +160,11 @@ impl Runner {
         // What a bitstream does is the FPGA's way, wherever it runs.
         let on_chip = builder.on_chip() || builder.options.bitstream.is_some();
         let make = || -> Result<Core, ClFault> {
-            let size = if on_chip { 16 } else { pad_bytes(builder.config) as u64 };
+            let size = if on_chip {
+                16
+            } else {
+                pad_bytes(builder.config) as u64
+            };
             let mut pads = builder.ctx.buffer(size)?;
             queue.zero(&mut pads, 0, size)?;
             let kernel = built.kernel("vta_core")?;
@@ -203,7 +207,9 @@ impl Runner {
                 ],
             })
         };
-        make().map(Self::Channels).map_err(|fault| builder.call(fault))
+        make()
+            .map(Self::Channels)
+            .map_err(|fault| builder.call(fault))
     }
 
     /// Whether a batch starts from scratchpads of zeros; else it finds what the last one left.
@@ -320,7 +326,8 @@ impl Runner {
             (Self::Core(core), Part::Stream { insns, count, .. }) => {
                 let dram = arena.buffer().unwrap_or(&core.pads);
                 let buffers = [insns, dram, &core.pads].map(Arg::Buffer);
-                core.kernel.set(0, &[Arg::U32(*count), Arg::U64(arena.base())])?;
+                core.kernel
+                    .set(0, &[Arg::U32(*count), Arg::U64(arena.base())])?;
                 core.kernel.set(2, &buffers)?;
                 launched(1);
                 Ok(vec![queue.launch(&core.kernel, 1, 1)?])

@@ -112,7 +112,9 @@ fn enqueue(
     let stats = &shared.stats;
     match work {
         Work::Write { addr, data } => {
-            stats.bytes_written.fetch_add(data.len() as u64, Ordering::Relaxed);
+            stats
+                .bytes_written
+                .fetch_add(data.len() as u64, Ordering::Relaxed);
             let pending = engine.write(addr.0, data)?;
             Ok((pending, Outcome::Written))
         }

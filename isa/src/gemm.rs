@@ -44,12 +44,36 @@ impl GemmBits {
         ("uop_end", Self::UOP_END_OFFSET, Self::UOP_END_BITS),
         ("iter_out", Self::ITER_OUT_OFFSET, Self::ITER_OUT_BITS),
         ("iter_in", Self::ITER_IN_OFFSET, Self::ITER_IN_BITS),
-        ("dst_factor_out", Self::DST_FACTOR_OUT_OFFSET, Self::DST_FACTOR_OUT_BITS),
-        ("dst_factor_in", Self::DST_FACTOR_IN_OFFSET, Self::DST_FACTOR_IN_BITS),
-        ("src_factor_out", Self::SRC_FACTOR_OUT_OFFSET, Self::SRC_FACTOR_OUT_BITS),
-        ("src_factor_in", Self::SRC_FACTOR_IN_OFFSET, Self::SRC_FACTOR_IN_BITS),
-        ("wgt_factor_out", Self::WGT_FACTOR_OUT_OFFSET, Self::WGT_FACTOR_OUT_BITS),
-        ("wgt_factor_in", Self::WGT_FACTOR_IN_OFFSET, Self::WGT_FACTOR_IN_BITS),
+        (
+            "dst_factor_out",
+            Self::DST_FACTOR_OUT_OFFSET,
+            Self::DST_FACTOR_OUT_BITS,
+        ),
+        (
+            "dst_factor_in",
+            Self::DST_FACTOR_IN_OFFSET,
+            Self::DST_FACTOR_IN_BITS,
+        ),
+        (
+            "src_factor_out",
+            Self::SRC_FACTOR_OUT_OFFSET,
+            Self::SRC_FACTOR_OUT_BITS,
+        ),
+        (
+            "src_factor_in",
+            Self::SRC_FACTOR_IN_OFFSET,
+            Self::SRC_FACTOR_IN_BITS,
+        ),
+        (
+            "wgt_factor_out",
+            Self::WGT_FACTOR_OUT_OFFSET,
+            Self::WGT_FACTOR_OUT_BITS,
+        ),
+        (
+            "wgt_factor_in",
+            Self::WGT_FACTOR_IN_OFFSET,
+            Self::WGT_FACTOR_IN_BITS,
+        ),
     ];
 }
 

@@ -35,7 +35,11 @@ impl MemBits {
     pub(crate) const FIELDS: [(&'static str, usize, usize); 12] = [
         ("opcode", Self::OPCODE_OFFSET, Self::OPCODE_BITS),
         ("deps", Self::DEPS_OFFSET, Self::DEPS_BITS),
-        ("memory_type", Self::MEMORY_TYPE_OFFSET, Self::MEMORY_TYPE_BITS),
+        (
+            "memory_type",
+            Self::MEMORY_TYPE_OFFSET,
+            Self::MEMORY_TYPE_BITS,
+        ),
         ("sram_base", Self::SRAM_BASE_OFFSET, Self::SRAM_BASE_BITS),
         ("dram_base", Self::DRAM_BASE_OFFSET, Self::DRAM_BASE_BITS),
         ("y_size", Self::Y_SIZE_OFFSET, Self::Y_SIZE_BITS),
