@@ -537,7 +537,7 @@ fn long_sums_are_exact_and_wrap() {
         store sram_base=0 dram_base=0x210 y_size=1 x_size=4 x_stride=4 pop_prev push_prev
         finish pop_next";
     // 9 * 3000 * 16 * 2^14, modulo 2^32, shifted.
-    let sum = (9u64 * 3000 * 16 << 14) as u32 as i32 >> 24;
+    let sum = (((9u64 * 3000 * 16) << 14) as u32 as i32) >> 24;
     for backend in backends("long sums") {
         let device = backend.open(&Config::default());
         device.alloc_at(PhysAddr(0x1000), 0x4000).unwrap();
