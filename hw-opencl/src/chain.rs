@@ -184,3 +184,102 @@ fn mark(flags: &mut Vec<bool>, tile: u32) {
     }
     flags[tile] = true;
 }
+
+#[cfg(test)]
+mod tests {
+    use vta_isa::AluOp;
+
+    use super::*;
+
+    fn uops(pairs: &[(u16, u16)]) -> Vec<u32> {
+        let word = |&(dst, src): &(u16, u16)| Uop { dst, src, wgt: 0 }.encode().unwrap();
+        pairs.iter().map(word).collect()
+    }
+
+    /// One trip over `inner` with factors of 1.
+    fn alu(op: AluOp, operand: AluOperand, inner: u16) -> Alu {
+        Alu {
+            deps: vta_isa::Deps::NONE,
+            op,
+            operand,
+            uop_bgn: 0,
+            uop_end: 1,
+            iter_out: 1,
+            iter_in: inner,
+            dst_factor_out: 0,
+            dst_factor_in: 1,
+            src_factor_out: 0,
+            src_factor_in: 1,
+        }
+    }
+
+    fn of(alu: &Alu, pairs: &[(u16, u16)]) -> Option<Chain> {
+        Chain::of(alu, &uops(pairs), 64)
+    }
+
+    #[test]
+    fn a_source_that_another_step_writes_is_no_chain() {
+        let two = |inner| alu(AluOp::Add, AluOperand::Acc, inner);
+        assert!(of(&two(4), &[(0, 4)]).is_some(), "beside each other");
+        assert!(
+            of(&two(5), &[(0, 4)]).is_none(),
+            "tile 4 is read, then written"
+        );
+        assert!(of(&two(4), &[(0, 0)]).is_some(), "each tile reads itself");
+        assert!(
+            of(&two(1), &[(0, 1), (1, 0)]).is_none(),
+            "they read each other"
+        );
+        assert!(of(&alu(AluOp::Add, AluOperand::Imm(1), 5), &[(0, 4)]).is_some());
+    }
+
+    #[test]
+    fn steps_on_one_tile_become_stages_in_their_order() {
+        let mut pool = alu(AluOp::Max, AluOperand::Acc, 2);
+        pool.uop_end = 3;
+        let chain = of(&pool, &[(0, 10), (0, 20), (0, 30)]).unwrap();
+        let sources: Vec<_> = chain.stages.iter().map(|s| s.tiles.clone()).collect();
+        assert_eq!(
+            sources,
+            [
+                vec![(0, 10), (1, 11)],
+                vec![(0, 20), (1, 21)],
+                vec![(0, 30), (1, 31)]
+            ]
+        );
+        pool.iter_out = 100;
+        assert!(of(&pool, &[(0, 10)]).is_none(), "100 stages are too many");
+    }
+
+    #[test]
+    fn chains_join_unless_one_reads_what_the_other_writes() {
+        let imm = |first| of(&alu(AluOp::Shr, AluOperand::Imm(3), 4), &[(first, 0)]).unwrap();
+        let add = |dst, src| of(&alu(AluOp::Add, AluOperand::Acc, 4), &[(dst, src)]).unwrap();
+        let mut chain = imm(0);
+        assert!(chain.append(&add(0, 8)) && chain.append(&imm(0)));
+        assert!(!chain.append(&imm(8)), "the chain has read tile 8");
+        assert!(!chain.append(&add(16, 3)), "the chain writes tile 3");
+        assert!(chain.append(&add(16, 8)), "sources may be shared");
+        assert_eq!(chain.stages.len(), 4);
+        assert!(!add(0, 8).append(&Chain::clear(&[9])));
+    }
+
+    #[test]
+    fn words_say_which_tiles_a_stage_touches() {
+        let mut chain = Chain::clear(&[2, 3, 5]);
+        assert!(chain.append(&of(&alu(AluOp::Add, AluOperand::Acc, 2), &[(2, 9)]).unwrap()));
+        let mut lists = Vec::new();
+        let (args, touches) = chain.encode(|list| {
+            lists.push(list.to_vec());
+            lists.len() as u32
+        });
+        assert_eq!(lists[0], [2, 3, UNTOUCHED, 5]);
+        assert_eq!(lists[1], [9, 10, UNTOUCHED, UNTOUCHED]);
+        assert_eq!(
+            lists[2],
+            [CLEAR, 1, 0, 1, AluOp::Add.code().into(), 2, 0, 2]
+        );
+        assert_eq!(args, [2, 2, 3]);
+        assert_eq!((touches.writes_acc, touches.reads_acc), (2..6, 2..11));
+    }
+}

@@ -563,3 +563,142 @@ impl Sink for Decoder<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape {
+        lanes: 16,
+        rows: 8,
+        wgt_elems: 256,
+        group: 1,
+    };
+
+    fn decode(f: impl FnOnce(&mut Decoder<'_>)) -> Decoded {
+        let config = Config::default();
+        let mut decoder = Decoder::new(&config, SHAPE, 0x1000);
+        f(&mut decoder);
+        decoder.finish()
+    }
+
+    fn uop(dst: u16, src: u16, wgt: u16) -> u32 {
+        Uop { dst, src, wgt }.encode().unwrap()
+    }
+
+    #[test]
+    fn loops_that_leave_the_destination_belong_to_the_sum() {
+        let gemm = Gemm {
+            uop_end: 3,
+            iter_out: 5,
+            iter_in: 20,
+            dst_factor_in: 1,
+            src_factor_in: 2,
+            wgt_factor_out: 7,
+            ..Gemm::default()
+        };
+        let uops = [uop(0, 1, 0), uop(100, 2, 0), uop(0, 3, 1)];
+        let decoded = decode(|d| d.gemm(&gemm, &uops));
+        let op = &decoded.ops[0];
+        assert_eq!(
+            (op.kind, op.units),
+            (Kind::Gemm, 2 * 3),
+            "two groups, blocks of 8 rows"
+        );
+        assert_eq!(op.args[..2], [1, 20]);
+        assert_eq!(op.args[8..10], [5, 1]);
+        let table = op.args[15] as usize;
+        let groups = &decoded.tables[table..table + 6];
+        let micro_ops = |g: &[u32]| decoded.tables[g[1] as usize..g[2] as usize].to_vec();
+        assert_eq!((groups[0], groups[3]), (0, 100));
+        assert_eq!(micro_ops(&groups[..3]), [uops[0], uops[2]]);
+        assert_eq!(micro_ops(&groups[3..]), [uops[1]]);
+        assert_eq!(op.touches.reads_wgt, 0..30);
+        assert_eq!(op.touches.writes_acc, 0..120);
+    }
+
+    #[test]
+    fn destinations_that_meet_run_in_order() {
+        let gemm = Gemm {
+            uop_end: 2,
+            iter_out: 2,
+            iter_in: 4,
+            dst_factor_out: 3,
+            dst_factor_in: 1,
+            ..Gemm::default()
+        };
+        let kind = |gemm: &Gemm, uops: &[u32]| decode(|d| d.gemm(gemm, uops)).ops[0].kind;
+        assert_eq!(
+            kind(&gemm, &[uop(0, 0, 0), uop(50, 0, 0)]),
+            Kind::GemmInOrder
+        );
+        let apart = Gemm {
+            dst_factor_out: 4,
+            ..gemm
+        };
+        assert_eq!(kind(&apart, &[uop(0, 0, 0), uop(50, 0, 0)]), Kind::Gemm);
+        assert_eq!(
+            kind(&apart, &[uop(0, 0, 0), uop(7, 0, 0)]),
+            Kind::GemmInOrder
+        );
+    }
+
+    #[test]
+    fn a_reset_and_what_follows_on_its_tiles_are_one_operation() {
+        let reset = Gemm {
+            reset: true,
+            uop_end: 1,
+            iter_out: 9000,
+            iter_in: 4,
+            dst_factor_in: 1,
+            ..Gemm::default()
+        };
+        let decoded = decode(|d| {
+            d.gemm(&reset, &[uop(8, 0, 0)]);
+            d.gemm(&reset, &[uop(12, 0, 0)]);
+        });
+        assert_eq!(decoded.ops.len(), 1);
+        assert_eq!(decoded.ops[0].touches.writes_acc, 8..16);
+    }
+
+    #[test]
+    fn rows_that_overlap_in_memory_are_stored_one_by_one() {
+        let store = Store {
+            sram_base: 4,
+            dram_base: 0x100,
+            y_size: 3,
+            x_size: 2,
+            x_stride: 1,
+            ..Store::default()
+        };
+        let decoded = decode(|d| d.store(&store));
+        let rows: Vec<_> = decoded
+            .ops
+            .iter()
+            .map(|op| (op.args[0], op.args[1]))
+            .collect();
+        assert_eq!(rows, [(4, 0), (6, 16), (8, 32)]);
+        let apart = Store {
+            x_stride: 2,
+            ..store
+        };
+        assert_eq!(decode(|d| d.store(&apart)).ops.len(), 1);
+    }
+
+    #[test]
+    fn synchronisation_and_micro_op_loads_leave_nothing_to_do() {
+        let decoded = decode(|d| {
+            d.load(&Load::default());
+            d.store(&Store::default());
+            d.gemm(&Gemm::default(), &[]);
+            let (mem, y_size, x_size) = (MemType::Uop, 1, 4);
+            d.load(&Load {
+                mem,
+                y_size,
+                x_size,
+                ..Load::default()
+            });
+        });
+        assert!(decoded.ops.is_empty());
+    }
+}
