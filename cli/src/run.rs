@@ -11,6 +11,8 @@ use vta_compiler::{quantize, reference};
 use vta_driver::{Counters, Program, QueueLimits, RunReport, Session};
 
 use crate::args::RunArgs;
+use crate::check;
+use crate::cycle::Setup;
 use crate::images::{self, Picture};
 use crate::model::{self, Model};
 use crate::preprocess::{Preprocess, to_int8};
@@ -21,6 +23,7 @@ struct Job<'a> {
     program: &'a Arc<Program>,
     graph: Option<&'a QGraph>,
     args: &'a RunArgs,
+    setup: &'a Setup,
     images: &'a [Vec<i8>],
     next: AtomicUsize,
     bar: ProgressBar,
@@ -39,6 +42,12 @@ struct Share {
 pub fn run(args: &RunArgs) -> Result<bool> {
     ensure!(args.top > 0, "--top must be at least 1");
     ensure!(args.threads != Some(0), "--threads must be at least 1");
+    let setup = Setup::new(&args.device, &args.views, &args.model)?;
+    let compared = args.verify || args.output.is_some() || args.reference.is_some();
+    ensure!(
+        !(compared && setup.timing_only()),
+        "--timing-only computes no outputs for --verify, --output or --reference"
+    );
     let device_config = model::config(args.device.config.as_ref())?;
     let mut pictures = match args.input.is_empty() {
         true => Vec::new(),
@@ -62,10 +71,13 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         let (n, m) = (pictures.len(), reference.len());
         ensure!(m >= n, "{m} rows of reference logits for {n} images");
     }
+    let hazards = args.hazards.then(|| check::hazards_of(&program));
+    let hazards = hazards.transpose()?;
     let job = Job {
         program: &program,
         graph: graph.as_ref(),
         args,
+        setup: &setup,
         images: &inputs,
         next: AtomicUsize::new(0),
         bar: progress(inputs.len(), args.json),
@@ -74,7 +86,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     let shares = work(&job)?;
     let wall = started.elapsed();
     job.bar.finish_and_clear();
-    let outcome = outcome(
+    let mut outcome = outcome(
         args,
         &program,
         pictures,
@@ -82,6 +94,9 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         reference,
         [prepared, wall],
     )?;
+    outcome.hazards = hazards;
+    outcome.timing_only = setup.timing_only();
+    outcome.timed = setup.finish(&program, &args.model)?;
     if let Some(path) = &args.output {
         images::save_rows(path, &outcome.logits)?;
     }
@@ -90,7 +105,8 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     } else {
         report::text(&outcome, args)?;
     }
-    Ok(outcome.mismatches.is_empty())
+    let clean = outcome.hazards.as_ref().is_none_or(Vec::is_empty);
+    Ok(outcome.mismatches.is_empty() && clean)
 }
 
 /// Loads and compiles; a float model is quantised on the way.
@@ -145,7 +161,11 @@ fn progress(images: usize, quiet: bool) -> ProgressBar {
 
 /// Runs all images on one device for each thread; results don't depend on their number.
 fn work(job: &Job<'_>) -> Result<Vec<Share>> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // An OpenCL device uses all its cores by itself.
+    let cores = match model::is_opencl(&job.args.device.device) {
+        true => 1,
+        false => std::thread::available_parallelism().map_or(1, usize::from),
+    };
     let runs = job.images.len().div_ceil(job.program.config.batch());
     let threads = job.args.threads.unwrap_or(cores).min(runs).max(1);
     std::thread::scope(|scope| {
@@ -158,7 +178,7 @@ fn work(job: &Job<'_>) -> Result<Vec<Share>> {
 }
 
 fn worker(job: &Job<'_>) -> Result<Share> {
-    let device = model::device(&job.args.device.device, &job.program.config)?;
+    let device = job.setup.device(&job.program.config)?;
     let mut session = Session::new(Arc::clone(job.program), device, QueueLimits::default())?;
     let batch = job.program.config.batch();
     let mut share = Share {
@@ -265,7 +285,10 @@ fn outcome(
         reports,
         counters,
         verified: args.verify,
+        timing_only: false,
+        timed: None,
         mismatches,
+        hazards: None,
         top: args.top,
         prepared,
         wall,

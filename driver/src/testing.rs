@@ -41,7 +41,7 @@ impl Recorder {
         let log = Arc::clone(&seen);
         let allocator = Allocator::new(PAGE_BYTES, (1 + pages) * PAGE_BYTES);
         let runner = Box::new(
-            move |batch: &std::sync::Arc<crate::Batch>, memory: &mut crate::DeviceMemory| {
+            move |batch: &Arc<crate::Batch>, memory: &mut crate::DeviceMemory| {
                 let size = (batch.words.len() * INSN_BYTES) as u64;
                 let found = memory
                     .read(batch.insn_addr.0.into(), size)

@@ -23,13 +23,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! They count no cycles. [`cycle`] does, and nothing else: exactly those of the RTL.
+//! They count no cycles. [`cycle`] does, and nothing else: exactly those of the RTL; [`views`] turns
+//! what it tells into tables and traces, and [`SimDevice::cycle`] joins both into a device.
+//! [`hazards`] finds what a program leaves unordered, without running it.
 pub mod cycle;
+mod cycle_device;
 mod device;
 mod error;
 mod functional;
+pub mod hazards;
 mod kernels;
 mod oracle;
+pub mod views;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +43,7 @@ use vta_driver::{Batch, DeviceMemory, LayerMark, MarkReport, RunReport, Traffic}
 use vta_isa::tokens::At;
 use vta_isa::{Config, Insn};
 
+pub use cycle_device::{CycleLog, Execution, TimedRun};
 pub use device::{KernelError, SimDevice};
 pub use error::SimError;
 pub use functional::Functional;
