@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 use vta_compiler::{layer, lower, zoo};
 use vta_driver::{
@@ -40,6 +40,8 @@ struct NetworkRow {
     name: &'static str,
     gmacs: f64,
     images_per_s: f64,
+    /// On the device alone: the sum of the layers' median times.
+    device_gmacs: f64,
 }
 
 /// Everything that is measured.
@@ -109,6 +111,7 @@ impl Figures {
             json!({
                 "name": row.name, "gmacs": row.gmacs, "share": self.share(row.gmacs),
                 "images_per_s": row.images_per_s,
+                "device_share": self.share(row.device_gmacs),
             })
         };
         json!({
@@ -135,7 +138,8 @@ impl Figures {
             table.add_row(row(&l.name, l.gmacs, format!("{:.1} us", l.micros)));
         }
         for n in &self.networks {
-            let note = format!("{:.1} images/s", n.images_per_s);
+            let device = 100.0 * self.share(n.device_gmacs);
+            let note = format!("{:.1} images/s; device alone {device:.1} %", n.images_per_s);
             table.add_row(row(n.name, n.gmacs, note));
         }
         let speedup = self.speedup_2_threads.map_or_else(
@@ -209,10 +213,10 @@ fn one_network(
     samples: usize,
     threads: usize,
 ) -> Result<(NetworkRow, Option<f64>)> {
-    let one = images_per_second(program, samples, 1)?;
+    let (one, layers) = images_per_second(program, samples, 1)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let speedup = if cores.min(threads) >= 2 {
-        Some(images_per_second(program, samples, 2)? / one)
+        Some(images_per_second(program, samples, 2)?.0 / one)
     } else {
         None
     };
@@ -221,12 +225,18 @@ fn one_network(
         name,
         gmacs: macs as f64 * one / 1e9,
         images_per_s: one,
+        device_gmacs: macs as f64 / layers.into_iter().map(median).sum::<f64>() / 1e9,
     };
     Ok((row, speedup))
 }
 
-/// Images a second over threads that each have a device, from the median time of a run.
-fn images_per_second(program: &Arc<Program>, samples: usize, threads: usize) -> Result<f64> {
+/// Images a second over threads that each have a device, from the median time of a run; and the
+/// seconds of each layer on the device, run by run.
+fn images_per_second(
+    program: &Arc<Program>,
+    samples: usize,
+    threads: usize,
+) -> Result<(f64, Vec<Vec<f64>>)> {
     let spec = program.tensor(*program.inputs.first().context("the program has no input")?)?;
     let side = spec.chw[1] as usize;
     let image: Vec<i8> = zoo::sample_image(side, 0)
@@ -234,7 +244,8 @@ fn images_per_second(program: &Arc<Program>, samples: usize, threads: usize) -> 
         .map(|v| (i16::from(v) - 128) as i8)
         .collect();
     let ready = std::sync::Barrier::new(threads);
-    let worker = || -> Result<f64> {
+    let worker = || -> Result<(f64, Vec<Vec<f64>>)> {
+        let mut layers = vec![Vec::with_capacity(samples); program.layers.len()];
         let mut session = session(program)?;
         session.run(&[&image])?;
         session.run(&[&image])?;
@@ -242,18 +253,25 @@ fn images_per_second(program: &Arc<Program>, samples: usize, threads: usize) -> 
         let mut seconds = Vec::with_capacity(samples);
         for _ in 0..samples {
             let started = Instant::now();
-            session.run(&[&image])?;
+            let out = session.run(&[&image])?;
             seconds.push(started.elapsed().as_secs_f64());
+            let marks = out.reports.iter().flat_map(|report| &report.marks);
+            for (times, mark) in layers.iter_mut().zip(marks) {
+                times.push(mark.wall.as_secs_f64());
+            }
         }
-        Ok(1.0 / median(seconds))
+        Ok((1.0 / median(seconds), layers))
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-        let join = |w: std::thread::ScopedJoinHandle<'_, Result<f64>>| {
-            w.join()
-                .unwrap_or_else(|_| Err(anyhow::anyhow!("a worker thread failed")))
-        };
-        workers.into_iter().map(join).sum()
+        let (mut rate, mut layers) = (0.0, Vec::new());
+        for worker in workers {
+            let done = worker.join();
+            let done = done.unwrap_or_else(|_| bail!("a worker thread failed"))?;
+            rate += done.0;
+            layers = done.1;
+        }
+        Ok((rate, layers))
     })
 }
 

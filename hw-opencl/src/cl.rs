@@ -6,7 +6,7 @@
 
 use std::mem::ManuallyDrop;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;
@@ -71,6 +71,10 @@ pub(crate) struct RawDevice {
 /// Every device of every platform, in the loader's order. A platform that fails is left out with
 /// a warning, so that the others can be used.
 pub(crate) fn devices() -> std::result::Result<Vec<RawDevice>, OpenClError> {
+    // Loaders and drivers start up in the first call; with NVIDIA's and PoCL's, two threads that
+    // make it at once have crashed the process.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = match get_platforms() {
         Ok(platforms) => platforms,
         Err(error) if NO_LIBRARY.contains(&error.0) => return Err(OpenClError::NoLoader),

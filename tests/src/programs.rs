@@ -46,6 +46,22 @@ impl RandomProgram {
         &self.regions
     }
 
+    /// Writes the program's bytes into memory that has its regions.
+    ///
+    /// # Panics
+    /// When the regions aren't mapped.
+    pub fn fill(&self, memory: &mut DeviceMemory) {
+        for (addr, bytes) in &self.regions {
+            let all = memory.write((*addr).into(), bytes.len() as u64);
+            all.expect("the region is mapped").copy_from_slice(bytes);
+        }
+    }
+
+    /// The first byte of the region of a memory type.
+    pub const fn region(mem: MemType) -> u64 {
+        region(mem)
+    }
+
     /// All bytes of all regions, to compare.
     pub fn contents(&self, memory: &DeviceMemory) -> Vec<u8> {
         let read = |(addr, bytes): &(u32, Vec<u8>)| {

@@ -45,12 +45,16 @@ pub(super) struct Trace {
     /// Contents of the scratchpads after the batch, where it loaded them.
     pub uops: Vec<Option<Uop>>,
     pub weights: Vec<Option<Weight>>,
+    /// Whether micro-ops or weights that the batch didn't load were read.
+    pub once: bool,
     pub leftover_tokens: [u32; 4],
 }
 
 struct Builder<'a> {
     config: &'a Config,
     memory: &'a DeviceMemory,
+    /// Micro-ops before the batch.
+    held: &'a [Uop],
     marks: &'a [LayerMark],
     next_mark: usize,
     trace: Trace,
@@ -63,7 +67,8 @@ struct Builder<'a> {
     stored: Vec<(Span, usize)>,
 }
 
-/// Runs the tokens and resolves every instruction, without touching memory.
+/// Runs the tokens and resolves every instruction, without touching memory. `held` are the
+/// micro-ops that the scratchpad has.
 ///
 /// # Errors
 /// When the batch is faulty, or has something that only the interpreter does.
@@ -72,11 +77,13 @@ pub(super) fn trace(
     marks: &[LayerMark],
     config: &Config,
     memory: &DeviceMemory,
+    held: &[Uop],
     max_steps: u64,
 ) -> Result<Trace, Unplanned> {
     let mut builder = Builder {
         config,
         memory,
+        held,
         marks,
         next_mark: 0,
         trace: Trace {
@@ -84,6 +91,7 @@ pub(super) fn trace(
             constants: Vec::new(),
             uops: vec![None; config.depth(MemType::Uop)],
             weights: vec![None; config.depth(MemType::Wgt)],
+            once: false,
             leftover_tokens: [0; 4],
         },
         inputs: vec![Input::Unknown; config.depth(MemType::Inp)],
@@ -127,7 +135,7 @@ pub(super) fn trace(
 const MOST_CONSTANTS: usize = 64;
 
 /// Sorts spans and joins those that touch.
-fn merge(spans: &mut Vec<Span>) {
+pub(super) fn merge(spans: &mut Vec<Span>) {
     spans.sort_unstable_by_key(|s| (s.region, s.start, s.len));
     let mut merged: Vec<Span> = Vec::new();
     for span in spans.drain(..) {
@@ -353,12 +361,18 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Micro-ops that this batch has loaded.
-    fn uops(&self, at: &At, bgn: u16, end: u16) -> Result<Vec<Uop>, Unplanned> {
+    /// Micro-ops that this batch has loaded, or that were there before.
+    fn uops(&mut self, at: &At, bgn: u16, end: u16) -> Result<Vec<Uop>, Unplanned> {
         uop_range(at, bgn, end, self.trace.uops.len())?;
-        let uops = &self.trace.uops[usize::from(bgn)..usize::from(end)];
-        let known: Option<Vec<Uop>> = uops.iter().copied().collect();
-        known.ok_or(Unplanned::Pattern)
+        let range = usize::from(bgn)..usize::from(end);
+        let known = &self.trace.uops[range.clone()];
+        self.trace.once |= known.iter().any(Option::is_none);
+        let held = &self.held[range];
+        Ok(known
+            .iter()
+            .zip(held)
+            .map(|(k, h)| k.unwrap_or(*h))
+            .collect())
     }
 
     fn gemm(&mut self, at: &At, gemm: &Gemm) -> Result<(), Unplanned> {
@@ -410,7 +424,9 @@ impl Builder<'_> {
             self.push(Kind::Zero, Tiles::NONE, writes);
             return Ok(());
         }
-        for (form, writes) in matmul::recognise(gemm, &uops, &self.trace.weights)? {
+        let (forms, held) = matmul::recognise(gemm, &uops, &self.trace.weights)?;
+        self.trace.once |= held;
+        for (form, writes) in forms {
             let lanes = self.config.lanes() as u32;
             let (inputs, read) = match self.sources(&form.inputs) {
                 Some((starts, span)) => (starts, Some(span)),

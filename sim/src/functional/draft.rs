@@ -146,6 +146,8 @@ pub(super) enum Weight {
     Zero,
     /// A byte of a region.
     Dram { region: u32, start: u32 },
+    /// The scratchpad's tile as it was before the batch.
+    Held(u16),
 }
 
 /// Where an input tile comes from.

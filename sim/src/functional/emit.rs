@@ -1,6 +1,6 @@
 //! From fused operations to the plan: offsets in bytes and lanes, weights laid out.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use vta_driver::{DeviceMemory, Span};
@@ -77,8 +77,8 @@ pub(super) struct Emitter<'a> {
     panels: HashMap<PanelKey, Arc<Panel>>,
     kept_bytes: usize,
     zeros: Vec<u8>,
-    /// Regions whose bytes became operands of steps.
-    pub constants: BTreeSet<usize>,
+    /// Bytes that became operands of steps.
+    pub constants: Vec<Span>,
 }
 
 impl<'a> Emitter<'a> {
@@ -91,7 +91,7 @@ impl<'a> Emitter<'a> {
             panels: HashMap::new(),
             kept_bytes: 0,
             zeros: vec![0; pads.weight_tile_bytes()],
-            constants: BTreeSet::new(),
+            constants: Vec::new(),
         }
     }
 
@@ -217,7 +217,7 @@ impl<'a> Emitter<'a> {
         let before = matmul.residual.iter().flat_map(|r| &r.before);
         for (_, operand) in before.chain(&matmul.after) {
             if let OperandDraft::Constants(spans) = operand {
-                self.constants.extend(spans.iter().map(|s| s.region));
+                self.constants.extend_from_slice(spans);
             }
         }
         let rows = self.rows(matmul);
@@ -402,6 +402,10 @@ impl<'a> Emitter<'a> {
     pub fn tile(&self, weight: &Weight) -> &[u8] {
         match weight {
             Weight::Zero => &self.zeros,
+            Weight::Held(tile) => {
+                let at = usize::from(*tile) * self.zeros.len();
+                &self.pads.wgt[at..at + self.zeros.len()]
+            }
             Weight::Dram { region, start } => {
                 let start = *start as usize;
                 let bytes = self.memory.region(*region as usize);

@@ -16,35 +16,51 @@ use super::interpret::{affine, steps};
 const MOST_SORTED_STEPS: u64 = 1 << 16;
 
 /// The products of a GEMM that isn't a reset and whose indices are checked, with the tiles that
-/// each changes.
+/// each changes; and whether weights are read that the batch didn't load.
 ///
 /// # Errors
-/// [`Unplanned::Pattern`] for weights that the batch didn't load, and for long instructions
-/// without the form.
+/// [`Unplanned::Pattern`] for long instructions without the form.
 pub(super) fn recognise(
     gemm: &Gemm,
     uops: &[Uop],
     weights: &[Option<Weight>],
-) -> Result<Vec<(Form, Tiles)>, Unplanned> {
-    if let Some(found) = affine_form(gemm, uops, weights)? {
-        return Ok(vec![found]);
+) -> Result<(Vec<(Form, Tiles)>, bool), Unplanned> {
+    let mut weights = Weights {
+        loaded: weights,
+        held: false,
+    };
+    if let Some(found) = affine_form(gemm, uops, &mut weights) {
+        return Ok((vec![found], weights.held));
     }
     if gemm.steps() > MOST_SORTED_STEPS {
         return Err(Unplanned::Pattern);
     }
-    sorted_form(gemm, uops, weights)
+    let found = sorted_form(gemm, uops, &mut weights);
+    Ok((found, weights.held))
+}
+
+/// Where weight tiles come from.
+struct Weights<'a> {
+    loaded: &'a [Option<Weight>],
+    /// Whether a tile was asked for that the batch didn't load.
+    held: bool,
+}
+
+impl Weights<'_> {
+    /// The source of a tile that exists.
+    fn of(&mut self, tile: u16) -> Weight {
+        let loaded = self.loaded[usize::from(tile)];
+        self.held |= loaded.is_none();
+        loaded.unwrap_or(Weight::Held(tile))
+    }
 }
 
 /// The common form: micro-ops of each destination have the same inputs, weights don't move in
 /// the loops, and no tile is reached twice.
-fn affine_form(
-    gemm: &Gemm,
-    uops: &[Uop],
-    weights: &[Option<Weight>],
-) -> Result<Option<(Form, Tiles)>, Unplanned> {
+fn affine_form(gemm: &Gemm, uops: &[Uop], weights: &mut Weights<'_>) -> Option<(Form, Tiles)> {
     let moves = |iter: u16, factor: u16| iter > 1 && factor != 0;
     if moves(gemm.iter_out, gemm.wgt_factor_out) || moves(gemm.iter_in, gemm.wgt_factor_in) {
-        return Ok(None);
+        return None;
     }
     let mut by_dst: Vec<(u16, Vec<&Uop>)> = Vec::new();
     for uop in uops {
@@ -56,7 +72,7 @@ fn affine_form(
     let taps: Vec<u16> = by_dst[0].1.iter().map(|u| u.src).collect();
     let same = |(_, list): &(u16, Vec<&Uop>)| list.iter().map(|u| u.src).eq(taps.iter().copied());
     if !by_dst.iter().all(same) {
-        return Ok(None);
+        return None;
     }
     let mut positions = Vec::new();
     let mut tiles = Tiles::NONE;
@@ -65,21 +81,17 @@ fn affine_form(
         let src = affine(0, i, gemm.src_factor_out, j, gemm.src_factor_in);
         for (base, _) in &by_dst {
             if !tiles.insert(usize::from(*base) + dst as usize) {
-                return Ok(None);
+                return None;
             }
         }
         positions.push((dst as u16, src as u16));
     }
     let mut groups = Vec::with_capacity(by_dst.len());
     for (dst, list) in by_dst {
-        let weights = list.iter().map(|u| weights[usize::from(u.wgt)]);
-        let weights: Option<Vec<Weight>> = weights.collect();
-        groups.push(GroupDraft {
-            dst,
-            weights: weights.ok_or(Unplanned::Pattern)?,
-        });
+        let weights = list.iter().map(|u| weights.of(u.wgt)).collect();
+        groups.push(GroupDraft { dst, weights });
     }
-    Ok(Some((Form::new(groups, &positions, &taps), tiles)))
+    Some((Form::new(groups, &positions, &taps), tiles))
 }
 
 /// A product before it is known where its inputs come from.
@@ -110,18 +122,14 @@ impl Form {
 type Taps = (Vec<u16>, Vec<Weight>);
 
 /// Any GEMM, step by step.
-fn sorted_form(
-    gemm: &Gemm,
-    uops: &[Uop],
-    weights: &[Option<Weight>],
-) -> Result<Vec<(Form, Tiles)>, Unplanned> {
+fn sorted_form(gemm: &Gemm, uops: &[Uop], weights: &mut Weights<'_>) -> Vec<(Form, Tiles)> {
     let mut by_dst: BTreeMap<u16, Vec<(u16, Weight)>> = BTreeMap::new();
     for (i, j, u) in steps(gemm.iter_out, gemm.iter_in, 0, uops.len() as u16) {
         let uop = uops[usize::from(u)];
         let dst = affine(uop.dst, i, gemm.dst_factor_out, j, gemm.dst_factor_in);
         let src = affine(uop.src, i, gemm.src_factor_out, j, gemm.src_factor_in);
         let wgt = affine(uop.wgt, i, gemm.wgt_factor_out, j, gemm.wgt_factor_in);
-        let weight = weights[wgt as usize].ok_or(Unplanned::Pattern)?;
+        let weight = weights.of(wgt as u16);
         by_dst
             .entry(dst as u16)
             .or_default()
@@ -148,5 +156,5 @@ fn sorted_form(
         let groups = vec![GroupDraft { dst: 0, weights }];
         (Form::new(groups, &positions, &taps), tiles)
     };
-    Ok(order.into_iter().map(product).collect())
+    order.into_iter().map(product).collect()
 }

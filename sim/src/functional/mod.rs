@@ -28,7 +28,7 @@ use vta_isa::tokens::{self, At};
 use vta_isa::{Config, Insn, Module};
 
 use self::build::Unplanned;
-use self::plan::Plan;
+use self::plan::{Constant, Plan};
 use self::scratchpads::Scratchpads;
 use crate::error::SimError;
 use crate::kernels::GemmKernel;
@@ -43,9 +43,16 @@ pub struct Functional {
     pads: Scratchpads,
     max_steps: u64,
     /// Most recently used last. A plan keeps its batch, so that no other can have its address.
-    plans: Vec<(Arc<Batch>, Arc<Plan>)>,
+    plans: Vec<Known>,
     /// The plan whose micro-ops and weights the scratchpads should hold but don't yet.
     pending: Option<Arc<Plan>>,
+}
+
+/// The plan of a batch, with the versions at which its constants were last known.
+struct Known {
+    batch: Arc<Batch>,
+    plan: Arc<Plan>,
+    versions: Vec<u64>,
 }
 
 impl Functional {
@@ -83,27 +90,31 @@ impl Functional {
 
     /// Makes the plan of a batch.
     fn plan(
-        &self,
+        &mut self,
         insns: &[Insn],
         marks: &[LayerMark],
         memory: &DeviceMemory,
     ) -> Result<Plan, Unplanned> {
-        let mut trace = build::trace(insns, marks, &self.config, memory, self.max_steps)?;
+        self.settle();
+        let held = &self.pads.uop;
+        let mut trace = build::trace(insns, marks, &self.config, memory, held, self.max_steps)?;
         let drafts = std::mem::take(&mut trace.drafts);
         let columns = self.pads.kernel.columns();
         let drafts = fuse::fuse(drafts, self.pads.lanes, columns);
         let mut emitter = emit::Emitter::new(memory, &self.pads);
         let ops = emitter.ops(drafts)?;
-        let mut regions = std::mem::take(&mut emitter.constants);
-        regions.extend(trace.constants.iter().map(|span| span.region));
-        let constants = regions.into_iter().map(|r| (r, memory.version(r)));
-        let constants = constants.collect();
+        let mut spans = std::mem::take(&mut emitter.constants);
+        spans.append(&mut trace.constants);
+        build::merge(&mut spans);
+        let regions = spans.iter().map(|span| span.region).collect();
+        let constants = Constant::new(&spans, &regions, memory);
         let uops = trace.uops.iter().enumerate();
         let weights = trace.weights.iter().enumerate();
         Ok(Plan {
             ops,
             layout: memory.layout(),
             constants,
+            once: trace.once,
             uops: uops
                 .filter_map(|(i, uop)| Some((i as u16, (*uop)?)))
                 .collect(),
@@ -209,12 +220,12 @@ impl Executor for Functional {
         batch: &Arc<Batch>,
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
-        let known = self.plans.iter().position(|(b, _)| Arc::ptr_eq(b, batch));
+        let known = self.plans.iter().position(|k| Arc::ptr_eq(&k.batch, batch));
         if let Some(index) = known {
-            let entry = self.plans.remove(index);
-            if entry.1.holds(memory) {
-                let plan = Arc::clone(&entry.1);
-                self.plans.push(entry);
+            let mut known = self.plans.remove(index);
+            if known.plan.holds(memory, &mut known.versions) {
+                let plan = Arc::clone(&known.plan);
+                self.plans.push(known);
                 return Ok(self.run_plan(plan, memory));
             }
         }
@@ -222,10 +233,16 @@ impl Executor for Functional {
             return self.interpret(&batch.insns, &batch.marks, memory);
         };
         let plan = Arc::new(plan);
-        if self.plans.len() == MOST_PLANS {
-            self.plans.remove(0);
+        if !plan.once {
+            if self.plans.len() == MOST_PLANS {
+                self.plans.remove(0);
+            }
+            self.plans.push(Known {
+                batch: Arc::clone(batch),
+                versions: plan.versions(memory),
+                plan: Arc::clone(&plan),
+            });
         }
-        self.plans.push((Arc::clone(batch), Arc::clone(&plan)));
         Ok(self.run_plan(plan, memory))
     }
 }

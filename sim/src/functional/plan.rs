@@ -1,5 +1,6 @@
 //! A batch decoded once: what remains to be done when it runs again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use vta_driver::{DeviceMemory, MarkReport, Span, Traffic};
@@ -17,8 +18,10 @@ pub(crate) struct Plan {
     pub ops: Vec<Op>,
     /// The layout of the memory that the spans mean.
     pub layout: u64,
-    /// Regions that micro-ops and weights came from, with their versions.
-    pub constants: Vec<(usize, u64)>,
+    pub constants: Vec<Constant>,
+    /// Whether micro-ops or weights came from the scratchpads as they were before: such a plan
+    /// is good for one run.
+    pub once: bool,
     /// Micro-ops that the scratchpad holds after the run.
     pub uops: Vec<(u16, Uop)>,
     /// Weight tiles that the scratchpad holds after the run.
@@ -29,14 +32,68 @@ pub(crate) struct Plan {
     pub leftover_tokens: [u32; 4],
 }
 
+/// A region whose bytes a plan was made for.
+pub(crate) struct Constant {
+    pub region: usize,
+    /// Copies of the bytes, where they are few or often written again: by content they are the
+    /// same even when somebody has written to the region.
+    pub copies: Option<Vec<(Span, Box<[u8]>)>>,
+}
+
+/// Bytes that a plan keeps to compare with.
+const MOST_COPIED_BYTES: usize = 4 << 20;
+
+impl Constant {
+    /// The constants of some regions, with copies of the spans that are read as far as there is
+    /// room.
+    pub fn new(spans: &[Span], regions: &BTreeSet<usize>, memory: &DeviceMemory) -> Vec<Self> {
+        let size = |region: usize| -> usize {
+            let spans = spans.iter().filter(|s| s.region == region);
+            spans.map(|s| s.len).sum()
+        };
+        let mut sizes: Vec<(usize, usize)> = regions.iter().map(|&r| (size(r), r)).collect();
+        // The small ones first: micro-ops, which a queue writes again for each batch.
+        sizes.sort_unstable();
+        let mut room = MOST_COPIED_BYTES;
+        let mut constants = Vec::with_capacity(sizes.len());
+        for (size, region) in sizes {
+            let bytes = memory.region(region);
+            let copy = |s: &Span| Some((*s, bytes.get(s.start..s.start + s.len)?.into()));
+            let spans = || spans.iter().filter(|s| s.region == region);
+            let copies = (size <= room).then(|| spans().map(copy).collect());
+            room = room.saturating_sub(size);
+            let copies = copies.flatten();
+            constants.push(Self { region, copies });
+        }
+        constants
+    }
+
+    fn same_bytes(&self, memory: &DeviceMemory) -> bool {
+        let bytes = memory.region(self.region);
+        let same =
+            |(s, copy): &(Span, Box<[u8]>)| bytes.get(s.start..s.start + s.len) == Some(&copy[..]);
+        self.copies.as_ref().is_some_and(|c| c.iter().all(same))
+    }
+}
+
 impl Plan {
-    /// Whether the plan still means the same in that memory.
-    pub fn holds(&self, memory: &DeviceMemory) -> bool {
-        self.layout == memory.layout()
-            && self
-                .constants
-                .iter()
-                .all(|&(region, version)| memory.version(region) == version)
+    /// Versions of the constants' regions, for [`Self::holds`].
+    pub fn versions(&self, memory: &DeviceMemory) -> Vec<u64> {
+        let constants = self.constants.iter();
+        constants.map(|c| memory.version(c.region)).collect()
+    }
+
+    /// Whether the plan still means the same in that memory. `versions` are those at which its
+    /// bytes were last known to be there.
+    pub fn holds(&self, memory: &DeviceMemory, versions: &mut [u64]) -> bool {
+        !self.once
+            && self.layout == memory.layout()
+            && self.constants.iter().zip(versions).all(|(c, version)| {
+                let now = memory.version(c.region);
+                let same = now == *version || c.same_bytes(memory);
+                *version = now;
+                same
+            })
     }
 }
 

@@ -157,23 +157,31 @@ unsafe fn block<const M: usize, const N: usize>(
     // SAFETY: the panel starts with a line for each column. Accumulator and residual offsets
     // of these rows are inside their memory for 16 int32 and 16 bytes.
     unsafe {
-        for (sums, row) in sums.iter_mut().zip(rows) {
-            for (m, sum) in sums.iter_mut().enumerate() {
-                match product.start {
-                    Start::Zero => {}
-                    Start::Acc => *sum = load(pointers.acc, product.bases.acc[m] + row.dst),
-                    Start::Residual => {
+        let first: [__m512i; M] = std::array::from_fn(|m| _mm512_load_si512(panel.add(m)));
+        match product.start {
+            Start::Zero => sums = [first; N],
+            Start::Acc => {
+                for (sums, row) in sums.iter_mut().zip(rows) {
+                    for (m, sum) in sums.iter_mut().enumerate() {
+                        let held = load(pointers.acc, product.bases.acc[m] + row.dst);
+                        *sum = _mm512_add_epi32(held, first[m]);
+                    }
+                }
+            }
+            Start::Residual => {
+                for (sums, row) in sums.iter_mut().zip(rows) {
+                    for (m, sum) in sums.iter_mut().enumerate() {
                         let at = (product.bases.residual[m] + row.residual) as usize;
                         let bytes = _mm_loadu_si128(pointers.residual.add(at).cast());
                         *sum = _mm512_cvtepi8_epi32(bytes);
                     }
                 }
-            }
-        }
-        apply_steps!(product.before, rows, pointers, sums);
-        for sums in &mut sums {
-            for (m, sum) in sums.iter_mut().enumerate() {
-                *sum = _mm512_add_epi32(*sum, _mm512_load_si512(panel.add(m)));
+                apply_steps!(product.before, rows, pointers, sums);
+                for sums in &mut sums {
+                    for (sum, first) in sums.iter_mut().zip(first) {
+                        *sum = _mm512_add_epi32(*sum, first);
+                    }
+                }
             }
         }
         panel = panel.add(M);
@@ -211,13 +219,17 @@ unsafe fn block<const M: usize, const N: usize>(
             }
         }
         apply_steps!(product.after, rows, pointers, sums);
-        for (sums, row) in sums.iter().zip(rows) {
-            for (m, sum) in sums.iter().enumerate() {
-                if product.write_acc {
+        if product.write_acc {
+            for (sums, row) in sums.iter().zip(rows) {
+                for (m, sum) in sums.iter().enumerate() {
                     let at = (product.bases.acc[m] + row.dst) as usize;
                     _mm512_storeu_si512(pointers.acc.add(at).cast(), *sum);
                 }
-                if product.store {
+            }
+        }
+        if product.store {
+            for (sums, row) in sums.iter().zip(rows) {
+                for (m, sum) in sums.iter().enumerate() {
                     let at = (product.bases.out[m] + row.out) as usize;
                     _mm_storeu_si128(pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(*sum));
                 }
