@@ -35,10 +35,13 @@ mod program;
 mod program_error;
 mod queue;
 mod recording;
+mod regions;
 pub mod replay;
 mod session;
+mod stream;
 #[cfg(test)]
 mod testing;
+mod timeline;
 mod traffic;
 mod uop_cache;
 mod validate;
@@ -50,7 +53,8 @@ pub use bundle::{BUNDLE_VERSION, BundleError};
 pub use bytes::Bytes;
 pub use counters::{Counters, FlushReason};
 pub use device::{
-    Batch, Device, DeviceInfo, LayerMark, MarkReport, PhysAddr, RunReport, Ticket, Work, WorkDone,
+    Batch, Device, DeviceInfo, Lane, LayerMark, MarkReport, PhysAddr, RunReport, Ticket, Work,
+    WorkDone,
 };
 pub use error::DriverError;
 pub use memory::{DeviceMemory, MemoryError};
@@ -63,5 +67,7 @@ pub use program_error::ProgramError;
 pub use queue::{CommandQueue, QueueLimits};
 pub use recording::{RecordedBatch, Recording};
 pub use session::{RunOutput, Session};
+pub use stream::Stream;
+pub use timeline::{Point, Promise, Timeline, TimelineError};
 pub use traffic::Traffic;
 pub use worker::{Runner, WorkerDevice};

@@ -126,6 +126,11 @@ impl DeviceMemory {
         Ok(())
     }
 
+    /// Takes out the region that starts at `addr`, bytes and all.
+    pub(crate) fn remove(&mut self, addr: u32) -> Option<HostBytes> {
+        self.regions.remove(&addr)
+    }
+
     fn check_free(&self, addr: u32, size_bytes: u64) -> Result<(), MemoryError> {
         let refuse = |reason| {
             Err(MemoryError::Map {
@@ -153,7 +158,7 @@ impl DeviceMemory {
 
     /// Removes the region that starts at `addr`; whether there was one.
     pub fn unmap(&mut self, addr: u32) -> bool {
-        self.regions.remove(&addr).is_some()
+        self.remove(addr).is_some()
     }
 
     /// The bytes `addr..addr + len`.

@@ -34,7 +34,10 @@ fn check(preset: &str) {
         if ours == rtl {
             matched += 1;
         } else {
-            println!("seed {}: {KEYS:?} are {ours:?}, RTL {rtl:?}", program["seed"]);
+            println!(
+                "seed {}: {KEYS:?} are {ours:?}, RTL {rtl:?}",
+                program["seed"]
+            );
         }
     }
     let total = programs.len();
