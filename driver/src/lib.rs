@@ -66,7 +66,7 @@ pub use program::{
 pub use program_error::ProgramError;
 pub use queue::{CommandQueue, QueueLimits};
 pub use recording::{RecordedBatch, Recording};
-pub use session::{RunOutput, Session};
+pub use session::{Pipeline, RunOutput, Session};
 pub use stream::Stream;
 pub use timeline::{Point, Promise, Timeline, TimelineError};
 pub use traffic::Traffic;

@@ -201,6 +201,11 @@ impl Timeline {
         self.state().value
     }
 
+    /// The largest value promised so far: who waits for it waits for all signals up to now.
+    pub fn promised(&self) -> u64 {
+        self.state().promised
+    }
+
     /// A point to wait for.
     pub fn at(&self, value: u64) -> Point {
         Point {
