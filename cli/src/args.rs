@@ -119,6 +119,9 @@ pub struct RunArgs {
     /// Calibration images for a float model (default: the input images)
     #[arg(long, value_name = "DIR|.npz")]
     pub calibration: Option<PathBuf>,
+    /// Runs in flight on each device: copies of one overlap the computation of another
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub batch: usize,
     /// Devices to run side by side (default: one for each core)
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,

@@ -1,5 +1,6 @@
 //! `vta run` and `vta exec`.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::{quantize, reference};
-use vta_driver::{Counters, Program, QueueLimits, RunReport, Session};
+use vta_driver::{Counters, Program, QueueLimits, RunOutput, RunReport, Session};
 
 use crate::args::RunArgs;
 use crate::images::{self, Picture};
@@ -39,6 +40,7 @@ struct Share {
 pub fn run(args: &RunArgs) -> Result<bool> {
     ensure!(args.top > 0, "--top must be at least 1");
     ensure!(args.threads != Some(0), "--threads must be at least 1");
+    ensure!(args.batch > 0, "--batch must be at least 1");
     let device_config = model::config(args.device.config.as_ref())?;
     let mut pictures = match args.input.is_empty() {
         true => Vec::new(),
@@ -160,35 +162,59 @@ fn work(job: &Job<'_>) -> Result<Vec<Share>> {
 fn worker(job: &Job<'_>) -> Result<Share> {
     let device = model::device(&job.args.device.device, &job.program.config)?;
     let mut session = Session::new(Arc::clone(job.program), device, QueueLimits::default())?;
-    let batch = job.program.config.batch();
     let mut share = Share {
         outputs: Vec::new(),
         reports: Vec::new(),
         counters: Counters::default(),
         mismatches: Vec::new(),
     };
-    loop {
-        let first = job.next.fetch_add(batch, Ordering::Relaxed);
-        let end = (first + batch).min(job.images.len());
-        if first >= end {
-            break;
+    // Layers are compared before the next run overwrites them.
+    if job.args.batch == 1 || job.args.verify {
+        while let Some((first, refs)) = job.take() {
+            let out = session.run(&refs)?;
+            share.add(job, first, out)?;
+            if job.args.verify {
+                verify(job, &mut session, first, &refs, &mut share.mismatches)?;
+            }
         }
-        let refs: Vec<&[i8]> = job.images[first..end].iter().map(Vec::as_slice).collect();
-        let out = session.run(&refs)?;
-        let outputs = out
-            .outputs
-            .into_iter()
-            .next()
-            .context("the program has no output")?;
-        share.outputs.push((first, outputs));
-        share.reports.extend(out.reports);
-        if job.args.verify {
-            verify(job, &mut session, first, &refs, &mut share.mismatches)?;
+    } else {
+        let mut flying = VecDeque::new();
+        let mut pipeline = session.pipeline(job.args.batch)?;
+        while let Some((first, refs)) = job.take() {
+            flying.push_back(first);
+            if let Some(out) = pipeline.push(&refs)? {
+                share.add(job, flying.pop_front().unwrap_or(first), out)?;
+            }
         }
-        job.bar.inc(refs.len() as u64);
+        for first in flying {
+            let out = pipeline.pop().context("a run has no result")??;
+            share.add(job, first, out)?;
+        }
     }
-    share.counters = session.counters().clone();
+    share.counters = session.counters();
     Ok(share)
+}
+
+impl Job<'_> {
+    /// The next images that make a run, and the index of the first; `None` when all are taken.
+    fn take(&self) -> Option<(usize, Vec<&[i8]>)> {
+        let batch = self.program.config.batch();
+        let first = self.next.fetch_add(batch, Ordering::Relaxed);
+        let end = (first + batch).min(self.images.len());
+        let images = self.images.get(first..end).filter(|i| !i.is_empty())?;
+        Some((first, images.iter().map(Vec::as_slice).collect()))
+    }
+}
+
+impl Share {
+    fn add(&mut self, job: &Job<'_>, first: usize, out: RunOutput) -> Result<()> {
+        let outputs = out.outputs.into_iter().next();
+        let outputs = outputs.context("the program has no output")?;
+        job.bar.inc(outputs.len() as u64);
+        self.outputs.push((first, outputs));
+        self.reports.extend(out.reports);
+        Ok(())
+    }
 }
 
 /// Compares every layer's output with the reference interpreter.

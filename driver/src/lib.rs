@@ -29,6 +29,8 @@ mod counters;
 mod device;
 mod error;
 mod memory;
+mod multi;
+mod multi_session;
 mod null;
 pub mod packing;
 mod program;
@@ -58,6 +60,8 @@ pub use device::{
 };
 pub use error::DriverError;
 pub use memory::{DeviceMemory, MemoryError};
+pub use multi::{MultiProgram, Part, Place, Step};
+pub use multi_session::MultiSession;
 pub use null::NullDevice;
 pub use program::{
     Buffer, BufferId, BufferKind, Command, Kernel, KernelId, Layer, Packing, Program, Symbol,

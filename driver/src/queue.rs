@@ -485,9 +485,10 @@ impl CommandQueue {
         route.stream.submit(work, &waits, vec![signal])
     }
 
-    /// Sends what is submitted from now on through a stream, or to the device again.
-    pub(crate) fn set_route(&mut self, route: Option<Route>) {
-        self.route = route;
+    /// Sends what is submitted from now on through a stream, or to the device again; the route
+    /// so far.
+    pub(crate) fn set_route(&mut self, route: Option<Route>) -> Option<Route> {
+        std::mem::replace(&mut self.route, route)
     }
 
     fn upload(&mut self, recorded: &RecordedBatch) -> Result<(), DriverError> {

@@ -219,23 +219,30 @@ impl Session {
     /// # Errors
     /// For a tensor that doesn't exist or is packed as im2col, or when the device fails.
     pub fn read_tensor(&mut self, tensor: u32) -> Result<Vec<Vec<i8>>, DriverError> {
-        let program = Arc::clone(&self.program);
-        let spec = program.tensor(tensor)?;
+        let mut images = self.read_all_rows(tensor)?;
+        images.truncate(self.images.max(1));
+        Ok(images)
+    }
+
+    /// As [`Self::read_tensor`], one entry for each batch row.
+    pub(crate) fn read_all_rows(&self, tensor: u32) -> Result<Vec<Vec<i8>>, DriverError> {
+        let spec = self.program.tensor(tensor)?;
         if spec.packing != Packing::Tiles {
             let text = format!("tensor {} is packed as im2col, not as tiles", spec.name);
             return Err(DriverError::Input(text));
         }
         let read = self.read_work(self.current, spec);
         match self.device.submit(read)?.wait()? {
-            WorkDone::Data(bytes) => {
-                let mut images = self.unpack(spec, &bytes)?;
-                images.truncate(self.images.max(1));
-                Ok(images)
-            }
+            WorkDone::Data(bytes) => self.unpack(spec, &bytes),
             WorkDone::Written | WorkDone::Ran(_) => Err(DriverError::Lost {
                 device: self.device.info().name.clone(),
             }),
         }
+    }
+
+    /// Where a tensor of the first set lies.
+    pub(crate) fn address(&self, spec: &TensorSpec) -> PhysAddr {
+        self.sets[0].addresses[spec.buffer.0 as usize]
     }
 
     /// The program.

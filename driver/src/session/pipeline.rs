@@ -216,7 +216,7 @@ impl Pipeline<'_> {
         }));
         let submitted = self.session.submit_layers(flight.set);
         let queue = &mut self.session.sets[flight.set].queue;
-        queue.set_route(None);
+        let _ = queue.set_route(None);
         flight.tickets.extend(queue.take_tickets());
         submitted?;
         let computed = computed.at(computed.promised());
