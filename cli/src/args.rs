@@ -50,7 +50,8 @@ pub enum Command {
 /// Where and for what instance a program runs.
 #[derive(Args, Clone)]
 pub struct DeviceArgs {
-    /// Device: sim (fast functional simulator) or oracle (slow, obvious)
+    /// Device: sim (fast functional simulator) or oracle (slow, obvious); `vta run` takes several,
+    /// e.g. sim,oracle, of which the first runs what no --placement puts elsewhere
     #[arg(long, default_value = "sim")]
     pub device: String,
     /// VTA configuration, a vta_config.json (default: 1x16x16)
@@ -122,6 +123,9 @@ pub struct RunArgs {
     /// Runs in flight on each device: copies of one overlap the computation of another
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub batch: usize,
+    /// Which layers run on which of several devices: a TOML file of "layer or pattern" = "device"
+    #[arg(long, value_name = "FILE.toml")]
+    pub placement: Option<PathBuf>,
     /// Devices to run side by side (default: one for each core)
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,

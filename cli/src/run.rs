@@ -9,7 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::{quantize, reference};
-use vta_driver::{Counters, Program, QueueLimits, RunOutput, RunReport, Session};
+use vta_driver::{
+    Counters, MultiProgram, MultiSession, Part, Place, Program, QueueLimits, RunOutput, RunReport,
+    Session,
+};
 
 use crate::args::RunArgs;
 use crate::images::{self, Picture};
@@ -21,6 +24,8 @@ use crate::report::{self, Outcome};
 struct Job<'a> {
     program: &'a Arc<Program>,
     graph: Option<&'a QGraph>,
+    /// The network over several devices.
+    split: Option<Arc<MultiProgram>>,
     args: &'a RunArgs,
     images: &'a [Vec<i8>],
     next: AtomicUsize,
@@ -67,6 +72,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     let job = Job {
         program: &program,
         graph: graph.as_ref(),
+        split: model::split(args, graph.as_ref(), &device_config)?.map(Arc::new),
         args,
         images: &inputs,
         next: AtomicUsize::new(0),
@@ -160,39 +166,104 @@ fn work(job: &Job<'_>) -> Result<Vec<Share>> {
 }
 
 fn worker(job: &Job<'_>) -> Result<Share> {
-    let device = model::device(&job.args.device.device, &job.program.config)?;
-    let mut session = Session::new(Arc::clone(job.program), device, QueueLimits::default())?;
+    let config = &job.program.config;
+    let limits = QueueLimits::default();
+    let names = model::device_names(&job.args.device.device);
+    let mut engine = match &job.split {
+        None => {
+            let device = model::device(&job.args.device.device, config)?;
+            Engine::One(Session::new(Arc::clone(job.program), device, limits)?)
+        }
+        Some(split) => {
+            let device = |part: &Part| model::device(names[part.target], config);
+            let devices: Vec<_> = split.parts.iter().map(device).collect::<Result<_>>()?;
+            Engine::Several(MultiSession::new(Arc::clone(split), &devices, limits)?)
+        }
+    };
     let mut share = Share {
         outputs: Vec::new(),
         reports: Vec::new(),
         counters: Counters::default(),
         mismatches: Vec::new(),
     };
-    // Layers are compared before the next run overwrites them.
-    if job.args.batch == 1 || job.args.verify {
-        while let Some((first, refs)) = job.take() {
-            let out = session.run(&refs)?;
-            share.add(job, first, out)?;
-            if job.args.verify {
-                verify(job, &mut session, first, &refs, &mut share.mismatches)?;
+    match &mut engine {
+        // Layers are compared before the next run overwrites them.
+        Engine::One(session) if job.args.batch > 1 && !job.args.verify => {
+            let mut flying = VecDeque::new();
+            let mut pipeline = session.pipeline(job.args.batch)?;
+            while let Some((first, refs)) = job.take() {
+                flying.push_back(first);
+                if let Some(out) = pipeline.push(&refs)? {
+                    share.add(job, flying.pop_front().unwrap_or(first), out)?;
+                }
+            }
+            for first in flying {
+                let out = pipeline.pop().context("a run has no result")??;
+                share.add(job, first, out)?;
             }
         }
-    } else {
-        let mut flying = VecDeque::new();
-        let mut pipeline = session.pipeline(job.args.batch)?;
-        while let Some((first, refs)) = job.take() {
-            flying.push_back(first);
-            if let Some(out) = pipeline.push(&refs)? {
-                share.add(job, flying.pop_front().unwrap_or(first), out)?;
+        engine => {
+            while let Some((first, refs)) = job.take() {
+                let out = engine.run(&refs)?;
+                share.add(job, first, out)?;
+                if job.args.verify {
+                    verify(job, engine, first, &refs, &mut share.mismatches)?;
+                }
             }
-        }
-        for first in flying {
-            let out = pipeline.pop().context("a run has no result")??;
-            share.add(job, first, out)?;
         }
     }
-    share.counters = session.counters();
+    share.counters = engine.counters();
     Ok(share)
+}
+
+/// A network loaded on one device, or on several.
+enum Engine {
+    One(Session),
+    Several(MultiSession),
+}
+
+impl Engine {
+    fn run(&mut self, images: &[&[i8]]) -> Result<RunOutput> {
+        Ok(match self {
+            Self::One(session) => session.run(images)?,
+            Self::Several(session) => session.run(images)?,
+        })
+    }
+
+    fn counters(&self) -> Counters {
+        match self {
+            Self::One(session) => session.counters(),
+            Self::Several(session) => session.counters(),
+        }
+    }
+
+    /// Name, number in the network, and contents of every layer's output.
+    fn outputs(&mut self) -> Result<Vec<(String, usize, Vec<Vec<i8>>)>> {
+        let mut all = Vec::new();
+        match self {
+            Self::One(session) => {
+                for layer in &Arc::clone(session.program()).layers {
+                    let found = session.read_tensor(layer.output)?;
+                    all.push((layer.name.clone(), layer.output as usize, found));
+                }
+            }
+            Self::Several(session) => {
+                let program = Arc::clone(session.program());
+                for (index, part) in program.parts.iter().enumerate() {
+                    for layer in &part.program.layers {
+                        let tensor = layer.output;
+                        let found = session.read_tensor(Place {
+                            part: index,
+                            tensor,
+                        })?;
+                        let number = part.network_tensors[tensor as usize] as usize;
+                        all.push((layer.name.clone(), number, found));
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
 }
 
 impl Job<'_> {
@@ -220,7 +291,7 @@ impl Share {
 /// Compares every layer's output with the reference interpreter.
 fn verify(
     job: &Job<'_>,
-    session: &mut Session,
+    engine: &mut Engine,
     first: usize,
     images: &[&[i8]],
     mismatches: &mut Vec<String>,
@@ -232,12 +303,11 @@ fn verify(
         .iter()
         .map(|x| reference::run(graph, x))
         .collect::<Result<_, _>>()?;
-    for layer in &job.program.layers {
-        let got = session.read_tensor(layer.output)?;
+    for (name, tensor, got) in engine.outputs()? {
         for (i, (got, expected)) in got.iter().zip(&expected).enumerate() {
-            let expected = &expected[layer.output as usize];
+            let expected = &expected[tensor];
             if let Some(at) = got.iter().zip(expected).position(|(a, b)| a != b) {
-                let (image, name) = (first + i, &layer.name);
+                let image = first + i;
                 let (a, b) = (got[at], expected[at]);
                 mismatches.push(format!(
                     "image {image}, layer {name}, value {at}: {a}, not {b}"

@@ -3,9 +3,10 @@
 //! Convolutions and dense layers run on the first device of a list that can run them, or where a
 //! rule says. The other nodes follow their neighbours: of all placements that leave the fixed
 //! nodes where they are, [`place`] takes one with the fewest copies, where a tensor that several
-//! nodes of another device read travels once. It depends on which nodes and edges there are,
-//! not on the order of a node's arguments, and is the same on every machine: among placements
-//! with as few copies it prefers the devices that stand first.
+//! nodes of another device read travels once; among these one with the fewest values copied. It
+//! depends on which nodes and edges there are, not on the order of a node's arguments, and is the
+//! same on every machine: among placements that cost the same it prefers the devices that stand
+//! first.
 //!
 //! With two devices the fewest copies are a minimum cut of the graph; with more, every pair of
 //! devices in turn is improved by one until none gets better, so that no exchange between two
@@ -73,6 +74,12 @@ pub enum PlacementError {
     Order {
         /// The node.
         node: String,
+    },
+    /// Only networks with one input can be split.
+    #[error("placement: the network has {inputs} inputs, not one")]
+    Inputs {
+        /// How many it has.
+        inputs: usize,
     },
     /// Targets differ in what their images share.
     #[error("placement: {a} has a batch of {batch_a}, {b} of {batch_b}")]
@@ -210,14 +217,24 @@ struct Uses {
     writer: Vec<Option<usize>>,
     /// Ascending, each once.
     readers: Vec<Vec<usize>>,
+    /// What it costs to copy each: one [`COPY`] and its values.
+    cost: Vec<u128>,
 }
+
+/// More than all values of a network.
+const COPY: u128 = 1 << 72;
 
 impl Uses {
     fn of(graph: &QGraph) -> Result<Self, PlacementError> {
+        let cost = |t: &crate::qgraph::QTensor| {
+            let values = t.chw.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+            COPY + values.map_or(u128::from(u64::MAX), |n| n as u128)
+        };
         let n = graph.tensors.len();
         let mut uses = Self {
             writer: vec![None; n],
             readers: vec![Vec::new(); n],
+            cost: graph.tensors.iter().map(cost).collect(),
         };
         let mut known = vec![false; n];
         for input in &graph.inputs {
@@ -268,10 +285,11 @@ impl Uses {
 
     /// What placements are compared by: copies, and places that an input is written to beyond
     /// the first.
-    fn cost(&self, placed: &[usize]) -> usize {
+    fn cost(&self, placed: &[usize]) -> u128 {
         let cost = |(tensor, writer): (usize, &Option<usize>)| {
             let places = self.elsewhere(tensor, placed).len();
-            places - usize::from(writer.is_none() && places > 0)
+            let paid = places - usize::from(writer.is_none() && places > 0);
+            paid as u128 * self.cost[tensor]
         };
         self.writer.iter().enumerate().map(cost).sum()
     }

@@ -19,6 +19,10 @@
 //! # Ok::<(), vta_driver::DriverError>(())
 //! ```
 //!
+//! Work waits for and signals [`Timeline`]s when it goes through a [`Stream`]. On these stand a
+//! [`Pipeline`], which keeps several runs of a session in flight, and a [`MultiSession`], which
+//! runs a [`MultiProgram`] on several devices.
+//!
 //! It knows no operator and no number format beyond int8 tensors in tiles: compilers are in
 //! `vta-compiler`, simulators in `vta-sim`.
 mod alloc;

@@ -1,7 +1,7 @@
 //! Propagation: the fewest copies, as minimum cuts.
 //!
 //! Two devices A and B are the sides of a cut. A node fixed on one is tied to its terminal; a
-//! tensor that is read on the other side than it is written costs one, however many read it
+//! tensor that is read on the other side than it is written costs once, however many read it
 //! there. Such costs are cuts of a small network: for a tensor written by `p` and read by `r..`,
 //! one extra vertex pays when `p` is on A's side and a reader on B's, another the other way
 //! round.
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use super::{Annotation, Uses};
 
 /// Edges that no minimum cut contains.
-const TIED: u32 = u32::MAX / 2;
+const TIED: u128 = 1 << 120;
 
 /// The target of every node. `targets` is how many there are.
 pub(super) fn propagate(annotations: &[Annotation], uses: &Uses, targets: usize) -> Vec<usize> {
@@ -20,7 +20,7 @@ pub(super) fn propagate(annotations: &[Annotation], uses: &Uses, targets: usize)
         Annotation::Free(targets) => targets.first().copied().unwrap_or(0),
     };
     let mut placed: Vec<usize> = annotations.iter().map(first).collect();
-    // Each round saves a copy, so this ends.
+    // Each round makes it cheaper, so this ends.
     loop {
         let before = uses.cost(&placed);
         for a in 0..targets {
@@ -57,24 +57,26 @@ fn swap(
     }
     let here = |node: &usize| placed[*node] == a || placed[*node] == b;
     for (tensor, readers) in uses.readers.iter().enumerate() {
+        let elsewhere = readers.iter().any(|r| !here(r));
         let readers: Vec<usize> = readers.iter().copied().filter(here).collect();
         if readers.is_empty() {
             continue;
         }
         let writer = uses.writer[tensor];
-        // A writer on a third device sends one copy to each side that reads; an input is
-        // written by the host, once for free: only the second side costs.
+        // A writer on a third device sends one copy to each side that reads. An input is
+        // written by the host, to one device for free: a second side costs, or either if a
+        // third device has it already.
         let (from_a, from_b) = match writer.filter(here) {
             Some(writer) => (writer, writer),
-            None if writer.is_none() => {
+            None if writer.is_none() && !elsewhere => {
                 let host = flow.vertex();
                 (host, host)
             }
             None => (Flow::SOURCE, Flow::SINK),
         };
         let [to_b, to_a] = [flow.vertex(), flow.vertex()];
-        flow.edge(from_a, to_b, 1);
-        flow.edge(to_a, from_b, 1);
+        flow.edge(from_a, to_b, uses.cost[tensor]);
+        flow.edge(to_a, from_b, uses.cost[tensor]);
         for reader in readers {
             flow.edge(to_b, reader, TIED);
             flow.edge(reader, to_a, TIED);
@@ -89,12 +91,12 @@ fn swap(
     (0..nodes).map(side).collect()
 }
 
-/// A flow network whose capacities are one or without bound.
+/// A flow network.
 struct Flow {
     /// By vertex, indices into `edges`.
     out: Vec<Vec<usize>>,
     /// Head and what is left; an edge and its reverse are neighbours.
-    edges: Vec<(usize, u32)>,
+    edges: Vec<(usize, u128)>,
     nodes: usize,
 }
 
@@ -123,7 +125,7 @@ impl Flow {
         }
     }
 
-    fn edge(&mut self, from: usize, to: usize, capacity: u32) {
+    fn edge(&mut self, from: usize, to: usize, capacity: u128) {
         let (from, to) = (self.index(from), self.index(to));
         for (tail, head, capacity) in [(from, to, capacity), (to, from, 0)] {
             self.out[tail].push(self.edges.len());
@@ -152,7 +154,7 @@ impl Flow {
         reaches
     }
 
-    /// Sends one unit along a shortest path that has room.
+    /// Fills a shortest path that has room; whether there was one.
     fn augment(&mut self) -> bool {
         let (source, sink) = (self.index(Self::SOURCE), self.index(Self::SINK));
         let mut by: Vec<Option<usize>> = vec![None; self.out.len()];
@@ -166,14 +168,19 @@ impl Flow {
                 }
             }
         }
-        let mut at = sink;
-        if by[sink].is_none() {
+        let Some(last) = by[sink] else {
             return false;
-        }
+        };
+        let tail = |edge: usize, flow: &Self| flow.edges[edge ^ 1].0;
+        let (mut path, mut at) = (vec![last], tail(last, self));
         while let Some(edge) = by[at] {
-            self.edges[edge].1 -= 1;
-            self.edges[edge ^ 1].1 += 1;
-            at = self.edges[edge ^ 1].0;
+            path.push(edge);
+            at = tail(edge, self);
+        }
+        let room = path.iter().map(|&edge| self.edges[edge].1).min();
+        for edge in path {
+            self.edges[edge].1 -= room.unwrap_or(0);
+            self.edges[edge ^ 1].1 += room.unwrap_or(0);
         }
         true
     }

@@ -14,7 +14,8 @@ use crate::qgraph::{QGraph, QNode, QOp, TensorId};
 ///
 /// # Errors
 /// [`PlacementError::Lower`] when a device's nodes can't be lowered for it,
-/// [`PlacementError::Batch`] for devices that differ in BATCH, [`PlacementError::Order`] when the
+/// [`PlacementError::Batch`] for devices that differ in BATCH, [`PlacementError::Inputs`] unless
+/// the network has one input, [`PlacementError::Order`] when the
 /// placement belongs to another graph.
 pub fn compile(
     graph: &QGraph,
@@ -23,6 +24,10 @@ pub fn compile(
     options: &LowerOptions,
 ) -> Result<MultiProgram, PlacementError> {
     check_batches(targets, placement)?;
+    if graph.inputs.len() != 1 {
+        let inputs = graph.inputs.len();
+        return Err(PlacementError::Inputs { inputs });
+    }
     let uses = Uses::of(graph)?;
     if placement.targets.len() != graph.nodes.len() {
         let node = graph

@@ -5,11 +5,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use vta_isa::{Config, Insn};
 
 use super::*;
-use crate::testing::{Recorder, program};
-use crate::{
-    Batch, Device, DeviceInfo, DeviceMemory, FlushReason, PAGE_BYTES, QueueLimits, RunReport,
-    WorkerDevice,
-};
+use crate::testing::{Recorder, doubler, program};
+use crate::{Device, DeviceInfo, FlushReason, PAGE_BYTES, QueueLimits, WorkerDevice};
 
 const SMALL: QueueLimits = QueueLimits {
     insns: 256,
@@ -18,40 +15,6 @@ const SMALL: QueueLimits = QueueLimits {
 
 fn image(n: usize) -> [i8; 6] {
     std::array::from_fn(|i| (n * 7 + i) as i8 - 40)
-}
-
-/// Stores the tile that was loaded last, each byte doubled.
-fn double(batch: &Batch, memory: &mut DeviceMemory) -> Result<RunReport, String> {
-    let mut tile = Vec::new();
-    for insn in &batch.insns {
-        match insn {
-            Insn::Load(load) if load.mem == vta_isa::MemType::Inp => {
-                let at = u64::from(load.dram_base) * 16;
-                tile = memory.read(at, 16).map_err(|e| e.to_string())?.to_vec();
-            }
-            Insn::Store(store) => {
-                let at = u64::from(store.dram_base) * 16;
-                let out = memory.write(at, 16).map_err(|e| e.to_string())?;
-                for (to, from) in out.iter_mut().zip(&tile) {
-                    *to = from.wrapping_mul(2);
-                }
-            }
-            Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {}
-        }
-    }
-    Ok(RunReport::default())
-}
-
-fn doubler(mut before: impl FnMut() -> Result<(), String> + Send + 'static) -> WorkerDevice {
-    let info = DeviceInfo {
-        name: "doubler".into(),
-        config: Config::default(),
-    };
-    let runner = move |batch: &Batch, memory: &mut DeviceMemory| {
-        before()?;
-        double(batch, memory)
-    };
-    WorkerDevice::new(info, Box::new(runner))
 }
 
 /// The program reads its tensors' first pixel only, so the second is zero.
