@@ -175,8 +175,11 @@ fn worker(job: &Job<'_>) -> Result<Share> {
             Engine::One(Session::new(Arc::clone(job.program), device, limits)?)
         }
         Some(split) => {
-            let device = |part: &Part| model::device(names[part.target], config);
-            let devices: Vec<_> = split.parts.iter().map(device).collect::<Result<_>>()?;
+            // All are made, also those without a layer: a wrong name is an error.
+            let all = names.iter().map(|name| model::device(name, config));
+            let all: Vec<_> = all.collect::<Result<_>>()?;
+            let device = |part: &Part| Arc::clone(&all[part.target]);
+            let devices: Vec<_> = split.parts.iter().map(device).collect();
             Engine::Several(MultiSession::new(Arc::clone(split), &devices, limits)?)
         }
     };

@@ -138,7 +138,8 @@ pub enum Annotation {
 ///
 /// # Errors
 /// [`PlacementError::Node`] when no device can run a node or a rule's can't;
-/// [`PlacementError::Rules`] when rules contradict each other or name an unknown device.
+/// [`PlacementError::Rules`] when rules contradict each other, name an unknown device or fit no
+/// layer.
 pub fn annotate(
     graph: &QGraph,
     targets: &[Target],
@@ -147,7 +148,7 @@ pub fn annotate(
     if targets.is_empty() {
         return Err(PlacementError::NoDevice);
     }
-    rules.check_devices(targets)?;
+    rules.check(targets, graph)?;
     let annotation = |node: &crate::qgraph::QNode| {
         let kind = node.op.kind();
         let fail = |reason: String| PlacementError::Node {

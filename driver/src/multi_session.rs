@@ -1,6 +1,7 @@
 //! A network on several devices at once.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::packing::pack;
@@ -168,8 +169,7 @@ impl MultiSession {
         for (index, step) in program.steps.iter().enumerate() {
             match step {
                 Step::Run { part, layers } => {
-                    let reason = flush_reason(program, index, *part);
-                    self.run_layers(launch, index, *part, layers.clone(), reason)?;
+                    self.run_layers(launch, index, *part, layers.clone())?;
                 }
                 Step::Copy { from, to } => self.copy(program, launch, *from, *to)?,
             }
@@ -187,9 +187,9 @@ impl MultiSession {
         launch: &mut Launch,
         index: usize,
         part: usize,
-        layers: std::ops::Range<usize>,
-        reason: FlushReason,
+        layers: Range<usize>,
     ) -> Result<(), DriverError> {
+        let reason = flush_reason(&self.program, index, part);
         let computed = Timeline::new(format!("step {index}"));
         let route = Route {
             stream: Arc::clone(&self.streams[part].compute),
@@ -200,8 +200,7 @@ impl MultiSession {
         queue.set_route(Some(route));
         let submitted = match self.recordings.get(&index) {
             Some(recording) => queue.replay(recording),
-            None => layers
-                .clone()
+            None => (layers.into_iter())
                 .try_for_each(|layer| queue.push_layer(layer))
                 .and_then(|()| queue.submit(reason)),
         };

@@ -131,13 +131,19 @@ impl Drop for Held {
 /// What pieces of work touch.
 #[derive(Default)]
 pub(crate) struct Footprints {
-    known: Mutex<Vec<(Weak<Batch>, Arc<[Span]>)>>,
+    known: Mutex<Vec<Known>>,
 }
+
+/// A batch and its spans.
+type Known = (Weak<Batch>, Arc<[Span]>);
 
 impl Footprints {
     /// The spans of a copy, or of a batch's instructions: all that their fields reach.
     pub(crate) fn of(&self, work: &Work, config: &Config) -> Arc<[Span]> {
-        let span = |start: u64, size: u64| Arc::from([start..start.saturating_add(size)]);
+        let span = |start: u64, size: u64| {
+            let one = start..start.saturating_add(size);
+            Arc::from(std::slice::from_ref(&one))
+        };
         match work {
             Work::Write { addr, data } => span(addr.0.into(), data.len() as u64),
             Work::Read { addr, size_bytes } => span(addr.0.into(), *size_bytes),
@@ -147,7 +153,7 @@ impl Footprints {
 
     fn of_batch(&self, batch: &Arc<Batch>, config: &Config) -> Arc<[Span]> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |(weak, _): &&(Weak<Batch>, _)| weak.as_ptr() == Arc::as_ptr(batch);
+        let same = |(weak, _): &&Known| weak.as_ptr() == Arc::as_ptr(batch);
         // A weak pointer keeps its address from being used again.
         if let Some((_, spans)) = known.iter().find(same) {
             return Arc::clone(spans);
@@ -263,14 +269,15 @@ mod tests {
     #[test]
     fn held_bytes_go_back_also_when_a_panic_drops_them() {
         let regions = regions(&[(0x1000, 16)]);
-        let touched = regions.touched(&[0x1000..0x1001]);
+        let byte = 0x1000..0x1001;
+        let touched = regions.touched(std::slice::from_ref(&byte));
         let caught = std::panic::catch_unwind(|| {
             let mut held = Held::take(touched);
             held.memory.write(0x1002, 1).unwrap()[0] = 9;
             panic!("a runner");
         });
         assert!(caught.is_err());
-        let held = Held::take(regions.touched(&[0x1000..0x1001]));
+        let held = Held::take(regions.touched(std::slice::from_ref(&byte)));
         assert_eq!(held.memory.read(0x1000, 4).unwrap(), [0, 0, 9, 0]);
     }
 

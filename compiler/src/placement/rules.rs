@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{PlacementError, Target};
+use crate::qgraph::QGraph;
 
 /// Rules by layer: a name or a pattern, in which `*` stands for any characters and `?` for one,
 /// and a device.
@@ -73,14 +74,20 @@ impl Rules {
         Ok(best.map(|(_, _, device)| device))
     }
 
-    /// Every device that a rule names must be there.
-    pub(super) fn check_devices(&self, targets: &[Target]) -> Result<(), PlacementError> {
+    /// Every rule must name one of the devices and fit a layer: a slip of the pen isn't ignored.
+    pub(super) fn check(&self, targets: &[Target], graph: &QGraph) -> Result<(), PlacementError> {
         for (pattern, device) in &self.rules {
             if !targets.iter().any(|t| t.name == *device) {
                 let names: Vec<&str> = targets.iter().map(|t| t.name.as_str()).collect();
                 return Err(PlacementError::Rules(format!(
                     "\"{pattern}\" = \"{device}\", but the devices are {}",
                     names.join(", ")
+                )));
+            }
+            if !graph.nodes.iter().any(|n| matches(pattern, &n.name)) {
+                return Err(PlacementError::Rules(format!(
+                    "\"{pattern}\" fits no layer (the first is {})",
+                    graph.nodes.first().map_or("none", |n| &n.name)
                 )));
             }
         }

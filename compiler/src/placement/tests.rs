@@ -251,10 +251,11 @@ fn what_cannot_be_split_is_refused() {
     assert_eq!(error, PlacementError::Inputs { inputs: 2 });
 }
 
-/// Random networks: each node's kind, which earlier tensors it reads, and a rule or none.
-fn network(
-    devices: usize,
-) -> impl Strategy<Value = (Vec<(bool, usize, usize)>, Vec<Option<usize>>)> {
+/// Whether a node is a sum, and which earlier tensors it reads.
+type Drawn = (bool, usize, usize);
+
+/// Random networks: nodes, and for each a device that a rule wants, or none.
+fn network(devices: usize) -> impl Strategy<Value = (Vec<Drawn>, Vec<Option<usize>>)> {
     (1..9usize).prop_flat_map(move |n| {
         let node = (any::<bool>(), any::<usize>(), any::<usize>());
         let fixed = prop::option::weighted(0.4, 0..devices);
@@ -265,8 +266,8 @@ fn network(
     })
 }
 
-fn build(nodes: &[(bool, usize, usize)], exchanged: bool) -> QGraph {
-    let make = |(i, &(two, a, b)): (usize, &(bool, usize, usize))| {
+fn build(nodes: &[Drawn], exchanged: bool) -> QGraph {
+    let make = |(i, &(two, a, b)): (usize, &Drawn)| {
         let (a, b) = (a % (i + 1), b % (i + 1));
         let inputs = match (two, exchanged) {
             (false, _) => vec![a],
