@@ -149,7 +149,8 @@ pub trait Device: Send + Sync {
     /// Queues work behind all earlier work of this device and returns at once; when the device's
     /// bounded queue is full it blocks until there is room (back-pressure).
     ///
-    /// Work runs strictly in the order of submission, and each piece sees all memory effects of
+    /// Work runs strictly in the order of submission (see [`Self::submit_on`] for work beside
+    /// it), and each piece sees all memory effects of
     /// those before it: a write, a run and a read need no wait in between. Memory may be freed
     /// or reused right after submitting, since frees are ordered with the work. A piece that
     /// fails leaves later pieces to run.

@@ -19,10 +19,11 @@ type Make = Box<dyn FnOnce() -> Result<Work, DriverError> + Send>;
 
 /// An ordered queue of work on one [`Lane`] of a device.
 ///
-/// A piece starts when the pieces before it in the stream have started, and ended where the
-/// device's lane is in order, and its waits are satisfied. Streams are in no other order with
-/// each other, on one device or on several. One thread of the stream waits and hands work to the
-/// device, another sees it end and signals, so a device's lane never idles for the host's sake.
+/// Pieces run in the order of submission, each when its waits are satisfied. Streams are in no
+/// other order with each other, on one device or on several; those of one lane share it, so that
+/// a stream that waits doesn't hold up another. One thread of the stream waits and hands work to
+/// the device, another sees it end and signals: the next piece is queued on the device before the
+/// last one ends.
 ///
 /// Memory that work names must stay allocated until the work is done, unlike that of
 /// [`Device::submit`]: the device learns of it only when the waits are satisfied.
