@@ -38,8 +38,14 @@ pub enum Command {
     Disasm(DisasmArgs),
     /// Check a program for errors without running it
     Check(CheckArgs),
+    /// Count cycles over a grid of configurations and boards
+    Sweep(SweepArgs),
+    /// Measure the functional simulator against this CPU's multiply-add peak
+    Bench(BenchArgs),
     /// List the built-in networks
     Models,
+    /// List the devices of this machine with what each can do
+    Devices(DevicesArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -50,13 +56,44 @@ pub enum Command {
 /// Where and for what instance a program runs.
 #[derive(Args, Clone)]
 pub struct DeviceArgs {
-    /// Device: sim (fast functional simulator) or oracle (slow, obvious); `vta run` takes several,
-    /// e.g. sim,oracle, of which the first runs what no --placement puts elsewhere
+    /// Device: sim (fast functional simulator), cycle (its results with the hardware's cycles),
+    /// oracle (slow, obvious) or opencl[:cpu|gpu|fpga|NAME[:INDEX]], see `vta devices`; `vta run`
+    /// takes several, e.g. opencl,sim: the first runs what no --placement puts elsewhere
     #[arg(long, default_value = "sim")]
     pub device: String,
+    /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)
+    #[arg(long, value_name = "FILE")]
+    pub bitstream: Option<PathBuf>,
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub timing: TimingArgs,
+}
+
+/// How the device `cycle` takes time.
+#[derive(Args, Clone, Default)]
+pub struct TimingArgs {
+    /// Board of --device cycle: pynq (default), de10, or a timing file in TOML
+    #[arg(long, value_name = "BOARD|FILE")]
+    pub timing: Option<String>,
+}
+
+/// What `--device cycle` shows of its cycles.
+#[derive(Args, Clone, Default)]
+pub struct ViewArgs {
+    /// Count cycles and compute nothing (--device cycle)
+    #[arg(long)]
+    pub timing_only: bool,
+    /// Write a trace for ui.perfetto.dev: 1 ns is one cycle (--device cycle)
+    #[arg(long, value_name = "TRACE.json")]
+    pub trace: Option<PathBuf>,
+    /// Write a report that says where the cycles go (--device cycle)
+    #[arg(long, value_name = "REPORT.html")]
+    pub report: Option<PathBuf>,
+    /// Energy of each operation, in TOML, for report and JSON (--device cycle)
+    #[arg(long, value_name = "FILE")]
+    pub energy: Option<PathBuf>,
 }
 
 /// How images become the network's input.
@@ -101,6 +138,8 @@ pub struct RunArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
     #[command(flatten)]
+    pub views: ViewArgs,
+    #[command(flatten)]
     pub preprocess: PreprocessArgs,
     /// Images to run at most
     #[arg(long, value_name = "N")]
@@ -117,6 +156,9 @@ pub struct RunArgs {
     /// Compare every layer's output with the reference interpreter, bit for bit
     #[arg(long)]
     pub verify: bool,
+    /// Look for accesses that no token orders and for ALU hazards before running
+    #[arg(long)]
+    pub hazards: bool,
     /// Calibration images for a float model (default: the input images)
     #[arg(long, value_name = "DIR|.npz")]
     pub calibration: Option<PathBuf>,
@@ -143,6 +185,8 @@ pub struct LayerArgs {
     pub layer: String,
     #[command(flatten)]
     pub device: DeviceArgs,
+    #[command(flatten)]
+    pub views: ViewArgs,
     /// Seed of weights and inputs
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -204,12 +248,18 @@ pub struct CompileArgs {
 
 #[derive(Args)]
 pub struct ReplayArgs {
-    /// Recorded cases: CASE.tar.gz or a folder
+    /// Recorded cases: CASE.tar.gz or a folder; a .json file of programs with the cycles of the
+    /// hardware needs --device cycle
     #[arg(required = true)]
     pub cases: Vec<PathBuf>,
-    /// Device: sim or oracle
+    /// Device: sim, cycle, oracle or opencl[:SEL]
     #[arg(long, default_value = "sim")]
     pub device: String,
+    /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)
+    #[arg(long, value_name = "FILE")]
+    pub bitstream: Option<PathBuf>,
+    #[command(flatten)]
+    pub timing: TimingArgs,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -232,7 +282,8 @@ pub struct DisasmArgs {
 
 #[derive(Args)]
 pub struct CheckArgs {
-    /// Raw instructions (.bin), assembly text (.asm, .s, .txt), or a .vta bundle
+    /// Raw instructions (.bin), assembly text (.asm, .s, .txt), a .vta bundle, a recorded case
+    /// (.tar.gz or folder), or a network to compile: .onnx, `demo`, `zoo:NAME`
     pub file: PathBuf,
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
@@ -240,4 +291,73 @@ pub struct CheckArgs {
     /// Report garbage in bits that no field covers, too
     #[arg(long)]
     pub strict: bool,
+    /// Report accesses of different modules to one place that no chain of tokens orders, and
+    /// ALU steps that read what the step before has not written back
+    #[arg(long)]
+    pub hazards: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct SweepArgs {
+    /// A network (ONNX file, `demo`, `zoo:NAME`) or a layer as in `vta layer`
+    pub model: String,
+    /// One axis of the grid: a key of vta_config.json (LOG_BLOCK, LOG_WGT_BUFF_SIZE, ..) or of a
+    /// timing file (bus_bytes, memory_latency_cycles, burst_beats, ..) with its values; repeat it
+    #[arg(long, value_name = "KEY=V1,V2,..", required = true)]
+    pub vary: Vec<String>,
+    /// Configuration of all that isn't varied, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub timing: TimingArgs,
+    /// Table to write; rows that are there already are not computed again
+    #[arg(long, short, value_name = "OUT.csv")]
+    pub output: PathBuf,
+    /// Picture of cycles against area, with the Pareto front
+    #[arg(long, value_name = "OUT.svg")]
+    pub picture: Option<PathBuf>,
+    /// Points to compute side by side (default: one for each core)
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct DevicesArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Write the core as a bitstream for a device that builds from source, e.g. an FPGA emulator
+    #[arg(long, value_name = "FILE", requires = "device")]
+    pub save_bitstream: Option<PathBuf>,
+    /// The device to save it for: opencl[:SEL]
+    #[arg(long, value_name = "SEL")]
+    pub device: Option<String>,
+    /// VTA configuration of the bitstream, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print what an offline compiler needs for a configuration: -D macros of the kernels
+    #[arg(long)]
+    pub macros: bool,
+}
+
+#[derive(Args)]
+pub struct BenchArgs {
+    /// Runs of each layer; a quarter as many of each network. Medians are printed
+    #[arg(long, value_name = "N", default_value_t = 41)]
+    pub samples: usize,
+    /// Threads to use at most; with 2 or more, what two gain is measured
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub threads: usize,
+    /// VTA configuration, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }

@@ -2,12 +2,20 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
+mod check;
+mod cycle;
+mod devices;
 mod images;
 mod model;
 mod preprocess;
+mod replay_rtl;
 mod report;
+mod report_html;
 mod run;
+mod sweep;
 mod tools;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -26,8 +34,11 @@ fn main() -> ExitCode {
         Command::Replay(args) => tools::replay(args),
         Command::Asm(args) => tools::asm(args),
         Command::Disasm(args) => tools::disasm(args),
-        Command::Check(args) => tools::check(args),
+        Command::Check(args) => check::check(args),
+        Command::Sweep(args) => sweep::sweep(args),
+        Command::Bench(args) => bench::bench(args),
         Command::Models => tools::models(),
+        Command::Devices(args) => devices::devices(args),
         Command::Completions { shell } => tools::completions(*shell),
     };
     match done {

@@ -10,6 +10,7 @@ use vta_compiler::placement::{self, Rules, Target};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::{onnx, passes, quantize, zoo};
 use vta_driver::{Device, MultiProgram, Program};
+use vta_hw_opencl::{OpenClDevice, Options, Selector};
 use vta_isa::Config;
 use vta_sim::SimDevice;
 
@@ -175,13 +176,34 @@ pub fn config(path: Option<&PathBuf>) -> Result<Config> {
     Config::from_json(&text).with_context(|| path.display().to_string())
 }
 
-/// A device by name.
-pub fn device(name: &str, config: &Config) -> Result<Arc<dyn Device>> {
+/// A device by name; `bitstream` is for OpenCL devices only.
+pub fn device(name: &str, bitstream: Option<&PathBuf>, config: &Config) -> Result<Arc<dyn Device>> {
+    if is_opencl(name) {
+        let selector: Selector = name.parse()?;
+        let options = Options {
+            bitstream: bitstream.cloned(),
+            ..Options::from_env()
+        };
+        let device = OpenClDevice::open(&selector, config.clone(), options)?;
+        return Ok(Arc::new(device));
+    }
+    ensure!(
+        bitstream.is_none(),
+        "--bitstream is for OpenCL devices, not for {name}"
+    );
     Ok(match name {
         "sim" => Arc::new(SimDevice::functional_from_env(config.clone())?),
         "oracle" => Arc::new(SimDevice::oracle(config.clone())),
-        _ => bail!("no device '{name}' in this build (there are sim and oracle)"),
+        _ => bail!(
+            "no device '{name}' in this build (there are sim, cycle, oracle and opencl[:SEL])"
+        ),
     })
+}
+
+/// Whether a name means an OpenCL device.
+pub fn is_opencl(name: &str) -> bool {
+    name.strip_prefix("opencl")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '+']))
 }
 
 /// Images for a model that was given none: one of each class for the demo, a synthetic one

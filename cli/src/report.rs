@@ -9,8 +9,10 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Map, Value, json};
 use vta_driver::{Counters, FlushReason, Program, RunReport, Traffic};
 use vta_isa::MemType;
+use vta_sim::views::Verdict;
 
 use crate::args::RunArgs;
+use crate::cycle::{Timed, cycles_json, utilization};
 
 /// A finished run of some images.
 pub struct Outcome {
@@ -26,7 +28,13 @@ pub struct Outcome {
     /// One for each device that ran side by side.
     pub counters: Vec<Counters>,
     pub verified: bool,
+    /// The device computed nothing, so that outputs mean nothing.
+    pub timing_only: bool,
+    /// Cycles of one pass over the program, from a device that counts them.
+    pub timed: Option<Timed>,
     pub mismatches: Vec<String>,
+    /// What the hazard checker found, if it was asked.
+    pub hazards: Option<Vec<String>>,
     pub top: usize,
     pub prepared: Duration,
     pub wall: Duration,
@@ -72,7 +80,15 @@ impl Outcome {
         ranking
     }
 
+    /// Passes over the program: each takes BATCH images.
+    fn passes(&self) -> u64 {
+        self.logits.len().div_ceil(self.program.config.batch()) as u64
+    }
+
     fn correct(&self) -> Option<(usize, usize)> {
+        if self.timing_only {
+            return None;
+        }
         let known: Vec<_> = self
             .truth
             .iter()
@@ -84,12 +100,6 @@ impl Outcome {
             .filter(|(i, t)| argmax(&self.logits[*i]) == *t)
             .count();
         (!known.is_empty()).then_some((right, known.len()))
-    }
-
-    /// Passes over the network, each of which may take several submissions.
-    fn runs(&self) -> u64 {
-        let batch = self.program.config.batch();
-        self.logits.len().div_ceil(batch).max(1) as u64
     }
 
     fn totals(&self) -> (Counters, Vec<LayerRow>) {
@@ -146,9 +156,10 @@ fn ms(time: Duration) -> f64 {
 /// Prints one JSON object.
 pub fn json(outcome: &Outcome) -> Result<()> {
     let (total, rows) = outcome.totals();
-    let runs = outcome.runs();
+    let runs = outcome.passes().max(1);
+    let (images, passes) = (outcome.logits.len() as u64, outcome.passes());
     let layer = |r: &LayerRow| {
-        json!({
+        let mut object = json!({
             "name": r.name,
             "kind": r.kind,
             "macs": r.macs,
@@ -156,7 +167,14 @@ pub fn json(outcome: &Outcome) -> Result<()> {
             "bytes": bytes_json(&r.traffic),
             "wall_ms": ms(r.wall),
             "utilization": r.utilization(&outcome.program, runs),
-        })
+        });
+        if let Some(timed) = &outcome.timed
+            && let Some(cycles) = timed.layer(&r.name)
+        {
+            let keys = cycles_json(cycles, r.macs * images, passes, &timed.energy);
+            merge(&mut object, keys);
+        }
+        object
     };
     let image = |i: usize| {
         let ranking = outcome.ranking(i);
@@ -167,10 +185,16 @@ pub fn json(outcome: &Outcome) -> Result<()> {
         json!({"image": outcome.names[i], "true_class": outcome.truth[i], "top": top})
     };
     let flush = |r: FlushReason| (r.name().to_owned(), json!(total.flushed(r)));
+    let macs = outcome.program.layers.iter().map(|l| l.macs).sum::<u64>();
+    let shown = if outcome.timing_only {
+        0
+    } else {
+        outcome.logits.len()
+    };
     let mut object = json!({
         "device": outcome.device,
         "images": outcome.logits.len(),
-        "macs": outcome.program.layers.iter().map(|l| l.macs).sum::<u64>(),
+        "macs": macs,
         "insns": total.traffic.insns,
         "submissions": total.submissions,
         "flush_reasons": FlushReason::ALL.into_iter().map(flush).collect::<Map<_, _>>(),
@@ -180,27 +204,47 @@ pub fn json(outcome: &Outcome) -> Result<()> {
         "bytes": bytes_json(&total.traffic),
         "compile_ms": ms(outcome.prepared),
         "wall_ms": ms(outcome.wall),
-        "outputs": (0..outcome.logits.len()).map(image).collect::<Vec<_>>(),
+        "outputs": (0..shown).map(image).collect::<Vec<_>>(),
         "layers": rows.iter().map(layer).collect::<Vec<_>>(),
     });
+    if let Some(timed) = &outcome.timed {
+        object["timing_only"] = json!(outcome.timing_only);
+        merge(&mut object, timed.json(macs * images, passes));
+    }
+    add_accuracy(outcome, &mut object);
+    if outcome.verified {
+        object["mismatches"] = json!(outcome.mismatches);
+    }
+    if let Some(hazards) = &outcome.hazards {
+        object["hazards"] = json!(hazards);
+    }
+    print_line(&serde_json::to_string_pretty(&object)?)
+}
+
+/// Shares of right labels and of those that agree with the reference.
+fn add_accuracy(outcome: &Outcome, object: &mut Value) {
+    let images = outcome.logits.len() as f64;
     if let Some((right, of)) = outcome.correct() {
         object["top1"] = json!(right as f64 / of as f64);
     }
     if let Some((same, right)) = outcome.agreement() {
-        object["agreement"] = json!(same as f64 / outcome.logits.len() as f64);
-        object["reference_top1"] = json!(right.map(|r| r as f64 / outcome.logits.len() as f64));
+        object["agreement"] = json!(same as f64 / images);
+        object["reference_top1"] = json!(right.map(|r| r as f64 / images));
     }
-    if outcome.verified {
-        object["mismatches"] = json!(outcome.mismatches);
+}
+
+/// Adds keys to an object, in place of those of the same name.
+fn merge(object: &mut Value, keys: Map<String, Value>) {
+    if let Value::Object(object) = object {
+        object.extend(keys);
     }
-    print_line(&serde_json::to_string_pretty(&object)?)
 }
 
 /// Prints for people.
 pub fn text(outcome: &Outcome, args: &RunArgs) -> Result<()> {
     let mut out = String::new();
     let images = outcome.logits.len();
-    if images <= 12 {
+    if images <= 12 && !outcome.timing_only {
         for image in 0..images {
             describe(outcome, image, &mut out);
         }
@@ -287,6 +331,9 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
         total.traffic.insns,
         size(total.traffic.total_bytes()),
     ));
+    if let Some(timed) = &outcome.timed {
+        out.push_str(&cycles_line(outcome, timed));
+    }
     if let Some((right, of)) = outcome.correct() {
         out.push_str(&format!(
             "{right} of {of} right ({:.1} %)\n",
@@ -302,6 +349,15 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
             out.push_str(&format!("; the reference has {right} right"));
         }
         out.push('\n');
+    }
+    if let Some(hazards) = &outcome.hazards {
+        match hazards.len() {
+            0 => out.push_str("no hazard in the program\n"),
+            n => out.push_str(&format!("{n} hazards:\n")),
+        }
+        for line in hazards.iter().take(10) {
+            out.push_str(&format!("  {line}\n"));
+        }
     }
     if outcome.verified {
         match outcome.mismatches.len() {
@@ -322,6 +378,28 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
     }
 }
 
+/// One pass in cycles, against its bound and the matrix unit's peak.
+fn cycles_line(outcome: &Outcome, timed: &Timed) -> String {
+    let (total, bound) = (timed.total(), timed.bound_cycles());
+    let macs: u64 = outcome.program.layers.iter().map(|l| l.macs).sum();
+    let useful = macs * outcome.program.config.batch() as u64;
+    let ms = total.cycles as f64 / (timed.timing.clock_mhz * 1e3);
+    let mut line = format!(
+        "{} cycles a pass on {} ({ms:.2} ms at {} MHz), {:.2} times the bound, \
+         matrix unit {:.1} % of its peak\n",
+        total.cycles,
+        timed.board,
+        timed.timing.clock_mhz,
+        total.cycles as f64 / bound.max(1) as f64,
+        utilization(&total, useful, 1) * 100.0,
+    );
+    for loss in vta_sim::views::losses(&total).iter().take(3) {
+        let share = loss.share * 100.0;
+        line.push_str(&format!("  lost {share:4.1} %: {}\n", loss.words));
+    }
+    line
+}
+
 fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),
@@ -332,26 +410,27 @@ fn size(bytes: u64) -> String {
 
 fn profile(outcome: &Outcome) -> String {
     let (_, rows) = outcome.totals();
-    let runs = outcome.runs();
+    let runs = outcome.passes().max(1);
     let whole: Duration = rows.iter().map(|r| r.wall).sum();
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
-        "layer",
-        "kind",
-        "MACs",
-        "insns",
-        "bytes",
-        "ms",
-        "share",
-        "utilisation",
-    ]);
+    let mut header = vec!["layer", "kind", "MACs", "insns", "bytes", "ms", "share"];
+    header.extend(match outcome.timed {
+        None => &["utilisation"][..],
+        Some(_) => &["utilisation", "cycles", "of bound", "limited by"],
+    });
+    table.set_header(header);
     for row in &rows {
-        let used = row.utilization(&outcome.program, runs);
+        let timed = outcome.timed.as_ref().and_then(|t| t.layer(&row.name));
+        let macs = row.macs * outcome.program.config.batch() as u64;
+        let used = match timed {
+            Some(cycles) => Some(utilization(cycles, macs, 1)),
+            None => row.utilization(&outcome.program, runs),
+        };
         let share = 100.0 * row.wall.as_secs_f64() / whole.as_secs_f64().max(1e-12);
-        table.add_row([
+        let mut cells = vec![
             row.name.clone(),
             row.kind.clone(),
             row.macs.to_string(),
@@ -360,9 +439,16 @@ fn profile(outcome: &Outcome) -> String {
             format!("{:.3}", row.wall.as_secs_f64() * 1e3 / runs as f64),
             format!("{share:.1} %"),
             used.map_or_else(String::new, |u| format!("{:.1} %", u * 100.0)),
-        ]);
+        ];
+        if let Some(layer) = timed {
+            let bound = layer.bound.cycles().max(1);
+            cells.push(layer.cycles.to_string());
+            cells.push(format!("{:.2}", layer.cycles as f64 / bound as f64));
+            cells.push(Verdict::of(layer).resource.to_owned());
+        }
+        table.add_row(cells);
     }
-    for column in table.column_iter_mut().skip(2) {
+    for column in table.column_iter_mut().skip(2).take(8) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.to_string()

@@ -15,6 +15,8 @@ use vta_driver::{
 };
 
 use crate::args::RunArgs;
+use crate::check;
+use crate::cycle::Setup;
 use crate::images::{self, Picture};
 use crate::model::{self, Model};
 use crate::preprocess::{Preprocess, to_int8};
@@ -27,6 +29,7 @@ struct Job<'a> {
     /// The network over several devices.
     split: Option<Arc<MultiProgram>>,
     args: &'a RunArgs,
+    setup: &'a Setup,
     images: &'a [Vec<i8>],
     next: AtomicUsize,
     bar: ProgressBar,
@@ -46,6 +49,12 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     ensure!(args.top > 0, "--top must be at least 1");
     ensure!(args.threads != Some(0), "--threads must be at least 1");
     ensure!(args.batch > 0, "--batch must be at least 1");
+    let setup = Setup::new(&args.device, &args.views, &args.model)?;
+    let compared = args.verify || args.output.is_some() || args.reference.is_some();
+    ensure!(
+        !(compared && setup.timing_only()),
+        "--timing-only computes no outputs for --verify, --output or --reference"
+    );
     let device_config = model::config(args.device.config.as_ref())?;
     let mut pictures = match args.input.is_empty() {
         true => Vec::new(),
@@ -69,11 +78,14 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         let (n, m) = (pictures.len(), reference.len());
         ensure!(m >= n, "{m} rows of reference logits for {n} images");
     }
+    let hazards = args.hazards.then(|| check::hazards_of(&program));
+    let hazards = hazards.transpose()?;
     let job = Job {
         program: &program,
         graph: graph.as_ref(),
         split: model::split(args, graph.as_ref(), &device_config)?.map(Arc::new),
         args,
+        setup: &setup,
         images: &inputs,
         next: AtomicUsize::new(0),
         bar: progress(inputs.len(), args.json),
@@ -82,7 +94,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     let shares = work(&job)?;
     let wall = started.elapsed();
     job.bar.finish_and_clear();
-    let outcome = outcome(
+    let mut outcome = outcome(
         args,
         &program,
         pictures,
@@ -90,6 +102,9 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         reference,
         [prepared, wall],
     )?;
+    outcome.hazards = hazards;
+    outcome.timing_only = setup.timing_only();
+    outcome.timed = setup.finish(&program, &args.model)?;
     if let Some(path) = &args.output {
         images::save_rows(path, &outcome.logits)?;
     }
@@ -98,7 +113,8 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     } else {
         report::text(&outcome, args)?;
     }
-    Ok(outcome.mismatches.is_empty())
+    let clean = outcome.hazards.as_ref().is_none_or(Vec::is_empty);
+    Ok(outcome.mismatches.is_empty() && clean)
 }
 
 /// Loads and compiles; a float model is quantised on the way.
@@ -153,7 +169,12 @@ fn progress(images: usize, quiet: bool) -> ProgressBar {
 
 /// Runs all images on one device for each thread; results don't depend on their number.
 fn work(job: &Job<'_>) -> Result<Vec<Share>> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // An OpenCL device uses all its cores by itself.
+    let names = model::device_names(&job.args.device.device);
+    let cores = match names.into_iter().any(model::is_opencl) {
+        true => 1,
+        false => std::thread::available_parallelism().map_or(1, usize::from),
+    };
     let runs = job.images.len().div_ceil(job.program.config.batch());
     let threads = job.args.threads.unwrap_or(cores).min(runs).max(1);
     std::thread::scope(|scope| {
@@ -171,12 +192,14 @@ fn worker(job: &Job<'_>) -> Result<Share> {
     let names = model::device_names(&job.args.device.device);
     let mut engine = match &job.split {
         None => {
-            let device = model::device(&job.args.device.device, config)?;
+            let device = job.setup.device(config)?;
             Engine::One(Session::new(Arc::clone(job.program), device, limits)?)
         }
         Some(split) => {
             // All are made, also those without a layer: a wrong name is an error.
-            let all = names.iter().map(|name| model::device(name, config));
+            let all = names
+                .iter()
+                .map(|name| job.setup.device_named(name, config));
             let all: Vec<_> = all.collect::<Result<_>>()?;
             let device = |part: &Part| Arc::clone(&all[part.target]);
             let devices: Vec<_> = split.parts.iter().map(device).collect();
@@ -219,6 +242,9 @@ fn worker(job: &Job<'_>) -> Result<Share> {
     Ok(share)
 }
 
+/// Name, number in the network, and contents of a layer's output.
+type LayerOutput = (String, usize, Vec<Vec<i8>>);
+
 /// A network loaded on one device, or on several.
 enum Engine {
     One(Session),
@@ -240,8 +266,8 @@ impl Engine {
         }
     }
 
-    /// Name, number in the network, and contents of every layer's output.
-    fn outputs(&mut self) -> Result<Vec<(String, usize, Vec<Vec<i8>>)>> {
+    /// Every layer's output as the last run left it.
+    fn outputs(&mut self) -> Result<Vec<LayerOutput>> {
         let mut all = Vec::new();
         match self {
             Self::One(session) => {
@@ -364,7 +390,10 @@ fn outcome(
         reports,
         counters,
         verified: args.verify,
+        timing_only: false,
+        timed: None,
         mismatches,
+        hazards: None,
         top: args.top,
         prepared,
         wall,

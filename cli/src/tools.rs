@@ -10,24 +10,26 @@ use serde_json::json;
 use vta_compiler::quantize::Mode;
 use vta_compiler::{graph::Graph, layer, lower, onnx, passes, reference, zoo};
 use vta_driver::{Program, QueueLimits, Session, Traffic, replay};
-use vta_isa::{Config, INSN_BYTES, Insn, MemType, asm, check};
+use vta_isa::{INSN_BYTES, Insn, MemType, asm};
 
 use crate::args::{
-    AsmArgs, CheckArgs, Cli, CompileArgs, DisasmArgs, LayerArgs, QuantizeArgs, QuantizeMode,
-    ReplayArgs,
+    AsmArgs, Cli, CompileArgs, DisasmArgs, LayerArgs, QuantizeArgs, QuantizeMode, ReplayArgs,
 };
+use crate::cycle::{Setup, Timed, cycles_json, timing, utilization};
 use crate::images;
 use crate::model::{self, Model};
 use crate::preprocess::Preprocess;
+use crate::replay_rtl;
 use crate::report::print_line;
 
 pub fn layer(args: &LayerArgs) -> Result<bool> {
     let spec = layer::parse(&args.layer)?;
+    let setup = Setup::new(&args.device, &args.views, &args.layer)?;
     let config = model::config(args.device.config.as_ref())?;
     let graph = layer::build(&spec, args.seed)?;
     let program = lower::compile(&graph, &config, &lower::LowerOptions::default())?;
     let program = Arc::new(program);
-    let device = model::device(&args.device.device, &config)?;
+    let device = setup.device(&config)?;
     let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
     let inputs: Vec<_> = (0..spec.images)
         .map(|i| layer::input(&spec, args.seed, i))
@@ -39,6 +41,9 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
         let out = session.run(&refs)?;
         wall += started.elapsed().as_secs_f64() * 1e3;
         out.reports.iter().for_each(|r| traffic.add(&r.traffic));
+        if setup.timing_only() {
+            continue;
+        }
         for (image, got) in images.iter().zip(&out.outputs[0]) {
             let values = reference::run(&graph, image)?;
             let expected = &values[program.outputs[0] as usize];
@@ -49,40 +54,99 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
             largest = largest.max(error.max().unwrap_or(0));
         }
     }
+    let timed = setup.finish(&program, &args.layer)?;
     let macs = program.layers[0].macs * spec.images as u64;
+    let passes = inputs.len().div_ceil(config.batch()) as u64;
     let done = traffic.gemm_steps * config.macs_per_step();
-    let utilization = macs as f64 / done.max(1) as f64;
-    let bytes = |m: MemType| traffic.bytes[m.code() as usize];
-    if args.json {
+    let outcome = LayerOutcome {
+        macs,
+        passes,
+        utilization: match timed.as_ref() {
+            Some(timed) => utilization(&timed.total(), macs, passes),
+            None => macs as f64 / done.max(1) as f64,
+        },
+        error: (!setup.timing_only()).then_some(largest),
+        traffic,
+        submissions: session.counters().submissions,
+        wall_ms: wall,
+        timed,
+    };
+    match args.json {
+        true => outcome.json(args)?,
+        false => outcome.text(args)?,
+    }
+    Ok(largest == 0)
+}
+
+/// A layer that has run.
+struct LayerOutcome {
+    /// Useful multiply-adds of all images.
+    macs: u64,
+    /// Runs of BATCH images.
+    passes: u64,
+    utilization: f64,
+    /// The largest difference from the reference; `None` when nothing was computed.
+    error: Option<i32>,
+    traffic: Traffic,
+    submissions: u64,
+    wall_ms: f64,
+    timed: Option<Timed>,
+}
+
+impl LayerOutcome {
+    fn json(&self, args: &LayerArgs) -> Result<()> {
+        let bytes = |m: MemType| self.traffic.bytes[m.code() as usize];
         let by_type: serde_json::Map<_, _> = MemType::ALL
             .into_iter()
             .map(|m| (m.name().to_owned(), json!(bytes(m))))
             .collect();
-        let object = json!({
-            "layer": args.layer, "device": args.device.device, "macs": macs,
-            "insns": traffic.insns, "gemm_uops": traffic.gemm_steps, "bytes": by_type,
-            "submissions": session.counters().submissions, "wall_ms": wall,
-            "utilization": utilization, "max_abs_error": largest,
+        let mut object = json!({
+            "layer": args.layer, "device": args.device.device, "macs": self.macs,
+            "insns": self.traffic.insns, "gemm_uops": self.traffic.gemm_steps, "bytes": by_type,
+            "submissions": self.submissions, "wall_ms": self.wall_ms,
+            "utilization": self.utilization, "max_abs_error": self.error,
         });
-        print_line(&serde_json::to_string_pretty(&object)?)?;
-    } else {
-        let verdict = if largest == 0 {
-            "bit-identical to the reference"
-        } else {
-            "MISMATCH"
+        if let Some(timed) = &self.timed {
+            let mut keys = cycles_json(&timed.total(), self.macs, self.passes, &timed.energy);
+            keys.insert("timing".into(), json!(timed.board));
+            keys.insert("timing_only".into(), json!(self.error.is_none()));
+            for (key, value) in keys {
+                object[key] = value;
+            }
+        }
+        print_line(&serde_json::to_string_pretty(&object)?)
+    }
+
+    fn text(&self, args: &LayerArgs) -> Result<()> {
+        let verdict = match self.error {
+            None => "not computed".to_owned(),
+            Some(0) => "bit-identical to the reference (max_abs_error 0)".to_owned(),
+            Some(error) => format!("MISMATCH (max_abs_error {error})"),
         };
         print_line(&format!(
-            "{}: {verdict} (max_abs_error {largest})\n  {macs} MACs, {} GEMM micro-ops, \
-             utilisation {:.1} %, {} instructions, {} bytes\n  {wall:.2} ms on {}",
+            "{}: {verdict}\n  {} MACs, {} GEMM micro-ops, \
+             utilisation {:.1} %, {} instructions, {} bytes\n  {:.2} ms on {}",
             args.layer,
-            traffic.gemm_steps,
-            utilization * 100.0,
-            traffic.insns,
-            traffic.total_bytes(),
+            self.macs,
+            self.traffic.gemm_steps,
+            self.utilization * 100.0,
+            self.traffic.insns,
+            self.traffic.total_bytes(),
+            self.wall_ms,
             args.device.device,
         ))?;
+        let Some(timed) = &self.timed else {
+            return Ok(());
+        };
+        let (total, bound) = (timed.total(), timed.bound_cycles().max(1));
+        print_line(&format!(
+            "  {} cycles on {}, {:.3} times the bound of {bound}\n  {}",
+            total.cycles,
+            timed.board,
+            total.cycles as f64 / bound as f64,
+            vta_sim::views::Verdict::of(&total).words,
+        ))
     }
-    Ok(largest == 0)
 }
 
 pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
@@ -168,11 +232,17 @@ fn dump(graph: &Graph, pass: &str) -> Result<bool> {
 }
 
 pub fn replay(args: &ReplayArgs) -> Result<bool> {
+    let setup = Setup::plain(args)?;
     let (mut matched, mut total, mut compared) = (0, 0, 0);
     let mut rows = Vec::new();
     for path in &args.cases {
+        if is(path, &["json"]) {
+            let (m, t) = replay_counters(args, path, &mut rows)?;
+            (matched, total) = (matched + m, total + t);
+            continue;
+        }
         for case in replay::load(path)? {
-            let device = model::device(&args.device, &case.config)?;
+            let device = setup.device(&case.config)?;
             let report = replay::run_case(&case, &*device).with_context(|| case.name.clone())?;
             total += 1;
             compared += report.bytes_compared;
@@ -211,11 +281,43 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
         });
         print_line(&serde_json::to_string_pretty(&object)?)?;
     } else {
-        print_line(&format!(
-            "{matched} of {total} runs match, {compared} bytes compared"
-        ))?;
+        let bytes = match compared {
+            0 => String::new(),
+            n => format!(", {n} bytes compared"),
+        };
+        print_line(&format!("{matched} of {total} runs match{bytes}"))?;
     }
     Ok(matched == total)
+}
+
+/// Programs with recorded cycles; how many match, and how many there are.
+fn replay_counters(
+    args: &ReplayArgs,
+    path: &Path,
+    rows: &mut Vec<serde_json::Value>,
+) -> Result<(usize, usize)> {
+    let name = path.display();
+    ensure!(
+        args.device == "cycle",
+        "{name}: cycles are only counted with --device cycle, not {}",
+        args.device
+    );
+    let (board, timing) = timing(&args.timing)?;
+    let outcome = replay_rtl::replay(path, &timing)?;
+    if !args.json {
+        print_line(&format!(
+            "{name} on {board}: {} of {} programs match in cycles, requests and beats",
+            outcome.matched, outcome.total
+        ))?;
+        for line in outcome.differences.iter().take(10) {
+            print_line(&format!("  {line}"))?;
+        }
+        if let Some(more) = outcome.differences.len().checked_sub(11) {
+            print_line(&format!("  and {} more", more + 1))?;
+        }
+    }
+    rows.extend(outcome.rows);
+    Ok((outcome.matched, outcome.total))
 }
 
 pub fn asm(args: &AsmArgs) -> Result<bool> {
@@ -233,14 +335,15 @@ pub fn asm(args: &AsmArgs) -> Result<bool> {
     Ok(true)
 }
 
-fn read_asm(path: &Path) -> Result<Vec<Insn>> {
+/// Assembly text of a file.
+pub fn read_asm(path: &Path) -> Result<Vec<Insn>> {
     let text = String::from_utf8(model::read_file(path)?)
         .with_context(|| format!("{}: not a text file", path.display()))?;
     asm::parse(&text).with_context(|| path.display().to_string())
 }
 
 /// Raw words of a file.
-fn read_words(path: &Path) -> Result<Vec<u128>> {
+pub fn read_words(path: &Path) -> Result<Vec<u128>> {
     let bytes = model::read_file(path)?;
     let (len, name) = (bytes.len(), path.display());
     ensure!(
@@ -256,7 +359,8 @@ fn read_words(path: &Path) -> Result<Vec<u128>> {
     Ok(bytes.chunks_exact(INSN_BYTES).map(word).collect())
 }
 
-fn decode(path: &Path, words: &[u128]) -> Result<Vec<Insn>> {
+/// The instructions of raw words; errors name the file.
+pub fn decode(path: &Path, words: &[u128]) -> Result<Vec<Insn>> {
     let insn = |(i, word): (usize, &u128)| {
         Insn::decode(*word)
             .with_context(|| format!("{}: instruction {i} ({word:#034x})", path.display()))
@@ -264,7 +368,8 @@ fn decode(path: &Path, words: &[u128]) -> Result<Vec<Insn>> {
     words.iter().enumerate().map(insn).collect()
 }
 
-fn is(path: &Path, extensions: &[&str]) -> bool {
+/// Whether the path has one of the extensions.
+pub fn is(path: &Path, extensions: &[&str]) -> bool {
     path.extension()
         .is_some_and(|e| extensions.iter().any(|x| e == *x))
 }
@@ -294,62 +399,6 @@ pub fn disasm(args: &DisasmArgs) -> Result<bool> {
     }
     print_line(text.trim_end())?;
     Ok(true)
-}
-
-pub fn check(args: &CheckArgs) -> Result<bool> {
-    let mut config = model::config(args.config.as_ref())?;
-    let mut findings = Vec::new();
-    if is(&args.file, &["vta"]) {
-        let program = Program::load(&args.file).with_context(|| args.file.display().to_string())?;
-        config = program.config.clone();
-        check_program(&program, &config, &mut findings)?;
-    } else {
-        let (words, insns) = if is(&args.file, &["asm", "s", "txt"]) {
-            (Vec::new(), read_asm(&args.file)?)
-        } else {
-            let words = read_words(&args.file)?;
-            let insns = decode(&args.file, &words)?;
-            (words, insns)
-        };
-        findings.extend(
-            check::check(&config, &insns)
-                .iter()
-                .map(ToString::to_string),
-        );
-        if args.strict {
-            findings.extend(check::dirty(&words).iter().map(ToString::to_string));
-        }
-    }
-    for finding in &findings {
-        print_line(finding)?;
-    }
-    let name = args.file.display();
-    print_line(&match findings.len() {
-        0 => format!("{name}: no fault found"),
-        n => format!("{name}: {n} fault(s)"),
-    })?;
-    Ok(findings.is_empty())
-}
-
-/// Each layer is a program of its own: its tokens balance and its micro-ops are known.
-fn check_program(program: &Program, config: &Config, findings: &mut Vec<String>) -> Result<()> {
-    let kernels: Vec<&[vta_isa::Uop]> = program.kernels.iter().map(|k| &k.uops[..]).collect();
-    for layer in &program.layers {
-        let mut insns = Vec::with_capacity(layer.commands.len() + 1);
-        let mut uops = Vec::with_capacity(layer.commands.len() + 1);
-        for command in &layer.commands {
-            insns.push(command.insn);
-            uops.push(match command.symbol {
-                vta_driver::Symbol::Kernel(id) => kernels.get(id.0 as usize).copied(),
-                vta_driver::Symbol::None | vta_driver::Symbol::Buffer(_) => None,
-            });
-        }
-        insns.push(vta_isa::Finish::default().into());
-        uops.push(None);
-        let found = check::check_with(config, &insns, |i| uops[i]);
-        findings.extend(found.iter().map(|f| format!("layer {}: {f}", layer.name)));
-    }
-    Ok(())
 }
 
 pub fn models() -> Result<bool> {

@@ -124,6 +124,61 @@ fn assembly_survives_the_way_there_and_back() {
 }
 
 #[test]
+fn hazards_are_found_in_streams_and_none_in_compiled_networks() {
+    let folder = tempfile::tempdir().unwrap();
+    let racy = file(
+        &folder,
+        "racy.asm",
+        b"load.acc y_size=1 x_size=4 x_stride=4\nstore dram_base=64 y_size=1 x_size=4 x_stride=4 push_prev\nfinish pop_next\n",
+    );
+    assert_eq!(vta(&["check", &racy]).0, 0);
+    let (status, out, _) = vta(&["check", &racy, "--hazards"]);
+    assert_eq!(status, 1, "{out}");
+    for part in [
+        "acc tiles 0..4: instruction 0 (load.acc",
+        "instruction 1 (store",
+        "no chain of tokens orders them",
+        "racy.asm: no fault found, 1 hazard(s) in 3 instruction(s) of 1 run(s)",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let (status, out, _) = vta(&["check", &racy, "--hazards", "--json"]);
+    let object: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((status, object["hazards_found"].as_u64()), (1, Some(1)));
+    let hazard = &object["hazards"][0];
+    assert_eq!(hazard["memory"], "acc");
+    assert_eq!(hazard["ranges"], serde_json::json!([[0, 4]]));
+    assert_eq!(hazard["second"]["module"], "store");
+    let gemm = file(
+        &folder,
+        "gemm.asm",
+        b"gemm uop_end=1 iter_out=1 iter_in=1\nfinish\n",
+    );
+    let (status, out, _) = vta(&["check", &gemm, "--hazards"]);
+    assert!(
+        status == 0 && out.contains("note: not checked: what 1 GEMM"),
+        "{out}"
+    );
+    let dead = file(&folder, "dead.asm", b"finish pop_next\n");
+    let (status, out, _) = vta(&["check", &dead, "--hazards"]);
+    assert!(
+        status == 1 && out.contains("note: not checked for hazards: deadlock"),
+        "{out}"
+    );
+    let (status, out, _) = vta(&["check", "demo", "--hazards"]);
+    assert!(
+        status == 0 && out.starts_with("demo: no fault found, no hazard in "),
+        "{out}"
+    );
+    let bundle = folder.path().join("demo.vta").display().to_string();
+    assert_eq!(vta(&["compile", "demo", "-o", &bundle]).0, 0);
+    let (status, out, _) = vta(&["check", &bundle, "--hazards", "--json"]);
+    let object: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((status, object["hazards_found"].as_u64()), (0, Some(0)));
+    assert!(object["insns"].as_u64() > Some(1000) && object["runs"] == 1);
+}
+
+#[test]
 fn a_quantised_model_keeps_its_recipe() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("q.onnx").display().to_string();

@@ -337,7 +337,7 @@ fn plan_multiply(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> 
         ops.push(LaneOp::ShrImm(form.pre_shift as u8));
     }
     if form.clamp {
-        ops.extend([LaneOp::MinImm(CLAMP as i16), LaneOp::MaxImm(-CLAMP as i16)]);
+        ops.extend(int16_clamps(given.clamp));
     }
     match (uniform, multipliers.first().map(|&m| i16::try_from(m))) {
         (true, Some(Ok(imm))) => ops.push(LaneOp::MulImm(imm)),
@@ -347,6 +347,14 @@ fn plan_multiply(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> 
         ops.push(LaneOp::ShrImm(form.shift as u8));
     }
     Ok(ops)
+}
+
+/// Clamps to int16 before a multiplication. Multipliers are at least 0, so a negative value stays
+/// negative or becomes 0: an output that is at least 0 gets its own lower clamp here, and needs
+/// none at the end.
+fn int16_clamps((low, _): (i8, i8)) -> [LaneOp; 2] {
+    let low = if low >= 0 { 0 } else { -CLAMP as i16 };
+    [LaneOp::MinImm(CLAMP as i16), LaneOp::MaxImm(low)]
 }
 
 /// The multiply form for ratios too far apart for one first shift: a vector of them leaves steps
@@ -367,7 +375,7 @@ fn plan_spread(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     let mut ops = Vec::new();
     push_add(&mut ops, bias.collect());
     ops.push(LaneOp::ShrVec(channels().map(pre).collect()));
-    ops.extend([LaneOp::MinImm(CLAMP as i16), LaneOp::MaxImm(-CLAMP as i16)]);
+    ops.extend(int16_clamps(given.clamp));
     ops.push(LaneOp::MulVec(channels().map(multiplier).collect()));
     if shift > 0 {
         ops.push(LaneOp::ShrImm(shift as u8));

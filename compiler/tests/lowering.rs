@@ -194,7 +194,9 @@ proptest! {
         };
         let mut last = conv(&mut graph, None);
         if residual {
-            let prologue = if vectors { vec![LaneOp::MulVec((0..s.co as i32).collect())] } else { vec![LaneOp::ShlImm(3)] };
+            // Shifts below, at and above that of the sums: a product, or a start of the sums.
+            let align = [0, 3, 7, 9][s.seed as usize % 4];
+            let prologue = if vectors { vec![LaneOp::MulVec((0..s.co as i32).collect())] } else { vec![LaneOp::ShlImm(align)] };
             last = conv(&mut graph, Some((last, prologue)));
         }
         graph.outputs = vec![last];
@@ -224,6 +226,47 @@ proptest! {
         let d = push(&mut graph, QOp::Eltwise { input: c, ops: vec![LaneOp::MaxImm(0)] }, out);
         graph.outputs = vec![d];
         check(&graph, &config(s.config), s.seed)?;
+    }
+
+    #[test]
+    fn a_pool_joined_to_its_convolution_is_the_separate_one(
+        ci in 1usize..40, co in 1usize..70, out in [1usize..8, 1usize..8],
+        conv in (1usize..4, 1usize..3, 0usize..2), pool in prop::array::uniform2((1usize..4, 0usize..3, 0usize..5)),
+        c in 0usize..6, vectors in any::<bool>(), seed in any::<u64>(),
+    ) {
+        let (k, stride, pad) = conv;
+        // Strides 1 to 3, pads below the stride, kernels that reach into neighbours at most.
+        let axis = pool.map(|(s, p, k)| { let p = p.min(s - 1); (s, p, p + 1 + k.min(s - 1)) });
+        let size = [0, 1].map(|a| out[a] * axis[a].0);
+        let hw = size.map(|n| ((n - 1) * stride + k).saturating_sub(2 * pad));
+        let window = Window { kernel: [k; 2], stride: [stride; 2], dilation: [1, 1], pads: [pad; 4] };
+        prop_assume!(hw[0] > 0 && hw[1] > 0 && window.output(hw[0], hw[1]) == Some(size));
+        let mut graph = QGraph::default();
+        let mut rng = Rng(seed);
+        let input = tensor(&mut graph, [ci, hw[0], hw[1]]);
+        graph.inputs = vec![input];
+        let weights = rng.int8(co * ci * k * k);
+        let mut epilogue = vec![LaneOp::AddVec((0..co).map(|_| rng.next() as i32 >> 16).collect())];
+        if vectors {
+            epilogue.push(LaneOp::ShrImm(4));
+            epilogue.push(LaneOp::MulVec((0..co).map(|_| (rng.next() % 100) as i32).collect()));
+        }
+        epilogue.push(LaneOp::ShrImm(7));
+        epilogue.extend(clamp());
+        let op = QOp::Conv { input, window, weights, residual: None, epilogue, dense: false };
+        let last = push(&mut graph, op, [co, size[0], size[1]]);
+        // The pads below and on the right are what is left of the kernel.
+        let after = axis.map(|(_, p, k)| k - 1 - p);
+        let window = Window {
+            kernel: axis.map(|a| a.2),
+            stride: axis.map(|a| a.0),
+            dilation: [1, 1],
+            pads: [axis[0].1, axis[1].1, after[0], after[1]],
+        };
+        let pooled = window.output(size[0], size[1]).unwrap();
+        let last = push(&mut graph, QOp::MaxPool { input: last, window, ops: vec![] }, [co, pooled[0], pooled[1]]);
+        graph.outputs = vec![last];
+        check(&graph, &config(c), seed)?;
     }
 
     #[test]

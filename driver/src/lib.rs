@@ -63,7 +63,7 @@ pub use device::{
     WorkDone,
 };
 pub use error::DriverError;
-pub use memory::{DeviceMemory, MemoryError};
+pub use memory::{DeviceMemory, MemoryError, OtherRegions, Span};
 pub use multi::{MultiProgram, Part, Place, Step};
 pub use multi_session::MultiSession;
 pub use null::NullDevice;

@@ -1,7 +1,7 @@
 //! A device's DRAM: allocated regions of a 32-bit byte-addressed space, every access checked.
 
-use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::MmapMut;
 use thiserror::Error;
@@ -57,6 +57,12 @@ impl HostBytes {
     }
 }
 
+impl Default for HostBytes {
+    fn default() -> Self {
+        Self::Small(Vec::new())
+    }
+}
+
 impl Deref for HostBytes {
     type Target = [u8];
 
@@ -93,13 +99,141 @@ impl DerefMut for HostBytes {
 /// ```
 #[derive(Debug, Default)]
 pub struct DeviceMemory {
-    regions: BTreeMap<u32, HostBytes>,
+    /// In ascending order of address.
+    regions: Vec<Region>,
+    layout: u64,
+}
+
+/// A region, which can move from one memory to another with its version.
+#[derive(Debug)]
+pub(crate) struct Region {
+    addr: u32,
+    bytes: HostBytes,
+    version: u64,
+}
+
+impl Region {
+    pub(crate) fn new(addr: u32, bytes: HostBytes) -> Self {
+        Self {
+            addr,
+            bytes,
+            version: 0,
+        }
+    }
+
+    pub(crate) fn addr(&self) -> u32 {
+        self.addr
+    }
+
+    fn end(&self) -> u64 {
+        u64::from(self.addr) + self.bytes.len() as u64
+    }
+}
+
+/// The regions that aren't lent out to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherRegions<'a> {
+    below: &'a [Region],
+    above: &'a [Region],
+}
+
+impl<'a> OtherRegions<'a> {
+    /// All bytes of a region; none if there is no such region or it is the one to be written.
+    pub fn region(&self, region: usize) -> &'a [u8] {
+        let above = || region.checked_sub(self.below.len() + 1);
+        let found = self.below.get(region);
+        found
+            .or_else(|| self.above.get(above()?))
+            .map_or(&[], |r| &r.bytes)
+    }
+}
+
+/// Bytes of one region: what an address resolves to while the layout stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// Index of the region, ascending with the address.
+    pub region: usize,
+    /// First byte in the region.
+    pub start: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// A number that no other layout of any memory of this process has.
+pub(crate) fn next_layout() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl DeviceMemory {
     /// No allocation yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A memory of disjoint regions, with the number that the same regions had before.
+    pub(crate) fn of_regions(mut regions: Vec<Region>, layout: u64) -> Self {
+        regions.sort_unstable_by_key(|r| r.addr);
+        Self { regions, layout }
+    }
+
+    /// Takes all regions out, in ascending order of address.
+    pub(crate) fn take_regions(&mut self) -> Vec<Region> {
+        self.layout = next_layout();
+        std::mem::take(&mut self.regions)
+    }
+
+    /// Names the present set of regions: mapping or unmapping changes it, and no two memories
+    /// share one unless both are empty. A [`Span`] means the same bytes as long as it stays.
+    pub fn layout(&self) -> u64 {
+        self.layout
+    }
+
+    /// Where the bytes `addr..addr + len` lie.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfBounds`] unless they lie inside one region.
+    pub fn span(&self, addr: u64, len: u64) -> Result<Span, MemoryError> {
+        let (region, range) = self.locate(addr, len)?;
+        Ok(Span {
+            region,
+            start: range.start,
+            len: range.len(),
+        })
+    }
+
+    /// All bytes of a region; none if there is no such region.
+    pub fn region(&self, region: usize) -> &[u8] {
+        self.regions.get(region).map_or(&[], |r| &r.bytes)
+    }
+
+    /// All bytes of a region, to write.
+    pub fn region_mut(&mut self, region: usize) -> &mut [u8] {
+        match self.regions.get_mut(region) {
+            Some(r) => {
+                r.version += 1;
+                &mut r.bytes
+            }
+            None => &mut [],
+        }
+    }
+
+    /// One region to write, if there is one, and all others to read meanwhile.
+    pub fn split(&mut self, write: Option<usize>) -> (OtherRegions<'_>, &mut [u8]) {
+        let at = write.unwrap_or(usize::MAX).min(self.regions.len());
+        let (below, rest) = self.regions.split_at_mut(at);
+        match rest.split_first_mut() {
+            Some((region, above)) => {
+                region.version += 1;
+                (OtherRegions { below, above }, &mut region.bytes)
+            }
+            None => (OtherRegions { below, above: &[] }, &mut []),
+        }
+    }
+
+    /// How often the region was lent out to be written: while it stays, so do the bytes.
+    pub fn version(&self, region: usize) -> u64 {
+        self.regions.get(region).map_or(0, |r| r.version)
     }
 
     /// Adds a zeroed region. `size_bytes = 0` maps nothing.
@@ -121,14 +255,11 @@ impl DeviceMemory {
     pub(crate) fn insert(&mut self, addr: u32, bytes: HostBytes) -> Result<(), MemoryError> {
         self.check_free(addr, bytes.len() as u64)?;
         if !bytes.is_empty() {
-            self.regions.insert(addr, bytes);
+            let at = self.regions.partition_point(|r| r.addr < addr);
+            self.regions.insert(at, Region::new(addr, bytes));
+            self.layout = next_layout();
         }
         Ok(())
-    }
-
-    /// Takes out the region that starts at `addr`, bytes and all.
-    pub(crate) fn remove(&mut self, addr: u32) -> Option<HostBytes> {
-        self.regions.remove(&addr)
     }
 
     fn check_free(&self, addr: u32, size_bytes: u64) -> Result<(), MemoryError> {
@@ -146,11 +277,12 @@ impl DeviceMemory {
         if size_bytes == 0 {
             return Ok(());
         }
-        let below = self.regions.range(..=addr).next_back();
-        let overlaps_below =
-            below.is_some_and(|(base, data)| u64::from(*base) + data.len() as u64 > addr.into());
-        let above = self.regions.range(addr..).next();
-        if overlaps_below || above.is_some_and(|(base, _)| u64::from(*base) < end) {
+        let after = self.regions.partition_point(|r| r.addr < addr);
+        let below = after.checked_sub(1).and_then(|i| self.regions.get(i));
+        let above = self.regions.get(after);
+        if below.is_some_and(|r| r.end() > addr.into())
+            || above.is_some_and(|r| u64::from(r.addr) < end)
+        {
             return refuse("it overlaps another allocation");
         }
         Ok(())
@@ -158,7 +290,12 @@ impl DeviceMemory {
 
     /// Removes the region that starts at `addr`; whether there was one.
     pub fn unmap(&mut self, addr: u32) -> bool {
-        self.remove(addr).is_some()
+        let found = self.regions.binary_search_by_key(&addr, |r| r.addr);
+        if let Ok(index) = found {
+            self.regions.remove(index);
+            self.layout = next_layout();
+        }
+        found.is_ok()
     }
 
     /// The bytes `addr..addr + len`.
@@ -166,8 +303,8 @@ impl DeviceMemory {
     /// # Errors
     /// [`MemoryError::OutOfBounds`] unless they lie inside one region.
     pub fn read(&self, addr: u64, len: u64) -> Result<&[u8], MemoryError> {
-        let (base, range) = self.locate(addr, len)?;
-        Ok(&self.regions[&base][range])
+        let (region, range) = self.locate(addr, len)?;
+        Ok(&self.regions[region].bytes[range])
     }
 
     /// The bytes `addr..addr + len`, to write.
@@ -175,22 +312,26 @@ impl DeviceMemory {
     /// # Errors
     /// [`MemoryError::OutOfBounds`] unless they lie inside one region.
     pub fn write(&mut self, addr: u64, len: u64) -> Result<&mut [u8], MemoryError> {
-        let (base, range) = self.locate(addr, len)?;
-        // `locate` found the region, so the empty slice is never returned.
-        Ok(self
-            .regions
-            .get_mut(&base)
-            .map_or(&mut [], |data| &mut data[range]))
+        let (region, range) = self.locate(addr, len)?;
+        Ok(&mut self.region_mut(region)[range])
     }
 
-    fn locate(&self, addr: u64, len: u64) -> Result<(u32, std::ops::Range<usize>), MemoryError> {
-        let below = u32::try_from(addr).unwrap_or(u32::MAX);
-        let Some((&base, data)) = self.regions.range(..=below).next_back() else {
+    /// The last region that starts at or below an address.
+    fn below(&self, addr: u64) -> Option<usize> {
+        let after = self.regions.partition_point(|r| u64::from(r.addr) <= addr);
+        after.checked_sub(1)
+    }
+
+    fn locate(&self, addr: u64, len: u64) -> Result<(usize, Range<usize>), MemoryError> {
+        let Some(index) = self.below(addr) else {
             return Err(self.out_of_bounds(addr, len));
         };
-        let start = addr - u64::from(base);
+        let region = &self.regions[index];
+        let start = addr - u64::from(region.addr);
         match start.checked_add(len) {
-            Some(end) if end <= data.len() as u64 => Ok((base, start as usize..end as usize)),
+            Some(end) if end <= region.bytes.len() as u64 => {
+                Ok((index, start as usize..end as usize))
+            }
             _ => Err(self.out_of_bounds(addr, len)),
         }
     }
@@ -205,11 +346,8 @@ impl DeviceMemory {
     }
 
     fn nearest(&self, addr: u64) -> String {
-        let below = u32::try_from(addr).unwrap_or(u32::MAX);
-        match self.regions.range(..=below).next_back() {
-            Some((base, data)) => {
-                format!("{base:#x}..{:#x}", u64::from(*base) + data.len() as u64)
-            }
+        match self.below(addr).map(|i| &self.regions[i]) {
+            Some(region) => format!("{:#x}..{:#x}", region.addr, region.end()),
             None => "none below".to_owned(),
         }
     }
@@ -268,5 +406,29 @@ mod tests {
         }
         assert!(HostBytes::zeroed(0).unwrap().is_empty());
         assert!(HostBytes::zeroed(1 << 62).is_none());
+    }
+
+    #[test]
+    fn layouts_and_versions_change_with_what_they_name() {
+        let mut m = DeviceMemory::new();
+        m.map(0x2000, 16).unwrap();
+        let first = m.layout();
+        m.map(0x1000, 16).unwrap();
+        assert_ne!(first, m.layout());
+        let span = m.span(0x2004, 4).unwrap();
+        assert_eq!((span.region, span.start, span.len), (1, 4, 4));
+        let version = m.version(span.region);
+        assert_eq!(m.read(0x2004, 4).unwrap(), [0; 4]);
+        assert_eq!(m.version(span.region), version);
+        m.write(0x2004, 1).unwrap()[0] = 9;
+        assert_ne!(m.version(span.region), version);
+        assert_eq!(m.region(1)[4], 9);
+        let layout = m.layout();
+        assert!(m.unmap(0x1000));
+        assert_ne!(layout, m.layout());
+        assert!(m.region(7).is_empty() && m.region_mut(7).is_empty());
+        let mut other = DeviceMemory::new();
+        other.map(0x2000, 16).unwrap();
+        assert_ne!(other.layout(), m.layout());
     }
 }

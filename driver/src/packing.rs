@@ -185,23 +185,35 @@ fn pack_im2col(
     let (block, lanes) = (config.block(), config.lanes());
     let [c, h, w] = spec.chw.map(|d| d as usize);
     let [kh, kw] = kernel.map(|k| k as usize);
-    for col in 0..c * kh * kw {
-        let (channel, y, x) = (col / (kh * kw), col / kw % kh, col % kw);
-        let plane = &image[channel * h * w..(channel + 1) * h * w];
-        let first = col / block * oh * ow * lanes + row * block + col % block;
-        for i in 0..oh {
-            let source = (i * stride[0] as usize + y * dilation[0] as usize)
-                .checked_sub(pads[0] as usize)
-                .filter(|&r| r < h);
-            let Some(source_row) = source else { continue };
-            let values = &plane[source_row * w..(source_row + 1) * w];
-            let to = &mut out[first + i * ow * lanes..];
-            for j in 0..ow {
-                let column = (j * stride[1] as usize + x * dilation[1] as usize)
-                    .checked_sub(pads[1] as usize);
-                if let Some(&value) = column.and_then(|k| values.get(k)) {
-                    to[j * lanes] = value as u8;
-                }
+    let [sy, sx] = stride.map(|s| s as usize);
+    // The outputs whose tap lies inside the image: those before see the left padding, those
+    // after the right one.
+    let inside = |x: usize| {
+        let tap = x * dilation[1] as usize;
+        let pad = pads[1] as usize;
+        let first = pad.saturating_sub(tap).div_ceil(sx);
+        let end = (w + pad).saturating_sub(tap).div_ceil(sx).min(ow);
+        first..end.max(first)
+    };
+    let columns: Vec<_> = (0..kw).map(inside).collect();
+    // Row by row of the output, so that what is written stays in the cache.
+    for i in 0..oh {
+        for col in 0..c * kh * kw {
+            let (channel, y, x) = (col / (kh * kw), col / kw % kh, col % kw);
+            let source = (i * sy + y * dilation[0] as usize).checked_sub(pads[0] as usize);
+            let Some(source_row) = source.filter(|&r| r < h) else {
+                continue;
+            };
+            let range = columns[x].clone();
+            if range.is_empty() {
+                continue;
+            }
+            let skip = range.start * sx + x * dilation[1] as usize - pads[1] as usize;
+            let values = &image[(channel * h + source_row) * w..][skip..w];
+            let first = (col / block * oh + i) * ow * lanes + row * block + col % block;
+            let to = out[first + range.start * lanes..].iter_mut().step_by(lanes);
+            for (to, &value) in to.zip(values.iter().step_by(sx)).take(range.len()) {
+                *to = value as u8;
             }
         }
     }

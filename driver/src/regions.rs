@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use vta_isa::{Config, INSN_BYTES, Insn, MemType};
 
-use crate::memory::HostBytes;
+use crate::memory::{self, HostBytes, next_layout};
 use crate::{Batch, DeviceMemory, Work};
 
 /// Batches whose footprint is kept: those of a recording that is replayed.
@@ -23,34 +23,31 @@ pub(crate) type Span = Range<u64>;
 /// One allocation.
 pub(crate) struct Region {
     addr: u32,
-    size_bytes: u64,
     /// Counts allocations: the order in which a lane takes them.
     serial: u64,
-    /// Missing while a lane has them.
-    bytes: Mutex<Option<HostBytes>>,
+    /// Missing while a lane has it.
+    contents: Mutex<Option<memory::Region>>,
     returned: Condvar,
 }
 
 impl Region {
-    fn bytes(&self) -> MutexGuard<'_, Option<HostBytes>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn contents(&self) -> MutexGuard<'_, Option<memory::Region>> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> HostBytes {
-        let mut bytes = self.bytes();
+    fn take(&self) -> memory::Region {
+        let mut contents = self.contents();
         loop {
-            if let Some(bytes) = bytes.take() {
-                return bytes;
+            if let Some(contents) = contents.take() {
+                return contents;
             }
-            bytes = self
-                .returned
-                .wait(bytes)
-                .unwrap_or_else(PoisonError::into_inner);
+            let woken = self.returned.wait(contents);
+            contents = woken.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn give_back(&self, given: HostBytes) {
-        *self.bytes() = Some(given);
+    fn give_back(&self, given: memory::Region) {
+        *self.contents() = Some(given);
         self.returned.notify_one();
     }
 }
@@ -67,9 +64,8 @@ impl Regions {
     pub(crate) fn insert(&mut self, addr: u32, bytes: HostBytes) {
         let region = Region {
             addr,
-            size_bytes: bytes.len() as u64,
             serial: self.next,
-            bytes: Mutex::new(Some(bytes)),
+            contents: Mutex::new(Some(memory::Region::new(addr, bytes))),
             returned: Condvar::new(),
         };
         self.next += 1;
@@ -97,6 +93,29 @@ impl Regions {
     }
 }
 
+/// The numbers of the layouts that a lane has had: the same allocations again are the same
+/// layout, so that what was worked out for it holds.
+#[derive(Default)]
+pub(crate) struct Layouts {
+    known: Vec<(Vec<u64>, u64)>,
+}
+
+impl Layouts {
+    fn of(&mut self, regions: &[Arc<Region>]) -> u64 {
+        let serials = || regions.iter().map(|r| r.serial);
+        let same = |(known, _): &&(Vec<u64>, u64)| known.iter().copied().eq(serials());
+        if let Some((_, layout)) = self.known.iter().find(same) {
+            return *layout;
+        }
+        if self.known.len() == KEPT_FOOTPRINTS {
+            self.known.remove(0);
+        }
+        let layout = next_layout();
+        self.known.push((serials().collect(), layout));
+        layout
+    }
+}
+
 /// Allocations that a lane has taken; dropped, even by a panic, they go back.
 pub(crate) struct Held {
     regions: Vec<Arc<Region>>,
@@ -106,24 +125,25 @@ pub(crate) struct Held {
 impl Held {
     /// Waits until no other lane has any of them. All lanes take in the order of age, so two
     /// can't wait for each other.
-    pub(crate) fn take(regions: Vec<Arc<Region>>) -> Self {
-        let mut memory = DeviceMemory::new();
-        for region in &regions {
-            // They were live at one time, so they are disjoint and this can't fail.
-            if let Err(error) = memory.insert(region.addr, region.take()) {
-                tracing::error!(%error, bytes = region.size_bytes, "mapping device memory");
-            }
-        }
+    pub(crate) fn take(mut regions: Vec<Arc<Region>>, layouts: &mut Layouts) -> Self {
+        let layout = layouts.of(&regions);
+        let taken = regions.iter().map(|r| r.take()).collect();
+        // The order in which they go back.
+        regions.sort_unstable_by_key(|r| r.addr);
+        let memory = DeviceMemory::of_regions(taken, layout);
         Self { regions, memory }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
+        let mut contents = self.memory.take_regions().into_iter().peekable();
         for region in &self.regions {
-            if let Some(bytes) = self.memory.remove(region.addr) {
-                region.give_back(bytes);
-            }
+            while contents.next_if(|c| c.addr() < region.addr).is_some() {}
+            let given = contents.next_if(|c| c.addr() == region.addr);
+            // A runner may have unmapped it: what is left has no bytes, and nobody waits for it.
+            let empty = || memory::Region::new(region.addr, HostBytes::default());
+            region.give_back(given.unwrap_or_else(empty));
         }
     }
 }
@@ -272,13 +292,57 @@ mod tests {
         let byte = 0x1000..0x1001;
         let touched = regions.touched(std::slice::from_ref(&byte));
         let caught = std::panic::catch_unwind(|| {
-            let mut held = Held::take(touched);
+            let mut held = Held::take(touched, &mut Layouts::default());
             held.memory.write(0x1002, 1).unwrap()[0] = 9;
             panic!("a runner");
         });
         assert!(caught.is_err());
-        let held = Held::take(regions.touched(std::slice::from_ref(&byte)));
+        let touched = regions.touched(std::slice::from_ref(&byte));
+        let held = Held::take(touched, &mut Layouts::default());
         assert_eq!(held.memory.read(0x1000, 4).unwrap(), [0, 0, 9, 0]);
+    }
+
+    #[test]
+    fn what_a_runner_unmaps_or_maps_hurts_no_other_allocation() {
+        let regions = regions(&[(0x1000, 16), (0x2000, 16), (0x3000, 16)]);
+        let all = 0x1000..0x4000;
+        let touched = || regions.touched(std::slice::from_ref(&all));
+        let mut layouts = Layouts::default();
+        let mut held = Held::take(touched(), &mut layouts);
+        held.memory.write(0x3000, 1).unwrap()[0] = 3;
+        assert!(held.memory.unmap(0x2000));
+        held.memory.map(0x2800, 16).unwrap();
+        drop(held);
+        let held = Held::take(touched(), &mut layouts);
+        assert_eq!(held.memory.read(0x3000, 1).unwrap(), [3]);
+        assert!(held.memory.read(0x2000, 1).is_err() && held.memory.read(0x2800, 1).is_err());
+    }
+
+    #[test]
+    fn the_same_allocations_again_are_the_same_layout_with_their_versions() {
+        let mut regions = regions(&[(0x3000, 16), (0x1000, 16)]);
+        let mut layouts = Layouts::default();
+        let mut hold = |regions: &Regions, end: u64, write: bool| {
+            let span = 0x1000..end;
+            let touched = regions.touched(std::slice::from_ref(&span));
+            let mut held = Held::take(touched, &mut layouts);
+            if write {
+                held.memory.write(0x1000, 1).unwrap()[0] = 1;
+            }
+            let span = held.memory.span(0x1000, 16).unwrap();
+            (held.memory.layout(), held.memory.version(span.region))
+        };
+        let (both, fresh) = hold(&regions, 0x4000, false);
+        assert_eq!(hold(&regions, 0x4000, true), (both, fresh + 1));
+        assert_eq!(hold(&regions, 0x4000, false), (both, fresh + 1));
+        // Another set is another layout with the same region's version.
+        let (one, version) = hold(&regions, 0x2000, false);
+        assert!(one != both && version == fresh + 1);
+        // A new allocation at the same address is another.
+        regions.remove(0x3000);
+        regions.insert(0x3000, HostBytes::zeroed(16).unwrap());
+        assert_ne!(hold(&regions, 0x4000, false).0, both);
+        assert_eq!(hold(&regions, 0x2000, false).0, one);
     }
 
     #[test]

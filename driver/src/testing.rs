@@ -40,7 +40,7 @@ impl Recorder {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&seen);
         let allocator = Allocator::new(PAGE_BYTES, (1 + pages) * PAGE_BYTES);
-        let runner = Box::new(move |batch: &Batch, memory: &mut DeviceMemory| {
+        let runner = Box::new(move |batch: &Arc<Batch>, memory: &mut DeviceMemory| {
             let size = (batch.words.len() * INSN_BYTES) as u64;
             let found = memory
                 .read(batch.insn_addr.0.into(), size)
@@ -171,7 +171,7 @@ pub fn doubler(mut before: impl FnMut() -> Result<(), String> + Send + 'static) 
         name: "doubler".into(),
         config: Config::default(),
     };
-    let runner = move |batch: &Batch, memory: &mut DeviceMemory| {
+    let runner = move |batch: &Arc<Batch>, memory: &mut DeviceMemory| {
         before()?;
         double(batch, memory)
     };

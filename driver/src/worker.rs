@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::memory::HostBytes;
-use crate::regions::{Footprints, Held, Region, Regions};
+use crate::regions::{Footprints, Held, Layouts, Region, Regions};
 use crate::{
     AllocError, Allocator, Batch, Device, DeviceInfo, DeviceMemory, DriverError, Lane, PhysAddr,
     RunReport, Ticket, Work, WorkDone,
@@ -19,7 +19,8 @@ const QUEUE_DEPTH: usize = 64;
 
 /// Runs one batch. The memory holds the allocations that the batch's instructions name and its
 /// words lie in, and no others. The error text names the instruction.
-pub type Runner = Box<dyn FnMut(&Batch, &mut DeviceMemory) -> Result<RunReport, String> + Send>;
+pub type Runner =
+    Box<dyn FnMut(&Arc<Batch>, &mut DeviceMemory) -> Result<RunReport, String> + Send>;
 
 type Reply = Result<WorkDone, DriverError>;
 
@@ -230,11 +231,12 @@ fn serve(
             device: name.to_owned(),
         })
     };
+    let mut layouts = Layouts::default();
     for item in receiver {
         let answer = if lost.load(Ordering::Acquire) {
             gone()
         } else {
-            let mut held = Held::take(item.regions);
+            let mut held = Held::take(item.regions, &mut layouts);
             let work = || perform(name, &item.work, &mut held.memory, runner.as_deref_mut());
             catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
                 lost.store(true, Ordering::Release);

@@ -1,5 +1,49 @@
-//! VTA on OpenCL devices: CPUs, GPUs and FPGAs as one [`vta_driver::Device`].
+//! VTA on OpenCL devices: CPUs, GPUs, FPGAs and their emulators as a [`vta_driver::Device`].
 //!
-//! This crate is where the backend goes: choosing a platform and device, building the kernels
-//! from source or loading a bitstream, device memory as one arena, and batches as kernel
-//! launches. It has no code yet; `vta-sim` has the devices that run today.
+//! A [`Selector`] chooses among [`devices`], an [`OpenClDevice`] runs batches there. Two
+//! structures do so, with the same bits:
+//!
+//! - the **core** (`kernels/vta_core.cl`): one kernel of one work-item that interprets the
+//!   instruction stream, what an FPGA compiler turns into hardware; from source where the device
+//!   takes it, else from a bitstream. A variant has three kernels joined by channels.
+//! - the **throughput** structure (`kernels/vta_lanes.cl`) for CPUs and GPUs: the host decodes a
+//!   batch once into operations with independent units, orders them into levels, and enqueues a
+//!   launch for each level, small ones together, without waiting in between.
+//!
+//! `libOpenCL.so` is loaded when a device is first asked for, so a program starts without it.
+//!
+//! ```
+//! use vta_hw_opencl::{OpenClDevice, Options, Selector};
+//! use vta_isa::Config;
+//!
+//! let selector: Selector = "opencl:cpu".parse()?;
+//! match OpenClDevice::open(&selector, Config::default(), Options::from_env()) {
+//!     Ok(device) => println!("{} runs {}", device.entry().name(), device.structure()),
+//!     Err(error) => println!("{error}"),
+//! }
+//! # Ok::<(), vta_hw_opencl::OpenClError>(())
+//! ```
+//!
+//! Micro-ops are decoded on the host, from a mirror of what it wrote; a batch whose micro-ops
+//! the device itself has stored is cut there and reads them back.
+mod arena;
+mod batch;
+mod cache;
+mod chain;
+mod cl;
+mod core_stream;
+mod device;
+mod engine;
+mod error;
+mod mirror;
+mod ops;
+mod program;
+mod schedule;
+mod select;
+mod structure;
+mod worker;
+
+pub use device::{Cache, Math, OpenClDevice, Options, Stats};
+pub use error::{BatchError, ClFault, OpenClError};
+pub use program::{CORE_SOURCE, LANES_SOURCE, config_macros, save_bitstream};
+pub use select::{DeviceEntry, DeviceKind, Selector, Structure, devices};

@@ -7,7 +7,7 @@ use bitfield_struct::bitfield;
 use crate::{DecodeError, Deps, FieldError, Opcode};
 
 #[bitfield(u128)]
-struct AluBits {
+pub(crate) struct AluBits {
     #[bits(3)]
     opcode: u8,
     #[bits(4)]
@@ -34,6 +34,42 @@ struct AluBits {
     alu_opcode: u8,
     use_imm: bool,
     imm: i16,
+}
+
+impl AluBits {
+    /// Name, first bit and width of each field, for the generated OpenCL header.
+    pub(crate) const FIELDS: [(&'static str, usize, usize); 14] = [
+        ("opcode", Self::OPCODE_OFFSET, Self::OPCODE_BITS),
+        ("deps", Self::DEPS_OFFSET, Self::DEPS_BITS),
+        ("reset", Self::RESET_OFFSET, Self::RESET_BITS),
+        ("uop_bgn", Self::UOP_BGN_OFFSET, Self::UOP_BGN_BITS),
+        ("uop_end", Self::UOP_END_OFFSET, Self::UOP_END_BITS),
+        ("iter_out", Self::ITER_OUT_OFFSET, Self::ITER_OUT_BITS),
+        ("iter_in", Self::ITER_IN_OFFSET, Self::ITER_IN_BITS),
+        (
+            "dst_factor_out",
+            Self::DST_FACTOR_OUT_OFFSET,
+            Self::DST_FACTOR_OUT_BITS,
+        ),
+        (
+            "dst_factor_in",
+            Self::DST_FACTOR_IN_OFFSET,
+            Self::DST_FACTOR_IN_BITS,
+        ),
+        (
+            "src_factor_out",
+            Self::SRC_FACTOR_OUT_OFFSET,
+            Self::SRC_FACTOR_OUT_BITS,
+        ),
+        (
+            "src_factor_in",
+            Self::SRC_FACTOR_IN_OFFSET,
+            Self::SRC_FACTOR_IN_BITS,
+        ),
+        ("alu_opcode", Self::ALU_OPCODE_OFFSET, Self::ALU_OPCODE_BITS),
+        ("use_imm", Self::USE_IMM_OFFSET, Self::USE_IMM_BITS),
+        ("imm", Self::IMM_OFFSET, Self::IMM_BITS),
+    ];
 }
 
 /// The operation of an ALU instruction on int32 lanes: `x = op(x, y)`.

@@ -5,7 +5,7 @@ use bitfield_struct::bitfield;
 use crate::{Deps, FieldError, Opcode};
 
 #[bitfield(u128)]
-struct GemmBits {
+pub(crate) struct GemmBits {
     #[bits(3)]
     opcode: u8,
     #[bits(4)]
@@ -32,6 +32,49 @@ struct GemmBits {
     wgt_factor_out: u16,
     #[bits(10)]
     wgt_factor_in: u16,
+}
+
+impl GemmBits {
+    /// Name, first bit and width of each field, for the generated OpenCL header.
+    pub(crate) const FIELDS: [(&'static str, usize, usize); 13] = [
+        ("opcode", Self::OPCODE_OFFSET, Self::OPCODE_BITS),
+        ("deps", Self::DEPS_OFFSET, Self::DEPS_BITS),
+        ("reset", Self::RESET_OFFSET, Self::RESET_BITS),
+        ("uop_bgn", Self::UOP_BGN_OFFSET, Self::UOP_BGN_BITS),
+        ("uop_end", Self::UOP_END_OFFSET, Self::UOP_END_BITS),
+        ("iter_out", Self::ITER_OUT_OFFSET, Self::ITER_OUT_BITS),
+        ("iter_in", Self::ITER_IN_OFFSET, Self::ITER_IN_BITS),
+        (
+            "dst_factor_out",
+            Self::DST_FACTOR_OUT_OFFSET,
+            Self::DST_FACTOR_OUT_BITS,
+        ),
+        (
+            "dst_factor_in",
+            Self::DST_FACTOR_IN_OFFSET,
+            Self::DST_FACTOR_IN_BITS,
+        ),
+        (
+            "src_factor_out",
+            Self::SRC_FACTOR_OUT_OFFSET,
+            Self::SRC_FACTOR_OUT_BITS,
+        ),
+        (
+            "src_factor_in",
+            Self::SRC_FACTOR_IN_OFFSET,
+            Self::SRC_FACTOR_IN_BITS,
+        ),
+        (
+            "wgt_factor_out",
+            Self::WGT_FACTOR_OUT_OFFSET,
+            Self::WGT_FACTOR_OUT_BITS,
+        ),
+        (
+            "wgt_factor_in",
+            Self::WGT_FACTOR_IN_OFFSET,
+            Self::WGT_FACTOR_IN_BITS,
+        ),
+    ];
 }
 
 /// For `i < iter_out`, `j < iter_in`, `u` in `uop_bgn..uop_end`:

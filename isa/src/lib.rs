@@ -26,6 +26,7 @@ pub mod check;
 mod config;
 mod finish;
 mod gemm;
+pub mod header;
 mod insn;
 mod load;
 mod mem;

@@ -30,6 +30,28 @@ pub(crate) struct MemBits {
     pub x_pad_1: u8,
 }
 
+impl MemBits {
+    /// Name, first bit and width of each field, for the generated OpenCL header.
+    pub(crate) const FIELDS: [(&'static str, usize, usize); 12] = [
+        ("opcode", Self::OPCODE_OFFSET, Self::OPCODE_BITS),
+        ("deps", Self::DEPS_OFFSET, Self::DEPS_BITS),
+        (
+            "memory_type",
+            Self::MEMORY_TYPE_OFFSET,
+            Self::MEMORY_TYPE_BITS,
+        ),
+        ("sram_base", Self::SRAM_BASE_OFFSET, Self::SRAM_BASE_BITS),
+        ("dram_base", Self::DRAM_BASE_OFFSET, Self::DRAM_BASE_BITS),
+        ("y_size", Self::Y_SIZE_OFFSET, Self::Y_SIZE_BITS),
+        ("x_size", Self::X_SIZE_OFFSET, Self::X_SIZE_BITS),
+        ("x_stride", Self::X_STRIDE_OFFSET, Self::X_STRIDE_BITS),
+        ("y_pad_0", Self::Y_PAD_0_OFFSET, Self::Y_PAD_0_BITS),
+        ("y_pad_1", Self::Y_PAD_1_OFFSET, Self::Y_PAD_1_BITS),
+        ("x_pad_0", Self::X_PAD_0_OFFSET, Self::X_PAD_0_BITS),
+        ("x_pad_1", Self::X_PAD_1_OFFSET, Self::X_PAD_1_BITS),
+    ];
+}
+
 /// LOAD writes `y_pad_0 + y_size + y_pad_1` rows of `x_pad_0 + x_size + x_pad_1` consecutive
 /// tiles from `sram_base`. Padding tiles are zero; row `y` of the payload comes from
 /// `dram_base + y * x_stride`. `x_stride = 0` repeats one row. With `x_size = 0` or `y_size = 0`

@@ -8,13 +8,22 @@ use crate::FieldError;
 pub const UOP_BYTES: usize = 4;
 
 #[bitfield(u32)]
-struct UopBits {
+pub(crate) struct UopBits {
     #[bits(11)]
     dst: u16,
     #[bits(11)]
     src: u16,
     #[bits(10)]
     wgt: u16,
+}
+
+impl UopBits {
+    /// Name, first bit and width of each field, for the generated OpenCL header.
+    pub(crate) const FIELDS: [(&'static str, usize, usize); 3] = [
+        ("dst", Self::DST_OFFSET, Self::DST_BITS),
+        ("src", Self::SRC_OFFSET, Self::SRC_BITS),
+        ("wgt", Self::WGT_OFFSET, Self::WGT_BITS),
+    ];
 }
 
 /// One micro-op. GEMM reads `src` as an input tile, ALU as an accumulator tile.

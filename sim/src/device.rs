@@ -40,17 +40,23 @@ impl SimDevice {
     /// # Errors
     /// [`KernelError`] when the variable names no kernel of this CPU.
     pub fn functional_from_env(config: Config) -> Result<WorkerDevice, KernelError> {
+        Ok(Self::functional_with(config, Self::kernel_from_env()?))
+    }
+
+    /// The kernel that the environment variable `VTA_KERNEL` names, or else the best.
+    ///
+    /// # Errors
+    /// [`KernelError`] when the variable names no kernel of this CPU.
+    pub fn kernel_from_env() -> Result<GemmKernel, KernelError> {
         let Some(name) = std::env::var_os("VTA_KERNEL") else {
-            return Ok(Self::functional(config));
+            return Ok(GemmKernel::detect());
         };
         let known = GemmKernel::ALL.into_iter().filter(|k| k.supported());
-        match known.clone().find(|k| name == k.name()) {
-            Some(kernel) => Ok(Self::functional_with(config, kernel)),
-            None => Err(KernelError {
-                name: name.to_string_lossy().into_owned(),
-                available: known.map(GemmKernel::name).collect::<Vec<_>>().join(", "),
-            }),
-        }
+        let named = known.clone().find(|k| name == k.name());
+        named.ok_or_else(|| KernelError {
+            name: name.to_string_lossy().into_owned(),
+            available: known.map(GemmKernel::name).collect::<Vec<_>>().join(", "),
+        })
     }
 
     /// The slow oracle.
@@ -65,9 +71,7 @@ impl SimDevice {
         mut executor: impl Executor + Send + 'static,
     ) -> WorkerDevice {
         let runner: Runner = Box::new(move |batch, memory| {
-            executor
-                .run(&batch.insns, &batch.marks, memory)
-                .map_err(|e| e.to_string())
+            executor.run_batch(batch, memory).map_err(|e| e.to_string())
         });
         WorkerDevice::new(
             DeviceInfo {

@@ -23,26 +23,31 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! They count no cycles. [`cycle`] does, and nothing else: exactly those of the RTL.
-#[cfg(target_arch = "x86_64")]
-mod avx2;
+//! They count no cycles. [`cycle`] does, and nothing else: exactly those of the RTL; [`views`] turns
+//! what it tells into tables and traces, and [`SimDevice::cycle`] joins both into a device.
+//! [`hazards`] finds what a program leaves unordered, without running it.
 pub mod cycle;
+mod cycle_device;
 mod device;
 mod error;
 mod functional;
-mod kernel;
+pub mod hazards;
+mod kernels;
 mod oracle;
+pub mod views;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use vta_driver::{DeviceMemory, LayerMark, MarkReport, RunReport, Traffic};
+use vta_driver::{Batch, DeviceMemory, LayerMark, MarkReport, RunReport, Traffic};
 use vta_isa::tokens::At;
 use vta_isa::{Config, Insn};
 
+pub use cycle_device::{CycleLog, Execution, TimedRun};
 pub use device::{KernelError, SimDevice};
 pub use error::SimError;
 pub use functional::Functional;
-pub use kernel::GemmKernel;
+pub use kernels::GemmKernel;
 pub use oracle::Oracle;
 
 /// GEMM and ALU steps that one run may take: days of work, but not for ever.
@@ -61,6 +66,19 @@ pub trait Executor {
         marks: &[LayerMark],
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError>;
+
+    /// Runs a batch that may be submitted again: an executor may keep what it has worked out of
+    /// it for as long as it keeps the batch.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    fn run_batch(
+        &mut self,
+        batch: &Arc<Batch>,
+        memory: &mut DeviceMemory,
+    ) -> Result<RunReport, SimError> {
+        self.run(&batch.insns, &batch.marks, memory)
+    }
 }
 
 /// What is left of a run's GEMM and ALU steps.

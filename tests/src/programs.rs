@@ -41,6 +41,11 @@ impl RandomProgram {
         memory
     }
 
+    /// Address and bytes of each memory type's region before the run.
+    pub fn regions(&self) -> &[(u32, Vec<u8>)] {
+        &self.regions
+    }
+
     /// All bytes of all regions, to compare.
     pub fn contents(&self, memory: &DeviceMemory) -> Vec<u8> {
         let read = |(addr, bytes): &(u32, Vec<u8>)| {

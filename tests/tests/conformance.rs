@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use vta_driver::{Device, WorkerDevice, replay};
 use vta_isa::Config;
-use vta_sim::{GemmKernel, SimDevice};
+use vta_sim::cycle::TimingConfig;
+use vta_sim::{CycleLog, Execution, GemmKernel, SimDevice};
 
 type MakeDevice = Box<dyn Fn(Config) -> WorkerDevice>;
 
@@ -16,6 +17,11 @@ fn devices() -> Vec<(String, MakeDevice)> {
         let make = move |config| SimDevice::functional_with(config, kernel);
         devices.push((format!("functional, {}", kernel.name()), Box::new(make)));
     }
+    let cycle = |config| {
+        let timing = TimingConfig::pynq();
+        SimDevice::cycle(config, timing, Execution::Full, CycleLog::default())
+    };
+    devices.push(("cycle".into(), Box::new(cycle)));
     devices
 }
 

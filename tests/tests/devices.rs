@@ -134,7 +134,7 @@ proptest! {
 fn failing(config: &Config, n: usize, panics: bool) -> WorkerDevice {
     let mut executor = Functional::new(config.clone());
     let mut runs = 0;
-    let runner = move |batch: &Batch, memory: &mut DeviceMemory| {
+    let runner = move |batch: &Arc<Batch>, memory: &mut DeviceMemory| {
         runs += 1;
         if runs == n {
             assert!(!panics, "the device is gone");

@@ -1,6 +1,6 @@
 //! From the integer graph to a program: tiles, scratchpad addresses, tokens, instructions.
 //!
-//! Every node becomes one layer. Activations lie in device memory as
+//! Every node becomes one layer, except a max pool that joins the convolution before it. Activations lie in device memory as
 //! `[C / BLOCK][H][W][BATCH][BLOCK]`, one buffer a tensor; weights as
 //! `[CO / BLOCK][CI / BLOCK][KH][KW][BLOCK_OUT][BLOCK_IN]`. Channels that don't fill a block are
 //! zero. The first convolution reads patches that the host gathers ([`Packing::Im2col`]) when
@@ -17,7 +17,7 @@ use vta_isa::{Config, FieldError};
 
 use crate::qgraph::{QGraph, QOp, TensorId};
 
-pub use tile::{ConvShape, ConvTile, LoopOrder};
+pub use tile::{ConvShape, ConvTile, LoopOrder, ResidualForm};
 
 /// A graph that can't be lowered for a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -75,8 +75,9 @@ pub fn compile(
     options: &LowerOptions,
 ) -> Result<Program, LowerError> {
     let mut lowering = Lowering::new(graph, config, options)?;
-    for index in 0..graph.nodes.len() {
-        lowering.node(index)?;
+    let mut index = 0;
+    while index < graph.nodes.len() {
+        index += lowering.node(index)?;
     }
     Ok(lowering.program)
 }
@@ -142,11 +143,12 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    fn node(&mut self, index: usize) -> Result<(), LowerError> {
+    /// Lowers a node, or several that become one layer; how many it were.
+    fn node(&mut self, index: usize) -> Result<usize, LowerError> {
         match &self.graph.nodes[index].op {
             QOp::Conv { .. } => self.conv(index),
-            QOp::Add { .. } | QOp::Eltwise { .. } => self.elementwise(index),
-            QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(index),
+            QOp::Add { .. } | QOp::Eltwise { .. } => self.elementwise(index).map(|()| 1),
+            QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(index).map(|()| 1),
         }
     }
 

@@ -39,8 +39,29 @@ pub struct ConvShape {
     pub alu_steps: usize,
     /// Constant vectors.
     pub vectors: usize,
-    /// Whether a residual is loaded.
-    pub residual: bool,
+    /// How a residual joins.
+    pub residual: ResidualForm,
+    /// Whether the matrix unit adds the bias: one input tile and a weight tile for each output
+    /// block are resident.
+    pub bias: bool,
+    /// Strides of a max pool that joins: tiles are whole strides of whole rows.
+    pub pool: Option<[usize; 2]>,
+}
+
+/// How a residual joins the sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResidualForm {
+    /// There is none.
+    None,
+    /// The compute module loads it as the sums' start: two beats a tile in which nothing else
+    /// is computed, and its lane operations.
+    Load,
+    /// The load module loads it into an input region of its own, and the matrix unit adds it
+    /// with resident diagonal weight tiles.
+    Product {
+        /// Weight tiles.
+        weights: usize,
+    },
 }
 
 /// Which operand stays while the other changes.
@@ -76,23 +97,57 @@ impl ConvShape {
     pub fn extent(&self, axis: usize, out: usize, kernel: usize) -> usize {
         (out - 1) * self.stride[axis] + (kernel - 1) * self.dilation[axis] + 1
     }
+
+    /// Input and weight tiles of the scratchpads that are left for chunks when an output tile
+    /// has `sums` accumulator tiles. Above them lie the residual, then the bias input; the
+    /// diagonals, then the bias.
+    pub(super) fn streamed(&self, config: &Config, sums: usize) -> (usize, usize) {
+        let (bias, digits) = if self.bias { (1, self.co) } else { (0, 0) };
+        let (residual, diagonals) = match self.residual {
+            ResidualForm::Product { weights } => (sums, weights),
+            ResidualForm::None | ResidualForm::Load => (0, 0),
+        };
+        (
+            config.depth(MemType::Inp).saturating_sub(bias + residual),
+            config
+                .depth(MemType::Wgt)
+                .saturating_sub(digits + diagonals),
+        )
+    }
+
+    /// Positions of which one is kept.
+    fn phases(&self) -> usize {
+        self.pool.map_or(1, |[s0, s1]| s0 * s1)
+    }
+
+    /// Rows and columns that an output tile may have.
+    fn sides(&self) -> [Vec<usize>; 2] {
+        let [oh, ow] = self.output;
+        match self.pool {
+            None => [parts(oh), parts(ow)],
+            Some([s0, _]) => [parts(oh / s0).iter().map(|r| r * s0).collect(), vec![ow]],
+        }
+    }
 }
 
-/// The cheapest tile.
+/// The cheapest tile and its cost.
 ///
 /// # Errors
 /// The limit that no tile meets, in words.
-pub fn search(shape: &ConvShape, config: &Config) -> Result<ConvTile, String> {
+pub fn search(shape: &ConvShape, config: &Config) -> Result<(u64, ConvTile), String> {
     check_limits(shape)?;
     let mut best: Option<(u64, ConvTile)> = None;
     for (halves, acc_halves) in [(2, 2), (2, 1), (1, 2), (1, 1)] {
+        // A pool reads the tile above, which the other half keeps.
+        if shape.pool.is_some() && acc_halves == 1 {
+            continue;
+        }
         search_with(shape, config, [halves, acc_halves], &mut best);
         if best.is_some() {
             break;
         }
     }
-    best.map(|(_, tile)| tile)
-        .ok_or_else(|| explain(shape, config))
+    best.ok_or_else(|| explain(shape, config))
 }
 
 /// Limits of instruction fields that no tile can avoid.
@@ -149,13 +204,15 @@ fn search_with(
     best: &mut Option<(u64, ConvTile)>,
 ) {
     let depth = |mem: MemType| config.depth(mem);
-    let (rows, cols) = (parts(shape.output[0]), parts(shape.output[1]));
+    let (_, wgt_depth) = shape.streamed(config, 0);
+    let [rows, cols] = shape.sides();
+    let row_phases = shape.pool.map_or(1, |s| s[0]);
     for co in parts(shape.co) {
         let vectors = shape.vectors * co;
         let acc = depth(MemType::Acc).saturating_sub(vectors) / acc_halves;
         for (ci, kernel_rows) in chunks(shape) {
             let weights = co * ci * kernel_rows * shape.kernel[1];
-            if weights > depth(MemType::Wgt) / halves || weights > depth(MemType::Uop) {
+            if weights > wgt_depth / halves || weights * shape.phases() > depth(MemType::Uop) {
                 continue;
             }
             for &r in &rows {
@@ -165,12 +222,17 @@ fn search_with(
                     }
                     let height = shape.extent(0, r, kernel_rows);
                     let width = shape.extent(1, c, shape.kernel[1]);
-                    let factors = shape.stride[0] * width <= 2047 && shape.stride[1] <= 2047;
-                    let fits = ci * height * width <= depth(MemType::Inp) / halves;
-                    if !fits || !(factors || r == 1) || c > 2047 {
+                    let column = shape.stride[1] * shape.pool.map_or(1, |s| s[1]);
+                    let factors = shape.stride[0] * row_phases * width <= 2047 && column <= 2047;
+                    let (inp_depth, _) = shape.streamed(config, co * r * c);
+                    let fits = ci * height * width <= inp_depth / halves;
+                    if !fits || !(factors || r == row_phases) || c > 2047 {
                         continue;
                     }
                     for order in [LoopOrder::ChannelsOutside, LoopOrder::PositionsOutside] {
+                        if shape.pool.is_some() && order == LoopOrder::PositionsOutside {
+                            continue;
+                        }
                         let output = [r, c];
                         let tile = ConvTile {
                             co,
@@ -222,13 +284,21 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let wgt_chunk = beats(MemType::Wgt, weights) + 23;
     let inp_loads = if stay_inp { positions } else { tiles * chunks };
     let wgt_loads = if stay_wgt { groups } else { tiles * chunks };
-    let load = inp_loads * inp_chunk + wgt_loads * wgt_chunk;
     let outputs = shape.co * oh * ow;
+    let residual = match shape.residual {
+        ResidualForm::None => 0,
+        ResidualForm::Load | ResidualForm::Product { .. } => {
+            beats(MemType::Acc8, outputs) + 23 * tiles
+        }
+    };
+    let (_, streamed) = shape.streamed(config, 0);
+    let resident = beats(MemType::Wgt, config.depth(MemType::Wgt) - streamed);
+    // Loads of the compute module share the bus.
+    let load = inp_loads * inp_chunk + wgt_loads * wgt_chunk + residual + resident;
     let gemm = outputs * shape.ci * shape.kernel[0] * shape.kernel[1] + 7 * tiles * chunks;
-    let start = if shape.residual {
-        beats(MemType::Acc8, outputs) + 23 * tiles * tile.co
-    } else {
-        outputs
+    let start = match shape.residual {
+        ResidualForm::Load => residual,
+        ResidualForm::None | ResidualForm::Product { .. } => outputs,
     };
     let vector_loads = if tile.order == LoopOrder::ChannelsOutside {
         groups
@@ -236,8 +306,16 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
         tiles
     };
     let vectors = vector_loads * beats(MemType::Acc, shape.vectors * tile.co);
-    let compute = gemm + start + vectors + outputs * shape.alu_steps + 7 * tiles * 6;
-    let store = beats(MemType::Out, outputs) * 3 / 2 + 7 * tiles * tile.co;
+    let kept = outputs / shape.phases();
+    // About two comparisons for each position.
+    let pooling = if shape.pool.is_some() { 2 * outputs } else { 0 };
+    let compute = gemm
+        + start
+        + vectors
+        + pooling
+        + kept * shape.alu_steps
+        + 7 * tiles * (4 + shape.alu_steps);
+    let store = beats(MemType::Out, kept) * 3 / 2 + 7 * tiles * tile.co;
     let fill = inp_chunk + wgt_chunk + store / tiles.max(1);
     let total = match (tile.halves, tile.acc_halves) {
         (2, 2) => load.max(compute).max(store) + fill,

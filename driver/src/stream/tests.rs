@@ -10,7 +10,7 @@ const LONG: Duration = Duration::from_secs(30);
 const TILE: u64 = 16;
 
 /// Adds: the tile of a batch's STORE becomes three times itself plus that of its LOAD plus 1.
-fn step(batch: &Batch, memory: &mut DeviceMemory) -> Result<RunReport, String> {
+fn step(batch: &Arc<Batch>, memory: &mut DeviceMemory) -> Result<RunReport, String> {
     let [Insn::Load(load), Insn::Store(store)] = &batch.insns[..] else {
         return Err("another batch".into());
     };

@@ -90,9 +90,7 @@ impl<'a, L: Listener> Engine<'a, L> {
         let stop = now + u64::from(self.timing.end_poll_cycles);
         while self.next_cycle() <= stop {
             now = self.next_cycle();
-            if self.cycle(now, order).is_err() {
-                break;
-            }
+            self.cycle(now, order)?;
         }
         // The memory counts a beat when it sends it, a cycle before the bus has it.
         self.reads.settle(stop + 2, &mut self.sink);
@@ -174,7 +172,7 @@ impl<'a, L: Listener> Engine<'a, L> {
             });
         }
         target.queue.push_back((insn as u32, now + 1));
-        target.poke(now + 1);
+        target.delivered(now + 1);
         self.sink.tell(|l| l.insn_dispatched(insn, now));
         fetch.cursor += 1;
         if fetch.cursor < fetch.chunk_end {
@@ -359,6 +357,9 @@ impl<'a, L: Listener> Engine<'a, L> {
             match (notes.pushes[edge as usize], notes.pops[edge as usize]) {
                 (Some(insn), false) => {
                     if *tokens >= self.timing.token_max {
+                        if self.sink.over {
+                            continue;
+                        }
                         return Err(CycleError::LostPush {
                             at: self.at(insn),
                             edge,
@@ -367,11 +368,11 @@ impl<'a, L: Listener> Engine<'a, L> {
                         });
                     }
                     *tokens += 1;
+                    self.modules[edge.consumer() as usize].token(now + 1);
                 }
                 (None, true) => *tokens -= 1,
-                (Some(_), true) | (None, false) => continue,
+                (Some(_), true) | (None, false) => {}
             }
-            self.modules[edge.consumer() as usize].poke(now + 1);
         }
         for module in Module::ALL {
             if notes.dequeues[module as usize] {

@@ -44,7 +44,7 @@ pub enum CycleError {
         insns: usize,
     },
     /// Nothing can go on and FINISH was not reached.
-    #[error("deadlock in cycle {cycle}: {}", deadlock_text(.stuck, .fetch.as_ref()))]
+    #[error("deadlock in cycle {cycle}: {}", deadlock_text(.stuck, .fetch.as_deref()))]
     Deadlock {
         /// The cycle of the last thing that happened.
         cycle: u64,
@@ -75,10 +75,10 @@ pub enum CycleError {
     },
 }
 
-fn deadlock_text(stuck: &[Stuck], fetch: Option<&Box<(At, Module)>>) -> String {
+fn deadlock_text(stuck: &[Stuck], fetch: Option<&(At, Module)>) -> String {
     let modules = stuck.iter().map(ToString::to_string);
     let fetch = fetch.map(|blocked| {
-        let (at, module) = &**blocked;
+        let (at, module) = blocked;
         format!("fetch waits at {at} for room in the queue of {module}")
     });
     let parts: Vec<_> = modules.chain(fetch).collect();

@@ -1,6 +1,7 @@
 //! What happens in a run, and who wants to know: typed events and their [`Listener`].
 
 use std::fmt;
+use std::iter::once;
 
 use serde::{Serialize, Serializer};
 use vta_isa::Module;
@@ -340,6 +341,38 @@ pub trait Listener {
         let _ = event;
     }
 }
+
+/// Implements every method by passing the event on to each of some listeners.
+macro_rules! forward {
+    ([$($generics:tt)*] $kind:ty, $self:ident => $($to:expr),+) => {
+        impl<$($generics)*> Listener for $kind {
+            fn insn_dispatched(&mut $self, insn: usize, cycle: u64) {
+                $(for to in $to { to.insn_dispatched(insn, cycle); })+
+            }
+            fn insn_start(&mut $self, module: Module, insn: usize, cycle: u64) {
+                $(for to in $to { to.insn_start(module, insn, cycle); })+
+            }
+            fn insn_done(&mut $self, module: Module, insn: usize, cycle: u64) {
+                $(for to in $to { to.insn_done(module, insn, cycle); })+
+            }
+            fn token_pop(&mut $self, event: &TokenEvent) {
+                $(for to in $to { to.token_pop(event); })+
+            }
+            fn token_push(&mut $self, event: &TokenEvent) {
+                $(for to in $to { to.token_push(event); })+
+            }
+            fn burst(&mut $self, event: &BurstEvent) {
+                $(for to in $to { to.burst(event); })+
+            }
+            fn stall(&mut $self, event: &StallEvent) {
+                $(for to in $to { to.stall(event); })+
+            }
+        }
+    };
+}
+forward!([L: Listener + ?Sized] &mut L, self => once(&mut **self));
+forward!([A: Listener, B: Listener] (A, B), self => once(&mut self.0), once(&mut self.1));
+forward!([L: Listener] Option<L>, self => self.iter_mut());
 
 /// Hears nothing and costs nothing.
 #[derive(Clone, Copy, Debug, Default)]

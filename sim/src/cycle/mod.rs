@@ -16,7 +16,7 @@
 //!      finish",
 //! )?;
 //! let report = simulate(&TimingConfig::pynq(), &Config::default(), &program, 0, &mut Silent)?;
-//! // Fetch takes 27 cycles, the input tiles 1 + 23 + 32 - 1, the micro-op 23, FINISH 1.
+//! // The first instruction starts in cycle 28 and takes 23 + 32, the micro-op 23, FINISH 1.
 //! assert_eq!((report.cycles, report.read_requests, report.read_beats), (107, 3, 39));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -49,8 +49,14 @@ mod fetch;
 mod load;
 mod memory;
 mod module;
+#[cfg(test)]
+mod random;
 mod report;
+#[cfg(test)]
+mod stepper;
 mod store;
+#[cfg(test)]
+mod tests;
 mod timing;
 
 use vta_isa::tokens::At;

@@ -56,9 +56,16 @@ impl ModuleState {
         self.queue.front().map_or(NEVER, |&(_, seen_at)| seen_at)
     }
 
-    /// Something changed that a waiting module may wait for.
-    pub(super) fn poke(&mut self, at: u64) {
-        if matches!(self.state, State::Waiting(..)) {
+    /// An instruction is in the queue, to be seen in cycle `at`.
+    pub(super) fn delivered(&mut self, at: u64) {
+        if matches!(self.state, State::Waiting(StallReason::QueueEmpty, _)) {
+            self.wake = self.wake.min(at);
+        }
+    }
+
+    /// A token is there, to be seen in cycle `at`.
+    pub(super) fn token(&mut self, at: u64) {
+        if matches!(self.state, State::Waiting(StallReason::Token(_), _)) {
             self.wake = self.wake.min(at);
         }
     }

@@ -105,7 +105,9 @@ impl<'l, L: Listener> Sink<'l, L> {
     }
 
     pub(super) fn busy(&mut self, unit: Unit, cycles: u64) {
-        self.report.busy[unit as usize] += cycles;
+        if !self.over {
+            self.report.busy[unit as usize] += cycles;
+        }
     }
 
     /// Ends the run: makes a list of the stalls.

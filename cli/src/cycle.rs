@@ -1,0 +1,301 @@
+//! `--device cycle`: its options, and what its cycles add to the output of a run.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value, json};
+use vta_driver::{Device, Program};
+use vta_isa::Config;
+use vta_sim::cycle::{Client, StallReason, TimingConfig, Unit};
+use vta_sim::views::{EnergyTable, LayerCycles, Spend, Verdict};
+use vta_sim::{CycleLog, Execution, SimDevice, TimedRun};
+
+use crate::args::{DeviceArgs, ReplayArgs, TimingArgs, ViewArgs};
+use crate::{model, report_html, trace};
+
+/// The device of a run, and what is asked of it.
+pub struct Setup {
+    name: String,
+    bitstream: Option<PathBuf>,
+    cycle: Option<Cycle>,
+}
+
+/// Options of `--device cycle`, read and checked.
+struct Cycle {
+    timing: TimingConfig,
+    board: String,
+    execution: Execution,
+    log: CycleLog,
+    energy: EnergyTable,
+    trace: Option<PathBuf>,
+    report: Option<PathBuf>,
+}
+
+/// What a cycle device measured in one pass over a program.
+pub struct Timed {
+    /// The parameters.
+    pub timing: TimingConfig,
+    /// The preset's name or the file.
+    pub board: String,
+    /// Prices for estimates.
+    pub energy: EnergyTable,
+    /// The program's layers, each with all its parts, in program order.
+    pub layers: Vec<LayerCycles>,
+    /// Batch by batch.
+    pub runs: Vec<Arc<TimedRun>>,
+}
+
+/// The board that `--timing` names.
+///
+/// # Errors
+/// An unknown preset that is no file either, a file with a wrong key or value.
+pub fn timing(args: &TimingArgs) -> Result<(String, TimingConfig)> {
+    let name = args.timing.as_deref().unwrap_or("pynq");
+    let known = TimingConfig::PRESETS.contains(&name);
+    let timing = if known || !Path::new(name).exists() {
+        let presets = || format!("--timing {name}: no such preset, and no such file");
+        TimingConfig::preset(name).with_context(presets)?
+    } else {
+        TimingConfig::from_toml(&text(Path::new(name))?).with_context(|| name.to_owned())?
+    };
+    Ok((name.to_owned(), timing))
+}
+
+fn text(path: &Path) -> Result<String> {
+    let bytes = model::read_file(path)?;
+    String::from_utf8(bytes).with_context(|| format!("{}: not a text file", path.display()))
+}
+
+impl Setup {
+    /// Reads the options; `title` names the trace.
+    ///
+    /// # Errors
+    /// Options of `--device cycle` with another device, files that can't be read or made.
+    pub fn new(args: &DeviceArgs, views: &ViewArgs, title: &str) -> Result<Self> {
+        let name = args.device.clone();
+        if name != "cycle" {
+            for (option, given) in [
+                ("--timing", args.timing.timing.is_some()),
+                ("--timing-only", views.timing_only),
+                ("--trace", views.trace.is_some()),
+                ("--report", views.report.is_some()),
+                ("--energy", views.energy.is_some()),
+            ] {
+                ensure!(!given, "{option} needs --device cycle, not {name}");
+            }
+            return Ok(Self {
+                name,
+                bitstream: args.bitstream.clone(),
+                cycle: None,
+            });
+        }
+        ensure!(
+            args.bitstream.is_none(),
+            "--bitstream is for OpenCL devices, not for cycle"
+        );
+        let (board, timing) = timing(&args.timing)?;
+        let energy = match &views.energy {
+            Some(path) => {
+                EnergyTable::from_toml(&text(path)?).with_context(|| path.display().to_string())?
+            }
+            None => EnergyTable::default(),
+        };
+        let log = match &views.trace {
+            Some(path) => {
+                CycleLog::with_trace(trace::create(path, &format!("{title} on {board}"))?)
+            }
+            None => CycleLog::default(),
+        };
+        let cycle = Cycle {
+            timing,
+            board,
+            execution: match views.timing_only {
+                true => Execution::TimingOnly,
+                false => Execution::Full,
+            },
+            log,
+            energy,
+            trace: views.trace.clone(),
+            report: views.report.clone(),
+        };
+        Ok(Self {
+            name,
+            bitstream: None,
+            cycle: Some(cycle),
+        })
+    }
+
+    /// A device for `vta replay`: no views.
+    ///
+    /// # Errors
+    /// As for [`Setup::new`].
+    pub fn plain(args: &ReplayArgs) -> Result<Self> {
+        let args = DeviceArgs {
+            device: args.device.clone(),
+            bitstream: args.bitstream.clone(),
+            config: None,
+            timing: args.timing.clone(),
+        };
+        Self::new(&args, &ViewArgs::default(), "replay")
+    }
+
+    /// Makes the device; devices of one setup share their measurements.
+    ///
+    /// # Errors
+    /// When there is no such device.
+    pub fn device(&self, config: &Config) -> Result<Arc<dyn Device>> {
+        let Some(cycle) = &self.cycle else {
+            return model::device(&self.name, self.bitstream.as_ref(), config);
+        };
+        let (timing, log) = (cycle.timing.clone(), cycle.log.clone());
+        let device = SimDevice::cycle(config.clone(), timing, cycle.execution, log);
+        Ok(Arc::new(device))
+    }
+
+    /// One of several devices.
+    ///
+    /// # Errors
+    /// As [`model::device`]; `cycle` keeps the cycles of one device only.
+    pub fn device_named(&self, name: &str, config: &Config) -> Result<Arc<dyn Device>> {
+        ensure!(
+            name != "cycle",
+            "--device cycle counts the cycles of one device, not of one of several"
+        );
+        let bitstream = self.bitstream.as_ref();
+        model::device(name, bitstream.filter(|_| model::is_opencl(name)), config)
+    }
+
+    /// Whether the outputs of a run mean nothing.
+    pub fn timing_only(&self) -> bool {
+        let only = |c: &Cycle| c.execution == Execution::TimingOnly;
+        self.cycle.as_ref().is_some_and(only)
+    }
+
+    /// After the run: ends the trace, writes the report, gives the measurements.
+    ///
+    /// # Errors
+    /// When trace or report can't be written.
+    pub fn finish(&self, program: &Program, title: &str) -> Result<Option<Timed>> {
+        let Some(cycle) = &self.cycle else {
+            return Ok(None);
+        };
+        if let Some(path) = &cycle.trace {
+            let closed = cycle.log.close_trace();
+            closed.with_context(|| path.display().to_string())?;
+        }
+        let runs = cycle.log.runs();
+        let timed = Timed {
+            timing: cycle.timing.clone(),
+            board: cycle.board.clone(),
+            energy: cycle.energy,
+            layers: merge(runs.iter().flat_map(|run| &run.layers)),
+            runs,
+        };
+        if let Some(path) = &cycle.report {
+            let page = report_html::page(&report_html::Input {
+                title,
+                program,
+                timed: &timed,
+            });
+            std::fs::write(path, page).with_context(|| path.display().to_string())?;
+        }
+        Ok(Some(timed))
+    }
+}
+
+/// Joins the parts of layers that lie in several batches.
+pub fn merge<'a>(parts: impl Iterator<Item = &'a LayerCycles>) -> Vec<LayerCycles> {
+    let mut layers: Vec<LayerCycles> = Vec::new();
+    for part in parts {
+        match layers.iter_mut().find(|layer| layer.name == part.name) {
+            Some(layer) => layer.add(part),
+            None => layers.push(part.clone()),
+        }
+    }
+    layers
+}
+
+impl Timed {
+    /// All layers together.
+    pub fn total(&self) -> LayerCycles {
+        let mut total = LayerCycles {
+            first_start: u64::MAX,
+            ..LayerCycles::default()
+        };
+        self.layers.iter().for_each(|layer| total.add(layer));
+        total
+    }
+
+    /// A layer by name.
+    pub fn layer(&self, name: &str) -> Option<&LayerCycles> {
+        self.layers.iter().find(|layer| layer.name == name)
+    }
+
+    /// The sum of the layers' bounds: layers run one after the other.
+    pub fn bound_cycles(&self) -> u64 {
+        self.layers.iter().map(|l| l.bound.cycles()).sum()
+    }
+
+    /// The keys that cycles add to the JSON of a whole run of `passes` passes, `macs` useful
+    /// multiply-adds in all.
+    pub fn json(&self, macs: u64, passes: u64) -> Map<String, Value> {
+        let total = self.total();
+        let bound = self.bound_cycles() * passes;
+        let mut object = cycles_json(&total, macs, passes, &self.energy);
+        object.insert("bound_cycles".into(), json!(bound));
+        object.remove("limited_by");
+        object.remove("why");
+        object.insert("timing".into(), json!(self.board));
+        let seconds = total.cycles as f64 / (self.timing.clock_mhz * 1e6);
+        object.insert("pass_ms".into(), json!(seconds * 1e3));
+        object
+    }
+}
+
+/// The keys that cycles add to the JSON of a layer: totals over `passes` passes.
+pub fn cycles_json(
+    layer: &LayerCycles,
+    macs: u64,
+    passes: u64,
+    energy: &EnergyTable,
+) -> Map<String, Value> {
+    let spend = |s: Spend| (s.name().to_owned(), json!(layer.spent(s) * passes));
+    let beats = |c: Client| {
+        let beats = layer.read_beats[c as usize] * passes;
+        (c.name().to_owned(), json!(beats))
+    };
+    let stall = |(unit, reason): (Unit, StallReason)| {
+        let cycles = layer.stalled(unit, reason) * passes;
+        (cycles > 0).then(|| json!({"unit": unit, "reason": reason, "cycles": cycles}))
+    };
+    let pairs = Unit::ALL
+        .into_iter()
+        .flat_map(|unit| StallReason::ALL.map(|reason| (unit, reason)));
+    let verdict = Verdict::of(layer);
+    let object = json!({
+        "cycles": layer.cycles * passes,
+        "bound_cycles": layer.bound.cycles() * passes,
+        "gemm_uops": layer.gemm_uops * passes,
+        "reset_uops": layer.reset_uops * passes,
+        "alu_uops": layer.alu_uops * passes,
+        "read_beats": Client::READERS.map(beats).into_iter().collect::<Map<_, _>>(),
+        "write_beats": layer.write_beats * passes,
+        "utilization": utilization(layer, macs, passes),
+        "spend": Spend::ALL.map(spend).into_iter().collect::<Map<_, _>>(),
+        "stalls": pairs.filter_map(stall).collect::<Vec<_>>(),
+        "energy_uj": layer.energy(energy).total_pj() * passes as f64 / 1e6,
+        "limited_by": verdict.resource,
+        "why": verdict.words,
+    });
+    match object {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}
+
+/// `macs` as a share of what the matrix unit can do in the layer's cycles.
+pub fn utilization(layer: &LayerCycles, macs: u64, passes: u64) -> f64 {
+    let possible = layer.cycles as f64 * passes as f64 * layer.macs_per_step as f64;
+    macs as f64 / possible.max(1.0)
+}

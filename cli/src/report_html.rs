@@ -1,0 +1,486 @@
+//! The report of a timed run: one HTML file that needs nothing else.
+
+mod format;
+mod svg;
+
+use std::borrow::Cow;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use vta_driver::Program;
+use vta_sim::cycle::{Client, StallReason, Unit};
+use vta_sim::views::{Energy, LayerCycles, Loss, Roofline, Spend, Verdict, losses};
+
+use crate::cycle::{Timed, utilization};
+use format::{bytes, grouped, percent, short};
+
+const STYLE: &str = include_str!("report_html/page.css");
+const SCRIPT: &str = include_str!("report_html/sort.js");
+
+/// Layers that get a card of their own.
+const CARDS: usize = 6;
+
+/// What the report is made of.
+pub struct Input<'a> {
+    /// The model's name, as the user gave it.
+    pub title: &'a str,
+    pub program: &'a Program,
+    pub timed: &'a Timed,
+}
+
+/// A layer with what the program knows of it.
+struct Row<'a> {
+    index: usize,
+    kind: &'a str,
+    /// Useful multiply-adds of a pass: of all BATCH images.
+    macs: u64,
+    layer: &'a LayerCycles,
+    verdict: Verdict,
+    energy: Energy,
+}
+
+impl Row<'_> {
+    fn of_bound(&self) -> f64 {
+        self.layer.cycles as f64 / self.layer.bound.cycles().max(1) as f64
+    }
+}
+
+/// The whole file. All text from models is escaped.
+pub fn page(input: &Input<'_>) -> String {
+    let Input {
+        title,
+        program,
+        timed,
+    } = *input;
+    let rows = rows(program, timed);
+    let total = timed.total();
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " on " (timed.board) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    (head(input))
+                    (tiles(input, &rows, &total))
+                    (where_cycles_go(&total))
+                    section {
+                        h2 { "Over time" }
+                        p.note {
+                            "Share of each slice of time in which a unit is busy. "
+                            "The strip on top shows the layers in the colour of what takes most \
+                             of their cycles."
+                        }
+                        (svg::timeline(timed))
+                    }
+                    section.two {
+                        div {
+                            h2 { "Roofline" }
+                            p.note {
+                                "Multiply-adds a cycle against multiply-adds for each byte read. \
+                                 Larger dots take more cycles; numbers are those of the table."
+                            }
+                            (svg::roofline(
+                                &Roofline::new(&program.config, &timed.timing), &timed.layers,
+                            ))
+                        }
+                        (energy(timed, &rows))
+                    }
+                    (slowest(&rows))
+                    (table(&rows, &total))
+                    (stalls(&total))
+                    (machine(input))
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    markup.into_string()
+}
+
+fn rows<'a>(program: &'a Program, timed: &'a Timed) -> Vec<Row<'a>> {
+    let batch = program.config.batch() as u64;
+    let row = |(index, layer): (usize, &'a LayerCycles)| {
+        let known = program.layers.iter().find(|l| l.name == layer.name);
+        Row {
+            index: index + 1,
+            kind: known.map_or("", |l| &l.kind),
+            macs: known.map_or(0, |l| l.macs) * batch,
+            layer,
+            verdict: Verdict::of(layer),
+            energy: layer.energy(&timed.energy),
+        }
+    };
+    timed.layers.iter().enumerate().map(row).collect()
+}
+
+fn head(input: &Input<'_>) -> Markup {
+    let (config, timing) = (&input.program.config, &input.timed.timing);
+    html! {
+        header {
+            h1 { (input.title) }
+            p {
+                (config.batch()) "×" (config.block()) "×" (config.block()) " matrix unit, "
+                (timing.bus_bytes * 8) "-bit bus, board " b { (input.timed.board) }
+                " at " (timing.clock_mhz) " MHz"
+            }
+        }
+    }
+}
+
+fn tile(name: &str, value: &str, note: &str) -> Markup {
+    html! { div.tile { span { (name) } strong { (value) } small { (note) } } }
+}
+
+fn tiles(input: &Input<'_>, rows: &[Row<'_>], total: &LayerCycles) -> Markup {
+    let timed = input.timed;
+    let ms = total.cycles as f64 / (timed.timing.clock_mhz * 1e3);
+    let images = input.program.config.batch() as f64;
+    let macs: u64 = rows.iter().map(|r| r.macs).sum();
+    let bound = timed.bound_cycles();
+    let joules = total.energy(&timed.energy).total_pj();
+    let instructions = format!("{} instructions", grouped(total.insns));
+    html! {
+        div.tiles {
+            (tile("Cycles", &short(total.cycles as f64), &grouped(total.cycles)))
+            (tile("Time", &format!("{ms:.2} ms"),
+                &format!("{:.1} images a second", images * 1e3 / ms.max(1e-9))))
+            (tile("Of the bound", &format!("{:.2}×", total.cycles as f64 / bound.max(1) as f64),
+                &format!("bound {}", grouped(bound))))
+            (tile("Matrix unit", &percent(utilization(total, macs, 1)),
+                &format!("{} useful MACs", short(macs as f64))))
+            (tile("DRAM", &bytes(total.dram_bytes()), &instructions))
+            (tile("Energy", &format::joules(joules), "estimate, see below"))
+        }
+    }
+}
+
+fn where_cycles_go(total: &LayerCycles) -> Markup {
+    let reasons = losses(total);
+    html! {
+        section {
+            h2 { "Where the cycles go" }
+            p.note {
+                "Every cycle of the compute module, by what it does. The matrix unit multiplies in "
+                (percent(total.gemm_utilization())) " of them."
+            }
+            (svg::stacked(total, 1000, 34))
+            (legend(total))
+            h3 { "The biggest three reasons for lost cycles" }
+            ol.reasons {
+                @for loss in reasons.iter().take(3) {
+                    li {
+                        strong { (percent(loss.share)) }
+                        div {
+                            b { (capital(loss.spend.words())) } " "
+                            span.note { (grouped(loss.cycles)) " cycles" }
+                            p { (capital(&loss.words)) "." }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn legend(total: &LayerCycles) -> Markup {
+    html! {
+        ul.legend {
+            @for spend in Spend::ALL {
+                @if total.spent(spend) > 0 {
+                    li {
+                        i class={ "k" (spend as usize) } {}
+                        (capital(spend.words())) " "
+                        b { (percent(total.spent(spend) as f64 / total.cycles.max(1) as f64)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The layers that lose most cycles, each with its reasons.
+fn slowest(rows: &[Row<'_>]) -> Markup {
+    let lost = |row: &Row<'_>| row.layer.cycles.saturating_sub(row.layer.bound.cycles());
+    let mut order: Vec<&Row<'_>> = rows.iter().filter(|r| r.layer.cycles > 0).collect();
+    order.sort_by_key(|row| std::cmp::Reverse(lost(row)));
+    html! {
+        section {
+            h2 { "Why are these layers slow?" }
+            p.note { "The layers that are the most cycles above their bound." }
+            div.cards {
+                @for row in order.into_iter().take(CARDS) {
+                    article {
+                        h3 {
+                            span.num { (row.index) } " " (row.layer.name)
+                            span.tag { (row.verdict.resource) }
+                        }
+                        p.note {
+                            (grouped(row.layer.cycles)) " cycles, "
+                            (format!("{:.2}", row.of_bound())) "× its bound, "
+                            (grouped(lost(row))) " above it"
+                        }
+                        (svg::stacked(row.layer, 400, 14))
+                        (loss_list(&losses(row.layer)))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn loss_list(losses: &[Loss]) -> Markup {
+    html! {
+        ul.losses {
+            @for loss in losses.iter().take(3).filter(|l| l.share >= 0.005) {
+                li {
+                    i class={ "k" (loss.spend as usize) } {}
+                    span { b { (percent(loss.share)) } " " (loss.words) "." }
+                }
+            }
+        }
+    }
+}
+
+const COLUMNS: [(&str, &str); 13] = [
+    ("#", "Position in the program"),
+    ("Layer", "The graph's name"),
+    ("Kind", "Of the layer"),
+    (
+        "Cycles",
+        "From the end of the layer before to its last result",
+    ),
+    ("Share", "Of the run's cycles"),
+    (
+        "Spent on",
+        "Uses of the compute module's cycles; sorts by the multiplying part",
+    ),
+    (
+        "Of bound",
+        "Cycles over the largest of GEMM steps, beats that must be read, and store time",
+    ),
+    (
+        "Matrix unit",
+        "Useful MACs over what the matrix unit could do",
+    ),
+    ("MACs", "Useful multiply-adds"),
+    ("Read", "Bytes read from DRAM"),
+    ("Written", "Bytes written to DRAM"),
+    ("Energy", "Estimate"),
+    ("Limited by", "What decides how long the layer takes"),
+];
+
+fn table(rows: &[Row<'_>], total: &LayerCycles) -> Markup {
+    html! {
+        section {
+            h2 { "Layers" }
+            p.note { "Click a heading to sort, and the last column for the reasons in full." }
+            div.scroll {
+                table.sortable {
+                    thead {
+                        tr {
+                            @for (name, hint) in COLUMNS {
+                                th title=(hint) { button type="button" { (name) } }
+                            }
+                        }
+                    }
+                    tbody {
+                        @for row in rows { (table_row(row, total)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn table_row(row: &Row<'_>, total: &LayerCycles) -> Markup {
+    let layer = row.layer;
+    let share = layer.cycles as f64 / total.cycles.max(1) as f64;
+    let used = utilization(layer, row.macs, 1);
+    let read = layer.total_read_beats() * layer.bus_bytes;
+    let written = layer.write_beats * layer.bus_bytes;
+    let joules = row.energy.total_pj();
+    let of_bound = row.of_bound();
+    html! {
+        tr {
+            td.n data-v=(row.index) { (row.index) }
+            td.name title=(layer.name) { (layer.name) }
+            td { (row.kind) }
+            td.n data-v=(layer.cycles) { (grouped(layer.cycles)) }
+            td.n data-v=(share) { (percent(share)) }
+            td.bar data-v=(layer.gemm_utilization()) { (svg::stacked(layer, 120, 12)) }
+            td.n data-v=(of_bound) { (format!("{of_bound:.2}×")) }
+            td.n data-v=(used) {
+                @if row.macs > 0 { (percent(used)) } @else { "–" }
+            }
+            td.n data-v=(row.macs) {
+                @if row.macs > 0 { (short(row.macs as f64)) } @else { "–" }
+            }
+            td.n data-v=(read) { (bytes(read)) }
+            td.n data-v=(written) { (bytes(written)) }
+            td.n data-v=(joules) { (format::joules(joules)) }
+            td.why data-v=(row.verdict.resource) {
+                details {
+                    summary { span.tag { (row.verdict.resource) } " " small { (brief(layer)) } }
+                    p { (row.verdict.words) }
+                    (loss_list(&losses(layer)))
+                }
+            }
+        }
+    }
+}
+
+/// The largest loss in a few words.
+fn brief(layer: &LayerCycles) -> String {
+    let losses = losses(layer);
+    let worst = losses.first().filter(|l| l.share >= 0.01);
+    worst.map_or_else(String::new, |l| {
+        format!("{} {}", percent(l.share), l.spend.words())
+    })
+}
+
+fn stalls(total: &LayerCycles) -> Markup {
+    let any = |reason: &StallReason| Unit::ALL.iter().any(|&u| total.stalled(u, *reason) > 0);
+    let cell = |unit: Unit, reason: StallReason| {
+        let cycles = total.stalled(unit, reason);
+        let share = cycles as f64 / total.cycles.max(1) as f64;
+        html! {
+            td.n style=(heat(share)) data-v=(cycles) {
+                @if cycles > 0 { (grouped(cycles)) " " small { (percent(share)) } } @else { "·" }
+            }
+        }
+    };
+    html! {
+        section {
+            h2 { "Stalls" }
+            p.note {
+                "Cycles in which a unit doesn't do what it is for, and why. Above the line no \
+                 instruction runs; below it one runs, but neither moves a beat nor ends."
+            }
+            div.scroll {
+                table.sortable {
+                    thead {
+                        tr {
+                            th { button type="button" { "Reason" } }
+                            @for unit in Unit::ALL {
+                                th.n { button type="button" { (unit.name()) } }
+                            }
+                        }
+                    }
+                    tbody {
+                        @for reason in StallReason::ALL.iter().filter(|r| any(r)) {
+                            tr.inner[!reason.is_idle()] {
+                                td { (reason) }
+                                @for unit in Unit::ALL { (cell(unit, *reason)) }
+                            }
+                        }
+                        tr.sum {
+                            td { "working" }
+                            @for unit in Unit::ALL {
+                                td.n data-v=(total.active(unit)) { (grouped(total.active(unit))) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A background that is stronger for larger shares.
+fn heat(share: f64) -> String {
+    format!("--heat:{:.1}%", (share * 55.0).min(55.0))
+}
+
+fn energy(timed: &Timed, rows: &[Row<'_>]) -> Markup {
+    let mut total = Energy::default();
+    rows.iter().for_each(|row| total.add(&row.energy));
+    let parts = [
+        ("DRAM", total.dram_pj),
+        ("Scratchpads", total.scratchpad_pj),
+        ("Matrix unit", total.matrix_pj),
+        ("ALU", total.alu_pj),
+        ("Leakage and clock", total.leakage_pj),
+    ];
+    let table = &timed.energy;
+    let prices = [
+        ("int8 multiply-add", table.mac_pj),
+        ("ALU lane", table.alu_op_pj),
+        ("ALU lane, multiplication", table.alu_mul_pj),
+        ("micro-op scratchpad byte", table.uop_byte_pj),
+        ("input scratchpad byte", table.inp_byte_pj),
+        ("weight scratchpad byte", table.wgt_byte_pj),
+        ("accumulator scratchpad byte", table.acc_byte_pj),
+        ("DRAM byte", table.dram_byte_pj),
+        ("cycle", table.cycle_pj),
+    ];
+    let whole = total.total_pj().max(1e-12);
+    html! {
+        div {
+            h2 { "Energy" }
+            p.note {
+                "An estimate of one pass: counted operations and bytes, each at a price for a 45 nm \
+                 process (Horowitz, ISSCC 2014). --energy takes other prices."
+            }
+            table.bars {
+                @for (name, pj) in parts {
+                    tr {
+                        td { (name) }
+                        td.n { (format::joules(pj)) }
+                        td.meter { i style=(format!("width:{:.1}%", pj / whole * 100.0)) {} }
+                        td.n { (percent(pj / whole)) }
+                    }
+                }
+                tr.sum { td { "Together" } td.n { (format::joules(total.total_pj())) } td {} td {} }
+            }
+            details {
+                summary { "Prices in picojoules" }
+                table.plain {
+                    @for (name, pj) in prices { tr { td { (name) } td.n { (pj) } } }
+                }
+            }
+        }
+    }
+}
+
+/// All parameters, so that the report stands on its own.
+fn machine(input: &Input<'_>) -> Markup {
+    let total = input.timed.total();
+    let beats = |c: Client| total.read_beats[c as usize];
+    html! {
+        section {
+            h2 { "Machine" }
+            p.note { "Everything that the cycles depend on." }
+            div.two {
+                details open {
+                    summary { "Beats read" }
+                    table.plain {
+                        @for client in Client::READERS {
+                            tr { td { (client.name()) } td.n { (grouped(beats(client))) } }
+                        }
+                        tr { td { "written" } td.n { (grouped(total.write_beats)) } }
+                    }
+                }
+                details {
+                    summary { "Configuration and timing" }
+                    pre { (input.program.config.to_json()) }
+                    pre { (input.timed.timing.to_toml()) }
+                }
+            }
+        }
+    }
+}
+
+fn capital(words: &str) -> Cow<'_, str> {
+    let mut chars = words.chars();
+    match chars.next() {
+        Some(first) if first.is_lowercase() => {
+            Cow::Owned(first.to_uppercase().chain(chars).collect())
+        }
+        _ => Cow::Borrowed(words),
+    }
+}

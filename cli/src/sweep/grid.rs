@@ -1,0 +1,266 @@
+//! The grid: axes by key, points as configurations and boards.
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Map, Value};
+use vta_isa::Config;
+use vta_sim::cycle::TimingConfig;
+
+/// Points that a grid may have.
+const MAX_POINTS: usize = 100_000;
+
+/// One axis.
+struct Axis {
+    key: String,
+    values: Vec<String>,
+}
+
+/// All combinations of the axes' values, the last axis fastest.
+pub struct Grid {
+    axes: Vec<Axis>,
+    config: Map<String, Value>,
+    timing: toml_text::Text,
+    base: String,
+}
+
+/// One combination.
+pub struct Point {
+    /// A value for each axis.
+    pub values: Vec<String>,
+    /// The machine, or why there is none with these values.
+    pub machine: Result<(Config, TimingConfig), String>,
+}
+
+impl Grid {
+    /// Reads `KEY=V1,V2,..` for each axis. Keys in capitals belong to the configuration, the
+    /// others to the board.
+    ///
+    /// # Errors
+    /// An axis of another form, a key that is unknown or given twice, a value that isn't a number,
+    /// a grid of too many points.
+    pub fn new(vary: &[String], config: &Config, timing: &TimingConfig) -> Result<Self> {
+        let axes: Vec<Axis> = vary.iter().map(|text| axis(text)).collect::<Result<_>>()?;
+        for (i, axis) in axes.iter().enumerate() {
+            let twice = axes[..i].iter().any(|other| other.key == axis.key);
+            ensure!(!twice, "--vary {} is given twice", axis.key);
+        }
+        let points = axes.iter().try_fold(1usize, |n, axis| {
+            n.checked_mul(axis.values.len())
+                .filter(|&n| n <= MAX_POINTS)
+        });
+        ensure!(
+            points.is_some(),
+            "the grid has more than {MAX_POINTS} points"
+        );
+        let config_json = config.to_json();
+        let grid = Self {
+            config: serde_json::from_str(&config_json).context("configuration")?,
+            timing: toml_text::Text::new(&timing.to_toml()),
+            base: format!("{config_json} {}", timing.to_toml()),
+            axes,
+        };
+        grid.check_keys()?;
+        Ok(grid)
+    }
+
+    /// A key that no file knows would make every point fail: name it at once.
+    fn check_keys(&self) -> Result<()> {
+        for axis in &self.axes {
+            let known = match is_config(&axis.key) {
+                true => self.config.contains_key(&axis.key),
+                false => self.timing.has(&axis.key),
+            };
+            if !known {
+                let config = self.config.iter().filter(|(_, v)| v.is_number());
+                let keys: Vec<&str> = config.map(|(k, _)| k.as_str()).collect();
+                bail!(
+                    "--vary {}: there is no such key; there are {}, {}",
+                    axis.key,
+                    keys.join(", "),
+                    self.timing.keys().join(", ")
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        self.axes.iter().map(|a| a.values.len()).product()
+    }
+
+    /// The axes' keys.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.axes.iter().map(|a| a.key.as_str())
+    }
+
+    /// What isn't varied, to tell one sweep's table from another's.
+    pub fn fingerprint(&self) -> String {
+        // FNV-1a, so that it is the same everywhere.
+        let hash = self
+            .base
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+        format!("{hash:016x}")
+    }
+
+    /// Every point, in order.
+    pub fn points(&self) -> impl Iterator<Item = Point> {
+        (0..self.len()).map(|index| self.point(index))
+    }
+
+    fn point(&self, mut index: usize) -> Point {
+        let mut values = vec![String::new(); self.axes.len()];
+        for (value, axis) in values.iter_mut().zip(&self.axes).rev() {
+            value.clone_from(&axis.values[index % axis.values.len()]);
+            index /= axis.values.len();
+        }
+        let machine = self.machine(&values).map_err(|e| format!("{e:#}"));
+        Point { values, machine }
+    }
+
+    fn machine(&self, values: &[String]) -> Result<(Config, TimingConfig)> {
+        let (mut config, mut timing) = (self.config.clone(), self.timing.clone());
+        for (axis, value) in self.axes.iter().zip(values) {
+            if is_config(&axis.key) {
+                let number: u64 = value
+                    .parse()
+                    .with_context(|| format!("{}={value}", axis.key))?;
+                config.insert(axis.key.clone(), Value::from(number));
+            } else {
+                timing.set(&axis.key, value);
+            }
+        }
+        let config = Config::from_json(&Value::Object(config).to_string())?;
+        Ok((config, TimingConfig::from_toml(&timing.text())?))
+    }
+}
+
+fn is_config(key: &str) -> bool {
+    key.starts_with(|c: char| c.is_ascii_uppercase())
+}
+
+fn axis(text: &str) -> Result<Axis> {
+    let form = || format!("--vary {text}: write KEY=V1,V2,..");
+    let (key, values) = text.split_once('=').with_context(form)?;
+    let values: Vec<String> = values.split(',').map(|v| v.trim().to_owned()).collect();
+    for (i, value) in values.iter().enumerate() {
+        let number = value.parse::<f64>().is_ok_and(f64::is_finite);
+        ensure!(number, "--vary {text}: '{value}' is no number");
+        ensure!(
+            !values[..i].contains(value),
+            "--vary {text}: {value} is given twice"
+        );
+    }
+    let key = key.trim().to_owned();
+    Ok(Axis { key, values })
+}
+
+/// A timing file as lines `key = value` whose top-level values can be replaced.
+mod toml_text {
+    /// The lines, tables behind all top-level keys.
+    #[derive(Clone)]
+    pub struct Text(Vec<String>);
+
+    impl Text {
+        pub fn new(text: &str) -> Self {
+            Self(text.lines().map(str::to_owned).collect())
+        }
+
+        fn top(&self) -> usize {
+            let table = self.0.iter().position(|l| l.starts_with('['));
+            table.unwrap_or(self.0.len())
+        }
+
+        fn key(line: &str) -> Option<&str> {
+            line.split_once('=').map(|(key, _)| key.trim())
+        }
+
+        pub fn keys(&self) -> Vec<&str> {
+            self.0[..self.top()]
+                .iter()
+                .filter_map(|l| Self::key(l))
+                .collect()
+        }
+
+        pub fn has(&self, key: &str) -> bool {
+            self.keys().contains(&key)
+        }
+
+        pub fn set(&mut self, key: &str, value: &str) {
+            let top = self.top();
+            for line in &mut self.0[..top] {
+                if Self::key(line) == Some(key) {
+                    *line = format!("{key} = {value}");
+                }
+            }
+        }
+
+        pub fn text(&self) -> String {
+            self.0.join("\n")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid(vary: &[&str]) -> Result<Grid> {
+        let vary: Vec<String> = vary.iter().map(|v| (*v).to_owned()).collect();
+        Grid::new(&vary, &Config::default(), &TimingConfig::pynq())
+    }
+
+    #[test]
+    fn points_are_all_combinations_with_their_machines() {
+        let grid = grid(&["LOG_BLOCK=4,5", "bus_bytes=8,16,32"]).unwrap();
+        let points: Vec<_> = grid.points().collect();
+        assert_eq!((grid.len(), points.len()), (6, 6));
+        assert_eq!(points[0].values, ["4", "8"]);
+        assert_eq!(points[5].values, ["5", "32"]);
+        let (config, timing) = points[4].machine.as_ref().unwrap();
+        assert_eq!((config.block(), timing.bus_bytes), (32, 16));
+        assert_eq!(timing.burst_beats, TimingConfig::pynq().burst_beats);
+    }
+
+    #[test]
+    fn a_point_that_cannot_be_built_says_why() {
+        let grid = grid(&["LOG_WGT_BUFF_SIZE=18,30", "bus_bytes=8,12"]).unwrap();
+        let errors: Vec<_> = grid.points().filter_map(|p| p.machine.err()).collect();
+        assert_eq!(errors.len(), 3);
+        assert!(errors[0].contains("bus_bytes"), "{errors:?}");
+        assert!(errors[1].contains("LOG_WGT_BUFF_SIZE"), "{errors:?}");
+    }
+
+    #[test]
+    fn bad_axes_are_named() {
+        for (vary, part) in [
+            (&["LOG_BLOCK"][..], "KEY=V1,V2"),
+            (&["LOG_BLOCK=x"], "'x' is no number"),
+            (&["LOG_BLOCK=4,4"], "4 is given twice"),
+            (&["LOG_BLOCK=4", "LOG_BLOCK=5"], "LOG_BLOCK is given twice"),
+            (&["LOG_BLOK=4"], "no such key"),
+            (&["latency=4"], "memory_latency_cycles"),
+            (&["tags="], "'' is no number"),
+        ] {
+            let error = format!("{:#}", grid(vary).err().unwrap());
+            assert!(error.contains(part), "{vary:?}: {error}");
+        }
+        let long = (1..=400)
+            .map(|n| n.to_string())
+            .collect::<Vec<_>>()
+            .join(",");
+        let (a, b) = (format!("tags={long}"), format!("queue_depth={long}"));
+        assert!(grid(&[&a, &b]).is_err());
+    }
+
+    #[test]
+    fn the_fingerprint_is_of_what_is_not_varied() {
+        let one = grid(&["tags=1,2"]).unwrap().fingerprint();
+        assert_eq!(grid(&["tags=7"]).unwrap().fingerprint(), one);
+        let vary = ["tags=1".to_owned()];
+        let other = Grid::new(&vary, &Config::default(), &TimingConfig::de10()).unwrap();
+        assert_ne!(other.fingerprint(), one);
+    }
+}

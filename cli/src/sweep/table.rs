@@ -1,0 +1,322 @@
+//! The table of a sweep: a CSV file to which every finished point is added at once.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::grid::Grid;
+use crate::model;
+
+/// What a point took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// Of one pass.
+    pub cycles: u64,
+    /// Images of a pass.
+    pub images: u64,
+    pub bound_cycles: u64,
+    /// Useful multiply-adds of a pass.
+    pub macs: u64,
+    pub utilization: f64,
+    pub dram_bytes: u64,
+    pub energy_uj: f64,
+    pub area_mm2: f64,
+}
+
+impl Measured {
+    /// To compare machines that run several images at once.
+    pub fn cycles_per_image(&self) -> f64 {
+        self.cycles as f64 / self.images.max(1) as f64
+    }
+}
+
+/// A line of the table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// A value for each axis.
+    pub values: Vec<String>,
+    /// What it took, or why it has no result.
+    pub outcome: Result<Measured, String>,
+}
+
+const COLUMNS: [&str; 9] = [
+    "cycles",
+    "images",
+    "bound_cycles",
+    "macs",
+    "utilization",
+    "dram_bytes",
+    "energy_uj",
+    "area_mm2",
+    "error",
+];
+
+/// The file and the rows in it.
+pub struct Table {
+    path: PathBuf,
+    head: String,
+    file: File,
+    rows: HashMap<Vec<String>, Row>,
+}
+
+impl Table {
+    /// Opens or makes the table. Rows that are there count as finished; a last line without its
+    /// end, from a run that was stopped, is dropped.
+    ///
+    /// # Errors
+    /// A file that can't be read or written, or is the table of another sweep.
+    pub fn open(path: &Path, model: &str, grid: &Grid) -> Result<Self> {
+        let name = || path.display().to_string();
+        let head = head(model, grid);
+        let mut text = match path.exists() {
+            true => String::from_utf8(model::read_file(path)?).with_context(name)?,
+            false => String::new(),
+        };
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let torn = whole < text.len();
+        text.truncate(whole);
+        let rows = if text.is_empty() {
+            ensure!(
+                !torn || head.starts_with(read_start(path)?.as_str()),
+                "{}: not the table of this sweep; give another --output or remove it",
+                name()
+            );
+            HashMap::new()
+        } else {
+            let body = text.strip_prefix(&head).with_context(|| {
+                format!(
+                    "{}: not the table of this sweep; give another --output or remove it",
+                    name()
+                )
+            })?;
+            parse(body, grid.keys().count()).with_context(name)?
+        };
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .with_context(name)?;
+        file.set_len(whole as u64).with_context(name)?;
+        if whole == 0 {
+            file.write_all(head.as_bytes()).with_context(name)?;
+        }
+        let path = path.to_owned();
+        Ok(Self {
+            path,
+            head,
+            file,
+            rows,
+        })
+    }
+
+    /// Whether a point has a result.
+    pub fn has(&self, values: &[String]) -> bool {
+        self.rows.contains_key(values)
+    }
+
+    /// Adds a row with a single write.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn append(&mut self, row: Row) -> Result<()> {
+        let name = || self.path.display().to_string();
+        self.file
+            .write_all(line(&row).as_bytes())
+            .with_context(name)?;
+        self.rows.insert(row.values.clone(), row);
+        Ok(())
+    }
+
+    /// Puts the rows into the grid's order, so that the file doesn't depend on which point was
+    /// ready first, and gives those of the grid. Rows of other points stay behind them.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn finish(mut self, grid: &Grid) -> Result<Vec<Row>> {
+        let in_grid: Vec<Row> = grid
+            .points()
+            .filter_map(|p| self.rows.remove(&p.values))
+            .collect();
+        let mut others: Vec<Row> = self.rows.into_values().collect();
+        others.sort_by(|a, b| a.values.cmp(&b.values));
+        let lines: String = in_grid.iter().chain(&others).map(line).collect();
+        let name = || self.path.display().to_string();
+        let beside = self.path.with_extension("csv.new");
+        std::fs::write(&beside, self.head + &lines).with_context(name)?;
+        std::fs::rename(&beside, &self.path).with_context(name)?;
+        Ok(in_grid)
+    }
+}
+
+fn read_start(path: &Path) -> Result<String> {
+    Ok(String::from_utf8_lossy(&model::read_file(path)?).into_owned())
+}
+
+/// A comment that names the sweep, and the column names.
+fn head(model: &str, grid: &Grid) -> String {
+    let keys: Vec<&str> = grid.keys().chain(COLUMNS).collect();
+    let model = model.replace(['\n', '\r'], " ");
+    format!(
+        "# vta sweep of {model}, base {}\n{}\n",
+        grid.fingerprint(),
+        keys.join(",")
+    )
+}
+
+fn line(row: &Row) -> String {
+    let mut cells = row.values.clone();
+    match &row.outcome {
+        Ok(m) => cells.extend([
+            m.cycles.to_string(),
+            m.images.to_string(),
+            m.bound_cycles.to_string(),
+            m.macs.to_string(),
+            m.utilization.to_string(),
+            m.dram_bytes.to_string(),
+            m.energy_uj.to_string(),
+            m.area_mm2.to_string(),
+            String::new(),
+        ]),
+        Err(error) => {
+            cells.extend(std::iter::repeat_n(String::new(), COLUMNS.len() - 1));
+            let text = error.replace(['\n', '\r'], " ").replace('"', "'");
+            cells.push(format!("\"{text}\""));
+        }
+    }
+    cells.join(",") + "\n"
+}
+
+fn parse(body: &str, keys: usize) -> Result<HashMap<Vec<String>, Row>> {
+    let mut rows = HashMap::new();
+    for (i, line) in body.lines().enumerate() {
+        // The error is last and may have commas.
+        let cells: Vec<&str> = line.splitn(keys + COLUMNS.len(), ',').collect();
+        let at = || format!("row {}", i + 1);
+        ensure!(
+            cells.len() == keys + COLUMNS.len(),
+            "{}: {} cells",
+            at(),
+            cells.len()
+        );
+        let (values, rest) = cells.split_at(keys);
+        let row = Row {
+            values: values.iter().map(|v| (*v).to_owned()).collect(),
+            outcome: outcome(rest).with_context(at)?,
+        };
+        rows.insert(row.values.clone(), row);
+    }
+    Ok(rows)
+}
+
+fn outcome(cells: &[&str]) -> Result<Result<Measured, String>> {
+    let error = cells[COLUMNS.len() - 1].trim_matches('"');
+    if !error.is_empty() {
+        return Ok(Err(error.to_owned()));
+    }
+    let whole = |i: usize| {
+        let wrong = || format!("{} is '{}'", COLUMNS[i], cells[i]);
+        cells[i].parse::<u64>().with_context(wrong)
+    };
+    let real = |i: usize| {
+        let wrong = || format!("{} is '{}'", COLUMNS[i], cells[i]);
+        cells[i].parse::<f64>().with_context(wrong)
+    };
+    Ok(Ok(Measured {
+        cycles: whole(0)?,
+        images: whole(1)?,
+        bound_cycles: whole(2)?,
+        macs: whole(3)?,
+        utilization: real(4)?,
+        dram_bytes: whole(5)?,
+        energy_uj: real(6)?,
+        area_mm2: real(7)?,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use vta_isa::Config;
+    use vta_sim::cycle::TimingConfig;
+
+    use super::*;
+
+    fn grid() -> Grid {
+        let vary = ["LOG_BLOCK=4,5".to_owned(), "tags=1,2".to_owned()];
+        Grid::new(&vary, &Config::default(), &TimingConfig::pynq()).unwrap()
+    }
+
+    fn row(a: &str, b: &str, outcome: Result<u64, &str>) -> Row {
+        let measured = |cycles| Measured {
+            cycles,
+            images: 2,
+            bound_cycles: 3,
+            macs: 4,
+            utilization: 0.5,
+            dram_bytes: 6,
+            energy_uj: 7.25,
+            area_mm2: 8.5,
+        };
+        Row {
+            values: vec![a.to_owned(), b.to_owned()],
+            outcome: outcome.map(measured).map_err(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_stopped_sweep_goes_on_and_ends_in_the_grids_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        let mut table = Table::open(&path, "demo", &grid()).unwrap();
+        table.append(row("5", "2", Ok(52))).unwrap();
+        table.append(row("4", "1", Err("too, \"wide\"\n"))).unwrap();
+        drop(table);
+        // The writer was stopped within a line.
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"4,2,77").unwrap();
+        let mut table = Table::open(&path, "demo", &grid()).unwrap();
+        let done = |a: &str, b: &str| table.has(&[a.to_owned(), b.to_owned()]);
+        assert!(done("5", "2") && done("4", "1") && !done("4", "2") && !done("5", "1"));
+        table.append(row("5", "1", Ok(51))).unwrap();
+        table.append(row("4", "2", Ok(42))).unwrap();
+        let rows = table.finish(&grid()).unwrap();
+        let cycles = |r: &Row| r.outcome.as_ref().ok().map(|m| m.cycles);
+        let found: Vec<_> = rows.iter().map(cycles).collect();
+        assert_eq!(found, [None, Some(42), Some(51), Some(52)]);
+        assert_eq!(rows[0].outcome, Err("too, 'wide' ".to_owned()));
+        assert_eq!(rows[1], row("4", "2", Ok(42)));
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.ends_with("5,2,52,2,3,4,0.5,6,7.25,8.5,\n"), "{text}");
+        assert_eq!(text.lines().count(), 2 + 4);
+    }
+
+    #[test]
+    fn another_sweeps_table_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        drop(Table::open(&path, "demo", &grid()).unwrap());
+        assert!(Table::open(&path, "zoo:resnet18", &grid()).is_err());
+        for text in ["a,b\n1,2\n", "notes without an end"] {
+            std::fs::write(&path, text).unwrap();
+            assert!(Table::open(&path, "demo", &grid()).is_err());
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn damaged_rows_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        let head = head("demo", &grid());
+        for (line, part) in [
+            ("4,1,x,1,1,1,1,1,1,1,", "cycles is 'x'"),
+            ("4,1,2", "row 1"),
+        ] {
+            std::fs::write(&path, format!("{head}{line}\n")).unwrap();
+            let error = format!("{:#}", Table::open(&path, "demo", &grid()).err().unwrap());
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! `--device cycle` as a user meets it: figures, files, recorded cycles, sweeps.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn vta(args: &[&str]) -> (i32, String, String) {
+    let mut command = Command::cargo_bin("vta").unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let output = command.current_dir(root).args(args).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code().unwrap(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+fn json(args: &[&str]) -> Value {
+    let (status, out, err) = vta(args);
+    assert_eq!(status, 0, "{err}");
+    serde_json::from_str(&out).unwrap()
+}
+
+fn path(folder: &TempDir, name: &str) -> PathBuf {
+    folder.path().join(name)
+}
+
+fn write(folder: &TempDir, name: &str, text: &str) -> String {
+    let path = path(folder, name);
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn cycles_of_layers_add_up_and_outputs_stay_the_same() {
+    let args = ["run", "demo", "--limit", "2", "--json", "--device"];
+    let cycle = json(&[&args[..], &["cycle"]].concat());
+    let sim = json(&[&args[..], &["sim"]].concat());
+    assert_eq!(cycle["outputs"], sim["outputs"]);
+    assert_eq!(cycle["bytes"], sim["bytes"]);
+    for key in ["cycles", "bound_cycles", "gemm_uops"] {
+        let layers = cycle["layers"].as_array().unwrap();
+        let sum: u64 = layers.iter().map(|l| l[key].as_u64().unwrap()).sum();
+        assert_eq!(cycle[key].as_u64().unwrap(), sum, "{key}");
+        assert!(sum > 0);
+    }
+    assert!(cycle["bound_cycles"].as_u64() < cycle["cycles"].as_u64());
+    for layer in cycle["layers"].as_array().unwrap() {
+        let spend = layer["spend"].as_object().unwrap().values();
+        let spent: u64 = spend.map(|v| v.as_u64().unwrap()).sum();
+        assert_eq!(
+            layer["cycles"].as_u64().unwrap(),
+            spent,
+            "{}",
+            layer["name"]
+        );
+        assert!(!layer["limited_by"].as_str().unwrap().is_empty());
+        assert!(layer["utilization"].as_f64().unwrap() <= 1.0);
+    }
+}
+
+#[test]
+fn timing_alone_gives_the_same_cycles_and_no_outputs() {
+    let args = [
+        "run", "demo", "--limit", "1", "--json", "--device", "cycle", "--timing", "de10",
+    ];
+    let full = json(&args);
+    let timed = json(&[&args[..], &["--timing-only"]].concat());
+    for key in [
+        "cycles",
+        "bound_cycles",
+        "gemm_uops",
+        "utilization",
+        "bytes",
+        "insns",
+    ] {
+        assert_eq!(full[key], timed[key], "{key}");
+    }
+    assert_eq!(timed["outputs"], Value::Array(vec![]));
+    assert!(timed["top1"].is_null());
+}
+
+#[test]
+fn a_layer_has_cycles_bound_and_verdict() {
+    let object = json(&[
+        "layer",
+        "conv:1,32,14,14,32,3,1,1",
+        "--device",
+        "cycle",
+        "--json",
+    ]);
+    let number = |key: &str| object[key].as_u64().unwrap();
+    assert_eq!(number("max_abs_error"), 0);
+    assert!(number("bound_cycles") >= number("gemm_uops"));
+    assert!(number("cycles") > number("bound_cycles"));
+    assert_eq!(object["macs"], object["gemm_uops"].as_u64().unwrap() * 256);
+}
+
+#[test]
+fn report_and_trace_are_whole_and_need_nothing_else() {
+    let folder = TempDir::new().unwrap();
+    let (report, trace) = (path(&folder, "r.html"), path(&folder, "t.json"));
+    let energy = write(&folder, "energy.toml", "dram_byte_pj = 0.0");
+    let (status, _, err) = vta(&[
+        "run",
+        "demo",
+        "--limit",
+        "1",
+        "--device",
+        "cycle",
+        "--timing-only",
+        "--report",
+        report.to_str().unwrap(),
+        "--trace",
+        trace.to_str().unwrap(),
+        "--energy",
+        &energy,
+    ]);
+    assert_eq!(status, 0, "{err}");
+    let html = std::fs::read_to_string(&report).unwrap();
+    for part in [
+        "<!DOCTYPE html>",
+        "Roofline",
+        "Stalls",
+        "layers.0.0.conv1",
+        "biggest three",
+        "</html>",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    for part in ["http://", "https://", "src=", "@import", "url(", "NaN"] {
+        assert!(!html.contains(part), "{part}");
+    }
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(&trace).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let named = |name: &str| events.iter().filter(|e| e["name"] == name).count();
+    assert!(named("gemm") > 0 && named("layers.0.0.conv1") == 1);
+    let flows = |ph: &str| events.iter().filter(|e| e["ph"] == ph).count();
+    assert!(flows("s") > 0 && flows("s") == flows("f"));
+}
+
+#[test]
+fn names_of_layers_are_escaped_in_the_report() {
+    let folder = TempDir::new().unwrap();
+    let report = path(&folder, "r.html");
+    let name = "conv:1,16, 4,4,16,1,1,0";
+    let args = [
+        "layer",
+        name,
+        "--device",
+        "cycle",
+        "--report",
+        report.to_str().unwrap(),
+    ];
+    assert_eq!(vta(&args).0, 0);
+    let html = std::fs::read_to_string(&report).unwrap();
+    assert!(html.contains(name));
+    assert_eq!(html.matches("<script>").count(), 1);
+}
+
+#[test]
+fn options_of_the_cycle_device_are_refused_elsewhere() {
+    let folder = TempDir::new().unwrap();
+    let bad = write(&folder, "bad.toml", "bus_bytes = 12");
+    for (args, part) in [
+        (
+            &["run", "demo", "--timing-only"][..],
+            "--timing-only needs --device cycle",
+        ),
+        (
+            &["run", "demo", "--report", "x.html"],
+            "--report needs --device cycle",
+        ),
+        (
+            &["run", "demo", "--device", "cycle", "--timing", "zcu"],
+            "`zcu`",
+        ),
+        (
+            &["run", "demo", "--device", "cycle", "--timing", &bad],
+            "bus_bytes is 12",
+        ),
+        (
+            &["run", "demo", "--device", "cycle", "--energy", &bad],
+            "bus_bytes",
+        ),
+        (
+            &[
+                "run",
+                "demo",
+                "--device",
+                "cycle",
+                "--timing-only",
+                "--verify",
+            ],
+            "--verify",
+        ),
+        (
+            &[
+                "run",
+                "demo",
+                "--device",
+                "cycle",
+                "--trace",
+                "/no/such/x.json",
+            ],
+            "/no/such/x.json",
+        ),
+        (&["replay", &bad.replace("toml", "json")], "--device cycle"),
+    ] {
+        let (status, _, err) = vta(args);
+        assert_eq!(status, 2, "{args:?}: {err}");
+        assert!(err.contains(part), "{args:?}: {err}");
+    }
+}
+
+/// LOAD INP of 16 tiles, LOAD UOP of one micro-op, FINISH; cycles by hand as in the cycle model's
+/// documentation.
+fn recorded(cycles: u64) -> String {
+    let words = [
+        "0000001000100001_0000000000000140",
+        "0000000100010001_0000000000000008",
+        "3",
+    ];
+    let insns = words.map(|w| w.replace('_', ""));
+    let object = serde_json::json!({
+        "insn_addr": 0,
+        "programs": [{"insns": insns, "rtl_cycles": cycles, "rdreq": 3, "rdbeats": 39,
+            "wrreq": 0, "wrbeats": 0}],
+    });
+    object.to_string()
+}
+
+#[test]
+fn recorded_cycles_match_or_the_difference_is_named() {
+    let folder = TempDir::new().unwrap();
+    let right = write(&folder, "right.json", &recorded(107));
+    let wrong = write(&folder, "wrong.json", &recorded(108));
+    let args = ["--device", "cycle", "--timing", "pynq"];
+    let object = json(&[&["replay", &right, "--json"][..], &args].concat());
+    assert_eq!(
+        (&object["matched"], &object["total"]),
+        (&1.into(), &1.into())
+    );
+    let (status, out, _) = vta(&[&["replay", &wrong][..], &args].concat());
+    assert_eq!(status, 1);
+    assert!(out.contains("cycles 107, recorded 108"), "{out}");
+    assert!(out.contains("0 of 1"), "{out}");
+    for (text, part) in [
+        ("{}", "insn_addr"),
+        ("{\"insn_addr\": 0, \"programs\": []}", "no program"),
+        (
+            &recorded(1).replace("\"3\"", "\"x\""),
+            "'x' is no hexadecimal",
+        ),
+        (&recorded(1).replace("\"3\"", "\"7\""), "opcode is 7"),
+    ] {
+        let file = write(&folder, "bad.json", text);
+        let (status, _, err) = vta(&[&["replay", &file][..], &args].concat());
+        assert_eq!(status, 2, "{err}");
+        assert!(err.contains(part), "{err}");
+    }
+}
+
+#[test]
+fn a_sweep_is_resumed_and_does_not_depend_on_threads() {
+    let folder = TempDir::new().unwrap();
+    let (one, two) = (path(&folder, "1.csv"), path(&folder, "2.csv"));
+    let sweep = |output: &PathBuf, threads: &str| {
+        let output = output.to_str().unwrap();
+        json(&[
+            "sweep",
+            "conv:1,32,7,7,32,3,1,1",
+            "--vary",
+            "LOG_BLOCK=4,5",
+            "--vary",
+            "bus_bytes=8,16",
+            "--vary",
+            "LOG_WGT_BUFF_SIZE=16,18",
+            "-o",
+            output,
+            "--threads",
+            threads,
+            "--json",
+            "--picture",
+            &output.replace("csv", "svg"),
+        ])
+    };
+    let first = sweep(&one, "1");
+    assert_eq!(
+        (&first["computed"], &first["failed"]),
+        (&8.into(), &0.into())
+    );
+    sweep(&two, "3");
+    let whole = std::fs::read_to_string(&one).unwrap();
+    assert_eq!(whole, std::fs::read_to_string(&two).unwrap());
+    // Stopped within the fourth row.
+    let keep = whole.match_indices('\n').nth(4).unwrap().0 + 9;
+    std::fs::write(&one, &whole[..keep]).unwrap();
+    let resumed = sweep(&one, "2");
+    assert_eq!(
+        (&resumed["computed"], &resumed["resumed"]),
+        (&5.into(), &3.into())
+    );
+    assert_eq!(whole, std::fs::read_to_string(&one).unwrap());
+    assert_eq!(resumed["pareto"], first["pareto"]);
+    let picture = std::fs::read_to_string(path(&folder, "1.svg")).unwrap();
+    assert_eq!(picture.matches("<circle").count(), 8);
+}
+
+#[test]
+fn a_point_that_cannot_be_built_fails_alone() {
+    let folder = TempDir::new().unwrap();
+    let output = path(&folder, "s.csv");
+    let (status, out, _) = vta(&[
+        "sweep",
+        "gemm:16,32,32",
+        "--vary",
+        "bus_bytes=8,12",
+        "-o",
+        output.to_str().unwrap(),
+    ]);
+    assert_eq!(status, 1);
+    assert!(
+        out.contains("failed: bus_bytes=12: timing key bus_bytes is 12"),
+        "{out}"
+    );
+    assert!(out.contains("2 points, 2 computed"), "{out}");
+}

@@ -1,0 +1,463 @@
+/*
+ * The single-work-item core: one kernel that interprets the instruction stream in order. An
+ * FPGA compiler turns it into hardware; on a CPU it is a plain interpreter.
+ *
+ * The host has checked every instruction and every micro-op before a launch, and orders the
+ * stream so that running it from first to last is an order that the dependency tokens allow;
+ * so there are no tokens and no bounds here.
+ *
+ * Build macros:
+ *   VTA_BATCH, VTA_BLOCK                       rows and columns of the matrix unit
+ *   VTA_UOP_DEPTH, VTA_INP_DEPTH, VTA_WGT_DEPTH, VTA_ACC_DEPTH   scratchpads, in elements
+ *   VTA_ON_CHIP    scratchpads are arrays of the kernel (block RAM), zero at the start of a run;
+ *                  without it they lie in a buffer of the device and outlive the run
+ *   VTA_CHANNELS   three kernels, load, compute and store, joined by Intel channels
+ */
+#ifdef VTA_CHANNELS
+#pragma OPENCL EXTENSION cl_intel_channels : enable
+#endif
+#ifndef VTA_ISA_H
+#include "vta_isa.h"
+#endif
+
+#define VTA_LANES (VTA_BATCH * VTA_BLOCK)
+#define VTA_WGT_TILE (VTA_BLOCK * VTA_BLOCK)
+
+#if defined(VTA_ON_CHIP) || defined(VTA_CHANNELS)
+#define VTA_PAD __private
+#else
+#define VTA_PAD __global
+#endif
+
+#define VTA_SINGLE __attribute__((reqd_work_group_size(1, 1, 1)))
+
+/* The instance that this program was built for: the host compares it with the one it wants. */
+VTA_SINGLE __kernel void vta_identity(__global uint *restrict out)
+{
+    out[0] = VTA_ENCODING_VERSION;
+    out[1] = VTA_BATCH;
+    out[2] = VTA_BLOCK;
+    out[3] = VTA_UOP_DEPTH;
+    out[4] = VTA_INP_DEPTH;
+    out[5] = VTA_WGT_DEPTH;
+    out[6] = VTA_ACC_DEPTH;
+}
+
+/* Two's complement without the undefined behaviour of signed overflow. */
+static int vta_add(int x, int y)
+{
+    return as_int(as_uint(x) + as_uint(y));
+}
+
+static int vta_mul(int x, int y)
+{
+    return as_int(as_uint(x) * as_uint(y));
+}
+
+/* Arithmetic right shift, left shift for a negative amount; amounts modulo 32. */
+static int vta_shift_right(int x, int y)
+{
+    const uint left = (0u - as_uint(y)) & 31u;
+    return y >= 0 ? x >> (y & 31) : as_int(as_uint(x) << left);
+}
+
+static int vta_operation(uint op, int x, int y)
+{
+    switch (op) {
+    case VTA_ALU_MIN:
+        return min(x, y);
+    case VTA_ALU_MAX:
+        return max(x, y);
+    case VTA_ALU_ADD:
+        return vta_add(x, y);
+    case VTA_ALU_SHR:
+        return vta_shift_right(x, y);
+    case VTA_ALU_MUL:
+        return vta_mul(x, y);
+    default: /* VTA_ALU_SHL: the host refuses every other code. */
+        return vta_shift_right(x, as_int(0u - as_uint(y)));
+    }
+}
+
+static void vta_product(VTA_PAD int *restrict acc, VTA_PAD const char *restrict inp,
+                        VTA_PAD const char *restrict wgt)
+{
+    for (uint b = 0; b < VTA_BATCH; ++b) {
+#pragma unroll
+        for (uint o = 0; o < VTA_BLOCK; ++o) {
+            int sum = 0;
+#pragma unroll
+            for (uint k = 0; k < VTA_BLOCK; ++k)
+                sum += (int)inp[b * VTA_BLOCK + k] * (int)wgt[o * VTA_BLOCK + k];
+            acc[b * VTA_BLOCK + o] = vta_add(acc[b * VTA_BLOCK + o], sum);
+        }
+    }
+}
+
+static void vta_gemm(ulong2 w, VTA_PAD const uint *restrict uop, VTA_PAD const char *restrict inp,
+                     VTA_PAD const char *restrict wgt, VTA_PAD int *restrict acc)
+{
+    const uint bgn = VTA_GEMM_UOP_BGN(w), end = VTA_GEMM_UOP_END(w);
+    const uint iter_out = VTA_GEMM_ITER_OUT(w), iter_in = VTA_GEMM_ITER_IN(w);
+    const uint reset = VTA_GEMM_RESET(w);
+    for (uint i = 0; i < iter_out; ++i) {
+        for (uint j = 0; j < iter_in; ++j) {
+            const uint dst_base = i * VTA_GEMM_DST_FACTOR_OUT(w) + j * VTA_GEMM_DST_FACTOR_IN(w);
+            const uint src_base = i * VTA_GEMM_SRC_FACTOR_OUT(w) + j * VTA_GEMM_SRC_FACTOR_IN(w);
+            const uint wgt_base = i * VTA_GEMM_WGT_FACTOR_OUT(w) + j * VTA_GEMM_WGT_FACTOR_IN(w);
+            for (uint u = bgn; u < end; ++u) {
+                const uint word = uop[u];
+                const uint dst = VTA_UOP_DST(word) + dst_base;
+                if (reset) {
+#pragma unroll
+                    for (uint l = 0; l < VTA_LANES; ++l)
+                        acc[dst * VTA_LANES + l] = 0;
+                } else {
+                    const uint src = VTA_UOP_SRC(word) + src_base;
+                    const uint tile = VTA_UOP_WGT(word) + wgt_base;
+                    vta_product(acc + dst * VTA_LANES, inp + src * VTA_LANES,
+                                wgt + tile * VTA_WGT_TILE);
+                }
+            }
+        }
+    }
+}
+
+static void vta_alu(ulong2 w, VTA_PAD const uint *restrict uop, VTA_PAD int *acc)
+{
+    const uint bgn = VTA_ALU_UOP_BGN(w), end = VTA_ALU_UOP_END(w);
+    const uint iter_out = VTA_ALU_ITER_OUT(w), iter_in = VTA_ALU_ITER_IN(w);
+    const uint op = VTA_ALU_ALU_OPCODE(w), use_imm = VTA_ALU_USE_IMM(w);
+    const int imm = VTA_ALU_IMM(w);
+    for (uint i = 0; i < iter_out; ++i) {
+        for (uint j = 0; j < iter_in; ++j) {
+            const uint dst_base = i * VTA_ALU_DST_FACTOR_OUT(w) + j * VTA_ALU_DST_FACTOR_IN(w);
+            const uint src_base = i * VTA_ALU_SRC_FACTOR_OUT(w) + j * VTA_ALU_SRC_FACTOR_IN(w);
+            for (uint u = bgn; u < end; ++u) {
+                const uint word = uop[u];
+                const uint dst = (VTA_UOP_DST(word) + dst_base) * VTA_LANES;
+                /* The source of an immediate may lie outside and is not read. */
+                const uint src = use_imm ? dst : (VTA_UOP_SRC(word) + src_base) * VTA_LANES;
+#pragma unroll
+                for (uint l = 0; l < VTA_LANES; ++l)
+                    acc[dst + l] = vta_operation(op, acc[dst + l], use_imm ? imm : acc[src + l]);
+            }
+        }
+    }
+}
+
+#ifndef VTA_CHANNELS
+
+/* Bytes of one element of a memory type in DRAM. */
+static uint vta_elem_bytes(uint mem)
+{
+    switch (mem) {
+    case VTA_MEM_UOP:
+        return 4;
+    case VTA_MEM_WGT:
+        return VTA_WGT_TILE;
+    case VTA_MEM_ACC:
+        return 4 * VTA_LANES;
+    default: /* INP, OUT and ACC8. */
+        return VTA_LANES;
+    }
+}
+
+static void vta_load(ulong2 w, ulong dram_base, __global const uchar *restrict dram,
+                     VTA_PAD uint *restrict uop, VTA_PAD char *restrict inp,
+                     VTA_PAD char *restrict wgt, VTA_PAD int *restrict acc)
+{
+    const uint mem = VTA_MEM_MEMORY_TYPE(w);
+    const uint y_size = VTA_MEM_Y_SIZE(w), x_size = VTA_MEM_X_SIZE(w);
+    const uint y_pad_0 = VTA_MEM_Y_PAD_0(w), x_pad_0 = VTA_MEM_X_PAD_0(w);
+    const uint rows = y_pad_0 + y_size + VTA_MEM_Y_PAD_1(w);
+    const uint cols = x_pad_0 + x_size + VTA_MEM_X_PAD_1(w);
+    const uint elem = vta_elem_bytes(mem);
+    uint tile = VTA_MEM_SRAM_BASE(w);
+    if (x_size == 0 || y_size == 0)
+        return;
+    for (uint row = 0; row < rows; ++row) {
+        /* Wraps below the padding, which the comparison then takes for outside. */
+        const uint y = row - y_pad_0;
+        const ulong first = (ulong)VTA_MEM_DRAM_BASE(w) + (ulong)y * VTA_MEM_X_STRIDE(w);
+        __global const uchar *restrict line = dram + (first * elem - dram_base);
+        for (uint col = 0; col < cols; ++col, ++tile) {
+            const uint x = col - x_pad_0;
+            const int inside = y < y_size && x < x_size;
+            __global const uchar *restrict from = inside ? line + (ulong)x * elem : dram;
+            if (mem == VTA_MEM_INP) {
+                for (uint l = 0; l < VTA_LANES; ++l)
+                    inp[tile * VTA_LANES + l] = inside ? as_char(from[l]) : (char)0;
+            } else if (mem == VTA_MEM_WGT) {
+                for (uint l = 0; l < VTA_WGT_TILE; ++l)
+                    wgt[tile * VTA_WGT_TILE + l] = inside ? as_char(from[l]) : (char)0;
+            } else if (mem == VTA_MEM_UOP) {
+                uop[tile] = inside ? *(__global const uint *)from : 0u;
+            } else if (mem == VTA_MEM_ACC) {
+                for (uint l = 0; l < VTA_LANES; ++l)
+                    acc[tile * VTA_LANES + l] = inside ? ((__global const int *)from)[l] : 0;
+            } else {
+                for (uint l = 0; l < VTA_LANES; ++l)
+                    acc[tile * VTA_LANES + l] = inside ? (int)as_char(from[l]) : 0;
+            }
+        }
+    }
+}
+
+static void vta_store(ulong2 w, ulong dram_base, __global uchar *restrict dram,
+                      VTA_PAD const int *restrict acc)
+{
+    const uint y_size = VTA_MEM_Y_SIZE(w), x_size = VTA_MEM_X_SIZE(w);
+    uint tile = VTA_MEM_SRAM_BASE(w);
+    for (uint y = 0; y < y_size; ++y) {
+        const ulong first = (ulong)VTA_MEM_DRAM_BASE(w) + (ulong)y * VTA_MEM_X_STRIDE(w);
+        __global uchar *restrict to = dram + (first * VTA_LANES - dram_base);
+        for (uint l = 0; l < x_size * VTA_LANES; ++l)
+            to[l] = (uchar)(as_uint(acc[tile * VTA_LANES + l]) & 0xffu);
+        tile += x_size;
+    }
+}
+
+/*
+ * Runs instructions 0 to count - 1.
+ *   dram_base   the physical address of the first byte of dram
+ *   pads        micro-op, accumulator, weight and input scratchpad in this order; unused (and
+ *               any buffer) with VTA_ON_CHIP
+ */
+VTA_SINGLE __kernel void vta_core(uint count, ulong dram_base,
+                                  __global const ulong2 *restrict insns,
+                                  __global uchar *restrict dram, __global uint *restrict pads)
+{
+#ifdef VTA_ON_CHIP
+    uint uop[VTA_UOP_DEPTH];
+    int acc[VTA_ACC_DEPTH * VTA_LANES];
+    char wgt[VTA_WGT_DEPTH * VTA_WGT_TILE];
+    char inp[VTA_INP_DEPTH * VTA_LANES];
+    for (uint i = 0; i < VTA_UOP_DEPTH; ++i)
+        uop[i] = 0;
+    for (uint i = 0; i < VTA_ACC_DEPTH * VTA_LANES; ++i)
+        acc[i] = 0;
+    for (uint i = 0; i < VTA_WGT_DEPTH * VTA_WGT_TILE; ++i)
+        wgt[i] = 0;
+    for (uint i = 0; i < VTA_INP_DEPTH * VTA_LANES; ++i)
+        inp[i] = 0;
+#else
+    __global uint *restrict uop = pads;
+    __global int *restrict acc = (__global int *)(pads + VTA_UOP_DEPTH);
+    __global char *restrict wgt = (__global char *)(acc + VTA_ACC_DEPTH * VTA_LANES);
+    __global char *restrict inp = wgt + VTA_WGT_DEPTH * VTA_WGT_TILE;
+#endif
+    for (uint i = 0; i < count; ++i) {
+        const ulong2 w = insns[i];
+        switch (VTA_INSN_OPCODE(w)) {
+        case VTA_OPCODE_LOAD:
+            vta_load(w, dram_base, dram, uop, inp, wgt, acc);
+            break;
+        case VTA_OPCODE_STORE:
+            vta_store(w, dram_base, dram, acc);
+            break;
+        case VTA_OPCODE_GEMM:
+            vta_gemm(w, uop, inp, wgt, acc);
+            break;
+        case VTA_OPCODE_ALU:
+            vta_alu(w, uop, acc);
+            break;
+        default: /* FINISH is the last instruction. */
+            break;
+        }
+    }
+}
+
+#else /* VTA_CHANNELS */
+
+/*
+ * DRAM is read by one kernel and written by another; the scratchpads belong to the third, which
+ * gets every loaded element and gives every stored tile as packets. Each kernel walks the same
+ * stream. A LOAD that reads what an earlier STORE wrote waits for it: fences[i] is how many
+ * STOREs must be done before instruction i, and each finished STORE sends one acknowledgement.
+ * A STORE never overtakes a LOAD before it, since compute has taken that LOAD's packets first.
+ */
+#define VTA_PACKET_BYTES 64
+#define VTA_PACKETS(bytes) (((bytes) + VTA_PACKET_BYTES - 1) / VTA_PACKET_BYTES)
+#define VTA_OUT_PACKETS VTA_PACKETS(VTA_LANES)
+
+typedef struct {
+    uchar bytes[VTA_PACKET_BYTES];
+} vta_packet;
+
+channel vta_packet vta_loaded __attribute__((depth(64)));
+channel vta_packet vta_stored __attribute__((depth(64)));
+channel uint vta_done __attribute__((depth(64)));
+
+static uint vta_elem_bytes(uint mem)
+{
+    switch (mem) {
+    case VTA_MEM_UOP:
+        return 4;
+    case VTA_MEM_WGT:
+        return VTA_WGT_TILE;
+    case VTA_MEM_ACC:
+        return 4 * VTA_LANES;
+    default:
+        return VTA_LANES;
+    }
+}
+
+VTA_SINGLE __kernel void vta_load(uint count, ulong dram_base,
+                                  __global const ulong2 *restrict insns,
+                                  __global const uint *restrict fences,
+                                  __global volatile const uchar *dram, uint stores)
+{
+    uint done = 0;
+    for (uint i = 0; i < count; ++i) {
+        const ulong2 w = insns[i];
+        if (VTA_INSN_OPCODE(w) != VTA_OPCODE_LOAD)
+            continue;
+        const uint y_size = VTA_MEM_Y_SIZE(w), x_size = VTA_MEM_X_SIZE(w);
+        const uint elem = vta_elem_bytes(VTA_MEM_MEMORY_TYPE(w));
+        if (x_size == 0 || y_size == 0)
+            continue;
+        while (done < fences[i]) {
+            (void)read_channel_intel(vta_done);
+            mem_fence(CLK_CHANNEL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+            ++done;
+        }
+        for (uint y = 0; y < y_size; ++y) {
+            const ulong first = (ulong)VTA_MEM_DRAM_BASE(w) + (ulong)y * VTA_MEM_X_STRIDE(w);
+            for (uint x = 0; x < x_size; ++x) {
+                const ulong from = (first + x) * elem - dram_base;
+                for (uint p = 0; p < VTA_PACKETS(elem); ++p) {
+                    vta_packet packet;
+                    for (uint b = 0; b < VTA_PACKET_BYTES; ++b) {
+                        const uint at = p * VTA_PACKET_BYTES + b;
+                        packet.bytes[b] = at < elem ? dram[from + at] : (uchar)0;
+                    }
+                    /* An acknowledgement that nobody takes would hold up the store kernel, and
+                     * through it compute, which is to take this packet. */
+                    while (!write_channel_nb_intel(vta_loaded, packet)) {
+                        bool taken;
+                        (void)read_channel_nb_intel(vta_done, &taken);
+                        done += taken ? 1 : 0;
+                    }
+                }
+            }
+        }
+    }
+    while (done < stores) {
+        (void)read_channel_intel(vta_done);
+        ++done;
+    }
+}
+
+VTA_SINGLE __kernel void vta_compute(uint count, __global const ulong2 *restrict insns)
+{
+    uint uop[VTA_UOP_DEPTH];
+    int acc[VTA_ACC_DEPTH * VTA_LANES];
+    char wgt[VTA_WGT_DEPTH * VTA_WGT_TILE];
+    char inp[VTA_INP_DEPTH * VTA_LANES];
+    for (uint i = 0; i < VTA_UOP_DEPTH; ++i)
+        uop[i] = 0;
+    for (uint i = 0; i < VTA_ACC_DEPTH * VTA_LANES; ++i)
+        acc[i] = 0;
+    for (uint i = 0; i < VTA_WGT_DEPTH * VTA_WGT_TILE; ++i)
+        wgt[i] = 0;
+    for (uint i = 0; i < VTA_INP_DEPTH * VTA_LANES; ++i)
+        inp[i] = 0;
+    for (uint i = 0; i < count; ++i) {
+        const ulong2 w = insns[i];
+        const uint opcode = VTA_INSN_OPCODE(w);
+        if (opcode == VTA_OPCODE_GEMM) {
+            vta_gemm(w, uop, inp, wgt, acc);
+        } else if (opcode == VTA_OPCODE_ALU) {
+            vta_alu(w, uop, acc);
+        } else if (opcode == VTA_OPCODE_LOAD) {
+            const uint mem = VTA_MEM_MEMORY_TYPE(w);
+            const uint y_size = VTA_MEM_Y_SIZE(w), x_size = VTA_MEM_X_SIZE(w);
+            const uint y_pad_0 = VTA_MEM_Y_PAD_0(w), x_pad_0 = VTA_MEM_X_PAD_0(w);
+            const uint rows = y_pad_0 + y_size + VTA_MEM_Y_PAD_1(w);
+            const uint cols = x_pad_0 + x_size + VTA_MEM_X_PAD_1(w);
+            const uint elem = vta_elem_bytes(mem);
+            uint tile = VTA_MEM_SRAM_BASE(w);
+            if (x_size == 0 || y_size == 0)
+                continue;
+            for (uint row = 0; row < rows; ++row) {
+                for (uint col = 0; col < cols; ++col, ++tile) {
+                    const uint y = row - y_pad_0, x = col - x_pad_0;
+                    const int inside = y < y_size && x < x_size;
+                    for (uint p = 0; p < VTA_PACKETS(elem); ++p) {
+                        vta_packet packet;
+                        if (inside)
+                            packet = read_channel_intel(vta_loaded);
+                        for (uint b = 0; b < VTA_PACKET_BYTES; ++b) {
+                            const uint at = p * VTA_PACKET_BYTES + b;
+                            const uint byte = inside ? packet.bytes[b] : 0u;
+                            const uint shift = at % 4 * 8;
+                            if (at >= elem)
+                                continue;
+                            if (mem == VTA_MEM_INP)
+                                inp[tile * VTA_LANES + at] = as_char((uchar)byte);
+                            else if (mem == VTA_MEM_WGT)
+                                wgt[tile * VTA_WGT_TILE + at] = as_char((uchar)byte);
+                            else if (mem == VTA_MEM_UOP)
+                                uop[tile] = (shift ? uop[tile] : 0u) | byte << shift;
+                            else if (mem == VTA_MEM_ACC8)
+                                acc[tile * VTA_LANES + at] = (int)as_char((uchar)byte);
+                            else
+                                acc[tile * VTA_LANES + at / 4] = as_int(
+                                    (shift ? as_uint(acc[tile * VTA_LANES + at / 4]) : 0u) |
+                                    byte << shift);
+                        }
+                    }
+                }
+            }
+        } else if (opcode == VTA_OPCODE_STORE) {
+            const uint tiles = VTA_MEM_Y_SIZE(w) * VTA_MEM_X_SIZE(w);
+            const uint first = VTA_MEM_SRAM_BASE(w) * VTA_LANES;
+            for (uint t = 0; t < tiles; ++t) {
+                for (uint p = 0; p < VTA_OUT_PACKETS; ++p) {
+                    vta_packet packet;
+                    for (uint b = 0; b < VTA_PACKET_BYTES; ++b) {
+                        const uint at = p * VTA_PACKET_BYTES + b;
+                        packet.bytes[b] = 0;
+                        if (at < VTA_LANES)
+                            packet.bytes[b] =
+                                (uchar)(as_uint(acc[first + t * VTA_LANES + at]) & 0xffu);
+                    }
+                    write_channel_intel(vta_stored, packet);
+                }
+            }
+        }
+    }
+}
+
+VTA_SINGLE __kernel void vta_store(uint count, ulong dram_base,
+                                   __global const ulong2 *restrict insns,
+                                   __global volatile uchar *dram)
+{
+    for (uint i = 0; i < count; ++i) {
+        const ulong2 w = insns[i];
+        if (VTA_INSN_OPCODE(w) != VTA_OPCODE_STORE)
+            continue;
+        const uint y_size = VTA_MEM_Y_SIZE(w), x_size = VTA_MEM_X_SIZE(w);
+        if (x_size == 0 || y_size == 0)
+            continue;
+        for (uint y = 0; y < y_size; ++y) {
+            const ulong first = (ulong)VTA_MEM_DRAM_BASE(w) + (ulong)y * VTA_MEM_X_STRIDE(w);
+            for (uint x = 0; x < x_size; ++x) {
+                const ulong to = (first + x) * VTA_LANES - dram_base;
+                for (uint p = 0; p < VTA_OUT_PACKETS; ++p) {
+                    const vta_packet packet = read_channel_intel(vta_stored);
+                    for (uint b = 0; b < VTA_PACKET_BYTES; ++b) {
+                        const uint at = p * VTA_PACKET_BYTES + b;
+                        if (at < VTA_LANES)
+                            dram[to + at] = packet.bytes[b];
+                    }
+                }
+            }
+        }
+        mem_fence(CLK_CHANNEL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+        write_channel_intel(vta_done, 1u);
+    }
+}
+
+#endif /* VTA_CHANNELS */

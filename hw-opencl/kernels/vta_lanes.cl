@@ -1,0 +1,558 @@
+/*
+ * The throughput structure for CPUs and GPUs. The host decodes a batch into operations, each a
+ * number of units that don't depend on each other, orders the operations into levels that do,
+ * and cuts each level into blocks of units. A launch is one level shared by many work-groups,
+ * or, for small ones, a run of levels that a single work-group takes one after the other.
+ *
+ * A unit is VTA_V neighbouring lanes of one accumulator tile (VTA_ROWS tiles for a GEMM), so the
+ * same code serves a CPU, whose work-items are vectors, and a GPU, whose work-items are lanes.
+ *
+ * Build macros, besides those of vta_core.cl:
+ *   VTA_V          lanes of a unit: 1, 2, 4, 8 or 16, at most VTA_BLOCK
+ *   VTA_ROWS       accumulator rows that a GEMM unit sums at once: 1, 2, 4 or 8
+ *   VTA_GROUP      work-items of a work-group
+ *   VTA_MATH       how products are formed, and so how scratchpads are kept:
+ *                  0 int8 widened to int32; 1 pairs of int16; 2 float; 3 fours of int8
+ *   VTA_DP4A       with VTA_MATH 3: NVIDIA's dp4a instruction through inline PTX
+ *   VTA_TRANSPOSE  weights are loaded by blocks of 16x16 in vectors (VTA_V 16 only)
+ */
+#ifndef VTA_ISA_H
+#include "vta_isa.h"
+#endif
+
+#define VTA_LANES (VTA_BATCH * VTA_BLOCK)
+#define VTA_WGT_TILE (VTA_BLOCK * VTA_BLOCK)
+#define VTA_CHUNKS (VTA_BLOCK / VTA_V)
+
+#define VTA_CAT_(a, b) a##b
+#define VTA_CAT(a, b) VTA_CAT_(a, b)
+#if VTA_V == 1
+typedef int vta_ints;
+typedef uint vta_uints;
+#define VTA_LOAD(p) (*(p))
+#define VTA_STORE(v, p) (*(p) = (v))
+#define VTA_TO(type) VTA_CAT(convert_, type)
+#define VTA_AS_INTS as_int
+#define VTA_AS_UINTS as_uint
+#else
+typedef VTA_CAT(int, VTA_V) vta_ints;
+typedef VTA_CAT(uint, VTA_V) vta_uints;
+typedef VTA_CAT(float, VTA_V) vta_floats;
+#define VTA_LOAD(p) VTA_CAT(vload, VTA_V)(0, p)
+#define VTA_STORE(v, p) VTA_CAT(vstore, VTA_V)(v, 0, p)
+#define VTA_TO(type) VTA_CAT(VTA_CAT(convert_, type), VTA_V)
+#define VTA_AS_INTS VTA_CAT(as_int, VTA_V)
+#define VTA_AS_UINTS VTA_CAT(as_uint, VTA_V)
+#endif
+#if VTA_V == 1
+typedef float vta_floats;
+#endif
+
+#if VTA_MATH == 0
+typedef char vta_inp;
+typedef char vta_wgt;
+#elif VTA_MATH == 1
+typedef short vta_inp;
+typedef short vta_wgt;
+#elif VTA_MATH == 2
+typedef float vta_inp;
+typedef float vta_wgt;
+#else
+typedef char vta_inp;
+typedef char vta_wgt;
+#endif
+
+/* Where element (o, k) of a weight tile is kept: lanes side by side, so that a unit reads a
+ * vector; with pairs or fours of k together where the products want them. */
+#if VTA_MATH == 1
+#define VTA_WGT_AT(o, k) (((k) / 2 * VTA_BLOCK + (o)) * 2 + (k) % 2)
+#elif VTA_MATH == 3
+#define VTA_WGT_AT(o, k) (((k) / 4 * VTA_BLOCK + (o)) * 4 + (k) % 4)
+#else
+#define VTA_WGT_AT(o, k) ((k) * VTA_BLOCK + (o))
+#endif
+
+/* The words of an operation, as the host writes them. */
+enum {
+    VTA_OP_KIND,
+    VTA_OP_UNITS,
+    VTA_OP_CHUNK, /* units of a block */
+    VTA_OP_A,     /* the first of the kind's own words */
+    VTA_OP_WORDS = 24
+};
+enum {
+    VTA_KIND_LOAD_INP,
+    VTA_KIND_LOAD_WGT,
+    VTA_KIND_LOAD_ACC,
+    VTA_KIND_LOAD_ACC8,
+    VTA_KIND_STORE,
+    VTA_KIND_GEMM,
+    VTA_KIND_CHAIN,
+    VTA_KIND_GEMM_IN_ORDER,
+    VTA_KIND_ALU_IN_ORDER
+};
+/* An operation of a chain that no ALU instruction has: GEMM's reset. */
+#define VTA_CHAIN_CLEAR 6u
+#define VTA_UNTOUCHED 0xffffffffu
+
+typedef struct {
+    __global const uint *tables; /* micro-ops, groups, chains */
+    __global uchar *dram;
+    __global vta_inp *inp;
+    __global vta_wgt *wgt;
+    __global int *acc;
+} vta_memory;
+
+/* Shift amounts are taken modulo 32, and -y of the smallest int is itself. */
+static vta_ints vta_shift_right(vta_ints x, vta_ints y)
+{
+    const vta_ints right = x >> (y & 31);
+    const vta_ints left =
+        VTA_AS_INTS(VTA_AS_UINTS(x) << ((VTA_AS_UINTS((vta_ints)0) - VTA_AS_UINTS(y)) & 31u));
+    return y >= 0 ? right : left;
+}
+
+static vta_ints vta_operation(uint op, vta_ints x, vta_ints y)
+{
+    switch (op) {
+    case VTA_ALU_MIN:
+        return min(x, y);
+    case VTA_ALU_MAX:
+        return max(x, y);
+    case VTA_ALU_ADD:
+        return VTA_AS_INTS(VTA_AS_UINTS(x) + VTA_AS_UINTS(y));
+    case VTA_ALU_SHR:
+        return vta_shift_right(x, y);
+    case VTA_ALU_MUL:
+        return VTA_AS_INTS(VTA_AS_UINTS(x) * VTA_AS_UINTS(y));
+    case VTA_ALU_SHL:
+        return vta_shift_right(x, VTA_AS_INTS(VTA_AS_UINTS((vta_ints)0) - VTA_AS_UINTS(y)));
+    default: /* VTA_CHAIN_CLEAR */
+        return (vta_ints)0;
+    }
+}
+
+/* Words of a LOAD or STORE: sram_base, offset in dram, bytes from row to row, x_size, y_size,
+ * x_pad_0, y_pad_0, tiles of a row with its padding. The tile's place in DRAM, or 0 outside. */
+static __global uchar *vta_tile(__global const uint *a, uint tile, uint elem, vta_memory m)
+{
+    const uint row = tile / a[7], col = tile - row * a[7];
+    /* Below the padding these wrap, which the comparison then takes for outside. */
+    const uint y = row - a[6], x = col - a[5];
+    if (y >= a[4] || x >= a[3])
+        return 0;
+    return m.dram + ((size_t)a[1] + (size_t)y * a[2] + (size_t)x * elem);
+}
+
+static void vta_load_inp(__global const uint *a, uint unit, vta_memory m)
+{
+    const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
+    __global const char *from = (__global const char *)vta_tile(a, tile, VTA_LANES, m);
+    __global vta_inp *to = m.inp + (size_t)(a[0] + tile) * VTA_LANES + lane;
+    vta_ints x = (vta_ints)0;
+    if (from)
+        x = VTA_TO(int)(VTA_LOAD(from + lane));
+#if VTA_MATH == 1
+    VTA_STORE(VTA_TO(short)(x), to);
+#elif VTA_MATH == 2
+    VTA_STORE(VTA_TO(float)(x), to);
+#else
+    VTA_STORE(VTA_TO(char)(x), to);
+#endif
+}
+
+#ifdef VTA_TRANSPOSE
+/* Rows 2i and 2i+1 of the result interleave rows i and i + 8: after four of these, rows and
+ * columns have changed places. Swizzles, because shuffle2 is a slow function on some runtimes. */
+#define VTA_MIX(a, b) (((char16)(a, b)).s08192a3b4c5d6e7f)
+#define VTA_LOW(a, b) VTA_MIX((a).lo, (b).lo)
+#define VTA_HIGH(a, b) VTA_MIX((a).hi, (b).hi)
+#define VTA_INTERLEAVE(to, from, i)                                                              \
+    to[2 * i] = VTA_LOW(from[i], from[i + 8]);                                                   \
+    to[2 * i + 1] = VTA_HIGH(from[i], from[i + 8]);
+#define VTA_PASS(to, from)                                                                       \
+    VTA_INTERLEAVE(to, from, 0) VTA_INTERLEAVE(to, from, 1) VTA_INTERLEAVE(to, from, 2)          \
+    VTA_INTERLEAVE(to, from, 3) VTA_INTERLEAVE(to, from, 4) VTA_INTERLEAVE(to, from, 5)          \
+    VTA_INTERLEAVE(to, from, 6) VTA_INTERLEAVE(to, from, 7)
+
+/* A unit is 16 outputs by 16 inputs. */
+static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m)
+{
+    const uint side = VTA_BLOCK / 16;
+    const uint tile = unit / (side * side), part = unit % (side * side);
+    const uint o = part / side * 16, k = part % side * 16;
+    __global const char *from = (__global const char *)vta_tile(a, tile, VTA_WGT_TILE, m);
+    __global vta_wgt *to = m.wgt + (size_t)(a[0] + tile) * VTA_WGT_TILE;
+    char16 r[16], t[16];
+#pragma unroll
+    for (uint i = 0; i < 16; ++i)
+        r[i] = from ? vload16(0, from + (o + i) * VTA_BLOCK + k) : (char16)0;
+    VTA_PASS(t, r)
+    VTA_PASS(r, t)
+    VTA_PASS(t, r)
+    VTA_PASS(r, t)
+#if VTA_MATH == 1
+#pragma unroll
+    for (uint i = 0; i < 16; i += 2) {
+        __global vta_wgt *pair = to + VTA_WGT_AT(o, k + i);
+        vstore16(convert_short16(VTA_LOW(r[i], r[i + 1])), 0, pair);
+        vstore16(convert_short16(VTA_HIGH(r[i], r[i + 1])), 1, pair);
+    }
+#else
+#pragma unroll
+    for (uint i = 0; i < 16; ++i) {
+#if VTA_MATH == 2
+        vstore16(convert_float16(r[i]), 0, to + VTA_WGT_AT(o, k + i));
+#else
+        vstore16(r[i], 0, to + VTA_WGT_AT(o, k + i));
+#endif
+    }
+#endif
+}
+#elif VTA_GROUP == 1
+/* A unit is a tile. */
+static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m)
+{
+    __global const char *from = (__global const char *)vta_tile(a, unit, VTA_WGT_TILE, m);
+    __global vta_wgt *to = m.wgt + (size_t)(a[0] + unit) * VTA_WGT_TILE;
+    for (uint o = 0; o < VTA_BLOCK; ++o)
+        for (uint k = 0; k < VTA_BLOCK; ++k)
+            to[VTA_WGT_AT(o, k)] = from ? (vta_wgt)from[o * VTA_BLOCK + k] : (vta_wgt)0;
+}
+#else
+/* A unit is one element (four with VTA_MATH 3), in the order in which they are written. */
+static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m)
+{
+#if VTA_MATH == 3
+    const uint tile = unit / (VTA_WGT_TILE / 4), at = unit % (VTA_WGT_TILE / 4);
+    const uint o = at % VTA_BLOCK, k = at / VTA_BLOCK * 4;
+    __global const uchar *from = vta_tile(a, tile, VTA_WGT_TILE, m);
+    __global uint *to = (__global uint *)(m.wgt + (size_t)(a[0] + tile) * VTA_WGT_TILE);
+    to[at] = from ? *(__global const uint *)(from + o * VTA_BLOCK + k) : 0u;
+#else
+    const uint tile = unit / VTA_WGT_TILE, at = unit % VTA_WGT_TILE;
+    const uint o = at % VTA_BLOCK, k = at / VTA_BLOCK;
+    __global const char *from = (__global const char *)vta_tile(a, tile, VTA_WGT_TILE, m);
+    __global vta_wgt *to = m.wgt + (size_t)(a[0] + tile) * VTA_WGT_TILE;
+    to[VTA_WGT_AT(o, k)] = from ? (vta_wgt)from[o * VTA_BLOCK + k] : (vta_wgt)0;
+#endif
+}
+#endif
+
+static void vta_load_acc(__global const uint *a, uint unit, vta_memory m)
+{
+    const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
+    __global const int *from = (__global const int *)vta_tile(a, tile, 4 * VTA_LANES, m);
+    vta_ints x = (vta_ints)0;
+    if (from)
+        x = VTA_LOAD(from + lane);
+    VTA_STORE(x, m.acc + (size_t)(a[0] + tile) * VTA_LANES + lane);
+}
+
+static void vta_load_acc8(__global const uint *a, uint unit, vta_memory m)
+{
+    const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
+    __global const char *from = (__global const char *)vta_tile(a, tile, VTA_LANES, m);
+    vta_ints x = (vta_ints)0;
+    if (from)
+        x = VTA_TO(int)(VTA_LOAD(from + lane));
+    VTA_STORE(x, m.acc + (size_t)(a[0] + tile) * VTA_LANES + lane);
+}
+
+static void vta_store(__global const uint *a, uint unit, vta_memory m)
+{
+    const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
+    __global uchar *to = vta_tile(a, tile, VTA_LANES, m);
+    const vta_ints x = VTA_LOAD(m.acc + (size_t)(a[0] + tile) * VTA_LANES + lane);
+    /* STORE has no padding, so every tile is inside. */
+    if (to)
+        VTA_STORE(VTA_TO(uchar)(x & 0xff), to + lane);
+}
+
+#if VTA_MATH == 3
+static int vta_dot4(int x, int w, int sum)
+{
+#ifdef VTA_DP4A
+    int out;
+    __asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(out) : "r"(x), "r"(w), "r"(sum));
+    return out;
+#else
+    const char4 a = as_char4(x), b = as_char4(w);
+    return sum + a.s0 * b.s0 + a.s1 * b.s1 + a.s2 * b.s2 + a.s3 * b.s3;
+#endif
+}
+#endif
+
+/* Sums of products of one micro-op's tiles, added to VTA_V lanes. A float holds every integer up
+ * to 2^24 exactly, which 1024 products of int8 can't exceed; the caller empties it in time. */
+#if VTA_MATH == 2
+typedef vta_floats vta_sum;
+#define VTA_EMPTY(sum) VTA_TO(int)(sum)
+#define VTA_FULL_UOPS (1024 / VTA_BLOCK)
+#else
+typedef vta_ints vta_sum;
+#define VTA_EMPTY(sum) (sum)
+/* |sum| < 2^31 even after this many. */
+#define VTA_FULL_UOPS (65536 / VTA_BLOCK)
+#endif
+
+/*
+ * Words of a GEMM: rows along i and j, and what each adds to dst, src, wgt (8 words);
+ * reduction along i and j, and what each adds to src and wgt (6 words); groups, table of groups,
+ * blocks of rows, rows at once. A group is the micro-ops of one destination: dst, first, last.
+ */
+#define VTA_DEFINE_GEMM(NAME, ROWS)                                                              \
+    static void NAME(__global const uint *a, uint unit, vta_memory m)                            \
+    {                                                                                            \
+        const uint lane = unit % VTA_CHUNKS * VTA_V;                                             \
+        const uint b = unit / VTA_CHUNKS % VTA_BATCH;                                            \
+        const uint block = unit / (VTA_CHUNKS * VTA_BATCH);                                      \
+        __global const uint *group = m.tables + a[15] + block / a[16] * 3;                       \
+        const uint rows = a[0] * a[1], first = block % a[16] * ROWS;                             \
+        uint dst[ROWS], src[ROWS], wgt = 0;                                                      \
+        vta_sum sum[ROWS];                                                                       \
+        _Pragma("unroll") for (uint q = 0; q < ROWS; ++q)                                        \
+        {                                                                                        \
+            /* Beyond the last row the last one is summed again and not stored. */               \
+            const uint row = min(first + q, rows - 1), i = row / a[1], j = row % a[1];           \
+            dst[q] = (group[0] + i * a[2] + j * a[3]) * VTA_LANES + b * VTA_BLOCK + lane;        \
+            src[q] = (i * a[4] + j * a[5]) * VTA_LANES + b * VTA_BLOCK;                          \
+            /* Rows that are summed at once have the same weights. */                            \
+            wgt = i * a[6] + j * a[7];                                                           \
+            sum[q] = (vta_sum)0;                                                                 \
+        }                                                                                        \
+        uint room = VTA_FULL_UOPS;                                                               \
+        for (uint ri = 0; ri < a[8]; ++ri) {                                                     \
+            for (uint rj = 0; rj < a[9]; ++rj) {                                                 \
+                for (uint u = group[1]; u < group[2]; ++u) {                                     \
+                    const uint word = m.tables[u];                                               \
+                    const uint tile = VTA_UOP_WGT(word) + wgt + ri * a[12] + rj * a[13];         \
+                    const uint from = VTA_UOP_SRC(word) + ri * a[10] + rj * a[11];               \
+                    __global const vta_inp *x = m.inp + from * VTA_LANES;                        \
+                    __global const vta_wgt *w = m.wgt + (size_t)tile * VTA_WGT_TILE;             \
+                    VTA_PRODUCTS(ROWS)                                                           \
+                    if (--room == 0) {                                                           \
+                        VTA_FLUSH(ROWS)                                                          \
+                        room = VTA_FULL_UOPS;                                                    \
+                    }                                                                            \
+                }                                                                                \
+            }                                                                                    \
+        }                                                                                        \
+        VTA_FLUSH(ROWS)                                                                          \
+    }
+
+#define VTA_FLUSH(ROWS)                                                                          \
+    _Pragma("unroll") for (uint q = 0; q < ROWS; ++q)                                            \
+    {                                                                                            \
+        if (first + q < rows) {                                                                  \
+            __global int *to = m.acc + dst[q];                                                   \
+            const vta_ints more = VTA_EMPTY(sum[q]);                                             \
+            VTA_STORE(VTA_AS_INTS(VTA_AS_UINTS(VTA_LOAD(to)) + VTA_AS_UINTS(more)), to);         \
+        }                                                                                        \
+        sum[q] = (vta_sum)0;                                                                     \
+    }
+
+#if VTA_MATH == 0
+#define VTA_PRODUCTS(ROWS)                                                                       \
+    for (uint k = 0; k < VTA_BLOCK; ++k) {                                                       \
+        const vta_ints y = VTA_TO(int)(VTA_LOAD(w + VTA_WGT_AT(lane, k)));                       \
+        _Pragma("unroll") for (uint q = 0; q < ROWS; ++q) sum[q] += (int)x[src[q] + k] * y;      \
+    }
+#elif VTA_MATH == 1
+#define VTA_PRODUCTS(ROWS)                                                                       \
+    for (uint k = 0; k < VTA_BLOCK; k += 2) {                                                    \
+        __global const vta_wgt *pair = w + VTA_WGT_AT(lane, k);                                  \
+        VTA_PAIR(y, pair)                                                                        \
+        _Pragma("unroll") for (uint q = 0; q < ROWS; ++q) sum[q] +=                              \
+            (int)x[src[q] + k] * y0 + (int)x[src[q] + k + 1] * y1;                               \
+    }
+#if VTA_V == 16
+#define VTA_PAIR(y, p)                                                                           \
+    const short16 pa = vload16(0, p), pb = vload16(1, p);                                        \
+    const int16 y0 = convert_int16((short16)(pa.even, pb.even));                                 \
+    const int16 y1 = convert_int16((short16)(pa.odd, pb.odd));
+#elif VTA_V == 1
+#define VTA_PAIR(y, p) const int y0 = (p)[0], y1 = (p)[1];
+#elif VTA_V == 8
+#define VTA_PAIR(y, p)                                                                           \
+    const short16 pa = vload16(0, p);                                                            \
+    const int8 y0 = convert_int8(pa.even), y1 = convert_int8(pa.odd);
+#elif VTA_V == 4
+#define VTA_PAIR(y, p)                                                                           \
+    const short8 pa = vload8(0, p);                                                              \
+    const int4 y0 = convert_int4(pa.even), y1 = convert_int4(pa.odd);
+#else
+#define VTA_PAIR(y, p)                                                                           \
+    const short4 pa = vload4(0, p);                                                              \
+    const int2 y0 = convert_int2(pa.even), y1 = convert_int2(pa.odd);
+#endif
+#elif VTA_MATH == 2
+#define VTA_PRODUCTS(ROWS)                                                                       \
+    _Pragma("unroll 4") for (uint k = 0; k < VTA_BLOCK; ++k)                                     \
+    {                                                                                            \
+        const vta_floats y = VTA_LOAD(w + VTA_WGT_AT(lane, k));                                  \
+        _Pragma("unroll") for (uint q = 0; q < ROWS; ++q) sum[q] += x[src[q] + k] * y;           \
+    }
+#else
+#define VTA_PRODUCTS(ROWS)                                                                       \
+    _Pragma("unroll") for (uint k = 0; k < VTA_BLOCK; k += 4)                                    \
+    {                                                                                            \
+        const int y = *(__global const int *)(w + VTA_WGT_AT(lane, k));                          \
+        _Pragma("unroll") for (uint q = 0; q < ROWS; ++q) sum[q] =                               \
+            vta_dot4(*(__global const int *)(x + src[q] + k), y, sum[q]);                        \
+    }
+#endif
+
+VTA_DEFINE_GEMM(vta_gemm_row, 1)
+#if VTA_ROWS > 1
+VTA_DEFINE_GEMM(vta_gemm_rows, VTA_ROWS)
+#endif
+
+static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
+{
+#if VTA_ROWS > 1
+    if (a[17] > 1) {
+        vta_gemm_rows(a, unit, m);
+        return;
+    }
+#endif
+    vta_gemm_row(a, unit, m);
+}
+
+/*
+ * Words of a chain: first tile, stages, table of stages. A stage is operation, kind of operand
+ * (0 immediate, 1 table of touched tiles and immediate, 2 table of source tiles), immediate,
+ * table. No stage reads a tile that the chain writes, except its own.
+ */
+static void vta_chain(__global const uint *a, uint unit, vta_memory m)
+{
+    const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
+    const uint dst = a[0] + tile;
+    __global int *to = m.acc + dst * VTA_LANES + lane;
+    vta_ints x = VTA_LOAD(to);
+    for (uint s = 0; s < a[1]; ++s) {
+        __global const uint *stage = m.tables + a[2] + s * 4;
+        vta_ints y = (vta_ints)as_int(stage[2]);
+        if (stage[1]) {
+            const uint src = m.tables[stage[3] + tile];
+            if (src == VTA_UNTOUCHED)
+                continue;
+            if (stage[1] == 2)
+                y = src == dst ? x : VTA_LOAD(m.acc + src * VTA_LANES + lane);
+        }
+        x = vta_operation(stage[0], x, y);
+    }
+    VTA_STORE(x, to);
+}
+
+/* An instruction's own loops: lanes never depend on each other, so each unit runs all of them in
+ * order. Words: i, j, what each adds to dst, src and wgt (6), first micro-op, last, then for the
+ * ALU operation, use of the immediate, immediate. */
+static void vta_alu_in_order(__global const uint *a, uint unit, vta_memory m)
+{
+    const uint lane = unit * VTA_V;
+    for (uint i = 0; i < a[0]; ++i) {
+        for (uint j = 0; j < a[1]; ++j) {
+            for (uint u = a[8]; u < a[9]; ++u) {
+                const uint word = m.tables[u];
+                const uint dst = VTA_UOP_DST(word) + i * a[2] + j * a[3];
+                vta_ints y = (vta_ints)as_int(a[12]);
+                if (!a[11]) {
+                    const uint src = VTA_UOP_SRC(word) + i * a[4] + j * a[5];
+                    y = VTA_LOAD(m.acc + src * VTA_LANES + lane);
+                }
+                __global int *to = m.acc + dst * VTA_LANES + lane;
+                VTA_STORE(vta_operation(a[10], VTA_LOAD(to), y), to);
+            }
+        }
+    }
+}
+
+static void vta_gemm_in_order(__global const uint *a, uint unit, vta_memory m)
+{
+    const uint lane = unit % VTA_CHUNKS * VTA_V, b = unit / VTA_CHUNKS;
+    for (uint i = 0; i < a[0]; ++i) {
+        for (uint j = 0; j < a[1]; ++j) {
+            for (uint u = a[8]; u < a[9]; ++u) {
+                const uint word = m.tables[u];
+                const uint dst = VTA_UOP_DST(word) + i * a[2] + j * a[3];
+                __global int *to = m.acc + dst * VTA_LANES + b * VTA_BLOCK + lane;
+                if (a[10]) {
+                    VTA_STORE((vta_ints)0, to);
+                    continue;
+                }
+                const uint src = VTA_UOP_SRC(word) + i * a[4] + j * a[5];
+                const uint tile = VTA_UOP_WGT(word) + i * a[6] + j * a[7];
+                __global const vta_inp *x = m.inp + src * VTA_LANES + b * VTA_BLOCK;
+                __global const vta_wgt *w = m.wgt + (size_t)tile * VTA_WGT_TILE;
+                int sums[VTA_V];
+                for (uint v = 0; v < VTA_V; ++v) {
+                    int sum = 0;
+                    for (uint k = 0; k < VTA_BLOCK; ++k)
+                        sum += (int)x[k] * (int)w[VTA_WGT_AT(lane + v, k)];
+                    sums[v] = as_int(as_uint(to[v]) + as_uint(sum));
+                }
+                for (uint v = 0; v < VTA_V; ++v)
+                    to[v] = sums[v];
+            }
+        }
+    }
+}
+
+static void vta_unit(uint kind, __global const uint *a, uint unit, vta_memory m)
+{
+    switch (kind) {
+    case VTA_KIND_LOAD_INP:
+        vta_load_inp(a, unit, m);
+        break;
+    case VTA_KIND_LOAD_WGT:
+        vta_load_wgt(a, unit, m);
+        break;
+    case VTA_KIND_LOAD_ACC:
+        vta_load_acc(a, unit, m);
+        break;
+    case VTA_KIND_LOAD_ACC8:
+        vta_load_acc8(a, unit, m);
+        break;
+    case VTA_KIND_STORE:
+        vta_store(a, unit, m);
+        break;
+    case VTA_KIND_GEMM:
+        vta_gemm(a, unit, m);
+        break;
+    case VTA_KIND_CHAIN:
+        vta_chain(a, unit, m);
+        break;
+    case VTA_KIND_GEMM_IN_ORDER:
+        vta_gemm_in_order(a, unit, m);
+        break;
+    default: /* VTA_KIND_ALU_IN_ORDER */
+        vta_alu_in_order(a, unit, m);
+        break;
+    }
+}
+
+/*
+ * Levels first to last - 1. A block is an operation and the first of its units; levels[l] is the
+ * first block of level l. More than one level is only ever given to a single work-group.
+ */
+__attribute__((reqd_work_group_size(VTA_GROUP, 1, 1))) __kernel void
+vta_levels(uint first, uint last, __global const uint *ops, __global const uint2 *blocks,
+           __global const uint *levels, __global const uint *tables, __global uchar *dram,
+           __global vta_inp *inp, __global vta_wgt *wgt, __global int *acc)
+{
+    const vta_memory m = {tables, dram, inp, wgt, acc};
+    for (uint l = first; l < last; ++l) {
+        const uint end = levels[l + 1];
+        for (uint b = levels[l] + get_group_id(0); b < end; b += get_num_groups(0)) {
+            const uint2 block = blocks[b];
+            __global const uint *op = ops + block.x * VTA_OP_WORDS;
+            const uint stop = min(block.y + op[VTA_OP_CHUNK], op[VTA_OP_UNITS]);
+            for (uint unit = block.y + get_local_id(0); unit < stop; unit += VTA_GROUP)
+                vta_unit(op[VTA_OP_KIND], op + VTA_OP_A, unit, m);
+        }
+#if VTA_GROUP > 1
+        barrier(CLK_GLOBAL_MEM_FENCE);
+#endif
+    }
+}

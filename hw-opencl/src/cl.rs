@@ -1,0 +1,439 @@
+//! The only place of this crate that calls OpenCL: a few safe objects over `opencl3`.
+//!
+//! Buffers are bytes. Transfers own their host memory until the runtime is done with it.
+//! Dropping a transfer that is still under way waits for it, so that the runtime never touches
+//! freed memory; one of a device that hangs must be forgotten instead.
+
+use std::mem::ManuallyDrop;
+use std::ptr;
+use std::sync::Arc;
+
+use opencl3::command_queue::CommandQueue;
+use opencl3::context::Context;
+use opencl3::device::{CL_DEVICE_TYPE_ALL, Device, get_device_ids};
+use opencl3::error_codes::{CL_INVALID_VALUE, ClError, error_text};
+use opencl3::event::Event;
+use opencl3::kernel::Kernel;
+use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem};
+use opencl3::platform::{Platform, get_platforms};
+use opencl3::program::Program;
+use opencl3::types::{CL_NON_BLOCKING, cl_device_id};
+
+use crate::error::{ClFault, OpenClError};
+
+/// What `opencl3` answers when it can't load `libOpenCL.so`.
+const NO_LIBRARY: [i32; 2] = [-2000, -2001];
+/// What a loader answers that knows no platform.
+const NO_PLATFORM: i32 = -1001;
+
+type Result<T> = std::result::Result<T, ClFault>;
+
+/// Names the call that failed.
+fn named<T>(call: &'static str, result: std::result::Result<T, impl Into<ClError>>) -> Result<T> {
+    result.map_err(|error| fault(call, error.into().0))
+}
+
+fn fault(call: &'static str, code: i32) -> ClFault {
+    let name = error_text(code).to_owned();
+    ClFault { call, code, name }
+}
+
+/// A device's handle.
+#[derive(Clone, Copy, Debug)]
+struct DeviceId(cl_device_id);
+
+// SAFETY: the specification allows a handle on every thread; it is never dereferenced here.
+unsafe impl Send for DeviceId {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceId {}
+
+/// A device as its platform describes it.
+#[derive(Clone, Debug)]
+pub(crate) struct RawDevice {
+    id: DeviceId,
+    pub platform: String,
+    pub platform_version: String,
+    pub name: String,
+    pub vendor: String,
+    pub driver: String,
+    pub version: String,
+    pub extensions: String,
+    pub type_bits: u64,
+    pub compute_units: u32,
+    pub global_bytes: u64,
+    pub max_alloc_bytes: u64,
+    pub local_bytes: u64,
+    pub max_group: usize,
+    pub compiler: bool,
+    pub available: bool,
+}
+
+/// Every device of every platform, in the loader's order. A platform that fails is left out with
+/// a warning, so that the others can be used.
+pub(crate) fn devices() -> std::result::Result<Vec<RawDevice>, OpenClError> {
+    let platforms = match get_platforms() {
+        Ok(platforms) => platforms,
+        Err(error) if NO_LIBRARY.contains(&error.0) => return Err(OpenClError::NoLoader),
+        Err(error) if error.0 == NO_PLATFORM => return Err(OpenClError::NoPlatform),
+        Err(error) => {
+            return Err(OpenClError::Call {
+                device: "opencl".to_owned(),
+                fault: fault("clGetPlatformIDs", error.0),
+            });
+        }
+    };
+    if platforms.is_empty() {
+        return Err(OpenClError::NoPlatform);
+    }
+    let mut devices = Vec::new();
+    for platform in platforms {
+        let ids = match get_device_ids(platform.id(), CL_DEVICE_TYPE_ALL) {
+            Ok(ids) => ids,
+            Err(code) => {
+                let name = platform.name().unwrap_or_default();
+                tracing::warn!(platform = name, code, "listing devices");
+                continue;
+            }
+        };
+        for id in ids {
+            match describe(&platform, id) {
+                Ok(device) => devices.push(device),
+                Err(fault) => tracing::warn!(%fault, "describing a device"),
+            }
+        }
+    }
+    Ok(devices)
+}
+
+fn describe(platform: &Platform, id: cl_device_id) -> Result<RawDevice> {
+    let d = Device::new(id);
+    let info = "clGetDeviceInfo";
+    let text = |s: String| s.trim_matches(['\0', ' ']).to_owned();
+    Ok(RawDevice {
+        id: DeviceId(id),
+        platform: text(named("clGetPlatformInfo", platform.name())?),
+        platform_version: text(named("clGetPlatformInfo", platform.version())?),
+        name: text(named(info, d.name())?),
+        vendor: text(named(info, d.vendor())?),
+        driver: text(named(info, d.driver_version())?),
+        version: text(named(info, d.version())?),
+        extensions: text(named(info, d.extensions())?),
+        type_bits: named(info, d.dev_type())?,
+        compute_units: named(info, d.max_compute_units())?,
+        global_bytes: named(info, d.global_mem_size())?,
+        max_alloc_bytes: named(info, d.max_mem_alloc_size())?,
+        local_bytes: named(info, d.local_mem_size())?,
+        max_group: named(info, d.max_work_group_size())?,
+        compiler: named(info, d.compiler_available())?,
+        available: named(info, d.available())?,
+    })
+}
+
+/// A context of one device.
+pub(crate) struct Ctx {
+    context: Context,
+    device: DeviceId,
+}
+
+/// Kernels that don't build: the runtime's answer and the log.
+pub(crate) struct BuildFault {
+    pub fault: ClFault,
+    pub log: String,
+}
+
+impl Ctx {
+    pub fn new(device: &RawDevice) -> Result<Self> {
+        let context = named(
+            "clCreateContext",
+            Context::from_device(&Device::new(device.id.0)),
+        )?;
+        Ok(Self {
+            context,
+            device: device.id,
+        })
+    }
+
+    /// An in-order queue.
+    pub fn queue(&self) -> Result<Queue> {
+        // The call that works on OpenCL 1.2 devices, too; later versions only deprecate it.
+        #[allow(deprecated)]
+        let queue = CommandQueue::create_default(&self.context, 0);
+        named("clCreateCommandQueue", queue).map(Queue)
+    }
+
+    /// A buffer of at least one byte, its contents undefined.
+    pub fn buffer(&self, size_bytes: u64) -> Result<Bytes> {
+        let size = size_bytes.max(1) as usize;
+        // SAFETY: without a host pointer the runtime allocates the memory itself.
+        let buffer = unsafe {
+            Buffer::<u8>::create(&self.context, CL_MEM_READ_WRITE, size, ptr::null_mut())
+        };
+        let buffer = named("clCreateBuffer", buffer)?;
+        Ok(Bytes {
+            buffer,
+            size_bytes: size as u64,
+        })
+    }
+
+    /// Compiles a source. It is one text: `cl3` hands over the lengths of several sources where
+    /// the runtime expects pointers.
+    pub fn build(
+        &self,
+        source: &str,
+        options: &str,
+    ) -> std::result::Result<Built, Box<BuildFault>> {
+        let program = named(
+            "clCreateProgramWithSource",
+            Program::create_from_source(&self.context, source),
+        )
+        .map_err(|fault| {
+            Box::new(BuildFault {
+                fault,
+                log: String::new(),
+            })
+        })?;
+        self.finish_build(program, options)
+    }
+
+    /// Loads a binary of this device.
+    pub fn load(
+        &self,
+        binary: &[u8],
+        options: &str,
+    ) -> std::result::Result<Built, Box<BuildFault>> {
+        // SAFETY: the device is this context's only one.
+        let program =
+            unsafe { Program::create_from_binary(&self.context, &[self.device.0], &[binary]) };
+        let program = named("clCreateProgramWithBinary", program).map_err(|fault| {
+            Box::new(BuildFault {
+                fault,
+                log: String::new(),
+            })
+        })?;
+        self.finish_build(program, options)
+    }
+
+    fn finish_build(
+        &self,
+        mut program: Program,
+        options: &str,
+    ) -> std::result::Result<Built, Box<BuildFault>> {
+        let built = named("clBuildProgram", program.build(&[self.device.0], options));
+        let log = program.get_build_log(self.device.0).unwrap_or_default();
+        let log = log.trim_matches(['\0', '\n', ' ']).to_owned();
+        match built {
+            Ok(()) => Ok(Built { program, log }),
+            Err(fault) => Err(Box::new(BuildFault { fault, log })),
+        }
+    }
+}
+
+/// A program that is ready to run.
+pub(crate) struct Built {
+    program: Program,
+    /// Warnings, if any.
+    pub log: String,
+}
+
+impl Built {
+    pub fn binary(&self) -> Result<Vec<u8>> {
+        let binaries = named("clGetProgramInfo", self.program.get_binaries())?;
+        Ok(binaries.into_iter().next().unwrap_or_default())
+    }
+
+    pub fn has_kernel(&self, name: &str) -> bool {
+        self.program.kernel_names().split(';').any(|n| n == name)
+    }
+
+    pub fn kernel(&self, name: &str) -> Result<CoreKernel> {
+        named("clCreateKernel", Kernel::create(&self.program, name)).map(CoreKernel)
+    }
+}
+
+/// Bytes of device memory.
+pub(crate) struct Bytes {
+    buffer: Buffer<u8>,
+    size_bytes: u64,
+}
+
+impl Bytes {
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// A range that lies inside the buffer, as sizes of the host.
+    fn range(&self, offset: u64, len: u64, call: &'static str) -> Result<(usize, usize)> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size_bytes => Ok((offset as usize, len as usize)),
+            // What the runtime would answer.
+            _ => Err(fault(call, CL_INVALID_VALUE)),
+        }
+    }
+}
+
+/// An argument of a kernel.
+pub(crate) enum Arg<'a> {
+    U32(u32),
+    U64(u64),
+    Buffer(&'a Bytes),
+}
+
+/// A kernel. It isn't shared between threads: its arguments are part of it.
+pub(crate) struct CoreKernel(Kernel);
+
+impl CoreKernel {
+    /// Sets arguments from `first` on.
+    pub fn set(&self, first: u32, args: &[Arg<'_>]) -> Result<()> {
+        for (i, arg) in args.iter().enumerate() {
+            let index = first + i as u32;
+            // SAFETY: the runtime checks index and size against the kernel's signature; a
+            // buffer outlives the launches that use it, because releasing it only drops a
+            // reference that the runtime itself holds until they are done.
+            let set = unsafe {
+                match arg {
+                    Arg::U32(value) => self.0.set_arg(index, value),
+                    Arg::U64(value) => self.0.set_arg(index, value),
+                    Arg::Buffer(bytes) => self.0.set_arg(index, &bytes.buffer.get()),
+                }
+            };
+            named("clSetKernelArg", set)?;
+        }
+        Ok(())
+    }
+}
+
+/// Work under way.
+pub(crate) struct Pending {
+    event: Event,
+    /// What the runtime may still touch.
+    data: ManuallyDrop<HostData>,
+    done: bool,
+}
+
+enum HostData {
+    None,
+    Shared { _data: Arc<[u8]> },
+    Own(Vec<u8>),
+}
+
+impl Pending {
+    fn new(event: Event, data: HostData) -> Self {
+        Self {
+            event,
+            data: ManuallyDrop::new(data),
+            done: false,
+        }
+    }
+
+    /// Blocks until the work is done; the bytes of a read, else none.
+    pub fn wait(mut self) -> Result<Vec<u8>> {
+        let waited = named("clWaitForEvents", self.event.wait());
+        // A failed event is over, too: the runtime doesn't touch the memory any more.
+        self.done = true;
+        waited?;
+        match &mut *self.data {
+            HostData::Own(bytes) => Ok(std::mem::take(bytes)),
+            HostData::None | HostData::Shared { .. } => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let owns = !matches!(*self.data, HostData::None);
+        if owns && !self.done {
+            // An error also means that the runtime is done with the memory.
+            let _ = self.event.wait();
+        }
+        // SAFETY: the work is over, and `data` isn't used after this.
+        unsafe { ManuallyDrop::drop(&mut self.data) }
+    }
+}
+
+/// An in-order queue. Everything is enqueued without waiting.
+pub(crate) struct Queue(CommandQueue);
+
+impl Queue {
+    pub fn write(&self, to: &mut Bytes, offset: u64, data: Arc<[u8]>) -> Result<Pending> {
+        let call = "clEnqueueWriteBuffer";
+        let (offset, _) = to.range(offset, data.len() as u64, call)?;
+        // SAFETY: the range is inside the buffer, and the returned object keeps `data`, which
+        // nobody can change, until the event is over.
+        let event = unsafe {
+            self.0
+                .enqueue_write_buffer(&mut to.buffer, CL_NON_BLOCKING, offset, &data, &[])
+        };
+        let event = named(call, event)?;
+        Ok(Pending::new(event, HostData::Shared { _data: data }))
+    }
+
+    pub fn read(&self, from: &Bytes, offset: u64, len: u64) -> Result<Pending> {
+        let call = "clEnqueueReadBuffer";
+        let (offset, len) = from.range(offset, len, call)?;
+        let mut data = vec![0u8; len];
+        // SAFETY: the range is inside the buffer; the returned object owns `data`, whose heap
+        // memory doesn't move with it, and gives it out only when the event is over.
+        let event = unsafe {
+            self.0
+                .enqueue_read_buffer(&from.buffer, CL_NON_BLOCKING, offset, &mut data, &[])
+        };
+        let event = named(call, event)?;
+        Ok(Pending::new(event, HostData::Own(data)))
+    }
+
+    pub fn zero(&self, to: &mut Bytes, offset: u64, len: u64) -> Result<()> {
+        let call = "clEnqueueFillBuffer";
+        let (offset, len) = to.range(offset, len, call)?;
+        if len == 0 {
+            return Ok(());
+        }
+        // SAFETY: the range is inside the buffer; the runtime copies the pattern.
+        let event = unsafe {
+            self.0
+                .enqueue_fill_buffer(&mut to.buffer, &[0u8], offset, len, &[])
+        };
+        named(call, event).map(drop)
+    }
+
+    pub fn copy(&self, from: &Bytes, to: &mut Bytes, offsets: [u64; 2], len: u64) -> Result<()> {
+        let call = "clEnqueueCopyBuffer";
+        let (first, len) = from.range(offsets[0], len, call)?;
+        let (second, _) = to.range(offsets[1], len as u64, call)?;
+        if len == 0 {
+            return Ok(());
+        }
+        // SAFETY: both ranges are inside their buffers.
+        let event = unsafe {
+            self.0
+                .enqueue_copy_buffer(&from.buffer, &mut to.buffer, first, second, len, &[])
+        };
+        named(call, event).map(drop)
+    }
+
+    /// Launches `groups` work-groups of `group` work-items.
+    pub fn launch(&self, kernel: &CoreKernel, groups: usize, group: usize) -> Result<Pending> {
+        let (global, local) = (groups * group, group);
+        // SAFETY: one dimension, and both pointers are to one size each. What the kernel
+        // touches was checked when its operations or instructions were planned.
+        let event = unsafe {
+            self.0.enqueue_nd_range_kernel(
+                kernel.0.get(),
+                1,
+                ptr::null(),
+                &raw const global,
+                &raw const local,
+                &[],
+            )
+        };
+        let event = named("clEnqueueNDRangeKernel", event)?;
+        Ok(Pending::new(event, HostData::None))
+    }
+
+    pub fn flush(&self) -> Result<()> {
+        named("clFlush", self.0.flush())
+    }
+
+    pub fn finish(&self) -> Result<()> {
+        named("clFinish", self.0.finish())
+    }
+}

@@ -1,0 +1,370 @@
+//! What the enqueuing thread owns: queue, kernels, memory, plans.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use vta_driver::{Batch, DriverError, LayerMark, MarkReport, MemoryError, RunReport, Traffic};
+use vta_isa::{Config, Insn};
+
+use crate::arena::{Arena, ArenaFault};
+use crate::batch::{self, Stop, UopPad, Walk};
+use crate::cl::{Ctx, Pending, Queue};
+use crate::device::{Options, Shared};
+use crate::error::{BatchError, ClFault, OpenClError};
+use crate::mirror::Mirror;
+use crate::program::Builder;
+use crate::select::{DeviceEntry, Structure};
+use crate::structure::{Part, Runner};
+
+/// Plans that are kept for batches that are still alive.
+const MAX_PLANS: usize = 32;
+
+/// Why a piece of work failed.
+#[derive(Debug)]
+pub(crate) enum EngineError {
+    Memory(MemoryError),
+    Arena(ArenaFault),
+    Call(ClFault),
+    Batch(BatchError),
+}
+
+impl From<ClFault> for EngineError {
+    fn from(fault: ClFault) -> Self {
+        Self::Call(fault)
+    }
+}
+
+impl From<MemoryError> for EngineError {
+    fn from(error: MemoryError) -> Self {
+        Self::Memory(error)
+    }
+}
+
+impl From<BatchError> for EngineError {
+    fn from(error: BatchError) -> Self {
+        Self::Batch(error)
+    }
+}
+
+impl From<ArenaFault> for EngineError {
+    fn from(fault: ArenaFault) -> Self {
+        Self::Arena(fault)
+    }
+}
+
+impl EngineError {
+    pub fn into_driver(self, shared: &Shared) -> DriverError {
+        let device = shared.device.clone();
+        match self {
+            Self::Memory(source) => DriverError::Memory { device, source },
+            Self::Call(fault) | Self::Arena(ArenaFault::Call(fault)) => {
+                shared.error(&OpenClError::Call { device, fault })
+            }
+            Self::Arena(ArenaFault::TooLarge {
+                requested_bytes,
+                limit,
+            }) => shared.error(&OpenClError::OutOfMemory {
+                device,
+                requested_bytes,
+                limit,
+            }),
+            Self::Batch(error) => shared.error(&OpenClError::Batch(error)),
+        }
+    }
+}
+
+/// A batch made ready to run, and what must still hold for it to be run again.
+struct Plan {
+    batch: Weak<Batch>,
+    part: Part,
+    report: RunReport,
+    /// Pages that the device writes: first byte and length.
+    writes: Vec<(u64, u64)>,
+    generation: u64,
+    arena: (u64, u64),
+    /// Micro-ops that were read, and what they were.
+    uop_sources: Vec<(u32, u32)>,
+    uop_bytes: Vec<u8>,
+    /// What the micro-op scratchpad holds afterwards.
+    uops: Vec<(usize, u32)>,
+}
+
+/// Queue, kernels and memory of one device.
+pub(crate) struct Engine {
+    // Dropped in this order: what is enqueued holds references of its own to what it uses.
+    plans: Vec<Plan>,
+    runner: Runner,
+    arena: Arena,
+    queue: Queue,
+    ctx: Ctx,
+    config: Config,
+    mirror: Mirror,
+    uops: UopPad,
+    max_steps: u64,
+    shared: Arc<Shared>,
+}
+
+impl Engine {
+    pub fn new(
+        entry: &DeviceEntry,
+        structure: Structure,
+        config: &Config,
+        options: &Options,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, OpenClError> {
+        let call = |fault| OpenClError::Call {
+            device: shared.device.clone(),
+            fault,
+        };
+        let ctx = Ctx::new(&entry.raw).map_err(call)?;
+        let queue = ctx.queue().map_err(call)?;
+        let builder = Builder {
+            entry,
+            config,
+            options,
+            stats: &shared.stats,
+            ctx: &ctx,
+        };
+        let runner = Runner::new(&builder, structure, &queue)?;
+        Ok(Self {
+            plans: Vec::new(),
+            runner,
+            arena: Arena::new(entry.max_alloc_bytes()),
+            queue,
+            ctx,
+            config: config.clone(),
+            mirror: Mirror::new(),
+            uops: UopPad::new(config),
+            max_steps: options.max_steps,
+            shared: Arc::clone(shared),
+        })
+    }
+
+    pub fn map(&mut self, addr: u32, size_bytes: u64) {
+        // The allocator hands out disjoint ranges, so mapping can't fail.
+        if let Err(error) = self.mirror.map(addr, size_bytes) {
+            tracing::error!(device = self.shared.device, %error, "mapping device memory");
+        }
+        self.arena.map(addr, size_bytes);
+    }
+
+    pub fn unmap(&mut self, addr: u32) {
+        self.mirror.unmap(addr);
+        self.arena.unmap(addr);
+    }
+
+    pub fn clears_scratchpads(&self) -> bool {
+        self.runner.clears_scratchpads()
+    }
+
+    pub fn finish(&self) -> Result<(), ClFault> {
+        self.queue.finish()
+    }
+
+    pub fn write(&mut self, addr: u32, data: Arc<[u8]>) -> Result<Vec<Pending>, EngineError> {
+        self.mirror.host_writes(addr, &data)?;
+        self.arena.prepare(&self.ctx, &self.queue)?;
+        let offset = u64::from(addr) - self.arena.base();
+        let Some(buffer) = self.arena.buffer_mut().filter(|_| !data.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let pending = self.queue.write(buffer, offset, data)?;
+        self.queue.flush()?;
+        Ok(vec![pending])
+    }
+
+    pub fn read(&mut self, addr: u32, size_bytes: u64) -> Result<Vec<Pending>, EngineError> {
+        self.mirror.memory().read(addr.into(), size_bytes)?;
+        self.arena.prepare(&self.ctx, &self.queue)?;
+        let offset = u64::from(addr) - self.arena.base();
+        let Some(buffer) = self.arena.buffer().filter(|_| size_bytes > 0) else {
+            return Ok(Vec::new());
+        };
+        let pending = self.queue.read(buffer, offset, size_bytes)?;
+        self.queue.flush()?;
+        Ok(vec![pending])
+    }
+
+    /// Enqueues a batch: from an earlier plan, if it still holds, else from a new one.
+    pub fn run(&mut self, batch: &Arc<Batch>) -> Result<(Vec<Pending>, RunReport), EngineError> {
+        self.arena.prepare(&self.ctx, &self.queue)?;
+        self.shared.stats.batches.fetch_add(1, Ordering::Relaxed);
+        self.plans.retain(|plan| plan.batch.strong_count() > 0);
+        let known = self
+            .plans
+            .iter()
+            .position(|p| p.batch.as_ptr() == Arc::as_ptr(batch));
+        let done = match known {
+            Some(index) if self.still_holds(&self.plans[index]) => {
+                let plan = &self.plans[index];
+                self.uops.restore(&plan.uops);
+                plan.writes
+                    .iter()
+                    .for_each(|&(addr, len)| self.mirror.device_writes(addr, len));
+                let pending =
+                    self.runner
+                        .run(&plan.part, &self.arena, &self.queue, &self.shared)?;
+                (pending, plan.report.clone())
+            }
+            known => {
+                if let Some(index) = known {
+                    self.plans.swap_remove(index);
+                }
+                self.plan_and_run(batch)?
+            }
+        };
+        self.queue.flush()?;
+        Ok(done)
+    }
+
+    fn still_holds(&self, plan: &Plan) -> bool {
+        let arena = (self.arena.base(), self.arena.size_bytes());
+        if plan.generation != self.mirror.generation() || plan.arena != arena {
+            return false;
+        }
+        let mut expected = &plan.uop_bytes[..];
+        plan.uop_sources.iter().all(|&(addr, len)| {
+            let (now, rest) = expected.split_at(len as usize);
+            expected = rest;
+            let (addr, len) = (u64::from(addr), u64::from(len));
+            !self.mirror.is_stale(addr, len)
+                && self
+                    .mirror
+                    .memory()
+                    .read(addr, len)
+                    .is_ok_and(|bytes| bytes == now)
+        })
+    }
+
+    fn plan_and_run(
+        &mut self,
+        batch: &Arc<Batch>,
+    ) -> Result<(Vec<Pending>, RunReport), EngineError> {
+        self.shared.stats.planned.fetch_add(1, Ordering::Relaxed);
+        let (order, leftover_tokens) = batch::order(batch).map_err(BatchError::from)?;
+        self.uops.begin(self.runner.clears_scratchpads());
+        let mut walk = Walk {
+            config: &self.config,
+            batch,
+            order: &order,
+            uops: &mut self.uops,
+            steps: [self.max_steps; 2],
+            uop_sources: Vec::new(),
+        };
+        let arena = (self.arena.base(), self.arena.size_bytes());
+        let (mut from, mut fresh) = (0, None);
+        loop {
+            let (stop, draft) = self.runner.draft(&self.config, arena, |sink| {
+                walk.run(&mut self.mirror, from, fresh, sink)
+            })?;
+            let end = match &stop {
+                Stop::End => order.len(),
+                Stop::ReadBack { position, .. } => *position,
+            };
+            // What was checked is what runs: the instructions, not the words beside them.
+            let insns = order[from..end]
+                .iter()
+                .map(|&i| (i as usize, batch.insns[i as usize]));
+            let insns = insns.filter(|(_, insn)| !matches!(insn, Insn::Finish(_)));
+            let part = self
+                .runner
+                .make(draft, insns, &self.ctx, &self.queue, &self.shared)?;
+            let pending = self
+                .runner
+                .run(&part, &self.arena, &self.queue, &self.shared)?;
+            let Stop::ReadBack { position, ranges } = stop else {
+                let report = report(batch, &self.config, leftover_tokens);
+                let whole = fresh.is_none();
+                let sources = std::mem::take(&mut walk.uop_sources);
+                if whole {
+                    self.keep(batch, part, &report, sources);
+                }
+                return Ok((pending, report));
+            };
+            self.shared.stats.waits.fetch_add(1, Ordering::Relaxed);
+            for (addr, len) in ranges {
+                if let Some(buffer) = self.arena.buffer() {
+                    let read = self.queue.read(buffer, u64::from(addr) - arena.0, len)?;
+                    self.mirror.refresh(addr, &read.wait()?)?;
+                }
+            }
+            (from, fresh) = (position, Some(position));
+        }
+    }
+
+    /// Keeps a plan for the batch's next run, unless that could differ.
+    fn keep(
+        &mut self,
+        batch: &Arc<Batch>,
+        part: Part,
+        report: &RunReport,
+        uop_sources: Vec<(u32, u32)>,
+    ) {
+        let Some(uops) = self.uops.contents() else {
+            return;
+        };
+        let mut uop_bytes = Vec::new();
+        for &(addr, len) in &uop_sources {
+            match self.mirror.memory().read(addr.into(), len.into()) {
+                Ok(bytes) => uop_bytes.extend_from_slice(bytes),
+                Err(_) => return,
+            }
+        }
+        if self.plans.len() >= MAX_PLANS {
+            self.plans.remove(0);
+        }
+        self.plans.push(Plan {
+            batch: Arc::downgrade(batch),
+            part,
+            report: report.clone(),
+            writes: written_ranges(batch, &self.config),
+            generation: self.mirror.generation(),
+            arena: (self.arena.base(), self.arena.size_bytes()),
+            uop_sources,
+            uop_bytes,
+            uops,
+        });
+    }
+}
+
+/// Bytes that a batch stores, row by row, neighbours joined.
+fn written_ranges(batch: &Batch, config: &Config) -> Vec<(u64, u64)> {
+    let elem = config.elem_bytes(vta_isa::MemType::Out) as u64;
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for insn in &batch.insns {
+        let Insn::Store(s) = insn else { continue };
+        if s.is_sync() {
+            continue;
+        }
+        for (first, len) in batch::rows(s.dram_base, s.y_size, s.x_size, s.x_stride) {
+            ranges.push((first * elem, len * elem));
+        }
+    }
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, last| {
+        let joined = next.0 <= last.0 + last.1;
+        if joined {
+            last.1 = last.1.max(next.0 + next.1 - last.0);
+        }
+        joined
+    });
+    ranges
+}
+
+/// The report of a batch, without the time that it takes. Layers overlap on the device, so no
+/// time is attributed to one.
+fn report(batch: &Batch, config: &Config, leftover_tokens: [u32; 4]) -> RunReport {
+    let ends = batch.marks.iter().skip(1).map(|m| m.first_insn);
+    let ends = ends.chain([batch.insns.len()]);
+    let mark = |(mark, end): (&LayerMark, usize)| MarkReport {
+        name: mark.name.clone(),
+        traffic: Traffic::of(batch.insns.get(mark.first_insn..end).unwrap_or(&[]), config),
+        ..MarkReport::default()
+    };
+    RunReport {
+        traffic: Traffic::of(&batch.insns, config),
+        marks: batch.marks.iter().zip(ends).map(mark).collect(),
+        leftover_tokens,
+        ..RunReport::default()
+    }
+}

@@ -1,0 +1,178 @@
+//! What can go wrong between a program and an OpenCL device.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use vta_driver::MemoryError;
+use vta_isa::check::Finding;
+use vta_isa::tokens::{At, TokenError};
+
+/// An OpenCL call that failed: which one, and what the runtime answered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{call}: {name} ({code})")]
+pub struct ClFault {
+    /// The call, in the names of the OpenCL specification.
+    pub call: &'static str,
+    /// The runtime's error code.
+    pub code: i32,
+    /// The code's name in the specification.
+    pub name: String,
+}
+
+/// Why a device can't be opened or used.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum OpenClError {
+    /// There is no ICD loader (`libOpenCL.so`) to load.
+    #[error(
+        "there is no OpenCL on this machine: no libOpenCL.so was found \
+         (on Debian: apt-get install ocl-icd-libopencl1; or name one with OPENCL_DYLIB_PATH)"
+    )]
+    NoLoader,
+    /// The loader knows no platform.
+    #[error(
+        "OpenCL has no platform: install a driver, or point OCL_ICD_VENDORS \
+         at a folder of .icd files"
+    )]
+    NoPlatform,
+    /// No device matches a selector.
+    #[error("no OpenCL device matches '{selector}' (there are: {available})")]
+    NoDevice {
+        /// The selector's text.
+        selector: String,
+        /// What could have been selected.
+        available: String,
+    },
+    /// A selector that can't be read.
+    #[error(
+        "'{text}' selects no OpenCL device: {reason} (opencl, opencl:cpu, opencl:gpu, opencl:fpga, \
+         opencl:accelerator, opencl:NAME or opencl:NAME:INDEX, then +core, +channels or \
+         +throughput)"
+    )]
+    Selector {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The kernels don't build.
+    #[error("device {device}: the kernels don't build ({fault})\nbuild log:\n{log}")]
+    Build {
+        /// The device.
+        device: String,
+        /// What the runtime answered.
+        fault: ClFault,
+        /// The compiler's log, whole.
+        log: String,
+    },
+    /// A bitstream that the device doesn't take.
+    #[error("device {device}: {path} can't be loaded: {reason}")]
+    Bitstream {
+        /// The device.
+        device: String,
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A bitstream for another VTA instance.
+    #[error("{path} was built for another VTA: its {what} is {found}, not {expected}")]
+    WrongBitstream {
+        /// The file.
+        path: String,
+        /// Which number differs.
+        what: &'static str,
+        /// What the bitstream says of itself.
+        found: u32,
+        /// What the configuration says.
+        expected: u32,
+    },
+    /// A structure that the device can't run.
+    #[error("device {device} can't run the {structure} structure: {reason}")]
+    Structure {
+        /// The device.
+        device: String,
+        /// The structure.
+        structure: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// Device memory can't be had.
+    #[error("device {device}: {requested_bytes} bytes of device memory can't be had ({limit})")]
+    OutOfMemory {
+        /// The device.
+        device: String,
+        /// Size asked for.
+        requested_bytes: u64,
+        /// What the device or the runtime says.
+        limit: String,
+    },
+    /// A call failed.
+    #[error("device {device}: {fault}")]
+    Call {
+        /// The device.
+        device: String,
+        /// What the runtime answered.
+        fault: ClFault,
+    },
+    /// Nothing was finished for too long: a kernel hangs or the device is gone.
+    #[error(
+        "device {device}: nothing was finished for {} s; it is given up as hung \
+         (VTA_OPENCL_TIMEOUT_S sets the limit)",
+        .limit.as_secs_f32()
+    )]
+    Hung {
+        /// The device.
+        device: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// A batch that no device may run.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+}
+
+/// Why a batch is refused before anything of it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// An index, a range or an address is out of bounds.
+    #[error(transparent)]
+    Bounds(Box<Finding>),
+    /// Tokens or the end of the run are wrong, deadlocks among them.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// A DRAM access is outside the allocations.
+    #[error("{at}: {source}")]
+    Dram {
+        /// Where.
+        at: Box<At>,
+        /// The access.
+        source: MemoryError,
+    },
+    /// The run does more GEMM and ALU steps than allowed.
+    #[error("{at}: the run exceeds the limit of {limit} GEMM and ALU steps")]
+    StepLimit {
+        /// Where.
+        at: Box<At>,
+        /// The limit.
+        limit: u64,
+    },
+    /// An instruction whose word can't be encoded.
+    #[error("{at}: {reason}")]
+    Encode {
+        /// Where.
+        at: Box<At>,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl From<Finding> for BatchError {
+    fn from(finding: Finding) -> Self {
+        match finding {
+            Finding::Token(token) => Self::Token(token),
+            other => Self::Bounds(Box::new(other)),
+        }
+    }
+}

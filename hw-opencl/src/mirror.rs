@@ -1,0 +1,123 @@
+//! What the host knows of device memory: the allocations, the bytes that it wrote, and which
+//! pages the device has written since.
+
+use vta_driver::{DeviceMemory, MemoryError, PAGE_BYTES};
+
+/// Pages of the 32-bit space.
+const PAGES: usize = 1 << 20;
+
+/// The host's copy of device memory. Bytes on pages that the device wrote may be out of date.
+pub(crate) struct Mirror {
+    memory: DeviceMemory,
+    /// One bit for each page that the device has written.
+    written: Vec<u64>,
+    /// Grows with every allocation and free.
+    generation: u64,
+}
+
+impl Mirror {
+    pub fn new() -> Self {
+        Self {
+            memory: DeviceMemory::new(),
+            written: vec![0; PAGES / 64],
+            generation: 0,
+        }
+    }
+
+    pub fn memory(&self) -> &DeviceMemory {
+        &self.memory
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub fn map(&mut self, addr: u32, size_bytes: u64) -> Result<(), MemoryError> {
+        self.generation += 1;
+        self.memory.map(addr, size_bytes)?;
+        self.forget(addr.into(), size_bytes);
+        Ok(())
+    }
+
+    pub fn unmap(&mut self, addr: u32) {
+        self.generation += 1;
+        self.memory.unmap(addr);
+    }
+
+    /// The host writes bytes.
+    pub fn host_writes(&mut self, addr: u32, data: &[u8]) -> Result<(), MemoryError> {
+        let len = data.len() as u64;
+        self.memory.write(addr.into(), len)?.copy_from_slice(data);
+        self.forget(addr.into(), len);
+        Ok(())
+    }
+
+    /// Bytes that were read back. Only these are known now, not their whole pages.
+    pub fn refresh(&mut self, addr: u32, data: &[u8]) -> Result<(), MemoryError> {
+        let bytes = self.memory.write(addr.into(), data.len() as u64)?;
+        bytes.copy_from_slice(data);
+        Ok(())
+    }
+
+    /// The device writes bytes, all inside the 32-bit space.
+    pub fn device_writes(&mut self, addr: u64, len: u64) {
+        for page in pages(addr, len) {
+            self.written[page / 64] |= 1 << (page % 64);
+        }
+    }
+
+    pub fn is_stale(&self, addr: u64, len: u64) -> bool {
+        pages(addr, len).any(|page| self.written[page / 64] & 1 << (page % 64) != 0)
+    }
+
+    /// Every byte of the whole pages inside a range is known again.
+    fn forget(&mut self, addr: u64, len: u64) {
+        let first = addr.div_ceil(PAGE_BYTES) as usize;
+        let last = ((addr + len) / PAGE_BYTES) as usize;
+        for page in first..last.min(PAGES) {
+            self.written[page / 64] &= !(1 << (page % 64));
+        }
+    }
+}
+
+/// The pages that a range touches.
+fn pages(addr: u64, len: u64) -> std::ops::Range<usize> {
+    if len == 0 {
+        return 0..0;
+    }
+    let last = ((addr + len - 1) / PAGE_BYTES) as usize;
+    (addr / PAGE_BYTES) as usize..(last + 1).min(PAGES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_stale_from_a_device_write_to_a_host_write_of_the_whole_page() {
+        let mut m = Mirror::new();
+        m.map(0x1000, 0x3000).unwrap();
+        m.device_writes(0x1ff0, 0x20);
+        assert!(m.is_stale(0x1000, 1) && m.is_stale(0x2fff, 1) && !m.is_stale(0x3000, 4));
+        m.host_writes(0x1000, &[1; 0x1800]).unwrap();
+        assert!(!m.is_stale(0x1000, 0x1000) && m.is_stale(0x2000, 1));
+        m.refresh(0x2000, &[7; 4]).unwrap();
+        assert_eq!(m.memory().read(0x2000, 4).unwrap(), [7; 4]);
+        assert!(m.is_stale(0x2000, 1), "the rest of the page is unknown");
+    }
+
+    #[test]
+    fn a_new_allocation_is_known_and_its_generation_is_new() {
+        let mut m = Mirror::new();
+        m.map(0x1000, 0x1000).unwrap();
+        m.device_writes(0x1000, 1);
+        let before = m.generation();
+        m.unmap(0x1000);
+        m.map(0x1000, 0x1000).unwrap();
+        assert!(!m.is_stale(0x1000, 0x1000));
+        assert!(m.generation() > before);
+        assert!(m.host_writes(0x5000, &[1]).is_err());
+        m.device_writes(u64::from(u32::MAX), 1);
+        assert!(m.is_stale(u64::from(u32::MAX), 1));
+    }
+}

@@ -1,0 +1,340 @@
+//! Building the kernels: from source through the cache, or from a bitstream.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use vta_isa::{Config, MemType, header};
+
+use crate::cache::BinaryCache;
+use crate::cl::{Arg, BuildFault, Built, Bytes, CoreKernel, Ctx, Queue};
+use crate::device::{Math, Options, StatsInner};
+use crate::error::{ClFault, OpenClError};
+use crate::ops::Shape;
+use crate::select::{DeviceEntry, DeviceKind, Structure};
+
+/// The single-work-item core, in OpenCL C.
+pub const CORE_SOURCE: &str = include_str!("../kernels/vta_core.cl");
+/// The throughput structure, in OpenCL C.
+pub const LANES_SOURCE: &str = include_str!("../kernels/vta_lanes.cl");
+/// The largest bitstream that is read.
+const MAX_BITSTREAM_BYTES: u64 = 1 << 30;
+/// Scratchpads up to this size become arrays of an FPGA's kernel.
+const MAX_ON_CHIP_BYTES: usize = 4 << 20;
+
+/// How the throughput structure's kernels are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LanesBuild {
+    pub shape: Shape,
+    pub math: Math,
+    transpose: bool,
+}
+
+impl LanesBuild {
+    /// For a kind of device: single lanes side by side on a GPU, vectors on anything else.
+    pub fn new(kind: DeviceKind, config: &Config, math: Option<Math>) -> Self {
+        let block = config.block() as u32;
+        let gpu = kind == DeviceKind::Gpu || math == Some(Math::Fours);
+        let wanted = math.unwrap_or(if gpu { Math::Fours } else { Math::Float });
+        let math = match wanted {
+            Math::Fours if block < 4 => Math::Int,
+            Math::Pairs if block < 2 => Math::Int,
+            other => other,
+        };
+        let transpose = !gpu && block >= 16;
+        let wgt_elems = match (gpu, transpose) {
+            (true, _) if math == Math::Fours => 4,
+            (true, _) => 1,
+            (false, true) => 256,
+            (false, false) => block * block,
+        };
+        let shape = Shape {
+            lanes: if gpu { 1 } else { block.min(16) },
+            rows: if gpu { 2 } else { 8 },
+            wgt_elems,
+            group: if gpu { 256 } else { 1 },
+        };
+        Self {
+            shape,
+            math,
+            transpose,
+        }
+    }
+
+    fn options(&self) -> String {
+        let Shape {
+            lanes, rows, group, ..
+        } = self.shape;
+        let math = self.math as u32;
+        let transpose = if self.transpose {
+            " -DVTA_TRANSPOSE"
+        } else {
+            ""
+        };
+        format!(
+            " -DVTA_V={lanes} -DVTA_ROWS={rows} -DVTA_GROUP={group} -DVTA_MATH={math}{transpose}"
+        )
+    }
+
+    /// Bytes of an element of the input and weight scratchpads.
+    pub fn elem_bytes(&self) -> u64 {
+        match self.math {
+            Math::Int | Math::Fours => 1,
+            Math::Pairs => 2,
+            Math::Float => 4,
+        }
+    }
+}
+
+/// The `-D` macros that fix the instance; an offline compiler for an FPGA needs the same.
+pub fn config_macros(config: &Config) -> String {
+    let depth = |mem| config.depth(mem);
+    format!(
+        "-DVTA_BATCH={} -DVTA_BLOCK={} -DVTA_UOP_DEPTH={} -DVTA_INP_DEPTH={} -DVTA_WGT_DEPTH={} \
+         -DVTA_ACC_DEPTH={}",
+        config.batch(),
+        config.block(),
+        depth(MemType::Uop),
+        depth(MemType::Inp),
+        depth(MemType::Wgt),
+        depth(MemType::Acc)
+    )
+}
+
+/// Bytes of the core's scratchpads.
+pub(crate) fn pad_bytes(config: &Config) -> usize {
+    let (lanes, area) = (config.lanes(), config.block() * config.block());
+    config.depth(MemType::Uop) * 4
+        + config.depth(MemType::Inp) * lanes
+        + config.depth(MemType::Wgt) * area
+        + config.depth(MemType::Acc) * lanes * 4
+}
+
+/// Everything that a build depends on.
+pub(crate) struct Builder<'a> {
+    pub entry: &'a DeviceEntry,
+    pub config: &'a Config,
+    pub options: &'a Options,
+    pub stats: &'a StatsInner,
+    pub ctx: &'a Ctx,
+}
+
+impl Builder<'_> {
+    /// The device's name in errors.
+    fn device(&self) -> String {
+        self.entry.selector.clone()
+    }
+
+    pub fn call(&self, fault: ClFault) -> OpenClError {
+        OpenClError::Call {
+            device: self.device(),
+            fault,
+        }
+    }
+
+    fn failed(&self, fault: BuildFault) -> OpenClError {
+        OpenClError::Build {
+            device: self.device(),
+            fault: fault.fault,
+            log: fault.log,
+        }
+    }
+
+    /// Whether scratchpads are arrays of the core's kernel.
+    pub fn on_chip(&self) -> bool {
+        self.entry.kind == DeviceKind::Accelerator && pad_bytes(self.config) <= MAX_ON_CHIP_BYTES
+    }
+
+    /// The core's program: of the bitstream, if there is one, else from source.
+    pub fn core(&self, structure: Structure) -> Result<Built, OpenClError> {
+        if let Some(path) = &self.options.bitstream {
+            return self.bitstream(path, structure);
+        }
+        if !self.entry.compiles() {
+            return Err(OpenClError::Structure {
+                device: self.device(),
+                structure: structure.name(),
+                reason: "the device takes no source: give a bitstream (--bitstream FILE)".into(),
+            });
+        }
+        let mut options = config_macros(self.config);
+        match structure {
+            Structure::Channels => options.push_str(" -DVTA_CHANNELS"),
+            _ if self.on_chip() => options.push_str(" -DVTA_ON_CHIP"),
+            _ => {}
+        }
+        self.source(CORE_SOURCE, &options)
+    }
+
+    /// The throughput structure's program.
+    pub fn lanes(&self, lanes: &LanesBuild) -> Result<Built, OpenClError> {
+        let options = config_macros(self.config) + &lanes.options();
+        let nvidia = self.entry.platform().contains("NVIDIA");
+        if nvidia && lanes.math == Math::Fours {
+            // The instruction is reached through inline assembly, which only some drivers take.
+            match self.source(LANES_SOURCE, &format!("{options} -DVTA_DP4A")) {
+                Err(OpenClError::Build { log, .. }) => {
+                    tracing::warn!(log, "building without dp4a");
+                }
+                other => return other,
+            }
+        }
+        self.source(LANES_SOURCE, &options)
+    }
+
+    /// Builds from source, or loads the binary of an earlier build.
+    fn source(&self, source: &str, options: &str) -> Result<Built, OpenClError> {
+        let cache = self.options.cache_folder().map(BinaryCache::new);
+        let text = header::opencl_header() + source;
+        let raw = &self.entry.raw;
+        let key = [
+            &raw.platform,
+            &raw.platform_version,
+            &raw.name,
+            &raw.driver,
+            &raw.version,
+            options,
+            &text,
+        ]
+        .join("\n");
+        if let Some(binary) = cache.as_ref().and_then(|c| c.get(&key)) {
+            match self.ctx.load(&binary, options) {
+                Ok(built) => {
+                    self.stats.cache_hits.fetch_add(1, Ordering::Relaxed);
+                    return Ok(built);
+                }
+                Err(fault) => {
+                    // The runtime changed without saying so: build again.
+                    tracing::warn!(fault = %fault.fault, log = fault.log, "a cached binary");
+                }
+            }
+        }
+        let built = self.ctx.build(&text, options);
+        let built = built.map_err(|fault| self.failed(*fault))?;
+        self.stats.builds.fetch_add(1, Ordering::Relaxed);
+        if !built.log.is_empty() {
+            tracing::info!(device = self.device(), log = built.log, "build log");
+        }
+        if let Some(cache) = cache {
+            match built.binary() {
+                Ok(binary) if !binary.is_empty() => cache.put(&key, &binary),
+                Ok(_) => {}
+                Err(fault) => tracing::warn!(%fault, "reading a built binary"),
+            }
+        }
+        Ok(built)
+    }
+
+    fn bitstream(&self, path: &Path, structure: Structure) -> Result<Built, OpenClError> {
+        let refuse = |reason: String| OpenClError::Bitstream {
+            device: self.device(),
+            path: path.display().to_string(),
+            reason,
+        };
+        let size = fs::metadata(path).map_err(|e| refuse(e.to_string()))?.len();
+        if size == 0 || size > MAX_BITSTREAM_BYTES {
+            return Err(refuse(format!(
+                "{size} bytes, but 1 to {MAX_BITSTREAM_BYTES} are expected"
+            )));
+        }
+        let binary = fs::read(path).map_err(|e| refuse(e.to_string()))?;
+        let built = self.ctx.load(&binary, "").map_err(|fault| {
+            let BuildFault { fault, log } = *fault;
+            refuse(format!(
+                "{fault}; is it for this board and this version of its software? {log}"
+            ))
+        })?;
+        for name in kernels(structure) {
+            if !built.has_kernel(name) {
+                return Err(refuse(format!("it has no kernel {name}")));
+            }
+        }
+        Ok(built)
+    }
+
+    /// Asks a program what it was built for, and refuses another instance.
+    pub fn check_identity(&self, built: &Built, queue: &Queue) -> Result<(), OpenClError> {
+        let Some(path) = &self.options.bitstream else {
+            return Ok(());
+        };
+        let call = |fault| self.call(fault);
+        let kernel = built.kernel("vta_identity").map_err(call)?;
+        let words = self.identity_words(&kernel, queue).map_err(call)?;
+        let config = self.config;
+        let expected = [
+            ("encoding version", header::ENCODING_VERSION),
+            ("BATCH", config.batch() as u32),
+            ("BLOCK", config.block() as u32),
+            ("micro-op depth", config.depth(MemType::Uop) as u32),
+            ("input depth", config.depth(MemType::Inp) as u32),
+            ("weight depth", config.depth(MemType::Wgt) as u32),
+            ("accumulator depth", config.depth(MemType::Acc) as u32),
+        ];
+        for ((what, expected), found) in expected.into_iter().zip(words) {
+            if found != expected {
+                return Err(OpenClError::WrongBitstream {
+                    path: path.display().to_string(),
+                    what,
+                    found,
+                    expected,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn identity_words(&self, kernel: &CoreKernel, queue: &Queue) -> Result<Vec<u32>, ClFault> {
+        let mut out: Bytes = self.ctx.buffer(7 * 4)?;
+        queue.zero(&mut out, 0, 7 * 4)?;
+        kernel.set(0, &[Arg::Buffer(&out)])?;
+        queue.launch(kernel, 1, 1)?;
+        let bytes = queue.read(&out, 0, 7 * 4)?.wait()?;
+        let word = |c: &[u8]| u32::from_ne_bytes([c[0], c[1], c[2], c[3]]);
+        Ok(bytes.chunks_exact(4).map(word).collect())
+    }
+}
+
+/// The kernels that a structure needs.
+pub(crate) fn kernels(structure: Structure) -> &'static [&'static str] {
+    match structure {
+        Structure::Core => &["vta_core", "vta_identity"],
+        Structure::Channels => &["vta_load", "vta_compute", "vta_store", "vta_identity"],
+        Structure::Throughput => &["vta_levels"],
+    }
+}
+
+/// Builds the core for a device and writes the program's binary: what an FPGA's offline compiler
+/// makes for a board, here for a device that builds from source, such as an FPGA's emulator.
+///
+/// # Errors
+/// As for opening the device; a file that can't be written.
+pub fn save_bitstream(
+    entry: &DeviceEntry,
+    config: &Config,
+    structure: Structure,
+    path: &Path,
+) -> Result<(), OpenClError> {
+    let options = Options {
+        cache: crate::device::Cache::None,
+        ..Options::default()
+    };
+    let call = |fault| OpenClError::Call {
+        device: entry.selector.clone(),
+        fault,
+    };
+    let ctx = Ctx::new(&entry.raw).map_err(call)?;
+    let stats = StatsInner::default();
+    let builder = Builder {
+        entry,
+        config,
+        options: &options,
+        stats: &stats,
+        ctx: &ctx,
+    };
+    let binary = builder.core(structure)?.binary().map_err(call)?;
+    fs::write(path, binary).map_err(|error| OpenClError::Bitstream {
+        device: entry.selector.clone(),
+        path: PathBuf::from(path).display().to_string(),
+        reason: error.to_string(),
+    })
+}

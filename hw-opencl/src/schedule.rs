@@ -1,0 +1,342 @@
+//! Levels and launches: which operations may run side by side, and how few launches run them.
+//!
+//! An operation's level is one more than that of the last operation that it must wait for. All
+//! of a level runs in one launch, cut into blocks; levels too small to share are put into one
+//! launch of a single work-group that runs them one after the other.
+
+use std::ops::Range;
+
+use vta_isa::{Config, MemType};
+
+use crate::ops::{Decoded, DramRows, OP_WORDS, Op, Shape};
+
+/// DRAM is tracked in pieces of this size.
+const GRANULE_BYTES: u64 = 256;
+
+/// How work is cut for a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// The cost of a block, at least.
+    pub block_cost: u64,
+    /// Blocks of an operation, at most.
+    pub max_blocks: u32,
+    /// A level that costs less is not shared.
+    pub small_cost: u64,
+}
+
+/// One launch: levels and work-groups. Only a single work-group runs more than one level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Launch {
+    pub first_level: u32,
+    pub last_level: u32,
+    pub groups: u32,
+}
+
+/// What the kernel reads, ready to be copied to the device.
+#[derive(Debug, Default)]
+pub(crate) struct Scheduled {
+    /// `OP_WORDS` for each operation.
+    pub ops: Vec<u32>,
+    /// Pairs of operation and first unit.
+    pub blocks: Vec<u32>,
+    /// First block of each level, and the end of the last.
+    pub levels: Vec<u32>,
+    pub tables: Vec<u32>,
+    pub launches: Vec<Launch>,
+}
+
+/// The last levels that wrote and read each piece of a memory, plus one.
+struct Track {
+    wrote: Vec<u32>,
+    read: Vec<u32>,
+}
+
+impl Track {
+    fn new(pieces: usize) -> Self {
+        Self {
+            wrote: vec![0; pieces],
+            read: vec![0; pieces],
+        }
+    }
+
+    /// The first level in which something that reads (and writes) these pieces may run.
+    fn ready(&self, reads: Range<usize>, writes: Range<usize>) -> u32 {
+        let wrote = self.wrote[reads].iter().chain(&self.wrote[writes.clone()]);
+        wrote.chain(&self.read[writes]).copied().max().unwrap_or(0)
+    }
+
+    fn set(&mut self, reads: Range<usize>, writes: Range<usize>, level: u32) {
+        for read in &mut self.read[reads] {
+            *read = (*read).max(level + 1);
+        }
+        for wrote in &mut self.wrote[writes] {
+            *wrote = (*wrote).max(level + 1);
+        }
+    }
+}
+
+/// The levels of all operations, in program order.
+struct Levels {
+    inp: Track,
+    wgt: Track,
+    acc: Track,
+    dram: Track,
+    dram_base: u64,
+}
+
+impl Levels {
+    fn new(config: &Config, dram_base: u64, dram_bytes: u64) -> Self {
+        let pad = |mem| Track::new(config.depth(mem));
+        Self {
+            inp: pad(MemType::Inp),
+            wgt: pad(MemType::Wgt),
+            acc: pad(MemType::Acc),
+            dram: Track::new(dram_bytes.div_ceil(GRANULE_BYTES) as usize),
+            dram_base,
+        }
+    }
+
+    fn granules(&self, rows: Option<&DramRows>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (base, rows) = (self.dram_base, rows.copied());
+        let count = rows.map_or(0, |r| if r.stride_bytes == 0 { 1 } else { r.rows });
+        (0..u64::from(count)).filter_map(move |row| {
+            let rows = rows?;
+            let first = rows.first - base + row * rows.stride_bytes;
+            let end = (first + rows.row_bytes).div_ceil(GRANULE_BYTES);
+            Some((first / GRANULE_BYTES) as usize..end as usize)
+        })
+    }
+
+    fn place(&mut self, op: &Op) -> u32 {
+        let t = &op.touches;
+        let pads = [
+            self.inp.ready(t.reads_inp.clone(), t.writes_inp.clone()),
+            self.wgt.ready(t.reads_wgt.clone(), t.writes_wgt.clone()),
+            self.acc.ready(t.reads_acc.clone(), t.writes_acc.clone()),
+        ];
+        let reads = self.granules(t.reads_dram.as_ref());
+        let reads = reads.map(|r| self.dram.ready(r, 0..0));
+        let writes = self.granules(t.writes_dram.as_ref());
+        let writes = writes.map(|w| self.dram.ready(0..0, w));
+        let level = pads.into_iter().chain(reads).chain(writes).max();
+        let level = level.unwrap_or(0);
+        self.inp
+            .set(t.reads_inp.clone(), t.writes_inp.clone(), level);
+        self.wgt
+            .set(t.reads_wgt.clone(), t.writes_wgt.clone(), level);
+        self.acc
+            .set(t.reads_acc.clone(), t.writes_acc.clone(), level);
+        for r in self.granules(t.reads_dram.as_ref()) {
+            self.dram.set(r, 0..0, level);
+        }
+        for w in self.granules(t.writes_dram.as_ref()) {
+            self.dram.set(0..0, w, level);
+        }
+        level
+    }
+}
+
+/// Units of one block of an operation.
+fn chunk(op: &Op, shape: Shape, cut: Cut) -> u32 {
+    let unit_cost = (op.cost / u64::from(op.units).max(1)).max(1);
+    let wanted = (cut.block_cost / unit_cost).clamp(1, u32::MAX.into()) as u32;
+    let least = op.units.div_ceil(cut.max_blocks);
+    wanted.max(least).max(1).next_multiple_of(shape.group)
+}
+
+/// Orders operations and cuts them. `dram_base` and `dram_bytes` are those of the device's memory
+/// buffer.
+pub(crate) fn schedule(
+    decoded: Decoded,
+    config: &Config,
+    shape: Shape,
+    cut: Cut,
+    dram: (u64, u64),
+) -> Scheduled {
+    let mut levels = Levels::new(config, dram.0, dram.1);
+    let placed: Vec<u32> = decoded.ops.iter().map(|op| levels.place(op)).collect();
+    let count = placed.iter().map(|l| l + 1).max().unwrap_or(0) as usize;
+    let mut by_level: Vec<Vec<usize>> = vec![Vec::new(); count];
+    for (index, level) in placed.iter().enumerate() {
+        by_level[*level as usize].push(index);
+    }
+    let mut out = Scheduled {
+        tables: decoded.tables,
+        ..Scheduled::default()
+    };
+    for op in &decoded.ops {
+        let mut words = [0; OP_WORDS];
+        words[..3].copy_from_slice(&[op.kind as u32, op.units, chunk(op, shape, cut)]);
+        words[3..3 + op.args.len()].copy_from_slice(&op.args);
+        out.ops.extend(words);
+    }
+    let mut small: Option<Launch> = None;
+    for (level, ops) in by_level.iter().enumerate() {
+        let level = level as u32;
+        out.levels.push(out.blocks.len() as u32 / 2);
+        // Long blocks first, so that no work-group starts one when the others are done.
+        let mut ops = ops.clone();
+        ops.sort_by_key(|&i| std::cmp::Reverse(decoded.ops[i].cost));
+        for &i in &ops {
+            let step = out.ops[i * OP_WORDS + 2] as usize;
+            for first in (0..decoded.ops[i].units).step_by(step) {
+                out.blocks.extend([i as u32, first]);
+            }
+        }
+        let cost: u64 = ops.iter().map(|&i| decoded.ops[i].cost).sum();
+        let groups = out.blocks.len() as u32 / 2 - out.levels[level as usize];
+        let launch = Launch {
+            first_level: level,
+            last_level: level + 1,
+            groups,
+        };
+        match &mut small {
+            Some(run) if cost < cut.small_cost => run.last_level = level + 1,
+            run => {
+                out.launches.extend(run.take());
+                if cost < cut.small_cost {
+                    *run = Some(Launch {
+                        groups: 1,
+                        ..launch
+                    });
+                } else {
+                    out.launches.push(launch);
+                }
+            }
+        }
+    }
+    out.launches.extend(small);
+    out.levels.push(out.blocks.len() as u32 / 2);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{Kind, Touches};
+
+    const SHAPE: Shape = Shape {
+        lanes: 16,
+        rows: 8,
+        wgt_elems: 256,
+        group: 1,
+    };
+    const CUT: Cut = Cut {
+        block_cost: 100,
+        max_blocks: 4,
+        small_cost: 50,
+    };
+
+    fn op(cost: u64, touches: Touches) -> Op {
+        Op {
+            kind: Kind::Chain,
+            units: 10,
+            args: vec![],
+            touches,
+            cost,
+        }
+    }
+
+    fn acc(reads: Range<usize>, writes: Range<usize>) -> Touches {
+        Touches {
+            reads_acc: reads,
+            writes_acc: writes,
+            ..Touches::default()
+        }
+    }
+
+    fn run(ops: Vec<Op>) -> Scheduled {
+        let decoded = Decoded {
+            ops,
+            tables: vec![],
+        };
+        schedule(decoded, &Config::default(), SHAPE, CUT, (0x1000, 1 << 20))
+    }
+
+    fn levels_of(s: &Scheduled, ops: usize) -> Vec<usize> {
+        let level = |op: usize| {
+            let at = s.blocks.chunks(2).position(|b| b[0] == op as u32).unwrap();
+            s.levels
+                .iter()
+                .rposition(|first| *first as usize <= at)
+                .unwrap()
+        };
+        (0..ops).map(level).collect()
+    }
+
+    #[test]
+    fn reads_and_writes_of_a_tile_keep_their_order() {
+        let s = run(vec![
+            op(500, acc(0..0, 0..8)),   // 0 writes
+            op(500, acc(0..0, 8..16)),  // 0 writes elsewhere
+            op(500, acc(4..12, 0..0)),  // 1 reads both
+            op(500, acc(0..1, 0..0)),   // 1 reads beside it
+            op(500, acc(0..0, 11..12)), // 2 writes what was read
+            op(500, acc(11..12, 0..0)), // 3 reads that
+            op(500, acc(0..0, 0..0)),   // 0 touches nothing
+        ]);
+        assert_eq!(levels_of(&s, 7), [0, 0, 1, 1, 2, 3, 0]);
+        assert_eq!(s.launches.len(), 4);
+    }
+
+    #[test]
+    fn rows_of_dram_are_ordered_but_not_what_lies_between() {
+        let rows = |first, row_bytes, stride_bytes, rows| {
+            Some(DramRows {
+                first,
+                row_bytes,
+                stride_bytes,
+                rows,
+            })
+        };
+        let writes = |dram| Touches {
+            writes_dram: dram,
+            ..Touches::default()
+        };
+        let reads = |dram| Touches {
+            reads_dram: dram,
+            ..Touches::default()
+        };
+        let s = run(vec![
+            op(500, writes(rows(0x1000, 16, 0x1000, 4))),
+            op(500, reads(rows(0x1800, 16, 0, 9))),
+            op(500, reads(rows(0x3000, 1, 0, 9))),
+            op(500, writes(rows(0x3000, 1, 0, 1))),
+        ]);
+        assert_eq!(levels_of(&s, 4), [0, 0, 1, 2]);
+    }
+
+    #[test]
+    fn every_unit_is_in_one_block_and_small_levels_share_a_launch() {
+        let s = run(vec![
+            op(1000, acc(0..4, 0..4)),
+            op(10, acc(0..4, 0..4)),
+            op(10, acc(0..4, 0..4)),
+            op(1000, acc(0..4, 0..4)),
+        ]);
+        let launch = |first_level, last_level, groups| Launch {
+            first_level,
+            last_level,
+            groups,
+        };
+        assert_eq!(
+            s.launches,
+            [launch(0, 1, 4), launch(1, 3, 1), launch(3, 4, 4)]
+        );
+        let chunk = s.ops[2];
+        let firsts: Vec<u32> = s
+            .blocks
+            .chunks(2)
+            .filter(|b| b[0] == 0)
+            .map(|b| b[1])
+            .collect();
+        assert_eq!(chunk, 3);
+        assert_eq!(firsts, [0, 3, 6, 9]);
+    }
+
+    #[test]
+    fn an_empty_batch_has_no_launch() {
+        let s = run(vec![]);
+        assert!(s.launches.is_empty() && s.levels == [0]);
+    }
+}

@@ -1,0 +1,310 @@
+//! The cycle model as a device: results from the functional executor, time from [`cycle`].
+//!
+//! [`cycle`]: crate::cycle
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use vta_driver::{Batch, DeviceInfo, DeviceMemory, LayerMark, RunReport, Runner, WorkerDevice};
+use vta_driver::{PhysAddr, Traffic};
+use vta_isa::Config;
+
+use crate::cycle::{CycleError, CycleReport, TimingConfig, simulate};
+use crate::hazards::{self, UopSource};
+use crate::views::{Buckets, LayerCycles, LayerTotals, Timeline, TraceWriter};
+use crate::{Executor, Functional, SimDevice, mark_reports};
+
+/// Buckets of a [`TimedRun`]'s timeline.
+const TIMELINE_BUCKETS: usize = 2048;
+/// Distinct batches whose timing is kept; later ones are timed anew at every run.
+const MAX_KEPT: usize = 256;
+
+/// Whether a cycle device computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Execution {
+    /// Memory holds what the instructions compute.
+    #[default]
+    Full,
+    /// Only time passes; memory stays as it is.
+    TimingOnly,
+}
+
+/// A batch with its timing.
+#[derive(Clone, Debug)]
+pub struct TimedRun {
+    words: Vec<u128>,
+    insn_addr: PhysAddr,
+    marks: Vec<LayerMark>,
+    /// Totals of the run.
+    pub report: CycleReport,
+    /// Layer by layer.
+    pub layers: Vec<LayerCycles>,
+    /// Over time.
+    pub timeline: Buckets,
+}
+
+impl TimedRun {
+    fn is_of(&self, batch: &Batch) -> bool {
+        self.insn_addr == batch.insn_addr && self.words == batch.words && self.marks == batch.marks
+    }
+}
+
+type Output = Box<dyn Write + Send>;
+
+#[derive(Default)]
+struct State {
+    runs: Vec<Arc<TimedRun>>,
+    trace: Option<TraceWriter<Output>>,
+}
+
+/// What cycle devices measured: one entry for each distinct batch, in the order of their first
+/// runs. Clones share the entries, and several devices can share one log.
+///
+/// No timing depends on data, so that a batch that runs again takes the same cycles and isn't
+/// simulated again.
+#[derive(Clone, Default)]
+pub struct CycleLog(Arc<Mutex<State>>);
+
+impl CycleLog {
+    /// A log that also writes a trace of every distinct batch, one behind the other.
+    pub fn with_trace(trace: TraceWriter<Output>) -> Self {
+        let trace = Some(trace);
+        Self(Arc::new(Mutex::new(State {
+            trace,
+            ..State::default()
+        })))
+    }
+
+    /// The distinct batches so far.
+    pub fn runs(&self) -> Vec<Arc<TimedRun>> {
+        self.lock().runs.clone()
+    }
+
+    /// Ends the trace, if there is one and it isn't ended yet.
+    ///
+    /// # Errors
+    /// The first fault of its output.
+    pub fn close_trace(&self) -> io::Result<()> {
+        let trace = self.lock().trace.take();
+        trace.map_or(Ok(()), |trace| trace.close().map(|_| ()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Entries are added whole, so a poisoned lock is harmless.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, batch: &Batch) -> Option<Arc<TimedRun>> {
+        let state = self.lock();
+        state.runs.iter().find(|run| run.is_of(batch)).cloned()
+    }
+
+    fn time(
+        &self,
+        batch: &Batch,
+        config: &Config,
+        timing: &TimingConfig,
+    ) -> Result<Arc<TimedRun>, CycleError> {
+        let mut state = self.lock();
+        if let Some(run) = state.runs.iter().find(|run| run.is_of(batch)) {
+            return Ok(Arc::clone(run));
+        }
+        let insns = &batch.insns;
+        let views = (
+            LayerTotals::new(insns, &batch.marks, config, timing),
+            Timeline::new(insns, TIMELINE_BUCKETS),
+        );
+        let trace = state.trace.as_mut();
+        let mut listener = (views, trace.map(|t| t.run(insns, &batch.marks)));
+        let report = simulate(timing, config, insns, batch.insn_addr.0, &mut listener)?;
+        let ((layers, timeline), trace) = listener;
+        if let Some(trace) = trace {
+            trace.finish(&report);
+        }
+        let run = Arc::new(TimedRun {
+            words: batch.words.clone(),
+            insn_addr: batch.insn_addr,
+            marks: batch.marks.clone(),
+            layers: layers.finish(&report),
+            timeline: timeline.finish(&report),
+            report,
+        });
+        if state.runs.len() < MAX_KEPT {
+            state.runs.push(Arc::clone(&run));
+        }
+        Ok(run)
+    }
+}
+
+impl SimDevice {
+    /// The cycle-level simulator: [`RunReport::cycles`] is set, and `log` keeps the views. A
+    /// batch with an ALU hazard, on which the RTL aborts, is refused.
+    pub fn cycle(
+        config: Config,
+        timing: TimingConfig,
+        execution: Execution,
+        log: CycleLog,
+    ) -> WorkerDevice {
+        let mut functional = Functional::new(config.clone());
+        let of_device = config.clone();
+        let runner: Runner = Box::new(move |batch, memory| {
+            let executor = match execution {
+                Execution::Full => Some(&mut functional),
+                Execution::TimingOnly => None,
+            };
+            run(batch, memory, &of_device, executor, &timing, &log)
+        });
+        let name = "cycle".to_owned();
+        WorkerDevice::new(DeviceInfo { name, config }, runner)
+    }
+}
+
+fn run(
+    batch: &Batch,
+    memory: &mut DeviceMemory,
+    config: &Config,
+    executor: Option<&mut Functional>,
+    timing: &TimingConfig,
+    log: &CycleLog,
+) -> Result<RunReport, String> {
+    let started = Instant::now();
+    let uops = UopSource::Memory(memory);
+    if let Some(hazard) = hazards::first_alu_hazard(config, &batch.insns, uops) {
+        return Err(format!("the RTL aborts: {hazard}"));
+    }
+    let compute = || executor.map(|e| e.run(&batch.insns, &batch.marks, memory));
+    let (computed, timed) = match log.known(batch) {
+        Some(timed) => (compute(), Ok(Ok(timed))),
+        // Time doesn't depend on data, so both go side by side.
+        None => thread::scope(|scope| {
+            let timing = scope.spawn(|| log.time(batch, config, timing));
+            (compute(), timing.join())
+        }),
+    };
+    let computed = computed.transpose().map_err(|e| e.to_string())?;
+    let timed = timed.map_err(|_| "the cycle model panicked".to_owned())?;
+    let timed = timed.map_err(|e| e.to_string())?;
+    let report = computed.unwrap_or_else(|| RunReport {
+        traffic: Traffic::of(&batch.insns, config),
+        marks: mark_reports(&batch.insns, &batch.marks, config, &[]),
+        leftover_tokens: timed.report.leftover_tokens,
+        ..RunReport::default()
+    });
+    Ok(RunReport {
+        cycles: Some(timed.report.cycles),
+        wall: started.elapsed(),
+        ..report
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use vta_driver::{Device, Work, WorkDone};
+    use vta_isa::asm;
+
+    use super::*;
+
+    const PROGRAM: &str =
+        "load.acc8 sram_base=3 dram_base=0x100 y_size=1 x_size=1 x_stride=1 push_next
+        store sram_base=3 dram_base=0x101 y_size=1 x_size=1 x_stride=1 pop_prev push_prev
+        finish pop_next";
+
+    fn batch(text: &str) -> Work {
+        let insns = asm::parse(text).unwrap();
+        Work::Run(Arc::new(Batch {
+            words: insns.iter().map(|i| i.encode().unwrap()).collect(),
+            insns,
+            insn_addr: PhysAddr(0x8000),
+            marks: vec![LayerMark {
+                name: "copy".into(),
+                first_insn: 0,
+            }],
+        }))
+    }
+
+    fn run_on(execution: Execution) -> (RunReport, Vec<u8>, CycleLog) {
+        let log = CycleLog::default();
+        let timing = TimingConfig::pynq();
+        let device = SimDevice::cycle(Config::default(), timing, execution, log.clone());
+        device.alloc_at(PhysAddr(0x1000), 0x1000).unwrap();
+        let data = Arc::from([7u8; 16]);
+        let addr = PhysAddr(0x1000);
+        device.submit(Work::Write { addr, data }).unwrap();
+        let mut last = RunReport::default();
+        for _ in 0..2 {
+            match device.submit(batch(PROGRAM)).unwrap().wait().unwrap() {
+                WorkDone::Ran(report) => last = report,
+                other => panic!("{other:?}"),
+            }
+        }
+        let (addr, size_bytes) = (PhysAddr(0x1010), 16);
+        let read = device.submit(Work::Read { addr, size_bytes }).unwrap();
+        match read.wait().unwrap() {
+            WorkDone::Data(bytes) => (last, bytes, log),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_alu_hazard_is_an_error() {
+        let device = SimDevice::cycle(
+            Config::default(),
+            TimingConfig::pynq(),
+            Execution::Full,
+            CycleLog::default(),
+        );
+        let addr = device.alloc(4096).unwrap();
+        let base = addr.0 / 4;
+        // Micro-op 0 is all zero, so that every step has the destination of the step before.
+        let run = |iter_in: u16| {
+            let text = format!(
+                "load.uop dram_base={base} y_size=1 x_size=1 x_stride=1
+                 alu.add imm=1 uop_end=1 iter_out=1 iter_in={iter_in}
+                 finish"
+            );
+            device.submit(batch(&text)).unwrap().wait()
+        };
+        assert!(run(1).is_ok());
+        let error = run(2).unwrap_err().to_string();
+        assert!(
+            error.contains("the RTL aborts: ") && error.contains("instruction 1 (alu.add"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_device_that_computes_gives_bytes_and_cycles() {
+        let (report, bytes, log) = run_on(Execution::Full);
+        assert_eq!(bytes, [7; 16]);
+        let runs = log.runs();
+        assert_eq!(runs.len(), 1, "the same batch is timed once");
+        assert_eq!(report.cycles, Some(runs[0].report.cycles));
+        assert_eq!(runs[0].layers[0].name, "copy");
+        assert_eq!(report.marks[0].name, "copy");
+    }
+
+    #[test]
+    fn timing_alone_takes_the_same_cycles_and_writes_nothing() {
+        let (full, _, _) = run_on(Execution::Full);
+        let (timed, bytes, _) = run_on(Execution::TimingOnly);
+        assert_eq!(bytes, [0; 16]);
+        assert_eq!(timed.cycles, full.cycles);
+        assert_eq!(timed.traffic, full.traffic);
+        assert_eq!(timed.marks[0].traffic, full.marks[0].traffic);
+    }
+
+    #[test]
+    fn a_deadlock_is_an_error_of_the_device() {
+        let config = Config::default();
+        for execution in [Execution::Full, Execution::TimingOnly] {
+            let (timing, log) = (TimingConfig::de10(), CycleLog::default());
+            let device = SimDevice::cycle(config.clone(), timing, execution, log);
+            let work = batch("gemm uop_bgn=0 uop_end=0 pop_prev\nfinish");
+            let error = device.submit(work).unwrap().wait().unwrap_err().to_string();
+            assert!(error.contains("device cycle"), "{error}");
+            assert!(error.contains("deadlock"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Operations before they are fused: tiles and DRAM that each touches.
+
+use vta_driver::Span;
+use vta_isa::AluOp;
+
+use super::plan::{LoadOp, StoreOp};
+
+/// Accumulator tiles that a scratchpad can have at most: 11 bits of a micro-op.
+const MOST_TILES: usize = 2048;
+
+/// A set of accumulator tiles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tiles([u64; MOST_TILES / 64]);
+
+impl Tiles {
+    pub const NONE: Self = Self([0; MOST_TILES / 64]);
+    pub const ALL: Self = Self([u64::MAX; MOST_TILES / 64]);
+
+    /// Adds a tile; whether it is new.
+    pub fn insert(&mut self, tile: usize) -> bool {
+        let (word, bit) = (tile / 64 % self.0.len(), 1 << (tile % 64));
+        let new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        new
+    }
+
+    pub fn contains(&self, tile: usize) -> bool {
+        self.0[tile / 64 % self.0.len()] & 1 << (tile % 64) != 0
+    }
+
+    pub fn range(first: usize, len: usize) -> Self {
+        let mut tiles = Self::NONE;
+        for tile in first..first + len {
+            tiles.insert(tile);
+        }
+        tiles
+    }
+
+    pub fn meets(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            *a |= b;
+        }
+    }
+
+    pub fn remove(&mut self, other: &Self) {
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            *a &= !b;
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Runs of neighbouring tiles: first and how many.
+    pub fn runs(&self) -> Vec<(usize, usize)> {
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for tile in (0..MOST_TILES).filter(|&t| self.contains(t)) {
+            match runs.last_mut() {
+                Some((first, len)) if *first + *len == tile => *len += 1,
+                _ => runs.push((tile, 1)),
+            }
+        }
+        runs
+    }
+}
+
+/// One operation of the trace with what it touches.
+pub(super) struct Draft {
+    pub kind: Kind,
+    /// Accumulator tiles.
+    pub reads: Tiles,
+    pub writes: Tiles,
+}
+
+impl Draft {
+    pub fn touches(&self, tiles: &Tiles) -> bool {
+        self.reads.meets(tiles) || self.writes.meets(tiles)
+    }
+
+    /// DRAM that it reads, from the first byte to the last.
+    pub fn dram_reads(&self) -> impl Iterator<Item = Span> {
+        let [a, b] = match &self.kind {
+            Kind::Load(op) => [Some(op.span), None],
+            Kind::Matmul(op) => [op.read, op.residual.as_ref().map(|r| r.span)],
+            Kind::Mark(_) | Kind::Store(_) | Kind::Zero | Kind::Alu(_) => [None, None],
+        };
+        a.into_iter().chain(b)
+    }
+
+    /// DRAM that it writes.
+    pub fn dram_write(&self) -> Option<Span> {
+        match &self.kind {
+            Kind::Store(op) => Some(op.span),
+            Kind::Matmul(op) => op.stored.as_ref().map(|s| s.span),
+            Kind::Mark(_) | Kind::Load(_) | Kind::Zero | Kind::Alu(_) => None,
+        }
+    }
+}
+
+/// Whether two spans share a byte.
+pub(super) fn overlap(a: &Span, b: &Span) -> bool {
+    a.region == b.region && a.start < b.start + b.len && b.start < a.start + a.len
+}
+
+/// The smallest span over both, which are of one region.
+pub(super) fn join(a: &Span, b: &Span) -> Span {
+    let start = a.start.min(b.start);
+    let end = (a.start + a.len).max(b.start + b.len);
+    Span {
+        region: a.region,
+        start,
+        len: end - start,
+    }
+}
+
+pub(super) enum Kind {
+    Mark(usize),
+    Load(LoadOp),
+    Store(StoreOp),
+    /// Zeroes `writes`.
+    Zero,
+    Alu(AluDraft),
+    Matmul(Box<Matmul>),
+}
+
+/// An ALU instruction's steps.
+pub(super) struct AluDraft {
+    pub op: AluOp,
+    /// The immediate; without one the second of each pair is the operand's tile.
+    pub imm: Option<i32>,
+    /// Destination and source tiles, in order.
+    pub pairs: Vec<(u16, u16)>,
+    /// Where all source tiles were loaded from, if they are constants.
+    pub constants: Vec<(u16, Span)>,
+}
+
+/// Where a weight tile comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Weight {
+    /// Padding of a LOAD.
+    Zero,
+    /// A byte of a region.
+    Dram { region: u32, start: u32 },
+}
+
+/// Where an input tile comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// The batch hasn't loaded it.
+    Unknown,
+    /// Padding of a LOAD.
+    Zero,
+    /// A byte of a region, as it was when `since` operations had been done.
+    Dram { region: u32, start: u32, since: u32 },
+}
+
+/// A matrix product: every group's tile at every position sums the same taps.
+pub(super) struct Matmul {
+    pub groups: Vec<GroupDraft>,
+    /// Accumulator tiles, from the group's first.
+    pub positions: Vec<u16>,
+    /// Bytes where the input tile of each tap and position lies, `[tap][position]`: in a region
+    /// of DRAM (or padding), or in the input scratchpad.
+    pub inputs: Vec<u32>,
+    /// The DRAM that is read; without one inputs are read from the scratchpad.
+    pub read: Option<Span>,
+    /// Starts from zero, not from what the accumulators hold.
+    pub from_zero: bool,
+    pub residual: Option<Residual>,
+    /// Immediate or one tile for each group.
+    pub after: Vec<(AluOp, OperandDraft)>,
+    pub stored: Option<Stored>,
+    /// Whether somebody reads the accumulators later.
+    pub write_acc: bool,
+}
+
+pub(super) struct GroupDraft {
+    /// First accumulator tile.
+    pub dst: u16,
+    /// Weights of each tap.
+    pub weights: Vec<Weight>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum OperandDraft {
+    Imm(i32),
+    /// Accumulator tiles.
+    Tiles(Vec<u16>),
+    /// int32 tiles in DRAM that nothing stores to, whose batch rows are the same.
+    Constants(Vec<Span>),
+}
+
+/// Stores fused into a product: rows of one shape, one rectangle for each group.
+pub(super) struct Stored {
+    pub span: Span,
+    /// First byte of each group.
+    pub first: Vec<u32>,
+    pub row_bytes: usize,
+    pub stride_bytes: usize,
+}
+
+/// Loads of the bytes that the sums start from, and steps on them.
+pub(super) struct Residual {
+    pub span: Span,
+    pub first: Vec<u32>,
+    pub row_bytes: usize,
+    pub stride_bytes: usize,
+    pub before: Vec<(AluOp, OperandDraft)>,
+}

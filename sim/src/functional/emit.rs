@@ -1,0 +1,415 @@
+//! From fused operations to the plan: offsets in bytes and lanes, weights laid out.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use vta_driver::{DeviceMemory, Span};
+use vta_isa::AluOp;
+
+use super::build::Unplanned;
+use super::draft::{AluDraft, Draft, Kind, Matmul, OperandDraft, Tiles, Weight};
+use super::plan::{Group, Op, ProductOp};
+use super::scratchpads::Scratchpads;
+use crate::kernels::lanes::{Gather, TileRun};
+use crate::kernels::{
+    Bases, COLUMN, Column, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row, Rows, Start, Step,
+    Steps,
+};
+
+/// Bytes of laid-out weights and offsets that a plan may keep.
+const MOST_BYTES: usize = 2 << 30;
+
+/// What rows depend on: positions and the shapes of what is stored and loaded.
+type RowsKey = (Vec<u16>, [usize; 4]);
+/// What a panel depends on: weights and first output of each column.
+type PanelKey = Vec<(usize, Vec<Weight>)>;
+
+/// Most steps that are joined into one operation.
+const MOST_JOINED: usize = 1 << 16;
+
+/// Steps on two tiles, `(dst, src)` in order, of neighbouring ALU instructions.
+struct Pairs {
+    op: AluOp,
+    pairs: Vec<(u16, u16)>,
+    dst: Tiles,
+    src: Tiles,
+}
+
+impl Pairs {
+    fn new(op: AluOp, pairs: Vec<(u16, u16)>) -> Self {
+        let (mut dst, mut src) = (Tiles::NONE, Tiles::NONE);
+        for &(d, s) in &pairs {
+            dst.insert(d.into());
+            src.insert(s.into());
+        }
+        Self {
+            op,
+            pairs,
+            dst,
+            src,
+        }
+    }
+
+    /// Takes the steps of the next instruction if no operand of either is changed by the other.
+    fn join(&mut self, op: AluOp, more: &[(u16, u16)]) -> bool {
+        if op != self.op || self.pairs.len() + more.len() > MOST_JOINED {
+            return false;
+        }
+        let more = Self::new(op, more.to_vec());
+        let (mut dst, mut src) = (self.dst.clone(), self.src.clone());
+        dst.add(&more.dst);
+        src.add(&more.src);
+        if dst.meets(&src) {
+            return false;
+        }
+        self.pairs.extend(more.pairs);
+        (self.dst, self.src) = (dst, src);
+        true
+    }
+}
+
+/// Makes operations of one plan; equal parts are shared.
+pub(super) struct Emitter<'a> {
+    memory: &'a DeviceMemory,
+    pads: &'a Scratchpads,
+    rows: HashMap<RowsKey, Arc<Rows>>,
+    inputs: HashMap<(usize, Vec<u32>), Arc<Inputs>>,
+    panels: HashMap<PanelKey, Arc<Panel>>,
+    kept_bytes: usize,
+    zeros: Vec<u8>,
+    /// Regions whose bytes became operands of steps.
+    pub constants: BTreeSet<usize>,
+}
+
+impl<'a> Emitter<'a> {
+    pub fn new(memory: &'a DeviceMemory, pads: &'a Scratchpads) -> Self {
+        Self {
+            memory,
+            pads,
+            rows: HashMap::new(),
+            inputs: HashMap::new(),
+            panels: HashMap::new(),
+            kept_bytes: 0,
+            zeros: vec![0; pads.weight_tile_bytes()],
+            constants: BTreeSet::new(),
+        }
+    }
+
+    /// All operations, in order.
+    ///
+    /// # Errors
+    /// [`Unplanned::Pattern`] when the weights would take too much memory.
+    pub fn ops(&mut self, drafts: Vec<Draft>) -> Result<Vec<Op>, Unplanned> {
+        let mut ops = Vec::with_capacity(drafts.len());
+        let mut pairs: Option<Pairs> = None;
+        for draft in drafts {
+            if let Kind::Alu(AluDraft {
+                op,
+                imm: None,
+                pairs: more,
+                ..
+            }) = &draft.kind
+            {
+                let joined = pairs.as_mut().is_some_and(|p| p.join(*op, more));
+                if !joined {
+                    ops.extend(pairs.take().map(|p| self.pairs(p)));
+                    pairs = Some(Pairs::new(*op, more.clone()));
+                }
+                continue;
+            }
+            ops.extend(pairs.take().map(|p| self.pairs(p)));
+            match draft.kind {
+                Kind::Mark(mark) => ops.push(Op::Mark(mark)),
+                Kind::Load(op) => ops.push(Op::Load(op)),
+                Kind::Store(op) => ops.push(Op::Store(op)),
+                Kind::Zero => ops.push(Op::Zero(self.runs(&draft.writes))),
+                Kind::Alu(alu) => self.alu(alu, &draft.writes, &mut ops),
+                Kind::Matmul(matmul) => ops.push(Op::Product(Box::new(self.product(&matmul)?))),
+            }
+        }
+        ops.extend(pairs.take().map(|p| self.pairs(p)));
+        Ok(ops)
+    }
+
+    fn lane(&self, tiles: usize) -> u32 {
+        // Scratchpads have at most 2048 tiles of a few kilobytes.
+        (tiles * self.pads.lanes) as u32
+    }
+
+    fn runs(&self, tiles: &Tiles) -> Box<[(u32, u32)]> {
+        let run = |(first, len)| (self.lane(first), self.lane(len));
+        tiles.runs().into_iter().map(run).collect()
+    }
+
+    fn alu(&self, alu: AluDraft, writes: &Tiles, ops: &mut Vec<Op>) {
+        let Some(imm) = alu.imm else { return };
+        let step = Step::immediate(alu.op, imm);
+        // The same function of each tile alone: only how often it is applied counts.
+        let runs: Box<[(u32, u32)]> = if writes.len() == alu.pairs.len() {
+            self.runs(writes)
+        } else {
+            let tile = |&(dst, _): &(u16, u16)| (self.lane(dst.into()), self.lane(1));
+            alu.pairs.iter().map(tile).collect()
+        };
+        match ops.last_mut() {
+            Some(Op::Chain { steps, runs: same }) if **same == *runs => steps.push(step),
+            _ => ops.push(Op::Chain {
+                steps: vec![step],
+                runs: runs.into(),
+            }),
+        }
+    }
+
+    /// Steps on two tiles: lists of operands where no operand is changed, else in order.
+    fn pairs(&self, pairs: Pairs) -> Op {
+        if pairs.dst.meets(&pairs.src) {
+            let runs = self.tile_runs(&pairs.pairs);
+            return Op::Zip { op: pairs.op, runs };
+        }
+        let mut lists: Vec<(u16, Vec<u32>)> = Vec::new();
+        let mut index: HashMap<u16, usize> = HashMap::new();
+        for (dst, src) in pairs.pairs {
+            let at = *index.entry(dst).or_insert_with(|| {
+                lists.push((dst, Vec::new()));
+                lists.len() - 1
+            });
+            lists[at].1.push(self.lane(src.into()));
+        }
+        let mut table = Gather::default();
+        for (dst, list) in lists {
+            table.operands.extend(list);
+            let end = table.operands.len() as u32;
+            table.tiles.push((self.lane(dst.into()), end));
+        }
+        Op::Gather {
+            op: pairs.op,
+            table: Box::new(table),
+        }
+    }
+
+    /// Pairs of tiles with constant steps, in order.
+    fn tile_runs(&self, pairs: &[(u16, u16)]) -> Box<[TileRun]> {
+        let lanes = self.pads.lanes as i32;
+        let mut runs: Vec<TileRun> = Vec::new();
+        let mut last = (0u16, 0u16);
+        for &(dst, src) in pairs {
+            let step = |a: u16, b: u16| (i32::from(b) - i32::from(a)) * lanes;
+            let steps = (step(last.0, dst), step(last.1, src));
+            match runs.last_mut() {
+                Some(run) if run.tiles == 1 => {
+                    (run.dst_step, run.src_step, run.tiles) = (steps.0, steps.1, 2);
+                }
+                Some(run) if (run.dst_step, run.src_step) == steps => run.tiles += 1,
+                _ => runs.push(TileRun {
+                    dst: self.lane(dst.into()),
+                    src: self.lane(src.into()),
+                    dst_step: 0,
+                    src_step: 0,
+                    tiles: 1,
+                }),
+            }
+            last = (dst, src);
+        }
+        runs.into()
+    }
+
+    fn product(&mut self, matmul: &Matmul) -> Result<ProductOp, Unplanned> {
+        let before = matmul.residual.iter().flat_map(|r| &r.before);
+        for (_, operand) in before.chain(&matmul.after) {
+            if let OperandDraft::Constants(spans) = operand {
+                self.constants.extend(spans.iter().map(|s| s.region));
+            }
+        }
+        let rows = self.rows(matmul);
+        let inputs = self.inputs(matmul);
+        let width = self.pads.block.min(COLUMN);
+        let mut columns: Vec<(usize, usize)> = Vec::new();
+        for group in 0..matmul.groups.len() {
+            columns.extend(
+                (0..self.pads.block)
+                    .step_by(width)
+                    .map(|first| (group, first)),
+            );
+        }
+        let most = self.pads.kernel.columns();
+        let mut groups = Vec::with_capacity(columns.len().div_ceil(most));
+        let mut rest = &columns[..];
+        while !rest.is_empty() {
+            // About even: five columns are three and two, not four and one.
+            let take = rest.len().div_ceil(rest.len().div_ceil(most));
+            let (now, later) = rest.split_at(take);
+            rest = later;
+            groups.push(self.group(matmul, now)?);
+        }
+        let start = match (&matmul.residual, matmul.from_zero) {
+            (Some(_), _) => Start::Residual,
+            (None, true) => Start::Zero,
+            (None, false) => Start::Acc,
+        };
+        Ok(ProductOp {
+            rows,
+            inputs,
+            read: matmul.read.map(|s| s.region),
+            groups,
+            start,
+            write_acc: matmul.write_acc,
+            out: matmul.stored.as_ref().map(|s| s.span.region),
+            residual: matmul.residual.as_ref().map(|r| r.span.region),
+        })
+    }
+
+    fn rows(&mut self, matmul: &Matmul) -> Arc<Rows> {
+        let shape = |row: usize, stride: usize| [row.max(1), stride];
+        let out = matmul.stored.as_ref();
+        let out = out.map_or([1, 0], |s| shape(s.row_bytes, s.stride_bytes));
+        let residual = matmul.residual.as_ref();
+        let residual = residual.map_or([1, 0], |r| shape(r.row_bytes, r.stride_bytes));
+        let key = (
+            matmul.positions.clone(),
+            [out[0], out[1], residual[0], residual[1]],
+        );
+        let pads = self.pads;
+        let make = |(positions, _): &RowsKey| {
+            let mut rows = Vec::with_capacity(positions.len() * pads.batch);
+            for (i, &dst) in positions.iter().enumerate() {
+                for b in 0..pads.batch {
+                    // Byte `i * lanes` of the stored bytes in a row, then the next row.
+                    let within = |[row, stride]: [usize; 2]| {
+                        let at = i * pads.lanes;
+                        (at / row * stride + at % row + b * pads.block) as u32
+                    };
+                    let lane = b * pads.block;
+                    rows.push(Row {
+                        dst: (usize::from(dst) * pads.lanes + lane) as u32,
+                        out: within(out),
+                        residual: within(residual),
+                        lane: lane as u32,
+                    });
+                }
+            }
+            Arc::new(Rows::new(rows))
+        };
+        if let Some(rows) = self.rows.get(&key) {
+            return Arc::clone(rows);
+        }
+        let rows = make(&key);
+        self.rows.insert(key, Arc::clone(&rows));
+        rows
+    }
+
+    fn inputs(&mut self, matmul: &Matmul) -> Arc<Inputs> {
+        let key = (matmul.positions.len(), matmul.inputs.clone());
+        if let Some(found) = self.inputs.get(&key) {
+            return Arc::clone(found);
+        }
+        let (batch, block) = (self.pads.batch as u32, self.pads.block as u32);
+        let tile = |&byte: &u32| {
+            (0..batch).map(move |b| match byte {
+                PADDING => PADDING,
+                byte => byte + b * block,
+            })
+        };
+        let offsets: Vec<u32> = matmul.inputs.iter().flat_map(tile).collect();
+        self.kept_bytes += size_of_val(&offsets[..]);
+        let rows = matmul.positions.len() * self.pads.batch;
+        let made = Arc::new(Inputs::new(offsets, rows));
+        self.inputs.insert(key, Arc::clone(&made));
+        made
+    }
+
+    /// Columns that are worked on together: `(group, first output)`.
+    fn group(&mut self, matmul: &Matmul, columns: &[(usize, usize)]) -> Result<Group, Unplanned> {
+        let base = |&(group, first): &(usize, usize)| {
+            let byte = |bytes: &[u32]| bytes[group] + first as u32;
+            Row {
+                dst: self.lane(matmul.groups[group].dst.into()) + first as u32,
+                out: matmul.stored.as_ref().map_or(0, |s| byte(&s.first)),
+                residual: matmul.residual.as_ref().map_or(0, |r| byte(&r.first)),
+                ..Row::default()
+            }
+        };
+        let bases: Vec<Row> = columns.iter().map(base).collect();
+        let before = matmul.residual.as_ref().map_or(&[][..], |r| &r.before);
+        Ok(Group {
+            panel: self.panel(matmul, columns)?,
+            bases: Bases::new(&bases),
+            before: self.steps(before, columns),
+            after: self.steps(&matmul.after, columns),
+        })
+    }
+
+    /// 16 int32 of a tile in DRAM, from one of its lanes on; fewer if the block is smaller.
+    fn values(&self, span: &Span, first: usize) -> [i32; COLUMN] {
+        let bytes = self.memory.region(span.region);
+        let bytes = bytes.get(span.start + 4 * first..span.start + span.len);
+        let (words, _) = bytes.unwrap_or(&[]).as_chunks::<4>();
+        let mut values = [0; COLUMN];
+        for (to, from) in values.iter_mut().zip(words) {
+            *to = i32::from_le_bytes(*from);
+        }
+        values
+    }
+
+    fn steps(&self, steps: &[(AluOp, OperandDraft)], columns: &[(usize, usize)]) -> Steps {
+        let step = |(op, operand): &(AluOp, OperandDraft)| match operand {
+            OperandDraft::Imm(imm) => Step::immediate(*op, *imm),
+            OperandDraft::Constants(spans) => {
+                let lanes = columns
+                    .iter()
+                    .map(|&(g, first)| self.values(&spans[g], first));
+                let operand = Operand::Lanes(lanes.collect());
+                Step { op: *op, operand }
+            }
+            OperandDraft::Tiles(tiles) => {
+                let mut lanes = [0; MAX_COLUMNS];
+                for (lane, &(group, first)) in lanes.iter_mut().zip(columns) {
+                    *lane = self.lane(tiles[group].into()) + first as u32;
+                }
+                let operand = Operand::Tiles(lanes);
+                Step { op: *op, operand }
+            }
+        };
+        Steps::new(steps.iter().map(step).collect())
+    }
+
+    fn panel(
+        &mut self,
+        matmul: &Matmul,
+        columns: &[(usize, usize)],
+    ) -> Result<Arc<Panel>, Unplanned> {
+        let weights =
+            |&(group, first): &(usize, usize)| (first, matmul.groups[group].weights.clone());
+        let key: PanelKey = columns.iter().map(weights).collect();
+        if let Some(panel) = self.panels.get(&key) {
+            return Ok(Arc::clone(panel));
+        }
+        let column = |(first, weights): &(usize, Vec<Weight>)| Column {
+            tiles: weights.iter().map(|w| self.tile(w)).collect(),
+            first: *first,
+        };
+        let format = self.pads.kernel.format();
+        let parts: Vec<Column<'_>> = key.iter().map(column).collect();
+        let panel = Arc::new(Panel::new(&parts, format, self.pads.block));
+        self.kept_bytes += size_of_val(panel.lines());
+        if self.kept_bytes > MOST_BYTES {
+            return Err(Unplanned::Pattern);
+        }
+        self.panels.insert(key, Arc::clone(&panel));
+        Ok(panel)
+    }
+
+    /// The bytes of a weight tile.
+    pub fn tile(&self, weight: &Weight) -> &[u8] {
+        match weight {
+            Weight::Zero => &self.zeros,
+            Weight::Dram { region, start } => {
+                let start = *start as usize;
+                let bytes = self.memory.region(*region as usize);
+                // Spans were resolved in this memory.
+                bytes
+                    .get(start..start + self.zeros.len())
+                    .unwrap_or(&self.zeros)
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! One instruction at a time: what runs when a program can't be planned, and what finds out
+//! exactly where a faulty program goes wrong.
+
+use vta_driver::DeviceMemory;
+use vta_isa::tokens::At;
+use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Store};
+
+use super::scratchpads::Scratchpads;
+use crate::error::SimError;
+use crate::kernels::lanes;
+use crate::oracle::{dram, index, uop_range};
+
+/// Runs one instruction whose tokens are there.
+///
+/// # Errors
+/// As [`Executor::run`](crate::Executor::run): what the instruction did before its fault stays.
+pub(super) fn execute(
+    pads: &mut Scratchpads,
+    config: &Config,
+    at: &At,
+    memory: &mut DeviceMemory,
+) -> Result<(), SimError> {
+    match &at.insn {
+        Insn::Load(load) => self::load(pads, config, at, load, memory),
+        Insn::Store(store) => self::store(pads, config, at, store, memory),
+        Insn::Gemm(gemm) => self::gemm(pads, config, at, gemm),
+        Insn::Alu(alu) => self::alu(pads, config, at, alu),
+        Insn::Finish(_) => Ok(()),
+    }
+}
+
+/// Checks a LOAD's scratchpad range.
+pub(super) fn check_load(at: &At, load: &Load, config: &Config) -> Result<(), SimError> {
+    let depth = config.depth(load.mem);
+    let end = u64::from(load.sram_base) + load.sram_tiles();
+    index(at, "sram_base", end - 1, load.mem.name(), depth).map(|_| ())
+}
+
+/// Checks a STORE's scratchpad range.
+pub(super) fn check_store(at: &At, store: &Store, config: &Config) -> Result<(), SimError> {
+    let depth = config.depth(MemType::Out);
+    let end = u64::from(store.sram_base) + store.tiles();
+    index(at, "sram_base", end - 1, "acc", depth).map(|_| ())
+}
+
+fn load(
+    pads: &mut Scratchpads,
+    config: &Config,
+    at: &At,
+    load: &Load,
+    memory: &DeviceMemory,
+) -> Result<(), SimError> {
+    if load.is_sync() {
+        return Ok(());
+    }
+    check_load(at, load, config)?;
+    let elem = config.elem_bytes(load.mem);
+    let (left, x) = (usize::from(load.x_pad_0), usize::from(load.x_size));
+    let cols = left + x + usize::from(load.x_pad_1);
+    let mut tile = usize::from(load.sram_base);
+    pads.clear(load.mem, tile, usize::from(load.y_pad_0) * cols);
+    tile += usize::from(load.y_pad_0) * cols;
+    for y in 0..u64::from(load.y_size) {
+        let first = u64::from(load.dram_base) + y * u64::from(load.x_stride);
+        let row = memory.read(first * elem as u64, (x * elem) as u64);
+        let row = row.map_err(|source| dram(at, source))?;
+        pads.clear(load.mem, tile, left);
+        pads.fill(load.mem, tile + left, row);
+        pads.clear(load.mem, tile + left + x, cols - left - x);
+        tile += cols;
+    }
+    pads.clear(load.mem, tile, usize::from(load.y_pad_1) * cols);
+    Ok(())
+}
+
+fn store(
+    pads: &Scratchpads,
+    config: &Config,
+    at: &At,
+    store: &Store,
+    memory: &mut DeviceMemory,
+) -> Result<(), SimError> {
+    if store.is_sync() {
+        return Ok(());
+    }
+    check_store(at, store, config)?;
+    let elem = config.elem_bytes(MemType::Out) as u64;
+    let x = usize::from(store.x_size);
+    for y in 0..u64::from(store.y_size) {
+        let first = u64::from(store.dram_base) + y * u64::from(store.x_stride);
+        let row = memory.write(first * elem, x as u64 * elem);
+        let row = row.map_err(|source| dram(at, source))?;
+        let tile = usize::from(store.sram_base) + y as usize * x;
+        lanes::narrow(pads.kernel, &pads.acc[tile * pads.lanes..], row);
+    }
+    Ok(())
+}
+
+fn gemm(pads: &mut Scratchpads, config: &Config, at: &At, gemm: &Gemm) -> Result<(), SimError> {
+    uop_range(at, gemm.uop_bgn, gemm.uop_end, pads.uop.len())?;
+    let depth = |mem: MemType| config.depth(mem);
+    let (lanes, block) = (pads.lanes, pads.block);
+    for (i, j, u) in steps(gemm.iter_out, gemm.iter_in, gemm.uop_bgn, gemm.uop_end) {
+        let uop = pads.uop[usize::from(u)];
+        let dst = affine(uop.dst, i, gemm.dst_factor_out, j, gemm.dst_factor_in);
+        let dst = index(at, "dst", dst, "acc", depth(MemType::Acc))? * lanes;
+        if gemm.reset {
+            pads.acc[dst..dst + lanes].fill(0);
+            continue;
+        }
+        let src = affine(uop.src, i, gemm.src_factor_out, j, gemm.src_factor_in);
+        let wgt = affine(uop.wgt, i, gemm.wgt_factor_out, j, gemm.wgt_factor_in);
+        let src = index(at, "src", src, "inp", depth(MemType::Inp))? * lanes;
+        let wgt = index(at, "wgt", wgt, "wgt", depth(MemType::Wgt))? * block * block;
+        for lane in 0..lanes {
+            let (row, out) = (lane / block, lane % block);
+            let mut sum = pads.acc[dst + lane];
+            for k in 0..block {
+                let x = i32::from(pads.inp[src + row * block + k] as i8);
+                let w = i32::from(pads.wgt[wgt + out * block + k] as i8);
+                sum = sum.wrapping_add(x * w);
+            }
+            pads.acc[dst + lane] = sum;
+        }
+    }
+    Ok(())
+}
+
+fn alu(pads: &mut Scratchpads, config: &Config, at: &At, alu: &Alu) -> Result<(), SimError> {
+    uop_range(at, alu.uop_bgn, alu.uop_end, pads.uop.len())?;
+    let (lanes, depth) = (pads.lanes, config.depth(MemType::Acc));
+    for (i, j, u) in steps(alu.iter_out, alu.iter_in, alu.uop_bgn, alu.uop_end) {
+        let uop = pads.uop[usize::from(u)];
+        let dst = affine(uop.dst, i, alu.dst_factor_out, j, alu.dst_factor_in);
+        let dst = index(at, "dst", dst, "acc", depth)? * lanes;
+        match alu.operand {
+            AluOperand::Imm(imm) => {
+                for x in &mut pads.acc[dst..dst + lanes] {
+                    *x = alu.op.apply(*x, i32::from(imm));
+                }
+            }
+            AluOperand::Acc => {
+                let src = affine(uop.src, i, alu.src_factor_out, j, alu.src_factor_in);
+                let src = index(at, "src", src, "acc", depth)? * lanes;
+                for lane in 0..lanes {
+                    let y = pads.acc[src + lane];
+                    let x = &mut pads.acc[dst + lane];
+                    *x = alu.op.apply(*x, y);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The steps of two affine loops over micro-ops, in order.
+pub(super) fn steps(
+    iter_out: u16,
+    iter_in: u16,
+    bgn: u16,
+    end: u16,
+) -> impl Iterator<Item = (u64, u64, u16)> {
+    (0..u64::from(iter_out))
+        .flat_map(move |i| (0..u64::from(iter_in)).map(move |j| (i, j)))
+        .flat_map(move |(i, j)| (bgn..end).map(move |u| (i, j, u)))
+}
+
+/// A tile of a step.
+pub(super) fn affine(base: u16, i: u64, factor_out: u16, j: u64, factor_in: u16) -> u64 {
+    u64::from(base) + i * u64::from(factor_out) + j * u64::from(factor_in)
+}

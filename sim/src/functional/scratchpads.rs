@@ -1,0 +1,89 @@
+//! The four scratchpads as flat memory.
+
+use vta_isa::{Config, MemType, Uop};
+
+use crate::kernels::{GemmKernel, lanes};
+
+/// Scratchpad contents; inputs and weights are int8.
+pub(crate) struct Scratchpads {
+    pub kernel: GemmKernel,
+    pub lanes: usize,
+    pub block: usize,
+    pub batch: usize,
+    pub uop: Vec<Uop>,
+    pub inp: Vec<u8>,
+    pub wgt: Vec<u8>,
+    pub acc: Vec<i32>,
+    /// BLOCK zeros.
+    pub zeros: Vec<u8>,
+}
+
+impl Scratchpads {
+    /// All zero.
+    pub fn new(config: &Config, kernel: GemmKernel) -> Self {
+        let (lanes, block) = (config.lanes(), config.block());
+        Self {
+            kernel,
+            lanes,
+            block,
+            batch: config.batch(),
+            uop: vec![Uop::default(); config.depth(MemType::Uop)],
+            inp: vec![0; config.depth(MemType::Inp) * lanes],
+            wgt: vec![0; config.depth(MemType::Wgt) * block * block],
+            acc: vec![0; config.depth(MemType::Acc) * lanes],
+            zeros: vec![0; block],
+        }
+    }
+
+    /// Bytes of a weight tile.
+    pub fn weight_tile_bytes(&self) -> usize {
+        self.block * self.block
+    }
+
+    /// Zeroes `tiles` consecutive elements, which exist.
+    pub fn clear(&mut self, mem: MemType, first: usize, tiles: usize) {
+        if tiles == 0 {
+            return;
+        }
+        let range = |size: usize| first * size..(first + tiles) * size;
+        match mem {
+            MemType::Uop => self.uop[range(1)].fill(Uop::default()),
+            MemType::Inp => self.inp[range(self.lanes)].fill(0),
+            MemType::Wgt => {
+                let range = range(self.weight_tile_bytes());
+                self.wgt[range].fill(0);
+            }
+            MemType::Acc | MemType::Acc8 | MemType::Out => self.acc[range(self.lanes)].fill(0),
+        }
+    }
+
+    /// Writes a row of DRAM elements from element `first` on; there is room for all of it.
+    pub fn fill(&mut self, mem: MemType, first: usize, row: &[u8]) {
+        match mem {
+            MemType::Uop => {
+                let (words, _) = row.as_chunks::<4>();
+                for (to, from) in self.uop[first..].iter_mut().zip(words) {
+                    *to = Uop::decode(u32::from_le_bytes(*from));
+                }
+            }
+            MemType::Inp => {
+                let at = first * self.lanes;
+                self.inp[at..at + row.len()].copy_from_slice(row);
+            }
+            MemType::Wgt => {
+                let at = first * self.weight_tile_bytes();
+                self.wgt[at..at + row.len()].copy_from_slice(row);
+            }
+            MemType::Acc => {
+                let (words, _) = row.as_chunks::<4>();
+                for (to, from) in self.acc[first * self.lanes..].iter_mut().zip(words) {
+                    *to = i32::from_le_bytes(*from);
+                }
+            }
+            MemType::Acc8 | MemType::Out => {
+                let at = first * self.lanes;
+                lanes::widen(self.kernel, row, &mut self.acc[at..at + row.len()]);
+            }
+        }
+    }
+}

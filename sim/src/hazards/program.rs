@@ -1,0 +1,119 @@
+//! Whole programs and recorded runs: the batches that a device really gets.
+
+use std::sync::{Arc, mpsc};
+
+use thiserror::Error;
+use vta_driver::replay::Case;
+use vta_driver::{
+    DeviceInfo, DeviceMemory, DriverError, LayerMark, MemoryError, Program, QueueLimits, RunReport,
+    Runner, Session, WorkerDevice,
+};
+use vta_isa::tokens::TokenError;
+
+use super::{Report, UopSource, check};
+
+/// Something that can't be checked.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HazardError {
+    /// There is no order to check.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The program can't be queued.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// A recorded run's allocations contradict each other.
+    #[error("{case}: {source}")]
+    Memory {
+        /// The recorded run.
+        case: String,
+        /// The allocation.
+        source: MemoryError,
+    },
+}
+
+/// The hazards of one batch of a program.
+#[derive(Clone, Debug)]
+pub struct BatchReport {
+    /// What was found.
+    pub report: Report,
+    /// Which instructions belong to which layer.
+    pub marks: Vec<LayerMark>,
+}
+
+impl BatchReport {
+    /// The layer of an instruction of the batch.
+    pub fn layer(&self, insn: usize) -> Option<&str> {
+        let mark = self.marks.iter().rev().find(|m| m.first_insn <= insn)?;
+        Some(&mark.name)
+    }
+}
+
+/// Checks a compiled program: queues all of it, as a run does, on a device that checks batches
+/// where others run them. So addresses and loads of micro-ops are those of a run. Batches run
+/// one after another, so nothing races across them.
+///
+/// # Errors
+/// [`HazardError`] when the program can't be queued or a batch's tokens are wrong.
+pub fn check_program(
+    program: &Arc<Program>,
+    limits: QueueLimits,
+) -> Result<Vec<BatchReport>, HazardError> {
+    let config = program.config.clone();
+    let info = DeviceInfo {
+        name: "hazards".to_owned(),
+        config: config.clone(),
+    };
+    let (sender, receiver) = mpsc::channel();
+    let runner: Runner = Box::new(move |batch, memory| {
+        let report = check(&config, &batch.insns, UopSource::Memory(memory));
+        let report = report.map(|report| BatchReport {
+            report,
+            marks: batch.marks.clone(),
+        });
+        // The receiver outlives the device.
+        let _ = sender.send(report);
+        Ok(RunReport::default())
+    });
+    let device = Arc::new(WorkerDevice::new(info, runner));
+    let mut session = Session::new(Arc::clone(program), device, limits)?;
+    // What the image shows changes no instruction.
+    let inputs = program.inputs.iter().map(|&input| program.tensor(input));
+    let images = inputs
+        .map(|spec| Ok(vec![0; spec?.image_len()]))
+        .collect::<Result<Vec<Vec<i8>>, DriverError>>()?;
+    let images: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
+    session.run(&images)?;
+    drop(session);
+    let reports: Result<Vec<_>, TokenError> = receiver.iter().collect();
+    Ok(reports?)
+}
+
+/// Checks a recorded run, with the micro-ops of its DRAM.
+///
+/// # Errors
+/// [`HazardError`] when its allocations overlap or its tokens are wrong.
+pub fn check_case(case: &Case) -> Result<Report, HazardError> {
+    let fault = |source| HazardError::Memory {
+        case: case.name.clone(),
+        source,
+    };
+    let mut memory = DeviceMemory::new();
+    for &(start, size) in &case.allocations {
+        memory.map(start.0, size).map_err(fault)?;
+        let (start, end) = (u64::from(start.0), u64::from(start.0) + size);
+        // A recorded region may run across neighbouring allocations.
+        for region in &case.before {
+            let first = u64::from(region.addr.0);
+            let from = first.max(start);
+            let to = (first + region.bytes.len() as u64).min(end);
+            if from < to {
+                let part = &region.bytes[(from - first) as usize..(to - first) as usize];
+                let bytes = memory.write(from, to - from).map_err(fault)?;
+                bytes.copy_from_slice(part);
+            }
+        }
+    }
+    let uops = UopSource::Memory(&memory);
+    Ok(check(&case.config, &case.insns, uops)?)
+}

@@ -1,0 +1,350 @@
+//! The 256-bit kernels: `madd` on int16 pairs (AVX2) and `dpbusd` (AVX-VNNI).
+//!
+//! `madd` gives `x0*w0 + x1*w1` in int32, at most `2 * 128 * 128`, so it is exact. `dpbusd`
+//! works on inputs plus 128, as in the AVX-512 kernel. Both broadcast four bytes of input a
+//! step and share everything around the products.
+
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+use vta_isa::AluOp;
+
+use super::{Memory, Operand, PADDING, Product, Row, Start, block_rows};
+
+/// Rows that are summed together with `dpbusd`: two vectors each, two of weights, one of inputs.
+const ROWS: usize = 6;
+/// Rows that are summed together with `madd`: four vectors each, one of weights, one of inputs.
+const WIDE_ROWS: usize = 3;
+
+/// A column's 16 sums.
+type Sums = [__m256i; 2];
+
+/// Pointers of a product's memory, which stays borrowed while they live.
+struct Pointers {
+    inp: *const u8,
+    zeros: *const u8,
+    acc: *mut i32,
+    out: *mut u8,
+    residual: *const u8,
+}
+
+impl Pointers {
+    fn new(memory: &mut Memory<'_>) -> Self {
+        Self {
+            inp: memory.inp.as_ptr(),
+            zeros: memory.zeros.as_ptr(),
+            acc: memory.acc.as_mut_ptr(),
+            out: memory.out.as_mut_ptr(),
+            residual: memory.residual.as_ptr(),
+        }
+    }
+}
+
+/// Applies lane-wise steps to all sums. A macro, since sums that a function borrowed or moved
+/// would leave their registers.
+macro_rules! apply_steps {
+    ($steps:expr, $rows:ident, $pointers:ident, $sums:ident) => {
+        for step in $steps.list() {
+            for (sum, row) in $sums.iter_mut().zip($rows) {
+                let y = match &step.operand {
+                    Operand::Imm(imm) => [_mm256_set1_epi32(*imm); 2],
+                    // SAFETY: a column has 16 values.
+                    Operand::Lanes(lanes) => unsafe { load(lanes[0].as_ptr(), 0) },
+                    // SAFETY: the caller's promise: the tile's lanes are readable.
+                    Operand::Tiles(tiles) => unsafe { load($pointers.acc, tiles[0] + row.lane) },
+                };
+                for (x, y) in sum.iter_mut().zip(y) {
+                    *x = apply(step.op, *x, y);
+                }
+            }
+        }
+    };
+}
+
+macro_rules! run {
+    ($run:ident, $block:ident, $most:ident, $($n:literal)*) => {
+        /// Runs a product whose offsets were checked, on a CPU that has the instructions.
+        pub(super) fn $run(product: &Product<'_>, memory: &mut Memory<'_>) {
+            let pointers = Pointers::new(memory);
+            let mut first = 0;
+            while first < product.rows.rows.len() {
+                let len = block_rows(product.rows.rows.len() - first, $most);
+                let now = first..first + len;
+                first += len;
+                // SAFETY: `GemmKernel::run` has checked every offset of the product against
+                // its memory and the panel's length; kernels are only chosen where the CPU has
+                // their instructions.
+                unsafe {
+                    match len {
+                        $($n => $block::<$n>(product, now, &pointers),)*
+                        _ => $block::<$most>(product, now, &pointers),
+                    }
+                }
+            }
+        }
+    };
+}
+
+run!(run_madd, block_madd, WIDE_ROWS, 1 2);
+run!(run_vnni, block_vnni, ROWS, 1 2 3 4 5);
+
+/// Where the inputs of N rows lie for the tap whose offsets are given.
+///
+/// # Safety
+/// `offsets` names N offsets of the product, each inside the inputs or padding.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn inputs<const N: usize>(offsets: *const u32, pointers: &Pointers) -> [*const u8; N] {
+    // SAFETY: the caller's promise.
+    std::array::from_fn(|n| unsafe {
+        match *offsets.add(n) {
+            PADDING => pointers.zeros,
+            offset => pointers.inp.add(offset as usize),
+        }
+    })
+}
+
+/// N rows of one column, with `dpbusd`.
+///
+/// # Safety
+/// The CPU has the features. `range` are N of the product's rows, whose panel has one column,
+/// and the product's offsets lie inside the memory that the pointers name.
+#[target_feature(enable = "avx2,avxvnni")]
+unsafe fn block_vnni<const N: usize>(
+    product: &Product<'_>,
+    range: Range<usize>,
+    pointers: &Pointers,
+) {
+    let Some(rows) = product.rows.rows[range.clone()].as_array::<N>() else {
+        return;
+    };
+    let mut panel = product.panel.lines().as_ptr().cast::<__m256i>();
+    let bias = _mm256_set1_epi8(i8::MIN);
+    // SAFETY: accumulator, residual, step and output offsets of these rows are inside their
+    // memory. The panel has a line for its column, then for each tap one line for every four
+    // bytes of an input, which has `block` bytes.
+    unsafe {
+        let mut sums: [Sums; N] = begin(product, rows, pointers);
+        let first = [_mm256_load_si256(panel), _mm256_load_si256(panel.add(1))];
+        for sum in &mut sums {
+            sum[0] = _mm256_add_epi32(sum[0], first[0]);
+            sum[1] = _mm256_add_epi32(sum[1], first[1]);
+        }
+        panel = panel.add(2);
+        let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
+        for _ in 0..product.inputs.taps() {
+            let inputs: [*const u8; N] = inputs(offsets, pointers);
+            offsets = offsets.add(product.inputs.rows);
+            for k in 0..product.block / 4 {
+                let low = _mm256_load_si256(panel);
+                let high = _mm256_load_si256(panel.add(1));
+                panel = panel.add(2);
+                for (sum, input) in sums.iter_mut().zip(&inputs) {
+                    let four = input.add(4 * k).cast::<i32>().read_unaligned();
+                    let four = _mm256_xor_si256(_mm256_set1_epi32(four), bias);
+                    sum[0] = _mm256_dpbusd_avx_epi32(sum[0], four, low);
+                    sum[1] = _mm256_dpbusd_avx_epi32(sum[1], four, high);
+                }
+            }
+        }
+        end(product, rows, pointers, sums);
+    }
+}
+
+/// N rows of one column, with `madd`. Each vector sums two pairs of inputs for four outputs.
+///
+/// # Safety
+/// As for [`block_vnni`].
+#[target_feature(enable = "avx2")]
+unsafe fn block_madd<const N: usize>(
+    product: &Product<'_>,
+    range: Range<usize>,
+    pointers: &Pointers,
+) {
+    let Some(rows) = product.rows.rows[range.clone()].as_array::<N>() else {
+        return;
+    };
+    // SAFETY: as in `block_vnni`, but a tap has two lines for every four bytes of an input.
+    unsafe {
+        let mut panel = product.panel.lines().as_ptr().cast::<__m256i>().add(2);
+        let mut pairs = [[_mm256_setzero_si256(); 4]; N];
+        let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
+        for _ in 0..product.inputs.taps() {
+            let inputs: [*const u8; N] = inputs(offsets, pointers);
+            offsets = offsets.add(product.inputs.rows);
+            for k in 0..product.block / 4 {
+                for (pairs, input) in pairs.iter_mut().zip(&inputs) {
+                    let four = input.add(4 * k).cast::<i32>().read_unaligned();
+                    let four = _mm256_cvtepi8_epi16(_mm_set1_epi32(four));
+                    for (i, pair) in pairs.iter_mut().enumerate() {
+                        let weights = _mm256_load_si256(panel.add(i));
+                        *pair = _mm256_add_epi32(*pair, _mm256_madd_epi16(four, weights));
+                    }
+                }
+                panel = panel.add(4);
+            }
+        }
+        let mut sums: [Sums; N] = begin(product, rows, pointers);
+        for (sum, pairs) in sums.iter_mut().zip(&pairs) {
+            for (half, sum) in sum.iter_mut().enumerate() {
+                // Neighbouring lanes are one output's; adding works on 128-bit halves, and the
+                // permutation puts the quarters in order.
+                let added = _mm256_hadd_epi32(pairs[2 * half], pairs[2 * half + 1]);
+                let added = _mm256_permute4x64_epi64::<0b11_01_10_00>(added);
+                *sum = _mm256_add_epi32(*sum, added);
+            }
+        }
+        end(product, rows, pointers, sums);
+    }
+}
+
+/// What the sums start from, after the steps before the products.
+///
+/// # Safety
+/// The product's offsets for these rows lie inside the memory that the pointers name.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn begin<const N: usize>(
+    product: &Product<'_>,
+    rows: &[Row; N],
+    pointers: &Pointers,
+) -> [Sums; N] {
+    let mut sums = [[_mm256_setzero_si256(); 2]; N];
+    for (sum, row) in sums.iter_mut().zip(rows) {
+        match product.start {
+            Start::Zero => {}
+            // SAFETY: the caller's promise.
+            Start::Acc => *sum = unsafe { load(pointers.acc, product.bases.acc[0] + row.dst) },
+            Start::Residual => {
+                let at = (product.bases.residual[0] + row.residual) as usize;
+                // SAFETY: the caller's promise: 16 bytes.
+                let bytes = unsafe { _mm_loadu_si128(pointers.residual.add(at).cast()) };
+                sum[0] = _mm256_cvtepi8_epi32(bytes);
+                sum[1] = _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes));
+            }
+        }
+    }
+    apply_steps!(product.before, rows, pointers, sums);
+    sums
+}
+
+/// The steps after the products, and where the sums go.
+///
+/// # Safety
+/// As for [`begin`].
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn end<const N: usize>(
+    product: &Product<'_>,
+    rows: &[Row; N],
+    pointers: &Pointers,
+    mut sums: [Sums; N],
+) {
+    apply_steps!(product.after, rows, pointers, sums);
+    for (sum, row) in sums.iter().zip(rows) {
+        if product.write_acc {
+            let at = (product.bases.acc[0] + row.dst) as usize;
+            // SAFETY: the caller's promise: 16 int32.
+            unsafe {
+                _mm256_storeu_si256(pointers.acc.add(at).cast(), sum[0]);
+                _mm256_storeu_si256(pointers.acc.add(at + 8).cast(), sum[1]);
+            }
+        }
+        if product.store {
+            let at = (product.bases.out[0] + row.out) as usize;
+            // SAFETY: the caller's promise: 16 bytes.
+            unsafe { _mm_storeu_si128(pointers.out.add(at).cast(), low_bytes(sum)) };
+        }
+    }
+}
+
+/// # Safety
+/// 16 int32 from `at` are readable.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn load(acc: *const i32, at: u32) -> Sums {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let first = acc.add(at as usize);
+        [
+            _mm256_loadu_si256(first.cast()),
+            _mm256_loadu_si256(first.add(8).cast()),
+        ]
+    }
+}
+
+/// The low byte of each of 16 int32.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn low_bytes(sum: &Sums) -> __m128i {
+    let low = _mm256_set1_epi32(0xff);
+    // Both packs work on 128-bit halves; the permutation puts the quarters in order.
+    let words = _mm256_packus_epi32(_mm256_and_si256(sum[0], low), _mm256_and_si256(sum[1], low));
+    let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+    _mm_packus_epi16(
+        _mm256_castsi256_si128(words),
+        _mm256_extracti128_si256::<1>(words),
+    )
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn apply(op: AluOp, x: __m256i, y: __m256i) -> __m256i {
+    match op {
+        AluOp::Min => _mm256_min_epi32(x, y),
+        AluOp::Max => _mm256_max_epi32(x, y),
+        AluOp::Add => _mm256_add_epi32(x, y),
+        AluOp::Mul => _mm256_mullo_epi32(x, y),
+        AluOp::Shr => shift_right(x, y),
+        AluOp::Shl => shift_right(x, _mm256_sub_epi32(_mm256_setzero_si256(), y)),
+    }
+}
+
+/// Lane by lane: arithmetic right by `y & 31`, or left by `-y & 31` where `y` is negative.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn shift_right(x: __m256i, y: __m256i) -> __m256i {
+    let low = _mm256_set1_epi32(31);
+    let negated = _mm256_sub_epi32(_mm256_setzero_si256(), y);
+    let right = _mm256_srav_epi32(x, _mm256_and_si256(y, low));
+    let left = _mm256_sllv_epi32(x, _mm256_and_si256(negated, low));
+    let negative = _mm256_srai_epi32::<31>(y);
+    _mm256_blendv_epi8(right, left, negative)
+}
+
+macro_rules! peak {
+    ($peak:ident, $saturate:ident, $features:literal, $multiply:expr) => {
+        /// Runs `rounds` of 12 independent multiplications.
+        pub(super) fn $peak(rounds: u64) {
+            // SAFETY: the kernel that this measures was chosen where the CPU has it.
+            std::hint::black_box(unsafe { $saturate(rounds) });
+        }
+
+        /// # Safety
+        /// The CPU has the features.
+        #[target_feature(enable = $features)]
+        unsafe fn $saturate(rounds: u64) -> i32 {
+            let mut sums = [_mm256_setzero_si256(); 12];
+            let x = _mm256_set1_epi32(0x0102_0304);
+            let mut w = _mm256_set1_epi32(0x0403_0201);
+            for _ in 0..rounds {
+                for sum in &mut sums {
+                    *sum = $multiply(*sum, x, w);
+                }
+                // SAFETY: no instruction at all: it only keeps rounds from being merged.
+                unsafe {
+                    std::arch::asm!("/* {0} */", inout(ymm_reg) w, options(pure, nomem, nostack));
+                }
+            }
+            let sum = sums.into_iter().reduce(|a, b| _mm256_add_epi32(a, b));
+            _mm256_extract_epi32::<0>(sum.unwrap_or(w))
+        }
+    };
+}
+
+peak!(peak_madd, saturate_madd, "avx2", |sum, x, w| {
+    _mm256_add_epi32(sum, _mm256_madd_epi16(x, w))
+});
+peak!(peak_vnni, saturate_vnni, "avx2,avxvnni", |sum, x, w| {
+    _mm256_dpbusd_avx_epi32(sum, x, w)
+});

@@ -1,0 +1,280 @@
+//! The AVX-512 VNNI kernel.
+//!
+//! `dpbusd` multiplies unsigned by signed bytes and adds four products to an int32, without
+//! saturating. Inputs get 128 added as they are read; `sum((x + 128) * w) - 128 * sum(w)` is the product,
+//! and the panel has the second term. All sums wrap modulo 2^32 as the instruction set defines,
+//! so it is exact for every input, -128 among them.
+
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+use vta_isa::AluOp;
+
+use super::{Memory, Operand, PADDING, Product, Start, block_rows};
+
+/// Whether this CPU has what the kernel needs.
+pub(super) fn supported() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vnni")
+}
+
+/// Pointers of a product's memory, which stays borrowed while they live.
+struct Pointers {
+    inp: *const u8,
+    zeros: *const u8,
+    acc: *mut i32,
+    out: *mut u8,
+    residual: *const u8,
+}
+
+/// Runs a product whose offsets were checked, on a CPU that has the instructions.
+pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
+    let pointers = Pointers {
+        inp: memory.inp.as_ptr(),
+        zeros: memory.zeros.as_ptr(),
+        acc: memory.acc.as_mut_ptr(),
+        out: memory.out.as_mut_ptr(),
+        residual: memory.residual.as_ptr(),
+    };
+    // Sums, weights and one input fit the 32 registers.
+    let most = [12, 10, 8, 6][product.panel.columns() - 1];
+    let mut first = 0;
+    while first < product.rows.rows.len() {
+        let len = block_rows(product.rows.rows.len() - first, most);
+        let now = first..first + len;
+        first += len;
+        // SAFETY: `GemmKernel::run` has checked every offset of the product against its memory
+        // and the panel's length; kernels are only chosen where `supported` is true.
+        unsafe { dispatch(product, now, &pointers) };
+    }
+}
+
+macro_rules! by_shape {
+    ($product:ident, $rows:ident, $pointers:ident, $($m:literal: $($n:literal)*;)*) => {
+        match ($product.panel.columns(), $rows.len()) {
+            // SAFETY: the caller's promises are those of `block`, and the lengths are its own.
+            $($(($m, $n) => unsafe { block::<$m, $n>($product, $rows, $pointers) },)*)*
+            // `run` makes no other shape.
+            _ => {}
+        }
+    };
+}
+
+/// # Safety
+/// As for [`block`].
+unsafe fn dispatch(product: &Product<'_>, rows: Range<usize>, pointers: &Pointers) {
+    by_shape!(product, rows, pointers,
+        1: 1 2 3 4 5 6 7 8 9 10 11 12;
+        2: 1 2 3 4 5 6 7 8 9 10;
+        3: 1 2 3 4 5 6 7 8;
+        4: 1 2 3 4 5 6;);
+}
+
+/// Applies lane-wise steps to all sums. A macro, since sums that a function borrowed or moved
+/// would leave their registers.
+macro_rules! apply_steps {
+    ($steps:expr, $rows:ident, $pointers:ident, $sums:ident) => {
+        for step in $steps.list() {
+            match (step.op, &step.operand) {
+                (AluOp::Min, y) => each!(y, $rows, $pointers, $sums, _mm512_min_epi32),
+                (AluOp::Max, y) => each!(y, $rows, $pointers, $sums, _mm512_max_epi32),
+                (AluOp::Add, y) => each!(y, $rows, $pointers, $sums, _mm512_add_epi32),
+                (AluOp::Mul, y) => each!(y, $rows, $pointers, $sums, _mm512_mullo_epi32),
+                (AluOp::Shr, Operand::Imm(y)) => each_imm!(y, $sums, _mm512_srav_epi32),
+                (AluOp::Shl, Operand::Imm(y)) => each_imm!(y, $sums, _mm512_sllv_epi32),
+                (AluOp::Shr, Operand::Lanes(y)) => each_lane!(y, $sums, shift_right),
+                (AluOp::Shl, Operand::Lanes(y)) => each_lane!(y, $sums, shift_left),
+                (AluOp::Shr, Operand::Tiles(y)) => {
+                    each_tile!(y, $rows, $pointers, $sums, shift_right);
+                }
+                (AluOp::Shl, Operand::Tiles(y)) => {
+                    each_tile!(y, $rows, $pointers, $sums, shift_left);
+                }
+            }
+        }
+    };
+}
+
+macro_rules! each {
+    ($operand:ident, $rows:ident, $pointers:ident, $sums:ident, $f:ident) => {
+        match $operand {
+            Operand::Imm(imm) => each_imm!(imm, $sums, $f),
+            Operand::Lanes(lanes) => each_lane!(lanes, $sums, $f),
+            Operand::Tiles(tiles) => each_tile!(tiles, $rows, $pointers, $sums, $f),
+        }
+    };
+}
+
+macro_rules! each_imm {
+    ($imm:ident, $sums:ident, $f:ident) => {{
+        let y = _mm512_set1_epi32(*$imm);
+        for sum in $sums.as_flattened_mut() {
+            *sum = $f(*sum, y);
+        }
+    }};
+}
+
+macro_rules! each_lane {
+    ($lanes:ident, $sums:ident, $f:ident) => {
+        for (m, lanes) in $lanes.iter().enumerate().take(M) {
+            let y = load(lanes.as_ptr(), 0);
+            for sums in &mut $sums {
+                sums[m] = $f(sums[m], y);
+            }
+        }
+    };
+}
+
+macro_rules! each_tile {
+    ($tiles:ident, $rows:ident, $pointers:ident, $sums:ident, $f:ident) => {
+        for (sums, row) in $sums.iter_mut().zip($rows) {
+            for (m, sum) in sums.iter_mut().enumerate() {
+                *sum = $f(*sum, load($pointers.acc, $tiles[m] + row.lane));
+            }
+        }
+    };
+}
+
+/// N rows of M columns.
+///
+/// # Safety
+/// The CPU has the features. `range` are N of the product's rows, whose panel has M columns, and the
+/// product's offsets lie inside the memory that the pointers name.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn block<const M: usize, const N: usize>(
+    product: &Product<'_>,
+    range: Range<usize>,
+    pointers: &Pointers,
+) {
+    let Some(rows) = product.rows.rows[range.clone()].as_array::<N>() else {
+        return;
+    };
+    let mut panel = product.panel.lines().as_ptr().cast::<__m512i>();
+    let mut sums = [[_mm512_setzero_si512(); M]; N];
+    // SAFETY: the panel starts with a line for each column. Accumulator and residual offsets
+    // of these rows are inside their memory for 16 int32 and 16 bytes.
+    unsafe {
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            for (m, sum) in sums.iter_mut().enumerate() {
+                match product.start {
+                    Start::Zero => {}
+                    Start::Acc => *sum = load(pointers.acc, product.bases.acc[m] + row.dst),
+                    Start::Residual => {
+                        let at = (product.bases.residual[m] + row.residual) as usize;
+                        let bytes = _mm_loadu_si128(pointers.residual.add(at).cast());
+                        *sum = _mm512_cvtepi8_epi32(bytes);
+                    }
+                }
+            }
+        }
+        apply_steps!(product.before, rows, pointers, sums);
+        for sums in &mut sums {
+            for (m, sum) in sums.iter_mut().enumerate() {
+                *sum = _mm512_add_epi32(*sum, _mm512_load_si512(panel.add(m)));
+            }
+        }
+        panel = panel.add(M);
+        let bias = _mm512_set1_epi8(i8::MIN);
+        let groups = product.block / 16;
+        let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
+        let ahead = range.end.min(product.inputs.rows - 1) - range.start;
+        for _ in 0..product.inputs.taps() {
+            let inputs: [*const u8; N] = std::array::from_fn(|n| match *offsets.add(n) {
+                PADDING => pointers.zeros,
+                offset => pointers.inp.add(offset as usize),
+            });
+            // The next rows' inputs lie far apart, one stretch for each tap.
+            let offset = *offsets.add(ahead);
+            if offset != PADDING {
+                _mm_prefetch::<_MM_HINT_T0>(pointers.inp.add(offset as usize).cast());
+            }
+            offsets = offsets.add(product.inputs.rows);
+            for group in 0..groups {
+                // A group is 16 inputs: four lines a column. The panel has `block / 4` lines a
+                // column for each tap, and an input has `block` bytes.
+                for k in 0..4 {
+                    let weights: [__m512i; M] =
+                        std::array::from_fn(|m| _mm512_load_si512(panel.add(k * M + m)));
+                    for (sums, input) in sums.iter_mut().zip(&inputs) {
+                        let four = input.add(16 * group + 4 * k).cast::<i32>();
+                        let four = _mm512_set1_epi32(four.read_unaligned());
+                        let four = _mm512_xor_si512(four, bias);
+                        for (sum, weights) in sums.iter_mut().zip(&weights) {
+                            *sum = _mm512_dpbusd_epi32(*sum, four, *weights);
+                        }
+                    }
+                }
+                panel = panel.add(4 * M);
+            }
+        }
+        apply_steps!(product.after, rows, pointers, sums);
+        for (sums, row) in sums.iter().zip(rows) {
+            for (m, sum) in sums.iter().enumerate() {
+                if product.write_acc {
+                    let at = (product.bases.acc[m] + row.dst) as usize;
+                    _mm512_storeu_si512(pointers.acc.add(at).cast(), *sum);
+                }
+                if product.store {
+                    let at = (product.bases.out[m] + row.out) as usize;
+                    _mm_storeu_si128(pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(*sum));
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// 16 int32 from `at` are readable.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+unsafe fn load(acc: *const i32, at: u32) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_loadu_si512(acc.add(at as usize).cast()) }
+}
+
+/// Lane by lane: arithmetic right by `y & 31`, or left by `-y & 31` where `y` is negative.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn shift_right(x: __m512i, y: __m512i) -> __m512i {
+    let low = _mm512_set1_epi32(31);
+    let negated = _mm512_sub_epi32(_mm512_setzero_si512(), y);
+    let right = _mm512_srav_epi32(x, _mm512_and_si512(y, low));
+    let left = _mm512_sllv_epi32(x, _mm512_and_si512(negated, low));
+    _mm512_mask_blend_epi32(_mm512_movepi32_mask(y), right, left)
+}
+
+/// [`shift_right`] by the negated amounts.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+fn shift_left(x: __m512i, y: __m512i) -> __m512i {
+    shift_right(x, _mm512_sub_epi32(_mm512_setzero_si512(), y))
+}
+
+/// Runs `rounds` of independent `dpbusd`; how many multiply-adds that were.
+pub(super) fn peak(rounds: u64) -> u64 {
+    // SAFETY: the kernel that this measures was chosen where `supported` is true.
+    let sum = unsafe { saturate(rounds) };
+    std::hint::black_box(sum);
+    rounds * 24 * 64
+}
+
+/// # Safety
+/// The CPU has the features.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn saturate(rounds: u64) -> i32 {
+    let mut sums = [_mm512_setzero_si512(); 24];
+    let x = _mm512_set1_epi32(0x0102_0304);
+    let mut w = _mm512_set1_epi32(0x0403_0201);
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_dpbusd_epi32(*sum, x, w);
+        }
+        // SAFETY: no instruction at all: it only keeps rounds from being merged.
+        unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) w, options(pure, nomem, nostack)) };
+    }
+    let sum = sums.into_iter().reduce(|a, b| _mm512_add_epi32(a, b));
+    _mm512_reduce_add_epi32(sum.unwrap_or(w))
+}

@@ -1,0 +1,228 @@
+//! Lane-wise operations and copies over slices, compiled once for each instruction set.
+//!
+//! The code is plain Rust; the only unsafe thing is to call what was compiled for instructions
+//! that the CPU must have, which [`GemmKernel`]'s choice guarantees.
+
+use vta_isa::AluOp;
+
+use super::{GemmKernel, Operand, Step};
+
+/// int32 that a chain works on before the next step: 4 KiB, well inside the first cache.
+const CHUNK: usize = 1024;
+
+/// A run of tiles of an operation on two accumulator tiles, worked on one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TileRun {
+    /// First int32 of the first tile that is changed.
+    pub dst: u32,
+    /// First int32 of the first operand tile.
+    pub src: u32,
+    /// int32 from one tile to the next.
+    pub dst_step: i32,
+    /// int32 from one operand tile to the next.
+    pub src_step: i32,
+    pub tiles: u32,
+}
+
+/// A function in two versions of instructions beyond the baseline, and how to choose.
+macro_rules! versions {
+    ($(#[$doc:meta])* $name:ident, $body:ident, $wide:ident, $wider:ident,
+        ($($arg:ident: $type:ty),*)) => {
+        $(#[$doc])*
+        pub(crate) fn $name(kernel: GemmKernel, $($arg: $type),*) {
+            match kernel {
+                GemmKernel::Scalar => $body($($arg),*),
+                // SAFETY: the kernel was chosen where the CPU has AVX2.
+                #[cfg(target_arch = "x86_64")]
+                GemmKernel::Avx2 | GemmKernel::AvxVnni => unsafe { $wide($($arg),*) },
+                // SAFETY: the kernel was chosen where the CPU has these parts of AVX-512.
+                #[cfg(target_arch = "x86_64")]
+                GemmKernel::Avx512Vnni => unsafe { $wider($($arg),*) },
+                #[cfg(not(target_arch = "x86_64"))]
+                GemmKernel::Avx2 | GemmKernel::AvxVnni | GemmKernel::Avx512Vnni => $body($($arg),*),
+            }
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2")]
+        fn $wide($($arg: $type),*) {
+            $body($($arg),*);
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+        fn $wider($($arg: $type),*) {
+            $body($($arg),*);
+        }
+    };
+}
+
+versions!(
+    /// Sign-extends bytes to int32, as many as both have.
+    widen, widen_body, widen_avx2, widen_avx512, (from: &[u8], to: &mut [i32])
+);
+
+#[inline(always)]
+fn widen_body(from: &[u8], to: &mut [i32]) {
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = i32::from(from as i8);
+    }
+}
+
+versions!(
+    /// Keeps the low byte of each int32.
+    narrow, narrow_body, narrow_avx2, narrow_avx512, (from: &[i32], to: &mut [u8])
+);
+
+#[inline(always)]
+fn narrow_body(from: &[i32], to: &mut [u8]) {
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = from as u8;
+    }
+}
+
+versions!(
+    /// Applies immediate steps one after the other to all lanes. Steps on tiles do nothing here.
+    chain, chain_body, chain_avx2, chain_avx512, (steps: &[Step], lanes: &mut [i32])
+);
+
+#[inline(always)]
+fn chain_body(steps: &[Step], lanes: &mut [i32]) {
+    for chunk in lanes.chunks_mut(CHUNK) {
+        for step in steps {
+            let Operand::Imm(y) = step.operand else {
+                continue;
+            };
+            match step.op {
+                AluOp::Min => chunk.iter_mut().for_each(|x| *x = (*x).min(y)),
+                AluOp::Max => chunk.iter_mut().for_each(|x| *x = (*x).max(y)),
+                AluOp::Add => chunk.iter_mut().for_each(|x| *x = x.wrapping_add(y)),
+                AluOp::Mul => chunk.iter_mut().for_each(|x| *x = x.wrapping_mul(y)),
+                AluOp::Shr => chunk.iter_mut().for_each(|x| *x = AluOp::Shr.apply(*x, y)),
+                AluOp::Shl => chunk.iter_mut().for_each(|x| *x = AluOp::Shl.apply(*x, y)),
+            }
+        }
+    }
+}
+
+versions!(
+    /// `x = op(x, y)` on whole tiles of `lanes` int32, strictly in order: a tile may be the
+    /// operand of a later one, or its own.
+    zip, zip_body, zip_avx2, zip_avx512,
+    (op: AluOp, runs: &[TileRun], lanes: usize, acc: &mut [i32])
+);
+
+#[inline(always)]
+fn zip_body(op: AluOp, runs: &[TileRun], lanes: usize, acc: &mut [i32]) {
+    match op {
+        AluOp::Min => zip_runs(runs, lanes, acc, |x, y| x.min(y)),
+        AluOp::Max => zip_runs(runs, lanes, acc, |x, y| x.max(y)),
+        AluOp::Add => zip_runs(runs, lanes, acc, |x, y| x.wrapping_add(y)),
+        AluOp::Mul => zip_runs(runs, lanes, acc, |x, y| x.wrapping_mul(y)),
+        AluOp::Shr => zip_runs(runs, lanes, acc, |x, y| AluOp::Shr.apply(x, y)),
+        AluOp::Shl => zip_runs(runs, lanes, acc, |x, y| AluOp::Shl.apply(x, y)),
+    }
+}
+
+#[inline(always)]
+fn zip_runs(runs: &[TileRun], lanes: usize, acc: &mut [i32], op: impl Fn(i32, i32) -> i32 + Copy) {
+    for run in runs {
+        let (mut dst, mut src) = (run.dst as usize, run.src as usize);
+        for _ in 0..run.tiles {
+            if lanes.is_multiple_of(16) {
+                for lane in (0..lanes).step_by(16) {
+                    zip_tile::<16>(acc, dst + lane, src + lane, op);
+                }
+            } else {
+                for lane in 0..lanes {
+                    zip_tile::<1>(acc, dst + lane, src + lane, op);
+                }
+            }
+            dst = dst.wrapping_add_signed(run.dst_step as isize);
+            src = src.wrapping_add_signed(run.src_step as isize);
+        }
+    }
+}
+
+#[inline(always)]
+fn zip_tile<const N: usize>(
+    acc: &mut [i32],
+    dst: usize,
+    src: usize,
+    op: impl Fn(i32, i32) -> i32 + Copy,
+) {
+    let mut y = [0; N];
+    y.copy_from_slice(&acc[src..src + N]);
+    for (x, y) in acc[dst..dst + N].iter_mut().zip(y) {
+        *x = op(*x, y);
+    }
+}
+
+/// Tiles that each take in a list of other tiles, none of which is changed.
+#[derive(Debug, Default)]
+pub(crate) struct Gather {
+    /// First int32 of each tile that is changed, and how far its list goes.
+    pub tiles: Vec<(u32, u32)>,
+    /// First int32 of the operands, list after list.
+    pub operands: Vec<u32>,
+}
+
+versions!(
+    /// `x = op(.. op(op(x, y0), y1) ..)` for each tile of `lanes` int32 and its list.
+    gather, gather_body, gather_avx2, gather_avx512,
+    (op: AluOp, table: &Gather, lanes: usize, acc: &mut [i32])
+);
+
+#[inline(always)]
+fn gather_body(op: AluOp, table: &Gather, lanes: usize, acc: &mut [i32]) {
+    match op {
+        AluOp::Min => gather_tiles(table, lanes, acc, |x, y| x.min(y)),
+        AluOp::Max => gather_tiles(table, lanes, acc, |x, y| x.max(y)),
+        AluOp::Add => gather_tiles(table, lanes, acc, |x, y| x.wrapping_add(y)),
+        AluOp::Mul => gather_tiles(table, lanes, acc, |x, y| x.wrapping_mul(y)),
+        AluOp::Shr => gather_tiles(table, lanes, acc, |x, y| AluOp::Shr.apply(x, y)),
+        AluOp::Shl => gather_tiles(table, lanes, acc, |x, y| AluOp::Shl.apply(x, y)),
+    }
+}
+
+#[inline(always)]
+fn gather_tiles(
+    table: &Gather,
+    lanes: usize,
+    acc: &mut [i32],
+    op: impl Fn(i32, i32) -> i32 + Copy,
+) {
+    let mut first = 0;
+    for &(tile, end) in &table.tiles {
+        let operands = &table.operands[first..end as usize];
+        first = end as usize;
+        if lanes.is_multiple_of(16) {
+            for lane in (0..lanes).step_by(16) {
+                gather_tile::<16>(acc, tile as usize, operands, lane, op);
+            }
+        } else {
+            for lane in 0..lanes {
+                gather_tile::<1>(acc, tile as usize, operands, lane, op);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn gather_tile<const N: usize>(
+    acc: &mut [i32],
+    tile: usize,
+    operands: &[u32],
+    lane: usize,
+    op: impl Fn(i32, i32) -> i32 + Copy,
+) {
+    let mut sums = [0; N];
+    sums.copy_from_slice(&acc[tile + lane..tile + lane + N]);
+    for &operand in operands {
+        let at = operand as usize + lane;
+        for (x, &y) in sums.iter_mut().zip(&acc[at..at + N]) {
+            *x = op(*x, y);
+        }
+    }
+    acc[tile + lane..tile + lane + N].copy_from_slice(&sums);
+}

@@ -1,0 +1,362 @@
+//! Kernels: exact products of int8 in wrapping int32, and lane-wise operations.
+//!
+//! A [`Product`] is a blocked matrix product over rows of the accumulators: every row sums the
+//! products of its input rows (one for each *tap*, found through a table of offsets) with up to [`MAX_COLUMNS`] columns of 16
+//! outputs, starts from zero or from what the accumulators hold, goes through lane-wise steps,
+//! and is written to the accumulators, to DRAM as bytes, or both. Offsets are checked once for
+//! the whole product; unsafe code is in the files of the instruction sets only.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+pub(crate) mod lanes;
+mod panel;
+pub(crate) mod peak;
+mod scalar;
+
+use vta_isa::AluOp;
+
+pub(crate) use panel::{Column, Panel};
+
+/// Columns of 16 outputs that one product may have.
+pub(crate) const MAX_COLUMNS: usize = 4;
+/// Outputs of a column; fewer when the block is smaller.
+pub(crate) const COLUMN: usize = 16;
+
+/// Which kernel multiplies. Each also chooses the lane-wise operations of its instruction set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GemmKernel {
+    /// Plain loops, for every configuration and CPU.
+    Scalar,
+    /// 256-bit `madd` on int16, for blocks of 16 and more on x86-64 CPUs that have it.
+    Avx2,
+    /// 256-bit `dpbusd` (AVX-VNNI): inputs are biased by 128 to be unsigned, and the bias is
+    /// taken off again through the sums of the weights.
+    AvxVnni,
+    /// 512-bit `dpbusd` (AVX-512 VNNI), with the same bias.
+    Avx512Vnni,
+}
+
+/// How weights lie for a kernel. Inputs are int8 as in DRAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// As in DRAM.
+    Plain,
+    /// Widened to int16, four inputs of each output side by side.
+    Wide,
+    /// Four inputs of each output side by side; the kernel adds 128 to inputs.
+    Biased,
+}
+
+impl GemmKernel {
+    /// Every kernel, slowest first.
+    pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni];
+
+    /// The best kernel that this CPU can run.
+    pub fn detect() -> Self {
+        let mut all = Self::ALL.into_iter().rev();
+        all.find(|k| k.supported()).unwrap_or(Self::Scalar)
+    }
+
+    /// Whether this CPU can run the kernel.
+    pub fn supported(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        let has = match self {
+            Self::Scalar => true,
+            Self::Avx2 => is_x86_feature_detected!("avx2"),
+            Self::AvxVnni => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni")
+            }
+            Self::Avx512Vnni => avx512::supported(),
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let has = self == Self::Scalar;
+        has
+    }
+
+    /// The name in `VTA_KERNEL`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::AvxVnni => "avxvnni",
+            Self::Avx512Vnni => "avx512vnni",
+        }
+    }
+
+    /// This kernel if it can run here on tiles of that block, else the scalar one.
+    pub(crate) fn usable(self, block: usize) -> Self {
+        if self.supported() && block >= COLUMN {
+            self
+        } else {
+            Self::Scalar
+        }
+    }
+
+    pub(crate) const fn format(self) -> Format {
+        match self {
+            Self::Scalar => Format::Plain,
+            Self::Avx2 => Format::Wide,
+            Self::AvxVnni | Self::Avx512Vnni => Format::Biased,
+        }
+    }
+
+    /// Columns of one product.
+    pub(crate) const fn columns(self) -> usize {
+        match self {
+            Self::Scalar | Self::Avx2 | Self::AvxVnni => 1,
+            Self::Avx512Vnni => MAX_COLUMNS,
+        }
+    }
+
+    /// Runs a product whose offsets this function checks.
+    ///
+    /// # Panics
+    /// When an offset of the product lies outside its memory: a fault of the caller.
+    pub(crate) fn run(self, product: &Product<'_>, memory: &mut Memory<'_>) {
+        product.check(self, memory);
+        match self {
+            Self::Scalar => scalar::run(product, memory),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::run_madd(product, memory),
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => avx2::run_vnni(product, memory),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => avx512::run(product, memory),
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => scalar::run(product, memory),
+        }
+    }
+}
+
+/// One accumulator row: offsets from the bases of the product.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// int32 in the accumulators.
+    pub dst: u32,
+    /// Bytes in the DRAM region that is stored to.
+    pub out: u32,
+    /// Bytes in the DRAM region that the sums start from.
+    pub residual: u32,
+    /// int32 in a tile that is an operand of a step: the batch row.
+    pub lane: u32,
+}
+
+/// Rows with the largest of each offset.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    rows: Box<[Row]>,
+    most: Row,
+}
+
+impl Rows {
+    pub fn new(rows: Vec<Row>) -> Self {
+        let most = rows.iter().fold(Row::default(), |m, r| Row {
+            dst: m.dst.max(r.dst),
+            out: m.out.max(r.out),
+            residual: m.residual.max(r.residual),
+            lane: m.lane.max(r.lane),
+        });
+        Self {
+            rows: rows.into(),
+            most,
+        }
+    }
+}
+
+/// The offset of a tap in the padding: the input is zero.
+pub(crate) const PADDING: u32 = u32::MAX;
+
+/// Where the inputs of every row and tap lie.
+#[derive(Debug)]
+pub(crate) struct Inputs {
+    /// Bytes, or [`PADDING`]; `[tap][row]`.
+    offsets: Box<[u32]>,
+    rows: usize,
+    most: u32,
+}
+
+impl Inputs {
+    /// Offsets `[tap][row]` of `rows` rows.
+    pub fn new(offsets: Vec<u32>, rows: usize) -> Self {
+        let inside = offsets.iter().copied().filter(|&o| o != PADDING);
+        Self {
+            most: inside.max().unwrap_or(0),
+            offsets: offsets.into(),
+            rows,
+        }
+    }
+
+    fn only_padding(&self) -> bool {
+        self.offsets.iter().all(|&o| o == PADDING)
+    }
+
+    fn taps(&self) -> usize {
+        self.offsets.len().checked_div(self.rows).unwrap_or(0)
+    }
+}
+
+/// What the sums start from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    Zero,
+    /// What the accumulators hold.
+    Acc,
+    /// Bytes of the residual's DRAM region, sign-extended, after the first steps.
+    Residual,
+}
+
+/// The second operand of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    Imm(i32),
+    /// For each column, the accumulator tile's lanes, in int32.
+    Tiles([u32; MAX_COLUMNS]),
+    /// For each column, the values of its lanes, the same in every row.
+    Lanes(Box<[[i32; COLUMN]]>),
+}
+
+/// One lane-wise step on the sums. Shifts by an immediate have amounts of 0 to 31.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub op: AluOp,
+    pub operand: Operand,
+}
+
+impl Step {
+    /// An immediate step with shift amounts brought into 0..32.
+    pub fn immediate(op: AluOp, imm: i32) -> Self {
+        let (op, imm) = match (op, imm < 0) {
+            (AluOp::Shr, true) => (AluOp::Shl, imm.wrapping_neg() & 31),
+            (AluOp::Shl, true) => (AluOp::Shr, imm.wrapping_neg() & 31),
+            (AluOp::Shr | AluOp::Shl, false) => (op, imm & 31),
+            (AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul, _) => (op, imm),
+        };
+        let operand = Operand::Imm(imm);
+        Self { op, operand }
+    }
+}
+
+/// Steps with the largest tile that one names.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    list: Box<[Step]>,
+    most: u32,
+}
+
+impl Steps {
+    pub fn new(list: Vec<Step>) -> Self {
+        let tiles = list.iter().filter_map(|step| match &step.operand {
+            Operand::Imm(_) | Operand::Lanes(_) => None,
+            Operand::Tiles(tiles) => tiles.iter().copied().max(),
+        });
+        Self {
+            most: tiles.max().unwrap_or(0),
+            list: list.into(),
+        }
+    }
+
+    pub fn list(&self) -> &[Step] {
+        &self.list
+    }
+}
+
+/// Where the columns of a product begin, with the largest of each. Columns that aren't used
+/// count as zero.
+#[derive(Debug)]
+pub(crate) struct Bases {
+    /// int32 in the accumulators that row offsets count from.
+    acc: [u32; MAX_COLUMNS],
+    /// Byte in the stored region.
+    out: [u32; MAX_COLUMNS],
+    /// Byte in the residual's region.
+    residual: [u32; MAX_COLUMNS],
+    columns: usize,
+    most: Row,
+}
+
+impl Bases {
+    /// For each column the int32 of the accumulators (`dst`), the byte that is stored to (`out`)
+    /// and the residual's. At most [`MAX_COLUMNS`] count.
+    pub fn new(columns: &[Row]) -> Self {
+        let mut bases = Self {
+            acc: [0; MAX_COLUMNS],
+            out: [0; MAX_COLUMNS],
+            residual: [0; MAX_COLUMNS],
+            columns: columns.len().min(MAX_COLUMNS),
+            most: Row::default(),
+        };
+        for (i, column) in columns.iter().take(MAX_COLUMNS).enumerate() {
+            bases.acc[i] = column.dst;
+            bases.out[i] = column.out;
+            bases.residual[i] = column.residual;
+            bases.most.dst = bases.most.dst.max(column.dst);
+            bases.most.out = bases.most.out.max(column.out);
+            bases.most.residual = bases.most.residual.max(column.residual);
+        }
+        bases
+    }
+}
+
+/// A blocked matrix product with what comes before and after.
+#[derive(Debug)]
+pub(crate) struct Product<'a> {
+    pub rows: &'a Rows,
+    pub inputs: &'a Inputs,
+    pub panel: &'a Panel,
+    /// Inputs of a tile's row: BLOCK.
+    pub block: usize,
+    pub bases: &'a Bases,
+    pub start: Start,
+    /// Steps on the residual before the products are added.
+    pub before: &'a Steps,
+    pub after: &'a Steps,
+    pub write_acc: bool,
+    pub store: bool,
+}
+
+/// What a product reads and writes.
+pub(crate) struct Memory<'a> {
+    /// What input offsets count in.
+    pub inp: &'a [u8],
+    /// At least BLOCK zeros.
+    pub zeros: &'a [u8],
+    pub acc: &'a mut [i32],
+    /// The stored region; empty if nothing is stored.
+    pub out: &'a mut [u8],
+    /// The residual's region; empty if there is none.
+    pub residual: &'a [u8],
+}
+
+impl Product<'_> {
+    /// Checks every offset against the memory, so that kernels needn't.
+    fn check(&self, kernel: GemmKernel, memory: &Memory<'_>) {
+        let width = self.block.min(COLUMN) as u64;
+        let fits = |base: u32, offset: u32, room: usize| {
+            u64::from(base) + u64::from(offset) + width <= room as u64
+        };
+        let (most, bases) = (&self.rows.most, &self.bases.most);
+        let columns = self.panel.columns();
+        assert!(columns == self.bases.columns && (1..=kernel.columns()).contains(&columns));
+        assert!(kernel == GemmKernel::Scalar || self.block.is_multiple_of(COLUMN));
+        let (inputs, rows) = (self.inputs, self.rows.rows.len());
+        assert!(inputs.rows == rows && inputs.offsets.len() == rows * inputs.taps());
+        assert!(self.panel.fits(kernel.format(), inputs.taps(), self.block));
+        let room = memory.inp.len() as u64;
+        // Padding alone reads no input.
+        assert!(u64::from(inputs.most) + self.block as u64 <= room || inputs.only_padding());
+        assert!(memory.zeros.len() >= self.block);
+        let acc = memory.acc.len();
+        assert!(fits(bases.dst, most.dst, acc));
+        assert!(!self.store || fits(bases.out, most.out, memory.out.len()));
+        let residual = memory.residual.len();
+        assert!(self.start != Start::Residual || fits(bases.residual, most.residual, residual));
+        assert!(fits(self.before.most.max(self.after.most), most.lane, acc));
+    }
+}
+
+/// How many rows the next block takes, so that blocks of at most `most` are about even.
+fn block_rows(left: usize, most: usize) -> usize {
+    left.div_ceil(left.div_ceil(most).max(1))
+}

@@ -1,0 +1,139 @@
+//! Weights as the kernels want them.
+
+use super::{COLUMN, Format};
+
+/// 64 aligned bytes: one vector of AVX-512, two of AVX2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub(crate) struct Line(pub [u8; 64]);
+
+/// The weights of some columns for some taps, in the order in which a kernel reads them.
+///
+/// First one line for each column: 16 int32 that every sum starts from (what the bias of the
+/// inputs added, negated; else zero). Then, for each tap, each group of inputs and each column,
+/// four inputs of 16 outputs: one line (`Biased`), or two of int16 (`Wide`). `Plain` has, for
+/// each tap, a column's outputs one after the other, BLOCK bytes each.
+#[derive(Debug)]
+pub(crate) struct Panel {
+    lines: Box<[Line]>,
+    columns: usize,
+    taps: usize,
+    block: usize,
+    format: Format,
+}
+
+/// One column: a weight tile's bytes for every tap, and its first output.
+pub(crate) struct Column<'a> {
+    pub tiles: Vec<&'a [u8]>,
+    pub first: usize,
+}
+
+impl Panel {
+    /// Lays out columns that have equally many taps; tiles are `block * block` bytes.
+    pub fn new(columns: &[Column<'_>], format: Format, block: usize) -> Self {
+        let taps = columns.first().map_or(0, |c| c.tiles.len());
+        let width = block.min(COLUMN);
+        let mut lines = Vec::with_capacity(Self::lines_for(format, columns.len(), taps, block));
+        for column in columns {
+            lines.push(correction(column, format, block, width));
+        }
+        for tap in 0..taps {
+            match format {
+                Format::Plain => {
+                    for column in columns {
+                        plain(column, tap, block, width, &mut lines);
+                    }
+                }
+                Format::Wide => interleave::<8>(columns, tap, block, &mut lines),
+                Format::Biased => interleave::<16>(columns, tap, block, &mut lines),
+            }
+        }
+        Self {
+            lines: lines.into(),
+            columns: columns.len(),
+            taps,
+            block,
+            format,
+        }
+    }
+
+    /// Lines of a panel.
+    fn lines_for(format: Format, columns: usize, taps: usize, block: usize) -> usize {
+        let line = size_of::<Line>();
+        let tap = match format {
+            Format::Plain => (block * block.min(COLUMN)).div_ceil(line),
+            Format::Wide => block / 2,
+            Format::Biased => block / 4,
+        };
+        columns * (1 + taps * tap)
+    }
+
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// Whether a kernel of that format may read `taps` taps of that block.
+    pub fn fits(&self, format: Format, taps: usize, block: usize) -> bool {
+        (format, taps, block) == (self.format, self.taps, self.block)
+            && self.lines.len() == Self::lines_for(format, self.columns, taps, block)
+    }
+}
+
+/// `-128 * sum of weights` for each output where inputs are biased.
+fn correction(column: &Column<'_>, format: Format, block: usize, width: usize) -> Line {
+    let mut line = Line([0; 64]);
+    if format != Format::Biased {
+        return line;
+    }
+    for (o, to) in line.0.chunks_exact_mut(4).take(width).enumerate() {
+        let first = (column.first + o) * block;
+        let rows = column.tiles.iter().map(|t| &t[first..first + block]);
+        let sum = rows
+            .flatten()
+            .fold(0i32, |sum, &w| sum.wrapping_add(i32::from(w as i8)));
+        to.copy_from_slice(&sum.wrapping_mul(-128).to_le_bytes());
+    }
+    line
+}
+
+fn plain(column: &Column<'_>, tap: usize, block: usize, width: usize, lines: &mut Vec<Line>) {
+    let first = column.first * block;
+    for bytes in column.tiles[tap][first..first + width * block].chunks(64) {
+        let mut line = Line([0; 64]);
+        line.0[..bytes.len()].copy_from_slice(bytes);
+        lines.push(line);
+    }
+}
+
+/// For each group of four inputs and each column, lines of `OUTPUTS` outputs: 16 of bytes or 8 of
+/// int16.
+fn interleave<const OUTPUTS: usize>(
+    columns: &[Column<'_>],
+    tap: usize,
+    block: usize,
+    lines: &mut Vec<Line>,
+) {
+    for k in (0..block).step_by(4) {
+        for column in columns {
+            for part in (0..COLUMN).step_by(OUTPUTS) {
+                let mut line = Line([0; 64]);
+                for (o, to) in line.0.chunks_exact_mut(64 / OUTPUTS).enumerate() {
+                    let at = (column.first + part + o) * block + k;
+                    let from = &column.tiles[tap][at..at + 4];
+                    if OUTPUTS == COLUMN {
+                        to.copy_from_slice(from);
+                        continue;
+                    }
+                    for (to, &w) in to.chunks_exact_mut(2).zip(from) {
+                        to.copy_from_slice(&i16::from(w as i8).to_le_bytes());
+                    }
+                }
+                lines.push(line);
+            }
+        }
+    }
+}

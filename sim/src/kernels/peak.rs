@@ -1,0 +1,57 @@
+//! The multiply-add peak of this CPU, measured.
+
+use std::time::Instant;
+
+use super::GemmKernel;
+
+/// Rounds of one sample: some tens of microseconds.
+const ROUNDS: u64 = 4000;
+
+impl GemmKernel {
+    /// int8 multiply-adds a second that one thread does with this kernel's instruction when
+    /// nothing else is in the way: independent sums in registers, no loads. The best of `samples`.
+    pub fn peak_macs_per_second(self, samples: usize) -> f64 {
+        let mut best = 0f64;
+        for _ in 0..samples.max(1) {
+            let started = Instant::now();
+            let macs = self.saturate(ROUNDS);
+            let seconds = started.elapsed().as_secs_f64();
+            best = best.max(macs as f64 / seconds.max(1e-9));
+        }
+        best
+    }
+
+    /// Multiplies for a while; how many multiply-adds that were.
+    fn saturate(self, rounds: u64) -> u64 {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => super::avx512::peak(rounds),
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => {
+                super::avx2::peak_vnni(rounds);
+                rounds * 12 * 32
+            }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => {
+                super::avx2::peak_madd(rounds);
+                rounds * 12 * 16
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => plain(rounds),
+            Self::Scalar => plain(rounds),
+        }
+    }
+}
+
+/// Dot products of short slices, as the scalar kernel does them.
+fn plain(rounds: u64) -> u64 {
+    let (x, w) = ([3i8; 64], [5i8; 64]);
+    let mut sum = 0i32;
+    for _ in 0..rounds {
+        let (x, w) = (std::hint::black_box(&x), std::hint::black_box(&w));
+        let dot = x.iter().zip(w).map(|(&x, &w)| i32::from(x) * i32::from(w));
+        sum = sum.wrapping_add(dot.sum::<i32>());
+    }
+    std::hint::black_box(sum);
+    rounds * 64
+}

@@ -1,0 +1,192 @@
+//! Cycles that a layer takes at least, whatever its schedule.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use vta_isa::{Config, Insn, Load, MemType, Store};
+
+use crate::cycle::TimingConfig;
+
+/// Three resources of which each does one thing a cycle at best; none can be hidden.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Bound {
+    /// GEMM steps that multiply: the matrix unit does one a cycle.
+    pub gemm_cycles: u64,
+    /// Beats of the distinct DRAM bytes that LOADs of INP, WGT, ACC and ACC8 name: the bus reads
+    /// one a cycle, and bytes that are read twice could have been kept.
+    pub read_cycles: u64,
+    /// Time of the STOREs' bursts on an idle bus: 3 cycles, one a beat and one a tile for each
+    /// burst where a tile is wider than the bus, else 4 cycles and one a beat.
+    pub store_cycles: u64,
+}
+
+impl Bound {
+    /// The largest of the three.
+    pub fn cycles(&self) -> u64 {
+        self.gemm_cycles
+            .max(self.read_cycles)
+            .max(self.store_cycles)
+    }
+
+    /// Adds the bound of more instructions of the same layer. The bytes read count as distinct.
+    pub fn add(&mut self, other: &Self) {
+        self.gemm_cycles += other.gemm_cycles;
+        self.read_cycles += other.read_cycles;
+        self.store_cycles += other.store_cycles;
+    }
+
+    /// The bound of a layer's instructions.
+    pub fn of<'a>(
+        insns: impl IntoIterator<Item = &'a Insn>,
+        config: &Config,
+        timing: &TimingConfig,
+    ) -> Self {
+        let mut bound = Self::default();
+        let mut read = ByteSet::default();
+        for insn in insns {
+            match insn {
+                Insn::Gemm(gemm) if !gemm.reset => bound.gemm_cycles += gemm.steps(),
+                Insn::Load(load) => read.load(load, config),
+                Insn::Store(store) => bound.store_cycles += store_cycles(store, config, timing),
+                Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {}
+            }
+        }
+        bound.read_cycles = read.beats(u64::from(timing.bus_bytes));
+        bound
+    }
+}
+
+/// Disjoint ranges of bytes, start to end, never touching.
+#[derive(Debug, Default)]
+struct ByteSet(BTreeMap<u64, u64>);
+
+impl ByteSet {
+    fn load(&mut self, load: &Load, config: &Config) {
+        if load.is_sync() || load.mem == MemType::Uop {
+            return;
+        }
+        let tile = config.elem_bytes(load.mem) as u64;
+        let rows = if load.x_stride == 0 { 1 } else { load.y_size };
+        for row in 0..u64::from(rows) {
+            let start = (u64::from(load.dram_base) + row * u64::from(load.x_stride)) * tile;
+            self.insert(start, start + u64::from(load.x_size) * tile);
+        }
+    }
+
+    fn insert(&mut self, mut start: u64, mut end: u64) {
+        // Most rows lie within or right behind the range before them.
+        if let Some((&before, last)) = self.0.range_mut(..=start).next_back()
+            && *last >= start
+        {
+            if *last >= end {
+                return;
+            }
+            start = before;
+        }
+        while let Some((&next, &last)) = self.0.range(start..=end).next() {
+            end = end.max(last);
+            self.0.remove(&next);
+        }
+        self.0.insert(start, end);
+    }
+
+    fn beats(&self, bus_bytes: u64) -> u64 {
+        let beats = |(start, end): (&u64, &u64)| end.div_ceil(bus_bytes) - start / bus_bytes;
+        self.0.iter().map(beats).sum()
+    }
+}
+
+fn store_cycles(store: &Store, config: &Config, timing: &TimingConfig) -> u64 {
+    if store.is_sync() {
+        return 0;
+    }
+    let tile = config.elem_bytes(MemType::Out) as u64;
+    let bus = u64::from(timing.bus_bytes);
+    let burst = u64::from(timing.burst_beats) * bus;
+    let mut cycles = 0;
+    for row in 0..u64::from(store.y_size) {
+        let mut at = (u64::from(store.dram_base) + row * u64::from(store.x_stride)) * tile;
+        let end = at + u64::from(store.x_size) * tile;
+        while at < end {
+            let stop = end.min((at / burst + 1) * burst);
+            let beats = stop.div_ceil(bus) - at / bus;
+            cycles += if tile > bus {
+                3 + beats + stop.div_ceil(tile) - at / tile
+            } else {
+                4 + beats
+            };
+            at = stop;
+        }
+    }
+    cycles
+}
+
+#[cfg(test)]
+mod tests {
+    use vta_isa::asm;
+
+    use super::*;
+
+    fn bound(text: &str, timing: &TimingConfig) -> Bound {
+        Bound::of(&asm::parse(text).unwrap(), &Config::default(), timing)
+    }
+
+    #[test]
+    fn bytes_read_twice_count_once() {
+        let pynq = TimingConfig::pynq();
+        for (text, beats) in [
+            ("load.inp y_size=1 x_size=16 x_stride=16", 32),
+            (
+                "load.inp y_size=1 x_size=16 x_stride=16\nload.inp y_size=1 x_size=16 x_stride=16",
+                32,
+            ),
+            (
+                "load.inp y_size=1 x_size=16 x_stride=16\nload.inp dram_base=8 y_size=1 x_size=16 x_stride=16",
+                48,
+            ),
+            ("load.inp y_size=4 x_size=2 x_stride=8", 16),
+            (
+                "load.inp y_size=4 x_size=8 x_stride=8\nload.inp dram_base=3 y_size=1 x_size=1 x_stride=1",
+                64,
+            ),
+            ("load.acc y_size=9 x_size=2 x_stride=0", 16),
+            ("load.uop y_size=1 x_size=16 x_stride=16", 0),
+            ("load.wgt y_size=0 x_size=3 x_stride=3", 0),
+        ] {
+            assert_eq!(bound(text, &pynq).read_cycles, beats, "{text}");
+        }
+    }
+
+    #[test]
+    fn joining_ranges_swallows_those_between() {
+        let mut set = ByteSet::default();
+        for (start, end) in [(0, 8), (16, 24), (32, 40), (4, 33)] {
+            set.insert(start, end);
+        }
+        assert_eq!(set.0.into_iter().collect::<Vec<_>>(), [(0, 40)]);
+    }
+
+    #[test]
+    fn stores_cost_what_the_rtl_takes_but_their_start() {
+        // Measured: x=16 52 / 55, x=128 388 / 433, 16x16 stride 56 820 / 865, one cycle to start.
+        for (text, pynq, de10) in [
+            ("store y_size=1 x_size=1 x_stride=1", 6, 6),
+            ("store y_size=1 x_size=16 x_stride=16", 51, 54),
+            ("store y_size=1 x_size=128 x_stride=128", 387, 432),
+            ("store y_size=16 x_size=16 x_stride=56", 816 + 3, 864),
+        ] {
+            let found = [TimingConfig::pynq(), TimingConfig::de10()];
+            let found = found.map(|timing| bound(text, &timing).store_cycles);
+            assert_eq!(found, [pynq, de10], "{text}");
+        }
+    }
+
+    #[test]
+    fn the_bound_is_the_slowest_resource() {
+        let text = "gemm uop_bgn=0 uop_end=8 iter_out=10 iter_in=1
+            gemm reset uop_bgn=0 uop_end=8 iter_out=100 iter_in=1
+            load.inp y_size=1 x_size=16 x_stride=16";
+        let found = bound(text, &TimingConfig::pynq());
+        assert_eq!((found.gemm_cycles, found.cycles()), (80, 80));
+    }
+}

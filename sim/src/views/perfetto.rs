@@ -1,0 +1,472 @@
+//! A run as a trace in Chrome's JSON format, which <https://ui.perfetto.dev> opens.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use vta_driver::LayerMark;
+use vta_isa::{Insn, Module};
+
+use super::windows::{Layers, Windows};
+use crate::cycle::{BurstEvent, Client, CycleReport, Edge, Listener, StallEvent, TokenEvent, Unit};
+
+/// Tracks, in the order in which they are shown.
+#[derive(Clone, Copy)]
+enum Track {
+    Layers = 1,
+    Fetch,
+    Load,
+    Compute,
+    Store,
+    BusRead,
+    BusWrite,
+    FetchStalls,
+    LoadStalls,
+    ComputeStalls,
+    StoreStalls,
+}
+
+impl Track {
+    const ALL: [(Self, &'static str); 11] = [
+        (Self::Layers, "layers"),
+        (Self::Fetch, "fetch"),
+        (Self::Load, "load"),
+        (Self::Compute, "compute"),
+        (Self::Store, "store"),
+        (Self::BusRead, "bus read"),
+        (Self::BusWrite, "bus write"),
+        (Self::FetchStalls, "fetch: why not"),
+        (Self::LoadStalls, "load: why not"),
+        (Self::ComputeStalls, "compute: why not"),
+        (Self::StoreStalls, "store: why not"),
+    ];
+
+    const fn of(module: Module) -> Self {
+        match module {
+            Module::Load => Self::Load,
+            Module::Compute => Self::Compute,
+            Module::Store => Self::Store,
+        }
+    }
+
+    const fn stalls(unit: Unit) -> Self {
+        match unit {
+            Unit::Fetch => Self::FetchStalls,
+            Unit::Load => Self::LoadStalls,
+            Unit::Compute => Self::ComputeStalls,
+            Unit::Store => Self::StoreStalls,
+        }
+    }
+}
+
+/// A trace file of one or more runs, one behind the other.
+///
+/// One nanosecond of the trace is one cycle. Events are written as they arise; what is kept is one
+/// open slice for each track and the tokens that are queued. A fault of the output is kept, too,
+/// and given by [`TraceWriter::close`].
+pub struct TraceWriter<W: Write> {
+    out: W,
+    fault: Option<io::Error>,
+    /// Cycles of the runs before.
+    offset: u64,
+    flows: u64,
+    line: String,
+    first: bool,
+}
+
+/// The listener for one run of a [`TraceWriter`].
+pub struct TraceRun<'t, W: Write> {
+    trace: &'t mut TraceWriter<W>,
+    insns: &'t [Insn],
+    layers: Layers,
+    windows: Windows,
+    named: usize,
+    running: [Option<(usize, u64)>; 3],
+    /// Consecutive dispatches: first instruction, first cycle, how many.
+    dispatched: Option<(usize, u64, u64)>,
+    /// Instruction and cycle of the tokens in each queue.
+    queued: [VecDeque<(usize, u64)>; 4],
+}
+
+impl<W: Write> TraceWriter<W> {
+    /// Begins a trace; `title` names the process in the picture.
+    pub fn new(out: W, title: &str) -> Self {
+        let mut trace = Self {
+            out,
+            fault: None,
+            offset: 0,
+            flows: 0,
+            line: String::new(),
+            first: true,
+        };
+        trace.write("{\"displayTimeUnit\":\"ns\",\"otherData\":{\"unit\":\"1 ns = 1 cycle\"},\n");
+        trace.write("\"traceEvents\":[");
+        let mut name = String::new();
+        escape(title, &mut name);
+        trace.event(&format!(
+            "\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\
+             \"args\":{{\"name\":\"{name} (1 ns = 1 cycle)\"}}"
+        ));
+        for (track, name) in Track::ALL {
+            let tid = track as u32;
+            trace.event(&format!(
+                "\"ph\":\"M\",\"pid\":1,\"tid\":{tid},\"name\":\"thread_name\",\
+                 \"args\":{{\"name\":\"{name}\"}}"
+            ));
+            trace.event(&format!(
+                "\"ph\":\"M\",\"pid\":1,\"tid\":{tid},\"name\":\"thread_sort_index\",\
+                 \"args\":{{\"sort_index\":{tid}}}"
+            ));
+        }
+        trace
+    }
+
+    /// The listener for a run that begins where the last one ended.
+    pub fn run<'t>(&'t mut self, insns: &'t [Insn], marks: &[LayerMark]) -> TraceRun<'t, W> {
+        let layers = Layers::new(marks);
+        TraceRun {
+            windows: Windows::new(&layers, insns.len()),
+            layers,
+            trace: self,
+            insns,
+            named: 0,
+            running: [None; 3],
+            dispatched: None,
+            queued: Default::default(),
+        }
+    }
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// The first fault of the output since the trace began.
+    pub fn close(mut self) -> io::Result<W> {
+        self.write("\n]}\n");
+        match self.fault {
+            Some(fault) => Err(fault),
+            None => self.out.flush().map(|()| self.out),
+        }
+    }
+
+    fn write(&mut self, text: &str) {
+        if self.fault.is_none()
+            && let Err(fault) = self.out.write_all(text.as_bytes())
+        {
+            self.fault = Some(fault);
+        }
+    }
+
+    /// Writes an object with these members.
+    fn event(&mut self, members: &str) {
+        let start = if self.first { "\n{" } else { ",\n{" };
+        self.first = false;
+        self.write(start);
+        self.write(members);
+        self.write("}");
+    }
+
+    /// A slice `from..to` in cycles of the run; `args` are JSON members.
+    fn slice(&mut self, track: Track, name: &str, [from, to]: [u64; 2], args: &str) {
+        if from >= to {
+            return;
+        }
+        let mut line = std::mem::take(&mut self.line);
+        line.clear();
+        line.push_str("\"ph\":\"X\",\"pid\":1,\"tid\":");
+        // Writing to a string can't fail.
+        let _ = write!(line, "{},\"ts\":", track as u32);
+        time(self.offset + from, &mut line);
+        line.push_str(",\"dur\":");
+        time(to - from, &mut line);
+        line.push_str(",\"name\":\"");
+        escape(name, &mut line);
+        let _ = write!(line, "\",\"args\":{{{args}}}");
+        self.event(&line);
+        self.line = line;
+    }
+
+    /// An arrow from the slice at one place to that at another.
+    fn flow(&mut self, edge: Edge, from: (Track, u64), to: (Track, u64)) {
+        self.flows += 1;
+        for (ph, (track, cycle)) in [("s", from), ("f", to)] {
+            let mut line = format!(
+                "\"ph\":\"{ph}\",\"bp\":\"e\",\"pid\":1,\"tid\":{},\"cat\":\"token\",\
+                 \"name\":\"{}\",\"id\":{},\"ts\":",
+                track as u32,
+                edge.name(),
+                self.flows
+            );
+            time(self.offset + cycle, &mut line);
+            self.event(&line);
+        }
+    }
+}
+
+impl<W: Write> TraceRun<'_, W> {
+    /// Ends the run.
+    pub fn finish(mut self, report: &CycleReport) {
+        for module in Module::ALL {
+            self.end(module, report.cycles);
+        }
+        self.flush_dispatched();
+        self.windows.finish(report.cycles);
+        self.name_layers();
+        self.trace.offset += report.cycles;
+    }
+
+    fn layer_of(&self, insn: usize) -> &str {
+        &self.layers.names()[self.layers.of(insn)]
+    }
+
+    fn end(&mut self, module: Module, to: u64) {
+        let Some((insn, from)) = self.running[module as usize].take() else {
+            return;
+        };
+        let text = self.insns[insn].to_string();
+        let name = text.split(' ').next().unwrap_or_default();
+        let mut args = format!("\"insn\":{insn},\"text\":\"{text}\",\"layer\":\"");
+        escape(self.layer_of(insn), &mut args);
+        args.push('"');
+        let name = name.to_owned();
+        self.trace
+            .slice(Track::of(module), &name, [from, to], &args);
+    }
+
+    fn flush_dispatched(&mut self) {
+        if let Some((first, from, count)) = self.dispatched.take() {
+            let last = first as u64 + count - 1;
+            let args = format!("\"first_insn\":{first},\"last_insn\":{last}");
+            let span = [from, from + count];
+            self.trace.slice(Track::Fetch, "dispatch", span, &args);
+        }
+    }
+
+    fn name_layers(&mut self) {
+        while let Some(end) = self.windows.end_of(self.named) {
+            let start = self.windows.start_of(self.named);
+            let name = &self.layers.names()[self.named];
+            self.trace.slice(Track::Layers, name, [start, end], "");
+            self.named += 1;
+        }
+    }
+}
+
+impl<W: Write> Listener for TraceRun<'_, W> {
+    fn insn_dispatched(&mut self, insn: usize, cycle: u64) {
+        match &mut self.dispatched {
+            Some((_, from, count)) if *from + *count == cycle => *count += 1,
+            _ => {
+                self.flush_dispatched();
+                self.dispatched = Some((insn, cycle, 1));
+            }
+        }
+    }
+
+    fn insn_start(&mut self, module: Module, insn: usize, cycle: u64) {
+        self.running[module as usize] = Some((insn, cycle));
+    }
+
+    fn insn_done(&mut self, module: Module, insn: usize, cycle: u64) {
+        self.end(module, cycle + 1);
+        if self.windows.done(self.layers.of(insn), cycle) {
+            self.name_layers();
+        }
+    }
+
+    fn token_push(&mut self, event: &TokenEvent) {
+        self.queued[event.edge as usize].push_back((event.insn, event.cycle));
+    }
+
+    fn token_pop(&mut self, event: &TokenEvent) {
+        // Both ends are written here, so that a token that is left over makes no loose arrow.
+        if let Some((insn, cycle)) = self.queued[event.edge as usize].pop_front() {
+            let track = |insn: usize| Track::of(self.insns[insn].module());
+            let (from, to) = (track(insn), track(event.insn));
+            self.trace
+                .flow(event.edge, (from, cycle), (to, event.cycle));
+        }
+    }
+
+    fn burst(&mut self, event: &BurstEvent) {
+        let (addr, beats, insn) = (event.addr, event.beats, event.insn);
+        let args = format!("\"addr\":\"{addr:#x}\",\"beats\":{beats},\"insn\":{insn}");
+        let span = [event.first_cycle, event.last_cycle + 1];
+        let track = match event.client {
+            Client::Out => Track::BusWrite,
+            Client::Fetch | Client::Uop | Client::Inp | Client::Wgt | Client::Acc => Track::BusRead,
+        };
+        self.trace.slice(track, event.client.name(), span, &args);
+        if event.client == Client::Fetch {
+            self.flush_dispatched();
+            self.trace.slice(Track::Fetch, "read chunk", span, &args);
+        }
+    }
+
+    fn stall(&mut self, event: &StallEvent) {
+        let args = match event.insn {
+            Some(insn) => format!("\"insn\":{insn}"),
+            None => String::new(),
+        };
+        let name = event.reason.to_string();
+        let track = Track::stalls(event.unit);
+        self.trace
+            .slice(track, &name, [event.from, event.to], &args);
+    }
+}
+
+/// A cycle as microseconds with three decimals: a nanosecond each.
+fn time(cycle: u64, line: &mut String) {
+    let _ = write!(line, "{}.{:03}", cycle / 1000, cycle % 1000);
+}
+
+/// Adds the inside of a JSON string.
+fn escape(text: &str, line: &mut String) {
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                line.push('\\');
+                line.push(c);
+            }
+            '\u{0}'..='\u{1f}' => {
+                let _ = write!(line, "\\u{:04x}", c as u32);
+            }
+            _ => line.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::Value;
+    use vta_isa::{Config, asm};
+
+    use super::*;
+    use crate::cycle::{TimingConfig, simulate};
+
+    const PROGRAM: &str = "load.inp y_size=1 x_size=16 x_stride=16
+        load.wgt y_size=2 x_size=16 x_stride=16 push_next
+        load.uop y_size=1 x_size=32 x_stride=32
+        gemm uop_bgn=0 uop_end=16 iter_out=16 iter_in=1 dst_factor_out=16 pop_prev push_prev
+        load.wgt y_size=1 x_size=16 x_stride=16 pop_next push_next
+        alu.max imm=-127 uop_bgn=16 uop_end=32 iter_out=16 iter_in=1 dst_factor_out=16 push_next
+        load.acc y_size=1 x_size=16 x_stride=16 pop_prev push_next
+        store y_size=1 x_size=256 x_stride=256 pop_prev push_prev
+        store y_size=1 x_size=256 x_stride=256 pop_prev push_prev
+        finish pop_next";
+
+    fn trace(timing: &TimingConfig) -> Value {
+        let insns = asm::parse(PROGRAM).unwrap();
+        let mark = |name: &str, first_insn| LayerMark {
+            name: name.to_owned(),
+            first_insn,
+        };
+        let marks = [mark("conv \"1\"\n\\", 0), mark("b", 4)];
+        let mut writer = TraceWriter::new(Vec::new(), "demo <\">");
+        for _ in 0..2 {
+            let mut run = writer.run(&insns, &marks);
+            let report = simulate(timing, &Config::default(), &insns, 0, &mut run).unwrap();
+            run.finish(&report);
+        }
+        let bytes = writer.close().unwrap();
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    fn cycles(value: &Value) -> u64 {
+        (value.as_f64().unwrap() * 1000.0).round() as u64
+    }
+
+    #[test]
+    fn slices_of_a_track_do_not_overlap() {
+        for timing in [TimingConfig::pynq(), TimingConfig::de10()] {
+            let trace = trace(&timing);
+            let mut tracks: BTreeMap<u64, Vec<(u64, u64, String)>> = BTreeMap::new();
+            for event in trace["traceEvents"].as_array().unwrap() {
+                if event["ph"] == "X" {
+                    let (from, dur) = (cycles(&event["ts"]), cycles(&event["dur"]));
+                    let track = tracks.entry(event["tid"].as_u64().unwrap()).or_default();
+                    track.push((from, from + dur, event["name"].to_string()));
+                }
+            }
+            assert!(tracks.len() >= 10, "there are {} tracks", tracks.len());
+            for (tid, slices) in &mut tracks {
+                slices.sort();
+                for pair in slices.windows(2) {
+                    assert!(pair[0].1 <= pair[1].0, "track {tid}: {pair:?}");
+                }
+            }
+            assert_eq!(tracks[&(Track::Compute as u64)].len(), 2 * 5);
+            assert_eq!(tracks[&(Track::Layers as u64)].len(), 2 * 2);
+        }
+    }
+
+    #[test]
+    fn every_arrow_has_both_ends_within_slices_of_its_modules() {
+        let trace = trace(&TimingConfig::pynq());
+        let events = trace["traceEvents"].as_array().unwrap();
+        let ends = |ph: &str| -> BTreeMap<u64, &Value> {
+            let of_kind = events.iter().filter(|e| e["ph"] == ph);
+            of_kind.map(|e| (e["id"].as_u64().unwrap(), e)).collect()
+        };
+        let (starts, finishes) = (ends("s"), ends("f"));
+        assert_eq!(starts.len(), 2 * 6);
+        assert!(starts.keys().eq(finishes.keys()));
+        for (id, start) in &starts {
+            let finish = finishes[id];
+            assert!(cycles(&start["ts"]) < cycles(&finish["ts"]));
+            assert_eq!(start["name"], finish["name"]);
+            for end in [start, finish] {
+                let at = cycles(&end["ts"]);
+                let inside = |e: &&Value| {
+                    let on_track = e["ph"] == "X" && e["tid"] == end["tid"];
+                    on_track && {
+                        let from = cycles(&e["ts"]);
+                        (from..from + cycles(&e["dur"])).contains(&at)
+                    }
+                };
+                assert_eq!(events.iter().filter(inside).count(), 1, "{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_escaped_and_kept() {
+        let trace = trace(&TimingConfig::pynq());
+        let events = trace["traceEvents"].as_array().unwrap();
+        assert!(events.iter().any(|e| e["name"] == "conv \"1\"\n\\"));
+        assert_eq!(events[0]["args"]["name"], "demo <\"> (1 ns = 1 cycle)");
+        let gemm = events.iter().find(|e| e["name"] == "gemm").unwrap();
+        assert!(
+            gemm["args"]["text"]
+                .as_str()
+                .unwrap()
+                .contains("uop_end=16")
+        );
+    }
+
+    #[test]
+    fn a_full_disk_is_reported_at_the_end() {
+        struct Full(usize);
+        impl Write for Full {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0 = self
+                    .0
+                    .checked_sub(bytes.len())
+                    .ok_or(io::ErrorKind::StorageFull)?;
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let insns = asm::parse(PROGRAM).unwrap();
+        let mut writer = TraceWriter::new(Full(3000), "demo");
+        let mut run = writer.run(&insns, &[]);
+        let (timing, config) = (TimingConfig::pynq(), Config::default());
+        let report = simulate(&timing, &config, &insns, 0, &mut run).unwrap();
+        run.finish(&report);
+        let fault = writer.close().map(|_| ()).unwrap_err();
+        assert_eq!(fault.kind(), io::ErrorKind::StorageFull);
+    }
+}

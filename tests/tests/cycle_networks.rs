@@ -1,0 +1,91 @@
+//! Whole networks on the cycle engine: what a network's instructions take, and how fast the engine
+//! tells.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use vta_compiler::{lower, passes, zoo};
+use vta_driver::{DeviceInfo, QueueLimits, RunReport, Session, WorkerDevice};
+use vta_isa::{Config, Insn, Opcode};
+use vta_sim::cycle::{CycleReport, Silent, StallReason, TimingConfig, Unit, simulate};
+
+/// The instructions of a network's one submission.
+fn instructions(name: &str) -> Vec<Insn> {
+    let config = Config::default();
+    let graph = passes::quantized(&zoo::graph(name).unwrap()).unwrap();
+    let program = lower::compile(&graph, &config, &lower::LowerOptions::default()).unwrap();
+    let batches = Arc::new(Mutex::new(Vec::new()));
+    let info = DeviceInfo {
+        name: "recorder".to_owned(),
+        config,
+    };
+    let recorder = {
+        let batches = Arc::clone(&batches);
+        WorkerDevice::new(
+            info,
+            Box::new(move |batch, _| {
+                batches.lock().unwrap().push(batch.insns.to_vec());
+                Ok(RunReport::default())
+            }),
+        )
+    };
+    let program = Arc::new(program);
+    let mut session = Session::new(program, Arc::new(recorder), QueueLimits::default()).unwrap();
+    let [c, h, w] = graph.tensors[graph.inputs[0].0].chw;
+    session.run(&[&vec![0; c * h * w]]).unwrap();
+    let mut batches = batches.lock().unwrap();
+    assert_eq!(batches.len(), 1);
+    batches.remove(0)
+}
+
+fn check(report: &CycleReport, insns: &[Insn]) {
+    for unit in Unit::ALL {
+        let stalls = report
+            .stalls
+            .iter()
+            .filter(|s| s.unit == unit && s.reason.is_idle());
+        let idle: u64 = stalls.map(|s| s.cycles).sum();
+        assert_eq!(idle + report.busy[unit as usize], report.cycles, "{unit:?}");
+    }
+    let steps = |insn: &Insn| match insn {
+        Insn::Gemm(gemm) => gemm.steps(),
+        _ => 0,
+    };
+    assert_eq!(report.gemm_uops, insns.iter().map(steps).sum::<u64>());
+    assert_eq!(report.leftover_tokens, [0; 4]);
+    assert!(report.busy[Unit::Compute as usize] > report.gemm_uops);
+    assert_eq!(
+        report.stall(Unit::Compute, StallReason::Ended),
+        0,
+        "FINISH is compute's"
+    );
+}
+
+#[test]
+fn resnet18_adds_up_on_both_boards() {
+    let insns = instructions("resnet18");
+    assert_eq!(insns.last().unwrap().opcode(), Opcode::Finish);
+    for name in TimingConfig::PRESETS {
+        let timing = TimingConfig::preset(name).unwrap();
+        let begin = Instant::now();
+        let report = simulate(&timing, &Config::default(), &insns, 0, &mut Silent).unwrap();
+        let seconds = begin.elapsed().as_secs_f64();
+        check(&report, &insns);
+        println!(
+            "resnet18 on {name}: {} instructions, {} cycles, {:.0} million simulated cycles a \
+             second",
+            insns.len(),
+            report.cycles,
+            report.cycles as f64 / seconds / 1e6
+        );
+        for s in &report.stalls {
+            println!(
+                "  {:8} {:32} {:>12}",
+                s.unit.name(),
+                s.reason.to_string(),
+                s.cycles
+            );
+        }
+    }
+}
