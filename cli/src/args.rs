@@ -57,7 +57,8 @@ pub enum Command {
 #[derive(Args, Clone)]
 pub struct DeviceArgs {
     /// Device: sim (fast functional simulator), cycle (its results with the hardware's cycles),
-    /// oracle (slow, obvious) or opencl[:cpu|gpu|fpga|NAME[:INDEX]], see `vta devices`
+    /// oracle (slow, obvious) or opencl[:cpu|gpu|fpga|NAME[:INDEX]], see `vta devices`; `vta run`
+    /// takes several, e.g. opencl,sim: the first runs what no --placement puts elsewhere
     #[arg(long, default_value = "sim")]
     pub device: String,
     /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)
@@ -161,6 +162,12 @@ pub struct RunArgs {
     /// Calibration images for a float model (default: the input images)
     #[arg(long, value_name = "DIR|.npz")]
     pub calibration: Option<PathBuf>,
+    /// Runs in flight on each device: copies of one overlap the computation of another
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub batch: usize,
+    /// Which layers run on which of several devices: a TOML file of "layer or pattern" = "device"
+    #[arg(long, value_name = "FILE.toml")]
+    pub placement: Option<PathBuf>,
     /// Devices to run side by side (default: one for each core)
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,

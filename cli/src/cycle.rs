@@ -153,6 +153,19 @@ impl Setup {
         Ok(Arc::new(device))
     }
 
+    /// One of several devices.
+    ///
+    /// # Errors
+    /// As [`model::device`]; `cycle` keeps the cycles of one device only.
+    pub fn device_named(&self, name: &str, config: &Config) -> Result<Arc<dyn Device>> {
+        ensure!(
+            name != "cycle",
+            "--device cycle counts the cycles of one device, not of one of several"
+        );
+        let bitstream = self.bitstream.as_ref();
+        model::device(name, bitstream.filter(|_| model::is_opencl(name)), config)
+    }
+
     /// Whether the outputs of a run mean nothing.
     pub fn timing_only(&self) -> bool {
         let only = |c: &Cycle| c.execution == Execution::TimingOnly;

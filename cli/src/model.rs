@@ -6,13 +6,15 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use vta_compiler::graph::{Graph, Op};
 use vta_compiler::lower::{self, LowerOptions};
+use vta_compiler::placement::{self, Rules, Target};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::{onnx, passes, quantize, zoo};
-use vta_driver::{Device, Program};
+use vta_driver::{Device, MultiProgram, Program};
 use vta_hw_opencl::{OpenClDevice, Options, Selector};
 use vta_isa::Config;
 use vta_sim::SimDevice;
 
+use crate::args::RunArgs;
 use crate::images::{self, Picture};
 use crate::preprocess::Preprocess;
 
@@ -121,6 +123,46 @@ pub fn compile(graph: &Graph, config: &Config) -> Result<(QGraph, Program)> {
     let integer = passes::quantized(graph)?;
     let program = lower::compile(&integer, config, &LowerOptions::default())?;
     Ok((integer, program))
+}
+
+/// The devices of a list, in order.
+pub fn device_names(list: &str) -> Vec<&str> {
+    list.split(',').collect()
+}
+
+/// The network over several devices, when the arguments name several or place layers.
+pub fn split(
+    args: &RunArgs,
+    graph: Option<&QGraph>,
+    config: &Config,
+) -> Result<Option<MultiProgram>> {
+    let names = device_names(&args.device.device);
+    if names.len() == 1 && args.placement.is_none() {
+        return Ok(None);
+    }
+    for (i, name) in names.iter().enumerate() {
+        ensure!(!names[..i].contains(name), "--device names {name} twice");
+    }
+    ensure!(
+        args.batch == 1,
+        "--batch keeps runs in flight on one device, not on several"
+    );
+    let graph = graph.context("several devices need the model, not a compiled bundle")?;
+    let rules = match &args.placement {
+        None => Rules::default(),
+        Some(path) => {
+            let name = || path.display().to_string();
+            let text = String::from_utf8(read_file(path)?).with_context(name)?;
+            Rules::from_toml(&text).with_context(name)?
+        }
+    };
+    let target = |name: &&str| Target::new(*name, config.clone());
+    let targets: Vec<Target> = names.iter().map(target).collect();
+    let placed = placement::place(graph, &targets, &rules)?;
+    let options = LowerOptions::default();
+    Ok(Some(placement::compile(
+        graph, &targets, &placed, &options,
+    )?))
 }
 
 /// The configuration of a file, or the default.

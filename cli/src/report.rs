@@ -105,15 +105,7 @@ impl Outcome {
     fn totals(&self) -> (Counters, Vec<LayerRow>) {
         let mut total = Counters::default();
         for c in &self.counters {
-            total.submissions += c.submissions;
-            total.encoded_batches += c.encoded_batches;
-            total.replayed_batches += c.replayed_batches;
-            total.kernel_hits += c.kernel_hits;
-            total.kernel_misses += c.kernel_misses;
-            total.traffic.add(&c.traffic);
-            for (sum, n) in total.flushes.iter_mut().zip(c.flushes) {
-                *sum += n;
-            }
+            total.add(c);
         }
         let row = |l: &vta_driver::Layer| LayerRow {
             name: l.name.clone(),
@@ -164,7 +156,7 @@ fn ms(time: Duration) -> f64 {
 /// Prints one JSON object.
 pub fn json(outcome: &Outcome) -> Result<()> {
     let (total, rows) = outcome.totals();
-    let runs = outcome.reports.len().max(1) as u64;
+    let runs = outcome.passes().max(1);
     let (images, passes) = (outcome.logits.len() as u64, outcome.passes());
     let layer = |r: &LayerRow| {
         let mut object = json!({
@@ -418,7 +410,7 @@ fn size(bytes: u64) -> String {
 
 fn profile(outcome: &Outcome) -> String {
     let (_, rows) = outcome.totals();
-    let runs = outcome.reports.len().max(1) as u64;
+    let runs = outcome.passes().max(1);
     let whole: Duration = rows.iter().map(|r| r.wall).sum();
     let mut table = Table::new();
     table

@@ -1,5 +1,6 @@
 //! `vta run` and `vta exec`.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::{quantize, reference};
-use vta_driver::{Counters, Program, QueueLimits, RunReport, Session};
+use vta_driver::{
+    Counters, MultiProgram, MultiSession, Part, Place, Program, QueueLimits, RunOutput, RunReport,
+    Session,
+};
 
 use crate::args::RunArgs;
 use crate::check;
@@ -22,6 +26,8 @@ use crate::report::{self, Outcome};
 struct Job<'a> {
     program: &'a Arc<Program>,
     graph: Option<&'a QGraph>,
+    /// The network over several devices.
+    split: Option<Arc<MultiProgram>>,
     args: &'a RunArgs,
     setup: &'a Setup,
     images: &'a [Vec<i8>],
@@ -42,6 +48,7 @@ struct Share {
 pub fn run(args: &RunArgs) -> Result<bool> {
     ensure!(args.top > 0, "--top must be at least 1");
     ensure!(args.threads != Some(0), "--threads must be at least 1");
+    ensure!(args.batch > 0, "--batch must be at least 1");
     let setup = Setup::new(&args.device, &args.views, &args.model)?;
     let compared = args.verify || args.output.is_some() || args.reference.is_some();
     ensure!(
@@ -76,6 +83,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     let job = Job {
         program: &program,
         graph: graph.as_ref(),
+        split: model::split(args, graph.as_ref(), &device_config)?.map(Arc::new),
         args,
         setup: &setup,
         images: &inputs,
@@ -162,7 +170,8 @@ fn progress(images: usize, quiet: bool) -> ProgressBar {
 /// Runs all images on one device for each thread; results don't depend on their number.
 fn work(job: &Job<'_>) -> Result<Vec<Share>> {
     // An OpenCL device uses all its cores by itself.
-    let cores = match model::is_opencl(&job.args.device.device) {
+    let names = model::device_names(&job.args.device.device);
+    let cores = match names.into_iter().any(model::is_opencl) {
         true => 1,
         false => std::thread::available_parallelism().map_or(1, usize::from),
     };
@@ -178,43 +187,140 @@ fn work(job: &Job<'_>) -> Result<Vec<Share>> {
 }
 
 fn worker(job: &Job<'_>) -> Result<Share> {
-    let device = job.setup.device(&job.program.config)?;
-    let mut session = Session::new(Arc::clone(job.program), device, QueueLimits::default())?;
-    let batch = job.program.config.batch();
+    let config = &job.program.config;
+    let limits = QueueLimits::default();
+    let names = model::device_names(&job.args.device.device);
+    let mut engine = match &job.split {
+        None => {
+            let device = job.setup.device(config)?;
+            Engine::One(Session::new(Arc::clone(job.program), device, limits)?)
+        }
+        Some(split) => {
+            // All are made, also those without a layer: a wrong name is an error.
+            let all = names
+                .iter()
+                .map(|name| job.setup.device_named(name, config));
+            let all: Vec<_> = all.collect::<Result<_>>()?;
+            let device = |part: &Part| Arc::clone(&all[part.target]);
+            let devices: Vec<_> = split.parts.iter().map(device).collect();
+            Engine::Several(MultiSession::new(Arc::clone(split), &devices, limits)?)
+        }
+    };
     let mut share = Share {
         outputs: Vec::new(),
         reports: Vec::new(),
         counters: Counters::default(),
         mismatches: Vec::new(),
     };
-    loop {
-        let first = job.next.fetch_add(batch, Ordering::Relaxed);
-        let end = (first + batch).min(job.images.len());
-        if first >= end {
-            break;
+    match &mut engine {
+        // Layers are compared before the next run overwrites them.
+        Engine::One(session) if job.args.batch > 1 && !job.args.verify => {
+            let mut flying = VecDeque::new();
+            let mut pipeline = session.pipeline(job.args.batch)?;
+            while let Some((first, refs)) = job.take() {
+                flying.push_back(first);
+                if let Some(out) = pipeline.push(&refs)? {
+                    share.add(job, flying.pop_front().unwrap_or(first), out)?;
+                }
+            }
+            for first in flying {
+                let out = pipeline.pop().context("a run has no result")??;
+                share.add(job, first, out)?;
+            }
         }
-        let refs: Vec<&[i8]> = job.images[first..end].iter().map(Vec::as_slice).collect();
-        let out = session.run(&refs)?;
-        let outputs = out
-            .outputs
-            .into_iter()
-            .next()
-            .context("the program has no output")?;
-        share.outputs.push((first, outputs));
-        share.reports.extend(out.reports);
-        if job.args.verify {
-            verify(job, &mut session, first, &refs, &mut share.mismatches)?;
+        engine => {
+            while let Some((first, refs)) = job.take() {
+                let out = engine.run(&refs)?;
+                share.add(job, first, out)?;
+                if job.args.verify {
+                    verify(job, engine, first, &refs, &mut share.mismatches)?;
+                }
+            }
         }
-        job.bar.inc(refs.len() as u64);
     }
-    share.counters = session.counters().clone();
+    share.counters = engine.counters();
     Ok(share)
+}
+
+/// Name, number in the network, and contents of a layer's output.
+type LayerOutput = (String, usize, Vec<Vec<i8>>);
+
+/// A network loaded on one device, or on several.
+enum Engine {
+    One(Session),
+    Several(MultiSession),
+}
+
+impl Engine {
+    fn run(&mut self, images: &[&[i8]]) -> Result<RunOutput> {
+        Ok(match self {
+            Self::One(session) => session.run(images)?,
+            Self::Several(session) => session.run(images)?,
+        })
+    }
+
+    fn counters(&self) -> Counters {
+        match self {
+            Self::One(session) => session.counters(),
+            Self::Several(session) => session.counters(),
+        }
+    }
+
+    /// Every layer's output as the last run left it.
+    fn outputs(&mut self) -> Result<Vec<LayerOutput>> {
+        let mut all = Vec::new();
+        match self {
+            Self::One(session) => {
+                for layer in &Arc::clone(session.program()).layers {
+                    let found = session.read_tensor(layer.output)?;
+                    all.push((layer.name.clone(), layer.output as usize, found));
+                }
+            }
+            Self::Several(session) => {
+                let program = Arc::clone(session.program());
+                for (index, part) in program.parts.iter().enumerate() {
+                    for layer in &part.program.layers {
+                        let tensor = layer.output;
+                        let found = session.read_tensor(Place {
+                            part: index,
+                            tensor,
+                        })?;
+                        let number = part.network_tensors[tensor as usize] as usize;
+                        all.push((layer.name.clone(), number, found));
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Job<'_> {
+    /// The next images that make a run, and the index of the first; `None` when all are taken.
+    fn take(&self) -> Option<(usize, Vec<&[i8]>)> {
+        let batch = self.program.config.batch();
+        let first = self.next.fetch_add(batch, Ordering::Relaxed);
+        let end = (first + batch).min(self.images.len());
+        let images = self.images.get(first..end).filter(|i| !i.is_empty())?;
+        Some((first, images.iter().map(Vec::as_slice).collect()))
+    }
+}
+
+impl Share {
+    fn add(&mut self, job: &Job<'_>, first: usize, out: RunOutput) -> Result<()> {
+        let outputs = out.outputs.into_iter().next();
+        let outputs = outputs.context("the program has no output")?;
+        job.bar.inc(outputs.len() as u64);
+        self.outputs.push((first, outputs));
+        self.reports.extend(out.reports);
+        Ok(())
+    }
 }
 
 /// Compares every layer's output with the reference interpreter.
 fn verify(
     job: &Job<'_>,
-    session: &mut Session,
+    engine: &mut Engine,
     first: usize,
     images: &[&[i8]],
     mismatches: &mut Vec<String>,
@@ -226,12 +332,11 @@ fn verify(
         .iter()
         .map(|x| reference::run(graph, x))
         .collect::<Result<_, _>>()?;
-    for layer in &job.program.layers {
-        let got = session.read_tensor(layer.output)?;
+    for (name, tensor, got) in engine.outputs()? {
         for (i, (got, expected)) in got.iter().zip(&expected).enumerate() {
-            let expected = &expected[layer.output as usize];
+            let expected = &expected[tensor];
             if let Some(at) = got.iter().zip(expected).position(|(a, b)| a != b) {
-                let (image, name) = (first + i, &layer.name);
+                let image = first + i;
                 let (a, b) = (got[at], expected[at]);
                 mismatches.push(format!(
                     "image {image}, layer {name}, value {at}: {a}, not {b}"

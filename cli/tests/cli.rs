@@ -338,3 +338,49 @@ fn every_command_has_help() {
     let (status, script, _) = vta(&["completions", "bash"]);
     assert!(status == 0 && script.contains("vta__"), "bash completions");
 }
+
+#[test]
+fn devices_share_a_network_and_runs_overlap() {
+    let folder = TempDir::new().unwrap();
+    let rules = file(&folder, "rules.toml", b"\"layers.1.*\" = \"oracle\"\n");
+    let run = |more: &[&str]| {
+        let args = ["run", "demo", "--threads", "1", "--json"];
+        let (status, out, error) = vta(&[&args[..], more].concat());
+        assert_eq!(status, 0, "{error}");
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()
+    };
+    let alone = run(&[]);
+    let both = run(&["--device", "sim,oracle", "--placement", &rules, "--verify"]);
+    assert_eq!(both["outputs"], alone["outputs"]);
+    assert_eq!(both["mismatches"], serde_json::json!([]));
+    let reasons = &both["flush_reasons"];
+    assert_eq!(reasons["next_layer_elsewhere"], 20);
+    assert_eq!(reasons["host_read"], 10);
+    let flying = run(&["--batch", "3"]);
+    assert_eq!(flying["outputs"], alone["outputs"]);
+    assert_eq!(flying["flush_reasons"], alone["flush_reasons"]);
+    assert_eq!(flying["encoded_batches"], 2);
+}
+
+#[test]
+fn impossible_placements_are_refused_by_name() {
+    let folder = TempDir::new().unwrap();
+    let rules = file(&folder, "rules.toml", b"fc = \"fpga\"\n");
+    for (args, says) in [
+        (&["--device", "sim,sim"][..], "--device names sim twice"),
+        (
+            &["--placement", &rules],
+            "\"fc\" = \"fpga\", but the devices are sim",
+        ),
+        (
+            &["--device", "sim,oracle", "--batch", "2"],
+            "--batch keeps runs in flight on one device",
+        ),
+        (&["--batch", "0"], "--batch must be at least 1"),
+        (&["--device", "sim,toaster"], "no device 'toaster'"),
+    ] {
+        let (status, _, error) = vta(&[&["run", "demo"], args].concat());
+        assert_ne!(status, 0, "{args:?}");
+        assert!(error.contains(says), "{error}");
+    }
+}

@@ -25,6 +25,7 @@ pub mod layer;
 pub mod lower;
 pub mod onnx;
 pub mod passes;
+pub mod placement;
 pub mod qgraph;
 pub mod quantize;
 pub mod reference;

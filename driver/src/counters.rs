@@ -59,6 +59,19 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Adds another queue's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.submissions += other.submissions;
+        for (mine, theirs) in self.flushes.iter_mut().zip(other.flushes) {
+            *mine += theirs;
+        }
+        self.encoded_batches += other.encoded_batches;
+        self.replayed_batches += other.replayed_batches;
+        self.kernel_hits += other.kernel_hits;
+        self.kernel_misses += other.kernel_misses;
+        self.traffic.add(&other.traffic);
+    }
+
     /// How often batches were submitted for a reason.
     pub fn flushed(&self, reason: FlushReason) -> u64 {
         self.flushes[reason as usize]

@@ -111,6 +111,15 @@ pub trait Ticket: Send {
     fn wait(self: Box<Self>) -> Result<WorkDone, DriverError>;
 }
 
+/// Which of a device's engines does a piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Runs batches; also copies, in order with them.
+    Compute,
+    /// Copies only, while the other lane computes.
+    Copy,
+}
+
 /// A device: physical memory and an in-order stream of work.
 ///
 /// Threads may call it at the same time. A range that one thread frees and another gets is freed
@@ -131,7 +140,7 @@ pub trait Device: Send + Sync {
     /// When the range overlaps an allocation or leaves the 32-bit space.
     fn alloc_at(&self, addr: PhysAddr, size_bytes: u64) -> Result<(), DriverError>;
 
-    /// Frees an allocation. Work already submitted still sees it.
+    /// Frees an allocation. Work already submitted, on either lane, still sees it.
     ///
     /// # Errors
     /// When `addr` isn't the start of an allocation.
@@ -140,7 +149,8 @@ pub trait Device: Send + Sync {
     /// Queues work behind all earlier work of this device and returns at once; when the device's
     /// bounded queue is full it blocks until there is room (back-pressure).
     ///
-    /// Work runs strictly in the order of submission, and each piece sees all memory effects of
+    /// Work runs strictly in the order of submission (see [`Self::submit_on`] for work beside
+    /// it), and each piece sees all memory effects of
     /// those before it: a write, a run and a read need no wait in between. Memory may be freed
     /// or reused right after submitting, since frees are ordered with the work. A piece that
     /// fails leaves later pieces to run.
@@ -148,4 +158,22 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// When the device is gone or the work is malformed.
     fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError>;
+
+    /// As [`Self::submit`], on one of the device's lanes.
+    ///
+    /// Each lane is in the order of submission; [`Self::submit`] uses [`Lane::Compute`]. Lanes
+    /// are in no order with each other: who lets them touch the same bytes waits in between,
+    /// as [`Stream`](crate::Stream) does. Without such a wait the order is open, but each piece
+    /// of work still finds and leaves whole allocations. Batches always go to the compute lane.
+    ///
+    /// A device without a copy engine keeps this method as it is, which does everything in one
+    /// order.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    fn submit_on(&self, lane: Lane, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        match lane {
+            Lane::Compute | Lane::Copy => self.submit(work),
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{AllocError, BundleError, MemoryError, ProgramError};
+use crate::{AllocError, BundleError, MemoryError, ProgramError, TimelineError};
 
 /// What can go wrong between a program and a device.
 #[derive(Clone, Debug, Error)]
@@ -70,6 +70,9 @@ pub enum DriverError {
         /// Why.
         reason: &'static str,
     },
+    /// A wait that can't be satisfied, or a signal that can't be given.
+    #[error(transparent)]
+    Timeline(#[from] TimelineError),
     /// Inputs of a run don't have the program's shape.
     #[error("input: {0}")]
     Input(String),

@@ -19,6 +19,10 @@
 //! # Ok::<(), vta_driver::DriverError>(())
 //! ```
 //!
+//! Work waits for and signals [`Timeline`]s when it goes through a [`Stream`]. On these stand a
+//! [`Pipeline`], which keeps several runs of a session in flight, and a [`MultiSession`], which
+//! runs a [`MultiProgram`] on several devices.
+//!
 //! It knows no operator and no number format beyond int8 tensors in tiles: compilers are in
 //! `vta-compiler`, simulators in `vta-sim`.
 mod alloc;
@@ -29,16 +33,21 @@ mod counters;
 mod device;
 mod error;
 mod memory;
+mod multi;
+mod multi_session;
 mod null;
 pub mod packing;
 mod program;
 mod program_error;
 mod queue;
 mod recording;
+mod regions;
 pub mod replay;
 mod session;
+mod stream;
 #[cfg(test)]
 mod testing;
+mod timeline;
 mod traffic;
 mod uop_cache;
 mod validate;
@@ -50,10 +59,13 @@ pub use bundle::{BUNDLE_VERSION, BundleError};
 pub use bytes::Bytes;
 pub use counters::{Counters, FlushReason};
 pub use device::{
-    Batch, Device, DeviceInfo, LayerMark, MarkReport, PhysAddr, RunReport, Ticket, Work, WorkDone,
+    Batch, Device, DeviceInfo, Lane, LayerMark, MarkReport, PhysAddr, RunReport, Ticket, Work,
+    WorkDone,
 };
 pub use error::DriverError;
 pub use memory::{DeviceMemory, MemoryError, OtherRegions, Span};
+pub use multi::{MultiProgram, Part, Place, Step};
+pub use multi_session::MultiSession;
 pub use null::NullDevice;
 pub use program::{
     Buffer, BufferId, BufferKind, Command, Kernel, KernelId, Layer, Packing, Program, Symbol,
@@ -62,6 +74,8 @@ pub use program::{
 pub use program_error::ProgramError;
 pub use queue::{CommandQueue, QueueLimits};
 pub use recording::{RecordedBatch, Recording};
-pub use session::{RunOutput, Session};
+pub use session::{Pipeline, RunOutput, Session};
+pub use stream::Stream;
+pub use timeline::{Point, Promise, Timeline, TimelineError};
 pub use traffic::Traffic;
 pub use worker::{Runner, WorkerDevice};

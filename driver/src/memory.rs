@@ -57,6 +57,12 @@ impl HostBytes {
     }
 }
 
+impl Default for HostBytes {
+    fn default() -> Self {
+        Self::Small(Vec::new())
+    }
+}
+
 impl Deref for HostBytes {
     type Target = [u8];
 
@@ -98,14 +104,27 @@ pub struct DeviceMemory {
     layout: u64,
 }
 
+/// A region, which can move from one memory to another with its version.
 #[derive(Debug)]
-struct Region {
+pub(crate) struct Region {
     addr: u32,
     bytes: HostBytes,
     version: u64,
 }
 
 impl Region {
+    pub(crate) fn new(addr: u32, bytes: HostBytes) -> Self {
+        Self {
+            addr,
+            bytes,
+            version: 0,
+        }
+    }
+
+    pub(crate) fn addr(&self) -> u32 {
+        self.addr
+    }
+
     fn end(&self) -> u64 {
         u64::from(self.addr) + self.bytes.len() as u64
     }
@@ -141,7 +160,7 @@ pub struct Span {
 }
 
 /// A number that no other layout of any memory of this process has.
-fn next_layout() -> u64 {
+pub(crate) fn next_layout() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
@@ -150,6 +169,18 @@ impl DeviceMemory {
     /// No allocation yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A memory of disjoint regions, with the number that the same regions had before.
+    pub(crate) fn of_regions(mut regions: Vec<Region>, layout: u64) -> Self {
+        regions.sort_unstable_by_key(|r| r.addr);
+        Self { regions, layout }
+    }
+
+    /// Takes all regions out, in ascending order of address.
+    pub(crate) fn take_regions(&mut self) -> Vec<Region> {
+        self.layout = next_layout();
+        std::mem::take(&mut self.regions)
     }
 
     /// Names the present set of regions: mapping or unmapping changes it, and no two memories
@@ -225,12 +256,7 @@ impl DeviceMemory {
         self.check_free(addr, bytes.len() as u64)?;
         if !bytes.is_empty() {
             let at = self.regions.partition_point(|r| r.addr < addr);
-            let region = Region {
-                addr,
-                bytes,
-                version: 0,
-            };
-            self.regions.insert(at, region);
+            self.regions.insert(at, Region::new(addr, bytes));
             self.layout = next_layout();
         }
         Ok(())

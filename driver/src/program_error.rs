@@ -186,4 +186,18 @@ pub enum ProgramError {
         /// The buffer's name.
         buffer: String,
     },
+    /// A part of a network over several devices that isn't there, or has no device.
+    #[error("program: there is no part {index}, or no device for it")]
+    Part {
+        /// The index.
+        index: usize,
+    },
+    /// A step of a network over several devices that can't be done.
+    #[error("program: step {index}: {reason}")]
+    Step {
+        /// The step's index; one past the last for the network's ends.
+        index: usize,
+        /// Why.
+        reason: &'static str,
+    },
 }

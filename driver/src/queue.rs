@@ -7,6 +7,8 @@ use std::sync::Arc;
 use vta_isa::{Finish, INSN_BYTES, Insn, Load, MemType, UOP_BYTES};
 
 use crate::recording::{Origin, Resident};
+use crate::stream::Stream;
+use crate::timeline::{Point, Timeline};
 use crate::uop_cache::UopCache;
 use crate::{
     Allocations, Batch, Command, Counters, Device, DriverError, FlushReason, KernelId, Layer,
@@ -102,8 +104,19 @@ pub struct CommandQueue {
     resident: Option<Resident>,
     tickets: Vec<Box<dyn Ticket>>,
     counters: Counters,
+    /// Where work goes; without one to the device in its own order.
+    route: Option<Route>,
     /// Keeps the two queues in device memory until this queue is dropped.
     _memory: Allocations,
+}
+
+/// Sends a queue's work through a stream.
+pub(crate) struct Route {
+    pub(crate) stream: Arc<Stream>,
+    /// What the next piece of work waits for; the stream keeps later ones behind it.
+    pub(crate) waits: Vec<Point>,
+    /// Every piece signals the next value.
+    pub(crate) done: Timeline,
 }
 
 impl CommandQueue {
@@ -163,6 +176,7 @@ impl CommandQueue {
             resident: None,
             tickets: Vec::new(),
             counters: Counters::default(),
+            route: None,
             _memory: memory,
         })
     }
@@ -452,14 +466,29 @@ impl CommandQueue {
         if !resident.is_some_and(|r| r.holds(recorded.serial)) {
             self.upload(recorded)?;
         }
-        self.tickets
-            .push(self.device.submit(Work::Run(Arc::clone(&recorded.batch)))?);
+        let ran = self.emit(Work::Run(Arc::clone(&recorded.batch)))?;
+        self.tickets.push(ran);
         self.counters.submissions += 1;
         self.counters.flushes[recorded.reason as usize] += 1;
         self.counters
             .traffic
             .add(&Traffic::of(&recorded.batch.insns, &self.program.config));
         Ok(())
+    }
+
+    fn emit(&mut self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        let Some(route) = &mut self.route else {
+            return self.device.submit(work);
+        };
+        let signal = route.done.promise_next()?;
+        let waits = std::mem::take(&mut route.waits);
+        route.stream.submit(work, &waits, vec![signal])
+    }
+
+    /// Sends what is submitted from now on through a stream, or to the device again; the route
+    /// so far.
+    pub(crate) fn set_route(&mut self, route: Option<Route>) -> Option<Route> {
+        std::mem::replace(&mut self.route, route)
     }
 
     fn upload(&mut self, recorded: &RecordedBatch) -> Result<(), DriverError> {
@@ -473,7 +502,7 @@ impl CommandQueue {
             if data.is_empty() {
                 continue;
             }
-            let ticket = self.device.submit(Work::Write {
+            let ticket = self.emit(Work::Write {
                 addr,
                 data: Arc::clone(data),
             })?;

@@ -1,10 +1,15 @@
 //! A program on a device: buffers placed, constants resident, runs recorded and replayed.
 
+mod pipeline;
+
 use std::sync::Arc;
 
-use vta_isa::MemType;
+use vta_isa::{Config, MemType};
+
+pub use pipeline::Pipeline;
 
 use crate::packing::{pack, unpack};
+use crate::stream::Stream;
 use crate::{
     Allocations, BufferKind, CommandQueue, Counters, Device, DriverError, FlushReason, Packing,
     PhysAddr, Program, QueueLimits, Recording, RunReport, TensorSpec, Ticket, Work, WorkDone,
@@ -22,7 +27,9 @@ pub struct RunOutput {
 /// A program loaded on a device.
 ///
 /// The first run encodes and records the batches; later runs replay them with new inputs.
-/// Constants are written once. Dropping the session frees its device memory.
+/// Constants are written once. [`Self::run`] does one run after the other; a [`Pipeline`]
+/// overlaps the copies of one run with the computation of another. Dropping the session frees
+/// its device memory.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -48,14 +55,35 @@ pub struct RunOutput {
 /// # Ok::<(), vta_driver::DriverError>(())
 /// ```
 pub struct Session {
+    /// Made for the first pipeline. Dropped first: what streams hold names the memory below.
+    streams: Option<Streams>,
     program: Arc<Program>,
     device: Arc<dyn Device>,
-    addresses: Vec<PhysAddr>,
-    queue: CommandQueue,
-    recording: Option<Recording>,
+    limits: QueueLimits,
+    /// One, or two once a pipeline alternates between them.
+    sets: Vec<BufferSet>,
+    /// The set of the last run.
+    current: usize,
     images: usize,
     /// Keeps the program's buffers until the session is dropped.
-    _buffers: Allocations,
+    buffers: Allocations,
+}
+
+/// The streams of a session's pipelines. Inputs don't queue up behind outputs, which wait for
+/// their run.
+#[derive(Clone)]
+struct Streams {
+    input: Arc<Stream>,
+    compute: Arc<Stream>,
+    output: Arc<Stream>,
+}
+
+/// The program's buffers, of which sets share all but the inputs and outputs, and what was
+/// recorded for them.
+pub(crate) struct BufferSet {
+    pub(crate) addresses: Vec<PhysAddr>,
+    pub(crate) queue: CommandQueue,
+    recording: Option<Recording>,
 }
 
 impl Session {
@@ -72,8 +100,7 @@ impl Session {
     ) -> Result<Self, DriverError> {
         program.validate()?;
         program.check_device(device.info())?;
-        let align = MemType::ALL.map(|mem| program.config.elem_bytes(mem) as u64);
-        let align = align.into_iter().fold(1, u64::max);
+        let align = alignment(&program);
         let mut buffers = Allocations::new(Arc::clone(&device));
         let mut addresses = Vec::with_capacity(program.buffers.len());
         let mut tickets = Vec::new();
@@ -91,20 +118,16 @@ impl Session {
         for ticket in tickets {
             ticket.wait()?;
         }
-        let queue = CommandQueue::of_checked(
-            Arc::clone(&program),
-            Arc::clone(&device),
-            addresses.clone(),
-            limits,
-        )?;
+        let set = BufferSet::new(&program, &device, addresses, limits)?;
         Ok(Self {
+            streams: None,
             program,
             device,
-            addresses,
-            queue,
-            recording: None,
+            limits,
+            sets: vec![set],
+            current: 0,
             images: 0,
-            _buffers: buffers,
+            buffers,
         })
     }
 
@@ -115,35 +138,43 @@ impl Session {
     /// [`DriverError::Input`] for the wrong number or length of images; what the device reports.
     /// After an error the session can be used again.
     pub fn run(&mut self, images: &[&[i8]]) -> Result<RunOutput, DriverError> {
-        let input = self.write_input(images)?;
-        self.images = images.len();
-        let submitted = self.submit_layers();
-        let mut tickets = self.queue.take_tickets();
+        let write = self.input_write(0, images)?;
+        let input = self.device.submit(write)?;
+        (self.current, self.images) = (0, images.len());
+        let submitted = self.submit_layers(0);
+        let mut tickets = self.sets[0].queue.take_tickets();
         submitted?;
         let program = Arc::clone(&self.program);
         for &output in &program.outputs {
-            tickets.push(self.read_buffer(program.tensor(output)?)?);
+            let read = self.read_work(0, program.tensor(output)?);
+            tickets.push(self.device.submit(read)?);
         }
         input.wait()?;
         let done: Result<Vec<_>, _> = tickets.into_iter().map(Ticket::wait).collect();
+        self.collect(done?, images.len())
+    }
+
+    /// The reports and outputs of a run of some images.
+    fn collect(&self, done: Vec<WorkDone>, images: usize) -> Result<RunOutput, DriverError> {
         let (mut reports, mut data) = (Vec::new(), Vec::new());
-        for done in done? {
+        for done in done {
             match done {
                 WorkDone::Ran(report) => reports.push(report),
                 WorkDone::Data(bytes) => data.push(bytes),
                 WorkDone::Written => {}
             }
         }
-        let unpacked = program.outputs.iter().zip(&data).map(|(&o, bytes)| {
-            let mut images = self.unpack(program.tensor(o)?, bytes)?;
-            images.truncate(self.images);
-            Ok(images)
+        let unpacked = self.program.outputs.iter().zip(&data).map(|(&o, bytes)| {
+            let mut unpacked = self.unpack(self.program.tensor(o)?, bytes)?;
+            unpacked.truncate(images);
+            Ok(unpacked)
         });
         let outputs = unpacked.collect::<Result<_, DriverError>>()?;
         Ok(RunOutput { outputs, reports })
     }
 
-    fn write_input(&self, images: &[&[i8]]) -> Result<Box<dyn Ticket>, DriverError> {
+    /// Packs images into the write of a set's input.
+    fn input_write(&self, set: usize, images: &[&[i8]]) -> Result<Work, DriverError> {
         let config = &self.program.config;
         let &[index] = &self.program.inputs[..] else {
             let n = self.program.inputs.len();
@@ -152,54 +183,35 @@ impl Session {
             )));
         };
         let spec = self.program.tensor(index)?;
-        if images.is_empty() || images.len() > config.batch() {
-            let text = format!(
-                "{} images, but 1 to {} fit a run",
-                images.len(),
-                config.batch()
-            );
-            return Err(DriverError::Input(text));
-        }
-        let packed = pack(spec, config, images).ok_or_else(|| {
-            let lens: Vec<_> = images.iter().map(|x| x.len()).collect();
-            let (need, [c, h, w]) = (spec.image_len(), spec.chw);
-            DriverError::Input(format!(
-                "{lens:?} values, but {c}x{h}x{w} = {need} are needed"
-            ))
-        })?;
-        let addr = self.addresses[spec.buffer.0 as usize];
-        self.device.submit(Work::Write {
-            addr,
-            data: packed.into(),
-        })
+        let data = pack_input(spec, config, images)?;
+        let addr = self.sets[set].addresses[spec.buffer.0 as usize];
+        Ok(Work::Write { addr, data })
     }
 
-    fn submit_layers(&mut self) -> Result<(), DriverError> {
-        if let Some(recording) = &self.recording {
-            return self.queue.replay(recording);
+    fn submit_layers(&mut self, set: usize) -> Result<(), DriverError> {
+        let BufferSet {
+            queue, recording, ..
+        } = &mut self.sets[set];
+        if let Some(recording) = recording {
+            return queue.replay(recording);
         }
         for index in 0..self.program.layers.len() {
-            self.queue.push_layer(index)?;
+            queue.push_layer(index)?;
         }
-        self.queue.submit(FlushReason::HostRead)?;
+        queue.submit(FlushReason::HostRead)?;
         // One that is too large isn't kept: every run then encodes its batches.
-        self.recording = Some(self.queue.take_recording()).filter(Recording::is_complete);
+        *recording = Some(queue.take_recording()).filter(Recording::is_complete);
         Ok(())
     }
 
-    fn read_buffer(&self, spec: &TensorSpec) -> Result<Box<dyn Ticket>, DriverError> {
-        let addr = self.addresses[spec.buffer.0 as usize];
+    fn read_work(&self, set: usize, spec: &TensorSpec) -> Work {
+        let addr = self.sets[set].addresses[spec.buffer.0 as usize];
         let size_bytes = spec.packed_bytes(&self.program.config).unwrap_or(0);
-        self.device.submit(Work::Read { addr, size_bytes })
+        Work::Read { addr, size_bytes }
     }
 
     fn unpack(&self, spec: &TensorSpec, bytes: &[u8]) -> Result<Vec<Vec<i8>>, DriverError> {
-        unpack(spec, &self.program.config, bytes).ok_or_else(|| {
-            DriverError::Input(format!(
-                "tensor {} can't be unpacked from the device",
-                spec.name
-            ))
-        })
+        unpack_output(spec, &self.program.config, bytes)
     }
 
     /// Any tensor of the program as the last run left it, one entry for each image, NCHW.
@@ -207,22 +219,30 @@ impl Session {
     /// # Errors
     /// For a tensor that doesn't exist or is packed as im2col, or when the device fails.
     pub fn read_tensor(&mut self, tensor: u32) -> Result<Vec<Vec<i8>>, DriverError> {
-        let program = Arc::clone(&self.program);
-        let spec = program.tensor(tensor)?;
+        let mut images = self.read_all_rows(tensor)?;
+        images.truncate(self.images.max(1));
+        Ok(images)
+    }
+
+    /// As [`Self::read_tensor`], one entry for each batch row.
+    pub(crate) fn read_all_rows(&self, tensor: u32) -> Result<Vec<Vec<i8>>, DriverError> {
+        let spec = self.program.tensor(tensor)?;
         if spec.packing != Packing::Tiles {
             let text = format!("tensor {} is packed as im2col, not as tiles", spec.name);
             return Err(DriverError::Input(text));
         }
-        match self.read_buffer(spec)?.wait()? {
-            WorkDone::Data(bytes) => {
-                let mut images = self.unpack(spec, &bytes)?;
-                images.truncate(self.images.max(1));
-                Ok(images)
-            }
+        let read = self.read_work(self.current, spec);
+        match self.device.submit(read)?.wait()? {
+            WorkDone::Data(bytes) => self.unpack(spec, &bytes),
             WorkDone::Written | WorkDone::Ran(_) => Err(DriverError::Lost {
                 device: self.device.info().name.clone(),
             }),
         }
+    }
+
+    /// Where a tensor of the first set lies.
+    pub(crate) fn address(&self, spec: &TensorSpec) -> PhysAddr {
+        self.sets[0].addresses[spec.buffer.0 as usize]
     }
 
     /// The program.
@@ -230,10 +250,74 @@ impl Session {
         &self.program
     }
 
-    /// What the session's queue counted.
-    pub fn counters(&self) -> &Counters {
-        self.queue.counters()
+    /// What the session's queues counted.
+    pub fn counters(&self) -> Counters {
+        let mut total = Counters::default();
+        for set in &self.sets {
+            total.add(set.queue.counters());
+        }
+        total
     }
+
+    /// The first set of buffers.
+    pub(crate) fn set(&mut self) -> &mut BufferSet {
+        &mut self.sets[0]
+    }
+}
+
+impl BufferSet {
+    fn new(
+        program: &Arc<Program>,
+        device: &Arc<dyn Device>,
+        addresses: Vec<PhysAddr>,
+        limits: QueueLimits,
+    ) -> Result<Self, DriverError> {
+        let (program, device) = (Arc::clone(program), Arc::clone(device));
+        Ok(Self {
+            queue: CommandQueue::of_checked(program, device, addresses.clone(), limits)?,
+            addresses,
+            recording: None,
+        })
+    }
+}
+
+/// A multiple of every element's bytes.
+fn alignment(program: &Program) -> u64 {
+    let bytes = MemType::ALL.map(|mem| program.config.elem_bytes(mem) as u64);
+    bytes.into_iter().fold(1, u64::max)
+}
+
+/// Packs 1 to BATCH images of a tensor's shape.
+pub(crate) fn pack_input(
+    spec: &TensorSpec,
+    config: &Config,
+    images: &[&[i8]],
+) -> Result<Arc<[u8]>, DriverError> {
+    if images.is_empty() || images.len() > config.batch() {
+        let (n, batch) = (images.len(), config.batch());
+        let text = format!("{n} images, but 1 to {batch} fit a run");
+        return Err(DriverError::Input(text));
+    }
+    let packed = pack(spec, config, images).ok_or_else(|| {
+        let lens: Vec<_> = images.iter().map(|x| x.len()).collect();
+        let (need, [c, h, w]) = (spec.image_len(), spec.chw);
+        DriverError::Input(format!(
+            "{lens:?} values, but {c}x{h}x{w} = {need} are needed"
+        ))
+    })?;
+    Ok(packed.into())
+}
+
+/// Unpacks what was read of a tensor, one entry for each batch row.
+pub(crate) fn unpack_output(
+    spec: &TensorSpec,
+    config: &Config,
+    bytes: &[u8],
+) -> Result<Vec<Vec<i8>>, DriverError> {
+    unpack(spec, config, bytes).ok_or_else(|| {
+        let name = &spec.name;
+        DriverError::Input(format!("tensor {name} can't be unpacked from the device"))
+    })
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use vta_isa::{Config, Gemm, INSN_BYTES, Insn, Load, MemType, Store, UOP_BYTES, Uop};
 
 use crate::{
-    Allocator, Buffer, BufferId, BufferKind, Command, Device, DeviceInfo, DriverError, Kernel,
-    KernelId, Layer, PAGE_BYTES, Packing, PhysAddr, Program, RunReport, Symbol, TensorSpec, Ticket,
-    Traffic, Work, WorkDone, WorkerDevice,
+    Allocator, Batch, Buffer, BufferId, BufferKind, Command, Device, DeviceInfo, DeviceMemory,
+    DriverError, Kernel, KernelId, Layer, PAGE_BYTES, Packing, PhysAddr, Program, RunReport,
+    Symbol, TensorSpec, Ticket, Traffic, Work, WorkDone, WorkerDevice,
 };
 
 /// What lay in device memory when a batch ran.
@@ -40,32 +40,30 @@ impl Recorder {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&seen);
         let allocator = Allocator::new(PAGE_BYTES, (1 + pages) * PAGE_BYTES);
-        let runner = Box::new(
-            move |batch: &Arc<crate::Batch>, memory: &mut crate::DeviceMemory| {
-                let size = (batch.words.len() * INSN_BYTES) as u64;
-                let found = memory
-                    .read(batch.insn_addr.0.into(), size)
-                    .unwrap()
-                    .to_vec();
-                let said = batch.words.iter().flat_map(|w| w.to_le_bytes()).collect();
-                let fetch = |insn: &Insn| match insn {
-                    Insn::Load(l) if l.mem == MemType::Uop => {
-                        let at = u64::from(l.dram_base) * UOP_BYTES as u64;
-                        let bytes = memory.read(at, l.dram_elems() * UOP_BYTES as u64).unwrap();
-                        let word = |b: &[u8]| u32::from_le_bytes(b.try_into().unwrap());
-                        Some(bytes.chunks(4).map(|b| Uop::decode(word(b))).collect())
-                    }
-                    _ => None,
-                };
-                let uops = batch.insns.iter().filter_map(fetch).collect();
-                let words = (found, said);
-                log.lock().unwrap().push(Seen { words, uops });
-                Ok(RunReport {
-                    traffic: Traffic::of(&batch.insns, &config),
-                    ..RunReport::default()
-                })
-            },
-        );
+        let runner = Box::new(move |batch: &Arc<Batch>, memory: &mut DeviceMemory| {
+            let size = (batch.words.len() * INSN_BYTES) as u64;
+            let found = memory
+                .read(batch.insn_addr.0.into(), size)
+                .unwrap()
+                .to_vec();
+            let said = batch.words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            let fetch = |insn: &Insn| match insn {
+                Insn::Load(l) if l.mem == MemType::Uop => {
+                    let at = u64::from(l.dram_base) * UOP_BYTES as u64;
+                    let bytes = memory.read(at, l.dram_elems() * UOP_BYTES as u64).unwrap();
+                    let word = |b: &[u8]| u32::from_le_bytes(b.try_into().unwrap());
+                    Some(bytes.chunks(4).map(|b| Uop::decode(word(b))).collect())
+                }
+                _ => None,
+            };
+            let uops = batch.insns.iter().filter_map(fetch).collect();
+            let words = (found, said);
+            log.lock().unwrap().push(Seen { words, uops });
+            Ok(RunReport {
+                traffic: Traffic::of(&batch.insns, &config),
+                ..RunReport::default()
+            })
+        });
         Arc::new(Self {
             inner: WorkerDevice::with_allocator(info, allocator, runner),
             seen,
@@ -143,6 +141,41 @@ impl Ticket for Failed {
     fn wait(self: Box<Self>) -> Result<WorkDone, DriverError> {
         Err(self.0)
     }
+}
+
+/// Stores the tile that was loaded last, each byte doubled.
+fn double(batch: &Batch, memory: &mut DeviceMemory) -> Result<RunReport, String> {
+    let mut tile = Vec::new();
+    for insn in &batch.insns {
+        match insn {
+            Insn::Load(load) if load.mem == MemType::Inp => {
+                let at = u64::from(load.dram_base) * 16;
+                tile = memory.read(at, 16).map_err(|e| e.to_string())?.to_vec();
+            }
+            Insn::Store(store) => {
+                let at = u64::from(store.dram_base) * 16;
+                let out = memory.write(at, 16).map_err(|e| e.to_string())?;
+                for (to, from) in out.iter_mut().zip(&tile) {
+                    *to = from.wrapping_mul(2);
+                }
+            }
+            Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {}
+        }
+    }
+    Ok(RunReport::default())
+}
+
+/// A device whose batches copy each loaded tile to the next stored one, each byte doubled.
+pub fn doubler(mut before: impl FnMut() -> Result<(), String> + Send + 'static) -> WorkerDevice {
+    let info = DeviceInfo {
+        name: "doubler".into(),
+        config: Config::default(),
+    };
+    let runner = move |batch: &Arc<Batch>, memory: &mut DeviceMemory| {
+        before()?;
+        double(batch, memory)
+    };
+    WorkerDevice::new(info, Box::new(runner))
 }
 
 /// `len` micro-ops that no other kernel of the program has.

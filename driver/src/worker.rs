@@ -1,42 +1,56 @@
-//! A device whose work is done by a thread of this process, in order.
+//! A device whose work is done by threads of this process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::memory::HostBytes;
+use crate::regions::{Footprints, Held, Layouts, Region, Regions};
 use crate::{
-    AllocError, Allocator, Batch, Device, DeviceInfo, DeviceMemory, DriverError, PhysAddr,
+    AllocError, Allocator, Batch, Device, DeviceInfo, DeviceMemory, DriverError, Lane, PhysAddr,
     RunReport, Ticket, Work, WorkDone,
 };
 
-/// How many pieces of work may wait before `submit` blocks.
+/// How many pieces of work may wait in a lane before `submit` blocks.
 const QUEUE_DEPTH: usize = 64;
 
-/// Runs one batch over the device's memory. The error text names the instruction.
+/// Runs one batch. The memory holds the allocations that the batch's instructions name and its
+/// words lie in, and no others. The error text names the instruction.
 pub type Runner =
     Box<dyn FnMut(&Arc<Batch>, &mut DeviceMemory) -> Result<RunReport, String> + Send>;
 
 type Reply = Result<WorkDone, DriverError>;
 
-enum Item {
-    Map { addr: u32, bytes: HostBytes },
-    Unmap { addr: u32 },
-    Work { work: Work, reply: Sender<Reply> },
+struct Item {
+    work: Work,
+    regions: Vec<Arc<Region>>,
+    reply: Sender<Reply>,
 }
 
-/// A [`Device`] that owns its memory and a [`Runner`] on one worker thread.
+/// A [`Device`] with memory of its own, a [`Runner`] on a worker thread, and a second thread for
+/// copies that starts with the first use of [`Lane::Copy`].
 ///
-/// Work runs strictly in the order of submission. Dropping the device finishes what is queued
-/// and joins the thread. If the runner panics, every outstanding and later ticket gets
-/// [`DriverError::Lost`], and so does every call when the system gave no thread.
+/// Each lane works strictly in the order of submission. A piece of work has the allocations that
+/// it touches to itself while it runs, so copies and batches overlap where they touch different
+/// ones. Dropping the device finishes what is queued and joins the threads. If the runner panics,
+/// every outstanding and later ticket gets [`DriverError::Lost`], and so does every call when the
+/// system gave no thread.
 pub struct WorkerDevice {
     info: DeviceInfo,
-    allocator: Mutex<Allocator>,
-    sender: Option<Sender<Item>>,
-    thread: Option<JoinHandle<()>>,
+    book: Mutex<Book>,
+    footprints: Footprints,
+    lost: Arc<AtomicBool>,
+    compute: LaneThread,
+    copy: OnceLock<LaneThread>,
+}
+
+/// Which addresses are taken, and by what.
+struct Book {
+    allocator: Allocator,
+    regions: Regions,
 }
 
 impl WorkerDevice {
@@ -48,35 +62,24 @@ impl WorkerDevice {
     /// Starts the worker thread of a device that has the allocator's memory only, like a board
     /// whose DRAM is smaller than the address space.
     pub fn with_allocator(info: DeviceInfo, allocator: Allocator, runner: Runner) -> Self {
-        let (sender, receiver) = bounded(QUEUE_DEPTH);
-        let name = info.name.clone();
-        let work = move || {
-            let served = catch_unwind(AssertUnwindSafe(|| serve(&name, &receiver, runner)));
-            if served.is_err() {
-                refuse(&name, &receiver);
-            }
-        };
-        // Without a thread the closure and its receiver are gone, so every send fails as lost.
-        let thread = Builder::new().spawn(work);
-        let thread = thread.inspect_err(|error| {
-            tracing::error!(device = info.name, %error, "starting the worker thread");
-        });
+        let lost = Arc::default();
+        let compute = LaneThread::start(&info.name, &lost, Some(runner));
         Self {
             info,
-            allocator: Mutex::new(allocator),
-            sender: Some(sender),
-            thread: thread.ok(),
+            book: Mutex::new(Book {
+                allocator,
+                regions: Regions::default(),
+            }),
+            footprints: Footprints::default(),
+            lost,
+            compute,
+            copy: OnceLock::new(),
         }
     }
 
     /// Bytes of whole free pages.
     pub fn free_bytes(&self) -> u64 {
-        self.allocator().free_bytes()
-    }
-
-    fn send(&self, item: Item) -> Result<(), DriverError> {
-        let sender = self.sender.as_ref().ok_or_else(|| self.lost())?;
-        sender.send(item).map_err(|_| self.lost())
+        self.book().allocator.free_bytes()
     }
 
     fn lost(&self) -> DriverError {
@@ -92,40 +95,30 @@ impl WorkerDevice {
         }
     }
 
-    fn allocator(&self) -> MutexGuard<'_, Allocator> {
-        // The allocator is consistent between calls, so a poisoned lock is harmless.
-        self.allocator
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn book(&self) -> MutexGuard<'_, Book> {
+        // The book is consistent between calls, so a poisoned lock is harmless.
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a range and tells the worker. The lock is held over both: another thread could
-    /// otherwise get a freed range and have it mapped before its unmapping is queued. The worker
-    /// never takes the lock, so a full queue delays other threads but can't block for ever.
     fn map(
         &self,
         size_bytes: u64,
         take: impl FnOnce(&mut Allocator) -> Result<PhysAddr, AllocError>,
     ) -> Result<PhysAddr, DriverError> {
-        let mut allocator = self.allocator();
-        let addr = take(&mut allocator).map_err(|e| self.refused(e))?;
-        let mapped = HostBytes::zeroed(size_bytes)
-            .ok_or_else(|| {
-                self.refused(AllocError::Host {
-                    requested_bytes: size_bytes,
-                })
-            })
-            .and_then(|bytes| {
-                self.send(Item::Map {
-                    addr: addr.0,
-                    bytes,
-                })
-            });
-        if mapped.is_err() {
-            // The range was taken above, so this can't fail.
-            let _ = allocator.free(addr);
+        if self.lost.load(Ordering::Acquire) {
+            return Err(self.lost());
         }
-        mapped.map(|()| addr)
+        let mut book = self.book();
+        let addr = take(&mut book.allocator).map_err(|e| self.refused(e))?;
+        let Some(bytes) = HostBytes::zeroed(size_bytes) else {
+            // The range was taken above, so this can't fail.
+            let _ = book.allocator.free(addr);
+            return Err(self.refused(AllocError::Host {
+                requested_bytes: size_bytes,
+            }));
+        };
+        book.regions.insert(addr.0, bytes);
+        Ok(addr)
     }
 }
 
@@ -144,15 +137,33 @@ impl Device for WorkerDevice {
     }
 
     fn free(&self, addr: PhysAddr) -> Result<(), DriverError> {
-        // Held until the worker is told, as in `map`.
-        let mut allocator = self.allocator();
-        allocator.free(addr).map_err(|e| self.refused(e))?;
-        self.send(Item::Unmap { addr: addr.0 })
+        let mut book = self.book();
+        book.allocator.free(addr).map_err(|e| self.refused(e))?;
+        book.regions.remove(addr.0);
+        Ok(())
     }
 
     fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        self.submit_on(Lane::Compute, work)
+    }
+
+    fn submit_on(&self, lane: Lane, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        let thread = match (lane, &work) {
+            (Lane::Compute, _) | (_, Work::Run(_)) => &self.compute,
+            (Lane::Copy, _) => self
+                .copy
+                .get_or_init(|| LaneThread::start(&self.info.name, &self.lost, None)),
+        };
+        let spans = self.footprints.of(&work, &self.info.config);
+        let regions = self.book().regions.touched(&spans);
         let (reply, receiver) = bounded(1);
-        self.send(Item::Work { work, reply })?;
+        let item = Item {
+            work,
+            regions,
+            reply,
+        };
+        let sender = thread.sender.as_ref().ok_or_else(|| self.lost())?;
+        sender.send(item).map_err(|_| self.lost())?;
         Ok(Box::new(WorkerTicket {
             device: self.info.name.clone(),
             receiver,
@@ -160,11 +171,35 @@ impl Device for WorkerDevice {
     }
 }
 
-impl Drop for WorkerDevice {
+/// A lane's thread. Dropping it finishes what is queued.
+struct LaneThread {
+    sender: Option<Sender<Item>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LaneThread {
+    fn start(device: &str, lost: &Arc<AtomicBool>, mut runner: Option<Runner>) -> Self {
+        let (sender, receiver) = bounded(QUEUE_DEPTH);
+        let (name, gone) = (device.to_owned(), Arc::clone(lost));
+        let work = move || serve(&name, &receiver, runner.as_mut(), &gone);
+        // Without a thread the closure and its receiver are gone, so every send fails as lost.
+        let thread = Builder::new().spawn(work);
+        let thread = thread.inspect_err(|error| {
+            lost.store(true, Ordering::Release);
+            tracing::error!(device, %error, "starting a worker thread");
+        });
+        Self {
+            sender: Some(sender),
+            thread: thread.ok(),
+        }
+    }
+}
+
+impl Drop for LaneThread {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the worker was already answered through its tickets.
+            // A panic of the runner was already answered through its tickets.
             let _ = thread.join();
         }
     }
@@ -184,43 +219,44 @@ impl Ticket for WorkerTicket {
     }
 }
 
-fn serve(name: &str, receiver: &Receiver<Item>, mut runner: Runner) {
-    let mut memory = DeviceMemory::new();
+/// Does a lane's work. After a panic, here or in the other lane, it only answers.
+fn serve(
+    name: &str,
+    receiver: &Receiver<Item>,
+    mut runner: Option<&mut Runner>,
+    lost: &AtomicBool,
+) {
+    let gone = || {
+        Err(DriverError::Lost {
+            device: name.to_owned(),
+        })
+    };
+    let mut layouts = Layouts::default();
     for item in receiver {
-        match item {
-            // The allocator hands out disjoint ranges and tells of them in its order, so mapping
-            // can't fail.
-            Item::Map { addr, bytes } => {
-                if let Err(error) = memory.insert(addr, bytes) {
-                    tracing::error!(device = name, %error, "mapping device memory");
-                }
-            }
-            Item::Unmap { addr } => {
-                memory.unmap(addr);
-            }
-            Item::Work { work, reply } => {
-                // Nobody waits for a dropped ticket's answer.
-                let _ = reply.send(perform(name, &work, &mut memory, &mut runner));
-            }
-        }
+        let answer = if lost.load(Ordering::Acquire) {
+            gone()
+        } else {
+            let mut held = Held::take(item.regions, &mut layouts);
+            let work = || perform(name, &item.work, &mut held.memory, runner.as_deref_mut());
+            catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+                lost.store(true, Ordering::Release);
+                gone()
+            })
+        };
+        // Nobody waits for a dropped ticket's answer.
+        let _ = item.reply.send(answer);
     }
 }
 
-/// Answers everything after the runner has panicked, so that no ticket waits for ever.
-fn refuse(name: &str, receiver: &Receiver<Item>) {
-    for item in receiver {
-        if let Item::Work { reply, .. } = item {
-            // Nobody waits for a dropped ticket's answer.
-            let _ = reply.send(Err(DriverError::Lost {
-                device: name.to_owned(),
-            }));
-        }
-    }
-}
-
-fn perform(name: &str, work: &Work, memory: &mut DeviceMemory, runner: &mut Runner) -> Reply {
+fn perform(
+    name: &str,
+    work: &Work,
+    memory: &mut DeviceMemory,
+    runner: Option<&mut Runner>,
+) -> Reply {
+    let device = || name.to_owned();
     let fault = |source| DriverError::Memory {
-        device: name.to_owned(),
+        device: device(),
         source,
     };
     match work {
@@ -237,10 +273,12 @@ fn perform(name: &str, work: &Work, memory: &mut DeviceMemory, runner: &mut Runn
             .map(<[u8]>::to_vec)
             .map(WorkDone::Data),
         Work::Run(batch) => {
+            // `submit_on` sends batches to the lane that has the runner.
+            let runner = runner.ok_or_else(|| DriverError::Lost { device: device() })?;
             runner(batch, memory)
                 .map(WorkDone::Ran)
                 .map_err(|message| DriverError::Device {
-                    device: name.to_owned(),
+                    device: device(),
                     message,
                 })
         }
@@ -249,7 +287,7 @@ fn perform(name: &str, work: &Work, memory: &mut DeviceMemory, runner: &mut Runn
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::time::Duration;
 
     use vta_isa::Config;
 
@@ -264,6 +302,34 @@ mod tests {
             },
             runner,
         )
+    }
+
+    /// A batch that names one tile of memory.
+    fn store_at(addr: PhysAddr) -> Work {
+        let store = vta_isa::Store {
+            dram_base: addr.0 / 16,
+            y_size: 1,
+            x_size: 1,
+            ..vta_isa::Store::default()
+        };
+        Work::Run(Arc::new(Batch {
+            words: vec![],
+            insns: vec![store.into()],
+            insn_addr: PhysAddr(0),
+            marks: vec![],
+        }))
+    }
+
+    fn write(addr: PhysAddr, value: u8) -> Work {
+        Work::Write {
+            addr,
+            data: Arc::from([value]),
+        }
+    }
+
+    fn read(addr: PhysAddr) -> Work {
+        let size_bytes = 1;
+        Work::Read { addr, size_bytes }
     }
 
     fn empty_batch() -> Work {
@@ -282,17 +348,7 @@ mod tests {
             Ok(RunReport::default())
         }));
         let addr = d.alloc(4).unwrap();
-        let works = [
-            Work::Write {
-                addr,
-                data: Arc::from([41u8]),
-            },
-            empty_batch(),
-            Work::Read {
-                addr,
-                size_bytes: 1,
-            },
-        ];
+        let works = [write(addr, 41), store_at(addr), read(addr)];
         let tickets: Vec<_> = works.into_iter().map(|w| d.submit(w).unwrap()).collect();
         let done: Vec<_> = tickets.into_iter().map(|t| t.wait().unwrap()).collect();
         assert!(matches!(&done[2], WorkDone::Data(bytes) if bytes == &[42]));
@@ -374,5 +430,90 @@ mod tests {
         assert!(d.alloc(u64::MAX).is_err() && d.alloc(0).is_err());
         assert!(d.alloc_at(PhysAddr(u32::MAX), 2).is_err());
         assert_eq!(d.free_bytes(), before);
+    }
+
+    #[test]
+    fn copies_overlap_a_batch_that_touches_other_memory() {
+        // The batch ends only after the copies, so it would hang if they had to wait for it.
+        let (done, copied) = bounded::<()>(1);
+        let d = device(Box::new(move |_, memory| {
+            copied.recv_timeout(Duration::from_secs(30)).unwrap();
+            memory.write(0x1000, 1).unwrap()[0] += 1;
+            Ok(RunReport::default())
+        }));
+        let [mine, other] = [d.alloc(16).unwrap(), d.alloc(16).unwrap()];
+        let ran = d.submit(store_at(mine)).unwrap();
+        let copy = |work| d.submit_on(Lane::Copy, work).unwrap().wait();
+        copy(write(other, 7)).unwrap();
+        assert!(matches!(copy(read(other)), Ok(WorkDone::Data(b)) if b == [7]));
+        done.send(()).unwrap();
+        ran.wait().unwrap();
+        assert!(matches!(copy(read(mine)), Ok(WorkDone::Data(b)) if b == [1]));
+    }
+
+    #[test]
+    fn lanes_take_turns_on_the_same_memory() {
+        // Each batch and each copy leaves whole allocations, whatever order they get.
+        let d = device(Box::new(|_, memory| {
+            for at in [0x1000, 0x1001] {
+                let byte = &mut memory.write(at, 1).unwrap()[0];
+                std::thread::yield_now();
+                *byte += 1;
+            }
+            Ok(RunReport::default())
+        }));
+        let addr = d.alloc(16).unwrap();
+        let tickets: Vec<_> = (0..100)
+            .map(|_| {
+                let ran = d.submit(store_at(addr)).unwrap();
+                let size_bytes = 2;
+                let work = Work::Read { addr, size_bytes };
+                (ran, d.submit_on(Lane::Copy, work).unwrap())
+            })
+            .collect();
+        for (ran, read) in tickets {
+            ran.wait().unwrap();
+            let done = read.wait().unwrap();
+            assert!(matches!(done, WorkDone::Data(b) if b[0] == b[1]));
+        }
+    }
+
+    #[test]
+    fn freed_memory_stays_for_work_of_either_lane_that_names_it() {
+        let (go, gate) = bounded::<()>(1);
+        let d = device(Box::new(move |_, memory| {
+            let _ = gate.recv();
+            memory.write(0x1000, 1).unwrap()[0] += 1;
+            Ok(RunReport::default())
+        }));
+        let addr = d.alloc(16).unwrap();
+        let ran = d.submit(store_at(addr)).unwrap();
+        let read_later = d.submit(read(addr)).unwrap();
+        d.free(addr).unwrap();
+        // The same address again is other memory, and needn't wait for the batch.
+        assert_eq!(d.alloc(16).unwrap(), addr);
+        d.submit_on(Lane::Copy, write(addr, 9))
+            .unwrap()
+            .wait()
+            .unwrap();
+        go.send(()).unwrap();
+        ran.wait().unwrap();
+        let old = read_later.wait().unwrap();
+        assert!(matches!(old, WorkDone::Data(b) if b == [1]));
+        let new = d.submit(read(addr)).unwrap().wait().unwrap();
+        assert!(matches!(new, WorkDone::Data(b) if b == [9]));
+    }
+
+    #[test]
+    fn a_lost_device_refuses_on_both_lanes() {
+        let d = device(Box::new(|_, _| panic!("runner")));
+        let addr = d.alloc(16).unwrap();
+        assert!(d.submit(store_at(addr)).unwrap().wait().is_err());
+        for lane in [Lane::Copy, Lane::Compute] {
+            let answer = d.submit_on(lane, read(addr)).unwrap().wait();
+            assert!(matches!(answer, Err(DriverError::Lost { .. })));
+        }
+        assert!(matches!(d.alloc(1), Err(DriverError::Lost { .. })));
+        d.free(addr).unwrap();
     }
 }

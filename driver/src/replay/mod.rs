@@ -170,19 +170,27 @@ pub fn load(path: &Path) -> Result<Vec<Case>, ReplayError> {
     }
 }
 
-/// Runs a case on a device whose memory is unused, and frees it again.
+/// Runs a case on a device whose memory is unused, and frees it again, whatever fails.
 ///
 /// # Errors
-/// What the device reports.
+/// What the device reports: [`DriverError::Alloc`] when an allocation of the case is taken or
+/// outside the device's memory.
 pub fn run_case(case: &Case, device: &dyn Device) -> Result<CaseReport, DriverError> {
-    for (addr, size) in &case.allocations {
+    let mut taken = 0;
+    let allocated = case.allocations.iter().try_for_each(|(addr, size)| {
         device.alloc_at(*addr, *size)?;
-    }
-    let report = run_allocated(case, device);
-    for (addr, _) in &case.allocations {
-        device.free(*addr)?;
-    }
-    report
+        taken += 1;
+        Ok(())
+    });
+    let report = allocated.and_then(|()| run_allocated(case, device));
+    let freed = case
+        .allocations
+        .iter()
+        .take(taken)
+        .map(|(addr, _)| device.free(*addr));
+    // All are freed before the first error is reported; the run's own comes first.
+    let freed = freed.fold(Ok(()), Result::and);
+    report.and_then(|report| freed.map(|()| report))
 }
 
 fn run_allocated(case: &Case, device: &dyn Device) -> Result<CaseReport, DriverError> {
@@ -346,4 +354,36 @@ fn decode(path: &str, bytes: &[u8]) -> Result<(Vec<u128>, Vec<Insn>), ReplayErro
         .map(insn)
         .collect::<Result<_, _>>()?;
     Ok((words, insns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NullDevice;
+
+    #[test]
+    fn a_case_that_cannot_be_placed_leaves_no_allocation() {
+        let device = NullDevice::with_config(Config::default());
+        let before = device.free_bytes();
+        let page = |n: u32| (PhysAddr(n * 4096), 4096);
+        let mut case = Case {
+            name: "case".into(),
+            config: Config::default(),
+            words: vec![],
+            insns: vec![],
+            insn_addr: PhysAddr(0),
+            allocations: vec![page(1), page(3), page(5)],
+            before: vec![],
+            after: vec![],
+            complete: true,
+        };
+        assert_eq!(run_case(&case, &device).unwrap().bytes_compared, 3 * 4096);
+        assert_eq!(device.free_bytes(), before);
+        for clash in [page(1), page(3), (PhysAddr(0), 0), (PhysAddr(u32::MAX), 2)] {
+            case.allocations[2] = clash;
+            let error = run_case(&case, &device).unwrap_err();
+            assert!(matches!(error, DriverError::Alloc { .. }), "{clash:?}");
+            assert_eq!(device.free_bytes(), before, "{clash:?}");
+        }
+    }
 }

@@ -119,7 +119,7 @@ fn a_layer_that_does_not_fit_fails_every_run_alike() {
 fn a_recording_too_large_to_keep_is_made_again() {
     let device = Recorder::new(Config::default(), 16);
     let mut session = session(program(&[3, 4]), &device).unwrap();
-    session.queue.record_limit_bytes = 1;
+    session.sets[0].queue.record_limit_bytes = 1;
     for _ in 0..3 {
         session.run(&[&IMAGE]).unwrap();
     }

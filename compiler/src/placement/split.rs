@@ -1,0 +1,280 @@
+//! One program for each device, and the steps between them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vta_driver::{MultiProgram, Part, Place, Step};
+
+use super::{Placement, PlacementError, Target, Uses};
+use crate::lower::{self, LowerError, LowerOptions};
+use crate::qgraph::{QGraph, QNode, QOp, TensorId};
+
+/// Lowers a placed network: each device's nodes become one program, and layers of one device
+/// stand together as far as their inputs allow.
+///
+/// # Errors
+/// [`PlacementError::Lower`] when a device's nodes can't be lowered for it,
+/// [`PlacementError::Batch`] for devices that differ in BATCH, [`PlacementError::Inputs`] unless
+/// the network has one input, [`PlacementError::Order`] when the
+/// placement belongs to another graph.
+pub fn compile(
+    graph: &QGraph,
+    targets: &[Target],
+    placement: &Placement,
+    options: &LowerOptions,
+) -> Result<MultiProgram, PlacementError> {
+    check_batches(targets, placement)?;
+    if graph.inputs.len() != 1 {
+        let inputs = graph.inputs.len();
+        return Err(PlacementError::Inputs { inputs });
+    }
+    let uses = Uses::of(graph)?;
+    if placement.targets.len() != graph.nodes.len() {
+        let node = graph
+            .nodes
+            .last()
+            .map_or_else(String::new, |n| n.name.clone());
+        return Err(PlacementError::Order { node });
+    }
+    let order = schedule(graph, &uses, &placement.targets);
+    let mut split = Split {
+        graph,
+        placement,
+        uses,
+        order,
+        multi: MultiProgram::default(),
+        places: BTreeMap::new(),
+    };
+    for (target, described) in targets.iter().enumerate() {
+        split.part(target, described, options)?;
+    }
+    split.steps();
+    let place = |split: &Split<'_>, id: TensorId| {
+        let home = split.home(id);
+        split.places.get(&(home, id.0)).copied()
+    };
+    split.multi.outputs = graph
+        .outputs
+        .iter()
+        .filter_map(|id| place(&split, *id))
+        .collect();
+    for id in &graph.inputs {
+        let all = split
+            .places
+            .iter()
+            .filter(|((_, tensor), _)| *tensor == id.0);
+        split.multi.input.extend(all.map(|(_, place)| *place));
+    }
+    Ok(split.multi)
+}
+
+fn check_batches(targets: &[Target], placement: &Placement) -> Result<(), PlacementError> {
+    let used = |t: &&Target| {
+        placement
+            .targets
+            .iter()
+            .any(|&p| targets.get(p) == Some(*t))
+    };
+    let mut used = targets.iter().filter(used);
+    let Some(first) = used.next() else {
+        return Ok(());
+    };
+    match used.find(|t| t.config.batch() != first.config.batch()) {
+        None => Ok(()),
+        Some(other) => Err(PlacementError::Batch {
+            a: first.name.clone(),
+            batch_a: first.config.batch(),
+            b: other.name.clone(),
+            batch_b: other.config.batch(),
+        }),
+    }
+}
+
+/// Nodes in an order that stays on a device while it has nodes whose inputs are there: the
+/// earliest such node, else the earliest of all.
+fn schedule(graph: &QGraph, uses: &Uses, placed: &[usize]) -> Vec<usize> {
+    let writers = |node: &QNode| -> Vec<usize> {
+        let inputs = node.op.inputs();
+        let mut all: Vec<usize> = inputs.iter().filter_map(|i| uses.writer[i.0]).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    };
+    let mut missing: Vec<usize> = graph.nodes.iter().map(|n| writers(n).len()).collect();
+    // By target and node, so that the first of a target is the earliest.
+    let mut ready: std::collections::BTreeSet<(usize, usize)> = (0..graph.nodes.len())
+        .filter(|&n| missing[n] == 0)
+        .map(|n| (placed[n], n))
+        .collect();
+    let mut order = Vec::with_capacity(graph.nodes.len());
+    let mut at = None;
+    loop {
+        let same = at.and_then(|t| ready.range((t, 0)..=(t, usize::MAX)).next());
+        let next = same.or_else(|| ready.iter().min_by_key(|(_, node)| *node));
+        let Some(&(target, node)) = next else {
+            return order;
+        };
+        ready.remove(&(target, node));
+        order.push(node);
+        at = Some(target);
+        for &reader in &uses.readers[graph.nodes[node].output.0] {
+            missing[reader] -= 1;
+            if missing[reader] == 0 {
+                ready.insert((placed[reader], reader));
+            }
+        }
+    }
+}
+
+struct Split<'a> {
+    graph: &'a QGraph,
+    placement: &'a Placement,
+    uses: Uses,
+    order: Vec<usize>,
+    multi: MultiProgram,
+    /// By target and network tensor.
+    places: BTreeMap<(usize, usize), Place>,
+}
+
+impl Split<'_> {
+    /// The target that writes a tensor, or reads it first if the host writes it.
+    fn home(&self, id: TensorId) -> usize {
+        let node = self.uses.writer[id.0].or_else(|| self.uses.readers[id.0].first().copied());
+        node.map_or(0, |node| self.placement.targets[node])
+    }
+
+    /// Lowers what a target runs, if anything.
+    fn part(
+        &mut self,
+        target: usize,
+        described: &Target,
+        options: &LowerOptions,
+    ) -> Result<(), PlacementError> {
+        let mine = |n: &&usize| self.placement.targets[**n] == target;
+        let nodes: Vec<usize> = self.order.iter().filter(mine).copied().collect();
+        let unused =
+            |id: &&TensorId| self.uses.writer[id.0].is_none() && self.uses.readers[id.0].is_empty();
+        // An output that is an input nobody reads only passes through the first device.
+        let through: Vec<TensorId> = match target {
+            0 => self.graph.outputs.iter().filter(unused).copied().collect(),
+            _ => Vec::new(),
+        };
+        if nodes.is_empty() && through.is_empty() {
+            return Ok(());
+        }
+        let (part, network_tensors) = self.subgraph(target, &nodes, &through);
+        let fail = |source| PlacementError::Lower {
+            device: described.name.clone(),
+            source,
+        };
+        let program = lower::compile(&part, &described.config, options).map_err(fail)?;
+        if program.layers.len() != nodes.len() {
+            let text = format!("{} layers from {} nodes", program.layers.len(), nodes.len());
+            return Err(fail(LowerError::Network(text)));
+        }
+        let index = self.multi.parts.len();
+        for (local, &tensor) in (0..).zip(&network_tensors) {
+            let place = Place {
+                part: index,
+                tensor: local,
+            };
+            self.places.insert((target, tensor as usize), place);
+        }
+        self.multi.parts.push(Part {
+            target,
+            program: Arc::new(program),
+            network_tensors,
+        });
+        Ok(())
+    }
+
+    /// The nodes of a target as a network of its own, and its tensors' numbers in the whole.
+    fn subgraph(&self, target: usize, nodes: &[usize], through: &[TensorId]) -> (QGraph, Vec<u32>) {
+        let mut used: Vec<usize> = through.iter().map(|id| id.0).collect();
+        for &node in nodes {
+            let node = &self.graph.nodes[node];
+            used.extend(node.op.inputs().iter().map(|id| id.0));
+            used.push(node.output.0);
+        }
+        used.sort_unstable();
+        used.dedup();
+        // All are among `used`, so the search never fails.
+        let local = |id: TensorId| TensorId(used.binary_search(&id.0).unwrap_or(0));
+        let copies = &self.placement.copies;
+        let arrives =
+            |id: usize| self.uses.writer[id].is_none_or(|w| self.placement.targets[w] != target);
+        let leaves = |id: usize| {
+            let copied = copies.iter().any(|c| c.tensor.0 == id && c.from == target);
+            let output = self.graph.outputs.contains(&TensorId(id));
+            copied || (output && self.home(TensorId(id)) == target)
+        };
+        let pick = |keep: &dyn Fn(usize) -> bool| -> Vec<TensorId> {
+            let picked = used.iter().filter(|id| keep(**id));
+            picked.map(|id| local(TensorId(*id))).collect()
+        };
+        let move_node = |&node: &usize| {
+            let mut node = self.graph.nodes[node].clone();
+            rename(&mut node.op, &local);
+            node.output = local(node.output);
+            node
+        };
+        let graph = QGraph {
+            tensors: used
+                .iter()
+                .map(|&id| self.graph.tensors[id].clone())
+                .collect(),
+            nodes: nodes.iter().map(move_node).collect(),
+            inputs: pick(&arrives),
+            outputs: pick(&leaves),
+            metadata: self.graph.metadata.clone(),
+        };
+        (graph, used.iter().map(|&id| id as u32).collect())
+    }
+
+    /// Runs of layers on one part, each followed by the copies of what it computed.
+    fn steps(&mut self) {
+        let part_of: BTreeMap<usize, usize> = (self.multi.parts.iter().enumerate())
+            .map(|(part, p)| (p.target, part))
+            .collect();
+        let mut next = vec![0; self.multi.parts.len()];
+        let same = |a: &usize, b: &usize| self.placement.targets[*a] == self.placement.targets[*b];
+        for run in self.order.chunk_by(same) {
+            let target = self.placement.targets[run[0]];
+            // Every target with a node has a part.
+            let Some(&part) = part_of.get(&target) else {
+                continue;
+            };
+            let layers = next[part]..next[part] + run.len();
+            next[part] = layers.end;
+            self.multi.steps.push(Step::Run { part, layers });
+            for &node in run {
+                let tensor = self.graph.nodes[node].output;
+                let copies = self.placement.copies.iter().filter(|c| c.tensor == tensor);
+                for copy in copies {
+                    let place = |t: usize| self.places.get(&(t, tensor.0)).copied();
+                    if let (Some(from), Some(to)) = (place(copy.from), place(copy.to)) {
+                        self.multi.steps.push(Step::Copy { from, to });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Replaces every tensor that an operation reads.
+fn rename(op: &mut QOp, local: &dyn Fn(TensorId) -> TensorId) {
+    match op {
+        QOp::Conv {
+            input, residual, ..
+        } => {
+            *input = local(*input);
+            if let Some((id, _)) = residual {
+                *id = local(*id);
+            }
+        }
+        QOp::Add { a, b, .. } => (*a, *b) = (local(*a), local(*b)),
+        QOp::Eltwise { input, .. } | QOp::MaxPool { input, .. } | QOp::AvgPool { input, .. } => {
+            *input = local(*input);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! A network on several devices at once.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::packing::pack;
+use crate::queue::Route;
+use crate::session::{pack_input, unpack_output};
+use crate::{
+    Counters, Device, DriverError, FlushReason, Lane, MultiProgram, Place, Point, ProgramError,
+    QueueLimits, Recording, RunOutput, Session, Step, Stream, Ticket, Timeline, Work, WorkDone,
+};
+
+/// A [`MultiProgram`] loaded on its devices.
+///
+/// A run submits everything at once and waits once: devices feed each other through timelines,
+/// without the caller's thread. A part's batch is submitted when the next layer is elsewhere
+/// ([`FlushReason::NextLayerElsewhere`]), and replayed by later runs. Tensors travel through the
+/// host, as they are where both devices pack them alike, packed again where not.
+///
+/// When a device fails, the run does, with the first cause; the other devices go on.
+///
+/// ```
+/// use std::sync::Arc;
+/// use vta_driver::{Buffer, BufferId, BufferKind, Device, MultiProgram, MultiSession, NullDevice};
+/// use vta_driver::{Packing, Part, Place, Program, QueueLimits, Step, TensorSpec};
+/// use vta_isa::Config;
+///
+/// // Each part has one tensor and no layer: the input goes to the first, from there to the
+/// // second, and back to the host.
+/// let tensor = TensorSpec {
+///     name: "x".into(), buffer: BufferId(0), chw: [3, 1, 2], scale: 0.5, packing: Packing::Tiles,
+/// };
+/// let buffer = Buffer { name: "x".into(), size_bytes: 32, kind: BufferKind::Input };
+/// let program = Arc::new(Program {
+///     buffers: vec![buffer], tensors: vec![tensor], inputs: vec![0], outputs: vec![0],
+///     ..Program::default()
+/// });
+/// let part = |target| Part { target, program: program.clone(), network_tensors: vec![0] };
+/// let [here, there] = [0, 1].map(|part| Place { part, tensor: 0 });
+/// let multi = MultiProgram {
+///     parts: vec![part(0), part(1)],
+///     steps: vec![Step::Copy { from: here, to: there }],
+///     input: vec![here],
+///     outputs: vec![there],
+/// };
+/// let device = || Arc::new(NullDevice::with_config(Config::default())) as Arc<dyn Device>;
+/// let devices = [device(), device()];
+/// let mut session = MultiSession::new(Arc::new(multi), &devices, QueueLimits::default())?;
+/// let image = [1, -2, 3, -4, 5, -6];
+/// assert_eq!(session.run(&[&image])?.outputs[0][0], image);
+/// # Ok::<(), vta_driver::DriverError>(())
+/// ```
+pub struct MultiSession {
+    /// By part. Streams are dropped before the memory that their work names.
+    streams: Vec<PartStreams>,
+    program: Arc<MultiProgram>,
+    parts: Vec<Session>,
+    /// Of the steps that ran.
+    recordings: HashMap<usize, Recording>,
+    images: usize,
+}
+
+struct PartStreams {
+    arriving: Stream,
+    compute: Arc<Stream>,
+    leaving: Stream,
+}
+
+/// One run being submitted.
+struct Launch {
+    /// By part, what its next batch waits for.
+    arrivals: Vec<Vec<Point>>,
+    /// By part, when all of its batches so far have ended.
+    computed: Vec<Option<Point>>,
+    /// When the tensors are there that were written.
+    arrived: HashMap<Place, Point>,
+    tickets: Vec<Box<dyn Ticket>>,
+}
+
+impl MultiSession {
+    /// Loads every part on its device: `devices[i]` is that of [`MultiProgram::parts`]`[i]`.
+    ///
+    /// # Errors
+    /// [`DriverError::Program`] for an inconsistent program or a part without a device; what
+    /// [`Session::new`] reports.
+    pub fn new(
+        program: Arc<MultiProgram>,
+        devices: &[Arc<dyn Device>],
+        limits: QueueLimits,
+    ) -> Result<Self, DriverError> {
+        program.validate()?;
+        if devices.len() < program.parts.len() {
+            let index = devices.len();
+            return Err(ProgramError::Part { index }.into());
+        }
+        let (mut parts, mut streams) = (Vec::new(), Vec::new());
+        for (part, device) in program.parts.iter().zip(devices) {
+            let loaded = Session::new(Arc::clone(&part.program), Arc::clone(device), limits)?;
+            parts.push(loaded);
+            let start = |what, lane| {
+                let name = format!("{what} of {}", device.info().name);
+                Stream::new(name, Arc::clone(device), lane)
+            };
+            streams.push(PartStreams {
+                arriving: start("arrivals", Lane::Copy),
+                compute: Arc::new(start("batches", Lane::Compute)),
+                leaving: start("departures", Lane::Copy),
+            });
+        }
+        Ok(Self {
+            streams,
+            program,
+            parts,
+            recordings: HashMap::new(),
+            images: 0,
+        })
+    }
+
+    /// Runs the network on up to BATCH images, as [`Session::run`].
+    ///
+    /// # Errors
+    /// [`DriverError::Input`] for the wrong number or length of images; what the devices report,
+    /// the first in the order of the steps. After an error the session can be used again unless
+    /// a device is lost.
+    pub fn run(&mut self, images: &[&[i8]]) -> Result<RunOutput, DriverError> {
+        let program = Arc::clone(&self.program);
+        let n = self.parts.len();
+        let mut launch = Launch {
+            arrivals: vec![Vec::new(); n],
+            computed: vec![None; n],
+            arrived: HashMap::new(),
+            tickets: Vec::new(),
+        };
+        self.images = images.len();
+        let launched = self.launch(&program, images, &mut launch);
+        if launched.is_err() {
+            for part in &mut self.parts {
+                part.set().queue.discard();
+            }
+        }
+        // All are waited for, also behind an error: what runs names memory of the session.
+        let done: Vec<_> = launch.tickets.into_iter().map(Ticket::wait).collect();
+        // A device's failure says more than that of what was to be submitted behind it.
+        let done: Vec<WorkDone> = done.into_iter().collect::<Result<_, _>>()?;
+        launched?;
+        self.collect(&program, done)
+    }
+
+    fn launch(
+        &mut self,
+        program: &MultiProgram,
+        images: &[&[i8]],
+        launch: &mut Launch,
+    ) -> Result<(), DriverError> {
+        // All is packed before anything is submitted: a wrong image changes nothing.
+        let mut writes = Vec::new();
+        for &place in &program.input {
+            let config = &program.parts[place.part].program.config;
+            let data = pack_input(program.tensor(place)?, config, images)?;
+            writes.push((place, data));
+        }
+        for (place, data) in writes {
+            let addr = self.address(place)?;
+            let work = Work::Write { addr, data };
+            self.arrive(launch, place, &[], move || Ok(work))?;
+        }
+        for (index, step) in program.steps.iter().enumerate() {
+            match step {
+                Step::Run { part, layers } => {
+                    self.run_layers(launch, index, *part, layers.clone())?;
+                }
+                Step::Copy { from, to } => self.copy(program, launch, *from, *to)?,
+            }
+        }
+        for &output in &program.outputs {
+            let (ticket, _) = self.leave(launch, output)?;
+            launch.tickets.push(ticket);
+        }
+        Ok(())
+    }
+
+    /// Encodes a part's layers, or replays them, behind what has to arrive first.
+    fn run_layers(
+        &mut self,
+        launch: &mut Launch,
+        index: usize,
+        part: usize,
+        layers: Range<usize>,
+    ) -> Result<(), DriverError> {
+        let reason = flush_reason(&self.program, index, part);
+        let computed = Timeline::new(format!("step {index}"));
+        let route = Route {
+            stream: Arc::clone(&self.streams[part].compute),
+            waits: std::mem::take(&mut launch.arrivals[part]),
+            done: computed.clone(),
+        };
+        let queue = &mut self.parts[part].set().queue;
+        queue.set_route(Some(route));
+        let submitted = match self.recordings.get(&index) {
+            Some(recording) => queue.replay(recording),
+            None => (layers.into_iter())
+                .try_for_each(|layer| queue.push_layer(layer))
+                .and_then(|()| queue.submit(reason)),
+        };
+        let route = queue.set_route(None);
+        launch.tickets.extend(queue.take_tickets());
+        submitted?;
+        let recording = queue.take_recording();
+        if !self.recordings.contains_key(&index) && recording.is_complete() {
+            self.recordings.insert(index, recording);
+        }
+        // Layers without a command leave the waits to the next batch.
+        launch.arrivals[part].extend(route.into_iter().flat_map(|r| r.waits));
+        launch.computed[part] = Some(computed.at(computed.promised()));
+        Ok(())
+    }
+
+    /// Reads a tensor when it is there and writes it to the other part, on the streams' threads.
+    fn copy(
+        &mut self,
+        program: &MultiProgram,
+        launch: &mut Launch,
+        from: Place,
+        to: Place,
+    ) -> Result<(), DriverError> {
+        let (fetched, there) = self.leave(launch, from)?;
+        let addr = self.address(to)?;
+        let (source, target) = (program.tensor(from)?.clone(), program.tensor(to)?.clone());
+        let [a, b] = [from, to].map(|p| program.parts[p.part].program.config.clone());
+        // With the same block and batch, tiles are the same bytes.
+        let alike =
+            source.packing == target.packing && (a.batch(), a.block()) == (b.batch(), b.block());
+        let images = self.images;
+        let make = move || {
+            let WorkDone::Data(bytes) = fetched.wait()? else {
+                let text = format!("tensor {} was not read", source.name);
+                return Err(DriverError::Input(text));
+            };
+            if alike {
+                let data = bytes.into();
+                return Ok(Work::Write { addr, data });
+            }
+            let unpacked = unpack_output(&source, &a, &bytes)?;
+            let rows: Vec<&[i8]> = unpacked.iter().take(images).map(Vec::as_slice).collect();
+            let data = pack(&target, &b, &rows).ok_or_else(|| {
+                let name = &target.name;
+                DriverError::Input(format!("tensor {name} can't be packed for another device"))
+            })?;
+            let data = data.into();
+            Ok(Work::Write { addr, data })
+        };
+        self.arrive(launch, to, &[there], make)
+    }
+
+    /// Writes a tensor before the part's next batch.
+    fn arrive(
+        &self,
+        launch: &mut Launch,
+        to: Place,
+        waits: &[Point],
+        make: impl FnOnce() -> Result<Work, DriverError> + Send + 'static,
+    ) -> Result<(), DriverError> {
+        let arrived = Timeline::new("arrival");
+        let signal = vec![arrived.promise(1)?];
+        let stream = &self.streams[to.part].arriving;
+        let ticket = stream.submit_with(make, waits, signal)?;
+        launch.tickets.push(ticket);
+        launch.arrivals[to.part].push(arrived.at(1));
+        launch.arrived.insert(to, arrived.at(1));
+        Ok(())
+    }
+
+    /// Reads a tensor that the part's batches so far have computed, or that was written.
+    fn leave(&self, launch: &Launch, from: Place) -> Result<(Box<dyn Ticket>, Point), DriverError> {
+        let fetched = Timeline::new("departure");
+        let signal = vec![fetched.promise(1)?];
+        let stream = &self.streams[from.part].leaving;
+        let read = self.read_work(from)?;
+        let computed = launch.computed[from.part].iter();
+        let waits: Vec<Point> = computed.chain(launch.arrived.get(&from)).cloned().collect();
+        let ticket = stream.submit(read, &waits, signal)?;
+        Ok((ticket, fetched.at(1)))
+    }
+
+    fn read_work(&self, place: Place) -> Result<Work, DriverError> {
+        let config = &self.program.parts[place.part].program.config;
+        let spec = self.program.tensor(place)?;
+        Ok(Work::Read {
+            addr: self.address(place)?,
+            size_bytes: spec.packed_bytes(config).unwrap_or(0),
+        })
+    }
+
+    fn address(&self, place: Place) -> Result<crate::PhysAddr, DriverError> {
+        let spec = self.program.tensor(place)?;
+        Ok(self.parts[place.part].address(spec))
+    }
+
+    fn collect(
+        &self,
+        program: &MultiProgram,
+        done: Vec<WorkDone>,
+    ) -> Result<RunOutput, DriverError> {
+        let (mut reports, mut data) = (Vec::new(), Vec::new());
+        for done in done {
+            match done {
+                WorkDone::Ran(report) => reports.push(report),
+                WorkDone::Data(bytes) => data.push(bytes),
+                WorkDone::Written => {}
+            }
+        }
+        let unpacked = program.outputs.iter().zip(&data);
+        let unpacked = unpacked.map(|(&place, bytes)| self.unpack(place, bytes));
+        let outputs = unpacked.collect::<Result<_, _>>()?;
+        Ok(RunOutput { outputs, reports })
+    }
+
+    fn unpack(&self, place: Place, bytes: &[u8]) -> Result<Vec<Vec<i8>>, DriverError> {
+        let config = &self.program.parts[place.part].program.config;
+        let mut images = unpack_output(self.program.tensor(place)?, config, bytes)?;
+        images.truncate(self.images);
+        Ok(images)
+    }
+
+    /// A tensor of a part as the last run left it, as [`Session::read_tensor`].
+    ///
+    /// # Errors
+    /// As there; [`ProgramError::Part`].
+    pub fn read_tensor(&self, place: Place) -> Result<Vec<Vec<i8>>, DriverError> {
+        let index = place.part;
+        let images = self.images.max(1);
+        let part = self.parts.get(index);
+        let part = part.ok_or(ProgramError::Part { index })?;
+        let mut tensor = part.read_all_rows(place.tensor)?;
+        tensor.truncate(images);
+        Ok(tensor)
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Arc<MultiProgram> {
+        &self.program
+    }
+
+    /// What all parts counted.
+    pub fn counters(&self) -> Counters {
+        let mut total = Counters::default();
+        for part in &self.parts {
+            total.add(&part.counters());
+        }
+        total
+    }
+
+    /// What one part counted.
+    pub fn part_counters(&self, part: usize) -> Option<Counters> {
+        self.parts.get(part).map(Session::counters)
+    }
+}
+
+/// Why the batch of a step is submitted: what the next layer, if any, is.
+fn flush_reason(program: &MultiProgram, index: usize, part: usize) -> FlushReason {
+    let later = program.steps.iter().skip(index + 1);
+    let next = later.filter_map(|step| match step {
+        Step::Run { part, .. } => Some(*part),
+        Step::Copy { .. } => None,
+    });
+    match next.take(1).next() {
+        Some(next) if next != part => FlushReason::NextLayerElsewhere,
+        Some(_) => FlushReason::Synchronize,
+        None => FlushReason::HostRead,
+    }
+}
+
+#[cfg(test)]
+mod tests;

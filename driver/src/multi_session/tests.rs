@@ -1,0 +1,255 @@
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+use vta_isa::{Load, MemType, Store};
+
+use super::*;
+use crate::testing::{buffer, doubler, tensor};
+use crate::{BufferId, BufferKind, Command, Layer, Packing, Part, Program, Symbol};
+
+const SMALL: QueueLimits = QueueLimits {
+    insns: 64,
+    uops: 64,
+};
+
+/// A program whose tensors have one tile each; layer `i` doubles a tensor into another.
+fn part(tensors: u32, layers: &[(u32, u32)], inputs: &[u32], outputs: &[u32]) -> Part {
+    let layer = |(i, &(from, to)): (usize, &(u32, u32))| {
+        let load = Load {
+            mem: MemType::Inp,
+            y_size: 1,
+            x_size: 1,
+            ..Load::default()
+        };
+        let store = Store {
+            y_size: 1,
+            x_size: 1,
+            ..Store::default()
+        };
+        let at = |insn, buffer| Command {
+            insn,
+            symbol: Symbol::Buffer(BufferId(buffer)),
+        };
+        Layer {
+            name: format!("l{i}"),
+            commands: vec![at(load.into(), from), at(store.into(), to)],
+            output: to,
+            ..Layer::default()
+        }
+    };
+    let kind = |t: &u32| match (inputs.contains(t), outputs.contains(t)) {
+        (true, _) => BufferKind::Input,
+        (_, true) => BufferKind::Output,
+        _ => BufferKind::Scratch,
+    };
+    let all = 0..tensors;
+    let program = Program {
+        buffers: all.clone().map(|t| buffer("b", 16, kind(&t))).collect(),
+        tensors: all.clone().map(|t| tensor("t", t, [2, 1, 1])).collect(),
+        layers: layers.iter().enumerate().map(layer).collect(),
+        inputs: inputs.to_vec(),
+        outputs: outputs.to_vec(),
+        ..Program::default()
+    };
+    Part {
+        target: 0,
+        program: Arc::new(program),
+        network_tensors: all.collect(),
+    }
+}
+
+fn at(part: usize, tensor: u32) -> Place {
+    Place { part, tensor }
+}
+
+fn run(part: usize, layers: Range<usize>) -> Step {
+    Step::Run { part, layers }
+}
+
+fn copy(from: Place, to: Place) -> Step {
+    Step::Copy { from, to }
+}
+
+/// There and back: device 0 doubles, device 1 doubles twice, device 0 doubles; the last result
+/// and that of the first layer come out.
+fn there_and_back() -> MultiProgram {
+    MultiProgram {
+        parts: vec![
+            part(4, &[(0, 1), (2, 3)], &[0, 2], &[1, 3]),
+            part(3, &[(0, 1), (1, 2)], &[0], &[2]),
+        ],
+        steps: vec![
+            run(0, 0..1),
+            copy(at(0, 1), at(1, 0)),
+            run(1, 0..2),
+            copy(at(1, 2), at(0, 2)),
+            run(0, 1..2),
+        ],
+        input: vec![at(0, 0)],
+        outputs: vec![at(0, 3), at(0, 1)],
+    }
+}
+
+fn healthy() -> Arc<dyn Device> {
+    Arc::new(doubler(|| Ok(())))
+}
+
+fn session(program: MultiProgram, devices: &[Arc<dyn Device>]) -> MultiSession {
+    MultiSession::new(Arc::new(program), devices, SMALL).unwrap()
+}
+
+#[test]
+fn tensors_travel_and_later_runs_replay() {
+    let mut session = session(there_and_back(), &[healthy(), healthy()]);
+    for n in 1..=4i8 {
+        let out = session.run(&[&[n, -n]]).unwrap();
+        assert_eq!(out.outputs, [[[16 * n, -16 * n]], [[2 * n, -2 * n]]]);
+        assert_eq!(out.reports.len(), 3);
+        let back = session.read_tensor(at(1, 1)).unwrap();
+        assert_eq!(back, [[4 * n, -4 * n]]);
+    }
+    let counters = session.counters();
+    assert_eq!(counters.submissions, 12);
+    assert_eq!(counters.flushed(FlushReason::NextLayerElsewhere), 8);
+    assert_eq!(counters.flushed(FlushReason::HostRead), 4);
+    assert_eq!(
+        (counters.encoded_batches, counters.replayed_batches),
+        (3, 9)
+    );
+    assert_eq!(session.part_counters(1).unwrap().submissions, 4);
+    assert!(session.part_counters(2).is_none());
+}
+
+#[test]
+fn a_session_frees_its_memory_on_every_device() {
+    let devices = [0; 2].map(|_| Arc::new(doubler(|| Ok(()))));
+    let before = devices[0].free_bytes();
+    let dynamic = devices.each_ref().map(|d| Arc::clone(d) as Arc<dyn Device>);
+    let mut session = session(there_and_back(), &dynamic);
+    session.run(&[&[1, 2]]).unwrap();
+    drop(session);
+    assert!(devices.iter().all(|d| d.free_bytes() == before));
+}
+
+#[test]
+fn devices_work_at_the_same_time() {
+    // Both parts read the input; each run ends only when the other has begun.
+    let meet = |mine: crossbeam_channel::Sender<()>, other: crossbeam_channel::Receiver<()>| {
+        let device = doubler(move || {
+            mine.send(()).map_err(|e| e.to_string())?;
+            let met = other.recv_timeout(Duration::from_secs(30));
+            met.map_err(|e| e.to_string())
+        });
+        Arc::new(device) as Arc<dyn Device>
+    };
+    let ((a, from_a), (b, from_b)) = (bounded(8), bounded(8));
+    let program = MultiProgram {
+        parts: vec![
+            part(2, &[(0, 1)], &[0], &[1]),
+            part(2, &[(0, 1)], &[0], &[1]),
+        ],
+        steps: vec![run(0, 0..1), run(1, 0..1)],
+        input: vec![at(0, 0), at(1, 0)],
+        outputs: vec![at(0, 1), at(1, 1)],
+    };
+    let mut session = session(program, &[meet(a, from_b), meet(b, from_a)]);
+    let out = session.run(&[&[3, 4]]).unwrap();
+    assert_eq!(out.outputs, [[[6, 8]], [[6, 8]]]);
+}
+
+#[test]
+fn other_packings_are_packed_again() {
+    let im2col = Packing::Im2col {
+        kernel: [1, 1],
+        stride: [1, 1],
+        dilation: [1, 1],
+        pads: [0; 4],
+    };
+    let mut multi = there_and_back();
+    let mut program = Program::clone(&multi.parts[1].program);
+    program.tensors[0].packing = im2col;
+    multi.parts[1].program = Arc::new(program.clone());
+    let mut one = session(multi.clone(), &[healthy(), healthy()]);
+    assert_eq!(one.run(&[&[1, -3]]).unwrap().outputs[0], [[16, -48]]);
+    // A program from an im2col tensor can't be a source.
+    multi.steps[1] = copy(at(1, 0), at(0, 2));
+    assert!(matches!(
+        multi.validate(),
+        Err(ProgramError::Step { index: 1, .. })
+    ));
+}
+
+#[test]
+fn a_device_that_fails_midway_stops_the_run_and_nothing_else() {
+    let mut runs = 0;
+    let failing = doubler(move || {
+        runs += 1;
+        if runs == 2 {
+            Err("insn 7: bad".into())
+        } else {
+            Ok(())
+        }
+    });
+    let first = healthy();
+    let mut session = session(there_and_back(), &[Arc::clone(&first), Arc::new(failing)]);
+    assert_eq!(session.run(&[&[1, 1]]).unwrap().outputs[0], [[16, 16]]);
+    let error = session.run(&[&[1, 1]]).unwrap_err().to_string();
+    assert_eq!(error, "device doubler: insn 7: bad");
+    assert_eq!(session.run(&[&[2, 2]]).unwrap().outputs[0], [[32, 32]]);
+}
+
+#[test]
+fn a_lost_device_is_an_error_and_the_other_goes_on() {
+    for first_is_lost in [true, false] {
+        let lost: Arc<dyn Device> = Arc::new(doubler(|| panic!("gone")));
+        let whole = healthy();
+        let devices = match first_is_lost {
+            true => [lost, Arc::clone(&whole)],
+            false => [Arc::clone(&whole), lost],
+        };
+        let mut both = session(there_and_back(), &devices);
+        for _ in 0..3 {
+            let error = both.run(&[&[1, 1]]).unwrap_err().to_string();
+            assert!(error.ends_with("device doubler has stopped"), "{error}");
+        }
+        let alone = [Arc::clone(&whole), whole];
+        assert_eq!(
+            session(there_and_back(), &alone)
+                .run(&[&[1, 1]])
+                .unwrap()
+                .outputs[0],
+            [[16, 16]]
+        );
+    }
+}
+
+#[test]
+fn wrong_images_and_programs_are_refused() {
+    let mut session = session(there_and_back(), &[healthy(), healthy()]);
+    assert!(matches!(session.run(&[]), Err(DriverError::Input(_))));
+    assert!(matches!(session.run(&[&[1]]), Err(DriverError::Input(_))));
+    session.run(&[&[1, 2]]).unwrap();
+    let one = [healthy()];
+    let few = MultiSession::new(Arc::new(there_and_back()), &one, SMALL).err();
+    let part = ProgramError::Part { index: 1 };
+    assert!(matches!(few, Some(DriverError::Program(e)) if e == part));
+    type Break = fn(&mut MultiProgram);
+    let cases: [(&str, Break); 8] = [
+        ("step 0: it runs on a part", |m| m.steps[0] = run(2, 0..1)),
+        ("step 4: its layers", |m| m.steps[4] = run(0, 0..1)),
+        ("layer 1 is missing", |m| m.steps.truncate(4)),
+        ("layer 3 is missing", |m| m.steps[4] = run(0, 1..3)),
+        ("no tensor 9", |m| m.steps[1] = copy(at(0, 9), at(1, 0))),
+        ("no part 5", |m| m.steps[1] = copy(at(0, 1), at(5, 0))),
+        ("from a device to the same", |m| {
+            m.steps[1] = copy(at(0, 1), at(0, 2))
+        }),
+        ("no tensor 4", |m| m.outputs[0] = at(0, 4)),
+    ];
+    for (says, change) in cases {
+        let mut multi = there_and_back();
+        change(&mut multi);
+        let error = multi.validate().unwrap_err().to_string();
+        assert!(error.contains(says), "{error}, not {says}");
+    }
+}

@@ -1,0 +1,373 @@
+//! Allocations of a simulated device, each with one owner at a time.
+//!
+//! Work names the allocations that it touches when it is submitted. The lane that runs it takes
+//! their bytes out of the device, works on them alone, and puts them back: lanes that touch
+//! different allocations run at the same time, the others take turns, and no memory is shared.
+//! A freed allocation lives until the last work that names it is done.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use vta_isa::{Config, INSN_BYTES, Insn, MemType};
+
+use crate::memory::{self, HostBytes, next_layout};
+use crate::{Batch, DeviceMemory, Work};
+
+/// Batches whose footprint is kept: those of a recording that is replayed.
+const KEPT_FOOTPRINTS: usize = 64;
+
+/// Bytes of a device that work may touch.
+pub(crate) type Span = Range<u64>;
+
+/// One allocation.
+pub(crate) struct Region {
+    addr: u32,
+    /// Counts allocations: the order in which a lane takes them.
+    serial: u64,
+    /// Missing while a lane has it.
+    contents: Mutex<Option<memory::Region>>,
+    returned: Condvar,
+}
+
+impl Region {
+    fn contents(&self) -> MutexGuard<'_, Option<memory::Region>> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> memory::Region {
+        let mut contents = self.contents();
+        loop {
+            if let Some(contents) = contents.take() {
+                return contents;
+            }
+            let woken = self.returned.wait(contents);
+            contents = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn give_back(&self, given: memory::Region) {
+        *self.contents() = Some(given);
+        self.returned.notify_one();
+    }
+}
+
+/// The live allocations by address.
+#[derive(Default)]
+pub(crate) struct Regions {
+    live: BTreeMap<u32, Arc<Region>>,
+    next: u64,
+}
+
+impl Regions {
+    /// Adds an allocation; the allocator hands out disjoint ones.
+    pub(crate) fn insert(&mut self, addr: u32, bytes: HostBytes) {
+        let region = Region {
+            addr,
+            serial: self.next,
+            contents: Mutex::new(Some(memory::Region::new(addr, bytes))),
+            returned: Condvar::new(),
+        };
+        self.next += 1;
+        self.live.insert(addr, Arc::new(region));
+    }
+
+    /// Forgets an allocation; work that names it keeps it.
+    pub(crate) fn remove(&mut self, addr: u32) {
+        self.live.remove(&addr);
+    }
+
+    /// The allocations that the spans touch, in ascending order of their age. For a span that
+    /// starts outside of all, the one below it is among them, since errors name it.
+    pub(crate) fn touched(&self, spans: &[Span]) -> Vec<Arc<Region>> {
+        let mut found: BTreeMap<u64, &Arc<Region>> = BTreeMap::new();
+        for span in spans {
+            let clamp = |at: u64| u32::try_from(at).unwrap_or(u32::MAX);
+            let below = self.live.range(..=clamp(span.start)).next_back();
+            let inside = self.live.range(clamp(span.start)..clamp(span.end));
+            for (_, region) in below.into_iter().chain(inside) {
+                found.insert(region.serial, region);
+            }
+        }
+        found.into_values().map(Arc::clone).collect()
+    }
+}
+
+/// The numbers of the layouts that a lane has had: the same allocations again are the same
+/// layout, so that what was worked out for it holds.
+#[derive(Default)]
+pub(crate) struct Layouts {
+    known: Vec<(Vec<u64>, u64)>,
+}
+
+impl Layouts {
+    fn of(&mut self, regions: &[Arc<Region>]) -> u64 {
+        let serials = || regions.iter().map(|r| r.serial);
+        let same = |(known, _): &&(Vec<u64>, u64)| known.iter().copied().eq(serials());
+        if let Some((_, layout)) = self.known.iter().find(same) {
+            return *layout;
+        }
+        if self.known.len() == KEPT_FOOTPRINTS {
+            self.known.remove(0);
+        }
+        let layout = next_layout();
+        self.known.push((serials().collect(), layout));
+        layout
+    }
+}
+
+/// Allocations that a lane has taken; dropped, even by a panic, they go back.
+pub(crate) struct Held {
+    regions: Vec<Arc<Region>>,
+    pub(crate) memory: DeviceMemory,
+}
+
+impl Held {
+    /// Waits until no other lane has any of them. All lanes take in the order of age, so two
+    /// can't wait for each other.
+    pub(crate) fn take(mut regions: Vec<Arc<Region>>, layouts: &mut Layouts) -> Self {
+        let layout = layouts.of(&regions);
+        let taken = regions.iter().map(|r| r.take()).collect();
+        // The order in which they go back.
+        regions.sort_unstable_by_key(|r| r.addr);
+        let memory = DeviceMemory::of_regions(taken, layout);
+        Self { regions, memory }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut contents = self.memory.take_regions().into_iter().peekable();
+        for region in &self.regions {
+            while contents.next_if(|c| c.addr() < region.addr).is_some() {}
+            let given = contents.next_if(|c| c.addr() == region.addr);
+            // A runner may have unmapped it: what is left has no bytes, and nobody waits for it.
+            let empty = || memory::Region::new(region.addr, HostBytes::default());
+            region.give_back(given.unwrap_or_else(empty));
+        }
+    }
+}
+
+/// What pieces of work touch.
+#[derive(Default)]
+pub(crate) struct Footprints {
+    known: Mutex<Vec<Known>>,
+}
+
+/// A batch and its spans.
+type Known = (Weak<Batch>, Arc<[Span]>);
+
+impl Footprints {
+    /// The spans of a copy, or of a batch's instructions: all that their fields reach.
+    pub(crate) fn of(&self, work: &Work, config: &Config) -> Arc<[Span]> {
+        let span = |start: u64, size: u64| {
+            let one = start..start.saturating_add(size);
+            Arc::from(std::slice::from_ref(&one))
+        };
+        match work {
+            Work::Write { addr, data } => span(addr.0.into(), data.len() as u64),
+            Work::Read { addr, size_bytes } => span(addr.0.into(), *size_bytes),
+            Work::Run(batch) => self.of_batch(batch, config),
+        }
+    }
+
+    fn of_batch(&self, batch: &Arc<Batch>, config: &Config) -> Arc<[Span]> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |(weak, _): &&Known| weak.as_ptr() == Arc::as_ptr(batch);
+        // A weak pointer keeps its address from being used again.
+        if let Some((_, spans)) = known.iter().find(same) {
+            return Arc::clone(spans);
+        }
+        let spans: Arc<[Span]> = spans(batch, config).into();
+        known.retain(|(weak, _)| weak.strong_count() > 0);
+        if known.len() == KEPT_FOOTPRINTS {
+            known.remove(0);
+        }
+        known.push((Arc::downgrade(batch), Arc::clone(&spans)));
+        spans
+    }
+}
+
+/// Disjoint spans in ascending order.
+fn spans(batch: &Batch, config: &Config) -> Vec<Span> {
+    let words = (batch.words.len() * INSN_BYTES) as u64;
+    let first = u64::from(batch.insn_addr.0);
+    let fetched = (words > 0).then(|| first..first + words);
+    let moved = batch.insns.iter().filter_map(|insn| {
+        let (mem, base, [y, x, stride]) = match insn {
+            Insn::Load(l) => (l.mem, l.dram_base, [l.y_size, l.x_size, l.x_stride]),
+            Insn::Store(s) => (MemType::Out, s.dram_base, [s.y_size, s.x_size, s.x_stride]),
+            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return None,
+        };
+        let rows = u64::from(y.checked_sub(1)?);
+        let elems = rows * u64::from(stride) + u64::from(x);
+        let bytes = config.elem_bytes(mem) as u64;
+        let start = u64::from(base) * bytes;
+        (x > 0).then(|| start..start + elems * bytes)
+    });
+    let mut all: Vec<Span> = fetched.into_iter().chain(moved).collect();
+    all.sort_unstable_by_key(|span| (span.start, span.end));
+    let mut merged: Vec<Span> = Vec::new();
+    for span in all {
+        match merged.last_mut() {
+            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+            _ => merged.push(span),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use vta_isa::{Load, Store};
+
+    use super::*;
+    use crate::PhysAddr;
+
+    fn regions(sizes: &[(u32, u64)]) -> Regions {
+        let mut regions = Regions::default();
+        for &(addr, size) in sizes {
+            regions.insert(addr, HostBytes::zeroed(size).unwrap());
+        }
+        regions
+    }
+
+    #[test]
+    fn spans_name_what_they_touch_and_the_one_below() {
+        let regions = regions(&[(0x3000, 0x1000), (0x1000, 0x1000), (0x2000, 0x1000)]);
+        for (span, expected) in [
+            (0x1000..0x1001, &[0x1000][..]),
+            (0x1fff..0x2000, &[0x1000]),
+            (0x1fff..0x2001, &[0x1000, 0x2000]),
+            (0x1000..0x4000, &[0x3000, 0x1000, 0x2000]),
+            (0x9000..0x9001, &[0x3000]),
+            (0..1, &[]),
+            (0..u64::MAX, &[0x3000, 0x1000, 0x2000]),
+            (1 << 40..1 << 41, &[0x3000]),
+        ] {
+            let found = regions.touched(std::slice::from_ref(&span));
+            let found: Vec<u32> = found.iter().map(|r| r.addr).collect();
+            assert_eq!(found, expected, "{span:x?}");
+        }
+    }
+
+    #[test]
+    fn a_batch_touches_its_words_and_its_strided_transfers() {
+        let load = Load {
+            dram_base: 0x100,
+            y_size: 3,
+            x_size: 2,
+            x_stride: 10,
+            ..Load::default()
+        };
+        let uops = Load {
+            mem: MemType::Uop,
+            ..load
+        };
+        let store = Store {
+            dram_base: 0x116,
+            y_size: 1,
+            x_size: 4,
+            ..Store::default()
+        };
+        let nothing = Load { x_size: 0, ..load };
+        let load = Load {
+            mem: MemType::Inp,
+            ..load
+        };
+        let batch = Batch {
+            words: vec![0; 2],
+            insns: vec![store.into(), nothing.into(), uops.into(), load.into()],
+            insn_addr: PhysAddr(0x9000),
+            marks: vec![],
+        };
+        let found = spans(&batch, &Config::default());
+        // 22 micro-ops of four bytes; 22 tiles of sixteen, with the four stored ones behind.
+        assert_eq!(found, [0x400..0x458, 0x1000..0x11a0, 0x9000..0x9020]);
+    }
+
+    #[test]
+    fn held_bytes_go_back_also_when_a_panic_drops_them() {
+        let regions = regions(&[(0x1000, 16)]);
+        let byte = 0x1000..0x1001;
+        let touched = regions.touched(std::slice::from_ref(&byte));
+        let caught = std::panic::catch_unwind(|| {
+            let mut held = Held::take(touched, &mut Layouts::default());
+            held.memory.write(0x1002, 1).unwrap()[0] = 9;
+            panic!("a runner");
+        });
+        assert!(caught.is_err());
+        let touched = regions.touched(std::slice::from_ref(&byte));
+        let held = Held::take(touched, &mut Layouts::default());
+        assert_eq!(held.memory.read(0x1000, 4).unwrap(), [0, 0, 9, 0]);
+    }
+
+    #[test]
+    fn what_a_runner_unmaps_or_maps_hurts_no_other_allocation() {
+        let regions = regions(&[(0x1000, 16), (0x2000, 16), (0x3000, 16)]);
+        let all = 0x1000..0x4000;
+        let touched = || regions.touched(std::slice::from_ref(&all));
+        let mut layouts = Layouts::default();
+        let mut held = Held::take(touched(), &mut layouts);
+        held.memory.write(0x3000, 1).unwrap()[0] = 3;
+        assert!(held.memory.unmap(0x2000));
+        held.memory.map(0x2800, 16).unwrap();
+        drop(held);
+        let held = Held::take(touched(), &mut layouts);
+        assert_eq!(held.memory.read(0x3000, 1).unwrap(), [3]);
+        assert!(held.memory.read(0x2000, 1).is_err() && held.memory.read(0x2800, 1).is_err());
+    }
+
+    #[test]
+    fn the_same_allocations_again_are_the_same_layout_with_their_versions() {
+        let mut regions = regions(&[(0x3000, 16), (0x1000, 16)]);
+        let mut layouts = Layouts::default();
+        let mut hold = |regions: &Regions, end: u64, write: bool| {
+            let span = 0x1000..end;
+            let touched = regions.touched(std::slice::from_ref(&span));
+            let mut held = Held::take(touched, &mut layouts);
+            if write {
+                held.memory.write(0x1000, 1).unwrap()[0] = 1;
+            }
+            let span = held.memory.span(0x1000, 16).unwrap();
+            (held.memory.layout(), held.memory.version(span.region))
+        };
+        let (both, fresh) = hold(&regions, 0x4000, false);
+        assert_eq!(hold(&regions, 0x4000, true), (both, fresh + 1));
+        assert_eq!(hold(&regions, 0x4000, false), (both, fresh + 1));
+        // Another set is another layout with the same region's version.
+        let (one, version) = hold(&regions, 0x2000, false);
+        assert!(one != both && version == fresh + 1);
+        // A new allocation at the same address is another.
+        regions.remove(0x3000);
+        regions.insert(0x3000, HostBytes::zeroed(16).unwrap());
+        assert_ne!(hold(&regions, 0x4000, false).0, both);
+        assert_eq!(hold(&regions, 0x2000, false).0, one);
+    }
+
+    #[test]
+    fn few_footprints_are_kept_and_dead_batches_forgotten() {
+        let footprints = Footprints::default();
+        let config = Config::default();
+        let batch = |at| {
+            Work::Run(Arc::new(Batch {
+                words: vec![0],
+                insns: vec![],
+                insn_addr: PhysAddr(at),
+                marks: vec![],
+            }))
+        };
+        for at in 0..3 * KEPT_FOOTPRINTS as u32 {
+            let spans = footprints.of(&batch(at), &config);
+            assert_eq!(spans[0].start, u64::from(at));
+        }
+        assert!(footprints.known.lock().unwrap().len() <= 2);
+        let live: Vec<Work> = (0..2 * KEPT_FOOTPRINTS as u32).map(batch).collect();
+        for _ in 0..2 {
+            for (at, work) in live.iter().enumerate() {
+                assert_eq!(footprints.of(work, &config)[0].start, at as u64);
+            }
+        }
+        assert_eq!(footprints.known.lock().unwrap().len(), KEPT_FOOTPRINTS);
+    }
+}
