@@ -14,6 +14,7 @@ mod run;
 mod sweep;
 mod tools;
 mod trace;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Disasm(args) => tools::disasm(args),
         Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),
+        Command::Tune(args) => tune::tune(args),
         Command::Models => tools::models(),
         Command::Completions { shell } => tools::completions(*shell),
     };

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use vta_compiler::graph::{Graph, Op};
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::QGraph;
-use vta_compiler::{onnx, passes, quantize, zoo};
+use vta_compiler::{onnx, passes, quantize, tune, zoo};
 use vta_driver::{Device, Program};
 use vta_isa::Config;
 use vta_sim::SimDevice;
@@ -118,9 +118,19 @@ pub fn quantise(
 /// Compiles a QDQ graph.
 pub fn compile(graph: &Graph, config: &Config) -> Result<(QGraph, Program)> {
     let integer = passes::quantized(graph)?;
-    let program = lower::compile(&integer, config, &LowerOptions::default())?;
+    let program = lower_tuned(&integer, config)?;
     Ok((integer, program))
 }
+
+/// Lowers a network with the tiles that come with the compiler, where it has any.
+pub fn lower_tuned(graph: &QGraph, config: &Config) -> Result<Program> {
+    let options = LowerOptions::default();
+    let tiles = tune::tiles(&tune::shipped()?, graph, config, &options, TUNED_FOR)?;
+    Ok(lower::compile_with(graph, config, &options, &tiles)?)
+}
+
+/// The board whose tiles are taken, whatever the board is: schedules don't depend on it.
+const TUNED_FOR: &str = "pynq";
 
 /// The configuration of a file, or the default.
 pub fn config(path: Option<&PathBuf>) -> Result<Config> {

@@ -115,6 +115,15 @@ impl Cache {
     }
 }
 
+/// The cache that comes with the compiler: the zoo's networks, the demo and the layers of
+/// ResNet-18, for the default configuration and the timing `pynq`.
+///
+/// # Errors
+/// None that a test wouldn't find: those of [`Cache::from_json`].
+pub fn shipped() -> Result<Cache, TuneError> {
+    Cache::from_json(include_str!("../data/tuned.json"))
+}
+
 /// A machine as caches name it: what of a configuration changes a schedule, and the timing.
 pub fn machine(config: &Config, timing: &str) -> String {
     let depth = |mem: MemType| config.depth(mem);
@@ -363,6 +372,20 @@ mod tests {
             error.unwrap_err().to_string(),
             "node gemm:16,64,64: no board"
         );
+    }
+
+    #[test]
+    fn the_shipped_cache_knows_the_layers_of_resnet18() {
+        let (cache, config) = (shipped().unwrap(), Config::default());
+        let options = LowerOptions::default();
+        for (name, _) in layer::RESNET18 {
+            let spec = layer::parse(&format!("resnet18.{name}")).unwrap();
+            let graph = layer::build(&spec, 1).unwrap();
+            let tiles = tiles(&cache, &graph, &config, &options, "pynq").unwrap();
+            assert_eq!(tiles.len(), 1, "{name}");
+            let known = lower::conv_tiles(&graph, &config, &options, &tiles).unwrap();
+            assert_eq!(tiles.get(&known[0].1), Some(&known[0].2), "{name}");
+        }
     }
 
     #[test]
