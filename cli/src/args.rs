@@ -42,6 +42,8 @@ pub enum Command {
     Sweep(SweepArgs),
     /// Measure the functional simulator against this CPU's multiply-add peak
     Bench(BenchArgs),
+    /// Choose tiles by counting cycles, and keep them in a cache
+    Tune(TuneArgs),
     /// List the built-in networks
     Models,
     /// List the devices of this machine with what each can do
@@ -357,6 +359,29 @@ pub struct BenchArgs {
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct TuneArgs {
+    /// A network (ONNX file, `demo`, `zoo:NAME`) or a layer as in `vta layer`
+    pub model: String,
+    /// VTA configuration, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub timing: TimingArgs,
+    /// Cache to extend; shapes that it knows are not measured again
+    #[arg(long, short, value_name = "CACHE.json")]
+    pub output: Option<PathBuf>,
+    /// Tiles to measure for each shape
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub candidates: usize,
+    /// Measure one layer's candidates and print them, fastest first
+    #[arg(long, value_name = "LAYER")]
+    pub explain: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

@@ -16,6 +16,7 @@ mod run;
 mod sweep;
 mod tools;
 mod trace;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),
         Command::Bench(args) => bench::bench(args),
+        Command::Tune(args) => tune::tune(args),
         Command::Models => tools::models(),
         Command::Devices(args) => devices::devices(args),
         Command::Completions { shell } => tools::completions(*shell),

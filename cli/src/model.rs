@@ -8,7 +8,7 @@ use vta_compiler::graph::{Graph, Op};
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::placement::{self, Rules, Target};
 use vta_compiler::qgraph::QGraph;
-use vta_compiler::{onnx, passes, quantize, zoo};
+use vta_compiler::{onnx, passes, quantize, tune, zoo};
 use vta_driver::{Device, MultiProgram, Program};
 use vta_hw_opencl::{OpenClDevice, Options, Selector};
 use vta_isa::Config;
@@ -121,7 +121,7 @@ pub fn quantise(
 /// Compiles a QDQ graph.
 pub fn compile(graph: &Graph, config: &Config) -> Result<(QGraph, Program)> {
     let integer = passes::quantized(graph)?;
-    let program = lower::compile(&integer, config, &LowerOptions::default())?;
+    let program = lower_tuned(&integer, config)?;
     Ok((integer, program))
 }
 
@@ -164,6 +164,16 @@ pub fn split(
         graph, &targets, &placed, &options,
     )?))
 }
+
+/// Lowers a network with the tiles that come with the compiler, where it has any.
+pub fn lower_tuned(graph: &QGraph, config: &Config) -> Result<Program> {
+    let options = LowerOptions::default();
+    let tiles = tune::tiles(&tune::shipped()?, graph, config, &options, TUNED_FOR)?;
+    Ok(lower::compile_with(graph, config, &options, &tiles)?)
+}
+
+/// The board whose tiles are taken, whatever the board is: schedules don't depend on it.
+const TUNED_FOR: &str = "pynq";
 
 /// The configuration of a file, or the default.
 pub fn config(path: Option<&PathBuf>) -> Result<Config> {

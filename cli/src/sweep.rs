@@ -79,7 +79,10 @@ pub fn sweep(args: &SweepArgs) -> Result<bool> {
 }
 
 /// The network, or the layer as a network.
-fn graph(name: &str) -> Result<QGraph> {
+///
+/// # Errors
+/// A compiled program, a float model, a file that can't be read.
+pub fn graph(name: &str) -> Result<QGraph> {
     if let Ok(spec) = layer::parse(name) {
         return Ok(layer::build(&spec, 1)?);
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::CommandFactory;
 use serde_json::json;
 use vta_compiler::quantize::Mode;
-use vta_compiler::{graph::Graph, layer, lower, onnx, passes, reference, zoo};
+use vta_compiler::{graph::Graph, layer, onnx, passes, reference, zoo};
 use vta_driver::{Program, QueueLimits, Session, Traffic, replay};
 use vta_isa::{INSN_BYTES, Insn, MemType, asm};
 
@@ -27,8 +27,7 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
     let setup = Setup::new(&args.device, &args.views, &args.layer)?;
     let config = model::config(args.device.config.as_ref())?;
     let graph = layer::build(&spec, args.seed)?;
-    let program = lower::compile(&graph, &config, &lower::LowerOptions::default())?;
-    let program = Arc::new(program);
+    let program = Arc::new(model::lower_tuned(&graph, &config)?);
     let device = setup.device(&config)?;
     let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
     let inputs: Vec<_> = (0..spec.images)

@@ -3,7 +3,8 @@
 //! [`onnx`] reads a model into a [`graph::Graph`]; [`quantize`] makes a float one QDQ;
 //! [`passes`] turn QDQ into the fused integer graph ([`qgraph::QGraph`]), whose arithmetic
 //! [`semantics`] plans and [`reference`](mod@reference) interprets; [`lower`] tiles it and emits
-//! a [`vta_driver::Program`]. [`zoo`] and [`layer`] have networks and layers with seeded data.
+//! a [`vta_driver::Program`]. [`tune`] measures tiles where the search only
+//! estimates. [`zoo`] and [`layer`] have networks and layers with seeded data.
 //!
 //! ```
 //! use vta_compiler::{layer, lower, reference};
@@ -30,4 +31,5 @@ pub mod qgraph;
 pub mod quantize;
 pub mod reference;
 pub mod semantics;
+pub mod tune;
 pub mod zoo;

@@ -11,13 +11,15 @@ mod emit;
 mod tile;
 mod vector;
 
+use std::collections::HashMap;
+
 use thiserror::Error;
 use vta_driver::{Buffer, BufferId, BufferKind, Kernel, Packing, Program, TensorSpec};
 use vta_isa::{Config, FieldError};
 
 use crate::qgraph::{QGraph, QOp, TensorId};
 
-pub use tile::{ConvShape, ConvTile, LoopOrder, ResidualForm};
+pub use tile::{ConvShape, ConvTile, LoopOrder, ResidualForm, candidates};
 
 /// A graph that can't be lowered for a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -74,7 +76,24 @@ pub fn compile(
     config: &Config,
     options: &LowerOptions,
 ) -> Result<Program, LowerError> {
-    let mut lowering = Lowering::new(graph, config, options)?;
+    compile_with(graph, config, options, &Tiles::default())
+}
+
+/// Tiles that were found better than those of the search, by shape.
+pub type Tiles = HashMap<ConvShape, ConvTile>;
+
+/// As [`compile`], with known tiles. One that doesn't fit its shape and the configuration is
+/// passed over.
+///
+/// # Errors
+/// As for [`compile`].
+pub fn compile_with(
+    graph: &QGraph,
+    config: &Config,
+    options: &LowerOptions,
+    tiles: &Tiles,
+) -> Result<Program, LowerError> {
+    let mut lowering = Lowering::new(graph, config, options, tiles)?;
     let mut index = 0;
     while index < graph.nodes.len() {
         index += lowering.node(index)?;
@@ -82,12 +101,53 @@ pub fn compile(
     Ok(lowering.program)
 }
 
+/// Lowers one node alone (a convolution with the pool that joins it): to measure it. The other
+/// tensors are there, but nothing computes them.
+///
+/// # Errors
+/// As for [`compile`]; [`LowerError::Network`] without such a node.
+pub fn compile_node(
+    graph: &QGraph,
+    config: &Config,
+    options: &LowerOptions,
+    tiles: &Tiles,
+    node: usize,
+) -> Result<Program, LowerError> {
+    if node >= graph.nodes.len() {
+        return Err(LowerError::Network(format!("there is no node {node}")));
+    }
+    let mut lowering = Lowering::new(graph, config, options, tiles)?;
+    lowering.node(node)?;
+    Ok(lowering.program)
+}
+
+/// The shape and the tile of each convolution, by node.
+///
+/// # Errors
+/// As for [`compile`].
+pub fn conv_tiles(
+    graph: &QGraph,
+    config: &Config,
+    options: &LowerOptions,
+    tiles: &Tiles,
+) -> Result<Vec<(usize, ConvShape, ConvTile)>, LowerError> {
+    let mut lowering = Lowering::new(graph, config, options, tiles)?;
+    let mut index = 0;
+    while index < graph.nodes.len() {
+        index += lowering.node(index)?;
+    }
+    Ok(lowering.chosen)
+}
+
 /// A network being lowered.
 struct Lowering<'a> {
     graph: &'a QGraph,
     config: &'a Config,
     program: Program,
-    kernels: std::collections::HashMap<Kernel, vta_driver::KernelId>,
+    kernels: HashMap<Kernel, vta_driver::KernelId>,
+    tiles: &'a Tiles,
+    /// Shape and tile of each convolution so far, by node.
+    chosen: Vec<(usize, ConvShape, ConvTile)>,
 }
 
 impl<'a> Lowering<'a> {
@@ -95,6 +155,7 @@ impl<'a> Lowering<'a> {
         graph: &'a QGraph,
         config: &'a Config,
         options: &LowerOptions,
+        tiles: &'a Tiles,
     ) -> Result<Self, LowerError> {
         let mut program = Program {
             config: config.clone(),
@@ -139,7 +200,9 @@ impl<'a> Lowering<'a> {
             graph,
             config,
             program,
-            kernels: std::collections::HashMap::new(),
+            kernels: HashMap::new(),
+            tiles,
+            chosen: Vec::new(),
         })
     }
 

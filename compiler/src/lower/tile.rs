@@ -14,10 +14,11 @@
 //! - total: the largest of the three, plus the first chunk's load and the last tile's store,
 //!   which nothing overlaps (without halves: the sum of the three).
 
+use serde::{Deserialize, Serialize};
 use vta_isa::{Config, MemType};
 
 /// A convolution in blocks, as the matrix unit sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
     /// Input channel blocks.
     pub ci: usize,
@@ -49,7 +50,7 @@ pub struct ConvShape {
 }
 
 /// How a residual joins the sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResidualForm {
     /// There is none.
     None,
@@ -65,7 +66,8 @@ pub enum ResidualForm {
 }
 
 /// Which operand stays while the other changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LoopOrder {
     /// All positions for a group of output channels: weights stay if they are one chunk.
     ChannelsOutside,
@@ -74,7 +76,8 @@ pub enum LoopOrder {
 }
 
 /// A choice of tile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ConvTile {
     /// Output blocks.
     pub co: usize,
@@ -134,21 +137,54 @@ impl ConvShape {
 ///
 /// # Errors
 /// The limit that no tile meets, in words.
-pub fn search(shape: &ConvShape, config: &Config) -> Result<(u64, ConvTile), String> {
+pub(super) fn search(shape: &ConvShape, config: &Config) -> Result<(u64, ConvTile), String> {
     check_limits(shape)?;
     let mut best: Option<(u64, ConvTile)> = None;
-    for (halves, acc_halves) in [(2, 2), (2, 1), (1, 2), (1, 1)] {
-        // A pool reads the tile above, which the other half keeps.
-        if shape.pool.is_some() && acc_halves == 1 {
-            continue;
-        }
-        search_with(shape, config, [halves, acc_halves], &mut best);
+    for parts in PARTS {
+        visit(shape, config, parts, &mut |cost, tile| {
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, tile));
+            }
+        });
         if best.is_some() {
             break;
         }
     }
     best.ok_or_else(|| explain(shape, config))
 }
+
+/// The `count` cheapest tiles with their costs in cycles, cheapest first: what is worth
+/// measuring.
+pub fn candidates(shape: &ConvShape, config: &Config, count: usize) -> Vec<(u64, ConvTile)> {
+    let mut all = Vec::new();
+    if check_limits(shape).is_ok() {
+        for parts in PARTS {
+            visit(shape, config, parts, &mut |cost, tile| {
+                all.push((cost, tile))
+            });
+        }
+    }
+    // The order of the search breaks ties, as it does there.
+    all.sort_by_key(|(cost, _)| *cost);
+    all.truncate(count);
+    all
+}
+
+/// The cost of a tile that comes from elsewhere; `None` when it doesn't fit the shape, the
+/// scratchpads or the instruction fields.
+pub(super) fn appraise(shape: &ConvShape, config: &Config, tile: &ConvTile) -> Option<u64> {
+    check_limits(shape).ok()?;
+    let [rows, cols] = shape.sides();
+    let known = PARTS.contains(&[tile.halves, tile.acc_halves])
+        && parts(shape.co).contains(&tile.co)
+        && chunks(shape).contains(&(tile.ci, tile.kernel_rows))
+        && rows.contains(&tile.output[0])
+        && cols.contains(&tile.output[1]);
+    (known && fits(shape, config, tile)).then(|| cost(shape, tile, config))
+}
+
+/// Parts of the scratchpads and of the accumulators, best first.
+const PARTS: [[usize; 2]; 4] = [[2, 2], [2, 1], [1, 2], [1, 1]];
 
 /// Limits of instruction fields that no tile can avoid.
 fn check_limits(shape: &ConvShape) -> Result<(), String> {
@@ -197,61 +233,65 @@ fn parts(n: usize) -> Vec<usize> {
     parts
 }
 
-fn search_with(
+/// Shows `see` every tile that fits, with its cost.
+fn visit(
     shape: &ConvShape,
     config: &Config,
     [halves, acc_halves]: [usize; 2],
-    best: &mut Option<(u64, ConvTile)>,
+    see: &mut dyn FnMut(u64, ConvTile),
 ) {
-    let depth = |mem: MemType| config.depth(mem);
-    let (_, wgt_depth) = shape.streamed(config, 0);
     let [rows, cols] = shape.sides();
-    let row_phases = shape.pool.map_or(1, |s| s[0]);
     for co in parts(shape.co) {
-        let vectors = shape.vectors * co;
-        let acc = depth(MemType::Acc).saturating_sub(vectors) / acc_halves;
         for (ci, kernel_rows) in chunks(shape) {
-            let weights = co * ci * kernel_rows * shape.kernel[1];
-            if weights > wgt_depth / halves || weights * shape.phases() > depth(MemType::Uop) {
-                continue;
-            }
             for &r in &rows {
                 for &c in &cols {
-                    if co * r * c > acc {
-                        continue;
-                    }
-                    let height = shape.extent(0, r, kernel_rows);
-                    let width = shape.extent(1, c, shape.kernel[1]);
-                    let column = shape.stride[1] * shape.pool.map_or(1, |s| s[1]);
-                    let factors = shape.stride[0] * row_phases * width <= 2047 && column <= 2047;
-                    let (inp_depth, _) = shape.streamed(config, co * r * c);
-                    let fits = ci * height * width <= inp_depth / halves;
-                    if !fits || !(factors || r == row_phases) || c > 2047 {
-                        continue;
-                    }
                     for order in [LoopOrder::ChannelsOutside, LoopOrder::PositionsOutside] {
-                        if shape.pool.is_some() && order == LoopOrder::PositionsOutside {
-                            continue;
-                        }
-                        let output = [r, c];
                         let tile = ConvTile {
                             co,
                             ci,
                             kernel_rows,
-                            output,
+                            output: [r, c],
                             halves,
                             acc_halves,
                             order,
                         };
-                        let cost = cost(shape, &tile, config);
-                        if best.is_none_or(|(least, _)| cost < least) {
-                            *best = Some((cost, tile));
+                        if fits(shape, config, &tile) {
+                            see(cost(shape, &tile, config), tile);
                         }
                     }
                 }
             }
         }
     }
+}
+
+/// Whether a tile fits the scratchpads and the instruction fields.
+fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
+    let [r, c] = tile.output;
+    let sums = tile.co * r * c;
+    let acc = config
+        .depth(MemType::Acc)
+        .saturating_sub(shape.vectors * tile.co);
+    let (inp, wgt) = shape.streamed(config, sums);
+    let weights = tile.co * tile.ci * tile.kernel_rows * shape.kernel[1];
+    if sums > acc / tile.acc_halves
+        || weights > wgt / tile.halves
+        || weights * shape.phases() > config.depth(MemType::Uop)
+    {
+        return false;
+    }
+    let height = shape.extent(0, r, tile.kernel_rows);
+    let width = shape.extent(1, c, shape.kernel[1]);
+    let [row_phases, column_phases] = shape.pool.unwrap_or([1, 1]);
+    let row_factor = shape.stride[0] * row_phases * width;
+    // A pool reads the tile above, which the other half keeps.
+    let order =
+        shape.pool.is_none() || (tile.acc_halves == 2 && tile.order == LoopOrder::ChannelsOutside);
+    order
+        && tile.ci * height * width <= inp / tile.halves
+        && (row_factor <= 2047 || r == row_phases)
+        && shape.stride[1] * column_phases <= 2047
+        && c <= 2047
 }
 
 /// Reduction chunks: some input blocks with the whole kernel, or one with some kernel rows.

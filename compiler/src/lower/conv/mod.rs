@@ -150,6 +150,7 @@ impl<'a> Lowering<'a> {
             output: output.0 as u32,
             ..Layer::default()
         };
+        self.chosen.push((index, choice.shape, choice.tile));
         let conv = self.prepare(&parts, choice);
         let mut emitter = Emitter::new(self, &node.name);
         conv.emit(&mut emitter)?;
@@ -232,11 +233,16 @@ impl<'a> Lowering<'a> {
             None => parts.epilogue[usize::from(digits.is_some())..].to_vec(),
         };
         let shape = self.conv_shape(parts, digits.is_some(), product.as_ref(), &epilogue);
-        let (cost, tile) =
+        let known = self.tiles.get(&shape);
+        let known =
+            known.and_then(|tile| Some((tile::appraise(&shape, self.config, tile)?, *tile)));
+        let searched = || {
             tile::search(&shape, self.config).map_err(|reason| LowerError::NoTile {
                 node: parts.name.to_owned(),
                 reason,
-            })?;
+            })
+        };
+        let (cost, tile) = known.map_or_else(searched, Ok)?;
         Ok(Choice {
             cost,
             shape,

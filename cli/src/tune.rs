@@ -1,0 +1,170 @@
+//! `vta tune`: tiles chosen by counting cycles.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use comfy_table::{Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use vta_compiler::lower::{self, ConvTile, LoopOrder, LowerOptions, Tiles};
+use vta_compiler::qgraph::QGraph;
+use vta_compiler::tune::{self, Cache, Job, Measured};
+use vta_driver::{Program, QueueLimits, Session};
+use vta_isa::Config;
+use vta_sim::cycle::TimingConfig;
+use vta_sim::{CycleLog, Execution, SimDevice};
+
+use crate::args::TuneArgs;
+use crate::report::print_line;
+use crate::{cycle, model, sweep};
+
+/// Tunes a network or a layer, or explains one layer's choice.
+///
+/// # Errors
+/// What can't be read, lowered, measured or written.
+pub fn tune(args: &TuneArgs) -> Result<bool> {
+    ensure!(args.candidates > 0, "--candidates must be at least 1");
+    let config = model::config(args.config.as_ref())?;
+    let (board, timing) = cycle::timing(&args.timing)?;
+    let graph = sweep::graph(&args.model)?;
+    let options = LowerOptions::default();
+    let job = Job {
+        graph: &graph,
+        config: &config,
+        options: &options,
+        timing: &board,
+        candidates: args.candidates,
+    };
+    let measure = |program: &Program| cycles(program, &config, &timing).map_err(|e| e.to_string());
+    if let Some(layer) = &args.explain {
+        return explain(&job, layer, &measure, args.json);
+    }
+    let mut cache = match &args.output {
+        Some(path) => read(path)?,
+        None => Cache::new(),
+    };
+    let bar = progress(args.json);
+    let tuned = tune::tune(&job, &mut cache, &measure, &mut |done, all| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    // What was measured before an error is worth keeping.
+    if let Some(path) = &args.output {
+        let text = cache.to_json()?;
+        std::fs::write(path, text).with_context(|| path.display().to_string())?;
+    }
+    summary(&job, &cache, tuned?, &timing, args.json)
+}
+
+fn read(path: &Path) -> Result<Cache> {
+    if !path.exists() {
+        return Ok(Cache::new());
+    }
+    let bytes = model::read_file(path)?;
+    let name = || path.display().to_string();
+    let text = String::from_utf8(bytes).with_context(name)?;
+    Cache::from_json(&text).with_context(name)
+}
+
+fn progress(quiet: bool) -> ProgressBar {
+    if quiet {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} layers, {eta} left");
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Cycles of one pass, nothing computed.
+fn cycles(program: &Program, config: &Config, timing: &TimingConfig) -> Result<u64> {
+    let log = CycleLog::default();
+    let only = Execution::TimingOnly;
+    let device = SimDevice::cycle(config.clone(), timing.clone(), only, log.clone());
+    let program = Arc::new(program.clone());
+    let mut session = Session::new(
+        Arc::clone(&program),
+        Arc::new(device),
+        QueueLimits::default(),
+    )?;
+    let input = program.inputs.first().context("the program has no input")?;
+    session.run(&[&vec![0; program.tensor(*input)?.image_len() as usize]])?;
+    Ok(log.runs().iter().map(|run| run.report.cycles).sum())
+}
+
+/// The whole program's cycles before and after.
+fn summary(
+    job: &Job<'_>,
+    cache: &Cache,
+    measured: usize,
+    timing: &TimingConfig,
+    as_json: bool,
+) -> Result<bool> {
+    let tiles = tune::tiles(cache, job.graph, job.config, job.options, job.timing)?;
+    let total = |tiles: &Tiles| -> Result<u64> {
+        let program = lower::compile_with(job.graph, job.config, job.options, tiles)?;
+        cycles(&program, job.config, timing)
+    };
+    let (before, after) = (total(&Tiles::default())?, total(&tiles)?);
+    if as_json {
+        let object = json!({
+            "untuned_cycles": before, "cycles": after, "shapes_measured": measured,
+            "shapes_known": cache.len(), "timing": job.timing,
+        });
+        print_line(&object.to_string())?;
+    } else {
+        print_line(&format!(
+            "{measured} shapes measured, {} known; {before} cycles untuned, {after} tuned on {}",
+            cache.len(),
+            job.timing
+        ))?;
+    }
+    Ok(true)
+}
+
+/// A table of a layer's candidates.
+fn explain(job: &Job<'_>, layer: &str, measure: &tune::Measure<'_>, as_json: bool) -> Result<bool> {
+    let all = lower::conv_tiles(job.graph, job.config, job.options, &Tiles::default())?;
+    let name = |node: usize| &job.graph.nodes[node].name;
+    let found = all.iter().find(|(node, ..)| name(*node) == layer);
+    let (node, shape, searched) = found.with_context(|| no_layer(layer, job.graph))?;
+    let measured = tune::explain(job, *node, shape, measure)?;
+    if as_json {
+        let one = |m: &Measured| {
+            let searched = m.tile == *searched;
+            json!({"tile": m.tile, "estimate": m.estimate, "cycles": m.cycles, "default": searched})
+        };
+        let rows: Vec<_> = measured.iter().map(one).collect();
+        print_line(&json!({"layer": layer, "candidates": rows}).to_string())?;
+        return Ok(true);
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["cycles", "estimate", "tile", ""]);
+    for m in &measured {
+        let note = if m.tile == *searched { "default" } else { "" };
+        let [cycles, estimate] = [m.cycles, m.estimate].map(|n| n.to_string());
+        table.add_row([cycles, estimate, describe(&m.tile), note.to_owned()]);
+    }
+    print_line(&format!("{layer}: {shape:?}"))?;
+    print_line(&table.to_string())?;
+    Ok(true)
+}
+
+fn no_layer(layer: &str, graph: &QGraph) -> String {
+    let names: Vec<_> = graph.nodes.iter().map(|n| n.name.as_str()).collect();
+    format!("no convolution '{layer}' (there are {})", names.join(", "))
+}
+
+fn describe(tile: &ConvTile) -> String {
+    let [rows, cols] = tile.output;
+    let order = match tile.order {
+        LoopOrder::ChannelsOutside => "channels outside",
+        LoopOrder::PositionsOutside => "positions outside",
+    };
+    format!(
+        "{} co x {rows} rows x {cols} columns, chunks of {} ci x {} kernel rows, {order}, \
+         {} input and weight parts, {} accumulator parts",
+        tile.co, tile.ci, tile.kernel_rows, tile.halves, tile.acc_halves
+    )
+}

@@ -1,0 +1,402 @@
+//! Schedules chosen by measuring: candidates of the analytic search, timed one by one.
+//!
+//! [`tune`] takes the cheapest tiles of [`lower::candidates`] for every distinct convolution of a
+//! network, has a caller's function count the cycles of each one's program, and keeps the best in
+//! a [`Cache`]: text that can be shipped, keyed by shape, configuration and timing. The compiler
+//! knows no simulator; the function is the caller's.
+
+use std::collections::{BTreeMap, HashSet};
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use vta_driver::Program;
+use vta_isa::{Config, MemType};
+
+use crate::lower::{self, ConvShape, ConvTile, LowerError, LowerOptions, ResidualForm, Tiles};
+use crate::qgraph::QGraph;
+
+/// The version of the cache's text and of what its cycles mean.
+const VERSION: u32 = 1;
+
+/// Tuning that can't be done.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TuneError {
+    /// A network or layer that can't be lowered.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
+    /// A program that couldn't be measured.
+    #[error("node {node}: {reason}")]
+    Measure {
+        /// The node.
+        node: String,
+        /// Why, from the measuring function.
+        reason: String,
+    },
+    /// A cache whose text isn't one.
+    #[error("not a tuning cache: {0}")]
+    Text(#[from] serde_json::Error),
+    /// A cache of another version.
+    #[error("the tuning cache has version {found}, this program reads {VERSION}")]
+    Version {
+        /// Its version.
+        found: u32,
+    },
+}
+
+/// What was measured for a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// The fastest tile.
+    pub tile: ConvTile,
+    /// Cycles of the layer alone with it.
+    pub cycles: u64,
+    /// Cycles with the tile of the analytic search.
+    pub untuned_cycles: u64,
+}
+
+/// Measured tiles by machine (configuration and timing) and shape.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    version: u32,
+    machines: BTreeMap<String, BTreeMap<String, Entry>>,
+}
+
+impl Cache {
+    /// An empty cache.
+    pub fn new() -> Self {
+        Self {
+            version: VERSION,
+            machines: BTreeMap::new(),
+        }
+    }
+
+    /// Reads a cache's JSON.
+    ///
+    /// # Errors
+    /// [`TuneError::Text`] and [`TuneError::Version`].
+    pub fn from_json(text: &str) -> Result<Self, TuneError> {
+        let cache: Self = serde_json::from_str(text)?;
+        match cache.version {
+            VERSION => Ok(cache),
+            found => Err(TuneError::Version { found }),
+        }
+    }
+
+    /// The cache as JSON, shapes in order: the same bytes for the same entries.
+    ///
+    /// # Errors
+    /// [`TuneError::Text`], which no cache causes.
+    pub fn to_json(&self) -> Result<String, TuneError> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// What is known of a shape on a machine.
+    pub fn get(&self, machine: &str, shape: &ConvShape) -> Option<&Entry> {
+        self.machines.get(machine)?.get(&shape_key(shape))
+    }
+
+    /// How many shapes are known of all machines.
+    pub fn len(&self) -> usize {
+        self.machines.values().map(BTreeMap::len).sum()
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn insert(&mut self, machine: &str, shape: &ConvShape, entry: Entry) {
+        let shapes = self.machines.entry(machine.to_owned()).or_default();
+        shapes.insert(shape_key(shape), entry);
+    }
+}
+
+/// The cache that comes with the compiler: the zoo's networks, the demo and the layers of
+/// ResNet-18, for the default configuration and the timing `pynq`.
+///
+/// # Errors
+/// None that a test wouldn't find: those of [`Cache::from_json`].
+pub fn shipped() -> Result<Cache, TuneError> {
+    Cache::from_json(include_str!("../data/tuned.json"))
+}
+
+/// A machine as caches name it: what of a configuration changes a schedule, and the timing.
+pub fn machine(config: &Config, timing: &str) -> String {
+    let depth = |mem: MemType| config.depth(mem);
+    format!(
+        "{}x{} uop {} inp {} wgt {} acc {} {timing}",
+        config.batch(),
+        config.block(),
+        depth(MemType::Uop),
+        depth(MemType::Inp),
+        depth(MemType::Wgt),
+        depth(MemType::Acc)
+    )
+}
+
+/// A shape as caches name it.
+fn shape_key(shape: &ConvShape) -> String {
+    let pair = |[a, b]: [usize; 2]| format!("{a}x{b}");
+    let [top, left, bottom, right] = shape.pads;
+    let residual = match shape.residual {
+        ResidualForm::None => "none".to_owned(),
+        ResidualForm::Load => "load".to_owned(),
+        ResidualForm::Product { weights } => format!("product {weights}"),
+    };
+    format!(
+        "ci {} {} co {} {} kernel {} stride {} dilation {} pads {top},{left},{bottom},{right} \
+         lanes {} vectors {} residual {residual} bias {} pool {}",
+        shape.ci,
+        pair(shape.input),
+        shape.co,
+        pair(shape.output),
+        pair(shape.kernel),
+        pair(shape.stride),
+        pair(shape.dilation),
+        shape.alu_steps,
+        shape.vectors,
+        if shape.bias { "product" } else { "lanes" },
+        shape.pool.map_or("none".to_owned(), pair),
+    )
+}
+
+/// The tiles that a cache knows for a network's convolutions on a machine.
+///
+/// # Errors
+/// [`TuneError::Lower`] when the network can't be lowered.
+pub fn tiles(
+    cache: &Cache,
+    graph: &QGraph,
+    config: &Config,
+    options: &LowerOptions,
+    timing: &str,
+) -> Result<Tiles, TuneError> {
+    let machine = machine(config, timing);
+    let mut tiles = Tiles::default();
+    if cache.machines.contains_key(&machine) {
+        for (_, shape, _) in lower::conv_tiles(graph, config, options, &tiles)? {
+            if let Some(entry) = cache.get(&machine, &shape) {
+                tiles.insert(shape, entry.tile);
+            }
+        }
+    }
+    Ok(tiles)
+}
+
+/// What to tune, and how hard.
+pub struct Job<'a> {
+    /// The network.
+    pub graph: &'a QGraph,
+    /// For which instance.
+    pub config: &'a Config,
+    /// How it is lowered.
+    pub options: &'a LowerOptions,
+    /// The timing's name, part of the cache's key.
+    pub timing: &'a str,
+    /// Candidates to measure for each shape, at least 1.
+    pub candidates: usize,
+}
+
+/// One candidate of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// The tile.
+    pub tile: ConvTile,
+    /// The analytic cost, in cycles.
+    pub estimate: u64,
+    /// What it took.
+    pub cycles: u64,
+}
+
+/// Counts the cycles of a program with one layer.
+pub type Measure<'a> = dyn Fn(&Program) -> Result<u64, String> + Sync + 'a;
+
+/// The candidates of a convolution, each measured, fastest first; ties go to the cheaper
+/// estimate. The first of the analytic search is among them.
+///
+/// # Errors
+/// [`TuneError::Measure`] with the measuring function's reason.
+pub fn explain(
+    job: &Job<'_>,
+    node: usize,
+    shape: &ConvShape,
+    measure: &Measure<'_>,
+) -> Result<Vec<Measured>, TuneError> {
+    let candidates = lower::candidates(shape, job.config, job.candidates.max(1));
+    let one = |&(estimate, tile): &(u64, ConvTile)| {
+        let tiles = Tiles::from([(*shape, tile)]);
+        let program = lower::compile_node(job.graph, job.config, job.options, &tiles, node)?;
+        let cycles = measure(&program).map_err(|reason| TuneError::Measure {
+            node: job.graph.nodes[node].name.clone(),
+            reason,
+        })?;
+        Ok(Measured {
+            tile,
+            estimate,
+            cycles,
+        })
+    };
+    let mut all: Vec<Measured> = candidates
+        .par_iter()
+        .map(one)
+        .collect::<Result<_, TuneError>>()?;
+    all.sort_by_key(|m| (m.cycles, m.estimate));
+    Ok(all)
+}
+
+/// Measures every distinct convolution that the cache doesn't know yet and adds it; `observe` is
+/// told how many are done of how many. How many were measured.
+///
+/// # Errors
+/// As for [`explain`]; what was measured before stays in the cache.
+pub fn tune(
+    job: &Job<'_>,
+    cache: &mut Cache,
+    measure: &Measure<'_>,
+    observe: &mut dyn FnMut(usize, usize),
+) -> Result<usize, TuneError> {
+    let machine = machine(job.config, job.timing);
+    let mut seen = HashSet::new();
+    let mut todo = lower::conv_tiles(job.graph, job.config, job.options, &Tiles::default())?;
+    todo.retain(|(_, shape, _)| seen.insert(*shape) && cache.get(&machine, shape).is_none());
+    for (done, (node, shape, searched)) in todo.iter().enumerate() {
+        observe(done, todo.len());
+        let all = explain(job, *node, shape, measure)?;
+        let untuned = all.iter().find(|m| m.tile == *searched);
+        if let (Some(best), Some(untuned)) = (all.first(), untuned) {
+            let entry = Entry {
+                tile: best.tile,
+                cycles: best.cycles,
+                untuned_cycles: untuned.cycles,
+            };
+            cache.insert(&machine, shape, entry);
+        }
+    }
+    observe(todo.len(), todo.len());
+    Ok(todo.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer;
+
+    fn job<'a>(graph: &'a QGraph, config: &'a Config) -> Job<'a> {
+        Job {
+            graph,
+            config,
+            options: &LowerOptions { im2col: true },
+            timing: "test",
+            candidates: 12,
+        }
+    }
+
+    /// Fewer commands are faster, as far as these tests care.
+    fn count(program: &Program) -> Result<u64, String> {
+        Ok(program.layers.iter().map(|l| l.commands.len() as u64).sum())
+    }
+
+    #[test]
+    fn the_fastest_candidate_is_kept_and_used() {
+        let spec = layer::parse("conv:1,64,28,28,64,3,1,1").unwrap();
+        let (graph, config) = (layer::build(&spec, 1).unwrap(), Config::default());
+        let job = job(&graph, &config);
+        let mut cache = Cache::new();
+        assert_eq!(tune(&job, &mut cache, &count, &mut |_, _| {}).unwrap(), 1);
+        assert_eq!(tune(&job, &mut cache, &count, &mut |_, _| {}).unwrap(), 0);
+        let cache = Cache::from_json(&cache.to_json().unwrap()).unwrap();
+        let plain = lower::compile(&graph, &config, job.options).unwrap();
+        let tiles = tiles(&cache, &graph, &config, job.options, "test").unwrap();
+        let tuned = lower::compile_with(&graph, &config, job.options, &tiles).unwrap();
+        let shape = tiles.keys().next().unwrap();
+        let entry = cache.get(&machine(&config, "test"), shape).unwrap();
+        assert_eq!(count(&plain), Ok(entry.untuned_cycles));
+        assert_eq!(count(&tuned), Ok(entry.cycles));
+        assert!(entry.cycles < entry.untuned_cycles, "{entry:?}");
+        assert_eq!(cache.get(&machine(&config, "other"), shape), None);
+    }
+
+    #[test]
+    fn a_tile_that_does_not_fit_is_passed_over() {
+        let spec = layer::parse("conv:1,64,28,28,64,3,1,1").unwrap();
+        let (graph, config) = (layer::build(&spec, 1).unwrap(), Config::default());
+        let options = LowerOptions::default();
+        let plain = lower::compile(&graph, &config, &options).unwrap();
+        let found = lower::conv_tiles(&graph, &config, &options, &Tiles::default()).unwrap();
+        let (_, shape, tile) = found[0];
+        let wrong = [
+            ConvTile {
+                output: [28, 28],
+                co: 4,
+                ..tile
+            },
+            ConvTile {
+                output: [0, 28],
+                ..tile
+            },
+            ConvTile { halves: 3, ..tile },
+            ConvTile { co: 0, ..tile },
+            ConvTile {
+                ci: usize::MAX,
+                ..tile
+            },
+            ConvTile {
+                kernel_rows: 2,
+                ci: 4,
+                ..tile
+            },
+        ];
+        for tile in wrong {
+            let tiles = Tiles::from([(shape, tile)]);
+            let program = lower::compile_with(&graph, &config, &options, &tiles).unwrap();
+            assert_eq!(program, plain, "{tile:?}");
+        }
+    }
+
+    #[test]
+    fn a_failed_measurement_names_its_node() {
+        let spec = layer::parse("gemm:16,64,64").unwrap();
+        let (graph, config) = (layer::build(&spec, 1).unwrap(), Config::default());
+        let fail = |_: &Program| Err("no board".to_owned());
+        let error = tune(
+            &job(&graph, &config),
+            &mut Cache::new(),
+            &fail,
+            &mut |_, _| {},
+        );
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "node gemm:16,64,64: no board"
+        );
+    }
+
+    #[test]
+    fn the_shipped_cache_knows_the_layers_of_resnet18() {
+        let (cache, config) = (shipped().unwrap(), Config::default());
+        let options = LowerOptions::default();
+        for (name, _) in layer::RESNET18 {
+            let spec = layer::parse(&format!("resnet18.{name}")).unwrap();
+            let graph = layer::build(&spec, 1).unwrap();
+            let tiles = tiles(&cache, &graph, &config, &options, "pynq").unwrap();
+            assert_eq!(tiles.len(), 1, "{name}");
+            let known = lower::conv_tiles(&graph, &config, &options, &tiles).unwrap();
+            assert_eq!(tiles.get(&known[0].1), Some(&known[0].2), "{name}");
+        }
+    }
+
+    #[test]
+    fn bad_caches_are_refused() {
+        for text in ["", "{}", r#"{"version": 1, "machines": {}, "more": 1}"#] {
+            assert!(
+                matches!(Cache::from_json(text), Err(TuneError::Text(_))),
+                "{text}"
+            );
+        }
+        let error = Cache::from_json(r#"{"version": 9, "machines": {}}"#).unwrap_err();
+        assert!(error.to_string().contains("version 9"), "{error}");
+    }
+}
