@@ -321,47 +321,13 @@ fn tiny_insns(config: &Config, base: PhysAddr, out: PhysAddr) -> Result<Vec<Insn
         .depth(MemType::Acc)
         .min(config.depth(MemType::Inp))
         .min(64);
-    let push = |mut insn: Insn, deps: Deps| {
-        *insn.deps_mut() = deps;
-        insn
-    };
-    let next = Deps {
-        push_next: true,
-        ..Deps::NONE
-    };
-    let mut insns = vec![
-        push(one(MemType::Wgt, 0).into(), Deps::NONE),
-        one(MemType::Uop, 0).into(),
-    ];
+    let mut insns = vec![one(MemType::Wgt, 0).into(), one(MemType::Uop, 0).into()];
     ensure!(
         Uop::default().encode()? == 0,
         "a micro-op of zeros names the first tiles"
     );
     for group in 0..TINY_GROUPS {
         let tile = group % tiles;
-        let gemm = Gemm {
-            uop_end: 1,
-            iter_out: 1,
-            iter_in: 1,
-            ..Gemm::default()
-        };
-        let alu = Alu {
-            deps: Deps {
-                push_next: true,
-                push_prev: true,
-                ..Deps::NONE
-            },
-            op: AluOp::Add,
-            operand: AluOperand::Imm(1),
-            uop_bgn: 0,
-            uop_end: 1,
-            iter_out: 1,
-            iter_in: 1,
-            dst_factor_out: 0,
-            dst_factor_in: 0,
-            src_factor_out: 0,
-            src_factor_in: 0,
-        };
         let store = Store {
             sram_base: tile as u16,
             dram_base: out.0 / config.elem_bytes(MemType::Out) as u32 + group as u32 % 1024,
@@ -370,32 +336,73 @@ fn tiny_insns(config: &Config, base: PhysAddr, out: PhysAddr) -> Result<Vec<Insn
             x_stride: 1,
             ..Store::default()
         };
-        // Load, compute and store hand one token around, so the order is the program's.
-        let load = Deps {
-            pop_next: group > 0,
-            ..next
-        };
-        let acc = Deps {
-            pop_prev: true,
-            pop_next: group > 0,
-            ..Deps::NONE
-        };
-        let stored = Deps {
-            pop_prev: true,
-            push_prev: true,
-            ..Deps::NONE
-        };
-        insns.push(push(one(MemType::Inp, tile).into(), load));
-        insns.push(push(one(MemType::Acc8, 0).into(), acc));
-        insns.push(gemm.into());
-        insns.push(alu.into());
-        insns.push(push(store.into(), stored));
+        let loads = [one(MemType::Inp, tile), one(MemType::Acc8, 0)];
+        insns.extend(tiny_group(loads, store, group > 0));
     }
     let last = Deps {
         pop_next: true,
         ..Deps::NONE
     };
-    insns.push(push(one(MemType::Inp, 0).into(), last));
+    insns.push(
+        Load {
+            deps: last,
+            ..one(MemType::Inp, 0)
+        }
+        .into(),
+    );
     insns.push(Finish { deps: last }.into());
     Ok(insns)
+}
+
+/// Five instructions. Load, compute and store hand one token around, so that their order is the
+/// program's; all but the first group wait for the one before.
+fn tiny_group([inp, acc]: [Load; 2], store: Store, wait: bool) -> [Insn; 5] {
+    let gemm = Gemm {
+        uop_end: 1,
+        iter_out: 1,
+        iter_in: 1,
+        ..Gemm::default()
+    };
+    let alu = Alu {
+        deps: Deps {
+            push_next: true,
+            push_prev: true,
+            ..Deps::NONE
+        },
+        op: AluOp::Add,
+        operand: AluOperand::Imm(1),
+        uop_bgn: 0,
+        uop_end: 1,
+        iter_out: 1,
+        iter_in: 1,
+        dst_factor_out: 0,
+        dst_factor_in: 0,
+        src_factor_out: 0,
+        src_factor_in: 0,
+    };
+    let deps = Deps {
+        pop_next: wait,
+        push_next: true,
+        ..Deps::NONE
+    };
+    let inp = Load { deps, ..inp };
+    let deps = Deps {
+        pop_prev: true,
+        pop_next: wait,
+        ..Deps::NONE
+    };
+    let acc = Load { deps, ..acc };
+    let deps = Deps {
+        pop_prev: true,
+        push_prev: true,
+        ..Deps::NONE
+    };
+    let store = Store { deps, ..store };
+    [
+        inp.into(),
+        acc.into(),
+        gemm.into(),
+        alu.into(),
+        store.into(),
+    ]
 }

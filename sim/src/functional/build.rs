@@ -424,7 +424,12 @@ impl Builder<'_> {
             self.push(Kind::Zero, Tiles::NONE, writes);
             return Ok(());
         }
-        let (forms, held) = matmul::recognise(gemm, &uops, &self.trace.weights)?;
+        self.products(gemm, &uops)
+    }
+
+    /// The products of a GEMM whose indices are checked.
+    fn products(&mut self, gemm: &Gemm, uops: &[Uop]) -> Result<(), Unplanned> {
+        let (forms, held) = matmul::recognise(gemm, uops, &self.trace.weights)?;
         self.trace.once |= held;
         for (form, writes) in forms {
             let lanes = self.config.lanes() as u32;

@@ -246,3 +246,6 @@ impl Executor for Functional {
         Ok(self.run_plan(plan, memory))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -138,6 +138,60 @@ macro_rules! each_tile {
     };
 }
 
+/// What the sums start from: `first` for each column, and what the product says.
+macro_rules! start_sums {
+    ($product:ident, $rows:ident, $pointers:ident, $sums:ident, $first:ident) => {
+        match $product.start {
+            Start::Zero => $sums = [$first; N],
+            Start::Acc => {
+                for (of_row, row) in $sums.iter_mut().zip($rows) {
+                    for (m, sum) in of_row.iter_mut().enumerate() {
+                        let held = load($pointers.acc, $product.bases.acc[m] + row.dst);
+                        *sum = _mm512_add_epi32(held, $first[m]);
+                    }
+                }
+            }
+            Start::Residual => {
+                for (of_row, row) in $sums.iter_mut().zip($rows) {
+                    for (m, sum) in of_row.iter_mut().enumerate() {
+                        let at = ($product.bases.residual[m] + row.residual) as usize;
+                        let bytes = _mm_loadu_si128($pointers.residual.add(at).cast());
+                        *sum = _mm512_cvtepi8_epi32(bytes);
+                    }
+                }
+                apply_steps!($product.before, $rows, $pointers, $sums);
+                for of_row in &mut $sums {
+                    for (sum, corrected) in of_row.iter_mut().zip($first) {
+                        *sum = _mm512_add_epi32(*sum, corrected);
+                    }
+                }
+            }
+        }
+    };
+}
+
+/// Writes the sums where the product says.
+macro_rules! end_sums {
+    ($product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+        if $product.write_acc {
+            for (of_row, row) in $sums.iter().zip($rows) {
+                for (m, sum) in of_row.iter().enumerate() {
+                    let at = ($product.bases.acc[m] + row.dst) as usize;
+                    _mm512_storeu_si512($pointers.acc.add(at).cast(), *sum);
+                }
+            }
+        }
+        if $product.store {
+            for (of_row, row) in $sums.iter().zip($rows) {
+                for (m, sum) in of_row.iter().enumerate() {
+                    let at = ($product.bases.out[m] + row.out) as usize;
+                    _mm_storeu_si128($pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(*sum));
+                }
+            }
+        }
+    };
+}
+
 /// N rows of M columns.
 ///
 /// # Safety
@@ -158,32 +212,7 @@ unsafe fn block<const M: usize, const N: usize>(
     // of these rows are inside their memory for 16 int32 and 16 bytes.
     unsafe {
         let first: [__m512i; M] = std::array::from_fn(|m| _mm512_load_si512(panel.add(m)));
-        match product.start {
-            Start::Zero => sums = [first; N],
-            Start::Acc => {
-                for (sums, row) in sums.iter_mut().zip(rows) {
-                    for (m, sum) in sums.iter_mut().enumerate() {
-                        let held = load(pointers.acc, product.bases.acc[m] + row.dst);
-                        *sum = _mm512_add_epi32(held, first[m]);
-                    }
-                }
-            }
-            Start::Residual => {
-                for (sums, row) in sums.iter_mut().zip(rows) {
-                    for (m, sum) in sums.iter_mut().enumerate() {
-                        let at = (product.bases.residual[m] + row.residual) as usize;
-                        let bytes = _mm_loadu_si128(pointers.residual.add(at).cast());
-                        *sum = _mm512_cvtepi8_epi32(bytes);
-                    }
-                }
-                apply_steps!(product.before, rows, pointers, sums);
-                for sums in &mut sums {
-                    for (sum, first) in sums.iter_mut().zip(first) {
-                        *sum = _mm512_add_epi32(*sum, first);
-                    }
-                }
-            }
-        }
+        start_sums!(product, rows, pointers, sums, first);
         panel = panel.add(M);
         let bias = _mm512_set1_epi8(i8::MIN);
         let groups = product.block / 16;
@@ -219,22 +248,7 @@ unsafe fn block<const M: usize, const N: usize>(
             }
         }
         apply_steps!(product.after, rows, pointers, sums);
-        if product.write_acc {
-            for (sums, row) in sums.iter().zip(rows) {
-                for (m, sum) in sums.iter().enumerate() {
-                    let at = (product.bases.acc[m] + row.dst) as usize;
-                    _mm512_storeu_si512(pointers.acc.add(at).cast(), *sum);
-                }
-            }
-        }
-        if product.store {
-            for (sums, row) in sums.iter().zip(rows) {
-                for (m, sum) in sums.iter().enumerate() {
-                    let at = (product.bases.out[m] + row.out) as usize;
-                    _mm_storeu_si128(pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(*sum));
-                }
-            }
-        }
+        end_sums!(product, rows, pointers, sums);
     }
 }
 
