@@ -88,7 +88,7 @@ fn cycles(program: &Program, config: &Config, timing: &TimingConfig) -> Result<u
         QueueLimits::default(),
     )?;
     let input = program.inputs.first().context("the program has no input")?;
-    session.run(&[&vec![0; program.tensor(*input)?.image_len() as usize]])?;
+    session.run(&[&vec![0; program.tensor(*input)?.image_len()]])?;
     Ok(log.runs().iter().map(|run| run.report.cycles).sum())
 }
 
