@@ -124,12 +124,10 @@ unsafe fn block_vnni<const N: usize>(
     // memory. The panel has a line for its column, then for each tap one line for every four
     // bytes of an input, which has `block` bytes.
     unsafe {
-        let mut sums: [Sums; N] = begin(product, rows, pointers);
+        // Sums that another function sees would leave their registers: these are added to what
+        // they start from at the end.
         let first = [_mm256_load_si256(panel), _mm256_load_si256(panel.add(1))];
-        for sum in &mut sums {
-            sum[0] = _mm256_add_epi32(sum[0], first[0]);
-            sum[1] = _mm256_add_epi32(sum[1], first[1]);
-        }
+        let mut products: [Sums; N] = [first; N];
         panel = panel.add(2);
         let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
         for _ in 0..product.inputs.taps() {
@@ -139,13 +137,18 @@ unsafe fn block_vnni<const N: usize>(
                 let low = _mm256_load_si256(panel);
                 let high = _mm256_load_si256(panel.add(1));
                 panel = panel.add(2);
-                for (sum, input) in sums.iter_mut().zip(&inputs) {
+                for (sum, input) in products.iter_mut().zip(&inputs) {
                     let four = input.add(4 * k).cast::<i32>().read_unaligned();
                     let four = _mm256_xor_si256(_mm256_set1_epi32(four), bias);
                     sum[0] = _mm256_dpbusd_avx_epi32(sum[0], four, low);
                     sum[1] = _mm256_dpbusd_avx_epi32(sum[1], four, high);
                 }
             }
+        }
+        let mut sums: [Sums; N] = begin(product, rows, pointers);
+        for (sum, products) in sums.iter_mut().zip(&products) {
+            sum[0] = _mm256_add_epi32(sum[0], products[0]);
+            sum[1] = _mm256_add_epi32(sum[1], products[1]);
         }
         end(product, rows, pointers, sums);
     }
@@ -173,12 +176,15 @@ unsafe fn block_madd<const N: usize>(
             let inputs: [*const u8; N] = inputs(offsets, pointers);
             offsets = offsets.add(product.inputs.rows);
             for k in 0..product.block / 4 {
-                for (pairs, input) in pairs.iter_mut().zip(&inputs) {
-                    let four = input.add(4 * k).cast::<i32>().read_unaligned();
-                    let four = _mm256_cvtepi8_epi16(_mm_set1_epi32(four));
-                    for (i, pair) in pairs.iter_mut().enumerate() {
-                        let weights = _mm256_load_si256(panel.add(i));
-                        *pair = _mm256_add_epi32(*pair, _mm256_madd_epi16(four, weights));
+                let fours: [__m256i; N] = std::array::from_fn(|n| {
+                    let four = inputs[n].add(4 * k).cast::<i32>().read_unaligned();
+                    _mm256_cvtepi8_epi16(_mm_set1_epi32(four))
+                });
+                for i in 0..4 {
+                    let weights = _mm256_load_si256(panel.add(i));
+                    for (pairs, four) in pairs.iter_mut().zip(fours) {
+                        let products = _mm256_madd_epi16(four, weights);
+                        pairs[i] = _mm256_add_epi32(pairs[i], products);
                     }
                 }
                 panel = panel.add(4);
@@ -186,16 +192,19 @@ unsafe fn block_madd<const N: usize>(
         }
         let mut sums: [Sums; N] = begin(product, rows, pointers);
         for (sum, pairs) in sums.iter_mut().zip(&pairs) {
-            for (half, sum) in sum.iter_mut().enumerate() {
-                // Neighbouring lanes are one output's; adding works on 128-bit halves, and the
-                // permutation puts the quarters in order.
-                let added = _mm256_hadd_epi32(pairs[2 * half], pairs[2 * half + 1]);
-                let added = _mm256_permute4x64_epi64::<0b11_01_10_00>(added);
-                *sum = _mm256_add_epi32(*sum, added);
-            }
+            sum[0] = _mm256_add_epi32(sum[0], add_neighbours(pairs[0], pairs[1]));
+            sum[1] = _mm256_add_epi32(sum[1], add_neighbours(pairs[2], pairs[3]));
         }
         end(product, rows, pointers, sums);
     }
+}
+
+/// The sums of neighbouring lanes, in order. Adding works on 128-bit halves, so the quarters are
+/// put in order afterwards.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn add_neighbours(low: __m256i, high: __m256i) -> __m256i {
+    _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(low, high))
 }
 
 /// What the sums start from, after the steps before the products.
@@ -330,10 +339,10 @@ macro_rules! peak {
             for _ in 0..rounds {
                 for sum in &mut sums {
                     *sum = $multiply(*sum, x, w);
-                }
-                // SAFETY: no instruction at all: it only keeps rounds from being merged.
-                unsafe {
-                    std::arch::asm!("/* {0} */", inout(ymm_reg) w, options(pure, nomem, nostack));
+                    // SAFETY: no instruction at all: it only keeps products from being shared.
+                    unsafe {
+                        std::arch::asm!("/* {0} */", inout(ymm_reg) w, options(pure, nomem, nostack));
+                    }
                 }
             }
             let sum = sums.into_iter().reduce(|a, b| _mm256_add_epi32(a, b));
