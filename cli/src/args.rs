@@ -59,7 +59,7 @@ pub enum Command {
 #[derive(Args, Clone)]
 pub struct DeviceArgs {
     /// Device: sim (fast functional simulator), cycle (its results with the hardware's cycles),
-    /// oracle (slow, obvious) or opencl[:cpu|gpu|fpga|NAME[:INDEX]], see `vta devices`; `vta run`
+    /// oracle (slow, obvious) or `opencl[:cpu|gpu|fpga|NAME[:INDEX]]`, see `vta devices`; `vta run`
     /// takes several, e.g. opencl,sim: the first runs what no --placement puts elsewhere
     #[arg(long, default_value = "sim")]
     pub device: String,
@@ -254,7 +254,7 @@ pub struct ReplayArgs {
     /// hardware needs --device cycle
     #[arg(required = true)]
     pub cases: Vec<PathBuf>,
-    /// Device: sim, cycle, oracle or opencl[:SEL]
+    /// Device: sim, cycle, oracle or `opencl[:SEL]`
     #[arg(long, default_value = "sim")]
     pub device: String,
     /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)
@@ -337,7 +337,7 @@ pub struct DevicesArgs {
     /// Write the core as a bitstream for a device that builds from source, e.g. an FPGA emulator
     #[arg(long, value_name = "FILE", requires = "device")]
     pub save_bitstream: Option<PathBuf>,
-    /// The device to save it for: opencl[:SEL]
+    /// The device to save it for: `opencl[:SEL]`
     #[arg(long, value_name = "SEL")]
     pub device: Option<String>,
     /// VTA configuration of the bitstream, a vta_config.json (default: 1x16x16)
