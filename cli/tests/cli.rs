@@ -328,6 +328,10 @@ fn every_command_has_help() {
         "asm",
         "disasm",
         "check",
+        "sweep",
+        "tune",
+        "bench",
+        "devices",
         "models",
         "completions",
     ] {

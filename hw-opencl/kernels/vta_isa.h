@@ -71,7 +71,7 @@
 #define VTA_ALU_SRC_FACTOR_IN(w) ((uint)((w).s1 >> 33) & 0x7ffu)
 #define VTA_ALU_ALU_OPCODE(w) ((uint)((w).s1 >> 44) & 0x7u)
 #define VTA_ALU_USE_IMM(w) ((uint)((w).s1 >> 47) & 0x1u)
-#define VTA_ALU_IMM(w) (int)(short)((w).s1 >> 48)
+#define VTA_ALU_IMM(w) ((int)(short)((w).s1 >> 48))
 
 /* Fields of a micro-op. */
 #define VTA_UOP_DST(w) (((w) >> 0) & 0x7ffu)
