@@ -1,5 +1,7 @@
 //! Emitting commands: micro-op kernels shared by content, tokens counted as they are emitted.
 
+use std::ops::Range;
+
 use vta_driver::{BufferId, Command, Kernel, KernelId, Layer, Symbol};
 use vta_isa::{
     Alu, AluOp, AluOperand, Deps, FieldError, Gemm, Insn, Load, MemType, Module, Store, Uop,
@@ -81,7 +83,8 @@ impl<'l, 'a> Emitter<'l, 'a> {
         self.commands.get_mut(index).map(|c| c.insn.deps_mut())
     }
 
-    fn kernel(&mut self, uops: Vec<Uop>) -> Result<KernelId, LowerError> {
+    /// A kernel of these micro-ops, shared with every other of the same content.
+    pub fn kernel(&mut self, uops: Vec<Uop>) -> Result<KernelId, LowerError> {
         let depth = self.lowering.config.depth(MemType::Uop);
         if uops.len() > depth {
             let reason = format!("{} micro-ops, the scratchpad holds {depth}", uops.len());
@@ -132,11 +135,32 @@ impl<'l, 'a> Emitter<'l, 'a> {
     }
 
     pub fn gemm(&mut self, reset: bool, uops: Vec<Uop>, loops: Loops) -> Result<(), LowerError> {
-        let end = self.narrow("uop_end", uops.len())?;
+        let all = 0..uops.len();
         let kernel = self.kernel(uops)?;
+        self.push_gemm(reset, kernel, all, loops)
+    }
+
+    /// A GEMM that multiplies, with some of a kernel's micro-ops.
+    pub fn gemm_part(
+        &mut self,
+        kernel: KernelId,
+        uops: Range<usize>,
+        loops: Loops,
+    ) -> Result<(), LowerError> {
+        self.push_gemm(false, kernel, uops, loops)
+    }
+
+    fn push_gemm(
+        &mut self,
+        reset: bool,
+        kernel: KernelId,
+        uops: Range<usize>,
+        loops: Loops,
+    ) -> Result<(), LowerError> {
         let gemm = Gemm {
             reset,
-            uop_end: end,
+            uop_bgn: self.narrow("uop_bgn", uops.start)?,
+            uop_end: self.narrow("uop_end", uops.end)?,
             iter_out: self.narrow("iter_out", loops.iter[0])?,
             iter_in: self.narrow("iter_in", loops.iter[1])?,
             dst_factor_out: self.narrow("dst_factor_out", loops.dst[0])?,

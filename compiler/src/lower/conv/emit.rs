@@ -10,7 +10,7 @@ use vta_isa::{AluOp, AluOperand, Deps, Load, MemType, Module, Store, Uop};
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, immediate, vector};
 use super::residual::Product;
-use super::work::{Chunk, Transfer, run, transfers, works};
+use super::work::{Chunk, Transfer, inputs, run, transfers, works};
 use super::{Acc, Conv, Residual, Work};
 use crate::qgraph::LaneOp;
 
@@ -70,7 +70,7 @@ impl Conv<'_> {
             let last = i + 1 == work.chunks.len();
             self.load_chunk(e, work, chunk, progress, last)?;
             let begin = e.len();
-            self.multiply(e, work, chunk, &acc, progress)?;
+            self.multiply(e, work, chunk, &acc, self.halves(progress))?;
             self.hand_over(e, begin, progress, chunks);
         }
         if let Some(window) = self.pool {
@@ -163,8 +163,17 @@ impl Conv<'_> {
         Ok(())
     }
 
+    /// Where the inputs and weights that were loaded last lie.
+    fn halves(&self, progress: &Progress) -> [usize; 2] {
+        let half = |loads: usize| (loads + 1) % self.tile.halves;
+        [
+            half(progress.inputs) * self.inp_half,
+            half(progress.weights) * self.wgt_half,
+        ]
+    }
+
     /// Rows and columns of phases that a tile's positions are sorted by.
-    fn phases(&self) -> [usize; 2] {
+    pub(super) fn phases(&self) -> [usize; 2] {
         self.pool.map_or([1, 1], |w| w.stride)
     }
 
@@ -295,31 +304,8 @@ impl Conv<'_> {
         chunk: &Chunk,
         half: usize,
     ) -> Result<(), LowerError> {
-        let (rows, cols) = (&chunk.rows, &chunk.cols);
-        let area = rows.total() * cols.total();
-        if rows.len * cols.len == area {
-            let size = self.shape.input;
-            for t in transfers(&chunk.ci, &rows.range(), &cols.range(), size, area) {
-                e.load(self.input, t.load(MemType::Inp, half))?;
-            }
-            return Ok(());
-        }
-        let [h, w] = self.shape.input;
-        for (i, ci) in chunk.ci.clone().enumerate() {
-            let load = Load {
-                mem: MemType::Inp,
-                sram_base: (half + i * area) as u16,
-                dram_base: ((ci * h + rows.first) * w + cols.first) as u32,
-                y_size: rows.len as u16,
-                x_size: cols.len as u16,
-                x_stride: w as u16,
-                y_pad_0: rows.before as u8,
-                y_pad_1: rows.after as u8,
-                x_pad_0: cols.before as u8,
-                x_pad_1: cols.after as u8,
-                ..Load::default()
-            };
-            e.load(self.input, load)?;
+        for t in inputs(chunk, self.shape.input) {
+            e.load(self.input, t.load(MemType::Inp, half))?;
         }
         Ok(())
     }
@@ -342,50 +328,6 @@ impl Conv<'_> {
             stride: row,
         };
         e.load(self.weights, rows.load(MemType::Wgt, half))
-    }
-
-    fn multiply(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        work: &Work,
-        chunk: &Chunk,
-        acc: &Acc,
-        progress: &Progress,
-    ) -> Result<(), LowerError> {
-        let kw = self.shape.kernel[1];
-        let [dh, dw] = self.shape.dilation;
-        let [sh, sw] = self.shape.stride;
-        let [ph, pw] = self.phases();
-        let (rows, cols) = (work.rows.len() / ph, work.cols.len() / pw);
-        let (height, width) = (chunk.rows.total(), chunk.cols.total());
-        // The halves loaded last.
-        let inp = (progress.inputs + 1) % self.tile.halves * self.inp_half;
-        let wgt = (progress.weights + 1) % self.tile.halves * self.wgt_half;
-        let taps = chunk.kernel_rows.len();
-        let mut uops = Vec::with_capacity(work.co.len() * ph * pw * chunk.ci.len() * taps * kw);
-        for (co, phase) in (0..work.co.len()).flat_map(|co| (0..ph * pw).map(move |p| (co, p))) {
-            let dst = acc.base + co * acc.pitch + phase * acc.kept;
-            let origin = inp + phase / pw * sh * width + phase % pw * sw;
-            for ci in 0..chunk.ci.len() {
-                for (y, x) in (0..taps).flat_map(|y| (0..kw).map(move |x| (y, x))) {
-                    let src = origin + (ci * height + y * dh) * width + x * dw;
-                    let tile = wgt + ((co * chunk.ci.len() + ci) * taps + y) * kw + x;
-                    uops.push(Uop {
-                        dst: dst as u16,
-                        src: src as u16,
-                        wgt: tile as u16,
-                    });
-                }
-            }
-        }
-        // A factor of a loop with one trip is never used.
-        let row = if rows > 1 { sh * ph * width } else { 0 };
-        let loops = Loops {
-            iter: [rows, cols],
-            dst: [cols, 1],
-            src: [row, sw * pw],
-        };
-        e.gemm(false, uops, loops)
     }
 
     /// The bias as one more step of the matrix unit for each tile that is kept.

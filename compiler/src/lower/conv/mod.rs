@@ -7,6 +7,7 @@
 //! A max pool that alone reads the convolution joins it (`pool`).
 
 mod emit;
+mod multiply;
 mod pack;
 mod pool;
 mod residual;
