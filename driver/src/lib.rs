@@ -67,7 +67,7 @@ pub use memory::{DeviceMemory, MemoryError, OtherRegions, Span};
 pub use multi::{MultiProgram, Part, Place, Step};
 pub use multi_session::MultiSession;
 pub use null::NullDevice;
-pub use program::{
+pub use program::{GemmSteps, 
     Buffer, BufferId, BufferKind, Command, Kernel, KernelId, Layer, Packing, Program, Symbol,
     TensorSpec,
 };

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use vta_isa::{Finish, INSN_BYTES, Insn, Load, MemType, UOP_BYTES};
+use vta_isa::{Deps, Finish, INSN_BYTES, Insn, Load, MemType, Store, UOP_BYTES};
 
 use crate::recording::{Origin, Resident};
 use crate::stream::Stream;
@@ -234,6 +234,7 @@ impl CommandQueue {
             return Ok(());
         }
         self.make_room(layer, commands)?;
+        let opens = self.insns.is_empty();
         if self.marks.last().is_none_or(|mark| mark.name != layer.name) {
             let mark = LayerMark {
                 name: layer.name.clone(),
@@ -241,8 +242,41 @@ impl CommandQueue {
             };
             self.marks.push(mark);
         }
+        if opens {
+            self.open_seam()?;
+        }
         for (at, command) in commands.iter().enumerate() {
             self.push_command(layer, first + at, command)?;
+        }
+        Ok(())
+    }
+
+    /// Pushes the tokens that the first layer of a batch expects: nothing is in use.
+    fn open_seam(&mut self) -> Result<(), DriverError> {
+        let deps = Deps {
+            push_prev: true,
+            ..Deps::NONE
+        };
+        for _ in 0..self.program.seam_tokens {
+            self.append(Insn::Store(Store {
+                deps,
+                ..Store::default()
+            }))?;
+            self.append(synchronise(MemType::Acc, deps))?;
+        }
+        Ok(())
+    }
+
+    /// Pops the tokens that the last layer of a batch left, so that all its modules are done.
+    fn close_seam(&mut self) -> Result<(), DriverError> {
+        let deps = Deps {
+            pop_next: true,
+            ..Deps::NONE
+        };
+        for mem in [MemType::Inp, MemType::Acc] {
+            for _ in 0..self.program.seam_tokens {
+                self.append(synchronise(mem, deps))?;
+            }
         }
         Ok(())
     }
@@ -254,7 +288,8 @@ impl CommandQueue {
             .iter()
             .filter(|c| matches!(c.symbol, Symbol::Kernel(_)))
             .count();
-        let insns = commands.len() + kernels + 1;
+        let seams = 4 * self.program.seam_tokens as usize;
+        let insns = commands.len() + kernels + seams + 1;
         let too_large = |what, need, limit| {
             Err(DriverError::SegmentTooLarge {
                 layer: layer.name.clone(),
@@ -436,6 +471,7 @@ impl CommandQueue {
         if self.insns.is_empty() {
             return Ok(());
         }
+        self.close_seam()?;
         self.append(Insn::Finish(Finish::default()))?;
         let words = std::mem::take(&mut self.words);
         let insn_bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -549,6 +585,15 @@ impl CommandQueue {
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
+}
+
+/// A LOAD that only moves tokens: of the load module for INP, of the compute module for ACC.
+fn synchronise(mem: MemType, deps: Deps) -> Insn {
+    Insn::Load(Load {
+        deps,
+        mem,
+        ..Load::default()
+    })
 }
 
 #[cfg(test)]

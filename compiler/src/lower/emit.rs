@@ -247,41 +247,16 @@ impl<'l, 'a> Emitter<'l, 'a> {
         Ok(())
     }
 
-    /// Ends the layer: the load module waits for the last store, so that the next layer reads
-    /// what this one wrote. The last store must not push a token of its own.
-    pub fn finish(mut self, mut layer: Layer) -> Result<(), LowerError> {
-        match self.last_of(Module::Store) {
-            Some(deps) => deps.push_prev = true,
-            None => {
-                let reason = "it stores nothing".to_owned();
-                return Err(LowerError::Inconsistent {
-                    node: self.node,
-                    reason,
-                });
-            }
-        }
-        self.sync(
-            Module::Compute,
-            Deps {
-                pop_next: true,
-                push_prev: true,
-                ..Deps::NONE
-            },
-        )?;
-        self.sync(
-            Module::Load,
-            Deps {
-                pop_next: true,
-                ..Deps::NONE
-            },
-        )?;
+    /// Ends the layer.
+    pub fn finish(self, mut layer: Layer) -> Result<(), LowerError> {
         self.check_tokens()?;
         layer.commands = self.commands;
         self.lowering.program.layers.push(layer);
         Ok(())
     }
 
-    /// As many tokens are pushed as popped, in each of the four queues.
+    /// As many tokens are pushed as popped, in each of the four queues: the layer leaves as many
+    /// at its seam as it found.
     fn check_tokens(&self) -> Result<(), LowerError> {
         let mut tokens: Tokens = [0; 4];
         for command in &self.commands {

@@ -160,7 +160,7 @@ impl ConvShape {
     }
 
     /// Positions of which one is kept.
-    fn phases(&self) -> usize {
+    pub(super) fn phases(&self) -> usize {
         self.pool.map_or(1, |[s0, s1]| s0 * s1)
     }
 

@@ -1,7 +1,8 @@
-//! The commands of a convolution: for each output tile, sums started, chunks multiplied, the
-//! epilogue, a store; loads of the next chunk and the store of the last tile run beside it.
-//! A residual that the matrix unit adds counts as a chunk. The last tile's epilogue goes by parts,
-//! so that most of its store overlaps it too.
+//! The commands of a convolution: for each output tile, sums started, the bias added, chunks
+//! multiplied, the epilogue, a store; loads of the next chunk and the store of the last tile run
+//! beside it. A residual that the matrix unit adds counts as a chunk. The last tile's epilogue
+//! goes by parts, so that most of its store overlaps it too. What the layer before may still use
+//! is waited for as late as possible (`seam`, `entry`).
 
 use std::ops::Range;
 
@@ -16,18 +17,21 @@ use crate::qgraph::LaneOp;
 
 /// What the halves hold and how many chunks were started, over a whole layer.
 #[derive(Default)]
-struct Progress {
-    chunks: usize,
-    tiles: usize,
-    inputs: usize,
-    weights: usize,
-    loaded_input: Option<(Chunk, Range<usize>, Range<usize>)>,
-    loaded_weights: Option<(Range<usize>, Range<usize>, Range<usize>)>,
-    loaded_vectors: Option<Range<usize>>,
+pub(super) struct Progress {
+    pub chunks: usize,
+    pub tiles: usize,
+    /// Loads so far, and where the first went: its half.
+    pub inputs: usize,
+    pub weights: usize,
+    /// The accumulator half of the first tile.
+    pub first_acc: usize,
+    pub loaded_input: Option<(Chunk, Range<usize>, Range<usize>)>,
+    pub loaded_weights: Option<(Range<usize>, Range<usize>, Range<usize>)>,
+    pub loaded_vectors: Option<Range<usize>>,
     /// Output blocks whose bias is resident.
-    loaded_bias: usize,
+    pub loaded_bias: usize,
     /// Output blocks whose diagonals are resident.
-    loaded_diagonals: usize,
+    pub loaded_diagonals: usize,
 }
 
 /// Parts of the last tile's epilogue.
@@ -37,13 +41,20 @@ impl Conv<'_> {
     /// All tiles.
     pub(super) fn emit(&self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
         let works = works(&self.shape, &self.tile);
-        let products = usize::from(matches!(self.residual, Some(Residual::Product(_))));
-        let chunks = works.iter().map(|w| w.chunks.len() + products).sum();
-        let mut progress = Progress::default();
+        let mut progress = self.enter(e, &works)?;
         for work in &works {
-            self.emit_tile(e, work, &mut progress, [works.len(), chunks])?;
+            self.emit_tile(e, work, &mut progress, works.len())?;
         }
-        Ok(())
+        self.leave(e, &works, &progress)
+    }
+
+    /// Where the sums of a tile lie, by its number.
+    pub(super) fn acc(&self, work: &Work, tile: usize) -> Acc {
+        Acc {
+            base: tile % self.tile.acc_halves * self.acc_half,
+            pitch: work.area(),
+            kept: work.area() / self.phases().iter().product::<usize>(),
+        }
     }
 
     fn emit_tile(
@@ -51,41 +62,58 @@ impl Conv<'_> {
         e: &mut Emitter<'_, '_>,
         work: &Work,
         progress: &mut Progress,
-        [tiles, chunks]: [usize; 2],
+        tiles: usize,
     ) -> Result<(), LowerError> {
-        let [acc, above] = [progress.tiles, progress.tiles + 1].map(|tile| Acc {
-            base: tile % self.tile.acc_halves * self.acc_half,
-            pitch: work.area(),
-            kept: work.area() / self.phases().iter().product::<usize>(),
-        });
+        let remaining = tiles - progress.tiles - 1;
+        let number = progress.first_acc + progress.tiles;
+        let [acc, above] = [number, number + 1].map(|tile| self.acc(work, tile));
         let begin = e.len();
-        self.load_vectors(e, &work.co, progress)?;
-        self.start_sums(e, work, &acc)?;
+        if progress.tiles == 0 {
+            self.start_first(e, work, &acc, progress)?;
+        } else {
+            self.load_vectors(e, &work.co, progress)?;
+            self.start_sums(e, work, &acc)?;
+        }
         if progress.tiles >= self.tile.acc_halves
             && let Some(deps) = e.first_since(begin, Module::Compute)
         {
             deps.pop_next = true;
         }
         for (i, chunk) in work.chunks.iter().enumerate() {
-            let last = i + 1 == work.chunks.len();
-            self.load_chunk(e, work, chunk, progress, last)?;
-            let begin = e.len();
+            self.load_chunk(e, work, chunk, progress, i == 0)?;
+            let mut begin = e.len();
+            if i == 0 && self.pool.is_none() {
+                self.add_bias(e, work, &acc)?;
+                if progress.chunks == 0
+                    && let Some(deps) = e.first_since(begin, Module::Compute)
+                {
+                    // The first tile's bias has a token of its own: it needs no input.
+                    deps.pop_prev = true;
+                    begin = e.len();
+                }
+            }
             self.multiply(e, work, chunk, &acc, self.halves(progress))?;
-            self.hand_over(e, begin, progress, chunks);
+            let last = remaining == 0 && i + 1 == work.chunks.len();
+            self.hand_over(e, begin, progress, !(last && self.pool.is_some()));
         }
         if let Some(window) = self.pool {
             self.pool_sums(e, window, work, &acc, above.base)?;
+            self.add_bias(e, work, &acc)?;
+            if remaining == 0
+                && let Some(deps) = e.last_of(Module::Compute)
+            {
+                deps.push_prev = true;
+            }
         }
-        self.add_bias(e, work, &acc)?;
         let vectors = match &self.residual {
             None => 0,
             Some(Residual::Start(_, ops)) => count_vectors(ops),
             Some(Residual::Product(product)) => {
-                self.residual_chunk(e, product, work, &acc, progress, chunks)?;
+                self.residual_chunk(e, product, work, &acc, progress)?;
                 count_vectors(&product.plan.before)
             }
         };
-        self.end_tile(e, work, &acc, vectors, tiles - progress.tiles - 1)?;
+        self.end_tile(e, work, &acc, vectors, remaining)?;
         progress.tiles += 1;
         Ok(())
     }
@@ -98,7 +126,6 @@ impl Conv<'_> {
         work: &Work,
         acc: &Acc,
         progress: &mut Progress,
-        chunks: usize,
     ) -> Result<(), LowerError> {
         let begin = e.len();
         self.load_residual(e, product, work, progress.loaded_diagonals)?;
@@ -112,24 +139,24 @@ impl Conv<'_> {
             begin = e.len();
         }
         self.add_high(e, product, work, acc)?;
-        self.hand_over(e, begin, progress, chunks);
+        self.hand_over(e, begin, progress, true);
         Ok(())
     }
 
     /// Tokens of a chunk whose product was emitted from `begin` on: it waits for its loads, and
-    /// then its halves are free.
+    /// then its halves are free, if nothing `frees` them later.
     fn hand_over(
         &self,
         e: &mut Emitter<'_, '_>,
         begin: usize,
         progress: &mut Progress,
-        chunks: usize,
+        frees: bool,
     ) {
         if let Some(deps) = e.first_since(begin, Module::Compute) {
             deps.pop_prev = true;
         }
         if let Some(deps) = e.last_of(Module::Compute) {
-            deps.push_prev = progress.chunks + self.tile.halves < chunks;
+            deps.push_prev = frees;
         }
         progress.chunks += 1;
     }
@@ -157,8 +184,7 @@ impl Conv<'_> {
             if let Some(deps) = e.last_of(Module::Compute) {
                 deps.push_next = true;
             }
-            let awaited = remaining >= self.tile.acc_halves;
-            self.store(e, work, &part, acc, awaited)?;
+            self.store(e, work, &part, acc, part.end == blocks)?;
         }
         Ok(())
     }
@@ -177,7 +203,7 @@ impl Conv<'_> {
         self.pool.map_or([1, 1], |w| w.stride)
     }
 
-    fn load_vectors(
+    pub(super) fn load_vectors(
         &self,
         e: &mut Emitter<'_, '_>,
         co: &Range<usize>,
@@ -204,7 +230,7 @@ impl Conv<'_> {
     }
 
     /// Zeroes the sums or starts them with the residual.
-    fn start_sums(
+    pub(super) fn start_sums(
         &self,
         e: &mut Emitter<'_, '_>,
         work: &Work,
@@ -229,7 +255,7 @@ impl Conv<'_> {
         self.lanes(e, prologue, 0, work, acc)
     }
 
-    /// Loads what the chunk needs and the halves don't hold yet; with a tile's last chunk, the
+    /// Loads what the chunk needs and the halves don't hold yet; with a tile's first chunk, the
     /// bias of its blocks.
     fn load_chunk(
         &self,
@@ -237,8 +263,11 @@ impl Conv<'_> {
         work: &Work,
         chunk: &Chunk,
         progress: &mut Progress,
-        last: bool,
+        first: bool,
     ) -> Result<(), LowerError> {
+        if progress.chunks == 0 {
+            self.load_constants(e, work, chunk, progress)?;
+        }
         let begin = e.len();
         let input = (chunk.clone(), work.rows.clone(), work.cols.clone());
         if progress.loaded_input.as_ref() != Some(&input) {
@@ -247,14 +276,8 @@ impl Conv<'_> {
             progress.loaded_input = Some(input);
             progress.inputs += 1;
         }
-        let weights = (work.co.clone(), chunk.ci.clone(), chunk.kernel_rows.clone());
-        if progress.loaded_weights.as_ref() != Some(&weights) {
-            let half = progress.weights % self.tile.halves * self.wgt_half;
-            self.load_weights(e, work, chunk, half)?;
-            progress.loaded_weights = Some(weights);
-            progress.weights += 1;
-        }
-        if last {
+        self.load_weights(e, work, chunk, progress)?;
+        if first {
             self.load_bias(e, &work.co, progress)?;
         }
         if e.len() == begin {
@@ -266,7 +289,8 @@ impl Conv<'_> {
 
     /// Tokens of a chunk's loads from `begin` on: they wait until their halves are free.
     fn await_half(&self, e: &mut Emitter<'_, '_>, begin: usize, progress: &Progress) {
-        if progress.chunks >= self.tile.halves
+        // The first chunk waits for the outputs of the layer before.
+        if (progress.chunks == 0 || progress.chunks >= self.tile.halves)
             && let Some(deps) = e.first_since(begin, Module::Load)
         {
             deps.pop_next = true;
@@ -277,7 +301,7 @@ impl Conv<'_> {
     }
 
     /// Groups come in ascending order, so what is resident is a prefix.
-    fn load_bias(
+    pub(super) fn load_bias(
         &self,
         e: &mut Emitter<'_, '_>,
         co: &Range<usize>,
@@ -310,13 +334,21 @@ impl Conv<'_> {
         Ok(())
     }
 
-    fn load_weights(
+    /// Loads the chunk's weights unless they were loaded last.
+    pub(super) fn load_weights(
         &self,
         e: &mut Emitter<'_, '_>,
         work: &Work,
         chunk: &Chunk,
-        half: usize,
+        progress: &mut Progress,
     ) -> Result<(), LowerError> {
+        let weights = (work.co.clone(), chunk.ci.clone(), chunk.kernel_rows.clone());
+        if progress.loaded_weights.as_ref() == Some(&weights) {
+            return Ok(());
+        }
+        progress.loaded_weights = Some(weights);
+        let half = progress.weights % self.tile.halves * self.wgt_half;
+        progress.weights += 1;
         let [kh, kw] = self.shape.kernel;
         let row = self.shape.ci * kh * kw;
         let first = work.co.start * row + chunk.ci.start * kh * kw + chunk.kernel_rows.start * kw;
@@ -385,13 +417,14 @@ impl Conv<'_> {
         Ok(())
     }
 
+    /// Stores some blocks of a tile; the tile's `last` ones leave a token.
     fn store(
         &self,
         e: &mut Emitter<'_, '_>,
         work: &Work,
         part: &Range<usize>,
         acc: &Acc,
-        awaited: bool,
+        last: bool,
     ) -> Result<(), LowerError> {
         let begin = e.len();
         let [ph, pw] = self.phases();
@@ -414,7 +447,7 @@ impl Conv<'_> {
             deps.pop_prev = true;
         }
         if let Some(deps) = e.last_of(Module::Store) {
-            deps.push_prev = awaited;
+            deps.push_prev = last;
         }
         Ok(())
     }

@@ -7,13 +7,14 @@
 //! A max pool that alone reads the convolution joins it (`pool`).
 
 mod emit;
+mod entry;
 mod multiply;
 mod pack;
 mod pool;
 mod residual;
 mod work;
 
-use vta_driver::{BufferId, Layer, Packing};
+use vta_driver::{BufferId, GemmSteps, Layer, Packing};
 use vta_isa::MemType;
 
 use super::emit::{Emitter, vector};
@@ -103,6 +104,20 @@ struct Choice {
     epilogue: Vec<LaneOp>,
 }
 
+impl Choice {
+    fn steps(&self) -> GemmSteps {
+        let outputs = (self.shape.co * self.shape.output[0] * self.shape.output[1]) as u64;
+        let kept = outputs / self.shape.phases() as u64;
+        let residual = self.product.as_ref().map_or(0, residual::Plan::steps);
+        GemmSteps {
+            dense: self.shape.dense_products(),
+            products: self.shape.products(),
+            bias: if self.shape.bias { kept } else { 0 },
+            residual: outputs * residual as u64,
+        }
+    }
+}
+
 impl<'a> Lowering<'a> {
     /// Emits the layer of a convolution; the number of nodes that it covers (2 with a pool).
     pub(super) fn conv(&mut self, index: usize) -> Result<usize, LowerError> {
@@ -148,6 +163,7 @@ impl<'a> Lowering<'a> {
             name: pooled.unwrap_or_else(|| node.name.clone()),
             kind: if *dense { "dense" } else { "conv" }.to_owned(),
             macs: (co * oh * ow) as u64 * (weights.len() / co.max(1)) as u64,
+            steps: choice.steps(),
             output: output.0 as u32,
             ..Layer::default()
         };
