@@ -171,7 +171,8 @@ pub fn json(outcome: &Outcome) -> Result<()> {
         if let Some(timed) = &outcome.timed
             && let Some(cycles) = timed.layer(&r.name)
         {
-            let keys = cycles_json(cycles, r.macs * images, passes, &timed.energy);
+            let steps = timed.steps_of(&r.name);
+            let keys = cycles_json(cycles, &steps, r.macs * images, passes, &timed.energy);
             merge(&mut object, keys);
         }
         object

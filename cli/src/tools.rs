@@ -106,7 +106,8 @@ impl LayerOutcome {
             "utilization": self.utilization, "max_abs_error": self.error,
         });
         if let Some(timed) = &self.timed {
-            let mut keys = cycles_json(&timed.total(), self.macs, self.passes, &timed.energy);
+            let (total, steps) = (timed.total(), timed.total_steps());
+            let mut keys = cycles_json(&total, &steps, self.macs, self.passes, &timed.energy);
             keys.insert("timing".into(), json!(timed.board));
             keys.insert("timing_only".into(), json!(self.error.is_none()));
             for (key, value) in keys {

@@ -27,9 +27,9 @@ use thiserror::Error;
 use vta_isa::{Config, INSN_BYTES, Insn, UOP_BYTES, Uop};
 
 use self::container::{ALIGN, assemble, read_u32, sections};
-use crate::{GemmSteps, 
-    Buffer, BufferId, BufferKind, Bytes, Command, Kernel, KernelId, Layer, Packing, Program,
-    Symbol, TensorSpec,
+use crate::{
+    Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, Packing,
+    Program, Symbol, TensorSpec,
 };
 
 /// The version that this crate writes and the only one that it reads.

@@ -67,9 +67,9 @@ pub use memory::{DeviceMemory, MemoryError, OtherRegions, Span};
 pub use multi::{MultiProgram, Part, Place, Step};
 pub use multi_session::MultiSession;
 pub use null::NullDevice;
-pub use program::{GemmSteps, 
-    Buffer, BufferId, BufferKind, Command, Kernel, KernelId, Layer, Packing, Program, Symbol,
-    TensorSpec,
+pub use program::{
+    Buffer, BufferId, BufferKind, Command, GemmSteps, Kernel, KernelId, Layer, Packing, Program,
+    Symbol, TensorSpec,
 };
 pub use program_error::ProgramError;
 pub use queue::{CommandQueue, QueueLimits};

@@ -19,6 +19,9 @@ use vta_isa::{Config, MemType};
 
 use crate::reference::valid;
 
+/// Bytes that the bus moves in a cycle, in estimates.
+pub(super) const BUS_BYTES: usize = 8;
+
 /// A convolution in blocks, as the matrix unit sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
@@ -44,9 +47,9 @@ pub struct ConvShape {
     pub vectors: usize,
     /// How a residual joins.
     pub residual: ResidualForm,
-    /// Whether the matrix unit adds the bias: one input tile and a weight tile for each output
-    /// block are resident.
-    pub bias: bool,
+    /// Steps in which the matrix unit adds the bias, 0 if it doesn't: one input tile and as many
+    /// weight tiles for each output block are resident.
+    pub bias: usize,
     /// Strides of a max pool that joins: tiles are whole strides of whole rows.
     pub pool: Option<[usize; 2]>,
 }
@@ -146,7 +149,7 @@ impl ConvShape {
     /// has `sums` accumulator tiles. Above them lie the residual, then the bias input; the
     /// diagonals, then the bias.
     pub(super) fn streamed(&self, config: &Config, sums: usize) -> (usize, usize) {
-        let (bias, digits) = if self.bias { (1, self.co) } else { (0, 0) };
+        let (bias, digits) = (self.bias.min(1), self.bias * self.co);
         let (residual, diagonals) = match self.residual {
             ResidualForm::Product { weights } => (sums, weights),
             ResidualForm::None | ResidualForm::Load => (0, 0),
@@ -354,7 +357,7 @@ fn side_groups(shape: &ConvShape) -> usize {
 
 fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let [oh, ow] = shape.output;
-    let beats = |mem: MemType, n: usize| (n * config.elem_bytes(mem)).div_ceil(8);
+    let beats = |mem: MemType, n: usize| (n * config.elem_bytes(mem)).div_ceil(BUS_BYTES);
     let (groups, positions) = (
         shape.co.div_ceil(tile.co),
         oh.div_ceil(tile.output[0]) * ow.div_ceil(tile.output[1]),

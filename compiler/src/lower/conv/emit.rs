@@ -11,7 +11,7 @@ use vta_isa::{AluOp, AluOperand, Deps, Load, MemType, Module, Store, Uop};
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, immediate, vector};
 use super::residual::Product;
-use super::work::{Chunk, Transfer, inputs, run, transfers, works};
+use super::work::{Chunk, Transfer, Weights, inputs, run, transfers, works};
 use super::{Acc, Conv, Residual, Work};
 use crate::qgraph::LaneOp;
 
@@ -26,7 +26,9 @@ pub(super) struct Progress {
     /// The accumulator half of the first tile.
     pub first_acc: usize,
     pub loaded_input: Option<(Chunk, Range<usize>, Range<usize>)>,
-    pub loaded_weights: Option<(Range<usize>, Range<usize>, Range<usize>)>,
+    pub loaded_weights: Option<Weights>,
+    /// Weights that were loaded before those of their chunk were due.
+    pub ahead: Option<Weights>,
     pub loaded_vectors: Option<Range<usize>>,
     /// Output blocks whose bias is resident.
     pub loaded_bias: usize,
@@ -43,7 +45,7 @@ impl Conv<'_> {
         let works = works(&self.shape, &self.tile);
         let mut progress = self.enter(e, &works)?;
         for work in &works {
-            self.emit_tile(e, work, &mut progress, works.len())?;
+            self.emit_tile(e, work, &mut progress, &works)?;
         }
         self.leave(e, &works, &progress)
     }
@@ -62,9 +64,9 @@ impl Conv<'_> {
         e: &mut Emitter<'_, '_>,
         work: &Work,
         progress: &mut Progress,
-        tiles: usize,
+        works: &[Work],
     ) -> Result<(), LowerError> {
-        let remaining = tiles - progress.tiles - 1;
+        let remaining = works.len() - progress.tiles - 1;
         let number = progress.first_acc + progress.tiles;
         let [acc, above] = [number, number + 1].map(|tile| self.acc(work, tile));
         let begin = e.len();
@@ -80,6 +82,9 @@ impl Conv<'_> {
             deps.pop_next = true;
         }
         for (i, chunk) in work.chunks.iter().enumerate() {
+            if progress.chunks == 0 {
+                self.load_constants(e, works, progress)?;
+            }
             self.load_chunk(e, work, chunk, progress, i == 0)?;
             let mut begin = e.len();
             if i == 0 && self.pool.is_none() {
@@ -265,9 +270,6 @@ impl Conv<'_> {
         progress: &mut Progress,
         first: bool,
     ) -> Result<(), LowerError> {
-        if progress.chunks == 0 {
-            self.load_constants(e, work, chunk, progress)?;
-        }
         let begin = e.len();
         let input = (chunk.clone(), work.rows.clone(), work.cols.clone());
         if progress.loaded_input.as_ref() != Some(&input) {
@@ -315,7 +317,8 @@ impl Conv<'_> {
         }
         if progress.loaded_bias < co.end {
             let count = co.end - progress.loaded_bias;
-            let digits = run(progress.loaded_bias, count);
+            let steps = self.shape.bias;
+            let digits = run(progress.loaded_bias * steps, count * steps);
             e.load(bias.digits, digits.load(MemType::Wgt, bias.wgt))?;
             progress.loaded_bias = co.end;
         }
@@ -342,13 +345,28 @@ impl Conv<'_> {
         chunk: &Chunk,
         progress: &mut Progress,
     ) -> Result<(), LowerError> {
-        let weights = (work.co.clone(), chunk.ci.clone(), chunk.kernel_rows.clone());
+        let weights = work.weights(chunk);
         if progress.loaded_weights.as_ref() == Some(&weights) {
             return Ok(());
         }
-        progress.loaded_weights = Some(weights);
         let half = progress.weights % self.tile.halves * self.wgt_half;
         progress.weights += 1;
+        let ahead = progress.ahead.take().filter(|ahead| *ahead == weights);
+        progress.loaded_weights = Some(weights);
+        if ahead.is_some() {
+            return Ok(());
+        }
+        self.fetch_weights(e, work, chunk, half)
+    }
+
+    /// Loads a chunk's weights to a place.
+    pub(super) fn fetch_weights(
+        &self,
+        e: &mut Emitter<'_, '_>,
+        work: &Work,
+        chunk: &Chunk,
+        half: usize,
+    ) -> Result<(), LowerError> {
         let [kh, kw] = self.shape.kernel;
         let row = self.shape.ci * kh * kw;
         let first = work.co.start * row + chunk.ci.start * kh * kw + chunk.kernel_rows.start * kw;
@@ -362,17 +380,19 @@ impl Conv<'_> {
         e.load(self.weights, rows.load(MemType::Wgt, half))
     }
 
-    /// The bias as one more step of the matrix unit for each tile that is kept.
+    /// The bias as more steps of the matrix unit for each tile that is kept.
     fn add_bias(&self, e: &mut Emitter<'_, '_>, work: &Work, acc: &Acc) -> Result<(), LowerError> {
         let Some(bias) = &self.bias else {
             return Ok(());
         };
-        let uop = |(i, co): (usize, usize)| Uop {
-            dst: (acc.base + i * acc.pitch) as u16,
+        let steps = self.shape.bias;
+        let uop = |(i, tile): (usize, usize)| Uop {
+            dst: (acc.base + i / steps * acc.pitch) as u16,
             src: bias.inp as u16,
-            wgt: (bias.wgt + co) as u16,
+            wgt: (bias.wgt + tile) as u16,
         };
-        let uops = work.co.clone().enumerate().map(uop).collect();
+        let tiles = work.co.start * steps..work.co.end * steps;
+        let uops = tiles.enumerate().map(uop).collect();
         let loops = Loops {
             iter: [1, acc.kept],
             dst: [0, 1],

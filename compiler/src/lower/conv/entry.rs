@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use vta_isa::{Deps, Module};
+use vta_isa::{Deps, MemType, Module};
 
 use super::super::LowerError;
 use super::super::emit::Emitter;
 use super::super::seam::{Seam, TOKENS, meet};
+use super::super::tile::BUS_BYTES;
 use super::emit::Progress;
 use super::work::{Chunk, Work};
 use super::{Acc, Conv, Residual};
@@ -98,8 +99,38 @@ impl Conv<'_> {
     }
 
     /// Loads constants before the first chunk's input: its weights as soon as their half is
-    /// free, then the bias of its blocks, which has a token of its own.
+    /// free, then the bias of its blocks, which has a token of its own, and the next weights if
+    /// the bus is what the layer waits for.
     pub(super) fn load_constants(
+        &self,
+        e: &mut Emitter<'_, '_>,
+        works: &[Work],
+        progress: &mut Progress,
+    ) -> Result<(), LowerError> {
+        let mut chunks = works
+            .iter()
+            .flat_map(|w| w.chunks.iter().map(move |c| (w, c)));
+        let Some((work, chunk)) = chunks.next() else {
+            return Ok(());
+        };
+        self.load_first(e, work, chunk, progress)?;
+        let taps = self.shape.kernel[0] * self.shape.kernel[1];
+        let weights = self.shape.co * self.shape.ci * taps;
+        let config = e.lowering.config;
+        let beats = (weights * config.elem_bytes(MemType::Wgt)).div_ceil(BUS_BYTES) as u64;
+        let next = chunks.find(|(w, c)| w.weights(c) != work.weights(chunk));
+        if let Some((work, chunk)) = next
+            && self.tile.halves > 1
+            && beats > self.shape.products()
+        {
+            let half = progress.weights % self.tile.halves * self.wgt_half;
+            self.fetch_weights(e, work, chunk, half)?;
+            progress.ahead = Some(work.weights(chunk));
+        }
+        Ok(())
+    }
+
+    fn load_first(
         &self,
         e: &mut Emitter<'_, '_>,
         work: &Work,
@@ -179,7 +210,7 @@ impl Conv<'_> {
         if let Some(bias) = &self.bias
             && (self.pool.is_some() || work.chunks.len() == 1)
         {
-            read.push(bias.wgt..bias.wgt + self.shape.co);
+            read.push(bias.wgt..bias.wgt + self.shape.bias * self.shape.co);
         }
         read
     }

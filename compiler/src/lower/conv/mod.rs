@@ -2,7 +2,8 @@
 //!
 //! A bias with rounding constants is one more GEMM step for each output tile where it can be: a
 //! constant input tile times weight tiles that hold the bias in digits (`pack`), both resident
-//! for the whole layer at the ends of their scratchpads. A two-operand addition would take two.
+//! for the whole layer at the ends of their scratchpads; a large bias takes two. A two-operand
+//! addition takes two as well, and a vector in the accumulators.
 //! A residual is added by the matrix unit too where that is cheaper (`residual`).
 //! A max pool that alone reads the convolution joins it (`pool`).
 
@@ -21,6 +22,7 @@ use super::emit::{Emitter, vector};
 use super::tile::{self, ConvShape, ConvTile, ResidualForm};
 use super::{LowerError, Lowering};
 use crate::qgraph::{LaneOp, QOp, TensorId, Window};
+use pack::Digits;
 use pool::Pooling;
 use residual::Product;
 use work::Work;
@@ -99,7 +101,7 @@ struct Choice {
     cost: u64,
     shape: ConvShape,
     tile: ConvTile,
-    digits: Option<Vec<u8>>,
+    digits: Option<Digits>,
     product: Option<residual::Plan>,
     epilogue: Vec<LaneOp>,
 }
@@ -112,7 +114,7 @@ impl Choice {
         GemmSteps {
             dense: self.shape.dense_products(),
             products: self.shape.products(),
-            bias: if self.shape.bias { kept } else { 0 },
+            bias: kept * self.shape.bias as u64,
             residual: outputs * residual as u64,
         }
     }
@@ -242,14 +244,19 @@ impl<'a> Lowering<'a> {
     fn choice(
         &self,
         parts: &Parts<'_>,
-        digits: Option<Vec<u8>>,
+        digits: Option<Digits>,
         product: Option<residual::Plan>,
     ) -> Result<Choice, LowerError> {
         let epilogue = match &product {
             Some(plan) => plan.after.clone(),
             None => parts.epilogue[usize::from(digits.is_some())..].to_vec(),
         };
-        let shape = self.conv_shape(parts, digits.is_some(), product.as_ref(), &epilogue);
+        let shape = self.conv_shape(
+            parts,
+            digits.as_ref().map_or(0, |d| d.steps),
+            product.as_ref(),
+            &epilogue,
+        );
         let known = self.tiles.get(&shape);
         let known =
             known.and_then(|tile| Some((tile::appraise(&shape, self.config, tile)?, *tile)));
@@ -274,7 +281,7 @@ impl<'a> Lowering<'a> {
     fn conv_shape(
         &self,
         parts: &Parts<'_>,
-        bias: bool,
+        bias: usize,
         product: Option<&residual::Plan>,
         epilogue: &[LaneOp],
     ) -> ConvShape {
@@ -292,7 +299,7 @@ impl<'a> Lowering<'a> {
         };
         let ops = || prologue.iter().chain(epilogue);
         let vectors = ops().filter(|op| vector(op).is_some()).count();
-        let products = usize::from(bias) + product.map_or(0, residual::Plan::steps);
+        let products = bias + product.map_or(0, residual::Plan::steps);
         let base = ConvShape {
             ci,
             co,
@@ -347,9 +354,9 @@ impl<'a> Lowering<'a> {
                 format!("{}.bias input", parts.name),
                 pack::bias_input(batch, block),
             ),
-            digits: self.constant(format!("{}.bias", parts.name), digits),
+            digits: self.constant(format!("{}.bias", parts.name), digits.tiles),
             inp: depth(MemType::Inp) - 1,
-            wgt: depth(MemType::Wgt) - shape.co,
+            wgt: depth(MemType::Wgt) - shape.bias * shape.co,
         });
         let prologue = match &product {
             Some(plan) => &plan.before[..],

@@ -69,7 +69,11 @@ impl Conv<'_> {
             let uops = begin..begin + group.uops.len();
             begin = uops.end;
             // A factor of a loop with one trip is never used.
-            let row = if group.rows.len() > 1 { down * width } else { 0 };
+            let row = if group.rows.len() > 1 {
+                down * width
+            } else {
+                0
+            };
             let loops = Loops {
                 iter: [group.rows.len(), group.cols.len()],
                 dst: [cols, 1],

@@ -6,6 +6,9 @@ use vta_isa::{Load, MemType};
 
 use super::super::tile::{ConvShape, ConvTile, LoopOrder};
 
+/// Which weights: output blocks, input blocks, kernel rows.
+pub(super) type Weights = (Range<usize>, Range<usize>, Range<usize>);
+
 /// One output tile, in positions of the convolution (before pooling).
 pub(super) struct Work {
     pub co: Range<usize>,
@@ -18,6 +21,11 @@ impl Work {
     /// Output positions.
     pub fn area(&self) -> usize {
         self.rows.len() * self.cols.len()
+    }
+
+    /// Which weights a chunk multiplies.
+    pub fn weights(&self, chunk: &Chunk) -> Weights {
+        (self.co.clone(), chunk.ci.clone(), chunk.kernel_rows.clone())
     }
 }
 
@@ -41,7 +49,12 @@ pub(super) struct Span {
 impl Span {
     /// What `out` outputs and `taps` taps of an axis reach; `None` if all of it is padding. One
     /// tap needs one position an output; several need all between.
-    fn new(shape: &ConvShape, axis: usize, out: &Range<usize>, taps: &Range<usize>) -> Option<Self> {
+    fn new(
+        shape: &ConvShape,
+        axis: usize,
+        out: &Range<usize>,
+        taps: &Range<usize>,
+    ) -> Option<Self> {
         let at = |o: usize, tap: usize| o * shape.stride[axis] + tap * shape.dilation[axis];
         let pad = shape.pads[axis];
         if axis == 0 && taps.len() == 1 {
