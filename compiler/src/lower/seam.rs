@@ -32,7 +32,7 @@ pub(super) struct Seam {
 
 /// Whether ranges of tiles have one in common.
 pub(super) fn meet(a: &Range<usize>, b: &Range<usize>) -> bool {
-    a.start < b.end && b.start < a.end
+    a.start.max(b.start) < a.end.min(b.end)
 }
 
 #[cfg(test)]
