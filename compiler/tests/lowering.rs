@@ -97,7 +97,7 @@ fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError
     for device in devices {
         let name = device.info().name.clone();
         let mut session =
-            Session::new(Arc::clone(&program), device, QueueLimits::default()).unwrap();
+            Session::keeping_tensors(Arc::clone(&program), device, QueueLimits::default()).unwrap();
         for _ in 0..2 {
             let out = session.run(&refs);
             prop_assert!(out.is_ok(), "{}: {}", name, out.unwrap_err());

@@ -31,6 +31,7 @@ mod bundle;
 mod bytes;
 mod counters;
 mod device;
+mod dram_plan;
 mod error;
 mod memory;
 mod multi;
@@ -62,6 +63,7 @@ pub use device::{
     Batch, Device, DeviceInfo, Lane, LayerMark, MarkReport, PhysAddr, RunReport, Ticket, Work,
     WorkDone,
 };
+pub use dram_plan::DramPlan;
 pub use error::DriverError;
 pub use memory::{DeviceMemory, MemoryError, OtherRegions, Span};
 pub use multi::{MultiProgram, Part, Place, Step};

@@ -18,7 +18,7 @@ fn compile(graph: &QGraph, config: &Config) -> Arc<Program> {
 
 fn session(program: &Arc<Program>, limits: QueueLimits) -> Session {
     let device = SimDevice::functional(program.config.clone());
-    Session::new(Arc::clone(program), Arc::new(device), limits).unwrap()
+    Session::keeping_tensors(Arc::clone(program), Arc::new(device), limits).unwrap()
 }
 
 /// Every layer's output on the device is the reference's; the network's first output.
