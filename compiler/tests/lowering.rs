@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{LaneOp, QGraph, QNode, QOp, QTensor, TensorId, Window};
 use vta_compiler::reference;
-use vta_driver::{Device, QueueLimits, Session};
+use vta_driver::{Device, Program, QueueLimits, Session};
 use vta_isa::Config;
-use vta_sim::SimDevice;
+use vta_sim::{SimDevice, hazards};
 
 /// A generator of test data (SplitMix64).
 struct Rng(u64);
@@ -117,6 +117,33 @@ fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError
                 );
             }
         }
+    }
+    check_seams(&program, &refs, &expected[0], config)
+}
+
+/// Layers race neither with each other nor with themselves, in one batch and in as many as
+/// there are layers, with tensors that share device memory.
+fn check_seams(
+    program: &Arc<Program>,
+    images: &[&[i8]],
+    expected: &[Vec<i8>],
+    config: &Config,
+) -> Result<(), TestCaseError> {
+    let longest = program.layers.iter().map(|l| l.commands.len()).max();
+    let cut = QueueLimits {
+        insns: 2 * longest.unwrap_or(0) + 16,
+        ..QueueLimits::default()
+    };
+    for limits in [QueueLimits::default(), cut] {
+        for batch in hazards::check_program(program, limits).unwrap() {
+            let found = batch.report.hazards.first().map(ToString::to_string);
+            prop_assert_eq!(found, None);
+        }
+        let device = Arc::new(SimDevice::functional(config.clone()));
+        let mut session = Session::new(Arc::clone(program), device, limits).unwrap();
+        let out = session.run(images).unwrap();
+        let last = program.outputs[0] as usize;
+        prop_assert_eq!(&out.outputs[0][0], &expected[last]);
     }
     Ok(())
 }

@@ -105,6 +105,7 @@ impl Conv<'_> {
             self.pool_sums(e, window, work, &acc, above.base)?;
             self.add_bias(e, work, &acc)?;
             if remaining == 0
+                && !work.chunks.is_empty()
                 && let Some(deps) = e.last_of(Module::Compute)
             {
                 deps.push_prev = true;

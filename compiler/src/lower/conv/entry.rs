@@ -191,8 +191,10 @@ impl Conv<'_> {
         };
         let last = progress.first_acc + progress.tiles - 1;
         let acc = tiles(work, &self.acc(work, last));
-        let wgt = match work.chunks.last() {
-            Some(chunk) => self.read_last(work, chunk, progress),
+        let mut last_first = works.iter().rev();
+        let multiplied = last_first.find_map(|w| w.chunks.last().map(|chunk| (w, chunk)));
+        let wgt = match multiplied {
+            Some((work, chunk)) => self.read_last(work, chunk, progress),
             None => e.lowering.seam.wgt.clone(),
         };
         e.lowering.seam = Seam { wgt, acc };

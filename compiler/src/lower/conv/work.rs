@@ -69,7 +69,7 @@ impl Span {
         let first = at(out.start, taps.start).saturating_sub(pad);
         let end = (at(out.end - 1, taps.end - 1) + 1).saturating_sub(pad);
         let end = end.min(shape.input[axis]);
-        (first < end).then_some(Self {
+        (first < end).then(|| Self {
             first,
             len: end - first,
             step: 1,
