@@ -26,7 +26,14 @@ struct Reach {
 struct Group {
     rows: Range<usize>,
     cols: Range<usize>,
-    uops: Vec<Uop>,
+    taps: Vec<Tap>,
+}
+
+/// One tap of one phase: the tiles of its first product.
+struct Tap {
+    dst: usize,
+    src: usize,
+    wgt: usize,
 }
 
 impl Conv<'_> {
@@ -61,21 +68,21 @@ impl Conv<'_> {
         }
         let [ph, pw] = self.phases();
         let cols = work.cols.len() / pw;
-        let kernel: Vec<Uop> = groups.iter().flat_map(|g| g.uops.iter().copied()).collect();
+        let mut kernel = Vec::new();
+        let lists = groups.into_iter().map(|group| {
+            let begin = kernel.len();
+            self.push_uops(work, chunk, acc, &group.taps, &mut kernel);
+            (group.rows, group.cols, begin..kernel.len())
+        });
+        let lists: Vec<_> = lists.collect();
         let kernel = e.kernel(kernel)?;
-        let (mut begin, width) = (0, chunk.cols.len);
+        let width = chunk.cols.len;
         let down = self.shape.stride[0] * ph / chunk.rows.step;
-        for group in groups {
-            let uops = begin..begin + group.uops.len();
-            begin = uops.end;
+        for (rows, columns, uops) in lists {
             // A factor of a loop with one trip is never used.
-            let row = if group.rows.len() > 1 {
-                down * width
-            } else {
-                0
-            };
+            let row = if rows.len() > 1 { down * width } else { 0 };
             let loops = Loops {
-                iter: [group.rows.len(), group.cols.len()],
+                iter: [rows.len(), columns.len()],
                 dst: [cols, 1],
                 src: [row, self.shape.stride[1] * pw],
             };
@@ -84,10 +91,29 @@ impl Conv<'_> {
         Ok(())
     }
 
+    /// The micro-ops of some taps, output block by output block.
+    fn push_uops(&self, work: &Work, chunk: &Chunk, acc: &Acc, taps: &[Tap], uops: &mut Vec<Uop>) {
+        let area = chunk.rows.len * chunk.cols.len;
+        let weights = chunk.kernel_rows.len() * self.shape.kernel[1];
+        let blocks = chunk.ci.len();
+        for co in 0..work.co.len() {
+            for tap in taps {
+                for ci in 0..blocks {
+                    uops.push(Uop {
+                        dst: (tap.dst + co * acc.pitch) as u16,
+                        src: (tap.src + ci * area) as u16,
+                        wgt: (tap.wgt + (co * blocks + ci) * weights) as u16,
+                    });
+                }
+            }
+        }
+    }
+
+    /// All taps of a chunk whose first input and weight tiles are `[inp, wgt]`.
     fn groups(&self, work: &Work, chunk: &Chunk, acc: &Acc, [inp, wgt]: [usize; 2]) -> Vec<Group> {
         let [ph, pw] = self.phases();
         let (columns, taps) = (work.cols.len() / pw, chunk.kernel_rows.len());
-        let (width, area) = (chunk.cols.len, chunk.rows.len * chunk.cols.len);
+        let width = chunk.cols.len;
         let kw = self.shape.kernel[1];
         let mut groups: Vec<Group> = Vec::new();
         let phases = (0..ph).flat_map(|p| (0..pw).map(move |q| (p, q)));
@@ -102,28 +128,18 @@ impl Conv<'_> {
             let place = row.places.start * columns + col.places.start;
             let dst = acc.base + (p * pw + q) * acc.kept + place;
             let (rows, cols) = (row.places, col.places);
-            let known = groups.iter_mut().find(|g| g.rows == rows && g.cols == cols);
-            let uops = match known {
-                Some(group) => &mut group.uops,
-                None => {
-                    groups.push(Group {
-                        rows,
-                        cols,
-                        uops: Vec::new(),
-                    });
-                    let last = groups.len() - 1;
-                    &mut groups[last].uops
-                }
+            let tap = Tap {
+                dst,
+                src,
+                wgt: wgt + y * kw + x,
             };
-            for co in 0..work.co.len() {
-                for ci in 0..chunk.ci.len() {
-                    let tile = wgt + ((co * chunk.ci.len() + ci) * taps + y) * kw + x;
-                    uops.push(Uop {
-                        dst: (dst + co * acc.pitch) as u16,
-                        src: (src + ci * area) as u16,
-                        wgt: tile as u16,
-                    });
-                }
+            match groups.iter_mut().find(|g| g.rows == rows && g.cols == cols) {
+                Some(group) => group.taps.push(tap),
+                None => groups.push(Group {
+                    rows,
+                    cols,
+                    taps: vec![tap],
+                }),
             }
         }
         groups
