@@ -110,8 +110,11 @@ pub enum QOp {
         input: TensorId,
         /// Geometry.
         window: Window,
-        /// `[CO][CI][KH][KW]`.
+        /// `[CO][CI / group][KH][KW]`.
         weights: Vec<i8>,
+        /// How many groups the channels are divided into; output channels read the input channels
+        /// of their group only.
+        group: usize,
         /// A tensor of the output's shape that is added.
         residual: Option<(TensorId, Vec<LaneOp>)>,
         /// Bias, requantisation, clamp.
@@ -257,8 +260,14 @@ impl std::fmt::Display for QGraph {
             )?;
             match &node.op {
                 QOp::Conv {
-                    residual, epilogue, ..
+                    residual,
+                    epilogue,
+                    group,
+                    ..
                 } => {
+                    if *group > 1 {
+                        write!(f, " group {group}")?;
+                    }
                     if let Some((_, prologue)) = residual {
                         write!(f, " residual {{{}}}", list(prologue))?;
                     }

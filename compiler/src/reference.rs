@@ -121,6 +121,7 @@ impl<'a> Eval<'a> {
                 input,
                 window,
                 weights,
+                group,
                 residual,
                 epilogue,
                 ..
@@ -132,7 +133,7 @@ impl<'a> Eval<'a> {
                     }
                     None => vec![0; len],
                 };
-                let view = self.view(*input)?;
+                let view = self.group(self.view(*input)?, *group, [c, out[0]])?;
                 let per_channel = view.chw[0] * window.kernel[0] * window.kernel[1];
                 let row = weights.get(c * per_channel..(c + 1) * per_channel);
                 self.check_window(window, view, out)?;
@@ -194,6 +195,25 @@ impl<'a> Eval<'a> {
             }
         };
         Ok(lanes.into_iter().map(|x| x as i8).collect())
+    }
+
+    /// The input channels of the group that an output channel is in.
+    fn group(
+        &self,
+        view: View<'a>,
+        group: usize,
+        [channel, channels]: [usize; 2],
+    ) -> Result<View<'a>, ReferenceError> {
+        let [c, h, w] = view.chw;
+        if group == 0 || c % group != 0 || channels % group != 0 {
+            return Err(self.shape_error());
+        }
+        let inputs = c / group;
+        let first = channel / (channels / group) * inputs * h * w;
+        Ok(View {
+            data: &view.data[first..first + inputs * h * w],
+            chw: [inputs, h, w],
+        })
     }
 
     fn same_shape(&self, id: TensorId, out: [usize; 3]) -> Result<View<'a>, ReferenceError> {

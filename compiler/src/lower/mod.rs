@@ -8,6 +8,7 @@
 
 mod conv;
 mod emit;
+mod groups;
 mod tile;
 mod vector;
 
@@ -19,6 +20,7 @@ use vta_isa::{Config, FieldError};
 
 use crate::qgraph::{QGraph, QOp, TensorId};
 
+pub use groups::Groups;
 pub use tile::{ConvShape, ConvTile, LoopOrder, ResidualForm, candidates};
 
 /// A graph that can't be lowered for a configuration.
@@ -242,6 +244,7 @@ fn packing(graph: &QGraph, id: TensorId, config: &Config, options: &LowerOptions
         input,
         window,
         residual,
+        group: 1,
         ..
     }) = first.map(|n| &n.op)
     else {

@@ -36,6 +36,11 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
                     "weights of shape {weights:?}, not [CO, CI, KH, KW]"
                 ));
             };
+            if *group == 0 || c % group != 0 || co % group != 0 {
+                return Err(format!(
+                    "group {group} doesn't divide the {c} input and {co} output channels"
+                ));
+            }
             if ci.checked_mul(*group) != Some(c) || [kh, kw] != window.kernel || co == 0 {
                 return Err(format!(
                     "weights {weights:?} don't fit input {x:?}, group {group}"

@@ -412,12 +412,6 @@ impl Import<'_> {
     }
 
     fn conv(&self, node: &Node, window: Window, group: usize) -> Result<Val, PassError> {
-        if group != 1 {
-            return Err(error(
-                node,
-                format!("group {group}: grouped convolution is not supported yet"),
-            ));
-        }
         let input = self.tensor(node, 0)?;
         let (weights, weight_scale) = self.weights(node, 0)?;
         let [_, h, w] = self.net.tensors[input.0].chw;
@@ -429,6 +423,7 @@ impl Import<'_> {
             input,
             window,
             weights: weights.values.iter().map(|&v| v as i8).collect(),
+            group,
             weight_scale,
             bias: self.bias(node, channels)?,
             residual: None,
@@ -460,6 +455,7 @@ impl Import<'_> {
             weights: values
                 .map(|(o, k)| weights.values[at(o, k)] as i8)
                 .collect(),
+            group: 1,
             weight_scale,
             bias: self.bias(node, channels)?,
             residual: None,

@@ -39,8 +39,10 @@ pub enum NetOp {
         input: TensorId,
         /// Geometry.
         window: Window,
-        /// `[CO][CI][KH][KW]`.
+        /// `[CO][CI / group][KH][KW]`.
         weights: Vec<i8>,
+        /// Groups that the channels are divided into.
+        group: usize,
         /// For each output channel.
         weight_scale: Vec<f64>,
         /// Real values for each output channel.
@@ -205,6 +207,12 @@ impl fmt::Display for Net {
                     write!(f, " kernel {kernel:?} stride {stride:?} pads {pads:?}")?;
                 }
                 NetOp::Add { .. } | NetOp::Eltwise { .. } => {}
+            }
+            if let NetOp::Conv {
+                group: group @ 2.., ..
+            } = &node.op
+            {
+                write!(f, " group {group}")?;
             }
             writeln!(f, " \"{}\"", node.name)?;
         }

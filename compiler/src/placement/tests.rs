@@ -30,6 +30,7 @@ fn node(name: &str, kind: &str, inputs: &[usize], output: usize) -> QNode {
             input: first,
             window,
             weights: vec![1; 256],
+            group: 1,
             residual: (inputs.len() > 1).then_some((last, vec![])),
             epilogue: vec![],
             dense: false,
