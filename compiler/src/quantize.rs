@@ -399,7 +399,11 @@ impl Quantised<'_> {
                 inputs.extend(self.weights(node, scale_x)?);
                 op = Op::Gemm { trans_b: true };
             }
-            Op::Add => inputs.push(self.mapped(&node.name, node.inputs[1])?.0),
+            Op::Add | Op::Host(_) => {
+                for id in node.inputs.iter().skip(1) {
+                    inputs.push(self.mapped(&node.name, *id)?.0);
+                }
+            }
             _ => {}
         }
         let source = &self.source.values[node.output.0];

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 use thiserror::Error;
 
+use crate::host::{HostCall, HostError};
 use crate::qgraph::{LaneOp, QGraph, QNode, QOp, TensorId, Window};
 use crate::semantics::{self, SemanticsError};
 
@@ -25,6 +26,14 @@ pub enum ReferenceError {
     Shape {
         /// The node.
         node: String,
+    },
+    /// A node of the host whose tensors contradict it.
+    #[error("node {node}: {source}")]
+    Host {
+        /// The node.
+        node: String,
+        /// The cause.
+        source: HostError,
     },
     /// A lane operation lacks an entry.
     #[error("node {node}: {source}")]
@@ -104,6 +113,9 @@ impl<'a> Eval<'a> {
     }
 
     fn node(&self) -> Result<Vec<i8>, ReferenceError> {
+        if let Some(call) = HostCall::of(self.graph, self.node) {
+            return self.host(&call);
+        }
         let out = self.graph.tensors[self.node.output.0].chw;
         let channel = |c: usize| self.channel(c, out);
         let planes: Vec<Vec<i8>> = (0..out[0])
@@ -111,6 +123,16 @@ impl<'a> Eval<'a> {
             .map(channel)
             .collect::<Result<_, _>>()?;
         Ok(planes.concat())
+    }
+
+    /// What the host computes, all channels together.
+    fn host(&self, call: &HostCall) -> Result<Vec<i8>, ReferenceError> {
+        let inputs = self.node.op.inputs();
+        let inputs: Vec<&[i8]> = inputs.iter().map(|id| &self.values[id.0][..]).collect();
+        call.run(&inputs).map_err(|source| ReferenceError::Host {
+            node: self.node.name.clone(),
+            source,
+        })
     }
 
     /// One channel of the output.
@@ -174,6 +196,8 @@ impl<'a> Eval<'a> {
                 let lanes = values.into_iter().map(|(v, _)| v.unwrap_or(-128)).collect();
                 self.lanes(lanes, ops, c)?
             }
+            // Computed above, unless its tensors don't exist.
+            QOp::Host { .. } => return Err(self.shape_error()),
             QOp::AvgPool {
                 input,
                 window,

@@ -51,6 +51,17 @@ pub enum LowerError {
         /// The field.
         source: FieldError,
     },
+    /// A node that the device has no operation for, but the host has.
+    #[error(
+        "node {node} ({op}): the device has no such operator; `vta run --allow-host` lets the \
+         host compute it"
+    )]
+    Host {
+        /// The node.
+        node: String,
+        /// Its operator.
+        op: &'static str,
+    },
     /// The network as a whole.
     #[error("{0}")]
     Network(String),
@@ -214,6 +225,10 @@ impl<'a> Lowering<'a> {
             QOp::Conv { .. } => self.conv(index),
             QOp::Add { .. } | QOp::Eltwise { .. } => self.elementwise(index).map(|()| 1),
             QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(index).map(|()| 1),
+            QOp::Host { op, .. } => Err(LowerError::Host {
+                node: self.graph.nodes[index].name.clone(),
+                op: op.name(),
+            }),
         }
     }
 

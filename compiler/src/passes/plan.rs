@@ -105,6 +105,12 @@ impl Plan<'_> {
                     ops,
                 }
             }
+            NetOp::Host { op, inputs, flat } => QOp::Host {
+                op: *op,
+                inputs: inputs.iter().map(|id| self.id(*id)).collect(),
+                flat: *flat,
+                clamp: node.clamp,
+            },
             NetOp::AvgPool {
                 input,
                 window,
