@@ -13,8 +13,7 @@ pub(super) fn read(
     opset: i64,
     rank: usize,
 ) -> Result<Option<HostOp>, String> {
-    let name = node.name();
-    let op = match name {
+    let op = match node.op_type() {
         "Sigmoid" => HostOp::Sigmoid,
         "HardSigmoid" => HostOp::HardSigmoid {
             alpha: node.float("alpha", 0.2),

@@ -210,7 +210,7 @@ impl Import {
             n if (least..=most).contains(&n) => Ok(()),
             n => Err(format!("{n} inputs, not {least} to {most}")),
         };
-        let op_type = node.name();
+        let op_type = node.op_type();
         let rank = inputs
             .first()
             .map_or(0, |id| self.graph.values[id.0].shape.len());
@@ -451,7 +451,7 @@ impl Attributes<'_> {
     }
 
     /// The operator.
-    pub(super) fn name(&self) -> &str {
+    pub(super) fn op_type(&self) -> &str {
         &self.0.op_type
     }
 

@@ -21,7 +21,8 @@ struct Progress {
     tiles: usize,
     inputs: usize,
     weights: usize,
-    loaded_input: Option<(Range<usize>, Chunk, Range<usize>, Range<usize>)>,
+    /// With its input blocks and the output rows and columns.
+    loaded_input: Option<(Chunk, [Range<usize>; 3])>,
     loaded_weights: Option<(Range<usize>, Range<usize>, Range<usize>)>,
     loaded_vectors: Option<Range<usize>>,
     /// Output blocks whose bias is resident.
@@ -232,8 +233,8 @@ impl Conv<'_> {
     ) -> Result<(), LowerError> {
         let begin = e.len();
         let blocks = self.shape.input_blocks(&work.co, &chunk.ci);
-        let (rows, cols) = (work.rows.clone(), work.cols.clone());
-        let input = (blocks.clone(), chunk.clone(), rows, cols);
+        let places = [blocks.clone(), work.rows.clone(), work.cols.clone()];
+        let input = (chunk.clone(), places);
         if progress.loaded_input.as_ref() != Some(&input) {
             let half = progress.inputs % self.tile.halves * self.inp_half;
             self.load_input(e, &blocks, chunk, half)?;

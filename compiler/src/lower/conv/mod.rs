@@ -174,7 +174,7 @@ impl<'a> Lowering<'a> {
             return Err(inconsistent("the window doesn't fit"));
         }
         let group = parts.group;
-        if group == 0 || ci % group != 0 || out[0] % group != 0 {
+        if group == 0 || !ci.is_multiple_of(group) || !out[0].is_multiple_of(group) {
             return Err(inconsistent("its channels don't divide into its groups"));
         }
         let taps = ci / group * parts.window.kernel[0] * parts.window.kernel[1];

@@ -21,12 +21,12 @@ pub(super) fn weights(
         // The first input channel of the output channel's group.
         let first = shape.groups.map_or(0, |g| o / g.outputs * g.inputs);
         for (c, weight) in row.chunks_exact(area).enumerate().take(channels) {
-            for k in 0..area {
+            for (k, &weight) in weight.iter().enumerate() {
                 let c = first + c;
                 let ci = c / block - shape.first_input(o / block);
                 let tile = (o / block * shape.ci + ci) * area + k;
                 let at = (tile * block + o % block) * block + c % block;
-                packed[at] = weight[k] as u8;
+                packed[at] = weight as u8;
             }
         }
     }
