@@ -188,6 +188,10 @@ pub struct RunArgs {
     /// Which layers run on which of several devices: a TOML file of "layer or pattern" = "device"
     #[arg(long, value_name = "FILE.toml")]
     pub placement: Option<PathBuf>,
+    /// Let the host compute what no device has an operator for: Sigmoid, HardSigmoid, HardSwish,
+    /// Tanh, Elu, LeakyRelu, Softmax, Mul, Sub, Concat
+    #[arg(long)]
+    pub allow_host: bool,
     /// Devices to run side by side (default: one for each core)
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,

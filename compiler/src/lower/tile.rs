@@ -14,9 +14,12 @@
 //! - total: the largest of the three, plus the first chunk's load and the last tile's store,
 //!   which nothing overlaps (without halves: the sum of the three).
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use vta_isa::{Config, MemType};
 
+use super::groups::Groups;
 use crate::reference::valid;
 
 /// Bytes that the bus moves in a cycle, in estimates.
@@ -25,7 +28,7 @@ pub(super) const BUS_BYTES: usize = 8;
 /// A convolution in blocks, as the matrix unit sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
-    /// Input channel blocks.
+    /// Input channel blocks that each output block reads.
     pub ci: usize,
     /// Output channel blocks.
     pub co: usize,
@@ -52,6 +55,9 @@ pub struct ConvShape {
     pub bias: usize,
     /// Strides of a max pool that joins: tiles are whole strides of whole rows.
     pub pool: Option<[usize; 2]>,
+    /// Groups, if there are several: which input blocks the `ci` are then depends on the output
+    /// block.
+    pub groups: Option<Groups>,
 }
 
 /// How a residual joins the sums.
@@ -127,6 +133,15 @@ impl ConvShape {
         valid(size, out, tap, s, d, pad)
     }
 
+    /// Output blocks with each of the input blocks that they read.
+    fn block_pairs(&self) -> u64 {
+        if self.groups.is_none() {
+            return (self.co * self.ci) as u64;
+        }
+        let pairs = (0..self.co).flat_map(|co| (0..self.ci).map(move |ci| (co, ci)));
+        pairs.filter(|&(co, ci)| self.reads(co, ci)).count() as u64
+    }
+
     /// GEMM steps that multiply: all taps of all outputs but those on padding.
     pub fn products(&self) -> u64 {
         let taps = |axis: usize| -> usize {
@@ -136,13 +151,13 @@ impl ConvShape {
             };
             (0..self.kernel[axis]).map(count).sum()
         };
-        (self.co * self.ci) as u64 * (taps(0) * taps(1)) as u64
+        self.block_pairs() * (taps(0) * taps(1)) as u64
     }
 
     /// GEMM steps of the mathematics: `CI * KH * KW` blocks for every output, padding included.
     pub fn dense_products(&self) -> u64 {
         let count = |pair: [usize; 2]| (pair[0] * pair[1]) as u64;
-        (self.co * self.ci) as u64 * count(self.output) * count(self.kernel)
+        self.block_pairs() * count(self.output) * count(self.kernel)
     }
 
     /// Input and weight tiles of the scratchpads that are left for chunks when an output tile
@@ -160,6 +175,37 @@ impl ConvShape {
                 .depth(MemType::Wgt)
                 .saturating_sub(digits + diagonals),
         )
+    }
+
+    /// The first input block that an output block reads.
+    pub(super) fn first_input(&self, co: usize) -> usize {
+        self.groups.map_or(0, |g| g.first(co, self.ci))
+    }
+
+    /// Input blocks between the first and the last that some output blocks read of `ci`, which
+    /// count from each one's first.
+    pub(super) fn input_blocks(&self, co: &Range<usize>, ci: &Range<usize>) -> Range<usize> {
+        let last = co.end.saturating_sub(1).max(co.start);
+        self.first_input(co.start) + ci.start..self.first_input(last) + ci.end
+    }
+
+    /// Whether any weight of an output block meets the `ci`-th input block from its first on.
+    pub(super) fn reads(&self, co: usize, ci: usize) -> bool {
+        let touches = |g: Groups| g.touched(co).contains(&(self.first_input(co) + ci));
+        self.groups.is_none_or(touches)
+    }
+
+    /// Input blocks that a chunk of a tile holds at most.
+    fn chunk_blocks(&self, tile: &ConvTile) -> usize {
+        if self.groups.is_none() {
+            return tile.ci;
+        }
+        let blocks = |first: usize| {
+            let co = first..(first + tile.co).min(self.co);
+            self.input_blocks(&co, &(0..tile.ci)).len()
+        };
+        let all = (0..self.co).step_by(tile.co.max(1)).map(blocks);
+        all.max().unwrap_or(tile.ci)
     }
 
     /// Positions of which one is kept.
@@ -331,7 +377,7 @@ fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
     let order =
         shape.pool.is_none() || (tile.acc_halves == 2 && tile.order == LoopOrder::ChannelsOutside);
     order
-        && tile.ci * height * width <= inp / tile.halves
+        && shape.chunk_blocks(tile) * height * width <= inp / tile.halves
         && (row_factor <= 2047 || r == row_phases)
         && shape.stride[1] * column_phases <= 2047
         && c <= 2047
@@ -366,11 +412,12 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let tiles = groups * positions;
     let (stay_wgt, stay_inp) = (
         chunks == 1 && tile.order == LoopOrder::ChannelsOutside,
-        chunks == 1 && tile.order == LoopOrder::PositionsOutside,
+        chunks == 1 && tile.order == LoopOrder::PositionsOutside && shape.groups.is_none(),
     );
     let height = shape.height(tile.output[0], tile.kernel_rows);
     let width = shape.width(tile.output[1]);
-    let inp_chunk = beats(MemType::Inp, tile.ci * height * width) + 23 * tile.ci;
+    let blocks = shape.chunk_blocks(tile);
+    let inp_chunk = beats(MemType::Inp, blocks * height * width) + 23 * blocks;
     let weights = tile.co * tile.ci * tile.kernel_rows * shape.kernel[1];
     let wgt_chunk = beats(MemType::Wgt, weights) + 23;
     let inp_loads = if stay_inp { positions } else { tiles * chunks };

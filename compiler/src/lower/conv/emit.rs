@@ -25,7 +25,8 @@ pub(super) struct Progress {
     pub weights: usize,
     /// The accumulator half of the first tile.
     pub first_acc: usize,
-    pub loaded_input: Option<(Chunk, Range<usize>, Range<usize>)>,
+    /// With its input blocks and the output rows and columns.
+    pub loaded_input: Option<(Chunk, [Range<usize>; 3])>,
     pub loaded_weights: Option<Weights>,
     /// Weights that were loaded before those of their chunk were due.
     pub ahead: Option<Weights>,
@@ -272,10 +273,12 @@ impl Conv<'_> {
         first: bool,
     ) -> Result<(), LowerError> {
         let begin = e.len();
-        let input = (chunk.clone(), work.rows.clone(), work.cols.clone());
+        let blocks = self.shape.input_blocks(&work.co, &chunk.ci);
+        let places = [blocks.clone(), work.rows.clone(), work.cols.clone()];
+        let input = (chunk.clone(), places);
         if progress.loaded_input.as_ref() != Some(&input) {
             let half = progress.inputs % self.tile.halves * self.inp_half;
-            self.load_input(e, chunk, half)?;
+            self.load_input(e, &blocks, chunk, half)?;
             progress.loaded_input = Some(input);
             progress.inputs += 1;
         }
@@ -329,10 +332,11 @@ impl Conv<'_> {
     fn load_input(
         &self,
         e: &mut Emitter<'_, '_>,
+        blocks: &Range<usize>,
         chunk: &Chunk,
         half: usize,
     ) -> Result<(), LowerError> {
-        for t in inputs(chunk, self.shape.input) {
+        for t in inputs(blocks, chunk, self.shape.input) {
             e.load(self.input, t.load(MemType::Inp, half))?;
         }
         Ok(())

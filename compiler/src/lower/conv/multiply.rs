@@ -96,12 +96,17 @@ impl Conv<'_> {
         let area = chunk.rows.len * chunk.cols.len;
         let weights = chunk.kernel_rows.len() * self.shape.kernel[1];
         let blocks = chunk.ci.len();
-        for co in 0..work.co.len() {
+        // Blocks count from the first that was loaded.
+        let first = self.shape.first_input(work.co.start);
+        for (co, block) in work.co.clone().enumerate() {
+            // Of the others the weights are all zeros.
+            let read = |ci: &usize| self.shape.reads(block, chunk.ci.start + ci);
+            let before = self.shape.first_input(block) - first;
             for tap in taps {
-                for ci in 0..blocks {
+                for ci in (0..blocks).filter(read) {
                     uops.push(Uop {
                         dst: (tap.dst + co * acc.pitch) as u16,
-                        src: (tap.src + ci * area) as u16,
+                        src: (tap.src + (before + ci) * area) as u16,
                         wgt: (tap.wgt + (co * blocks + ci) * weights) as u16,
                     });
                 }

@@ -97,7 +97,7 @@ pub(super) fn works(shape: &ConvShape, tile: &ConvTile) -> Vec<Work> {
             .flat_map(move |r| pieces(ow, tile.output[1]).map(move |c| (r.clone(), c)))
     };
     let work = |co: Range<usize>, rows: Range<usize>, cols: Range<usize>| Work {
-        chunks: chunks(shape, tile, &rows, &cols),
+        chunks: chunks(shape, tile, [&co, &rows, &cols]),
         co,
         rows,
         cols,
@@ -112,17 +112,17 @@ pub(super) fn works(shape: &ConvShape, tile: &ConvTile) -> Vec<Work> {
     }
 }
 
-fn chunks(
-    shape: &ConvShape,
-    tile: &ConvTile,
-    rows: &Range<usize>,
-    cols: &Range<usize>,
-) -> Vec<Chunk> {
+fn chunks(shape: &ConvShape, tile: &ConvTile, [co, rows, cols]: [&Range<usize>; 3]) -> Vec<Chunk> {
     let Some(cols) = Span::new(shape, 1, cols, &(0..shape.kernel[1])) else {
         return Vec::new();
     };
     let mut chunks = Vec::new();
-    for ci in pieces(shape.ci, tile.ci) {
+    // Blocks that no group of the tile touches add nothing.
+    let read = |ci: &Range<usize>| {
+        let mut pairs = co.clone().flat_map(|co| ci.clone().map(move |ci| (co, ci)));
+        pairs.any(|(co, ci)| shape.reads(co, ci))
+    };
+    for ci in pieces(shape.ci, tile.ci).filter(read) {
         for kernel_rows in pieces(shape.kernel[0], tile.kernel_rows) {
             // Rows of padding add nothing.
             if let Some(rows) = Span::new(shape, 0, rows, &kernel_rows) {
@@ -213,13 +213,13 @@ pub(super) fn transfers(
     blocks.clone().enumerate().map(one).collect()
 }
 
-/// The transfers of a chunk's input: each block's rows and columns follow each other.
-pub(super) fn inputs(chunk: &Chunk, [h, w]: [usize; 2]) -> Vec<Transfer> {
+/// The transfers of a chunk's input blocks: each block's rows and columns follow each other.
+pub(super) fn inputs(blocks: &Range<usize>, chunk: &Chunk, [h, w]: [usize; 2]) -> Vec<Transfer> {
     let (rows, cols) = (chunk.rows, chunk.cols);
     if rows.step == 1 || rows.len == 1 {
         let [rows, cols] = [rows, cols].map(|s| s.first..s.first + s.len);
         let area = rows.len() * cols.len();
-        return transfers(&chunk.ci, &rows, &cols, [h, w], area);
+        return transfers(blocks, &rows, &cols, [h, w], area);
     }
     let one = |(i, block): (usize, usize)| Transfer {
         offset: i * rows.len * cols.len,
@@ -228,5 +228,5 @@ pub(super) fn inputs(chunk: &Chunk, [h, w]: [usize; 2]) -> Vec<Transfer> {
         x: cols.len,
         stride: rows.step * w,
     };
-    chunk.ci.clone().enumerate().map(one).collect()
+    blocks.clone().enumerate().map(one).collect()
 }
