@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use vta_isa::{Config, Insn, Uop};
+use vta_isa::{Config, Deps, Insn, Load, MemType, Store, Uop};
 
 use crate::Bytes;
 
@@ -178,4 +178,41 @@ pub struct Program {
     pub outputs: Vec<u32>,
     /// Free key-value facts: `model`, `preprocess`, `labels` (JSON text) and so on.
     pub metadata: BTreeMap<String, String>,
+}
+
+impl Program {
+    /// Instructions before the first layer of a batch: they leave the tokens that it expects.
+    /// Nothing is in use.
+    pub fn opening(&self) -> Vec<Insn> {
+        let deps = Deps {
+            push_prev: true,
+            ..Deps::NONE
+        };
+        let store = Store {
+            deps,
+            ..Store::default()
+        };
+        let both = [store.into(), synchronise(MemType::Acc, deps)];
+        (0..self.seam_tokens).flat_map(|_| both).collect()
+    }
+
+    /// Instructions after the last layer of a batch, before FINISH: they take the tokens that it
+    /// left, so that all modules are done.
+    pub fn closing(&self) -> Vec<Insn> {
+        let deps = Deps {
+            pop_next: true,
+            ..Deps::NONE
+        };
+        let all = |mem| (0..self.seam_tokens).map(move |_| synchronise(mem, deps));
+        all(MemType::Inp).chain(all(MemType::Acc)).collect()
+    }
+}
+
+/// A LOAD that only moves tokens: of the load module for INP, of the compute module for ACC.
+fn synchronise(mem: MemType, deps: Deps) -> Insn {
+    Insn::Load(Load {
+        deps,
+        mem,
+        ..Load::default()
+    })
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use vta_isa::{Deps, Finish, INSN_BYTES, Insn, Load, MemType, Store, UOP_BYTES};
+use vta_isa::{Finish, INSN_BYTES, Insn, Load, MemType, UOP_BYTES};
 
 use crate::recording::{Origin, Resident};
 use crate::stream::Stream;
@@ -243,40 +243,10 @@ impl CommandQueue {
             self.marks.push(mark);
         }
         if opens {
-            self.open_seam()?;
+            self.append_all(self.program.opening())?;
         }
         for (at, command) in commands.iter().enumerate() {
             self.push_command(layer, first + at, command)?;
-        }
-        Ok(())
-    }
-
-    /// Pushes the tokens that the first layer of a batch expects: nothing is in use.
-    fn open_seam(&mut self) -> Result<(), DriverError> {
-        let deps = Deps {
-            push_prev: true,
-            ..Deps::NONE
-        };
-        for _ in 0..self.program.seam_tokens {
-            self.append(Insn::Store(Store {
-                deps,
-                ..Store::default()
-            }))?;
-            self.append(synchronise(MemType::Acc, deps))?;
-        }
-        Ok(())
-    }
-
-    /// Pops the tokens that the last layer of a batch left, so that all its modules are done.
-    fn close_seam(&mut self) -> Result<(), DriverError> {
-        let deps = Deps {
-            pop_next: true,
-            ..Deps::NONE
-        };
-        for mem in [MemType::Inp, MemType::Acc] {
-            for _ in 0..self.program.seam_tokens {
-                self.append(synchronise(mem, deps))?;
-            }
         }
         Ok(())
     }
@@ -449,6 +419,10 @@ impl CommandQueue {
         Ok(start)
     }
 
+    fn append_all(&mut self, insns: Vec<Insn>) -> Result<(), DriverError> {
+        insns.into_iter().try_for_each(|insn| self.append(insn))
+    }
+
     fn append(&mut self, insn: Insn) -> Result<(), DriverError> {
         self.words.push(insn.encode().map_err(ProgramError::Field)?);
         self.insns.push(insn);
@@ -471,7 +445,7 @@ impl CommandQueue {
         if self.insns.is_empty() {
             return Ok(());
         }
-        self.close_seam()?;
+        self.append_all(self.program.closing())?;
         self.append(Insn::Finish(Finish::default()))?;
         let words = std::mem::take(&mut self.words);
         let insn_bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -585,15 +559,6 @@ impl CommandQueue {
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
-}
-
-/// A LOAD that only moves tokens: of the load module for INP, of the compute module for ACC.
-fn synchronise(mem: MemType, deps: Deps) -> Insn {
-    Insn::Load(Load {
-        deps,
-        mem,
-        ..Load::default()
-    })
 }
 
 #[cfg(test)]
