@@ -161,6 +161,10 @@ fn prepare(args: &RunArgs, config: &vta_isa::Config, pictures: &mut [Picture]) -
                 args.placement.is_none() && model::device_names(&args.device.device).len() == 1,
                 "several devices need the model, not a compiled bundle"
             );
+            ensure!(
+                !args.allow_host,
+                "--allow-host needs the model, not a compiled bundle"
+            );
             let plan = Plan {
                 program: *program,
                 split: None,

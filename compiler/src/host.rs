@@ -134,7 +134,7 @@ impl HostOp {
         let [c, h, w] = self.shape(&shapes).ok_or_else(|| fail.clone())?;
         let whole = |(x, chw): &(&[f64], [usize; 3])| {
             let len = chw.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-            len == Some(x.len())
+            len == Some(x.len()) && !x.is_empty()
         };
         if !inputs.iter().all(whole) {
             return Err(fail);
@@ -345,6 +345,7 @@ mod tests {
             (HostOp::Sigmoid, vec![[1, 2, 2]; 2]),
             (HostOp::Sigmoid, vec![[1, 2, 3]]),
             (HostOp::Mul, vec![[1, 2, 2]]),
+            (HostOp::Mul, vec![[4, 0, 1], [4, 1, 1]]),
             (HostOp::Mul, vec![[1, 2, 2], [4, 1, 1]]),
             (HostOp::Concat, vec![[1, 2, 2], [4, 1, 1]]),
             (HostOp::Softmax, vec![[usize::MAX, 2, 2]]),

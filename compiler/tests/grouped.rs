@@ -81,7 +81,7 @@ fn conv(
     let weights = rng.int8(co * g.inputs * g.window.kernel[0] * g.window.kernel[1]);
     let bias = (0..co).map(|_| rng.next() as i32 >> 16).collect();
     let mut epilogue = vec![LaneOp::AddVec(bias)];
-    if g.seed % 3 == 0 {
+    if g.seed.is_multiple_of(3) {
         epilogue.push(LaneOp::ShrImm(3));
         let factors = (0..co).map(|_| (rng.next() % 100) as i32).collect();
         epilogue.push(LaneOp::MulVec(factors));

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::packing::pack;
@@ -295,8 +296,14 @@ impl MultiSession {
                     .map(|x| x.get(image).map(Vec::as_slice))
                     .collect();
                 let rows = rows.ok_or_else(|| "an image is missing".to_owned());
-                let out = rows.and_then(|rows| kernel.run(&rows));
-                out.map_err(|reason| DriverError::Input(format!("host layer {name}: {reason}")))
+                // A panic would take the stream's thread along, and with it every later ticket.
+                let run = |rows: Vec<&[i8]>| {
+                    let run = AssertUnwindSafe(|| kernel.run(&rows));
+                    catch_unwind(run).unwrap_or_else(|_| Err("it panicked".to_owned()))
+                };
+                let out = rows.and_then(run);
+                let layer = name.clone();
+                out.map_err(|reason| DriverError::Host { layer, reason })
             };
             let out: Vec<Vec<i8>> = (0..images).map(one).collect::<Result<_, _>>()?;
             let rows: Vec<&[i8]> = out.iter().map(Vec::as_slice).collect();

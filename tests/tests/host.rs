@@ -364,6 +364,60 @@ fn chain(links: &[Link], pick: usize) -> QGraph {
     net.finish(x, Mode::Multiply)
 }
 
+/// The file of a quantised model with host operators and a depthwise convolution.
+fn file() -> Vec<u8> {
+    let (mut net, x) = Net::new(&[1, 4, 6, 6]);
+    let x = net.conv(x, 8, 3);
+    let weights = net.value("dw", &[8, 1, 3, 3], Some(Data::F32(vec![0.25; 72])));
+    let window = Window {
+        kernel: [3, 3],
+        stride: [1, 1],
+        dilation: [1, 1],
+        pads: [1; 4],
+    };
+    let x = net.push(
+        Op::Conv { window, group: 8 },
+        vec![x, weights],
+        &[1, 8, 6, 6],
+    );
+    let gate = net.host(UNARY[6], x);
+    let x = net.push(Op::Host(HostOp::Mul), vec![x, gate], &[1, 8, 6, 6]);
+    let x = net.push(Op::Host(HostOp::Concat), vec![x, gate], &[1, 16, 6, 6]);
+    let x = net.host(HostOp::Softmax, x);
+    net.0.outputs.push(x);
+    let image = vec![(0..144).map(|i| i as f32 / 72.0 - 1.0).collect()];
+    onnx::save(&quantize::quantize(&net.0, &image, Mode::Multiply).unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn corrupted_models_are_placed_or_refused(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
+    ) {
+        let mut bytes = file();
+        for (at, value) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        let Ok(graph) = onnx::load(&bytes).map(|graph| passes::quantized(&graph)) else {
+            return Ok(());
+        };
+        let config = Config::default();
+        let targets = [Target::new("sim", config.clone()), Target::host(config)];
+        if let Ok(graph) = graph
+            && let Ok(placed) = placement::place(&graph, &targets, &Rules::default())
+            && graph.tensors.iter().all(|t| t.chw.iter().product::<usize>() < 1 << 16)
+            && let Ok(program) = placement::compile(&graph, &targets, &placed, &LowerOptions::default())
+        {
+            program.validate().unwrap();
+            let image = vec![1; graph.tensors[graph.inputs[0].0].chw.iter().product()];
+            prop_assert!(reference::run(&graph, &image).is_ok());
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
