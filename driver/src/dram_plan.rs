@@ -210,7 +210,7 @@ mod tests {
             let lives = lives(&program);
             for (i, a) in lives.iter().enumerate() {
                 let start = plan.offsets[a.buffer].unwrap();
-                prop_assert!(start % PAGE_BYTES == 0 && start + a.bytes <= plan.scratch_bytes);
+                prop_assert!(start.is_multiple_of(PAGE_BYTES) && start + a.bytes <= plan.scratch_bytes);
                 for b in &lives[..i] {
                     let other = plan.offsets[b.buffer].unwrap();
                     let apart = start + a.bytes <= other || other + b.bytes <= start;

@@ -205,7 +205,8 @@ impl Conv<'_> {
     fn read_last(&self, work: &Work, chunk: &Chunk, progress: &Progress) -> Vec<Range<usize>> {
         if let Some(Residual::Product(product)) = &self.residual {
             let count = product.plan.tiles(self.shape.co);
-            return vec![product.wgt..product.wgt + count];
+            let diagonals = product.wgt..product.wgt + count;
+            return Vec::from([diagonals]);
         }
         let half = (progress.weights + 1) % self.tile.halves;
         let mut read = vec![self.weight_tiles(work, chunk, half)];
