@@ -5,16 +5,23 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use vta_compiler::{lower, passes, zoo};
-use vta_driver::{DeviceInfo, QueueLimits, RunReport, Session, WorkerDevice};
+use vta_compiler::qgraph::QGraph;
+use vta_compiler::quantize::Mode;
+use vta_compiler::{lower, passes, tune, zoo};
+use vta_driver::{DeviceInfo, Program, QueueLimits, RunReport, Session, WorkerDevice};
 use vta_isa::{Config, Insn, Opcode};
 use vta_sim::cycle::{CycleReport, Silent, StallReason, TimingConfig, Unit, simulate};
 
 /// The instructions of a network's one submission.
 fn instructions(name: &str) -> Vec<Insn> {
-    let config = Config::default();
     let graph = passes::quantized(&zoo::graph(name).unwrap()).unwrap();
-    let program = lower::compile(&graph, &config, &lower::LowerOptions::default()).unwrap();
+    let options = lower::LowerOptions::default();
+    let program = lower::compile(&graph, &Config::default(), &options).unwrap();
+    recorded(&graph, program)
+}
+
+fn recorded(graph: &QGraph, program: Program) -> Vec<Insn> {
+    let config = program.config.clone();
     let batches = Arc::new(Mutex::new(Vec::new()));
     let info = DeviceInfo {
         name: "recorder".to_owned(),
@@ -37,6 +44,29 @@ fn instructions(name: &str) -> Vec<Insn> {
     let mut batches = batches.lock().unwrap();
     assert_eq!(batches.len(), 1);
     batches.remove(0)
+}
+
+/// With the tiles that are shipped, in cycles of `pynq` for each GEMM step of the mathematics.
+#[test]
+fn resnet18_takes_little_more_than_its_gemm_steps() {
+    for (mode, most) in [(Mode::Shift, 1.08), (Mode::Multiply, 1.14)] {
+        let graph = zoo::graph_with("resnet18", mode).unwrap();
+        let graph = passes::quantized(&graph).unwrap();
+        let (config, options) = (Config::default(), lower::LowerOptions::default());
+        let cache = tune::shipped().unwrap();
+        let tiles = tune::tiles(&cache, &graph, &config, &options, "pynq").unwrap();
+        let program = lower::compile_with(&graph, &config, &options, &tiles).unwrap();
+        let steps: u64 = program.layers.iter().map(|l| l.steps.dense).sum();
+        assert_eq!(steps, 7_127_008);
+        let insns = recorded(&graph, program);
+        let report = simulate(&TimingConfig::pynq(), &config, &insns, 0, &mut Silent).unwrap();
+        let ratio = report.cycles as f64 / steps as f64;
+        assert!(
+            ratio < most,
+            "{mode:?}: {} cycles, {ratio:.3}",
+            report.cycles
+        );
+    }
 }
 
 fn check(report: &CycleReport, insns: &[Insn]) {

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 use vta_compiler::qgraph::QGraph;
+use vta_compiler::quantize::Mode;
 use vta_compiler::{layer, lower, onnx, passes, zoo};
 use vta_driver::{DeviceMemory, Program, QueueLimits, replay};
 use vta_isa::{Config, Insn, MemType, Module, Uop, asm};
@@ -720,6 +721,9 @@ fn compiled_networks_of_the_zoo_are_clean() {
         let program = compile(&graph, &Config::default());
         assert_clean(&format!("zoo:{name}"), &program, QueueLimits::default());
     }
+    let shift = zoo::graph_with("resnet18", Mode::Shift).unwrap();
+    let program = compile(&passes::quantized(&shift).unwrap(), &Config::default());
+    assert_clean("zoo:resnet18:shift", &program, QueueLimits::default());
 }
 
 #[test]
