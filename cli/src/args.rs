@@ -384,6 +384,15 @@ pub struct BenchArgs {
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Count the cycles of the ResNets and their distinct layers instead, beside what no schedule
+    /// can beat
+    #[arg(long)]
+    pub cycles: bool,
+    #[command(flatten)]
+    pub timing: TimingArgs,
+    /// Tables in Markdown (--cycles)
+    #[arg(long, requires = "cycles", conflicts_with = "json")]
+    pub markdown: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod bench_cycles;
 mod check;
 mod cycle;
 mod devices;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Disasm(args) => tools::disasm(args),
         Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),
+        Command::Bench(args) if args.cycles => bench_cycles::bench(args),
         Command::Bench(args) => bench::bench(args),
         Command::Tune(args) => tune::tune(args),
         Command::Models => tools::models(),

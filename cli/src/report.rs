@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Map, Value, json};
-use vta_driver::{Counters, FlushReason, Program, RunReport, Traffic};
+use vta_driver::{Counters, DramPlan, FlushReason, Program, RunReport, Traffic};
 use vta_isa::MemType;
 use vta_sim::views::Verdict;
 
@@ -157,6 +157,17 @@ fn bytes_json(traffic: &Traffic) -> Value {
     Value::Object(MemType::ALL.into_iter().map(entry).collect::<Map<_, _>>())
 }
 
+/// Device memory that a session takes, but for instructions and micro-ops.
+fn memory_json(plan: &DramPlan) -> Value {
+    json!({
+        "peak_bytes": plan.total_bytes(),
+        "scratch_bytes": plan.scratch_bytes,
+        "unshared_scratch_bytes": plan.unshared_bytes,
+        "constant_bytes": plan.constant_bytes,
+        "io_bytes": plan.io_bytes,
+    })
+}
+
 fn ms(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
@@ -179,7 +190,8 @@ pub fn json(outcome: &Outcome) -> Result<()> {
         if let Some(timed) = &outcome.timed
             && let Some(cycles) = timed.layer(&r.name)
         {
-            let keys = cycles_json(cycles, r.macs * images, passes, &timed.energy);
+            let steps = timed.steps_of(&r.name);
+            let keys = cycles_json(cycles, &steps, r.macs * images, passes, &timed.energy);
             merge(&mut object, keys);
         }
         object
@@ -210,6 +222,7 @@ pub fn json(outcome: &Outcome) -> Result<()> {
         "replayed_batches": total.replayed_batches,
         "host_ops": outcome.host_ops,
         "bytes": bytes_json(&total.traffic),
+        "memory": memory_json(&DramPlan::of(&outcome.program)),
         "compile_ms": ms(outcome.prepared),
         "wall_ms": ms(outcome.wall),
         "outputs": (0..shown).map(image).collect::<Vec<_>>(),
