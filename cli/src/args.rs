@@ -205,7 +205,7 @@ pub struct RunArgs {
 
 #[derive(Args)]
 pub struct LayerArgs {
-    /// resnet18.C1 to resnet18.C11, conv:N,CI,H,W,CO,K,S,P[,G] (G groups), dw:N,C,H,W,K,S,P
+    /// resnet18.C1 to resnet18.C11, `conv:N,CI,H,W,CO,K,S,P[,G]` (G groups), dw:N,C,H,W,K,S,P
     /// (depthwise) or gemm:M,K,N
     pub layer: String,
     #[command(flatten)]
