@@ -70,6 +70,16 @@ pub(crate) enum Part {
     },
 }
 
+impl Part {
+    /// Bytes of device memory.
+    pub fn size_bytes(&self) -> u64 {
+        match self {
+            Self::Lanes { buffers, .. } => buffers.iter().map(Bytes::size_bytes).sum(),
+            Self::Stream { insns, fences, .. } => insns.size_bytes() + fences.size_bytes(),
+        }
+    }
+}
+
 /// Passes checked instructions on to the structure's own sink.
 pub(crate) enum AnySink<'a> {
     Lanes(Decoder<'a>),
@@ -201,9 +211,9 @@ impl Runner {
                     built.kernel("vta_store")?,
                 ],
                 queues: [
-                    builder.ctx.queue()?,
-                    builder.ctx.queue()?,
-                    builder.ctx.queue()?,
+                    builder.ctx.queue(false)?,
+                    builder.ctx.queue(false)?,
+                    builder.ctx.queue(false)?,
                 ],
             })
         };
@@ -245,8 +255,9 @@ impl Runner {
         Ok((walked, draft))
     }
 
-    /// Copies a draft to the device. `insns` are its instructions in the order in which they run,
-    /// with their places in the batch.
+    /// Enqueues the copies of a draft to the device, which are finished when the first run is.
+    /// `insns` are its instructions in the order in which they run, with their places in the
+    /// batch.
     pub fn make(
         &self,
         draft: Draft,
@@ -254,20 +265,19 @@ impl Runner {
         ctx: &Ctx,
         queue: &Queue,
         shared: &Shared,
-    ) -> Result<Part, EngineError> {
-        let upload = |words: &[u32]| -> Result<Bytes, ClFault> {
+    ) -> Result<(Part, Vec<Pending>), EngineError> {
+        let mut uploads = Vec::new();
+        let mut upload = |words: &[u32]| -> Result<Bytes, ClFault> {
             let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
             let len = bytes.len() as u64;
-            shared.stats.plan_bytes.fetch_add(len, Ordering::Relaxed);
             let mut buffer = ctx.buffer(len.max(16))?;
             if len > 0 {
-                // The words are gone when this returns, so the copy is waited for. It happens
-                // once for a batch, before anything of it is enqueued.
-                queue.write(&mut buffer, 0, Arc::from(bytes))?.wait()?;
+                shared.stats.copied(&shared.stats.plan_bytes, len);
+                uploads.push(queue.write(&mut buffer, 0, Arc::from(bytes))?);
             }
             Ok(buffer)
         };
-        match draft {
+        let part = match draft {
             Draft::Lanes(s) => {
                 let buffers = [
                     upload(&s.ops)?,
@@ -275,10 +285,10 @@ impl Runner {
                     upload(&s.levels)?,
                     upload(&s.tables)?,
                 ];
-                Ok(Part::Lanes {
+                Part::Lanes {
                     buffers,
                     launches: s.launches,
-                })
+                }
             }
             Draft::Stream(stream) => {
                 let mut words = Vec::new();
@@ -289,14 +299,15 @@ impl Runner {
                     })?;
                     words.extend((0..4).map(|i| (word >> (32 * i)) as u32));
                 }
-                Ok(Part::Stream {
+                Part::Stream {
                     count: words.len() as u32 / 4,
                     insns: upload(&words)?,
                     fences: upload(&stream.fences)?,
                     stores: stream.stores,
-                })
+                }
             }
-        }
+        };
+        Ok((part, uploads))
     }
 
     /// Enqueues a part. What it returns is finished when the part is.
@@ -313,15 +324,20 @@ impl Runner {
                 // A batch that touches no memory needs none; any buffer will do.
                 let dram = arena.buffer().unwrap_or(&lanes.acc);
                 lanes.set(buffers.each_ref(), dram)?;
-                let mut last = None;
+                let mut pending = Vec::new();
                 for launch in launches {
                     let levels = [launch.first_level, launch.last_level].map(Arg::U32);
                     lanes.kernel.set(0, &levels)?;
                     let groups = launch.groups as usize;
-                    last = Some(queue.launch(&lanes.kernel, groups, lanes.shape.group as usize)?);
+                    let next = queue.launch(&lanes.kernel, groups, lanes.shape.group as usize)?;
+                    if !shared.profile {
+                        // Events that nobody releases slow some runtimes down.
+                        pending.clear();
+                    }
+                    pending.push(next);
                 }
                 launched(launches.len() as u64);
-                Ok(last.into_iter().collect())
+                Ok(pending)
             }
             (Self::Core(core), Part::Stream { insns, count, .. }) => {
                 let dram = arena.buffer().unwrap_or(&core.pads);
@@ -334,7 +350,7 @@ impl Runner {
             }
             (Self::Channels(channels), Part::Stream { .. }) => {
                 launched(3);
-                shared.stats.waits.fetch_add(1, Ordering::Relaxed);
+                shared.stats.stalled();
                 channels.run(part, arena, queue)?;
                 Ok(Vec::new())
             }
@@ -381,7 +397,7 @@ impl Channels {
             pending.push(own.launch(kernel, 1, 1)?);
             own.flush()?;
         }
-        for pending in pending {
+        for mut pending in pending {
             pending.wait()?;
         }
         Ok(())
