@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod bench_opencl;
 mod check;
 mod cycle;
 mod devices;
@@ -37,7 +38,10 @@ fn main() -> ExitCode {
         Command::Disasm(args) => tools::disasm(args),
         Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),
-        Command::Bench(args) => bench::bench(args),
+        Command::Bench(args) => match &args.device {
+            None => bench::bench(args),
+            Some(devices) => bench_opencl::bench(args, devices),
+        },
         Command::Tune(args) => tune::tune(args),
         Command::Models => tools::models(),
         Command::Devices(args) => devices::devices(args),

@@ -1,6 +1,6 @@
 //! `vta run` and `vta exec`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::{quantize, reference};
 use vta_driver::{
-    Counters, MultiProgram, MultiSession, Part, Place, Program, QueueLimits, RunOutput, RunReport,
-    Session,
+    Counters, Device, DeviceCounters, MultiProgram, MultiSession, Part, Place, Program,
+    QueueLimits, RunOutput, RunReport, Session,
 };
 
 use crate::args::RunArgs;
@@ -41,6 +41,8 @@ struct Share {
     outputs: Vec<(usize, Vec<Vec<i8>>)>,
     reports: Vec<RunReport>,
     counters: Counters,
+    /// By the devices' names, of those that count.
+    devices: BTreeMap<String, DeviceCounters>,
     mismatches: Vec<String>,
 }
 

@@ -70,6 +70,10 @@ pub struct Options {
     /// Whether copies go through pinned host memory, instead of where the device has memory of
     /// its own.
     pub pinned: Option<bool>,
+    /// Whether the throughput structure runs a batch in one launch, whose work-groups wait for
+    /// each other on the device, instead of where that is known to work: on NVIDIA's GPUs. On
+    /// other devices it is a launch of one work-group, which is slow.
+    pub one_launch: Option<bool>,
 }
 
 impl Default for Options {
@@ -83,13 +87,15 @@ impl Default for Options {
             max_steps: 1 << 40,
             profile: false,
             pinned: None,
+            one_launch: None,
         }
     }
 }
 
 impl Options {
-    /// The defaults, with the time limit of `VTA_OPENCL_TIMEOUT_S` (seconds) and the cache of
-    /// `VTA_OPENCL_CACHE` (a folder; empty for none) where they are set.
+    /// The defaults, with the time limit of `VTA_OPENCL_TIMEOUT_S` (seconds), the cache of
+    /// `VTA_OPENCL_CACHE` (a folder; empty for none) and `VTA_OPENCL_ONE_LAUNCH` (0 or 1) where
+    /// they are set.
     pub fn from_env() -> Self {
         let mut options = Self::default();
         let seconds = std::env::var("VTA_OPENCL_TIMEOUT_S").ok();
@@ -103,6 +109,11 @@ impl Options {
             Some(folder) if folder.is_empty() => options.cache = Cache::None,
             Some(folder) => options.cache = Cache::Folder(folder.into()),
         }
+        options.one_launch = match std::env::var("VTA_OPENCL_ONE_LAUNCH").as_deref() {
+            Ok("0") => Some(false),
+            Ok("1") => Some(true),
+            _ => None,
+        };
         options
     }
 

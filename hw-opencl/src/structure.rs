@@ -29,11 +29,20 @@ pub(crate) enum Runner {
 /// The throughput structure.
 pub(crate) struct Lanes {
     kernel: CoreKernel,
+    one_launch: Option<OneLaunch>,
     shape: Shape,
     cut: Cut,
     inp: Bytes,
     wgt: Bytes,
     acc: Bytes,
+}
+
+/// A batch as one launch, whose work-groups wait for each other.
+struct OneLaunch {
+    kernel: CoreKernel,
+    groups: u32,
+    /// Counts work-groups that have come to where they wait.
+    arrived: Bytes,
 }
 
 /// The single-work-item core.
@@ -61,6 +70,8 @@ pub(crate) enum Part {
         /// Operations, blocks, levels, tables.
         buffers: [Bytes; 4],
         launches: Vec<Launch>,
+        /// Where in the tables the levels of the launches are.
+        phases: u32,
     },
     Stream {
         insns: Bytes,
@@ -137,7 +148,7 @@ impl Runner {
         if builder.entry.raw.max_group < build.shape.group as usize {
             return Err(refuse("its work-groups are too small"));
         }
-        let built = builder.lanes(&build)?;
+        let (built, groups) = builder.lanes(&build)?;
         let (lanes, area) = (config.lanes() as u64, (config.block() as u64).pow(2));
         let pad = |mem, elems: u64| -> Result<Bytes, ClFault> {
             let size = config.depth(mem) as u64 * elems;
@@ -146,18 +157,25 @@ impl Runner {
             Ok(bytes)
         };
         let make = || -> Result<Lanes, ClFault> {
-            let lanes = Lanes {
+            let one_launch = || -> Result<OneLaunch, ClFault> {
+                Ok(OneLaunch {
+                    kernel: built.kernel("vta_phases")?,
+                    groups,
+                    arrived: builder.ctx.buffer(4)?,
+                })
+            };
+            let mut lanes = Lanes {
                 kernel: built.kernel("vta_levels")?,
+                one_launch: (groups > 0).then(one_launch).transpose()?,
                 shape: build.shape,
                 cut: cut(build.shape, builder.entry.compute_units()),
                 inp: pad(MemType::Inp, lanes * build.elem_bytes())?,
                 wgt: pad(MemType::Wgt, area * build.elem_bytes())?,
                 acc: pad(MemType::Acc, lanes * 4)?,
             };
-            let nothing = builder.ctx.buffer(16)?;
-            lanes.set([&nothing; 4], &nothing)?;
-            lanes.kernel.set(0, &[Arg::U32(0), Arg::U32(0)])?;
-            queue.launch(&lanes.kernel, 1, lanes.shape.group as usize)?;
+            let mut nothing = builder.ctx.buffer(16)?;
+            queue.zero(&mut nothing, 0, 16)?;
+            lanes.run(&[&nothing; 4], None, &[NOTHING], 0, queue, false)?;
             queue.finish()?;
             Ok(lanes)
         };
@@ -278,7 +296,10 @@ impl Runner {
             Ok(buffer)
         };
         let part = match draft {
-            Draft::Lanes(s) => {
+            Draft::Lanes(mut s) => {
+                let phases = s.tables.len() as u32;
+                let levels = |l: &Launch| [l.first_level, l.last_level];
+                s.tables.extend(s.launches.iter().flat_map(levels));
                 let buffers = [
                     upload(&s.ops)?,
                     upload(&s.blocks)?,
@@ -288,6 +309,7 @@ impl Runner {
                 Part::Lanes {
                     buffers,
                     launches: s.launches,
+                    phases,
                 }
             }
             Draft::Stream(stream) => {
@@ -312,7 +334,7 @@ impl Runner {
 
     /// Enqueues a part. What it returns is finished when the part is.
     pub fn run(
-        &self,
+        &mut self,
         part: &Part,
         arena: &Arena,
         queue: &Queue,
@@ -320,23 +342,26 @@ impl Runner {
     ) -> Result<Vec<Pending>, EngineError> {
         let launched = |n: u64| shared.stats.launches.fetch_add(n, Ordering::Relaxed);
         match (self, part) {
-            (Self::Lanes(lanes), Part::Lanes { buffers, launches }) => {
-                // A batch that touches no memory needs none; any buffer will do.
-                let dram = arena.buffer().unwrap_or(&lanes.acc);
-                lanes.set(buffers.each_ref(), dram)?;
-                let mut pending = Vec::new();
-                for launch in launches {
-                    let levels = [launch.first_level, launch.last_level].map(Arg::U32);
-                    lanes.kernel.set(0, &levels)?;
-                    let groups = launch.groups as usize;
-                    let next = queue.launch(&lanes.kernel, groups, lanes.shape.group as usize)?;
-                    if !shared.profile {
-                        // Events that nobody releases slow some runtimes down.
-                        pending.clear();
-                    }
-                    pending.push(next);
-                }
-                launched(launches.len() as u64);
+            (
+                Self::Lanes(lanes),
+                Part::Lanes {
+                    buffers,
+                    launches,
+                    phases,
+                },
+            ) => {
+                let pending = lanes.run(
+                    &buffers.each_ref(),
+                    arena.buffer(),
+                    launches,
+                    *phases,
+                    queue,
+                    shared.profile,
+                )?;
+                launched(match lanes.one_launch {
+                    Some(_) => launches.len().min(1) as u64,
+                    None => launches.len() as u64,
+                });
                 Ok(pending)
             }
             (Self::Core(core), Part::Stream { insns, count, .. }) => {
@@ -362,11 +387,49 @@ impl Runner {
 }
 
 impl Lanes {
-    /// Sets every buffer: operations, blocks, levels, tables, then memory and scratchpads.
-    fn set(&self, plan: [&Bytes; 4], dram: &Bytes) -> Result<(), ClFault> {
-        self.kernel.set(2, &plan.map(Arg::Buffer))?;
-        let memory = [dram, &self.inp, &self.wgt, &self.acc];
-        self.kernel.set(6, &memory.map(Arg::Buffer))
+    /// Enqueues launches. `plan` is operations, blocks, levels, tables; `phases` where in these
+    /// the launches' levels are. The events are the last one's, or all with `profile`.
+    fn run(
+        &mut self,
+        plan: &[&Bytes; 4],
+        dram: Option<&Bytes>,
+        launches: &[Launch],
+        phases: u32,
+        queue: &Queue,
+        profile: bool,
+    ) -> Result<Vec<Pending>, ClFault> {
+        let group = self.shape.group as usize;
+        // A batch that touches no memory needs none; any buffer will do.
+        let dram = dram.unwrap_or(&self.acc);
+        let memory = [dram, &self.inp, &self.wgt, &self.acc].map(Arg::Buffer);
+        let set = |kernel: &CoreKernel| {
+            kernel.set(2, &plan.map(Arg::Buffer))?;
+            kernel.set(6, &memory)
+        };
+        if let Some(one) = &mut self.one_launch {
+            if launches.is_empty() {
+                return Ok(Vec::new());
+            }
+            queue.zero(&mut one.arrived, 0, 4)?;
+            let count = launches.len() as u32;
+            set(&one.kernel)?;
+            one.kernel.set(0, &[Arg::U32(phases), Arg::U32(count)])?;
+            one.kernel.set(10, &[Arg::Buffer(&one.arrived)])?;
+            return Ok(vec![queue.launch(&one.kernel, one.groups as usize, group)?]);
+        }
+        set(&self.kernel)?;
+        let mut pending = Vec::new();
+        for launch in launches {
+            let levels = [launch.first_level, launch.last_level].map(Arg::U32);
+            self.kernel.set(0, &levels)?;
+            let next = queue.launch(&self.kernel, launch.groups as usize, group)?;
+            if !profile {
+                // Events that nobody releases slow some runtimes down.
+                pending.clear();
+            }
+            pending.push(next);
+        }
+        Ok(pending)
     }
 }
 
@@ -403,6 +466,13 @@ impl Channels {
         Ok(())
     }
 }
+
+/// A launch that has nothing to do.
+const NOTHING: Launch = Launch {
+    first_level: 0,
+    last_level: 0,
+    groups: 1,
+};
 
 /// How work is cut: for work-items that are vectors of a CPU, or for groups of a GPU's lanes.
 fn cut(shape: Shape, units: u32) -> Cut {
