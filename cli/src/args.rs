@@ -120,6 +120,22 @@ pub struct PreprocessArgs {
     pub scale: Option<f32>,
 }
 
+/// How closely fixed point follows the model.
+#[derive(Args, Clone, Default)]
+pub struct RequantArgs {
+    /// How int32 sums become int8 (default: what the model says, else precise; `zoo:` is fast)
+    #[arg(long, value_enum)]
+    pub requant: Option<RequantMode>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RequantMode {
+    /// Round every tensor as the model does: the labels of a runtime that computes in floats
+    Precise,
+    /// Fewest operations: values may differ from the model's by one step
+    Fast,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
     /// 1/255, ImageNet's mean and standard deviation
@@ -143,6 +159,8 @@ pub struct RunArgs {
     pub views: ViewArgs,
     #[command(flatten)]
     pub preprocess: PreprocessArgs,
+    #[command(flatten)]
+    pub requant: RequantArgs,
     /// Images to run at most
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
@@ -246,6 +264,8 @@ pub struct CompileArgs {
     pub dump_after: Option<String>,
     #[command(flatten)]
     pub preprocess: PreprocessArgs,
+    #[command(flatten)]
+    pub requant: RequantArgs,
 }
 
 #[derive(Args)]

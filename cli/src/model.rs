@@ -8,13 +8,14 @@ use vta_compiler::graph::{Graph, Op};
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::placement::{self, Rules, Target};
 use vta_compiler::qgraph::QGraph;
+use vta_compiler::semantics::Requant;
 use vta_compiler::{onnx, passes, quantize, tune, zoo};
 use vta_driver::{Device, MultiProgram, Program};
 use vta_hw_opencl::{OpenClDevice, Options, Selector};
 use vta_isa::Config;
 use vta_sim::SimDevice;
 
-use crate::args::RunArgs;
+use crate::args::{RequantArgs, RequantMode, RunArgs};
 use crate::images::{self, Picture};
 use crate::preprocess::Preprocess;
 
@@ -116,6 +117,19 @@ pub fn quantise(
         .map(|p| preprocess.apply(p, [c, h, w]))
         .collect::<Result<_>>()?;
     Ok(quantize::quantize(graph, &images, mode)?)
+}
+
+/// Puts the wanted requantisation into the graph's metadata, over what the model says.
+pub fn choose_requant(graph: &mut Graph, args: &RequantArgs) {
+    let Some(mode) = args.requant else {
+        return;
+    };
+    let requant = match mode {
+        RequantMode::Precise => Requant::Precise,
+        RequantMode::Fast => Requant::Fast,
+    };
+    let name = requant.name().to_owned();
+    graph.metadata.insert(Requant::KEY.to_owned(), name);
 }
 
 /// Compiles a QDQ graph.

@@ -131,6 +131,10 @@ fn prepare(
                 !args.verify,
                 "--verify needs the model, not a compiled bundle"
             );
+            ensure!(
+                args.requant.requant.is_none(),
+                "--requant needs the model, not a compiled bundle"
+            );
             let preprocess =
                 Preprocess::choose(&args.preprocess, program.metadata.get("preprocess"))?;
             return Ok((None, *program, preprocess));
@@ -156,6 +160,7 @@ fn prepare(
         graph = model::quantise(&graph, calibration, &preprocess, quantize::Mode::Multiply)
             .with_context(|| args.model.clone())?;
     }
+    model::choose_requant(&mut graph, &args.requant);
     let (integer, program) = model::compile(&graph, config).with_context(|| args.model.clone())?;
     Ok((Some(integer), program, preprocess))
 }

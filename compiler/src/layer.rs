@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::qgraph::{LaneOp, QGraph, QNode, QOp, QTensor, TensorId, Window};
-use crate::semantics::{self, Requantize, SemanticsError};
+use crate::semantics::{self, Requant, Requantize, SemanticsError};
 use crate::zoo::Rng;
 
 /// A layer to run on its own.
@@ -221,6 +221,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
         bias: &bias,
         sum: &semantics::sum_bounds(&weights, spec.co, (-127, 127)),
         clamp: (-128, 127),
+        requant: Requant::Fast,
     };
     let mut epilogue: Vec<LaneOp> =
         semantics::plan_requantize(&given).map_err(|source| LayerError::Semantics {

@@ -44,6 +44,10 @@ pub enum LaneOp {
     MinImm(i16),
     /// `max(x, imm)`.
     MaxImm(i16),
+    /// `min(x, v[c])`.
+    MinVec(Vec<i32>),
+    /// `max(x, v[c])`.
+    MaxVec(Vec<i32>),
 }
 
 /// Geometry of a window: kernel, stride, dilation (rows, columns) and pads (top, left, bottom,
@@ -189,6 +193,8 @@ impl std::fmt::Display for LaneOp {
             Self::ShrVec(v) => write!(f, "shr[{}]", v.len()),
             Self::MinImm(imm) => write!(f, "min {imm}"),
             Self::MaxImm(imm) => write!(f, "max {imm}"),
+            Self::MinVec(v) => write!(f, "min[{}]", v.len()),
+            Self::MaxVec(v) => write!(f, "max[{}]", v.len()),
         }
     }
 }

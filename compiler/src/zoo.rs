@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 use crate::qgraph::Window;
 use crate::quantize::{self, Mode, QuantizeError};
+use crate::semantics::Requant;
 
 /// The networks.
 pub const NAMES: [&str; 5] = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"];
@@ -144,6 +145,9 @@ fn build(name: &str, size: usize) -> Result<Graph, ZooError> {
         rng: Rng::new(0x7a6f_6f00),
     };
     b.graph.name = name.to_owned();
+    // Measured for speed; there are no labels to be true to.
+    let requant = Requant::Fast.name().to_owned();
+    b.graph.metadata.insert(Requant::KEY.to_owned(), requant);
     b.graph.metadata.insert(
         "preprocess".to_owned(),
         r#"{"scale":0.00392156862745098,"mean":[0.485,0.456,0.406],"std":[0.229,0.224,0.225]}"#

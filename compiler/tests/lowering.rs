@@ -184,6 +184,8 @@ proptest! {
             let weights = rng.int8(s.co * s.ci * s.window.kernel[0] * s.window.kernel[1]);
             let mut epilogue = vec![LaneOp::AddVec((0..s.co).map(|_| rng.next() as i32 >> 16).collect())];
             if vectors {
+                epilogue.push(LaneOp::MinVec((0..s.co).map(|_| (rng.next() >> 12) as i32 & 0xf_ffff).collect()));
+                epilogue.push(LaneOp::MaxVec((0..s.co).map(|_| -((rng.next() >> 12) as i32 & 0xf_ffff)).collect()));
                 epilogue.push(LaneOp::ShrImm(6));
                 epilogue.push(LaneOp::MulVec((0..s.co).map(|_| (rng.next() % 100) as i32).collect()));
             }

@@ -6,6 +6,7 @@ use super::PassError;
 use super::net::{Net, NetNode, NetOp, NetTensor};
 use crate::graph::{Data, Graph, Node, Op, ValueId};
 use crate::qgraph::{TensorId, Window};
+use crate::semantics::Requant;
 
 /// A constant after DequantizeLinear: integers with scales.
 #[derive(Clone)]
@@ -48,6 +49,10 @@ pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
         values: HashMap::new(),
     };
     import.net.metadata.clone_from(&graph.metadata);
+    if let Some(name) = graph.metadata.get(Requant::KEY) {
+        let requant = name.parse::<Requant>();
+        import.net.requant = requant.map_err(|e| PassError::Graph(format!("metadata: {e}")))?;
+    }
     for id in &graph.inputs {
         import.values.insert(*id, Val::Input);
     }

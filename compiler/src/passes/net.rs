@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::PassError;
 use crate::qgraph::{TensorId, Window};
+use crate::semantics::Requant;
 
 /// An int8 tensor: `real = scale * int8`.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,6 +119,8 @@ pub struct Net {
     pub inputs: Vec<TensorId>,
     /// Network outputs.
     pub outputs: Vec<TensorId>,
+    /// How closely fixed point follows the reals.
+    pub requant: Requant,
     /// Free facts of the model.
     pub metadata: BTreeMap<String, String>,
 }
