@@ -182,7 +182,8 @@ pub struct RunArgs {
     /// Calibration images for a float model (default: the input images)
     #[arg(long, value_name = "DIR|.npz")]
     pub calibration: Option<PathBuf>,
-    /// Runs in flight on each device: copies of one overlap the computation of another
+    /// Runs in flight: copies of one overlap the computation of another, and on several devices
+    /// each has work while another computes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub batch: usize,
     /// Which layers run on which of several devices: a TOML file of "layer or pattern" = "device"

@@ -16,14 +16,14 @@ use vta_isa::Config;
 use self::steps::{Steps, with_batch};
 use crate::args::BenchArgs;
 use crate::model::{self, Model};
-use crate::report::print_line;
+use crate::report::{counters_json, print_line};
 
 /// No more samples of one figure once they have taken so long together.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Samples of a figure at least.
 const MIN_SAMPLES: usize = 3;
-/// Runs of a pipeline that are timed together.
-const PIPELINE_RUNS: usize = 8;
+/// Runs of a pipeline that are timed together: the fewest that overlap, and the most.
+const PIPELINE_RUNS: [u32; 2] = [3, 16];
 
 /// One way of submitting: the median time of a run, and what a run counts.
 struct Way {
@@ -91,7 +91,13 @@ pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
 /// Measures one network on one device.
 fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result<Figures> {
     let program = match model::load(network)? {
-        Model::Graph(graph) => Arc::new(model::compile(&graph, config)?.1),
+        Model::Graph(graph) => {
+            ensure!(
+                model::is_quantised(&graph),
+                "{network} is a float model: quantise it first (vta quantize)"
+            );
+            Arc::new(model::compile(&graph, config)?.1)
+        }
         Model::Program(program) => Arc::new(*program),
     };
     let images = images(&program)?;
@@ -110,7 +116,12 @@ fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result
     let mut session = Session::new(Arc::clone(&program), shared, QueueLimits::default())?;
     let expected = session.run(&images)?;
     let mut flows = Vec::new();
-    for (in_flight, (rate, same)) in flows_of(&mut session, &images, samples, &expected)? {
+    let started = Instant::now();
+    session.run(&images)?;
+    let [fewest, most] = PIPELINE_RUNS;
+    let fit = PATIENCE.as_secs_f64() / started.elapsed().as_secs_f64().max(1e-9) / 8.0;
+    let groups = vec![images.clone(); (fit as u32).clamp(fewest, most) as usize];
+    for (in_flight, (rate, same)) in flows_of(&mut session, &groups, samples, &expected)? {
         if !same {
             mismatches.push(format!("{in_flight} runs in flight"));
         }
@@ -189,31 +200,37 @@ impl Ways {
         let mut all = steps.record(layers, layers)?;
         let first = started.elapsed();
         let mut mismatches = Vec::new();
-        let name = "the whole network at once";
-        let (at_once, right) = meter.take(name, 1, || steps.run(images, &mut all, last))?;
         let mut each = steps.record(layers, 1)?;
-        let name = "a submission for each layer";
-        let (by_layer, got) = meter.take(name, layers, || steps.run(images, &mut each, last))?;
-        if got != right {
-            mismatches.push(by_layer.name.clone());
+        let [whole_name, layer_name] = [
+            "the whole network at once",
+            "a submission for each layer",
+        ];
+        let (whole, same) = meter.take(
+            (whole_name, 1, &mut || steps.run(images, &mut all, last)),
+            (layer_name, layers, &mut || steps.run(images, &mut each, last)),
+        )?;
+        if !same {
+            mismatches.push(layer_name.to_owned());
         }
         drop((all, each));
         let few = first_layers(program, instructions);
         let mut part = steps.record(few, few)?;
         let batches = part.one_by_one()?;
-        let name = format!("the first {few} of {layers} layers at once");
-        let (part_once, right) = meter.take(&name, 1, || steps.run(images, &mut part, few - 1))?;
-        let name = "a submission for each instruction";
-        let (by_insn, got) = meter.take(name, batches.len(), || {
-            steps.run_each(images, &batches, few - 1)
-        })?;
+        let part_name = format!("the first {few} of {layers} layers at once");
+        let insn_name = "a submission for each instruction";
+        let (ways, same) = meter.take(
+            (&part_name, 1, &mut || steps.run(images, &mut part, few - 1)),
+            (insn_name, batches.len(), &mut || {
+                steps.run_each(images, &batches, few - 1)
+            }),
+        )?;
         // Where a batch starts from empty scratchpads, one instruction has no operands.
-        if opened.keeps_scratchpads() && got != right {
-            mismatches.push(by_insn.name.clone());
+        if opened.keeps_scratchpads() && !same {
+            mismatches.push(insn_name.to_owned());
         }
         Ok(Self {
-            whole: [at_once, by_layer],
-            part: (few, [part_once, by_insn]),
+            whole,
+            part: (few, ways),
             mismatches,
             first,
         })
@@ -236,37 +253,43 @@ struct Meter<'a> {
     samples: usize,
 }
 
+/// A name, how often it submits, and a run that gives an output.
+type Measured<'a> = (&'a str, usize, &'a mut dyn FnMut() -> Result<Vec<u8>>);
+
 impl Meter<'_> {
-    /// The median time of a run after one that plans, what the last one counted, its output.
-    fn take(
-        &self,
-        name: &str,
-        submissions: usize,
-        mut run: impl FnMut() -> Result<Vec<u8>>,
-    ) -> Result<(Way, Vec<u8>)> {
-        run()?;
+    /// Two ways that take turns, so that whatever else the machine does meets both: the median
+    /// times of runs after one that plans, what the last ones counted, and whether all outputs
+    /// are the same.
+    fn take<'a>(&self, one: Measured<'a>, many: Measured<'a>) -> Result<([Way; 2], bool)> {
+        let expected = one.2()?;
+        let mut same = many.2()? == expected;
+        let mut found = [(one, Vec::new()), (many, Vec::new())];
+        let mut counted = [DeviceCounters::default(); 2];
         let counters = || self.device.counters().unwrap_or_default();
-        let (mut times, mut output) = (Vec::new(), Vec::new());
-        let mut counted = DeviceCounters::default();
         let started = Instant::now();
-        while times.len() < self.samples {
-            if times.len() >= MIN_SAMPLES && started.elapsed() > PATIENCE {
+        for sample in 0..self.samples {
+            if sample >= MIN_SAMPLES && started.elapsed() > 2 * PATIENCE {
                 break;
             }
-            let before = counters();
-            let begun = Instant::now();
-            output = run()?;
-            times.push(begun.elapsed().as_secs_f64() * 1e3);
-            counted = counters().since(&before);
+            for (((_, _, run), times), counted) in found.iter_mut().zip(&mut counted) {
+                let before = counters();
+                let begun = Instant::now();
+                same &= run()? == expected;
+                times.push(begun.elapsed().as_secs_f64() * 1e3);
+                *counted = counters().since(&before);
+            }
         }
-        times.sort_by(f64::total_cmp);
-        let way = Way {
-            name: name.to_owned(),
-            ms: times[times.len() / 2],
-            submissions,
-            counted,
-        };
-        Ok((way, output))
+        let mut counted = counted.into_iter();
+        let ways = found.map(|((name, submissions, _), mut times)| {
+            times.sort_by(f64::total_cmp);
+            Way {
+                name: name.to_owned(),
+                ms: times.get(times.len() / 2).copied().unwrap_or(0.0),
+                submissions,
+                counted: counted.next().unwrap_or_default(),
+            }
+        });
+        Ok((ways, same))
     }
 }
 
@@ -274,25 +297,25 @@ impl Meter<'_> {
 /// median of rounds that take turns, so that whatever else the machine does meets both.
 fn flows_of(
     session: &mut Session,
-    images: &[&[i8]],
+    groups: &[Vec<&[i8]>],
     samples: usize,
     expected: &RunOutput,
 ) -> Result<[(usize, (f64, bool)); 2]> {
     let mut found = [1, 2].map(|in_flight| (in_flight, Vec::new(), true));
     let started = Instant::now();
     for round in 0..=samples {
-        if round > MIN_SAMPLES && started.elapsed() > 2 * PATIENCE {
+        if round > 1 && started.elapsed() > 2 * PATIENCE {
             break;
         }
         for (in_flight, rates, same) in &mut found {
-            let groups = vec![images.to_vec(); PIPELINE_RUNS];
             let begun = Instant::now();
-            let outputs = session.run_many(&groups, *in_flight)?;
+            let outputs = session.run_many(groups, *in_flight)?;
             let seconds = begun.elapsed().as_secs_f64();
             *same &= outputs.iter().all(|out| out.outputs == expected.outputs);
             // The first round plans.
             if round > 0 {
-                rates.push((groups.len() * images.len()) as f64 / seconds);
+                let images: usize = groups.iter().map(Vec::len).sum();
+                rates.push(images as f64 / seconds);
             }
         }
     }
@@ -410,21 +433,4 @@ impl Figures {
         }
         text
     }
-}
-
-/// A device's counters by name.
-pub fn counters_json(counted: &DeviceCounters) -> Value {
-    let mut object = json!({
-        "batches": counted.batches,
-        "launches": counted.launches,
-        "waits": counted.waits,
-        "stalls": counted.stalls,
-        "copies": counted.copies,
-        "bytes_to_device": counted.bytes_to_device,
-        "bytes_from_device": counted.bytes_from_device,
-    });
-    if let Some(ns) = counted.kernel_ns {
-        object["kernel_ns"] = json!(ns);
-    }
-    object
 }

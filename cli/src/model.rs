@@ -157,10 +157,6 @@ pub fn split(
     for (i, name) in names.iter().enumerate() {
         ensure!(!names[..i].contains(name), "--device names {name} twice");
     }
-    ensure!(
-        args.batch == 1,
-        "--batch keeps runs in flight on one device, not on several"
-    );
     let graph = graph.context("several devices need the model, not a compiled bundle")?;
     let rules = match &args.placement {
         None => Rules::default(),

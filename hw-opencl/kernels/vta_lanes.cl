@@ -548,6 +548,12 @@ static void vta_level(uint l, uint group, uint groups, __global const uint *ops,
     }
 }
 
+#if VTA_GROUP > 1
+#define VTA_BARRIER() barrier(CLK_GLOBAL_MEM_FENCE)
+#else
+#define VTA_BARRIER()
+#endif
+
 /* Levels first to last - 1. More than one is only ever given to a single work-group. */
 __attribute__((reqd_work_group_size(VTA_GROUP, 1, 1))) __kernel void
 vta_levels(uint first, uint last, __global const uint *ops, __global const uint2 *blocks,
@@ -557,25 +563,23 @@ vta_levels(uint first, uint last, __global const uint *ops, __global const uint2
     const vta_memory m = {tables, dram, inp, wgt, acc};
     for (uint l = first; l < last; ++l) {
         vta_level(l, get_group_id(0), get_num_groups(0), ops, blocks, levels, m);
-#if VTA_GROUP > 1
-        barrier(CLK_GLOBAL_MEM_FENCE);
-#endif
+        VTA_BARRIER();
     }
 }
 
 #ifdef VTA_ONE_LAUNCH
 #ifdef VTA_DP4A
 /* Orders memory over the whole device, which OpenCL C 1.2 has no function for. */
-#define VTA_DEVICE_FENCE() __asm volatile("fence.acq_rel.gpu;" ::: "memory")
+#define VTA_DEVICE_FENCE() __asm volatile("membar.gl;" ::: "memory")
 #else
 #define VTA_DEVICE_FENCE() mem_fence(CLK_GLOBAL_MEM_FENCE)
 #endif
 
-/* Waits until every work-group is here. All of them must be running: the host launches no more
- * than the device holds at once. `arrived` counts from 0 and never back. */
+/* Waits until every work-group is here, each behind a barrier of its own. All of them must be
+ * running: the host launches no more than the device holds at once. `arrived` counts from 0 and
+ * never back. */
 static void vta_meet(volatile __global uint *arrived, uint goal)
 {
-    barrier(CLK_GLOBAL_MEM_FENCE);
     if (get_local_id(0) == 0) {
         VTA_DEVICE_FENCE();
         atomic_inc(arrived);
@@ -583,7 +587,7 @@ static void vta_meet(volatile __global uint *arrived, uint goal)
             ;
         VTA_DEVICE_FENCE();
     }
-    barrier(CLK_GLOBAL_MEM_FENCE);
+    VTA_BARRIER();
 }
 
 /* A batch in one launch. A phase is what vta_levels is launched for: levels phases[2 * p] to
@@ -599,13 +603,13 @@ vta_phases(uint at, uint count, __global const uint *ops, __global const uint2 *
     __global const uint *phase = tables + at;
     for (uint p = 0; p < count; ++p, phase += 2) {
         const uint first = phase[0], last = phase[1];
-        if (last - first == 1) {
-            vta_level(first, group, groups, ops, blocks, levels, m);
-        } else if (group == 0) {
-            for (uint l = first; l < last; ++l) {
+        /* All come to every barrier, since some compilers fail at one inside a branch. */
+        for (uint l = first; l < last; ++l) {
+            if (last - first == 1)
+                vta_level(l, group, groups, ops, blocks, levels, m);
+            else if (group == 0)
                 vta_level(l, 0, 1, ops, blocks, levels, m);
-                barrier(CLK_GLOBAL_MEM_FENCE);
-            }
+            VTA_BARRIER();
         }
         vta_meet(arrived, (p + 1) * groups);
     }
