@@ -189,6 +189,10 @@ pub struct RunArgs {
     /// Which layers run on which of several devices: a TOML file of "layer or pattern" = "device"
     #[arg(long, value_name = "FILE.toml")]
     pub placement: Option<PathBuf>,
+    /// Let the host compute what no device has an operator for: Sigmoid, HardSigmoid, HardSwish,
+    /// Tanh, Elu, LeakyRelu, Softmax, Mul, Sub, Concat
+    #[arg(long)]
+    pub allow_host: bool,
     /// Devices to run side by side (default: one for each core)
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -202,7 +206,8 @@ pub struct RunArgs {
 
 #[derive(Args)]
 pub struct LayerArgs {
-    /// resnet18.C1 to resnet18.C11, conv:N,CI,H,W,CO,K,S,P or gemm:M,K,N
+    /// resnet18.C1 to resnet18.C11, conv:N,CI,H,W,CO,K,S,P[,G] (G groups), dw:N,C,H,W,K,S,P
+    /// (depthwise) or gemm:M,K,N
     pub layer: String,
     #[command(flatten)]
     pub device: DeviceArgs,

@@ -201,13 +201,12 @@ impl Ways {
         let first = started.elapsed();
         let mut mismatches = Vec::new();
         let mut each = steps.record(layers, 1)?;
-        let [whole_name, layer_name] = [
-            "the whole network at once",
-            "a submission for each layer",
-        ];
+        let [whole_name, layer_name] = ["the whole network at once", "a submission for each layer"];
         let (whole, same) = meter.take(
             (whole_name, 1, &mut || steps.run(images, &mut all, last)),
-            (layer_name, layers, &mut || steps.run(images, &mut each, last)),
+            (layer_name, layers, &mut || {
+                steps.run(images, &mut each, last)
+            }),
         )?;
         if !same {
             mismatches.push(layer_name.to_owned());
@@ -392,7 +391,13 @@ impl Figures {
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::presets::NOTHING);
         let head = [
-            "", "ms", "ratio", "submissions", "launches", "waits", "copies",
+            "",
+            "ms",
+            "ratio",
+            "submissions",
+            "launches",
+            "waits",
+            "copies",
         ];
         table.set_header(head);
         for [one, many] in [&self.whole, &self.part.1] {

@@ -36,6 +36,8 @@ pub struct Outcome {
     /// Cycles of one pass over the program, from a device that counts them.
     pub timed: Option<Timed>,
     pub mismatches: Vec<String>,
+    /// Layers of each pass that the host computes.
+    pub host_ops: usize,
     /// What the hazard checker found, if it was asked.
     pub hazards: Option<Vec<String>>,
     pub top: usize,
@@ -203,7 +205,7 @@ pub fn json(outcome: &Outcome) -> Result<()> {
         "flush_reasons": FlushReason::ALL.into_iter().map(flush).collect::<Map<_, _>>(),
         "encoded_batches": total.encoded_batches,
         "replayed_batches": total.replayed_batches,
-        "host_ops": 0,
+        "host_ops": outcome.host_ops,
         "bytes": bytes_json(&total.traffic),
         "compile_ms": ms(outcome.prepared),
         "wall_ms": ms(outcome.wall),
@@ -366,6 +368,13 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
             c.copies,
             size(c.bytes_to_device),
             size(c.bytes_from_device),
+        ));
+    }
+    if outcome.host_ops > 0 {
+        out.push_str(&format!(
+            "{} of {} layers on the host\n",
+            outcome.host_ops,
+            outcome.program.layers.len()
         ));
     }
     if let Some(timed) = &outcome.timed {

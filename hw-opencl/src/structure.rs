@@ -415,7 +415,11 @@ impl Lanes {
             set(&one.kernel)?;
             one.kernel.set(0, &[Arg::U32(phases), Arg::U32(count)])?;
             one.kernel.set(10, &[Arg::Buffer(&one.arrived)])?;
-            return Ok(vec![queue.launch(&one.kernel, one.groups as usize, group)?]);
+            return Ok(vec![queue.launch(
+                &one.kernel,
+                one.groups as usize,
+                group,
+            )?]);
         }
         set(&self.kernel)?;
         let mut pending = Vec::new();

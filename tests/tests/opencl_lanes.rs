@@ -67,8 +67,16 @@ fn work_on_the_same_bytes_keeps_its_order_over_both_lanes() {
         let mut tickets = Vec::new();
         // Nothing is waited for, and every third copy shares its lane with the batches.
         for n in 0..60u8 {
-            let lane = if n % 3 == 0 { Lane::Compute } else { Lane::Copy };
-            let other = if n % 2 == 0 { Lane::Compute } else { Lane::Copy };
+            let lane = if n % 3 == 0 {
+                Lane::Compute
+            } else {
+                Lane::Copy
+            };
+            let other = if n % 2 == 0 {
+                Lane::Compute
+            } else {
+                Lane::Copy
+            };
             device.submit_on(lane, write(0x1000, &[n; 16])).unwrap();
             device.submit_on(other, write(0x4000, &[n; 64])).unwrap();
             device.submit_on(lane, double.clone()).unwrap();
@@ -104,7 +112,11 @@ fn a_copy_ends_while_a_batch_runs() {
             let long = device.submit(batch(text)).unwrap();
             let start = std::time::Instant::now();
             for n in 0..4 {
-                wait(device.submit_on(Lane::Copy, write(0x2000, &[n; 16])).unwrap());
+                wait(
+                    device
+                        .submit_on(Lane::Copy, write(0x2000, &[n; 16]))
+                        .unwrap(),
+                );
                 let copied = device.submit_on(Lane::Copy, read(0x2000, 16)).unwrap();
                 assert_eq!(bytes(copied), [n; 16]);
             }
@@ -130,12 +142,19 @@ fn compile(graph: &QGraph, config: &Config) -> Arc<Program> {
 }
 
 fn image(seed: usize) -> Vec<i8> {
-    (0..3072).map(|i| ((i * 37 + seed * 101) % 255) as i8).collect()
+    (0..3072)
+        .map(|i| ((i * 37 + seed * 101) % 255) as i8)
+        .collect()
 }
 
 fn session(backend: &Backend, program: &Arc<Program>, options: Options) -> Session {
     let device = backend.open_with(&program.config, options).unwrap();
-    Session::new(Arc::clone(program), Arc::new(device), QueueLimits::default()).unwrap()
+    Session::new(
+        Arc::clone(program),
+        Arc::new(device),
+        QueueLimits::default(),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -221,7 +240,10 @@ fn kernels_are_timed_when_asked() {
         let counted = session.device().counters().unwrap().since(&before);
         let kernels = counted.kernel_ns.unwrap();
         let name = backend.name();
-        assert!(0 < kernels && kernels < wall, "{name}: {kernels} of {wall} ns");
+        assert!(
+            0 < kernels && kernels < wall,
+            "{name}: {kernels} of {wall} ns"
+        );
     }
 }
 

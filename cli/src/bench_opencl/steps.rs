@@ -73,7 +73,10 @@ impl Steps {
             }
             queue.submit(FlushReason::Synchronize)?;
             let recording = queue.take_recording();
-            ensure!(recording.is_complete(), "the program is too large to record");
+            ensure!(
+                recording.is_complete(),
+                "the program is too large to record"
+            );
             for ticket in queue.take_tickets() {
                 ticket.wait()?;
             }
@@ -109,7 +112,9 @@ impl Steps {
 
     fn write(&self, images: &[&[i8]]) -> Result<Box<dyn Ticket>> {
         let input = self.program.inputs.first();
-        let spec = self.program.tensor(*input.context("the program has no input")?)?;
+        let spec = self
+            .program
+            .tensor(*input.context("the program has no input")?)?;
         let packed = packing::pack(spec, &self.program.config, images);
         let packed = packed.context("the images don't fit the network's input")?;
         let (addr, data) = (self.address(spec), packed.into());

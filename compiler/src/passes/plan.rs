@@ -105,6 +105,12 @@ impl Plan<'_> {
                     ops,
                 }
             }
+            NetOp::Host { op, inputs, flat } => QOp::Host {
+                op: *op,
+                inputs: inputs.iter().map(|id| self.id(*id)).collect(),
+                flat: *flat,
+                clamp: node.clamp,
+            },
             NetOp::AvgPool {
                 input,
                 window,
@@ -174,6 +180,7 @@ impl Plan<'_> {
             input,
             window,
             weights,
+            group,
             weight_scale,
             bias,
             residual,
@@ -226,6 +233,7 @@ impl Plan<'_> {
             input: self.id(*input),
             window: *window,
             weights: weights.clone(),
+            group: *group,
             residual,
             epilogue,
             dense: *dense,

@@ -22,10 +22,14 @@ pub(crate) struct Pending {
 
 enum HostData {
     None,
-    Shared { _data: Arc<[u8]> },
+    Shared {
+        _data: Arc<[u8]>,
+    },
     Own(Vec<u8>),
     /// Written from there.
-    Pinned { _from: Pinned },
+    Pinned {
+        _from: Pinned,
+    },
     /// Read into there, so many bytes.
     ReadPinned(Pinned, usize),
 }
