@@ -575,11 +575,11 @@ vta_levels(uint first, uint last, __global const uint *ops, __global const uint2
 #define VTA_DEVICE_FENCE() mem_fence(CLK_GLOBAL_MEM_FENCE)
 #endif
 
-/* Waits until every work-group is here, each behind a barrier of its own. All of them must be
- * running: the host launches no more than the device holds at once. `arrived` counts from 0 and
- * never back. */
+/* Waits until every work-group is here. All of them must be running: the host launches no more
+ * than the device holds at once. `arrived` counts from 0 and never back. */
 static void vta_meet(volatile __global uint *arrived, uint goal)
 {
+    VTA_BARRIER();
     if (get_local_id(0) == 0) {
         VTA_DEVICE_FENCE();
         atomic_inc(arrived);
@@ -603,13 +603,13 @@ vta_phases(uint at, uint count, __global const uint *ops, __global const uint2 *
     __global const uint *phase = tables + at;
     for (uint p = 0; p < count; ++p, phase += 2) {
         const uint first = phase[0], last = phase[1];
-        /* All come to every barrier, since some compilers fail at one inside a branch. */
-        for (uint l = first; l < last; ++l) {
-            if (last - first == 1)
-                vta_level(l, group, groups, ops, blocks, levels, m);
-            else if (group == 0)
+        if (last - first == 1) {
+            vta_level(first, group, groups, ops, blocks, levels, m);
+        } else if (group == 0) {
+            for (uint l = first; l < last; ++l) {
                 vta_level(l, 0, 1, ops, blocks, levels, m);
-            VTA_BARRIER();
+                VTA_BARRIER();
+            }
         }
         vta_meet(arrived, (p + 1) * groups);
     }
