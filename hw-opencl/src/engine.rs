@@ -478,16 +478,21 @@ mod tests {
 
     #[test]
     fn spans_meet_where_they_share_a_byte() {
-        for (a, b, expected) in [
-            (&[0..4, 8..12][..], &[4..8, 12..20][..], false),
-            (&[0..4, 8..12], &[4..9], true),
-            (&[0..100], &[7..8], true),
-            (&[7..8], &[0..5, 5..7, 8..9], false),
-            (&[7..8], &[0..5, 5..8], true),
-            (&[], &[0..5], false),
-        ] {
-            assert_eq!(meet(a, b), expected, "{a:?} {b:?}");
-            assert_eq!(meet(b, a), expected, "{b:?} {a:?}");
+        // First byte and end of each span.
+        type Spans<'a> = &'a [(u64, u64)];
+        let cases: [(Spans<'_>, Spans<'_>, bool); 6] = [
+            (&[(0, 4), (8, 12)], &[(4, 8), (12, 20)], false),
+            (&[(0, 4), (8, 12)], &[(4, 9)], true),
+            (&[(0, 100)], &[(7, 8)], true),
+            (&[(7, 8)], &[(0, 5), (5, 7), (8, 9)], false),
+            (&[(7, 8)], &[(0, 5), (5, 8)], true),
+            (&[], &[(0, 5)], false),
+        ];
+        for (a, b, expected) in cases {
+            let spans = |s: Spans<'_>| s.iter().map(|&(first, end)| first..end).collect();
+            let [x, y]: [Vec<_>; 2] = [spans(a), spans(b)];
+            assert_eq!(meet(&x, &y), expected, "{a:?} {b:?}");
+            assert_eq!(meet(&y, &x), expected, "{b:?} {a:?}");
         }
     }
 }
