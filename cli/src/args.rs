@@ -206,7 +206,7 @@ pub struct RunArgs {
 
 #[derive(Args)]
 pub struct LayerArgs {
-    /// resnet18.C1 to resnet18.C11, conv:N,CI,H,W,CO,K,S,P[,G] (G groups), dw:N,C,H,W,K,S,P
+    /// resnet18.C1 to resnet18.C11, `conv:N,CI,H,W,CO,K,S,P[,G]` (G groups), dw:N,C,H,W,K,S,P
     /// (depthwise) or gemm:M,K,N
     pub layer: String,
     #[command(flatten)]
@@ -385,9 +385,9 @@ pub struct BenchArgs {
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Measure OpenCL devices instead, opencl[:SEL] with commas between: one submission against
+    /// Measure OpenCL devices instead, `opencl[:SEL]` with commas between: one submission against
     /// many, two runs in flight against one, the share of time that kernels run
-    #[arg(long, value_name = "SEL,..")]
+    #[arg(long, value_name = "SEL,..", conflicts_with = "cycles")]
     pub device: Option<String>,
     /// Networks for --device
     #[arg(
@@ -403,6 +403,15 @@ pub struct BenchArgs {
     /// Submit one by one the instructions of the first layers that have up to N together
     #[arg(long, value_name = "N", default_value_t = 2000)]
     pub instructions: usize,
+    /// Count the cycles of the ResNets and their distinct layers instead, beside what no schedule
+    /// can beat
+    #[arg(long)]
+    pub cycles: bool,
+    #[command(flatten)]
+    pub timing: TimingArgs,
+    /// Tables in Markdown (--cycles)
+    #[arg(long, requires = "cycles", conflicts_with = "json")]
+    pub markdown: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

@@ -118,12 +118,12 @@ fn compiled(name: &str, config: &Config) -> Result<Arc<Program>> {
     Ok(Arc::new(program))
 }
 
-/// Each layer is a program of its own: its tokens balance and its micro-ops are known.
+/// Each layer is a batch of its own: its tokens balance and its micro-ops are known.
 fn check_program(program: &Program, faults: &mut Vec<String>) {
     let kernels: Vec<&[Uop]> = program.kernels.iter().map(|k| &k.uops[..]).collect();
     for layer in &program.layers {
-        let mut insns = Vec::with_capacity(layer.commands.len() + 1);
-        let mut uops = Vec::with_capacity(layer.commands.len() + 1);
+        let mut insns = program.opening();
+        let mut uops = vec![None; insns.len()];
         for command in &layer.commands {
             insns.push(command.insn);
             uops.push(match command.symbol {
@@ -131,8 +131,9 @@ fn check_program(program: &Program, faults: &mut Vec<String>) {
                 Symbol::None | Symbol::Buffer(_) => None,
             });
         }
+        insns.extend(program.closing());
         insns.push(Finish::default().into());
-        uops.push(None);
+        uops.resize(insns.len(), None);
         let found = isa_check::check_with(&program.config, &insns, |i| uops[i]);
         faults.extend(found.iter().map(|f| format!("layer {}: {f}", layer.name)));
     }

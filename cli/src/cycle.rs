@@ -1,11 +1,12 @@
 //! `--device cycle`: its options, and what its cycles add to the output of a run.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
-use vta_driver::{Device, Program};
+use vta_driver::{Device, GemmSteps, Program};
 use vta_isa::Config;
 use vta_sim::cycle::{Client, StallReason, TimingConfig, Unit};
 use vta_sim::views::{EnergyTable, LayerCycles, Spend, Verdict};
@@ -42,6 +43,8 @@ pub struct Timed {
     pub energy: EnergyTable,
     /// The program's layers, each with all its parts, in program order.
     pub layers: Vec<LayerCycles>,
+    /// What each layer's GEMM steps are for.
+    pub steps: HashMap<String, GemmSteps>,
     /// Batch by batch.
     pub runs: Vec<Arc<TimedRun>>,
 }
@@ -185,11 +188,15 @@ impl Setup {
             closed.with_context(|| path.display().to_string())?;
         }
         let runs = cycle.log.runs();
+        let mut layers = merge(runs.iter().flat_map(|run| &run.layers));
+        leave_out_additions(&mut layers, program);
+        let steps = program.layers.iter().map(|l| (l.name.clone(), l.steps));
         let timed = Timed {
+            steps: steps.collect(),
             timing: cycle.timing.clone(),
             board: cycle.board.clone(),
             energy: cycle.energy,
-            layers: merge(runs.iter().flat_map(|run| &run.layers)),
+            layers,
             runs,
         };
         if let Some(path) = &cycle.report {
@@ -201,6 +208,17 @@ impl Setup {
             std::fs::write(path, page).with_context(|| path.display().to_string())?;
         }
         Ok(Some(timed))
+    }
+}
+
+/// Bounds without the steps that add biases and residuals, which another schedule could do
+/// otherwise: only products have to be done by the matrix unit.
+pub fn leave_out_additions(layers: &mut [LayerCycles], program: &Program) {
+    for layer in layers {
+        let of_program = program.layers.iter().find(|l| l.name == layer.name);
+        if let Some(steps) = of_program.map(|l| l.steps).filter(|s| s.dense > 0) {
+            layer.bound.gemm_cycles = steps.products;
+        }
     }
 }
 
@@ -232,6 +250,20 @@ impl Timed {
         self.layers.iter().find(|layer| layer.name == name)
     }
 
+    /// What a layer's GEMM steps are for.
+    pub fn steps_of(&self, name: &str) -> GemmSteps {
+        self.steps.get(name).copied().unwrap_or_default()
+    }
+
+    /// What all layers' GEMM steps are for.
+    pub fn total_steps(&self) -> GemmSteps {
+        let mut total = GemmSteps::default();
+        for layer in &self.layers {
+            total.add(&self.steps_of(&layer.name));
+        }
+        total
+    }
+
     /// The sum of the layers' bounds: layers run one after the other.
     pub fn bound_cycles(&self) -> u64 {
         self.layers.iter().map(|l| l.bound.cycles()).sum()
@@ -242,8 +274,11 @@ impl Timed {
     pub fn json(&self, macs: u64, passes: u64) -> Map<String, Value> {
         let total = self.total();
         let bound = self.bound_cycles() * passes;
-        let mut object = cycles_json(&total, macs, passes, &self.energy);
+        let compute: u64 = self.layers.iter().map(|l| l.bound.of_compute()).sum();
+        let steps = self.total_steps();
+        let mut object = cycles_json(&total, &steps, macs, passes, &self.energy);
         object.insert("bound_cycles".into(), json!(bound));
+        object.insert("compute_bound_cycles".into(), json!(compute * passes));
         object.remove("limited_by");
         object.remove("why");
         object.insert("timing".into(), json!(self.board));
@@ -253,9 +288,11 @@ impl Timed {
     }
 }
 
-/// The keys that cycles add to the JSON of a layer: totals over `passes` passes.
+/// The keys that cycles add to the JSON of a layer: totals over `passes` passes. `gemm_uops` are
+/// those of the mathematics, `product_uops` those that don't fall on padding, which are issued.
 pub fn cycles_json(
     layer: &LayerCycles,
+    steps: &GemmSteps,
     macs: u64,
     passes: u64,
     energy: &EnergyTable,
@@ -276,7 +313,11 @@ pub fn cycles_json(
     let object = json!({
         "cycles": layer.cycles * passes,
         "bound_cycles": layer.bound.cycles() * passes,
-        "gemm_uops": layer.gemm_uops * passes,
+        "compute_bound_cycles": layer.bound.of_compute() * passes,
+        "gemm_uops": steps.dense * passes,
+        "product_uops": steps.products * passes,
+        "bias_uops": steps.bias * passes,
+        "residual_uops": steps.residual * passes,
         "reset_uops": layer.reset_uops * passes,
         "alu_uops": layer.alu_uops * passes,
         "read_beats": Client::READERS.map(beats).into_iter().collect::<Map<_, _>>(),

@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod bench_cycles;
 mod bench_opencl;
 mod check;
 mod cycle;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Disasm(args) => tools::disasm(args),
         Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),
+        Command::Bench(args) if args.cycles => bench_cycles::bench(args),
         Command::Bench(args) => match &args.device {
             None => bench::bench(args),
             Some(devices) => bench_opencl::bench(args, devices),
@@ -51,18 +53,32 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", message(&error));
             ExitCode::from(status(&error))
         }
     }
 }
 
-/// A fault of a device is a failed run; everything else is bad usage or input.
+/// An error with its causes; many tell theirs already.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// A fault of a device, or of a layer of the host, is a failed run; everything else is bad usage or input.
 fn status(error: &anyhow::Error) -> u8 {
     use vta_driver::DriverError;
     match error.downcast_ref::<DriverError>() {
         Some(
-            DriverError::Device { .. } | DriverError::Lost { .. } | DriverError::Memory { .. },
+            DriverError::Device { .. }
+            | DriverError::Host { .. }
+            | DriverError::Lost { .. }
+            | DriverError::Memory { .. },
         ) => 1,
         _ => 2,
     }

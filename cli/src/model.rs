@@ -64,7 +64,14 @@ pub fn load(name: &str) -> Result<Model> {
         return Ok(Model::Graph(Box::new(graph)));
     }
     if let Some(network) = name.strip_prefix("zoo:") {
-        return Ok(Model::Graph(Box::new(zoo::graph(network)?)));
+        let (network, mode) = match network.split_once(':') {
+            None => (network, quantize::Mode::Multiply),
+            Some((network, "multiply")) => (network, quantize::Mode::Multiply),
+            Some((network, "shift")) => (network, quantize::Mode::Shift),
+            Some((_, mode)) => bail!("{name}: no mode '{mode}' (there are multiply, shift)"),
+        };
+        let graph = zoo::graph_with(network, mode)?;
+        return Ok(Model::Graph(Box::new(graph)));
     }
     let path = Path::new(name);
     if path.extension().is_some_and(|e| e == "vta") {

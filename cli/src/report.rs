@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Map, Value, json};
-use vta_driver::{Counters, DeviceCounters, FlushReason, Program, RunReport, Traffic};
+use vta_driver::{Counters, DeviceCounters, DramPlan, FlushReason, Program, RunReport, Traffic};
 use vta_isa::MemType;
 use vta_sim::views::Verdict;
 
@@ -71,18 +71,24 @@ impl Outcome {
             .unwrap_or_else(|| format!("class {class}"))
     }
 
-    /// Classes with softmax confidence, best first; the lower class first among equals.
+    /// Classes with softmax confidence (that of the network, if it ends so), best first; the lower class first among equals.
     fn ranking(&self, image: usize) -> Vec<(usize, f32)> {
         let logits = &self.logits[image];
         let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f32 = logits.iter().map(|l| (l - largest).exp()).sum();
-        let mut ranking: Vec<_> = logits
-            .iter()
-            .enumerate()
-            .map(|(c, l)| (c, (l - largest).exp() / sum))
-            .collect();
+        let known = self.ends_in_softmax();
+        let confidence = |l: f32| if known { l } else { (l - largest).exp() / sum };
+        let all = logits.iter().enumerate();
+        let mut ranking: Vec<_> = all.map(|(c, &l)| (c, confidence(l))).collect();
         ranking.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         ranking
+    }
+
+    /// Whether the outputs are confidences already.
+    fn ends_in_softmax(&self) -> bool {
+        let output = self.program.outputs.first();
+        let mut layers = self.program.layers.iter();
+        layers.any(|l| Some(&l.output) == output && l.kind == "host Softmax")
     }
 
     /// Passes over the program: each takes BATCH images.
@@ -154,6 +160,17 @@ fn bytes_json(traffic: &Traffic) -> Value {
     Value::Object(MemType::ALL.into_iter().map(entry).collect::<Map<_, _>>())
 }
 
+/// Device memory that a session takes, but for instructions and micro-ops.
+fn memory_json(plan: &DramPlan) -> Value {
+    json!({
+        "peak_bytes": plan.total_bytes(),
+        "scratch_bytes": plan.scratch_bytes,
+        "unshared_scratch_bytes": plan.unshared_bytes,
+        "constant_bytes": plan.constant_bytes,
+        "io_bytes": plan.io_bytes,
+    })
+}
+
 fn ms(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
@@ -176,7 +193,8 @@ pub fn json(outcome: &Outcome) -> Result<()> {
         if let Some(timed) = &outcome.timed
             && let Some(cycles) = timed.layer(&r.name)
         {
-            let keys = cycles_json(cycles, r.macs * images, passes, &timed.energy);
+            let steps = timed.steps_of(&r.name);
+            let keys = cycles_json(cycles, &steps, r.macs * images, passes, &timed.energy);
             merge(&mut object, keys);
         }
         object
@@ -207,6 +225,7 @@ pub fn json(outcome: &Outcome) -> Result<()> {
         "replayed_batches": total.replayed_batches,
         "host_ops": outcome.host_ops,
         "bytes": bytes_json(&total.traffic),
+        "memory": memory_json(&DramPlan::of(&outcome.program)),
         "compile_ms": ms(outcome.prepared),
         "wall_ms": ms(outcome.wall),
         "outputs": (0..shown).map(image).collect::<Vec<_>>(),

@@ -246,7 +246,11 @@ fn worker(job: &Job<'_>) -> Result<Share> {
         None => {
             let device = job.setup.device(config)?;
             devices.push(Arc::clone(&device));
-            Engine::One(Session::new(Arc::clone(job.program), device, limits)?)
+            let program = Arc::clone(job.program);
+            Engine::One(match job.args.verify {
+                true => Session::keeping_tensors(program, device, limits)?,
+                false => Session::new(program, device, limits)?,
+            })
         }
         Some(split) => {
             // All are made, also those without a layer: a wrong name is an error.

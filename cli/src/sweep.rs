@@ -15,7 +15,7 @@ use serde_json::json;
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::{layer, lower, passes};
 use vta_driver::{
-    Batch, Device, DeviceInfo, QueueLimits, RunReport, Runner, Session, WorkerDevice,
+    Batch, Device, DeviceInfo, Program, QueueLimits, RunReport, Runner, Session, WorkerDevice,
 };
 use vta_isa::Config;
 use vta_sim::cycle::{TimingConfig, simulate};
@@ -33,6 +33,7 @@ type Compiled = Result<Arc<Lowered>, String>;
 
 /// One pass over a program.
 struct Lowered {
+    program: Arc<Program>,
     batches: Vec<Arc<Batch>>,
     /// Useful multiply-adds of all BATCH images.
     macs: u64,
@@ -156,7 +157,11 @@ fn lower_for(graph: &QGraph, config: &Config) -> Result<Lowered> {
     session.run(&[&image])?;
     let batches = std::mem::take(&mut *recorded.lock().unwrap_or_else(PoisonError::into_inner));
     let macs = program.layers.iter().map(|l| l.macs).sum::<u64>() * config.batch() as u64;
-    Ok(Lowered { batches, macs })
+    Ok(Lowered {
+        program,
+        batches,
+        macs,
+    })
 }
 
 fn measure(
@@ -171,7 +176,8 @@ fn measure(
         let report = simulate(timing, config, insns, batch.insn_addr.0, &mut totals)?;
         parts.extend(totals.finish(&report));
     }
-    let layers = cycle::merge(parts.iter());
+    let mut layers = cycle::merge(parts.iter());
+    cycle::leave_out_additions(&mut layers, &lowered.program);
     let mut total = LayerCycles::default();
     layers.iter().for_each(|layer| total.add(layer));
     Ok(Measured {

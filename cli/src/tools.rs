@@ -9,7 +9,7 @@ use clap::CommandFactory;
 use serde_json::json;
 use vta_compiler::quantize::Mode;
 use vta_compiler::{graph::Graph, layer, onnx, passes, reference, zoo};
-use vta_driver::{Program, QueueLimits, Session, Traffic, replay};
+use vta_driver::{DramPlan, Program, QueueLimits, Session, Traffic, replay};
 use vta_isa::{INSN_BYTES, Insn, MemType, asm};
 
 use crate::args::{
@@ -106,7 +106,8 @@ impl LayerOutcome {
             "utilization": self.utilization, "max_abs_error": self.error,
         });
         if let Some(timed) = &self.timed {
-            let mut keys = cycles_json(&timed.total(), self.macs, self.passes, &timed.energy);
+            let (total, steps) = (timed.total(), timed.total_steps());
+            let mut keys = cycles_json(&total, &steps, self.macs, self.passes, &timed.energy);
             keys.insert("timing".into(), json!(timed.board));
             keys.insert("timing_only".into(), json!(self.error.is_none()));
             for (key, value) in keys {
@@ -209,7 +210,22 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
         program.layers.len(),
         program.kernels.len(),
     ))?;
+    print_line(&memory_line(&DramPlan::of(&program)))?;
     Ok(true)
+}
+
+/// Device memory in words.
+pub fn memory_line(plan: &DramPlan) -> String {
+    let kib = |bytes: u64| bytes.div_ceil(1024);
+    format!(
+        "{} KiB of device memory at most: {} KiB between layers ({} KiB without sharing), \
+         {} KiB of constants, {} KiB of inputs and outputs",
+        kib(plan.total_bytes()),
+        kib(plan.scratch_bytes),
+        kib(plan.unshared_bytes),
+        kib(plan.constant_bytes),
+        kib(plan.io_bytes),
+    )
 }
 
 fn dump(graph: &Graph, pass: &str) -> Result<bool> {

@@ -95,11 +95,17 @@ fn a_layer_has_cycles_bound_and_verdict() {
     ]);
     let number = |key: &str| object[key].as_u64().unwrap();
     assert_eq!(number("max_abs_error"), 0);
-    assert!(number("bound_cycles") >= number("gemm_uops"));
-    assert!(number("cycles") > number("bound_cycles"));
-    // The bias is one more step of the matrix unit for each of the output's tiles.
-    let bias = 14 * 14 * 2;
-    assert_eq!(number("macs"), (number("gemm_uops") - bias) * 256);
+    assert_eq!(number("macs"), number("gemm_uops") * 256);
+    // Taps on padding are left out: all 14 rows for one of three taps, 13 for two.
+    let taps = 14 + 2 * 13;
+    assert_eq!(number("product_uops"), 2 * 2 * taps * taps);
+    assert!(number("bound_cycles") >= number("product_uops"));
+    assert!(number("compute_bound_cycles") > number("bound_cycles"));
+    assert!(number("cycles") > number("compute_bound_cycles"));
+    // The bias is one more step of the matrix unit for each of the output's tiles, a reset too.
+    let outputs = 14 * 14 * 2;
+    assert_eq!((number("bias_uops"), number("residual_uops")), (outputs, 0));
+    assert_eq!(number("reset_uops"), outputs);
 }
 
 #[test]

@@ -200,6 +200,57 @@ fn a_float_model_is_quantised_on_the_way() {
 }
 
 #[test]
+fn a_softmax_at_the_end_is_the_confidence() {
+    let folder = folder();
+    let mut float = model();
+    let (last, shape) = (float.outputs[0], [1, 108]);
+    for (i, (name, op)) in [
+        ("flat", Op::Flatten),
+        ("softmax", Op::Host(HostOp::Softmax)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (name, shape) = (name.to_owned(), shape.to_vec());
+        let output = ValueId(float.values.len());
+        float.values.push(Value {
+            name: format!("{name}.out"),
+            shape,
+            data: None,
+        });
+        let input = if i == 0 { last } else { ValueId(output.0 - 1) };
+        float.nodes.push(Node {
+            name,
+            op,
+            inputs: vec![input],
+            output,
+        });
+        float.outputs = vec![output];
+    }
+    let bytes = onnx::save(&float);
+    std::fs::write(folder.path().join("softmax.onnx"), bytes).unwrap();
+    let args = [
+        "run",
+        "softmax.onnx",
+        "--input",
+        "image.npy",
+        "--allow-host",
+        "--verify",
+    ];
+    let run = [&args[..], &["--json", "--top", "108"]].concat();
+    let (status, out, error) = vta(&folder, &run);
+    assert_eq!(status, 0, "{error}");
+    let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let top = found["outputs"][0]["top"].as_array().unwrap();
+    let confidences = top.iter().map(|t| t["confidence"].as_f64().unwrap());
+    let all: Vec<f64> = confidences.collect();
+    let sum: f64 = all.iter().sum();
+    // Each is rounded to a step of 1/127 of the largest.
+    assert!((sum - 1.0).abs() < 0.1, "{sum}");
+    assert!(all[0] > 4.0 / 108.0, "{all:?}");
+}
+
+#[test]
 fn allowing_the_host_changes_nothing_for_networks_that_do_not_need_it() {
     let folder = folder();
     let (status, out, error) = vta(&folder, &["run", "demo", "--allow-host", "--json"]);

@@ -162,7 +162,11 @@ fn shape_key(shape: &ConvShape) -> String {
         pair(shape.dilation),
         shape.alu_steps,
         shape.vectors,
-        if shape.bias { "product" } else { "lanes" },
+        match shape.bias {
+            0 => "lanes".to_owned(),
+            1 => "product".to_owned(),
+            steps => format!("product {steps}"),
+        },
         shape.pool.map_or("none".to_owned(), pair),
     )
 }

@@ -174,27 +174,29 @@ fn steps(spec: &str) -> u64 {
     assert!(reports.unwrap().iter().all(|b| b.report.is_clean()));
     let step = |insn: &vta_isa::Insn| match insn {
         vta_isa::Insn::Gemm(g) if !g.reset && g.src_factor_in > 0 => {
-            u64::from(g.uop_end) * u64::from(g.iter_out) * u64::from(g.iter_in)
+            u64::from(g.uop_end - g.uop_bgn) * u64::from(g.iter_out) * u64::from(g.iter_in)
         }
         _ => 0,
     };
-    program.layers[0]
-        .commands
-        .iter()
-        .map(|c| step(&c.insn))
-        .sum()
+    let layer = &program.layers[0];
+    let issued = layer.commands.iter().map(|c| step(&c.insn)).sum();
+    assert_eq!(layer.steps.products, issued);
+    issued
 }
 
 #[test]
 fn a_depthwise_layer_takes_one_step_for_each_tap() {
-    // 64 channels are 4 blocks.
-    assert_eq!(steps("dw:1,64,14,14,3,1,1"), 4 * 14 * 14 * 9);
-    assert_eq!(steps("dw:1,64,14,14,3,2,1"), 4 * 7 * 7 * 9);
+    // 64 channels are 4 blocks. Taps on padding take none: two of three taps reach all rows.
+    assert_eq!(
+        steps("dw:1,64,14,14,3,1,1"),
+        4 * (14 + 2 * 13) * (14 + 2 * 13)
+    );
+    assert_eq!(steps("dw:1,64,14,14,3,2,1"), 4 * (6 + 2 * 7) * (6 + 2 * 7));
 }
 
 #[test]
 fn groups_visit_only_their_own_blocks() {
-    let steps_of = |spec: &str| steps(spec) / (8 * 8 * 9);
+    let steps_of = |spec: &str| steps(spec) / ((8 + 2 * 7) * (8 + 2 * 7));
     // 32 groups of 4 channels: 8 diagonal blocks, not 64.
     assert_eq!(steps_of("conv:1,128,8,8,128,3,1,1,32"), 8);
     // 4 groups of 2 blocks: 16 pairs of blocks.

@@ -28,8 +28,8 @@ use vta_isa::{Config, INSN_BYTES, Insn, UOP_BYTES, Uop};
 
 use self::container::{ALIGN, assemble, read_u32, sections};
 use crate::{
-    Buffer, BufferId, BufferKind, Bytes, Command, Kernel, KernelId, Layer, Packing, Program,
-    Symbol, TensorSpec,
+    Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, Packing,
+    Program, Symbol, TensorSpec,
 };
 
 /// The version that this crate writes and the only one that it reads.
@@ -105,6 +105,8 @@ struct Meta {
     kernel_uops: Vec<u32>,
     tensors: Vec<MetaTensor>,
     layers: Vec<MetaLayer>,
+    #[serde(default)]
+    seam_tokens: u32,
     inputs: Vec<u32>,
     outputs: Vec<u32>,
     metadata: std::collections::BTreeMap<String, String>,
@@ -152,6 +154,8 @@ struct MetaLayer {
     commands: u64,
     cuts: Vec<u32>,
     macs: u64,
+    #[serde(default)]
+    steps: GemmSteps,
     output: u32,
 }
 
@@ -204,6 +208,7 @@ impl Program {
             kernel_uops: self.kernels.iter().map(|k| k.uops.len() as u32).collect(),
             tensors: self.tensors.iter().map(meta_tensor).collect(),
             layers: self.layers.iter().map(meta_layer).collect(),
+            seam_tokens: self.seam_tokens,
             inputs: self.inputs.clone(),
             outputs: self.outputs.clone(),
             metadata: self.metadata.clone(),
@@ -292,6 +297,7 @@ impl Program {
             kernels,
             tensors: meta.tensors.into_iter().map(read_tensor).collect(),
             layers,
+            seam_tokens: meta.seam_tokens,
             inputs: meta.inputs,
             outputs: meta.outputs,
             metadata: meta.metadata,
@@ -382,6 +388,7 @@ fn meta_layer(l: &Layer) -> MetaLayer {
         commands: l.commands.len() as u64,
         cuts: l.cuts.clone(),
         macs: l.macs,
+        steps: l.steps,
         output: l.output,
     }
 }
@@ -492,6 +499,7 @@ fn read_layers(bytes: &[u8], layers: Vec<MetaLayer>) -> Result<Vec<Layer>, Bundl
             kind,
             cuts,
             macs,
+            steps,
             output,
             ..
         } = l;
@@ -501,6 +509,7 @@ fn read_layers(bytes: &[u8], layers: Vec<MetaLayer>) -> Result<Vec<Layer>, Bundl
             commands,
             cuts,
             macs,
+            steps,
             output,
         })
     };

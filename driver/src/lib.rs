@@ -31,6 +31,7 @@ mod bundle;
 mod bytes;
 mod counters;
 mod device;
+mod dram_plan;
 mod error;
 mod memory;
 mod multi;
@@ -62,14 +63,15 @@ pub use device::{
     Batch, Device, DeviceInfo, Lane, LayerMark, MarkReport, PhysAddr, RunReport, Ticket, Work,
     WorkDone,
 };
+pub use dram_plan::DramPlan;
 pub use error::DriverError;
 pub use memory::{DeviceMemory, MemoryError, OtherRegions, Span};
 pub use multi::{HostKernel, HostStep, MultiProgram, Part, Place, Step};
 pub use multi_session::MultiSession;
 pub use null::NullDevice;
 pub use program::{
-    Buffer, BufferId, BufferKind, Command, Kernel, KernelId, Layer, Packing, Program, Symbol,
-    TensorSpec,
+    Buffer, BufferId, BufferKind, Command, GemmSteps, Kernel, KernelId, Layer, Packing, Program,
+    Symbol, TensorSpec,
 };
 pub use program_error::ProgramError;
 pub use queue::{CommandQueue, QueueLimits};

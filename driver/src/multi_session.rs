@@ -101,7 +101,9 @@ impl MultiSession {
         }
         let (mut parts, mut streams) = (Vec::new(), Vec::new());
         for (part, device) in program.parts.iter().zip(devices) {
-            let loaded = Session::new(Arc::clone(&part.program), Arc::clone(device), limits)?;
+            // Tensors go from part to part.
+            let loaded =
+                Session::keeping_tensors(Arc::clone(&part.program), Arc::clone(device), limits)?;
             parts.push(loaded);
             let start = |what, lane| {
                 let name = format!("{what} of {}", device.info().name);

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use vta_isa::{Config, Insn, Uop};
+use serde::{Deserialize, Serialize};
+use vta_isa::{Config, Deps, Insn, Load, MemType, Store, Uop};
 
 use crate::Bytes;
 
@@ -68,8 +69,39 @@ pub struct Command {
     pub symbol: Symbol,
 }
 
-/// The commands of one layer. A layer starts and ends with every token queue empty and every
-/// scratchpad free (its contents, micro-ops apart, mean nothing to the next layer).
+/// GEMM steps of a layer by what they are for; clearing accumulators isn't among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GemmSteps {
+    /// Of the mathematical operation: a step for each block of inputs, kernel tap and tile of
+    /// outputs, whether the tap falls on padding or not. The same for every schedule.
+    pub dense: u64,
+    /// Products that the layer issues: those of `dense` that don't fall on padding.
+    pub products: u64,
+    /// Steps that add a bias.
+    pub bias: u64,
+    /// Steps that add a residual.
+    pub residual: u64,
+}
+
+impl GemmSteps {
+    /// Adds another layer's.
+    pub const fn add(&mut self, other: &Self) {
+        self.dense += other.dense;
+        self.products += other.products;
+        self.bias += other.bias;
+        self.residual += other.residual;
+    }
+}
+
+/// The commands of one layer. What the scratchpads hold at its start, micro-ops apart, means
+/// nothing to it.
+///
+/// A layer starts and ends with [`Program::seam_tokens`] tokens in each of the queues
+/// compute->load and store->compute, and the other two queues empty. Without any, it is over
+/// before the next one starts. With some, modules that are done with a layer start the next one:
+/// the tokens that its last instructions leave say which scratchpad tiles and which of its
+/// outputs it is done with, in an order that the compiler and the layer agree on. The driver adds
+/// them at the start of a batch, when nothing is in use, and takes them at its end.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Layer {
     /// The graph node's name.
@@ -78,12 +110,14 @@ pub struct Layer {
     pub kind: String,
     /// In program order.
     pub commands: Vec<Command>,
-    /// Ascending positions in `commands` where a batch may be cut: every token queue is empty
-    /// and no scratchpad content (micro-ops apart) is needed later. The end of the layer is
-    /// always one and isn't listed.
+    /// Ascending positions in `commands` where a batch may be cut: the token queues are as at
+    /// the layer's end, and no scratchpad content (micro-ops apart) is needed later. The end of
+    /// the layer is always one and isn't listed.
     pub cuts: Vec<u32>,
     /// Multiply-adds of the mathematical operation (padding of channels not counted).
     pub macs: u64,
+    /// What its GEMM steps are for.
+    pub steps: GemmSteps,
     /// Index into [`Program::tensors`] of what the layer writes.
     pub output: u32,
 }
@@ -136,10 +170,49 @@ pub struct Program {
     pub tensors: Vec<TensorSpec>,
     /// Layers in execution order.
     pub layers: Vec<Layer>,
+    /// Tokens that every layer finds and leaves (see [`Layer`]), at most 16.
+    pub seam_tokens: u32,
     /// Network inputs, indices into `tensors`.
     pub inputs: Vec<u32>,
     /// Network outputs, indices into `tensors`.
     pub outputs: Vec<u32>,
     /// Free key-value facts: `model`, `preprocess`, `labels` (JSON text) and so on.
     pub metadata: BTreeMap<String, String>,
+}
+
+impl Program {
+    /// Instructions before the first layer of a batch: they leave the tokens that it expects.
+    /// Nothing is in use.
+    pub fn opening(&self) -> Vec<Insn> {
+        let deps = Deps {
+            push_prev: true,
+            ..Deps::NONE
+        };
+        let store = Store {
+            deps,
+            ..Store::default()
+        };
+        let both = [store.into(), synchronise(MemType::Acc, deps)];
+        (0..self.seam_tokens).flat_map(|_| both).collect()
+    }
+
+    /// Instructions after the last layer of a batch, before FINISH: they take the tokens that it
+    /// left, so that all modules are done.
+    pub fn closing(&self) -> Vec<Insn> {
+        let deps = Deps {
+            pop_next: true,
+            ..Deps::NONE
+        };
+        let all = |mem| (0..self.seam_tokens).map(move |_| synchronise(mem, deps));
+        all(MemType::Inp).chain(all(MemType::Acc)).collect()
+    }
+}
+
+/// A LOAD that only moves tokens: of the load module for INP, of the compute module for ACC.
+fn synchronise(mem: MemType, deps: Deps) -> Insn {
+    Insn::Load(Load {
+        deps,
+        mem,
+        ..Load::default()
+    })
 }

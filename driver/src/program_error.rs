@@ -25,6 +25,14 @@ pub enum ProgramError {
         /// The index.
         index: u32,
     },
+    /// More tokens between layers than the queues are sure to hold.
+    #[error("program: {found} seam tokens, but at most {limit} are allowed")]
+    SeamTokens {
+        /// How many.
+        found: u32,
+        /// The most.
+        limit: u32,
+    },
     /// A layer that isn't there, or whose cut points are out of order.
     #[error("program: layer {index} is missing or its cut points are not ascending")]
     Layer {

@@ -234,12 +234,16 @@ impl CommandQueue {
             return Ok(());
         }
         self.make_room(layer, commands)?;
+        let opens = self.insns.is_empty();
         if self.marks.last().is_none_or(|mark| mark.name != layer.name) {
             let mark = LayerMark {
                 name: layer.name.clone(),
                 first_insn: self.insns.len(),
             };
             self.marks.push(mark);
+        }
+        if opens {
+            self.append_all(self.program.opening())?;
         }
         for (at, command) in commands.iter().enumerate() {
             self.push_command(layer, first + at, command)?;
@@ -254,7 +258,8 @@ impl CommandQueue {
             .iter()
             .filter(|c| matches!(c.symbol, Symbol::Kernel(_)))
             .count();
-        let insns = commands.len() + kernels + 1;
+        let seams = 4 * self.program.seam_tokens as usize;
+        let insns = commands.len() + kernels + seams + 1;
         let too_large = |what, need, limit| {
             Err(DriverError::SegmentTooLarge {
                 layer: layer.name.clone(),
@@ -414,6 +419,10 @@ impl CommandQueue {
         Ok(start)
     }
 
+    fn append_all(&mut self, insns: Vec<Insn>) -> Result<(), DriverError> {
+        insns.into_iter().try_for_each(|insn| self.append(insn))
+    }
+
     fn append(&mut self, insn: Insn) -> Result<(), DriverError> {
         self.words.push(insn.encode().map_err(ProgramError::Field)?);
         self.insns.push(insn);
@@ -436,6 +445,7 @@ impl CommandQueue {
         if self.insns.is_empty() {
             return Ok(());
         }
+        self.append_all(self.program.closing())?;
         self.append(Insn::Finish(Finish::default()))?;
         let words = std::mem::take(&mut self.words);
         let insn_bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();

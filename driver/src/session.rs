@@ -11,8 +11,9 @@ pub use pipeline::Pipeline;
 use crate::packing::{pack, unpack};
 use crate::stream::Stream;
 use crate::{
-    Allocations, BufferKind, CommandQueue, Counters, Device, DriverError, FlushReason, Packing,
-    PhysAddr, Program, QueueLimits, Recording, RunReport, TensorSpec, Ticket, Work, WorkDone,
+    Allocations, BufferKind, CommandQueue, Counters, Device, DramPlan, DriverError, FlushReason,
+    Packing, PhysAddr, Program, QueueLimits, Recording, RunReport, TensorSpec, Ticket, Work,
+    WorkDone,
 };
 
 /// What a run gives back.
@@ -65,6 +66,8 @@ pub struct Session {
     /// The set of the last run.
     current: usize,
     images: usize,
+    /// Buffers whose bytes others use too.
+    shared: Vec<bool>,
     /// Keeps the program's buffers until the session is dropped.
     buffers: Allocations,
 }
@@ -87,7 +90,9 @@ pub(crate) struct BufferSet {
 }
 
 impl Session {
-    /// Allocates the program's buffers on the device, writes its constants.
+    /// Allocates the program's buffers on the device, writes its constants. Scratch buffers that
+    /// are never in use together share memory (see [`DramPlan`]), so tensors inside the network
+    /// can't be read afterwards.
     ///
     /// # Errors
     /// [`DriverError::Program`] for an inconsistent program, [`DriverError::Config`] when it
@@ -98,13 +103,45 @@ impl Session {
         device: Arc<dyn Device>,
         limits: QueueLimits,
     ) -> Result<Self, DriverError> {
+        Self::with_plan(program, device, limits, DramPlan::of)
+    }
+
+    /// As [`Self::new`], but every buffer has memory of its own, so that
+    /// [`Self::read_tensor`] can read every tensor after a run.
+    ///
+    /// # Errors
+    /// As for [`Self::new`].
+    pub fn keeping_tensors(
+        program: Arc<Program>,
+        device: Arc<dyn Device>,
+        limits: QueueLimits,
+    ) -> Result<Self, DriverError> {
+        Self::with_plan(program, device, limits, |_| DramPlan::default())
+    }
+
+    fn with_plan(
+        program: Arc<Program>,
+        device: Arc<dyn Device>,
+        limits: QueueLimits,
+        plan: fn(&Program) -> DramPlan,
+    ) -> Result<Self, DriverError> {
         program.validate()?;
+        let plan = plan(&program);
         program.check_device(device.info())?;
         let align = alignment(&program);
         let mut buffers = Allocations::new(Arc::clone(&device));
         let mut addresses = Vec::with_capacity(program.buffers.len());
         let mut tickets = Vec::new();
-        for buffer in &program.buffers {
+        let scratch = match plan.scratch_bytes {
+            0 => PhysAddr(0),
+            bytes => buffers.alloc(bytes, align)?,
+        };
+        for (index, buffer) in program.buffers.iter().enumerate() {
+            if let Some(&Some(offset)) = plan.offsets.get(index) {
+                // The piece was allocated, so its end has a 32-bit address.
+                addresses.push(PhysAddr(scratch.0 + offset as u32));
+                continue;
+            }
             let addr = buffers.alloc(buffer.size_bytes, align)?;
             addresses.push(addr);
             if let BufferKind::Constant(data) = &buffer.kind {
@@ -127,6 +164,7 @@ impl Session {
             sets: vec![set],
             current: 0,
             images: 0,
+            shared: plan.offsets.iter().map(Option::is_some).collect(),
             buffers,
         })
     }
@@ -214,10 +252,12 @@ impl Session {
         unpack_output(spec, &self.program.config, bytes)
     }
 
-    /// Any tensor of the program as the last run left it, one entry for each image, NCHW.
+    /// A tensor of the program as the last run left it, one entry for each image, NCHW: any if
+    /// the session was made by [`Self::keeping_tensors`], else inputs and outputs.
     ///
     /// # Errors
-    /// For a tensor that doesn't exist or is packed as im2col, or when the device fails.
+    /// For a tensor that doesn't exist, is packed as im2col or shared its memory, or when the
+    /// device fails.
     pub fn read_tensor(&mut self, tensor: u32) -> Result<Vec<Vec<i8>>, DriverError> {
         let mut images = self.read_all_rows(tensor)?;
         images.truncate(self.images.max(1));
@@ -229,6 +269,11 @@ impl Session {
         let spec = self.program.tensor(tensor)?;
         if spec.packing != Packing::Tiles {
             let text = format!("tensor {} is packed as im2col, not as tiles", spec.name);
+            return Err(DriverError::Input(text));
+        }
+        if self.shared.get(spec.buffer.0 as usize) == Some(&true) {
+            let name = &spec.name;
+            let text = format!("tensor {name} shares its memory: the session doesn't keep it");
             return Err(DriverError::Input(text));
         }
         let read = self.read_work(self.current, spec);

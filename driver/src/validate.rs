@@ -11,6 +11,9 @@ use crate::{
 /// What a device's 32-bit addresses reach.
 const DEVICE_BYTES: u64 = 1 << 32;
 
+/// Most tokens between layers: far from what a hardware counter holds.
+const MAX_SEAM_TOKENS: u32 = 16;
+
 impl Program {
     /// The tensor at an index.
     ///
@@ -29,6 +32,12 @@ impl Program {
     /// # Errors
     /// The first contradiction found.
     pub fn validate(&self) -> Result<(), ProgramError> {
+        if self.seam_tokens > MAX_SEAM_TOKENS {
+            return Err(ProgramError::SeamTokens {
+                found: self.seam_tokens,
+                limit: MAX_SEAM_TOKENS,
+            });
+        }
         self.check_buffers()?;
         let depth = self.config.depth(MemType::Uop);
         for (index, kernel) in self.kernels.iter().enumerate() {

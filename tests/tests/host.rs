@@ -432,7 +432,7 @@ proptest! {
         if two {
             targets.push(Target::new("b", config.clone()));
             let device_node = |n: &&vta_compiler::qgraph::QNode| !matches!(n.op, QOp::Host { .. });
-            if let Some(last) = graph.nodes.iter().filter(device_node).next_back() {
+            if let Some(last) = graph.nodes.iter().rfind(device_node) {
                 rules = format!("{} = \"b\"", last.name);
             }
         }

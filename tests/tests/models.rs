@@ -30,7 +30,7 @@ fn check(folder: &str, model: &str, recipe: &Recipe) {
     let predict = |images: &[u8]| -> Vec<usize> {
         let device = Arc::new(SimDevice::functional(program.config.clone()));
         let mut session =
-            Session::new(Arc::clone(&program), device, QueueLimits::default()).unwrap();
+            Session::keeping_tensors(Arc::clone(&program), device, QueueLimits::default()).unwrap();
         let one = |(index, image): (usize, &[u8])| {
             let input = to_int8(&recipe.input(image, tensor.chw[1]), tensor.scale);
             let out = session.run(&[&input]).unwrap();

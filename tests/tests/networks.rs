@@ -18,7 +18,7 @@ fn compile(graph: &QGraph, config: &Config) -> Arc<Program> {
 
 fn session(program: &Arc<Program>, limits: QueueLimits) -> Session {
     let device = SimDevice::functional(program.config.clone());
-    Session::new(Arc::clone(program), Arc::new(device), limits).unwrap()
+    Session::keeping_tensors(Arc::clone(program), Arc::new(device), limits).unwrap()
 }
 
 /// Every layer's output on the device is the reference's; the network's first output.
@@ -136,7 +136,9 @@ fn full_queues_submit_more_often_and_change_no_bit() {
     let program = compile(&graph, &Config::default());
     let mut whole = session(&program, QueueLimits::default());
     let expected = whole.run(&[&image]).unwrap().outputs;
-    // The smallest queues that hold every layer, each GEMM and ALU with a load of micro-ops.
+    // The smallest queues that hold every layer, each GEMM and ALU with a load of micro-ops, and
+    // the tokens around a batch.
+    let seams = 4 * program.seam_tokens as usize;
     let kernels = |layer: &Layer| -> Vec<usize> {
         let id = |c: &Command| match c.symbol {
             Symbol::Kernel(id) => Some(id.0 as usize),
@@ -147,7 +149,7 @@ fn full_queues_submit_more_often_and_change_no_bit() {
     let insns = program
         .layers
         .iter()
-        .map(|l| l.commands.len() + kernels(l).len() + 1);
+        .map(|l| l.commands.len() + kernels(l).len() + seams + 1);
     let uops = program.layers.iter().map(|l| {
         let distinct: BTreeSet<usize> = kernels(l).into_iter().collect();
         distinct

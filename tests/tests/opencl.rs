@@ -169,7 +169,7 @@ fn check_layers(graph: &QGraph, image: &[i8]) {
         let device = Arc::new(backend.open(&program.config));
         let shared: Arc<dyn Device> = device.clone();
         let mut session =
-            Session::new(Arc::clone(&program), shared, QueueLimits::default()).unwrap();
+            Session::keeping_tensors(Arc::clone(&program), shared, QueueLimits::default()).unwrap();
         for _ in 0..2 {
             let out = session.run(&[image]).unwrap();
             assert_eq!(out.outputs[0][0], expected[graph.outputs[0].0]);

@@ -1,5 +1,7 @@
 //! Emitting commands: micro-op kernels shared by content, tokens counted as they are emitted.
 
+use std::ops::Range;
+
 use vta_driver::{BufferId, Command, Kernel, KernelId, Layer, Symbol};
 use vta_isa::{
     Alu, AluOp, AluOperand, Deps, FieldError, Gemm, Insn, Load, MemType, Module, Store, Uop,
@@ -81,7 +83,8 @@ impl<'l, 'a> Emitter<'l, 'a> {
         self.commands.get_mut(index).map(|c| c.insn.deps_mut())
     }
 
-    fn kernel(&mut self, uops: Vec<Uop>) -> Result<KernelId, LowerError> {
+    /// A kernel of these micro-ops, shared with every other of the same content.
+    pub fn kernel(&mut self, uops: Vec<Uop>) -> Result<KernelId, LowerError> {
         let depth = self.lowering.config.depth(MemType::Uop);
         if uops.len() > depth {
             let reason = format!("{} micro-ops, the scratchpad holds {depth}", uops.len());
@@ -132,11 +135,32 @@ impl<'l, 'a> Emitter<'l, 'a> {
     }
 
     pub fn gemm(&mut self, reset: bool, uops: Vec<Uop>, loops: Loops) -> Result<(), LowerError> {
-        let end = self.narrow("uop_end", uops.len())?;
+        let all = 0..uops.len();
         let kernel = self.kernel(uops)?;
+        self.push_gemm(reset, kernel, all, loops)
+    }
+
+    /// A GEMM that multiplies, with some of a kernel's micro-ops.
+    pub fn gemm_part(
+        &mut self,
+        kernel: KernelId,
+        uops: Range<usize>,
+        loops: Loops,
+    ) -> Result<(), LowerError> {
+        self.push_gemm(false, kernel, uops, loops)
+    }
+
+    fn push_gemm(
+        &mut self,
+        reset: bool,
+        kernel: KernelId,
+        uops: Range<usize>,
+        loops: Loops,
+    ) -> Result<(), LowerError> {
         let gemm = Gemm {
             reset,
-            uop_end: end,
+            uop_bgn: self.narrow("uop_bgn", uops.start)?,
+            uop_end: self.narrow("uop_end", uops.end)?,
             iter_out: self.narrow("iter_out", loops.iter[0])?,
             iter_in: self.narrow("iter_in", loops.iter[1])?,
             dst_factor_out: self.narrow("dst_factor_out", loops.dst[0])?,
@@ -223,41 +247,16 @@ impl<'l, 'a> Emitter<'l, 'a> {
         Ok(())
     }
 
-    /// Ends the layer: the load module waits for the last store, so that the next layer reads
-    /// what this one wrote. The last store must not push a token of its own.
-    pub fn finish(mut self, mut layer: Layer) -> Result<(), LowerError> {
-        match self.last_of(Module::Store) {
-            Some(deps) => deps.push_prev = true,
-            None => {
-                let reason = "it stores nothing".to_owned();
-                return Err(LowerError::Inconsistent {
-                    node: self.node,
-                    reason,
-                });
-            }
-        }
-        self.sync(
-            Module::Compute,
-            Deps {
-                pop_next: true,
-                push_prev: true,
-                ..Deps::NONE
-            },
-        )?;
-        self.sync(
-            Module::Load,
-            Deps {
-                pop_next: true,
-                ..Deps::NONE
-            },
-        )?;
+    /// Ends the layer.
+    pub fn finish(self, mut layer: Layer) -> Result<(), LowerError> {
         self.check_tokens()?;
         layer.commands = self.commands;
         self.lowering.program.layers.push(layer);
         Ok(())
     }
 
-    /// As many tokens are pushed as popped, in each of the four queues.
+    /// As many tokens are pushed as popped, in each of the four queues: the layer leaves as many
+    /// at its seam as it found.
     fn check_tokens(&self) -> Result<(), LowerError> {
         let mut tokens: Tokens = [0; 4];
         for command in &self.commands {

@@ -9,6 +9,7 @@
 mod conv;
 mod emit;
 mod groups;
+mod seam;
 mod tile;
 mod vector;
 
@@ -159,6 +160,8 @@ struct Lowering<'a> {
     program: Program,
     kernels: HashMap<Kernel, vta_driver::KernelId>,
     tiles: &'a Tiles,
+    /// What the layer before may still use.
+    seam: seam::Seam,
     /// Shape and tile of each convolution so far, by node.
     chosen: Vec<(usize, ConvShape, ConvTile)>,
 }
@@ -176,6 +179,7 @@ impl<'a> Lowering<'a> {
             kernels: Vec::new(),
             tensors: Vec::new(),
             layers: Vec::new(),
+            seam_tokens: seam::TOKENS,
             inputs: graph.inputs.iter().map(|id| id.0 as u32).collect(),
             outputs: graph.outputs.iter().map(|id| id.0 as u32).collect(),
             metadata: graph.metadata.clone(),
@@ -215,6 +219,7 @@ impl<'a> Lowering<'a> {
             program,
             kernels: HashMap::new(),
             tiles,
+            seam: seam::Seam::default(),
             chosen: Vec::new(),
         })
     }

@@ -20,6 +20,10 @@ use serde::{Deserialize, Serialize};
 use vta_isa::{Config, MemType};
 
 use super::groups::Groups;
+use crate::reference::valid;
+
+/// Bytes that the bus moves in a cycle, in estimates.
+pub(super) const BUS_BYTES: usize = 8;
 
 /// A convolution in blocks, as the matrix unit sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,9 +50,9 @@ pub struct ConvShape {
     pub vectors: usize,
     /// How a residual joins.
     pub residual: ResidualForm,
-    /// Whether the matrix unit adds the bias: one input tile and a weight tile for each output
-    /// block are resident.
-    pub bias: bool,
+    /// Steps in which the matrix unit adds the bias, 0 if it doesn't: one input tile and as many
+    /// weight tiles for each output block are resident.
+    pub bias: usize,
     /// Strides of a max pool that joins: tiles are whole strides of whole rows.
     pub pool: Option<[usize; 2]>,
     /// Groups, if there are several: which input blocks the `ci` are then depends on the output
@@ -108,11 +112,59 @@ impl ConvShape {
         (out - 1) * self.stride[axis] + (kernel - 1) * self.dilation[axis] + 1
     }
 
+    /// At most how many input rows a chunk of `kernel_rows` taps loads for `out` output rows: one
+    /// tap needs one row each.
+    fn height(&self, out: usize, kernel_rows: usize) -> usize {
+        match kernel_rows {
+            1 => out,
+            _ => self.extent(0, out, kernel_rows).min(self.input[0]),
+        }
+    }
+
+    /// At most how many input columns a chunk loads for `out` output columns.
+    fn width(&self, out: usize) -> usize {
+        self.extent(1, out, self.kernel[1]).min(self.input[1])
+    }
+
+    /// The outputs of an axis (0: rows, 1: columns) whose tap lies inside the input.
+    pub(super) fn valid(&self, axis: usize, tap: usize) -> (usize, usize) {
+        let (size, out) = (self.input[axis], self.output[axis]);
+        let (s, d, pad) = (self.stride[axis], self.dilation[axis], self.pads[axis]);
+        valid(size, out, tap, s, d, pad)
+    }
+
+    /// Output blocks with each of the input blocks that they read.
+    fn block_pairs(&self) -> u64 {
+        if self.groups.is_none() {
+            return (self.co * self.ci) as u64;
+        }
+        let pairs = (0..self.co).flat_map(|co| (0..self.ci).map(move |ci| (co, ci)));
+        pairs.filter(|&(co, ci)| self.reads(co, ci)).count() as u64
+    }
+
+    /// GEMM steps that multiply: all taps of all outputs but those on padding.
+    pub fn products(&self) -> u64 {
+        let taps = |axis: usize| -> usize {
+            let count = |tap| {
+                let (begin, end) = self.valid(axis, tap);
+                end.saturating_sub(begin)
+            };
+            (0..self.kernel[axis]).map(count).sum()
+        };
+        self.block_pairs() * (taps(0) * taps(1)) as u64
+    }
+
+    /// GEMM steps of the mathematics: `CI * KH * KW` blocks for every output, padding included.
+    pub fn dense_products(&self) -> u64 {
+        let count = |pair: [usize; 2]| (pair[0] * pair[1]) as u64;
+        self.block_pairs() * count(self.output) * count(self.kernel)
+    }
+
     /// Input and weight tiles of the scratchpads that are left for chunks when an output tile
     /// has `sums` accumulator tiles. Above them lie the residual, then the bias input; the
     /// diagonals, then the bias.
     pub(super) fn streamed(&self, config: &Config, sums: usize) -> (usize, usize) {
-        let (bias, digits) = if self.bias { (1, self.co) } else { (0, 0) };
+        let (bias, digits) = (self.bias.min(1), self.bias * self.co);
         let (residual, diagonals) = match self.residual {
             ResidualForm::Product { weights } => (sums, weights),
             ResidualForm::None | ResidualForm::Load => (0, 0),
@@ -157,7 +209,7 @@ impl ConvShape {
     }
 
     /// Positions of which one is kept.
-    fn phases(&self) -> usize {
+    pub(super) fn phases(&self) -> usize {
         self.pool.map_or(1, |[s0, s1]| s0 * s1)
     }
 
@@ -318,8 +370,7 @@ fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
     {
         return false;
     }
-    let height = shape.extent(0, r, tile.kernel_rows);
-    let width = shape.extent(1, c, shape.kernel[1]);
+    let (height, width) = (shape.height(r, tile.kernel_rows), shape.width(c));
     let [row_phases, column_phases] = shape.pool.unwrap_or([1, 1]);
     let row_factor = shape.stride[0] * row_phases * width;
     // A pool reads the tile above, which the other half keeps.
@@ -342,9 +393,17 @@ fn chunks(shape: &ConvShape) -> Vec<(usize, usize)> {
     whole.chain(rows).collect()
 }
 
+/// Instructions of a chunk's products away from the upper and lower edges: taps whose columns
+/// differ are apart.
+fn side_groups(shape: &ConvShape) -> usize {
+    let mut columns: Vec<_> = (0..shape.kernel[1]).map(|x| shape.valid(1, x)).collect();
+    columns.dedup();
+    columns.len()
+}
+
 fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let [oh, ow] = shape.output;
-    let beats = |mem: MemType, n: usize| (n * config.elem_bytes(mem)).div_ceil(8);
+    let beats = |mem: MemType, n: usize| (n * config.elem_bytes(mem)).div_ceil(BUS_BYTES);
     let (groups, positions) = (
         shape.co.div_ceil(tile.co),
         oh.div_ceil(tile.output[0]) * ow.div_ceil(tile.output[1]),
@@ -355,8 +414,8 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
         chunks == 1 && tile.order == LoopOrder::ChannelsOutside,
         chunks == 1 && tile.order == LoopOrder::PositionsOutside && shape.groups.is_none(),
     );
-    let height = shape.extent(0, tile.output[0], tile.kernel_rows);
-    let width = shape.extent(1, tile.output[1], shape.kernel[1]);
+    let height = shape.height(tile.output[0], tile.kernel_rows);
+    let width = shape.width(tile.output[1]);
     let blocks = shape.chunk_blocks(tile);
     let inp_chunk = beats(MemType::Inp, blocks * height * width) + 23 * blocks;
     let weights = tile.co * tile.ci * tile.kernel_rows * shape.kernel[1];
@@ -374,7 +433,7 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let resident = beats(MemType::Wgt, config.depth(MemType::Wgt) - streamed);
     // Loads of the compute module share the bus.
     let load = inp_loads * inp_chunk + wgt_loads * wgt_chunk + residual + resident;
-    let gemm = outputs * shape.ci * shape.kernel[0] * shape.kernel[1] + 7 * tiles * chunks;
+    let gemm = shape.products() as usize + 7 * tiles * chunks * side_groups(shape);
     let start = match shape.residual {
         ResidualForm::Load => residual,
         ResidualForm::None | ResidualForm::Product { .. } => outputs,

@@ -5,10 +5,10 @@
 use std::ops::Range;
 
 use vta_driver::{BufferId, Layer};
-use vta_isa::{AluOp, AluOperand, Load, MemType, Module, Store, Uop};
+use vta_isa::{AluOp, AluOperand, Deps, Load, MemType, Module, Store, Uop};
 
 use super::emit::{Emitter, Loops};
-use super::{LowerError, Lowering};
+use super::{LowerError, Lowering, seam};
 use crate::qgraph::{LaneOp, QOp, TensorId, Window};
 use crate::reference::valid;
 
@@ -19,7 +19,6 @@ const HALVES: usize = 2;
 struct Tiles {
     half: usize,
     done: usize,
-    total: usize,
 }
 
 impl Tiles {
@@ -27,10 +26,22 @@ impl Tiles {
         self.done % HALVES * self.half
     }
 
+    /// Waits until the layer before has stored all its outputs, but for the last token.
+    fn open(half: usize, e: &mut Emitter<'_, '_>) -> Result<Self, LowerError> {
+        let deps = Deps {
+            pop_next: true,
+            ..Deps::NONE
+        };
+        for _ in 1..seam::TOKENS {
+            e.sync(Module::Compute, deps)?;
+        }
+        Ok(Self { half, done: 0 })
+    }
+
     /// Sets the tokens of a tile whose commands start at `begin`: its first waits for the store
-    /// that used this half, its last lets the store go.
+    /// that used this half (the first tile's for the layer before), its last lets the store go.
     fn seal(&self, e: &mut Emitter<'_, '_>, begin: usize) {
-        if self.done >= HALVES
+        if (self.done == 0 || self.done >= HALVES)
             && let Some(deps) = e.first_since(begin, Module::Compute)
         {
             deps.pop_next = true;
@@ -47,9 +58,24 @@ impl Tiles {
         mut store: Store,
     ) -> Result<(), LowerError> {
         store.deps.pop_prev = true;
-        store.deps.push_prev = self.done + HALVES < self.total;
+        store.deps.push_prev = true;
         self.done += 1;
         e.store(buffer, store)
+    }
+
+    /// Leaves the tokens of the seam.
+    fn close(&self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
+        let deps = Deps {
+            push_prev: true,
+            ..Deps::NONE
+        };
+        for _ in self.done.min(HALVES)..seam::TOKENS as usize {
+            e.sync(Module::Store, deps)?;
+        }
+        // The half of the last tile.
+        let base = (self.done + 1) % HALVES * self.half;
+        e.lowering.seam.acc = base..base + self.half;
+        Ok(())
     }
 }
 
@@ -145,12 +171,8 @@ impl Lowering<'_> {
                 reason,
             });
         }
-        let mut tiles = Tiles {
-            half,
-            done: 0,
-            total: count.div_ceil(most),
-        };
         let mut e = Emitter::new(self, &node.name);
+        let mut tiles = Tiles::open(half, &mut e)?;
         for first in (0..count).step_by(most) {
             let n = most.min(count - first);
             let (begin, base) = (e.len(), tiles.base());
@@ -184,6 +206,7 @@ impl Lowering<'_> {
             };
             tiles.store(&mut e, BufferId(node.output.0 as u32), store)?;
         }
+        tiles.close(&mut e)?;
         e.finish(layer)
     }
 
@@ -241,13 +264,8 @@ impl Lowering<'_> {
             op,
         };
         let layer = self.layer(index);
-        let per_block = oh.div_ceil(tile[0]) * ow.div_ceil(tile[1]);
-        let mut tiles = Tiles {
-            half,
-            done: 0,
-            total: blocks * per_block,
-        };
         let mut e = Emitter::new(self, &node.name);
+        let mut tiles = Tiles::open(half, &mut e)?;
         for block in 0..blocks {
             for row in (0..oh).step_by(tile[0]) {
                 for col in (0..ow).step_by(tile[1]) {
@@ -257,6 +275,7 @@ impl Lowering<'_> {
                 }
             }
         }
+        tiles.close(&mut e)?;
         e.finish(layer)
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{LaneOp, QGraph, QNode, QOp, QTensor, TensorId};
 use vta_compiler::reference;
-use vta_driver::{Device, QueueLimits, Session};
+use vta_driver::{Device, Program, QueueLimits, Session};
 use vta_isa::Config;
 use vta_sim::cycle::TimingConfig;
 use vta_sim::{CycleLog, Execution, SimDevice, hazards};
@@ -92,10 +92,6 @@ pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseE
         .iter()
         .map(|x| reference::run(graph, x).unwrap())
         .collect();
-    for batch in hazards::check_program(&program, QueueLimits::default()).unwrap() {
-        let found = &batch.report.hazards;
-        prop_assert!(batch.report.is_clean(), "{:?}", found.first());
-    }
     let (timing, log) = (TimingConfig::default(), CycleLog::default());
     let cycle = SimDevice::cycle(config.clone(), timing, Execution::Full, log);
     let devices: [Arc<dyn Device>; 3] = [
@@ -106,7 +102,7 @@ pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseE
     for device in devices {
         let name = device.info().name.clone();
         let mut session =
-            Session::new(Arc::clone(&program), device, QueueLimits::default()).unwrap();
+            Session::keeping_tensors(Arc::clone(&program), device, QueueLimits::default()).unwrap();
         for _ in 0..2 {
             let out = session.run(&refs);
             prop_assert!(out.is_ok(), "{}: {}", name, out.unwrap_err());
@@ -126,6 +122,33 @@ pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseE
                 );
             }
         }
+    }
+    check_seams(&program, &refs, &expected[0], config)
+}
+
+/// Layers race neither with each other nor with themselves, in one batch and in many, with
+/// tensors that share device memory.
+fn check_seams(
+    program: &Arc<Program>,
+    images: &[&[i8]],
+    expected: &[Vec<i8>],
+    config: &Config,
+) -> Result<(), TestCaseError> {
+    let longest = program.layers.iter().map(|l| l.commands.len()).max();
+    let cut = QueueLimits {
+        insns: 2 * longest.unwrap_or(0) + 16,
+        ..QueueLimits::default()
+    };
+    for limits in [QueueLimits::default(), cut] {
+        for batch in hazards::check_program(program, limits).unwrap() {
+            let found = &batch.report.hazards;
+            prop_assert!(batch.report.is_clean(), "{:?}", found.first());
+        }
+        let device = Arc::new(SimDevice::functional(config.clone()));
+        let mut session = Session::new(Arc::clone(program), device, limits).unwrap();
+        let out = session.run(images).unwrap();
+        let last = program.outputs[0] as usize;
+        prop_assert_eq!(&out.outputs[0][0], &expected[last]);
     }
     Ok(())
 }

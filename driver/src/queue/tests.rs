@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use vta_isa::Uop;
+use vta_isa::{Module, Uop};
 
 use super::*;
 use crate::testing::{Recorder, clear, program};
@@ -430,6 +430,53 @@ proptest! {
         for runs in seen.chunks(batches) {
             prop_assert_eq!(&executed(&recording, runs), &expected);
             prop_assert!(runs.iter().all(|run| run.words.0 == run.words.1));
+        }
+    }
+}
+
+/// Tokens in load->compute, compute->load, compute->store and store->compute, as they change.
+fn tokens(insns: &[Insn]) -> [i64; 4] {
+    let mut tokens = [0; 4];
+    for insn in insns {
+        let deps = insn.deps();
+        let (pops, pushes) = match insn.module() {
+            Module::Load => ([None, Some(1)], [None, Some(0)]),
+            Module::Compute => ([Some(0), Some(3)], [Some(1), Some(2)]),
+            Module::Store => ([Some(2), None], [Some(3), None]),
+        };
+        let flags = [
+            (deps.pop_prev, pops[0], -1),
+            (deps.pop_next, pops[1], -1),
+            (deps.push_prev, pushes[0], 1),
+            (deps.push_next, pushes[1], 1),
+        ];
+        for (_, queue, step) in flags.into_iter().filter(|f| f.0) {
+            let queue: Option<usize> = queue;
+            tokens[queue.unwrap()] += step;
+        }
+    }
+    tokens
+}
+
+#[test]
+fn the_tokens_of_a_seam_stand_around_every_batch() {
+    for (insns, batches) in [(1 << 10, 1), (16, 3)] {
+        let mut program = program(&[2, 2, 2]);
+        program.seam_tokens = 2;
+        let limits = QueueLimits { insns, ..SMALL };
+        let mut queue = queue(program, &recorder(), limits);
+        for index in 0..3 {
+            queue.push_layer(index).unwrap();
+        }
+        queue.submit(FlushReason::HostRead).unwrap();
+        let recording = queue.take_recording();
+        assert_eq!(recording.batches.len(), batches);
+        for recorded in &recording.batches {
+            let insns = &recorded.batch.insns;
+            assert_eq!(tokens(insns), [0; 4]);
+            assert_eq!(tokens(&insns[..4]), [0, 2, 0, 2]);
+            assert!(matches!(insns.last(), Some(Insn::Finish(_))));
+            assert_eq!(recorded.batch.marks[0].first_insn, 0);
         }
     }
 }

@@ -1,10 +1,10 @@
 use std::sync::atomic::Ordering;
 
-use vta_isa::Config;
+use vta_isa::{Config, Load, MemType};
 
 use super::*;
 use crate::testing::{Recorder, buffer, clear, kernel, program, tensor};
-use crate::{Command, Layer, NullDevice, Symbol};
+use crate::{Buffer, BufferId, Command, Layer, NullDevice, Symbol};
 
 const SMALL: QueueLimits = QueueLimits {
     insns: 256,
@@ -176,20 +176,51 @@ fn tensors_can_be_read_back() {
 }
 
 #[test]
+fn a_tensor_that_shares_its_memory_is_not_read() {
+    let device = Recorder::new(Config::default(), 16);
+    let mut program = program(&[3]);
+    let inside = program.buffers.len() as u32;
+    program.buffers.push(Buffer {
+        name: "inside".to_owned(),
+        size_bytes: 32,
+        kind: BufferKind::Scratch,
+    });
+    program.tensors.push(tensor("inside", inside, [2, 1, 2]));
+    let load = Load {
+        mem: MemType::Inp,
+        y_size: 1,
+        x_size: 1,
+        x_stride: 1,
+        ..Load::default()
+    };
+    program.layers[0].commands.push(Command {
+        insn: load.into(),
+        symbol: Symbol::Buffer(BufferId(inside)),
+    });
+    let number = program.tensors.len() as u32 - 1;
+    let program = Arc::new(program);
+    let mut shared = Session::new(Arc::clone(&program), Arc::clone(&device) as _, SMALL).unwrap();
+    let error = shared.read_tensor(number).unwrap_err().to_string();
+    assert!(error.contains("inside shares its memory"), "{error}");
+    let mut kept = Session::keeping_tensors(program, device, SMALL).unwrap();
+    assert_eq!(kept.read_tensor(number).unwrap().len(), 1);
+}
+
+#[test]
 fn elements_larger_than_a_page_are_aligned() {
     // An accumulator tile of 64x64 int32 has four pages.
     let config = Config::from_json(r#"{"LOG_BATCH": 6, "LOG_BLOCK": 6}"#).unwrap();
     let tile = config.elem_bytes(MemType::Acc) as u64;
     assert_eq!(tile, 16384);
-    let load = vta_isa::Load {
+    let load = Load {
         mem: MemType::Acc,
         y_size: 1,
         x_size: 1,
-        ..vta_isa::Load::default()
+        ..Load::default()
     };
     let biased = Command {
         insn: load.into(),
-        symbol: Symbol::Buffer(crate::BufferId(1)),
+        symbol: Symbol::Buffer(BufferId(1)),
     };
     let program = Program {
         config: config.clone(),

@@ -8,6 +8,7 @@ use super::draft::{AluDraft, Draft, Input, Kind, Matmul, Tiles, Weight, join, ov
 use super::interpret::{affine, check_load, check_store, steps};
 use super::matmul;
 use super::plan::{LoadOp, StoreOp};
+use super::taps;
 use crate::StepBudget;
 use crate::error::SimError;
 use crate::kernels::PADDING;
@@ -451,7 +452,10 @@ impl Builder<'_> {
                 stored: None,
                 write_acc: true,
             };
-            self.push(Kind::Matmul(Box::new(matmul)), writes.clone(), writes);
+            let last = self.trace.drafts.last_mut();
+            if !last.is_some_and(|last| taps::absorb(last, &matmul, &writes)) {
+                self.push(Kind::Matmul(Box::new(matmul)), writes.clone(), writes);
+            }
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ mod matmul;
 mod plan;
 mod run;
 mod scratchpads;
+mod taps;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use vta_isa::{Config, Insn, Load, MemType, Store};
 
+use super::spend::issue_cycles;
 use crate::cycle::TimingConfig;
 
-/// Three resources of which each does one thing a cycle at best; none can be hidden.
+/// Resources of which each does one thing a cycle at best; none can be hidden.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bound {
-    /// GEMM steps that multiply: the matrix unit does one a cycle.
+    /// GEMM steps that multiply: the matrix unit does one a cycle. Whoever knows which of them
+    /// add biases and residuals may leave those out.
     pub gemm_cycles: u64,
     /// Beats of the distinct DRAM bytes that LOADs of INP, WGT, ACC and ACC8 name: the bus reads
     /// one a cycle, and bytes that are read twice could have been kept.
@@ -18,14 +20,23 @@ pub struct Bound {
     /// Time of the STOREs' bursts on an idle bus: 3 cycles, one a beat and one a tile for each
     /// burst where a tile is wider than the bus, else 4 cycles and one a beat.
     pub store_cycles: u64,
+    /// Steps of the compute module, which does one thing at a time: GEMM with those that clear,
+    /// ALU (two cycles with two operands), beats of accumulator loads. Another program may need
+    /// fewer; this one can't be faster.
+    pub compute_cycles: u64,
 }
 
 impl Bound {
-    /// The largest of the three.
+    /// What no schedule of the products can beat: the largest of the first three.
     pub fn cycles(&self) -> u64 {
         self.gemm_cycles
             .max(self.read_cycles)
             .max(self.store_cycles)
+    }
+
+    /// What no schedule of these instructions can beat, however their overheads are hidden.
+    pub fn of_compute(&self) -> u64 {
+        self.cycles().max(self.compute_cycles)
     }
 
     /// Adds the bound of more instructions of the same layer. The bytes read count as distinct.
@@ -33,6 +44,7 @@ impl Bound {
         self.gemm_cycles += other.gemm_cycles;
         self.read_cycles += other.read_cycles;
         self.store_cycles += other.store_cycles;
+        self.compute_cycles += other.compute_cycles;
     }
 
     /// The bound of a layer's instructions.
@@ -44,6 +56,7 @@ impl Bound {
         let mut bound = Self::default();
         let mut read = ByteSet::default();
         for insn in insns {
+            bound.compute_cycles += compute_cycles(insn, config, timing);
             match insn {
                 Insn::Gemm(gemm) if !gemm.reset => bound.gemm_cycles += gemm.steps(),
                 Insn::Load(load) => read.load(load, config),
@@ -93,6 +106,18 @@ impl ByteSet {
     fn beats(&self, bus_bytes: u64) -> u64 {
         let beats = |(start, end): (&u64, &u64)| end.div_ceil(bus_bytes) - start / bus_bytes;
         self.0.iter().map(beats).sum()
+    }
+}
+
+fn compute_cycles(insn: &Insn, config: &Config, timing: &TimingConfig) -> u64 {
+    match insn {
+        Insn::Gemm(gemm) => gemm.steps(),
+        Insn::Alu(alu) => issue_cycles(alu, timing),
+        Insn::Load(load) if matches!(load.mem, MemType::Acc | MemType::Acc8) => {
+            let bytes = u64::from(load.x_size) * config.elem_bytes(load.mem) as u64;
+            u64::from(load.y_size) * bytes.div_ceil(u64::from(timing.bus_bytes))
+        }
+        Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
     }
 }
 
@@ -179,6 +204,20 @@ mod tests {
             let found = found.map(|timing| bound(text, &timing).store_cycles);
             assert_eq!(found, [pynq, de10], "{text}");
         }
+    }
+
+    #[test]
+    fn the_compute_module_does_one_thing_at_a_time() {
+        let text = "gemm reset uop_bgn=0 uop_end=1 iter_out=1 iter_in=50
+            gemm uop_bgn=0 uop_end=8 iter_out=50 iter_in=1
+            alu.shr imm=3 uop_bgn=0 uop_end=1 iter_out=50 iter_in=1
+            alu.add uop_bgn=0 uop_end=1 iter_out=50 iter_in=1
+            load.acc8 y_size=2 x_size=3 x_stride=3
+            load.acc y_size=1 x_size=1 x_stride=1
+            load.inp y_size=1 x_size=1 x_stride=1";
+        let found = bound(text, &TimingConfig::pynq());
+        assert_eq!(found.compute_cycles, 50 + 400 + 50 + 100 + 12 + 8);
+        assert_eq!((found.cycles(), found.of_compute()), (400, 620));
     }
 
     #[test]

@@ -136,7 +136,8 @@ pub(super) fn parts(
     }
 }
 
-fn issue_cycles(alu: &Alu, timing: &TimingConfig) -> u64 {
+/// Cycles in which an ALU instruction issues its steps.
+pub(super) fn issue_cycles(alu: &Alu, timing: &TimingConfig) -> u64 {
     match alu.operand {
         AluOperand::Imm(_) => alu.steps(),
         AluOperand::Acc => alu.steps() * u64::from(timing.alu_two_operand_cycles),

@@ -1,7 +1,8 @@
-//! The commands of a convolution: for each output tile, sums started, chunks multiplied, the
-//! epilogue, a store; loads of the next chunk and the store of the last tile run beside it.
-//! A residual that the matrix unit adds counts as a chunk. The last tile's epilogue goes by parts,
-//! so that most of its store overlaps it too.
+//! The commands of a convolution: for each output tile, sums started, the bias added, chunks
+//! multiplied, the epilogue, a store; loads of the next chunk and the store of the last tile run
+//! beside it. A residual that the matrix unit adds counts as a chunk. The last tile's epilogue
+//! goes by parts, so that most of its store overlaps it too. What the layer before may still use
+//! is waited for as late as possible (`seam`, `entry`).
 
 use std::ops::Range;
 
@@ -10,25 +11,30 @@ use vta_isa::{AluOp, AluOperand, Deps, Load, MemType, Module, Store, Uop};
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, immediate, vector};
 use super::residual::Product;
-use super::work::{Chunk, Transfer, run, transfers, works};
+use super::work::{Chunk, Transfer, Weights, inputs, run, transfers, works};
 use super::{Acc, Conv, Residual, Work};
 use crate::qgraph::LaneOp;
 
 /// What the halves hold and how many chunks were started, over a whole layer.
 #[derive(Default)]
-struct Progress {
-    chunks: usize,
-    tiles: usize,
-    inputs: usize,
-    weights: usize,
+pub(super) struct Progress {
+    pub chunks: usize,
+    pub tiles: usize,
+    /// Loads so far, and where the first went: its half.
+    pub inputs: usize,
+    pub weights: usize,
+    /// The accumulator half of the first tile.
+    pub first_acc: usize,
     /// With its input blocks and the output rows and columns.
-    loaded_input: Option<(Chunk, [Range<usize>; 3])>,
-    loaded_weights: Option<(Range<usize>, Range<usize>, Range<usize>)>,
-    loaded_vectors: Option<Range<usize>>,
+    pub loaded_input: Option<(Chunk, [Range<usize>; 3])>,
+    pub loaded_weights: Option<Weights>,
+    /// Weights that were loaded before those of their chunk were due.
+    pub ahead: Option<Weights>,
+    pub loaded_vectors: Option<Range<usize>>,
     /// Output blocks whose bias is resident.
-    loaded_bias: usize,
+    pub loaded_bias: usize,
     /// Output blocks whose diagonals are resident.
-    loaded_diagonals: usize,
+    pub loaded_diagonals: usize,
 }
 
 /// Parts of the last tile's epilogue.
@@ -38,13 +44,20 @@ impl Conv<'_> {
     /// All tiles.
     pub(super) fn emit(&self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
         let works = works(&self.shape, &self.tile);
-        let products = usize::from(matches!(self.residual, Some(Residual::Product(_))));
-        let chunks = works.iter().map(|w| w.chunks.len() + products).sum();
-        let mut progress = Progress::default();
+        let mut progress = self.enter(e, &works)?;
         for work in &works {
-            self.emit_tile(e, work, &mut progress, [works.len(), chunks])?;
+            self.emit_tile(e, work, &mut progress, &works)?;
         }
-        Ok(())
+        self.leave(e, &works, &progress)
+    }
+
+    /// Where the sums of a tile lie, by its number.
+    pub(super) fn acc(&self, work: &Work, tile: usize) -> Acc {
+        Acc {
+            base: tile % self.tile.acc_halves * self.acc_half,
+            pitch: work.area(),
+            kept: work.area() / self.phases().iter().product::<usize>(),
+        }
     }
 
     fn emit_tile(
@@ -52,41 +65,62 @@ impl Conv<'_> {
         e: &mut Emitter<'_, '_>,
         work: &Work,
         progress: &mut Progress,
-        [tiles, chunks]: [usize; 2],
+        works: &[Work],
     ) -> Result<(), LowerError> {
-        let [acc, above] = [progress.tiles, progress.tiles + 1].map(|tile| Acc {
-            base: tile % self.tile.acc_halves * self.acc_half,
-            pitch: work.area(),
-            kept: work.area() / self.phases().iter().product::<usize>(),
-        });
+        let remaining = works.len() - progress.tiles - 1;
+        let number = progress.first_acc + progress.tiles;
+        let [acc, above] = [number, number + 1].map(|tile| self.acc(work, tile));
         let begin = e.len();
-        self.load_vectors(e, &work.co, progress)?;
-        self.start_sums(e, work, &acc)?;
+        if progress.tiles == 0 {
+            self.start_first(e, work, &acc, progress)?;
+        } else {
+            self.load_vectors(e, &work.co, progress)?;
+            self.start_sums(e, work, &acc)?;
+        }
         if progress.tiles >= self.tile.acc_halves
             && let Some(deps) = e.first_since(begin, Module::Compute)
         {
             deps.pop_next = true;
         }
         for (i, chunk) in work.chunks.iter().enumerate() {
-            let last = i + 1 == work.chunks.len();
-            self.load_chunk(e, work, chunk, progress, last)?;
-            let begin = e.len();
-            self.multiply(e, work, chunk, &acc, progress)?;
-            self.hand_over(e, begin, progress, chunks);
+            if progress.chunks == 0 {
+                self.load_constants(e, works, progress)?;
+            }
+            self.load_chunk(e, work, chunk, progress, i == 0)?;
+            let mut begin = e.len();
+            if i == 0 && self.pool.is_none() {
+                self.add_bias(e, work, &acc)?;
+                if progress.chunks == 0
+                    && let Some(deps) = e.first_since(begin, Module::Compute)
+                {
+                    // The first tile's bias has a token of its own: it needs no input.
+                    deps.pop_prev = true;
+                    begin = e.len();
+                }
+            }
+            self.multiply(e, work, chunk, &acc, self.halves(progress))?;
+            let last = remaining == 0 && i + 1 == work.chunks.len();
+            self.hand_over(e, begin, progress, !(last && self.pool.is_some()));
         }
         if let Some(window) = self.pool {
             self.pool_sums(e, window, work, &acc, above.base)?;
+            self.add_bias(e, work, &acc)?;
+            if remaining == 0
+                && !work.chunks.is_empty()
+                && let Some(deps) = e.last_of(Module::Compute)
+            {
+                deps.push_prev = true;
+            }
         }
-        self.add_bias(e, work, &acc)?;
         let vectors = match &self.residual {
             None => 0,
             Some(Residual::Start(_, ops)) => count_vectors(ops),
             Some(Residual::Product(product)) => {
-                self.residual_chunk(e, product, work, &acc, progress, chunks)?;
+                self.residual_chunk(e, product, work, &acc, progress)?;
                 count_vectors(&product.plan.before)
             }
         };
-        self.end_tile(e, work, &acc, vectors, tiles - progress.tiles - 1)?;
+        self.end_tile(e, work, &acc, vectors, remaining)?;
         progress.tiles += 1;
         Ok(())
     }
@@ -99,7 +133,6 @@ impl Conv<'_> {
         work: &Work,
         acc: &Acc,
         progress: &mut Progress,
-        chunks: usize,
     ) -> Result<(), LowerError> {
         let begin = e.len();
         self.load_residual(e, product, work, progress.loaded_diagonals)?;
@@ -113,24 +146,24 @@ impl Conv<'_> {
             begin = e.len();
         }
         self.add_high(e, product, work, acc)?;
-        self.hand_over(e, begin, progress, chunks);
+        self.hand_over(e, begin, progress, true);
         Ok(())
     }
 
     /// Tokens of a chunk whose product was emitted from `begin` on: it waits for its loads, and
-    /// then its halves are free.
+    /// then its halves are free, if nothing `frees` them later.
     fn hand_over(
         &self,
         e: &mut Emitter<'_, '_>,
         begin: usize,
         progress: &mut Progress,
-        chunks: usize,
+        frees: bool,
     ) {
         if let Some(deps) = e.first_since(begin, Module::Compute) {
             deps.pop_prev = true;
         }
         if let Some(deps) = e.last_of(Module::Compute) {
-            deps.push_prev = progress.chunks + self.tile.halves < chunks;
+            deps.push_prev = frees;
         }
         progress.chunks += 1;
     }
@@ -158,18 +191,26 @@ impl Conv<'_> {
             if let Some(deps) = e.last_of(Module::Compute) {
                 deps.push_next = true;
             }
-            let awaited = remaining >= self.tile.acc_halves;
-            self.store(e, work, &part, acc, awaited)?;
+            self.store(e, work, &part, acc, part.end == blocks)?;
         }
         Ok(())
     }
 
+    /// Where the inputs and weights that were loaded last lie.
+    fn halves(&self, progress: &Progress) -> [usize; 2] {
+        let half = |loads: usize| (loads + 1) % self.tile.halves;
+        [
+            half(progress.inputs) * self.inp_half,
+            half(progress.weights) * self.wgt_half,
+        ]
+    }
+
     /// Rows and columns of phases that a tile's positions are sorted by.
-    fn phases(&self) -> [usize; 2] {
+    pub(super) fn phases(&self) -> [usize; 2] {
         self.pool.map_or([1, 1], |w| w.stride)
     }
 
-    fn load_vectors(
+    pub(super) fn load_vectors(
         &self,
         e: &mut Emitter<'_, '_>,
         co: &Range<usize>,
@@ -196,7 +237,7 @@ impl Conv<'_> {
     }
 
     /// Zeroes the sums or starts them with the residual.
-    fn start_sums(
+    pub(super) fn start_sums(
         &self,
         e: &mut Emitter<'_, '_>,
         work: &Work,
@@ -221,7 +262,7 @@ impl Conv<'_> {
         self.lanes(e, prologue, 0, work, acc)
     }
 
-    /// Loads what the chunk needs and the halves don't hold yet; with a tile's last chunk, the
+    /// Loads what the chunk needs and the halves don't hold yet; with a tile's first chunk, the
     /// bias of its blocks.
     fn load_chunk(
         &self,
@@ -229,7 +270,7 @@ impl Conv<'_> {
         work: &Work,
         chunk: &Chunk,
         progress: &mut Progress,
-        last: bool,
+        first: bool,
     ) -> Result<(), LowerError> {
         let begin = e.len();
         let blocks = self.shape.input_blocks(&work.co, &chunk.ci);
@@ -241,14 +282,8 @@ impl Conv<'_> {
             progress.loaded_input = Some(input);
             progress.inputs += 1;
         }
-        let weights = (work.co.clone(), chunk.ci.clone(), chunk.kernel_rows.clone());
-        if progress.loaded_weights.as_ref() != Some(&weights) {
-            let half = progress.weights % self.tile.halves * self.wgt_half;
-            self.load_weights(e, work, chunk, half)?;
-            progress.loaded_weights = Some(weights);
-            progress.weights += 1;
-        }
-        if last {
+        self.load_weights(e, work, chunk, progress)?;
+        if first {
             self.load_bias(e, &work.co, progress)?;
         }
         if e.len() == begin {
@@ -260,7 +295,8 @@ impl Conv<'_> {
 
     /// Tokens of a chunk's loads from `begin` on: they wait until their halves are free.
     fn await_half(&self, e: &mut Emitter<'_, '_>, begin: usize, progress: &Progress) {
-        if progress.chunks >= self.tile.halves
+        // The first chunk waits for the outputs of the layer before.
+        if (progress.chunks == 0 || progress.chunks >= self.tile.halves)
             && let Some(deps) = e.first_since(begin, Module::Load)
         {
             deps.pop_next = true;
@@ -271,7 +307,7 @@ impl Conv<'_> {
     }
 
     /// Groups come in ascending order, so what is resident is a prefix.
-    fn load_bias(
+    pub(super) fn load_bias(
         &self,
         e: &mut Emitter<'_, '_>,
         co: &Range<usize>,
@@ -285,7 +321,8 @@ impl Conv<'_> {
         }
         if progress.loaded_bias < co.end {
             let count = co.end - progress.loaded_bias;
-            let digits = run(progress.loaded_bias, count);
+            let steps = self.shape.bias;
+            let digits = run(progress.loaded_bias * steps, count * steps);
             e.load(bias.digits, digits.load(MemType::Wgt, bias.wgt))?;
             progress.loaded_bias = co.end;
         }
@@ -299,36 +336,36 @@ impl Conv<'_> {
         chunk: &Chunk,
         half: usize,
     ) -> Result<(), LowerError> {
-        let (rows, cols) = (&chunk.rows, &chunk.cols);
-        let area = rows.total() * cols.total();
-        if rows.len * cols.len == area {
-            let size = self.shape.input;
-            for t in transfers(blocks, &rows.range(), &cols.range(), size, area) {
-                e.load(self.input, t.load(MemType::Inp, half))?;
-            }
-            return Ok(());
-        }
-        let [h, w] = self.shape.input;
-        for (i, ci) in blocks.clone().enumerate() {
-            let load = Load {
-                mem: MemType::Inp,
-                sram_base: (half + i * area) as u16,
-                dram_base: ((ci * h + rows.first) * w + cols.first) as u32,
-                y_size: rows.len as u16,
-                x_size: cols.len as u16,
-                x_stride: w as u16,
-                y_pad_0: rows.before as u8,
-                y_pad_1: rows.after as u8,
-                x_pad_0: cols.before as u8,
-                x_pad_1: cols.after as u8,
-                ..Load::default()
-            };
-            e.load(self.input, load)?;
+        for t in inputs(blocks, chunk, self.shape.input) {
+            e.load(self.input, t.load(MemType::Inp, half))?;
         }
         Ok(())
     }
 
-    fn load_weights(
+    /// Loads the chunk's weights unless they were loaded last.
+    pub(super) fn load_weights(
+        &self,
+        e: &mut Emitter<'_, '_>,
+        work: &Work,
+        chunk: &Chunk,
+        progress: &mut Progress,
+    ) -> Result<(), LowerError> {
+        let weights = work.weights(chunk);
+        if progress.loaded_weights.as_ref() == Some(&weights) {
+            return Ok(());
+        }
+        let half = progress.weights % self.tile.halves * self.wgt_half;
+        progress.weights += 1;
+        let ahead = progress.ahead.take().filter(|ahead| *ahead == weights);
+        progress.loaded_weights = Some(weights);
+        if ahead.is_some() {
+            return Ok(());
+        }
+        self.fetch_weights(e, work, chunk, half)
+    }
+
+    /// Loads a chunk's weights to a place.
+    pub(super) fn fetch_weights(
         &self,
         e: &mut Emitter<'_, '_>,
         work: &Work,
@@ -348,69 +385,19 @@ impl Conv<'_> {
         e.load(self.weights, rows.load(MemType::Wgt, half))
     }
 
-    fn multiply(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        work: &Work,
-        chunk: &Chunk,
-        acc: &Acc,
-        progress: &Progress,
-    ) -> Result<(), LowerError> {
-        let kw = self.shape.kernel[1];
-        let [dh, dw] = self.shape.dilation;
-        let [sh, sw] = self.shape.stride;
-        let [ph, pw] = self.phases();
-        let (rows, cols) = (work.rows.len() / ph, work.cols.len() / pw);
-        let (height, width) = (chunk.rows.total(), chunk.cols.total());
-        // The halves loaded last.
-        let inp = (progress.inputs + 1) % self.tile.halves * self.inp_half;
-        let wgt = (progress.weights + 1) % self.tile.halves * self.wgt_half;
-        let taps = chunk.kernel_rows.len();
-        // Blocks count from the first that was loaded.
-        let first = self.shape.first_input(work.co.start);
-        let block = |co: usize| self.shape.first_input(co) - first;
-        let mut uops = Vec::with_capacity(work.co.len() * ph * pw * chunk.ci.len() * taps * kw);
-        for (co, phase) in (0..work.co.len()).flat_map(|co| (0..ph * pw).map(move |p| (co, p))) {
-            let dst = acc.base + co * acc.pitch + phase * acc.kept;
-            let origin = inp + phase / pw * sh * width + phase % pw * sw;
-            for ci in 0..chunk.ci.len() {
-                // Tiles of weights that are all zeros.
-                if !self.shape.reads(work.co.start + co, chunk.ci.start + ci) {
-                    continue;
-                }
-                let at = block(work.co.start + co) + ci;
-                for (y, x) in (0..taps).flat_map(|y| (0..kw).map(move |x| (y, x))) {
-                    let src = origin + (at * height + y * dh) * width + x * dw;
-                    let tile = wgt + ((co * chunk.ci.len() + ci) * taps + y) * kw + x;
-                    uops.push(Uop {
-                        dst: dst as u16,
-                        src: src as u16,
-                        wgt: tile as u16,
-                    });
-                }
-            }
-        }
-        // A factor of a loop with one trip is never used.
-        let row = if rows > 1 { sh * ph * width } else { 0 };
-        let loops = Loops {
-            iter: [rows, cols],
-            dst: [cols, 1],
-            src: [row, sw * pw],
-        };
-        e.gemm(false, uops, loops)
-    }
-
-    /// The bias as one more step of the matrix unit for each tile that is kept.
+    /// The bias as more steps of the matrix unit for each tile that is kept.
     fn add_bias(&self, e: &mut Emitter<'_, '_>, work: &Work, acc: &Acc) -> Result<(), LowerError> {
         let Some(bias) = &self.bias else {
             return Ok(());
         };
-        let uop = |(i, co): (usize, usize)| Uop {
-            dst: (acc.base + i * acc.pitch) as u16,
+        let steps = self.shape.bias;
+        let uop = |(i, tile): (usize, usize)| Uop {
+            dst: (acc.base + i / steps * acc.pitch) as u16,
             src: bias.inp as u16,
-            wgt: (bias.wgt + co) as u16,
+            wgt: (bias.wgt + tile) as u16,
         };
-        let uops = work.co.clone().enumerate().map(uop).collect();
+        let tiles = work.co.start * steps..work.co.end * steps;
+        let uops = tiles.enumerate().map(uop).collect();
         let loops = Loops {
             iter: [1, acc.kept],
             dst: [0, 1],
@@ -455,13 +442,14 @@ impl Conv<'_> {
         Ok(())
     }
 
+    /// Stores some blocks of a tile; the tile's `last` ones leave a token.
     fn store(
         &self,
         e: &mut Emitter<'_, '_>,
         work: &Work,
         part: &Range<usize>,
         acc: &Acc,
-        awaited: bool,
+        last: bool,
     ) -> Result<(), LowerError> {
         let begin = e.len();
         let [ph, pw] = self.phases();
@@ -484,7 +472,7 @@ impl Conv<'_> {
             deps.pop_prev = true;
         }
         if let Some(deps) = e.last_of(Module::Store) {
-            deps.push_prev = awaited;
+            deps.push_prev = last;
         }
         Ok(())
     }

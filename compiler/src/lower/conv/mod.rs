@@ -2,17 +2,20 @@
 //!
 //! A bias with rounding constants is one more GEMM step for each output tile where it can be: a
 //! constant input tile times weight tiles that hold the bias in digits (`pack`), both resident
-//! for the whole layer at the ends of their scratchpads. A two-operand addition would take two.
+//! for the whole layer at the ends of their scratchpads; a large bias takes two. A two-operand
+//! addition takes two as well, and a vector in the accumulators.
 //! A residual is added by the matrix unit too where that is cheaper (`residual`).
 //! A max pool that alone reads the convolution joins it (`pool`).
 
 mod emit;
+mod entry;
+mod multiply;
 mod pack;
 mod pool;
 mod residual;
 mod work;
 
-use vta_driver::{BufferId, Layer, Packing};
+use vta_driver::{BufferId, GemmSteps, Layer, Packing};
 use vta_isa::MemType;
 
 use super::emit::{Emitter, vector};
@@ -20,6 +23,7 @@ use super::groups::Groups;
 use super::tile::{self, ConvShape, ConvTile, ResidualForm};
 use super::{LowerError, Lowering};
 use crate::qgraph::{LaneOp, QOp, TensorId, Window};
+use pack::Digits;
 use pool::Pooling;
 use residual::Product;
 use work::Work;
@@ -99,9 +103,23 @@ struct Choice {
     cost: u64,
     shape: ConvShape,
     tile: ConvTile,
-    digits: Option<Vec<u8>>,
+    digits: Option<Digits>,
     product: Option<residual::Plan>,
     epilogue: Vec<LaneOp>,
+}
+
+impl Choice {
+    fn steps(&self) -> GemmSteps {
+        let outputs = (self.shape.co * self.shape.output[0] * self.shape.output[1]) as u64;
+        let kept = outputs / self.shape.phases() as u64;
+        let residual = self.product.as_ref().map_or(0, residual::Plan::steps);
+        GemmSteps {
+            dense: self.shape.dense_products(),
+            products: self.shape.products(),
+            bias: kept * self.shape.bias as u64,
+            residual: outputs * residual as u64,
+        }
+    }
 }
 
 impl<'a> Lowering<'a> {
@@ -151,6 +169,7 @@ impl<'a> Lowering<'a> {
             name: pooled.unwrap_or_else(|| node.name.clone()),
             kind: if *dense { "dense" } else { "conv" }.to_owned(),
             macs: (co * oh * ow) as u64 * (weights.len() / co.max(1)) as u64,
+            steps: choice.steps(),
             output: output.0 as u32,
             ..Layer::default()
         };
@@ -233,14 +252,19 @@ impl<'a> Lowering<'a> {
     fn choice(
         &self,
         parts: &Parts<'_>,
-        digits: Option<Vec<u8>>,
+        digits: Option<Digits>,
         product: Option<residual::Plan>,
     ) -> Result<Choice, LowerError> {
         let epilogue = match &product {
             Some(plan) => plan.after.clone(),
             None => parts.epilogue[usize::from(digits.is_some())..].to_vec(),
         };
-        let shape = self.conv_shape(parts, digits.is_some(), product.as_ref(), &epilogue);
+        let shape = self.conv_shape(
+            parts,
+            digits.as_ref().map_or(0, |d| d.steps),
+            product.as_ref(),
+            &epilogue,
+        );
         let known = self.tiles.get(&shape);
         let known =
             known.and_then(|tile| Some((tile::appraise(&shape, self.config, tile)?, *tile)));
@@ -265,7 +289,7 @@ impl<'a> Lowering<'a> {
     fn conv_shape(
         &self,
         parts: &Parts<'_>,
-        bias: bool,
+        bias: usize,
         product: Option<&residual::Plan>,
         epilogue: &[LaneOp],
     ) -> ConvShape {
@@ -283,7 +307,7 @@ impl<'a> Lowering<'a> {
         };
         let ops = || prologue.iter().chain(epilogue);
         let vectors = ops().filter(|op| vector(op).is_some()).count();
-        let products = usize::from(bias) + product.map_or(0, residual::Plan::steps);
+        let products = bias + product.map_or(0, residual::Plan::steps);
         let channels = |id: TensorId| self.graph.tensors[id.0].chw[0];
         let channels = [parts.output, parts.input].map(channels);
         let groups = Groups::new(parts.group, channels, self.config.block());
@@ -342,9 +366,9 @@ impl<'a> Lowering<'a> {
                 format!("{}.bias input", parts.name),
                 pack::bias_input(batch, block),
             ),
-            digits: self.constant(format!("{}.bias", parts.name), digits),
+            digits: self.constant(format!("{}.bias", parts.name), digits.tiles),
             inp: depth(MemType::Inp) - 1,
-            wgt: depth(MemType::Wgt) - shape.co,
+            wgt: depth(MemType::Wgt) - shape.bias * shape.co,
         });
         let prologue = match &product {
             Some(plan) => &plan.before[..],

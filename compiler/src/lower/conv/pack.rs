@@ -55,18 +55,45 @@ pub(super) fn bias_input(batch: usize, block: usize) -> Vec<u8> {
     (0..batch).flat_map(|_| (0..block).map(lane)).collect()
 }
 
-/// Weight tiles `[CO/B][B out][B in]` whose product with [`bias_input`] is the bias:
-/// `w[0] + 127 * (w[1] + .. + w[B-1])`. `None` when a value is out of their reach.
-pub(super) fn bias_weights(bias: &[i32], co: usize, block: usize) -> Option<Vec<u8>> {
-    let mut packed = vec![0u8; co * block * block];
-    for (row, &value) in packed.chunks_exact_mut(block).zip(bias) {
+/// A bias in digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Digits {
+    /// Steps of the matrix unit that add it.
+    pub steps: usize,
+    /// Weight tiles `[CO/B][step][B out][B in]`.
+    pub tiles: Vec<u8>,
+}
+
+/// Steps beyond which an addition by the ALU is cheaper.
+const MAX_STEPS: usize = 2;
+
+/// Digits whose products with [`bias_input`], summed over the steps, are the bias: in the first
+/// step `w[0] + 127 * (w[1] + .. + w[B-1])`, in others without `w[0]`. `None` when a value is
+/// out of their reach.
+pub(super) fn bias_weights(bias: &[i32], co: usize, block: usize) -> Option<Digits> {
+    (1..=MAX_STEPS).find_map(|steps| {
+        let tiles = digits(bias, [co, steps], block)?;
+        Some(Digits { steps, tiles })
+    })
+}
+
+fn digits(bias: &[i32], [co, steps]: [usize; 2], block: usize) -> Option<Vec<u8>> {
+    let mut packed = vec![0u8; co * steps * block * block];
+    for (channel, &value) in bias.iter().enumerate() {
         let low = (i64::from(value) + 63).rem_euclid(127) - 63;
         let mut rest = (i64::from(value) - low) / i64::from(DIGIT);
-        row[0] = low as i8 as u8;
-        for digit in &mut row[1..] {
-            let part = rest.clamp(-i64::from(DIGIT), DIGIT.into());
-            *digit = part as i8 as u8;
-            rest -= part;
+        for step in 0..steps {
+            let tile = channel / block * steps + step;
+            let first = (tile * block + channel % block) * block;
+            let row = packed.get_mut(first..first + block)?;
+            if step == 0 {
+                row[0] = low as i8 as u8;
+            }
+            for digit in &mut row[1..] {
+                let part = rest.clamp(-i64::from(DIGIT), DIGIT.into());
+                *digit = part as i8 as u8;
+                rest -= part;
+            }
         }
         if rest != 0 {
             return None;
@@ -79,32 +106,53 @@ pub(super) fn bias_weights(bias: &[i32], co: usize, block: usize) -> Option<Vec<
 mod tests {
     use super::*;
 
+    /// What one step can add, and two.
+    const REACH: [i32; 2] = [63 + 127 * 127 * 15, 63 + 2 * 127 * 127 * 15];
+
     #[test]
     fn digits_give_the_bias_back() {
-        let reach = 63 + 127 * 127 * 15;
         let input = bias_input(1, 16);
-        for value in [
-            0, 1, -1, 63, 64, -64, 127, 8128, -8129, 200_000, reach, -reach,
+        for (value, steps) in [
+            (0, 1),
+            (1, 1),
+            (-1, 1),
+            (63, 1),
+            (64, 1),
+            (-64, 1),
+            (8128, 1),
+            (-8129, 1),
+            (200_000, 1),
+            (REACH[0], 1),
+            (-REACH[0], 1),
+            (REACH[0] + 1, 2),
+            (-REACH[0] - 1, 2),
+            (REACH[1], 2),
+            (-REACH[1], 2),
         ] {
-            let tile = bias_weights(&[5, value], 1, 16).unwrap();
-            let dot = |row: &[u8]| -> i32 {
-                let product = |(w, x): (&u8, &u8)| i32::from(*w as i8) * i32::from(*x as i8);
-                row.iter().zip(&input).map(product).sum()
+            let mut bias = [7; 18];
+            (bias[1], bias[17]) = (value, -3);
+            let digits = bias_weights(&bias, 2, 16).unwrap();
+            assert_eq!(digits.steps, steps, "{value}");
+            let sum = |channel: usize| -> i32 {
+                let dot = |step: usize| -> i32 {
+                    let tile = channel / 16 * steps + step;
+                    let row = &digits.tiles[(tile * 16 + channel % 16) * 16..][..16];
+                    let product = |(w, x): (&u8, &u8)| i32::from(*w as i8) * i32::from(*x as i8);
+                    row.iter().zip(&input).map(product).sum()
+                };
+                (0..steps).map(dot).sum()
             };
-            assert_eq!((dot(&tile[..16]), dot(&tile[16..32])), (5, value));
-            assert!(tile[32..].iter().all(|&w| w == 0));
-            assert!(tile.iter().all(|&w| w as i8 != -128));
+            for (channel, &value) in bias.iter().enumerate() {
+                assert_eq!(sum(channel), value, "channel {channel}");
+            }
+            assert_eq!(sum(18), 0);
+            assert!(digits.tiles.iter().all(|&w| w as i8 != -128));
         }
     }
 
     #[test]
     fn a_bias_beyond_the_digits_is_left_to_the_alu() {
-        for value in [
-            63 + 127 * 127 * 15 + 1,
-            -(63 + 127 * 127 * 15 + 1),
-            i32::MIN,
-            i32::MAX,
-        ] {
+        for value in [REACH[1] + 1, -REACH[1] - 1, i32::MIN, i32::MAX] {
             assert_eq!(bias_weights(&[value], 1, 16), None, "{value}");
         }
     }

@@ -6,6 +6,9 @@ use vta_isa::{Load, MemType};
 
 use super::super::tile::{ConvShape, ConvTile, LoopOrder};
 
+/// Which weights: output blocks, input blocks, kernel rows.
+pub(super) type Weights = (Range<usize>, Range<usize>, Range<usize>);
+
 /// One output tile, in positions of the convolution (before pooling).
 pub(super) struct Work {
     pub co: Range<usize>,
@@ -19,6 +22,11 @@ impl Work {
     pub fn area(&self) -> usize {
         self.rows.len() * self.cols.len()
     }
+
+    /// Which weights a chunk multiplies.
+    pub fn weights(&self, chunk: &Chunk) -> Weights {
+        (self.co.clone(), chunk.ci.clone(), chunk.kernel_rows.clone())
+    }
 }
 
 /// One chunk of a tile's reduction.
@@ -30,38 +38,47 @@ pub(super) struct Chunk {
     pub cols: Span,
 }
 
-/// A stretch of input rows or columns with what lies outside the input on both sides.
+/// Input rows or columns that a chunk loads, all inside the input: `first`, `first + step` ..
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub first: usize,
     pub len: usize,
-    pub before: usize,
-    pub after: usize,
+    pub step: usize,
 }
 
 impl Span {
-    /// `len` positions from `start - pad` of an axis with `size`; `None` if all are outside.
-    fn new(start: usize, pad: usize, len: usize, size: usize) -> Option<Self> {
-        let before = pad.saturating_sub(start).min(len);
-        let first = start.saturating_sub(pad);
-        let inside = size.saturating_sub(first).min(len - before);
-        let after = len - before - inside;
-        (inside > 0).then_some(Self {
+    /// What `out` outputs and `taps` taps of an axis reach; `None` if all of it is padding. One
+    /// tap needs one position an output; several need all between.
+    fn new(
+        shape: &ConvShape,
+        axis: usize,
+        out: &Range<usize>,
+        taps: &Range<usize>,
+    ) -> Option<Self> {
+        let at = |o: usize, tap: usize| o * shape.stride[axis] + tap * shape.dilation[axis];
+        let pad = shape.pads[axis];
+        if axis == 0 && taps.len() == 1 {
+            let (begin, end) = shape.valid(axis, taps.start);
+            let inside = out.start.max(begin)..out.end.min(end);
+            return (!inside.is_empty()).then(|| Self {
+                first: at(inside.start, taps.start) - pad,
+                len: inside.len(),
+                step: shape.stride[axis],
+            });
+        }
+        let first = at(out.start, taps.start).saturating_sub(pad);
+        let end = (at(out.end - 1, taps.end - 1) + 1).saturating_sub(pad);
+        let end = end.min(shape.input[axis]);
+        (first < end).then(|| Self {
             first,
-            len: inside,
-            before,
-            after,
+            len: end - first,
+            step: 1,
         })
     }
 
-    /// With what lies outside.
-    pub fn total(&self) -> usize {
-        self.before + self.len + self.after
-    }
-
-    /// The part inside.
-    pub fn range(&self) -> Range<usize> {
-        self.first..self.first + self.len
+    /// Where an input position lies in the scratchpad.
+    pub fn index(&self, position: usize) -> usize {
+        (position - self.first) / self.step
     }
 }
 
@@ -96,9 +113,7 @@ pub(super) fn works(shape: &ConvShape, tile: &ConvTile) -> Vec<Work> {
 }
 
 fn chunks(shape: &ConvShape, tile: &ConvTile, [co, rows, cols]: [&Range<usize>; 3]) -> Vec<Chunk> {
-    let width = shape.extent(1, cols.len(), shape.kernel[1]);
-    let start = cols.start * shape.stride[1];
-    let Some(cols) = Span::new(start, shape.pads[1], width, shape.input[1]) else {
+    let Some(cols) = Span::new(shape, 1, cols, &(0..shape.kernel[1])) else {
         return Vec::new();
     };
     let mut chunks = Vec::new();
@@ -109,10 +124,8 @@ fn chunks(shape: &ConvShape, tile: &ConvTile, [co, rows, cols]: [&Range<usize>; 
     };
     for ci in pieces(shape.ci, tile.ci).filter(read) {
         for kernel_rows in pieces(shape.kernel[0], tile.kernel_rows) {
-            let height = shape.extent(0, rows.len(), kernel_rows.len());
-            let start = rows.start * shape.stride[0] + kernel_rows.start * shape.dilation[0];
-            // Rows of zeros add nothing.
-            if let Some(rows) = Span::new(start, shape.pads[0], height, shape.input[0]) {
+            // Rows of padding add nothing.
+            if let Some(rows) = Span::new(shape, 0, rows, &kernel_rows) {
                 chunks.push(Chunk {
                     ci: ci.clone(),
                     kernel_rows,
@@ -196,6 +209,24 @@ pub(super) fn transfers(
             x,
             stride,
         }
+    };
+    blocks.clone().enumerate().map(one).collect()
+}
+
+/// The transfers of a chunk's input blocks: each block's rows and columns follow each other.
+pub(super) fn inputs(blocks: &Range<usize>, chunk: &Chunk, [h, w]: [usize; 2]) -> Vec<Transfer> {
+    let (rows, cols) = (chunk.rows, chunk.cols);
+    if rows.step == 1 || rows.len == 1 {
+        let [rows, cols] = [rows, cols].map(|s| s.first..s.first + s.len);
+        let area = rows.len() * cols.len();
+        return transfers(blocks, &rows, &cols, [h, w], area);
+    }
+    let one = |(i, block): (usize, usize)| Transfer {
+        offset: i * rows.len * cols.len,
+        dram: (block * h + rows.first) * w + cols.first,
+        y: rows.len,
+        x: cols.len,
+        stride: rows.step * w,
     };
     blocks.clone().enumerate().map(one).collect()
 }

@@ -1,0 +1,282 @@
+//! `vta bench --cycles`: what schedules take, beside what they can't beat.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use rayon::prelude::*;
+use serde_json::{Value, json};
+use vta_compiler::lower::{self, LowerOptions};
+use vta_compiler::qgraph::{QGraph, QOp};
+use vta_compiler::{layer, tune};
+use vta_driver::{GemmSteps, Program, QueueLimits, Session};
+use vta_isa::Config;
+use vta_sim::cycle::TimingConfig;
+use vta_sim::views::LayerCycles;
+use vta_sim::{CycleLog, Execution, SimDevice};
+
+use crate::args::BenchArgs;
+use crate::report::print_line;
+use crate::{cycle, model, sweep};
+
+/// The networks of the second table, in each mode.
+const NETWORKS: [&str; 5] = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"];
+const MODES: [&str; 2] = ["multiply", "shift"];
+/// The network whose distinct convolutions follow those of ResNet-18.
+const LAYERS_OF: &str = "zoo:resnet50";
+
+/// Figures of one layer, or of a network.
+struct Row {
+    name: String,
+    /// The layer in the words of `vta layer`; a network's mode.
+    what: String,
+    cycles: u64,
+    steps: GemmSteps,
+    bound: u64,
+    compute_bound: u64,
+}
+
+impl Row {
+    fn of_bound(&self) -> f64 {
+        self.cycles as f64 / self.bound.max(1) as f64
+    }
+
+    fn of_compute_bound(&self) -> f64 {
+        self.cycles as f64 / self.compute_bound.max(1) as f64
+    }
+
+    fn of_gemm(&self) -> f64 {
+        self.cycles as f64 / self.steps.dense.max(1) as f64
+    }
+
+    fn json(&self, what: &str) -> Value {
+        json!({
+            "name": self.name, what: self.what, "cycles": self.cycles,
+            "gemm_uops": self.steps.dense, "product_uops": self.steps.products,
+            "bound_cycles": self.bound, "ratio": self.of_bound(),
+            "compute_bound_cycles": self.compute_bound,
+            "compute_ratio": self.of_compute_bound(), "gemm_ratio": self.of_gemm(),
+        })
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let numbers = [
+            self.cycles,
+            self.steps.dense,
+            self.steps.products,
+            self.bound,
+        ];
+        let mut cells = vec![self.name.clone(), self.what.clone()];
+        cells.extend(numbers.map(|n| n.to_string()));
+        cells.push(format!("{:.3}", self.of_bound()));
+        cells.push(self.compute_bound.to_string());
+        cells.push(format!("{:.3}", self.of_compute_bound()));
+        cells.push(format!("{:.3}", self.of_gemm()));
+        cells
+    }
+}
+
+/// Measures every layer and network, and prints two tables.
+///
+/// # Errors
+/// What can't be lowered or measured.
+pub fn bench(args: &BenchArgs) -> Result<bool> {
+    let config = model::config(args.config.as_ref())?;
+    let (board, timing) = cycle::timing(&args.timing)?;
+    let layers = layers()?;
+    let rows = layers
+        .par_iter()
+        .map(|(name, spec)| {
+            let graph = layer::build(&layer::parse(spec)?, 1)?;
+            let (row, _) = row(name, spec, &graph, &config, (&board, &timing))?;
+            Ok(row)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let networks = NETWORKS.iter().flat_map(|n| MODES.map(|mode| (*n, mode)));
+    let networks = networks
+        .map(|(name, mode)| {
+            let graph = sweep::graph(&format!("zoo:{name}:{mode}"))?;
+            let (row, submissions) = row(name, mode, &graph, &config, (&board, &timing))?;
+            ensure!(submissions == 1, "{name} took {submissions} submissions");
+            Ok(row)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let [median, worst] = spread(&rows, Row::of_bound);
+    let compute = spread(&rows, Row::of_compute_bound);
+    if args.json {
+        let object = json!({
+            "timing": board,
+            "layers": rows.iter().map(|r| r.json("layer")).collect::<Vec<_>>(),
+            "median": median, "worst": worst,
+            "compute_median": compute[0], "compute_worst": compute[1],
+            "networks": networks.iter().map(|r| r.json("mode")).collect::<Vec<_>>(),
+        });
+        print_line(&serde_json::to_string_pretty(&object)?)?;
+        return Ok(true);
+    }
+    print_line(&table("layer", &rows, args.markdown))?;
+    print_line(&format!(
+        "\n{} layers on {board}, cycles / bound: median {median:.3}, worst {worst:.3}; \
+         cycles / compute bound: median {:.3}, worst {:.3}\n",
+        rows.len(),
+        compute[0],
+        compute[1]
+    ))?;
+    print_line(&table("mode", &networks, args.markdown))?;
+    Ok(true)
+}
+
+/// ResNet-18's C2 to C11 and the distinct convolutions of ResNet-50, as `vta layer` takes them.
+fn layers() -> Result<Vec<(String, String)>> {
+    let named = layer::RESNET18.iter().skip(1);
+    let mut layers: Vec<(String, String)> = named
+        .map(|(name, [size, ci, co, k, s, p])| {
+            (
+                format!("resnet18.{name}"),
+                format!("conv:1,{ci},{size},{size},{co},{k},{s},{p}"),
+            )
+        })
+        .collect();
+    let graph = sweep::graph(LAYERS_OF)?;
+    for node in &graph.nodes {
+        let QOp::Conv {
+            input,
+            window,
+            dense: false,
+            ..
+        } = &node.op
+        else {
+            continue;
+        };
+        let [ci, h, w] = graph.tensors[input.0].chw;
+        let co = graph.tensors[node.output.0].chw[0];
+        let (k, s, p) = (window.kernel[0], window.stride[0], window.pads[0]);
+        let spec = format!("conv:1,{ci},{h},{w},{co},{k},{s},{p}");
+        if layers.iter().all(|(_, known)| *known != spec) {
+            layers.push((format!("resnet50.{}", node.name), spec));
+        }
+    }
+    Ok(layers)
+}
+
+/// Figures of a graph with the shipped tiles, and how many submissions it took.
+fn row(
+    name: &str,
+    what: &str,
+    graph: &QGraph,
+    config: &Config,
+    (board, timing): (&str, &TimingConfig),
+) -> Result<(Row, u64)> {
+    let options = LowerOptions::default();
+    let tiles = tune::tiles(&tune::shipped()?, graph, config, &options, board)?;
+    let program = Arc::new(lower::compile_with(graph, config, &options, &tiles)?);
+    let (layers, submissions) = measure(&program, timing)?;
+    let mut steps = GemmSteps::default();
+    program.layers.iter().for_each(|l| steps.add(&l.steps));
+    let sum = |part: fn(&LayerCycles) -> u64| layers.iter().map(part).sum();
+    let row = Row {
+        name: name.to_owned(),
+        what: what.to_owned(),
+        cycles: sum(|l| l.cycles),
+        steps,
+        bound: sum(|l| l.bound.cycles()),
+        compute_bound: sum(|l| l.bound.of_compute()),
+    };
+    Ok((row, submissions))
+}
+
+/// A pass in cycles, layer by layer, nothing computed.
+fn measure(program: &Arc<Program>, timing: &TimingConfig) -> Result<(Vec<LayerCycles>, u64)> {
+    let log = CycleLog::default();
+    let only = Execution::TimingOnly;
+    let device = SimDevice::cycle(program.config.clone(), timing.clone(), only, log.clone());
+    let limits = QueueLimits::default();
+    let mut session = Session::new(Arc::clone(program), Arc::new(device), limits)?;
+    let input = program.inputs.first().context("the program has no input")?;
+    session.run(&[&vec![0; program.tensor(*input)?.image_len()]])?;
+    let runs = log.runs();
+    let mut layers = cycle::merge(runs.iter().flat_map(|run| &run.layers));
+    cycle::leave_out_additions(&mut layers, program);
+    Ok((layers, session.counters().submissions))
+}
+
+/// The median and the largest of a figure over at least one row.
+fn spread(rows: &[Row], figure: fn(&Row) -> f64) -> [f64; 2] {
+    let mut all: Vec<f64> = rows.iter().map(figure).collect();
+    all.sort_by(f64::total_cmp);
+    let middle = match (
+        all.get(all.len().wrapping_sub(1) / 2),
+        all.get(all.len() / 2),
+    ) {
+        (Some(low), Some(high)) => (low + high) / 2.0,
+        _ => f64::NAN,
+    };
+    [middle, all.last().copied().unwrap_or(f64::NAN)]
+}
+
+fn table(what: &str, rows: &[Row], markdown: bool) -> String {
+    let header = [
+        "",
+        what,
+        "cycles",
+        "GEMM steps",
+        "without padding",
+        "bound",
+        "ratio",
+        "compute bound",
+        "ratio",
+        "cycles / GEMM steps",
+    ];
+    if markdown {
+        let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
+        let mut lines = vec![line(&header.map(str::to_owned))];
+        lines.push(format!("|{}", "---|".repeat(header.len())));
+        lines.extend(rows.iter().map(|row| line(&row.cells())));
+        return lines.join("\n");
+    }
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(header);
+    for row in rows {
+        table.add_row(row.cells());
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(comfy_table::CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(cycles: u64, bound: u64) -> Row {
+        Row {
+            name: "l".to_owned(),
+            what: "conv".to_owned(),
+            cycles,
+            steps: GemmSteps::default(),
+            bound,
+            compute_bound: 2 * bound,
+        }
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between() {
+        let rows = [row(400, 100), row(110, 100), row(120, 100), row(100, 100)];
+        let [median, worst] = spread(&rows, Row::of_bound);
+        assert!((median - 1.15).abs() < 1e-9 && worst == 4.0);
+        assert_eq!(spread(&rows[..1], Row::of_compute_bound), [2.0, 2.0]);
+        assert!(spread(&[], Row::of_bound)[0].is_nan());
+    }
+
+    #[test]
+    fn tables_have_a_line_for_each_row() {
+        let text = table("layer", &[row(3, 2)], true);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(
+            lines[2],
+            "| l | conv | 3 | 0 | 0 | 2 | 1.500 | 4 | 0.750 | 3.000 |"
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! The products of a chunk.
+//!
+//! Taps that fall on padding multiply zeros and are left out: every tap runs over the outputs
+//! that it has an input for. Taps with the same rectangle of outputs share an instruction, so
+//! a tile in the middle of the image takes one, or three where it reaches both sides; micro-ops
+//! of all of a chunk's instructions are one kernel.
+
+use std::ops::Range;
+
+use vta_isa::{Deps, Module, Uop};
+
+use super::super::LowerError;
+use super::super::emit::{Emitter, Loops};
+use super::work::{Chunk, Work};
+use super::{Acc, Conv};
+
+/// Outputs of a phase along one axis: `places` of the tile, the first of which reads the input
+/// position `input`.
+#[derive(Clone, PartialEq, Eq)]
+struct Reach {
+    places: Range<usize>,
+    input: usize,
+}
+
+/// Taps that multiply for the same rectangle of a tile's places.
+struct Group {
+    rows: Range<usize>,
+    cols: Range<usize>,
+    taps: Vec<Tap>,
+}
+
+/// One tap of one phase: the tiles of its first product.
+struct Tap {
+    dst: usize,
+    src: usize,
+    wgt: usize,
+}
+
+impl Conv<'_> {
+    /// Places of a phase whose output has an input at a tap.
+    fn reach(&self, axis: usize, out: &Range<usize>, phase: usize, tap: usize) -> Option<Reach> {
+        let step = self.phases()[axis];
+        let (begin, end) = self.shape.valid(axis, tap);
+        let first = out.start + phase;
+        let place = |o: usize| o.saturating_sub(first).div_ceil(step);
+        let places = place(begin)..place(end.min(out.end));
+        let input = (first + places.start * step) * self.shape.stride[axis]
+            + tap * self.shape.dilation[axis];
+        (!places.is_empty()).then(|| Reach {
+            input: input - self.shape.pads[axis],
+            places,
+        })
+    }
+
+    /// Emits the products of a chunk, whose inputs and weights start at `[inp, wgt]`.
+    pub(super) fn multiply(
+        &self,
+        e: &mut Emitter<'_, '_>,
+        work: &Work,
+        chunk: &Chunk,
+        acc: &Acc,
+        halves: [usize; 2],
+    ) -> Result<(), LowerError> {
+        let groups = self.groups(work, chunk, acc, halves);
+        if groups.is_empty() {
+            // Dilated taps may all fall beside the input; the chunk's tokens still pass.
+            return e.sync(Module::Compute, Deps::NONE);
+        }
+        let [ph, pw] = self.phases();
+        let cols = work.cols.len() / pw;
+        let mut kernel = Vec::new();
+        let lists = groups.into_iter().map(|group| {
+            let begin = kernel.len();
+            self.push_uops(work, chunk, acc, &group.taps, &mut kernel);
+            (group.rows, group.cols, begin..kernel.len())
+        });
+        let lists: Vec<_> = lists.collect();
+        let kernel = e.kernel(kernel)?;
+        let width = chunk.cols.len;
+        let down = self.shape.stride[0] * ph / chunk.rows.step;
+        for (rows, columns, uops) in lists {
+            // A factor of a loop with one trip is never used.
+            let row = if rows.len() > 1 { down * width } else { 0 };
+            let loops = Loops {
+                iter: [rows.len(), columns.len()],
+                dst: [cols, 1],
+                src: [row, self.shape.stride[1] * pw],
+            };
+            e.gemm_part(kernel, uops, loops)?;
+        }
+        Ok(())
+    }
+
+    /// The micro-ops of some taps, output block by output block.
+    fn push_uops(&self, work: &Work, chunk: &Chunk, acc: &Acc, taps: &[Tap], uops: &mut Vec<Uop>) {
+        let area = chunk.rows.len * chunk.cols.len;
+        let weights = chunk.kernel_rows.len() * self.shape.kernel[1];
+        let blocks = chunk.ci.len();
+        // Blocks count from the first that was loaded.
+        let first = self.shape.first_input(work.co.start);
+        for (co, block) in work.co.clone().enumerate() {
+            // Of the others the weights are all zeros.
+            let read = |ci: &usize| self.shape.reads(block, chunk.ci.start + ci);
+            let before = self.shape.first_input(block) - first;
+            for tap in taps {
+                for ci in (0..blocks).filter(read) {
+                    uops.push(Uop {
+                        dst: (tap.dst + co * acc.pitch) as u16,
+                        src: (tap.src + (before + ci) * area) as u16,
+                        wgt: (tap.wgt + (co * blocks + ci) * weights) as u16,
+                    });
+                }
+            }
+        }
+    }
+
+    /// All taps of a chunk whose first input and weight tiles are `[inp, wgt]`.
+    fn groups(&self, work: &Work, chunk: &Chunk, acc: &Acc, [inp, wgt]: [usize; 2]) -> Vec<Group> {
+        let [ph, pw] = self.phases();
+        let (columns, taps) = (work.cols.len() / pw, chunk.kernel_rows.len());
+        let width = chunk.cols.len;
+        let kw = self.shape.kernel[1];
+        let mut groups: Vec<Group> = Vec::new();
+        let phases = (0..ph).flat_map(|p| (0..pw).map(move |q| (p, q)));
+        let all = (0..taps).flat_map(|y| (0..kw).map(move |x| (y, x)));
+        for ((p, q), (y, x)) in phases.flat_map(|phase| all.clone().map(move |tap| (phase, tap))) {
+            let row = self.reach(0, &work.rows, p, chunk.kernel_rows.start + y);
+            let col = self.reach(1, &work.cols, q, x);
+            let (Some(row), Some(col)) = (row, col) else {
+                continue;
+            };
+            let src = inp + chunk.rows.index(row.input) * width + chunk.cols.index(col.input);
+            let place = row.places.start * columns + col.places.start;
+            let dst = acc.base + (p * pw + q) * acc.kept + place;
+            let (rows, cols) = (row.places, col.places);
+            let tap = Tap {
+                dst,
+                src,
+                wgt: wgt + y * kw + x,
+            };
+            match groups.iter_mut().find(|g| g.rows == rows && g.cols == cols) {
+                Some(group) => group.taps.push(tap),
+                None => groups.push(Group {
+                    rows,
+                    cols,
+                    taps: vec![tap],
+                }),
+            }
+        }
+        groups
+    }
+}

@@ -1,0 +1,55 @@
+//! Between layers: what the next layer may touch before this one is over.
+//!
+//! Each layer finds two tokens in compute->load and two in store->compute, and leaves as many.
+//! In their order they say, of the layer before:
+//!
+//! | queue | token | once it is taken |
+//! |---|---|---|
+//! | compute->load | first | of the weight scratchpad only [`Seam::wgt`] is still read |
+//! | compute->load | second | the input and weight scratchpads are free |
+//! | store->compute | first | of the accumulators only [`Seam::acc`] is still read |
+//! | store->compute | second | all outputs are in memory, the accumulators are free |
+//!
+//! So constants are loaded while the layer before ends: weights after the first token where
+//! they don't touch what it reads, the bias after the second. The first sums are cleared while
+//! its last outputs are stored. Its outputs are read after the last token, which the compute
+//! module hands on to the load module. A layer that the load module has no part in leaves the
+//! tokens in compute->load as they are: the scratchpads that they speak of are as they were.
+
+use std::ops::Range;
+
+/// Tokens that a layer finds in each of the two queues.
+pub(super) const TOKENS: u32 = 2;
+
+/// Scratchpad tiles that the layer before uses to its end. Nothing, at the start of a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seam {
+    /// Weight tiles that are read after the first token.
+    pub wgt: Vec<Range<usize>>,
+    /// Accumulator tiles that are stored after the first token.
+    pub acc: Range<usize>,
+}
+
+/// Whether ranges of tiles have one in common.
+pub(super) fn meet(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start.max(b.start) < a.end.min(b.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_meet_where_they_share_a_tile() {
+        for (a, b, expected) in [
+            (0..4, 4..8, false),
+            (0..5, 4..8, true),
+            (4..8, 0..5, true),
+            (2..3, 0..9, true),
+            (0..9, 2..3, true),
+            (3..3, 0..9, false),
+        ] {
+            assert_eq!(meet(&a, &b), expected, "{a:?} {b:?}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Joining the products of one chunk: a compiler that leaves out taps on padding makes an
+//! instruction for each rectangle of outputs whose taps lie inside the input. Together they are
+//! one product, whose missing taps read padding.
+
+use super::draft::{Draft, Kind, Matmul, Tiles};
+use crate::kernels::PADDING;
+
+/// Adds a product right behind another to it, where that is worth it; whether it did.
+pub(super) fn absorb(last: &mut Draft, next: &Matmul, writes: &Tiles) -> bool {
+    let Kind::Matmul(first) = &mut last.kind else {
+        return false;
+    };
+    let (Some(a), Some(b)) = (first.read, next.read) else {
+        return false;
+    };
+    let (Some(base), Some(shift)) = (first.groups.first().map(|g| g.dst), shift(first, next))
+    else {
+        return false;
+    };
+    if a.region != b.region {
+        return false;
+    }
+    let union = union(&first.positions, &next.positions, shift);
+    let most = first.positions.len().max(next.positions.len());
+    let mut tiles = last.writes.clone();
+    tiles.add(writes);
+    // Padding is multiplied like any input; and no tile may belong to two groups.
+    if 2 * union.len() > 3 * most || tiles.len() != first.groups.len() * union.len() {
+        return false;
+    }
+    let lowest = union.first().map_or(0, |p| p.0);
+    let Ok(moved) = u16::try_from(i32::from(base) + lowest) else {
+        return false;
+    };
+    let mut inputs = Vec::new();
+    spread(
+        &first.inputs,
+        first.positions.len(),
+        &union,
+        |p| p.1,
+        &mut inputs,
+    );
+    spread(
+        &next.inputs,
+        next.positions.len(),
+        &union,
+        |p| p.2,
+        &mut inputs,
+    );
+    first.inputs = inputs;
+    first.positions = union.iter().map(|p| (p.0 - lowest) as u16).collect();
+    for (group, more) in first.groups.iter_mut().zip(&next.groups) {
+        group.dst = (i32::from(group.dst) + i32::from(moved) - i32::from(base)) as u16;
+        group.weights.extend_from_slice(&more.weights);
+    }
+    first.read = Some(super::draft::join(&a, &b));
+    last.reads.add(writes);
+    last.writes = tiles;
+    true
+}
+
+/// How far the second product's groups lie behind the first's, if all lie equally far.
+fn shift(first: &Matmul, next: &Matmul) -> Option<i32> {
+    let pairs = || first.groups.iter().zip(&next.groups);
+    let mut shifts = pairs().map(|(a, b)| i32::from(b.dst) - i32::from(a.dst));
+    let shift = shifts.next()?;
+    let same = first.groups.len() == next.groups.len() && shifts.all(|s| s == shift);
+    same.then_some(shift)
+}
+
+/// A position relative to the first product's groups, and its number in each product.
+type Place = (i32, Option<usize>, Option<usize>);
+
+/// All positions of both, ascending.
+fn union(first: &[u16], next: &[u16], shift: i32) -> Vec<Place> {
+    let a = first.iter().enumerate();
+    let b = next.iter().enumerate();
+    let mut places: Vec<Place> = a
+        .map(|(i, &p)| (i32::from(p), Some(i), None))
+        .chain(b.map(|(i, &p)| (i32::from(p) + shift, None, Some(i))))
+        .collect();
+    places.sort_unstable_by_key(|p| p.0);
+    places.dedup_by(|b, a| {
+        let same = a.0 == b.0;
+        if same {
+            a.1 = a.1.or(b.1);
+            a.2 = a.2.or(b.2);
+        }
+        same
+    });
+    places
+}
+
+/// Inputs `[tap][position]` over more positions.
+fn spread(
+    inputs: &[u32],
+    positions: usize,
+    union: &[Place],
+    number: fn(&Place) -> Option<usize>,
+    out: &mut Vec<u32>,
+) {
+    for tap in inputs.chunks(positions.max(1)) {
+        let input = |place| number(place).and_then(|i| tap.get(i).copied());
+        out.extend(union.iter().map(|p| input(p).unwrap_or(PADDING)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vta_driver::Span;
+
+    use super::*;
+    use crate::functional::draft::{GroupDraft, Weight};
+
+    fn product(dst: &[u16], positions: &[u16], inputs: &[u32], tap: u16) -> (Matmul, Tiles) {
+        let group = |&dst: &u16| GroupDraft {
+            dst,
+            weights: vec![Weight::Held(tap); inputs.len() / positions.len()],
+        };
+        let mut tiles = Tiles::NONE;
+        for (dst, p) in dst
+            .iter()
+            .flat_map(|d| positions.iter().map(move |p| (d, p)))
+        {
+            tiles.insert(usize::from(dst + p));
+        }
+        let matmul = Matmul {
+            groups: dst.iter().map(group).collect(),
+            positions: positions.to_vec(),
+            inputs: inputs.to_vec(),
+            read: Some(Span {
+                region: 1,
+                start: 0,
+                len: 1000,
+            }),
+            from_zero: false,
+            residual: None,
+            after: Vec::new(),
+            stored: None,
+            write_acc: true,
+        };
+        (matmul, tiles)
+    }
+
+    fn joined(first: (Matmul, Tiles), next: (Matmul, Tiles)) -> Option<Box<Matmul>> {
+        let mut draft = Draft {
+            kind: Kind::Matmul(Box::new(first.0)),
+            reads: first.1.clone(),
+            writes: first.1,
+        };
+        let done = absorb(&mut draft, &next.0, &next.1);
+        let Kind::Matmul(matmul) = draft.kind else {
+            return None;
+        };
+        done.then_some(matmul)
+    }
+
+    #[test]
+    fn a_tap_that_misses_a_position_reads_padding() {
+        // Three outputs, the left tap from the second on, the middle one everywhere.
+        let left = product(&[101, 201], &[0, 1], &[10, 20], 0);
+        let middle = product(&[100, 200], &[0, 1, 2], &[10, 20, 30], 1);
+        let found = joined(left, middle).unwrap();
+        assert_eq!(found.positions, [0, 1, 2]);
+        assert_eq!(found.inputs, [PADDING, 10, 20, 10, 20, 30]);
+        let dst: Vec<u16> = found.groups.iter().map(|g| g.dst).collect();
+        assert_eq!(dst, [100, 200]);
+        let taps = [Weight::Held(0), Weight::Held(1)];
+        assert!(found.groups.iter().all(|g| g.weights == taps));
+    }
+
+    #[test]
+    fn products_that_hardly_meet_or_read_elsewhere_stay_apart() {
+        let one = || product(&[100], &[0, 1], &[10, 20], 0);
+        assert!(joined(one(), product(&[102], &[0, 1], &[30, 40], 1)).is_none());
+        assert!(joined(one(), product(&[100, 200], &[0, 1], &[30, 40], 1)).is_none());
+        let mut other = product(&[100], &[0, 1], &[30, 40], 1);
+        other.0.read = Some(Span {
+            region: 2,
+            start: 0,
+            len: 1000,
+        });
+        assert!(joined(one(), other).is_none());
+        // Groups whose tiles would meet.
+        let near = || product(&[100, 102], &[0, 1], &[1, 2], 0);
+        assert!(joined(near(), product(&[101, 103], &[0, 1], &[1, 2], 1)).is_none());
+        assert!(joined(near(), product(&[100, 102], &[0, 1], &[1, 2], 1)).is_some());
+    }
+}
