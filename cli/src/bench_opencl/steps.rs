@@ -55,8 +55,8 @@ impl Steps {
         for first in (0..layers).step_by(step.max(1)) {
             let range = first..(first + step).min(layers);
             let commands = range.clone().map(|i| self.program.layers[i].commands.len());
-            // A load of micro-ops for every command is the most that encoding adds.
-            let insns = 2 * commands.sum::<usize>() + 2;
+            // Encoding adds a load of micro-ops for a command, and a few instructions around them.
+            let insns = 3 * commands.sum::<usize>() + 64;
             let uops: usize = self.program.kernels.iter().map(|k| k.uops.len()).sum();
             let limits = QueueLimits {
                 insns: insns.min(QueueLimits::default().insns),
