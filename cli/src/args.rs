@@ -40,7 +40,7 @@ pub enum Command {
     Check(CheckArgs),
     /// Count cycles over a grid of configurations and boards
     Sweep(SweepArgs),
-    /// Measure the functional simulator against this CPU's multiply-add peak
+    /// Measure the functional simulator against this CPU's multiply-add peak, or OpenCL devices
     Bench(BenchArgs),
     /// Choose tiles by counting cycles, and keep them in a cache
     Tune(TuneArgs),
@@ -182,7 +182,8 @@ pub struct RunArgs {
     /// Calibration images for a float model (default: the input images)
     #[arg(long, value_name = "DIR|.npz")]
     pub calibration: Option<PathBuf>,
-    /// Runs in flight on each device: copies of one overlap the computation of another
+    /// Runs in flight: copies of one overlap the computation of another, and on several devices
+    /// each has work while another computes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub batch: usize,
     /// Which layers run on which of several devices: a TOML file of "layer or pattern" = "device"
@@ -384,6 +385,24 @@ pub struct BenchArgs {
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Measure OpenCL devices instead, `opencl[:SEL]` with commas between: one submission against
+    /// many, two runs in flight against one, the share of time that kernels run
+    #[arg(long, value_name = "SEL,..", conflicts_with = "cycles")]
+    pub device: Option<String>,
+    /// Networks for --device
+    #[arg(
+        long,
+        value_name = "MODEL,..",
+        value_delimiter = ',',
+        default_value = "zoo:resnet18"
+    )]
+    pub model: Vec<String>,
+    /// Images of a run, for --device: each is BATCH of a VTA whose scratchpads grow with it
+    #[arg(long, value_name = "N,..", value_delimiter = ',')]
+    pub batch: Vec<usize>,
+    /// Submit one by one the instructions of the first layers that have up to N together
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    pub instructions: usize,
     /// Count the cycles of the ResNets and their distinct layers instead, beside what no schedule
     /// can beat
     #[arg(long)]

@@ -4,6 +4,7 @@
 mod args;
 mod bench;
 mod bench_cycles;
+mod bench_opencl;
 mod check;
 mod cycle;
 mod devices;
@@ -39,7 +40,10 @@ fn main() -> ExitCode {
         Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),
         Command::Bench(args) if args.cycles => bench_cycles::bench(args),
-        Command::Bench(args) => bench::bench(args),
+        Command::Bench(args) => match &args.device {
+            None => bench::bench(args),
+            Some(devices) => bench_opencl::bench(args, devices),
+        },
         Command::Tune(args) => tune::tune(args),
         Command::Models => tools::models(),
         Command::Devices(args) => devices::devices(args),

@@ -225,10 +225,6 @@ fn split(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Option<Multi
     for (i, name) in names.iter().enumerate() {
         ensure!(!names[..i].contains(name), "--device names {name} twice");
     }
-    ensure!(
-        args.batch == 1,
-        "--batch keeps runs in flight on one device, not on several or the host"
-    );
     let rules = match &args.placement {
         None => Rules::default(),
         Some(path) => {

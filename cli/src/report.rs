@@ -1,5 +1,6 @@
 //! What a run prints: labels with bars, a table of layers, or one JSON object.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Map, Value, json};
-use vta_driver::{Counters, DramPlan, FlushReason, Program, RunReport, Traffic};
+use vta_driver::{Counters, DeviceCounters, DramPlan, FlushReason, Program, RunReport, Traffic};
 use vta_isa::MemType;
 use vta_sim::views::Verdict;
 
@@ -27,6 +28,8 @@ pub struct Outcome {
     pub reports: Vec<RunReport>,
     /// One for each device that ran side by side.
     pub counters: Vec<Counters>,
+    /// By the names of the devices that launch kernels.
+    pub devices: BTreeMap<String, DeviceCounters>,
     pub verified: bool,
     /// The device computed nothing, so that outputs mean nothing.
     pub timing_only: bool,
@@ -228,6 +231,11 @@ pub fn json(outcome: &Outcome) -> Result<()> {
         "outputs": (0..shown).map(image).collect::<Vec<_>>(),
         "layers": rows.iter().map(layer).collect::<Vec<_>>(),
     });
+    if !outcome.devices.is_empty() {
+        let counted = |(name, c): (&String, &DeviceCounters)| (name.clone(), counters_json(c));
+        let all: Map<_, _> = outcome.devices.iter().map(counted).collect();
+        object["device_counters"] = Value::Object(all);
+    }
     if let Some(timed) = &outcome.timed {
         object["timing_only"] = json!(outcome.timing_only);
         merge(&mut object, timed.json(macs * images, passes));
@@ -240,6 +248,23 @@ pub fn json(outcome: &Outcome) -> Result<()> {
         object["hazards"] = json!(hazards);
     }
     print_line(&serde_json::to_string_pretty(&object)?)
+}
+
+/// A device's counters by name.
+pub fn counters_json(counted: &DeviceCounters) -> Value {
+    let mut object = json!({
+        "batches": counted.batches,
+        "launches": counted.launches,
+        "waits": counted.waits,
+        "stalls": counted.stalls,
+        "copies": counted.copies,
+        "bytes_to_device": counted.bytes_to_device,
+        "bytes_from_device": counted.bytes_from_device,
+    });
+    if let Some(ns) = counted.kernel_ns {
+        object["kernel_ns"] = json!(ns);
+    }
+    object
 }
 
 /// Shares of right labels and of those that agree with the reference.
@@ -352,6 +377,18 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
         total.traffic.insns,
         size(total.traffic.total_bytes()),
     ));
+    for (name, c) in &outcome.devices {
+        out.push_str(&format!(
+            "{name}: {} launches, {} waits, {} of them in the way of the next work, {} copies, {} to \
+             it and {} from it\n",
+            c.launches,
+            c.waits,
+            c.stalls,
+            c.copies,
+            size(c.bytes_to_device),
+            size(c.bytes_from_device),
+        ));
+    }
     if outcome.host_ops > 0 {
         out.push_str(&format!(
             "{} of {} layers on the host\n",

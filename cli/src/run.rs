@@ -1,6 +1,6 @@
 //! `vta run` and `vta exec`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::{passes, quantize, reference};
 use vta_driver::{
-    Counters, MultiProgram, MultiSession, Part, Place, Program, QueueLimits, RunOutput, RunReport,
-    Session, Step,
+    Counters, Device, DeviceCounters, MultiProgram, MultiSession, Part, Place, Program,
+    QueueLimits, RunOutput, RunReport, Session, Step,
 };
 
 use crate::args::RunArgs;
@@ -41,6 +41,8 @@ struct Share {
     outputs: Vec<(usize, Vec<Vec<i8>>)>,
     reports: Vec<RunReport>,
     counters: Counters,
+    /// By the devices' names, of those that count.
+    devices: BTreeMap<String, DeviceCounters>,
     mismatches: Vec<String>,
 }
 
@@ -239,9 +241,11 @@ fn worker(job: &Job<'_>) -> Result<Share> {
     let config = &job.program.config;
     let limits = QueueLimits::default();
     let names = model::device_names(&job.args.device.device);
+    let mut devices: Vec<Arc<dyn Device>> = Vec::new();
     let mut engine = match &job.split {
         None => {
             let device = job.setup.device(config)?;
+            devices.push(Arc::clone(&device));
             let program = Arc::clone(job.program);
             Engine::One(match job.args.verify {
                 true => Session::keeping_tensors(program, device, limits)?,
@@ -250,39 +254,30 @@ fn worker(job: &Job<'_>) -> Result<Share> {
         }
         Some(split) => {
             // All are made, also those without a layer: a wrong name is an error.
-            let all = names.iter().map(|name| match names.len() {
-                1 => job.setup.device(config),
-                _ => job.setup.device_named(name, config),
-            });
-            let all: Vec<_> = all.collect::<Result<_>>()?;
-            let device = |part: &Part| Arc::clone(&all[part.target]);
-            let devices: Vec<_> = split.parts.iter().map(device).collect();
-            Engine::Several(MultiSession::new(Arc::clone(split), &devices, limits)?)
+            for name in &names {
+                devices.push(match names.len() {
+                    1 => job.setup.device(config)?,
+                    _ => job.setup.device_named(name, config)?,
+                });
+            }
+            let device = |part: &Part| Arc::clone(&devices[part.target]);
+            let targets: Vec<_> = split.parts.iter().map(device).collect();
+            let runs = job.images.len().div_ceil(config.batch()).max(1);
+            let sessions = (0..job.args.batch.min(runs))
+                .map(|_| MultiSession::new(Arc::clone(split), &targets, limits));
+            Engine::Several(sessions.collect::<Result<_, _>>()?)
         }
     };
     let mut share = Share {
         outputs: Vec::new(),
         reports: Vec::new(),
         counters: Counters::default(),
+        devices: BTreeMap::new(),
         mismatches: Vec::new(),
     };
     match &mut engine {
         // Layers are compared before the next run overwrites them.
-        Engine::One(session) if job.args.batch > 1 && !job.args.verify => {
-            let mut flying = VecDeque::new();
-            let mut pipeline = session.pipeline(job.args.batch)?;
-            while let Some((first, refs)) = job.take() {
-                flying.push_back(first);
-                if let Some(out) = pipeline.push(&refs)? {
-                    share.add(job, flying.pop_front().unwrap_or(first), out)?;
-                }
-            }
-            for first in flying {
-                let out = pipeline.pop().context("a run has no result")??;
-                share.add(job, first, out)?;
-            }
-        }
-        engine => {
+        engine if job.args.verify || job.args.batch == 1 => {
             while let Some((first, refs)) = job.take() {
                 let out = engine.run(&refs)?;
                 share.add(job, first, out)?;
@@ -291,9 +286,57 @@ fn worker(job: &Job<'_>) -> Result<Share> {
                 }
             }
         }
+        Engine::One(session) => in_flight(job, session, &mut share)?,
+        Engine::Several(sessions) => in_turns(job, sessions, &mut share)?,
     }
     share.counters = engine.counters();
+    for device in devices {
+        if let Some(counted) = device.counters() {
+            let name = device.info().name.clone();
+            share.devices.entry(name).or_default().add(&counted);
+        }
+    }
     Ok(share)
+}
+
+/// Several runs in flight on one device.
+fn in_flight(job: &Job<'_>, session: &mut Session, share: &mut Share) -> Result<()> {
+    let mut flying = VecDeque::new();
+    let mut pipeline = session.pipeline(job.args.batch)?;
+    while let Some((first, refs)) = job.take() {
+        flying.push_back(first);
+        if let Some(out) = pipeline.push(&refs)? {
+            share.add(job, flying.pop_front().unwrap_or(first), out)?;
+        }
+    }
+    for first in flying {
+        let out = pipeline.pop().context("a run has no result")??;
+        share.add(job, first, out)?;
+    }
+    Ok(())
+}
+
+/// Several runs in flight over several devices: each session has one.
+fn in_turns(job: &Job<'_>, sessions: &mut [MultiSession], share: &mut Share) -> Result<()> {
+    let mut flying: Vec<Option<usize>> = vec![None; sessions.len()];
+    let mut land = |session: &mut MultiSession, flying: &mut Option<usize>| -> Result<()> {
+        if let Some(first) = flying.take() {
+            let out = session.finish().context("a run has no result")??;
+            share.add(job, first, out)?;
+        }
+        Ok(())
+    };
+    let mut turn = 0;
+    while let Some((first, refs)) = job.take() {
+        land(&mut sessions[turn], &mut flying[turn])?;
+        sessions[turn].start(&refs)?;
+        flying[turn] = Some(first);
+        turn = (turn + 1) % sessions.len();
+    }
+    for (session, flying) in sessions.iter_mut().zip(&mut flying) {
+        land(session, flying)?;
+    }
+    Ok(())
 }
 
 /// Name, number in the network, and contents of a layer's output.
@@ -302,21 +345,31 @@ type LayerOutput = (String, usize, Vec<Vec<i8>>);
 /// A network loaded on one device, or on several.
 enum Engine {
     One(Session),
-    Several(MultiSession),
+    /// One session for each run in flight.
+    Several(Vec<MultiSession>),
 }
 
 impl Engine {
     fn run(&mut self, images: &[&[i8]]) -> Result<RunOutput> {
         Ok(match self {
             Self::One(session) => session.run(images)?,
-            Self::Several(session) => session.run(images)?,
+            Self::Several(sessions) => {
+                let session = sessions.first_mut();
+                session.context("no run is in flight")?.run(images)?
+            }
         })
     }
 
     fn counters(&self) -> Counters {
         match self {
             Self::One(session) => session.counters(),
-            Self::Several(session) => session.counters(),
+            Self::Several(sessions) => {
+                let mut total = Counters::default();
+                for session in sessions {
+                    total.add(&session.counters());
+                }
+                total
+            }
         }
     }
 
@@ -330,7 +383,8 @@ impl Engine {
                     all.push((layer.name.clone(), layer.output as usize, found));
                 }
             }
-            Self::Several(session) => {
+            Self::Several(sessions) => {
+                let session = sessions.first().context("no run is in flight")?;
                 let program = Arc::clone(session.program());
                 for (index, part) in program.parts.iter().enumerate() {
                     for layer in &part.program.layers {
@@ -426,8 +480,12 @@ fn outcome(
     let mut logits = vec![Vec::new(); pictures.len()];
     let mut reports = Vec::new();
     let mut counters: Vec<Counters> = Vec::new();
+    let mut devices: BTreeMap<String, DeviceCounters> = BTreeMap::new();
     let mut mismatches = Vec::new();
     for share in shares {
+        for (name, counted) in share.devices {
+            devices.entry(name).or_default().add(&counted);
+        }
         for (first, outputs) in share.outputs {
             for (i, values) in outputs.into_iter().enumerate() {
                 logits[first + i] = values.iter().map(|&v| f32::from(v) * spec.scale).collect();
@@ -451,6 +509,7 @@ fn outcome(
         reference,
         reports,
         counters,
+        devices,
         verified: args.verify,
         timing_only: false,
         timed: None,

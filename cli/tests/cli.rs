@@ -389,6 +389,71 @@ fn impossible_placements_are_refused_by_name() {
     }
 }
 
+/// On the device that CI has; elsewhere only that its absence is said.
+#[test]
+fn opencl_counts_its_launches_and_is_measured() {
+    let (status, out, error) = vta(&["run", "demo", "--device", "opencl:pocl", "--json"]);
+    if error.contains("no OpenCL device matches") || error.contains("OpenCL") && status == 2 {
+        assert!(std::env::var_os("CI").is_none(), "{error}");
+        eprintln!("SKIPPED: {error}");
+        return;
+    }
+    assert_eq!(status, 0, "{error}");
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let counted = &json["device_counters"]["opencl:pocl:0"];
+    let count = |key: &str| counted[key].as_u64().unwrap();
+    assert_eq!((count("batches"), count("stalls")), (10, 0));
+    assert!(count("launches") >= 10 && count("launches") % 10 == 0);
+    assert!(count("copies") >= 20 && count("waits") >= 30);
+    assert!(count("bytes_to_device") > count("bytes_from_device"));
+
+    let bench = |more: &[&str]| {
+        let first = [
+            "bench",
+            "--model",
+            "demo",
+            "--samples",
+            "1",
+            "--instructions",
+            "300",
+        ];
+        vta(&[&first, more].concat())
+    };
+    let (status, out, error) = bench(&["--device", "opencl:pocl", "--json"]);
+    assert_eq!(status, 0, "{error}");
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let row = &json["opencl"][0];
+    let at = |pointer: &str| row.pointer(pointer).and_then(|v| v.as_f64()).unwrap();
+    assert_eq!(
+        (at("/whole/0/submissions"), at("/whole/0/ratio")),
+        (1.0, 1.0)
+    );
+    let layers = at("/whole/1/submissions");
+    assert!(layers > 20.0 && at("/whole/1/batches") == layers);
+    assert!(at("/part/layers") >= 1.0 && at("/part/ways/1/submissions") > 1.0);
+    assert!(at("/part/ways/1/waits") > at("/part/ways/0/waits"));
+    assert!(at("/two_in_flight") > 0.0 && at("/kernel_share") > 0.0);
+    assert_eq!(row["mismatches"], serde_json::json!([]));
+
+    let (status, out, _) = bench(&["--device", "opencl:pocl", "--batch", "4"]);
+    assert!(status == 0 && out.contains("4 images a run"), "{out}");
+    let (status, _, error) = bench(&["--device", "opencl:pocl", "--batch", "3"]);
+    assert!(status == 2 && error.contains("power of two"), "{error}");
+    let (status, _, error) = bench(&["--device", "sim"]);
+    assert!(
+        status == 2 && error.contains("OpenCL devices are measured"),
+        "{error}"
+    );
+
+    let split = ["--device", "opencl:pocl,sim", "--batch", "3"];
+    let (status, out, error) = vta(&[&["run", "demo"][..], &split].concat());
+    assert_eq!(status, 0, "{error}");
+    assert!(
+        out.contains("10 of 10 right") && out.contains("launches"),
+        "{out}"
+    );
+}
+
 #[test]
 fn a_cause_is_told_once() {
     let folder = TempDir::new().unwrap();

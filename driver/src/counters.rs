@@ -77,3 +77,64 @@ impl Counters {
         self.flushes[reason as usize]
     }
 }
+
+/// What a device that a host drives counts, since it was opened.
+///
+/// ```
+/// use vta_driver::DeviceCounters;
+///
+/// let mut total = DeviceCounters { launches: 3, ..DeviceCounters::default() };
+/// let more = DeviceCounters { launches: 2, kernel_ns: Some(900), ..DeviceCounters::default() };
+/// total.add(&more);
+/// assert_eq!((total.launches, total.kernel_ns), (5, Some(900)));
+/// assert_eq!(total.since(&more).launches, 3);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounters {
+    /// Batches run.
+    pub batches: u64,
+    /// Kernels launched.
+    pub launches: u64,
+    /// Times that a thread of the host waited for something enqueued to end.
+    pub waits: u64,
+    /// Those of the waits that held up what was to be enqueued next.
+    pub stalls: u64,
+    /// Copies enqueued between host and device.
+    pub copies: u64,
+    /// Bytes copied to the device: what was written, and plans of batches.
+    pub bytes_to_device: u64,
+    /// Bytes copied from the device.
+    pub bytes_from_device: u64,
+    /// Nanoseconds that kernels ran on the device, when it takes their times.
+    pub kernel_ns: Option<u64>,
+}
+
+impl DeviceCounters {
+    /// Adds another device's counts.
+    pub fn add(&mut self, other: &Self) {
+        *self = self.with(other, u64::saturating_add);
+    }
+
+    /// What was counted since an earlier reading of the same device.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        self.with(earlier, u64::saturating_sub)
+    }
+
+    fn with(&self, other: &Self, f: fn(u64, u64) -> u64) -> Self {
+        let kernel_ns = match (self.kernel_ns, other.kernel_ns) {
+            (None, None) => None,
+            (a, b) => Some(f(a.unwrap_or(0), b.unwrap_or(0))),
+        };
+        Self {
+            batches: f(self.batches, other.batches),
+            launches: f(self.launches, other.launches),
+            waits: f(self.waits, other.waits),
+            stalls: f(self.stalls, other.stalls),
+            copies: f(self.copies, other.copies),
+            bytes_to_device: f(self.bytes_to_device, other.bytes_to_device),
+            bytes_from_device: f(self.bytes_from_device, other.bytes_from_device),
+            kernel_ns,
+        }
+    }
+}

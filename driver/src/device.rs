@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use vta_isa::{Config, Insn};
 
-use crate::{DriverError, Traffic};
+use crate::{DeviceCounters, DriverError, Traffic};
 
 /// A byte address in a device's 32-bit physical space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -175,5 +175,10 @@ pub trait Device: Send + Sync {
         match lane {
             Lane::Compute | Lane::Copy => self.submit(work),
         }
+    }
+
+    /// What the device counted since it was opened; `None` from devices that launch nothing.
+    fn counters(&self) -> Option<DeviceCounters> {
+        None
     }
 }

@@ -58,7 +58,7 @@ pub use alloc::{AllocError, Allocator, PAGE_BYTES};
 pub use allocations::Allocations;
 pub use bundle::{BUNDLE_VERSION, BundleError};
 pub use bytes::Bytes;
-pub use counters::{Counters, FlushReason};
+pub use counters::{Counters, DeviceCounters, FlushReason};
 pub use device::{
     Batch, Device, DeviceInfo, Lane, LayerMark, MarkReport, PhysAddr, RunReport, Ticket, Work,
     WorkDone,
@@ -76,6 +76,7 @@ pub use program::{
 pub use program_error::ProgramError;
 pub use queue::{CommandQueue, QueueLimits};
 pub use recording::{RecordedBatch, Recording};
+pub use regions::Footprints;
 pub use session::{Pipeline, RunOutput, Session};
 pub use stream::Stream;
 pub use timeline::{Point, Promise, Timeline, TimelineError};

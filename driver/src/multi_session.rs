@@ -62,6 +62,8 @@ pub struct MultiSession {
     /// Of the steps that ran.
     recordings: HashMap<usize, Recording>,
     images: usize,
+    /// Tickets of the run that was started and not finished.
+    flight: Option<Vec<Box<dyn Ticket>>>,
 }
 
 struct PartStreams {
@@ -119,6 +121,7 @@ impl MultiSession {
             parts,
             recordings: HashMap::new(),
             images: 0,
+            flight: None,
         })
     }
 
@@ -129,6 +132,25 @@ impl MultiSession {
     /// the first in the order of the steps. After an error the session can be used again unless
     /// a device is lost.
     pub fn run(&mut self, images: &[&[i8]]) -> Result<RunOutput, DriverError> {
+        self.start(images)?;
+        match self.finish() {
+            Some(done) => done,
+            // It was just started.
+            None => self.collect(&Arc::clone(&self.program), Vec::new()),
+        }
+    }
+
+    /// Starts a run and returns at once; [`Self::finish`] gives its result. Several sessions on
+    /// the same devices that are started in turns keep all of them busy; each has buffers of its
+    /// own, constants included.
+    ///
+    /// A run that wasn't finished is waited for first, and its result is lost.
+    ///
+    /// # Errors
+    /// [`DriverError::Input`] for the wrong number or length of images; what stops the run from
+    /// being submitted. What the devices report is the result's.
+    pub fn start(&mut self, images: &[&[i8]]) -> Result<(), DriverError> {
+        drop(self.finish());
         let program = Arc::clone(&self.program);
         let n = self.parts.len();
         let mut launch = Launch {
@@ -139,17 +161,24 @@ impl MultiSession {
         };
         self.images = images.len();
         let launched = self.launch(&program, images, &mut launch);
-        if launched.is_err() {
+        if let Err(error) = launched {
             for part in &mut self.parts {
                 part.set().queue.discard();
             }
+            // A device's failure says more than that of what was to be submitted behind it.
+            wait_for_all(launch.tickets)?;
+            return Err(error);
         }
-        // All are waited for, also behind an error: what runs names memory of the session.
-        let done: Vec<_> = launch.tickets.into_iter().map(Ticket::wait).collect();
-        // A device's failure says more than that of what was to be submitted behind it.
-        let done: Vec<WorkDone> = done.into_iter().collect::<Result<_, _>>()?;
-        launched?;
-        self.collect(&program, done)
+        self.flight = Some(launch.tickets);
+        Ok(())
+    }
+
+    /// Waits for the run that was started; `None` when there is none.
+    pub fn finish(&mut self) -> Option<Result<RunOutput, DriverError>> {
+        let tickets = self.flight.take()?;
+        let program = Arc::clone(&self.program);
+        let done = wait_for_all(tickets);
+        Some(done.and_then(|done| self.collect(&program, done)))
     }
 
     fn launch(
@@ -419,6 +448,12 @@ impl MultiSession {
     pub fn part_counters(&self, part: usize) -> Option<Counters> {
         self.parts.get(part).map(Session::counters)
     }
+}
+
+/// All are waited for, also behind an error: what runs names memory of the session.
+fn wait_for_all(tickets: Vec<Box<dyn Ticket>>) -> Result<Vec<WorkDone>, DriverError> {
+    let done: Vec<_> = tickets.into_iter().map(Ticket::wait).collect();
+    done.into_iter().collect()
 }
 
 /// Why the batch of a step is submitted: where the next layer, if any, is; nowhere means the host.

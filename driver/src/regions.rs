@@ -148,9 +148,18 @@ impl Drop for Held {
     }
 }
 
-/// What pieces of work touch.
+/// What pieces of work touch of a device's memory. Those of batches are worked out once.
+///
+/// ```
+/// use vta_driver::{Footprints, PhysAddr, Work};
+/// use vta_isa::Config;
+///
+/// let read = Work::Read { addr: PhysAddr(0x1000), size_bytes: 16 };
+/// let spans = Footprints::default().of(&read, &Config::default());
+/// assert_eq!(spans[..], [0x1000..0x1010]);
+/// ```
 #[derive(Default)]
-pub(crate) struct Footprints {
+pub struct Footprints {
     known: Mutex<Vec<Known>>,
 }
 
@@ -158,8 +167,9 @@ pub(crate) struct Footprints {
 type Known = (Weak<Batch>, Arc<[Span]>);
 
 impl Footprints {
-    /// The spans of a copy, or of a batch's instructions: all that their fields reach.
-    pub(crate) fn of(&self, work: &Work, config: &Config) -> Arc<[Span]> {
+    /// Spans in bytes: of a copy, or of a batch's words and all that its instructions' fields
+    /// reach. They are disjoint and in ascending order.
+    pub fn of(&self, work: &Work, config: &Config) -> Arc<[Range<u64>]> {
         let span = |start: u64, size: u64| {
             let one = start..start.saturating_add(size);
             Arc::from(std::slice::from_ref(&one))

@@ -290,6 +290,11 @@ impl Session {
         self.sets[0].addresses[spec.buffer.0 as usize]
     }
 
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
     /// The program.
     pub fn program(&self) -> &Arc<Program> {
         &self.program

@@ -15,6 +15,7 @@
  *                  0 int8 widened to int32; 1 pairs of int16; 2 float; 3 fours of int8
  *   VTA_DP4A       with VTA_MATH 3: NVIDIA's dp4a instruction through inline PTX
  *   VTA_TRANSPOSE  weights are loaded by blocks of 16x16 in vectors (VTA_V 16 only)
+ *   VTA_ONE_LAUNCH with vta_phases, in which work-groups wait for each other
  */
 #ifndef VTA_ISA_H
 #include "vta_isa.h"
@@ -532,10 +533,28 @@ static void vta_unit(uint kind, __global const uint *a, uint unit, vta_memory m)
     }
 }
 
-/*
- * Levels first to last - 1. A block is an operation and the first of its units; levels[l] is the
- * first block of level l. More than one level is only ever given to a single work-group.
- */
+/* The blocks of a level that fall to one of so many work-groups. A block is an operation and the
+ * first of its units; levels[l] is the first block of level l. */
+static void vta_level(uint l, uint group, uint groups, __global const uint *ops,
+                      __global const uint2 *blocks, __global const uint *levels, vta_memory m)
+{
+    const uint end = levels[l + 1];
+    for (uint b = levels[l] + group; b < end; b += groups) {
+        const uint2 block = blocks[b];
+        __global const uint *op = ops + block.x * VTA_OP_WORDS;
+        const uint stop = min(block.y + op[VTA_OP_CHUNK], op[VTA_OP_UNITS]);
+        for (uint unit = block.y + get_local_id(0); unit < stop; unit += VTA_GROUP)
+            vta_unit(op[VTA_OP_KIND], op + VTA_OP_A, unit, m);
+    }
+}
+
+#if VTA_GROUP > 1
+#define VTA_BARRIER() barrier(CLK_GLOBAL_MEM_FENCE)
+#else
+#define VTA_BARRIER()
+#endif
+
+/* Levels first to last - 1. More than one is only ever given to a single work-group. */
 __attribute__((reqd_work_group_size(VTA_GROUP, 1, 1))) __kernel void
 vta_levels(uint first, uint last, __global const uint *ops, __global const uint2 *blocks,
            __global const uint *levels, __global const uint *tables, __global uchar *dram,
@@ -543,16 +562,56 @@ vta_levels(uint first, uint last, __global const uint *ops, __global const uint2
 {
     const vta_memory m = {tables, dram, inp, wgt, acc};
     for (uint l = first; l < last; ++l) {
-        const uint end = levels[l + 1];
-        for (uint b = levels[l] + get_group_id(0); b < end; b += get_num_groups(0)) {
-            const uint2 block = blocks[b];
-            __global const uint *op = ops + block.x * VTA_OP_WORDS;
-            const uint stop = min(block.y + op[VTA_OP_CHUNK], op[VTA_OP_UNITS]);
-            for (uint unit = block.y + get_local_id(0); unit < stop; unit += VTA_GROUP)
-                vta_unit(op[VTA_OP_KIND], op + VTA_OP_A, unit, m);
-        }
-#if VTA_GROUP > 1
-        barrier(CLK_GLOBAL_MEM_FENCE);
-#endif
+        vta_level(l, get_group_id(0), get_num_groups(0), ops, blocks, levels, m);
+        VTA_BARRIER();
     }
 }
+
+#ifdef VTA_ONE_LAUNCH
+#ifdef VTA_DP4A
+/* Orders memory over the whole device, which OpenCL C 1.2 has no function for. */
+#define VTA_DEVICE_FENCE() __asm volatile("membar.gl;" ::: "memory")
+#else
+#define VTA_DEVICE_FENCE() mem_fence(CLK_GLOBAL_MEM_FENCE)
+#endif
+
+/* Waits until every work-group is here. All of them must be running: the host launches no more
+ * than the device holds at once. `arrived` counts from 0 and never back. */
+static void vta_meet(volatile __global uint *arrived, uint goal)
+{
+    VTA_BARRIER();
+    if (get_local_id(0) == 0) {
+        VTA_DEVICE_FENCE();
+        atomic_inc(arrived);
+        while (*arrived < goal)
+            ;
+        VTA_DEVICE_FENCE();
+    }
+    VTA_BARRIER();
+}
+
+/* A batch in one launch. A phase is what vta_levels is launched for: levels phases[2 * p] to
+ * phases[2 * p + 1] - 1, shared by all work-groups when it is one level, else for the first. */
+__attribute__((reqd_work_group_size(VTA_GROUP, 1, 1))) __kernel void
+vta_phases(uint at, uint count, __global const uint *ops, __global const uint2 *blocks,
+           __global const uint *levels, __global const uint *tables, __global uchar *dram,
+           __global vta_inp *inp, __global vta_wgt *wgt, __global int *acc,
+           volatile __global uint *arrived)
+{
+    const vta_memory m = {tables, dram, inp, wgt, acc};
+    const uint group = get_group_id(0), groups = get_num_groups(0);
+    __global const uint *phase = tables + at;
+    for (uint p = 0; p < count; ++p, phase += 2) {
+        const uint first = phase[0], last = phase[1];
+        if (last - first == 1) {
+            vta_level(first, group, groups, ops, blocks, levels, m);
+        } else if (group == 0) {
+            for (uint l = first; l < last; ++l) {
+                vta_level(l, 0, 1, ops, blocks, levels, m);
+                VTA_BARRIER();
+            }
+        }
+        vta_meet(arrived, (p + 1) * groups);
+    }
+}
+#endif

@@ -71,10 +71,15 @@ impl Arena {
         self.buffer.as_mut()
     }
 
+    /// Whether there is nothing to [prepare](Self::prepare).
+    pub fn is_ready(&self) -> bool {
+        self.fresh.is_empty() && self.buffer.is_some()
+    }
+
     /// Makes the buffer span every allocation, and new allocations zero. Everything is enqueued;
     /// what was in the buffer is copied on the device.
     pub fn prepare(&mut self, ctx: &Ctx, queue: &Queue) -> Result<(), ArenaFault> {
-        if self.fresh.is_empty() && self.buffer.is_some() {
+        if self.is_ready() {
             return Ok(());
         }
         let first = self.allocations.first_key_value().map_or(0, |(a, _)| *a);

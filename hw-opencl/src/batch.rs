@@ -4,6 +4,7 @@
 //! micro-ops, so the host keeps what the micro-op scratchpad holds, reading the loads of micro-ops
 //! from a mirror of device memory.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use vta_driver::{Batch, DeviceMemory};
@@ -28,8 +29,8 @@ pub(crate) struct UopPad {
     words: Vec<u32>,
     /// Which entries this batch has loaded.
     loaded: Vec<bool>,
-    /// Whether the batch used an entry that it hasn't loaded.
-    used_old: bool,
+    /// Entries that the batch used as it found them.
+    found: BTreeMap<usize, u32>,
 }
 
 impl UopPad {
@@ -38,25 +39,34 @@ impl UopPad {
         Self {
             words: vec![0; depth],
             loaded: vec![false; depth],
-            used_old: false,
+            found: BTreeMap::new(),
         }
     }
 
     /// Begins a batch; `clear` for a device whose scratchpads are zero then.
     pub fn begin(&mut self, clear: bool) {
         self.loaded.fill(clear);
-        self.used_old = false;
+        self.found.clear();
         if clear {
             self.words.fill(0);
         }
     }
 
-    /// What the batch left, so that a repetition can leave it, too; `None` if what the batch did
-    /// depends on what was there before.
-    pub fn contents(&self) -> Option<Vec<(usize, u32)>> {
+    /// What the batch used and hasn't loaded itself: a repetition does the same when it finds
+    /// the same.
+    pub fn found(&self) -> Vec<(usize, u32)> {
+        self.found.iter().map(|(&i, &word)| (i, word)).collect()
+    }
+
+    /// What the batch left, so that a repetition can leave it, too.
+    pub fn contents(&self) -> Vec<(usize, u32)> {
         let loaded = self.loaded.iter().enumerate().filter(|(_, l)| **l);
-        let contents = loaded.map(|(i, _)| (i, self.words[i])).collect();
-        (!self.used_old).then_some(contents)
+        loaded.map(|(i, _)| (i, self.words[i])).collect()
+    }
+
+    /// Whether the scratchpad holds these words.
+    pub fn holds(&self, words: &[(usize, u32)]) -> bool {
+        words.iter().all(|&(i, word)| self.words[i] == word)
     }
 
     pub fn restore(&mut self, contents: &[(usize, u32)]) {
@@ -75,7 +85,9 @@ impl UopPad {
     }
 
     fn get(&mut self, range: Range<usize>) -> &[u32] {
-        self.used_old |= self.loaded[range.clone()].iter().any(|loaded| !loaded);
+        for i in range.clone().filter(|&i| !self.loaded[i]) {
+            self.found.insert(i, self.words[i]);
+        }
         &self.words[range]
     }
 }

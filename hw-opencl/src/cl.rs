@@ -4,20 +4,24 @@
 //! Dropping a transfer that is still under way waits for it, so that the runtime never touches
 //! freed memory; one of a device that hangs must be forgotten instead.
 
-use std::mem::ManuallyDrop;
-use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+mod queue;
+mod staging;
 
-use opencl3::command_queue::CommandQueue;
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CommandQueue};
 use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, Device, get_device_ids};
 use opencl3::error_codes::{CL_INVALID_VALUE, ClError, error_text};
-use opencl3::event::Event;
 use opencl3::kernel::Kernel;
 use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem};
 use opencl3::platform::{Platform, get_platforms};
 use opencl3::program::Program;
-use opencl3::types::{CL_NON_BLOCKING, cl_device_id};
+use opencl3::types::cl_device_id;
+
+pub(crate) use queue::{Marker, Pending, Queue};
+pub(crate) use staging::Staging;
 
 use crate::error::{ClFault, OpenClError};
 
@@ -64,6 +68,8 @@ pub(crate) struct RawDevice {
     pub max_alloc_bytes: u64,
     pub local_bytes: u64,
     pub max_group: usize,
+    /// Whether its memory is the host's.
+    pub unified: bool,
     pub compiler: bool,
     pub available: bool,
 }
@@ -128,6 +134,8 @@ fn describe(platform: &Platform, id: cl_device_id) -> Result<RawDevice> {
         max_alloc_bytes: named(info, d.max_mem_alloc_size())?,
         local_bytes: named(info, d.local_mem_size())?,
         max_group: named(info, d.max_work_group_size())?,
+        // Later versions only deprecate the question.
+        unified: d.host_unified_memory().unwrap_or(false),
         compiler: named(info, d.compiler_available())?,
         available: named(info, d.available())?,
     })
@@ -157,12 +165,21 @@ impl Ctx {
         })
     }
 
-    /// An in-order queue.
-    pub fn queue(&self) -> Result<Queue> {
+    /// An in-order queue, optionally one that takes the times of what it runs.
+    pub fn queue(&self, profile: bool) -> Result<Queue> {
+        self.raw_queue(profile).map(Queue::new)
+    }
+
+    fn raw_queue(&self, profile: bool) -> Result<CommandQueue> {
+        let properties = if profile {
+            CL_QUEUE_PROFILING_ENABLE
+        } else {
+            0
+        };
         // The call that works on OpenCL 1.2 devices, too; later versions only deprecate it.
         #[allow(deprecated)]
-        let queue = CommandQueue::create_default(&self.context, 0);
-        named("clCreateCommandQueue", queue).map(Queue)
+        let queue = CommandQueue::create_default(&self.context, properties);
+        named("clCreateCommandQueue", queue)
     }
 
     /// A buffer of at least one byte, its contents undefined.
@@ -303,141 +320,5 @@ impl CoreKernel {
             named("clSetKernelArg", set)?;
         }
         Ok(())
-    }
-}
-
-/// Work under way.
-pub(crate) struct Pending {
-    event: Event,
-    /// What the runtime may still touch.
-    data: ManuallyDrop<HostData>,
-    done: bool,
-}
-
-enum HostData {
-    None,
-    Shared { _data: Arc<[u8]> },
-    Own(Vec<u8>),
-}
-
-impl Pending {
-    fn new(event: Event, data: HostData) -> Self {
-        Self {
-            event,
-            data: ManuallyDrop::new(data),
-            done: false,
-        }
-    }
-
-    /// Blocks until the work is done; the bytes of a read, else none.
-    pub fn wait(mut self) -> Result<Vec<u8>> {
-        let waited = named("clWaitForEvents", self.event.wait());
-        // A failed event is over, too: the runtime doesn't touch the memory any more.
-        self.done = true;
-        waited?;
-        match &mut *self.data {
-            HostData::Own(bytes) => Ok(std::mem::take(bytes)),
-            HostData::None | HostData::Shared { .. } => Ok(Vec::new()),
-        }
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        let owns = !matches!(*self.data, HostData::None);
-        if owns && !self.done {
-            // An error also means that the runtime is done with the memory.
-            let _ = self.event.wait();
-        }
-        // SAFETY: the work is over, and `data` isn't used after this.
-        unsafe { ManuallyDrop::drop(&mut self.data) }
-    }
-}
-
-/// An in-order queue. Everything is enqueued without waiting.
-pub(crate) struct Queue(CommandQueue);
-
-impl Queue {
-    pub fn write(&self, to: &mut Bytes, offset: u64, data: Arc<[u8]>) -> Result<Pending> {
-        let call = "clEnqueueWriteBuffer";
-        let (offset, _) = to.range(offset, data.len() as u64, call)?;
-        // SAFETY: the range is inside the buffer, and the returned object keeps `data`, which
-        // nobody can change, until the event is over.
-        let event = unsafe {
-            self.0
-                .enqueue_write_buffer(&mut to.buffer, CL_NON_BLOCKING, offset, &data, &[])
-        };
-        let event = named(call, event)?;
-        Ok(Pending::new(event, HostData::Shared { _data: data }))
-    }
-
-    pub fn read(&self, from: &Bytes, offset: u64, len: u64) -> Result<Pending> {
-        let call = "clEnqueueReadBuffer";
-        let (offset, len) = from.range(offset, len, call)?;
-        let mut data = vec![0u8; len];
-        // SAFETY: the range is inside the buffer; the returned object owns `data`, whose heap
-        // memory doesn't move with it, and gives it out only when the event is over.
-        let event = unsafe {
-            self.0
-                .enqueue_read_buffer(&from.buffer, CL_NON_BLOCKING, offset, &mut data, &[])
-        };
-        let event = named(call, event)?;
-        Ok(Pending::new(event, HostData::Own(data)))
-    }
-
-    pub fn zero(&self, to: &mut Bytes, offset: u64, len: u64) -> Result<()> {
-        let call = "clEnqueueFillBuffer";
-        let (offset, len) = to.range(offset, len, call)?;
-        if len == 0 {
-            return Ok(());
-        }
-        // SAFETY: the range is inside the buffer; the runtime copies the pattern.
-        let event = unsafe {
-            self.0
-                .enqueue_fill_buffer(&mut to.buffer, &[0u8], offset, len, &[])
-        };
-        named(call, event).map(drop)
-    }
-
-    pub fn copy(&self, from: &Bytes, to: &mut Bytes, offsets: [u64; 2], len: u64) -> Result<()> {
-        let call = "clEnqueueCopyBuffer";
-        let (first, len) = from.range(offsets[0], len, call)?;
-        let (second, _) = to.range(offsets[1], len as u64, call)?;
-        if len == 0 {
-            return Ok(());
-        }
-        // SAFETY: both ranges are inside their buffers.
-        let event = unsafe {
-            self.0
-                .enqueue_copy_buffer(&from.buffer, &mut to.buffer, first, second, len, &[])
-        };
-        named(call, event).map(drop)
-    }
-
-    /// Launches `groups` work-groups of `group` work-items.
-    pub fn launch(&self, kernel: &CoreKernel, groups: usize, group: usize) -> Result<Pending> {
-        let (global, local) = (groups * group, group);
-        // SAFETY: one dimension, and both pointers are to one size each. What the kernel
-        // touches was checked when its operations or instructions were planned.
-        let event = unsafe {
-            self.0.enqueue_nd_range_kernel(
-                kernel.0.get(),
-                1,
-                ptr::null(),
-                &raw const global,
-                &raw const local,
-                &[],
-            )
-        };
-        let event = named("clEnqueueNDRangeKernel", event)?;
-        Ok(Pending::new(event, HostData::None))
-    }
-
-    pub fn flush(&self) -> Result<()> {
-        named("clFlush", self.0.flush())
-    }
-
-    pub fn finish(&self) -> Result<()> {
-        named("clFinish", self.0.finish())
     }
 }

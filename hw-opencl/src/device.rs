@@ -1,5 +1,6 @@
 //! [`OpenClDevice`]: an OpenCL device as a [`Device`] of the driver.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded};
 use vta_driver::{
-    AllocError, Allocator, Device, DeviceInfo, DriverError, PAGE_BYTES, PhysAddr, Ticket, Work,
-    WorkDone,
+    AllocError, Allocator, Device, DeviceCounters, DeviceInfo, DriverError, Lane, PAGE_BYTES,
+    PhysAddr, Ticket, Work, WorkDone,
 };
 use vta_isa::Config;
 
@@ -64,6 +65,15 @@ pub struct Options {
     pub time_limit: Duration,
     /// GEMM and ALU steps of one batch, at most.
     pub max_steps: u64,
+    /// Take the times of kernels, for [`DeviceCounters::kernel_ns`]. That costs some time itself.
+    pub profile: bool,
+    /// Whether copies go through pinned host memory, instead of where the device has memory of
+    /// its own.
+    pub pinned: Option<bool>,
+    /// Whether the throughput structure runs a batch in one launch, whose work-groups wait for
+    /// each other on the device, instead of where that is known to work: on NVIDIA's GPUs. On
+    /// other devices it is a launch of one work-group, which is slow.
+    pub one_launch: Option<bool>,
 }
 
 impl Default for Options {
@@ -75,13 +85,17 @@ impl Default for Options {
             cache: Cache::User,
             time_limit: Duration::from_secs(120),
             max_steps: 1 << 40,
+            profile: false,
+            pinned: None,
+            one_launch: None,
         }
     }
 }
 
 impl Options {
-    /// The defaults, with the time limit of `VTA_OPENCL_TIMEOUT_S` (seconds) and the cache of
-    /// `VTA_OPENCL_CACHE` (a folder; empty for none) where they are set.
+    /// The defaults, with the time limit of `VTA_OPENCL_TIMEOUT_S` (seconds), the cache of
+    /// `VTA_OPENCL_CACHE` (a folder; empty for none) and `VTA_OPENCL_ONE_LAUNCH` (0 or 1) where
+    /// they are set.
     pub fn from_env() -> Self {
         let mut options = Self::default();
         let seconds = std::env::var("VTA_OPENCL_TIMEOUT_S").ok();
@@ -95,6 +109,11 @@ impl Options {
             Some(folder) if folder.is_empty() => options.cache = Cache::None,
             Some(folder) => options.cache = Cache::Folder(folder.into()),
         }
+        options.one_launch = match std::env::var("VTA_OPENCL_ONE_LAUNCH").as_deref() {
+            Ok("0") => Some(false),
+            Ok("1") => Some(true),
+            _ => None,
+        };
         options
     }
 
@@ -112,8 +131,14 @@ impl Options {
 pub struct Stats {
     /// Kernel launches.
     pub launches: u64,
-    /// Times that the host waited in the middle of a batch.
+    /// Times that the host waited for something enqueued to end.
     pub waits: u64,
+    /// Those of the waits that were in the middle of a batch.
+    pub stalls: u64,
+    /// Copies enqueued between host and device.
+    pub copies: u64,
+    /// Nanoseconds that kernels ran; 0 unless [`Options::profile`] is set.
+    pub kernel_ns: u64,
     /// Batches run.
     pub batches: u64,
     /// Batches that were planned; the others were run again from an earlier plan.
@@ -130,10 +155,14 @@ pub struct Stats {
     pub cache_hits: u64,
 }
 
+/// [`Stats`] while they are counted.
 #[derive(Debug, Default)]
 pub(crate) struct StatsInner {
     pub launches: AtomicU64,
     pub waits: AtomicU64,
+    pub stalls: AtomicU64,
+    pub copies: AtomicU64,
+    pub kernel_ns: AtomicU64,
     pub batches: AtomicU64,
     pub planned: AtomicU64,
     pub bytes_written: AtomicU64,
@@ -143,9 +172,25 @@ pub(crate) struct StatsInner {
     pub cache_hits: AtomicU64,
 }
 
+impl StatsInner {
+    /// Notes a copy of so many bytes.
+    pub fn copied(&self, bytes: &AtomicU64, len: u64) {
+        self.copies.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(len, Ordering::Relaxed);
+    }
+
+    /// Notes that enqueuing was held up.
+    pub fn stalled(&self) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.stalls.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// What the device's threads and tickets share.
 pub(crate) struct Shared {
     pub device: String,
+    /// Whether kernels' times are taken.
+    pub profile: bool,
     pub stats: StatsInner,
     limit: Duration,
     clock: Mutex<Clock>,
@@ -214,8 +259,10 @@ impl Shared {
 
 /// A VTA on an OpenCL device.
 ///
-/// One thread decodes batches and enqueues everything without waiting, another answers tickets
-/// as work is finished. A batch is checked wholly before anything of it runs. A device on which
+/// One thread decodes batches and enqueues everything without waiting; for each lane another
+/// answers tickets as work is finished. Each lane is a command queue of its own, so that copies
+/// overlap batches; work that touches the same bytes on both lanes keeps the order in which it
+/// was submitted, through events. A batch is checked wholly before anything of it runs. A device on which
 /// nothing is finished for [`Options::time_limit`] is given up: its tickets get an error, its
 /// threads are left behind, and the process and other devices go on.
 pub struct OpenClDevice {
@@ -226,7 +273,7 @@ pub struct OpenClDevice {
     allocator: Mutex<Allocator>,
     shared: Arc<Shared>,
     sender: Option<Sender<Item>>,
-    finished: Receiver<()>,
+    finished: Receiver<Infallible>,
 }
 
 impl OpenClDevice {
@@ -265,6 +312,7 @@ impl OpenClDevice {
         };
         let shared = Arc::new(Shared {
             device: name.clone(),
+            profile: options.profile,
             stats: StatsInner::default(),
             limit: options.time_limit,
             clock: Mutex::new(Clock {
@@ -314,6 +362,9 @@ impl OpenClDevice {
         Stats {
             launches: get(&s.launches),
             waits: get(&s.waits),
+            stalls: get(&s.stalls),
+            copies: get(&s.copies),
+            kernel_ns: get(&s.kernel_ns),
             batches: get(&s.batches),
             planned: get(&s.planned),
             bytes_written: get(&s.bytes_written),
@@ -389,9 +440,17 @@ impl Device for OpenClDevice {
     }
 
     fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        self.submit_on(Lane::Compute, work)
+    }
+
+    fn submit_on(&self, lane: Lane, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        let lane = match work {
+            Work::Run(_) => Lane::Compute,
+            Work::Write { .. } | Work::Read { .. } => lane,
+        };
         let (reply, receiver) = bounded(1);
         self.shared.begin();
-        if let Err(error) = self.send(Item::Work { work, reply }) {
+        if let Err(error) = self.send(Item::Work { lane, work, reply }) {
             self.shared.done();
             return Err(error);
         }
@@ -400,11 +459,26 @@ impl Device for OpenClDevice {
             receiver,
         }))
     }
+
+    fn counters(&self) -> Option<DeviceCounters> {
+        let s = self.stats();
+        Some(DeviceCounters {
+            batches: s.batches,
+            launches: s.launches,
+            waits: s.waits,
+            stalls: s.stalls,
+            copies: s.copies,
+            bytes_to_device: s.bytes_written + s.plan_bytes,
+            bytes_from_device: s.bytes_read,
+            kernel_ns: self.shared.profile.then_some(s.kernel_ns),
+        })
+    }
 }
 
 impl Drop for OpenClDevice {
     fn drop(&mut self) {
-        // The worker finishes what is queued and then says so; a hung one is left behind.
+        // The threads finish what is queued; the last one closes the channel. Hung ones are left
+        // behind.
         self.sender = None;
         while let Err(RecvTimeoutError::Timeout) = self.finished.recv_timeout(LOOK) {
             if self.shared.is_hung() {

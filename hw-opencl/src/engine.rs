@@ -1,23 +1,31 @@
-//! What the enqueuing thread owns: queue, kernels, memory, plans.
+//! What the enqueuing thread owns: queues, kernels, memory, plans.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use vta_driver::{Batch, DriverError, LayerMark, MarkReport, MemoryError, RunReport, Traffic};
+use vta_driver::{
+    Batch, DriverError, Footprints, Lane, LayerMark, MarkReport, MemoryError, RunReport, Traffic,
+    Work,
+};
 use vta_isa::{Config, Insn};
 
 use crate::arena::{Arena, ArenaFault};
 use crate::batch::{self, Stop, UopPad, Walk};
-use crate::cl::{Ctx, Pending, Queue};
+use crate::cl::{Ctx, Marker, Pending, Queue, Staging};
 use crate::device::{Options, Shared};
 use crate::error::{BatchError, ClFault, OpenClError};
 use crate::mirror::Mirror;
 use crate::program::Builder;
 use crate::select::{DeviceEntry, Structure};
 use crate::structure::{Part, Runner};
+use crate::worker::index;
 
 /// Plans that are kept for batches that are still alive.
-const MAX_PLANS: usize = 32;
+const MAX_PLANS: usize = 4096;
+/// Bytes of the plans that are kept.
+const MAX_PLAN_BYTES: u64 = 256 << 20;
 
 /// Why a piece of work failed.
 #[derive(Debug)]
@@ -85,18 +93,31 @@ struct Plan {
     /// Micro-ops that were read, and what they were.
     uop_sources: Vec<(u32, u32)>,
     uop_bytes: Vec<u8>,
+    /// What of the micro-op scratchpad the batch found and used.
+    uops_before: Vec<(usize, u32)>,
     /// What the micro-op scratchpad holds afterwards.
     uops: Vec<(usize, u32)>,
 }
 
-/// Queue, kernels and memory of one device.
+/// Work that is enqueued on one of the queues: what it touches, and its end.
+struct InFlight {
+    spans: Arc<[Range<u64>]>,
+    end: Marker,
+}
+
+/// Queues, kernels and memory of one device.
 pub(crate) struct Engine {
     // Dropped in this order: what is enqueued holds references of its own to what it uses.
-    plans: Vec<Plan>,
+    /// By the address of the batch, which the plan's weak pointer keeps from being used again.
+    plans: HashMap<usize, Plan>,
     runner: Runner,
     arena: Arena,
     queue: Queue,
-    ctx: Ctx,
+    copies: Queue,
+    ctx: Arc<Ctx>,
+    /// By lane, for the other lane.
+    in_flight: [Vec<InFlight>; 2],
+    footprints: Footprints,
     config: Config,
     mirror: Mirror,
     uops: UopPad,
@@ -116,8 +137,14 @@ impl Engine {
             device: shared.device.clone(),
             fault,
         };
-        let ctx = Ctx::new(&entry.raw).map_err(call)?;
-        let queue = ctx.queue().map_err(call)?;
+        let ctx = Arc::new(Ctx::new(&entry.raw).map_err(call)?);
+        let mut queue = ctx.queue(options.profile).map_err(call)?;
+        let mut copies = ctx.queue(false).map_err(call)?;
+        if options.pinned.unwrap_or(!entry.raw.unified) {
+            let staging = Staging::new(&ctx).map_err(call)?;
+            queue.stage(staging.clone());
+            copies.stage(staging);
+        }
         let builder = Builder {
             entry,
             config,
@@ -127,11 +154,14 @@ impl Engine {
         };
         let runner = Runner::new(&builder, structure, &queue)?;
         Ok(Self {
-            plans: Vec::new(),
+            plans: HashMap::new(),
             runner,
             arena: Arena::new(entry.max_alloc_bytes()),
             queue,
+            copies,
             ctx,
+            in_flight: [Vec::new(), Vec::new()],
+            footprints: Footprints::default(),
             config: config.clone(),
             mirror: Mirror::new(),
             uops: UopPad::new(config),
@@ -158,45 +188,97 @@ impl Engine {
     }
 
     pub fn finish(&self) -> Result<(), ClFault> {
-        self.queue.finish()
+        self.queue.finish()?;
+        self.copies.finish()
     }
 
-    pub fn write(&mut self, addr: u32, data: Arc<[u8]>) -> Result<Vec<Pending>, EngineError> {
-        self.mirror.host_writes(addr, &data)?;
+    fn lane(&self, lane: Lane) -> &Queue {
+        match lane {
+            Lane::Compute => &self.queue,
+            Lane::Copy => &self.copies,
+        }
+    }
+
+    /// Puts what is enqueued next on a lane behind what touches the same bytes on the other;
+    /// the bytes.
+    pub fn order(&mut self, lane: Lane, work: &Work) -> Result<Arc<[Range<u64>]>, EngineError> {
+        self.prepare()?;
+        let spans = self.footprints.of(work, &self.config);
+        let [compute, copies] = &mut self.in_flight;
+        let other = match lane {
+            Lane::Compute => copies,
+            Lane::Copy => compute,
+        };
+        other.retain(|earlier| !earlier.end.is_reached());
+        let meets = other.iter().filter(|earlier| meet(&earlier.spans, &spans));
+        let ends: Vec<Marker> = meets.map(|earlier| earlier.end.clone()).collect();
+        self.lane(lane).wait_for(&ends)?;
+        Ok(spans)
+    }
+
+    /// Notes what was enqueued on a lane.
+    pub fn note(&mut self, lane: Lane, spans: Arc<[Range<u64>]>, last: Option<&Pending>) {
+        let mine = &mut self.in_flight[index(lane)];
+        mine.retain(|earlier| !earlier.end.is_reached());
+        mine.extend(last.map(|last| InFlight {
+            spans,
+            end: last.marker(),
+        }));
+    }
+
+    /// Gives the allocations their memory, which both lanes then see.
+    fn prepare(&mut self) -> Result<(), EngineError> {
+        if self.arena.is_ready() {
+            return Ok(());
+        }
+        // The buffer may be a new one, which takes over the bytes of the old.
+        self.queue.wait_for(&[self.copies.marker()?])?;
         self.arena.prepare(&self.ctx, &self.queue)?;
+        Ok(self.copies.wait_for(&[self.queue.marker()?])?)
+    }
+
+    pub fn write(
+        &mut self,
+        lane: Lane,
+        addr: u32,
+        data: Arc<[u8]>,
+    ) -> Result<Vec<Pending>, EngineError> {
+        self.mirror.host_writes(addr, &data)?;
         let offset = u64::from(addr) - self.arena.base();
+        let queue = match lane {
+            Lane::Compute => &self.queue,
+            Lane::Copy => &self.copies,
+        };
         let Some(buffer) = self.arena.buffer_mut().filter(|_| !data.is_empty()) else {
             return Ok(Vec::new());
         };
-        let pending = self.queue.write(buffer, offset, data)?;
-        self.queue.flush()?;
+        let pending = queue.write(buffer, offset, data)?;
+        queue.flush()?;
         Ok(vec![pending])
     }
 
-    pub fn read(&mut self, addr: u32, size_bytes: u64) -> Result<Vec<Pending>, EngineError> {
+    pub fn read(
+        &mut self,
+        lane: Lane,
+        addr: u32,
+        size_bytes: u64,
+    ) -> Result<Vec<Pending>, EngineError> {
         self.mirror.memory().read(addr.into(), size_bytes)?;
-        self.arena.prepare(&self.ctx, &self.queue)?;
         let offset = u64::from(addr) - self.arena.base();
         let Some(buffer) = self.arena.buffer().filter(|_| size_bytes > 0) else {
             return Ok(Vec::new());
         };
-        let pending = self.queue.read(buffer, offset, size_bytes)?;
-        self.queue.flush()?;
+        let pending = self.lane(lane).read(buffer, offset, size_bytes)?;
+        self.lane(lane).flush()?;
         Ok(vec![pending])
     }
 
     /// Enqueues a batch: from an earlier plan, if it still holds, else from a new one.
     pub fn run(&mut self, batch: &Arc<Batch>) -> Result<(Vec<Pending>, RunReport), EngineError> {
-        self.arena.prepare(&self.ctx, &self.queue)?;
         self.shared.stats.batches.fetch_add(1, Ordering::Relaxed);
-        self.plans.retain(|plan| plan.batch.strong_count() > 0);
-        let known = self
-            .plans
-            .iter()
-            .position(|p| p.batch.as_ptr() == Arc::as_ptr(batch));
-        let done = match known {
-            Some(index) if self.still_holds(&self.plans[index]) => {
-                let plan = &self.plans[index];
+        let key = Arc::as_ptr(batch) as usize;
+        let done = match self.plans.get(&key) {
+            Some(plan) if self.still_holds(plan) => {
                 self.uops.restore(&plan.uops);
                 plan.writes
                     .iter()
@@ -206,10 +288,8 @@ impl Engine {
                         .run(&plan.part, &self.arena, &self.queue, &self.shared)?;
                 (pending, plan.report.clone())
             }
-            known => {
-                if let Some(index) = known {
-                    self.plans.swap_remove(index);
-                }
+            _ => {
+                self.plans.remove(&key);
                 self.plan_and_run(batch)?
             }
         };
@@ -219,7 +299,8 @@ impl Engine {
 
     fn still_holds(&self, plan: &Plan) -> bool {
         let arena = (self.arena.base(), self.arena.size_bytes());
-        if plan.generation != self.mirror.generation() || plan.arena != arena {
+        let same_memory = plan.generation == self.mirror.generation() && plan.arena == arena;
+        if !same_memory || !self.uops.holds(&plan.uops_before) {
             return false;
         }
         let mut expected = &plan.uop_bytes[..];
@@ -253,6 +334,7 @@ impl Engine {
         };
         let arena = (self.arena.base(), self.arena.size_bytes());
         let (mut from, mut fresh) = (0, None);
+        let mut all = Vec::new();
         loop {
             let (stop, draft) = self.runner.draft(&self.config, arena, |sink| {
                 walk.run(&mut self.mirror, from, fresh, sink)
@@ -266,12 +348,13 @@ impl Engine {
                 .iter()
                 .map(|&i| (i as usize, batch.insns[i as usize]));
             let insns = insns.filter(|(_, insn)| !matches!(insn, Insn::Finish(_)));
-            let part = self
-                .runner
-                .make(draft, insns, &self.ctx, &self.queue, &self.shared)?;
+            let (part, uploads) =
+                self.runner
+                    .make(draft, insns, &self.ctx, &self.queue, &self.shared)?;
             let pending = self
                 .runner
                 .run(&part, &self.arena, &self.queue, &self.shared)?;
+            all.extend(uploads.into_iter().chain(pending));
             let Stop::ReadBack { position, ranges } = stop else {
                 let report = report(batch, &self.config, leftover_tokens);
                 let whole = fresh.is_none();
@@ -279,12 +362,14 @@ impl Engine {
                 if whole {
                     self.keep(batch, part, &report, sources);
                 }
-                return Ok((pending, report));
+                return Ok((all, report));
             };
-            self.shared.stats.waits.fetch_add(1, Ordering::Relaxed);
+            let stats = &self.shared.stats;
+            stats.stalled();
             for (addr, len) in ranges {
                 if let Some(buffer) = self.arena.buffer() {
-                    let read = self.queue.read(buffer, u64::from(addr) - arena.0, len)?;
+                    stats.copied(&stats.bytes_read, len);
+                    let mut read = self.queue.read(buffer, u64::from(addr) - arena.0, len)?;
                     self.mirror.refresh(addr, &read.wait()?)?;
                 }
             }
@@ -300,9 +385,6 @@ impl Engine {
         report: &RunReport,
         uop_sources: Vec<(u32, u32)>,
     ) {
-        let Some(uops) = self.uops.contents() else {
-            return;
-        };
         let mut uop_bytes = Vec::new();
         for &(addr, len) in &uop_sources {
             match self.mirror.memory().read(addr.into(), len.into()) {
@@ -310,10 +392,14 @@ impl Engine {
                 Err(_) => return,
             }
         }
-        if self.plans.len() >= MAX_PLANS {
-            self.plans.remove(0);
+        let bytes = |plans: &HashMap<usize, Plan>| -> u64 {
+            plans.values().map(|plan| plan.part.size_bytes()).sum()
+        };
+        self.plans.retain(|_, plan| plan.batch.strong_count() > 0);
+        if self.plans.len() >= MAX_PLANS || bytes(&self.plans) >= MAX_PLAN_BYTES {
+            self.plans.clear();
         }
-        self.plans.push(Plan {
+        let plan = Plan {
             batch: Arc::downgrade(batch),
             part,
             report: report.clone(),
@@ -322,9 +408,26 @@ impl Engine {
             arena: (self.arena.base(), self.arena.size_bytes()),
             uop_sources,
             uop_bytes,
-            uops,
-        });
+            uops_before: self.uops.found(),
+            uops: self.uops.contents(),
+        };
+        self.plans.insert(Arc::as_ptr(batch) as usize, plan);
     }
+}
+
+/// Whether two lists of ascending, disjoint spans have bytes in common.
+fn meet(a: &[Range<u64>], b: &[Range<u64>]) -> bool {
+    let (mut i, mut j) = (0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        if x.start < y.end && y.start < x.end {
+            return true;
+        }
+        match x.end <= y.end {
+            true => i += 1,
+            false => j += 1,
+        }
+    }
+    false
 }
 
 /// Bytes that a batch stores, row by row, neighbours joined.
@@ -366,5 +469,30 @@ fn report(batch: &Batch, config: &Config, leftover_tokens: [u32; 4]) -> RunRepor
         marks: batch.marks.iter().zip(ends).map(mark).collect(),
         leftover_tokens,
         ..RunReport::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::meet;
+
+    #[test]
+    fn spans_meet_where_they_share_a_byte() {
+        // First byte and end of each span.
+        type Spans<'a> = &'a [(u64, u64)];
+        let cases: [(Spans<'_>, Spans<'_>, bool); 6] = [
+            (&[(0, 4), (8, 12)], &[(4, 8), (12, 20)], false),
+            (&[(0, 4), (8, 12)], &[(4, 9)], true),
+            (&[(0, 100)], &[(7, 8)], true),
+            (&[(7, 8)], &[(0, 5), (5, 7), (8, 9)], false),
+            (&[(7, 8)], &[(0, 5), (5, 8)], true),
+            (&[], &[(0, 5)], false),
+        ];
+        for (a, b, expected) in cases {
+            let spans = |s: Spans<'_>| s.iter().map(|&(first, end)| first..end).collect();
+            let [x, y]: [Vec<_>; 2] = [spans(a), spans(b)];
+            assert_eq!(meet(&x, &y), expected, "{a:?} {b:?}");
+            assert_eq!(meet(&y, &x), expected, "{b:?} {a:?}");
+        }
     }
 }

@@ -19,6 +19,11 @@ pub const CORE_SOURCE: &str = include_str!("../kernels/vta_core.cl");
 pub const LANES_SOURCE: &str = include_str!("../kernels/vta_lanes.cl");
 /// The largest bitstream that is read.
 const MAX_BITSTREAM_BYTES: u64 = 1 << 30;
+/// Registers of a multiprocessor of NVIDIA's, of all generations since 2012.
+const REGISTERS: u32 = 1 << 16;
+/// Work-groups that a multiprocessor holds at once when so many share its registers; each has
+/// 256 work-items, of which it takes at least 1024.
+const GROUPS_PER_UNIT: u32 = 4;
 /// Scratchpads up to this size become arrays of an FPGA's kernel.
 const MAX_ON_CHIP_BYTES: usize = 4 << 20;
 
@@ -166,20 +171,37 @@ impl Builder<'_> {
         self.source(CORE_SOURCE, &options)
     }
 
-    /// The throughput structure's program.
-    pub fn lanes(&self, lanes: &LanesBuild) -> Result<Built, OpenClError> {
+    /// The throughput structure's program, and how many work-groups may wait for each other in
+    /// it; 0 when it is launched level by level.
+    pub fn lanes(&self, lanes: &LanesBuild) -> Result<(Built, u32), OpenClError> {
         let options = config_macros(self.config) + &lanes.options();
-        let nvidia = self.entry.platform().contains("NVIDIA");
-        if nvidia && lanes.math == Math::Fours {
-            // The instruction is reached through inline assembly, which only some drivers take.
-            match self.source(LANES_SOURCE, &format!("{options} -DVTA_DP4A")) {
-                Err(OpenClError::Build { log, .. }) => {
-                    tracing::warn!(log, "building without dp4a");
-                }
-                other => return other,
+        let nvidia = self.entry.platform().contains("NVIDIA") && lanes.math == Math::Fours;
+        let one_launch = self.options.one_launch.unwrap_or(nvidia);
+        let mut variants = vec![(String::new(), 0)];
+        if one_launch {
+            variants.insert(0, (" -DVTA_ONE_LAUNCH".to_owned(), 1));
+        }
+        if nvidia {
+            // These instructions are reached through inline assembly, which only some drivers
+            // take.
+            variants.insert(0, (" -DVTA_DP4A".to_owned(), 0));
+            if one_launch {
+                let limit = REGISTERS / (GROUPS_PER_UNIT * lanes.shape.group);
+                let more = format!(" -DVTA_DP4A -DVTA_ONE_LAUNCH -cl-nv-maxrregcount={limit}");
+                let groups = GROUPS_PER_UNIT * self.entry.compute_units();
+                variants.insert(0, (more, groups));
             }
         }
-        self.source(LANES_SOURCE, &options)
+        let last = variants.len() - 1;
+        for (more, groups) in &variants[..last] {
+            match self.source(LANES_SOURCE, &format!("{options}{more}")) {
+                Err(OpenClError::Build { log, .. }) => {
+                    tracing::warn!(log, "building without{more}");
+                }
+                other => return Ok((other?, *groups)),
+            }
+        }
+        Ok((self.source(LANES_SOURCE, &options)?, 0))
     }
 
     /// Builds from source, or loads the binary of an earlier build.

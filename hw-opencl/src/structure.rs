@@ -29,11 +29,20 @@ pub(crate) enum Runner {
 /// The throughput structure.
 pub(crate) struct Lanes {
     kernel: CoreKernel,
+    one_launch: Option<OneLaunch>,
     shape: Shape,
     cut: Cut,
     inp: Bytes,
     wgt: Bytes,
     acc: Bytes,
+}
+
+/// A batch as one launch, whose work-groups wait for each other.
+struct OneLaunch {
+    kernel: CoreKernel,
+    groups: u32,
+    /// Counts work-groups that have come to where they wait.
+    arrived: Bytes,
 }
 
 /// The single-work-item core.
@@ -61,6 +70,8 @@ pub(crate) enum Part {
         /// Operations, blocks, levels, tables.
         buffers: [Bytes; 4],
         launches: Vec<Launch>,
+        /// Where in the tables the levels of the launches are.
+        phases: u32,
     },
     Stream {
         insns: Bytes,
@@ -68,6 +79,16 @@ pub(crate) enum Part {
         count: u32,
         stores: u32,
     },
+}
+
+impl Part {
+    /// Bytes of device memory.
+    pub fn size_bytes(&self) -> u64 {
+        match self {
+            Self::Lanes { buffers, .. } => buffers.iter().map(Bytes::size_bytes).sum(),
+            Self::Stream { insns, fences, .. } => insns.size_bytes() + fences.size_bytes(),
+        }
+    }
 }
 
 /// Passes checked instructions on to the structure's own sink.
@@ -127,7 +148,7 @@ impl Runner {
         if builder.entry.raw.max_group < build.shape.group as usize {
             return Err(refuse("its work-groups are too small"));
         }
-        let built = builder.lanes(&build)?;
+        let (built, groups) = builder.lanes(&build)?;
         let (lanes, area) = (config.lanes() as u64, (config.block() as u64).pow(2));
         let pad = |mem, elems: u64| -> Result<Bytes, ClFault> {
             let size = config.depth(mem) as u64 * elems;
@@ -136,18 +157,25 @@ impl Runner {
             Ok(bytes)
         };
         let make = || -> Result<Lanes, ClFault> {
-            let lanes = Lanes {
+            let one_launch = || -> Result<OneLaunch, ClFault> {
+                Ok(OneLaunch {
+                    kernel: built.kernel("vta_phases")?,
+                    groups,
+                    arrived: builder.ctx.buffer(4)?,
+                })
+            };
+            let mut lanes = Lanes {
                 kernel: built.kernel("vta_levels")?,
+                one_launch: (groups > 0).then(one_launch).transpose()?,
                 shape: build.shape,
                 cut: cut(build.shape, builder.entry.compute_units()),
                 inp: pad(MemType::Inp, lanes * build.elem_bytes())?,
                 wgt: pad(MemType::Wgt, area * build.elem_bytes())?,
                 acc: pad(MemType::Acc, lanes * 4)?,
             };
-            let nothing = builder.ctx.buffer(16)?;
-            lanes.set([&nothing; 4], &nothing)?;
-            lanes.kernel.set(0, &[Arg::U32(0), Arg::U32(0)])?;
-            queue.launch(&lanes.kernel, 1, lanes.shape.group as usize)?;
+            let mut nothing = builder.ctx.buffer(16)?;
+            queue.zero(&mut nothing, 0, 16)?;
+            lanes.run(&[&nothing; 4], None, &[NOTHING], 0, queue, false)?;
             queue.finish()?;
             Ok(lanes)
         };
@@ -201,9 +229,9 @@ impl Runner {
                     built.kernel("vta_store")?,
                 ],
                 queues: [
-                    builder.ctx.queue()?,
-                    builder.ctx.queue()?,
-                    builder.ctx.queue()?,
+                    builder.ctx.queue(false)?,
+                    builder.ctx.queue(false)?,
+                    builder.ctx.queue(false)?,
                 ],
             })
         };
@@ -245,8 +273,9 @@ impl Runner {
         Ok((walked, draft))
     }
 
-    /// Copies a draft to the device. `insns` are its instructions in the order in which they run,
-    /// with their places in the batch.
+    /// Enqueues the copies of a draft to the device, which are finished when the first run is.
+    /// `insns` are its instructions in the order in which they run, with their places in the
+    /// batch.
     pub fn make(
         &self,
         draft: Draft,
@@ -254,31 +283,34 @@ impl Runner {
         ctx: &Ctx,
         queue: &Queue,
         shared: &Shared,
-    ) -> Result<Part, EngineError> {
-        let upload = |words: &[u32]| -> Result<Bytes, ClFault> {
+    ) -> Result<(Part, Vec<Pending>), EngineError> {
+        let mut uploads = Vec::new();
+        let mut upload = |words: &[u32]| -> Result<Bytes, ClFault> {
             let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
             let len = bytes.len() as u64;
-            shared.stats.plan_bytes.fetch_add(len, Ordering::Relaxed);
             let mut buffer = ctx.buffer(len.max(16))?;
             if len > 0 {
-                // The words are gone when this returns, so the copy is waited for. It happens
-                // once for a batch, before anything of it is enqueued.
-                queue.write(&mut buffer, 0, Arc::from(bytes))?.wait()?;
+                shared.stats.copied(&shared.stats.plan_bytes, len);
+                uploads.push(queue.write(&mut buffer, 0, Arc::from(bytes))?);
             }
             Ok(buffer)
         };
-        match draft {
-            Draft::Lanes(s) => {
+        let part = match draft {
+            Draft::Lanes(mut s) => {
+                let phases = s.tables.len() as u32;
+                let levels = |l: &Launch| [l.first_level, l.last_level];
+                s.tables.extend(s.launches.iter().flat_map(levels));
                 let buffers = [
                     upload(&s.ops)?,
                     upload(&s.blocks)?,
                     upload(&s.levels)?,
                     upload(&s.tables)?,
                 ];
-                Ok(Part::Lanes {
+                Part::Lanes {
                     buffers,
                     launches: s.launches,
-                })
+                    phases,
+                }
             }
             Draft::Stream(stream) => {
                 let mut words = Vec::new();
@@ -289,19 +321,20 @@ impl Runner {
                     })?;
                     words.extend((0..4).map(|i| (word >> (32 * i)) as u32));
                 }
-                Ok(Part::Stream {
+                Part::Stream {
                     count: words.len() as u32 / 4,
                     insns: upload(&words)?,
                     fences: upload(&stream.fences)?,
                     stores: stream.stores,
-                })
+                }
             }
-        }
+        };
+        Ok((part, uploads))
     }
 
     /// Enqueues a part. What it returns is finished when the part is.
     pub fn run(
-        &self,
+        &mut self,
         part: &Part,
         arena: &Arena,
         queue: &Queue,
@@ -309,19 +342,27 @@ impl Runner {
     ) -> Result<Vec<Pending>, EngineError> {
         let launched = |n: u64| shared.stats.launches.fetch_add(n, Ordering::Relaxed);
         match (self, part) {
-            (Self::Lanes(lanes), Part::Lanes { buffers, launches }) => {
-                // A batch that touches no memory needs none; any buffer will do.
-                let dram = arena.buffer().unwrap_or(&lanes.acc);
-                lanes.set(buffers.each_ref(), dram)?;
-                let mut last = None;
-                for launch in launches {
-                    let levels = [launch.first_level, launch.last_level].map(Arg::U32);
-                    lanes.kernel.set(0, &levels)?;
-                    let groups = launch.groups as usize;
-                    last = Some(queue.launch(&lanes.kernel, groups, lanes.shape.group as usize)?);
-                }
-                launched(launches.len() as u64);
-                Ok(last.into_iter().collect())
+            (
+                Self::Lanes(lanes),
+                Part::Lanes {
+                    buffers,
+                    launches,
+                    phases,
+                },
+            ) => {
+                let pending = lanes.run(
+                    &buffers.each_ref(),
+                    arena.buffer(),
+                    launches,
+                    *phases,
+                    queue,
+                    shared.profile,
+                )?;
+                launched(match lanes.one_launch {
+                    Some(_) => launches.len().min(1) as u64,
+                    None => launches.len() as u64,
+                });
+                Ok(pending)
             }
             (Self::Core(core), Part::Stream { insns, count, .. }) => {
                 let dram = arena.buffer().unwrap_or(&core.pads);
@@ -334,7 +375,7 @@ impl Runner {
             }
             (Self::Channels(channels), Part::Stream { .. }) => {
                 launched(3);
-                shared.stats.waits.fetch_add(1, Ordering::Relaxed);
+                shared.stats.stalled();
                 channels.run(part, arena, queue)?;
                 Ok(Vec::new())
             }
@@ -346,11 +387,53 @@ impl Runner {
 }
 
 impl Lanes {
-    /// Sets every buffer: operations, blocks, levels, tables, then memory and scratchpads.
-    fn set(&self, plan: [&Bytes; 4], dram: &Bytes) -> Result<(), ClFault> {
-        self.kernel.set(2, &plan.map(Arg::Buffer))?;
-        let memory = [dram, &self.inp, &self.wgt, &self.acc];
-        self.kernel.set(6, &memory.map(Arg::Buffer))
+    /// Enqueues launches. `plan` is operations, blocks, levels, tables; `phases` where in these
+    /// the launches' levels are. The events are the last one's, or all with `profile`.
+    fn run(
+        &mut self,
+        plan: &[&Bytes; 4],
+        dram: Option<&Bytes>,
+        launches: &[Launch],
+        phases: u32,
+        queue: &Queue,
+        profile: bool,
+    ) -> Result<Vec<Pending>, ClFault> {
+        let group = self.shape.group as usize;
+        // A batch that touches no memory needs none; any buffer will do.
+        let dram = dram.unwrap_or(&self.acc);
+        let memory = [dram, &self.inp, &self.wgt, &self.acc].map(Arg::Buffer);
+        let set = |kernel: &CoreKernel| {
+            kernel.set(2, &plan.map(Arg::Buffer))?;
+            kernel.set(6, &memory)
+        };
+        if let Some(one) = &mut self.one_launch {
+            if launches.is_empty() {
+                return Ok(Vec::new());
+            }
+            queue.zero(&mut one.arrived, 0, 4)?;
+            let count = launches.len() as u32;
+            set(&one.kernel)?;
+            one.kernel.set(0, &[Arg::U32(phases), Arg::U32(count)])?;
+            one.kernel.set(10, &[Arg::Buffer(&one.arrived)])?;
+            return Ok(vec![queue.launch(
+                &one.kernel,
+                one.groups as usize,
+                group,
+            )?]);
+        }
+        set(&self.kernel)?;
+        let mut pending = Vec::new();
+        for launch in launches {
+            let levels = [launch.first_level, launch.last_level].map(Arg::U32);
+            self.kernel.set(0, &levels)?;
+            let next = queue.launch(&self.kernel, launch.groups as usize, group)?;
+            if !profile {
+                // Events that nobody releases slow some runtimes down.
+                pending.clear();
+            }
+            pending.push(next);
+        }
+        Ok(pending)
     }
 }
 
@@ -381,12 +464,19 @@ impl Channels {
             pending.push(own.launch(kernel, 1, 1)?);
             own.flush()?;
         }
-        for pending in pending {
+        for mut pending in pending {
             pending.wait()?;
         }
         Ok(())
     }
 }
+
+/// A launch that has nothing to do.
+const NOTHING: Launch = Launch {
+    first_level: 0,
+    last_level: 0,
+    groups: 1,
+};
 
 /// How work is cut: for work-items that are vectors of a CPU, or for groups of a GPU's lanes.
 fn cut(shape: Shape, units: u32) -> Cut {

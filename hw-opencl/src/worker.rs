@@ -1,12 +1,13 @@
-//! The device's two threads: one enqueues, one waits.
+//! The device's threads: one enqueues, one for each lane waits.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use vta_driver::{DriverError, RunReport, Work, WorkDone};
+use vta_driver::{DriverError, Lane, RunReport, Work, WorkDone};
 
 use crate::cl::Pending;
 use crate::device::Shared;
@@ -20,9 +21,18 @@ pub(crate) type Reply = Result<WorkDone, DriverError>;
 
 /// What the device is told, in order.
 pub(crate) enum Item {
-    Map { addr: u32, size_bytes: u64 },
-    Unmap { addr: u32 },
-    Work { work: Work, reply: Sender<Reply> },
+    Map {
+        addr: u32,
+        size_bytes: u64,
+    },
+    Unmap {
+        addr: u32,
+    },
+    Work {
+        lane: Lane,
+        work: Work,
+        reply: Sender<Reply>,
+    },
 }
 
 /// Work that is enqueued, with what its ticket gets when it is finished.
@@ -39,14 +49,24 @@ enum Outcome {
     Ran { report: RunReport, began: Instant },
 }
 
-/// Starts both threads. The receiver hears when everything that was queued is finished.
+/// What waits for each lane, in the order of [`index`].
+type Lanes = [Sender<Unfinished>; 2];
+
+/// A lane's place in pairs.
+pub(crate) fn index(lane: Lane) -> usize {
+    match lane {
+        Lane::Compute => 0,
+        Lane::Copy => 1,
+    }
+}
+
+/// Starts the threads. The receiver's channel closes when everything that was queued is finished.
 pub(crate) fn start(
     engine: Engine,
     items: Receiver<Item>,
     shared: &Arc<Shared>,
-) -> Result<Receiver<()>, OpenClError> {
-    let (unfinished, waiting) = bounded(IN_FLIGHT);
-    let (finished, heard) = bounded(1);
+) -> Result<Receiver<Infallible>, OpenClError> {
+    let (finished, heard) = bounded(0);
     let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
         let thread = Builder::new().name(name.to_owned()).spawn(work);
         thread.map(drop).map_err(|error| OpenClError::Call {
@@ -58,32 +78,34 @@ pub(crate) fn start(
             },
         })
     };
-    let state = Arc::clone(shared);
-    spawn(
-        "opencl-wait",
-        Box::new(move || {
+    let lane = |name: &str| -> Result<Sender<Unfinished>, OpenClError> {
+        let (unfinished, waiting) = bounded(IN_FLIGHT);
+        let (state, finished) = (Arc::clone(shared), finished.clone());
+        let work = move || {
             answer(&waiting, &state);
-            // Nobody listens when the device was left behind.
-            let _ = finished.send(());
-        }),
-    )?;
+            drop(finished);
+        };
+        spawn(name, Box::new(work))?;
+        Ok(unfinished)
+    };
+    let lanes = [lane("opencl-wait")?, lane("opencl-wait-copy")?];
     let state = Arc::clone(shared);
     spawn(
         "opencl-enqueue",
-        Box::new(move || serve(engine, &items, &unfinished, &state)),
+        Box::new(move || serve(engine, &items, &lanes, &state)),
     )?;
     Ok(heard)
 }
 
 /// Enqueues until the device is dropped. Everything of the engine is released before the other
-/// thread's channel closes, so that a device is gone when it says so.
-fn serve(mut engine: Engine, items: &Receiver<Item>, to: &Sender<Unfinished>, shared: &Shared) {
+/// threads' channels close, so that a device is gone when it says so.
+fn serve(mut engine: Engine, items: &Receiver<Item>, to: &Lanes, shared: &Shared) {
     for item in items {
         match item {
             Item::Map { addr, size_bytes } => engine.map(addr, size_bytes),
             Item::Unmap { addr } => engine.unmap(addr),
-            Item::Work { work, reply } => {
-                let (pending, outcome) = match enqueue(&mut engine, work, shared) {
+            Item::Work { lane, work, reply } => {
+                let (pending, outcome) = match enqueue(&mut engine, lane, work, shared) {
                     Ok(enqueued) => enqueued,
                     Err(error) => (Vec::new(), Outcome::Failed(error.into_driver(shared))),
                 };
@@ -92,7 +114,7 @@ fn serve(mut engine: Engine, items: &Receiver<Item>, to: &Sender<Unfinished>, sh
                     outcome,
                     reply,
                 };
-                if to.send(unfinished).is_err() {
+                if to[index(lane)].send(unfinished).is_err() {
                     return;
                 }
             }
@@ -105,29 +127,29 @@ fn serve(mut engine: Engine, items: &Receiver<Item>, to: &Sender<Unfinished>, sh
 
 fn enqueue(
     engine: &mut Engine,
+    lane: Lane,
     work: Work,
     shared: &Shared,
 ) -> Result<(Vec<Pending>, Outcome), EngineError> {
     let began = Instant::now();
     let stats = &shared.stats;
-    match work {
+    let spans = engine.order(lane, &work)?;
+    let done = match work {
         Work::Write { addr, data } => {
-            stats
-                .bytes_written
-                .fetch_add(data.len() as u64, Ordering::Relaxed);
-            let pending = engine.write(addr.0, data)?;
-            Ok((pending, Outcome::Written))
+            stats.copied(&stats.bytes_written, data.len() as u64);
+            (engine.write(lane, addr.0, data)?, Outcome::Written)
         }
         Work::Read { addr, size_bytes } => {
-            stats.bytes_read.fetch_add(size_bytes, Ordering::Relaxed);
-            let pending = engine.read(addr.0, size_bytes)?;
-            Ok((pending, Outcome::Data))
+            stats.copied(&stats.bytes_read, size_bytes);
+            (engine.read(lane, addr.0, size_bytes)?, Outcome::Data)
         }
         Work::Run(batch) => {
             let (pending, report) = engine.run(&batch)?;
-            Ok((pending, Outcome::Ran { report, began }))
+            (pending, Outcome::Ran { report, began })
         }
-    }
+    };
+    engine.note(lane, spans, done.0.last());
+    Ok(done)
 }
 
 /// Waits for work in its order and answers its tickets.
@@ -136,8 +158,17 @@ fn answer(waiting: &Receiver<Unfinished>, shared: &Shared) {
     for unfinished in waiting {
         let mut data = Vec::new();
         let mut failed = None;
-        for pending in unfinished.pending {
-            match pending.wait() {
+        if !unfinished.pending.is_empty() {
+            // The queue is in order: who waits for the last has waited for all.
+            shared.stats.waits.fetch_add(1, Ordering::Relaxed);
+        }
+        for mut pending in unfinished.pending {
+            let waited = pending.wait();
+            if shared.profile {
+                let ns = pending.kernel_nanoseconds();
+                shared.stats.kernel_ns.fetch_add(ns, Ordering::Relaxed);
+            }
+            match waited {
                 Ok(bytes) if data.is_empty() => data = bytes,
                 Ok(_) => {}
                 Err(fault) => failed = Some(fault),

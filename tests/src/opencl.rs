@@ -47,7 +47,8 @@ impl Backend {
     }
 }
 
-/// Every device of this machine. Platforms that `scripts/opencl-setup` installs and that aren't
+/// Every device of this machine, or with `VTA_OPENCL_ONLY` those with that in their selectors.
+/// Platforms that `scripts/opencl-setup` installs and that aren't
 /// there are named loudly.
 ///
 /// # Panics
@@ -74,7 +75,9 @@ pub fn entries(what: &str) -> Vec<DeviceEntry> {
         assert!(!ci || name == "opencl:intel:0", "{text}");
         eprintln!("SKIPPED {text}");
     }
-    entries
+    let only = std::env::var("VTA_OPENCL_ONLY").unwrap_or_default();
+    let entries = entries.into_iter();
+    entries.filter(|e| e.selector.contains(&only)).collect()
 }
 
 /// Every device with the core and, where it can, the throughput structure.

@@ -89,6 +89,8 @@ fn unsafe_code_is_where_it_may_be() {
         "sim/src/kernels/lanes.rs",
         "driver/src/bundle.rs",
         "hw-opencl/src/cl.rs",
+        "hw-opencl/src/cl/queue.rs",
+        "hw-opencl/src/cl/staging.rs",
     ];
     for name in [
         "isa",

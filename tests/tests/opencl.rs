@@ -181,7 +181,7 @@ fn check_layers(graph: &QGraph, image: &[i8]) {
         }
         let stats = device.stats();
         assert_eq!(session.counters().submissions, 2);
-        assert_eq!((stats.batches, stats.planned, stats.waits), (2, 1, 0));
+        assert_eq!((stats.batches, stats.planned, stats.stalls), (2, 1, 0));
         println!(
             "{}: {} launches for two images",
             backend.name(),
@@ -310,11 +310,11 @@ fn micro_ops_that_the_device_stored_are_read_back() {
             &[3, 0, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0],
         );
         let batch = parsed(text);
-        for waits in 1..3 {
+        for stalls in 1..3 {
             run(&device, &batch).unwrap();
             assert_eq!(read(&device, 0x1200, 16), [10; 16], "{}", backend.name());
             write(&device, 0x1200, &[0; 16]);
-            assert_eq!(device.stats().waits, waits, "such a batch can't be kept");
+            assert_eq!(device.stats().stalls, stalls, "such a batch can't be kept");
         }
     }
 }
@@ -627,12 +627,12 @@ fn speed() {
             let stats = device.stats();
             println!(
                 "{:28} {math:?}: {:.1} ms, {:.2} GMAC/s (first {first:.0} ms), processor \
-                 {processor:.0} ms, {} launches, {} waits, plan {} bytes",
+                 {processor:.0} ms, {} launches, {} stalls, plan {} bytes",
                 backend.name(),
                 best * 1e3,
                 macs as f64 / best / 1e9,
                 stats.launches / stats.batches,
-                stats.waits,
+                stats.stalls,
                 stats.plan_bytes,
             );
         }

@@ -254,6 +254,30 @@ fn wrong_images_and_programs_are_refused() {
     }
 }
 
+#[test]
+fn sessions_that_take_turns_share_their_devices() {
+    let devices = [healthy(), healthy()];
+    let mut sessions = [0, 1, 2].map(|_| session(there_and_back(), &devices));
+    assert!(sessions[0].finish().is_none());
+    for round in 0..3i8 {
+        for (i, session) in sessions.iter_mut().enumerate() {
+            let n = 3 * round + i as i8;
+            session.start(&[&[n, -n]]).unwrap();
+        }
+        for (i, session) in sessions.iter_mut().enumerate() {
+            let n = 3 * round + i as i8;
+            let out = session.finish().unwrap().unwrap();
+            assert_eq!(out.outputs[0], [[n.wrapping_mul(16), n.wrapping_mul(-16)]]);
+            assert!(session.finish().is_none());
+        }
+    }
+    // What nobody asked for is waited for, and wrong images leave nothing behind.
+    sessions[0].start(&[&[1, 1]]).unwrap();
+    assert!(sessions[0].start(&[&[1]]).is_err());
+    assert!(sessions[0].finish().is_none());
+    assert_eq!(sessions[0].run(&[&[2, 3]]).unwrap().outputs[0], [[32, 48]]);
+}
+
 /// Adds its inputs and a constant; fails on 100 and panics on 101.
 #[derive(Debug)]
 struct Sum(i8);

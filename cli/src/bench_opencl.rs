@@ -1,0 +1,441 @@
+//! `vta bench --device opencl:SEL`: what submitting much at once, overlapping runs, and batches
+//! gain on OpenCL devices.
+
+mod steps;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use vta_compiler::zoo;
+use vta_driver::{Device, DeviceCounters, Program, QueueLimits, RunOutput, Session};
+use vta_hw_opencl::{OpenClDevice, Options, Selector};
+use vta_isa::Config;
+
+use self::steps::{Steps, with_batch};
+use crate::args::BenchArgs;
+use crate::model::{self, Model};
+use crate::report::{counters_json, print_line};
+
+/// No more samples of one figure once they have taken so long together.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Samples of a figure at least.
+const MIN_SAMPLES: usize = 3;
+/// Runs of a pipeline that are timed together: the fewest that overlap, and the most.
+const PIPELINE_RUNS: [u32; 2] = [3, 16];
+
+/// One way of submitting: the median time of a run, and what a run counts.
+struct Way {
+    name: String,
+    ms: f64,
+    submissions: usize,
+    counted: DeviceCounters,
+}
+
+/// Runs in flight: images a second over many runs.
+struct Flow {
+    in_flight: usize,
+    images_per_s: f64,
+}
+
+/// Everything about one device, network and batch.
+struct Figures {
+    device: String,
+    name: String,
+    structure: String,
+    model: String,
+    batch: usize,
+    plan_ms: f64,
+    /// Everything at once, a submission for each layer.
+    whole: [Way; 2],
+    /// The first layers: how many, at once, instruction by instruction.
+    part: (usize, [Way; 2]),
+    flows: Vec<Flow>,
+    /// Share of the time in which kernels ran, of a run of its own that takes their times.
+    kernel_share: f64,
+    mismatches: Vec<String>,
+}
+
+/// Measures every device, network and batch of the arguments; whether all outputs agree.
+pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
+    ensure!(args.samples > 0, "--samples must be at least 1");
+    let config = model::config(args.config.as_ref())?;
+    let batches = match &args.batch[..] {
+        [] => vec![config.batch()],
+        given => given.to_vec(),
+    };
+    let mut all = Vec::new();
+    for name in model::device_names(devices) {
+        ensure!(
+            model::is_opencl(name),
+            "--device {name}: OpenCL devices are measured, opencl[:SEL]"
+        );
+        for network in &args.model {
+            for &batch in &batches {
+                let figures = one(args, name, network, &with_batch(&config, batch)?)?;
+                if !args.json {
+                    print_line(&figures.text())?;
+                }
+                all.push(figures);
+            }
+        }
+    }
+    if args.json {
+        let rows: Vec<Value> = all.iter().map(Figures::json).collect();
+        print_line(&serde_json::to_string_pretty(&json!({ "opencl": rows }))?)?;
+    }
+    Ok(all.iter().all(|figures| figures.mismatches.is_empty()))
+}
+
+/// Measures one network on one device.
+fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result<Figures> {
+    let program = match model::load(network)? {
+        Model::Graph(graph) => {
+            ensure!(
+                model::is_quantised(&graph),
+                "{network} is a float model: quantise it first (vta quantize)"
+            );
+            Arc::new(model::compile(&graph, config)?.1)
+        }
+        Model::Program(program) => Arc::new(*program),
+    };
+    let images = images(&program)?;
+    let images: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
+    let samples = args.samples.div_ceil(4).max(MIN_SAMPLES);
+    let open = |profile| open(device, &program.config, profile);
+    let opened = open(false)?;
+    let ways = Ways::measure(&opened, &program, &images, samples, args.instructions)?;
+    let Ways {
+        whole,
+        part,
+        mut mismatches,
+        first,
+    } = ways;
+    let shared: Arc<dyn Device> = opened.clone();
+    let mut session = Session::new(Arc::clone(&program), shared, QueueLimits::default())?;
+    let expected = session.run(&images)?;
+    let mut flows = Vec::new();
+    let started = Instant::now();
+    session.run(&images)?;
+    let [fewest, most] = PIPELINE_RUNS;
+    let fit = PATIENCE.as_secs_f64() / started.elapsed().as_secs_f64().max(1e-9) / 8.0;
+    let groups = vec![images.clone(); (fit as u32).clamp(fewest, most) as usize];
+    for (in_flight, (rate, same)) in flows_of(&mut session, &groups, samples, &expected)? {
+        if !same {
+            mismatches.push(format!("{in_flight} runs in flight"));
+        }
+        flows.push(Flow {
+            in_flight,
+            images_per_s: rate,
+        });
+    }
+    drop(session);
+    let profiled = open(true)?;
+    let kernel_share = kernel_share(&profiled, &program, &images, samples)?;
+    Ok(Figures {
+        device: opened.entry().selector.clone(),
+        name: opened.entry().name().to_owned(),
+        structure: opened.structure().to_string(),
+        model: network.to_owned(),
+        batch: program.config.batch(),
+        plan_ms: first.as_secs_f64() * 1e3,
+        whole,
+        part,
+        flows,
+        kernel_share,
+        mismatches,
+    })
+}
+
+fn open(device: &str, config: &Config, profile: bool) -> Result<Arc<OpenClDevice>> {
+    let selector: Selector = device.parse()?;
+    let options = Options {
+        profile,
+        ..Options::from_env()
+    };
+    let device = OpenClDevice::open(&selector, config.clone(), options)?;
+    Ok(Arc::new(device))
+}
+
+/// As many images as a run takes, all different.
+fn images(program: &Program) -> Result<Vec<Vec<i8>>> {
+    let input = program.inputs.first().context("the program has no input")?;
+    let spec = program.tensor(*input)?;
+    let [c, h, w] = spec.chw.map(|d| d as usize);
+    let image = |seed: usize| -> Vec<i8> {
+        let values = zoo::sample_image(h.max(w), seed as u64);
+        let values = values.iter().map(|&v| (i16::from(v) - 128) as i8);
+        values.cycle().take(c * h * w).collect()
+    };
+    Ok((0..program.config.batch()).map(image).collect())
+}
+
+/// The ways of submitting, measured.
+struct Ways {
+    whole: [Way; 2],
+    part: (usize, [Way; 2]),
+    mismatches: Vec<String>,
+    /// The first run, which plans.
+    first: Duration,
+}
+
+impl Ways {
+    fn measure(
+        opened: &Arc<OpenClDevice>,
+        program: &Arc<Program>,
+        images: &[&[i8]],
+        samples: usize,
+        instructions: usize,
+    ) -> Result<Self> {
+        let device: Arc<dyn Device> = opened.clone();
+        let steps = Steps::new(program, &device)?;
+        let meter = Meter {
+            device: &device,
+            samples,
+        };
+        let layers = program.layers.len();
+        let last = layers.checked_sub(1).context("the network has no layer")?;
+        let started = Instant::now();
+        let mut all = steps.record(layers, layers)?;
+        let first = started.elapsed();
+        let mut mismatches = Vec::new();
+        let mut each = steps.record(layers, 1)?;
+        let [whole_name, layer_name] = ["the whole network at once", "a submission for each layer"];
+        let (whole, same) = meter.take(
+            (whole_name, 1, &mut || steps.run(images, &mut all, last)),
+            (layer_name, layers, &mut || {
+                steps.run(images, &mut each, last)
+            }),
+        )?;
+        if !same {
+            mismatches.push(layer_name.to_owned());
+        }
+        drop((all, each));
+        let few = first_layers(program, instructions);
+        let mut part = steps.record(few, few)?;
+        let batches = part.one_by_one()?;
+        let part_name = format!("the first {few} of {layers} layers at once");
+        let insn_name = "a submission for each instruction";
+        let (ways, same) = meter.take(
+            (&part_name, 1, &mut || steps.run(images, &mut part, few - 1)),
+            (insn_name, batches.len(), &mut || {
+                steps.run_each(images, &batches, few - 1)
+            }),
+        )?;
+        // Where a batch starts from empty scratchpads, one instruction has no operands.
+        if opened.keeps_scratchpads() && !same {
+            mismatches.push(insn_name.to_owned());
+        }
+        Ok(Self {
+            whole,
+            part: (few, ways),
+            mismatches,
+            first,
+        })
+    }
+}
+
+/// How many of the first layers have up to so many commands together; at least one.
+fn first_layers(program: &Program, commands: usize) -> usize {
+    let mut sum = 0;
+    let fits = program.layers.iter().take_while(|layer| {
+        sum += layer.commands.len();
+        sum <= commands
+    });
+    fits.count().max(1)
+}
+
+/// Takes times and counts on one device.
+struct Meter<'a> {
+    device: &'a Arc<dyn Device>,
+    samples: usize,
+}
+
+/// A name, how often it submits, and a run that gives an output.
+type Measured<'a> = (&'a str, usize, &'a mut dyn FnMut() -> Result<Vec<u8>>);
+
+impl Meter<'_> {
+    /// Two ways that take turns, so that whatever else the machine does meets both: the median
+    /// times of runs after one that plans, what the last ones counted, and whether all outputs
+    /// are the same.
+    fn take<'a>(&self, one: Measured<'a>, many: Measured<'a>) -> Result<([Way; 2], bool)> {
+        let expected = one.2()?;
+        let mut same = many.2()? == expected;
+        let mut found = [(one, Vec::new()), (many, Vec::new())];
+        let mut counted = [DeviceCounters::default(); 2];
+        let counters = || self.device.counters().unwrap_or_default();
+        let started = Instant::now();
+        for sample in 0..self.samples {
+            if sample >= MIN_SAMPLES && started.elapsed() > 2 * PATIENCE {
+                break;
+            }
+            for (((_, _, run), times), counted) in found.iter_mut().zip(&mut counted) {
+                let before = counters();
+                let begun = Instant::now();
+                same &= run()? == expected;
+                times.push(begun.elapsed().as_secs_f64() * 1e3);
+                *counted = counters().since(&before);
+            }
+        }
+        let mut counted = counted.into_iter();
+        let ways = found.map(|((name, submissions, _), mut times)| {
+            times.sort_by(f64::total_cmp);
+            Way {
+                name: name.to_owned(),
+                ms: times.get(times.len() / 2).copied().unwrap_or(0.0),
+                submissions,
+                counted: counted.next().unwrap_or_default(),
+            }
+        });
+        Ok((ways, same))
+    }
+}
+
+/// Images a second with one and two runs in flight, and whether all outputs are the expected: the
+/// median of rounds that take turns, so that whatever else the machine does meets both.
+fn flows_of(
+    session: &mut Session,
+    groups: &[Vec<&[i8]>],
+    samples: usize,
+    expected: &RunOutput,
+) -> Result<[(usize, (f64, bool)); 2]> {
+    let mut found = [1, 2].map(|in_flight| (in_flight, Vec::new(), true));
+    let started = Instant::now();
+    for round in 0..=samples {
+        if round > 1 && started.elapsed() > 2 * PATIENCE {
+            break;
+        }
+        for (in_flight, rates, same) in &mut found {
+            let begun = Instant::now();
+            let outputs = session.run_many(groups, *in_flight)?;
+            let seconds = begun.elapsed().as_secs_f64();
+            *same &= outputs.iter().all(|out| out.outputs == expected.outputs);
+            // The first round plans.
+            if round > 0 {
+                let images: usize = groups.iter().map(Vec::len).sum();
+                rates.push(images as f64 / seconds);
+            }
+        }
+    }
+    Ok(found.map(|(in_flight, mut rates, same)| {
+        rates.sort_by(f64::total_cmp);
+        let median = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
+        (in_flight, (median, same))
+    }))
+}
+
+/// The share of the time of runs one after the other in which kernels ran.
+fn kernel_share(
+    opened: &Arc<OpenClDevice>,
+    program: &Arc<Program>,
+    images: &[&[i8]],
+    samples: usize,
+) -> Result<f64> {
+    let device: Arc<dyn Device> = opened.clone();
+    let mut session = Session::new(
+        Arc::clone(program),
+        Arc::clone(&device),
+        QueueLimits::default(),
+    )?;
+    session.run(images)?;
+    let kernels = || device.counters().and_then(|c| c.kernel_ns).unwrap_or(0);
+    let (before, started) = (kernels(), Instant::now());
+    for done in 0..samples {
+        if done >= MIN_SAMPLES && started.elapsed() > PATIENCE {
+            break;
+        }
+        session.run(images)?;
+    }
+    let wall = started.elapsed();
+    Ok((kernels() - before) as f64 / wall.as_nanos().max(1) as f64)
+}
+
+impl Figures {
+    fn gain(&self) -> f64 {
+        let rate = |i: usize| self.flows[i].images_per_s;
+        rate(1) / rate(0).max(f64::MIN_POSITIVE)
+    }
+
+    fn json(&self) -> Value {
+        let ways = |[one, many]: &[Way; 2]| {
+            let way = |way: &Way| {
+                let mut object = counters_json(&way.counted);
+                object["way"] = json!(way.name);
+                object["ms"] = json!(way.ms);
+                object["submissions"] = json!(way.submissions);
+                object["ratio"] = json!(way.ms / one.ms);
+                object
+            };
+            json!([way(one), way(many)])
+        };
+        let flow = |f: &Flow| json!({"in_flight": f.in_flight, "images_per_s": f.images_per_s});
+        json!({
+            "device": self.device,
+            "name": self.name,
+            "structure": self.structure,
+            "model": self.model,
+            "batch": self.batch,
+            "images_per_s": self.flows[0].images_per_s,
+            "first_run_ms": self.plan_ms,
+            "whole": ways(&self.whole),
+            "part": {"layers": self.part.0, "ways": ways(&self.part.1)},
+            "pipelines": self.flows.iter().map(flow).collect::<Vec<_>>(),
+            "two_in_flight": self.gain(),
+            "kernel_share": self.kernel_share,
+            "mismatches": self.mismatches,
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::presets::NOTHING);
+        let head = [
+            "",
+            "ms",
+            "ratio",
+            "submissions",
+            "launches",
+            "waits",
+            "copies",
+        ];
+        table.set_header(head);
+        for [one, many] in [&self.whole, &self.part.1] {
+            for way in [one, many] {
+                let c = &way.counted;
+                table.add_row([
+                    way.name.clone(),
+                    format!("{:.2}", way.ms),
+                    format!("{:.2}", way.ms / one.ms),
+                    way.submissions.to_string(),
+                    c.launches.to_string(),
+                    c.waits.to_string(),
+                    c.copies.to_string(),
+                ]);
+            }
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Right);
+        }
+        let [one, two] = [0, 1].map(|i| self.flows[i].images_per_s);
+        let images = match self.batch {
+            1 => "one image a run".to_owned(),
+            n => format!("{n} images a run"),
+        };
+        let mut text = format!(
+            "{} on {} ({}), {}, {images}\n{table}\n{one:.2} images a second one run after the \
+             other, {two:.2} with two in flight ({:.2} times)\nkernels run in {:.0} % of the time \
+             (taken in runs of their own)\n",
+            self.model,
+            self.device,
+            self.name,
+            self.structure,
+            self.gain(),
+            100.0 * self.kernel_share,
+        );
+        for way in &self.mismatches {
+            text.push_str(&format!("WRONG: other outputs from {way}\n"));
+        }
+        text
+    }
+}
