@@ -7,7 +7,7 @@ use vta_driver::{DeviceMemory, MarkReport, Span, Traffic};
 use vta_isa::{MemType, Uop};
 
 use crate::kernels::lanes::{Gather, TileRun};
-use crate::kernels::{Bases, Inputs, Panel, Rows, Start, Step, Steps};
+use crate::kernels::{Bases, COLUMN, Inputs, Panel, Rows, Start, Step, Steps};
 
 /// An executable plan of one batch for one kernel.
 ///
@@ -168,6 +168,8 @@ pub(crate) struct ProductOp {
 /// Columns that a kernel works on together.
 pub(crate) struct Group {
     pub panel: Arc<Panel>,
+    /// What every sum of a column starts from, beside `start`.
+    pub first: Box<[[i32; COLUMN]]>,
     pub bases: Bases,
     pub before: Steps,
     pub after: Steps,

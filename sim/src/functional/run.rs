@@ -85,6 +85,7 @@ fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
             rows: &op.rows,
             inputs: &op.inputs,
             panel: &group.panel,
+            first: &group.first,
             block: pads.block,
             bases: &group.bases,
             start: op.start,

@@ -38,7 +38,9 @@ const CONVOLUTION: &str = "
 fn ops(program: &str) -> Result<Vec<Op>, Unplanned> {
     let insns = asm::parse(program).unwrap();
     let mut functional = Functional::with_kernel(Config::default(), GemmKernel::Scalar);
-    functional.plan(&insns, &[], &memory()).map(|plan| plan.ops)
+    functional
+        .plan(&insns, &[], &memory(), true)
+        .map(|plan| plan.ops)
 }
 
 #[test]

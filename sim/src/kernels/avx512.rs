@@ -76,9 +76,10 @@ unsafe fn dispatch(product: &Product<'_>, rows: Range<usize>, pointers: &Pointer
 /// Applies lane-wise steps to all sums. A macro, since sums that a function borrowed or moved
 /// would leave their registers.
 macro_rules! apply_steps {
-    ($steps:expr, $rows:ident, $pointers:ident, $sums:ident) => {
-        for step in $steps.list() {
+    ($steps:expr, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+        for step in $steps {
             match (step.op, &step.operand) {
+                (_, Operand::Scaled(y)) => add_scaled!(y, $product, $rows, $pointers, $sums),
                 (AluOp::Min, y) => each!(y, $rows, $pointers, $sums, _mm512_min_epi32),
                 (AluOp::Max, y) => each!(y, $rows, $pointers, $sums, _mm512_max_epi32),
                 (AluOp::Add, y) => each!(y, $rows, $pointers, $sums, _mm512_add_epi32),
@@ -104,6 +105,20 @@ macro_rules! each {
             Operand::Imm(imm) => each_imm!(imm, $sums, $f),
             Operand::Lanes(lanes) => each_lane!(lanes, $sums, $f),
             Operand::Tiles(tiles) => each_tile!(tiles, $rows, $pointers, $sums, $f),
+            Operand::Scaled(_) => {}
+        }
+    };
+}
+
+macro_rules! add_scaled {
+    ($factors:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+        for (m, factors) in $factors.iter().enumerate().take(M) {
+            let factors = load(factors.as_ptr(), 0);
+            for (sums, row) in $sums.iter_mut().zip($rows) {
+                let at = ($product.bases.residual[m] + row.residual) as usize;
+                let bytes = widen($pointers.residual.add(at));
+                sums[m] = _mm512_add_epi32(sums[m], _mm512_mullo_epi32(bytes, factors));
+            }
         }
     };
 }
@@ -155,11 +170,10 @@ macro_rules! start_sums {
                 for (of_row, row) in $sums.iter_mut().zip($rows) {
                     for (m, sum) in of_row.iter_mut().enumerate() {
                         let at = ($product.bases.residual[m] + row.residual) as usize;
-                        let bytes = _mm_loadu_si128($pointers.residual.add(at).cast());
-                        *sum = _mm512_cvtepi8_epi32(bytes);
+                        *sum = widen($pointers.residual.add(at));
                     }
                 }
-                apply_steps!($product.before, $rows, $pointers, $sums);
+                apply_steps!($product.before.list(), $product, $rows, $pointers, $sums);
                 for of_row in &mut $sums {
                     for (sum, corrected) in of_row.iter_mut().zip($first) {
                         *sum = _mm512_add_epi32(*sum, corrected);
@@ -192,6 +206,34 @@ macro_rules! end_sums {
     };
 }
 
+/// Ends the sums as `end` says and stores their low bytes, one sum after the other: none leaves
+/// its register.
+macro_rules! store_sums {
+    ($end:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+        let shift = _mm512_set1_epi32($end.last_shift);
+        let [low, high] = $end.last_clamp.map(|bound| _mm512_set1_epi32(bound));
+        let first_shift = _mm512_set1_epi32($end.shift);
+        let [first_low, first_high] = $end.clamp.map(|bound| _mm512_set1_epi32(bound));
+        for m in 0..M {
+            let out = $pointers.out.add($product.bases.out[m] as usize);
+            let factors = $end.factors.as_ref();
+            let factors = factors.map(|factors| load(factors[m].as_ptr(), 0));
+            for (sums, row) in $sums.iter().zip($rows) {
+                let mut sum = sums[m];
+                if let Some(factors) = factors {
+                    sum = _mm512_srav_epi32(sum, first_shift);
+                    sum = _mm512_min_epi32(_mm512_max_epi32(sum, first_low), first_high);
+                    sum = _mm512_mullo_epi32(sum, factors);
+                }
+                sum = _mm512_srav_epi32(sum, shift);
+                sum = _mm512_min_epi32(_mm512_max_epi32(sum, low), high);
+                let bytes = _mm512_cvtepi32_epi8(sum);
+                _mm_storeu_si128(out.add(row.out as usize).cast(), bytes);
+            }
+        }
+    };
+}
+
 /// N rows of M columns.
 ///
 /// # Safety
@@ -208,12 +250,11 @@ unsafe fn block<const M: usize, const N: usize>(
     };
     let mut panel = product.panel.lines().as_ptr().cast::<__m512i>();
     let mut sums = [[_mm512_setzero_si512(); M]; N];
-    // SAFETY: the panel starts with a line for each column. Accumulator and residual offsets
-    // of these rows are inside their memory for 16 int32 and 16 bytes.
+    // SAFETY: `first` has 16 int32 for each column. Accumulator, residual and output offsets of
+    // these rows are inside their memory for 16 int32 and 16 bytes.
     unsafe {
-        let first: [__m512i; M] = std::array::from_fn(|m| _mm512_load_si512(panel.add(m)));
+        let first: [__m512i; M] = std::array::from_fn(|m| load(product.first[m].as_ptr(), 0));
         start_sums!(product, rows, pointers, sums, first);
-        panel = panel.add(M);
         let bias = _mm512_set1_epi8(i8::MIN);
         let groups = product.block / 16;
         let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
@@ -247,9 +288,26 @@ unsafe fn block<const M: usize, const N: usize>(
                 panel = panel.add(4 * M);
             }
         }
-        apply_steps!(product.after, rows, pointers, sums);
-        end_sums!(product, rows, pointers, sums);
+        if product.store && !product.write_acc {
+            let (steps, end) = product.after.parts();
+            apply_steps!(steps, product, rows, pointers, sums);
+            store_sums!(end, product, rows, pointers, sums);
+        } else {
+            apply_steps!(product.after.list(), product, rows, pointers, sums);
+            end_sums!(product, rows, pointers, sums);
+        }
     }
+}
+
+/// 16 bytes, sign-extended.
+///
+/// # Safety
+/// 16 bytes are readable.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+unsafe fn widen(bytes: *const u8) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(bytes.cast())) }
 }
 
 /// # Safety

@@ -14,10 +14,10 @@ pub(crate) mod lanes;
 mod panel;
 pub(crate) mod peak;
 mod scalar;
-
-use vta_isa::AluOp;
+mod steps;
 
 pub(crate) use panel::{Column, Panel};
+pub(crate) use steps::{Operand, Step, Steps};
 
 /// Columns of 16 outputs that one product may have.
 pub(crate) const MAX_COLUMNS: usize = 4;
@@ -207,61 +207,6 @@ pub(crate) enum Start {
     Residual,
 }
 
-/// The second operand of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Operand {
-    Imm(i32),
-    /// For each column, the accumulator tile's lanes, in int32.
-    Tiles([u32; MAX_COLUMNS]),
-    /// For each column, the values of its lanes, the same in every row.
-    Lanes(Box<[[i32; COLUMN]]>),
-}
-
-/// One lane-wise step on the sums. Shifts by an immediate have amounts of 0 to 31.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
-    pub op: AluOp,
-    pub operand: Operand,
-}
-
-impl Step {
-    /// An immediate step with shift amounts brought into 0..32.
-    pub fn immediate(op: AluOp, imm: i32) -> Self {
-        let (op, imm) = match (op, imm < 0) {
-            (AluOp::Shr, true) => (AluOp::Shl, imm.wrapping_neg() & 31),
-            (AluOp::Shl, true) => (AluOp::Shr, imm.wrapping_neg() & 31),
-            (AluOp::Shr | AluOp::Shl, false) => (op, imm & 31),
-            (AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul, _) => (op, imm),
-        };
-        let operand = Operand::Imm(imm);
-        Self { op, operand }
-    }
-}
-
-/// Steps with the largest tile that one names.
-#[derive(Debug, Default)]
-pub(crate) struct Steps {
-    list: Box<[Step]>,
-    most: u32,
-}
-
-impl Steps {
-    pub fn new(list: Vec<Step>) -> Self {
-        let tiles = list.iter().filter_map(|step| match &step.operand {
-            Operand::Imm(_) | Operand::Lanes(_) => None,
-            Operand::Tiles(tiles) => tiles.iter().copied().max(),
-        });
-        Self {
-            most: tiles.max().unwrap_or(0),
-            list: list.into(),
-        }
-    }
-
-    pub fn list(&self) -> &[Step] {
-        &self.list
-    }
-}
-
 /// Where the columns of a product begin, with the largest of each. Columns that aren't used
 /// count as zero.
 #[derive(Debug)]
@@ -305,6 +250,8 @@ pub(crate) struct Product<'a> {
     pub rows: &'a Rows,
     pub inputs: &'a Inputs,
     pub panel: &'a Panel,
+    /// What every sum of a column starts from, beside `start`.
+    pub first: &'a [[i32; COLUMN]],
     /// Inputs of a tile's row: BLOCK.
     pub block: usize,
     pub bases: &'a Bases,
@@ -351,8 +298,13 @@ impl Product<'_> {
         assert!(fits(bases.dst, most.dst, acc));
         assert!(!self.store || fits(bases.out, most.out, memory.out.len()));
         let residual = memory.residual.len();
-        assert!(self.start != Start::Residual || fits(bases.residual, most.residual, residual));
-        assert!(fits(self.before.most.max(self.after.most), most.lane, acc));
+        let steps = [self.before, self.after];
+        let beside = self.start == Start::Residual || steps.iter().any(|s| s.read_residual());
+        assert!(!beside || fits(bases.residual, most.residual, residual));
+        let tile = self.before.most_tile().max(self.after.most_tile());
+        assert!(fits(tile, most.lane, acc));
+        assert!(self.first.len() == columns);
+        assert!(steps.iter().all(|s| s.fit(columns)));
     }
 }
 

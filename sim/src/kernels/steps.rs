@@ -1,0 +1,248 @@
+//! Lane-wise steps on the sums of a product.
+
+use vta_isa::AluOp;
+
+use super::{COLUMN, MAX_COLUMNS};
+
+/// The second operand of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    Imm(i32),
+    /// For each column, the accumulator tile's lanes, in int32.
+    Tiles([u32; MAX_COLUMNS]),
+    /// For each column, the values of its lanes, the same in every row.
+    Lanes(Box<[[i32; COLUMN]]>),
+    /// The product's residual, sign-extended, times each column's values. It is always added.
+    Scaled(Box<[[i32; COLUMN]]>),
+}
+
+/// One lane-wise step on the sums. Shifts by an immediate have amounts of 0 to 31.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub op: AluOp,
+    pub operand: Operand,
+}
+
+impl Step {
+    /// An immediate step with shift amounts brought into 0..32.
+    pub fn immediate(op: AluOp, imm: i32) -> Self {
+        let (op, imm) = match (op, imm < 0) {
+            (AluOp::Shr, true) => (AluOp::Shl, imm.wrapping_neg() & 31),
+            (AluOp::Shl, true) => (AluOp::Shr, imm.wrapping_neg() & 31),
+            (AluOp::Shr | AluOp::Shl, false) => (op, imm & 31),
+            (AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul, _) => (op, imm),
+        };
+        let operand = Operand::Imm(imm);
+        Self { op, operand }
+    }
+}
+
+/// How sums usually end: shift, clamp, multiply, shift and clamp, each of which may be missing.
+/// A kernel does it all to a sum at once, in registers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Requantise {
+    /// Arithmetic shift right before the multiplication, 0 to 31.
+    pub shift: i32,
+    /// Bounds before the multiplication; those of an int32 if there are none.
+    pub clamp: [i32; 2],
+    /// The factors of each column.
+    pub factors: Option<Box<[[i32; COLUMN]]>>,
+    /// As above, after the multiplication.
+    pub last_shift: i32,
+    pub last_clamp: [i32; 2],
+}
+
+/// Steps in order, and how they end.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    list: Box<[Step]>,
+    /// How many of them `end` doesn't cover.
+    before_end: usize,
+    end: Requantise,
+    most_tile: u32,
+}
+
+impl Steps {
+    pub fn new(list: Vec<Step>) -> Self {
+        let tiles = list.iter().filter_map(|step| match &step.operand {
+            Operand::Tiles(tiles) => tiles.iter().copied().max(),
+            Operand::Imm(_) | Operand::Lanes(_) | Operand::Scaled(_) => None,
+        });
+        let most_tile = tiles.max().unwrap_or(0);
+        let (before_end, end) = Requantise::of(&list);
+        Self {
+            list: list.into(),
+            before_end,
+            end,
+            most_tile,
+        }
+    }
+
+    /// All steps.
+    pub fn list(&self) -> &[Step] {
+        &self.list
+    }
+
+    /// Steps and how it goes on: together the same as [`Self::list`].
+    pub fn parts(&self) -> (&[Step], &Requantise) {
+        (&self.list[..self.before_end], &self.end)
+    }
+
+    /// The largest tile that one names.
+    pub fn most_tile(&self) -> u32 {
+        self.most_tile
+    }
+
+    /// Whether one scales the residual.
+    pub fn read_residual(&self) -> bool {
+        let mut operands = self.list.iter().map(|step| &step.operand);
+        operands.any(|operand| matches!(operand, Operand::Scaled(_)))
+    }
+
+    /// Whether all have values for that many columns.
+    pub fn fit(&self, columns: usize) -> bool {
+        self.list.iter().all(|step| match &step.operand {
+            Operand::Lanes(values) | Operand::Scaled(values) => values.len() == columns,
+            Operand::Imm(_) => true,
+            Operand::Tiles(_) => columns <= MAX_COLUMNS,
+        })
+    }
+}
+
+impl Requantise {
+    /// The longest end of the list that has the form; how many steps are before it.
+    fn of(list: &[Step]) -> (usize, Self) {
+        let (list, last_clamp) = take_clamp(list);
+        let (list, last_shift) = take_shift(list);
+        let mut end = Self {
+            shift: 0,
+            clamp: [i32::MIN, i32::MAX],
+            factors: None,
+            last_shift,
+            last_clamp,
+        };
+        let [before @ .., step] = list else {
+            return (0, end);
+        };
+        let (AluOp::Mul, Operand::Lanes(factors)) = (step.op, &step.operand) else {
+            return (list.len(), end);
+        };
+        end.factors = Some(factors.clone());
+        let (before, clamp) = take_clamp(before);
+        let (before, shift) = take_shift(before);
+        (end.clamp, end.shift) = (clamp, shift);
+        (before.len(), end)
+    }
+}
+
+fn last_immediate(list: &[Step], op: AluOp) -> Option<(&[Step], i32)> {
+    match list {
+        [before @ .., step] if step.op == op => match step.operand {
+            Operand::Imm(imm) => Some((before, imm)),
+            Operand::Tiles(_) | Operand::Lanes(_) | Operand::Scaled(_) => None,
+        },
+        _ => None,
+    }
+}
+
+/// MIN and MAX at the end, in either order: bounds in either order are the same unless they
+/// cross, which is left alone.
+fn take_clamp(list: &[Step]) -> (&[Step], [i32; 2]) {
+    let (mut rest, mut low, mut high) = (list, None, None);
+    while low.is_none() || high.is_none() {
+        if let (Some((before, imm)), None) = (last_immediate(rest, AluOp::Min), high) {
+            (rest, high) = (before, Some(imm));
+        } else if let (Some((before, imm)), None) = (last_immediate(rest, AluOp::Max), low) {
+            (rest, low) = (before, Some(imm));
+        } else {
+            break;
+        }
+    }
+    let bounds = [low.unwrap_or(i32::MIN), high.unwrap_or(i32::MAX)];
+    if bounds[0] > bounds[1] {
+        return (list, [i32::MIN, i32::MAX]);
+    }
+    (rest, bounds)
+}
+
+fn take_shift(list: &[Step]) -> (&[Step], i32) {
+    last_immediate(list, AluOp::Shr).unwrap_or((list, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn step() -> impl Strategy<Value = Step> {
+        let op = prop::sample::select(vec![
+            AluOp::Min,
+            AluOp::Max,
+            AluOp::Add,
+            AluOp::Mul,
+            AluOp::Shr,
+            AluOp::Shl,
+        ]);
+        let lanes = any::<[i32; COLUMN]>();
+        let multiply = lanes.prop_map(|lanes| Step {
+            op: AluOp::Mul,
+            operand: Operand::Lanes([lanes].into()),
+        });
+        prop_oneof![
+            3 => (op, -200i32..200).prop_map(|(op, imm)| Step::immediate(op, imm)),
+            1 => multiply,
+        ]
+    }
+
+    fn apply(steps: &[Step], mut x: i32) -> i32 {
+        for step in steps {
+            let y = match &step.operand {
+                Operand::Imm(imm) => *imm,
+                Operand::Lanes(lanes) => lanes[0][0],
+                Operand::Tiles(_) | Operand::Scaled(_) => unreachable!("none is made"),
+            };
+            x = step.op.apply(x, y);
+        }
+        x
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_do_what_the_list_does(
+            list in prop::collection::vec(step(), 0..9), x in any::<i32>(),
+        ) {
+            let steps = Steps::new(list);
+            let (before, end) = steps.parts();
+            let mut sum = apply(before, x);
+            sum = (sum >> end.shift).clamp(end.clamp[0], end.clamp[1]);
+            if let Some(factors) = &end.factors {
+                sum = sum.wrapping_mul(factors[0][0]);
+            }
+            sum = (sum >> end.last_shift).clamp(end.last_clamp[0], end.last_clamp[1]);
+            prop_assert_eq!(sum, apply(steps.list(), x));
+        }
+    }
+
+    #[test]
+    fn a_requantisation_is_an_end() {
+        let lanes = |v: i32| Operand::Lanes([[v; COLUMN]].into());
+        let list = vec![
+            Step::immediate(AluOp::Add, 7),
+            Step::immediate(AluOp::Shr, 3),
+            Step::immediate(AluOp::Min, 32767),
+            Step::immediate(AluOp::Max, 0),
+            Step {
+                op: AluOp::Mul,
+                operand: lanes(21),
+            },
+            Step::immediate(AluOp::Shr, 9),
+            Step::immediate(AluOp::Min, 127),
+        ];
+        let steps = Steps::new(list);
+        let (before, end) = steps.parts();
+        assert_eq!(before.len(), 1);
+        assert_eq!((end.shift, end.clamp), (3, [0, 32767]));
+        assert_eq!((end.last_shift, end.last_clamp), (9, [i32::MIN, 127]));
+    }
+}
