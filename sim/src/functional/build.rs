@@ -137,7 +137,7 @@ pub(super) fn trace(
                 alu.constants.clear();
             }
             Kind::Matmul(matmul) if limits.fixed_inputs => {
-                let fixed = tiles.fix(matmul, &clash);
+                let fixed = tiles.fix(matmul, clash);
                 trace.constants.extend(fixed.into_iter().flatten());
             }
             _ => {}

@@ -1,6 +1,6 @@
 //! From fused operations to the plan: offsets in bytes and lanes, weights laid out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use vta_driver::{DeviceMemory, Span};
@@ -21,6 +21,8 @@ const MOST_BYTES: usize = 2 << 30;
 
 /// What rows depend on: positions, and the bytes of each that are stored and read beside.
 type RowsKey = (Vec<u16>, Vec<u32>, Vec<u32>);
+/// What inputs depend on: rows, rows of a block, and the bytes of each tap and position.
+type InputsKey = ([usize; 2], Vec<u32>);
 /// What a panel depends on: weights and first output of each column.
 type PanelKey = Vec<(usize, Vec<Weight>)>;
 
@@ -73,7 +75,7 @@ pub(super) struct Emitter<'a> {
     memory: &'a DeviceMemory,
     pads: &'a Scratchpads,
     rows: HashMap<RowsKey, Arc<Rows>>,
-    inputs: HashMap<(usize, Vec<u32>), Arc<Inputs>>,
+    inputs: HashMap<InputsKey, Arc<Inputs>>,
     panels: HashMap<PanelKey, Arc<Panel>>,
     kept_bytes: usize,
     zeros: Vec<u8>,
@@ -133,6 +135,7 @@ impl<'a> Emitter<'a> {
             }
         }
         ops.extend(pairs.take().map(|p| self.pairs(p)));
+        look_ahead(&mut ops);
         Ok(ops)
     }
 
@@ -180,11 +183,17 @@ impl<'a> Emitter<'a> {
             });
             lists[at].1.push(self.lane(src.into()));
         }
+        // No tile depends on another, so they may be in any order.
+        lists.sort_by_key(|(_, list)| list.len());
         let mut table = Gather::default();
         for (dst, list) in lists {
+            let length = list.len() as u32;
+            match table.runs.last_mut() {
+                Some((count, same)) if *same == length => *count += 1,
+                _ => table.runs.push((1, length)),
+            }
+            table.tiles.push(self.lane(dst.into()));
             table.operands.extend(list);
-            let end = table.operands.len() as u32;
-            table.tiles.push((self.lane(dst.into()), end));
         }
         Op::Gather {
             op: pairs.op,
@@ -226,7 +235,6 @@ impl<'a> Emitter<'a> {
             }
         }
         let rows = self.rows(matmul);
-        let inputs = self.inputs(matmul);
         let width = self.pads.block.min(COLUMN);
         let mut columns: Vec<(usize, usize)> = Vec::new();
         for group in 0..matmul.groups.len() {
@@ -253,7 +261,6 @@ impl<'a> Emitter<'a> {
         };
         Ok(Op::Product(Box::new(ProductOp {
             rows,
-            inputs,
             read: matmul.read.map(|s| s.region),
             groups,
             start,
@@ -297,8 +304,10 @@ impl<'a> Emitter<'a> {
         rows
     }
 
-    fn inputs(&mut self, matmul: &Matmul) -> Arc<Inputs> {
-        let key = (matmul.positions.len(), matmul.inputs.clone());
+    fn inputs(&mut self, matmul: &Matmul, columns: usize) -> Arc<Inputs> {
+        let rows = matmul.positions.len() * self.pads.batch;
+        let most = self.pads.kernel.rows(columns);
+        let key = ([rows, most], matmul.inputs.clone());
         if let Some(found) = self.inputs.get(&key) {
             return Arc::clone(found);
         }
@@ -311,8 +320,7 @@ impl<'a> Emitter<'a> {
         };
         let offsets: Vec<u32> = matmul.inputs.iter().flat_map(tile).collect();
         self.kept_bytes += size_of_val(&offsets[..]);
-        let rows = matmul.positions.len() * self.pads.batch;
-        let made = Arc::new(Inputs::new(offsets, rows));
+        let made = Arc::new(Inputs::new(&offsets, rows, most));
         self.inputs.insert(key, Arc::clone(&made));
         made
     }
@@ -334,6 +342,8 @@ impl<'a> Emitter<'a> {
         let mut first: Box<[[i32; COLUMN]]> = panel.corrections().into();
         let after = self.add_first(&mut first, &matmul.after, columns);
         Ok(Group {
+            inputs: self.inputs(matmul, columns.len()),
+            ahead: None,
             panel,
             first,
             bases: Bases::new(&bases),
@@ -455,6 +465,28 @@ impl<'a> Emitter<'a> {
                     .get(start..start + self.zeros.len())
                     .unwrap_or(&self.zeros)
             }
+        }
+    }
+}
+
+/// Tells each group which panel is used for the first time after its own: one that was used
+/// before is near.
+fn look_ahead(ops: &mut [Op]) {
+    let mut seen = HashSet::new();
+    let mut groups: Vec<(&mut Group, bool)> = Vec::new();
+    for op in ops {
+        if let Op::Product(product) = op {
+            groups.extend(product.groups.iter_mut().map(|group| {
+                let new = seen.insert(Arc::as_ptr(&group.panel));
+                (group, new)
+            }));
+        }
+    }
+    let mut next: Option<Arc<Panel>> = None;
+    for (group, new) in groups.into_iter().rev() {
+        group.ahead = next.clone();
+        if new {
+            next = Some(Arc::clone(&group.panel));
         }
     }
 }

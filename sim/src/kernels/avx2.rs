@@ -9,12 +9,7 @@ use std::ops::Range;
 
 use vta_isa::AluOp;
 
-use super::{Memory, Operand, PADDING, Product, Row, Start, block_rows};
-
-/// Rows that are summed together with `dpbusd`: two vectors each, two of weights, one of inputs.
-const ROWS: usize = 6;
-/// Rows that are summed together with `madd`: four vectors each, one of weights, one of inputs.
-const WIDE_ROWS: usize = 3;
+use super::{Memory, Operand, PADDING, Product, Row, Start, blocks};
 
 /// A column's 16 sums.
 type Sums = [__m256i; 2];
@@ -75,22 +70,19 @@ macro_rules! apply_steps {
 }
 
 macro_rules! run {
-    ($run:ident, $block:ident, $most:ident, $($n:literal)*) => {
+    ($run:ident, $block:ident, $($n:literal)*) => {
         /// Runs a product whose offsets were checked, on a CPU that has the instructions.
         pub(super) fn $run(product: &Product<'_>, memory: &mut Memory<'_>) {
             let pointers = Pointers::new(memory);
-            let mut first = 0;
-            while first < product.rows.rows.len() {
-                let len = block_rows(product.rows.rows.len() - first, $most);
-                let now = first..first + len;
-                first += len;
+            for now in blocks(product.rows.rows.len(), product.inputs.block) {
                 // SAFETY: `GemmKernel::run` has checked every offset of the product against
                 // its memory and the panel's length; kernels are only chosen where the CPU has
                 // their instructions.
                 unsafe {
-                    match len {
+                    match now.len() {
                         $($n => $block::<$n>(product, now, &pointers),)*
-                        _ => $block::<$most>(product, now, &pointers),
+                        // `GemmKernel::rows` says no other number.
+                        _ => {}
                     }
                 }
             }
@@ -98,8 +90,10 @@ macro_rules! run {
     };
 }
 
-run!(run_madd, block_madd, WIDE_ROWS, 1 2);
-run!(run_vnni, block_vnni, ROWS, 1 2 3 4 5);
+// Four vectors of sums each, one of weights, one of inputs.
+run!(run_madd, block_madd, 1 2 3);
+// Two vectors of sums each, two of weights, one of inputs.
+run!(run_vnni, block_vnni, 1 2 3 4 5 6);
 
 /// Where the inputs of N rows lie for the tap whose offsets are given.
 ///
@@ -140,10 +134,14 @@ unsafe fn block_vnni<const N: usize>(
         // Sums that another function sees would leave their registers: these are added to what
         // they start from at the end.
         let mut products: [Sums; N] = [load(product.first[0].as_ptr(), 0); N];
-        let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
+        let mut offsets = product
+            .inputs
+            .offsets
+            .as_ptr()
+            .add(range.start * product.inputs.taps());
         for _ in 0..product.inputs.taps() {
             let inputs: [*const u8; N] = inputs(offsets, pointers);
-            offsets = offsets.add(product.inputs.rows);
+            offsets = offsets.add(N);
             for k in 0..product.block / 4 {
                 let low = _mm256_load_si256(panel);
                 let high = _mm256_load_si256(panel.add(1));
@@ -182,10 +180,14 @@ unsafe fn block_madd<const N: usize>(
     unsafe {
         let mut panel = product.panel.lines().as_ptr().cast::<__m256i>();
         let mut pairs = [[_mm256_setzero_si256(); 4]; N];
-        let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
+        let mut offsets = product
+            .inputs
+            .offsets
+            .as_ptr()
+            .add(range.start * product.inputs.taps());
         for _ in 0..product.inputs.taps() {
             let inputs: [*const u8; N] = inputs(offsets, pointers);
-            offsets = offsets.add(product.inputs.rows);
+            offsets = offsets.add(N);
             for k in 0..product.block / 4 {
                 let fours: [__m256i; N] = std::array::from_fn(|n| {
                     let four = inputs[n].add(4 * k).cast::<i32>().read_unaligned();

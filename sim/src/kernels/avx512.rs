@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use vta_isa::AluOp;
 
-use super::{Memory, Operand, PADDING, Product, Start, block_rows};
+use super::{Line, Memory, Operand, PADDING, Product, Start, block_len, blocks};
 
 /// Whether this CPU has what the kernel needs.
 pub(super) fn supported() -> bool {
@@ -21,6 +21,9 @@ pub(super) fn supported() -> bool {
         && is_x86_feature_detected!("avx512vnni")
 }
 
+/// Lines of the weights wanted next that are prefetched with each tap at most.
+const MOST_AHEAD: usize = 8;
+
 /// Pointers of a product's memory, which stays borrowed while they live.
 struct Pointers {
     inp: *const u8,
@@ -28,27 +31,30 @@ struct Pointers {
     acc: *mut i32,
     out: *mut u8,
     residual: *const u8,
+    /// Weights that are wanted next, from where this block is to prefetch them.
+    ahead: *const Line,
+    /// How many lines it prefetches with each tap.
+    ahead_lines: usize,
 }
 
 /// Runs a product whose offsets were checked, on a CPU that has the instructions.
 pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
-    let pointers = Pointers {
+    let steps = product.rows.rows.len() / product.inputs.block.max(1) * product.inputs.taps();
+    let mut pointers = Pointers {
         inp: memory.inp.as_ptr(),
         zeros: memory.zeros.as_ptr(),
         acc: memory.acc.as_mut_ptr(),
         out: memory.out.as_mut_ptr(),
         residual: memory.residual.as_ptr(),
+        ahead: product.ahead.as_ptr(),
+        ahead_lines: product.ahead.len().div_ceil(steps.max(1)).min(MOST_AHEAD),
     };
-    // Sums, weights and one input fit the 32 registers.
-    let most = [12, 10, 8, 6][product.panel.columns() - 1];
-    let mut first = 0;
-    while first < product.rows.rows.len() {
-        let len = block_rows(product.rows.rows.len() - first, most);
-        let now = first..first + len;
-        first += len;
+    let ahead = pointers.ahead_lines * product.inputs.taps();
+    for now in blocks(product.rows.rows.len(), product.inputs.block) {
         // SAFETY: `GemmKernel::run` has checked every offset of the product against its memory
         // and the panel's length; kernels are only chosen where `supported` is true.
         unsafe { dispatch(product, now, &pointers) };
+        pointers.ahead = pointers.ahead.wrapping_add(ahead);
     }
 }
 
@@ -57,7 +63,7 @@ macro_rules! by_shape {
         match ($product.panel.columns(), $rows.len()) {
             // SAFETY: the caller's promises are those of `block`, and the lengths are its own.
             $($(($m, $n) => unsafe { block::<$m, $n>($product, $rows, $pointers) },)*)*
-            // `run` makes no other shape.
+            // `GemmKernel::rows` says no other shape.
             _ => {}
         }
     };
@@ -225,10 +231,36 @@ macro_rules! store_sums {
                     sum = _mm512_min_epi32(_mm512_max_epi32(sum, first_low), first_high);
                     sum = _mm512_mullo_epi32(sum, factors);
                 }
-                sum = _mm512_srav_epi32(sum, shift);
-                sum = _mm512_min_epi32(_mm512_max_epi32(sum, low), high);
-                let bytes = _mm512_cvtepi32_epi8(sum);
+                sum = _mm512_max_epi32(_mm512_srav_epi32(sum, shift), low);
+                let bytes = if $end.saturates {
+                    _mm512_cvtsepi32_epi8(sum)
+                } else {
+                    _mm512_cvtepi32_epi8(_mm512_min_epi32(sum, high))
+                };
                 _mm_storeu_si128(out.add(row.out as usize).cast(), bytes);
+            }
+        }
+    };
+}
+
+/// Adds the products of inputs `4 * k` to `4 * k + 3` of a group of 16.
+macro_rules! add_products {
+    ($k:literal, $panel:ident, $inputs:ident, $group:ident, $bias:ident, $sums:ident) => {
+        let weights: [__m512i; M] =
+            std::array::from_fn(|m| _mm512_load_si512($panel.add($k * M + m)));
+        for (sums, input) in $sums.iter_mut().zip(&$inputs) {
+            let four: __m512i;
+            // One instruction, of which compilers make three. It reads 4 bytes of the input.
+            std::arch::asm!(
+                concat!("vpxord {0}, {1}, dword ptr [{2} + {3} + 4 * ", $k, "]{{1to16}}"),
+                out(zmm_reg) four,
+                in(zmm_reg) $bias,
+                in(reg) *input,
+                in(reg) 16 * $group,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+            for (sum, weights) in sums.iter_mut().zip(&weights) {
+                *sum = _mm512_dpbusd_epi32(*sum, four, *weights);
             }
         }
     };
@@ -257,34 +289,40 @@ unsafe fn block<const M: usize, const N: usize>(
         start_sums!(product, rows, pointers, sums, first);
         let bias = _mm512_set1_epi8(i8::MIN);
         let groups = product.block / 16;
-        let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
-        let ahead = range.end.min(product.inputs.rows - 1) - range.start;
-        for _ in 0..product.inputs.taps() {
+        let taps = product.inputs.taps();
+        let mut offsets = product.inputs.offsets.as_ptr().add(range.start * taps);
+        // The next block's first row, or again this one's.
+        let after = block_len(product.rows.rows.len() - range.end, product.inputs.block);
+        let next_step = if after > 0 { after } else { N };
+        let mut next = if after > 0 {
+            offsets.add(N * taps)
+        } else {
+            offsets
+        };
+        let mut ahead = pointers.ahead;
+        for _ in 0..taps {
             let inputs: [*const u8; N] = std::array::from_fn(|n| match *offsets.add(n) {
                 PADDING => pointers.zeros,
                 offset => pointers.inp.add(offset as usize),
             });
             // The next rows' inputs lie far apart, one stretch for each tap.
-            let offset = *offsets.add(ahead);
-            if offset != PADDING {
-                _mm_prefetch::<_MM_HINT_T0>(pointers.inp.add(offset as usize).cast());
+            // Padding lies nowhere, which does no harm.
+            let offset = *next as usize;
+            next = next.add(next_step);
+            _mm_prefetch::<_MM_HINT_T0>(pointers.inp.wrapping_add(offset).cast());
+            for _ in 0..pointers.ahead_lines {
+                // Prefetching beyond the end does no harm.
+                _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
+                ahead = ahead.wrapping_add(1);
             }
-            offsets = offsets.add(product.inputs.rows);
+            offsets = offsets.add(N);
             for group in 0..groups {
                 // A group is 16 inputs: four lines a column. The panel has `block / 4` lines a
                 // column for each tap, and an input has `block` bytes.
-                for k in 0..4 {
-                    let weights: [__m512i; M] =
-                        std::array::from_fn(|m| _mm512_load_si512(panel.add(k * M + m)));
-                    for (sums, input) in sums.iter_mut().zip(&inputs) {
-                        let four = input.add(16 * group + 4 * k).cast::<i32>();
-                        let four = _mm512_set1_epi32(four.read_unaligned());
-                        let four = _mm512_xor_si512(four, bias);
-                        for (sum, weights) in sums.iter_mut().zip(&weights) {
-                            *sum = _mm512_dpbusd_epi32(*sum, four, *weights);
-                        }
-                    }
-                }
+                add_products!(0, panel, inputs, group, bias, sums);
+                add_products!(1, panel, inputs, group, bias, sums);
+                add_products!(2, panel, inputs, group, bias, sums);
+                add_products!(3, panel, inputs, group, bias, sums);
                 panel = panel.add(4 * M);
             }
         }

@@ -16,7 +16,9 @@ pub(crate) mod peak;
 mod scalar;
 mod steps;
 
-pub(crate) use panel::{Column, Panel};
+use std::ops::Range;
+
+pub(crate) use panel::{Column, Line, Panel};
 pub(crate) use steps::{Operand, Step, Steps};
 
 /// Columns of 16 outputs that one product may have.
@@ -110,6 +112,20 @@ impl GemmKernel {
         }
     }
 
+    /// Rows that are worked on together, for that many columns.
+    pub(crate) const fn rows(self, columns: usize) -> usize {
+        match (self, columns) {
+            (Self::Scalar, _) => 1,
+            (Self::Avx2, _) => 3,
+            (Self::AvxVnni, _) => 6,
+            // Sums, weights and one input fit the 32 registers.
+            (Self::Avx512Vnni, 1) => 12,
+            (Self::Avx512Vnni, 2) => 10,
+            (Self::Avx512Vnni, 3) => 8,
+            (Self::Avx512Vnni, _) => 6,
+        }
+    }
+
     /// Runs a product whose offsets this function checks.
     ///
     /// # Panics
@@ -168,33 +184,60 @@ impl Rows {
 /// The offset of a tap in the padding: the input is zero.
 pub(crate) const PADDING: u32 = u32::MAX;
 
-/// Where the inputs of every row and tap lie.
+/// Where the inputs of every row and tap lie, block by block as a kernel takes the rows: what it
+/// reads is one stretch of memory.
 #[derive(Debug)]
 pub(crate) struct Inputs {
-    /// Bytes, or [`PADDING`]; `[tap][row]`.
+    /// Bytes, or [`PADDING`]; `[block][tap][row of the block]`.
     offsets: Box<[u32]>,
     rows: usize,
+    taps: usize,
+    /// Rows of a block at most.
+    block: usize,
     most: u32,
+    only_padding: bool,
 }
 
 impl Inputs {
-    /// Offsets `[tap][row]` of `rows` rows.
-    pub fn new(offsets: Vec<u32>, rows: usize) -> Self {
+    /// From offsets `[tap][row]` of `rows` rows, which are worked on at most `block` at a time.
+    pub fn new(offsets: &[u32], rows: usize, block: usize) -> Self {
         let inside = offsets.iter().copied().filter(|&o| o != PADDING);
+        let most = inside.max();
+        let mut ordered = Vec::with_capacity(offsets.len());
+        for range in blocks(rows, block) {
+            for tap in offsets.chunks_exact(rows) {
+                ordered.extend_from_slice(&tap[range.clone()]);
+            }
+        }
         Self {
-            most: inside.max().unwrap_or(0),
-            offsets: offsets.into(),
+            offsets: ordered.into(),
             rows,
+            taps: offsets.len().checked_div(rows).unwrap_or(0),
+            block,
+            most: most.unwrap_or(0),
+            only_padding: most.is_none(),
         }
     }
 
-    fn only_padding(&self) -> bool {
-        self.offsets.iter().all(|&o| o == PADDING)
-    }
-
     fn taps(&self) -> usize {
-        self.offsets.len().checked_div(self.rows).unwrap_or(0)
+        self.taps
     }
+}
+
+/// Rows in blocks of at most `most`, which are about even.
+fn blocks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut first = 0;
+    std::iter::from_fn(move || {
+        let len = block_len(rows - first, most);
+        let range = first..first + len;
+        first += len;
+        (len > 0).then_some(range)
+    })
+}
+
+/// Rows of the next block when so many are left.
+fn block_len(left: usize, most: usize) -> usize {
+    left.div_ceil(left.div_ceil(most.max(1)).max(1))
 }
 
 /// What the sums start from.
@@ -261,6 +304,8 @@ pub(crate) struct Product<'a> {
     pub after: &'a Steps,
     pub write_acc: bool,
     pub store: bool,
+    /// Weights that are wanted next: they are brought closer meanwhile.
+    pub ahead: &'a [Line],
 }
 
 /// What a product reads and writes.
@@ -289,10 +334,11 @@ impl Product<'_> {
         assert!(kernel == GemmKernel::Scalar || self.block.is_multiple_of(COLUMN));
         let (inputs, rows) = (self.inputs, self.rows.rows.len());
         assert!(inputs.rows == rows && inputs.offsets.len() == rows * inputs.taps());
+        assert!(inputs.block == kernel.rows(columns));
         assert!(self.panel.fits(kernel.format(), inputs.taps(), self.block));
         let room = memory.inp.len() as u64;
         // Padding alone reads no input.
-        assert!(u64::from(inputs.most) + self.block as u64 <= room || inputs.only_padding());
+        assert!(u64::from(inputs.most) + self.block as u64 <= room || inputs.only_padding);
         assert!(memory.zeros.len() >= self.block);
         let acc = memory.acc.len();
         assert!(fits(bases.dst, most.dst, acc));
@@ -306,9 +352,4 @@ impl Product<'_> {
         assert!(self.first.len() == columns);
         assert!(steps.iter().all(|s| s.fit(columns)));
     }
-}
-
-/// How many rows the next block takes, so that blocks of at most `most` are about even.
-fn block_rows(left: usize, most: usize) -> usize {
-    left.div_ceil(left.div_ceil(most).max(1))
 }

@@ -38,9 +38,11 @@ fn one(product: &Product<'_>, column: usize, index: usize, row: &Row, memory: &m
     let columns = product.panel.columns();
     let tap_lines = (block * width).div_ceil(64);
     let lines = product.panel.lines();
-    let offsets = product.inputs.offsets.chunks_exact(product.inputs.rows);
-    for (t, offsets) in offsets.enumerate() {
-        let input = match offsets[index] {
+    // Blocks have one row.
+    let taps = product.inputs.taps();
+    let offsets = &product.inputs.offsets[index * taps..(index + 1) * taps];
+    for (t, &offset) in offsets.iter().enumerate() {
+        let input = match offset {
             PADDING => continue,
             offset => &memory.inp[offset as usize..offset as usize + block],
         };

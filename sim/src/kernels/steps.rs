@@ -50,6 +50,8 @@ pub(crate) struct Requantise {
     /// As above, after the multiplication.
     pub last_shift: i32,
     pub last_clamp: [i32; 2],
+    /// Whether the upper bound is what saturating to int8 does, since nothing is below -128.
+    pub saturates: bool,
 }
 
 /// Steps in order, and how they end.
@@ -120,6 +122,7 @@ impl Requantise {
             factors: None,
             last_shift,
             last_clamp,
+            saturates: last_clamp[0] >= -128 && last_clamp[1] == 127,
         };
         let [before @ .., step] = list else {
             return (0, end);
@@ -131,6 +134,11 @@ impl Requantise {
         let (before, clamp) = take_clamp(before);
         let (before, shift) = take_shift(before);
         (end.clamp, end.shift) = (clamp, shift);
+        // Neither sign nor size is lost in the multiplication.
+        let fits = |&factor: &i32| factor >= 0 && factor.checked_mul(clamp[1]).is_some();
+        if clamp[0] >= 0 && factors.as_flattened().iter().all(fits) {
+            end.saturates |= last_clamp[0] <= 0 && last_clamp[1] == 127;
+        }
         (before.len(), end)
     }
 }
@@ -184,13 +192,15 @@ mod tests {
             AluOp::Shr,
             AluOp::Shl,
         ]);
-        let lanes = any::<[i32; COLUMN]>();
+        let lanes = prop_oneof![any::<[i32; COLUMN]>(), Just([21; COLUMN])];
         let multiply = lanes.prop_map(|lanes| Step {
             op: AluOp::Mul,
             operand: Operand::Lanes([lanes].into()),
         });
         prop_oneof![
             3 => (op, -200i32..200).prop_map(|(op, imm)| Step::immediate(op, imm)),
+            1 => Just(Step::immediate(AluOp::Min, 127)),
+            1 => Just(Step::immediate(AluOp::Max, 0)),
             1 => multiply,
         ]
     }
@@ -219,8 +229,11 @@ mod tests {
             if let Some(factors) = &end.factors {
                 sum = sum.wrapping_mul(factors[0][0]);
             }
-            sum = (sum >> end.last_shift).clamp(end.last_clamp[0], end.last_clamp[1]);
-            prop_assert_eq!(sum, apply(steps.list(), x));
+            sum = (sum >> end.last_shift).max(end.last_clamp[0]);
+            if end.saturates {
+                prop_assert_eq!(sum.clamp(-128, 127), sum.min(end.last_clamp[1]));
+            }
+            prop_assert_eq!(sum.min(end.last_clamp[1]), apply(steps.list(), x));
         }
     }
 
@@ -244,5 +257,6 @@ mod tests {
         assert_eq!(before.len(), 1);
         assert_eq!((end.shift, end.clamp), (3, [0, 32767]));
         assert_eq!((end.last_shift, end.last_clamp), (9, [i32::MIN, 127]));
+        assert!(end.saturates);
     }
 }
