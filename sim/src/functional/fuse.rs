@@ -16,6 +16,7 @@ use super::draft::{
 use super::elementwise::same_vector;
 use super::rectangles::Stores;
 use super::residual::fold_residual;
+use super::split;
 
 /// Operations that are looked through for a partner.
 const WINDOW: usize = 512;
@@ -43,6 +44,7 @@ pub(super) fn fuse(drafts: Vec<Draft>, lanes: usize, columns: usize) -> Vec<Draf
             fold_chunk(&mut drafts, index);
         }
     }
+    let mut drafts = split::split(drafts);
     for index in 0..drafts.len() {
         let kind = drafts[index].as_ref().map(|d| &d.kind);
         if matches!(kind, Some(Kind::Matmul(_))) {

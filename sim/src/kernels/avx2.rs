@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use vta_isa::AluOp;
 
-use super::{Memory, Operand, PADDING, Product, Row, Start, blocks};
+use super::{Memory, Operand, PADDING, Product, Row, Start, Stretch, blocks};
 
 /// A column's 16 sums.
 type Sums = [__m256i; 2];
@@ -74,7 +74,8 @@ macro_rules! run {
         /// Runs a product whose offsets were checked, on a CPU that has the instructions.
         pub(super) fn $run(product: &Product<'_>, memory: &mut Memory<'_>) {
             let pointers = Pointers::new(memory);
-            for now in blocks(product.rows.rows.len(), product.inputs.block) {
+            let stretches = blocks(product.rows.rows.len(), product.inputs.block);
+            for now in stretches.into_iter().flat_map(Stretch::ranges) {
                 // SAFETY: `GemmKernel::run` has checked every offset of the product against
                 // its memory and the panel's length; kernels are only chosen where the CPU has
                 // their instructions.

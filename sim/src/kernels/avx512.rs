@@ -6,11 +6,10 @@
 //! so it is exact for every input, -128 among them.
 
 use std::arch::x86_64::*;
-use std::ops::Range;
 
 use vta_isa::AluOp;
 
-use super::{Line, Memory, Operand, PADDING, Product, Start, block_len, blocks};
+use super::{Line, Memory, Operand, PADDING, Product, Row, Start, Step, Stretch, blocks};
 
 /// Whether this CPU has what the kernel needs.
 pub(super) fn supported() -> bool {
@@ -31,38 +30,39 @@ struct Pointers {
     acc: *mut i32,
     out: *mut u8,
     residual: *const u8,
-    /// Weights that are wanted next, from where this block is to prefetch them.
-    ahead: *const Line,
-    /// How many lines it prefetches with each tap.
+    /// How many lines of the weights wanted next are prefetched with each tap.
     ahead_lines: usize,
 }
 
 /// Runs a product whose offsets were checked, on a CPU that has the instructions.
 pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
     let steps = product.rows.rows.len() / product.inputs.block.max(1) * product.inputs.taps();
-    let mut pointers = Pointers {
+    let pointers = Pointers {
         inp: memory.inp.as_ptr(),
         zeros: memory.zeros.as_ptr(),
         acc: memory.acc.as_mut_ptr(),
         out: memory.out.as_mut_ptr(),
         residual: memory.residual.as_ptr(),
-        ahead: product.ahead.as_ptr(),
         ahead_lines: product.ahead.len().div_ceil(steps.max(1)).min(MOST_AHEAD),
     };
-    let ahead = pointers.ahead_lines * product.inputs.taps();
-    for now in blocks(product.rows.rows.len(), product.inputs.block) {
+    let mut ahead = product.ahead.as_ptr();
+    for stretch in blocks(product.rows.rows.len(), product.inputs.block) {
         // SAFETY: `GemmKernel::run` has checked every offset of the product against its memory
         // and the panel's length; kernels are only chosen where `supported` is true.
-        unsafe { dispatch(product, now, &pointers) };
-        pointers.ahead = pointers.ahead.wrapping_add(ahead);
+        unsafe { dispatch(product, stretch, &pointers, ahead) };
+        let taps = stretch.blocks * product.inputs.taps();
+        ahead = ahead.wrapping_add(taps * pointers.ahead_lines);
     }
 }
 
 macro_rules! by_shape {
-    ($product:ident, $rows:ident, $pointers:ident, $($m:literal: $($n:literal)*;)*) => {
-        match ($product.panel.columns(), $rows.len()) {
+    ($product:ident, $stretch:ident, $pointers:ident, $ahead:ident,
+        $($m:literal: $($n:literal)*;)*) => {
+        match ($product.panel.columns(), $stretch.rows) {
             // SAFETY: the caller's promises are those of `block`, and the lengths are its own.
-            $($(($m, $n) => unsafe { block::<$m, $n>($product, $rows, $pointers) },)*)*
+            $($(($m, $n) => unsafe {
+                block::<$m, $n>($product, $stretch, $pointers, $ahead)
+            },)*)*
             // `GemmKernel::rows` says no other shape.
             _ => {}
         }
@@ -71,38 +71,20 @@ macro_rules! by_shape {
 
 /// # Safety
 /// As for [`block`].
-unsafe fn dispatch(product: &Product<'_>, rows: Range<usize>, pointers: &Pointers) {
-    by_shape!(product, rows, pointers,
+unsafe fn dispatch(
+    product: &Product<'_>,
+    stretch: Stretch,
+    pointers: &Pointers,
+    ahead: *const Line,
+) {
+    if stretch.blocks == 0 {
+        return;
+    }
+    by_shape!(product, stretch, pointers, ahead,
         1: 1 2 3 4 5 6 7 8 9 10 11 12;
         2: 1 2 3 4 5 6 7 8 9 10;
         3: 1 2 3 4 5 6 7 8;
         4: 1 2 3 4 5 6;);
-}
-
-/// Applies lane-wise steps to all sums. A macro, since sums that a function borrowed or moved
-/// would leave their registers.
-macro_rules! apply_steps {
-    ($steps:expr, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
-        for step in $steps {
-            match (step.op, &step.operand) {
-                (_, Operand::Scaled(y)) => add_scaled!(y, $product, $rows, $pointers, $sums),
-                (AluOp::Min, y) => each!(y, $rows, $pointers, $sums, _mm512_min_epi32),
-                (AluOp::Max, y) => each!(y, $rows, $pointers, $sums, _mm512_max_epi32),
-                (AluOp::Add, y) => each!(y, $rows, $pointers, $sums, _mm512_add_epi32),
-                (AluOp::Mul, y) => each!(y, $rows, $pointers, $sums, _mm512_mullo_epi32),
-                (AluOp::Shr, Operand::Imm(y)) => each_imm!(y, $sums, _mm512_srav_epi32),
-                (AluOp::Shl, Operand::Imm(y)) => each_imm!(y, $sums, _mm512_sllv_epi32),
-                (AluOp::Shr, Operand::Lanes(y)) => each_lane!(y, $sums, shift_right),
-                (AluOp::Shl, Operand::Lanes(y)) => each_lane!(y, $sums, shift_left),
-                (AluOp::Shr, Operand::Tiles(y)) => {
-                    each_tile!(y, $rows, $pointers, $sums, shift_right);
-                }
-                (AluOp::Shl, Operand::Tiles(y)) => {
-                    each_tile!(y, $rows, $pointers, $sums, shift_left);
-                }
-            }
-        }
-    };
 }
 
 macro_rules! each {
@@ -159,6 +141,40 @@ macro_rules! each_tile {
     };
 }
 
+/// The sums after some steps. Not inlined: sums stay in registers where there are no steps.
+///
+/// # Safety
+/// As for [`block`]: residual and tile offsets of these rows are inside their memory.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline(never)]
+unsafe fn apply_steps<const M: usize, const N: usize>(
+    steps: &[Step],
+    product: &Product<'_>,
+    rows: &[Row; N],
+    pointers: &Pointers,
+    mut sums: [[__m512i; M]; N],
+) -> [[__m512i; M]; N] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        for step in steps {
+            match (step.op, &step.operand) {
+                (_, Operand::Scaled(y)) => add_scaled!(y, product, rows, pointers, sums),
+                (AluOp::Min, y) => each!(y, rows, pointers, sums, _mm512_min_epi32),
+                (AluOp::Max, y) => each!(y, rows, pointers, sums, _mm512_max_epi32),
+                (AluOp::Add, y) => each!(y, rows, pointers, sums, _mm512_add_epi32),
+                (AluOp::Mul, y) => each!(y, rows, pointers, sums, _mm512_mullo_epi32),
+                (AluOp::Shr, Operand::Imm(y)) => each_imm!(y, sums, _mm512_srav_epi32),
+                (AluOp::Shl, Operand::Imm(y)) => each_imm!(y, sums, _mm512_sllv_epi32),
+                (AluOp::Shr, Operand::Lanes(y)) => each_lane!(y, sums, shift_right),
+                (AluOp::Shl, Operand::Lanes(y)) => each_lane!(y, sums, shift_left),
+                (AluOp::Shr, Operand::Tiles(y)) => each_tile!(y, rows, pointers, sums, shift_right),
+                (AluOp::Shl, Operand::Tiles(y)) => each_tile!(y, rows, pointers, sums, shift_left),
+            }
+        }
+    }
+    sums
+}
+
 /// What the sums start from: `first` for each column, and what the product says.
 macro_rules! start_sums {
     ($product:ident, $rows:ident, $pointers:ident, $sums:ident, $first:ident) => {
@@ -173,16 +189,32 @@ macro_rules! start_sums {
                 }
             }
             Start::Residual => {
-                for (of_row, row) in $sums.iter_mut().zip($rows) {
-                    for (m, sum) in of_row.iter_mut().enumerate() {
+                let factors = $product.before.factors();
+                for (m, first) in $first.iter().enumerate() {
+                    let factors = factors.map(|f| load(f[m].as_ptr(), 0));
+                    for (sums, row) in $sums.iter_mut().zip($rows) {
                         let at = ($product.bases.residual[m] + row.residual) as usize;
-                        *sum = widen($pointers.residual.add(at));
+                        let bytes = widen($pointers.residual.add(at));
+                        sums[m] = match factors {
+                            Some(factors) => _mm512_mullo_epi32(bytes, factors),
+                            None => bytes,
+                        };
+                        sums[m] = _mm512_add_epi32(sums[m], *first);
                     }
                 }
-                apply_steps!($product.before.list(), $product, $rows, $pointers, $sums);
-                for of_row in &mut $sums {
-                    for (sum, corrected) in of_row.iter_mut().zip($first) {
-                        *sum = _mm512_add_epi32(*sum, corrected);
+                if factors.is_none() && !$product.before.list().is_empty() {
+                    // What was added would go through the steps, too.
+                    for sums in &mut $sums {
+                        for (sum, first) in sums.iter_mut().zip(&$first) {
+                            *sum = _mm512_sub_epi32(*sum, *first);
+                        }
+                    }
+                    let steps = $product.before.list();
+                    $sums = apply_steps(steps, $product, $rows, $pointers, $sums);
+                    for sums in &mut $sums {
+                        for (sum, first) in sums.iter_mut().zip(&$first) {
+                            *sum = _mm512_add_epi32(*sum, *first);
+                        }
                     }
                 }
             }
@@ -207,6 +239,24 @@ macro_rules! end_sums {
                     let at = ($product.bases.out[m] + row.out) as usize;
                     _mm_storeu_si128($pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(*sum));
                 }
+            }
+        }
+    };
+}
+
+/// Adds the residual in two digits, in registers.
+macro_rules! add_digits {
+    ($digits:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+        let shift = _mm512_set1_epi32($digits.shift);
+        for m in 0..M {
+            let bytes = $pointers.residual.add($product.bases.residual[m] as usize);
+            let high = load($digits.high[m].as_ptr(), 0);
+            let low = load($digits.low[m].as_ptr(), 0);
+            for (sums, row) in $sums.iter_mut().zip($rows) {
+                let residual = widen(bytes.add(row.residual as usize));
+                let sum = _mm512_add_epi32(sums[m], _mm512_mullo_epi32(residual, high));
+                let sum = _mm512_srav_epi32(sum, shift);
+                sums[m] = _mm512_add_epi32(sum, _mm512_mullo_epi32(residual, low));
             }
         }
     };
@@ -266,73 +316,81 @@ macro_rules! add_products {
     };
 }
 
-/// N rows of M columns.
+/// Blocks of N rows of M columns.
 ///
 /// # Safety
-/// The CPU has the features. `range` are N of the product's rows, whose panel has M columns, and the
-/// product's offsets lie inside the memory that the pointers name.
+/// The CPU has the features. The stretch is of the product's rows, N in each block; the panel has
+/// M columns, and the product's offsets lie inside the memory that the pointers name.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn block<const M: usize, const N: usize>(
     product: &Product<'_>,
-    range: Range<usize>,
+    stretch: Stretch,
     pointers: &Pointers,
+    mut ahead: *const Line,
 ) {
-    let Some(rows) = product.rows.rows[range.clone()].as_array::<N>() else {
-        return;
-    };
-    let mut panel = product.panel.lines().as_ptr().cast::<__m512i>();
-    let mut sums = [[_mm512_setzero_si512(); M]; N];
+    let (taps, groups) = (product.inputs.taps(), product.block / 16);
+    let last = stretch.blocks - 1;
+    let all_rows = &product.rows.rows[stretch.first..][..stretch.blocks * N];
+    let (all_rows, _) = all_rows.as_chunks::<N>();
     // SAFETY: `first` has 16 int32 for each column. Accumulator, residual and output offsets of
-    // these rows are inside their memory for 16 int32 and 16 bytes.
+    // these rows are inside their memory for 16 int32 and 16 bytes. There are `taps` times as
+    // many offsets of inputs as rows, block by block.
     unsafe {
         let first: [__m512i; M] = std::array::from_fn(|m| load(product.first[m].as_ptr(), 0));
-        start_sums!(product, rows, pointers, sums, first);
         let bias = _mm512_set1_epi8(i8::MIN);
-        let groups = product.block / 16;
-        let taps = product.inputs.taps();
-        let mut offsets = product.inputs.offsets.as_ptr().add(range.start * taps);
-        // The next block's first row, or again this one's.
-        let after = block_len(product.rows.rows.len() - range.end, product.inputs.block);
-        let next_step = if after > 0 { after } else { N };
-        let mut next = if after > 0 {
-            offsets.add(N * taps)
-        } else {
-            offsets
-        };
-        let mut ahead = pointers.ahead;
-        for _ in 0..taps {
-            let inputs: [*const u8; N] = std::array::from_fn(|n| match *offsets.add(n) {
-                PADDING => pointers.zeros,
-                offset => pointers.inp.add(offset as usize),
-            });
-            // The next rows' inputs lie far apart, one stretch for each tap.
-            // Padding lies nowhere, which does no harm.
-            let offset = *next as usize;
-            next = next.add(next_step);
-            _mm_prefetch::<_MM_HINT_T0>(pointers.inp.wrapping_add(offset).cast());
-            for _ in 0..pointers.ahead_lines {
-                // Prefetching beyond the end does no harm.
-                _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
-                ahead = ahead.wrapping_add(1);
+        let mut offsets = product.inputs.offsets.as_ptr().add(stretch.first * taps);
+        for (index, rows) in all_rows.iter().enumerate() {
+            let mut panel = product.panel.lines().as_ptr().cast::<__m512i>();
+            let mut sums = [[_mm512_setzero_si512(); M]; N];
+            start_sums!(product, rows, pointers, sums, first);
+            // The next block's first row, or again this one's.
+            let (mut next, next_step) = match stretch.rows_after {
+                _ if index < last => (offsets.add(N * taps), N),
+                0 => (offsets, N),
+                after => (offsets.add(N * taps), after),
+            };
+            for _ in 0..taps {
+                let inputs: [*const u8; N] = std::array::from_fn(|n| match *offsets.add(n) {
+                    PADDING => pointers.zeros,
+                    offset => pointers.inp.add(offset as usize),
+                });
+                // The next rows' inputs lie far apart, one stretch for each tap. Padding lies
+                // nowhere, which does no harm.
+                let offset = *next as usize;
+                next = next.add(next_step);
+                _mm_prefetch::<_MM_HINT_T0>(pointers.inp.wrapping_add(offset).cast());
+                for _ in 0..pointers.ahead_lines {
+                    // Prefetching beyond the end does no harm.
+                    _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
+                    ahead = ahead.wrapping_add(1);
+                }
+                offsets = offsets.add(N);
+                for group in 0..groups {
+                    // A group is 16 inputs: four lines a column. The panel has `block / 4`
+                    // lines a column for each tap, and an input has `block` bytes.
+                    add_products!(0, panel, inputs, group, bias, sums);
+                    add_products!(1, panel, inputs, group, bias, sums);
+                    add_products!(2, panel, inputs, group, bias, sums);
+                    add_products!(3, panel, inputs, group, bias, sums);
+                    panel = panel.add(4 * M);
+                }
             }
-            offsets = offsets.add(N);
-            for group in 0..groups {
-                // A group is 16 inputs: four lines a column. The panel has `block / 4` lines a
-                // column for each tap, and an input has `block` bytes.
-                add_products!(0, panel, inputs, group, bias, sums);
-                add_products!(1, panel, inputs, group, bias, sums);
-                add_products!(2, panel, inputs, group, bias, sums);
-                add_products!(3, panel, inputs, group, bias, sums);
-                panel = panel.add(4 * M);
+            if product.store && !product.write_acc {
+                let (steps, end) = product.after.parts();
+                if !steps.is_empty() {
+                    sums = apply_steps(steps, product, rows, pointers, sums);
+                }
+                if let Some(digits) = &end.residual {
+                    add_digits!(digits, product, rows, pointers, sums);
+                }
+                store_sums!(end, product, rows, pointers, sums);
+            } else {
+                let steps = product.after.list();
+                if !steps.is_empty() {
+                    sums = apply_steps(steps, product, rows, pointers, sums);
+                }
+                end_sums!(product, rows, pointers, sums);
             }
-        }
-        if product.store && !product.write_acc {
-            let (steps, end) = product.after.parts();
-            apply_steps!(steps, product, rows, pointers, sums);
-            store_sums!(end, product, rows, pointers, sums);
-        } else {
-            apply_steps!(product.after.list(), product, rows, pointers, sums);
-            end_sums!(product, rows, pointers, sums);
         }
     }
 }

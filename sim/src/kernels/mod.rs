@@ -179,6 +179,9 @@ impl Rows {
             most,
         }
     }
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
 }
 
 /// The offset of a tap in the padding: the input is zero.
@@ -204,7 +207,7 @@ impl Inputs {
         let inside = offsets.iter().copied().filter(|&o| o != PADDING);
         let most = inside.max();
         let mut ordered = Vec::with_capacity(offsets.len());
-        for range in blocks(rows, block) {
+        for range in blocks(rows, block).into_iter().flat_map(Stretch::ranges) {
             for tap in offsets.chunks_exact(rows) {
                 ordered.extend_from_slice(&tap[range.clone()]);
             }
@@ -224,20 +227,48 @@ impl Inputs {
     }
 }
 
-/// Rows in blocks of at most `most`, which are about even.
-fn blocks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
-    let mut first = 0;
-    std::iter::from_fn(move || {
-        let len = block_len(rows - first, most);
-        let range = first..first + len;
-        first += len;
-        (len > 0).then_some(range)
-    })
+/// Rows in blocks of at most `most`, which are about even: stretches of blocks that have equally
+/// many rows.
+fn blocks(rows: usize, most: usize) -> [Stretch; 2] {
+    let count = rows.div_ceil(most.max(1)).max(1);
+    let (few, larger) = (rows / count, rows % count);
+    let first = Stretch {
+        first: 0,
+        blocks: larger,
+        rows: few + 1,
+        // Blocks of no rows are no blocks.
+        rows_after: few,
+    };
+    let second = Stretch {
+        first: larger * (few + 1),
+        blocks: if few == 0 { 0 } else { count - larger },
+        rows: few,
+        rows_after: 0,
+    };
+    [first, second]
 }
 
-/// Rows of the next block when so many are left.
-fn block_len(left: usize, most: usize) -> usize {
-    left.div_ceil(left.div_ceil(most.max(1)).max(1))
+/// Blocks of equally many rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stretch {
+    /// The first row.
+    first: usize,
+    blocks: usize,
+    /// Rows of each block.
+    rows: usize,
+    /// Rows of the block after the last; 0 if there is none.
+    rows_after: usize,
+}
+
+impl Stretch {
+    /// The rows of each block.
+    fn ranges(self) -> impl Iterator<Item = Range<usize>> {
+        let range = move |block: usize| {
+            let first = self.first + block * self.rows;
+            first..first + self.rows
+        };
+        (0..self.blocks).map(range)
+    }
 }
 
 /// What the sums start from.
@@ -345,11 +376,36 @@ impl Product<'_> {
         assert!(!self.store || fits(bases.out, most.out, memory.out.len()));
         let residual = memory.residual.len();
         let steps = [self.before, self.after];
-        let beside = self.start == Start::Residual || steps.iter().any(|s| s.read_residual());
+        let beside = self.start == Start::Residual || steps.iter().any(|s| s.reads_residual());
         assert!(!beside || fits(bases.residual, most.residual, residual));
         let tile = self.before.most_tile().max(self.after.most_tile());
         assert!(fits(tile, most.lane, acc));
         assert!(self.first.len() == columns);
         assert!(steps.iter().all(|s| s.fit(columns)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_all_rows_evenly() {
+        for (rows, most) in (0..60).flat_map(|rows| (1..13).map(move |most| (rows, most))) {
+            let stretches = blocks(rows, most);
+            let ranges: Vec<_> = stretches.into_iter().flat_map(Stretch::ranges).collect();
+            assert!(ranges.iter().all(|r| !r.is_empty() && r.len() <= most));
+            assert!(
+                ranges.iter().cloned().flatten().eq(0..rows),
+                "{rows} {most}"
+            );
+            assert_eq!(ranges.len(), rows.div_ceil(most));
+            let [first, second] = stretches;
+            if first.blocks > 0 && second.blocks > 0 {
+                assert_eq!(first.rows_after, second.rows);
+            } else {
+                assert!(first.blocks == 0 || first.rows_after == 0);
+            }
+        }
     }
 }

@@ -37,10 +37,22 @@ impl Step {
     }
 }
 
-/// How sums usually end: shift, clamp, multiply, shift and clamp, each of which may be missing.
-/// A kernel does it all to a sum at once, in registers.
+/// The residual times factors, in two digits: `((sum + high * residual) >> shift) + low * residual`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Digits {
+    /// Factors of each column.
+    pub high: Box<[[i32; COLUMN]]>,
+    /// 0 to 31.
+    pub shift: i32,
+    /// Factors of each column; zeros if there is one digit.
+    pub low: Box<[[i32; COLUMN]]>,
+}
+
+/// How sums usually end: a residual, then shift, clamp, multiply, shift and clamp, each of which
+/// may be missing. A kernel does it all to a sum at once, in registers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Requantise {
+    pub residual: Option<Digits>,
     /// Arithmetic shift right before the multiplication, 0 to 31.
     pub shift: i32,
     /// Bounds before the multiplication; those of an int32 if there are none.
@@ -62,6 +74,9 @@ pub(crate) struct Steps {
     before_end: usize,
     end: Requantise,
     most_tile: u32,
+    /// How many columns steps have values for; `None` if none has.
+    columns: Option<usize>,
+    reads_residual: bool,
 }
 
 impl Steps {
@@ -72,7 +87,17 @@ impl Steps {
         });
         let most_tile = tiles.max().unwrap_or(0);
         let (before_end, end) = Requantise::of(&list);
+        let operands = || list.iter().map(|step| &step.operand);
+        let columns = operands().filter_map(|operand| match operand {
+            Operand::Lanes(values) | Operand::Scaled(values) => Some(values.len()),
+            Operand::Imm(_) | Operand::Tiles(_) => None,
+        });
+        // Steps that don't agree fit no product.
+        let columns = columns.reduce(|a, b| if a == b { a } else { usize::MAX });
+        let reads_residual = operands().any(|operand| matches!(operand, Operand::Scaled(_)));
         Self {
+            columns,
+            reads_residual,
             list: list.into(),
             before_end,
             end,
@@ -96,18 +121,24 @@ impl Steps {
     }
 
     /// Whether one scales the residual.
-    pub fn read_residual(&self) -> bool {
-        let mut operands = self.list.iter().map(|step| &step.operand);
-        operands.any(|operand| matches!(operand, Operand::Scaled(_)))
+    pub fn reads_residual(&self) -> bool {
+        self.reads_residual
     }
 
     /// Whether all have values for that many columns.
     pub fn fit(&self, columns: usize) -> bool {
-        self.list.iter().all(|step| match &step.operand {
-            Operand::Lanes(values) | Operand::Scaled(values) => values.len() == columns,
-            Operand::Imm(_) => true,
-            Operand::Tiles(_) => columns <= MAX_COLUMNS,
-        })
+        self.columns.is_none_or(|c| c == columns)
+    }
+
+    /// The factors of each column if all there is is a multiplication by them.
+    pub fn factors(&self) -> Option<&[[i32; COLUMN]]> {
+        match &self.list[..] {
+            [step] if step.op == AluOp::Mul => match &step.operand {
+                Operand::Lanes(factors) => Some(factors),
+                Operand::Imm(_) | Operand::Tiles(_) | Operand::Scaled(_) => None,
+            },
+            _ => None,
+        }
     }
 }
 
@@ -117,6 +148,7 @@ impl Requantise {
         let (list, last_clamp) = take_clamp(list);
         let (list, last_shift) = take_shift(list);
         let mut end = Self {
+            residual: None,
             shift: 0,
             clamp: [i32::MIN, i32::MAX],
             factors: None,
@@ -128,7 +160,9 @@ impl Requantise {
             return (0, end);
         };
         let (AluOp::Mul, Operand::Lanes(factors)) = (step.op, &step.operand) else {
-            return (list.len(), end);
+            let (before, residual) = take_residual(list);
+            end.residual = residual;
+            return (before.len(), end);
         };
         end.factors = Some(factors.clone());
         let (before, clamp) = take_clamp(before);
@@ -139,8 +173,42 @@ impl Requantise {
         if clamp[0] >= 0 && factors.as_flattened().iter().all(fits) {
             end.saturates |= last_clamp[0] <= 0 && last_clamp[1] == 127;
         }
+        let (before, residual) = take_residual(before);
+        end.residual = residual;
         (before.len(), end)
     }
+}
+
+fn last_scaled(list: &[Step]) -> Option<(&[Step], &[[i32; COLUMN]])> {
+    match list {
+        [before @ .., step] => match &step.operand {
+            Operand::Scaled(factors) => Some((before, factors)),
+            Operand::Imm(_) | Operand::Tiles(_) | Operand::Lanes(_) => None,
+        },
+        [] => None,
+    }
+}
+
+/// One or two scaled residuals at the end, with a shift between them.
+fn take_residual(list: &[Step]) -> (&[Step], Option<Digits>) {
+    let Some((before, last)) = last_scaled(list) else {
+        return (list, None);
+    };
+    let (first, shift) = take_shift(before);
+    if let Some((rest, high)) = last_scaled(first) {
+        let digits = Digits {
+            high: high.into(),
+            shift,
+            low: last.into(),
+        };
+        return (rest, Some(digits));
+    }
+    let digits = Digits {
+        high: last.into(),
+        shift: 0,
+        low: vec![[0; COLUMN]; last.len()].into(),
+    };
+    (before, Some(digits))
 }
 
 fn last_immediate(list: &[Step], op: AluOp) -> Option<(&[Step], i32)> {
@@ -197,20 +265,28 @@ mod tests {
             op: AluOp::Mul,
             operand: Operand::Lanes([lanes].into()),
         });
+        let scale = any::<[i32; COLUMN]>().prop_map(|factors| Step {
+            op: AluOp::Add,
+            operand: Operand::Scaled([factors].into()),
+        });
         prop_oneof![
             3 => (op, -200i32..200).prop_map(|(op, imm)| Step::immediate(op, imm)),
             1 => Just(Step::immediate(AluOp::Min, 127)),
             1 => Just(Step::immediate(AluOp::Max, 0)),
             1 => multiply,
+            1 => scale,
         ]
     }
+
+    const RESIDUAL: i32 = -77;
 
     fn apply(steps: &[Step], mut x: i32) -> i32 {
         for step in steps {
             let y = match &step.operand {
                 Operand::Imm(imm) => *imm,
                 Operand::Lanes(lanes) => lanes[0][0],
-                Operand::Tiles(_) | Operand::Scaled(_) => unreachable!("none is made"),
+                Operand::Scaled(factors) => factors[0][0].wrapping_mul(RESIDUAL),
+                Operand::Tiles(_) => unreachable!("none is made"),
             };
             x = step.op.apply(x, y);
         }
@@ -225,6 +301,10 @@ mod tests {
             let steps = Steps::new(list);
             let (before, end) = steps.parts();
             let mut sum = apply(before, x);
+            if let Some(digits) = &end.residual {
+                sum = sum.wrapping_add(digits.high[0][0].wrapping_mul(RESIDUAL)) >> digits.shift;
+                sum = sum.wrapping_add(digits.low[0][0].wrapping_mul(RESIDUAL));
+            }
             sum = (sum >> end.shift).clamp(end.clamp[0], end.clamp[1]);
             if let Some(factors) = &end.factors {
                 sum = sum.wrapping_mul(factors[0][0]);
