@@ -350,7 +350,7 @@ pub struct DevicesArgs {
 
 #[derive(Args)]
 pub struct BenchArgs {
-    /// Runs of each layer; a quarter as many of each network. Medians are printed
+    /// Runs of each layer; half as many of each network. Medians are printed
     #[arg(long, value_name = "N", default_value_t = 41)]
     pub samples: usize,
     /// Threads to use at most; with 2 or more, what two gain is measured
@@ -359,6 +359,9 @@ pub struct BenchArgs {
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Also time onnxruntime's int8 resnet18, with this Python (default: python3)
+    #[arg(long, value_name = "PYTHON", num_args = 0..=1, default_missing_value = "python3")]
+    pub onnxruntime: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

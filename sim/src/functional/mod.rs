@@ -115,9 +115,6 @@ impl Functional {
         let mut spans = std::mem::take(&mut emitter.constants);
         spans.append(&mut trace.constants);
         build::merge(&mut spans);
-        if std::env::var_os("VTA_DUMP").is_some() {
-            run::dump(&ops, marks);
-        }
         let regions = spans.iter().map(|span| span.region).collect();
         let constants = Constant::new(&spans, &regions, memory);
         let uops = trace.uops.iter().enumerate();

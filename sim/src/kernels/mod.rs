@@ -179,9 +179,6 @@ impl Rows {
             most,
         }
     }
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
 }
 
 /// The offset of a tap in the padding: the input is zero.
