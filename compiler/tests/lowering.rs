@@ -91,7 +91,7 @@ fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError
         .map(|x| reference::run(graph, x).unwrap())
         .collect();
     let devices: [Arc<dyn Device>; 2] = [
-        Arc::new(SimDevice::functional(config.clone())),
+        Arc::new(SimDevice::functional_from_env(config.clone()).unwrap()),
         Arc::new(SimDevice::oracle(config.clone())),
     ];
     for device in devices {
