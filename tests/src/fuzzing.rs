@@ -414,7 +414,7 @@ impl Case<'_> {
                     });
                     self.gemm(&residual, false, positions, 1);
                 }
-                _ => self.step(&each, acc, positions, groups),
+                _ => self.step(acc, positions, groups),
             }
         }
         self.stores(acc, positions, groups);
@@ -427,20 +427,15 @@ impl Case<'_> {
     }
 
     /// An ALU step on all groups, or on some.
-    fn step(
-        &mut self,
-        each: &dyn Fn(&dyn Fn(u16) -> Uop) -> Vec<Uop>,
-        acc: u16,
-        positions: u16,
-        groups: u16,
-    ) {
+    fn step(&mut self, acc: u16, positions: u16, groups: u16) {
         let kind = self.bytes.byte();
         let vectors = acc + positions * groups;
-        let mut uops = each(&|g| Uop {
+        let group = |g| Uop {
             dst: acc + g * positions,
             src: vectors + g,
             wgt: 0,
-        });
+        };
+        let mut uops: Vec<Uop> = (0..groups).map(group).collect();
         if kind & 0x30 == 0 {
             uops.truncate(1 + usize::from(kind >> 6) % uops.len().max(1));
         }
