@@ -120,6 +120,22 @@ pub struct PreprocessArgs {
     pub scale: Option<f32>,
 }
 
+/// How closely fixed point follows the model.
+#[derive(Args, Clone, Default)]
+pub struct RequantArgs {
+    /// How int32 sums become int8 (default: what the model says, else precise; `zoo:` is fast)
+    #[arg(long, value_enum)]
+    pub requant: Option<RequantMode>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RequantMode {
+    /// Round every tensor as the model does: the labels of a runtime that computes in floats
+    Precise,
+    /// Fewest operations: values may differ from the model's by one step
+    Fast,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
     /// 1/255, ImageNet's mean and standard deviation
@@ -143,6 +159,8 @@ pub struct RunArgs {
     pub views: ViewArgs,
     #[command(flatten)]
     pub preprocess: PreprocessArgs,
+    #[command(flatten)]
+    pub requant: RequantArgs,
     /// Images to run at most
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
@@ -170,6 +188,10 @@ pub struct RunArgs {
     /// Which layers run on which of several devices: a TOML file of "layer or pattern" = "device"
     #[arg(long, value_name = "FILE.toml")]
     pub placement: Option<PathBuf>,
+    /// Let the host compute what no device has an operator for: Sigmoid, HardSigmoid, HardSwish,
+    /// Tanh, Elu, LeakyRelu, Softmax, Mul, Sub, Concat
+    #[arg(long)]
+    pub allow_host: bool,
     /// Devices to run side by side (default: one for each core)
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -183,7 +205,8 @@ pub struct RunArgs {
 
 #[derive(Args)]
 pub struct LayerArgs {
-    /// resnet18.C1 to resnet18.C11, conv:N,CI,H,W,CO,K,S,P or gemm:M,K,N
+    /// resnet18.C1 to resnet18.C11, `conv:N,CI,H,W,CO,K,S,P[,G]` (G groups), dw:N,C,H,W,K,S,P
+    /// (depthwise) or gemm:M,K,N
     pub layer: String,
     #[command(flatten)]
     pub device: DeviceArgs,
@@ -246,6 +269,8 @@ pub struct CompileArgs {
     pub dump_after: Option<String>,
     #[command(flatten)]
     pub preprocess: PreprocessArgs,
+    #[command(flatten)]
+    pub requant: RequantArgs,
 }
 
 #[derive(Args)]

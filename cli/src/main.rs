@@ -47,18 +47,32 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", message(&error));
             ExitCode::from(status(&error))
         }
     }
 }
 
-/// A fault of a device is a failed run; everything else is bad usage or input.
+/// An error with its causes; many tell theirs already.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// A fault of a device, or of a layer of the host, is a failed run; everything else is bad usage or input.
 fn status(error: &anyhow::Error) -> u8 {
     use vta_driver::DriverError;
     match error.downcast_ref::<DriverError>() {
         Some(
-            DriverError::Device { .. } | DriverError::Lost { .. } | DriverError::Memory { .. },
+            DriverError::Device { .. }
+            | DriverError::Host { .. }
+            | DriverError::Lost { .. }
+            | DriverError::Memory { .. },
         ) => 1,
         _ => 2,
     }

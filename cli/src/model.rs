@@ -7,14 +7,15 @@ use anyhow::{Context, Result, bail, ensure};
 use vta_compiler::graph::{Graph, Op};
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::placement::{self, Rules, Target};
-use vta_compiler::qgraph::QGraph;
+use vta_compiler::qgraph::{QGraph, QNode, QOp, QTensor};
+use vta_compiler::semantics::Requant;
 use vta_compiler::{onnx, passes, quantize, tune, zoo};
-use vta_driver::{Device, MultiProgram, Program};
+use vta_driver::{BufferId, Device, Layer, MultiProgram, Packing, Program, Step, TensorSpec};
 use vta_hw_opencl::{OpenClDevice, Options, Selector};
 use vta_isa::Config;
 use vta_sim::SimDevice;
 
-use crate::args::RunArgs;
+use crate::args::{RequantArgs, RequantMode, RunArgs};
 use crate::images::{self, Picture};
 use crate::preprocess::Preprocess;
 
@@ -118,6 +119,19 @@ pub fn quantise(
     Ok(quantize::quantize(graph, &images, mode)?)
 }
 
+/// Puts the wanted requantisation into the graph's metadata, over what the model says.
+pub fn choose_requant(graph: &mut Graph, args: &RequantArgs) {
+    let Some(mode) = args.requant else {
+        return;
+    };
+    let requant = match mode {
+        RequantMode::Precise => Requant::Precise,
+        RequantMode::Fast => Requant::Fast,
+    };
+    let name = requant.name().to_owned();
+    graph.metadata.insert(Requant::KEY.to_owned(), name);
+}
+
 /// Compiles a QDQ graph.
 pub fn compile(graph: &Graph, config: &Config) -> Result<(QGraph, Program)> {
     let integer = passes::quantized(graph)?;
@@ -130,14 +144,75 @@ pub fn device_names(list: &str) -> Vec<&str> {
     list.split(',').collect()
 }
 
-/// The network over several devices, when the arguments name several or place layers.
-pub fn split(
-    args: &RunArgs,
-    graph: Option<&QGraph>,
-    config: &Config,
-) -> Result<Option<MultiProgram>> {
+/// What runs of a network need.
+pub struct Plan {
+    /// The whole network; only its tensors and layers when it runs over several places.
+    pub program: Program,
+    /// The network over several devices and the host, when it runs so.
+    pub split: Option<MultiProgram>,
+}
+
+/// Compiles a network for the devices that the arguments name, and the host if it is needed and
+/// allowed.
+pub fn plan(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Plan> {
+    let split = split(args, graph, config)?;
+    let program = match &split {
+        Some(split) => overview(graph, split, config),
+        None => lower_tuned(graph, config)?,
+    };
+    Ok(Plan { program, split })
+}
+
+/// Tensors and layers of a network over several places, for tables: nothing that could run.
+fn overview(graph: &QGraph, split: &MultiProgram, config: &Config) -> Program {
+    let mut program = Program {
+        config: config.clone(),
+        metadata: graph.metadata.clone(),
+        inputs: graph.inputs.iter().map(|id| id.0 as u32).collect(),
+        outputs: graph.outputs.iter().map(|id| id.0 as u32).collect(),
+        ..Program::default()
+    };
+    let spec = |(index, tensor): (u32, &QTensor)| TensorSpec {
+        name: tensor.name.clone(),
+        buffer: BufferId(index),
+        chw: tensor.chw.map(|d| d as u32),
+        scale: tensor.scale,
+        packing: Packing::Tiles,
+    };
+    program.tensors = (0..).zip(&graph.tensors).map(spec).collect();
+    for step in &split.steps {
+        match step {
+            Step::Copy { .. } => {}
+            Step::Host(step) => program.layers.push(Layer {
+                name: step.name.clone(),
+                kind: format!("host {}", step.op),
+                output: step.network_tensor,
+                ..Layer::default()
+            }),
+            Step::Run { part, layers } => {
+                let part = &split.parts[*part];
+                for layer in &part.program.layers[layers.clone()] {
+                    program.layers.push(Layer {
+                        name: layer.name.clone(),
+                        kind: layer.kind.clone(),
+                        macs: layer.macs,
+                        output: part.network_tensors[layer.output as usize],
+                        ..Layer::default()
+                    });
+                }
+            }
+        }
+    }
+    program
+}
+
+/// The network over several devices, when the arguments name several or place layers, or when
+/// the host computes some.
+fn split(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Option<MultiProgram>> {
     let names = device_names(&args.device.device);
-    if names.len() == 1 && args.placement.is_none() {
+    let of_host = |node: &QNode| matches!(node.op, QOp::Host { .. });
+    let host = args.allow_host && graph.nodes.iter().any(of_host);
+    if names.len() == 1 && args.placement.is_none() && !host {
         return Ok(None);
     }
     for (i, name) in names.iter().enumerate() {
@@ -145,9 +220,8 @@ pub fn split(
     }
     ensure!(
         args.batch == 1,
-        "--batch keeps runs in flight on one device, not on several"
+        "--batch keeps runs in flight on one device, not on several or the host"
     );
-    let graph = graph.context("several devices need the model, not a compiled bundle")?;
     let rules = match &args.placement {
         None => Rules::default(),
         Some(path) => {
@@ -157,7 +231,10 @@ pub fn split(
         }
     };
     let target = |name: &&str| Target::new(*name, config.clone());
-    let targets: Vec<Target> = names.iter().map(target).collect();
+    let mut targets: Vec<Target> = names.iter().map(target).collect();
+    if host {
+        targets.push(Target::host(config.clone()));
+    }
     let placed = placement::place(graph, &targets, &rules)?;
     let options = LowerOptions::default();
     Ok(Some(placement::compile(

@@ -33,6 +33,8 @@ pub struct Outcome {
     /// Cycles of one pass over the program, from a device that counts them.
     pub timed: Option<Timed>,
     pub mismatches: Vec<String>,
+    /// Layers of each pass that the host computes.
+    pub host_ops: usize,
     /// What the hazard checker found, if it was asked.
     pub hazards: Option<Vec<String>>,
     pub top: usize,
@@ -66,18 +68,24 @@ impl Outcome {
             .unwrap_or_else(|| format!("class {class}"))
     }
 
-    /// Classes with softmax confidence, best first; the lower class first among equals.
+    /// Classes with softmax confidence (that of the network, if it ends so), best first; the lower class first among equals.
     fn ranking(&self, image: usize) -> Vec<(usize, f32)> {
         let logits = &self.logits[image];
         let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f32 = logits.iter().map(|l| (l - largest).exp()).sum();
-        let mut ranking: Vec<_> = logits
-            .iter()
-            .enumerate()
-            .map(|(c, l)| (c, (l - largest).exp() / sum))
-            .collect();
+        let known = self.ends_in_softmax();
+        let confidence = |l: f32| if known { l } else { (l - largest).exp() / sum };
+        let all = logits.iter().enumerate();
+        let mut ranking: Vec<_> = all.map(|(c, &l)| (c, confidence(l))).collect();
         ranking.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         ranking
+    }
+
+    /// Whether the outputs are confidences already.
+    fn ends_in_softmax(&self) -> bool {
+        let output = self.program.outputs.first();
+        let mut layers = self.program.layers.iter();
+        layers.any(|l| Some(&l.output) == output && l.kind == "host Softmax")
     }
 
     /// Passes over the program: each takes BATCH images.
@@ -200,7 +208,7 @@ pub fn json(outcome: &Outcome) -> Result<()> {
         "flush_reasons": FlushReason::ALL.into_iter().map(flush).collect::<Map<_, _>>(),
         "encoded_batches": total.encoded_batches,
         "replayed_batches": total.replayed_batches,
-        "host_ops": 0,
+        "host_ops": outcome.host_ops,
         "bytes": bytes_json(&total.traffic),
         "compile_ms": ms(outcome.prepared),
         "wall_ms": ms(outcome.wall),
@@ -331,6 +339,13 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
         total.traffic.insns,
         size(total.traffic.total_bytes()),
     ));
+    if outcome.host_ops > 0 {
+        out.push_str(&format!(
+            "{} of {} layers on the host\n",
+            outcome.host_ops,
+            outcome.program.layers.len()
+        ));
+    }
     if let Some(timed) = &outcome.timed {
         out.push_str(&cycles_line(outcome, timed));
     }

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use vta_compiler::qgraph::QGraph;
-use vta_compiler::{quantize, reference};
+use vta_compiler::{passes, quantize, reference};
 use vta_driver::{
     Counters, MultiProgram, MultiSession, Part, Place, Program, QueueLimits, RunOutput, RunReport,
-    Session,
+    Session, Step,
 };
 
 use crate::args::RunArgs;
 use crate::check;
 use crate::cycle::Setup;
 use crate::images::{self, Picture};
-use crate::model::{self, Model};
+use crate::model::{self, Model, Plan};
 use crate::preprocess::{Preprocess, to_int8};
 use crate::report::{self, Outcome};
 
@@ -61,8 +61,12 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         false => images::load_all(&args.input, args.limit)?,
     };
     let started = Instant::now();
-    let (graph, program, preprocess) = prepare(args, &device_config, &mut pictures)?;
-    let program = Arc::new(program);
+    let Prepared {
+        graph,
+        plan,
+        preprocess,
+    } = prepare(args, &device_config, &mut pictures)?;
+    let (program, split) = (Arc::new(plan.program), plan.split.map(Arc::new));
     let prepared = started.elapsed();
     let spec = program.tensor(*program.inputs.first().context("the program has no input")?)?;
     let chw = spec.chw.map(|d| d as usize);
@@ -78,12 +82,13 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         let (n, m) = (pictures.len(), reference.len());
         ensure!(m >= n, "{m} rows of reference logits for {n} images");
     }
-    let hazards = args.hazards.then(|| check::hazards_of(&program));
+    let hazards = args.hazards.then(|| hazards(&program, split.as_deref()));
     let hazards = hazards.transpose()?;
+    let host_ops = split.as_ref().map_or(0, |split| split.host_ops());
     let job = Job {
         program: &program,
         graph: graph.as_ref(),
-        split: model::split(args, graph.as_ref(), &device_config)?.map(Arc::new),
+        split,
         args,
         setup: &setup,
         images: &inputs,
@@ -103,6 +108,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         [prepared, wall],
     )?;
     outcome.hazards = hazards;
+    outcome.host_ops = host_ops;
     outcome.timing_only = setup.timing_only();
     outcome.timed = setup.finish(&program, &args.model)?;
     if let Some(path) = &args.output {
@@ -117,21 +123,57 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     Ok(outcome.mismatches.is_empty() && clean)
 }
 
+/// What is known before anything runs.
+struct Prepared {
+    graph: Option<QGraph>,
+    plan: Plan,
+    preprocess: Preprocess,
+}
+
+/// The hazards of a program, or of those of all devices that it runs on.
+fn hazards(program: &Arc<Program>, split: Option<&MultiProgram>) -> Result<Vec<String>> {
+    let Some(split) = split else {
+        return check::hazards_of(program);
+    };
+    let parts = split
+        .parts
+        .iter()
+        .map(|part| check::hazards_of(&part.program));
+    let all: Vec<Vec<String>> = parts.collect::<Result<_>>()?;
+    Ok(all.concat())
+}
+
 /// Loads and compiles; a float model is quantised on the way.
-fn prepare(
-    args: &RunArgs,
-    config: &vta_isa::Config,
-    pictures: &mut [Picture],
-) -> Result<(Option<QGraph>, Program, Preprocess)> {
+fn prepare(args: &RunArgs, config: &vta_isa::Config, pictures: &mut [Picture]) -> Result<Prepared> {
     let mut graph = match model::load(&args.model)? {
         Model::Program(program) => {
             ensure!(
                 !args.verify,
                 "--verify needs the model, not a compiled bundle"
             );
+            ensure!(
+                args.requant.requant.is_none(),
+                "--requant needs the model, not a compiled bundle"
+            );
             let preprocess =
                 Preprocess::choose(&args.preprocess, program.metadata.get("preprocess"))?;
-            return Ok((None, *program, preprocess));
+            ensure!(
+                args.placement.is_none() && model::device_names(&args.device.device).len() == 1,
+                "several devices need the model, not a compiled bundle"
+            );
+            ensure!(
+                !args.allow_host,
+                "--allow-host needs the model, not a compiled bundle"
+            );
+            let plan = Plan {
+                program: *program,
+                split: None,
+            };
+            return Ok(Prepared {
+                graph: None,
+                plan,
+                preprocess,
+            });
         }
         Model::Graph(graph) => *graph,
     };
@@ -154,8 +196,15 @@ fn prepare(
         graph = model::quantise(&graph, calibration, &preprocess, quantize::Mode::Multiply)
             .with_context(|| args.model.clone())?;
     }
-    let (integer, program) = model::compile(&graph, config).with_context(|| args.model.clone())?;
-    Ok((Some(integer), program, preprocess))
+    model::choose_requant(&mut graph, &args.requant);
+    let name = || args.model.clone();
+    let integer = passes::quantized(&graph).with_context(name)?;
+    let plan = model::plan(args, &integer, config).with_context(name)?;
+    Ok(Prepared {
+        graph: Some(integer),
+        plan,
+        preprocess,
+    })
 }
 
 fn progress(images: usize, quiet: bool) -> ProgressBar {
@@ -197,9 +246,10 @@ fn worker(job: &Job<'_>) -> Result<Share> {
         }
         Some(split) => {
             // All are made, also those without a layer: a wrong name is an error.
-            let all = names
-                .iter()
-                .map(|name| job.setup.device_named(name, config));
+            let all = names.iter().map(|name| match names.len() {
+                1 => job.setup.device(config),
+                _ => job.setup.device_named(name, config),
+            });
             let all: Vec<_> = all.collect::<Result<_>>()?;
             let device = |part: &Part| Arc::clone(&all[part.target]);
             let devices: Vec<_> = split.parts.iter().map(device).collect();
@@ -287,6 +337,14 @@ impl Engine {
                         })?;
                         let number = part.network_tensors[tensor as usize] as usize;
                         all.push((layer.name.clone(), number, found));
+                    }
+                }
+                for step in &program.steps {
+                    if let Step::Host(step) = step
+                        && let Some(place) = step.outputs.first()
+                    {
+                        let found = session.read_tensor(*place)?;
+                        all.push((step.name.clone(), step.network_tensor as usize, found));
                     }
                 }
             }
@@ -394,6 +452,7 @@ fn outcome(
         timed: None,
         mismatches,
         hazards: None,
+        host_ops: 0,
         top: args.top,
         prepared,
         wall,

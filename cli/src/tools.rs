@@ -178,10 +178,11 @@ pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
 
 pub fn compile(args: &CompileArgs) -> Result<bool> {
     let config = model::config(args.config.as_ref())?;
-    let graph = match model::load(&args.model)? {
+    let mut graph = match model::load(&args.model)? {
         Model::Graph(graph) => *graph,
         Model::Program(_) => bail!("{} is compiled already", args.model),
     };
+    model::choose_requant(&mut graph, &args.requant);
     ensure!(
         model::is_quantised(&graph),
         "{} is a float model: run `vta quantize` first",

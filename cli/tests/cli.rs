@@ -388,3 +388,12 @@ fn impossible_placements_are_refused_by_name() {
         assert!(error.contains(says), "{error}");
     }
 }
+
+#[test]
+fn a_cause_is_told_once() {
+    let folder = TempDir::new().unwrap();
+    let cache = file(&folder, "cache.json", b"{\"LOG_BATCH\": 1}");
+    let (status, _, error) = vta(&["tune", "conv:1,16,4,4,16,1,1,0", "-o", &cache]);
+    assert_eq!(status, 2);
+    assert_eq!(error.matches("unknown field").count(), 1, "{error}");
+}

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::graph::{Data, Graph, Node, Op, ValueId};
+use crate::host::HostOp;
 use crate::qgraph::Window;
 use crate::reference::valid;
 
@@ -144,6 +145,13 @@ fn eval(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Result<Vec<f32>, Flo
                 .collect()
         }
         Op::Flatten | Op::Identity => x.to_vec(),
+        Op::Host(op) => {
+            let all = (0..node.inputs.len())
+                .map(input)
+                .collect::<Result<Vec<_>, _>>()?;
+            let shapes = node.inputs.iter().map(|id| shape(*id));
+            host(op, &all, shapes).ok_or_else(|| fail("its inputs don't fit each other"))?
+        }
         Op::Gemm { trans_b } => {
             let bias = if node.inputs.len() > 2 {
                 Some(input(2)?)
@@ -182,6 +190,25 @@ fn eval(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Result<Vec<f32>, Flo
             x.iter().enumerate().map(real).collect()
         }
     })
+}
+
+/// What the host computes, through float64.
+fn host<'s>(
+    op: &HostOp,
+    inputs: &[&[f32]],
+    shapes: impl Iterator<Item = &'s [usize]>,
+) -> Option<Vec<f32>> {
+    let wide = |x: &&[f32]| x.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
+    let values: Vec<Vec<f64>> = inputs.iter().map(wide).collect();
+    let chw = |shape: &[usize]| match *shape {
+        [_, c, h, w] => Some([c, h, w]),
+        [_, n] => Some([n, 1, 1]),
+        _ => None,
+    };
+    let shapes: Vec<[usize; 3]> = shapes.map(chw).collect::<Option<_>>()?;
+    let given: Vec<_> = values.iter().map(Vec::as_slice).zip(shapes).collect();
+    let out = op.real(&given).ok()?;
+    Some(out.into_iter().map(|v| v as f32).collect())
 }
 
 /// The scale of element `i`: one for all, or one for each slice along an axis.

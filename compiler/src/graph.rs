@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::host::HostOp;
 use crate::qgraph::Window;
 
 /// Index into [`Graph::values`].
@@ -94,6 +95,8 @@ pub enum Op {
     },
     /// Passes its input through (Identity, Dropout in inference).
     Identity,
+    /// An operator that only the host computes.
+    Host(HostOp),
 }
 
 /// A node.

@@ -1,9 +1,9 @@
-//! Single layers by name or shape, with seeded data: `resnet18.C2`, `conv:..`, `gemm:..`.
+//! Single layers by name or shape, with seeded data: `resnet18.C2`, `conv:..`, `dw:..`, `gemm:..`.
 
 use thiserror::Error;
 
 use crate::qgraph::{LaneOp, QGraph, QNode, QOp, QTensor, TensorId, Window};
-use crate::semantics::{self, Requantize, SemanticsError};
+use crate::semantics::{self, Requant, Requantize, SemanticsError};
 use crate::zoo::Rng;
 
 /// A layer to run on its own.
@@ -19,6 +19,8 @@ pub struct LayerSpec {
     pub co: usize,
     /// Geometry.
     pub window: Window,
+    /// Groups that the channels are divided into.
+    pub group: usize,
 }
 
 /// A specification that isn't one.
@@ -27,7 +29,8 @@ pub struct LayerSpec {
 pub enum LayerError {
     /// No such form.
     #[error(
-        "'{0}' is no layer: write resnet18.C1 to resnet18.C11, conv:N,CI,H,W,CO,K,S,P or gemm:M,K,N"
+        "'{0}' is no layer: write resnet18.C1 to resnet18.C11, conv:N,CI,H,W,CO,K,S,P[,G], \
+         dw:N,C,H,W,K,S,P or gemm:M,K,N"
     )]
     Form(String),
     /// A number is missing, wrong or out of range.
@@ -55,6 +58,18 @@ pub enum LayerError {
         expected: usize,
         /// Their names.
         names: String,
+    },
+    /// The groups don't divide the channels.
+    #[error("'{spec}': G is {group}, which doesn't divide CI {ci} and CO {co}")]
+    Group {
+        /// The specification.
+        spec: String,
+        /// Groups.
+        group: usize,
+        /// Input channels.
+        ci: usize,
+        /// Output channels.
+        co: usize,
     },
     /// The kernel is larger than the padded input.
     #[error("'{spec}': a kernel of {kernel} doesn't fit an input of {h}x{w} padded by {pad}")]
@@ -116,15 +131,25 @@ pub fn parse(spec: &str) -> Result<LayerSpec, LayerError> {
         let found = RESNET18.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         let &(_, [size, ci, co, k, s, p]) =
             found.ok_or_else(|| LayerError::Form(spec.to_owned()))?;
-        return conv(spec, [1, ci, size, size, co, k, s, p]);
+        return conv(spec, [1, ci, size, size, co, k, s, p], 1);
     }
     if let Some(text) = spec.strip_prefix("conv:") {
         let names = ["N", "CI", "H", "W", "CO", "K", "S", "P"];
-        return conv(spec, numbers(spec, text, names)?);
+        if text.split(',').count() == 9 {
+            let names = ["N", "CI", "H", "W", "CO", "K", "S", "P", "G"];
+            let [n, ci, h, w, co, k, s, p, g] = numbers(spec, text, names)?;
+            return conv(spec, [n, ci, h, w, co, k, s, p], g);
+        }
+        return conv(spec, numbers(spec, text, names)?, 1);
+    }
+    if let Some(text) = spec.strip_prefix("dw:") {
+        let names = ["N", "C", "H", "W", "K", "S", "P"];
+        let [n, c, h, w, k, s, p] = numbers(spec, text, names)?;
+        return conv(spec, [n, c, h, w, c, k, s, p], c);
     }
     if let Some(text) = spec.strip_prefix("gemm:") {
         let [m, k, n] = numbers(spec, text, ["M", "K", "N"])?;
-        return conv(spec, [1, k, 1, m, n, 1, 1, 0]);
+        return conv(spec, [1, k, 1, m, n, 1, 1, 0], 1);
     }
     Err(LayerError::Form(spec.to_owned()))
 }
@@ -165,7 +190,20 @@ fn numbers<const N: usize>(
     Ok(values)
 }
 
-fn conv(spec: &str, [n, ci, h, w, co, k, s, p]: [usize; 8]) -> Result<LayerSpec, LayerError> {
+fn conv(
+    spec: &str,
+    [n, ci, h, w, co, k, s, p]: [usize; 8],
+    group: usize,
+) -> Result<LayerSpec, LayerError> {
+    if ci % group != 0 || co % group != 0 {
+        let spec = spec.to_owned();
+        return Err(LayerError::Group {
+            spec,
+            group,
+            ci,
+            co,
+        });
+    }
     let window = Window {
         kernel: [k; 2],
         stride: [s; 2],
@@ -191,7 +229,7 @@ fn conv(spec: &str, [n, ci, h, w, co, k, s, p]: [usize; 8]) -> Result<LayerSpec,
         }
     };
     size("the input", [n, ci, h, w])?;
-    size("the weights", [co, ci, k, k])?;
+    size("the weights", [co, ci / group, k, k])?;
     size("the output", [n, co, oh, ow])?;
     Ok(LayerSpec {
         name: spec.to_owned(),
@@ -199,6 +237,7 @@ fn conv(spec: &str, [n, ci, h, w, co, k, s, p]: [usize; 8]) -> Result<LayerSpec,
         chw: [ci, h, w],
         co,
         window,
+        group,
     })
 }
 
@@ -211,7 +250,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
     let mut rng = Rng::new(seed);
     let [ci, h, w] = spec.chw;
     let [oh, ow] = spec.window.output(h, w).unwrap_or([0, 0]);
-    let taps = ci * spec.window.kernel[0] * spec.window.kernel[1];
+    let taps = ci / spec.group * spec.window.kernel[0] * spec.window.kernel[1];
     let weights: Vec<i8> = (0..spec.co * taps).map(|_| rng.int8()).collect();
     let bias: Vec<i64> = (0..spec.co).map(|_| i64::from(rng.int8()) * 16).collect();
     // Inputs and weights have a standard deviation of 37, so sums have 37 * 37 * sqrt(taps).
@@ -221,6 +260,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
         bias: &bias,
         sum: &semantics::sum_bounds(&weights, spec.co, (-127, 127)),
         clamp: (-128, 127),
+        requant: Requant::Fast,
     };
     let mut epilogue: Vec<LaneOp> =
         semantics::plan_requantize(&given).map_err(|source| LayerError::Semantics {
@@ -240,6 +280,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
         input: TensorId(0),
         window: spec.window,
         weights,
+        group: spec.group,
         residual: None,
         epilogue,
         dense: spec.name.starts_with("gemm:"),

@@ -3,7 +3,8 @@
 //! [`onnx`] reads a model into a [`graph::Graph`]; [`quantize`] makes a float one QDQ;
 //! [`passes`] turn QDQ into the fused integer graph ([`qgraph::QGraph`]), whose arithmetic
 //! [`semantics`] plans and [`reference`](mod@reference) interprets; [`lower`] tiles it and emits
-//! a [`vta_driver::Program`]. [`tune`] measures tiles where the search only
+//! a [`vta_driver::Program`]. [`host`] has the operators that the device lacks, [`placement`] spreads a
+//! network over several devices and the host. [`tune`] measures tiles where the search only
 //! estimates. [`zoo`] and [`layer`] have networks and layers with seeded data.
 //!
 //! ```
@@ -22,6 +23,7 @@
 //! It runs nothing on a device: `vta-driver` does.
 pub mod float;
 pub mod graph;
+pub mod host;
 pub mod layer;
 pub mod lower;
 pub mod onnx;

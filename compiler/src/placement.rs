@@ -1,5 +1,8 @@
 //! Which device runs which node, and what travels between devices.
 //!
+//! The host may be one of the places, for nodes of which devices know no operation. It computes
+//! between batches: what it reads comes from a device's memory, and what it writes goes there.
+//!
 //! Convolutions and dense layers run on the first device of a list that can run them, or where a
 //! rule says. The other nodes follow their neighbours: of all placements that leave the fixed
 //! nodes where they are, [`place`] takes one with the fewest copies, where a tensor that several
@@ -22,12 +25,12 @@ use thiserror::Error;
 use vta_isa::Config;
 
 use crate::lower::LowerError;
-use crate::qgraph::{QGraph, TensorId};
+use crate::qgraph::{QGraph, QOp, TensorId};
 
 pub use rules::Rules;
 pub use split::compile;
 
-/// A device that nodes can be placed on.
+/// A device that nodes can be placed on, or the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     /// The name that rules use.
@@ -36,6 +39,8 @@ pub struct Target {
     pub config: Config,
     /// Kinds of nodes that it can't run, as [`QOp::kind`](crate::qgraph::QOp::kind) names them.
     pub lacks: BTreeSet<String>,
+    /// It is the host, which runs what no device can and nothing else.
+    pub host: bool,
 }
 
 impl Target {
@@ -45,6 +50,15 @@ impl Target {
             name: name.into(),
             config,
             lacks: BTreeSet::new(),
+            host: false,
+        }
+    }
+
+    /// The host, beside devices of a configuration.
+    pub fn host(config: Config) -> Self {
+        Self {
+            host: true,
+            ..Self::new("host", config)
         }
     }
 }
@@ -133,6 +147,10 @@ pub enum Annotation {
     Free(Vec<usize>),
 }
 
+/// Why a node of the host has no place.
+const NEEDS_HOST: &str =
+    "no device has such an operator; `vta run --allow-host` lets the host compute it";
+
 /// Says of each node what it can run on: a rule's device; the first that can for convolutions,
 /// dense layers and what only one device can run; any that can for the rest.
 ///
@@ -151,13 +169,17 @@ pub fn annotate(
     rules.check(targets, graph)?;
     let annotation = |node: &crate::qgraph::QNode| {
         let kind = node.op.kind();
+        let host_op = match &node.op {
+            QOp::Host { op, .. } => Some(op.name()),
+            _ => None,
+        };
         let fail = |reason: String| PlacementError::Node {
             node: node.name.clone(),
-            kind: kind.to_owned(),
+            kind: host_op.unwrap_or(kind).to_owned(),
             reason,
         };
         let can: Vec<usize> = (0..targets.len())
-            .filter(|&t| !targets[t].lacks.contains(kind))
+            .filter(|&t| targets[t].host == host_op.is_some() && !targets[t].lacks.contains(kind))
             .collect();
         if let Some(device) = rules.device_of(&node.name)? {
             let target = can.iter().find(|&&t| targets[t].name == device);
@@ -168,6 +190,7 @@ pub fn annotate(
         }
         let anchor = matches!(kind, "conv" | "dense");
         match can[..] {
+            [] if host_op.is_some() => Err(fail(NEEDS_HOST.to_owned())),
             [] => Err(fail("no device can run it".to_owned())),
             [first, ..] if anchor || can.len() == 1 => Ok(Annotation::Fixed(first)),
             _ => Ok(Annotation::Free(can)),

@@ -5,6 +5,8 @@
 //! instruction on the device and one int32 operation in the reference interpreter. The plan of
 //! lane operations is made once (see `semantics`), with bounds that prove that int32 never wraps.
 
+use crate::host::HostOp;
+
 /// Index into [`QGraph::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TensorId(pub usize);
@@ -44,6 +46,10 @@ pub enum LaneOp {
     MinImm(i16),
     /// `max(x, imm)`.
     MaxImm(i16),
+    /// `min(x, v[c])`.
+    MinVec(Vec<i32>),
+    /// `max(x, v[c])`.
+    MaxVec(Vec<i32>),
 }
 
 /// Geometry of a window: kernel, stride, dilation (rows, columns) and pads (top, left, bottom,
@@ -99,7 +105,7 @@ pub struct QNode {
     pub output: TensorId,
 }
 
-/// The operations that the device runs.
+/// The operations that the device runs, and those that are left to the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum QOp {
     /// Convolution or dense layer (`kernel` = the input's rows and columns, no padding), with an
@@ -110,8 +116,11 @@ pub enum QOp {
         input: TensorId,
         /// Geometry.
         window: Window,
-        /// `[CO][CI][KH][KW]`.
+        /// `[CO][CI / group][KH][KW]`.
         weights: Vec<i8>,
+        /// How many groups the channels are divided into; output channels read the input channels
+        /// of their group only.
+        group: usize,
         /// A tensor of the output's shape that is added.
         residual: Option<(TensorId, Vec<LaneOp>)>,
         /// Bias, requantisation, clamp.
@@ -160,6 +169,17 @@ pub enum QOp {
         /// By divisor: requantisation and clamp for windows with that many positions.
         ops_by_count: Vec<(usize, Vec<LaneOp>)>,
     },
+    /// What the device has no operation for: dequantised, computed and quantised on the host.
+    Host {
+        /// The operator.
+        op: HostOp,
+        /// What it reads.
+        inputs: Vec<TensorId>,
+        /// Tensors are vectors, however many rows and columns they have.
+        flat: bool,
+        /// Bounds of the output, in its steps.
+        clamp: (i8, i8),
+    },
 }
 
 /// An integer network, nodes in execution order.
@@ -189,12 +209,14 @@ impl std::fmt::Display for LaneOp {
             Self::ShrVec(v) => write!(f, "shr[{}]", v.len()),
             Self::MinImm(imm) => write!(f, "min {imm}"),
             Self::MaxImm(imm) => write!(f, "max {imm}"),
+            Self::MinVec(v) => write!(f, "min[{}]", v.len()),
+            Self::MaxVec(v) => write!(f, "max[{}]", v.len()),
         }
     }
 }
 
 impl QOp {
-    /// The kind, for tables: `conv`, `dense`, `add`, `eltwise`, `maxpool`, `avgpool`.
+    /// The kind, for tables: `conv`, `dense`, `add`, `eltwise`, `maxpool`, `avgpool`, `host`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Conv { dense: true, .. } => "dense",
@@ -203,6 +225,7 @@ impl QOp {
             Self::Eltwise { .. } => "eltwise",
             Self::MaxPool { .. } => "maxpool",
             Self::AvgPool { .. } => "avgpool",
+            Self::Host { .. } => "host",
         }
     }
 
@@ -215,6 +238,7 @@ impl QOp {
                 .chain(residual.as_ref().map(|r| r.0))
                 .collect(),
             Self::Add { a, b, .. } => vec![*a, *b],
+            Self::Host { inputs, .. } => inputs.clone(),
             Self::Eltwise { input, .. }
             | Self::MaxPool { input, .. }
             | Self::AvgPool { input, .. } => vec![*input],
@@ -257,8 +281,14 @@ impl std::fmt::Display for QGraph {
             )?;
             match &node.op {
                 QOp::Conv {
-                    residual, epilogue, ..
+                    residual,
+                    epilogue,
+                    group,
+                    ..
                 } => {
+                    if *group > 1 {
+                        write!(f, " group {group}")?;
+                    }
                     if let Some((_, prologue)) = residual {
                         write!(f, " residual {{{}}}", list(prologue))?;
                     }
@@ -275,6 +305,10 @@ impl std::fmt::Display for QGraph {
                 }
                 QOp::Eltwise { ops, .. } | QOp::MaxPool { ops, .. } => {
                     write!(f, " {{{}}}", list(ops))?;
+                }
+                QOp::Host { op, clamp, .. } => {
+                    let (low, high) = clamp;
+                    write!(f, " {op:?} clamp {low}..{high}")?;
                 }
                 QOp::AvgPool { ops_by_count, .. } => {
                     for (count, ops) in ops_by_count {

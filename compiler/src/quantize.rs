@@ -1,7 +1,8 @@
 //! Post-training quantisation: float graph and calibration images to a QDQ graph.
 //!
 //! Activations get one symmetric int8 scale a tensor, chosen to minimise the mean squared
-//! error over values sampled from the calibration images. Weights get one scale for each output
+//! error over values sampled from the calibration images; a Clip (ReLU6) that uses its range keeps it
+//! whole. Weights get one scale for each output
 //! channel (`multiply`) or powers of two a tensor (`shift`), chosen the same way; in `shift`
 //! mode activation scales are powers of two as well, so that requantising is one shift. Biases
 //! are int32 at `s_x * s_w`. QuantizeLinear and DequantizeLinear stand after the activation
@@ -186,6 +187,15 @@ pub fn calibrate(graph: &Graph, images: &[Vec<f32>], mode: Mode) -> Result<Scale
         rounded[index].then(|| best_scale(&values, mode))
     };
     let mut scales: Scales = (0..graph.values.len()).into_par_iter().map(scale).collect();
+    for node in &graph.nodes {
+        if let Op::Clip { min, max } = node.op {
+            let seen = samples.iter().flat_map(|s| &s[node.output.0]);
+            let largest = seen.fold(0f32, |m, v| m.max(v.abs()));
+            if let Some(scale) = bounded_scale(min.abs().max(max.abs()), largest, mode) {
+                scales[node.output.0] = Some(scale);
+            }
+        }
+    }
     // These only move or compare values: their steps are their input's.
     for node in &graph.nodes {
         if matches!(node.op, Op::MaxPool { .. } | Op::Flatten | Op::Identity) {
@@ -207,6 +217,19 @@ fn thin(values: &[f32]) -> Vec<f32> {
         .copied()
         .chain([extremes.0, extremes.1])
         .collect()
+}
+
+/// The scale of an activation function whose bound is reached, or half of it: the bound itself is
+/// a step, or within half of one, so that what it cuts off is what the model cuts off.
+fn bounded_scale(bound: f32, largest: f32, mode: Mode) -> Option<f32> {
+    if !bound.is_finite() || bound == 0.0 || largest < bound / 2.0 {
+        return None;
+    }
+    let full = f64::from(bound) / 127.0;
+    Some(match mode {
+        Mode::Multiply => full as f32,
+        Mode::Shift => 2f64.powi(full.log2().ceil() as i32) as f32,
+    })
 }
 
 /// The scale with the smallest squared error: clips from 30 % to 100 % of the largest
@@ -376,7 +399,11 @@ impl Quantised<'_> {
                 inputs.extend(self.weights(node, scale_x)?);
                 op = Op::Gemm { trans_b: true };
             }
-            Op::Add => inputs.push(self.mapped(&node.name, node.inputs[1])?.0),
+            Op::Add | Op::Host(_) => {
+                for id in node.inputs.iter().skip(1) {
+                    inputs.push(self.mapped(&node.name, *id)?.0);
+                }
+            }
             _ => {}
         }
         let source = &self.source.values[node.output.0];

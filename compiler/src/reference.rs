@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 use thiserror::Error;
 
+use crate::host::{HostCall, HostError};
 use crate::qgraph::{LaneOp, QGraph, QNode, QOp, TensorId, Window};
 use crate::semantics::{self, SemanticsError};
 
@@ -25,6 +26,14 @@ pub enum ReferenceError {
     Shape {
         /// The node.
         node: String,
+    },
+    /// A node of the host whose tensors contradict it.
+    #[error("node {node}: {source}")]
+    Host {
+        /// The node.
+        node: String,
+        /// The cause.
+        source: HostError,
     },
     /// A lane operation lacks an entry.
     #[error("node {node}: {source}")]
@@ -104,6 +113,9 @@ impl<'a> Eval<'a> {
     }
 
     fn node(&self) -> Result<Vec<i8>, ReferenceError> {
+        if let Some(call) = HostCall::of(self.graph, self.node) {
+            return self.host(&call);
+        }
         let out = self.graph.tensors[self.node.output.0].chw;
         let channel = |c: usize| self.channel(c, out);
         let planes: Vec<Vec<i8>> = (0..out[0])
@@ -111,6 +123,16 @@ impl<'a> Eval<'a> {
             .map(channel)
             .collect::<Result<_, _>>()?;
         Ok(planes.concat())
+    }
+
+    /// What the host computes, all channels together.
+    fn host(&self, call: &HostCall) -> Result<Vec<i8>, ReferenceError> {
+        let inputs = self.node.op.inputs();
+        let inputs: Vec<&[i8]> = inputs.iter().map(|id| &self.values[id.0][..]).collect();
+        call.run(&inputs).map_err(|source| ReferenceError::Host {
+            node: self.node.name.clone(),
+            source,
+        })
     }
 
     /// One channel of the output.
@@ -121,6 +143,7 @@ impl<'a> Eval<'a> {
                 input,
                 window,
                 weights,
+                group,
                 residual,
                 epilogue,
                 ..
@@ -132,7 +155,7 @@ impl<'a> Eval<'a> {
                     }
                     None => vec![0; len],
                 };
-                let view = self.view(*input)?;
+                let view = self.group(self.view(*input)?, *group, [c, out[0]])?;
                 let per_channel = view.chw[0] * window.kernel[0] * window.kernel[1];
                 let row = weights.get(c * per_channel..(c + 1) * per_channel);
                 self.check_window(window, view, out)?;
@@ -173,6 +196,8 @@ impl<'a> Eval<'a> {
                 let lanes = values.into_iter().map(|(v, _)| v.unwrap_or(-128)).collect();
                 self.lanes(lanes, ops, c)?
             }
+            // Computed above, unless its tensors don't exist.
+            QOp::Host { .. } => return Err(self.shape_error()),
             QOp::AvgPool {
                 input,
                 window,
@@ -194,6 +219,25 @@ impl<'a> Eval<'a> {
             }
         };
         Ok(lanes.into_iter().map(|x| x as i8).collect())
+    }
+
+    /// The input channels of the group that an output channel is in.
+    fn group(
+        &self,
+        view: View<'a>,
+        group: usize,
+        [channel, channels]: [usize; 2],
+    ) -> Result<View<'a>, ReferenceError> {
+        let [c, h, w] = view.chw;
+        if group == 0 || c % group != 0 || channels % group != 0 {
+            return Err(self.shape_error());
+        }
+        let inputs = c / group;
+        let first = channel / (channels / group) * inputs * h * w;
+        Ok(View {
+            data: &view.data[first..first + inputs * h * w],
+            chw: [inputs, h, w],
+        })
     }
 
     fn same_shape(&self, id: TensorId, out: [usize; 3]) -> Result<View<'a>, ReferenceError> {

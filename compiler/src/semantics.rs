@@ -15,17 +15,65 @@
 //!
 //! Channels whose ratios lie too far apart for one first shift get a vector of them.
 //!
+//! - **precise**, when the model asks for it ([`Requant`]): two multipliers, see `precise`.
+//!
 //! A residual joins before the sum, aligned to the accumulator's scale: `b << k` or `b * m[c]`
-//! with `m[c] = round(s_b / (s_x * s_w[c]))`.
+//! with `m[c] = round(s_b / (s_x * s_w[c]))`. That skips a rounding of the model, so that precise
+//! networks keep the sum as an operation of its own.
 //!
 //! ONNX rounds half to even, so results differ from it by at most one step, at ties and within
 //! the multiplier's error.
 //!
 //! Nothing wraps: [`range`] follows the interval of every channel through all operations.
 
+mod precise;
+
+use std::str::FromStr;
+
 use thiserror::Error;
 
 use crate::qgraph::LaneOp;
+
+/// How closely fixed point follows the model's real arithmetic.
+///
+/// A graph says which it wants in its metadata, under [`Requant::KEY`]; without, it is precise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Requant {
+    /// Every int8 tensor of the model is rounded as the model rounds it, within 2^-12 of a step:
+    /// labels and nearly all values are those of a runtime that computes in reals.
+    #[default]
+    Precise,
+    /// Fewest operations: one multiplier, residuals joined before rounding. Values may differ
+    /// from the model's by a step.
+    Fast,
+}
+
+impl Requant {
+    /// The key in a graph's metadata.
+    pub const KEY: &'static str = "requant";
+
+    /// Its name, as in metadata.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Precise => "precise",
+            Self::Fast => "fast",
+        }
+    }
+}
+
+impl FromStr for Requant {
+    type Err = SemanticsError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "precise" => Ok(Self::Precise),
+            "fast" => Ok(Self::Fast),
+            _ => Err(SemanticsError::Requant {
+                name: text.to_owned(),
+            }),
+        }
+    }
+}
 
 /// Why no plan exists.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -46,6 +94,12 @@ pub enum SemanticsError {
     Ratio {
         /// The ratio, as text.
         ratio: String,
+    },
+    /// An unknown name of a [`Requant`].
+    #[error("no requantisation '{name}' (there are precise and fast)")]
+    Requant {
+        /// The name.
+        name: String,
     },
     /// A lane vector doesn't have an entry for the channel.
     #[error("a lane operation has {len} entries, but there is a channel {channel}")]
@@ -103,6 +157,14 @@ pub fn apply(op: &LaneOp, channel: usize, lanes: &mut [i32]) -> Result<(), Seman
         }
         LaneOp::MinImm(imm) => lanes.iter_mut().for_each(|x| *x = (*x).min((*imm).into())),
         LaneOp::MaxImm(imm) => lanes.iter_mut().for_each(|x| *x = (*x).max((*imm).into())),
+        LaneOp::MinVec(v) => {
+            let y = lane(v)?;
+            lanes.iter_mut().for_each(|x| *x = (*x).min(y));
+        }
+        LaneOp::MaxVec(v) => {
+            let y = lane(v)?;
+            lanes.iter_mut().for_each(|x| *x = (*x).max(y));
+        }
     }
     Ok(())
 }
@@ -134,6 +196,8 @@ pub fn range(ops: &[LaneOp], channel: usize, start: Range) -> Result<Range, Sema
             LaneOp::ShrVec(v) => ("shr", shift(now, lane(v)?.clamp(-31, 31))),
             LaneOp::MinImm(imm) => ("min", (now.0.min((*imm).into()), now.1.min((*imm).into()))),
             LaneOp::MaxImm(imm) => ("max", (now.0.max((*imm).into()), now.1.max((*imm).into()))),
+            LaneOp::MinVec(v) => ("min", (now.0.min(lane(v)?), now.1.min(lane(v)?))),
+            LaneOp::MaxVec(v) => ("max", (now.0.max(lane(v)?), now.1.max(lane(v)?))),
         };
         now = fits(next, channel, name)?;
     }
@@ -184,6 +248,8 @@ pub struct Requantize<'a> {
     pub sum: &'a [Range],
     /// Bounds of the output.
     pub clamp: (i8, i8),
+    /// How closely.
+    pub requant: Requant,
 }
 
 /// Lane operations that turn an int32 sum into the clamped int8 result (see the module's text
@@ -218,10 +284,24 @@ pub fn plan_requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsE
         .collect();
     let mut ops = match shifts {
         Some(shifts) if shifts.iter().all(|n| (0..=30).contains(n)) => plan_shift(given, &shifts),
-        _ => plan_multiply(given)?,
+        _ => match precisely(given) {
+            Some(ops) => ops,
+            None => plan_multiply(given)?,
+        },
     };
     push_clamp(&mut ops, given.sum, given.clamp)?;
     Ok(ops)
+}
+
+/// The precise form, if it is wanted and proven not to wrap.
+fn precisely(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
+    let ops = match given.requant {
+        Requant::Precise => precise::requantize(given)?,
+        Requant::Fast => return None,
+    };
+    let mut sums = given.sum.iter().enumerate();
+    let proven = sums.all(|(c, &sum)| range(&ops, c, sum).is_ok());
+    proven.then_some(ops)
 }
 
 fn plan_shift(given: &Requantize<'_>, shifts: &[i32]) -> Vec<LaneOp> {
@@ -500,6 +580,7 @@ pub fn plan_add(
     ratios: [f64; 2],
     ranges: [(i8, i8); 2],
     clamp: (i8, i8),
+    requant: Requant,
 ) -> Result<AddPlan, SemanticsError> {
     let bad = || SemanticsError::Ratio {
         ratio: format!("{ratios:?}"),
@@ -511,36 +592,11 @@ pub fn plan_add(
         return Err(bad());
     }
     let logs = ratios.map(log2_exact);
-    let (operand, shift): ([Vec<LaneOp>; 2], i32) = match logs {
-        [Some(a), Some(b)] if a.min(b) >= -14 && (a - b).abs() <= 14 => {
-            let low = a.min(b).min(0);
-            let shl = |k: i32| {
-                if k > 0 {
-                    vec![LaneOp::ShlImm(k as u8)]
-                } else {
-                    vec![]
-                }
-            };
-            ([shl(a - low), shl(b - low)], -low)
-        }
-        _ => {
-            let largest = ratios[0].max(ratios[1]);
-            let shift = (0..=15)
-                .rev()
-                .find(|&s| (largest * 2f64.powi(s)).round() <= 32767.0);
-            let shift = shift.ok_or_else(bad)?;
-            let mul = |r: f64| vec![LaneOp::MulImm((r * 2f64.powi(shift)).round() as i16)];
-            (ratios.map(mul), shift)
-        }
+    let (operand, mut epilogue) = match logs {
+        [Some(a), Some(b)] if a.min(b) >= -14 && (a - b).abs() <= 14 => add_shifted([a, b]),
+        _ if requant == Requant::Precise => precise::add(ratios).ok_or_else(bad)?,
+        _ => add_multiplied(ratios).ok_or_else(bad)?,
     };
-    let mut epilogue = Vec::new();
-    if shift > 0 {
-        // 2^14 at most, since the shift is at most 15.
-        epilogue.extend([
-            LaneOp::AddImm(1 << (shift - 1)),
-            LaneOp::ShrImm(shift as u8),
-        ]);
-    }
     let [a, b] = operand;
     let wide = |(lo, hi): (i8, i8)| (i64::from(lo), i64::from(hi));
     let (ra, rb) = (
@@ -551,6 +607,34 @@ pub fn plan_add(
     Ok(AddPlan { a, b, epilogue })
 }
 
+/// Operands by powers of two, and the rounding after the sum.
+fn add_shifted([a, b]: [i32; 2]) -> ([Vec<LaneOp>; 2], Vec<LaneOp>) {
+    let low = a.min(b).min(0);
+    let shl = |k: i32| (k > 0).then_some(LaneOp::ShlImm(k as u8));
+    let operand = |k: i32| shl(k - low).into_iter().collect();
+    ([operand(a), operand(b)], halves_up(-low))
+}
+
+/// Operands by one multiplier each, and the rounding after the sum.
+fn add_multiplied(ratios: [f64; 2]) -> Option<([Vec<LaneOp>; 2], Vec<LaneOp>)> {
+    let largest = ratios[0].max(ratios[1]);
+    let fits = |s: &i32| (largest * 2f64.powi(*s)).round() <= 32767.0;
+    let shift = (0..=15).rev().find(fits)?;
+    let multiply = |r: f64| vec![LaneOp::MulImm((r * 2f64.powi(shift)).round() as i16)];
+    Some((ratios.map(multiply), halves_up(shift)))
+}
+
+/// A shift, at most 15, that rounds half up.
+fn halves_up(shift: i32) -> Vec<LaneOp> {
+    if shift == 0 {
+        return Vec::new();
+    }
+    vec![
+        LaneOp::AddImm(1 << (shift - 1)),
+        LaneOp::ShrImm(shift as u8),
+    ]
+}
+
 /// `round(x * ratio)` of lanes within `start`, clamped: pooling sums and changes of scale.
 ///
 /// # Errors
@@ -559,11 +643,18 @@ pub fn plan_scale(
     ratio: f64,
     start: Range,
     clamp: (i8, i8),
+    requant: Requant,
 ) -> Result<Vec<LaneOp>, SemanticsError> {
     if !(ratio.is_finite() && ratio > 0.0 && ratio < 4096.0) {
         return Err(SemanticsError::Ratio {
             ratio: ratio.to_string(),
         });
+    }
+    if requant == Requant::Precise
+        && let Some(mut ops) = precise::scale(ratio, start)
+    {
+        push_clamp(&mut ops, &[start], clamp)?;
+        return Ok(ops);
     }
     let mut ops = Vec::new();
     match log2_exact(ratio) {
@@ -615,6 +706,10 @@ mod tests {
         lane[0].into()
     }
 
+    fn modes() -> impl Strategy<Value = Requant> {
+        prop_oneof![Just(Requant::Fast), Just(Requant::Precise)]
+    }
+
     fn ideal(value: f64, (low, high): (i8, i8)) -> f64 {
         (value + 0.5).floor().clamp(low.into(), high.into())
     }
@@ -626,6 +721,7 @@ mod tests {
             bias: &[100, -7],
             sum: &[(-40_000, 40_000); 2],
             clamp: (-128, 127),
+            requant: Requant::Fast,
         };
         let expected = [
             LaneOp::AddVec(vec![228, 121]),
@@ -643,6 +739,7 @@ mod tests {
             bias: &[0],
             sum: &[(0, 1000)],
             clamp: (0, 127),
+            requant: Requant::Fast,
         };
         assert_eq!(
             plan_requantize(&given).unwrap(),
@@ -659,10 +756,11 @@ mod tests {
                 bias: &[0],
                 sum: &sum,
                 clamp: (0, 1),
+                requant: Requant::Fast,
             };
             assert!(plan_requantize(&given).is_err());
-            assert!(plan_scale(ratio, (0, 1), (0, 1)).is_err());
-            assert!(plan_add([ratio, 1.0], [(0, 1); 2], (0, 1)).is_err());
+            assert!(plan_scale(ratio, (0, 1), (0, 1), Requant::Fast).is_err());
+            assert!(plan_add([ratio, 1.0], [(0, 1); 2], (0, 1), Requant::Precise).is_err());
         }
     }
 
@@ -672,13 +770,13 @@ mod tests {
         #[test]
         fn requantisation_is_within_one_step_and_never_wraps(
             channels in prop::collection::vec((1e-5f64..0.3, -200_000i64..200_000, 1i64..30_000_000), 1..6),
-            relu in any::<bool>(), at in 0.0f64..1.0,
+            relu in any::<bool>(), at in 0.0f64..1.0, requant in modes(),
         ) {
             let clamp = if relu { (0, 127) } else { (-128, 127) };
             let ratio: Vec<_> = channels.iter().map(|c| c.0).collect();
             let bias: Vec<_> = channels.iter().map(|c| c.1).collect();
             let sum: Vec<_> = channels.iter().map(|c| (-c.2, c.2)).collect();
-            let ops = plan_requantize(&Requantize { ratio: &ratio, bias: &bias, sum: &sum, clamp }).unwrap();
+            let ops = plan_requantize(&Requantize { ratio: &ratio, bias: &bias, sum: &sum, clamp, requant }).unwrap();
             for c in 0..channels.len() {
                 let (lo, hi) = range(&ops, c, sum[c]).unwrap();
                 prop_assert!(lo >= clamp.0.into() && hi <= clamp.1.into());
@@ -694,31 +792,33 @@ mod tests {
         #[test]
         fn any_numbers_get_a_plan_or_an_error(
             channels in prop::collection::vec((any::<f64>(), any::<i64>(), -(1i64 << 50)..0, 0i64..1 << 50), 1..4),
+            requant in modes(),
         ) {
             let ratio: Vec<_> = channels.iter().map(|c| c.0.abs()).collect();
             let bias: Vec<_> = channels.iter().map(|c| c.1).collect();
             let sum: Vec<_> = channels.iter().map(|c| (c.2, c.3)).collect();
-            let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, clamp: (-128, 127) };
+            let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, clamp: (-128, 127), requant };
             if let Ok(ops) = plan_requantize(&given) {
                 for (c, &sum) in sum.iter().enumerate() {
                     prop_assert!(range(&ops, c, sum).is_ok());
                 }
             }
             let _ = plan_residual(&ratio, &ratio);
-            let _ = plan_scale(ratio[0], sum[0], (-128, 127));
-            let _ = plan_add([ratio[0], ratio[ratio.len() - 1]], [(-128, 127); 2], (-128, 127));
+            let _ = plan_scale(ratio[0], sum[0], (-128, 127), requant);
+            let _ = plan_add([ratio[0], ratio[ratio.len() - 1]], [(-128, 127); 2], (-128, 127), requant);
         }
 
         #[test]
         fn sums_and_scales_are_within_one_step(
             ra in 0.01f64..4.0, rb in 0.01f64..4.0, a in any::<i8>(), b in any::<i8>(), x in -6000i32..6000, r in 0.001f64..2.0,
+            requant in modes(),
         ) {
             let clamp = (-128, 127);
-            let plan = plan_add([ra, rb], [(-128, 127); 2], clamp).unwrap();
+            let plan = plan_add([ra, rb], [(-128, 127); 2], clamp, requant).unwrap();
             let sum = run(&plan.a, 0, a.into()) + run(&plan.b, 0, b.into());
             let got = run(&plan.epilogue, 0, sum as i32) as f64;
             prop_assert!((got - ideal(f64::from(a) * ra + f64::from(b) * rb, clamp)).abs() <= 1.0);
-            let ops = plan_scale(r, (-6272, 6272), clamp).unwrap();
+            let ops = plan_scale(r, (-6272, 6272), clamp, requant).unwrap();
             let got = run(&ops, 0, x) as f64;
             prop_assert!((got - ideal(f64::from(x) * r, clamp)).abs() <= 1.0, "{} {} {:?}", x, r, ops);
         }

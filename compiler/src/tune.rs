@@ -147,9 +147,12 @@ fn shape_key(shape: &ConvShape) -> String {
         ResidualForm::Load => "load".to_owned(),
         ResidualForm::Product { weights } => format!("product {weights}"),
     };
+    let groups = shape.groups.map_or(String::new(), |g| {
+        format!(" groups {} of {} to {}", g.count, g.inputs, g.outputs)
+    });
     format!(
         "ci {} {} co {} {} kernel {} stride {} dilation {} pads {top},{left},{bottom},{right} \
-         lanes {} vectors {} residual {residual} bias {} pool {}",
+         lanes {} vectors {} residual {residual} bias {} pool {}{groups}",
         shape.ci,
         pair(shape.input),
         shape.co,

@@ -1,7 +1,8 @@
-//! Built-in topologies with seeded weights: ResNets at ImageNet's shapes.
+//! Built-in topologies with seeded weights: ResNets, a ResNeXt and a MobileNet at ImageNet's shapes.
 //!
 //! The networks have the layers of the published ResNet-18 to -152 (with the stride of a
-//! bottleneck in its 3x3 convolution), 224x224 input and 1000 classes. Weights are drawn by an
+//! bottleneck in its 3x3 convolution), ResNeXt-50 32x4d and MobileNet v1 (width 1.0), 224x224 input
+//! and 1000 classes. Weights are drawn by an
 //! integer generator and scaled to keep the variance from layer to layer, activation scales are
 //! calibrated on a small synthetic image: the same bytes on every machine. They classify
 //! nothing; they are there to measure and to test.
@@ -11,9 +12,18 @@ use thiserror::Error;
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 use crate::qgraph::Window;
 use crate::quantize::{self, Mode, QuantizeError};
+use crate::semantics::Requant;
 
 /// The networks.
-pub const NAMES: [&str; 5] = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"];
+pub const NAMES: [&str; 7] = [
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "resnext50",
+    "mobilenet-v1",
+];
 
 /// Rows and columns of the input.
 pub const SIZE: usize = 224;
@@ -63,14 +73,26 @@ impl Rng {
     }
 }
 
-/// Blocks in each stage, and whether they are bottlenecks.
-fn stages(name: &str) -> Result<([usize; 4], bool), ZooError> {
+/// The blocks of a ResNet.
+#[derive(Clone, Copy)]
+enum Block {
+    /// Two 3x3 convolutions.
+    Basic,
+    /// 1x1, 3x3 and 1x1, four times as wide outside.
+    Bottleneck,
+    /// A bottleneck twice as wide inside, whose 3x3 convolution has 32 groups.
+    Grouped,
+}
+
+/// Blocks in each stage of a ResNet, and their kind.
+fn stages(name: &str) -> Result<([usize; 4], Block), ZooError> {
     Ok(match name {
-        "resnet18" => ([2, 2, 2, 2], false),
-        "resnet34" => ([3, 4, 6, 3], false),
-        "resnet50" => ([3, 4, 6, 3], true),
-        "resnet101" => ([3, 4, 23, 3], true),
-        "resnet152" => ([3, 8, 36, 3], true),
+        "resnet18" => ([2, 2, 2, 2], Block::Basic),
+        "resnet34" => ([3, 4, 6, 3], Block::Basic),
+        "resnet50" => ([3, 4, 6, 3], Block::Bottleneck),
+        "resnet101" => ([3, 4, 23, 3], Block::Bottleneck),
+        "resnet152" => ([3, 8, 36, 3], Block::Bottleneck),
+        "resnext50" => ([3, 4, 6, 3], Block::Grouped),
         _ => {
             return Err(ZooError::Unknown {
                 name: name.to_owned(),
@@ -138,12 +160,14 @@ fn normalise(image: &[u8], size: usize) -> Vec<f32> {
 
 /// The float graph for an input of `size`.
 fn build(name: &str, size: usize) -> Result<Graph, ZooError> {
-    let (blocks, bottleneck) = stages(name)?;
     let mut b = Builder {
         graph: Graph::default(),
         rng: Rng::new(0x7a6f_6f00),
     };
     b.graph.name = name.to_owned();
+    // Measured for speed; there are no labels to be true to.
+    let requant = Requant::Fast.name().to_owned();
+    b.graph.metadata.insert(Requant::KEY.to_owned(), requant);
     b.graph.metadata.insert(
         "preprocess".to_owned(),
         r#"{"scale":0.00392156862745098,"mean":[0.485,0.456,0.406],"std":[0.229,0.224,0.225]}"#
@@ -151,29 +175,16 @@ fn build(name: &str, size: usize) -> Result<Graph, ZooError> {
     );
     let input = b.value("input", vec![1, 3, size, size], None);
     b.graph.inputs.push(input);
-    let stem = b.conv("conv1", input, 64, 7, 2, 1.0);
-    let stem = b.unary("relu1", Op::Relu, stem);
-    let pool = Window {
-        kernel: [3, 3],
-        stride: [2, 2],
-        dilation: [1, 1],
-        pads: [1; 4],
+    let x = match name {
+        "mobilenet-v1" => b.mobilenet(input),
+        _ => b.resnet(input, stages(name)?),
     };
-    let mut x = b.unary("maxpool", Op::MaxPool { window: pool }, stem);
-    for (stage, &count) in blocks.iter().enumerate() {
-        for block in 0..count {
-            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
-            let name = format!("layer{}.{block}", stage + 1);
-            x = b.block(&name, x, 64 << stage, stride, bottleneck);
-        }
-    }
     let pooled = b.unary("avgpool", Op::GlobalAveragePool, x);
     let flat = b.unary("flatten", Op::Flatten, pooled);
     let logits = b.dense("fc", flat, CLASSES);
     b.graph.outputs.push(logits);
     Ok(b.graph)
 }
-
 /// The same graph for another input size: only shapes change.
 fn build_shapes(mut graph: Graph, size: usize) -> Graph {
     let input = graph.inputs[0];
@@ -187,11 +198,36 @@ fn build_shapes(mut graph: Graph, size: usize) -> Graph {
             if let Some([oh, ow]) = window.output(*h, *w) {
                 (out[2], out[3]) = (oh, ow);
             }
-        } else if matches!(node.op, Op::Relu | Op::Add) {
+        } else if matches!(node.op, Op::Relu | Op::Clip { .. } | Op::Add) {
             *out = x;
         }
     }
     graph
+}
+
+/// A convolution padded to keep the size at stride 1.
+#[derive(Clone, Copy)]
+struct Conv {
+    co: usize,
+    /// Rows and columns of the kernel.
+    k: usize,
+    stride: usize,
+    group: usize,
+    /// The mean square of the results for inputs of mean square 1.
+    gain: f32,
+}
+
+impl Conv {
+    /// One group.
+    const fn new(co: usize, k: usize, stride: usize, gain: f32) -> Self {
+        Self {
+            co,
+            k,
+            stride,
+            group: 1,
+            gain,
+        }
+    }
 }
 
 struct Builder {
@@ -243,17 +279,16 @@ impl Builder {
         ]
     }
 
-    fn conv(
-        &mut self,
-        name: &str,
-        x: ValueId,
-        co: usize,
-        k: usize,
-        stride: usize,
-        gain: f32,
-    ) -> ValueId {
+    fn conv(&mut self, name: &str, x: ValueId, conv: Conv) -> ValueId {
         let [ci, h, w] = [1, 2, 3].map(|i| self.graph.values[x.0].shape[i]);
-        let [weight, bias] = self.weights(name, vec![co, ci, k, k], gain);
+        let Conv {
+            co,
+            k,
+            stride,
+            group,
+            gain,
+        } = conv;
+        let [weight, bias] = self.weights(name, vec![co, ci / group, k, k], gain);
         let pads = [k / 2; 4];
         let window = Window {
             kernel: [k; 2],
@@ -262,7 +297,7 @@ impl Builder {
             pads,
         };
         let [oh, ow] = window.output(h, w).unwrap_or([1, 1]);
-        let op = Op::Conv { window, group: 1 };
+        let op = Op::Conv { window, group };
         self.push(name, op, vec![x, weight, bias], vec![1, co, oh, ow])
     }
 
@@ -291,6 +326,27 @@ impl Builder {
         )
     }
 
+    /// A ResNet without its classifier.
+    fn resnet(&mut self, input: ValueId, (blocks, kind): ([usize; 4], Block)) -> ValueId {
+        let stem = self.conv("conv1", input, Conv::new(64, 7, 2, 1.0));
+        let stem = self.unary("relu1", Op::Relu, stem);
+        let pool = Window {
+            kernel: [3, 3],
+            stride: [2, 2],
+            dilation: [1, 1],
+            pads: [1; 4],
+        };
+        let mut x = self.unary("maxpool", Op::MaxPool { window: pool }, stem);
+        for (stage, &count) in blocks.iter().enumerate() {
+            for block in 0..count {
+                let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+                let name = format!("layer{}.{block}", stage + 1);
+                x = self.block(&name, x, 64 << stage, stride, kind);
+            }
+        }
+        x
+    }
+
     /// A residual block. The gains keep the mean square about 1: half of a shortcut and half of
     /// the branch.
     fn block(
@@ -299,30 +355,69 @@ impl Builder {
         x: ValueId,
         width: usize,
         stride: usize,
-        bottleneck: bool,
+        kind: Block,
     ) -> ValueId {
-        let out = if bottleneck { 4 * width } else { width };
-        let kernels: &[(usize, usize, usize)] = if bottleneck {
-            &[(1, width, 1), (3, width, stride), (1, out, 1)]
-        } else {
-            &[(3, width, stride), (3, width, 1)]
+        let convs = match kind {
+            Block::Basic => vec![
+                Conv::new(width, 3, stride, 2.0),
+                Conv::new(width, 3, 1, 0.5),
+            ],
+            Block::Bottleneck => vec![
+                Conv::new(width, 1, 1, 2.0),
+                Conv::new(width, 3, stride, 2.0),
+                Conv::new(4 * width, 1, 1, 0.5),
+            ],
+            Block::Grouped => vec![
+                Conv::new(2 * width, 1, 1, 2.0),
+                Conv {
+                    group: 32,
+                    ..Conv::new(2 * width, 3, stride, 2.0)
+                },
+                Conv::new(4 * width, 1, 1, 0.5),
+            ],
         };
-        let mut y = x;
-        for (i, &(k, co, stride)) in kernels.iter().enumerate() {
-            let last = i + 1 == kernels.len();
-            let conv = format!("{name}.conv{}", i + 1);
-            y = self.conv(&conv, y, co, k, stride, if last { 0.5 } else { 2.0 });
-            if !last {
-                y = self.unary(&format!("{name}.relu{}", i + 1), Op::Relu, y);
+        let (mut y, last) = (x, convs.len());
+        let mut out = 0;
+        for (i, conv) in (1..).zip(convs) {
+            out = conv.co;
+            y = self.conv(&format!("{name}.conv{i}"), y, conv);
+            if i < last {
+                y = self.unary(&format!("{name}.relu{i}"), Op::Relu, y);
             }
         }
         let shape = self.graph.values[y.0].shape.clone();
         let shortcut = if self.graph.values[x.0].shape == shape {
             x
         } else {
-            self.conv(&format!("{name}.downsample"), x, out, 1, stride, 1.0)
+            let conv = Conv::new(out, 1, stride, 1.0);
+            self.conv(&format!("{name}.downsample"), x, conv)
         };
         let sum = self.push(&format!("{name}.add"), Op::Add, vec![y, shortcut], shape);
         self.unary(&format!("{name}.relu"), Op::Relu, sum)
+    }
+
+    /// MobileNet v1 of width 1.0 without its classifier: a strided convolution, then 13 pairs of
+    /// a depthwise 3x3 and a 1x1 convolution, each with ReLU6. The gain is more than ReLU's 2: what
+    /// ReLU6 cuts off balances the rest.
+    fn mobilenet(&mut self, input: ValueId) -> ValueId {
+        const GAIN: f32 = 2.3;
+        let relu6 = Op::Clip { min: 0.0, max: 6.0 };
+        let mut x = self.conv("conv1", input, Conv::new(32, 3, 2, GAIN));
+        x = self.unary("relu1", relu6.clone(), x);
+        let pairs = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)];
+        let pairs = pairs.into_iter().chain([(512, 1); 5]);
+        let mut width = 32;
+        for (i, (co, stride)) in (1..).zip(pairs.chain([(1024, 2), (1024, 1)])) {
+            let depthwise = Conv {
+                group: width,
+                ..Conv::new(width, 3, stride, GAIN)
+            };
+            x = self.conv(&format!("block{i}.depthwise"), x, depthwise);
+            x = self.unary(&format!("block{i}.relu1"), relu6.clone(), x);
+            x = self.conv(&format!("block{i}.pointwise"), x, Conv::new(co, 1, 1, GAIN));
+            x = self.unary(&format!("block{i}.relu2"), relu6.clone(), x);
+            width = co;
+        }
+        x
     }
 }

@@ -2,13 +2,15 @@
 //! cargo test -p vta-compiler --test listings` records a wanted change.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use vta_compiler::semantics::Requant;
 use vta_compiler::{layer, lower, onnx, passes};
 use vta_isa::Config;
 
-#[test]
-fn the_demo_after_every_pass() {
+fn after_every_pass(requant: Requant) -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/demo/resnet20.onnx");
-    let graph = onnx::load(&std::fs::read(path).unwrap()).unwrap();
+    let mut graph = onnx::load(&std::fs::read(path).unwrap()).unwrap();
+    let name = requant.name().to_owned();
+    graph.metadata.insert(Requant::KEY.to_owned(), name);
     let mut text = String::new();
     passes::quantized_with(&graph, &mut |name, dump| {
         // The stem and the first two blocks show every kind of rewriting.
@@ -17,7 +19,17 @@ fn the_demo_after_every_pass() {
         text += &format!("== {name}\n{}\n", head.join("\n"));
     })
     .unwrap();
-    insta::assert_snapshot!(text);
+    text
+}
+
+#[test]
+fn the_demo_after_every_pass() {
+    insta::assert_snapshot!(after_every_pass(Requant::Precise));
+}
+
+#[test]
+fn the_fast_demo_after_every_pass() {
+    insta::assert_snapshot!(after_every_pass(Requant::Fast));
 }
 
 #[test]

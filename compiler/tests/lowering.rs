@@ -1,125 +1,13 @@
 //! Tiled programs on the simulators give the reference interpreter's bits.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::Arc;
+mod common;
 
+use common::{Rng, check, clamp, config, push, tensor};
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
-use vta_compiler::qgraph::{LaneOp, QGraph, QNode, QOp, QTensor, TensorId, Window};
-use vta_compiler::reference;
-use vta_driver::{Device, QueueLimits, Session};
+use vta_compiler::qgraph::{LaneOp, QGraph, QOp, Window};
 use vta_isa::Config;
-use vta_sim::SimDevice;
-
-/// A generator of test data (SplitMix64).
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn int8(&mut self, n: usize) -> Vec<i8> {
-        (0..n).map(|_| self.next() as i8).collect()
-    }
-}
-
-fn config(index: usize) -> Config {
-    let text = [
-        "{}",
-        r#"{"LOG_BLOCK": 5}"#,
-        r#"{"LOG_BLOCK": 6}"#,
-        r#"{"LOG_BATCH": 1, "LOG_ACC_BUFF_SIZE": 16}"#,
-        r#"{"LOG_INP_BUFF_SIZE": 11, "LOG_WGT_BUFF_SIZE": 15, "LOG_ACC_BUFF_SIZE": 12, "LOG_UOP_BUFF_SIZE": 10}"#,
-        r#"{"LOG_BLOCK": 3, "LOG_INP_BUFF_SIZE": 11, "LOG_WGT_BUFF_SIZE": 12, "LOG_ACC_BUFF_SIZE": 13}"#,
-    ];
-    Config::from_json(text[index % text.len()]).unwrap()
-}
-
-fn tensor(graph: &mut QGraph, chw: [usize; 3]) -> TensorId {
-    let name = format!("t{}", graph.tensors.len());
-    graph.tensors.push(QTensor {
-        name,
-        chw,
-        scale: 1.0,
-        range: (-128, 127),
-    });
-    TensorId(graph.tensors.len() - 1)
-}
-
-fn push(graph: &mut QGraph, op: QOp, chw: [usize; 3]) -> TensorId {
-    let output = tensor(graph, chw);
-    let name = format!("n{}", graph.nodes.len());
-    graph.nodes.push(QNode { name, op, output });
-    output
-}
-
-fn clamp() -> Vec<LaneOp> {
-    vec![LaneOp::MinImm(127), LaneOp::MaxImm(-128)]
-}
-
-/// Runs the graph on both simulators and compares every tensor with the reference.
-fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError> {
-    let compiled = lower::compile(
-        graph,
-        config,
-        &LowerOptions {
-            im2col: seed.is_multiple_of(2),
-        },
-    );
-    let program = match compiled {
-        Ok(program) => Arc::new(program),
-        Err(error) => {
-            prop_assert!(
-                error.to_string().contains("no tile fits")
-                    || error.to_string().contains("more than"),
-                "{}",
-                error
-            );
-            return Ok(());
-        }
-    };
-    let mut rng = Rng(seed);
-    let len = graph.tensors[graph.inputs[0].0].chw.iter().product();
-    let images: Vec<_> = (0..config.batch()).map(|_| rng.int8(len)).collect();
-    let refs: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
-    let expected: Vec<_> = images
-        .iter()
-        .map(|x| reference::run(graph, x).unwrap())
-        .collect();
-    let devices: [Arc<dyn Device>; 2] = [
-        Arc::new(SimDevice::functional_from_env(config.clone()).unwrap()),
-        Arc::new(SimDevice::oracle(config.clone())),
-    ];
-    for device in devices {
-        let name = device.info().name.clone();
-        let mut session =
-            Session::new(Arc::clone(&program), device, QueueLimits::default()).unwrap();
-        for _ in 0..2 {
-            let out = session.run(&refs);
-            prop_assert!(out.is_ok(), "{}: {}", name, out.unwrap_err());
-            let out = out.unwrap();
-            prop_assert_eq!(out.reports[0].leftover_tokens, [0; 4]);
-        }
-        prop_assert_eq!(session.counters().submissions, 2);
-        for layer in &program.layers {
-            let got = session.read_tensor(layer.output).unwrap();
-            for (image, values) in got.iter().zip(&expected) {
-                prop_assert_eq!(
-                    image,
-                    &values[layer.output as usize],
-                    "{} {}",
-                    name,
-                    layer.name
-                );
-            }
-        }
-    }
-    Ok(())
-}
 
 #[derive(Debug, Clone)]
 struct Shape {
@@ -184,12 +72,14 @@ proptest! {
             let weights = rng.int8(s.co * s.ci * s.window.kernel[0] * s.window.kernel[1]);
             let mut epilogue = vec![LaneOp::AddVec((0..s.co).map(|_| rng.next() as i32 >> 16).collect())];
             if vectors {
+                epilogue.push(LaneOp::MinVec((0..s.co).map(|_| (rng.next() >> 12) as i32 & 0xf_ffff).collect()));
+                epilogue.push(LaneOp::MaxVec((0..s.co).map(|_| -((rng.next() >> 12) as i32 & 0xf_ffff)).collect()));
                 epilogue.push(LaneOp::ShrImm(6));
                 epilogue.push(LaneOp::MulVec((0..s.co).map(|_| (rng.next() % 100) as i32).collect()));
             }
             epilogue.push(LaneOp::ShrImm(7));
             epilogue.extend(clamp());
-            let op = QOp::Conv { input, window: s.window, weights, residual, epilogue, dense: false };
+            let op = QOp::Conv { input, window: s.window, weights, residual, epilogue, dense: false, group: 1 };
             push(graph, op, out)
         };
         let mut last = conv(&mut graph, None);
@@ -253,7 +143,7 @@ proptest! {
         }
         epilogue.push(LaneOp::ShrImm(7));
         epilogue.extend(clamp());
-        let op = QOp::Conv { input, window, weights, residual: None, epilogue, dense: false };
+        let op = QOp::Conv { input, window, weights, residual: None, epilogue, dense: false, group: 1 };
         let last = push(&mut graph, op, [co, size[0], size[1]]);
         // The pads below and on the right are what is left of the kernel.
         let after = axis.map(|(_, p, k)| k - 1 - p);
@@ -281,10 +171,10 @@ proptest! {
         let first = QOp::Eltwise { input, ops: vec![LaneOp::AddImm(1), LaneOp::MinImm(127)] };
         let first = push(&mut graph, first, [ci, h, w]);
         let weights = rng.int8(co * ci * h * w);
-        let op = QOp::Conv { input: first, window: whole([h, w]), weights, residual: None, epilogue: epilogue.clone(), dense: true };
+        let op = QOp::Conv { input: first, window: whole([h, w]), weights, residual: None, epilogue: epilogue.clone(), dense: true, group: 1 };
         let hidden = push(&mut graph, op, [co, 1, 1]);
         let weights = rng.int8(co * 3);
-        let op = QOp::Conv { input: hidden, window: whole([1, 1]), weights, residual: None, epilogue, dense: true };
+        let op = QOp::Conv { input: hidden, window: whole([1, 1]), weights, residual: None, epilogue, dense: true, group: 1 };
         let last = push(&mut graph, op, [3, 1, 1]);
         graph.outputs = vec![last];
         check(&graph, &config(c), seed)?;
@@ -308,6 +198,7 @@ fn a_kernel_that_cannot_be_tiled_names_the_limits() {
         input,
         window,
         weights,
+        group: 1,
         residual: None,
         epilogue,
         dense: false,

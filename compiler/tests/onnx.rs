@@ -241,12 +241,30 @@ fn quantisation_refuses_what_it_cannot_do() {
 }
 
 #[test]
+fn metadata_says_how_sums_are_requantised() {
+    let mut graph = demo("resnet20.onnx");
+    let listing = |graph: &Graph| passes::quantized(graph).map(|g| g.to_string());
+    let precise = listing(&graph).unwrap();
+    let mut set = |name: &str| {
+        graph.metadata.insert("requant".to_owned(), name.to_owned());
+        listing(&onnx::load(&onnx::save(&graph)).unwrap())
+    };
+    assert_eq!(set("precise").unwrap(), precise);
+    assert_ne!(set("fast").unwrap(), precise);
+    let error = set("sloppy").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "metadata: no requantisation 'sloppy' (there are precise and fast)"
+    );
+}
+
+#[test]
 fn zoo_networks_are_the_same_everywhere() {
     // The checksum of the file: weights, scales and structure.
     let bytes = onnx::save(&zoo::graph("resnet18").unwrap());
     assert_eq!(
         (bytes.len(), crc32fast::hash(&bytes)),
-        (11_809_265, 2_343_691_570)
+        (11_809_286, 1_730_445_832)
     );
     assert!(
         zoo::graph("resnet19")
@@ -254,4 +272,123 @@ fn zoo_networks_are_the_same_everywhere() {
             .to_string()
             .contains("resnet152")
     );
+}
+
+#[test]
+fn mobilenet_neither_vanishes_nor_saturates() {
+    for mode in [Mode::Multiply, Mode::Shift] {
+        let graph = passes::quantized(&zoo::graph_with("mobilenet-v1", mode).unwrap()).unwrap();
+        let input = &graph.tensors[graph.inputs[0].0];
+        let mean = [0.485f32, 0.456, 0.406];
+        let std = [0.229f32, 0.224, 0.225];
+        let pixels = zoo::sample_image(zoo::SIZE, 1);
+        let int8 = pixels.iter().enumerate().map(|(i, &x)| {
+            let c = i / (zoo::SIZE * zoo::SIZE);
+            let real = (f32::from(x) / 255.0 - mean[c]) / std[c];
+            (real / input.scale).round().clamp(-128.0, 127.0) as i8
+        });
+        let values = vta_compiler::reference::run(&graph, &int8.collect::<Vec<_>>()).unwrap();
+        for node in &graph.nodes {
+            let (tensor, values) = (&graph.tensors[node.output.0], &values[node.output.0]);
+            let share = |wanted: &dyn Fn(i8) -> bool| {
+                values.iter().filter(|v| wanted(**v)).count() as f64 / values.len() as f64
+            };
+            let (zero, top) = (share(&|v| v == 0), share(&|v| v >= tensor.range.1));
+            assert!(zero < 0.8, "{mode:?} {}: {zero} zeros", node.name);
+            assert!(top < 0.1, "{mode:?} {}: {top} at the bound", node.name);
+            // ReLU6 ends at 6, not at the end of int8.
+            if node.name.starts_with("block") || node.name == "conv1" {
+                let bound = f32::from(tensor.range.1) * tensor.scale;
+                assert!(
+                    (bound - 6.0).abs() < 0.03,
+                    "{mode:?} {}: {bound}",
+                    node.name
+                );
+            }
+        }
+    }
+}
+
+/// A convolution of `[1, ci, 6, 6]` by weights `[co, per_group, 3, 3]`.
+fn grouped(ci: usize, co: usize, per_group: usize, group: usize) -> Vec<u8> {
+    let mut b = Builder::default();
+    let x = b.value("x", &[1, ci, 6, 6], None);
+    let w = b.floats("w", &[co, per_group, 3, 3], |i| (i % 7) as f32 - 3.0);
+    let window = Window {
+        kernel: [3, 3],
+        stride: [1, 1],
+        dilation: [1, 1],
+        pads: [1; 4],
+    };
+    let y = b.node(Op::Conv { window, group }, &[x, w], &[1, co, 6, 6]);
+    onnx::save(&b.finish(x, y))
+}
+
+#[test]
+fn wrong_groups_are_refused_by_name() {
+    for (ci, co, per_group, group, expected) in [
+        (
+            8,
+            8,
+            8,
+            0,
+            "group 0 doesn't divide the 8 input and 8 output",
+        ),
+        (
+            8,
+            8,
+            2,
+            3,
+            "group 3 doesn't divide the 8 input and 8 output",
+        ),
+        (
+            8,
+            6,
+            2,
+            4,
+            "group 4 doesn't divide the 8 input and 6 output",
+        ),
+        (
+            8,
+            8,
+            4,
+            4,
+            "weights [8, 4, 3, 3] don't fit input [1, 8, 6, 6], group 4",
+        ),
+        (8, 8, 1, usize::MAX >> 1, "doesn't divide"),
+    ] {
+        let error = onnx::load(&grouped(ci, co, per_group, group)).unwrap_err();
+        let text = error.to_string();
+        let named = text.starts_with("ONNX node node0 (Conv): ");
+        assert!(named && text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn grouped_convolutions_are_quantised_like_others() {
+    for (ci, co, group) in [(8, 8, 8), (8, 16, 8), (6, 9, 3)] {
+        let graph = onnx::load(&grouped(ci, co, ci / group, group)).unwrap();
+        let image: Vec<f32> = (0..ci * 36)
+            .map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0)
+            .collect();
+        let images = std::slice::from_ref(&image);
+        let quantised = quantize::quantize(&graph, images, Mode::Multiply).unwrap();
+        let network = passes::quantized(&onnx::load(&onnx::save(&quantised)).unwrap()).unwrap();
+        let [input, output] =
+            [network.inputs[0], network.outputs[0]].map(|id| &network.tensors[id.0]);
+        let int8: Vec<i8> = image
+            .iter()
+            .map(|v| (v / input.scale).round() as i8)
+            .collect();
+        let got = vta_compiler::reference::run(&network, &int8).unwrap();
+        let expected = &float::run(&graph, &image).unwrap()[0];
+        for (q, e) in got[network.outputs[0].0].iter().zip(expected) {
+            let got = f32::from(*q) * output.scale;
+            assert!(
+                (got - e).abs() < 2.5 * output.scale,
+                "{got} for {e}, step {}",
+                output.scale
+            );
+        }
+    }
 }

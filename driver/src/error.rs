@@ -22,6 +22,14 @@ pub enum DriverError {
         /// The device's name.
         device: String,
     },
+    /// A layer that the host computes failed.
+    #[error("host layer {layer}: {reason}")]
+    Host {
+        /// The layer.
+        layer: String,
+        /// Why.
+        reason: String,
+    },
     /// Device memory can't be allocated or freed as asked.
     #[error("device {device}: {source}")]
     Alloc {

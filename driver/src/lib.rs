@@ -64,7 +64,7 @@ pub use device::{
 };
 pub use error::DriverError;
 pub use memory::{DeviceMemory, MemoryError, OtherRegions, Span};
-pub use multi::{MultiProgram, Part, Place, Step};
+pub use multi::{HostKernel, HostStep, MultiProgram, Part, Place, Step};
 pub use multi_session::MultiSession;
 pub use null::NullDevice;
 pub use program::{

@@ -1,5 +1,6 @@
-//! A network over several devices: what runs where, and which tensors travel.
+//! A network over several devices and the host: what runs where, and which tensors travel.
 
+use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,8 +27,46 @@ pub struct Part {
     pub network_tensors: Vec<u32>,
 }
 
+/// What the host computes between layers.
+pub trait HostKernel: Debug + Send + Sync {
+    /// The output of one image from its inputs, int8 in NCHW order. It must depend on nothing
+    /// else.
+    ///
+    /// # Errors
+    /// Why it can't be computed, in words.
+    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<i8>, String>;
+}
+
+/// A layer of the host: tensors of devices are read, one is computed and written.
+#[derive(Clone, Debug)]
+pub struct HostStep {
+    /// The layer's name.
+    pub name: String,
+    /// The operator, for tables.
+    pub op: String,
+    /// What it computes.
+    pub kernel: Arc<dyn HostKernel>,
+    /// Where its inputs lie.
+    pub inputs: Vec<Place>,
+    /// Every place that the output is written to, at least one.
+    pub outputs: Vec<Place>,
+    /// The whole network's number of the output.
+    pub network_tensor: u32,
+}
+
+impl PartialEq for HostStep {
+    fn eq(&self, other: &Self) -> bool {
+        // A kernel's text says all that it depends on.
+        let kernel = |step: &Self| format!("{:?}", step.kernel);
+        (&self.name, &self.op, &self.inputs, &self.outputs)
+            == (&other.name, &other.op, &other.inputs, &other.outputs)
+            && self.network_tensor == other.network_tensor
+            && kernel(self) == kernel(other)
+    }
+}
+
 /// One step of the network.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Layers of a part, up to where the next layer is elsewhere.
     Run {
@@ -43,6 +82,8 @@ pub enum Step {
         /// Where it is read.
         to: Place,
     },
+    /// The host computes a tensor.
+    Host(HostStep),
 }
 
 /// A network compiled for several devices, each with its own program.
@@ -83,6 +124,7 @@ impl MultiProgram {
                     Some(next) => *next = layers.end,
                 },
                 Step::Copy { from, to } => self.check_copy(index, *from, *to)?,
+                Step::Host(step) => self.check_host(index, step)?,
             }
         }
         for (part, &ran) in self.parts.iter().zip(&next) {
@@ -107,6 +149,34 @@ impl MultiProgram {
             return refuse("it copies from a tensor that isn't packed as tiles");
         }
         Ok(())
+    }
+
+    fn check_host(&self, index: usize, step: &HostStep) -> Result<(), ProgramError> {
+        let refuse = |reason| Err(ProgramError::Step { index, reason });
+        let Some(first) = step.outputs.first() else {
+            return refuse("the host's result goes nowhere");
+        };
+        let chw = self.tensor(*first)?.chw;
+        let batch = |place: &Place| self.parts.get(place.part).map(|p| p.program.config.batch());
+        for place in &step.inputs {
+            if self.tensor(*place)?.packing != Packing::Tiles {
+                return refuse("the host reads a tensor that isn't packed as tiles");
+            }
+        }
+        for place in &step.outputs {
+            if self.tensor(*place)?.chw != chw {
+                return refuse("the host's result has different shapes");
+            }
+        }
+        match step
+            .inputs
+            .iter()
+            .chain(&step.outputs)
+            .all(|p| batch(p) == batch(first))
+        {
+            true => Ok(()),
+            false => refuse("the host's tensors are of devices that differ in BATCH"),
+        }
     }
 
     fn check_ends(&self) -> Result<(), ProgramError> {
@@ -140,6 +210,12 @@ impl MultiProgram {
         let index = place.part;
         let part = self.parts.get(index).ok_or(ProgramError::Part { index })?;
         part.program.tensor(place.tensor)
+    }
+
+    /// How many layers the host computes.
+    pub fn host_ops(&self) -> usize {
+        let steps = self.steps.iter();
+        steps.filter(|s| matches!(s, Step::Host(_))).count()
     }
 
     /// How many tensors travel between devices.

@@ -1,15 +1,17 @@
-//! A network on several devices at once.
+//! A network on several devices at once, and on the host between them.
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::packing::pack;
 use crate::queue::Route;
 use crate::session::{pack_input, unpack_output};
 use crate::{
-    Counters, Device, DriverError, FlushReason, Lane, MultiProgram, Place, Point, ProgramError,
-    QueueLimits, Recording, RunOutput, Session, Step, Stream, Ticket, Timeline, Work, WorkDone,
+    Counters, Device, DriverError, FlushReason, HostStep, Lane, MultiProgram, Place, Point,
+    ProgramError, QueueLimits, Recording, RunOutput, Session, Step, Stream, Ticket, Timeline, Work,
+    WorkDone,
 };
 
 /// A [`MultiProgram`] loaded on its devices.
@@ -172,6 +174,7 @@ impl MultiSession {
                     self.run_layers(launch, index, *part, layers.clone())?;
                 }
                 Step::Copy { from, to } => self.copy(program, launch, *from, *to)?,
+                Step::Host(step) => self.host(program, launch, step)?,
             }
         }
         for &output in &program.outputs {
@@ -252,6 +255,64 @@ impl MultiSession {
             Ok(Work::Write { addr, data })
         };
         self.arrive(launch, to, &[there], make)
+    }
+
+    /// Reads a host layer's inputs when they are there, and computes and writes its output on the
+    /// thread of the first place's stream; the other places get it from there.
+    fn host(
+        &mut self,
+        program: &MultiProgram,
+        launch: &mut Launch,
+        step: &HostStep,
+    ) -> Result<(), DriverError> {
+        let (mut fetched, mut ready) = (Vec::new(), Vec::new());
+        for &place in &step.inputs {
+            let (ticket, there) = self.leave(launch, place)?;
+            let config = program.parts[place.part].program.config.clone();
+            fetched.push((ticket, program.tensor(place)?.clone(), config));
+            ready.push(there);
+        }
+        let Some((&to, others)) = step.outputs.split_first() else {
+            return Ok(());
+        };
+        let (addr, target) = (self.address(to)?, program.tensor(to)?.clone());
+        let config = program.parts[to.part].program.config.clone();
+        let (name, kernel) = (step.name.clone(), Arc::clone(&step.kernel));
+        let images = self.images;
+        let make = move || {
+            let inputs = fetched.into_iter().map(|(ticket, spec, config)| {
+                let WorkDone::Data(bytes) = ticket.wait()? else {
+                    let text = format!("tensor {} was not read", spec.name);
+                    return Err(DriverError::Input(text));
+                };
+                unpack_output(&spec, &config, &bytes)
+            });
+            let inputs: Vec<Vec<Vec<i8>>> = inputs.collect::<Result<_, _>>()?;
+            let one = |image: usize| {
+                let rows: Option<Vec<&[i8]>> = inputs
+                    .iter()
+                    .map(|x| x.get(image).map(Vec::as_slice))
+                    .collect();
+                let rows = rows.ok_or_else(|| "an image is missing".to_owned());
+                // A panic would take the stream's thread along, and with it every later ticket.
+                let run = |rows: Vec<&[i8]>| {
+                    let run = AssertUnwindSafe(|| kernel.run(&rows));
+                    catch_unwind(run).unwrap_or_else(|_| Err("it panicked".to_owned()))
+                };
+                let out = rows.and_then(run);
+                let layer = name.clone();
+                out.map_err(|reason| DriverError::Host { layer, reason })
+            };
+            let out: Vec<Vec<i8>> = (0..images).map(one).collect::<Result<_, _>>()?;
+            let rows: Vec<&[i8]> = out.iter().map(Vec::as_slice).collect();
+            let data = pack_input(&target, &config, &rows)?;
+            Ok(Work::Write { addr, data })
+        };
+        self.arrive(launch, to, &ready, make)?;
+        for &other in others {
+            self.copy(program, launch, to, other)?;
+        }
+        Ok(())
     }
 
     /// Writes a tensor before the part's next batch.
@@ -358,15 +419,16 @@ impl MultiSession {
     }
 }
 
-/// Why the batch of a step is submitted: what the next layer, if any, is.
+/// Why the batch of a step is submitted: where the next layer, if any, is; nowhere means the host.
 fn flush_reason(program: &MultiProgram, index: usize, part: usize) -> FlushReason {
     let later = program.steps.iter().skip(index + 1);
     let next = later.filter_map(|step| match step {
-        Step::Run { part, .. } => Some(*part),
+        Step::Run { part, .. } => Some(Some(*part)),
+        Step::Host(_) => Some(None),
         Step::Copy { .. } => None,
     });
     match next.take(1).next() {
-        Some(next) if next != part => FlushReason::NextLayerElsewhere,
+        Some(next) if next != Some(part) => FlushReason::NextLayerElsewhere,
         Some(_) => FlushReason::Synchronize,
         None => FlushReason::HostRead,
     }

@@ -141,6 +141,21 @@ fn index(
     })
 }
 
+/// An index into the scratchpad that a memory type addresses.
+fn tile(
+    at: &At,
+    config: &Config,
+    field: &'static str,
+    value: u64,
+    mem: MemType,
+) -> Result<(), Finding> {
+    let scratchpad = match mem {
+        MemType::Acc8 | MemType::Out => "acc",
+        _ => mem.name(),
+    };
+    index(at, field, value, scratchpad, config.depth(mem))
+}
+
 fn dram(
     at: &At,
     config: &Config,
@@ -163,12 +178,7 @@ fn check_load(config: &Config, at: &At, load: &Load) -> Result<(), Finding> {
         return Ok(());
     }
     let last = u64::from(load.sram_base) + load.sram_tiles() - 1;
-    let pad = if load.mem == MemType::Acc8 {
-        "acc"
-    } else {
-        load.mem.name()
-    };
-    index(at, "sram_base", last, pad, config.depth(load.mem))?;
+    tile(at, config, "sram_base", last, load.mem)?;
     let [y, x, stride] = [load.y_size, load.x_size, load.x_stride].map(u64::from);
     dram(at, config, load.mem, [load.dram_base.into(), y, x, stride])
 }
@@ -178,7 +188,7 @@ fn check_store(config: &Config, at: &At, store: &Store) -> Result<(), Finding> {
         return Ok(());
     }
     let last = u64::from(store.sram_base) + store.tiles() - 1;
-    index(at, "sram_base", last, "acc", config.depth(MemType::Out))?;
+    tile(at, config, "sram_base", last, MemType::Out)?;
     let [y, x, stride] = [store.y_size, store.x_size, store.x_stride].map(u64::from);
     dram(
         at,
@@ -203,13 +213,7 @@ fn uop_slice<'a>(
         });
     }
     if end > bgn {
-        index(
-            at,
-            "uop_end",
-            u64::from(end) - 1,
-            "uop",
-            config.depth(MemType::Uop),
-        )?;
+        tile(at, config, "uop_end", u64::from(end) - 1, MemType::Uop)?;
     }
     let Some(uops) = uops else {
         return Ok(&[Uop {
@@ -238,38 +242,19 @@ fn reach(iter: (u16, u16), factor: (u16, u16)) -> Option<u64> {
 
 fn check_gemm(config: &Config, at: &At, gemm: &Gemm, uops: Option<&[Uop]>) -> Result<(), Finding> {
     let uops = uop_slice(config, at, (gemm.uop_bgn, gemm.uop_end), uops)?;
-    let iter = (gemm.iter_out, gemm.iter_in);
-    let reach = |factor| reach(iter, factor);
+    let reach = |out, inner| reach((gemm.iter_out, gemm.iter_in), (out, inner));
     let (Some(dst), Some(src), Some(wgt)) = (
-        reach((gemm.dst_factor_out, gemm.dst_factor_in)),
-        reach((gemm.src_factor_out, gemm.src_factor_in)),
-        reach((gemm.wgt_factor_out, gemm.wgt_factor_in)),
+        reach(gemm.dst_factor_out, gemm.dst_factor_in),
+        reach(gemm.src_factor_out, gemm.src_factor_in),
+        reach(gemm.wgt_factor_out, gemm.wgt_factor_in),
     ) else {
         return Ok(());
     };
     for uop in uops {
-        index(
-            at,
-            "dst",
-            u64::from(uop.dst) + dst,
-            "acc",
-            config.depth(MemType::Acc),
-        )?;
+        tile(at, config, "dst", u64::from(uop.dst) + dst, MemType::Acc)?;
         if !gemm.reset {
-            index(
-                at,
-                "src",
-                u64::from(uop.src) + src,
-                "inp",
-                config.depth(MemType::Inp),
-            )?;
-            index(
-                at,
-                "wgt",
-                u64::from(uop.wgt) + wgt,
-                "wgt",
-                config.depth(MemType::Wgt),
-            )?;
+            tile(at, config, "src", u64::from(uop.src) + src, MemType::Inp)?;
+            tile(at, config, "wgt", u64::from(uop.wgt) + wgt, MemType::Wgt)?;
         }
     }
     Ok(())
@@ -277,29 +262,17 @@ fn check_gemm(config: &Config, at: &At, gemm: &Gemm, uops: Option<&[Uop]>) -> Re
 
 fn check_alu(config: &Config, at: &At, alu: &Alu, uops: Option<&[Uop]>) -> Result<(), Finding> {
     let uops = uop_slice(config, at, (alu.uop_bgn, alu.uop_end), uops)?;
-    let iter = (alu.iter_out, alu.iter_in);
+    let reach = |out, inner| reach((alu.iter_out, alu.iter_in), (out, inner));
     let (Some(dst), Some(src)) = (
-        reach(iter, (alu.dst_factor_out, alu.dst_factor_in)),
-        reach(iter, (alu.src_factor_out, alu.src_factor_in)),
+        reach(alu.dst_factor_out, alu.dst_factor_in),
+        reach(alu.src_factor_out, alu.src_factor_in),
     ) else {
         return Ok(());
     };
     for uop in uops {
-        index(
-            at,
-            "dst",
-            u64::from(uop.dst) + dst,
-            "acc",
-            config.depth(MemType::Acc),
-        )?;
+        tile(at, config, "dst", u64::from(uop.dst) + dst, MemType::Acc)?;
         if alu.operand == AluOperand::Acc {
-            index(
-                at,
-                "src",
-                u64::from(uop.src) + src,
-                "acc",
-                config.depth(MemType::Acc),
-            )?;
+            tile(at, config, "src", u64::from(uop.src) + src, MemType::Acc)?;
         }
     }
     Ok(())

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::placement::{self, Rules, Target};
-use vta_compiler::qgraph::QGraph;
-use vta_compiler::{onnx, passes, reference};
+use vta_compiler::qgraph::{QGraph, QNode, QOp, QTensor, TensorId, Window};
+use vta_compiler::{layer, onnx, passes, reference};
 use vta_driver::{
     Batch, Device, DeviceInfo, DeviceMemory, DriverError, FlushReason, MultiSession, Place,
     QueueLimits, Session, WorkerDevice,
@@ -115,6 +115,68 @@ fn devices_with_other_blocks_get_their_tensors_packed_again() {
     let rule = |i: usize| format!("\"{}\" = \"oracle\"\n", graph.nodes[i].name);
     let rules: String = (n / 3..n / 2).map(rule).collect();
     assert!(check(&graph, &both, &Rules::from_toml(&rules).unwrap()) >= 2);
+}
+
+#[test]
+fn a_pool_that_joins_its_convolution_is_one_layer_of_a_part() {
+    // conv, pool, conv: on one device the first two are one layer.
+    let mut graph = layer::build(&layer::parse("conv:1,16,8,8,32,3,1,1").unwrap(), 1).unwrap();
+    let next = layer::build(&layer::parse("conv:1,32,4,4,16,1,1,0").unwrap(), 2).unwrap();
+    let mut last = next.nodes[0].clone();
+    let QOp::Conv { input, .. } = &mut last.op else {
+        panic!("a convolution");
+    };
+    (*input, last.output) = (TensorId(2), TensorId(3));
+    for (name, chw) in [("pooled", [32, 4, 4]), ("last", [16, 4, 4])] {
+        let tensor = graph.tensors[0].clone();
+        let name = name.to_owned();
+        graph.tensors.push(QTensor {
+            name,
+            chw,
+            ..tensor
+        });
+    }
+    let window = Window {
+        kernel: [2, 2],
+        stride: [2, 2],
+        dilation: [1, 1],
+        pads: [0; 4],
+    };
+    let (input, ops) = (TensorId(1), vec![]);
+    graph.nodes.push(QNode {
+        name: "pool".to_owned(),
+        op: QOp::MaxPool { input, window, ops },
+        output: TensorId(2),
+    });
+    graph.nodes.push(last);
+    graph.outputs = vec![TensorId(3)];
+    let [conv, next] = [0, 2].map(|i| graph.nodes[i].name.clone());
+    for (rules, layers) in [
+        (String::new(), vec![2]),
+        (format!("\"{next}\" = \"oracle\""), vec![1, 1]),
+        (
+            format!("pool = \"oracle\"\n\"{next}\" = \"oracle\""),
+            vec![1, 2],
+        ),
+        (format!("\"{conv}\" = \"oracle\""), vec![1, 1]),
+    ] {
+        let (rules, config) = (Rules::from_toml(&rules).unwrap(), Config::default());
+        let targets = targets(&config);
+        let placed = placement::place(&graph, &targets, &rules).unwrap();
+        let program = placement::compile(&graph, &targets, &placed, &LowerOptions::default());
+        let parts = program.unwrap().parts;
+        let found: Vec<_> = parts.iter().map(|p| p.program.layers.len()).collect();
+        assert_eq!(found, layers);
+        let devices = simulators([&config, &config]);
+        let program = placement::compile(&graph, &targets, &placed, &LowerOptions::default());
+        let program = Arc::new(program.unwrap());
+        let devices = of_parts(&program, &devices);
+        let limits = QueueLimits::default();
+        let mut session = MultiSession::new(program, &devices, limits).unwrap();
+        let image = layer::input(&layer::parse("conv:1,16,8,8,32,3,1,1").unwrap(), 1, 0);
+        let expected = reference::run(&graph, &image).unwrap();
+        assert_eq!(session.run(&[&image]).unwrap().outputs[0][0], expected[3]);
+    }
 }
 
 proptest! {

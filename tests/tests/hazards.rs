@@ -715,7 +715,7 @@ fn the_compiled_demo_is_clean_in_one_batch_and_in_many() {
 
 #[test]
 fn compiled_networks_of_the_zoo_are_clean() {
-    for name in ["resnet18", "resnet50"] {
+    for name in ["resnet18", "resnet50", "resnext50", "mobilenet-v1"] {
         let graph = passes::quantized(&zoo::graph(name).unwrap()).unwrap();
         let program = compile(&graph, &Config::default());
         assert_clean(&format!("zoo:{name}"), &program, QueueLimits::default());

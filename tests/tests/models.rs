@@ -54,9 +54,10 @@ fn check(folder: &str, model: &str, recipe: &Recipe) {
     let (right, reference) = (right(&ours, &labels), right(&theirs, &labels));
     println!("{model}: {right} and {reference} of 200 right, {agree} labels agree");
     assert_eq!(ours.len(), 200);
-    assert!(agree >= 196, "{model}: only {agree} labels agree");
+    // Only a value beside a tie can differ: the half percent is for those.
+    assert!(agree >= 199, "{model}: only {agree} labels agree");
     assert!(
-        right + 1 >= reference,
+        right.abs_diff(reference) <= 1,
         "{model}: {right} right, the reference has {reference}"
     );
 }

@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn any_layer_text_is_read_or_refused(text in "(conv:|gemm:|resnet18\\.)?[-0-9,. a-zC]{0,30}") {
+    fn any_layer_text_is_read_or_refused(text in "(conv:|dw:|gemm:|resnet18\\.)?[-0-9,. a-zC]{0,30}") {
         let _ = layer::parse(&text);
     }
 }

@@ -298,7 +298,11 @@ pub(super) fn immediate(op: &LaneOp) -> Option<(AluOp, i16)> {
         LaneOp::ShlImm(n) => (AluOp::Shl, (*n).into()),
         LaneOp::MinImm(imm) => (AluOp::Min, *imm),
         LaneOp::MaxImm(imm) => (AluOp::Max, *imm),
-        LaneOp::AddVec(_) | LaneOp::MulVec(_) | LaneOp::ShrVec(_) => return None,
+        LaneOp::AddVec(_)
+        | LaneOp::MulVec(_)
+        | LaneOp::ShrVec(_)
+        | LaneOp::MinVec(_)
+        | LaneOp::MaxVec(_) => return None,
     })
 }
 
@@ -308,6 +312,8 @@ pub(super) fn vector(op: &LaneOp) -> Option<(AluOp, &[i32])> {
         LaneOp::AddVec(v) => Some((AluOp::Add, v)),
         LaneOp::MulVec(v) => Some((AluOp::Mul, v)),
         LaneOp::ShrVec(v) => Some((AluOp::Shr, v)),
+        LaneOp::MinVec(v) => Some((AluOp::Min, v)),
+        LaneOp::MaxVec(v) => Some((AluOp::Max, v)),
         _ => None,
     }
 }

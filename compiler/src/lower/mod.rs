@@ -8,6 +8,7 @@
 
 mod conv;
 mod emit;
+mod groups;
 mod tile;
 mod vector;
 
@@ -19,6 +20,7 @@ use vta_isa::{Config, FieldError};
 
 use crate::qgraph::{QGraph, QOp, TensorId};
 
+pub use groups::Groups;
 pub use tile::{ConvShape, ConvTile, LoopOrder, ResidualForm, candidates};
 
 /// A graph that can't be lowered for a configuration.
@@ -48,6 +50,17 @@ pub enum LowerError {
         node: String,
         /// The field.
         source: FieldError,
+    },
+    /// A node that the device has no operation for, but the host has.
+    #[error(
+        "node {node} ({op}): the device has no such operator; `vta run --allow-host` lets the \
+         host compute it"
+    )]
+    Host {
+        /// The node.
+        node: String,
+        /// Its operator.
+        op: &'static str,
     },
     /// The network as a whole.
     #[error("{0}")]
@@ -212,6 +225,10 @@ impl<'a> Lowering<'a> {
             QOp::Conv { .. } => self.conv(index),
             QOp::Add { .. } | QOp::Eltwise { .. } => self.elementwise(index).map(|()| 1),
             QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(index).map(|()| 1),
+            QOp::Host { op, .. } => Err(LowerError::Host {
+                node: self.graph.nodes[index].name.clone(),
+                op: op.name(),
+            }),
         }
     }
 
@@ -242,6 +259,7 @@ fn packing(graph: &QGraph, id: TensorId, config: &Config, options: &LowerOptions
         input,
         window,
         residual,
+        group: 1,
         ..
     }) = first.map(|n| &n.op)
     else {

@@ -14,13 +14,17 @@
 //! - total: the largest of the three, plus the first chunk's load and the last tile's store,
 //!   which nothing overlaps (without halves: the sum of the three).
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use vta_isa::{Config, MemType};
+
+use super::groups::Groups;
 
 /// A convolution in blocks, as the matrix unit sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
-    /// Input channel blocks.
+    /// Input channel blocks that each output block reads.
     pub ci: usize,
     /// Output channel blocks.
     pub co: usize,
@@ -47,6 +51,9 @@ pub struct ConvShape {
     pub bias: bool,
     /// Strides of a max pool that joins: tiles are whole strides of whole rows.
     pub pool: Option<[usize; 2]>,
+    /// Groups, if there are several: which input blocks the `ci` are then depends on the output
+    /// block.
+    pub groups: Option<Groups>,
 }
 
 /// How a residual joins the sums.
@@ -116,6 +123,37 @@ impl ConvShape {
                 .depth(MemType::Wgt)
                 .saturating_sub(digits + diagonals),
         )
+    }
+
+    /// The first input block that an output block reads.
+    pub(super) fn first_input(&self, co: usize) -> usize {
+        self.groups.map_or(0, |g| g.first(co, self.ci))
+    }
+
+    /// Input blocks between the first and the last that some output blocks read of `ci`, which
+    /// count from each one's first.
+    pub(super) fn input_blocks(&self, co: &Range<usize>, ci: &Range<usize>) -> Range<usize> {
+        let last = co.end.saturating_sub(1).max(co.start);
+        self.first_input(co.start) + ci.start..self.first_input(last) + ci.end
+    }
+
+    /// Whether any weight of an output block meets the `ci`-th input block from its first on.
+    pub(super) fn reads(&self, co: usize, ci: usize) -> bool {
+        let touches = |g: Groups| g.touched(co).contains(&(self.first_input(co) + ci));
+        self.groups.is_none_or(touches)
+    }
+
+    /// Input blocks that a chunk of a tile holds at most.
+    fn chunk_blocks(&self, tile: &ConvTile) -> usize {
+        if self.groups.is_none() {
+            return tile.ci;
+        }
+        let blocks = |first: usize| {
+            let co = first..(first + tile.co).min(self.co);
+            self.input_blocks(&co, &(0..tile.ci)).len()
+        };
+        let all = (0..self.co).step_by(tile.co.max(1)).map(blocks);
+        all.max().unwrap_or(tile.ci)
     }
 
     /// Positions of which one is kept.
@@ -288,7 +326,7 @@ fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
     let order =
         shape.pool.is_none() || (tile.acc_halves == 2 && tile.order == LoopOrder::ChannelsOutside);
     order
-        && tile.ci * height * width <= inp / tile.halves
+        && shape.chunk_blocks(tile) * height * width <= inp / tile.halves
         && (row_factor <= 2047 || r == row_phases)
         && shape.stride[1] * column_phases <= 2047
         && c <= 2047
@@ -315,11 +353,12 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let tiles = groups * positions;
     let (stay_wgt, stay_inp) = (
         chunks == 1 && tile.order == LoopOrder::ChannelsOutside,
-        chunks == 1 && tile.order == LoopOrder::PositionsOutside,
+        chunks == 1 && tile.order == LoopOrder::PositionsOutside && shape.groups.is_none(),
     );
     let height = shape.extent(0, tile.output[0], tile.kernel_rows);
     let width = shape.extent(1, tile.output[1], shape.kernel[1]);
-    let inp_chunk = beats(MemType::Inp, tile.ci * height * width) + 23 * tile.ci;
+    let blocks = shape.chunk_blocks(tile);
+    let inp_chunk = beats(MemType::Inp, blocks * height * width) + 23 * blocks;
     let weights = tile.co * tile.ci * tile.kernel_rows * shape.kernel[1];
     let wgt_chunk = beats(MemType::Wgt, weights) + 23;
     let inp_loads = if stay_inp { positions } else { tiles * chunks };

@@ -1,9 +1,10 @@
-//! Writing: a graph as standard ONNX (IR version 8, opset 13).
+//! Writing: a graph as standard ONNX (IR version 8, opset 13, or 14 where an operator needs it).
 
 use prost::Message;
 
 use super::proto;
 use crate::graph::{Data, Graph, Node, Op, ValueId};
+use crate::host::HostOp;
 use crate::qgraph::Window;
 
 /// The bytes of an ONNX model, the same for the same graph.
@@ -26,6 +27,13 @@ pub fn save(graph: &Graph) -> Vec<u8> {
         input: info(&graph.inputs),
         output: info(&graph.outputs),
     };
+    // HardSwish is the only operator here that came later.
+    let later = |n: &Node| n.op == Op::Host(HostOp::HardSwish);
+    let opset = if graph.nodes.iter().any(later) {
+        14
+    } else {
+        13
+    };
     let entry = |(k, v): (&String, &String)| proto::StringEntry {
         key: format!("vta.{k}"),
         value: v.clone(),
@@ -36,7 +44,7 @@ pub fn save(graph: &Graph) -> Vec<u8> {
         graph: Some(proto),
         opset_import: vec![proto::OperatorSet {
             domain: String::new(),
-            version: 13,
+            version: opset,
         }],
         metadata_props: graph.metadata.iter().map(entry).collect(),
     };
@@ -120,6 +128,29 @@ fn window(w: &Window) -> Vec<proto::Attribute> {
     ]
 }
 
+fn float(name: &str, f: f32) -> proto::Attribute {
+    let kind = proto::ATTRIBUTE_FLOAT;
+    let name = name.to_owned();
+    proto::Attribute {
+        name,
+        f,
+        kind,
+        ..Default::default()
+    }
+}
+
+/// Attributes of what the host computes.
+fn host(op: &HostOp) -> Vec<proto::Attribute> {
+    match op {
+        HostOp::HardSigmoid { alpha, beta } => {
+            vec![float("alpha", *alpha), float("beta", *beta)]
+        }
+        HostOp::Elu { alpha } | HostOp::LeakyRelu { alpha } => vec![float("alpha", *alpha)],
+        HostOp::Softmax | HostOp::Concat => vec![int("axis", 1)],
+        HostOp::Sigmoid | HostOp::HardSwish | HostOp::Tanh | HostOp::Mul | HostOp::Sub => vec![],
+    }
+}
+
 fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>) -> proto::Node {
     let name = |id: &ValueId| graph.values[id.0].name.clone();
     let mut input: Vec<String> = node.inputs.iter().map(name).collect();
@@ -156,19 +187,12 @@ fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>)
         Op::Flatten => ("Flatten", vec![int("axis", 1)]),
         Op::Gemm { trans_b } => ("Gemm", vec![int("transB", usize::from(*trans_b))]),
         Op::BatchNormalization { epsilon } => {
-            let kind = proto::ATTRIBUTE_FLOAT;
-            let name = "epsilon".to_owned();
-            let f = proto::Attribute {
-                name,
-                f: *epsilon,
-                kind,
-                ..Default::default()
-            };
-            ("BatchNormalization", vec![f])
+            ("BatchNormalization", vec![float("epsilon", *epsilon)])
         }
         Op::QuantizeLinear { axis } => ("QuantizeLinear", vec![int("axis", *axis)]),
         Op::DequantizeLinear { axis } => ("DequantizeLinear", vec![int("axis", *axis)]),
         Op::Identity => ("Identity", vec![]),
+        Op::Host(op) => (op.name(), host(op)),
     };
     proto::Node {
         input,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use prost::Message;
 
-use super::{OnnxError, bias, proto, shape};
+use super::{OnnxError, bias, host, proto, shape};
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 use crate::qgraph::Window;
 
@@ -31,6 +31,7 @@ pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
     let mut import = Import {
         graph: Graph::default(),
         names: HashMap::new(),
+        opset,
     };
     import.graph.name.clone_from(&proto.name);
     let metadata = model.metadata_props.into_iter();
@@ -69,6 +70,7 @@ pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
 struct Import {
     graph: Graph,
     names: HashMap<String, ValueId>,
+    opset: i64,
 }
 
 /// Nodes in topological order; a file may list them in any.
@@ -208,7 +210,14 @@ impl Import {
             n if (least..=most).contains(&n) => Ok(()),
             n => Err(format!("{n} inputs, not {least} to {most}")),
         };
-        let op_type = node.0.op_type.as_str();
+        let op_type = node.op_type();
+        let rank = inputs
+            .first()
+            .map_or(0, |id| self.graph.values[id.0].shape.len());
+        if let Some(op) = host::read(node, self.opset, rank)? {
+            let (least, most) = op.arity();
+            return arity(least, most).map(|()| Op::Host(op));
+        }
         match op_type {
             "Conv" => arity(2, 3)?,
             "Add" | "MatMul" | "Reshape" => arity(2, 2)?,
@@ -258,6 +267,16 @@ impl Import {
                 }
             }
             "GlobalAveragePool" => Op::GlobalAveragePool,
+            "GlobalMaxPool" => {
+                let [_, _, h, w] = self.spatial(inputs[0])?;
+                let window = Window {
+                    kernel: [h, w],
+                    stride: [1, 1],
+                    dilation: [1, 1],
+                    pads: [0; 4],
+                };
+                Op::MaxPool { window }
+            }
             "Flatten" if node.int("axis", 1) == 1 => Op::Flatten,
             "Flatten" => return Err("only axis 1 is supported".to_owned()),
             "Reshape" | "Squeeze" => {
@@ -291,7 +310,7 @@ impl Import {
                 inputs.truncate(1);
                 Op::Identity
             }
-            _ => return Err("this operator is not supported".to_owned()),
+            _ => return Err("neither the device nor the host has this operator".to_owned()),
         })
     }
 
@@ -424,14 +443,19 @@ impl Import {
     }
 }
 
-struct Attributes<'a>(&'a proto::Node);
+pub(super) struct Attributes<'a>(&'a proto::Node);
 
 impl Attributes<'_> {
     fn find(&self, name: &str) -> Option<&proto::Attribute> {
         self.0.attribute.iter().find(|a| a.name == name)
     }
 
-    fn int(&self, name: &str, default: i64) -> i64 {
+    /// The operator.
+    pub(super) fn op_type(&self) -> &str {
+        &self.0.op_type
+    }
+
+    pub(super) fn int(&self, name: &str, default: i64) -> i64 {
         self.find(name).map_or(default, |a| a.i)
     }
 
@@ -440,7 +464,7 @@ impl Attributes<'_> {
         usize::try_from(value).map_err(|_| format!("{name} is {value}"))
     }
 
-    fn float(&self, name: &str, default: f32) -> f32 {
+    pub(super) fn float(&self, name: &str, default: f32) -> f32 {
         self.find(name).map_or(default, |a| a.f)
     }
 

@@ -4,6 +4,7 @@
 
 mod bias;
 mod export;
+mod host;
 mod import;
 mod proto;
 mod shape;

@@ -2,6 +2,7 @@
 
 use super::{MAX_ELEMENTS, OnnxError};
 use crate::graph::{Graph, Node, Op};
+use crate::host::HostOp;
 use crate::qgraph::Window;
 
 /// The element count of a shape.
@@ -36,6 +37,11 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
                     "weights of shape {weights:?}, not [CO, CI, KH, KW]"
                 ));
             };
+            if *group == 0 || c % group != 0 || co % group != 0 {
+                return Err(format!(
+                    "group {group} doesn't divide the {c} input and {co} output channels"
+                ));
+            }
             if ci.checked_mul(*group) != Some(c) || [kh, kw] != window.kernel || co == 0 {
                 return Err(format!(
                     "weights {weights:?} don't fit input {x:?}, group {group}"
@@ -103,12 +109,33 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
             }
             Ok(x.to_vec())
         }
+        Op::Host(op) => host(graph, node, op),
         Op::Relu
         | Op::Clip { .. }
         | Op::QuantizeLinear { .. }
         | Op::DequantizeLinear { .. }
         | Op::Identity => Ok(x.to_vec()),
     }
+}
+
+/// The shape of what the host computes from tensors of one rank, `[1, C, H, W]` or `[1, N]`.
+fn host(graph: &Graph, node: &Node, op: &HostOp) -> Result<Vec<usize>, String> {
+    let shapes = node.inputs.iter().map(|id| &graph.values[id.0].shape);
+    let shapes: Vec<&Vec<usize>> = shapes.collect();
+    let chw = |shape: &&Vec<usize>| match shape[..] {
+        [1, c, h, w] => Some([c, h, w]),
+        [1, n] => Some([n, 1, 1]),
+        _ => None,
+    };
+    let rank = shapes.first().map_or(0, |s| s.len());
+    let all: Option<Vec<[usize; 3]>> = shapes.iter().map(chw).collect();
+    let all = all.filter(|_| shapes.iter().all(|s| s.len() == rank));
+    let fits = all.and_then(|all| op.shape(&all));
+    let [c, h, w] = fits.ok_or_else(|| format!("its inputs {shapes:?} don't fit each other"))?;
+    Ok(match rank {
+        2 => vec![1, c],
+        _ => vec![1, c, h, w],
+    })
 }
 
 /// A shape with at most one size above 1.

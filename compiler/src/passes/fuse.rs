@@ -3,10 +3,11 @@
 use super::PassError;
 use super::net::{Net, NetOp};
 use crate::qgraph::TensorId;
-use crate::semantics;
+use crate::semantics::{self, Requant};
 
 /// A change of scale or a clamp right after a node becomes part of that node, when nothing else
-/// reads what lies between. Rounding once instead of twice is closer to the real result.
+/// reads what lies between. Rounding once instead of twice is closer to the real result, but not
+/// what the model says: a precise network keeps changes of scale.
 pub(super) fn merge_clamps(net: &mut Net) -> Result<(), PassError> {
     let mut index = 0;
     while index < net.nodes.len() {
@@ -24,6 +25,10 @@ fn mergeable(net: &Net, index: usize) -> Option<usize> {
         return None;
     };
     if net.uses()[input.0] != 1 {
+        return None;
+    }
+    let scale = |id: TensorId| net.tensors[id.0].scale;
+    if net.requant == Requant::Precise && scale(input) != scale(net.nodes[index].output) {
         return None;
     }
     net.nodes.iter().position(|n| n.output == input)
@@ -49,8 +54,12 @@ fn merge(net: &mut Net, producer: usize, eltwise: usize) {
 
 /// A sum whose operand is a convolution that nothing else reads becomes part of it: the other
 /// operand is loaded into the accumulators. If both operands qualify, the later convolution
-/// takes the other as its residual, whatever their order in the model.
+/// takes the other as its residual, whatever their order in the model. The convolution's own
+/// rounding is lost by that, so that a precise network keeps its sums.
 pub(super) fn fuse_residuals(net: &mut Net) -> Result<(), PassError> {
+    if net.requant == Requant::Precise {
+        return Ok(());
+    }
     let mut index = 0;
     while index < net.nodes.len() {
         if let NetOp::Add { a, b } = net.nodes[index].op {

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use super::PassError;
 use super::net::{Net, NetNode, NetOp, NetTensor};
 use crate::graph::{Data, Graph, Node, Op, ValueId};
+use crate::host::HostOp;
 use crate::qgraph::{TensorId, Window};
+use crate::semantics::Requant;
 
 /// A constant after DequantizeLinear: integers with scales.
 #[derive(Clone)]
@@ -48,6 +50,10 @@ pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
         values: HashMap::new(),
     };
     import.net.metadata.clone_from(&graph.metadata);
+    if let Some(name) = graph.metadata.get(Requant::KEY) {
+        let requant = name.parse::<Requant>();
+        import.net.requant = requant.map_err(|e| PassError::Graph(format!("metadata: {e}")))?;
+    }
     for id in &graph.inputs {
         import.values.insert(*id, Val::Input);
     }
@@ -89,6 +95,7 @@ fn kind(op: &Op) -> &'static str {
         Op::QuantizeLinear { .. } => "QuantizeLinear",
         Op::DequantizeLinear { .. } => "DequantizeLinear",
         Op::Identity => "Identity",
+        Op::Host(op) => op.name(),
     }
 }
 
@@ -144,6 +151,7 @@ impl Import<'_> {
                 })
             }
             Op::BatchNormalization { epsilon } => self.batch_norm(node, (*epsilon).into()),
+            Op::Host(op) => self.host(node, *op),
             // Tensors keep their rows and columns; a dense layer covers them all.
             Op::Flatten | Op::Identity => self.value(node, 0),
         }
@@ -412,12 +420,6 @@ impl Import<'_> {
     }
 
     fn conv(&self, node: &Node, window: Window, group: usize) -> Result<Val, PassError> {
-        if group != 1 {
-            return Err(error(
-                node,
-                format!("group {group}: grouped convolution is not supported yet"),
-            ));
-        }
         let input = self.tensor(node, 0)?;
         let (weights, weight_scale) = self.weights(node, 0)?;
         let [_, h, w] = self.net.tensors[input.0].chw;
@@ -429,6 +431,7 @@ impl Import<'_> {
             input,
             window,
             weights: weights.values.iter().map(|&v| v as i8).collect(),
+            group,
             weight_scale,
             bias: self.bias(node, channels)?,
             residual: None,
@@ -460,6 +463,7 @@ impl Import<'_> {
             weights: values
                 .map(|(o, k)| weights.values[at(o, k)] as i8)
                 .collect(),
+            group: 1,
             weight_scale,
             bias: self.bias(node, channels)?,
             residual: None,
@@ -487,6 +491,25 @@ impl Import<'_> {
             return Err(error(node, "a pad is as large as the kernel"));
         }
         Ok(real(node, op(input, window), [c, oh, ow]))
+    }
+
+    /// What the host computes; vectors in the model are vectors to the operator.
+    fn host(&self, node: &Node, op: HostOp) -> Result<Val, PassError> {
+        let ids = (0..node.inputs.len()).map(|i| self.tensor(node, i));
+        let inputs: Vec<TensorId> = ids.collect::<Result<_, _>>()?;
+        let first = node.inputs.first().map(|id| &self.graph.values[id.0].shape);
+        let flat = first.is_some_and(|shape| shape.len() == 2);
+        let chw = |id: &TensorId| match self.net.tensors[id.0].chw {
+            [c, h, w] if flat => [c * h * w, 1, 1],
+            chw => chw,
+        };
+        let shapes: Vec<[usize; 3]> = inputs.iter().map(chw).collect();
+        let shape = op.shape(&shapes);
+        let mut shape = shape.ok_or_else(|| error(node, "its inputs don't fit each other"))?;
+        if let [only] = inputs[..] {
+            shape = self.net.tensors[only.0].chw;
+        }
+        Ok(real(node, NetOp::Host { op, inputs, flat }, shape))
     }
 
     /// Relu and Clip: narrower real bounds.

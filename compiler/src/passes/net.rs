@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::PassError;
+use crate::host::HostOp;
 use crate::qgraph::{TensorId, Window};
+use crate::semantics::Requant;
 
 /// An int8 tensor: `real = scale * int8`.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,8 +41,10 @@ pub enum NetOp {
         input: TensorId,
         /// Geometry.
         window: Window,
-        /// `[CO][CI][KH][KW]`.
+        /// `[CO][CI / group][KH][KW]`.
         weights: Vec<i8>,
+        /// Groups that the channels are divided into.
+        group: usize,
         /// For each output channel.
         weight_scale: Vec<f64>,
         /// Real values for each output channel.
@@ -78,6 +82,15 @@ pub enum NetOp {
         /// Whether padding counts in the divisor.
         count_include_pad: bool,
     },
+    /// What only the host computes.
+    Host {
+        /// The operator.
+        op: HostOp,
+        /// What it reads.
+        inputs: Vec<TensorId>,
+        /// Tensors are vectors, however many rows and columns they have.
+        flat: bool,
+    },
 }
 
 impl NetOp {
@@ -88,6 +101,7 @@ impl NetOp {
                 input, residual, ..
             } => std::iter::once(*input).chain(*residual).collect(),
             Self::Add { a, b } => vec![*a, *b],
+            Self::Host { inputs, .. } => inputs.clone(),
             Self::Eltwise { input } | Self::MaxPool { input, .. } | Self::AvgPool { input, .. } => {
                 vec![*input]
             }
@@ -103,6 +117,7 @@ impl NetOp {
             Self::Eltwise { .. } => "eltwise",
             Self::MaxPool { .. } => "maxpool",
             Self::AvgPool { .. } => "avgpool",
+            Self::Host { .. } => "host",
         }
     }
 }
@@ -118,6 +133,8 @@ pub struct Net {
     pub inputs: Vec<TensorId>,
     /// Network outputs.
     pub outputs: Vec<TensorId>,
+    /// How closely fixed point follows the reals.
+    pub requant: Requant,
     /// Free facts of the model.
     pub metadata: BTreeMap<String, String>,
 }
@@ -204,7 +221,14 @@ impl fmt::Display for Net {
                     } = window;
                     write!(f, " kernel {kernel:?} stride {stride:?} pads {pads:?}")?;
                 }
+                NetOp::Host { op, .. } => write!(f, " {op:?}")?,
                 NetOp::Add { .. } | NetOp::Eltwise { .. } => {}
+            }
+            if let NetOp::Conv {
+                group: group @ 2.., ..
+            } = &node.op
+            {
+                write!(f, " group {group}")?;
             }
             writeln!(f, " \"{}\"", node.name)?;
         }

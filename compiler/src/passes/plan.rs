@@ -79,7 +79,7 @@ impl Plan<'_> {
             NetOp::Add { a, b } => {
                 let ratios = [self.scale(*a) / out, self.scale(*b) / out];
                 let ranges = [self.range(*a), self.range(*b)];
-                let plan = semantics::plan_add(ratios, ranges, node.clamp)?;
+                let plan = semantics::plan_add(ratios, ranges, node.clamp, self.net.requant)?;
                 QOp::Add {
                     a: self.id(*a),
                     a_ops: plan.a,
@@ -90,7 +90,7 @@ impl Plan<'_> {
             }
             NetOp::Eltwise { input } => {
                 let ratio = self.scale(*input) / out;
-                let ops = semantics::plan_scale(ratio, wide(*input), node.clamp)?;
+                let ops = self.rescale(ratio, wide(*input), node)?;
                 QOp::Eltwise {
                     input: self.id(*input),
                     ops,
@@ -98,13 +98,19 @@ impl Plan<'_> {
             }
             NetOp::MaxPool { input, window } => {
                 let ratio = self.scale(*input) / out;
-                let ops = semantics::plan_scale(ratio, wide(*input), node.clamp)?;
+                let ops = self.rescale(ratio, wide(*input), node)?;
                 QOp::MaxPool {
                     input: self.id(*input),
                     window: *window,
                     ops,
                 }
             }
+            NetOp::Host { op, inputs, flat } => QOp::Host {
+                op: *op,
+                inputs: inputs.iter().map(|id| self.id(*id)).collect(),
+                flat: *flat,
+                clamp: node.clamp,
+            },
             NetOp::AvgPool {
                 input,
                 window,
@@ -120,7 +126,7 @@ impl Plan<'_> {
                 let start = (low.min(0) * all, high.max(0) * all);
                 let ops = |&count: &usize| -> Result<(usize, Vec<LaneOp>), SemanticsError> {
                     let ratio = self.scale(*input) / out / count as f64;
-                    Ok((count, semantics::plan_scale(ratio, start, node.clamp)?))
+                    Ok((count, self.rescale(ratio, start, node)?))
                 };
                 QOp::AvgPool {
                     input: self.id(*input),
@@ -130,6 +136,15 @@ impl Plan<'_> {
                 }
             }
         })
+    }
+
+    fn rescale(
+        &self,
+        ratio: f64,
+        start: Range,
+        node: &NetNode,
+    ) -> Result<Vec<LaneOp>, SemanticsError> {
+        semantics::plan_scale(ratio, start, node.clamp, self.net.requant)
     }
 
     /// The distinct numbers of valid positions in a pool's windows, ascending.
@@ -165,6 +180,7 @@ impl Plan<'_> {
             input,
             window,
             weights,
+            group,
             weight_scale,
             bias,
             residual,
@@ -210,12 +226,14 @@ impl Plan<'_> {
             bias: &bias,
             sum: &sum,
             clamp: node.clamp,
+            requant: self.net.requant,
         };
         let epilogue = semantics::plan_requantize(&given)?;
         Ok(QOp::Conv {
             input: self.id(*input),
             window: *window,
             weights: weights.clone(),
+            group: *group,
             residual,
             epilogue,
             dense: *dense,

@@ -1,12 +1,16 @@
 //! One program for each device, and the steps between them.
+//!
+//! What the host computes lies in the memory of a device, its home: the first that reads it, or
+//! the first of all. So layers of the host read and write places like any copy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use vta_driver::{MultiProgram, Part, Place, Step};
+use vta_driver::{HostStep, MultiProgram, Part, Place, Step};
 
 use super::{Placement, PlacementError, Target, Uses};
-use crate::lower::{self, LowerError, LowerOptions};
+use crate::host::HostCall;
+use crate::lower::{self, LowerOptions};
 use crate::qgraph::{QGraph, QNode, QOp, TensorId};
 
 /// Lowers a placed network: each device's nodes become one program, and layers of one device
@@ -40,15 +44,22 @@ pub fn compile(
     let mut split = Split {
         graph,
         placement,
+        targets,
         uses,
         order,
         multi: MultiProgram::default(),
         places: BTreeMap::new(),
+        layers: BTreeSet::new(),
     };
-    for (target, described) in targets.iter().enumerate() {
-        split.part(target, described, options)?;
+    if targets.iter().all(|t| t.host) {
+        return Err(PlacementError::NoDevice);
     }
-    split.steps();
+    for (target, described) in targets.iter().enumerate() {
+        if !described.host {
+            split.part(target, described, options)?;
+        }
+    }
+    split.steps()?;
     let place = |split: &Split<'_>, id: TensorId| {
         let home = split.home(id);
         split.places.get(&(home, id.0)).copied()
@@ -73,7 +84,7 @@ fn check_batches(targets: &[Target], placement: &Placement) -> Result<(), Placem
         placement
             .targets
             .iter()
-            .any(|&p| targets.get(p) == Some(*t))
+            .any(|&p| !t.host && targets.get(p) == Some(*t))
     };
     let mut used = targets.iter().filter(used);
     let Some(first) = used.next() else {
@@ -102,7 +113,7 @@ fn schedule(graph: &QGraph, uses: &Uses, placed: &[usize]) -> Vec<usize> {
     };
     let mut missing: Vec<usize> = graph.nodes.iter().map(|n| writers(n).len()).collect();
     // By target and node, so that the first of a target is the earliest.
-    let mut ready: std::collections::BTreeSet<(usize, usize)> = (0..graph.nodes.len())
+    let mut ready: BTreeSet<(usize, usize)> = (0..graph.nodes.len())
         .filter(|&n| missing[n] == 0)
         .map(|n| (placed[n], n))
         .collect();
@@ -129,18 +140,45 @@ fn schedule(graph: &QGraph, uses: &Uses, placed: &[usize]) -> Vec<usize> {
 struct Split<'a> {
     graph: &'a QGraph,
     placement: &'a Placement,
+    targets: &'a [Target],
     uses: Uses,
     order: Vec<usize>,
     multi: MultiProgram,
     /// By target and network tensor.
     places: BTreeMap<(usize, usize), Place>,
+    /// Network tensors that a device's layer writes. A convolution's that a pool joins isn't
+    /// among them.
+    layers: BTreeSet<usize>,
 }
 
 impl Split<'_> {
-    /// The target that writes a tensor, or reads it first if the host writes it.
+    /// The device in whose memory a tensor lies first: the one that writes it, or, if the host
+    /// does, the first that reads it, or else the first of all.
     fn home(&self, id: TensorId) -> usize {
-        let node = self.uses.writer[id.0].or_else(|| self.uses.readers[id.0].first().copied());
-        node.map_or(0, |node| self.placement.targets[node])
+        let device = |node: &usize| {
+            let target = self.placement.targets[*node];
+            (!self.is_host(target)).then_some(target)
+        };
+        let written = self.uses.writer[id.0].as_ref().and_then(device);
+        let read = || self.uses.readers[id.0].iter().find_map(device);
+        let first = || self.targets.iter().position(|t| !t.host);
+        written.or_else(read).or_else(first).unwrap_or(0)
+    }
+
+    fn is_host(&self, target: usize) -> bool {
+        self.targets.get(target).is_some_and(|t| t.host)
+    }
+
+    /// Whether the host computes a tensor.
+    fn of_host(&self, id: TensorId) -> bool {
+        let writer = self.uses.writer[id.0];
+        writer.is_some_and(|node| self.is_host(self.placement.targets[node]))
+    }
+
+    /// Whether the host reads a tensor.
+    fn for_host(&self, id: TensorId) -> bool {
+        let mut readers = self.uses.readers[id.0].iter();
+        readers.any(|&node| self.is_host(self.placement.targets[node]))
     }
 
     /// Lowers what a target runs, if anything.
@@ -154,11 +192,13 @@ impl Split<'_> {
         let nodes: Vec<usize> = self.order.iter().filter(mine).copied().collect();
         let unused =
             |id: &&TensorId| self.uses.writer[id.0].is_none() && self.uses.readers[id.0].is_empty();
-        // An output that is an input nobody reads only passes through the first device.
-        let through: Vec<TensorId> = match target {
-            0 => self.graph.outputs.iter().filter(unused).copied().collect(),
-            _ => Vec::new(),
-        };
+        // An output that is an input nobody reads only passes through its home, and so does what
+        // only the host knows.
+        let outputs = self.graph.outputs.iter().filter(unused).copied();
+        let known = (0..self.graph.tensors.len()).map(TensorId);
+        let known = known.filter(|id| self.of_host(*id) || self.for_host(*id));
+        let here = |id: &TensorId| self.home(*id) == target;
+        let through: Vec<TensorId> = outputs.chain(known).filter(here).collect();
         if nodes.is_empty() && through.is_empty() {
             return Ok(());
         }
@@ -168,10 +208,9 @@ impl Split<'_> {
             source,
         };
         let program = lower::compile(&part, &described.config, options).map_err(fail)?;
-        if program.layers.len() != nodes.len() {
-            let text = format!("{} layers from {} nodes", program.layers.len(), nodes.len());
-            return Err(fail(LowerError::Network(text)));
-        }
+        let written = program.layers.iter().map(|layer| layer.output as usize);
+        let written = written.filter_map(|tensor| network_tensors.get(tensor));
+        self.layers.extend(written.map(|&tensor| tensor as usize));
         let index = self.multi.parts.len();
         for (local, &tensor) in (0..).zip(&network_tensors) {
             let place = Place {
@@ -205,8 +244,11 @@ impl Split<'_> {
             |id: usize| self.uses.writer[id].is_none_or(|w| self.placement.targets[w] != target);
         let leaves = |id: usize| {
             let copied = copies.iter().any(|c| c.tensor.0 == id && c.from == target);
-            let output = self.graph.outputs.contains(&TensorId(id));
-            copied || (output && self.home(TensorId(id)) == target)
+            let id = TensorId(id);
+            let output = self.graph.outputs.contains(&id);
+            // The host reads these as tiles.
+            let host = self.of_host(id) || self.for_host(id);
+            copied || ((output || host) && self.home(id) == target)
         };
         let pick = |keep: &dyn Fn(usize) -> bool| -> Vec<TensorId> {
             let picked = used.iter().filter(|id| keep(**id));
@@ -231,33 +273,70 @@ impl Split<'_> {
         (graph, used.iter().map(|&id| id as u32).collect())
     }
 
-    /// Runs of layers on one part, each followed by the copies of what it computed.
-    fn steps(&mut self) {
+    /// Runs of layers on one part, each followed by the copies of what it computed, and layers of
+    /// the host.
+    fn steps(&mut self) -> Result<(), PlacementError> {
         let part_of: BTreeMap<usize, usize> = (self.multi.parts.iter().enumerate())
             .map(|(part, p)| (p.target, part))
             .collect();
         let mut next = vec![0; self.multi.parts.len()];
         let same = |a: &usize, b: &usize| self.placement.targets[*a] == self.placement.targets[*b];
+        let mut steps = Vec::new();
         for run in self.order.chunk_by(same) {
             let target = self.placement.targets[run[0]];
+            if self.is_host(target) {
+                for &node in run {
+                    steps.push(Step::Host(self.host_step(node)?));
+                }
+                continue;
+            }
             // Every target with a node has a part.
             let Some(&part) = part_of.get(&target) else {
                 continue;
             };
-            let layers = next[part]..next[part] + run.len();
+            let layer = |node: &&usize| self.layers.contains(&self.graph.nodes[**node].output.0);
+            let layers = next[part]..next[part] + run.iter().filter(layer).count();
             next[part] = layers.end;
-            self.multi.steps.push(Step::Run { part, layers });
+            steps.push(Step::Run { part, layers });
             for &node in run {
                 let tensor = self.graph.nodes[node].output;
                 let copies = self.placement.copies.iter().filter(|c| c.tensor == tensor);
                 for copy in copies {
                     let place = |t: usize| self.places.get(&(t, tensor.0)).copied();
                     if let (Some(from), Some(to)) = (place(copy.from), place(copy.to)) {
-                        self.multi.steps.push(Step::Copy { from, to });
+                        steps.push(Step::Copy { from, to });
                     }
                 }
             }
         }
+        self.multi.steps = steps;
+        Ok(())
+    }
+
+    /// A node of the host: inputs from their homes, the output to its home and every other device
+    /// that reads it.
+    fn host_step(&self, node: usize) -> Result<HostStep, PlacementError> {
+        let node = &self.graph.nodes[node];
+        let order = || PlacementError::Order {
+            node: node.name.clone(),
+        };
+        let call = HostCall::of(self.graph, node).ok_or_else(order)?;
+        let home = |id: TensorId| self.places.get(&(self.home(id), id.0)).copied();
+        let inputs = node.op.inputs().into_iter().map(home);
+        let mut outputs: Vec<Place> = home(node.output).into_iter().collect();
+        for (&(_, tensor), &place) in &self.places {
+            if tensor == node.output.0 && !outputs.contains(&place) {
+                outputs.push(place);
+            }
+        }
+        Ok(HostStep {
+            name: node.name.clone(),
+            op: call.op.name().to_owned(),
+            kernel: Arc::new(call),
+            inputs: inputs.collect::<Option<_>>().ok_or_else(order)?,
+            outputs,
+            network_tensor: node.output.0 as u32,
+        })
     }
 }
 
@@ -273,6 +352,7 @@ fn rename(op: &mut QOp, local: &dyn Fn(TensorId) -> TensorId) {
             }
         }
         QOp::Add { a, b, .. } => (*a, *b) = (local(*a), local(*b)),
+        QOp::Host { inputs, .. } => inputs.iter_mut().for_each(|id| *id = local(*id)),
         QOp::Eltwise { input, .. } | QOp::MaxPool { input, .. } | QOp::AvgPool { input, .. } => {
             *input = local(*input);
         }

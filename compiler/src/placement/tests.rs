@@ -30,6 +30,7 @@ fn node(name: &str, kind: &str, inputs: &[usize], output: usize) -> QNode {
             input: first,
             window,
             weights: vec![1; 256],
+            group: 1,
             residual: (inputs.len() > 1).then_some((last, vec![])),
             epilogue: vec![],
             dense: false,
@@ -217,7 +218,7 @@ fn layers_of_a_device_stand_together() {
     let runs: Vec<_> = (multi.steps.iter())
         .map(|s| match s {
             Step::Run { part, layers } => (*part, layers.len()),
-            Step::Copy { .. } => (9, 0),
+            Step::Copy { .. } | Step::Host(_) => (9, 0),
         })
         .collect();
     assert_eq!(runs, [(0, 2), (1, 2), (9, 0), (0, 1)]);

@@ -5,7 +5,7 @@ use vta_isa::{Load, MemType, Store};
 
 use super::*;
 use crate::testing::{buffer, doubler, tensor};
-use crate::{BufferId, BufferKind, Command, Layer, Packing, Part, Program, Symbol};
+use crate::{BufferId, BufferKind, Command, HostKernel, Layer, Packing, Part, Program, Symbol};
 
 const SMALL: QueueLimits = QueueLimits {
     insns: 64,
@@ -248,6 +248,113 @@ fn wrong_images_and_programs_are_refused() {
     ];
     for (says, change) in cases {
         let mut multi = there_and_back();
+        change(&mut multi);
+        let error = multi.validate().unwrap_err().to_string();
+        assert!(error.contains(says), "{error}, not {says}");
+    }
+}
+
+/// Adds its inputs and a constant; fails on 100 and panics on 101.
+#[derive(Debug)]
+struct Sum(i8);
+
+impl HostKernel for Sum {
+    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<i8>, String> {
+        let at = |i: usize| inputs.iter().map(|x| x[i]).sum::<i8>() + self.0;
+        assert!(inputs[0][0] != 101, "the kernel is broken");
+        match inputs[0][0] {
+            100 => Err("a hundred is too much".to_owned()),
+            _ => Ok((0..inputs[0].len()).map(at).collect()),
+        }
+    }
+}
+
+fn host(name: &str, constant: i8, inputs: &[Place], outputs: &[Place]) -> Step {
+    Step::Host(HostStep {
+        name: name.to_owned(),
+        op: "Sum".to_owned(),
+        kernel: Arc::new(Sum(constant)),
+        inputs: inputs.to_vec(),
+        outputs: outputs.to_vec(),
+        network_tensor: 0,
+    })
+}
+
+/// Device 0 doubles the input; the host adds both and 1, for both devices; device 1 doubles that;
+/// the host adds what each has, and a second layer of the host takes its result.
+fn with_host() -> MultiProgram {
+    MultiProgram {
+        parts: vec![
+            part(5, &[(0, 1)], &[0, 2, 3, 4], &[1]),
+            part(2, &[(0, 1)], &[0], &[1]),
+        ],
+        steps: vec![
+            run(0, 0..1),
+            host("first", 1, &[at(0, 0), at(0, 1)], &[at(0, 2), at(1, 0)]),
+            run(1, 0..1),
+            host("second", 0, &[at(0, 2), at(1, 1)], &[at(0, 3)]),
+            host("third", 5, &[at(0, 3)], &[at(0, 4)]),
+        ],
+        input: vec![at(0, 0)],
+        outputs: vec![at(0, 4)],
+    }
+}
+
+#[test]
+fn the_host_computes_between_devices() {
+    let program = with_host();
+    assert_eq!((program.host_ops(), program.copies()), (3, 0));
+    let mut session = session(program, &[healthy(), healthy()]);
+    for n in 1..=4i8 {
+        // x to 2x to 3x + 1 to 6x + 2, and 9x + 3 + 5.
+        let out = session.run(&[&[n, -n]]).unwrap();
+        assert_eq!(out.outputs, [[[9 * n + 8, 8 - 9 * n]]]);
+        for place in [at(0, 2), at(1, 0)] {
+            let both = session.read_tensor(place).unwrap();
+            assert_eq!(both, [[3 * n + 1, 1 - 3 * n]]);
+        }
+    }
+    let counters = session.counters();
+    assert_eq!(counters.flushed(FlushReason::NextLayerElsewhere), 8);
+    assert_eq!(counters.flushed(FlushReason::HostRead), 0);
+}
+
+#[test]
+fn a_layer_of_the_host_that_fails_stops_the_run_and_nothing_else() {
+    let mut session = session(with_host(), &[healthy(), healthy()]);
+    let error = session.run(&[&[100, 1]]).unwrap_err().to_string();
+    assert_eq!(error, "host layer first: a hundred is too much");
+    assert_eq!(session.run(&[&[1, 0]]).unwrap().outputs, [[[17, 8]]]);
+    let error = session.run(&[&[101, 1]]).unwrap_err().to_string();
+    assert_eq!(error, "host layer first: it panicked");
+    assert_eq!(session.run(&[&[1, 0]]).unwrap().outputs, [[[17, 8]]]);
+}
+
+#[test]
+fn impossible_layers_of_the_host_are_refused() {
+    let wide = |program: &mut MultiProgram| {
+        let mut part = Program::clone(&program.parts[1].program);
+        part.tensors[0].chw = [3, 1, 1];
+        program.parts[1].program = Arc::new(part);
+    };
+    type Break<'a> = &'a dyn Fn(&mut MultiProgram);
+    let cases: [(&str, Break<'_>); 5] = [
+        ("step 1: the host's result goes nowhere", &|m| {
+            m.steps[1] = host("first", 1, &[at(0, 0)], &[])
+        }),
+        ("step 1: the host's result has different shapes", &wide),
+        ("no tensor 7", &|m| {
+            m.steps[3] = host("second", 0, &[at(0, 7)], &[at(0, 3)])
+        }),
+        ("no part 2", &|m| {
+            m.steps[3] = host("second", 0, &[at(0, 2)], &[at(2, 0)])
+        }),
+        ("no tensor 9", &|m| {
+            m.steps[4] = host("third", 0, &[at(0, 2)], &[at(0, 9)])
+        }),
+    ];
+    for (says, change) in cases {
+        let mut multi = with_host();
         change(&mut multi);
         let error = multi.validate().unwrap_err().to_string();
         assert!(error.contains(says), "{error}, not {says}");

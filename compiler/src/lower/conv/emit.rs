@@ -21,7 +21,8 @@ struct Progress {
     tiles: usize,
     inputs: usize,
     weights: usize,
-    loaded_input: Option<(Chunk, Range<usize>, Range<usize>)>,
+    /// With its input blocks and the output rows and columns.
+    loaded_input: Option<(Chunk, [Range<usize>; 3])>,
     loaded_weights: Option<(Range<usize>, Range<usize>, Range<usize>)>,
     loaded_vectors: Option<Range<usize>>,
     /// Output blocks whose bias is resident.
@@ -231,10 +232,12 @@ impl Conv<'_> {
         last: bool,
     ) -> Result<(), LowerError> {
         let begin = e.len();
-        let input = (chunk.clone(), work.rows.clone(), work.cols.clone());
+        let blocks = self.shape.input_blocks(&work.co, &chunk.ci);
+        let places = [blocks.clone(), work.rows.clone(), work.cols.clone()];
+        let input = (chunk.clone(), places);
         if progress.loaded_input.as_ref() != Some(&input) {
             let half = progress.inputs % self.tile.halves * self.inp_half;
-            self.load_input(e, chunk, half)?;
+            self.load_input(e, &blocks, chunk, half)?;
             progress.loaded_input = Some(input);
             progress.inputs += 1;
         }
@@ -292,6 +295,7 @@ impl Conv<'_> {
     fn load_input(
         &self,
         e: &mut Emitter<'_, '_>,
+        blocks: &Range<usize>,
         chunk: &Chunk,
         half: usize,
     ) -> Result<(), LowerError> {
@@ -299,13 +303,13 @@ impl Conv<'_> {
         let area = rows.total() * cols.total();
         if rows.len * cols.len == area {
             let size = self.shape.input;
-            for t in transfers(&chunk.ci, &rows.range(), &cols.range(), size, area) {
+            for t in transfers(blocks, &rows.range(), &cols.range(), size, area) {
                 e.load(self.input, t.load(MemType::Inp, half))?;
             }
             return Ok(());
         }
         let [h, w] = self.shape.input;
-        for (i, ci) in chunk.ci.clone().enumerate() {
+        for (i, ci) in blocks.clone().enumerate() {
             let load = Load {
                 mem: MemType::Inp,
                 sram_base: (half + i * area) as u16,
@@ -362,13 +366,21 @@ impl Conv<'_> {
         let inp = (progress.inputs + 1) % self.tile.halves * self.inp_half;
         let wgt = (progress.weights + 1) % self.tile.halves * self.wgt_half;
         let taps = chunk.kernel_rows.len();
+        // Blocks count from the first that was loaded.
+        let first = self.shape.first_input(work.co.start);
+        let block = |co: usize| self.shape.first_input(co) - first;
         let mut uops = Vec::with_capacity(work.co.len() * ph * pw * chunk.ci.len() * taps * kw);
         for (co, phase) in (0..work.co.len()).flat_map(|co| (0..ph * pw).map(move |p| (co, p))) {
             let dst = acc.base + co * acc.pitch + phase * acc.kept;
             let origin = inp + phase / pw * sh * width + phase % pw * sw;
             for ci in 0..chunk.ci.len() {
+                // Tiles of weights that are all zeros.
+                if !self.shape.reads(work.co.start + co, chunk.ci.start + ci) {
+                    continue;
+                }
+                let at = block(work.co.start + co) + ci;
                 for (y, x) in (0..taps).flat_map(|y| (0..kw).map(move |x| (y, x))) {
-                    let src = origin + (ci * height + y * dh) * width + x * dw;
+                    let src = origin + (at * height + y * dh) * width + x * dw;
                     let tile = wgt + ((co * chunk.ci.len() + ci) * taps + y) * kw + x;
                     uops.push(Uop {
                         dst: dst as u16,

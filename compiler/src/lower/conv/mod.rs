@@ -16,6 +16,7 @@ use vta_driver::{BufferId, Layer, Packing};
 use vta_isa::MemType;
 
 use super::emit::{Emitter, vector};
+use super::groups::Groups;
 use super::tile::{self, ConvShape, ConvTile, ResidualForm};
 use super::{LowerError, Lowering};
 use crate::qgraph::{LaneOp, QOp, TensorId, Window};
@@ -80,6 +81,7 @@ struct Parts<'g> {
     output: TensorId,
     window: &'g Window,
     weights: &'g [i8],
+    group: usize,
     residual: Option<(TensorId, &'g [LaneOp])>,
     epilogue: &'g [LaneOp],
     pool: Option<Pooling<'g>>,
@@ -114,6 +116,7 @@ impl<'a> Lowering<'a> {
             residual,
             epilogue,
             dense,
+            group,
         } = &node.op
         else {
             return Ok(1);
@@ -124,6 +127,7 @@ impl<'a> Lowering<'a> {
             output: node.output,
             window,
             weights,
+            group: *group,
             residual: residual.as_ref().map(|(id, ops)| (*id, &ops[..])),
             epilogue,
             pool: pool::fusable(graph, index),
@@ -169,7 +173,11 @@ impl<'a> Lowering<'a> {
         if parts.window.output(h, w) != Some([out[1], out[2]]) {
             return Err(inconsistent("the window doesn't fit"));
         }
-        let taps = ci * parts.window.kernel[0] * parts.window.kernel[1];
+        let group = parts.group;
+        if group == 0 || !ci.is_multiple_of(group) || !out[0].is_multiple_of(group) {
+            return Err(inconsistent("its channels don't divide into its groups"));
+        }
+        let taps = ci / group * parts.window.kernel[0] * parts.window.kernel[1];
         if parts.weights.len() != out[0] * taps {
             return Err(inconsistent("the weights have another size"));
         }
@@ -276,8 +284,11 @@ impl<'a> Lowering<'a> {
         let ops = || prologue.iter().chain(epilogue);
         let vectors = ops().filter(|op| vector(op).is_some()).count();
         let products = usize::from(bias) + product.map_or(0, residual::Plan::steps);
+        let channels = |id: TensorId| self.graph.tensors[id.0].chw[0];
+        let channels = [parts.output, parts.input].map(channels);
+        let groups = Groups::new(parts.group, channels, self.config.block());
         let base = ConvShape {
-            ci,
+            ci: groups.map_or(ci, |g| g.span()),
             co,
             input: [h, w],
             output: [oh, ow],
@@ -290,6 +301,7 @@ impl<'a> Lowering<'a> {
             residual,
             bias,
             pool: parts.pool.map(|p| p.window.stride),
+            groups,
         };
         let spec = &self.program.tensors[parts.input.0];
         match spec.packing {

@@ -6,7 +6,8 @@ use super::ConvShape;
 const DIGIT: i32 = 127;
 
 /// `[CO/B][CI/B][KH][KW][B out][B in]` from `[CO][CI][KH][KW]`; for gathered patches the kernel
-/// is 1x1 and a row of `taps` weights is its channels.
+/// is 1x1 and a row of `taps` weights is its channels. Of a grouped convolution each output block has
+/// the tiles of the `shape.ci` input blocks from its first on.
 pub(super) fn weights(
     weights: &[i8],
     [co, taps]: [usize; 2],
@@ -17,11 +18,15 @@ pub(super) fn weights(
     let channels = taps / area;
     let mut packed = vec![0u8; shape.co * shape.ci * area * block * block];
     for (o, row) in weights.chunks_exact(taps.max(1)).take(co).enumerate() {
-        for c in 0..channels {
-            for k in 0..area {
-                let tile = (o / block * shape.ci + c / block) * area + k;
+        // The first input channel of the output channel's group.
+        let first = shape.groups.map_or(0, |g| o / g.outputs * g.inputs);
+        for (c, weight) in row.chunks_exact(area).enumerate().take(channels) {
+            for (k, &weight) in weight.iter().enumerate() {
+                let c = first + c;
+                let ci = c / block - shape.first_input(o / block);
+                let tile = (o / block * shape.ci + ci) * area + k;
                 let at = (tile * block + o % block) * block + c % block;
-                packed[at] = row[c * area + k] as u8;
+                packed[at] = weight as u8;
             }
         }
     }

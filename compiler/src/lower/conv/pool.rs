@@ -71,7 +71,9 @@ fn never_decreases(op: &LaneOp) -> bool {
         | LaneOp::ShlImm(_)
         | LaneOp::ShrVec(_)
         | LaneOp::MinImm(_)
-        | LaneOp::MaxImm(_) => true,
+        | LaneOp::MaxImm(_)
+        | LaneOp::MinVec(_)
+        | LaneOp::MaxVec(_) => true,
     }
 }
 

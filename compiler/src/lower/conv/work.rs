@@ -80,7 +80,7 @@ pub(super) fn works(shape: &ConvShape, tile: &ConvTile) -> Vec<Work> {
             .flat_map(move |r| pieces(ow, tile.output[1]).map(move |c| (r.clone(), c)))
     };
     let work = |co: Range<usize>, rows: Range<usize>, cols: Range<usize>| Work {
-        chunks: chunks(shape, tile, &rows, &cols),
+        chunks: chunks(shape, tile, [&co, &rows, &cols]),
         co,
         rows,
         cols,
@@ -95,19 +95,19 @@ pub(super) fn works(shape: &ConvShape, tile: &ConvTile) -> Vec<Work> {
     }
 }
 
-fn chunks(
-    shape: &ConvShape,
-    tile: &ConvTile,
-    rows: &Range<usize>,
-    cols: &Range<usize>,
-) -> Vec<Chunk> {
+fn chunks(shape: &ConvShape, tile: &ConvTile, [co, rows, cols]: [&Range<usize>; 3]) -> Vec<Chunk> {
     let width = shape.extent(1, cols.len(), shape.kernel[1]);
     let start = cols.start * shape.stride[1];
     let Some(cols) = Span::new(start, shape.pads[1], width, shape.input[1]) else {
         return Vec::new();
     };
     let mut chunks = Vec::new();
-    for ci in pieces(shape.ci, tile.ci) {
+    // Blocks that no group of the tile touches add nothing.
+    let read = |ci: &Range<usize>| {
+        let mut pairs = co.clone().flat_map(|co| ci.clone().map(move |ci| (co, ci)));
+        pairs.any(|(co, ci)| shape.reads(co, ci))
+    };
+    for ci in pieces(shape.ci, tile.ci).filter(read) {
         for kernel_rows in pieces(shape.kernel[0], tile.kernel_rows) {
             let height = shape.extent(0, rows.len(), kernel_rows.len());
             let start = rows.start * shape.stride[0] + kernel_rows.start * shape.dilation[0];

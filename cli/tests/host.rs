@@ -1,0 +1,277 @@
+//! Models with operators that no device has, as a user meets them.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::Path;
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+use vta_compiler::graph::{Data, Graph, Node, Op, Value, ValueId};
+use vta_compiler::host::HostOp;
+use vta_compiler::onnx;
+use vta_compiler::qgraph::Window;
+use vta_compiler::quantize::{self, Mode};
+
+fn vta(folder: &TempDir, args: &[&str]) -> (i32, String, String) {
+    let mut command = Command::cargo_bin("vta").unwrap();
+    let output = command
+        .current_dir(folder.path())
+        .args(args)
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code().unwrap(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+/// A convolution gated by its own Sigmoid, twice: what EfficientNet calls Swish.
+fn model() -> Graph {
+    let mut graph = Graph::default();
+    let value = |graph: &mut Graph, name: &str, shape: &[usize], data| {
+        let (name, shape) = (name.to_owned(), shape.to_vec());
+        graph.values.push(Value { name, shape, data });
+        ValueId(graph.values.len() - 1)
+    };
+    let shape = [1, 3, 6, 6];
+    let mut x = value(&mut graph, "image", &shape, None);
+    graph.inputs.push(x);
+    for i in 0..2 {
+        let weight = |k: usize| (k * 37 % 29) as f32 / 29.0 - 0.5;
+        let data = Data::F32((0..81).map(weight).collect());
+        let weights = value(&mut graph, &format!("w{i}"), &[3, 3, 3, 3], Some(data));
+        let window = Window {
+            kernel: [3, 3],
+            stride: [1, 1],
+            dilation: [1, 1],
+            pads: [1; 4],
+        };
+        let node = |graph: &mut Graph, name: &str, op, inputs| {
+            let name = format!("{name}{i}");
+            let output = value(graph, &format!("{name}.out"), &shape, None);
+            graph.nodes.push(Node {
+                name,
+                op,
+                inputs,
+                output,
+            });
+            output
+        };
+        let conv = Op::Conv { window, group: 1 };
+        let sum = node(&mut graph, "conv", conv, vec![x, weights]);
+        let gate = node(&mut graph, "gate", Op::Host(HostOp::Sigmoid), vec![sum]);
+        x = node(&mut graph, "swish", Op::Host(HostOp::Mul), vec![sum, gate]);
+    }
+    graph.outputs.push(x);
+    graph
+}
+
+fn image(n: usize) -> Vec<f32> {
+    (0..108)
+        .map(|i| ((i * (31 + n)) % 255) as f32 / 90.0 - 1.4)
+        .collect()
+}
+
+/// The model, quantised and float, and an image for it.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    let float = model();
+    write("float.onnx", &onnx::save(&float));
+    let quantised = quantize::quantize(&float, &[image(0), image(1)], Mode::Multiply).unwrap();
+    write("model.onnx", &onnx::save(&quantised));
+    write("unknown.onnx", &renamed(&onnx::save(&quantised)));
+    npy(&folder.path().join("image.npy"), &image(2));
+    folder
+}
+
+/// The same model with an operator that doesn't exist.
+fn renamed(bytes: &[u8]) -> Vec<u8> {
+    let (from, to) = (b"\x22\x07Sigmoid", b"\x22\x07Sigmold");
+    let mut bytes = bytes.to_vec();
+    let at = bytes.windows(from.len()).position(|w| w == from).unwrap();
+    bytes[at..at + to.len()].copy_from_slice(to);
+    bytes
+}
+
+fn npy(path: &Path, values: &[f32]) {
+    let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 3, 6, 6), }";
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend_from_slice(&118u16.to_le_bytes());
+    bytes.extend(format!("{text:<117}\n").bytes());
+    bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn json(folder: &TempDir, args: &[&str]) -> serde_json::Value {
+    let run = [
+        "run",
+        "model.onnx",
+        "--input",
+        "image.npy",
+        "--allow-host",
+        "--json",
+    ];
+    let (status, out, error) = vta(folder, &[&run[..], args].concat());
+    assert_eq!(status, 0, "{error}");
+    serde_json::from_str(&out).unwrap()
+}
+
+#[test]
+fn an_operator_that_only_the_host_has_is_refused_by_name() {
+    let folder = folder();
+    let says = "error: model.onnx: node gate0 (Sigmoid): the device has no such operator; \
+                `vta run --allow-host` lets the host compute it\n";
+    for args in [
+        &["run", "model.onnx", "--input", "image.npy"][..],
+        &["compile", "model.onnx", "-o", "model.vta"],
+    ] {
+        let (status, _, error) = vta(&folder, args);
+        assert!(status == 2 && error.ends_with(says), "{error}");
+    }
+}
+
+#[test]
+fn an_operator_that_nothing_has_is_refused_without_that_advice() {
+    let folder = folder();
+    for flag in [&[][..], &["--allow-host"]] {
+        let args = [&["run", "unknown.onnx", "--input", "image.npy"], flag].concat();
+        let (status, _, error) = vta(&folder, &args);
+        let says = "error: unknown.onnx: ONNX node gate0 (Sigmold): neither the device nor the \
+                    host has this operator\n";
+        assert_eq!((status, &error[..]), (2, says));
+    }
+}
+
+#[test]
+fn the_host_computes_what_it_is_allowed_to() {
+    let folder = folder();
+    let found = json(&folder, &["--verify", "--hazards"]);
+    assert_eq!(
+        (&found["host_ops"], &found["submissions"]),
+        (&4.into(), &2.into())
+    );
+    let reasons = &found["flush_reasons"];
+    assert_eq!(
+        (&reasons["next_layer_elsewhere"], &reasons["host_read"]),
+        (&2.into(), &0.into())
+    );
+    assert_eq!(found["mismatches"], serde_json::json!([]));
+    assert_eq!(found["hazards"], serde_json::json!([]));
+    let kinds = found["layers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|l| l["kind"].clone());
+    let kinds: Vec<_> = kinds.collect();
+    let pair = ["conv", "host Sigmoid", "host Mul"];
+    assert_eq!(kinds, [pair, pair].concat());
+    for device in [
+        &["--device", "oracle"][..],
+        &["--device", "cycle", "--verify"],
+    ] {
+        assert_eq!(json(&folder, device)["outputs"], found["outputs"]);
+    }
+    let timed = json(&folder, &["--device", "cycle", "--timing-only"]);
+    assert!(
+        timed["cycles"].as_u64() > Some(0) && timed["host_ops"] == 4,
+        "{timed}"
+    );
+}
+
+#[test]
+fn a_float_model_is_quantised_on_the_way() {
+    let folder = folder();
+    let args = [
+        "run",
+        "float.onnx",
+        "--input",
+        "image.npy",
+        "--allow-host",
+        "--verify",
+    ];
+    let (status, out, error) = vta(&folder, &args);
+    assert_eq!(status, 0, "{error}");
+    assert!(
+        out.contains("4 of 6 layers on the host") && out.contains("bit for bit"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_softmax_at_the_end_is_the_confidence() {
+    let folder = folder();
+    let mut float = model();
+    let (last, shape) = (float.outputs[0], [1, 108]);
+    for (i, (name, op)) in [
+        ("flat", Op::Flatten),
+        ("softmax", Op::Host(HostOp::Softmax)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (name, shape) = (name.to_owned(), shape.to_vec());
+        let output = ValueId(float.values.len());
+        float.values.push(Value {
+            name: format!("{name}.out"),
+            shape,
+            data: None,
+        });
+        let input = if i == 0 { last } else { ValueId(output.0 - 1) };
+        float.nodes.push(Node {
+            name,
+            op,
+            inputs: vec![input],
+            output,
+        });
+        float.outputs = vec![output];
+    }
+    let bytes = onnx::save(&float);
+    std::fs::write(folder.path().join("softmax.onnx"), bytes).unwrap();
+    let args = [
+        "run",
+        "softmax.onnx",
+        "--input",
+        "image.npy",
+        "--allow-host",
+        "--verify",
+    ];
+    let run = [&args[..], &["--json", "--top", "108"]].concat();
+    let (status, out, error) = vta(&folder, &run);
+    assert_eq!(status, 0, "{error}");
+    let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let top = found["outputs"][0]["top"].as_array().unwrap();
+    let confidences = top.iter().map(|t| t["confidence"].as_f64().unwrap());
+    let all: Vec<f64> = confidences.collect();
+    let sum: f64 = all.iter().sum();
+    // Each is rounded to a step of 1/127 of the largest.
+    assert!((sum - 1.0).abs() < 0.1, "{sum}");
+    assert!(all[0] > 4.0 / 108.0, "{all:?}");
+}
+
+#[test]
+fn allowing_the_host_changes_nothing_for_networks_that_do_not_need_it() {
+    let folder = folder();
+    let (status, out, error) = vta(&folder, &["run", "demo", "--allow-host", "--json"]);
+    assert_eq!(status, 0, "{error}");
+    let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (&found["host_ops"], &found["submissions"]),
+        (&0.into(), &10.into())
+    );
+    let two = [
+        "run",
+        "model.onnx",
+        "--input",
+        "image.npy",
+        "--allow-host",
+        "--batch",
+        "2",
+    ];
+    let (status, _, error) = vta(&folder, &two);
+    assert!(
+        status == 2 && error.contains("not on several or the host"),
+        "{error}"
+    );
+}

@@ -1,0 +1,348 @@
+//! The precise forms: every int8 tensor of the model is rounded as the model rounds it, within
+//! 2^-12 of a step, so that a result differs from real arithmetic only beside a tie.
+//!
+//! A sum's product with its ratio needs about 23 bits after the binary point, more than one
+//! multiplier has room for. It is taken in two:
+//! `(((clamp(A + bias) * m[c]) >> a) * n[c] + h[c]) >> 24`, with `m[c] * n[c]` as close to
+//! `r[c] * 2^(a + 24)` as a search over `n[c]` finds. The clamp goes first: it can't change the result,
+//! because it lies a quarter of a step inside the output's outermost values, and it bounds every
+//! product. Values of few bits are multiplied by two immediates instead, whose product is the
+//! multiplier.
+
+use super::{Range, Requantize, is_zero, log2_exact, push_add, saturate};
+use crate::qgraph::LaneOp;
+
+/// First shifts, best first: a larger one has multipliers of more bits for small ratios, and
+/// drops more.
+const FIRST: std::ops::RangeInclusive<u32> = 7..=10;
+/// The second shift: 127.75 * 2^24 is still an int32.
+const SECOND: u32 = 24;
+/// Ratios up to this have a sum's value within a quarter of a step of every clamp.
+const MAX_RATIO: f64 = 0.125;
+/// The error, in steps of the output, that is aimed at.
+const GOOD_ERROR: f64 = 1.0 / 4096.0;
+/// The largest error of a form that is called precise: channels of very small ratios, whose
+/// outputs hardly leave zero, may need it.
+const MAX_ERROR: f64 = 1.0 / 256.0;
+/// Bits of a multiplier that two immediates hold, for values of 8 bits.
+const PAIR_BITS: i32 = 22;
+
+/// Multipliers of a channel and what they may be wrong by, in steps of the output.
+#[derive(Clone, Copy)]
+struct Pair {
+    first: i32,
+    second: i32,
+    error: f64,
+}
+
+/// The two-multiplier form; `None` where it isn't precise.
+pub(super) fn requantize(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
+    if given.ratio.iter().any(|&r| r > MAX_RATIO) {
+        return None;
+    }
+    let bias: Vec<i32> = given.bias.iter().map(|&b| saturate(b)).collect();
+    let biased: Vec<Range> = given
+        .sum
+        .iter()
+        .zip(&bias)
+        .map(|(&(lo, hi), &b)| (lo + i64::from(b), hi + i64::from(b)))
+        .collect();
+    let (low, high) = clamps(given);
+    let largest = |c: usize| {
+        let clamped = |x: i64| x.max(low[c]).min(high[c]).abs();
+        clamped(biased[c].0).max(clamped(biased[c].1))
+    };
+    let (first, pairs) = multipliers(given, &largest)?;
+    let mut ops = Vec::new();
+    push_add(&mut ops, bias);
+    if biased.iter().zip(&high).any(|(b, &high)| b.1 > high) {
+        ops.push(limit(&high, LaneOp::MinImm, LaneOp::MinVec)?);
+    }
+    if biased.iter().zip(&low).any(|(b, &low)| b.0 < low) {
+        ops.push(limit(&low, LaneOp::MaxImm, LaneOp::MaxVec)?);
+    }
+    ops.push(LaneOp::MulVec(pairs.iter().map(|p| p.first).collect()));
+    ops.push(LaneOp::ShrImm(first as u8));
+    ops.push(LaneOp::MulVec(pairs.iter().map(|p| p.second).collect()));
+    // Half a step, and half of what the first shift drops.
+    let half = |p: &Pair| (1 << (SECOND - 1)) + p.second / 2;
+    push_add(&mut ops, pairs.iter().map(half).collect());
+    ops.push(LaneOp::ShrImm(SECOND as u8));
+    Some(ops)
+}
+
+/// The first shift and the channels' pairs for values up to `largest`: the first good ones, else
+/// the best. `None` when none is precise.
+fn multipliers(given: &Requantize<'_>, largest: &dyn Fn(usize) -> i64) -> Option<(u32, Vec<Pair>)> {
+    let mut best: Option<(f64, u32, Vec<Pair>)> = None;
+    for first in FIRST {
+        let channels = 0..given.ratio.len();
+        let pairs = channels.map(|c| pair(given, c, largest(c), first));
+        let Some(pairs) = pairs.collect::<Option<Vec<Pair>>>() else {
+            continue;
+        };
+        let error = pairs.iter().map(|p| p.error).fold(0.0, f64::max);
+        if best.as_ref().is_none_or(|b| error < b.0) {
+            best = Some((error, first, pairs));
+        }
+        if error <= GOOD_ERROR {
+            break;
+        }
+    }
+    let (error, first, pairs) = best?;
+    (error <= MAX_ERROR).then_some((first, pairs))
+}
+
+/// Bounds of each channel's biased sum that lie a quarter of a step inside the outermost values
+/// of the output. A lower bound of 0 is 0 for every channel.
+fn clamps(given: &Requantize<'_>) -> (Vec<i64>, Vec<i64>) {
+    let (low, high) = (f64::from(given.clamp.0), f64::from(given.clamp.1));
+    let lower = |r: &f64| {
+        if low == 0.0 {
+            0
+        } else {
+            ((low + 0.25) / r).ceil() as i64
+        }
+    };
+    let upper = |r: &f64| ((high - 0.25) / r).floor() as i64;
+    (
+        given.ratio.iter().map(lower).collect(),
+        given.ratio.iter().map(upper).collect(),
+    )
+}
+
+/// A clamp as an immediate where all channels have the same, else as a vector; `None` beyond
+/// int32, where nothing would be clamped.
+fn limit(
+    bounds: &[i64],
+    immediate: fn(i16) -> LaneOp,
+    vector: fn(Vec<i32>) -> LaneOp,
+) -> Option<LaneOp> {
+    let first = *bounds.first()?;
+    if let Ok(imm) = i16::try_from(first)
+        && bounds.iter().all(|&b| b == first)
+    {
+        return Some(immediate(imm));
+    }
+    let kept = |&b: &i64| b.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+    Some(vector(bounds.iter().map(kept).collect()))
+}
+
+/// A channel's best multipliers for values up to `largest`; `None` when products can't fit.
+fn pair(given: &Requantize<'_>, c: usize, largest: i64, shift: u32) -> Option<Pair> {
+    if is_zero(given, c, false) {
+        return Some(Pair {
+            first: 0,
+            second: 0,
+            error: 0.0,
+        });
+    }
+    let ratio = given.ratio[c];
+    let scale = 2f64.powi((shift + SECOND) as i32);
+    let largest = largest as f64;
+    let choice = |second: i32| {
+        let first = (ratio * scale / f64::from(second)).round();
+        let error = (first * f64::from(second) / scale - ratio).abs() * largest
+            + f64::from(second) / 2f64.powi(SECOND as i32 + 1);
+        let fits = first * largest.max(1.0) <= f64::from(i32::MAX);
+        fits.then_some(Pair {
+            first: first as i32,
+            second,
+            error,
+        })
+    };
+    // A smaller second multiplier has products by the first that don't fit, a larger one leaves
+    // the first with fewer bits.
+    (1 << shift..4 << shift)
+        .filter_map(choice)
+        .min_by(|a, b| a.error.total_cmp(&b.error))
+}
+
+/// Two immediates whose product is closest to a multiplier.
+fn factors(multiplier: f64) -> [i16; 2] {
+    let widest = f64::from(i16::MAX);
+    let mut best = ([1, multiplier.round().min(widest) as i16], f64::INFINITY);
+    for first in 1..=i16::MAX {
+        let second = (multiplier / f64::from(first)).round();
+        // Larger first factors only repeat the pairs.
+        if second < f64::from(first) {
+            break;
+        }
+        let error = (second * f64::from(first) - multiplier).abs();
+        if second <= widest && error < best.1 {
+            best = ([first, second as i16], error);
+        }
+    }
+    best.0
+}
+
+/// Operations that multiply by a value below 2^30.
+fn multiply(multiplier: f64) -> Vec<LaneOp> {
+    let [first, second] = factors(multiplier);
+    let first = (first != 1).then_some(LaneOp::MulImm(first));
+    first.into_iter().chain([LaneOp::MulImm(second)]).collect()
+}
+
+/// Operations for `round(x >> shift)`, half up. An immediate can't hold half of a large step,
+/// so that the value is first brought to 15 bits after the binary point; nothing is lost by it.
+fn round(shift: i32) -> Vec<LaneOp> {
+    match shift {
+        ..=0 => Vec::new(),
+        1..=15 => vec![
+            LaneOp::AddImm(1 << (shift - 1)),
+            LaneOp::ShrImm(shift as u8),
+        ],
+        _ => vec![
+            LaneOp::ShrImm((shift - 15) as u8),
+            LaneOp::AddImm(1 << 14),
+            LaneOp::ShrImm(15),
+        ],
+    }
+}
+
+/// Multiplications of both operands of a sum, and the rounding after it.
+pub(super) fn add(ratios: [f64; 2]) -> Option<([Vec<LaneOp>; 2], Vec<LaneOp>)> {
+    let shift = shift_for(ratios[0].max(ratios[1]), PAIR_BITS)?;
+    let operand = |r: f64| multiply(r * 2f64.powi(shift));
+    Some((ratios.map(operand), round(shift)))
+}
+
+/// `round(x * ratio)` of values within `start`.
+pub(super) fn scale(ratio: f64, start: Range) -> Option<Vec<LaneOp>> {
+    if log2_exact(ratio).is_some_and(|n| (-15..=0).contains(&n)) {
+        return None;
+    }
+    let extreme = start.0.abs().max(start.1.abs()).max(1) as f64;
+    let bits = 30 - extreme.log2().ceil() as i32;
+    let shift = shift_for(ratio, bits.min(29))?;
+    let ops = multiply(ratio * 2f64.powi(shift));
+    Some(ops.into_iter().chain(round(shift)).collect())
+}
+
+/// The largest shift for which a ratio's multiplier stays below `2^bits`.
+fn shift_for(ratio: f64, bits: i32) -> Option<i32> {
+    (0..=30)
+        .rev()
+        .find(|&shift| ratio * 2f64.powi(shift) < 2f64.powi(bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::semantics::{Requant, apply, plan_add, plan_requantize, plan_scale, range};
+
+    fn run(ops: &[LaneOp], channel: usize, x: i64) -> i64 {
+        let mut lane = [i32::try_from(x).unwrap()];
+        for op in ops {
+            apply(op, channel, &mut lane).unwrap();
+        }
+        lane[0].into()
+    }
+
+    /// Rounded and clamped, and whether it is farther from a tie than forms may be wrong.
+    fn ideal(value: f64, (low, high): (i8, i8), error: f64) -> (i64, bool) {
+        let rounded = (value + 0.5).floor().clamp(low.into(), high.into()) as i64;
+        (
+            rounded,
+            ((value + 0.5).fract().abs() - 0.5).abs() < 0.5 - error,
+        )
+    }
+
+    #[test]
+    fn one_channel_has_the_form_of_the_text() {
+        let given = Requantize {
+            ratio: &[0.001],
+            bias: &[7],
+            sum: &[(-9_000_000, 9_000_000)],
+            clamp: (0, 127),
+            requant: Requant::Precise,
+        };
+        let ops = plan_requantize(&given).unwrap();
+        let names: Vec<String> = ops.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            names,
+            [
+                "add 7", "min[1]", "max 0", "mul[1]", "shr 7", "mul[1]", "add[1]", "shr 24"
+            ]
+        );
+        for (x, y) in [
+            (-9_000_000, 0),
+            (491, 0),
+            (495, 1),
+            (126_492, 126),
+            (9_000_000, 127),
+        ] {
+            assert_eq!(run(&ops, 0, x), y, "{x}");
+        }
+    }
+
+    #[test]
+    fn large_ratios_take_the_fast_form() {
+        let given = Requantize {
+            ratio: &[0.3],
+            bias: &[0],
+            sum: &[(-1000, 1000)],
+            clamp: (-128, 127),
+            requant: Requant::Precise,
+        };
+        assert!(requantize(&given).is_none());
+        assert!(plan_requantize(&given).is_ok());
+    }
+
+    #[test]
+    fn factors_come_close_to_any_multiplier() {
+        for multiplier in [1.0, 5.0, 32767.0, 32768.0, 99_991.0, 1e6, 4_194_303.0, 1e9] {
+            let [a, b] = factors(multiplier);
+            let product = f64::from(a) * f64::from(b);
+            assert!(
+                (product - multiplier).abs() <= 2f64.max(2e-6 * multiplier),
+                "{multiplier}: {a} * {b}"
+            );
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn sums_round_as_reals_do_except_beside_ties(
+            channels in prop::collection::vec((1e-4f64..0.02, -200_000i64..200_000, 1i64..30_000_000), 1..4),
+            relu in any::<bool>(), at in -1.2f64..1.2,
+        ) {
+            let clamp = if relu { (0, 127) } else { (-128, 127) };
+            let ratio: Vec<_> = channels.iter().map(|c| c.0).collect();
+            let bias: Vec<_> = channels.iter().map(|c| c.1).collect();
+            let sum: Vec<_> = channels.iter().map(|c| (-c.2, c.2)).collect();
+            let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, clamp, requant: Requant::Precise };
+            let ops = requantize(&given).unwrap();
+            for c in 0..channels.len() {
+                prop_assert!(range(&ops, c, sum[c]).is_ok());
+                let target = (128.0 / ratio[c] * at) as i64 - bias[c];
+                for x in [target.clamp(sum[c].0, sum[c].1), sum[c].0, sum[c].1] {
+                    let exact = (x + bias[c]) as f64 * ratio[c];
+                    let (expected, clear) = ideal(exact, clamp, GOOD_ERROR);
+                    let got = run(&ops, c, x).clamp(clamp.0.into(), clamp.1.into());
+                    prop_assert!(got == expected || !clear, "{} for {} by {:?}", got, exact, ops);
+                }
+            }
+        }
+
+        #[test]
+        fn additions_and_scales_round_as_reals_do_except_beside_ties(
+            ra in 0.01f64..4.0, rb in 0.01f64..4.0, a in any::<i8>(), b in any::<i8>(),
+            x in -6000i64..6000, r in 0.001f64..2.0,
+        ) {
+            let clamp = (-128, 127);
+            let plan = plan_add([ra, rb], [clamp; 2], clamp, Requant::Precise).unwrap();
+            let sum = run(&plan.a, 0, a.into()) + run(&plan.b, 0, b.into());
+            let exact = f64::from(a) * ra + f64::from(b) * rb;
+            let (expected, clear) = ideal(exact, clamp, MAX_ERROR);
+            prop_assert!(run(&plan.epilogue, 0, sum) == expected || !clear, "{}", exact);
+            let ops = plan_scale(r, (-6272, 6272), clamp, Requant::Precise).unwrap();
+            let (expected, clear) = ideal(x as f64 * r, clamp, MAX_ERROR);
+            prop_assert!(run(&ops, 0, x) == expected || !clear, "{} * {}: {:?}", x, r, ops);
+        }
+    }
+}
