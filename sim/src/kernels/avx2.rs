@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use vta_isa::AluOp;
 
-use super::{Memory, Operand, PADDING, Product, Row, Start, Stretch, blocks};
+use super::{Memory, Operand, PADDING, Product, Row, Start, Stretch};
 
 /// A column's 16 sums.
 type Sums = [__m256i; 2];
@@ -74,8 +74,7 @@ macro_rules! run {
         /// Runs a product whose offsets were checked, on a CPU that has the instructions.
         pub(super) fn $run(product: &Product<'_>, memory: &mut Memory<'_>) {
             let pointers = Pointers::new(memory);
-            let stretches = blocks(product.rows.rows.len(), product.inputs.block);
-            for now in stretches.into_iter().flat_map(Stretch::ranges) {
+            for now in product.inputs.stretches.into_iter().flat_map(Stretch::ranges) {
                 // SAFETY: `GemmKernel::run` has checked every offset of the product against
                 // its memory and the panel's length; kernels are only chosen where the CPU has
                 // their instructions.

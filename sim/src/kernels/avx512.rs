@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 
 use vta_isa::AluOp;
 
-use super::{Line, Memory, Operand, PADDING, Product, Row, Start, Step, Stretch, blocks};
+use super::{Line, Memory, Operand, PADDING, Product, Row, Start, Step, Stretch};
 
 /// Whether this CPU has what the kernel needs.
 pub(super) fn supported() -> bool {
@@ -36,17 +36,21 @@ struct Pointers {
 
 /// Runs a product whose offsets were checked, on a CPU that has the instructions.
 pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
-    let steps = product.rows.rows.len() / product.inputs.block.max(1) * product.inputs.taps();
+    let blocks: usize = product.inputs.stretches.iter().map(|s| s.blocks).sum();
+    let ahead_lines = match product.ahead.len() {
+        0 => 0,
+        lines => lines.div_ceil((blocks * product.inputs.taps()).max(1)),
+    };
     let pointers = Pointers {
         inp: memory.inp.as_ptr(),
         zeros: memory.zeros.as_ptr(),
         acc: memory.acc.as_mut_ptr(),
         out: memory.out.as_mut_ptr(),
         residual: memory.residual.as_ptr(),
-        ahead_lines: product.ahead.len().div_ceil(steps.max(1)).min(MOST_AHEAD),
+        ahead_lines: ahead_lines.min(MOST_AHEAD),
     };
     let mut ahead = product.ahead.as_ptr();
-    for stretch in blocks(product.rows.rows.len(), product.inputs.block) {
+    for stretch in product.inputs.stretches {
         // SAFETY: `GemmKernel::run` has checked every offset of the product against its memory
         // and the panel's length; kernels are only chosen where `supported` is true.
         unsafe { dispatch(product, stretch, &pointers, ahead) };

@@ -194,6 +194,8 @@ pub(crate) struct Inputs {
     taps: usize,
     /// Rows of a block at most.
     block: usize,
+    /// The blocks.
+    stretches: [Stretch; 2],
     most: u32,
     only_padding: bool,
 }
@@ -204,7 +206,8 @@ impl Inputs {
         let inside = offsets.iter().copied().filter(|&o| o != PADDING);
         let most = inside.max();
         let mut ordered = Vec::with_capacity(offsets.len());
-        for range in blocks(rows, block).into_iter().flat_map(Stretch::ranges) {
+        let stretches = blocks(rows, block);
+        for range in stretches.into_iter().flat_map(Stretch::ranges) {
             for tap in offsets.chunks_exact(rows) {
                 ordered.extend_from_slice(&tap[range.clone()]);
             }
@@ -214,6 +217,7 @@ impl Inputs {
             rows,
             taps: offsets.len().checked_div(rows).unwrap_or(0),
             block,
+            stretches,
             most: most.unwrap_or(0),
             only_padding: most.is_none(),
         }
