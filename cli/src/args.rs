@@ -376,7 +376,7 @@ pub struct DevicesArgs {
 
 #[derive(Args)]
 pub struct BenchArgs {
-    /// Runs of each layer; a quarter as many of each network. Medians are printed
+    /// Runs of each layer; half as many of each network. Medians are printed
     #[arg(long, value_name = "N", default_value_t = 41)]
     pub samples: usize,
     /// Threads to use at most; with 2 or more, what two gain is measured
@@ -412,6 +412,9 @@ pub struct BenchArgs {
     /// Tables in Markdown (--cycles)
     #[arg(long, requires = "cycles", conflicts_with = "json")]
     pub markdown: bool,
+    /// Also time onnxruntime's int8 resnet18, with this Python (default: python3)
+    #[arg(long, value_name = "PYTHON", num_args = 0..=1, default_missing_value = "python3")]
+    pub onnxruntime: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

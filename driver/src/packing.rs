@@ -1,5 +1,7 @@
 //! Between NCHW int8 images and the tiles of device memory.
 
+mod patches;
+
 use vta_isa::Config;
 
 use crate::{Packing, TensorSpec};
@@ -102,23 +104,55 @@ impl TensorSpec {
 /// assert_eq!(patches[16..20], [2, 3, -2i8 as u8, -3i8 as u8]);
 /// ```
 pub fn pack(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<Vec<u8>> {
-    if images.len() > config.batch() || images.iter().any(|x| x.len() != spec.image_len()) {
-        return None;
-    }
-    let bytes = spec
-        .packed_bytes(config)
-        .filter(|&n| n <= MAX_PACKED_BYTES)?;
-    let bytes = usize::try_from(bytes).ok()?;
+    let bytes = packed_len(spec, config, images)?;
     let mut out = Vec::new();
     out.try_reserve_exact(bytes).ok()?;
     out.resize(bytes, 0u8);
+    pack_zeroed(spec, config, images, &mut out)?;
+    Some(out)
+}
+
+/// As [`pack`], into bytes that held a packing of the same tensor before: all are written.
+/// `None` also when their number is another.
+pub(crate) fn pack_again(
+    spec: &TensorSpec,
+    config: &Config,
+    images: &[&[i8]],
+    out: &mut [u8],
+) -> Option<()> {
+    if packed_len(spec, config, images)? != out.len() {
+        return None;
+    }
+    // What padding and missing channels are stays zero; only batch rows may have been used.
+    if images.len() < config.batch() {
+        out.fill(0);
+    }
+    pack_zeroed(spec, config, images, out)
+}
+
+/// Bytes of the packed images, if they can be packed.
+fn packed_len(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<usize> {
+    if images.len() > config.batch() || images.iter().any(|x| x.len() != spec.image_len()) {
+        return None;
+    }
+    let bytes = spec.packed_bytes(config);
+    usize::try_from(bytes.filter(|&n| n <= MAX_PACKED_BYTES)?).ok()
+}
+
+/// Writes everything that depends on the images; what doesn't is zero already.
+fn pack_zeroed(spec: &TensorSpec, config: &Config, images: &[&[i8]], out: &mut [u8]) -> Option<()> {
     for (row, image) in images.iter().enumerate() {
         match &spec.packing {
-            Packing::Tiles => pack_tiles(spec, config, row, image, &mut out),
-            Packing::Im2col { .. } => pack_im2col(spec, config, row, image, &mut out)?,
+            Packing::Tiles => pack_tiles(spec, config, row, image, out),
+            Packing::Im2col { .. } => {
+                let dims = spec.im2col_output()?;
+                if !patches::pack(spec, config, (row, image), dims, out) {
+                    pack_im2col(spec, config, row, image, out)?;
+                }
+            }
         }
     }
-    Some(out)
+    Some(())
 }
 
 /// The inverse of [`pack`] for [`Packing::Tiles`]: BATCH images of NCHW int8. `None` for
@@ -252,12 +286,16 @@ mod tests {
             let images: Vec<_> = (0..config.batch() as u64).map(image).collect();
             let refs: Vec<_> = images.iter().map(Vec::as_slice).collect();
             let packed = pack(&spec, &config, &refs).unwrap();
+            let other = vec![77; spec.image_len()];
+            let mut again = pack(&spec, &config, &vec![&other[..]; config.batch()]).unwrap();
+            pack_again(&spec, &config, &refs[..1], &mut again).unwrap();
+            prop_assert_eq!(again, pack(&spec, &config, &refs[..1]).unwrap());
             prop_assert_eq!(unpack(&spec, &config, &packed).unwrap(), images);
         }
 
         #[test]
         fn im2col_gathers_the_patches(
-            c in 1usize..4, h in 1usize..9, w in 1usize..9, k in (1usize..4, 1usize..4),
+            c in 1usize..4, h in 1usize..9, w in 1usize..14, k in (1usize..4, 1usize..12),
             s in 1usize..4, d in 1usize..3, pads in prop::array::uniform4(0u32..3), seed in any::<u64>(),
         ) {
             let config = Config::default();
@@ -270,6 +308,9 @@ mod tests {
                 prop_assert!(h + (pads[0] + pads[2]) as usize <= d * (k.0 - 1) || w + (pads[1] + pads[3]) as usize <= d * (k.1 - 1));
                 return Ok(());
             };
+            let mut again = pack(&spec, &config, &[&vec![77; image.len()]]).unwrap();
+            pack_again(&spec, &config, &[&image], &mut again).unwrap();
+            prop_assert_eq!(&again, &packed);
             let oh = (h + (pads[0] + pads[2]) as usize - d * (k.0 - 1) - 1) / s + 1;
             let ow = (w + (pads[1] + pads[3]) as usize - d * (k.1 - 1) - 1) / s + 1;
             for col in 0..(c * k.0 * k.1).next_multiple_of(16) {

@@ -8,7 +8,7 @@ use vta_isa::{Config, MemType};
 
 pub use pipeline::Pipeline;
 
-use crate::packing::{pack, unpack};
+use crate::packing::{pack, pack_again, unpack};
 use crate::stream::Stream;
 use crate::{
     Allocations, BufferKind, CommandQueue, Counters, Device, DramPlan, DriverError, FlushReason,
@@ -87,6 +87,8 @@ pub(crate) struct BufferSet {
     pub(crate) addresses: Vec<PhysAddr>,
     pub(crate) queue: CommandQueue,
     recording: Option<Recording>,
+    /// The last packed input, whose bytes are used again once the device has let go of them.
+    packed: Option<Arc<[u8]>>,
 }
 
 impl Session {
@@ -212,7 +214,7 @@ impl Session {
     }
 
     /// Packs images into the write of a set's input.
-    fn input_write(&self, set: usize, images: &[&[i8]]) -> Result<Work, DriverError> {
+    fn input_write(&mut self, set: usize, images: &[&[i8]]) -> Result<Work, DriverError> {
         let config = &self.program.config;
         let &[index] = &self.program.inputs[..] else {
             let n = self.program.inputs.len();
@@ -221,8 +223,18 @@ impl Session {
             )));
         };
         let spec = self.program.tensor(index)?;
-        let data = pack_input(spec, config, images)?;
-        let addr = self.sets[set].addresses[spec.buffer.0 as usize];
+        let BufferSet {
+            addresses, packed, ..
+        } = &mut self.sets[set];
+        let addr = addresses[spec.buffer.0 as usize];
+        let again = packed.as_mut().and_then(Arc::get_mut).and_then(|bytes| {
+            let rows = !images.is_empty();
+            rows.then(|| pack_again(spec, config, images, bytes))?
+        });
+        let data = match (again, &packed) {
+            (Some(()), Some(bytes)) => Arc::clone(bytes),
+            _ => Arc::clone(packed.insert(pack_input(spec, config, images)?)),
+        };
         Ok(Work::Write { addr, data })
     }
 
@@ -327,6 +339,7 @@ impl BufferSet {
             queue: CommandQueue::of_checked(program, device, addresses.clone(), limits)?,
             addresses,
             recording: None,
+            packed: None,
         })
     }
 }

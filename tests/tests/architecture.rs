@@ -106,11 +106,18 @@ fn unsafe_code_is_where_it_may_be() {
         for file in files {
             let text = std::fs::read_to_string(&file).unwrap();
             let may = allowed.iter().any(|a| file.ends_with(a));
-            assert!(
-                may || !text.contains("unsafe {"),
-                "{} has unsafe code",
-                file.display()
-            );
+            let unsafe_code = text.contains("unsafe {") || text.contains("unsafe fn");
+            assert!(may || !unsafe_code, "{} has unsafe code", file.display());
+            for (at, _) in text.match_indices("unsafe fn ") {
+                // The function's own comment and attributes, back to what comes before.
+                let before = &text[..at];
+                let item = before
+                    .rfind("\n\n")
+                    .map_or(before, |start| &before[start..]);
+                let line = before.lines().count();
+                let told = item.contains("# Safety");
+                assert!(told, "{}:{line}: no contract", file.display());
+            }
         }
     }
     for name in ["isa/src/lib.rs", "cli/src/main.rs"] {

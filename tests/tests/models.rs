@@ -28,7 +28,7 @@ fn check(folder: &str, model: &str, recipe: &Recipe) {
     );
     let tensor = &graph.tensors[graph.inputs[0].0];
     let predict = |images: &[u8]| -> Vec<usize> {
-        let device = Arc::new(SimDevice::functional(program.config.clone()));
+        let device = Arc::new(SimDevice::functional_from_env(program.config.clone()).unwrap());
         let mut session =
             Session::keeping_tensors(Arc::clone(&program), device, QueueLimits::default()).unwrap();
         let one = |(index, image): (usize, &[u8])| {

@@ -17,7 +17,7 @@ fn compile(graph: &QGraph, config: &Config) -> Arc<Program> {
 }
 
 fn session(program: &Arc<Program>, limits: QueueLimits) -> Session {
-    let device = SimDevice::functional(program.config.clone());
+    let device = SimDevice::functional_from_env(program.config.clone()).unwrap();
     Session::keeping_tensors(Arc::clone(program), Arc::new(device), limits).unwrap()
 }
 

@@ -95,7 +95,7 @@ pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseE
     let (timing, log) = (TimingConfig::default(), CycleLog::default());
     let cycle = SimDevice::cycle(config.clone(), timing, Execution::Full, log);
     let devices: [Arc<dyn Device>; 3] = [
-        Arc::new(SimDevice::functional(config.clone())),
+        Arc::new(SimDevice::functional_from_env(config.clone()).unwrap()),
         Arc::new(SimDevice::oracle(config.clone())),
         Arc::new(cycle),
     ];

@@ -4,7 +4,8 @@ use vta_driver::{DeviceMemory, LayerMark, Span};
 use vta_isa::tokens::{self, At};
 use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Module, Store, Uop};
 
-use super::draft::{AluDraft, Draft, Input, Kind, Matmul, Tiles, Weight, join, overlap};
+use super::draft::{AluDraft, Draft, Input, Kind, Matmul, Scaled, Tiles, Weight, join, overlap};
+use super::elementwise::TileReader;
 use super::interpret::{affine, check_load, check_store, steps};
 use super::matmul;
 use super::plan::{LoadOp, StoreOp};
@@ -51,6 +52,14 @@ pub(super) struct Trace {
     pub leftover_tokens: [u32; 4],
 }
 
+/// What a trace may do.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    pub max_steps: u64,
+    /// Whether inputs that many sums share are taken as constants.
+    pub fixed_inputs: bool,
+}
+
 struct Builder<'a> {
     config: &'a Config,
     memory: &'a DeviceMemory,
@@ -79,7 +88,7 @@ pub(super) fn trace(
     config: &Config,
     memory: &DeviceMemory,
     held: &[Uop],
-    max_steps: u64,
+    limits: Limits,
 ) -> Result<Trace, Unplanned> {
     let mut builder = Builder {
         config,
@@ -100,7 +109,7 @@ pub(super) fn trace(
         loaded: Tiles::NONE,
         stored: Vec::new(),
     };
-    let mut budget = StepBudget::new(max_steps);
+    let mut budget = StepBudget::new(limits.max_steps);
     let leftover = tokens::run_in_token_order(insns, |index, insn| {
         let at = At { index, insn: *insn };
         budget.spend(&at)?;
@@ -122,11 +131,17 @@ pub(super) fn trace(
     if trace.constants.iter().any(clash) {
         return Err(Unplanned::Pattern);
     }
+    let tiles = TileReader { config, memory };
     for draft in &mut trace.drafts {
-        if let Kind::Alu(alu) = &mut draft.kind
-            && alu.constants.iter().any(|(_, span)| clash(span))
-        {
-            alu.constants.clear();
+        match &mut draft.kind {
+            Kind::Alu(alu) if alu.constants.iter().any(|(_, span)| clash(span)) => {
+                alu.constants.clear();
+            }
+            Kind::Matmul(matmul) if limits.fixed_inputs => {
+                let fixed = tiles.fix(matmul, clash);
+                trace.constants.extend(fixed.into_iter().flatten());
+            }
+            _ => {}
         }
     }
     Ok(trace)
@@ -432,8 +447,9 @@ impl Builder<'_> {
     fn products(&mut self, gemm: &Gemm, uops: &[Uop]) -> Result<(), Unplanned> {
         let (forms, held) = matmul::recognise(gemm, uops, &self.trace.weights)?;
         self.trace.once |= held;
+        let lanes = self.config.lanes() as u32;
+        let mut parts = Vec::with_capacity(forms.len());
         for (form, writes) in forms {
-            let lanes = self.config.lanes() as u32;
             let (inputs, read) = match self.sources(&form.inputs) {
                 Some((starts, span)) => (starts, Some(span)),
                 None => {
@@ -447,11 +463,31 @@ impl Builder<'_> {
                 inputs,
                 read,
                 from_zero: false,
-                residual: None,
+                side: None,
+                before: None,
                 after: Vec::new(),
                 stored: None,
                 write_acc: true,
             };
+            parts.push((matmul, writes));
+        }
+        let tiles = TileReader {
+            config: self.config,
+            memory: self.memory,
+        };
+        if let Some((terms, factors, read)) = tiles.scaled(&parts) {
+            let mut writes = Tiles::NONE;
+            parts.iter().for_each(|(_, tiles)| writes.add(tiles));
+            let scaled = Scaled {
+                terms,
+                factors,
+                read,
+                plain: parts,
+            };
+            self.push(Kind::Scaled(Box::new(scaled)), writes.clone(), writes);
+            return Ok(());
+        }
+        for (matmul, writes) in parts {
             let last = self.trace.drafts.last_mut();
             if !last.is_some_and(|last| taps::absorb(last, &matmul, &writes)) {
                 self.push(Kind::Matmul(Box::new(matmul)), writes.clone(), writes);

@@ -1,7 +1,7 @@
 //! Joining products that read the same inputs: a compiler whose tile has few output channels
 //! makes one product for each, and a kernel is faster on several columns at once.
 
-use super::draft::{Draft, Kind, Matmul, OperandDraft, join as joined_span, overlap};
+use super::draft::{Draft, Kind, Matmul, OperandDraft, StepDraft, join as joined_span, overlap};
 use super::fuse::Passed;
 
 /// Operations that are looked through for a product with the same inputs.
@@ -27,7 +27,6 @@ fn partner(drafts: &[Option<Draft>], index: usize, columns: usize) -> Option<usi
     let Kind::Matmul(a) = &first.kind else {
         return None;
     };
-    let stored = a.stored.as_ref()?;
     if a.groups.len() >= columns {
         return None;
     }
@@ -38,39 +37,42 @@ fn partner(drafts: &[Option<Draft>], index: usize, columns: usize) -> Option<usi
             && a.groups.len() + b.groups.len() <= columns
             && alike(a, b)
         {
-            let apart = !a.write_acc || !passed.touches(&first.writes);
-            let disjoint = !a.write_acc || !first.touches(&other.writes);
-            let kept = passed.lets_store(&stored.span)
+            let mut own = first.reads.clone();
+            if a.write_acc {
+                own.add(&first.writes);
+            }
+            let apart = !passed.touches(&own) && !other.touches(&own);
+            let kept = a.stored.as_ref().is_none_or(|s| passed.lets_store(&s.span))
                 && !first.dram_reads().any(|read| passed.stored(&read));
-            return (apart && disjoint && kept).then_some(at);
+            return (apart && kept).then_some(at);
         }
         passed.pass(other);
     }
     None
 }
 
-/// Whether two products differ in their groups alone. Neither reads accumulators.
+/// Whether two products differ in their groups alone. Their steps read no accumulators.
 fn alike(a: &Matmul, b: &Matmul) -> bool {
     let region = |m: &Matmul| m.read.map(|s| s.region);
-    let (Some(x), Some(y)) = (&a.stored, &b.stored) else {
-        return false;
-    };
-    let stored = (x.row_bytes, x.stride_bytes, x.span.region)
-        == (y.row_bytes, y.stride_bytes, y.span.region)
-        && !overlap(&x.span, &y.span);
-    let start = match (&a.residual, &b.residual) {
-        (None, None) => a.from_zero && b.from_zero,
+    let stored = match (&a.stored, &b.stored) {
         (Some(x), Some(y)) => {
-            (x.row_bytes, x.stride_bytes, x.span.region)
-                == (y.row_bytes, y.stride_bytes, y.span.region)
-                && same_steps(&x.before, &y.before)
+            (x.shape, x.span.region) == (y.shape, y.span.region) && !overlap(&x.span, &y.span)
         }
-        (None, Some(_)) | (Some(_), None) => false,
+        (x, y) => x.is_none() && y.is_none(),
+    };
+    let start = match (&a.before, &b.before) {
+        (Some(x), Some(y)) => same_steps(x, y),
+        (x, y) => x.is_none() && y.is_none() && a.from_zero == b.from_zero,
+    };
+    let side = match (&a.side, &b.side) {
+        (Some(x), Some(y)) => x.span.region == y.span.region && x.offsets == y.offsets,
+        (x, y) => x.is_none() && y.is_none(),
     };
     stored
         && start
+        && side
         && a.write_acc == b.write_acc
-        && region(a).is_some()
+        && (region(a).is_some() || (a.has_no_taps() && b.has_no_taps()))
         && region(a) == region(b)
         && a.positions == b.positions
         && same_steps(&a.after, &b.after)
@@ -78,12 +80,14 @@ fn alike(a: &Matmul, b: &Matmul) -> bool {
 }
 
 /// Whether the steps are the same but for constants, which each group has of its own.
-fn same_steps(a: &[(vta_isa::AluOp, OperandDraft)], b: &[(vta_isa::AluOp, OperandDraft)]) -> bool {
-    let same = |(x, y): (&(_, OperandDraft), &(_, OperandDraft))| {
+fn same_steps(a: &[StepDraft], b: &[StepDraft]) -> bool {
+    let same = |(x, y): (&StepDraft, &StepDraft)| {
         x.0 == y.0
             && match (&x.1, &y.1) {
                 (OperandDraft::Imm(x), OperandDraft::Imm(y)) => x == y,
-                (OperandDraft::Constants(_), OperandDraft::Constants(_)) => true,
+                (OperandDraft::Constants(_), OperandDraft::Constants(_))
+                | (OperandDraft::Values(_), OperandDraft::Values(_))
+                | (OperandDraft::Scaled(_), OperandDraft::Scaled(_)) => true,
                 // Tiles may have changed in between.
                 _ => false,
             }
@@ -103,21 +107,23 @@ fn absorb(first: Draft, second: &mut Draft) {
         y.span = joined_span(&x.span, &y.span);
         y.first.extend(x.first);
     }
-    if let (Some(x), Some(y)) = (a.residual, &mut b.residual) {
+    if let (Some(x), Some(y)) = (a.side, &mut b.side) {
         y.span = joined_span(&x.span, &y.span);
         y.first.extend(x.first);
-        absorb_constants(x.before, &mut y.before);
+    }
+    if let (Some(x), Some(y)) = (a.before, &mut b.before) {
+        absorb_constants(x, y);
     }
     absorb_constants(a.after, &mut b.after);
 }
 
-fn absorb_constants(
-    from: Vec<(vta_isa::AluOp, OperandDraft)>,
-    to: &mut [(vta_isa::AluOp, OperandDraft)],
-) {
+fn absorb_constants(from: Vec<StepDraft>, to: &mut [StepDraft]) {
     for (from, to) in from.into_iter().zip(to) {
-        if let (OperandDraft::Constants(from), OperandDraft::Constants(to)) = (from.1, &mut to.1) {
-            to.extend(from);
+        match (from.1, &mut to.1) {
+            (OperandDraft::Constants(from), OperandDraft::Constants(to)) => to.extend(from),
+            (OperandDraft::Values(from), OperandDraft::Values(to))
+            | (OperandDraft::Scaled(from), OperandDraft::Scaled(to)) => to.extend(from),
+            _ => {}
         }
     }
 }

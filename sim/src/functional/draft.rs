@@ -1,9 +1,12 @@
 //! Operations before they are fused: tiles and DRAM that each touches.
 
+use std::sync::Arc;
+
 use vta_driver::Span;
 use vta_isa::AluOp;
 
 use super::plan::{LoadOp, StoreOp};
+use super::rectangles::Shape;
 
 /// Accumulator tiles that a scratchpad can have at most: 11 bits of a micro-op.
 const MOST_TILES: usize = 2048;
@@ -34,6 +37,11 @@ impl Tiles {
             tiles.insert(tile);
         }
         tiles
+    }
+
+    /// Whether every tile of the other set is in this one.
+    pub fn includes(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).all(|(a, b)| b & !a == 0)
     }
 
     pub fn meets(&self, other: &Self) -> bool {
@@ -86,7 +94,8 @@ impl Draft {
     pub fn dram_reads(&self) -> impl Iterator<Item = Span> {
         let [a, b] = match &self.kind {
             Kind::Load(op) => [Some(op.span), None],
-            Kind::Matmul(op) => [op.read, op.residual.as_ref().map(|r| r.span)],
+            Kind::Matmul(op) => [op.read, op.side.as_ref().map(|s| s.span)],
+            Kind::Scaled(op) => [Some(op.read), None],
             Kind::Mark(_) | Kind::Store(_) | Kind::Zero | Kind::Alu(_) => [None, None],
         };
         a.into_iter().chain(b)
@@ -97,7 +106,7 @@ impl Draft {
         match &self.kind {
             Kind::Store(op) => Some(op.span),
             Kind::Matmul(op) => op.stored.as_ref().map(|s| s.span),
-            Kind::Mark(_) | Kind::Load(_) | Kind::Zero | Kind::Alu(_) => None,
+            Kind::Mark(_) | Kind::Load(_) | Kind::Zero | Kind::Alu(_) | Kind::Scaled(_) => None,
         }
     }
 }
@@ -126,6 +135,7 @@ pub(super) enum Kind {
     Zero,
     Alu(AluDraft),
     Matmul(Box<Matmul>),
+    Scaled(Box<Scaled>),
 }
 
 /// An ALU instruction's steps.
@@ -173,9 +183,12 @@ pub(super) struct Matmul {
     pub read: Option<Span>,
     /// Starts from zero, not from what the accumulators hold.
     pub from_zero: bool,
-    pub residual: Option<Residual>,
-    /// Immediate or one tile for each group.
-    pub after: Vec<(AluOp, OperandDraft)>,
+    /// Bytes that sums start from or that steps scale.
+    pub side: Option<Side>,
+    /// Starts from the bytes of `side`, after these steps on them.
+    pub before: Option<Vec<StepDraft>>,
+    /// Steps on the sums.
+    pub after: Vec<StepDraft>,
     pub stored: Option<Stored>,
     /// Whether somebody reads the accumulators later.
     pub write_acc: bool,
@@ -188,6 +201,36 @@ pub(super) struct GroupDraft {
     pub weights: Vec<Weight>,
 }
 
+impl Matmul {
+    /// Whether there is no tap at all: only what steps and stores do.
+    pub fn has_no_taps(&self) -> bool {
+        self.inputs.is_empty()
+    }
+
+    /// What `of` says of a group's tiles, for each group: `None` unless it is the same for every
+    /// position.
+    pub fn by_group<T>(
+        &self,
+        of: impl Fn(u16) -> Option<T>,
+        same: impl Fn(&T, &T) -> bool,
+    ) -> Option<Vec<T>> {
+        let group = |g: &GroupDraft| {
+            let mut tiles = self.positions.iter().map(|offset| of(g.dst + offset));
+            let first = tiles.next()??;
+            tiles
+                .all(|t| t.is_some_and(|t| same(&first, &t)))
+                .then_some(first)
+        };
+        self.groups.iter().map(group).collect()
+    }
+}
+
+/// A lane-wise step on all sums of a product.
+pub(super) type StepDraft = (AluOp, OperandDraft);
+
+/// One int32 for each output of a tile, the same in all batch rows.
+pub(super) type Vector = Arc<[i32]>;
+
 #[derive(Clone, Debug)]
 pub(super) enum OperandDraft {
     Imm(i32),
@@ -195,6 +238,10 @@ pub(super) enum OperandDraft {
     Tiles(Vec<u16>),
     /// int32 tiles in DRAM that nothing stores to, whose batch rows are the same.
     Constants(Vec<Span>),
+    /// A vector for each group.
+    Values(Vec<Vector>),
+    /// The bytes of the product's `side` times each group's vector; only ADD has it.
+    Scaled(Vec<Vector>),
 }
 
 /// Stores fused into a product: rows of one shape, one rectangle for each group.
@@ -202,15 +249,37 @@ pub(super) struct Stored {
     pub span: Span,
     /// First byte of each group.
     pub first: Vec<u32>,
-    pub row_bytes: usize,
-    pub stride_bytes: usize,
+    pub shape: Shape,
 }
 
-/// Loads of the bytes that the sums start from, and steps on them.
-pub(super) struct Residual {
+/// int8 tiles in DRAM, one for each sum of a product.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Side {
     pub span: Span,
+    /// First byte of each group.
     pub first: Vec<u32>,
-    pub row_bytes: usize,
-    pub stride_bytes: usize,
-    pub before: Vec<(AluOp, OperandDraft)>,
+    /// Bytes from there to the tile of each position.
+    pub offsets: Vec<u32>,
+}
+
+/// A GEMM whose weight tiles are diagonal: it adds an input, scaled lane by lane, to each tile.
+pub(super) struct Scaled {
+    /// No tile twice.
+    pub terms: Vec<Term>,
+    pub factors: Vec<Vector>,
+    /// The DRAM that is read.
+    pub read: Span,
+    /// The same as products.
+    pub plain: Vec<(Matmul, Tiles)>,
+}
+
+/// One tile of a [`Scaled`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Term {
+    /// Accumulator tile.
+    pub dst: u16,
+    /// Byte of the input tile in its region.
+    pub start: u32,
+    /// Index of the factors.
+    pub factors: u32,
 }

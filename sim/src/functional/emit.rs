@@ -1,13 +1,13 @@
 //! From fused operations to the plan: offsets in bytes and lanes, weights laid out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use vta_driver::{DeviceMemory, Span};
 use vta_isa::AluOp;
 
 use super::build::Unplanned;
-use super::draft::{AluDraft, Draft, Kind, Matmul, OperandDraft, Tiles, Weight};
+use super::draft::{AluDraft, Draft, Kind, Matmul, OperandDraft, StepDraft, Tiles, Vector, Weight};
 use super::plan::{Group, Op, ProductOp};
 use super::scratchpads::Scratchpads;
 use crate::kernels::lanes::{Gather, TileRun};
@@ -19,8 +19,10 @@ use crate::kernels::{
 /// Bytes of laid-out weights and offsets that a plan may keep.
 const MOST_BYTES: usize = 2 << 30;
 
-/// What rows depend on: positions and the shapes of what is stored and loaded.
-type RowsKey = (Vec<u16>, [usize; 4]);
+/// What rows depend on: positions, and the bytes of each that are stored and read beside.
+type RowsKey = (Vec<u16>, Vec<u32>, Vec<u32>);
+/// What inputs depend on: rows, rows of a block, and the bytes of each tap and position.
+type InputsKey = ([usize; 2], Vec<u32>);
 /// What a panel depends on: weights and first output of each column.
 type PanelKey = Vec<(usize, Vec<Weight>)>;
 
@@ -73,7 +75,7 @@ pub(super) struct Emitter<'a> {
     memory: &'a DeviceMemory,
     pads: &'a Scratchpads,
     rows: HashMap<RowsKey, Arc<Rows>>,
-    inputs: HashMap<(usize, Vec<u32>), Arc<Inputs>>,
+    inputs: HashMap<InputsKey, Arc<Inputs>>,
     panels: HashMap<PanelKey, Arc<Panel>>,
     kept_bytes: usize,
     zeros: Vec<u8>,
@@ -124,10 +126,16 @@ impl<'a> Emitter<'a> {
                 Kind::Store(op) => ops.push(Op::Store(op)),
                 Kind::Zero => ops.push(Op::Zero(self.runs(&draft.writes))),
                 Kind::Alu(alu) => self.alu(alu, &draft.writes, &mut ops),
-                Kind::Matmul(matmul) => ops.push(Op::Product(Box::new(self.product(&matmul)?))),
+                Kind::Matmul(matmul) => ops.push(self.product(&matmul)?),
+                Kind::Scaled(scaled) => {
+                    for (matmul, _) in &scaled.plain {
+                        ops.push(self.product(matmul)?);
+                    }
+                }
             }
         }
         ops.extend(pairs.take().map(|p| self.pairs(p)));
+        look_ahead(&mut ops);
         Ok(ops)
     }
 
@@ -175,11 +183,17 @@ impl<'a> Emitter<'a> {
             });
             lists[at].1.push(self.lane(src.into()));
         }
+        // No tile depends on another, so they may be in any order.
+        lists.sort_by_key(|(_, list)| list.len());
         let mut table = Gather::default();
         for (dst, list) in lists {
+            let length = list.len() as u32;
+            match table.runs.last_mut() {
+                Some((count, same)) if *same == length => *count += 1,
+                _ => table.runs.push((1, length)),
+            }
+            table.tiles.push(self.lane(dst.into()));
             table.operands.extend(list);
-            let end = table.operands.len() as u32;
-            table.tiles.push((self.lane(dst.into()), end));
         }
         Op::Gather {
             op: pairs.op,
@@ -213,15 +227,14 @@ impl<'a> Emitter<'a> {
         runs.into()
     }
 
-    fn product(&mut self, matmul: &Matmul) -> Result<ProductOp, Unplanned> {
-        let before = matmul.residual.iter().flat_map(|r| &r.before);
+    fn product(&mut self, matmul: &Matmul) -> Result<Op, Unplanned> {
+        let before = matmul.before.iter().flatten();
         for (_, operand) in before.chain(&matmul.after) {
             if let OperandDraft::Constants(spans) = operand {
                 self.constants.extend_from_slice(spans);
             }
         }
         let rows = self.rows(matmul);
-        let inputs = self.inputs(matmul);
         let width = self.pads.block.min(COLUMN);
         let mut columns: Vec<(usize, usize)> = Vec::new();
         for group in 0..matmul.groups.len() {
@@ -241,64 +254,60 @@ impl<'a> Emitter<'a> {
             rest = later;
             groups.push(self.group(matmul, now)?);
         }
-        let start = match (&matmul.residual, matmul.from_zero) {
+        let start = match (&matmul.before, matmul.from_zero) {
             (Some(_), _) => Start::Residual,
             (None, true) => Start::Zero,
             (None, false) => Start::Acc,
         };
-        Ok(ProductOp {
+        Ok(Op::Product(Box::new(ProductOp {
             rows,
-            inputs,
             read: matmul.read.map(|s| s.region),
             groups,
             start,
             write_acc: matmul.write_acc,
             out: matmul.stored.as_ref().map(|s| s.span.region),
-            residual: matmul.residual.as_ref().map(|r| r.span.region),
-        })
+            residual: matmul.side.as_ref().map(|s| s.span.region),
+        })))
     }
 
     fn rows(&mut self, matmul: &Matmul) -> Arc<Rows> {
-        let shape = |row: usize, stride: usize| [row.max(1), stride];
-        let out = matmul.stored.as_ref();
-        let out = out.map_or([1, 0], |s| shape(s.row_bytes, s.stride_bytes));
-        let residual = matmul.residual.as_ref();
-        let residual = residual.map_or([1, 0], |r| shape(r.row_bytes, r.stride_bytes));
+        let (lanes, positions) = (self.pads.lanes, matmul.positions.len());
+        let out = matmul.stored.as_ref().map(|s| {
+            let offset = |position: usize| s.shape.offset(position, lanes) as u32;
+            (0..positions).map(offset).collect()
+        });
+        let side = matmul.side.as_ref().map(|s| s.offsets.clone());
         let key = (
             matmul.positions.clone(),
-            [out[0], out[1], residual[0], residual[1]],
+            out.unwrap_or_default(),
+            side.unwrap_or_default(),
         );
-        let pads = self.pads;
-        let make = |(positions, _): &RowsKey| {
-            let mut rows = Vec::with_capacity(positions.len() * pads.batch);
-            for (i, &dst) in positions.iter().enumerate() {
-                for b in 0..pads.batch {
-                    // Byte `i * lanes` of the stored bytes in a row, then the next row.
-                    let within = |[row, stride]: [usize; 2]| {
-                        let at = i * pads.lanes;
-                        (at / row * stride + at % row + b * pads.block) as u32
-                    };
-                    let lane = b * pads.block;
-                    rows.push(Row {
-                        dst: (usize::from(dst) * pads.lanes + lane) as u32,
-                        out: within(out),
-                        residual: within(residual),
-                        lane: lane as u32,
-                    });
-                }
-            }
-            Arc::new(Rows::new(rows))
-        };
         if let Some(rows) = self.rows.get(&key) {
             return Arc::clone(rows);
         }
-        let rows = make(&key);
+        let (positions, out, side) = &key;
+        let mut rows = Vec::with_capacity(positions.len() * self.pads.batch);
+        for (i, &dst) in positions.iter().enumerate() {
+            for b in 0..self.pads.batch {
+                let lane = (b * self.pads.block) as u32;
+                let byte = |bytes: &[u32]| bytes.get(i).map_or(0, |byte| byte + lane);
+                rows.push(Row {
+                    dst: self.lane(dst.into()) + lane,
+                    out: byte(out),
+                    residual: byte(side),
+                    lane,
+                });
+            }
+        }
+        let rows = Arc::new(Rows::new(rows));
         self.rows.insert(key, Arc::clone(&rows));
         rows
     }
 
-    fn inputs(&mut self, matmul: &Matmul) -> Arc<Inputs> {
-        let key = (matmul.positions.len(), matmul.inputs.clone());
+    fn inputs(&mut self, matmul: &Matmul, columns: usize) -> Arc<Inputs> {
+        let rows = matmul.positions.len() * self.pads.batch;
+        let most = self.pads.kernel.rows(columns);
+        let key = ([rows, most], matmul.inputs.clone());
         if let Some(found) = self.inputs.get(&key) {
             return Arc::clone(found);
         }
@@ -311,8 +320,7 @@ impl<'a> Emitter<'a> {
         };
         let offsets: Vec<u32> = matmul.inputs.iter().flat_map(tile).collect();
         self.kept_bytes += size_of_val(&offsets[..]);
-        let rows = matmul.positions.len() * self.pads.batch;
-        let made = Arc::new(Inputs::new(offsets, rows));
+        let made = Arc::new(Inputs::new(&offsets, rows, most));
         self.inputs.insert(key, Arc::clone(&made));
         made
     }
@@ -324,17 +332,23 @@ impl<'a> Emitter<'a> {
             Row {
                 dst: self.lane(matmul.groups[group].dst.into()) + first as u32,
                 out: matmul.stored.as_ref().map_or(0, |s| byte(&s.first)),
-                residual: matmul.residual.as_ref().map_or(0, |r| byte(&r.first)),
+                residual: matmul.side.as_ref().map_or(0, |s| byte(&s.first)),
                 ..Row::default()
             }
         };
         let bases: Vec<Row> = columns.iter().map(base).collect();
-        let before = matmul.residual.as_ref().map_or(&[][..], |r| &r.before);
+        let before = matmul.before.as_deref().unwrap_or_default();
+        let panel = self.panel(matmul, columns)?;
+        let mut first: Box<[[i32; COLUMN]]> = panel.corrections().into();
+        let after = self.add_first(&mut first, &matmul.after, columns);
         Ok(Group {
-            panel: self.panel(matmul, columns)?,
+            inputs: self.inputs(matmul, columns.len()),
+            ahead: None,
+            panel,
+            first,
             bases: Bases::new(&bases),
             before: self.steps(before, columns),
-            after: self.steps(&matmul.after, columns),
+            after: self.steps(after, columns),
         })
     }
 
@@ -350,14 +364,51 @@ impl<'a> Emitter<'a> {
         values
     }
 
-    fn steps(&self, steps: &[(AluOp, OperandDraft)], columns: &[(usize, usize)]) -> Steps {
-        let step = |(op, operand): &(AluOp, OperandDraft)| match operand {
+    /// Adds to what sums start from what the first steps would add to them; the other steps.
+    fn add_first<'b>(
+        &self,
+        first: &mut [[i32; COLUMN]],
+        steps: &'b [StepDraft],
+        columns: &[(usize, usize)],
+    ) -> &'b [StepDraft] {
+        let mut rest = steps;
+        while let [(AluOp::Add, operand), later @ ..] = rest {
+            let added: Vec<[i32; COLUMN]> = match operand {
+                OperandDraft::Imm(imm) => vec![[*imm; COLUMN]; columns.len()],
+                OperandDraft::Constants(spans) => self.constants(spans, columns),
+                OperandDraft::Values(vectors) => columns_of(vectors, columns),
+                OperandDraft::Tiles(_) | OperandDraft::Scaled(_) => break,
+            };
+            for (x, y) in first
+                .as_flattened_mut()
+                .iter_mut()
+                .zip(added.as_flattened())
+            {
+                *x = x.wrapping_add(*y);
+            }
+            rest = later;
+        }
+        rest
+    }
+
+    fn constants(&self, spans: &[Span], columns: &[(usize, usize)]) -> Vec<[i32; COLUMN]> {
+        let column = |&(group, first): &(usize, usize)| self.values(&spans[group], first);
+        columns.iter().map(column).collect()
+    }
+
+    fn steps(&self, steps: &[StepDraft], columns: &[(usize, usize)]) -> Steps {
+        let step = |(op, operand): &StepDraft| match operand {
             OperandDraft::Imm(imm) => Step::immediate(*op, *imm),
             OperandDraft::Constants(spans) => {
-                let lanes = columns
-                    .iter()
-                    .map(|&(g, first)| self.values(&spans[g], first));
-                let operand = Operand::Lanes(lanes.collect());
+                let operand = Operand::Lanes(self.constants(spans, columns).into());
+                Step { op: *op, operand }
+            }
+            OperandDraft::Values(vectors) => {
+                let operand = Operand::Lanes(columns_of(vectors, columns).into());
+                Step { op: *op, operand }
+            }
+            OperandDraft::Scaled(vectors) => {
+                let operand = Operand::Scaled(columns_of(vectors, columns).into());
                 Step { op: *op, operand }
             }
             OperandDraft::Tiles(tiles) => {
@@ -416,4 +467,38 @@ impl<'a> Emitter<'a> {
             }
         }
     }
+}
+
+/// Tells each group which panel is used for the first time after its own: one that was used
+/// before is near.
+fn look_ahead(ops: &mut [Op]) {
+    let mut seen = HashSet::new();
+    let mut groups: Vec<(&mut Group, bool)> = Vec::new();
+    for op in ops {
+        if let Op::Product(product) = op {
+            groups.extend(product.groups.iter_mut().map(|group| {
+                let new = seen.insert(Arc::as_ptr(&group.panel));
+                (group, new)
+            }));
+        }
+    }
+    let mut next: Option<Arc<Panel>> = None;
+    for (group, new) in groups.into_iter().rev() {
+        group.ahead = next.clone();
+        if new {
+            next = Some(Arc::clone(&group.panel));
+        }
+    }
+}
+
+/// 16 values of each column's vector, from its first output on; fewer if the block is smaller.
+fn columns_of(vectors: &[Vector], columns: &[(usize, usize)]) -> Vec<[i32; COLUMN]> {
+    let column = |&(group, first): &(usize, usize)| {
+        let mut values = [0; COLUMN];
+        for (to, from) in values.iter_mut().zip(&vectors[group][first..]) {
+            *to = *from;
+        }
+        values
+    };
+    columns.iter().map(column).collect()
 }

@@ -3,13 +3,20 @@
 //! An operation is moved only across others that touch none of the accumulator tiles and none of
 //! the DRAM bytes that it touches, so the result is that of the order it was in.
 
+use std::collections::HashMap;
+
 use vta_driver::Span;
-use vta_isa::MemType;
+use vta_isa::{AluOp, MemType};
 
 use super::columns;
 use super::draft::{
-    AluDraft, Draft, Kind, Matmul, OperandDraft, Residual, Stored, Tiles, join, overlap,
+    AluDraft, Draft, Kind, Matmul, OperandDraft, Scaled, Side, StepDraft, Tiles, Vector, join,
+    overlap,
 };
+use super::elementwise::same_vector;
+use super::rectangles::Stores;
+use super::residual::fold_residual;
+use super::split;
 
 /// Operations that are looked through for a partner.
 const WINDOW: usize = 512;
@@ -37,16 +44,31 @@ pub(super) fn fuse(drafts: Vec<Draft>, lanes: usize, columns: usize) -> Vec<Draf
             fold_chunk(&mut drafts, index);
         }
     }
+    let mut drafts = split::split(drafts);
     for index in 0..drafts.len() {
         let kind = drafts[index].as_ref().map(|d| &d.kind);
         if matches!(kind, Some(Kind::Matmul(_))) {
             fold_after(&mut drafts, index, lanes);
         }
     }
-    let mut drafts: Vec<Draft> = drafts.into_iter().flatten().collect();
+    let mut drafts: Vec<Draft> = drafts.into_iter().flatten().flat_map(plain).collect();
     find_dead_writes(&mut drafts);
     drop_unread_inputs(&mut drafts, lanes);
     columns::join(drafts, columns)
+}
+
+/// What no product took is a product of its own.
+fn plain(draft: Draft) -> Vec<Draft> {
+    let Kind::Scaled(scaled) = draft.kind else {
+        return vec![draft];
+    };
+    let parts = scaled.plain.into_iter();
+    let product = |(matmul, tiles): (Matmul, Tiles)| Draft {
+        kind: Kind::Matmul(Box::new(matmul)),
+        reads: tiles.clone(),
+        writes: tiles,
+    };
+    parts.map(product).collect()
 }
 
 /// A product whose sums the next product goes on with: the next takes its taps. Both read their
@@ -73,15 +95,16 @@ fn fold_chunk(drafts: &mut [Option<Draft>], index: usize) {
             *a = join(a, b);
         }
         matmul.from_zero = first.from_zero;
-        matmul.residual = first.residual;
-        draft.reads = first_reads(&draft.writes, matmul, first_before(&matmul.residual));
+        matmul.side = first.side;
+        matmul.before = first.before;
+        draft.reads = first_reads(&draft.writes, matmul, tiles_before(matmul));
     }
 }
 
-/// Tiles that steps on the residual read.
-fn first_before(residual: &Option<Residual>) -> Tiles {
+/// Tiles that steps before the products read.
+fn tiles_before(matmul: &Matmul) -> Tiles {
     let mut tiles = Tiles::NONE;
-    for (_, operand) in residual.iter().flat_map(|r| &r.before) {
+    for (_, operand) in matmul.before.iter().flatten() {
         if let OperandDraft::Tiles(list) = operand {
             list.iter().for_each(|&t| {
                 tiles.insert(usize::from(t));
@@ -93,7 +116,7 @@ fn first_before(residual: &Option<Residual>) -> Tiles {
 
 /// What a product reads of the accumulators before its products are added.
 fn first_reads(writes: &Tiles, matmul: &Matmul, mut before: Tiles) -> Tiles {
-    if !matmul.from_zero && matmul.residual.is_none() {
+    if !matmul.from_zero && matmul.before.is_none() {
         before.add(writes);
     }
     before
@@ -111,7 +134,8 @@ fn continues(drafts: &[Option<Draft>], index: usize, next: usize, first: &Draft)
     let same = region(a).is_some()
         && region(a) == region(b)
         && !b.from_zero
-        && b.residual.is_none()
+        && b.side.is_none()
+        && a.after.is_empty()
         && a.positions == b.positions
         && a.groups
             .iter()
@@ -119,7 +143,7 @@ fn continues(drafts: &[Option<Draft>], index: usize, next: usize, first: &Draft)
             .eq(b.groups.iter().map(|g| g.dst));
     let mut between = drafts[index + 1..next].iter().flatten();
     // Operand tiles of steps on the residual must stay as they are, too.
-    let before = first_before(&a.residual);
+    let before = tiles_before(a);
     same && !between.any(|d| {
         let written = d.dram_write();
         d.writes.meets(&before)
@@ -151,6 +175,7 @@ fn drop_unread_inputs(drafts: &mut Vec<Draft>, lanes: usize) {
             | Kind::Store(_)
             | Kind::Zero
             | Kind::Alu(_)
+            | Kind::Scaled(_)
             | Kind::Matmul(_) => {}
         }
     }
@@ -159,27 +184,41 @@ fn drop_unread_inputs(drafts: &mut Vec<Draft>, lanes: usize) {
 }
 
 /// The next operation after `index` that touches any of the tiles.
-fn next_touching(drafts: &[Option<Draft>], index: usize, tiles: &Tiles) -> Option<usize> {
+pub(super) fn next_touching(
+    drafts: &[Option<Draft>],
+    index: usize,
+    tiles: &Tiles,
+) -> Option<usize> {
     let window = drafts.iter().enumerate().skip(index + 1).take(WINDOW);
     let mut touching = window.filter(|(_, d)| d.as_ref().is_some_and(|d| d.touches(tiles)));
     touching.next().map(|(i, _)| i)
 }
 
-/// A reset right before a product over the same tiles.
+/// A reset right before products that begin on all of its tiles, each on some.
 fn fold_zero(drafts: &mut [Option<Draft>], index: usize) {
-    let Some(tiles) = drafts[index].as_ref().map(|d| d.writes.clone()) else {
+    let Some(mut tiles) = drafts[index].as_ref().map(|d| d.writes.clone()) else {
         return;
     };
-    let Some(next) = next_touching(drafts, index, &tiles) else {
-        return;
-    };
-    if let Some(draft) = &mut drafts[next]
-        && draft.writes == tiles
-        && let Kind::Matmul(matmul) = &mut draft.kind
-    {
+    let mut at = index;
+    while let Some(next) = next_touching(drafts, at, &tiles) {
+        let Some(draft) = &mut drafts[next] else {
+            return;
+        };
+        let Kind::Matmul(matmul) = &mut draft.kind else {
+            break;
+        };
+        if matmul.from_zero || matmul.before.is_some() || !tiles.includes(&draft.writes) {
+            break;
+        }
         matmul.from_zero = true;
         draft.reads = Tiles::NONE;
+        tiles.remove(&draft.writes);
+        at = next;
+    }
+    if tiles == Tiles::NONE {
         drafts[index] = None;
+    } else if let Some(zero) = &mut drafts[index] {
+        zero.writes = tiles;
     }
 }
 
@@ -226,7 +265,7 @@ impl Passed {
     }
 }
 
-/// ALU instructions on a product's tiles, then the stores of all of them.
+/// ALU instructions, biases and residuals on a product's tiles, then the stores of all of them.
 fn fold_after(drafts: &mut [Option<Draft>], index: usize, lanes: usize) {
     let Some(mut draft) = drafts[index].take() else {
         return;
@@ -245,39 +284,101 @@ fn fold_after(drafts: &mut [Option<Draft>], index: usize, lanes: usize) {
             passed.pass(other);
             continue;
         }
-        match &other.kind {
-            Kind::Alu(alu) if stores.found == 0 => {
-                let Some(operand) = operand(alu, matmul, &draft.writes, &passed) else {
-                    break;
-                };
-                if let OperandDraft::Tiles(tiles) = &operand {
-                    tiles.iter().for_each(|&t| {
-                        draft.reads.insert(usize::from(t));
-                    });
-                }
-                matmul.after.push((alu.op, operand));
-                drafts[at] = None;
+        if matches!(other.kind, Kind::Store(_)) {
+            let taken = stores.take(at, other, matmul, &passed, lanes);
+            if !taken || stores.is_whole() {
+                break;
             }
-            Kind::Store(_) => {
-                if !stores.take(at, other, matmul, &passed, lanes) {
-                    break;
-                }
-                if stores.found == matmul.groups.len() {
-                    break;
-                }
-            }
-            _ => break,
+            continue;
         }
+        let step = match &other.kind {
+            _ if stores.has_any() => None,
+            Kind::Alu(alu) => operand(alu, matmul, &draft.writes, &passed).map(|o| (alu.op, o)),
+            Kind::Matmul(more) if other.writes == draft.writes => added(more, matmul),
+            Kind::Scaled(more) if other.writes == draft.writes => scaled(more, matmul, &passed),
+            _ => None,
+        };
+        let Some(step) = step else { break };
+        if let OperandDraft::Tiles(tiles) = &step.1 {
+            tiles.iter().for_each(|&t| {
+                draft.reads.insert(usize::from(t));
+            });
+        }
+        matmul.after.push(step);
+        drafts[at] = None;
     }
     // A kernel reads these regions while it writes the stored one.
-    let residual = matmul.residual.as_ref().map(|r| r.span.region);
-    matmul.stored = stores.finish(drafts, [matmul.read.map(|s| s.region), residual]);
+    let side = matmul.side.as_ref().map(|s| s.span.region);
+    matmul.stored = stores.finish(drafts, [matmul.read.map(|s| s.region), side]);
     drafts[index] = Some(draft);
+}
+
+/// A product without taps, which adds a vector to each of its groups, as a step on the sums of
+/// another over the same tiles.
+fn added(more: &Matmul, matmul: &Matmul) -> Option<StepDraft> {
+    let [(AluOp::Add, OperandDraft::Values(values))] = &more.after[..] else {
+        return None;
+    };
+    let plain = more.has_no_taps() && !more.from_zero && more.before.is_none();
+    if !plain || more.stored.is_some() {
+        return None;
+    }
+    let mut by_tile: HashMap<u16, &Vector> = HashMap::new();
+    for (group, vector) in more.groups.iter().zip(values) {
+        by_tile.extend(more.positions.iter().map(|p| (group.dst + p, vector)));
+    }
+    let vectors = matmul.by_group(|tile| by_tile.get(&tile).copied(), |a, b| same_vector(a, b))?;
+    let vectors = vectors.into_iter().cloned().collect();
+    Some((AluOp::Add, OperandDraft::Values(vectors)))
+}
+
+/// Scaled inputs as a step on a product's sums. All steps of a product scale the same bytes.
+fn scaled(more: &Scaled, matmul: &mut Matmul, passed: &Passed) -> Option<StepDraft> {
+    if passed.stored(&more.read) {
+        return None;
+    }
+    let by_tile = more.by_tile();
+    let factors = matmul.by_group(
+        |tile| by_tile.get(&tile).map(|t| t.1),
+        |a, b| same_vector(a, b),
+    )?;
+    let start = |group: usize, position: usize| {
+        let tile = matmul.groups.get(group)?.dst + matmul.positions.get(position)?;
+        by_tile.get(&tile).map(|t| t.0)
+    };
+    let groups = 0..matmul.groups.len();
+    let first: Vec<u32> = groups.map(|g| start(g, 0)).collect::<Option<_>>()?;
+    let base = *first.first()?;
+    let offset = |position: usize| start(0, position)?.checked_sub(base);
+    let positions = 0..matmul.positions.len();
+    let offsets: Vec<u32> = positions.map(offset).collect::<Option<_>>()?;
+    let follows = |(group, &first): (usize, &u32)| {
+        let mut offsets = offsets.iter().enumerate();
+        offsets.all(|(p, offset)| start(group, p) == first.checked_add(*offset))
+    };
+    if !first.iter().enumerate().all(follows) {
+        return None;
+    }
+    let side = Side {
+        span: more.read,
+        first,
+        offsets,
+    };
+    let same = |s: &Side| {
+        s.span.region == side.span.region && s.first == side.first && s.offsets == side.offsets
+    };
+    if matmul.side.as_ref().is_some_and(|s| !same(s)) {
+        return None;
+    }
+    let factors = factors.into_iter().cloned().collect();
+    let step = (AluOp::Add, OperandDraft::Scaled(factors));
+    matmul.side.get_or_insert(side);
+    Some(step)
 }
 
 /// An ALU instruction as a step on all sums of a product, if it is one: every tile once, and
 /// the same operand tile for all positions of a group.
-fn operand(
+pub(super) fn operand(
     alu: &AluDraft,
     matmul: &Matmul,
     tiles: &Tiles,
@@ -303,248 +404,14 @@ fn operand(
     if changed || !alu.pairs.iter().all(outside) {
         return None;
     }
-    let source: std::collections::HashMap<u16, u16> = alu.pairs.iter().copied().collect();
-    let group = |dst: u16| {
-        let mut sources = matmul
-            .positions
-            .iter()
-            .map(|offset| source.get(&(dst + offset)).copied());
-        let first = sources.next()??;
-        sources.all(|s| s == Some(first)).then_some(first)
-    };
-    let groups = matmul.groups.iter().map(|g| group(g.dst));
-    let sources = groups.collect::<Option<Vec<u16>>>()?;
+    let source: HashMap<u16, u16> = alu.pairs.iter().copied().collect();
+    let sources = matmul.by_group(|tile| source.get(&tile).copied(), |a, b| a == b)?;
     if !constant {
         return Some(OperandDraft::Tiles(sources));
     }
     let span = |tile: u16| alu.constants.iter().find(|c| c.0 == tile).map(|c| c.1);
     let spans = sources.into_iter().map(span).collect::<Option<Vec<Span>>>();
     spans.map(OperandDraft::Constants)
-}
-
-/// Rectangles of one shape in one region, one for each group of a product.
-struct Rectangles {
-    spans: Vec<Option<Span>>,
-    /// Bytes of a row, from one row to the next, rows.
-    shape: Option<[usize; 3]>,
-}
-
-impl Rectangles {
-    fn new(groups: usize) -> Self {
-        Self {
-            spans: vec![None; groups],
-            shape: None,
-        }
-    }
-
-    /// Takes the rectangle of the group whose tiles start at `first`; whether it is one, whose
-    /// rows don't overlap.
-    fn take(
-        &mut self,
-        matmul: &Matmul,
-        first: usize,
-        span: Span,
-        shape: [usize; 3],
-        lanes: usize,
-    ) -> bool {
-        let [row_bytes, stride_bytes, rows] = shape;
-        let group = matmul
-            .groups
-            .iter()
-            .position(|g| usize::from(g.dst) == first);
-        let Some(group) = group.filter(|&g| self.spans[g].is_none()) else {
-            return false;
-        };
-        let region = self.spans.iter().flatten().next().map(|s| s.region);
-        let good = row_bytes * rows == matmul.positions.len() * lanes
-            && (rows == 1 || stride_bytes >= row_bytes)
-            && self.shape.is_none_or(|s| s == shape)
-            && region.is_none_or(|r| r == span.region)
-            && u32::try_from(span.start + span.len).is_ok();
-        if good {
-            self.spans[group] = Some(span);
-            self.shape = Some(shape);
-        }
-        good
-    }
-
-    /// First bytes of all groups and the span over all, if all are there.
-    fn finish(&self) -> Option<(Vec<u32>, Span, [usize; 3])> {
-        let spans: Vec<Span> = self.spans.iter().copied().collect::<Option<_>>()?;
-        let all = spans.iter().copied().reduce(|a, b| join(&a, &b))?;
-        let first = spans.iter().map(|s| s.start as u32).collect();
-        Some((first, all, self.shape?))
-    }
-
-    /// Whether no two rectangles share a byte, judged by their spans.
-    fn are_apart(&self) -> bool {
-        let mut spans: Vec<&Span> = self.spans.iter().flatten().collect();
-        spans.sort_unstable_by_key(|s| s.start);
-        spans.windows(2).all(|pair| !overlap(pair[0], pair[1]))
-    }
-}
-
-/// Whether the positions' accumulator tiles are consecutive, in order.
-fn consecutive(matmul: &Matmul) -> bool {
-    let mut offsets = matmul.positions.iter().map(|&p| usize::from(p));
-    (0..matmul.positions.len()).all(|i| offsets.next() == Some(i))
-}
-
-/// Stores of a product's groups as they are found.
-struct Stores {
-    rectangles: Rectangles,
-    /// Indices of the drafts.
-    taken: Vec<usize>,
-    found: usize,
-}
-
-impl Stores {
-    fn new(groups: usize) -> Self {
-        Self {
-            rectangles: Rectangles::new(groups),
-            taken: Vec::new(),
-            found: 0,
-        }
-    }
-
-    fn take(
-        &mut self,
-        at: usize,
-        draft: &Draft,
-        matmul: &Matmul,
-        passed: &Passed,
-        lanes: usize,
-    ) -> bool {
-        let Kind::Store(op) = &draft.kind else {
-            return false;
-        };
-        let shape = [op.row_bytes, op.stride_bytes, op.rows];
-        let good = consecutive(matmul)
-            && passed.lets_store(&op.span)
-            && self
-                .rectangles
-                .take(matmul, op.first / lanes, op.span, shape, lanes);
-        if good {
-            self.taken.push(at);
-            self.found += 1;
-        }
-        good
-    }
-
-    /// Removes the stores if every group has one.
-    fn finish(self, drafts: &mut [Option<Draft>], read: [Option<usize>; 2]) -> Option<Stored> {
-        let (first, span, [row_bytes, stride_bytes, _]) = self.rectangles.finish()?;
-        if !self.rectangles.are_apart() || read.contains(&Some(span.region)) {
-            return None;
-        }
-        for at in self.taken {
-            drafts[at] = None;
-        }
-        Some(Stored {
-            span,
-            first,
-            row_bytes,
-            stride_bytes,
-        })
-    }
-}
-
-/// LOADs ACC8 of all tiles of a product, and immediate or vector steps on them before it.
-/// `index` is the first of the loads.
-fn fold_residual(drafts: &mut [Option<Draft>], index: usize, lanes: usize) {
-    let Some(target) = find_product(drafts, index) else {
-        return;
-    };
-    let Some(draft) = drafts[target].take() else {
-        return;
-    };
-    let tiles = draft.writes.clone();
-    let mut passed = Passed::default();
-    let mut rectangles = Rectangles::new(0);
-    let (mut taken, mut before) = (Vec::new(), Vec::new());
-    let mut good = false;
-    if let Kind::Matmul(matmul) = &draft.kind {
-        rectangles = Rectangles::new(matmul.groups.len());
-        good = consecutive(matmul) && !matmul.from_zero && matmul.residual.is_none();
-        // Walks back from the product: what is passed over comes after what is taken.
-        for at in (index..target).rev() {
-            let Some(other) = &drafts[at] else { continue };
-            if !other.touches(&tiles) {
-                passed.pass(other);
-                continue;
-            }
-            match &other.kind {
-                Kind::Alu(alu) if taken.is_empty() || rectangles.shape.is_none() => {
-                    match operand(alu, matmul, &tiles, &passed) {
-                        Some(operand) => before.push((alu.op, operand)),
-                        None => good = false,
-                    }
-                }
-                Kind::Load(op) if op.mem == MemType::Acc8 && op.pads == [0; 4] => {
-                    let shape = [op.row_bytes, op.stride_bytes, op.size[1]];
-                    let kept = !passed.dram_written.iter().any(|s| overlap(s, &op.span));
-                    good = good && kept && rectangles.take(matmul, op.first, op.span, shape, lanes);
-                }
-                _ => good = false,
-            }
-            taken.push(at);
-            if !good {
-                break;
-            }
-        }
-    }
-    fold_found(drafts, target, draft, rectangles, taken, before, good);
-}
-
-/// Puts the product back, with the residual if it was whole.
-fn fold_found(
-    drafts: &mut [Option<Draft>],
-    target: usize,
-    mut draft: Draft,
-    rectangles: Rectangles,
-    taken: Vec<usize>,
-    mut before: Vec<(vta_isa::AluOp, OperandDraft)>,
-    good: bool,
-) {
-    if let Kind::Matmul(matmul) = &mut draft.kind
-        && good
-        && let Some((first, span, [row_bytes, stride_bytes, _])) = rectangles.finish()
-    {
-        for at in taken {
-            drafts[at] = None;
-        }
-        before.reverse();
-        draft.reads = Tiles::NONE;
-        for (_, operand) in &before {
-            if let OperandDraft::Tiles(tiles) = operand {
-                tiles.iter().for_each(|&t| {
-                    draft.reads.insert(usize::from(t));
-                });
-            }
-        }
-        matmul.residual = Some(Residual {
-            span,
-            first,
-            row_bytes,
-            stride_bytes,
-            before,
-        });
-    }
-    drafts[target] = Some(draft);
-}
-
-/// The product that the tiles of a LOAD ACC8 go to, past ALU instructions.
-fn find_product(drafts: &[Option<Draft>], index: usize) -> Option<usize> {
-    let tiles = drafts[index].as_ref()?.writes.clone();
-    let mut at = index;
-    loop {
-        at = next_touching(drafts, at, &tiles)?;
-        match &drafts[at].as_ref()?.kind {
-            Kind::Alu(_) => {}
-            Kind::Matmul(_) => return Some(at),
-            Kind::Load(_) | Kind::Store(_) | Kind::Zero | Kind::Mark(_) => return None,
-        }
-    }
 }
 
 /// Finds products whose tiles are overwritten before anybody reads them.

@@ -147,13 +147,16 @@ fn sorted_form(gemm: &Gemm, uops: &[Uop], weights: &mut Weights<'_>) -> Vec<(For
         list.push((dst, base));
     }
     let product = |form: Taps| {
-        let positions = positions.remove(&form).unwrap_or_default();
+        let mut positions = positions.remove(&form).unwrap_or_default();
+        // Counted from the first, so that groups of other instructions may have the same.
+        let dst = positions.first().map_or(0, |p| p.0);
         let mut tiles = Tiles::NONE;
-        for (dst, _) in &positions {
-            tiles.insert(usize::from(*dst));
+        for (tile, _) in &mut positions {
+            tiles.insert(usize::from(*tile));
+            *tile -= dst;
         }
         let (taps, weights) = form;
-        let groups = vec![GroupDraft { dst: 0, weights }];
+        let groups = vec![GroupDraft { dst, weights }];
         (Form::new(groups, &positions, &taps), tiles)
     };
     order.into_iter().map(product).collect()

@@ -12,13 +12,17 @@
 mod build;
 mod columns;
 mod draft;
+mod elementwise;
 mod emit;
 mod fuse;
 mod interpret;
 mod matmul;
 mod plan;
+mod rectangles;
+mod residual;
 mod run;
 mod scratchpads;
+mod split;
 mod taps;
 
 use std::sync::Arc;
@@ -28,7 +32,7 @@ use vta_driver::{Batch, DeviceMemory, LayerMark, RunReport, Traffic};
 use vta_isa::tokens::{self, At};
 use vta_isa::{Config, Insn, Module};
 
-use self::build::Unplanned;
+use self::build::{Limits, Unplanned};
 use self::plan::{Constant, Plan};
 use self::scratchpads::Scratchpads;
 use crate::error::SimError;
@@ -95,10 +99,15 @@ impl Functional {
         insns: &[Insn],
         marks: &[LayerMark],
         memory: &DeviceMemory,
+        fixed_inputs: bool,
     ) -> Result<Plan, Unplanned> {
         self.settle();
         let held = &self.pads.uop;
-        let mut trace = build::trace(insns, marks, &self.config, memory, held, self.max_steps)?;
+        let limits = Limits {
+            max_steps: self.max_steps,
+            fixed_inputs,
+        };
+        let mut trace = build::trace(insns, marks, &self.config, memory, held, limits)?;
         let drafts = std::mem::take(&mut trace.drafts);
         let columns = self.pads.kernel.columns();
         let drafts = fuse::fuse(drafts, self.pads.lanes, columns);
@@ -210,7 +219,7 @@ impl Executor for Functional {
         marks: &[LayerMark],
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
-        match self.plan(insns, marks, memory) {
+        match self.plan(insns, marks, memory, true) {
             Ok(plan) => Ok(self.run_plan(Arc::new(plan), memory)),
             Err(Unplanned::Fault | Unplanned::Pattern) => self.interpret(insns, marks, memory),
         }
@@ -222,6 +231,8 @@ impl Executor for Functional {
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
         let known = self.plans.iter().position(|k| Arc::ptr_eq(&k.batch, batch));
+        // Inputs that were taken as constants and have changed are data after all.
+        let mut fixed_inputs = true;
         if let Some(index) = known {
             let mut known = self.plans.remove(index);
             if known.plan.holds(memory, &mut known.versions) {
@@ -229,8 +240,9 @@ impl Executor for Functional {
                 self.plans.push(known);
                 return Ok(self.run_plan(plan, memory));
             }
+            fixed_inputs = known.plan.layout != memory.layout();
         }
-        let Ok(plan) = self.plan(&batch.insns, &batch.marks, memory) else {
+        let Ok(plan) = self.plan(&batch.insns, &batch.marks, memory, fixed_inputs) else {
             return self.interpret(&batch.insns, &batch.marks, memory);
         };
         let plan = Arc::new(plan);

@@ -7,7 +7,7 @@ use vta_driver::{DeviceMemory, MarkReport, Span, Traffic};
 use vta_isa::{MemType, Uop};
 
 use crate::kernels::lanes::{Gather, TileRun};
-use crate::kernels::{Bases, Inputs, Panel, Rows, Start, Step, Steps};
+use crate::kernels::{Bases, COLUMN, Inputs, Panel, Rows, Start, Step, Steps};
 
 /// An executable plan of one batch for one kernel.
 ///
@@ -153,7 +153,6 @@ pub(crate) struct StoreOp {
 /// A blocked matrix product with everything fused into it.
 pub(crate) struct ProductOp {
     pub rows: Arc<Rows>,
-    pub inputs: Arc<Inputs>,
     /// The region that inputs are read from; the scratchpad if there is none.
     pub read: Option<usize>,
     pub groups: Vec<Group>,
@@ -167,7 +166,12 @@ pub(crate) struct ProductOp {
 
 /// Columns that a kernel works on together.
 pub(crate) struct Group {
+    pub inputs: Arc<Inputs>,
     pub panel: Arc<Panel>,
+    /// The next other panel that the plan reads.
+    pub ahead: Option<Arc<Panel>>,
+    /// What every sum of a column starts from, beside `start`.
+    pub first: Box<[[i32; COLUMN]]>,
     pub bases: Bases,
     pub before: Steps,
     pub after: Steps,

@@ -83,8 +83,9 @@ fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
     for group in &op.groups {
         let product = Product {
             rows: &op.rows,
-            inputs: &op.inputs,
+            inputs: &group.inputs,
             panel: &group.panel,
+            first: &group.first,
             block: pads.block,
             bases: &group.bases,
             start: op.start,
@@ -92,6 +93,7 @@ fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
             after: &group.after,
             write_acc: op.write_acc,
             store: op.out.is_some(),
+            ahead: group.ahead.as_ref().map_or(&[], |panel| panel.lines()),
         };
         pads.kernel.run(&product, &mut memory);
     }

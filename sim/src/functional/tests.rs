@@ -38,7 +38,9 @@ const CONVOLUTION: &str = "
 fn ops(program: &str) -> Result<Vec<Op>, Unplanned> {
     let insns = asm::parse(program).unwrap();
     let mut functional = Functional::with_kernel(Config::default(), GemmKernel::Scalar);
-    functional.plan(&insns, &[], &memory()).map(|plan| plan.ops)
+    functional
+        .plan(&insns, &[], &memory(), true)
+        .map(|plan| plan.ops)
 }
 
 #[test]
@@ -73,4 +75,88 @@ fn a_program_that_stores_to_its_weights_is_interpreted() {
 fn a_faulty_program_is_interpreted() {
     let program = CONVOLUTION.replace("OUT", "0x900");
     assert!(matches!(ops(&program), Err(Unplanned::Fault)));
+}
+
+/// Two tiles: a product, a bias over a constant input tile, a diagonal residual, a shift and a
+/// clamp, stored. Diagonal weights lie at 0x2200, where the test puts them.
+const BIASED: &str = "
+    load.uop sram_base=0 dram_base=0x400 y_size=1 x_size=3 x_stride=3
+    load.wgt sram_base=0 dram_base=0x20 y_size=1 x_size=3 x_stride=3
+    load.inp sram_base=0 dram_base=0x400 y_size=1 x_size=8 x_stride=8 push_next
+    gemm reset uop_bgn=0 uop_end=1 iter_out=1 iter_in=2 dst_factor_in=1 pop_prev
+    gemm uop_bgn=0 uop_end=1 iter_out=1 iter_in=2 dst_factor_in=1 src_factor_in=1
+    gemm uop_bgn=1 uop_end=2 iter_out=1 iter_in=2 dst_factor_in=1
+    gemm uop_bgn=2 uop_end=3 iter_out=1 iter_in=2 dst_factor_in=1 src_factor_in=1
+    alu.shr uop_bgn=0 uop_end=1 iter_out=1 iter_in=2 dst_factor_in=1 imm=3
+    alu.min uop_bgn=0 uop_end=1 iter_out=1 iter_in=2 dst_factor_in=1 imm=127 push_next
+    store sram_base=0 dram_base=0x800 y_size=1 x_size=2 x_stride=2 pop_prev push_prev
+    finish pop_next";
+
+/// [`memory`] with micro-ops and diagonal weights of [`BIASED`].
+fn biased_memory() -> DeviceMemory {
+    let mut memory = memory();
+    let uop = |src: u16, wgt: u16| vta_isa::Uop { dst: 0, src, wgt };
+    let uops = [uop(0, 0), uop(7, 1), uop(4, 2)].map(|u| u.encode().unwrap().to_le_bytes());
+    let bytes = memory.write(0x1000, 12).unwrap();
+    bytes.copy_from_slice(uops.as_flattened());
+    for (i, byte) in memory.write(0x2200, 256).unwrap().iter_mut().enumerate() {
+        if i / 16 != i % 16 {
+            *byte = 0;
+        }
+    }
+    memory
+}
+
+#[test]
+fn a_bias_and_a_residual_join_their_product() {
+    let insns = asm::parse(BIASED).unwrap();
+    let mut functional = Functional::with_kernel(Config::default(), GemmKernel::Scalar);
+    let plan = functional
+        .plan(&insns, &[], &biased_memory(), true)
+        .unwrap();
+    let products: Vec<&plan::ProductOp> = plan
+        .ops
+        .iter()
+        .filter_map(|op| match op {
+            Op::Product(product) => Some(&**product),
+            _ => None,
+        })
+        .collect();
+    let [product] = products[..] else {
+        panic!("{} products", products.len());
+    };
+    assert!(product.out.is_some() && product.residual.is_some());
+    assert!(product.groups[0].after.reads_residual());
+    // The bias is what sums start from.
+    assert_ne!(product.groups[0].first[0], [0; 16]);
+}
+
+#[test]
+fn a_constant_input_that_changes_is_seen() {
+    let batch = Arc::new(Batch {
+        words: Vec::new(),
+        insns: asm::parse(BIASED).unwrap(),
+        insn_addr: vta_driver::PhysAddr(0),
+        marks: Vec::new(),
+    });
+    for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
+        let mut functional = Functional::with_kernel(Config::default(), kernel);
+        let mut oracle = crate::Oracle::new(Config::default());
+        let (mut ours, mut expected) = (biased_memory(), biased_memory());
+        for round in 0..4u8 {
+            // The bias's input tile, then a factor of the residual, then an input.
+            for memory in [&mut ours, &mut expected] {
+                let at = [0x4070, 0x4073, 0x2200, 0x4003][usize::from(round)];
+                memory.write(at, 1).unwrap()[0] = round.wrapping_mul(91);
+            }
+            functional.run_batch(&batch, &mut ours).unwrap();
+            oracle.run_batch(&batch, &mut expected).unwrap();
+            let found = ours.read(0x8000, 32).unwrap();
+            assert_eq!(
+                found,
+                expected.read(0x8000, 32).unwrap(),
+                "{kernel:?} {round}"
+            );
+        }
+    }
 }

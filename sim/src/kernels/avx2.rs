@@ -9,12 +9,7 @@ use std::ops::Range;
 
 use vta_isa::AluOp;
 
-use super::{Memory, Operand, PADDING, Product, Row, Start, block_rows};
-
-/// Rows that are summed together with `dpbusd`: two vectors each, two of weights, one of inputs.
-const ROWS: usize = 6;
-/// Rows that are summed together with `madd`: four vectors each, one of weights, one of inputs.
-const WIDE_ROWS: usize = 3;
+use super::{Memory, Operand, PADDING, Product, Row, Start, Stretch};
 
 /// A column's 16 sums.
 type Sums = [__m256i; 2];
@@ -43,15 +38,28 @@ impl Pointers {
 /// Applies lane-wise steps to all sums. A macro, since sums that a function borrowed or moved
 /// would leave their registers.
 macro_rules! apply_steps {
-    ($steps:expr, $rows:ident, $pointers:ident, $sums:ident) => {
-        for step in $steps.list() {
+    ($steps:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+        for step in $product.$steps.list() {
             for (sum, row) in $sums.iter_mut().zip($rows) {
+                if let Operand::Scaled(factors) = &step.operand {
+                    let at = ($product.bases.residual[0] + row.residual) as usize;
+                    // SAFETY: the caller's promise: 16 bytes, and a column has 16 factors.
+                    let [x, y] = unsafe {
+                        let factors = load(factors[0].as_ptr(), 0);
+                        let bytes = widen($pointers.residual.add(at));
+                        [0, 1].map(|i| _mm256_mullo_epi32(bytes[i], factors[i]))
+                    };
+                    sum[0] = _mm256_add_epi32(sum[0], x);
+                    sum[1] = _mm256_add_epi32(sum[1], y);
+                    continue;
+                }
                 let y = match &step.operand {
                     Operand::Imm(imm) => [_mm256_set1_epi32(*imm); 2],
                     // SAFETY: a column has 16 values.
                     Operand::Lanes(lanes) => unsafe { load(lanes[0].as_ptr(), 0) },
                     // SAFETY: the caller's promise: the tile's lanes are readable.
                     Operand::Tiles(tiles) => unsafe { load($pointers.acc, tiles[0] + row.lane) },
+                    Operand::Scaled(_) => continue,
                 };
                 for (x, y) in sum.iter_mut().zip(y) {
                     *x = apply(step.op, *x, y);
@@ -62,22 +70,19 @@ macro_rules! apply_steps {
 }
 
 macro_rules! run {
-    ($run:ident, $block:ident, $most:ident, $($n:literal)*) => {
+    ($run:ident, $block:ident, $($n:literal)*) => {
         /// Runs a product whose offsets were checked, on a CPU that has the instructions.
         pub(super) fn $run(product: &Product<'_>, memory: &mut Memory<'_>) {
             let pointers = Pointers::new(memory);
-            let mut first = 0;
-            while first < product.rows.rows.len() {
-                let len = block_rows(product.rows.rows.len() - first, $most);
-                let now = first..first + len;
-                first += len;
+            for now in product.inputs.stretches.into_iter().flat_map(Stretch::ranges) {
                 // SAFETY: `GemmKernel::run` has checked every offset of the product against
                 // its memory and the panel's length; kernels are only chosen where the CPU has
                 // their instructions.
                 unsafe {
-                    match len {
+                    match now.len() {
                         $($n => $block::<$n>(product, now, &pointers),)*
-                        _ => $block::<$most>(product, now, &pointers),
+                        // `GemmKernel::rows` says no other number.
+                        _ => {}
                     }
                 }
             }
@@ -85,8 +90,10 @@ macro_rules! run {
     };
 }
 
-run!(run_madd, block_madd, WIDE_ROWS, 1 2);
-run!(run_vnni, block_vnni, ROWS, 1 2 3 4 5);
+// Four vectors of sums each, one of weights, one of inputs.
+run!(run_madd, block_madd, 1 2 3);
+// Two vectors of sums each, two of weights, one of inputs.
+run!(run_vnni, block_vnni, 1 2 3 4 5 6);
 
 /// Where the inputs of N rows lie for the tap whose offsets are given.
 ///
@@ -121,18 +128,20 @@ unsafe fn block_vnni<const N: usize>(
     let mut panel = product.panel.lines().as_ptr().cast::<__m256i>();
     let bias = _mm256_set1_epi8(i8::MIN);
     // SAFETY: accumulator, residual, step and output offsets of these rows are inside their
-    // memory. The panel has a line for its column, then for each tap one line for every four
-    // bytes of an input, which has `block` bytes.
+    // memory. The panel has for each tap one line for every four bytes of an input, which has
+    // `block` bytes, and `first` has 16 int32.
     unsafe {
         // Sums that another function sees would leave their registers: these are added to what
         // they start from at the end.
-        let first = [_mm256_load_si256(panel), _mm256_load_si256(panel.add(1))];
-        let mut products: [Sums; N] = [first; N];
-        panel = panel.add(2);
-        let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
+        let mut products: [Sums; N] = [load(product.first[0].as_ptr(), 0); N];
+        let mut offsets = product
+            .inputs
+            .offsets
+            .as_ptr()
+            .add(range.start * product.inputs.taps());
         for _ in 0..product.inputs.taps() {
             let inputs: [*const u8; N] = inputs(offsets, pointers);
-            offsets = offsets.add(product.inputs.rows);
+            offsets = offsets.add(N);
             for k in 0..product.block / 4 {
                 let low = _mm256_load_si256(panel);
                 let high = _mm256_load_si256(panel.add(1));
@@ -169,12 +178,16 @@ unsafe fn block_madd<const N: usize>(
     };
     // SAFETY: as in `block_vnni`, but a tap has two lines for every four bytes of an input.
     unsafe {
-        let mut panel = product.panel.lines().as_ptr().cast::<__m256i>().add(2);
+        let mut panel = product.panel.lines().as_ptr().cast::<__m256i>();
         let mut pairs = [[_mm256_setzero_si256(); 4]; N];
-        let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
+        let mut offsets = product
+            .inputs
+            .offsets
+            .as_ptr()
+            .add(range.start * product.inputs.taps());
         for _ in 0..product.inputs.taps() {
             let inputs: [*const u8; N] = inputs(offsets, pointers);
-            offsets = offsets.add(product.inputs.rows);
+            offsets = offsets.add(N);
             for k in 0..product.block / 4 {
                 let fours: [__m256i; N] = std::array::from_fn(|n| {
                     let four = inputs[n].add(4 * k).cast::<i32>().read_unaligned();
@@ -190,10 +203,13 @@ unsafe fn block_madd<const N: usize>(
                 panel = panel.add(4);
             }
         }
+        let first = load(product.first[0].as_ptr(), 0);
         let mut sums: [Sums; N] = begin(product, rows, pointers);
         for (sum, pairs) in sums.iter_mut().zip(&pairs) {
-            sum[0] = _mm256_add_epi32(sum[0], add_neighbours(pairs[0], pairs[1]));
-            sum[1] = _mm256_add_epi32(sum[1], add_neighbours(pairs[2], pairs[3]));
+            let low = _mm256_add_epi32(first[0], add_neighbours(pairs[0], pairs[1]));
+            let high = _mm256_add_epi32(first[1], add_neighbours(pairs[2], pairs[3]));
+            sum[0] = _mm256_add_epi32(sum[0], low);
+            sum[1] = _mm256_add_epi32(sum[1], high);
         }
         end(product, rows, pointers, sums);
     }
@@ -227,13 +243,11 @@ unsafe fn begin<const N: usize>(
             Start::Residual => {
                 let at = (product.bases.residual[0] + row.residual) as usize;
                 // SAFETY: the caller's promise: 16 bytes.
-                let bytes = unsafe { _mm_loadu_si128(pointers.residual.add(at).cast()) };
-                sum[0] = _mm256_cvtepi8_epi32(bytes);
-                sum[1] = _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes));
+                *sum = unsafe { widen(pointers.residual.add(at)) };
             }
         }
     }
-    apply_steps!(product.before, rows, pointers, sums);
+    apply_steps!(before, product, rows, pointers, sums);
     sums
 }
 
@@ -249,7 +263,7 @@ unsafe fn end<const N: usize>(
     pointers: &Pointers,
     mut sums: [Sums; N],
 ) {
-    apply_steps!(product.after, rows, pointers, sums);
+    apply_steps!(after, product, rows, pointers, sums);
     for (sum, row) in sums.iter().zip(rows) {
         if product.write_acc {
             let at = (product.bases.acc[0] + row.dst) as usize;
@@ -265,6 +279,19 @@ unsafe fn end<const N: usize>(
             unsafe { _mm_storeu_si128(pointers.out.add(at).cast(), low_bytes(sum)) };
         }
     }
+}
+
+/// # Safety
+/// 16 bytes are readable.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn widen(bytes: *const u8) -> Sums {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { _mm_loadu_si128(bytes.cast()) };
+    [
+        _mm256_cvtepi8_epi32(bytes),
+        _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)),
+    ]
 }
 
 /// # Safety

@@ -6,11 +6,10 @@
 //! so it is exact for every input, -128 among them.
 
 use std::arch::x86_64::*;
-use std::ops::Range;
 
 use vta_isa::AluOp;
 
-use super::{Memory, Operand, PADDING, Product, Start, block_rows};
+use super::{Line, Memory, Operand, PADDING, Product, Row, Start, Step, Stretch};
 
 /// Whether this CPU has what the kernel needs.
 pub(super) fn supported() -> bool {
@@ -21,6 +20,9 @@ pub(super) fn supported() -> bool {
         && is_x86_feature_detected!("avx512vnni")
 }
 
+/// Lines of the weights wanted next that are prefetched with each tap at most.
+const MOST_AHEAD: usize = 8;
+
 /// Pointers of a product's memory, which stays borrowed while they live.
 struct Pointers {
     inp: *const u8,
@@ -28,36 +30,44 @@ struct Pointers {
     acc: *mut i32,
     out: *mut u8,
     residual: *const u8,
+    /// How many lines of the weights wanted next are prefetched with each tap.
+    ahead_lines: usize,
 }
 
 /// Runs a product whose offsets were checked, on a CPU that has the instructions.
 pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
+    let blocks: usize = product.inputs.stretches.iter().map(|s| s.blocks).sum();
+    let ahead_lines = match product.ahead.len() {
+        0 => 0,
+        lines => lines.div_ceil((blocks * product.inputs.taps()).max(1)),
+    };
     let pointers = Pointers {
         inp: memory.inp.as_ptr(),
         zeros: memory.zeros.as_ptr(),
         acc: memory.acc.as_mut_ptr(),
         out: memory.out.as_mut_ptr(),
         residual: memory.residual.as_ptr(),
+        ahead_lines: ahead_lines.min(MOST_AHEAD),
     };
-    // Sums, weights and one input fit the 32 registers.
-    let most = [12, 10, 8, 6][product.panel.columns() - 1];
-    let mut first = 0;
-    while first < product.rows.rows.len() {
-        let len = block_rows(product.rows.rows.len() - first, most);
-        let now = first..first + len;
-        first += len;
+    let mut ahead = product.ahead.as_ptr();
+    for stretch in product.inputs.stretches {
         // SAFETY: `GemmKernel::run` has checked every offset of the product against its memory
         // and the panel's length; kernels are only chosen where `supported` is true.
-        unsafe { dispatch(product, now, &pointers) };
+        unsafe { dispatch(product, stretch, &pointers, ahead) };
+        let taps = stretch.blocks * product.inputs.taps();
+        ahead = ahead.wrapping_add(taps * pointers.ahead_lines);
     }
 }
 
 macro_rules! by_shape {
-    ($product:ident, $rows:ident, $pointers:ident, $($m:literal: $($n:literal)*;)*) => {
-        match ($product.panel.columns(), $rows.len()) {
+    ($product:ident, $stretch:ident, $pointers:ident, $ahead:ident,
+        $($m:literal: $($n:literal)*;)*) => {
+        match ($product.panel.columns(), $stretch.rows) {
             // SAFETY: the caller's promises are those of `block`, and the lengths are its own.
-            $($(($m, $n) => unsafe { block::<$m, $n>($product, $rows, $pointers) },)*)*
-            // `run` makes no other shape.
+            $($(($m, $n) => unsafe {
+                block::<$m, $n>($product, $stretch, $pointers, $ahead)
+            },)*)*
+            // `GemmKernel::rows` says no other shape.
             _ => {}
         }
     };
@@ -65,37 +75,20 @@ macro_rules! by_shape {
 
 /// # Safety
 /// As for [`block`].
-unsafe fn dispatch(product: &Product<'_>, rows: Range<usize>, pointers: &Pointers) {
-    by_shape!(product, rows, pointers,
+unsafe fn dispatch(
+    product: &Product<'_>,
+    stretch: Stretch,
+    pointers: &Pointers,
+    ahead: *const Line,
+) {
+    if stretch.blocks == 0 {
+        return;
+    }
+    by_shape!(product, stretch, pointers, ahead,
         1: 1 2 3 4 5 6 7 8 9 10 11 12;
         2: 1 2 3 4 5 6 7 8 9 10;
         3: 1 2 3 4 5 6 7 8;
         4: 1 2 3 4 5 6;);
-}
-
-/// Applies lane-wise steps to all sums. A macro, since sums that a function borrowed or moved
-/// would leave their registers.
-macro_rules! apply_steps {
-    ($steps:expr, $rows:ident, $pointers:ident, $sums:ident) => {
-        for step in $steps.list() {
-            match (step.op, &step.operand) {
-                (AluOp::Min, y) => each!(y, $rows, $pointers, $sums, _mm512_min_epi32),
-                (AluOp::Max, y) => each!(y, $rows, $pointers, $sums, _mm512_max_epi32),
-                (AluOp::Add, y) => each!(y, $rows, $pointers, $sums, _mm512_add_epi32),
-                (AluOp::Mul, y) => each!(y, $rows, $pointers, $sums, _mm512_mullo_epi32),
-                (AluOp::Shr, Operand::Imm(y)) => each_imm!(y, $sums, _mm512_srav_epi32),
-                (AluOp::Shl, Operand::Imm(y)) => each_imm!(y, $sums, _mm512_sllv_epi32),
-                (AluOp::Shr, Operand::Lanes(y)) => each_lane!(y, $sums, shift_right),
-                (AluOp::Shl, Operand::Lanes(y)) => each_lane!(y, $sums, shift_left),
-                (AluOp::Shr, Operand::Tiles(y)) => {
-                    each_tile!(y, $rows, $pointers, $sums, shift_right);
-                }
-                (AluOp::Shl, Operand::Tiles(y)) => {
-                    each_tile!(y, $rows, $pointers, $sums, shift_left);
-                }
-            }
-        }
-    };
 }
 
 macro_rules! each {
@@ -104,6 +97,20 @@ macro_rules! each {
             Operand::Imm(imm) => each_imm!(imm, $sums, $f),
             Operand::Lanes(lanes) => each_lane!(lanes, $sums, $f),
             Operand::Tiles(tiles) => each_tile!(tiles, $rows, $pointers, $sums, $f),
+            Operand::Scaled(_) => {}
+        }
+    };
+}
+
+macro_rules! add_scaled {
+    ($factors:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+        for (m, factors) in $factors.iter().enumerate().take(M) {
+            let factors = load(factors.as_ptr(), 0);
+            for (sums, row) in $sums.iter_mut().zip($rows) {
+                let at = ($product.bases.residual[m] + row.residual) as usize;
+                let bytes = widen($pointers.residual.add(at));
+                sums[m] = _mm512_add_epi32(sums[m], _mm512_mullo_epi32(bytes, factors));
+            }
         }
     };
 }
@@ -138,6 +145,40 @@ macro_rules! each_tile {
     };
 }
 
+/// The sums after some steps. Not inlined: sums stay in registers where there are no steps.
+///
+/// # Safety
+/// As for [`block`]: residual and tile offsets of these rows are inside their memory.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline(never)]
+unsafe fn apply_steps<const M: usize, const N: usize>(
+    steps: &[Step],
+    product: &Product<'_>,
+    rows: &[Row; N],
+    pointers: &Pointers,
+    mut sums: [[__m512i; M]; N],
+) -> [[__m512i; M]; N] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        for step in steps {
+            match (step.op, &step.operand) {
+                (_, Operand::Scaled(y)) => add_scaled!(y, product, rows, pointers, sums),
+                (AluOp::Min, y) => each!(y, rows, pointers, sums, _mm512_min_epi32),
+                (AluOp::Max, y) => each!(y, rows, pointers, sums, _mm512_max_epi32),
+                (AluOp::Add, y) => each!(y, rows, pointers, sums, _mm512_add_epi32),
+                (AluOp::Mul, y) => each!(y, rows, pointers, sums, _mm512_mullo_epi32),
+                (AluOp::Shr, Operand::Imm(y)) => each_imm!(y, sums, _mm512_srav_epi32),
+                (AluOp::Shl, Operand::Imm(y)) => each_imm!(y, sums, _mm512_sllv_epi32),
+                (AluOp::Shr, Operand::Lanes(y)) => each_lane!(y, sums, shift_right),
+                (AluOp::Shl, Operand::Lanes(y)) => each_lane!(y, sums, shift_left),
+                (AluOp::Shr, Operand::Tiles(y)) => each_tile!(y, rows, pointers, sums, shift_right),
+                (AluOp::Shl, Operand::Tiles(y)) => each_tile!(y, rows, pointers, sums, shift_left),
+            }
+        }
+    }
+    sums
+}
+
 /// What the sums start from: `first` for each column, and what the product says.
 macro_rules! start_sums {
     ($product:ident, $rows:ident, $pointers:ident, $sums:ident, $first:ident) => {
@@ -152,17 +193,32 @@ macro_rules! start_sums {
                 }
             }
             Start::Residual => {
-                for (of_row, row) in $sums.iter_mut().zip($rows) {
-                    for (m, sum) in of_row.iter_mut().enumerate() {
+                let factors = $product.before.factors();
+                for (m, first) in $first.iter().enumerate() {
+                    let factors = factors.map(|f| load(f[m].as_ptr(), 0));
+                    for (sums, row) in $sums.iter_mut().zip($rows) {
                         let at = ($product.bases.residual[m] + row.residual) as usize;
-                        let bytes = _mm_loadu_si128($pointers.residual.add(at).cast());
-                        *sum = _mm512_cvtepi8_epi32(bytes);
+                        let bytes = widen($pointers.residual.add(at));
+                        sums[m] = match factors {
+                            Some(factors) => _mm512_mullo_epi32(bytes, factors),
+                            None => bytes,
+                        };
+                        sums[m] = _mm512_add_epi32(sums[m], *first);
                     }
                 }
-                apply_steps!($product.before, $rows, $pointers, $sums);
-                for of_row in &mut $sums {
-                    for (sum, corrected) in of_row.iter_mut().zip($first) {
-                        *sum = _mm512_add_epi32(*sum, corrected);
+                if factors.is_none() && !$product.before.list().is_empty() {
+                    // What was added would go through the steps, too.
+                    for sums in &mut $sums {
+                        for (sum, first) in sums.iter_mut().zip(&$first) {
+                            *sum = _mm512_sub_epi32(*sum, *first);
+                        }
+                    }
+                    let steps = $product.before.list();
+                    $sums = apply_steps(steps, $product, $rows, $pointers, $sums);
+                    for sums in &mut $sums {
+                        for (sum, first) in sums.iter_mut().zip(&$first) {
+                            *sum = _mm512_add_epi32(*sum, *first);
+                        }
                     }
                 }
             }
@@ -192,64 +248,166 @@ macro_rules! end_sums {
     };
 }
 
-/// N rows of M columns.
+/// Adds the residual in two digits, in registers.
+macro_rules! add_digits {
+    ($digits:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+        let shift = _mm512_set1_epi32($digits.shift);
+        for m in 0..M {
+            let bytes = $pointers.residual.add($product.bases.residual[m] as usize);
+            let high = load($digits.high[m].as_ptr(), 0);
+            let low = load($digits.low[m].as_ptr(), 0);
+            for (sums, row) in $sums.iter_mut().zip($rows) {
+                let residual = widen(bytes.add(row.residual as usize));
+                let sum = _mm512_add_epi32(sums[m], _mm512_mullo_epi32(residual, high));
+                let sum = _mm512_srav_epi32(sum, shift);
+                sums[m] = _mm512_add_epi32(sum, _mm512_mullo_epi32(residual, low));
+            }
+        }
+    };
+}
+
+/// Ends the sums as `end` says and stores their low bytes, one sum after the other: none leaves
+/// its register.
+macro_rules! store_sums {
+    ($end:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+        let shift = _mm512_set1_epi32($end.last_shift);
+        let [low, high] = $end.last_clamp.map(|bound| _mm512_set1_epi32(bound));
+        let first_shift = _mm512_set1_epi32($end.shift);
+        let [first_low, first_high] = $end.clamp.map(|bound| _mm512_set1_epi32(bound));
+        for m in 0..M {
+            let out = $pointers.out.add($product.bases.out[m] as usize);
+            let factors = $end.factors.as_ref();
+            let factors = factors.map(|factors| load(factors[m].as_ptr(), 0));
+            for (sums, row) in $sums.iter().zip($rows) {
+                let mut sum = sums[m];
+                if let Some(factors) = factors {
+                    sum = _mm512_srav_epi32(sum, first_shift);
+                    sum = _mm512_min_epi32(_mm512_max_epi32(sum, first_low), first_high);
+                    sum = _mm512_mullo_epi32(sum, factors);
+                }
+                sum = _mm512_max_epi32(_mm512_srav_epi32(sum, shift), low);
+                let bytes = if $end.saturates {
+                    _mm512_cvtsepi32_epi8(sum)
+                } else {
+                    _mm512_cvtepi32_epi8(_mm512_min_epi32(sum, high))
+                };
+                _mm_storeu_si128(out.add(row.out as usize).cast(), bytes);
+            }
+        }
+    };
+}
+
+/// Adds the products of inputs `4 * k` to `4 * k + 3` of a group of 16.
+macro_rules! add_products {
+    ($k:literal, $panel:ident, $inputs:ident, $group:ident, $bias:ident, $sums:ident) => {
+        let weights: [__m512i; M] =
+            std::array::from_fn(|m| _mm512_load_si512($panel.add($k * M + m)));
+        for (sums, input) in $sums.iter_mut().zip(&$inputs) {
+            let four: __m512i;
+            // One instruction, of which compilers make three. It reads 4 bytes of the input.
+            std::arch::asm!(
+                concat!("vpxord {0}, {1}, dword ptr [{2} + {3} + 4 * ", $k, "]{{1to16}}"),
+                out(zmm_reg) four,
+                in(zmm_reg) $bias,
+                in(reg) *input,
+                in(reg) 16 * $group,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+            for (sum, weights) in sums.iter_mut().zip(&weights) {
+                *sum = _mm512_dpbusd_epi32(*sum, four, *weights);
+            }
+        }
+    };
+}
+
+/// Blocks of N rows of M columns.
 ///
 /// # Safety
-/// The CPU has the features. `range` are N of the product's rows, whose panel has M columns, and the
-/// product's offsets lie inside the memory that the pointers name.
+/// The CPU has the features. The stretch is of the product's rows, N in each block; the panel has
+/// M columns, and the product's offsets lie inside the memory that the pointers name.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn block<const M: usize, const N: usize>(
     product: &Product<'_>,
-    range: Range<usize>,
+    stretch: Stretch,
     pointers: &Pointers,
+    mut ahead: *const Line,
 ) {
-    let Some(rows) = product.rows.rows[range.clone()].as_array::<N>() else {
-        return;
-    };
-    let mut panel = product.panel.lines().as_ptr().cast::<__m512i>();
-    let mut sums = [[_mm512_setzero_si512(); M]; N];
-    // SAFETY: the panel starts with a line for each column. Accumulator and residual offsets
-    // of these rows are inside their memory for 16 int32 and 16 bytes.
+    let (taps, groups) = (product.inputs.taps(), product.block / 16);
+    let last = stretch.blocks - 1;
+    let all_rows = &product.rows.rows[stretch.first..][..stretch.blocks * N];
+    let (all_rows, _) = all_rows.as_chunks::<N>();
+    // SAFETY: `first` has 16 int32 for each column. Accumulator, residual and output offsets of
+    // these rows are inside their memory for 16 int32 and 16 bytes. There are `taps` times as
+    // many offsets of inputs as rows, block by block.
     unsafe {
-        let first: [__m512i; M] = std::array::from_fn(|m| _mm512_load_si512(panel.add(m)));
-        start_sums!(product, rows, pointers, sums, first);
-        panel = panel.add(M);
+        let first: [__m512i; M] = std::array::from_fn(|m| load(product.first[m].as_ptr(), 0));
         let bias = _mm512_set1_epi8(i8::MIN);
-        let groups = product.block / 16;
-        let mut offsets = product.inputs.offsets.as_ptr().add(range.start);
-        let ahead = range.end.min(product.inputs.rows - 1) - range.start;
-        for _ in 0..product.inputs.taps() {
-            let inputs: [*const u8; N] = std::array::from_fn(|n| match *offsets.add(n) {
-                PADDING => pointers.zeros,
-                offset => pointers.inp.add(offset as usize),
-            });
-            // The next rows' inputs lie far apart, one stretch for each tap.
-            let offset = *offsets.add(ahead);
-            if offset != PADDING {
-                _mm_prefetch::<_MM_HINT_T0>(pointers.inp.add(offset as usize).cast());
-            }
-            offsets = offsets.add(product.inputs.rows);
-            for group in 0..groups {
-                // A group is 16 inputs: four lines a column. The panel has `block / 4` lines a
-                // column for each tap, and an input has `block` bytes.
-                for k in 0..4 {
-                    let weights: [__m512i; M] =
-                        std::array::from_fn(|m| _mm512_load_si512(panel.add(k * M + m)));
-                    for (sums, input) in sums.iter_mut().zip(&inputs) {
-                        let four = input.add(16 * group + 4 * k).cast::<i32>();
-                        let four = _mm512_set1_epi32(four.read_unaligned());
-                        let four = _mm512_xor_si512(four, bias);
-                        for (sum, weights) in sums.iter_mut().zip(&weights) {
-                            *sum = _mm512_dpbusd_epi32(*sum, four, *weights);
-                        }
-                    }
+        let mut offsets = product.inputs.offsets.as_ptr().add(stretch.first * taps);
+        for (index, rows) in all_rows.iter().enumerate() {
+            let mut panel = product.panel.lines().as_ptr().cast::<__m512i>();
+            let mut sums = [[_mm512_setzero_si512(); M]; N];
+            start_sums!(product, rows, pointers, sums, first);
+            // The next block's first row, or again this one's.
+            let (mut next, next_step) = match stretch.rows_after {
+                _ if index < last => (offsets.add(N * taps), N),
+                0 => (offsets, N),
+                after => (offsets.add(N * taps), after),
+            };
+            for _ in 0..taps {
+                let inputs: [*const u8; N] = std::array::from_fn(|n| match *offsets.add(n) {
+                    PADDING => pointers.zeros,
+                    offset => pointers.inp.add(offset as usize),
+                });
+                // The next rows' inputs lie far apart, one stretch for each tap. Padding lies
+                // nowhere, which does no harm.
+                let offset = *next as usize;
+                next = next.add(next_step);
+                _mm_prefetch::<_MM_HINT_T0>(pointers.inp.wrapping_add(offset).cast());
+                for _ in 0..pointers.ahead_lines {
+                    // Prefetching beyond the end does no harm.
+                    _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
+                    ahead = ahead.wrapping_add(1);
                 }
-                panel = panel.add(4 * M);
+                offsets = offsets.add(N);
+                for group in 0..groups {
+                    // A group is 16 inputs: four lines a column. The panel has `block / 4`
+                    // lines a column for each tap, and an input has `block` bytes.
+                    add_products!(0, panel, inputs, group, bias, sums);
+                    add_products!(1, panel, inputs, group, bias, sums);
+                    add_products!(2, panel, inputs, group, bias, sums);
+                    add_products!(3, panel, inputs, group, bias, sums);
+                    panel = panel.add(4 * M);
+                }
+            }
+            if product.store && !product.write_acc {
+                let (steps, end) = product.after.parts();
+                if !steps.is_empty() {
+                    sums = apply_steps(steps, product, rows, pointers, sums);
+                }
+                if let Some(digits) = &end.residual {
+                    add_digits!(digits, product, rows, pointers, sums);
+                }
+                store_sums!(end, product, rows, pointers, sums);
+            } else {
+                let steps = product.after.list();
+                if !steps.is_empty() {
+                    sums = apply_steps(steps, product, rows, pointers, sums);
+                }
+                end_sums!(product, rows, pointers, sums);
             }
         }
-        apply_steps!(product.after, rows, pointers, sums);
-        end_sums!(product, rows, pointers, sums);
     }
+}
+
+/// 16 bytes, sign-extended.
+///
+/// # Safety
+/// 16 bytes are readable.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+unsafe fn widen(bytes: *const u8) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(bytes.cast())) }
 }
 
 /// # Safety

@@ -159,10 +159,14 @@ fn zip_tile<const N: usize>(
 }
 
 /// Tiles that each take in a list of other tiles, none of which is changed.
+///
+/// Tiles whose lists are equally long are together, so that no branch depends on the list.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
-    /// First int32 of each tile that is changed, and how far its list goes.
-    pub tiles: Vec<(u32, u32)>,
+    /// How many tiles have lists of that length: `(tiles, length)`.
+    pub runs: Vec<(u32, u32)>,
+    /// First int32 of each tile that is changed.
+    pub tiles: Vec<u32>,
     /// First int32 of the operands, list after list.
     pub operands: Vec<u32>,
 }
@@ -192,18 +196,55 @@ fn gather_tiles(
     acc: &mut [i32],
     op: impl Fn(i32, i32) -> i32 + Copy,
 ) {
-    let mut first = 0;
-    for &(tile, end) in &table.tiles {
-        let operands = &table.operands[first..end as usize];
-        first = end as usize;
-        if lanes.is_multiple_of(16) {
-            for lane in (0..lanes).step_by(16) {
-                gather_tile::<16>(acc, tile as usize, operands, lane, op);
-            }
-        } else {
-            for lane in 0..lanes {
-                gather_tile::<1>(acc, tile as usize, operands, lane, op);
-            }
+    let (mut tiles, mut operands) = (&table.tiles[..], &table.operands[..]);
+    for &(count, length) in &table.runs {
+        let (now, later) = tiles.split_at(count as usize);
+        let (lists, rest) = operands.split_at(count as usize * length as usize);
+        (tiles, operands) = (later, rest);
+        if !lanes.is_multiple_of(16) {
+            gather_lists::<1>(now, lists, lanes, acc, op);
+            continue;
+        }
+        // Lengths that the compiler knows: no loop over the list.
+        match length {
+            1 => gather_known::<1>(now, lists, lanes, acc, op),
+            2 => gather_known::<2>(now, lists, lanes, acc, op),
+            3 => gather_known::<3>(now, lists, lanes, acc, op),
+            _ => gather_lists::<16>(now, lists, lanes, acc, op),
+        }
+    }
+}
+
+/// Lists of LENGTH tiles of a multiple of 16 lanes.
+#[inline(always)]
+fn gather_known<const LENGTH: usize>(
+    tiles: &[u32],
+    lists: &[u32],
+    lanes: usize,
+    acc: &mut [i32],
+    op: impl Fn(i32, i32) -> i32 + Copy,
+) {
+    let (lists, _) = lists.as_chunks::<LENGTH>();
+    for (&tile, list) in tiles.iter().zip(lists) {
+        for lane in (0..lanes).step_by(16) {
+            gather_tile::<16>(acc, tile as usize, list, lane, op);
+        }
+    }
+}
+
+/// Lists of any one length.
+#[inline(always)]
+fn gather_lists<const N: usize>(
+    tiles: &[u32],
+    lists: &[u32],
+    lanes: usize,
+    acc: &mut [i32],
+    op: impl Fn(i32, i32) -> i32 + Copy,
+) {
+    let length = lists.len().checked_div(tiles.len()).unwrap_or(0).max(1);
+    for (&tile, list) in tiles.iter().zip(lists.chunks_exact(length)) {
+        for lane in (0..lanes).step_by(N) {
+            gather_tile::<N>(acc, tile as usize, list, lane, op);
         }
     }
 }

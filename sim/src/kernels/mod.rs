@@ -14,10 +14,12 @@ pub(crate) mod lanes;
 mod panel;
 pub(crate) mod peak;
 mod scalar;
+mod steps;
 
-use vta_isa::AluOp;
+use std::ops::Range;
 
-pub(crate) use panel::{Column, Panel};
+pub(crate) use panel::{Column, Line, Panel};
+pub(crate) use steps::{Operand, Step, Steps};
 
 /// Columns of 16 outputs that one product may have.
 pub(crate) const MAX_COLUMNS: usize = 4;
@@ -110,6 +112,20 @@ impl GemmKernel {
         }
     }
 
+    /// Rows that are worked on together, for that many columns.
+    pub(crate) const fn rows(self, columns: usize) -> usize {
+        match (self, columns) {
+            (Self::Scalar, _) => 1,
+            (Self::Avx2, _) => 3,
+            (Self::AvxVnni, _) => 6,
+            // Sums, weights and one input fit the 32 registers.
+            (Self::Avx512Vnni, 1) => 12,
+            (Self::Avx512Vnni, 2) => 10,
+            (Self::Avx512Vnni, 3) => 8,
+            (Self::Avx512Vnni, _) => 6,
+        }
+    }
+
     /// Runs a product whose offsets this function checks.
     ///
     /// # Panics
@@ -168,32 +184,91 @@ impl Rows {
 /// The offset of a tap in the padding: the input is zero.
 pub(crate) const PADDING: u32 = u32::MAX;
 
-/// Where the inputs of every row and tap lie.
+/// Where the inputs of every row and tap lie, block by block as a kernel takes the rows: what it
+/// reads is one stretch of memory.
 #[derive(Debug)]
 pub(crate) struct Inputs {
-    /// Bytes, or [`PADDING`]; `[tap][row]`.
+    /// Bytes, or [`PADDING`]; `[block][tap][row of the block]`.
     offsets: Box<[u32]>,
     rows: usize,
+    taps: usize,
+    /// Rows of a block at most.
+    block: usize,
+    /// The blocks.
+    stretches: [Stretch; 2],
     most: u32,
+    only_padding: bool,
 }
 
 impl Inputs {
-    /// Offsets `[tap][row]` of `rows` rows.
-    pub fn new(offsets: Vec<u32>, rows: usize) -> Self {
+    /// From offsets `[tap][row]` of `rows` rows, which are worked on at most `block` at a time.
+    pub fn new(offsets: &[u32], rows: usize, block: usize) -> Self {
         let inside = offsets.iter().copied().filter(|&o| o != PADDING);
+        let most = inside.max();
+        let mut ordered = Vec::with_capacity(offsets.len());
+        let stretches = blocks(rows, block);
+        for range in stretches.into_iter().flat_map(Stretch::ranges) {
+            for tap in offsets.chunks_exact(rows) {
+                ordered.extend_from_slice(&tap[range.clone()]);
+            }
+        }
         Self {
-            most: inside.max().unwrap_or(0),
-            offsets: offsets.into(),
+            offsets: ordered.into(),
             rows,
+            taps: offsets.len().checked_div(rows).unwrap_or(0),
+            block,
+            stretches,
+            most: most.unwrap_or(0),
+            only_padding: most.is_none(),
         }
     }
 
-    fn only_padding(&self) -> bool {
-        self.offsets.iter().all(|&o| o == PADDING)
-    }
-
     fn taps(&self) -> usize {
-        self.offsets.len().checked_div(self.rows).unwrap_or(0)
+        self.taps
+    }
+}
+
+/// Rows in blocks of at most `most`, which are about even: stretches of blocks that have equally
+/// many rows.
+fn blocks(rows: usize, most: usize) -> [Stretch; 2] {
+    let count = rows.div_ceil(most.max(1)).max(1);
+    let (few, larger) = (rows / count, rows % count);
+    let first = Stretch {
+        first: 0,
+        blocks: larger,
+        rows: few + 1,
+        // Blocks of no rows are no blocks.
+        rows_after: few,
+    };
+    let second = Stretch {
+        first: larger * (few + 1),
+        blocks: if few == 0 { 0 } else { count - larger },
+        rows: few,
+        rows_after: 0,
+    };
+    [first, second]
+}
+
+/// Blocks of equally many rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stretch {
+    /// The first row.
+    first: usize,
+    blocks: usize,
+    /// Rows of each block.
+    rows: usize,
+    /// Rows of the block after the last; 0 if there is none.
+    rows_after: usize,
+}
+
+impl Stretch {
+    /// The rows of each block.
+    fn ranges(self) -> impl Iterator<Item = Range<usize>> {
+        let range = move |block: usize| {
+            let first = self.first + block * self.rows;
+            first..first + self.rows
+        };
+        (0..self.blocks).map(range)
     }
 }
 
@@ -205,61 +280,6 @@ pub(crate) enum Start {
     Acc,
     /// Bytes of the residual's DRAM region, sign-extended, after the first steps.
     Residual,
-}
-
-/// The second operand of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Operand {
-    Imm(i32),
-    /// For each column, the accumulator tile's lanes, in int32.
-    Tiles([u32; MAX_COLUMNS]),
-    /// For each column, the values of its lanes, the same in every row.
-    Lanes(Box<[[i32; COLUMN]]>),
-}
-
-/// One lane-wise step on the sums. Shifts by an immediate have amounts of 0 to 31.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
-    pub op: AluOp,
-    pub operand: Operand,
-}
-
-impl Step {
-    /// An immediate step with shift amounts brought into 0..32.
-    pub fn immediate(op: AluOp, imm: i32) -> Self {
-        let (op, imm) = match (op, imm < 0) {
-            (AluOp::Shr, true) => (AluOp::Shl, imm.wrapping_neg() & 31),
-            (AluOp::Shl, true) => (AluOp::Shr, imm.wrapping_neg() & 31),
-            (AluOp::Shr | AluOp::Shl, false) => (op, imm & 31),
-            (AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul, _) => (op, imm),
-        };
-        let operand = Operand::Imm(imm);
-        Self { op, operand }
-    }
-}
-
-/// Steps with the largest tile that one names.
-#[derive(Debug, Default)]
-pub(crate) struct Steps {
-    list: Box<[Step]>,
-    most: u32,
-}
-
-impl Steps {
-    pub fn new(list: Vec<Step>) -> Self {
-        let tiles = list.iter().filter_map(|step| match &step.operand {
-            Operand::Imm(_) | Operand::Lanes(_) => None,
-            Operand::Tiles(tiles) => tiles.iter().copied().max(),
-        });
-        Self {
-            most: tiles.max().unwrap_or(0),
-            list: list.into(),
-        }
-    }
-
-    pub fn list(&self) -> &[Step] {
-        &self.list
-    }
 }
 
 /// Where the columns of a product begin, with the largest of each. Columns that aren't used
@@ -305,6 +325,8 @@ pub(crate) struct Product<'a> {
     pub rows: &'a Rows,
     pub inputs: &'a Inputs,
     pub panel: &'a Panel,
+    /// What every sum of a column starts from, beside `start`.
+    pub first: &'a [[i32; COLUMN]],
     /// Inputs of a tile's row: BLOCK.
     pub block: usize,
     pub bases: &'a Bases,
@@ -314,6 +336,8 @@ pub(crate) struct Product<'a> {
     pub after: &'a Steps,
     pub write_acc: bool,
     pub store: bool,
+    /// Weights that are wanted next: they are brought closer meanwhile.
+    pub ahead: &'a [Line],
 }
 
 /// What a product reads and writes.
@@ -342,21 +366,47 @@ impl Product<'_> {
         assert!(kernel == GemmKernel::Scalar || self.block.is_multiple_of(COLUMN));
         let (inputs, rows) = (self.inputs, self.rows.rows.len());
         assert!(inputs.rows == rows && inputs.offsets.len() == rows * inputs.taps());
+        assert!(inputs.block == kernel.rows(columns));
         assert!(self.panel.fits(kernel.format(), inputs.taps(), self.block));
         let room = memory.inp.len() as u64;
         // Padding alone reads no input.
-        assert!(u64::from(inputs.most) + self.block as u64 <= room || inputs.only_padding());
+        assert!(u64::from(inputs.most) + self.block as u64 <= room || inputs.only_padding);
         assert!(memory.zeros.len() >= self.block);
         let acc = memory.acc.len();
         assert!(fits(bases.dst, most.dst, acc));
         assert!(!self.store || fits(bases.out, most.out, memory.out.len()));
         let residual = memory.residual.len();
-        assert!(self.start != Start::Residual || fits(bases.residual, most.residual, residual));
-        assert!(fits(self.before.most.max(self.after.most), most.lane, acc));
+        let steps = [self.before, self.after];
+        let beside = self.start == Start::Residual || steps.iter().any(|s| s.reads_residual());
+        assert!(!beside || fits(bases.residual, most.residual, residual));
+        let tile = self.before.most_tile().max(self.after.most_tile());
+        assert!(fits(tile, most.lane, acc));
+        assert!(self.first.len() == columns);
+        assert!(steps.iter().all(|s| s.fit(columns)));
     }
 }
 
-/// How many rows the next block takes, so that blocks of at most `most` are about even.
-fn block_rows(left: usize, most: usize) -> usize {
-    left.div_ceil(left.div_ceil(most).max(1))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_all_rows_evenly() {
+        for (rows, most) in (0..60).flat_map(|rows| (1..13).map(move |most| (rows, most))) {
+            let stretches = blocks(rows, most);
+            let ranges: Vec<_> = stretches.into_iter().flat_map(Stretch::ranges).collect();
+            assert!(ranges.iter().all(|r| !r.is_empty() && r.len() <= most));
+            assert!(
+                ranges.iter().cloned().flatten().eq(0..rows),
+                "{rows} {most}"
+            );
+            assert_eq!(ranges.len(), rows.div_ceil(most));
+            let [first, second] = stretches;
+            if first.blocks > 0 && second.blocks > 0 {
+                assert_eq!(first.rows_after, second.rows);
+            } else {
+                assert!(first.blocks == 0 || first.rows_after == 0);
+            }
+        }
+    }
 }

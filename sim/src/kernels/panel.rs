@@ -9,13 +9,12 @@ pub(crate) struct Line(pub [u8; 64]);
 
 /// The weights of some columns for some taps, in the order in which a kernel reads them.
 ///
-/// First one line for each column: 16 int32 that every sum starts from (what the bias of the
-/// inputs added, negated; else zero). Then, for each tap, each group of inputs and each column,
-/// four inputs of 16 outputs: one line (`Biased`), or two of int16 (`Wide`). `Plain` has, for
+/// For each tap, each group of inputs and each column, four inputs of 16 outputs: one line (`Biased`), or two of int16 (`Wide`). `Plain` has, for
 /// each tap, a column's outputs one after the other, BLOCK bytes each.
 #[derive(Debug)]
 pub(crate) struct Panel {
     lines: Box<[Line]>,
+    corrections: Box<[[i32; COLUMN]]>,
     columns: usize,
     taps: usize,
     block: usize,
@@ -34,9 +33,6 @@ impl Panel {
         let taps = columns.first().map_or(0, |c| c.tiles.len());
         let width = block.min(COLUMN);
         let mut lines = Vec::with_capacity(Self::lines_for(format, columns.len(), taps, block));
-        for column in columns {
-            lines.push(correction(column, format, block, width));
-        }
         for tap in 0..taps {
             match format {
                 Format::Plain => {
@@ -50,6 +46,10 @@ impl Panel {
         }
         Self {
             lines: lines.into(),
+            corrections: columns
+                .iter()
+                .map(|column| correction(column, format, block, width))
+                .collect(),
             columns: columns.len(),
             taps,
             block,
@@ -65,11 +65,17 @@ impl Panel {
             Format::Wide => block / 2,
             Format::Biased => block / 4,
         };
-        columns * (1 + taps * tap)
+        columns * taps * tap
     }
 
     pub fn columns(&self) -> usize {
         self.columns
+    }
+
+    /// What every sum of each column starts from: what the bias of the inputs adds, negated;
+    /// else zero.
+    pub fn corrections(&self) -> &[[i32; COLUMN]] {
+        &self.corrections
     }
 
     pub fn lines(&self) -> &[Line] {
@@ -84,20 +90,20 @@ impl Panel {
 }
 
 /// `-128 * sum of weights` for each output where inputs are biased.
-fn correction(column: &Column<'_>, format: Format, block: usize, width: usize) -> Line {
-    let mut line = Line([0; 64]);
+fn correction(column: &Column<'_>, format: Format, block: usize, width: usize) -> [i32; COLUMN] {
+    let mut correction = [0; COLUMN];
     if format != Format::Biased {
-        return line;
+        return correction;
     }
-    for (o, to) in line.0.chunks_exact_mut(4).take(width).enumerate() {
+    for (o, to) in correction.iter_mut().take(width).enumerate() {
         let first = (column.first + o) * block;
         let rows = column.tiles.iter().map(|t| &t[first..first + block]);
         let sum = rows
             .flatten()
             .fold(0i32, |sum, &w| sum.wrapping_add(i32::from(w as i8)));
-        to.copy_from_slice(&sum.wrapping_mul(-128).to_le_bytes());
+        *to = sum.wrapping_mul(-128);
     }
-    line
+    correction
 }
 
 fn plain(column: &Column<'_>, tap: usize, block: usize, width: usize, lines: &mut Vec<Line>) {

@@ -30,14 +30,19 @@ fn one(product: &Product<'_>, column: usize, index: usize, row: &Row, memory: &m
         }
     }
     for step in product.before.list() {
-        lane_step(step, column, row, sums, memory.acc);
+        lane_step(step, (column, row), sums, memory, product);
+    }
+    for (sum, first) in sums.iter_mut().zip(&product.first[column]) {
+        *sum = sum.wrapping_add(*first);
     }
     let columns = product.panel.columns();
     let tap_lines = (block * width).div_ceil(64);
-    let lines = &product.panel.lines()[columns..];
-    let offsets = product.inputs.offsets.chunks_exact(product.inputs.rows);
-    for (t, offsets) in offsets.enumerate() {
-        let input = match offsets[index] {
+    let lines = product.panel.lines();
+    // Blocks have one row.
+    let taps = product.inputs.taps();
+    let offsets = &product.inputs.offsets[index * taps..(index + 1) * taps];
+    for (t, &offset) in offsets.iter().enumerate() {
+        let input = match offset {
             PADDING => continue,
             offset => &memory.inp[offset as usize..offset as usize + block],
         };
@@ -52,7 +57,7 @@ fn one(product: &Product<'_>, column: usize, index: usize, row: &Row, memory: &m
         }
     }
     for step in product.after.list() {
-        lane_step(step, column, row, sums, memory.acc);
+        lane_step(step, (column, row), sums, memory, product);
     }
     if product.write_acc {
         memory.acc[at(&product.bases.acc, row.dst)].copy_from_slice(sums);
@@ -65,7 +70,13 @@ fn one(product: &Product<'_>, column: usize, index: usize, row: &Row, memory: &m
     }
 }
 
-fn lane_step(step: &Step, column: usize, row: &Row, sums: &mut [i32], acc: &[i32]) {
+fn lane_step(
+    step: &Step,
+    (column, row): (usize, &Row),
+    sums: &mut [i32],
+    memory: &Memory<'_>,
+    product: &Product<'_>,
+) {
     match &step.operand {
         Operand::Imm(imm) => sums.iter_mut().for_each(|x| *x = step.op.apply(*x, *imm)),
         Operand::Lanes(lanes) => {
@@ -74,9 +85,16 @@ fn lane_step(step: &Step, column: usize, row: &Row, sums: &mut [i32], acc: &[i32
             }
         }
         Operand::Tiles(tiles) => {
-            let tile = &acc[tiles[column] as usize + row.lane as usize..];
+            let tile = &memory.acc[tiles[column] as usize + row.lane as usize..];
             for (x, y) in sums.iter_mut().zip(tile) {
                 *x = step.op.apply(*x, *y);
+            }
+        }
+        Operand::Scaled(lanes) => {
+            let at = product.bases.residual[column] + row.residual;
+            let bytes = &memory.residual[at as usize..];
+            for ((x, factor), &byte) in sums.iter_mut().zip(&lanes[column]).zip(bytes) {
+                *x = x.wrapping_add(factor.wrapping_mul(i32::from(byte as i8)));
             }
         }
     }

@@ -1,0 +1,123 @@
+//! Im2col patch by patch: the fast way for kernels whose taps lie side by side.
+//!
+//! The image is copied once with its padding, so that no tap needs a check. A patch is then a
+//! few short runs of bytes, and goes to the tiles in pieces of a block.
+
+use vta_isa::Config;
+
+use crate::{Packing, TensorSpec};
+
+/// Bytes of a short run: copied whole, whatever the kernel's width, since that is one move.
+const RUN: usize = 8;
+/// Bytes of the commonest piece.
+const PIECE: usize = 16;
+
+/// Sizes of one packing, as indices.
+struct Patches {
+    /// Outputs, `[rows, columns]`.
+    out: [usize; 2],
+    stride: [usize; 2],
+    kernel_width: usize,
+    /// First byte of each run in the padded image, for output (0, 0).
+    runs: Vec<usize>,
+    /// Bytes of a row of the padded image.
+    pitch: usize,
+    /// Where batch rows and blocks lie: `[block, lanes]`.
+    tile: [usize; 2],
+}
+
+/// Packs one image into batch row `row`; `out` has `out_dims` positions for each block. Whether
+/// it did: `false` when the taps aren't side by side, or padding would make the copy large.
+pub(super) fn pack(
+    spec: &TensorSpec,
+    config: &Config,
+    (row, image): (usize, &[i8]),
+    out_dims: [usize; 2],
+    out: &mut [u8],
+) -> bool {
+    let Packing::Im2col {
+        kernel,
+        stride,
+        dilation,
+        pads,
+    } = &spec.packing
+    else {
+        return false;
+    };
+    let [c, h, w] = spec.chw.map(|d| d as usize);
+    let [kh, kw] = kernel.map(|k| k as usize);
+    let [top, left, bottom, right] = pads.map(|p| p as usize);
+    // As many columns as the windows of one row of outputs see.
+    let (rows, pitch) = (h + top + bottom, w + left + right);
+    let padded_bytes = c
+        .checked_mul(rows)
+        .and_then(|n| n.checked_mul(pitch))
+        .filter(|&n| n <= out.len().saturating_add(4 * image.len()));
+    let Some(padded_bytes) = padded_bytes.filter(|_| dilation[1] == 1 && kw > 0 && w > 0) else {
+        return false;
+    };
+    let mut padded = vec![0u8; padded_bytes + RUN];
+    for (index, values) in image.chunks_exact(w).enumerate() {
+        let (channel, y) = (index / h, index % h);
+        let first = (channel * rows + y + top) * pitch + left;
+        for (to, &value) in padded[first..first + w].iter_mut().zip(values) {
+            *to = value as u8;
+        }
+    }
+    let run = |index: usize| (index / kh * rows + index % kh * dilation[0] as usize) * pitch;
+    let patches = Patches {
+        out: out_dims,
+        stride: stride.map(|s| s as usize),
+        kernel_width: kw,
+        runs: (0..c * kh).map(run).collect(),
+        pitch,
+        tile: [config.block(), config.lanes()],
+    };
+    patches.gather(&padded, row, out);
+    true
+}
+
+impl Patches {
+    fn gather(&self, padded: &[u8], row: usize, out: &mut [u8]) {
+        let [block, lanes] = self.tile;
+        let [oh, ow] = self.out;
+        let columns = self.runs.len() * self.kernel_width;
+        // The last run may be copied a little too far.
+        let mut patch = vec![0u8; columns.next_multiple_of(block) + RUN];
+        for i in 0..oh {
+            for j in 0..ow {
+                let first = i * self.stride[0] * self.pitch + j * self.stride[1];
+                self.one(&padded[first..], &mut patch);
+                patch[columns..].fill(0);
+                let tile = (i * ow + j) * lanes + row * block;
+                let tiles = (tile..).step_by(oh * ow * lanes);
+                if block == PIECE {
+                    let (pieces, _) = patch.as_chunks::<PIECE>();
+                    for (piece, at) in pieces.iter().zip(tiles).take(columns.div_ceil(block)) {
+                        out[at..at + PIECE].copy_from_slice(piece);
+                    }
+                } else {
+                    let pieces = patch.chunks_exact(block).zip(tiles);
+                    for (piece, at) in pieces.take(columns.div_ceil(block)) {
+                        out[at..at + block].copy_from_slice(piece);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The runs of the patch whose first tap is the first byte.
+    fn one(&self, image: &[u8], patch: &mut [u8]) {
+        let width = self.kernel_width;
+        let starts = (0..).step_by(width);
+        if width <= RUN {
+            for (&from, to) in self.runs.iter().zip(starts) {
+                patch[to..to + RUN].copy_from_slice(&image[from..from + RUN]);
+            }
+        } else {
+            for (&from, to) in self.runs.iter().zip(starts) {
+                patch[to..to + width].copy_from_slice(&image[from..from + width]);
+            }
+        }
+    }
+}

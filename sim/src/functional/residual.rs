@@ -1,0 +1,120 @@
+//! Loads of what a product's sums start from.
+
+use vta_isa::MemType;
+
+use super::draft::{Draft, Kind, OperandDraft, Side, StepDraft, Tiles};
+use super::fuse::{Passed, next_touching, operand};
+use super::rectangles::{Rectangles, consecutive};
+
+/// LOADs ACC8 of all tiles of a product, and immediate or vector steps on them before it.
+/// `index` is the first of the loads.
+pub(super) fn fold_residual(drafts: &mut [Option<Draft>], index: usize, lanes: usize) {
+    let Some(target) = find_product(drafts, index) else {
+        return;
+    };
+    let Some(draft) = drafts[target].take() else {
+        return;
+    };
+    let tiles = draft.writes.clone();
+    let mut passed = Passed::default();
+    let mut rectangles = Rectangles::new(0);
+    let (mut taken, mut before) = (Vec::new(), Vec::new());
+    let mut good = false;
+    if let Kind::Matmul(matmul) = &draft.kind {
+        rectangles = Rectangles::new(matmul.groups.len());
+        good = consecutive(matmul) && !matmul.from_zero && matmul.side.is_none();
+        // Walks back from the product: what is passed over comes after what is taken.
+        for at in (index..target).rev() {
+            let Some(other) = &drafts[at] else { continue };
+            if !other.touches(&tiles) {
+                passed.pass(other);
+                continue;
+            }
+            match &other.kind {
+                Kind::Alu(alu) if rectangles.is_empty() => {
+                    match operand(alu, matmul, &tiles, &passed) {
+                        Some(operand) => before.push((alu.op, operand)),
+                        None => good = false,
+                    }
+                }
+                Kind::Load(op) if op.mem == MemType::Acc8 && op.pads == [0; 4] => {
+                    let shape = [op.row_bytes, op.stride_bytes, op.size[1]];
+                    let kept = !passed.stored(&op.span);
+                    good = good && kept && rectangles.take(matmul, op.first, op.span, shape, lanes);
+                }
+                _ => good = false,
+            }
+            taken.push(at);
+            if !good {
+                break;
+            }
+        }
+    }
+    let found = Found {
+        rectangles,
+        taken,
+        before,
+    };
+    let found = Some(found).filter(|_| good);
+    fold_found(drafts, target, draft, found, lanes);
+}
+
+/// Loads of a product's tiles and the steps on them.
+struct Found {
+    rectangles: Rectangles,
+    /// Indices of all of them.
+    taken: Vec<usize>,
+    /// The last first.
+    before: Vec<StepDraft>,
+}
+
+/// Puts the product back, with what was found if it is whole.
+fn fold_found(
+    drafts: &mut [Option<Draft>],
+    target: usize,
+    mut draft: Draft,
+    found: Option<Found>,
+    lanes: usize,
+) {
+    if let Kind::Matmul(matmul) = &mut draft.kind
+        && let Some(mut found) = found
+        && let Some((first, span, shape)) = found.rectangles.finish()
+    {
+        for at in found.taken {
+            drafts[at] = None;
+        }
+        found.before.reverse();
+        draft.reads = Tiles::NONE;
+        for (_, operand) in &found.before {
+            if let OperandDraft::Tiles(tiles) = operand {
+                tiles.iter().for_each(|&t| {
+                    draft.reads.insert(usize::from(t));
+                });
+            }
+        }
+        let offset = |position: usize| shape.offset(position, lanes) as u32;
+        matmul.side = Some(Side {
+            span,
+            first,
+            offsets: (0..matmul.positions.len()).map(offset).collect(),
+        });
+        matmul.before = Some(found.before);
+    }
+    drafts[target] = Some(draft);
+}
+
+/// The product that the tiles of a LOAD ACC8 go to, past ALU instructions.
+fn find_product(drafts: &[Option<Draft>], index: usize) -> Option<usize> {
+    let tiles = drafts[index].as_ref()?.writes.clone();
+    let mut at = index;
+    loop {
+        at = next_touching(drafts, at, &tiles)?;
+        match &drafts[at].as_ref()?.kind {
+            Kind::Alu(_) => {}
+            Kind::Matmul(_) => return Some(at),
+            Kind::Load(_) | Kind::Store(_) | Kind::Zero | Kind::Mark(_) | Kind::Scaled(_) => {
+                return None;
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Lane-wise steps on the sums of a product.
+
+use vta_isa::AluOp;
+
+use super::{COLUMN, MAX_COLUMNS};
+
+/// The second operand of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    Imm(i32),
+    /// For each column, the accumulator tile's lanes, in int32.
+    Tiles([u32; MAX_COLUMNS]),
+    /// For each column, the values of its lanes, the same in every row.
+    Lanes(Box<[[i32; COLUMN]]>),
+    /// The product's residual, sign-extended, times each column's values. It is always added.
+    Scaled(Box<[[i32; COLUMN]]>),
+}
+
+/// One lane-wise step on the sums. Shifts by an immediate have amounts of 0 to 31.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub op: AluOp,
+    pub operand: Operand,
+}
+
+impl Step {
+    /// An immediate step with shift amounts brought into 0..32.
+    pub fn immediate(op: AluOp, imm: i32) -> Self {
+        let (op, imm) = match (op, imm < 0) {
+            (AluOp::Shr, true) => (AluOp::Shl, imm.wrapping_neg() & 31),
+            (AluOp::Shl, true) => (AluOp::Shr, imm.wrapping_neg() & 31),
+            (AluOp::Shr | AluOp::Shl, false) => (op, imm & 31),
+            (AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul, _) => (op, imm),
+        };
+        let operand = Operand::Imm(imm);
+        Self { op, operand }
+    }
+}
+
+/// The residual times factors, in two digits: `((sum + high * residual) >> shift) + low * residual`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Digits {
+    /// Factors of each column.
+    pub high: Box<[[i32; COLUMN]]>,
+    /// 0 to 31.
+    pub shift: i32,
+    /// Factors of each column; zeros if there is one digit.
+    pub low: Box<[[i32; COLUMN]]>,
+}
+
+/// How sums usually end: a residual, then shift, clamp, multiply, shift and clamp, each of which
+/// may be missing. A kernel does it all to a sum at once, in registers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Requantise {
+    pub residual: Option<Digits>,
+    /// Arithmetic shift right before the multiplication, 0 to 31.
+    pub shift: i32,
+    /// Bounds before the multiplication; those of an int32 if there are none.
+    pub clamp: [i32; 2],
+    /// The factors of each column.
+    pub factors: Option<Box<[[i32; COLUMN]]>>,
+    /// As above, after the multiplication.
+    pub last_shift: i32,
+    pub last_clamp: [i32; 2],
+    /// Whether the upper bound is what saturating to int8 does, since nothing is below -128.
+    pub saturates: bool,
+}
+
+/// Steps in order, and how they end.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    list: Box<[Step]>,
+    /// How many of them `end` doesn't cover.
+    before_end: usize,
+    end: Requantise,
+    most_tile: u32,
+    /// How many columns steps have values for; `None` if none has.
+    columns: Option<usize>,
+    reads_residual: bool,
+}
+
+impl Steps {
+    pub fn new(list: Vec<Step>) -> Self {
+        let tiles = list.iter().filter_map(|step| match &step.operand {
+            Operand::Tiles(tiles) => tiles.iter().copied().max(),
+            Operand::Imm(_) | Operand::Lanes(_) | Operand::Scaled(_) => None,
+        });
+        let most_tile = tiles.max().unwrap_or(0);
+        let (before_end, end) = Requantise::of(&list);
+        let operands = || list.iter().map(|step| &step.operand);
+        let columns = operands().filter_map(|operand| match operand {
+            Operand::Lanes(values) | Operand::Scaled(values) => Some(values.len()),
+            Operand::Imm(_) | Operand::Tiles(_) => None,
+        });
+        // Steps that don't agree fit no product.
+        let columns = columns.reduce(|a, b| if a == b { a } else { usize::MAX });
+        let reads_residual = operands().any(|operand| matches!(operand, Operand::Scaled(_)));
+        Self {
+            columns,
+            reads_residual,
+            list: list.into(),
+            before_end,
+            end,
+            most_tile,
+        }
+    }
+
+    /// All steps.
+    pub fn list(&self) -> &[Step] {
+        &self.list
+    }
+
+    /// Steps and how it goes on: together the same as [`Self::list`].
+    pub fn parts(&self) -> (&[Step], &Requantise) {
+        (&self.list[..self.before_end], &self.end)
+    }
+
+    /// The largest tile that one names.
+    pub fn most_tile(&self) -> u32 {
+        self.most_tile
+    }
+
+    /// Whether one scales the residual.
+    pub fn reads_residual(&self) -> bool {
+        self.reads_residual
+    }
+
+    /// Whether all have values for that many columns.
+    pub fn fit(&self, columns: usize) -> bool {
+        self.columns.is_none_or(|c| c == columns)
+    }
+
+    /// The factors of each column if all there is is a multiplication by them.
+    pub fn factors(&self) -> Option<&[[i32; COLUMN]]> {
+        match &self.list[..] {
+            [step] if step.op == AluOp::Mul => match &step.operand {
+                Operand::Lanes(factors) => Some(factors),
+                Operand::Imm(_) | Operand::Tiles(_) | Operand::Scaled(_) => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+impl Requantise {
+    /// The longest end of the list that has the form; how many steps are before it.
+    fn of(list: &[Step]) -> (usize, Self) {
+        let (list, last_clamp) = take_clamp(list);
+        let (list, last_shift) = take_shift(list);
+        let mut end = Self {
+            residual: None,
+            shift: 0,
+            clamp: [i32::MIN, i32::MAX],
+            factors: None,
+            last_shift,
+            last_clamp,
+            saturates: last_clamp[0] >= -128 && last_clamp[1] == 127,
+        };
+        let [before @ .., step] = list else {
+            return (0, end);
+        };
+        let (AluOp::Mul, Operand::Lanes(factors)) = (step.op, &step.operand) else {
+            let (before, residual) = take_residual(list);
+            end.residual = residual;
+            return (before.len(), end);
+        };
+        end.factors = Some(factors.clone());
+        let (before, clamp) = take_clamp(before);
+        let (before, shift) = take_shift(before);
+        (end.clamp, end.shift) = (clamp, shift);
+        // Neither sign nor size is lost in the multiplication.
+        let fits = |&factor: &i32| factor >= 0 && factor.checked_mul(clamp[1]).is_some();
+        if clamp[0] >= 0 && factors.as_flattened().iter().all(fits) {
+            end.saturates |= last_clamp[0] <= 0 && last_clamp[1] == 127;
+        }
+        let (before, residual) = take_residual(before);
+        end.residual = residual;
+        (before.len(), end)
+    }
+}
+
+fn last_scaled(list: &[Step]) -> Option<(&[Step], &[[i32; COLUMN]])> {
+    match list {
+        [before @ .., step] => match &step.operand {
+            Operand::Scaled(factors) => Some((before, factors)),
+            Operand::Imm(_) | Operand::Tiles(_) | Operand::Lanes(_) => None,
+        },
+        [] => None,
+    }
+}
+
+/// One or two scaled residuals at the end, with a shift between them.
+fn take_residual(list: &[Step]) -> (&[Step], Option<Digits>) {
+    let Some((before, last)) = last_scaled(list) else {
+        return (list, None);
+    };
+    let (first, shift) = take_shift(before);
+    if let Some((rest, high)) = last_scaled(first) {
+        let digits = Digits {
+            high: high.into(),
+            shift,
+            low: last.into(),
+        };
+        return (rest, Some(digits));
+    }
+    let digits = Digits {
+        high: last.into(),
+        shift: 0,
+        low: vec![[0; COLUMN]; last.len()].into(),
+    };
+    (before, Some(digits))
+}
+
+fn last_immediate(list: &[Step], op: AluOp) -> Option<(&[Step], i32)> {
+    match list {
+        [before @ .., step] if step.op == op => match step.operand {
+            Operand::Imm(imm) => Some((before, imm)),
+            Operand::Tiles(_) | Operand::Lanes(_) | Operand::Scaled(_) => None,
+        },
+        _ => None,
+    }
+}
+
+/// MIN and MAX at the end, in either order: bounds in either order are the same unless they
+/// cross, which is left alone.
+fn take_clamp(list: &[Step]) -> (&[Step], [i32; 2]) {
+    let (mut rest, mut low, mut high) = (list, None, None);
+    while low.is_none() || high.is_none() {
+        if let (Some((before, imm)), None) = (last_immediate(rest, AluOp::Min), high) {
+            (rest, high) = (before, Some(imm));
+        } else if let (Some((before, imm)), None) = (last_immediate(rest, AluOp::Max), low) {
+            (rest, low) = (before, Some(imm));
+        } else {
+            break;
+        }
+    }
+    let bounds = [low.unwrap_or(i32::MIN), high.unwrap_or(i32::MAX)];
+    if bounds[0] > bounds[1] {
+        return (list, [i32::MIN, i32::MAX]);
+    }
+    (rest, bounds)
+}
+
+fn take_shift(list: &[Step]) -> (&[Step], i32) {
+    last_immediate(list, AluOp::Shr).unwrap_or((list, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn step() -> impl Strategy<Value = Step> {
+        let op = prop::sample::select(vec![
+            AluOp::Min,
+            AluOp::Max,
+            AluOp::Add,
+            AluOp::Mul,
+            AluOp::Shr,
+            AluOp::Shl,
+        ]);
+        let lanes = prop_oneof![any::<[i32; COLUMN]>(), Just([21; COLUMN])];
+        let multiply = lanes.prop_map(|lanes| Step {
+            op: AluOp::Mul,
+            operand: Operand::Lanes([lanes].into()),
+        });
+        let scale = any::<[i32; COLUMN]>().prop_map(|factors| Step {
+            op: AluOp::Add,
+            operand: Operand::Scaled([factors].into()),
+        });
+        prop_oneof![
+            3 => (op, -200i32..200).prop_map(|(op, imm)| Step::immediate(op, imm)),
+            1 => Just(Step::immediate(AluOp::Min, 127)),
+            1 => Just(Step::immediate(AluOp::Max, 0)),
+            1 => multiply,
+            1 => scale,
+        ]
+    }
+
+    const RESIDUAL: i32 = -77;
+
+    fn apply(steps: &[Step], mut x: i32) -> i32 {
+        for step in steps {
+            let y = match &step.operand {
+                Operand::Imm(imm) => *imm,
+                Operand::Lanes(lanes) => lanes[0][0],
+                Operand::Scaled(factors) => factors[0][0].wrapping_mul(RESIDUAL),
+                Operand::Tiles(_) => unreachable!("none is made"),
+            };
+            x = step.op.apply(x, y);
+        }
+        x
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_do_what_the_list_does(
+            list in prop::collection::vec(step(), 0..9), x in any::<i32>(),
+        ) {
+            let steps = Steps::new(list);
+            let (before, end) = steps.parts();
+            let mut sum = apply(before, x);
+            if let Some(digits) = &end.residual {
+                sum = sum.wrapping_add(digits.high[0][0].wrapping_mul(RESIDUAL)) >> digits.shift;
+                sum = sum.wrapping_add(digits.low[0][0].wrapping_mul(RESIDUAL));
+            }
+            sum = (sum >> end.shift).clamp(end.clamp[0], end.clamp[1]);
+            if let Some(factors) = &end.factors {
+                sum = sum.wrapping_mul(factors[0][0]);
+            }
+            sum = (sum >> end.last_shift).max(end.last_clamp[0]);
+            if end.saturates {
+                prop_assert_eq!(sum.clamp(-128, 127), sum.min(end.last_clamp[1]));
+            }
+            prop_assert_eq!(sum.min(end.last_clamp[1]), apply(steps.list(), x));
+        }
+    }
+
+    #[test]
+    fn a_requantisation_is_an_end() {
+        let lanes = |v: i32| Operand::Lanes([[v; COLUMN]].into());
+        let list = vec![
+            Step::immediate(AluOp::Add, 7),
+            Step::immediate(AluOp::Shr, 3),
+            Step::immediate(AluOp::Min, 32767),
+            Step::immediate(AluOp::Max, 0),
+            Step {
+                op: AluOp::Mul,
+                operand: lanes(21),
+            },
+            Step::immediate(AluOp::Shr, 9),
+            Step::immediate(AluOp::Min, 127),
+        ];
+        let steps = Steps::new(list);
+        let (before, end) = steps.parts();
+        assert_eq!(before.len(), 1);
+        assert_eq!((end.shift, end.clamp), (3, [0, 32767]));
+        assert_eq!((end.last_shift, end.last_clamp), (9, [i32::MIN, 127]));
+        assert!(end.saturates);
+    }
+}
