@@ -72,7 +72,8 @@ fn plain(draft: Draft) -> Vec<Draft> {
 }
 
 /// A product whose sums the next product goes on with: the next takes its taps. Both read their
-/// inputs from the same region of DRAM, and what the first reads is still there.
+/// inputs from the same region of DRAM, and what the first reads is still there. Constants that
+/// the first adds, a bias, may as well be added last: sums wrap.
 fn fold_chunk(drafts: &mut [Option<Draft>], index: usize) {
     let Some(first) = drafts[index].take() else {
         return;
@@ -97,6 +98,8 @@ fn fold_chunk(drafts: &mut [Option<Draft>], index: usize) {
         matmul.from_zero = first.from_zero;
         matmul.side = first.side;
         matmul.before = first.before;
+        first.after.append(&mut matmul.after);
+        matmul.after = first.after;
         draft.reads = first_reads(&draft.writes, matmul, tiles_before(matmul));
     }
 }
@@ -131,11 +134,12 @@ fn continues(drafts: &[Option<Draft>], index: usize, next: usize, first: &Draft)
         return false;
     };
     let region = |m: &Matmul| m.read.map(|s| s.region);
-    let same = region(a).is_some()
-        && region(a) == region(b)
+    let constant = |step: &StepDraft| matches!(step, (AluOp::Add, OperandDraft::Values(_)));
+    let same = (a.has_no_taps() || region(a).is_some() && region(a) == region(b))
         && !b.from_zero
         && b.side.is_none()
-        && a.after.is_empty()
+        && b.before.is_none()
+        && a.after.iter().all(constant)
         && a.positions == b.positions
         && a.groups
             .iter()

@@ -17,7 +17,8 @@ pub(super) fn absorb(last: &mut Draft, next: &Matmul, writes: &Tiles) -> bool {
     else {
         return false;
     };
-    if a.region != b.region {
+    // A bias multiplies one input for all sums; alone it can be seen to be constant.
+    if a.region != b.region || shares_inputs(first) || shares_inputs(next) {
         return false;
     }
     let union = union(&first.positions, &next.positions, shift);
@@ -57,6 +58,17 @@ pub(super) fn absorb(last: &mut Draft, next: &Matmul, writes: &Tiles) -> bool {
     last.reads.add(writes);
     last.writes = tiles;
     true
+}
+
+/// Whether a tap multiplies the same input for several positions.
+fn shares_inputs(product: &Matmul) -> bool {
+    let positions = product.positions.len();
+    let mut taps = product.inputs.chunks_exact(positions.max(1));
+    positions > 1
+        && taps.any(|tap| {
+            let first = tap.first().filter(|&&first| first != PADDING);
+            first.is_some() && tap.iter().all(|start| Some(start) == first)
+        })
 }
 
 /// How far the second product's groups lie behind the first's, if all lie equally far.
