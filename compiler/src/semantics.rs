@@ -372,6 +372,9 @@ struct Form {
     error: f64,
 }
 
+/// The error, in steps of the output, below which the fast form saves operations instead: who
+/// wants less takes the precise form.
+const FAST_ERROR: f64 = 0.25;
 /// The largest error, in steps of the output, that one first shift for all channels may cost.
 const MAX_ERROR: f64 = 0.25;
 /// Half a step of a ratio so small that its channel is always zero, in steps of the sum.
@@ -388,9 +391,9 @@ fn plan_multiply(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> 
             let Some(form) = best_shift(given, pre_shift, clamp, uniform) else {
                 continue;
             };
-            // Errors below 1/256 of a step hardly ever show; an operation must be worth 1/512.
+            // Of forms that are good enough the one with fewest operations, each worth 1/512.
             let extra_ops = u32::from(pre_shift > 0) + 2 * u32::from(clamp);
-            let cost = form.error.max(1.0 / 256.0) + f64::from(extra_ops) / 512.0;
+            let cost = form.error.max(FAST_ERROR) + f64::from(extra_ops) / 512.0;
             if best.is_none_or(|(c, _)| cost < c) {
                 best = Some((cost, form));
             }
