@@ -260,18 +260,20 @@ fn allowing_the_host_changes_nothing_for_networks_that_do_not_need_it() {
         (&found["host_ops"], &found["submissions"]),
         (&0.into(), &10.into())
     );
-    let two = [
-        "run",
-        "model.onnx",
-        "--input",
-        "image.npy",
-        "--allow-host",
-        "--batch",
-        "2",
-    ];
-    let (status, _, error) = vta(&folder, &two);
-    assert!(
-        status == 2 && error.contains("not on several or the host"),
-        "{error}"
-    );
+}
+
+#[test]
+fn runs_in_flight_share_the_host() {
+    let folder = folder();
+    let outputs = |batch: &str| {
+        let image = ["--input", "image.npy"];
+        let images = [image; 3].concat();
+        let args = ["run", "model.onnx", "--threads", "1", "--allow-host"];
+        let args = [&args[..], &images, &["--json", "--batch", batch]].concat();
+        let (status, out, error) = vta(&folder, &args);
+        assert_eq!(status, 0, "{error}");
+        let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+        found["outputs"].clone()
+    };
+    assert_eq!(outputs("2"), outputs("1"));
 }
