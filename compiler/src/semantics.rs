@@ -26,12 +26,15 @@
 //!
 //! Nothing wraps: [`range`] follows the interval of every channel through all operations.
 
+mod multiply;
 mod precise;
+mod sums;
 
 use std::str::FromStr;
 
 use thiserror::Error;
 
+pub use self::sums::{AddPlan, plan_add, plan_residual, plan_scale};
 use crate::qgraph::LaneOp;
 
 /// How closely fixed point follows the model's real arithmetic.
@@ -116,10 +119,6 @@ const BIAS: i64 = 1 << 40;
 
 /// Smallest and largest value of a lane.
 pub type Range = (i64, i64);
-
-/// The largest error, in steps of the output, that a residual's multiplier may cost before the
-/// sum is left to an operation of its own.
-const RESIDUAL_ERROR: f64 = 0.25;
 
 /// Applies one operation to all lanes of a channel, as the device does.
 ///
@@ -286,7 +285,7 @@ pub fn plan_requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsE
         Some(shifts) if shifts.iter().all(|n| (0..=30).contains(n)) => plan_shift(given, &shifts),
         _ => match precisely(given) {
             Some(ops) => ops,
-            None => plan_multiply(given)?,
+            None => multiply::requantize(given)?,
         },
     };
     push_clamp(&mut ops, given.sum, given.clamp)?;
@@ -360,339 +359,6 @@ fn push_clamp(
         ops.push(LaneOp::MaxImm(low.into()));
     }
     Ok(())
-}
-
-/// One choice of the multiply form.
-#[derive(Clone, Copy)]
-struct Form {
-    pre_shift: u32,
-    shift: u32,
-    clamp: bool,
-    /// Largest error in steps of the output.
-    error: f64,
-}
-
-/// The error, in steps of the output, below which the fast form saves operations instead: who
-/// wants less takes the precise form.
-const FAST_ERROR: f64 = 0.25;
-/// The largest error, in steps of the output, that one first shift for all channels may cost.
-const MAX_ERROR: f64 = 0.25;
-/// Half a step of a ratio so small that its channel is always zero, in steps of the sum.
-const MAX_ROUNDING: f64 = (1 << 29) as f64;
-
-/// Largest magnitude of an int16 immediate clamp.
-const CLAMP: i64 = 32767;
-
-fn plan_multiply(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
-    let uniform = given.ratio.windows(2).all(|w| w[0] == w[1]);
-    let mut best: Option<(f64, Form)> = None;
-    for pre_shift in 0..=20 {
-        for clamp in [false, true] {
-            let Some(form) = best_shift(given, pre_shift, clamp, uniform) else {
-                continue;
-            };
-            // Of forms that are good enough the one with fewest operations, each worth 1/512.
-            let extra_ops = u32::from(pre_shift > 0) + 2 * u32::from(clamp);
-            let cost = form.error.max(FAST_ERROR) + f64::from(extra_ops) / 512.0;
-            if best.is_none_or(|(c, _)| cost < c) {
-                best = Some((cost, form));
-            }
-        }
-    }
-    let Some((_, form)) = best else {
-        let ratio = format!("{:?}", given.ratio.iter().copied().fold(0.0, f64::max));
-        return Err(SemanticsError::Ratio { ratio });
-    };
-    if form.error > MAX_ERROR {
-        return plan_spread(given);
-    }
-    let multipliers: Vec<i32> = multipliers(given, form, uniform).collect();
-    let bias = (0..given.ratio.len()).map(|c| {
-        if is_zero(given, c, uniform) {
-            return 0;
-        }
-        let dropped = ((1i64 << form.pre_shift) - 1) / 2;
-        saturate(given.bias[c].saturating_add((0.5 / given.ratio[c]).round() as i64 + dropped))
-    });
-    let mut ops = Vec::new();
-    push_add(&mut ops, bias.collect());
-    if form.pre_shift > 0 {
-        ops.push(LaneOp::ShrImm(form.pre_shift as u8));
-    }
-    if form.clamp {
-        ops.extend(int16_clamps(given.clamp));
-    }
-    match (uniform, multipliers.first().map(|&m| i16::try_from(m))) {
-        (true, Some(Ok(imm))) => ops.push(LaneOp::MulImm(imm)),
-        _ => ops.push(LaneOp::MulVec(multipliers)),
-    }
-    if form.shift > 0 {
-        ops.push(LaneOp::ShrImm(form.shift as u8));
-    }
-    Ok(ops)
-}
-
-/// Clamps to int16 before a multiplication. Multipliers are at least 0, so a negative value stays
-/// negative or becomes 0: an output that is at least 0 gets its own lower clamp here, and needs
-/// none at the end.
-fn int16_clamps((low, _): (i8, i8)) -> [LaneOp; 2] {
-    let low = if low >= 0 { 0 } else { -CLAMP as i16 };
-    [LaneOp::MinImm(CLAMP as i16), LaneOp::MaxImm(low)]
-}
-
-/// The multiply form for ratios too far apart for one first shift: a vector of them leaves steps
-/// of about 1/128 of the output's, which int16 clamps hold with room; multipliers have at most 16
-/// bits, so no product wraps.
-fn plan_spread(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
-    let channels = || 0..given.ratio.len();
-    let pre = |c: usize| (-7.0 - given.ratio[c].log2()).ceil().clamp(0.0, 31.0) as i32;
-    let step = |c: usize| given.ratio[c] * 2f64.powi(pre(c));
-    let widest = channels().map(step).fold(0.0, f64::max);
-    let shift = (65_535.0 / widest).log2().floor().clamp(0.0, 22.0) as i32;
-    let multiplier = |c: usize| (step(c) * 2f64.powi(shift)).round() as i32;
-    let bias = channels().map(|c| {
-        let dropped = ((1i64 << pre(c)) - 1) / 2;
-        let rounding = (0.5 / given.ratio[c]).min(MAX_ROUNDING).round() as i64;
-        saturate(given.bias[c].saturating_add(rounding + dropped))
-    });
-    let mut ops = Vec::new();
-    push_add(&mut ops, bias.collect());
-    ops.push(LaneOp::ShrVec(channels().map(pre).collect()));
-    ops.extend(int16_clamps(given.clamp));
-    ops.push(LaneOp::MulVec(channels().map(multiplier).collect()));
-    if shift > 0 {
-        ops.push(LaneOp::ShrImm(shift as u8));
-    }
-    Ok(ops)
-}
-
-/// Bounds of a channel's sum with bias and rounding.
-fn biased(given: &Requantize<'_>, c: usize) -> i64 {
-    let (lo, hi) = given.sum[c];
-    let bias = i64::from(saturate(given.bias[c]));
-    let extreme = (lo + bias).abs().max((hi + bias).abs());
-    extreme.saturating_add((0.5 / given.ratio[c]).min(1e15) as i64)
-}
-
-/// A channel whose extreme values still round to zero needs no multiplier. Channels of one
-/// common ratio share theirs anyway.
-fn is_zero(given: &Requantize<'_>, c: usize, uniform: bool) -> bool {
-    if uniform {
-        return false;
-    }
-    let (lo, hi) = given.sum[c];
-    let extreme = (lo + given.bias[c]).abs().max((hi + given.bias[c]).abs());
-    extreme as f64 * given.ratio[c] < 0.5
-}
-
-fn multipliers(given: &Requantize<'_>, form: Form, uniform: bool) -> impl Iterator<Item = i32> {
-    let scale = 2f64.powi((form.pre_shift + form.shift) as i32);
-    (0..given.ratio.len()).map(move |c| {
-        if is_zero(given, c, uniform) {
-            0
-        } else {
-            (given.ratio[c] * scale).round() as i32
-        }
-    })
-}
-
-/// The largest second shift whose products are proven to fit, for a first shift.
-fn best_shift(given: &Requantize<'_>, pre_shift: u32, clamp: bool, uniform: bool) -> Option<Form> {
-    let live: Vec<usize> = (0..given.ratio.len())
-        .filter(|&c| !is_zero(given, c, uniform))
-        .collect();
-    let lane = |c: usize| {
-        let value = (biased(given, c) >> pre_shift) + 1;
-        if clamp { value.min(CLAMP) } else { value }
-    };
-    // Clamping must not touch values that the output can still tell apart.
-    let reach = |c: usize| CLAMP as f64 * 2f64.powi(pre_shift as i32) * given.ratio[c];
-    if clamp && live.iter().any(|&c| lane(c) == CLAMP && reach(c) < 130.0) {
-        return None;
-    }
-    if live.iter().any(|&c| biased(given, c) > i64::from(i32::MAX)) {
-        return None;
-    }
-    let fits = |shift: u32| {
-        let scale = 2f64.powi((pre_shift + shift) as i32);
-        live.iter().all(|&c| {
-            let m = (given.ratio[c] * scale).round();
-            m * lane(c) as f64 <= f64::from(i32::MAX) && (!uniform || m <= 32767.0)
-        })
-    };
-    let shift = (0..=31).rev().find(|&shift| fits(shift))?;
-    let scale = 2f64.powi((pre_shift + shift) as i32);
-    let error = live.iter().map(|&c| {
-        let ratio = given.ratio[c];
-        let m = (ratio * scale).round();
-        let largest = (biased(given, c) as f64 * ratio).min(128.0);
-        let rounding = (m / scale - ratio).abs() / ratio * largest;
-        rounding + ratio * (2f64.powi(pre_shift as i32) - 1.0) / 2.0
-    });
-    let error = error.fold(0.0, f64::max);
-    Some(Form {
-        pre_shift,
-        shift,
-        clamp,
-        error,
-    })
-}
-
-/// Lane operations that align a residual to the accumulator's scale. `ratio[c]` is
-/// `s_b / (s_x * s_w[c])`, `step[c]` the accumulator's step in steps of the output.
-/// `None` when the multiplier would cost more than a quarter of a step.
-pub fn plan_residual(ratio: &[f64], step: &[f64]) -> Option<Vec<LaneOp>> {
-    let shifts: Option<Vec<i32>> = ratio.iter().map(|&r| log2_exact(r)).collect();
-    if let Some(shifts) = shifts {
-        let &first = shifts.first()?;
-        if shifts.iter().all(|&k| k == first) && (0..=22).contains(&first) {
-            return Some(if first == 0 {
-                vec![]
-            } else {
-                vec![LaneOp::ShlImm(first as u8)]
-            });
-        }
-    }
-    let error = |(&r, &s): (&f64, &f64)| (r.round() - r).abs() * 128.0 * s;
-    let safe = ratio
-        .iter()
-        .all(|r| r.is_finite() && *r >= 1.0 && *r < f64::from(1 << 22));
-    if !safe || ratio.iter().zip(step).map(error).fold(0.0, f64::max) > RESIDUAL_ERROR {
-        return None;
-    }
-    Some(vec![LaneOp::MulVec(
-        ratio.iter().map(|r| r.round() as i32).collect(),
-    )])
-}
-
-/// The operations of a standalone sum: for each operand and after the sum.
-pub struct AddPlan {
-    /// On the first operand.
-    pub a: Vec<LaneOp>,
-    /// On the second operand.
-    pub b: Vec<LaneOp>,
-    /// On the sum.
-    pub epilogue: Vec<LaneOp>,
-}
-
-/// `round(a * ratio_a + b * ratio_b)` of two int8 tensors, the ratios `s / s_y`.
-///
-/// # Errors
-/// [`SemanticsError::Ratio`] for ratios outside fixed point.
-pub fn plan_add(
-    ratios: [f64; 2],
-    ranges: [(i8, i8); 2],
-    clamp: (i8, i8),
-    requant: Requant,
-) -> Result<AddPlan, SemanticsError> {
-    let bad = || SemanticsError::Ratio {
-        ratio: format!("{ratios:?}"),
-    };
-    if ratios
-        .iter()
-        .any(|r| !(r.is_finite() && *r > 0.0 && *r < 4096.0))
-    {
-        return Err(bad());
-    }
-    let logs = ratios.map(log2_exact);
-    let (operand, mut epilogue) = match logs {
-        [Some(a), Some(b)] if a.min(b) >= -14 && (a - b).abs() <= 14 => add_shifted([a, b]),
-        _ if requant == Requant::Precise => precise::add(ratios).ok_or_else(bad)?,
-        _ => add_multiplied(ratios).ok_or_else(bad)?,
-    };
-    let [a, b] = operand;
-    let wide = |(lo, hi): (i8, i8)| (i64::from(lo), i64::from(hi));
-    let (ra, rb) = (
-        range(&a, 0, wide(ranges[0]))?,
-        range(&b, 0, wide(ranges[1]))?,
-    );
-    push_clamp(&mut epilogue, &[(ra.0 + rb.0, ra.1 + rb.1)], clamp)?;
-    Ok(AddPlan { a, b, epilogue })
-}
-
-/// Operands by powers of two, and the rounding after the sum.
-fn add_shifted([a, b]: [i32; 2]) -> ([Vec<LaneOp>; 2], Vec<LaneOp>) {
-    let low = a.min(b).min(0);
-    let shl = |k: i32| (k > 0).then_some(LaneOp::ShlImm(k as u8));
-    let operand = |k: i32| shl(k - low).into_iter().collect();
-    ([operand(a), operand(b)], halves_up(-low))
-}
-
-/// Operands by one multiplier each, and the rounding after the sum.
-fn add_multiplied(ratios: [f64; 2]) -> Option<([Vec<LaneOp>; 2], Vec<LaneOp>)> {
-    let largest = ratios[0].max(ratios[1]);
-    let fits = |s: &i32| (largest * 2f64.powi(*s)).round() <= 32767.0;
-    let shift = (0..=15).rev().find(fits)?;
-    let multiply = |r: f64| vec![LaneOp::MulImm((r * 2f64.powi(shift)).round() as i16)];
-    Some((ratios.map(multiply), halves_up(shift)))
-}
-
-/// A shift, at most 15, that rounds half up.
-fn halves_up(shift: i32) -> Vec<LaneOp> {
-    if shift == 0 {
-        return Vec::new();
-    }
-    vec![
-        LaneOp::AddImm(1 << (shift - 1)),
-        LaneOp::ShrImm(shift as u8),
-    ]
-}
-
-/// `round(x * ratio)` of lanes within `start`, clamped: pooling sums and changes of scale.
-///
-/// # Errors
-/// [`SemanticsError::Ratio`] for ratios outside fixed point.
-pub fn plan_scale(
-    ratio: f64,
-    start: Range,
-    clamp: (i8, i8),
-    requant: Requant,
-) -> Result<Vec<LaneOp>, SemanticsError> {
-    if !(ratio.is_finite() && ratio > 0.0 && ratio < 4096.0) {
-        return Err(SemanticsError::Ratio {
-            ratio: ratio.to_string(),
-        });
-    }
-    if requant == Requant::Precise
-        && let Some(mut ops) = precise::scale(ratio, start)
-    {
-        push_clamp(&mut ops, &[start], clamp)?;
-        return Ok(ops);
-    }
-    let mut ops = Vec::new();
-    match log2_exact(ratio) {
-        Some(0) => {}
-        Some(n) if (-15..0).contains(&n) => {
-            ops.extend([LaneOp::AddImm(1 << (-n - 1)), LaneOp::ShrImm(-n as u8)]);
-        }
-        _ => {
-            let extreme = start.0.abs().max(start.1.abs()) as f64 + 1.0;
-            // Rounding is added before the product where a step is fine, else after it.
-            let before = 0.5 / ratio;
-            let early = (16.0..=32767.0).contains(&before);
-            let top = if early { 30 } else { 15 };
-            let extreme = if early { extreme + before } else { extreme };
-            let fits = |s: &i32| {
-                let m = (ratio * 2f64.powi(*s)).round();
-                m <= 32767.0 && (m + 1.0) * extreme < f64::from(i32::MAX) / 2.0
-            };
-            let shift = (0..=top).rev().find(fits);
-            let shift = shift.ok_or(SemanticsError::Ratio {
-                ratio: ratio.to_string(),
-            })?;
-            let multiply = LaneOp::MulImm((ratio * 2f64.powi(shift)).round() as i16);
-            match (early, shift) {
-                (true, _) => ops.extend([LaneOp::AddImm(before.round() as i16), multiply]),
-                (false, 0) => ops.push(multiply),
-                (false, _) => ops.extend([multiply, LaneOp::AddImm(1 << (shift - 1))]),
-            }
-            if shift > 0 {
-                ops.push(LaneOp::ShrImm(shift as u8));
-            }
-        }
-    }
-    push_clamp(&mut ops, &[start], clamp)?;
-    Ok(ops)
 }
 
 #[cfg(test)]
