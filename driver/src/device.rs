@@ -101,6 +101,21 @@ pub enum WorkDone {
     Ran(RunReport),
 }
 
+impl WorkDone {
+    /// The reports of batches and the bytes of reads, each in order.
+    pub(crate) fn sort(done: Vec<Self>) -> (Vec<RunReport>, Vec<Vec<u8>>) {
+        let (mut reports, mut data) = (Vec::new(), Vec::new());
+        for done in done {
+            match done {
+                Self::Ran(report) => reports.push(report),
+                Self::Data(bytes) => data.push(bytes),
+                Self::Written => {}
+            }
+        }
+        (reports, data)
+    }
+}
+
 /// A handle on submitted work.
 pub trait Ticket: Send {
     /// Blocks until the work is done.

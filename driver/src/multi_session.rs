@@ -395,14 +395,7 @@ impl MultiSession {
         program: &MultiProgram,
         done: Vec<WorkDone>,
     ) -> Result<RunOutput, DriverError> {
-        let (mut reports, mut data) = (Vec::new(), Vec::new());
-        for done in done {
-            match done {
-                WorkDone::Ran(report) => reports.push(report),
-                WorkDone::Data(bytes) => data.push(bytes),
-                WorkDone::Written => {}
-            }
-        }
+        let (reports, data) = WorkDone::sort(done);
         let unpacked = program.outputs.iter().zip(&data);
         let unpacked = unpacked.map(|(&place, bytes)| self.unpack(place, bytes));
         let outputs = unpacked.collect::<Result<_, _>>()?;

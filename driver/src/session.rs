@@ -196,14 +196,7 @@ impl Session {
 
     /// The reports and outputs of a run of some images.
     fn collect(&self, done: Vec<WorkDone>, images: usize) -> Result<RunOutput, DriverError> {
-        let (mut reports, mut data) = (Vec::new(), Vec::new());
-        for done in done {
-            match done {
-                WorkDone::Ran(report) => reports.push(report),
-                WorkDone::Data(bytes) => data.push(bytes),
-                WorkDone::Written => {}
-            }
-        }
+        let (reports, data) = WorkDone::sort(done);
         let unpacked = self.program.outputs.iter().zip(&data).map(|(&o, bytes)| {
             let mut unpacked = self.unpack(self.program.tensor(o)?, bytes)?;
             unpacked.truncate(images);

@@ -224,33 +224,61 @@ pub fn tensor(name: &str, buffer: u32, chw: [u32; 3]) -> TensorSpec {
     }
 }
 
+/// Loads the first tile of one buffer to input tile 0, and stores output tile 0 to the first of
+/// another.
+pub fn load_and_store(from: u32, to: u32) -> [Command; 2] {
+    let load = Load {
+        mem: MemType::Inp,
+        y_size: 1,
+        x_size: 1,
+        ..Load::default()
+    };
+    let store = Store {
+        y_size: 1,
+        x_size: 1,
+        ..Store::default()
+    };
+    let at = |insn, buffer| Command {
+        insn,
+        symbol: Symbol::Buffer(BufferId(buffer)),
+    };
+    [at(load.into(), from), at(store.into(), to)]
+}
+
+/// A batch of instructions that aren't in device memory.
+pub fn batch(insns: Vec<Insn>) -> Work {
+    Work::Run(Arc::new(Batch {
+        words: vec![],
+        insns,
+        insn_addr: PhysAddr(0),
+        marks: vec![],
+    }))
+}
+
+/// Writes one byte.
+pub fn write(addr: PhysAddr, value: u8) -> Work {
+    Work::Write {
+        addr,
+        data: Arc::from([value]),
+    }
+}
+
+/// Reads one byte.
+pub fn read(addr: PhysAddr) -> Work {
+    let size_bytes = 1;
+    Work::Read { addr, size_bytes }
+}
+
 /// One layer for each kernel length: it loads input tile 0, clears with its kernel and stores
 /// to output tile 0. Buffer 0 is the input `x` of two tiles, 1 the output `y` of two tiles,
 /// 2 the constant `w`.
 pub fn program(kernel_lens: &[u16]) -> Program {
     let layer = |(id, &len): (usize, &u16)| {
-        let load = Load {
-            y_size: 1,
-            x_size: 1,
-            ..Load::default()
-        };
-        let store = Store {
-            y_size: 1,
-            x_size: 1,
-            ..Store::default()
-        };
-        let at = |insn, buffer| Command {
-            insn,
-            symbol: Symbol::Buffer(BufferId(buffer)),
-        };
+        let [load, store] = load_and_store(0, 1);
         Layer {
             name: format!("l{id}"),
             kind: "test".into(),
-            commands: vec![
-                at(load.into(), 0),
-                clear(id as u32, 0, len),
-                at(store.into(), 1),
-            ],
+            commands: vec![load, clear(id as u32, 0, len), store],
             output: 1,
             ..Layer::default()
         }

@@ -293,6 +293,7 @@ mod tests {
 
     use super::*;
     use crate::PAGE_BYTES;
+    use crate::testing::{batch, read, write};
 
     fn device(runner: Runner) -> WorkerDevice {
         WorkerDevice::new(
@@ -312,33 +313,7 @@ mod tests {
             x_size: 1,
             ..vta_isa::Store::default()
         };
-        Work::Run(Arc::new(Batch {
-            words: vec![],
-            insns: vec![store.into()],
-            insn_addr: PhysAddr(0),
-            marks: vec![],
-        }))
-    }
-
-    fn write(addr: PhysAddr, value: u8) -> Work {
-        Work::Write {
-            addr,
-            data: Arc::from([value]),
-        }
-    }
-
-    fn read(addr: PhysAddr) -> Work {
-        let size_bytes = 1;
-        Work::Read { addr, size_bytes }
-    }
-
-    fn empty_batch() -> Work {
-        Work::Run(Arc::new(Batch {
-            words: vec![],
-            insns: vec![],
-            insn_addr: PhysAddr(0),
-            marks: vec![],
-        }))
+        batch(vec![store.into()])
     }
 
     #[test]
@@ -357,7 +332,7 @@ mod tests {
     #[test]
     fn faults_name_the_device_and_leave_it_usable() {
         let d = device(Box::new(|_, _| Err("insn 3: bad".into())));
-        let error = d.submit(empty_batch()).unwrap().wait().unwrap_err();
+        let error = d.submit(batch(vec![])).unwrap().wait().unwrap_err();
         assert_eq!(error.to_string(), "device test: insn 3: bad");
         let read = Work::Read {
             addr: PhysAddr(0),
@@ -372,9 +347,9 @@ mod tests {
     #[test]
     fn a_panicking_runner_answers_every_ticket() {
         let d = device(Box::new(|_, _| panic!("runner")));
-        let first = d.submit(empty_batch()).unwrap();
+        let first = d.submit(batch(vec![])).unwrap();
         assert!(matches!(first.wait(), Err(DriverError::Lost { .. })));
-        let later = d.submit(empty_batch()).map(Ticket::wait);
+        let later = d.submit(batch(vec![])).map(Ticket::wait);
         assert!(matches!(
             later,
             Err(DriverError::Lost { .. }) | Ok(Err(DriverError::Lost { .. }))

@@ -1,11 +1,10 @@
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use vta_isa::{Load, MemType, Store};
 
 use super::*;
-use crate::testing::{buffer, doubler, tensor};
-use crate::{BufferId, BufferKind, Command, HostKernel, Layer, Packing, Part, Program, Symbol};
+use crate::testing::{buffer, doubler, load_and_store, tensor};
+use crate::{BufferKind, HostKernel, Layer, Packing, Part, Program};
 
 const SMALL: QueueLimits = QueueLimits {
     insns: 64,
@@ -14,28 +13,11 @@ const SMALL: QueueLimits = QueueLimits {
 
 /// A program whose tensors have one tile each; layer `i` doubles a tensor into another.
 fn part(tensors: u32, layers: &[(u32, u32)], inputs: &[u32], outputs: &[u32]) -> Part {
-    let layer = |(i, &(from, to)): (usize, &(u32, u32))| {
-        let load = Load {
-            mem: MemType::Inp,
-            y_size: 1,
-            x_size: 1,
-            ..Load::default()
-        };
-        let store = Store {
-            y_size: 1,
-            x_size: 1,
-            ..Store::default()
-        };
-        let at = |insn, buffer| Command {
-            insn,
-            symbol: Symbol::Buffer(BufferId(buffer)),
-        };
-        Layer {
-            name: format!("l{i}"),
-            commands: vec![at(load.into(), from), at(store.into(), to)],
-            output: to,
-            ..Layer::default()
-        }
+    let layer = |(i, &(from, to)): (usize, &(u32, u32))| Layer {
+        name: format!("l{i}"),
+        commands: load_and_store(from, to).into(),
+        output: to,
+        ..Layer::default()
     };
     let kind = |t: &u32| match (inputs.contains(t), outputs.contains(t)) {
         (true, _) => BufferKind::Input,

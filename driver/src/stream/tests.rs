@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use vta_isa::{Config, Insn, Load, MemType, Store};
 
 use super::*;
+use crate::testing::{batch, read, write};
 use crate::{Batch, DeviceInfo, DeviceMemory, PhysAddr, RunReport, WorkerDevice};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -47,24 +48,7 @@ fn run(from: PhysAddr, to: PhysAddr) -> Work {
         x_size: 1,
         ..Store::default()
     };
-    Work::Run(Arc::new(Batch {
-        words: vec![],
-        insns: vec![load.into(), store.into()],
-        insn_addr: PhysAddr(0),
-        marks: vec![],
-    }))
-}
-
-fn write(addr: PhysAddr, value: u8) -> Work {
-    Work::Write {
-        addr,
-        data: Arc::from([value]),
-    }
-}
-
-fn read(addr: PhysAddr) -> Work {
-    let size_bytes = 1;
-    Work::Read { addr, size_bytes }
+    batch(vec![load.into(), store.into()])
 }
 
 fn byte(ticket: Box<dyn Ticket>) -> u8 {
