@@ -90,11 +90,14 @@ enum {
     VTA_KIND_GEMM,
     VTA_KIND_CHAIN,
     VTA_KIND_GEMM_IN_ORDER,
-    VTA_KIND_ALU_IN_ORDER
+    VTA_KIND_ALU_IN_ORDER,
+    VTA_KIND_PRODUCTS
 };
 /* An operation of a chain that no ALU instruction has: GEMM's reset. */
 #define VTA_CHAIN_CLEAR 6u
 #define VTA_UNTOUCHED 0xffffffffu
+/* An output without such a product. */
+#define VTA_MISSING 0xffffffffu
 
 typedef struct {
     __global const uint *tables; /* micro-ops, groups, chains */
@@ -421,23 +424,93 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
 }
 
 /*
- * Words of a chain: first tile, stages, table of stages. A stage is operation, kind of operand
- * (0 immediate, 1 table of touched tiles and immediate, 2 table of source tiles), immediate,
- * table. No stage reads a tile that the chain writes, except its own.
+ * Words of products: outputs of a component, its blocks, table of the outputs' offsets, table of
+ * each component's first output, table of pieces, number of pieces, outputs at once, a tile of
+ * zeros. A piece is the products of one instruction: pattern, what its inputs are added to,
+ * what its weights are added to, table of each component's weights, weights of a component. A
+ * pattern has the first entry of each block, and the end; an entry is the number of a weight, and
+ * an input for each output.
+ */
+#define VTA_DEFINE_PRODUCTS(NAME, ROWS)                                                          \
+    static void NAME(__global const uint *a, uint unit, vta_memory m)                            \
+    {                                                                                            \
+        const uint lane = unit % VTA_CHUNKS * VTA_V;                                             \
+        const uint batch = unit / VTA_CHUNKS % VTA_BATCH * VTA_BLOCK;                            \
+        const uint block = unit / (VTA_CHUNKS * VTA_BATCH) % a[1];                               \
+        const uint component = unit / (VTA_CHUNKS * VTA_BATCH) / a[1];                           \
+        const uint rows = a[0], first = block * ROWS;                                            \
+        uint dst[ROWS];                                                                          \
+        vta_sum sum[ROWS];                                                                       \
+        _Pragma("unroll") for (uint q = 0; q < ROWS; ++q)                                        \
+        {                                                                                        \
+            const uint tile = m.tables[a[3] + component] +                                       \
+                              m.tables[a[2] + min(first + q, rows - 1)];                         \
+            dst[q] = tile * VTA_LANES + batch + lane;                                            \
+            sum[q] = (vta_sum)0;                                                                 \
+        }                                                                                        \
+        uint room = VTA_FULL_UOPS;                                                               \
+        __global const uint *p = m.tables + a[4];                                                \
+        for (uint piece = 0; piece < a[5]; ++piece, p += 5) {                                    \
+            __global const uint *pattern = m.tables + p[0];                                      \
+            __global const uint *weights = m.tables + p[3] + component * p[4];                   \
+            const uint stop = pattern[block + 1];                                                \
+            for (uint n = pattern[block]; n < stop; ++n) {                                       \
+                __global const uint *entry = pattern + a[1] + 1 + n * (ROWS + 1);                \
+                const uint tile = p[2] + weights[entry[0]];                                      \
+                uint src[ROWS];                                                                  \
+                _Pragma("unroll") for (uint q = 0; q < ROWS; ++q)                                \
+                {                                                                                \
+                    const uint from = entry[1 + q];                                              \
+                    src[q] = (from == VTA_MISSING ? a[7] : p[1] + from) * VTA_LANES + batch;     \
+                }                                                                                \
+                __global const vta_inp *x = m.inp;                                               \
+                __global const vta_wgt *w = m.wgt + (size_t)tile * VTA_WGT_TILE;                 \
+                VTA_PRODUCTS(ROWS)                                                               \
+                if (--room == 0) {                                                               \
+                    VTA_FLUSH(ROWS)                                                              \
+                    room = VTA_FULL_UOPS;                                                        \
+                }                                                                                \
+            }                                                                                    \
+        }                                                                                        \
+        VTA_FLUSH(ROWS)                                                                          \
+    }
+
+VTA_DEFINE_PRODUCTS(vta_products_row, 1)
+#if VTA_ROWS > 1
+VTA_DEFINE_PRODUCTS(vta_products_rows, VTA_ROWS)
+#endif
+
+static void vta_products(__global const uint *a, uint unit, vta_memory m)
+{
+#if VTA_ROWS > 1
+    if (a[6] > 1) {
+        vta_products_rows(a, unit, m);
+        return;
+    }
+#endif
+    vta_products_row(a, unit, m);
+}
+
+/*
+ * Words of a chain: what its tiles are added to, stages, table of stages, table of tiles. A stage
+ * is operation, kind of operand (0 immediate, 1 table of touched tiles and immediate, 2 table of
+ * source tiles), immediate, table, what its source tiles are added to. No stage reads a tile that
+ * the chain writes, except its own.
  */
 static void vta_chain(__global const uint *a, uint unit, vta_memory m)
 {
     const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
-    const uint dst = a[0] + tile;
+    const uint dst = a[0] + m.tables[a[3] + tile];
     __global int *to = m.acc + dst * VTA_LANES + lane;
     vta_ints x = VTA_LOAD(to);
     for (uint s = 0; s < a[1]; ++s) {
-        __global const uint *stage = m.tables + a[2] + s * 4;
+        __global const uint *stage = m.tables + a[2] + s * 5;
         vta_ints y = (vta_ints)as_int(stage[2]);
         if (stage[1]) {
-            const uint src = m.tables[stage[3] + tile];
-            if (src == VTA_UNTOUCHED)
+            const uint offset = m.tables[stage[3] + tile];
+            if (offset == VTA_UNTOUCHED)
                 continue;
+            const uint src = stage[4] + offset;
             if (stage[1] == 2)
                 y = src == dst ? x : VTA_LOAD(m.acc + src * VTA_LANES + lane);
         }
@@ -520,6 +593,9 @@ static void vta_unit(uint kind, __global const uint *a, uint unit, vta_memory m)
         break;
     case VTA_KIND_GEMM:
         vta_gemm(a, unit, m);
+        break;
+    case VTA_KIND_PRODUCTS:
+        vta_products(a, unit, m);
         break;
     case VTA_KIND_CHAIN:
         vta_chain(a, unit, m);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use vta_driver::{Batch, DeviceMemory};
-use vta_isa::check::Finding;
+use vta_isa::check::{self, Finding};
 use vta_isa::tokens::{self, At, TokenError};
 use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
 
@@ -197,11 +197,7 @@ impl Walk<'_> {
             return Ok(());
         }
         let last = u64::from(load.sram_base) + load.sram_tiles() - 1;
-        let pad = match load.mem {
-            MemType::Acc8 => "acc",
-            other => other.name(),
-        };
-        index(at, "sram_base", last, pad, self.config.depth(load.mem))?;
+        check::tile(at, self.config, "sram_base", last, load.mem)?;
         let elem = self.config.elem_bytes(load.mem) as u64;
         for (first, len) in rows(load.dram_base, load.y_size, load.x_size, load.x_stride) {
             let read = memory.read(first * elem, len * elem);
@@ -218,13 +214,7 @@ impl Walk<'_> {
             return Ok(());
         }
         let last = u64::from(store.sram_base) + store.tiles() - 1;
-        index(
-            at,
-            "sram_base",
-            last,
-            "acc",
-            self.config.depth(MemType::Out),
-        )?;
+        check::tile(at, self.config, "sram_base", last, MemType::Out)?;
         let elem = self.config.elem_bytes(MemType::Out) as u64;
         for (first, len) in rows(store.dram_base, store.y_size, store.x_size, store.x_stride) {
             let read = mirror.memory().read(first * elem, len * elem);
@@ -259,15 +249,13 @@ impl Walk<'_> {
             return Err(Finding::UopRange { at, bgn, end }.into());
         }
         if end > bgn {
-            let depth = self.config.depth(MemType::Uop);
-            index(at, "uop_end", u64::from(end) - 1, "uop", depth)?;
+            check::tile(at, self.config, "uop_end", u64::from(end) - 1, MemType::Uop)?;
         }
         Ok(self.uops.get(usize::from(bgn)..usize::from(end)))
     }
 
     fn check_gemm(&mut self, at: &At, gemm: &Gemm) -> Result<&[u32], BatchError> {
-        let [acc, inp, wgt] =
-            [MemType::Acc, MemType::Inp, MemType::Wgt].map(|m| self.config.depth(m));
+        let config = self.config;
         let uops = self.uop_range(at, gemm.uop_bgn, gemm.uop_end)?;
         if gemm.steps() == 0 {
             return Ok(&[]);
@@ -277,17 +265,17 @@ impl Walk<'_> {
         let src = reach(iter, (gemm.src_factor_out, gemm.src_factor_in));
         let tile = reach(iter, (gemm.wgt_factor_out, gemm.wgt_factor_in));
         for uop in uops.iter().map(|w| Uop::decode(*w)) {
-            index(at, "dst", u64::from(uop.dst) + dst, "acc", acc)?;
+            check::tile(at, config, "dst", u64::from(uop.dst) + dst, MemType::Acc)?;
             if !gemm.reset {
-                index(at, "src", u64::from(uop.src) + src, "inp", inp)?;
-                index(at, "wgt", u64::from(uop.wgt) + tile, "wgt", wgt)?;
+                check::tile(at, config, "src", u64::from(uop.src) + src, MemType::Inp)?;
+                check::tile(at, config, "wgt", u64::from(uop.wgt) + tile, MemType::Wgt)?;
             }
         }
         Ok(uops)
     }
 
     fn check_alu(&mut self, at: &At, alu: &Alu) -> Result<&[u32], BatchError> {
-        let acc = self.config.depth(MemType::Acc);
+        let config = self.config;
         let uops = self.uop_range(at, alu.uop_bgn, alu.uop_end)?;
         if alu.steps() == 0 {
             return Ok(&[]);
@@ -296,9 +284,9 @@ impl Walk<'_> {
         let dst = reach(iter, (alu.dst_factor_out, alu.dst_factor_in));
         let src = reach(iter, (alu.src_factor_out, alu.src_factor_in));
         for uop in uops.iter().map(|w| Uop::decode(*w)) {
-            index(at, "dst", u64::from(uop.dst) + dst, "acc", acc)?;
+            check::tile(at, config, "dst", u64::from(uop.dst) + dst, MemType::Acc)?;
             if alu.operand == AluOperand::Acc {
-                index(at, "src", u64::from(uop.src) + src, "acc", acc)?;
+                check::tile(at, config, "src", u64::from(uop.src) + src, MemType::Acc)?;
             }
         }
         Ok(uops)
@@ -329,24 +317,4 @@ fn dram(at: &At, source: vta_driver::MemoryError) -> BatchError {
         at: Box::new(at.clone()),
         source,
     }
-}
-
-fn index(
-    at: &At,
-    field: &'static str,
-    value: u64,
-    scratchpad: &'static str,
-    depth: usize,
-) -> Result<(), BatchError> {
-    if value < depth as u64 {
-        return Ok(());
-    }
-    Err(Finding::Scratchpad {
-        at: Box::new(at.clone()),
-        field,
-        value,
-        scratchpad,
-        depth,
-    }
-    .into())
 }

@@ -1,14 +1,19 @@
 //! Chains: neighbouring ALU instructions, and GEMM's reset, on the same accumulator tiles run as
 //! one operation that holds each tile in registers.
 
+use std::ops::Range;
+
 use vta_isa::{Alu, AluOperand, Uop};
 
-use crate::ops::Touches;
+use crate::ops::{Touches, merged};
+use crate::versions::Pad;
 
 /// The kernel's operation for GEMM's reset; ALU operations have their own codes.
 const CLEAR: u32 = 6;
 /// A tile that a stage leaves as it is.
 const UNTOUCHED: u32 = u32::MAX;
+/// Words of a stage: operation, kind of operand, immediate, table, what its tiles are added to.
+const STAGE_WORDS: usize = 5;
 /// Stages of one chain.
 const MAX_STAGES: usize = 64;
 
@@ -36,11 +41,11 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// Zeroes tiles, ascending.
-    pub fn clear(tiles: &[u32]) -> Self {
+    pub fn clear(tiles: impl IntoIterator<Item = u32>) -> Self {
         let stage = Stage {
             op: CLEAR,
             imm: Some(0),
-            tiles: tiles.iter().map(|&t| (t, t)).collect(),
+            tiles: tiles.into_iter().map(|t| (t, t)).collect(),
         };
         let mut chain = Self {
             stages: Vec::new(),
@@ -115,10 +120,11 @@ impl Chain {
     }
 
     /// Appends the stages of another chain; leaves this one as it is and says `false` when they
-    /// would depend on each other.
+    /// would depend on each other or have no tile in common.
     pub fn append(&mut self, more: &Self) -> bool {
         let clash = |a: &[bool], b: &[bool]| a.iter().zip(b).any(|(a, b)| *a && *b);
         if self.stages.len() + more.stages.len() > MAX_STAGES
+            || !clash(&self.written, &more.written)
             || clash(&self.written, &more.read)
             || clash(&self.read, &more.written)
         {
@@ -128,19 +134,44 @@ impl Chain {
         true
     }
 
-    /// The chain's words, and what it touches. `list` stores a list of words and says where.
-    pub fn encode(&self, mut list: impl FnMut(&[u32]) -> u32) -> (Vec<u32>, Touches) {
-        let bounds = |flags: &[bool]| {
-            let first = flags.iter().position(|f| *f).unwrap_or(0);
-            first
-                ..flags
-                    .iter()
-                    .rposition(|f| *f)
-                    .map_or(first, |last| last + 1)
-        };
-        let written = bounds(&self.written);
-        let read = bounds(&self.read);
-        let mut stages = Vec::with_capacity(self.stages.len() * 4);
+    /// Runs of tiles that the chain writes, ascending.
+    pub fn written_runs(&self) -> Vec<Range<u32>> {
+        let runs = runs(&self.written).into_iter();
+        runs.map(|r| r.start as u32..r.end as u32).collect()
+    }
+
+    /// Moves each tile by how far `shift` says, modulo 2^32.
+    pub fn place(&mut self, shift: impl Fn(u32) -> u32) {
+        self.written.clear();
+        self.read.clear();
+        for mut stage in std::mem::take(&mut self.stages) {
+            for (dst, src) in &mut stage.tiles {
+                *dst = dst.wrapping_add(shift(*dst));
+                *src = src.wrapping_add(shift(*src));
+            }
+            self.add(stage);
+        }
+    }
+
+    /// What the chain touches.
+    pub fn touches(&self) -> Touches {
+        let written = runs(&self.written);
+        let mut touches = Touches::default();
+        let reads = written.iter().cloned().chain(runs(&self.read)).collect();
+        touches.reads[Pad::Acc as usize] = merged(reads);
+        touches.writes[Pad::Acc as usize] = written;
+        touches
+    }
+
+    /// The chain's words. `list` stores a list of words and says where.
+    pub fn encode(&self, mut list: impl FnMut(&[u32]) -> u32) -> Vec<u32> {
+        let written: Vec<usize> = runs(&self.written).into_iter().flatten().collect();
+        let first = written.first().copied().unwrap_or(0);
+        let mut numbers = vec![0; self.written.len() - first];
+        for (number, tile) in written.iter().enumerate() {
+            numbers[tile - first] = number;
+        }
+        let mut stages = Vec::with_capacity(self.stages.len() * STAGE_WORDS);
         for stage in &self.stages {
             let whole = stage.tiles.len() == written.len();
             let (kind, imm) = match stage.imm {
@@ -148,33 +179,38 @@ impl Chain {
                 Some(imm) => (1, imm),
                 None => (2, 0),
             };
-            let mut table = 0;
+            let (mut base, mut table) = (0, 0);
             if kind != 0 {
+                base = stage.tiles.iter().map(|t| t.1).min().unwrap_or(0);
                 let mut sources = vec![UNTOUCHED; written.len()];
                 for &(dst, src) in &stage.tiles {
-                    sources[dst as usize - written.start] = src;
+                    sources[numbers[dst as usize - first]] = src - base;
                 }
                 table = list(&sources);
             }
-            stages.extend([stage.op, kind, imm as u32, table]);
+            stages.extend([stage.op, kind, imm as u32, table, base]);
         }
-        let args = vec![
-            written.start as u32,
+        let offsets: Vec<u32> = written.iter().map(|t| (t - first) as u32).collect();
+        vec![
+            first as u32,
             self.stages.len() as u32,
             list(&stages),
-        ];
-        let reads_acc = if read.is_empty() {
-            written.clone()
-        } else {
-            written.start.min(read.start)..written.end.max(read.end)
-        };
-        let touches = Touches {
-            reads_acc,
-            writes_acc: written,
-            ..Touches::default()
-        };
-        (args, touches)
+            list(&offsets),
+        ]
     }
+}
+
+/// Runs of flags that are set.
+fn runs(flags: &[bool]) -> Vec<Range<usize>> {
+    let mut at = 0;
+    let mut runs = Vec::new();
+    for run in flags.chunk_by(|a, b| a == b) {
+        if run[0] {
+            runs.push(at..at + run.len());
+        }
+        at += run.len();
+    }
+    runs
 }
 
 fn mark(flags: &mut Vec<bool>, tile: u32) {
@@ -186,6 +222,7 @@ fn mark(flags: &mut Vec<bool>, tile: u32) {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "these are lists of ranges")]
 mod tests {
     use vta_isa::AluOp;
 
@@ -256,30 +293,34 @@ mod tests {
         let imm = |first| of(&alu(AluOp::Shr, AluOperand::Imm(3), 4), &[(first, 0)]).unwrap();
         let add = |dst, src| of(&alu(AluOp::Add, AluOperand::Acc, 4), &[(dst, src)]).unwrap();
         let mut chain = imm(0);
-        assert!(chain.append(&add(0, 8)) && chain.append(&imm(0)));
+        assert!(chain.append(&add(0, 8)) && chain.append(&imm(0)) && chain.append(&imm(3)));
         assert!(!chain.append(&imm(8)), "the chain has read tile 8");
-        assert!(!chain.append(&add(16, 3)), "the chain writes tile 3");
-        assert!(chain.append(&add(16, 8)), "sources may be shared");
-        assert_eq!(chain.stages.len(), 4);
-        assert!(!add(0, 8).append(&Chain::clear(&[9])));
+        assert!(!chain.append(&add(4, 0)), "the chain writes tile 3");
+        assert!(chain.append(&add(4, 8)), "sources may be shared");
+        assert_eq!(chain.stages.len(), 5);
+        assert!(!add(0, 8).append(&Chain::clear([9])));
+        assert!(!imm(0).append(&imm(4)), "no tile in common");
     }
 
     #[test]
     fn words_say_which_tiles_a_stage_touches() {
-        let mut chain = Chain::clear(&[2, 3, 5]);
+        let mut chain = Chain::clear([2, 3, 5]);
         assert!(chain.append(&of(&alu(AluOp::Add, AluOperand::Acc, 2), &[(2, 9)]).unwrap()));
         let mut lists = Vec::new();
-        let (args, touches) = chain.encode(|list| {
+        let touches = chain.touches();
+        let args = chain.encode(|list| {
             lists.push(list.to_vec());
             lists.len() as u32
         });
-        assert_eq!(lists[0], [2, 3, UNTOUCHED, 5]);
-        assert_eq!(lists[1], [9, 10, UNTOUCHED, UNTOUCHED]);
+        assert_eq!(lists[0], [0, 1, UNTOUCHED]);
         assert_eq!(
-            lists[2],
-            [CLEAR, 1, 0, 1, AluOp::Add.code().into(), 2, 0, 2]
+            lists[1],
+            [CLEAR, 0, 0, 0, 0, AluOp::Add.code().into(), 2, 0, 1, 9]
         );
-        assert_eq!(args, [2, 2, 3]);
-        assert_eq!((touches.writes_acc, touches.reads_acc), (2..6, 2..11));
+        assert_eq!(lists[2], [0, 1, 3], "offsets of the tiles");
+        assert_eq!(args, [2, 2, 2, 3]);
+        let acc = Pad::Acc as usize;
+        assert_eq!(touches.writes[acc], [2..4, 5..6]);
+        assert_eq!(touches.reads[acc], [2..4, 5..6, 9..11]);
     }
 }

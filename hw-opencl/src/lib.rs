@@ -8,7 +8,9 @@
 //!   takes it, else from a bitstream. A variant has three kernels joined by channels.
 //! - the **throughput** structure (`kernels/vta_lanes.cl`) for CPUs and GPUs: the host decodes a
 //!   batch once into operations with independent units, orders them into levels, and enqueues a
-//!   launch for each level, small ones together, without waiting in between.
+//!   launch for each level, small ones together, without waiting in between. GEMM instructions on
+//!   the same accumulators are one operation, and tiles that a program loads over others get
+//!   places of their own, so that levels are few and large.
 //!
 //! `libOpenCL.so` is loaded when a device is first asked for, so a program starts without it.
 //!
@@ -32,15 +34,20 @@ mod cache;
 mod chain;
 mod cl;
 mod core_stream;
+mod decoder;
 mod device;
+mod emit;
 mod engine;
 mod error;
+mod loops;
 mod mirror;
 mod ops;
+mod products;
 mod program;
 mod schedule;
 mod select;
 mod structure;
+mod versions;
 mod worker;
 
 pub use device::{Cache, Math, OpenClDevice, Options, Stats};

@@ -8,6 +8,7 @@ use vta_isa::{Config, MemType, header};
 
 use crate::cache::BinaryCache;
 use crate::cl::{Arg, BuildFault, Built, Bytes, CoreKernel, Ctx, Queue};
+use crate::decoder::Room;
 use crate::device::{Math, Options, StatsInner};
 use crate::error::{ClFault, OpenClError};
 use crate::ops::Shape;
@@ -26,6 +27,11 @@ const REGISTERS: u32 = 1 << 16;
 const GROUPS_PER_UNIT: u32 = 4;
 /// Scratchpads up to this size become arrays of an FPGA's kernel.
 const MAX_ON_CHIP_BYTES: usize = 4 << 20;
+
+/// How many times a scratchpad a GPU has beyond it: inputs, weights, accumulators.
+const GPU_ROOM: [u64; 3] = [64, 32, 32];
+/// The same of a CPU.
+const CPU_ROOM: [u64; 3] = [4, 2, 2];
 
 /// How the throughput structure's kernels are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +70,28 @@ impl LanesBuild {
             math,
             transpose,
         }
+    }
+
+    /// Scratchpad tiles beyond the program's, of a device whose buffers have at most
+    /// `max_alloc_bytes`. A GPU fills itself with the outputs of a whole layer; a CPU must find
+    /// everything in its caches.
+    pub fn room(&self, config: &Config, max_alloc_bytes: u64) -> Room {
+        let times = if self.shape.group > 1 {
+            GPU_ROOM
+        } else {
+            CPU_ROOM
+        };
+        let (lanes, area) = (config.lanes() as u64, (config.block() as u64).pow(2));
+        let room = |mem, times: u64, tile_bytes: u64| {
+            let depth = config.depth(mem) as u64;
+            let most = (max_alloc_bytes / tile_bytes).min(u64::from(u32::MAX) / tile_bytes);
+            (depth * times).min(most.saturating_sub(depth + 1)) as u32
+        };
+        Room([
+            room(MemType::Inp, times[0], lanes * self.elem_bytes()),
+            room(MemType::Wgt, times[1], area * self.elem_bytes()),
+            room(MemType::Acc, times[2], lanes * 4),
+        ])
     }
 
     fn options(&self) -> String {

@@ -8,10 +8,12 @@ use std::ops::Range;
 
 use vta_isa::{Config, MemType};
 
+use crate::decoder::Room;
 use crate::ops::{Decoded, DramRows, OP_WORDS, Op, Shape};
+use crate::versions::Pad;
 
-/// DRAM is tracked in pieces of this size.
-const GRANULE_BYTES: u64 = 256;
+/// DRAM is tracked in at most so many pieces.
+const MAX_GRANULES: u64 = 1 << 22;
 
 /// How work is cut for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,9 @@ pub(crate) struct Cut {
     pub max_blocks: u32,
     /// A level that costs less is not shared.
     pub small_cost: u64,
+    /// The blocks of a level, long ones first, are dealt to so many stripes that follow each
+    /// other. A runtime that hands a thread half of a launch at once then gives it a fair half.
+    pub stripes: usize,
 }
 
 /// One launch: levels and work-groups. Only a single work-group runs more than one level.
@@ -59,16 +64,24 @@ impl Track {
         }
     }
 
-    /// The first level in which something that reads (and writes) these pieces may run.
-    fn ready(&self, reads: Range<usize>, writes: Range<usize>) -> u32 {
-        let wrote = self.wrote[reads].iter().chain(&self.wrote[writes.clone()]);
-        wrote.chain(&self.read[writes]).copied().max().unwrap_or(0)
+    /// The first level in which something that reads these pieces may run.
+    fn readable(&self, reads: Range<usize>) -> u32 {
+        self.wrote[reads].iter().copied().max().unwrap_or(0)
     }
 
-    fn set(&mut self, reads: Range<usize>, writes: Range<usize>, level: u32) {
+    /// The first level in which something that writes these pieces may run.
+    fn writable(&self, writes: Range<usize>) -> u32 {
+        let read = self.read[writes.clone()].iter().copied().max();
+        self.readable(writes).max(read.unwrap_or(0))
+    }
+
+    fn reads(&mut self, reads: Range<usize>, level: u32) {
         for read in &mut self.read[reads] {
             *read = (*read).max(level + 1);
         }
+    }
+
+    fn writes(&mut self, writes: Range<usize>, level: u32) {
         for wrote in &mut self.wrote[writes] {
             *wrote = (*wrote).max(level + 1);
         }
@@ -77,60 +90,61 @@ impl Track {
 
 /// The levels of all operations, in program order.
 struct Levels {
-    inp: Track,
-    wgt: Track,
-    acc: Track,
+    /// In the order of `Pad`.
+    pads: [Track; 3],
     dram: Track,
     dram_base: u64,
+    granule_bytes: u64,
 }
 
 impl Levels {
-    fn new(config: &Config, dram_base: u64, dram_bytes: u64) -> Self {
-        let pad = |mem| Track::new(config.depth(mem));
+    fn new(config: &Config, room: Room, dram_base: u64, dram_bytes: u64) -> Self {
+        // Tiles of activations that lie beside each other must not wait for each other.
+        let mut granule_bytes = config.elem_bytes(MemType::Out) as u64;
+        while dram_bytes / granule_bytes > MAX_GRANULES {
+            granule_bytes *= 2;
+        }
         Self {
-            inp: pad(MemType::Inp),
-            wgt: pad(MemType::Wgt),
-            acc: pad(MemType::Acc),
-            dram: Track::new(dram_bytes.div_ceil(GRANULE_BYTES) as usize),
+            pads: Pad::ALL.map(|pad| Track::new(room.tiles(config, pad))),
+            dram: Track::new(dram_bytes.div_ceil(granule_bytes) as usize),
             dram_base,
+            granule_bytes,
         }
     }
 
     fn granules(&self, rows: Option<&DramRows>) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (base, rows) = (self.dram_base, rows.copied());
+        let (base, granule, rows) = (self.dram_base, self.granule_bytes, rows.copied());
         let count = rows.map_or(0, |r| if r.stride_bytes == 0 { 1 } else { r.rows });
         (0..u64::from(count)).filter_map(move |row| {
             let rows = rows?;
             let first = rows.first - base + row * rows.stride_bytes;
-            let end = (first + rows.row_bytes).div_ceil(GRANULE_BYTES);
-            Some((first / GRANULE_BYTES) as usize..end as usize)
+            let end = (first + rows.row_bytes).div_ceil(granule);
+            Some((first / granule) as usize..end as usize)
         })
     }
 
     fn place(&mut self, op: &Op) -> u32 {
         let t = &op.touches;
-        let pads = [
-            self.inp.ready(t.reads_inp.clone(), t.writes_inp.clone()),
-            self.wgt.ready(t.reads_wgt.clone(), t.writes_wgt.clone()),
-            self.acc.ready(t.reads_acc.clone(), t.writes_acc.clone()),
-        ];
+        let mut level = 0;
+        for ((track, reads), writes) in self.pads.iter().zip(&t.reads).zip(&t.writes) {
+            let readable = reads.iter().map(|r| track.readable(r.clone()));
+            let writable = writes.iter().map(|w| track.writable(w.clone()));
+            level = readable.chain(writable).fold(level, u32::max);
+        }
         let reads = self.granules(t.reads_dram.as_ref());
-        let reads = reads.map(|r| self.dram.ready(r, 0..0));
+        let reads = reads.map(|r| self.dram.readable(r));
         let writes = self.granules(t.writes_dram.as_ref());
-        let writes = writes.map(|w| self.dram.ready(0..0, w));
-        let level = pads.into_iter().chain(reads).chain(writes).max();
-        let level = level.unwrap_or(0);
-        self.inp
-            .set(t.reads_inp.clone(), t.writes_inp.clone(), level);
-        self.wgt
-            .set(t.reads_wgt.clone(), t.writes_wgt.clone(), level);
-        self.acc
-            .set(t.reads_acc.clone(), t.writes_acc.clone(), level);
+        let writes = writes.map(|w| self.dram.writable(w));
+        level = reads.chain(writes).fold(level, u32::max);
+        for ((track, reads), writes) in self.pads.iter_mut().zip(&t.reads).zip(&t.writes) {
+            reads.iter().for_each(|r| track.reads(r.clone(), level));
+            writes.iter().for_each(|w| track.writes(w.clone(), level));
+        }
         for r in self.granules(t.reads_dram.as_ref()) {
-            self.dram.set(r, 0..0, level);
+            self.dram.reads(r, level);
         }
         for w in self.granules(t.writes_dram.as_ref()) {
-            self.dram.set(0..0, w, level);
+            self.dram.writes(w, level);
         }
         level
     }
@@ -144,16 +158,21 @@ fn chunk(op: &Op, shape: Shape, cut: Cut) -> u32 {
     wanted.max(least).max(1).next_multiple_of(shape.group)
 }
 
-/// Orders operations and cuts them. `dram_base` and `dram_bytes` are those of the device's memory
-/// buffer.
-pub(crate) fn schedule(
-    decoded: Decoded,
-    config: &Config,
-    shape: Shape,
-    cut: Cut,
-    dram: (u64, u64),
-) -> Scheduled {
-    let mut levels = Levels::new(config, dram.0, dram.1);
+/// What a schedule is made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal<'a> {
+    pub config: &'a Config,
+    pub shape: Shape,
+    pub room: Room,
+    pub cut: Cut,
+    /// Base and bytes of the device's memory buffer.
+    pub dram: (u64, u64),
+}
+
+/// Orders operations and cuts them.
+pub(crate) fn schedule(decoded: Decoded, goal: Goal<'_>) -> Scheduled {
+    let Goal { shape, cut, .. } = goal;
+    let mut levels = Levels::new(goal.config, goal.room, goal.dram.0, goal.dram.1);
     let placed: Vec<u32> = decoded.ops.iter().map(|op| levels.place(op)).collect();
     let count = placed.iter().map(|l| l + 1).max().unwrap_or(0) as usize;
     let mut by_level: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -177,12 +196,14 @@ pub(crate) fn schedule(
         // Long blocks first, so that no work-group starts one when the others are done.
         let mut ops = ops.clone();
         ops.sort_by_key(|&i| std::cmp::Reverse(decoded.ops[i].cost));
-        for &i in &ops {
+        let blocks = ops.iter().flat_map(|&i| {
             let step = out.ops[i * OP_WORDS + 2] as usize;
-            for first in (0..decoded.ops[i].units).step_by(step) {
-                out.blocks.extend([i as u32, first]);
-            }
-        }
+            let firsts = (0..decoded.ops[i].units).step_by(step);
+            firsts.map(move |first| [i as u32, first])
+        });
+        let blocks: Vec<[u32; 2]> = blocks.collect();
+        let striped = (0..cut.stripes).flat_map(|s| blocks.iter().skip(s).step_by(cut.stripes));
+        out.blocks.extend(striped.flatten());
         let cost: u64 = ops.iter().map(|&i| decoded.ops[i].cost).sum();
         let groups = out.blocks.len() as u32 / 2 - out.levels[level as usize];
         let launch = Launch {
@@ -215,16 +236,11 @@ mod tests {
     use super::*;
     use crate::ops::{Kind, Touches};
 
-    const SHAPE: Shape = Shape {
-        lanes: 16,
-        rows: 8,
-        wgt_elems: 256,
-        group: 1,
-    };
     const CUT: Cut = Cut {
         block_cost: 100,
         max_blocks: 4,
         small_cost: 50,
+        stripes: 1,
     };
 
     fn op(cost: u64, touches: Touches) -> Op {
@@ -238,11 +254,9 @@ mod tests {
     }
 
     fn acc(reads: Range<usize>, writes: Range<usize>) -> Touches {
-        Touches {
-            reads_acc: reads,
-            writes_acc: writes,
-            ..Touches::default()
-        }
+        Touches::default()
+            .reading(Pad::Acc, reads)
+            .writing(Pad::Acc, writes)
     }
 
     fn run(ops: Vec<Op>) -> Scheduled {
@@ -250,7 +264,14 @@ mod tests {
             ops,
             tables: vec![],
         };
-        schedule(decoded, &Config::default(), SHAPE, CUT, (0x1000, 1 << 20))
+        let goal = Goal {
+            config: &Config::default(),
+            shape: Shape::VECTORS,
+            room: Room::default(),
+            cut: CUT,
+            dram: (0x1000, 1 << 20),
+        };
+        schedule(decoded, goal)
     }
 
     fn levels_of(s: &Scheduled, ops: usize) -> Vec<usize> {

@@ -5,19 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vta_isa::tokens::At;
-use vta_isa::{Config, Insn, MemType};
+use vta_isa::{Config, Insn};
 
 use crate::arena::Arena;
 use crate::batch::Sink;
 use crate::cl::{Arg, Bytes, CoreKernel, Ctx, Pending, Queue};
 use crate::core_stream::{Stream, StreamBuilder};
+use crate::decoder::{Decoder, Room};
 use crate::device::Shared;
 use crate::engine::EngineError;
 use crate::error::{BatchError, ClFault, OpenClError};
-use crate::ops::{Decoder, Shape};
+use crate::ops::Shape;
 use crate::program::{Builder, LanesBuild, pad_bytes};
-use crate::schedule::{Cut, Launch, Scheduled, schedule};
+use crate::schedule::{Cut, Goal, Launch, Scheduled, schedule};
 use crate::select::Structure;
+use crate::versions::Pad;
 
 /// Kernels and scratchpads of a structure.
 pub(crate) enum Runner {
@@ -31,6 +33,7 @@ pub(crate) struct Lanes {
     kernel: CoreKernel,
     one_launch: Option<OneLaunch>,
     shape: Shape,
+    room: Room,
     cut: Cut,
     inp: Bytes,
     wgt: Bytes,
@@ -93,7 +96,7 @@ impl Part {
 
 /// Passes checked instructions on to the structure's own sink.
 pub(crate) enum AnySink<'a> {
-    Lanes(Decoder<'a>),
+    Lanes(Box<Decoder<'a>>),
     Stream(StreamBuilder<'a>),
 }
 
@@ -150,8 +153,10 @@ impl Runner {
         }
         let (built, groups) = builder.lanes(&build)?;
         let (lanes, area) = (config.lanes() as u64, (config.block() as u64).pow(2));
-        let pad = |mem, elems: u64| -> Result<Bytes, ClFault> {
-            let size = config.depth(mem) as u64 * elems;
+        let limit = builder.entry.max_alloc_bytes();
+        let room = build.room(config, limit);
+        let pad = |pad, elems: u64| -> Result<Bytes, ClFault> {
+            let size = room.tiles(config, pad) as u64 * elems;
             let mut bytes = builder.ctx.buffer(size)?;
             queue.zero(&mut bytes, 0, size)?;
             Ok(bytes)
@@ -168,10 +173,11 @@ impl Runner {
                 kernel: built.kernel("vta_levels")?,
                 one_launch: (groups > 0).then(one_launch).transpose()?,
                 shape: build.shape,
+                room,
                 cut: cut(build.shape, builder.entry.compute_units()),
-                inp: pad(MemType::Inp, lanes * build.elem_bytes())?,
-                wgt: pad(MemType::Wgt, area * build.elem_bytes())?,
-                acc: pad(MemType::Acc, lanes * 4)?,
+                inp: pad(Pad::Inp, lanes * build.elem_bytes())?,
+                wgt: pad(Pad::Wgt, area * build.elem_bytes())?,
+                acc: pad(Pad::Acc, lanes * 4)?,
             };
             let mut nothing = builder.ctx.buffer(16)?;
             queue.zero(&mut nothing, 0, 16)?;
@@ -258,14 +264,24 @@ impl Runner {
         walk: impl FnOnce(&mut AnySink<'_>) -> Result<T, BatchError>,
     ) -> Result<(T, Draft), BatchError> {
         let mut sink = match self {
-            Self::Lanes(lanes) => AnySink::Lanes(Decoder::new(config, lanes.shape, arena.0)),
+            Self::Lanes(lanes) => {
+                let decoder = Decoder::new(config, lanes.shape, lanes.room, arena.0);
+                AnySink::Lanes(Box::new(decoder))
+            }
             Self::Core(_) | Self::Channels(_) => AnySink::Stream(StreamBuilder::new(config)),
         };
         let walked = walk(&mut sink)?;
         let draft = match (sink, self) {
             (AnySink::Lanes(decoder), Self::Lanes(lanes)) => {
                 let decoded = decoder.finish();
-                Draft::Lanes(schedule(decoded, config, lanes.shape, lanes.cut, arena))
+                let goal = Goal {
+                    config,
+                    shape: lanes.shape,
+                    room: lanes.room,
+                    cut: lanes.cut,
+                    dram: arena,
+                };
+                Draft::Lanes(schedule(decoded, goal))
             }
             (AnySink::Lanes(_), _) => Draft::Stream(Stream::default()),
             (AnySink::Stream(builder), _) => Draft::Stream(builder.finish()),
@@ -486,6 +502,7 @@ fn cut(shape: Shape, units: u32) -> Cut {
             block_cost: 100_000,
             max_blocks: units.saturating_mul(8).max(8),
             small_cost: 60_000,
+            stripes: 8,
         };
     }
     // One block for each work-group; a level that one group does in no time isn't shared.
@@ -493,5 +510,6 @@ fn cut(shape: Shape, units: u32) -> Cut {
         block_cost: 1,
         max_blocks: u32::MAX,
         small_cost: 8_192,
+        stripes: 1,
     }
 }

@@ -141,8 +141,12 @@ fn index(
     })
 }
 
-/// An index into the scratchpad that a memory type addresses.
-fn tile(
+/// Checks an index into the scratchpad that a memory type addresses, in its tiles. `field` is the
+/// instruction's field that the index comes from.
+///
+/// # Errors
+/// [`Finding::Scratchpad`] when it is beyond the scratchpad's depth.
+pub fn tile(
     at: &At,
     config: &Config,
     field: &'static str,

@@ -1,6 +1,7 @@
 //! What the suites over all crates share: recorded data and random legal programs.
 
 pub mod cifar;
+pub mod convolutions;
 pub mod fuzzing;
 pub mod opencl;
 pub mod programs;

@@ -74,21 +74,17 @@ impl RandomProgram {
     }
 }
 
-struct Generator<'a> {
-    config: &'a Config,
+/// Builds random programs.
+pub(crate) struct Generator<'a> {
+    pub(crate) config: &'a Config,
     rng: Rng,
-    insns: Vec<Insn>,
+    pub(crate) insns: Vec<Insn>,
     uop_bytes: Vec<u8>,
 }
 
 /// A random legal program for a configuration, the same for the same seed.
 pub fn generate(config: &Config, seed: u64, rounds: usize) -> RandomProgram {
-    let mut g = Generator {
-        config,
-        rng: Rng::new(seed),
-        insns: Vec::new(),
-        uop_bytes: Vec::new(),
-    };
+    let mut g = Generator::new(config, seed);
     for round in 0..rounds {
         g.round(round, rounds);
     }
@@ -107,40 +103,58 @@ pub fn generate(config: &Config, seed: u64, rounds: usize) -> RandomProgram {
             .into(),
         );
     }
-    g.insns.push(Finish::default().into());
-    let mut regions = Vec::new();
-    for mem in MemType::ALL {
-        let bytes = if mem == MemType::Uop {
-            let mut bytes = std::mem::take(&mut g.uop_bytes);
-            bytes.resize(REGION_BYTES as usize, 0);
-            bytes
-        } else {
-            // Bytes of -128 and 127 are common, so that extremes meet.
-            let byte = |bits: u64| match bits & 7 {
-                0 => 0x80,
-                1 => 0x7f,
-                _ => (bits >> 8) as u8,
-            };
-            (0..REGION_BYTES).map(|_| byte(g.rng.next_u64())).collect()
-        };
-        regions.push((region(mem) as u32, bytes));
-    }
-    RandomProgram {
-        insns: g.insns,
-        regions,
-    }
+    g.finish()
 }
 
 const fn region(mem: MemType) -> u64 {
     (mem.code() as u64 + 1) * REGION_BYTES
 }
 
+impl<'a> Generator<'a> {
+    pub(crate) fn new(config: &'a Config, seed: u64) -> Self {
+        Self {
+            config,
+            rng: Rng::new(seed),
+            insns: Vec::new(),
+            uop_bytes: Vec::new(),
+        }
+    }
+
+    /// Ends the program and fills its memory.
+    pub(crate) fn finish(mut self) -> RandomProgram {
+        self.insns.push(Finish::default().into());
+        let mut regions = Vec::new();
+        for mem in MemType::ALL {
+            let bytes = if mem == MemType::Uop {
+                let mut bytes = std::mem::take(&mut self.uop_bytes);
+                bytes.resize(REGION_BYTES as usize, 0);
+                bytes
+            } else {
+                // Bytes of -128 and 127 are common, so that extremes meet.
+                let byte = |bits: u64| match bits & 7 {
+                    0 => 0x80,
+                    1 => 0x7f,
+                    _ => (bits >> 8) as u8,
+                };
+                (0..REGION_BYTES)
+                    .map(|_| byte(self.rng.next_u64()))
+                    .collect()
+            };
+            regions.push((region(mem) as u32, bytes));
+        }
+        RandomProgram {
+            insns: self.insns,
+            regions,
+        }
+    }
+}
+
 impl Generator<'_> {
-    fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.rng.next_u64() % n.max(1) as u64) as usize
     }
 
-    fn within(&mut self, range: Range<usize>) -> usize {
+    pub(crate) fn within(&mut self, range: Range<usize>) -> usize {
         range.start + self.below(range.len())
     }
 
@@ -194,7 +208,7 @@ impl Generator<'_> {
     }
 
     /// Rows of a shape that fit `room` scratchpad tiles and the DRAM region.
-    fn load(&mut self, mem: MemType, half: Range<usize>) {
+    pub(crate) fn load(&mut self, mem: MemType, half: Range<usize>) {
         if self.below(12) == 0 {
             // Only tokens; the pads must not be written.
             let load = Load {
@@ -248,7 +262,8 @@ impl Generator<'_> {
         self.insns.push(load.into());
     }
 
-    fn store(&mut self, half: Range<usize>) {
+    /// Rows of a shape that fit `room` scratchpad tiles and the DRAM region.
+    pub(crate) fn store(&mut self, half: Range<usize>) {
         let x = 1 + self.below(half.len().min(6));
         let y = 1 + self.below((half.len() / x).min(4));
         let elem = self.config.elem_bytes(MemType::Out);
@@ -278,7 +293,7 @@ impl Generator<'_> {
     }
 
     /// Puts micro-ops into DRAM and loads them; their range in the scratchpad.
-    fn uops(&mut self, uops: &[Uop]) -> Range<usize> {
+    pub(crate) fn uops(&mut self, uops: &[Uop]) -> Range<usize> {
         let first = self.uop_bytes.len() / 4;
         for uop in uops {
             let word = uop.encode().unwrap_or_default();
@@ -335,7 +350,7 @@ impl Generator<'_> {
         self.insns.push(gemm.into());
     }
 
-    fn alu(&mut self, round: usize) {
+    pub(crate) fn alu(&mut self, round: usize) {
         let iter = self.iterations();
         let acc = self.half(MemType::Acc, round);
         let (dst, dst_reach) = self.factors(acc.len(), iter);

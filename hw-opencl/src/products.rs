@@ -1,0 +1,467 @@
+//! Products: GEMM instructions on the same accumulator tiles become one operation.
+//!
+//! A compiler that leaves out what would multiply padding, and one whose scratchpads hold only a
+//! part of the channels, issue several GEMMs for the same outputs. Sums wrap, so their order is
+//! free: each output tile has a list of the tiles that are multiplied for it. Outputs that share
+//! their weights are summed several at once; where one of them lacks a product that the others
+//! have, it multiplies a tile of zeros.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use vta_isa::{Gemm, Uop};
+
+use crate::ops::{Kind, Op, Shape, Tables, Touches, merged};
+use crate::versions::{Pad, Places, Versions};
+
+/// Products of one instruction that are listed; a longer one runs with its loops.
+const MAX_STEPS: u64 = 1 << 20;
+/// Products of an operation, after which no further instruction joins.
+const MAX_JOINED_STEPS: u64 = 1 << 22;
+/// Words of a piece: pattern, what its inputs are added to, what its weights are added to, table of
+/// each component's weights, weights of a component.
+const PIECE_WORDS: usize = 5;
+/// An output that has no such product.
+const MISSING: u32 = u32::MAX;
+
+/// Products of one weight tile; every output adds its offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tap {
+    dst: u32,
+    src: u32,
+    wgt: u32,
+}
+
+/// Offsets of an instruction's outputs and of the inputs that belong to them. No two outputs are
+/// the same.
+#[derive(Debug)]
+struct Rows {
+    /// Equal numbers are equal rows.
+    id: u32,
+    offsets: Vec<[u32; 2]>,
+    dst_reach: u32,
+    src_reach: u32,
+}
+
+/// What a GEMM instruction multiplies.
+#[derive(Clone, Debug)]
+pub(crate) struct Product {
+    taps: Vec<Tap>,
+    rows: Rc<Rows>,
+}
+
+/// Makes products, and shares what repeats itself among them.
+#[derive(Debug, Default)]
+pub(crate) struct Products {
+    rows: HashMap<[u32; 6], Rc<Rows>>,
+    patterns: HashMap<PatternKey, Pattern>,
+}
+
+/// What decides a pattern: positions (where they lie in the tables), rows, and the taps' offsets
+/// from the component's first output and the first input.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PatternKey {
+    positions: u32,
+    rows: u32,
+    taps: Vec<[u32; 2]>,
+}
+
+/// The products of one instruction for each block of outputs, in the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Pattern {
+    at: u32,
+    /// Products of a block's outputs, counted with those of zeros.
+    steps: u64,
+}
+
+impl Products {
+    /// The products of an instruction that isn't a reset; `None` when it has too many to list.
+    pub fn of(&mut self, gemm: &Gemm, uops: &[u32]) -> Option<Product> {
+        if gemm.steps() > MAX_STEPS {
+            return None;
+        }
+        let trips = [gemm.iter_out, gemm.iter_in].map(u32::from);
+        let dst = [gemm.dst_factor_out, gemm.dst_factor_in].map(u32::from);
+        let src = [gemm.src_factor_out, gemm.src_factor_in].map(u32::from);
+        let wgt = [gemm.wgt_factor_out, gemm.wgt_factor_in].map(u32::from);
+        // Loops that only go through outputs are rows; others repeat the taps.
+        let mut rows = [1; 2];
+        for d in 0..2 {
+            if dst[d] != 0 && wgt[d] == 0 {
+                rows[d] = trips[d];
+            }
+        }
+        let apart = dst[0] > (rows[1] - 1) * dst[1] || dst[1] > (rows[0] - 1) * dst[0];
+        if rows[0] > 1 && rows[1] > 1 && !apart {
+            rows[0] = 1;
+        }
+        let repeats = [0, 1].map(|d| trips[d] / rows[d]);
+        let mut taps = Vec::with_capacity((repeats[0] * repeats[1]) as usize * uops.len());
+        for i in 0..repeats[0] {
+            for j in 0..repeats[1] {
+                let add = |first: u16, f: [u32; 2]| u32::from(first) + i * f[0] + j * f[1];
+                taps.extend(uops.iter().map(|w| Uop::decode(*w)).map(|u| Tap {
+                    dst: add(u.dst, dst),
+                    src: add(u.src, src),
+                    wgt: add(u.wgt, wgt),
+                }));
+            }
+        }
+        let rows = self.rows(rows, dst, src);
+        Some(Product { taps, rows })
+    }
+
+    fn rows(&mut self, trips: [u32; 2], dst: [u32; 2], src: [u32; 2]) -> Rc<Rows> {
+        let id = self.rows.len() as u32;
+        let key = [trips[0], trips[1], dst[0], dst[1], src[0], src[1]];
+        let make = || {
+            let all = (0..trips[0]).flat_map(|i| (0..trips[1]).map(move |j| (i, j)));
+            let offsets = all.map(|(i, j)| [dst, src].map(|f| i * f[0] + j * f[1]));
+            let reach = |f: [u32; 2]| (trips[0] - 1) * f[0] + (trips[1] - 1) * f[1];
+            Rc::new(Rows {
+                id,
+                offsets: offsets.collect(),
+                dst_reach: reach(dst),
+                src_reach: reach(src),
+            })
+        };
+        Rc::clone(self.rows.entry(key).or_insert_with(make))
+    }
+}
+
+impl Product {
+    fn steps(&self) -> u64 {
+        self.taps.len() as u64 * self.rows.offsets.len() as u64
+    }
+
+    fn span(&self, pad: Pad, tap: &Tap) -> Range<u32> {
+        match pad {
+            Pad::Inp => tap.src..tap.src + self.rows.src_reach + 1,
+            Pad::Wgt => tap.wgt..tap.wgt + 1,
+            Pad::Acc => tap.dst..tap.dst + self.rows.dst_reach + 1,
+        }
+    }
+
+    fn ranges(&self, pad: Pad) -> Vec<Range<usize>> {
+        let spans = self.taps.iter().map(|tap| self.span(pad, tap));
+        merged(spans.map(|s| s.start as usize..s.end as usize).collect())
+    }
+
+    /// Tells the first pass what moves together.
+    pub fn join(&self, versions: &mut Versions, step: usize) {
+        for pad in Pad::ALL {
+            for tap in &self.taps {
+                versions.join(pad, [self.span(pad, tap)], step);
+            }
+        }
+    }
+
+    /// Moves tiles from home to their places.
+    pub fn place(&mut self, places: &Places) {
+        for tap in &mut self.taps {
+            tap.dst = tap.dst.wrapping_add(places.shift(Pad::Acc, tap.dst));
+            tap.src = tap.src.wrapping_add(places.shift(Pad::Inp, tap.src));
+            tap.wgt = tap.wgt.wrapping_add(places.shift(Pad::Wgt, tap.wgt));
+        }
+    }
+
+    pub fn touches(&self) -> Touches {
+        let acc = self.ranges(Pad::Acc);
+        Touches {
+            reads: [self.ranges(Pad::Inp), self.ranges(Pad::Wgt), acc.clone()],
+            writes: [Vec::new(), Vec::new(), acc],
+            ..Touches::default()
+        }
+    }
+}
+
+/// Products that become one operation.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    parts: Vec<Product>,
+    pub touches: Touches,
+    steps: u64,
+}
+
+/// Outputs that share weights.
+struct Component {
+    /// Accumulator tiles, ascending.
+    tiles: Vec<u32>,
+    /// For each part that has products here: its number, its pattern, the first input, and the
+    /// weights of its taps.
+    pieces: Vec<(Pattern, u32, Vec<u32>)>,
+    positions: u32,
+}
+
+impl Joined {
+    pub fn new(product: Product, touches: Touches) -> Self {
+        let steps = product.steps();
+        Self {
+            parts: vec![product],
+            touches,
+            steps,
+        }
+    }
+
+    /// Takes a product of outputs of which it has some; gives it back otherwise.
+    pub fn take(&mut self, product: Product, touches: &Touches) -> Option<Product> {
+        let acc = Pad::Acc as usize;
+        let steps = self.steps + product.steps();
+        let meets = crate::ops::meet(&self.touches.writes[acc], &touches.writes[acc]);
+        if !meets || steps > MAX_JOINED_STEPS {
+            return Some(product);
+        }
+        self.parts.push(product);
+        self.touches.add(touches);
+        self.steps = steps;
+        None
+    }
+
+    /// The operations: one for each kind of component. Where joining would multiply zeros most
+    /// of the time, each part is on its own.
+    pub fn encode(self, products: &mut Products, tables: &mut Tables, target: &Target) -> Vec<Op> {
+        let components = self.components(products, tables, target.shape);
+        let steps = |c: &Component| c.pieces.iter().map(|p| p.0.steps).sum::<u64>();
+        let all: u64 = components.iter().map(steps).sum();
+        let alone = |part: &Product| {
+            let rows = part.rows.offsets.len() as u64;
+            let at_once = u64::from(at_once(rows as usize, target.shape));
+            part.taps.len() as u64 * rows.next_multiple_of(at_once)
+        };
+        if self.parts.len() > 1 && 2 * all > 3 * self.parts.iter().map(alone).sum::<u64>() {
+            let parts = self.parts.into_iter();
+            let single = |part: Product| {
+                let touches = part.touches();
+                Self::new(part, touches).encode(products, tables, target)
+            };
+            return parts.flat_map(single).collect();
+        }
+        let mut classes: Vec<Vec<&Component>> = Vec::new();
+        let mut known = HashMap::new();
+        for component in &components {
+            let pieces: Vec<_> = component.pieces.iter().map(|p| (p.0, p.1)).collect();
+            let next = classes.len();
+            let class = *known.entry((component.positions, pieces)).or_insert(next);
+            if class == next {
+                classes.push(Vec::new());
+            }
+            classes[class].push(component);
+        }
+        let op = |class: &Vec<&Component>| operation(class, tables, target, &self.touches);
+        classes.iter().map(op).collect()
+    }
+
+    fn components(
+        &self,
+        products: &mut Products,
+        tables: &mut Tables,
+        shape: Shape,
+    ) -> Vec<Component> {
+        let acc = &self.touches.writes[Pad::Acc as usize];
+        let first = acc.first().map_or(0, |r| r.start as u32);
+        let end = acc.last().map_or(0, |r| r.end as u32);
+        let (of, mut components) = self.connect(first, end - first);
+        for component in &mut components {
+            let offsets: Vec<u32> = component
+                .tiles
+                .iter()
+                .map(|t| t - component.tiles[0])
+                .collect();
+            component.positions = tables.list(&offsets);
+        }
+        let mut numbers = vec![0; (end - first) as usize];
+        for component in &components {
+            for (number, tile) in component.tiles.iter().enumerate() {
+                numbers[(tile - first) as usize] = number;
+            }
+        }
+        let mut taps: Vec<Vec<Tap>> = vec![Vec::new(); components.len()];
+        for part in &self.parts {
+            taps.iter_mut().for_each(Vec::clear);
+            // The first row's offset is 0.
+            for tap in &part.taps {
+                taps[of[(tap.dst - first) as usize] as usize].push(*tap);
+            }
+            for (taps, component) in taps.iter().zip(&mut components) {
+                let Some(src) = taps.iter().map(|t| t.src).min() else {
+                    continue;
+                };
+                let base = component.tiles[0];
+                let key = PatternKey {
+                    positions: component.positions,
+                    rows: part.rows.id,
+                    taps: taps.iter().map(|t| [t.dst - base, t.src - src]).collect(),
+                };
+                let number = |offset: u32| numbers[(base + offset - first) as usize];
+                let build = || pattern(&key.taps, &part.rows, component.tiles.len(), number, shape);
+                let pattern = match products.patterns.get(&key) {
+                    Some(known) => *known,
+                    None => {
+                        let (words, steps) = build();
+                        let at = tables.list(&words);
+                        let new = Pattern { at, steps };
+                        products.patterns.insert(key, new);
+                        new
+                    }
+                };
+                let weights = taps.iter().map(|t| t.wgt).collect();
+                component.pieces.push((pattern, src, weights));
+            }
+        }
+        components
+    }
+
+    /// The component of each accumulator tile from `first` on.
+    fn connect(&self, first: u32, len: u32) -> (Vec<u32>, Vec<Component>) {
+        let mut parent: Vec<u32> = vec![MISSING; len as usize];
+        let mut done = std::collections::HashSet::new();
+        for part in &self.parts {
+            for tap in &part.taps {
+                if !done.insert((part.rows.id, tap.dst)) {
+                    continue;
+                }
+                let mut group = None;
+                for [dst, _] in &part.rows.offsets {
+                    let at = tap.dst + dst - first;
+                    if parent[at as usize] == MISSING {
+                        parent[at as usize] = at;
+                    }
+                    let root = root(&mut parent, at);
+                    let low = group.map_or(root, |g: u32| g.min(root));
+                    if let Some(group) = group {
+                        parent[group as usize] = low;
+                    }
+                    parent[root as usize] = low;
+                    group = Some(low);
+                }
+            }
+        }
+        let mut of = vec![MISSING; len as usize];
+        let mut components: Vec<Component> = Vec::new();
+        for at in 0..len {
+            if parent[at as usize] == MISSING {
+                continue;
+            }
+            let root = root(&mut parent, at);
+            // A root is the first tile of its component.
+            if root == at {
+                of[at as usize] = components.len() as u32;
+                components.push(Component {
+                    tiles: Vec::new(),
+                    pieces: Vec::new(),
+                    positions: 0,
+                });
+            }
+            let component = of[root as usize];
+            of[at as usize] = component;
+            components[component as usize].tiles.push(first + at);
+        }
+        (of, components)
+    }
+}
+
+fn root(parent: &mut [u32], mut at: u32) -> u32 {
+    while parent[at as usize] != at {
+        let up = parent[parent[at as usize] as usize];
+        parent[at as usize] = up;
+        at = up;
+    }
+    at
+}
+
+/// Outputs that a unit sums at once, of a component with so many.
+fn at_once(outputs: usize, shape: Shape) -> u32 {
+    if outputs > 1 { shape.rows } else { 1 }
+}
+
+/// The words of a pattern: where each block's entries begin, and the end; then the entries, each
+/// a tap's number and an input for every output of the block.
+fn pattern(
+    taps: &[[u32; 2]],
+    rows: &Rows,
+    outputs: usize,
+    number: impl Fn(u32) -> usize,
+    shape: Shape,
+) -> (Vec<u32>, u64) {
+    let at_once = at_once(outputs, shape) as usize;
+    let mut blocks: Vec<Vec<u32>> = vec![Vec::new(); outputs.div_ceil(at_once)];
+    for (tap, [dst, src]) in taps.iter().enumerate() {
+        for offset in &rows.offsets {
+            let number = number(dst + offset[0]);
+            let block = &mut blocks[number / at_once];
+            let have = block.len();
+            let entry = have
+                .checked_sub(at_once + 1)
+                .filter(|&e| block[e] == tap as u32);
+            let entry = entry.unwrap_or_else(|| {
+                block.push(tap as u32);
+                block.resize(have + 1 + at_once, MISSING);
+                have
+            });
+            block[entry + 1 + number % at_once] = src + offset[1];
+        }
+    }
+    let mut words = Vec::new();
+    let mut entries = 0;
+    for block in &blocks {
+        words.push(entries);
+        entries += (block.len() / (at_once + 1)) as u32;
+    }
+    words.push(entries);
+    words.extend(blocks.into_iter().flatten());
+    (words, u64::from(entries) * at_once as u64)
+}
+
+/// What operations are made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub shape: Shape,
+    /// Of the configuration.
+    pub batch: u32,
+    pub block: u32,
+    /// An input tile that is always zero.
+    pub zeros: u32,
+}
+
+/// The operation of components that differ only in place and weights.
+fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &Touches) -> Op {
+    let shape = target.shape;
+    let first = class[0];
+    let at_once = at_once(first.tiles.len(), shape);
+    let blocks = (first.tiles.len() as u32).div_ceil(at_once);
+    let bases: Vec<u32> = class.iter().map(|c| c.tiles[0]).collect();
+    let mut pieces = Vec::with_capacity(first.pieces.len() * PIECE_WORDS);
+    let mut steps = 0;
+    for (number, (pattern, src, weights)) in first.pieces.iter().enumerate() {
+        let wgts = || class.iter().flat_map(|c| &c.pieces[number].2);
+        let wgt = wgts().min().copied().unwrap_or(0);
+        let list: Vec<u32> = wgts().map(|w| w - wgt).collect();
+        let taps = weights.len() as u32;
+        pieces.extend([pattern.at, *src, wgt, tables.list(&list), taps]);
+        steps += pattern.steps * class.len() as u64;
+    }
+    let args = vec![
+        first.tiles.len() as u32,
+        blocks,
+        first.positions,
+        tables.list(&bases),
+        tables.list(&pieces),
+        first.pieces.len() as u32,
+        at_once,
+        target.zeros,
+    ];
+    let chunks = target.block / shape.lanes;
+    let tiles = class.iter().flat_map(|c| &c.tiles);
+    let tiles = merged(tiles.map(|&t| t as usize..t as usize + 1).collect());
+    let mut touches = all.clone();
+    touches.reads[Pad::Acc as usize].clone_from(&tiles);
+    touches.writes[Pad::Acc as usize] = tiles;
+    Op {
+        kind: Kind::Products,
+        units: class.len() as u32 * blocks * target.batch * chunks,
+        args,
+        touches,
+        cost: steps * u64::from(target.batch * target.block * target.block),
+    }
+}

@@ -1,0 +1,343 @@
+//! Whose words each scratchpad tile holds, and where on the device they are kept.
+//!
+//! A program fills a scratchpad's few tiles over and over, and each time must wait for the last
+//! reader. The device has room for more, so what a LOAD or a reset writes may get a place of its
+//! own, as registers are renamed in a processor. Writers whose tiles are read together form a
+//! group, which is moved as one: every tile by the same distance. What the batch finds and what
+//! it leaves stays at home, the scratchpad's own tiles, and so does whatever finds no room.
+
+use std::ops::Range;
+
+/// A scratchpad that the device holds. Micro-ops stay on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pad {
+    Inp,
+    Wgt,
+    Acc,
+}
+
+impl Pad {
+    pub const ALL: [Self; 3] = [Self::Inp, Self::Wgt, Self::Acc];
+}
+
+/// The writer of every tile of a scratchpad, as segments: first tile and writer, ascending.
+#[derive(Clone, Debug)]
+struct Written {
+    segments: Vec<(u32, u32)>,
+    depth: u32,
+}
+
+impl Written {
+    fn new(depth: u32, writer: u32) -> Self {
+        Self {
+            segments: vec![(0, writer)],
+            depth,
+        }
+    }
+
+    /// The segments that meet a span which isn't empty.
+    fn over(&self, span: &Range<u32>) -> &[(u32, u32)] {
+        let first = self.segments.partition_point(|s| s.0 <= span.start);
+        let end = self.segments.partition_point(|s| s.0 < span.end);
+        &self.segments[first.saturating_sub(1)..end]
+    }
+
+    fn set(&mut self, range: &Range<u32>, writer: u32) {
+        if range.is_empty() {
+            return;
+        }
+        let first = self.segments.partition_point(|s| s.0 < range.start);
+        let end = self.segments.partition_point(|s| s.0 < range.end);
+        let behind = self.segments.get(end).map_or(self.depth, |s| s.0);
+        let cut = self.segments[..end].last().filter(|_| behind > range.end);
+        let rest = cut.map(|s| (range.end, s.1));
+        let new = std::iter::once((range.start, writer)).chain(rest);
+        drop(self.segments.splice(first..end, new.collect::<Vec<_>>()));
+    }
+}
+
+/// One pass over a batch that finds which writers belong together and for how long.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    depths: [u32; 3],
+    pads: [Written; 3],
+    /// Towards the first writer of the group. Writers 0 to 2 stand for home.
+    parent: Vec<u32>,
+    hull: Vec<Range<u32>>,
+    /// The last step that touches a group.
+    last: Vec<usize>,
+}
+
+impl Versions {
+    /// `depths` are the scratchpads' tiles, in [`Pad`]'s order.
+    pub fn new(depths: [u32; 3]) -> Self {
+        Self {
+            depths,
+            pads: at_home(depths),
+            parent: vec![0, 1, 2],
+            hull: depths.map(|depth| 0..depth).to_vec(),
+            last: vec![0; 3],
+        }
+    }
+
+    /// A step overwrites tiles, whatever they held.
+    pub fn write(&mut self, pad: Pad, runs: &[Range<u32>], step: usize) {
+        let writer = self.parent.len() as u32;
+        self.parent.push(writer);
+        let first = runs.iter().map(|r| r.start).min().unwrap_or(0);
+        let end = runs.iter().map(|r| r.end).max().unwrap_or(0);
+        self.hull.push(first..end);
+        self.last.push(step);
+        for run in runs {
+            self.pads[pad as usize].set(run, writer);
+        }
+    }
+
+    /// A step needs tiles in places beside each other: all of these spans move together.
+    pub fn join(&mut self, pad: Pad, spans: impl IntoIterator<Item = Range<u32>>, step: usize) {
+        let mut group = None;
+        for span in spans {
+            if span.is_empty() {
+                continue;
+            }
+            for i in 0..self.pads[pad as usize].over(&span).len() {
+                let writer = self.pads[pad as usize].over(&span)[i].1;
+                let root = self.root(writer);
+                group = Some(match group {
+                    Some(other) => self.unite(root, other),
+                    None => root,
+                });
+            }
+        }
+        if let Some(group) = group {
+            self.last[group as usize] = step;
+        }
+    }
+
+    /// A step reads tiles, each wherever it is.
+    pub fn touch(&mut self, pad: Pad, span: &Range<u32>, step: usize) {
+        for i in 0..self.pads[pad as usize].over(span).len() {
+            let writer = self.pads[pad as usize].over(span)[i].1;
+            let root = self.root(writer);
+            self.last[root as usize] = step;
+        }
+    }
+
+    /// A step needs tiles at home.
+    pub fn pin(&mut self, pad: Pad, span: &Range<u32>) {
+        for i in 0..self.pads[pad as usize].over(span).len() {
+            let writer = self.pads[pad as usize].over(span)[i].1;
+            let root = self.root(writer);
+            self.unite(root, pad as u32);
+        }
+    }
+
+    fn root(&mut self, mut writer: u32) -> u32 {
+        while self.parent[writer as usize] != writer {
+            let up = self.parent[writer as usize];
+            self.parent[writer as usize] = self.parent[up as usize];
+            writer = up;
+        }
+        writer
+    }
+
+    /// The first writer stands for the group, so home stays home.
+    fn unite(&mut self, a: u32, b: u32) -> u32 {
+        let (first, other) = (a.min(b) as usize, a.max(b) as usize);
+        if first != other {
+            self.parent[other] = first as u32;
+            let (a, b) = (&self.hull[first], &self.hull[other]);
+            self.hull[first] = a.start.min(b.start)..a.end.max(b.end);
+            self.last[first] = self.last[first].max(self.last[other]);
+        }
+        first as u32
+    }
+
+    /// Ends the pass; what is left in the scratchpads must be at home. `room` is the device's
+    /// tiles beyond each scratchpad's own.
+    pub fn places(mut self, room: [u32; 3]) -> Places {
+        for pad in Pad::ALL {
+            self.pin(pad, &(0..self.depths[pad as usize]));
+        }
+        let groups = (0..self.parent.len() as u32).map(|w| self.root(w));
+        let groups: Vec<u32> = groups.collect();
+        let mut shifts = vec![None; groups.len()];
+        shifts[..3].fill(Some(0));
+        Places {
+            pads: at_home(self.depths),
+            groups,
+            hull: self.hull,
+            last: self.last,
+            shifts,
+            next: 3,
+            rings: Pad::ALL.map(|pad| Ring {
+                first: self.depths[pad as usize],
+                size: room[pad as usize],
+                cursor: 0,
+                live: Vec::new(),
+            }),
+        }
+    }
+}
+
+fn at_home(depths: [u32; 3]) -> [Written; 3] {
+    Pad::ALL.map(|pad| Written::new(depths[pad as usize], pad as u32))
+}
+
+/// The second pass: the same writes in the same order, each with its place.
+#[derive(Debug)]
+pub(crate) struct Places {
+    pads: [Written; 3],
+    /// Of each writer.
+    groups: Vec<u32>,
+    hull: Vec<Range<u32>>,
+    last: Vec<usize>,
+    /// How far a group's tiles lie behind home, modulo 2^32.
+    shifts: Vec<Option<u32>>,
+    next: usize,
+    rings: [Ring; 3],
+}
+
+impl Places {
+    /// The next write of the first pass; how far its tiles lie behind home.
+    pub fn write(&mut self, pad: Pad, runs: &[Range<u32>], step: usize) -> u32 {
+        let writer = self.next;
+        self.next += 1;
+        for run in runs {
+            self.pads[pad as usize].set(run, writer as u32);
+        }
+        let group = self.groups[writer] as usize;
+        let hull = self.hull[group].clone();
+        let ring = &mut self.rings[pad as usize];
+        let last = self.last[group];
+        *self.shifts[group].get_or_insert_with(|| {
+            let place = ring.take(hull.len() as u32, step, last);
+            // Home is right for any group, only later than elsewhere.
+            place.map_or(0, |place| place.wrapping_sub(hull.start))
+        })
+    }
+
+    /// How far what a tile now holds lies behind home.
+    pub fn shift(&self, pad: Pad, tile: u32) -> u32 {
+        let over = self.pads[pad as usize].over(&(tile..tile + 1));
+        let writer = over.first().map_or(pad as u32, |s| s.1);
+        self.shifts[self.groups[writer as usize] as usize].unwrap_or(0)
+    }
+}
+
+/// Places beyond home, used in turn.
+#[derive(Debug)]
+struct Ring {
+    first: u32,
+    size: u32,
+    cursor: u32,
+    /// Places that are needed, and until which step.
+    live: Vec<(Range<u32>, usize)>,
+}
+
+impl Ring {
+    fn take(&mut self, len: u32, step: usize, last: usize) -> Option<u32> {
+        self.live.retain(|l| l.1 >= step);
+        let mut from = self.cursor;
+        let mut wrapped = false;
+        loop {
+            let end = from.checked_add(len)?;
+            if end > self.size {
+                if wrapped {
+                    return None;
+                }
+                (from, wrapped) = (0, true);
+                if len > self.size {
+                    return None;
+                }
+                continue;
+            }
+            match self.live.iter().find(|l| l.0.start < end && from < l.0.end) {
+                Some(live) => from = live.0.end,
+                None => {
+                    self.live.push((from..end, last));
+                    self.cursor = end;
+                    return Some(self.first + from);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "these are lists of ranges")]
+mod tests {
+    use super::*;
+
+    const DEPTHS: [u32; 3] = [16, 16, 16];
+
+    #[test]
+    fn segments_know_the_last_writer_of_each_tile() {
+        let mut written = Written::new(16, 0);
+        let mut expected = [0; 16];
+        let mut seed = 1u32;
+        for writer in 1..2000 {
+            seed = seed.wrapping_mul(1_103_515_245).wrapping_add(12345);
+            let (a, b) = (seed >> 16 & 15, seed >> 20 & 15);
+            let range = a.min(b)..a.max(b) + u32::from(seed >> 24 & 1 == 1);
+            written.set(&range, writer);
+            expected[range.start as usize..range.end as usize].fill(writer);
+            for tile in 0..16 {
+                let over = written.over(&(tile..tile + 1));
+                assert_eq!(over.len(), 1);
+                assert_eq!(over[0].1, expected[tile as usize], "{written:?}");
+            }
+            let starts: Vec<u32> = written.over(&(0..16)).iter().map(|s| s.0).collect();
+            assert!(starts[0] == 0 && starts.is_sorted_by(|a, b| a < b));
+        }
+    }
+
+    /// The shifts of writes of input tiles, with `room` tiles beyond home.
+    fn shifts(room: u32, writes: &[Range<u32>], reads: &[(usize, &[Range<u32>])]) -> Vec<u32> {
+        let mut versions = Versions::new(DEPTHS);
+        for (step, write) in writes.iter().enumerate() {
+            versions.write(Pad::Inp, std::slice::from_ref(write), step);
+            for (_, spans) in reads.iter().filter(|r| r.0 == step) {
+                versions.join(Pad::Inp, spans.iter().cloned(), step);
+            }
+        }
+        let mut places = versions.places([room, 0, 0]);
+        let write = |(step, run): (usize, &Range<u32>)| {
+            let shift = places.write(Pad::Inp, std::slice::from_ref(run), step);
+            assert_eq!(places.shift(Pad::Inp, run.start), shift);
+            shift
+        };
+        writes.iter().enumerate().map(write).collect()
+    }
+
+    #[test]
+    fn what_is_overwritten_gets_a_place_and_what_is_left_stays() {
+        assert_eq!(shifts(16, &[0..4, 0..4, 0..4], &[]), [16, 20, 0]);
+        assert_eq!(shifts(16, &[0..4, 8..12, 0..4], &[]), [16, 0, 0]);
+        assert_eq!(shifts(16, &[0..4, 0..3], &[]), [0, 0], "tile 3 is left");
+        assert_eq!(shifts(3, &[0..4, 0..4], &[]), [0, 0], "no room");
+    }
+
+    #[test]
+    fn tiles_that_are_read_together_move_together() {
+        let writes = [4..6, 8..10, 0..16];
+        assert_eq!(
+            shifts(16, &writes, &[(1, &[4..6]), (1, &[8..10])]),
+            [12, 10, 0]
+        );
+        assert_eq!(shifts(16, &writes, &[(1, &[4..6, 8..10])]), [12, 12, 0]);
+        // A span over tiles that the batch found.
+        assert_eq!(shifts(16, &writes, &[(1, &[4..10])]), [0, 0, 0]);
+        let beside = [4..6, 6..8, 0..16];
+        assert_eq!(shifts(16, &beside, &[(1, &[5..7])]), [12, 12, 0]);
+    }
+
+    #[test]
+    fn a_place_is_used_again_only_when_its_group_is_done() {
+        let writes = [0..8, 8..16, 0..8, 0..8, 0..16];
+        // Two places of 8 tiles; the first two writes are read until the third step.
+        let reads: [(usize, &[Range<u32>]); 2] = [(1, &[0..8]), (2, &[8..16])];
+        assert_eq!(shifts(16, &writes, &reads), [16, 16, 16, 24, 0]);
+        assert_eq!(shifts(8, &writes, &reads), [16, 0, 16, 16, 0]);
+    }
+}
