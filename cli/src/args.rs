@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::tiles::TilesArgs;
+
 /// Run, compile and inspect neural networks on the Versatile Tensor Accelerator.
 #[derive(Parser)]
 #[command(
@@ -28,7 +30,7 @@ pub enum Command {
     Quantize(QuantizeArgs),
     /// Compile a network to a program bundle
     Compile(CompileArgs),
-    /// Run a compiled program bundle
+    /// Run a compiled program bundle, or assembly text with its data
     Exec(RunArgs),
     /// Replay recorded device runs and compare every byte
     Replay(ReplayArgs),
@@ -148,7 +150,8 @@ pub enum Preset {
 
 #[derive(Args, Clone)]
 pub struct RunArgs {
-    /// ONNX file (float or QDQ int8), .vta bundle, `demo`, or `zoo:NAME`
+    /// ONNX file (float or QDQ int8), .vta bundle, `demo`, or `zoo:NAME`; for `vta exec` also
+    /// assembly text (.asm, .s, .txt) with its data, see docs/first-program.md
     pub model: String,
     /// Image (png, jpeg), folder, .npy or .npz with `images` (and `labels`); may be repeated
     #[arg(long, short, value_name = "FILE|DIR")]
@@ -161,6 +164,8 @@ pub struct RunArgs {
     pub preprocess: PreprocessArgs,
     #[command(flatten)]
     pub requant: RequantArgs,
+    #[command(flatten)]
+    pub tiles: TilesArgs,
     /// Images to run at most
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
@@ -213,6 +218,8 @@ pub struct LayerArgs {
     pub device: DeviceArgs,
     #[command(flatten)]
     pub views: ViewArgs,
+    #[command(flatten)]
+    pub tiles: TilesArgs,
     /// Seed of weights and inputs
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -272,6 +279,8 @@ pub struct CompileArgs {
     pub preprocess: PreprocessArgs,
     #[command(flatten)]
     pub requant: RequantArgs,
+    #[command(flatten)]
+    pub tiles: TilesArgs,
 }
 
 #[derive(Args)]
@@ -364,13 +373,13 @@ pub struct DevicesArgs {
     #[arg(long, value_name = "FILE", requires = "device")]
     pub save_bitstream: Option<PathBuf>,
     /// The device to save it for: `opencl[:SEL]`
-    #[arg(long, value_name = "SEL")]
+    #[arg(long, value_name = "SEL", requires = "save_bitstream")]
     pub device: Option<String>,
     /// VTA configuration of the bitstream, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Print what an offline compiler needs for a configuration: -D macros of the kernels
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["save_bitstream", "json"])]
     pub macros: bool,
 }
 
@@ -441,4 +450,58 @@ pub struct TuneArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines of fenced blocks that call `vta`, continued lines joined, without comments.
+    fn commands(text: &str) -> Vec<String> {
+        let (mut found, mut inside, mut open) = (Vec::<String>::new(), false, false);
+        for line in text.lines() {
+            let line = line.trim();
+            if line.starts_with("```") {
+                inside = !inside;
+                continue;
+            }
+            let line = line.strip_prefix("$ ").unwrap_or(line);
+            let words = line.split(" #").next().unwrap_or_default();
+            let words = words.split_once("vta ").filter(|(before, _)| {
+                // Variables may stand before it, and cargo.
+                before.is_empty() || before.split_whitespace().all(|w| w.contains('='))
+            });
+            match (inside, words, open, found.last_mut()) {
+                (true, _, true, Some(last)) => last.push_str(line),
+                (true, Some((_, rest)), ..) => found.push(rest.to_owned()),
+                _ => continue,
+            }
+            open = line.ends_with('\\');
+        }
+        found
+            .iter()
+            .map(|c| c.replace("\\", " ").replace("...", "x"))
+            .collect()
+    }
+
+    #[test]
+    fn every_command_of_the_documents_is_one() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut checked = 0;
+        let documents = std::fs::read_dir(root.join("docs")).unwrap();
+        let documents = documents.map(|entry| entry.unwrap().path());
+        for path in documents.chain([root.join("README.md"), root.join("CONTRIBUTING.md")]) {
+            if path.extension().is_none_or(|e| e != "md") {
+                continue;
+            }
+            for command in commands(&std::fs::read_to_string(&path).unwrap()) {
+                let words = command.split_whitespace();
+                let parsed = Cli::try_parse_from(["vta"].into_iter().chain(words));
+                let error = parsed.err().map(|e| e.to_string());
+                assert!(error.is_none(), "{}: {command}: {error:?}", path.display());
+                checked += 1;
+            }
+        }
+        assert!(checked > 30, "{checked} commands");
+    }
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use vta_driver::replay::{self, Case};
 use vta_driver::{Program, QueueLimits, Symbol};
 use vta_isa::check::Finding;
+use vta_isa::tokens::At;
 use vta_isa::{Config, Finish, Insn, Uop, check as isa_check};
 use vta_sim::hazards::{
     self, Access, Hazard, HazardError, MAX_HAZARDS, Report, SharedMemory, UopSource,
@@ -16,7 +17,8 @@ use vta_sim::hazards::{
 use crate::args::CheckArgs;
 use crate::model::{self, Model};
 use crate::report::print_line;
-use crate::tools::{decode, is, read_asm, read_words};
+use crate::source::{self, Source};
+use crate::tools::{decode, is, read_words};
 
 /// What FILE holds.
 enum Subject {
@@ -26,6 +28,8 @@ enum Subject {
         /// Empty for assembly text.
         words: Vec<u128>,
         insns: Vec<Insn>,
+        /// Of assembly text with data.
+        case: Option<Box<Case>>,
     },
     Cases(Vec<Case>),
 }
@@ -51,6 +55,7 @@ pub fn check(args: &CheckArgs) -> Result<bool> {
             config,
             words,
             insns,
+            ..
         } => {
             let faults = isa_check::check(config, insns);
             found.faults.extend(faults.iter().map(ToString::to_string));
@@ -84,15 +89,27 @@ fn load(args: &CheckArgs) -> Result<Subject> {
         return Ok(Subject::Cases(replay::load(file)?));
     }
     let config = model::config(args.config.as_ref())?;
-    if name == "demo" || name.starts_with("zoo:") || is(file, &["vta", "onnx"]) {
+    if model::is_bundle(file) {
+        let program = Program::load(file).with_context(|| name.clone())?;
+        if args.config.is_some() {
+            model::same_config(&program, &config)?;
+        }
+        return Ok(Subject::Program(Arc::new(program)));
+    }
+    if name == "demo" || name.starts_with("zoo:") || is(file, &["onnx"]) {
         return compiled(&name, &config).map(Subject::Program);
     }
-    if is(file, &["asm", "s", "txt"]) {
-        let insns = read_asm(file)?;
+    if source::is_assembly(file) {
+        let source = Source::read(file)?;
+        let case = source.has_data.then(|| {
+            let case = source.case(&name, &config);
+            case.map(Box::new).with_context(|| name.clone())
+        });
         return Ok(Subject::Insns {
             config,
             words: Vec::new(),
-            insns,
+            case: case.transpose()?,
+            insns: source.insns,
         });
     }
     let words = read_words(file)?;
@@ -101,6 +118,7 @@ fn load(args: &CheckArgs) -> Result<Subject> {
         config,
         words,
         insns,
+        case: None,
     })
 }
 
@@ -165,6 +183,14 @@ fn find_hazards(subject: &Subject, found: &mut Found) -> Result<()> {
                 found.add(&batch.report, layer);
             }
         }
+        Subject::Insns {
+            case: Some(case),
+            insns,
+            ..
+        } => {
+            let report = hazards::check_case(case);
+            found.add_or_note(report.map(|r| as_written(r, insns)), "")?;
+        }
         Subject::Insns { config, insns, .. } => {
             let report = hazards::check(config, insns, UopSource::Unknown);
             found.add_or_note(report.map_err(HazardError::from), "")?;
@@ -180,11 +206,37 @@ fn find_hazards(subject: &Subject, found: &mut Found) -> Result<()> {
 }
 
 /// The hazards of a program, a line each, for `vta run --hazards`.
-pub fn hazards_of(program: &Arc<Program>) -> Result<Vec<String>> {
+pub fn hazards_of_program(program: &Arc<Program>) -> Result<Vec<String>> {
     let mut found = Found::default();
     find_hazards(&Subject::Program(Arc::clone(program)), &mut found)?;
     let line = |(place, hazard): &(String, Hazard)| format!("{place}{hazard}");
     Ok(found.hazards.iter().map(line).collect())
+}
+
+/// The hazards of a program written by hand, a line each.
+pub fn hazards_of(source: &Source, case: &Case) -> Result<Vec<String>> {
+    let report = as_written(hazards::check_case(case)?, &source.insns);
+    Ok(report.hazards.iter().map(ToString::to_string).collect())
+}
+
+/// A report with the instructions as the file has them, not moved to where their data lies.
+fn as_written(mut report: Report, insns: &[Insn]) -> Report {
+    let original = |at: &mut At| {
+        if let Some(insn) = insns.get(at.index) {
+            at.insn = *insn;
+        }
+    };
+    for hazard in &mut report.hazards {
+        match hazard {
+            Hazard::Race(race) => {
+                original(&mut race.first.at);
+                original(&mut race.second.at);
+            }
+            Hazard::Alu(alu) => original(&mut alu.at),
+            _ => {}
+        }
+    }
+    report
 }
 
 impl Found {

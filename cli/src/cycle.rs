@@ -60,14 +60,10 @@ pub fn timing(args: &TimingArgs) -> Result<(String, TimingConfig)> {
         let presets = || format!("--timing {name}: no such preset, and no such file");
         TimingConfig::preset(name).with_context(presets)?
     } else {
-        TimingConfig::from_toml(&text(Path::new(name))?).with_context(|| name.to_owned())?
+        TimingConfig::from_toml(&model::read_text(Path::new(name))?)
+            .with_context(|| name.to_owned())?
     };
     Ok((name.to_owned(), timing))
-}
-
-fn text(path: &Path) -> Result<String> {
-    let bytes = model::read_file(path)?;
-    String::from_utf8(bytes).with_context(|| format!("{}: not a text file", path.display()))
 }
 
 impl Setup {
@@ -99,9 +95,8 @@ impl Setup {
         );
         let (board, timing) = timing(&args.timing)?;
         let energy = match &views.energy {
-            Some(path) => {
-                EnergyTable::from_toml(&text(path)?).with_context(|| path.display().to_string())?
-            }
+            Some(path) => EnergyTable::from_toml(&model::read_text(path)?)
+                .with_context(|| path.display().to_string())?,
             None => EnergyTable::default(),
         };
         let log = match &views.trace {

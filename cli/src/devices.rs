@@ -8,16 +8,21 @@ use vta_hw_opencl::{
 
 use crate::args::DevicesArgs;
 use crate::model;
-use crate::report::print_line;
+use crate::report::{lines, print_line};
 
 /// The devices that are part of the program.
-const BUILT_IN: [(&str, &str); 2] = [
+const BUILT_IN: [(&str, &str); 3] = [
     ("sim", "functional simulator, fast"),
+    ("cycle", "its results with the cycles of the hardware"),
     ("oracle", "functional simulator, slow and obvious"),
 ];
 
 /// Lists the devices, or helps to build a bitstream for one.
 pub fn devices(args: &DevicesArgs) -> Result<bool> {
+    ensure!(
+        args.config.is_none() || args.macros || args.save_bitstream.is_some(),
+        "--config is for --save-bitstream and --macros"
+    );
     if args.macros {
         print_line(&config_macros(&model::config(args.config.as_ref())?))?;
         return Ok(true);
@@ -70,7 +75,7 @@ pub fn devices(args: &DevicesArgs) -> Result<bool> {
             driver,
         ]);
     }
-    print_line(&table.to_string())?;
+    print_line(lines(&table).trim_end())?;
     if let Some(note) = missing {
         print_line(&format!("\n{note}"))?;
     }

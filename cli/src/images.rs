@@ -5,11 +5,13 @@ use std::io::{BufReader, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use image::{ImageReader, Limits};
+use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
 use npyz::npz::NpzArchive;
 
 /// The largest side of an image file, in pixels.
 const MAX_SIDE: u32 = 16_384;
+/// The largest image file, in pixels: its values take twelve bytes each.
+const MAX_PIXELS: u64 = 50_000_000;
 /// The largest array, in elements.
 const MAX_ELEMENTS: u64 = 1 << 30;
 
@@ -64,7 +66,8 @@ fn extension(path: &Path) -> String {
         .to_ascii_lowercase()
 }
 
-fn is_image(path: &Path) -> bool {
+/// Whether a path is an image by its extension.
+pub fn is_image(path: &Path) -> bool {
     matches!(extension(path).as_str(), "png" | "jpg" | "jpeg")
 }
 
@@ -93,10 +96,17 @@ fn photo(path: &Path) -> Result<Picture> {
     limits.max_image_width = Some(MAX_SIDE);
     limits.max_image_height = Some(MAX_SIDE);
     reader.limits(limits);
-    let image = reader
-        .decode()
-        .with_context(|| format!("{}: not a readable png or jpeg image", path.display()))?;
-    let rgb = image.to_rgb8();
+    let unreadable = || format!("{}: not a readable png or jpeg image", path.display());
+    let decoder = reader.into_decoder().with_context(unreadable)?;
+    let (w, h) = decoder.dimensions();
+    ensure!(
+        u64::from(w) * u64::from(h) <= MAX_PIXELS,
+        "{}: {w}x{h} pixels; images up to {MAX_PIXELS} pixels are read",
+        path.display()
+    );
+    let rgb = DynamicImage::from_decoder(decoder)
+        .with_context(unreadable)?
+        .into_rgb8();
     let (w, h) = (rgb.width() as usize, rgb.height() as usize);
     let bytes = rgb.into_raw();
     let pixels = (0..3)
@@ -365,6 +375,30 @@ mod tests {
                 let _ = load_all(&[npy], None);
             }
         }
+    }
+
+    /// The checksum of a PNG chunk.
+    fn crc(bytes: &[u8]) -> u32 {
+        let step = |crc: u32, byte: &u8| {
+            (0..8).fold(crc ^ u32::from(*byte), |c, _| {
+                (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg())
+            })
+        };
+        !bytes.iter().fold(!0, step)
+    }
+
+    #[test]
+    fn a_picture_of_too_many_pixels_is_refused_before_it_is_decoded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("huge.png");
+        let mut bytes = asset("cat.png");
+        // Behind the signature: length, "IHDR", width, height, five more bytes, checksum.
+        bytes[16..24].copy_from_slice(&[0, 0, 0x20, 0, 0, 0, 0x20, 0]);
+        let sum = crc(&bytes[12..29]);
+        bytes[29..33].copy_from_slice(&sum.to_be_bytes());
+        std::fs::write(&path, bytes).unwrap();
+        let error = load_all(&[path], None).err().unwrap().to_string();
+        assert!(error.contains("8192x8192 pixels"), "{error}");
     }
 
     #[test]

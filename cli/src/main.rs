@@ -8,6 +8,8 @@ mod bench_opencl;
 mod check;
 mod cycle;
 mod devices;
+mod exec;
+mod hints;
 mod images;
 mod model;
 mod preprocess;
@@ -15,7 +17,9 @@ mod replay_rtl;
 mod report;
 mod report_html;
 mod run;
+mod source;
 mod sweep;
+mod tiles;
 mod tools;
 mod trace;
 mod tune;
@@ -30,7 +34,8 @@ use crate::args::{Cli, Command};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
-        Command::Run(args) | Command::Exec(args) => run::run(args),
+        Command::Run(args) => run::run(args),
+        Command::Exec(args) => exec::exec(args),
         Command::Layer(args) => tools::layer(args),
         Command::Quantize(args) => tools::quantize(args),
         Command::Compile(args) => tools::compile(args),
@@ -63,11 +68,20 @@ fn main() -> ExitCode {
 fn message(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !text.contains(&cause) {
+        if !tells(&text, &cause) {
             text = format!("{text}: {cause}");
         }
     }
     text
+}
+
+/// Whether the text has the cause as words of its own: a file `d` isn't told by "demo".
+fn tells(text: &str, cause: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || "/._-".contains(c);
+    text.match_indices(cause).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + cause.len()..]);
+        !before.ends_with(part) && !after.starts_with(part)
+    })
 }
 
 /// A fault of a device, or of a layer of the host, is a failed run; everything else is bad usage or input.
@@ -81,5 +95,30 @@ fn status(error: &anyhow::Error) -> u8 {
             | DriverError::Memory { .. },
         ) => 1,
         _ => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::message;
+
+    #[test]
+    fn every_cause_is_told_once() {
+        let error = |texts: [&'static str; 3]| {
+            let [outer, middle, inner] = texts;
+            message(&anyhow!(inner).context(middle).context(outer))
+        };
+        assert_eq!(
+            error(["demo", "d", "a folder"]),
+            "demo: d: a folder",
+            "a name within another one"
+        );
+        assert_eq!(
+            error(["x.vta: bundle: too short", "bundle: too short", "too short"]),
+            "x.vta: bundle: too short"
+        );
+        assert_eq!(error(["a", "b (c)", "c"]), "a: b (c)");
     }
 }

@@ -1,16 +1,20 @@
 //! What MODEL names: an ONNX file, a bundle, the demo, a network of the zoo.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use vta_compiler::graph::{Graph, Op};
-use vta_compiler::lower::{self, LowerOptions};
+use vta_compiler::lower::LowerOptions;
 use vta_compiler::placement::{self, Rules, Target};
 use vta_compiler::qgraph::{QGraph, QNode, QOp, QTensor};
 use vta_compiler::semantics::Requant;
-use vta_compiler::{onnx, passes, quantize, tune, zoo};
-use vta_driver::{BufferId, Device, Layer, MultiProgram, Packing, Program, Step, TensorSpec};
+use vta_compiler::{onnx, passes, quantize, zoo};
+use vta_driver::{
+    BUNDLE_MAGIC, BufferId, Device, Layer, MultiProgram, Packing, Program, Step, TensorSpec,
+};
 use vta_hw_opencl::{OpenClDevice, Options, Selector};
 use vta_isa::Config;
 use vta_sim::SimDevice;
@@ -18,6 +22,8 @@ use vta_sim::SimDevice;
 use crate::args::{RequantArgs, RequantMode, RunArgs};
 use crate::images::{self, Picture};
 use crate::preprocess::Preprocess;
+use crate::tiles::{self, TilesArgs};
+use crate::{hints, source};
 
 /// The demo's network, trained for this project on CIFAR-10.
 pub const DEMO_MODEL: &[u8] = include_bytes!("../../models/demo/resnet20.onnx");
@@ -38,8 +44,10 @@ pub const CIFAR10: [&str; 10] = [
     "ship",
     "truck",
 ];
-/// Files larger than this are refused before they are read.
+/// Models larger than this are refused: no protobuf message can be.
 const MAX_FILE_BYTES: u64 = 2 << 30;
+/// The largest text that is read: configurations, boards, tables, assembly.
+const MAX_TEXT_BYTES: u64 = 64 << 20;
 
 /// A network before it is compiled, or one that is compiled already.
 pub enum Model {
@@ -74,30 +82,103 @@ pub fn load(name: &str) -> Result<Model> {
         return Ok(Model::Graph(Box::new(graph)));
     }
     let path = Path::new(name);
-    if path.extension().is_some_and(|e| e == "vta") {
+    exists(name)?;
+    if is_bundle(path) {
         let program = Program::load(path).with_context(|| name.to_owned())?;
         return Ok(Model::Program(Box::new(program)));
     }
+    ensure!(
+        !images::is_image(path),
+        "{name} is a picture, not a network: write vta run MODEL --input {name}"
+    );
+    ensure!(
+        !source::is_assembly(path),
+        "{name} is assembly text: vta exec {name} runs it"
+    );
     Ok(Model::Graph(Box::new(read_onnx(path)?)))
+}
+
+/// Whether a file is a program bundle: by its name, or by its first bytes.
+pub fn is_bundle(path: &Path) -> bool {
+    let begins = || -> Option<bool> {
+        if !std::fs::metadata(path).ok()?.is_file() {
+            return None;
+        }
+        let mut first = [0; BUNDLE_MAGIC.len()];
+        File::open(path).ok()?.read_exact(&mut first).ok()?;
+        Some(first == *BUNDLE_MAGIC)
+    };
+    path.extension().is_some_and(|e| e == "vta") || begins() == Some(true)
+}
+
+/// A name that is no file may be one of a network, misspelt.
+fn exists(name: &str) -> Result<()> {
+    let looks_like_a_path = name.contains(['/', '.', '\\']);
+    if looks_like_a_path || Path::new(name).exists() {
+        return Ok(());
+    }
+    let names: Vec<String> = zoo::NAMES.iter().map(|n| format!("zoo:{n}")).collect();
+    let plain = names.iter().find(|n| n["zoo:".len()..] == *name);
+    let known = names.iter().map(String::as_str).chain(["demo"]);
+    let meant = match plain {
+        Some(full) => format!("; did you mean {full}?"),
+        None => hints::did_you_mean(name, known),
+    };
+    bail!("'{name}' is neither a file nor a built-in network{meant} (vta models lists those)");
 }
 
 /// Reads an ONNX file.
 pub fn read_onnx(path: &Path) -> Result<Graph> {
     let bytes = read_file(path)?;
+    ensure!(!bytes.is_empty(), "{}: the file is empty", path.display());
     onnx::load(&bytes).with_context(|| path.display().to_string())
 }
 
-/// Reads a file of bounded size.
+/// Reads a model or raw instructions, up to [`MAX_FILE_BYTES`].
 pub fn read_file(path: &Path) -> Result<Vec<u8>> {
+    read_bounded(path, MAX_FILE_BYTES).with_context(|| path.display().to_string())
+}
+
+/// Reads a text, up to [`MAX_TEXT_BYTES`].
+pub fn read_text(path: &Path) -> Result<String> {
     let name = || path.display().to_string();
-    let size = std::fs::metadata(path).with_context(name)?.len();
-    if size > MAX_FILE_BYTES {
-        bail!(
-            "{}: {size} bytes; files up to {MAX_FILE_BYTES} bytes are read",
-            path.display()
-        );
-    }
-    std::fs::read(path).with_context(name)
+    let bytes = read_bounded(path, MAX_TEXT_BYTES).with_context(name)?;
+    String::from_utf8(bytes).with_context(|| format!("{}: not a text file", name()))
+}
+
+/// Files and pipes. Of those that don't tell their size, no more than the limit is read.
+fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let facts = file.metadata()?;
+    ensure!(!facts.is_dir(), "a folder, not a file");
+    // A device such as /dev/zero has no end.
+    ensure!(
+        !is_device(&facts.file_type()),
+        "a device of the system, not a file"
+    );
+    let size = facts.len();
+    ensure!(
+        size <= limit,
+        "{size} bytes; files up to {limit} bytes are read"
+    );
+    let mut bytes = Vec::with_capacity(size as usize);
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    ensure!(
+        bytes.len() as u64 <= limit,
+        "files up to {limit} bytes are read"
+    );
+    Ok(bytes)
+}
+
+#[cfg(unix)]
+fn is_device(kind: &std::fs::FileType) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    kind.is_char_device() || kind.is_block_device()
+}
+
+#[cfg(not(unix))]
+fn is_device(_: &std::fs::FileType) -> bool {
+    false
 }
 
 /// Whether the graph has int8 tensors.
@@ -142,7 +223,7 @@ pub fn choose_requant(graph: &mut Graph, args: &RequantArgs) {
 /// Compiles a QDQ graph.
 pub fn compile(graph: &Graph, config: &Config) -> Result<(QGraph, Program)> {
     let integer = passes::quantized(graph)?;
-    let program = lower_tuned(&integer, config)?;
+    let program = tiles::lower(&integer, config, &TilesArgs::default(), None)?;
     Ok((integer, program))
 }
 
@@ -165,7 +246,10 @@ pub fn plan(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Plan> {
     let split = split(args, graph, config)?;
     let program = match &split {
         Some(split) => overview(graph, split, config),
-        None => lower_tuned(graph, config)?,
+        None => {
+            let board = args.device.timing.timing.as_deref();
+            tiles::lower(graph, config, &args.tiles, board)?
+        }
     };
     Ok(Plan { program, split })
 }
@@ -222,14 +306,22 @@ fn split(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Option<Multi
     if names.len() == 1 && args.placement.is_none() && !host {
         return Ok(None);
     }
+    ensure!(
+        args.tiles.cache.is_none(),
+        "--tiles is for networks on one device"
+    );
     for (i, name) in names.iter().enumerate() {
+        ensure!(
+            !name.is_empty(),
+            "--device: a name between commas is missing"
+        );
         ensure!(!names[..i].contains(name), "--device names {name} twice");
     }
     let rules = match &args.placement {
         None => Rules::default(),
         Some(path) => {
             let name = || path.display().to_string();
-            let text = String::from_utf8(read_file(path)?).with_context(name)?;
+            let text = read_text(path)?;
             Rules::from_toml(&text).with_context(name)?
         }
     };
@@ -245,25 +337,26 @@ fn split(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Option<Multi
     )?))
 }
 
-/// Lowers a network with the tiles that come with the compiler, where it has any.
-pub fn lower_tuned(graph: &QGraph, config: &Config) -> Result<Program> {
-    let options = LowerOptions::default();
-    let tiles = tune::tiles(&tune::shipped()?, graph, config, &options, TUNED_FOR)?;
-    Ok(lower::compile_with(graph, config, &options, &tiles)?)
-}
-
-/// The board whose tiles are taken, whatever the board is: schedules don't depend on it.
-const TUNED_FOR: &str = "pynq";
-
 /// The configuration of a file, or the default.
 pub fn config(path: Option<&PathBuf>) -> Result<Config> {
     let Some(path) = path else {
         return Ok(Config::default());
     };
-    let bytes = read_file(path)?;
-    let text =
-        String::from_utf8(bytes).with_context(|| format!("{}: not a text file", path.display()))?;
+    let text = read_text(path)?;
     Config::from_json(&text).with_context(|| path.display().to_string())
+}
+
+/// A compiled program runs on no configuration but its own.
+///
+/// # Errors
+/// When the configurations differ.
+pub fn same_config(program: &Program, config: &Config) -> Result<()> {
+    ensure!(
+        program.config == *config,
+        "--config: the bundle was compiled for another configuration, {}",
+        program.config.to_json()
+    );
+    Ok(())
 }
 
 /// A device by name; `bitstream` is for OpenCL devices only.
@@ -285,9 +378,27 @@ pub fn device(name: &str, bitstream: Option<&PathBuf>, config: &Config) -> Resul
         "sim" => Arc::new(SimDevice::functional_from_env(config.clone())?),
         "oracle" => Arc::new(SimDevice::oracle(config.clone())),
         _ => bail!(
-            "no device '{name}' in this build (there are sim, cycle, oracle and opencl[:SEL])"
+            "no device '{name}' in this build (there are sim, cycle, oracle and opencl[:SEL]){}",
+            meant_device(name)
         ),
     })
+}
+
+/// Kinds and makers of OpenCL devices are written behind `opencl:`.
+fn meant_device(name: &str) -> String {
+    const OPENCL: [&str; 7] = [
+        "cpu",
+        "gpu",
+        "fpga",
+        "accelerator",
+        "nvidia",
+        "intel",
+        "pocl",
+    ];
+    match OPENCL.iter().find(|kind| name.eq_ignore_ascii_case(kind)) {
+        Some(kind) => format!("; did you mean opencl:{kind}?"),
+        None => hints::did_you_mean(name, ["sim", "cycle", "oracle", "opencl"]),
+    }
 }
 
 /// Whether a name means an OpenCL device.

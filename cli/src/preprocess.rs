@@ -60,6 +60,11 @@ impl Preprocess {
         if !chosen.std.iter().all(|s| s.is_finite() && *s > 0.0) || !chosen.scale.is_finite() {
             bail!("--std must be positive and --scale finite");
         }
+        ensure!(
+            chosen.mean.iter().all(|m| m.is_finite()),
+            "--mean must be finite"
+        );
+        ensure!(chosen.scale != 0.0, "--scale must not be 0");
         Ok(chosen)
     }
 

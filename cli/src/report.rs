@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Map, Value, json};
 use vta_driver::{Counters, DeviceCounters, DramPlan, FlushReason, Program, RunReport, Traffic};
@@ -297,7 +297,6 @@ pub fn text(outcome: &Outcome, args: &RunArgs) -> Result<()> {
     }
     if args.profile {
         out.push_str(&profile(outcome));
-        out.push('\n');
     }
     summary(outcome, args, &mut out);
     print_line(out.trim_end())
@@ -355,7 +354,7 @@ fn bar(share: f32) -> String {
 
 fn paint(code: &str, text: &str) -> String {
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    if colour {
+    if colour && !text.is_empty() {
         format!("\x1b[{code}m{text}\x1b[0m")
     } else {
         text.to_owned()
@@ -436,10 +435,20 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
         }
     }
     if args.model == "demo" && args.input.is_empty() && !args.profile {
-        out.push_str(
-            "\nTry next: vta run demo --input models/demo/cat.png\n          \
-             vta run zoo:resnet18 --profile\n",
-        );
+        let vta = program_name();
+        out.push_str(&format!(
+            "\nTry next: {vta} run demo --input models/demo/cat.png\n          \
+             {vta} run zoo:resnet18 --profile\n",
+        ));
+    }
+}
+
+/// How this program was called, so that what it proposes can be typed as it stands.
+fn program_name() -> String {
+    let called = std::env::args().next().unwrap_or_default();
+    match called.contains('/') && !called.contains(char::is_whitespace) {
+        true => called,
+        false => "vta".to_owned(),
     }
 }
 
@@ -516,13 +525,21 @@ fn profile(outcome: &Outcome) -> String {
     for column in table.column_iter_mut().skip(2).take(8) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    table.to_string()
+    lines(&table)
+}
+
+/// A table's lines, each with its end and without blanks before it.
+pub fn lines(table: &Table) -> String {
+    let text = table.to_string();
+    text.lines()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect()
 }
 
 /// Prints to standard output; a reader that went away is no error.
 pub fn print_line(text: &str) -> Result<()> {
     match writeln!(std::io::stdout().lock(), "{text}") {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
+        other => other.context("standard output"),
     }
 }

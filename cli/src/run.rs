@@ -135,12 +135,12 @@ struct Prepared {
 /// The hazards of a program, or of those of all devices that it runs on.
 fn hazards(program: &Arc<Program>, split: Option<&MultiProgram>) -> Result<Vec<String>> {
     let Some(split) = split else {
-        return check::hazards_of(program);
+        return check::hazards_of_program(program);
     };
     let parts = split
         .parts
         .iter()
-        .map(|part| check::hazards_of(&part.program));
+        .map(|part| check::hazards_of_program(&part.program));
     let all: Vec<Vec<String>> = parts.collect::<Result<_>>()?;
     Ok(all.concat())
 }
@@ -149,6 +149,13 @@ fn hazards(program: &Arc<Program>, split: Option<&MultiProgram>) -> Result<Vec<S
 fn prepare(args: &RunArgs, config: &vta_isa::Config, pictures: &mut [Picture]) -> Result<Prepared> {
     let mut graph = match model::load(&args.model)? {
         Model::Program(program) => {
+            if args.device.config.is_some() {
+                model::same_config(&program, config)?;
+            }
+            ensure!(
+                args.calibration.is_none() && args.tiles.cache.is_none(),
+                "--calibration and --tiles need the model, not a compiled bundle"
+            );
             ensure!(
                 !args.verify,
                 "--verify needs the model, not a compiled bundle"
@@ -180,7 +187,13 @@ fn prepare(args: &RunArgs, config: &vta_isa::Config, pictures: &mut [Picture]) -
         Model::Graph(graph) => *graph,
     };
     let preprocess = Preprocess::choose(&args.preprocess, graph.metadata.get("preprocess"))?;
-    if !model::is_quantised(&graph) {
+    let quantised = model::is_quantised(&graph);
+    ensure!(
+        !quantised || args.calibration.is_none(),
+        "--calibration is for float models, but {} is int8 already",
+        args.model
+    );
+    if !quantised {
         let given = match &args.calibration {
             Some(path) => Some(images::load_all(std::slice::from_ref(path), None)?),
             None => None,

@@ -6,6 +6,7 @@ mod picture;
 mod table;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -44,8 +45,12 @@ pub fn sweep(args: &SweepArgs) -> Result<bool> {
     ensure!(args.threads != Some(0), "--threads must be at least 1");
     let config = model::config(args.config.as_ref())?;
     let (_, timing) = cycle::timing(&args.timing)?;
-    let grid = Grid::new(&args.vary, &config, &timing)?;
+    let mut grid = Grid::new(&args.vary, &config, &timing)?;
     let graph = graph(&args.model)?;
+    let file = Path::new(&args.model);
+    if file.is_file() {
+        grid = grid.of_file(&model::read_file(file)?);
+    }
     let table = Table::open(&args.output, &args.model, &grid)?;
     let missing: Vec<Point> = grid
         .points()
@@ -84,8 +89,14 @@ pub fn sweep(args: &SweepArgs) -> Result<bool> {
 /// # Errors
 /// A compiled program, a float model, a file that can't be read.
 pub fn graph(name: &str) -> Result<QGraph> {
-    if let Ok(spec) = layer::parse(name) {
-        return Ok(layer::build(&spec, 1)?);
+    let is_layer = ["conv:", "dw:", "gemm:", "resnet18."];
+    let looks_like_one = is_layer.iter().any(|start| name.starts_with(start));
+    match layer::parse(name) {
+        Ok(spec) => return Ok(layer::build(&spec, 1)?),
+        Err(error) if looks_like_one && !Path::new(name).exists() => {
+            return Err(error.into());
+        }
+        Err(_) => {}
     }
     match model::load(name)? {
         Model::Program(_) => bail!("{name} is compiled already, so that it can't be varied"),

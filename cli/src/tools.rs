@@ -9,8 +9,8 @@ use clap::CommandFactory;
 use serde_json::json;
 use vta_compiler::quantize::Mode;
 use vta_compiler::{graph::Graph, layer, onnx, passes, reference, zoo};
-use vta_driver::{DramPlan, Program, QueueLimits, Session, Traffic, replay};
-use vta_isa::{INSN_BYTES, Insn, MemType, asm};
+use vta_driver::{DramPlan, Program, QueueLimits, Session, Symbol, Traffic, replay};
+use vta_isa::{INSN_BYTES, Insn, MemType, Uop};
 
 use crate::args::{
     AsmArgs, Cli, CompileArgs, DisasmArgs, LayerArgs, QuantizeArgs, QuantizeMode, ReplayArgs,
@@ -20,14 +20,17 @@ use crate::images;
 use crate::model::{self, Model};
 use crate::preprocess::Preprocess;
 use crate::replay_rtl;
-use crate::report::print_line;
+use crate::report::{lines, print_line};
+use crate::source::Source;
+use crate::tiles;
 
 pub fn layer(args: &LayerArgs) -> Result<bool> {
     let spec = layer::parse(&args.layer)?;
     let setup = Setup::new(&args.device, &args.views, &args.layer)?;
     let config = model::config(args.device.config.as_ref())?;
     let graph = layer::build(&spec, args.seed)?;
-    let program = Arc::new(model::lower_tuned(&graph, &config)?);
+    let board = args.device.timing.timing.as_deref();
+    let program = Arc::new(tiles::lower(&graph, &config, &args.tiles, board)?);
     let device = setup.device(&config)?;
     let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
     let inputs: Vec<_> = (0..spec.images)
@@ -193,7 +196,9 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
         return dump(&graph, pass);
     }
     let output = args.output.as_ref().context("--output is missing")?;
-    let (_, mut program) = model::compile(&graph, &config).with_context(|| args.model.clone())?;
+    let integer = passes::quantized(&graph).with_context(|| args.model.clone())?;
+    let mut program =
+        tiles::lower(&integer, &config, &args.tiles, None).with_context(|| args.model.clone())?;
     let preprocess = Preprocess::choose(&args.preprocess, graph.metadata.get("preprocess"))?;
     program
         .metadata
@@ -353,9 +358,7 @@ pub fn asm(args: &AsmArgs) -> Result<bool> {
 
 /// Assembly text of a file.
 pub fn read_asm(path: &Path) -> Result<Vec<Insn>> {
-    let text = String::from_utf8(model::read_file(path)?)
-        .with_context(|| format!("{}: not a text file", path.display()))?;
-    asm::parse(&text).with_context(|| path.display().to_string())
+    Ok(Source::read(path)?.insns)
 }
 
 /// Raw words of a file.
@@ -392,29 +395,41 @@ pub fn is(path: &Path, extensions: &[&str]) -> bool {
 
 pub fn disasm(args: &DisasmArgs) -> Result<bool> {
     let mut text = String::new();
-    if is(&args.file, &["vta"]) {
+    if model::is_bundle(&args.file) {
         let program = Program::load(&args.file).with_context(|| args.file.display().to_string())?;
-        for layer in &program.layers {
-            text.push_str(&format!("# {} ({})\n", layer.name, layer.kind));
-            for command in &layer.commands {
-                let symbol = match command.symbol {
-                    vta_driver::Symbol::None => String::new(),
-                    vta_driver::Symbol::Buffer(id) => {
-                        format!("  # {}", program.buffers[id.0 as usize].name)
-                    }
-                    vta_driver::Symbol::Kernel(id) => format!("  # kernel {}", id.0),
-                };
-                text.push_str(&format!("{}{symbol}\n", command.insn));
-            }
-        }
+        list_program(&program, &mut text);
     } else {
         let words = read_words(&args.file)?;
         for (i, insn) in decode(&args.file, &words)?.iter().enumerate() {
             text.push_str(&format!("{insn}  # {i}\n"));
         }
     }
-    print_line(text.trim_end())?;
+    if !text.is_empty() {
+        print_line(text.trim_end())?;
+    }
     Ok(true)
+}
+
+/// The instructions of each layer, then the micro-ops of each kernel.
+fn list_program(program: &Program, text: &mut String) {
+    for layer in &program.layers {
+        text.push_str(&format!("# {} ({})\n", layer.name, layer.kind));
+        for command in &layer.commands {
+            let symbol = match command.symbol {
+                Symbol::None => String::new(),
+                Symbol::Buffer(id) => format!("  # {}", program.buffers[id.0 as usize].name),
+                Symbol::Kernel(id) => format!("  # kernel {}", id.0),
+            };
+            text.push_str(&format!("{}{symbol}\n", command.insn));
+        }
+    }
+    for (id, kernel) in program.kernels.iter().enumerate() {
+        text.push_str(&format!("# kernel {id}\n"));
+        for uop in &kernel.uops {
+            let Uop { dst, src, wgt } = uop;
+            text.push_str(&format!("#   dst={dst} src={src} wgt={wgt}\n"));
+        }
+    }
 }
 
 pub fn models() -> Result<bool> {
@@ -434,7 +449,7 @@ pub fn models() -> Result<bool> {
         let [input, layers, macs, weights] = row;
         table.add_row([name, input, layers, macs, weights, what.to_owned()]);
     }
-    print_line(&table.to_string())?;
+    print_line(lines(&table).trim_end())?;
     Ok(true)
 }
 

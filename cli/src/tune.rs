@@ -8,7 +8,6 @@ use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use vta_compiler::lower::{self, ConvTile, LoopOrder, LowerOptions, Tiles};
-use vta_compiler::qgraph::QGraph;
 use vta_compiler::tune::{self, Cache, Job, Measured};
 use vta_driver::{Program, QueueLimits, Session};
 use vta_isa::Config;
@@ -16,8 +15,8 @@ use vta_sim::cycle::TimingConfig;
 use vta_sim::{CycleLog, Execution, SimDevice};
 
 use crate::args::TuneArgs;
-use crate::report::print_line;
-use crate::{cycle, model, sweep};
+use crate::report::{lines, print_line};
+use crate::{cycle, hints, model, sweep};
 
 /// Tunes a network or a layer, or explains one layer's choice.
 ///
@@ -62,10 +61,8 @@ fn read(path: &Path) -> Result<Cache> {
     if !path.exists() {
         return Ok(Cache::new());
     }
-    let bytes = model::read_file(path)?;
-    let name = || path.display().to_string();
-    let text = String::from_utf8(bytes).with_context(name)?;
-    Cache::from_json(&text).with_context(name)
+    let text = model::read_text(path)?;
+    Cache::from_json(&text).with_context(|| path.display().to_string())
 }
 
 fn progress(quiet: bool) -> ProgressBar {
@@ -127,7 +124,14 @@ fn explain(job: &Job<'_>, layer: &str, measure: &tune::Measure<'_>, as_json: boo
     let all = lower::conv_tiles(job.graph, job.config, job.options, &Tiles::default())?;
     let name = |node: usize| &job.graph.nodes[node].name;
     let found = all.iter().find(|(node, ..)| name(*node) == layer);
-    let (node, shape, searched) = found.with_context(|| no_layer(layer, job.graph))?;
+    let (node, shape, searched) = found.with_context(|| {
+        let names: Vec<&str> = all.iter().map(|(node, ..)| name(*node).as_str()).collect();
+        let meant = hints::did_you_mean(layer, names.iter().copied());
+        format!(
+            "no convolution '{layer}'{meant} (there are {})",
+            names.join(", ")
+        )
+    })?;
     let measured = tune::explain(job, *node, shape, measure)?;
     if as_json {
         let one = |m: &Measured| {
@@ -147,13 +151,8 @@ fn explain(job: &Job<'_>, layer: &str, measure: &tune::Measure<'_>, as_json: boo
         table.add_row([cycles, estimate, describe(&m.tile), note.to_owned()]);
     }
     print_line(&format!("{layer}: {shape:?}"))?;
-    print_line(&table.to_string())?;
+    print_line(lines(&table).trim_end())?;
     Ok(true)
-}
-
-fn no_layer(layer: &str, graph: &QGraph) -> String {
-    let names: Vec<_> = graph.nodes.iter().map(|n| n.name.as_str()).collect();
-    format!("no convolution '{layer}' (there are {})", names.join(", "))
 }
 
 fn describe(tile: &ConvTile) -> String {

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use vta_isa::{Config, INSN_BYTES, Insn, UOP_BYTES, Uop};
 
+pub use self::container::BUNDLE_MAGIC;
 use self::container::{ALIGN, assemble, read_u32, sections};
 use crate::{
     Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, Packing,
@@ -216,7 +217,8 @@ impl Program {
     }
 
     /// Writes the bundle: first beside it, then renamed over it, so that a file is never half
-    /// written, whoever else writes it at the same time.
+    /// written, whoever else writes it at the same time. A link stays one: the file that it leads
+    /// to is replaced. What is no file, such as a pipe or a device, is written to as it is.
     ///
     /// ```
     /// use vta_driver::Program;
@@ -234,6 +236,11 @@ impl Program {
     /// As [`Self::to_bytes`], and what the system says.
     pub fn save(&self, path: &Path) -> Result<(), BundleError> {
         let bytes = self.to_bytes()?;
+        if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file()) {
+            return std::fs::write(path, &bytes).map_err(|e| io_error(path, &e));
+        }
+        let real = std::fs::canonicalize(path);
+        let path = real.as_deref().unwrap_or(path);
         let (part, mut file) = create_part(path).map_err(|e| io_error(path, &e))?;
         let written = file
             .write_all(&bytes)

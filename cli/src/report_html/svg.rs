@@ -223,10 +223,13 @@ pub fn roofline(roof: &Roofline, layers: &[LayerCycles]) -> Markup {
     let [left, top, right, bottom] = ROOF;
     let x = |v: f64| left + (v.log2() - x_low) / (x_high - x_low) * (right - left);
     let y = |v: f64| bottom - (v.log2() - y_low) / (y_high - y_low) * (bottom - top);
+    // The slope begins where it enters the plot.
+    let enters = roof.ridge() * y_low.exp2() / roof.peak_macs;
+    let start = x_low.exp2().max(enters);
     let outline = format!(
         "M{} {}L{} {}H{}",
-        px(left),
-        px(y(roof.attainable(x_low.exp2()))),
+        px(x(start)),
+        px(y(roof.attainable(start))),
         px(x(roof.ridge())),
         px(y(roof.peak_macs)),
         px(right)
@@ -250,7 +253,8 @@ pub fn roofline(roof: &Roofline, layers: &[LayerCycles]) -> Markup {
                 }
             }
             path.roof d=(outline) {}
-            text.ink x=(px(right - 4.0)) y=(px(y(roof.peak_macs) - 6.0)) text-anchor="end" {
+            // At the edge, where the numbers of dots under the roof aren't.
+            text.ink x=(px(right - 4.0)) y=(px(top + 9.0)) text-anchor="end" {
                 (roof.peak_macs) " MACs a cycle"
             }
             text x=(px((left + right) / 2.0)) y="368" text-anchor="middle" {

@@ -93,16 +93,15 @@ impl Grid {
         self.axes.iter().map(|a| a.key.as_str())
     }
 
+    /// The grid of a model that a file holds: another file of the same name is another sweep.
+    pub fn of_file(mut self, bytes: &[u8]) -> Self {
+        self.base.push_str(&hash(bytes));
+        self
+    }
+
     /// What isn't varied, to tell one sweep's table from another's.
     pub fn fingerprint(&self) -> String {
-        // FNV-1a, so that it is the same everywhere.
-        let hash = self
-            .base
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-            });
-        format!("{hash:016x}")
+        hash(self.base.as_bytes())
     }
 
     /// Every point, in order.
@@ -135,6 +134,12 @@ impl Grid {
         let config = Config::from_json(&Value::Object(config).to_string())?;
         Ok((config, TimingConfig::from_toml(&timing.text())?))
     }
+}
+
+/// FNV-1a, which is the same everywhere.
+fn hash(bytes: &[u8]) -> String {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", bytes.iter().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
 fn is_config(key: &str) -> bool {
@@ -262,5 +267,8 @@ mod tests {
         let vary = ["tags=1".to_owned()];
         let other = Grid::new(&vary, &Config::default(), &TimingConfig::de10()).unwrap();
         assert_ne!(other.fingerprint(), one);
+        let of = |bytes| grid(&["tags=1"]).unwrap().of_file(bytes).fingerprint();
+        assert_eq!(of(b"net"), of(b"net"));
+        assert!(of(b"net") != of(b"nut") && of(b"net") != one);
     }
 }

@@ -70,9 +70,15 @@ impl Table {
     /// A file that can't be read or written, or is the table of another sweep.
     pub fn open(path: &Path, model: &str, grid: &Grid) -> Result<Self> {
         let name = || path.display().to_string();
+        let other = std::fs::metadata(path).is_ok_and(|facts| !facts.is_file());
+        ensure!(
+            !other,
+            "{}: not a file, so that rows can't be kept in it",
+            name()
+        );
         let head = head(model, grid);
         let mut text = match path.exists() {
-            true => String::from_utf8(model::read_file(path)?).with_context(name)?,
+            true => model::read_text(path)?,
             false => String::new(),
         };
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
@@ -152,7 +158,7 @@ impl Table {
 }
 
 fn read_start(path: &Path) -> Result<String> {
-    Ok(String::from_utf8_lossy(&model::read_file(path)?).into_owned())
+    model::read_text(path)
 }
 
 /// A comment that names the sweep, and the column names.

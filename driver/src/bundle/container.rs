@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::{BUNDLE_VERSION, BundleError, invalid};
 
-const MAGIC: &[u8; 8] = b"VTAPROG\n";
+/// The first bytes of every program bundle.
+pub const BUNDLE_MAGIC: &[u8; 8] = b"VTAPROG\n";
 pub(super) const HEADER_BYTES: usize = 24;
 pub(super) const ENTRY_BYTES: usize = 24;
 /// Every section starts at a multiple of this, and so does every constant in the data.
@@ -36,7 +37,7 @@ pub(super) fn assemble(sections: [&[u8]; 4]) -> Vec<u8> {
         offset = (offset + bytes.len()).next_multiple_of(ALIGN);
     }
     let mut out = Vec::with_capacity(offset);
-    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(BUNDLE_MAGIC);
     for word in [
         BUNDLE_VERSION,
         SECTIONS.len() as u32,
@@ -55,7 +56,7 @@ pub(super) fn assemble(sections: [&[u8]; 4]) -> Vec<u8> {
 
 /// Finds the four sections and checks their checksums.
 pub(super) fn sections(bytes: &[u8]) -> Result<[Range<usize>; 4], BundleError> {
-    if !bytes.starts_with(MAGIC) {
+    if !bytes.starts_with(BUNDLE_MAGIC) {
         return Err(BundleError::Magic);
     }
     let len = bytes.len() as u64;

@@ -123,6 +123,28 @@ fn concurrent_saves_never_mix() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_bundle_replaces_files_only() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("a.vta"), folder.path().join("b.vta"));
+    std::fs::write(&file, "before").unwrap();
+    symlink(&file, &link).unwrap();
+    sample().save(&link).unwrap();
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(Program::load(&file).unwrap(), sample());
+    // A link to a device: were it replaced, it would be no link any more.
+    for (device, works) in [("/dev/null", true), ("/dev/full", false)] {
+        std::fs::remove_file(&link).unwrap();
+        symlink(device, &link).unwrap();
+        assert_eq!(sample().save(&link).is_ok(), works, "{device}");
+        let kind = std::fs::metadata(&link).unwrap().file_type();
+        assert!(kind.is_char_device(), "{device}");
+    }
+    assert!(sample().save(folder.path()).is_err(), "a folder");
+}
+
 #[test]
 fn only_regular_files_are_opened() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,0 +1,336 @@
+//! Programs written by hand: assembly text with the data that it runs on.
+//!
+//! ```text
+//! .inp 0  1*16            # element 0 of inp in DRAM: sixteen ones
+//! .wgt 0  1..16 0*240     # 1 to 16, then zeros
+//! .uop 0  dst=0 src=0 wgt=0
+//! .out 0  136 0*15        # what STORE must have written
+//! load.uop y_size=1 x_size=1 x_stride=1
+//! ...
+//! ```
+//!
+//! A line that begins with `.MEM` gives values to elements of that memory type in DRAM, from an
+//! index on, or with `+` from where the last line of that type ended. What no line gives is zero.
+//! `dram_base` counts in the same elements: every memory type has a space of its own.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use vta_driver::PhysAddr;
+use vta_driver::replay::{Case, Region};
+use vta_isa::{Config, Insn, MemType, Uop, asm};
+
+use crate::model;
+
+/// The spaces lie this far apart, a multiple of every element size; none can be larger.
+const SPACE_BYTES: u64 = 1 << 24;
+/// Allocations are whole pages.
+const PAGE_BYTES: u64 = 4096;
+
+/// Assembly text with its data.
+pub struct Source {
+    /// As written: `dram_base` counts from the start of each space.
+    pub insns: Vec<Insn>,
+    /// Whether there is any data.
+    pub has_data: bool,
+    lines: Vec<DataLine>,
+}
+
+/// One line of data.
+struct DataLine {
+    number: usize,
+    mem: MemType,
+    /// First element; `None` goes on behind the line before.
+    element: Option<u64>,
+    bytes: Vec<u8>,
+}
+
+/// Whether a path is assembly text by its extension.
+pub fn is_assembly(path: &Path) -> bool {
+    crate::tools::is(path, &["asm", "s", "txt"])
+}
+
+impl Source {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// A file that can't be read, the first line that is neither an instruction nor data.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = model::read_text(path)?;
+        Self::parse(&text).with_context(|| path.display().to_string())
+    }
+
+    /// Reads text.
+    ///
+    /// # Errors
+    /// The first line that is neither an instruction nor data, with its number.
+    pub fn parse(text: &str) -> Result<Self> {
+        let (mut lines, mut code) = (Vec::new(), String::with_capacity(text.len()));
+        let mut total = 0;
+        for (index, line) in text.lines().enumerate() {
+            let words = line.split('#').next().unwrap_or_default().trim();
+            if words.starts_with('.') {
+                let at = || format!("line {}", index + 1);
+                let data = data_line(index + 1, words, SPACE_BYTES - total).with_context(at)?;
+                total += data.bytes.len() as u64;
+                lines.push(data);
+            } else {
+                code.push_str(line);
+            }
+            // Lines of data stay as blank ones, so that the assembler counts right.
+            code.push('\n');
+        }
+        Ok(Self {
+            insns: asm::parse(&code)?,
+            has_data: !lines.is_empty(),
+            lines,
+        })
+    }
+
+    /// What `.out` says, with the byte of the space where it begins; [`Self::case`] has checked it.
+    pub fn expected(&self, config: &Config) -> Vec<(u64, &[u8])> {
+        let elem = config.elem_bytes(MemType::Out) as u64;
+        let (mut next, mut expected) = (0, Vec::new());
+        for line in self.lines.iter().filter(|l| l.mem == MemType::Out) {
+            let first = line.element.map_or(next, |element| element * elem);
+            next = first + line.bytes.len() as u64;
+            expected.push((first, &line.bytes[..]));
+        }
+        expected
+    }
+
+    /// A message about instructions of [`Self::case`], with `dram_base` as the file has it.
+    pub fn as_written(&self, message: &str, case: &Case) -> String {
+        let mut text = message.to_owned();
+        for (written, moved) in self.insns.iter().zip(&case.insns) {
+            if written != moved && text.contains("dram_base=") {
+                text = text.replace(&moved.to_string(), &written.to_string());
+            }
+        }
+        text
+    }
+
+    /// The program as a run over device memory: its spaces laid side by side, the instructions
+    /// moved along. `after` holds what is expected.
+    ///
+    /// # Errors
+    /// Data or transfers beyond a space.
+    pub fn case(&self, name: &str, config: &Config) -> Result<Case> {
+        let mut ends: BTreeMap<u8, u64> = BTreeMap::new();
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let mut next: BTreeMap<u8, u64> = BTreeMap::new();
+        for line in &self.lines {
+            let elem = config.elem_bytes(line.mem) as u64;
+            let behind = next.get(&line.mem.code()).copied().unwrap_or(0);
+            let first = line.element.map_or(behind, |element| element * elem);
+            let end = first + line.bytes.len() as u64;
+            let at = || format!("line {}: .{}", line.number, line.mem);
+            inside(end).with_context(at)?;
+            next.insert(line.mem.code(), end);
+            grow(&mut ends, line.mem, end);
+            let region = Region {
+                addr: address(line.mem, first),
+                bytes: line.bytes.clone(),
+            };
+            match line.mem {
+                MemType::Out => after.push(region),
+                _ => before.push(region),
+            }
+        }
+        let (mut insns, mut words) = (Vec::new(), Vec::new());
+        for (index, insn) in self.insns.iter().enumerate() {
+            let at = || format!("instruction {index} ({insn})");
+            if let Some((mem, end)) = reach(insn, config) {
+                inside(end).with_context(at)?;
+                grow(&mut ends, mem, end);
+            }
+            let insn = relocate(*insn, config);
+            words.push(insn.encode().with_context(at)?);
+            insns.push(insn);
+        }
+        let space = |mem: MemType| {
+            let end = ends.get(&mem.code())?;
+            Some((address(mem, 0), end.next_multiple_of(PAGE_BYTES)))
+        };
+        Ok(Case {
+            name: name.to_owned(),
+            config: config.clone(),
+            words,
+            insns,
+            insn_addr: PhysAddr(0),
+            allocations: MemType::ALL.into_iter().filter_map(space).collect(),
+            before,
+            after,
+            complete: false,
+        })
+    }
+}
+
+/// The elements of `out` that the program stores, as ranges in order that don't touch.
+pub fn stored(insns: &[Insn]) -> Vec<Range<u64>> {
+    let mut rows: Vec<Range<u64>> = Vec::new();
+    for insn in insns {
+        let Insn::Store(store) = insn else { continue };
+        if store.is_sync() {
+            continue;
+        }
+        for y in 0..u64::from(store.y_size) {
+            let first = u64::from(store.dram_base) + y * u64::from(store.x_stride);
+            rows.push(first..first + u64::from(store.x_size));
+        }
+    }
+    rows.sort_by_key(|row| row.start);
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for row in rows {
+        match ranges.last_mut() {
+            Some(last) if row.start <= last.end => last.end = last.end.max(row.end),
+            _ => ranges.push(row),
+        }
+    }
+    ranges
+}
+
+/// The address of a byte of a space; the byte is inside.
+pub fn address(mem: MemType, byte: u64) -> PhysAddr {
+    PhysAddr(((u64::from(mem.code()) + 1) * SPACE_BYTES + byte) as u32)
+}
+
+fn inside(end: u64) -> Result<()> {
+    ensure!(
+        end <= SPACE_BYTES,
+        "reaches byte {end}; each memory type has {SPACE_BYTES}"
+    );
+    Ok(())
+}
+
+fn grow(ends: &mut BTreeMap<u8, u64>, mem: MemType, end: u64) {
+    let known = ends.entry(mem.code()).or_default();
+    // A transfer of nothing still has an address.
+    *known = end.max(*known).max(1);
+}
+
+/// The space that an instruction's transfer lies in, and the byte behind it.
+fn reach(insn: &Insn, config: &Config) -> Option<(MemType, u64)> {
+    let (mem, base, rows, columns, stride) = match insn {
+        Insn::Load(l) => (l.mem, l.dram_base, l.y_size, l.x_size, l.x_stride),
+        Insn::Store(s) => (MemType::Out, s.dram_base, s.y_size, s.x_size, s.x_stride),
+        Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return None,
+    };
+    let last_row = u64::from(rows).saturating_sub(1) * u64::from(stride);
+    let elements = match rows.min(columns) {
+        0 => 0,
+        _ => u64::from(base) + last_row + u64::from(columns),
+    };
+    Some((mem, elements * config.elem_bytes(mem) as u64))
+}
+
+/// Moves an instruction's DRAM base into its memory type's space. A transfer of nothing stays
+/// where it is: its base means nothing.
+fn relocate(mut insn: Insn, config: &Config) -> Insn {
+    let moves = reach(&insn, config).is_some_and(|(_, end)| end > 0);
+    let (mem, base) = match &mut insn {
+        Insn::Load(load) => (load.mem, &mut load.dram_base),
+        Insn::Store(store) => (MemType::Out, &mut store.dram_base),
+        Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return insn,
+    };
+    if moves {
+        *base += address(mem, 0).0 / config.elem_bytes(mem) as u32;
+    }
+    insn
+}
+
+/// `.MEM INDEX VALUE..` or `.MEM + VALUE..`; up to `room` bytes.
+fn data_line(number: usize, words: &str, room: u64) -> Result<DataLine> {
+    let mut words = words.split_whitespace();
+    let name = words.next().unwrap_or_default();
+    let mem = MemType::ALL.into_iter().find(|m| name[1..] == *m.name());
+    let mem = mem.with_context(|| {
+        let all = MemType::ALL.map(|m| format!(".{}", m.name()));
+        format!("there is no '{name}' (there are {})", all.join(", "))
+    })?;
+    let index = words.next().with_context(|| {
+        format!("{name}: write {name} INDEX VALUE.., or + to go on behind the last {name}")
+    })?;
+    let element = match index {
+        "+" => None,
+        index => {
+            let wrong = || format!("{name}: '{index}' is neither + nor the index of an element");
+            Some(u64::from(unsigned(index).with_context(wrong)?))
+        }
+    };
+    let bytes = match mem {
+        MemType::Uop => uop(words)?.encode()?.to_le_bytes().to_vec(),
+        _ => numbers(mem, words, room)?,
+    };
+    ensure!(!bytes.is_empty(), "{name} {index}: no value");
+    Ok(DataLine {
+        number,
+        mem,
+        element,
+        bytes,
+    })
+}
+
+fn unsigned(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// One micro-op: `dst=N src=N wgt=N`, zero where left out.
+fn uop<'a>(words: impl Iterator<Item = &'a str>) -> Result<Uop> {
+    let mut fields: [Option<u16>; 3] = [None; 3];
+    let names = ["dst", "src", "wgt"];
+    for word in words {
+        let form = || format!(".uop: '{word}' is none of dst=N, src=N, wgt=N");
+        let (name, value) = word.split_once('=').with_context(form)?;
+        let at = names.iter().position(|n| *n == name).with_context(form)?;
+        ensure!(fields[at].is_none(), ".uop: {name} stands twice");
+        let number = unsigned(value).and_then(|n| u16::try_from(n).ok());
+        fields[at] = Some(number.with_context(form)?);
+    }
+    let [dst, src, wgt] = fields.map(Option::unwrap_or_default);
+    Ok(Uop { dst, src, wgt })
+}
+
+/// Values as bytes: `V`, `V*N` (N times V), `A..B` (from A to B, both included).
+fn numbers<'a>(mem: MemType, words: impl Iterator<Item = &'a str>, room: u64) -> Result<Vec<u8>> {
+    let (low, high, size) = match mem {
+        MemType::Acc => (i64::from(i32::MIN), i64::from(i32::MAX), 4),
+        _ => (i64::from(i8::MIN), i64::from(i8::MAX), 1),
+    };
+    let mut bytes = Vec::new();
+    for word in words {
+        let value = |text: &str| -> Result<i64> {
+            let number = text.parse().ok().filter(|n| (low..=high).contains(n));
+            number.with_context(|| {
+                format!("'{text}' is no number from {low} to {high} (.{mem} takes V, V*N and A..B)")
+            })
+        };
+        let (first, last, times) = if let Some((text, count)) = word.split_once('*') {
+            let count: u64 = count
+                .parse()
+                .with_context(|| format!("'{word}': '{count}' is no count"))?;
+            (value(text)?, value(text)?, count)
+        } else if let Some((from, to)) = word.split_once("..") {
+            (value(from)?, value(to)?, 1)
+        } else {
+            (value(word)?, value(word)?, 1)
+        };
+        let count = (first.abs_diff(last) + 1).saturating_mul(times);
+        if bytes.len() as u64 + count.saturating_mul(size) > room {
+            bail!("'{word}': more than {SPACE_BYTES} bytes of data");
+        }
+        let step = (last - first).signum();
+        for _ in 0..times {
+            let span = (0..=first.abs_diff(last) as i64).map(|i| first + i * step);
+            for number in span {
+                bytes.extend_from_slice(&(number as i32).to_le_bytes()[..size as usize]);
+            }
+        }
+    }
+    Ok(bytes)
+}

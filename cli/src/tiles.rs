@@ -1,0 +1,85 @@
+//! `--tiles`: the cache of `vta tune` where a program is compiled.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use vta_compiler::lower::{self, LowerOptions};
+use vta_compiler::qgraph::QGraph;
+use vta_compiler::tune::{self, Cache};
+use vta_driver::Program;
+use vta_isa::Config;
+
+use crate::model;
+
+/// The board whose tiles are taken when nothing names another: schedules don't depend on it.
+const TUNED_FOR: &str = "pynq";
+
+/// Where tiles come from.
+#[derive(Args, Clone, Default)]
+pub struct TilesArgs {
+    /// Tiles that `vta tune` measured, in place of those that come with the compiler
+    #[arg(long = "tiles", value_name = "CACHE.json")]
+    pub cache: Option<PathBuf>,
+}
+
+/// Lowers a network with measured tiles: those of the given cache, then those that come with the
+/// compiler, then the ones that the search estimates to be best.
+///
+/// # Errors
+/// A cache that can't be read or has nothing for this configuration; what can't be lowered.
+pub fn lower(
+    graph: &QGraph,
+    config: &Config,
+    args: &TilesArgs,
+    timing: Option<&str>,
+) -> Result<Program> {
+    let options = LowerOptions::default();
+    let mut tiles = tune::tiles(&tune::shipped()?, graph, config, &options, TUNED_FOR)?;
+    if let Some(path) = &args.cache {
+        let (cache, machine) = read(path, config, timing)?;
+        for (_, shape, _) in lower::conv_tiles(graph, config, &options, &tiles)? {
+            if let Some(entry) = cache.get(&machine, &shape) {
+                tiles.insert(shape, entry.tile);
+            }
+        }
+    }
+    Ok(lower::compile_with(graph, config, &options, &tiles)?)
+}
+
+/// The cache, and which of its machines is meant: that of the board, else the only one of this
+/// configuration.
+fn read(path: &Path, config: &Config, timing: Option<&str>) -> Result<(Cache, String)> {
+    let name = || path.display().to_string();
+    let text = model::read_text(path)?;
+    let cache = Cache::from_json(&text).with_context(name)?;
+    let json: serde_json::Value = serde_json::from_str(&text).with_context(name)?;
+    let machines = json["machines"].as_object();
+    let all: Vec<&str> = machines
+        .into_iter()
+        .flat_map(|m| m.keys().map(String::as_str))
+        .collect();
+    let of_config = tune::machine(config, "");
+    let wanted = tune::machine(config, timing.unwrap_or(TUNED_FOR));
+    let fitting: Vec<&str> = all
+        .iter()
+        .copied()
+        .filter(|machine| machine.starts_with(&of_config))
+        .collect();
+    let found = match fitting[..] {
+        _ if all.contains(&wanted.as_str()) => Some(wanted.as_str()),
+        [only] if timing.is_none() => Some(only),
+        _ => None,
+    };
+    let listed = match all.is_empty() {
+        true => "nothing".to_owned(),
+        false => all.join("; "),
+    };
+    ensure!(
+        found.is_some(),
+        "--tiles {}: no tiles for {wanted} (there is {listed}); measure them with vta tune",
+        name()
+    );
+    let machine = found.unwrap_or_default().to_owned();
+    Ok((cache, machine))
+}

@@ -1,0 +1,123 @@
+//! What the documentation shows is what happens.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use vta_compiler::placement::Rules;
+use vta_isa::Config;
+use vta_sim::cycle::TimingConfig;
+use vta_sim::views::EnergyTable;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The fenced blocks of a language in a document.
+fn blocks(document: &str, language: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join(document)).unwrap();
+    let (mut blocks, mut inside): (Vec<String>, bool) = (Vec::new(), false);
+    for line in text.lines() {
+        if inside && line.starts_with("```") {
+            inside = false;
+        } else if inside {
+            let block = blocks.last_mut().unwrap();
+            block.push_str(line);
+            block.push('\n');
+        } else if line.strip_prefix("```") == Some(language) && !language.is_empty() {
+            inside = true;
+            blocks.push(String::new());
+        }
+    }
+    blocks
+}
+
+/// Runs the `$ ` lines of a block where the repository's examples and models are, and compares
+/// what is printed with the lines below; a line `...` stands for any lines.
+fn replay(block: &str, folder: &Path) {
+    let mut steps: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in block.lines() {
+        match line.strip_prefix("$ ") {
+            Some(command) => steps.push((command, Vec::new())),
+            None => steps.last_mut().expect("a command first").1.push(line),
+        }
+    }
+    assert!(!steps.is_empty(), "a block without a command");
+    for (command, expected) in steps {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        assert_eq!(words[0], "vta", "{command}");
+        let mut vta = Command::cargo_bin("vta").unwrap();
+        let done = vta.current_dir(folder).args(&words[1..]).output().unwrap();
+        let mut printed = String::from_utf8(done.stdout).unwrap();
+        printed.push_str(&String::from_utf8(done.stderr).unwrap());
+        let lines: Vec<&str> = printed.lines().map(str::trim_end).collect();
+        assert!(matches(&lines, &expected), "$ {command}\n{printed}");
+    }
+}
+
+fn matches(found: &[&str], expected: &[&str]) -> bool {
+    match expected.split_first() {
+        None => found.is_empty(),
+        Some((&"...", rest)) => (0..=found.len()).any(|n| matches(&found[n..], rest)),
+        Some((first, rest)) => found.first() == Some(first) && matches(&found[1..], rest),
+    }
+}
+
+#[test]
+fn the_first_program_runs_as_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let shown = blocks("docs/first-program.md", "asm").concat();
+    let example = std::fs::read_to_string(root().join("cli/examples/gemm.asm")).unwrap();
+    assert_eq!(shown, example, "the document shows the example");
+    std::fs::write(folder.path().join("gemm.asm"), example).unwrap();
+    let consoles = blocks("docs/first-program.md", "console");
+    assert!(consoles.len() >= 4);
+    for block in consoles {
+        replay(&block, folder.path());
+    }
+}
+
+#[test]
+fn the_files_are_those_that_the_program_takes_as_its_defaults() {
+    let json = blocks("docs/files.md", "json");
+    let toml = blocks("docs/files.md", "toml");
+    assert_eq!((json.len(), toml.len()), (1, 4));
+    assert_eq!(Config::from_json(&json[0]).unwrap(), Config::default());
+    let keys = |text: &str| -> Vec<String> {
+        let value: serde_json::Value = serde_json::from_str(text).unwrap();
+        value.as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(keys(&json[0]), keys(&Config::default().to_json()));
+    let pynq = TimingConfig::pynq();
+    assert_eq!(TimingConfig::from_toml(&toml[0]).unwrap(), pynq);
+    for line in pynq.to_toml().lines().take_while(|l| !l.starts_with('[')) {
+        let key = line.split(" =").next().unwrap();
+        assert!(toml[0].contains(&format!("{key} =")), "{key} isn't shown");
+    }
+    assert!(TimingConfig::from_toml(&toml[1]).is_ok(), "the banked DRAM");
+    let energy = EnergyTable::default();
+    assert_eq!(EnergyTable::from_toml(&toml[2]).unwrap(), energy);
+    assert!(Rules::from_toml(&toml[3]).is_ok());
+}
+
+#[test]
+fn every_document_that_is_named_is_there() {
+    for document in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/first-program.md",
+    ] {
+        let path = root().join(document);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let links = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|l| !l.starts_with("http") && !l.starts_with('#')) {
+            let file = link.split('#').next().unwrap();
+            let there = path.parent().unwrap().join(file).exists();
+            assert!(there, "{document} links to {link}");
+        }
+    }
+}
