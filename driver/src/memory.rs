@@ -130,21 +130,32 @@ impl Region {
     }
 }
 
-/// The regions that aren't lent out to be written.
+/// The bytes that aren't lent out to be written.
 #[derive(Clone, Copy, Debug)]
-pub struct OtherRegions<'a> {
+pub struct OtherBytes<'a> {
     below: &'a [Region],
     above: &'a [Region],
+    /// Of the region that is written in, what lies before the written bytes and behind them.
+    before: &'a [u8],
+    behind: &'a [u8],
+    /// One past the last written byte.
+    end: usize,
 }
 
-impl<'a> OtherRegions<'a> {
-    /// All bytes of a region; none if there is no such region or it is the one to be written.
-    pub fn region(&self, region: usize) -> &'a [u8] {
-        let above = || region.checked_sub(self.below.len() + 1);
-        let found = self.below.get(region);
-        found
-            .or_else(|| self.above.get(above()?))
-            .map_or(&[], |r| &r.bytes)
+impl<'a> OtherBytes<'a> {
+    /// The bytes of a span; none if there are no such bytes or one of them is lent out.
+    pub fn span(&self, span: &Span) -> &'a [u8] {
+        let within = |bytes: &'a [u8], start: usize| bytes.get(start..start.checked_add(span.len)?);
+        let found = match span.region.checked_sub(self.below.len()) {
+            None => within(&self.below[span.region].bytes, span.start),
+            Some(0) if span.start < self.end => within(self.before, span.start),
+            Some(0) => within(self.behind, span.start - self.end),
+            Some(above) => {
+                let region = self.above.get(above - 1);
+                region.and_then(|r| within(&r.bytes, span.start))
+            }
+        };
+        found.unwrap_or(&[])
     }
 }
 
@@ -218,17 +229,33 @@ impl DeviceMemory {
         }
     }
 
-    /// One region to write, if there is one, and all others to read meanwhile.
-    pub fn split(&mut self, write: Option<usize>) -> (OtherRegions<'_>, &mut [u8]) {
-        let at = write.unwrap_or(usize::MAX).min(self.regions.len());
+    /// The bytes of one span to write, if there is one, and all others to read meanwhile. A span
+    /// that isn't inside a region has no bytes.
+    pub fn split(&mut self, write: Option<Span>) -> (OtherBytes<'_>, &mut [u8]) {
+        let at = write
+            .map_or(usize::MAX, |w| w.region)
+            .min(self.regions.len());
         let (below, rest) = self.regions.split_at_mut(at);
-        match rest.split_first_mut() {
-            Some((region, above)) => {
-                region.version += 1;
-                (OtherRegions { below, above }, &mut region.bytes)
-            }
-            None => (OtherRegions { below, above: &[] }, &mut []),
-        }
+        let (before, out, behind, above): (&[u8], _, &[u8], &[Region]) =
+            match (write, rest.split_first_mut()) {
+                (Some(write), Some((region, above))) => {
+                    region.version += 1;
+                    let size = region.bytes.len();
+                    let start = write.start.min(size);
+                    let (before, rest) = region.bytes.split_at_mut(start);
+                    let (out, behind) = rest.split_at_mut(write.len.min(size - start));
+                    (before, out, behind, above)
+                }
+                _ => (&[], &mut [], &[], &[]),
+            };
+        let others = OtherBytes {
+            below,
+            above,
+            before,
+            behind,
+            end: before.len() + out.len(),
+        };
+        (others, out)
     }
 
     /// How often the region was lent out to be written: while it stays, so do the bytes.
@@ -406,6 +433,44 @@ mod tests {
         }
         assert!(HostBytes::zeroed(0).unwrap().is_empty());
         assert!(HostBytes::zeroed(1 << 62).is_none());
+    }
+
+    #[test]
+    fn what_is_not_written_can_be_read_meanwhile() {
+        let mut m = DeviceMemory::new();
+        for (addr, first) in [(0x1000, 0), (0x2000, 16), (0x3000, 32)] {
+            m.map(addr, 16).unwrap();
+            let bytes = m.write(addr.into(), 16).unwrap();
+            bytes.copy_from_slice(&std::array::from_fn::<u8, 16, _>(|i| first + i as u8));
+        }
+        let span = |region, start, len| Span { region, start, len };
+        let version = m.version(1);
+        let (others, out) = m.split(Some(span(1, 4, 6)));
+        assert_eq!(*out, [20, 21, 22, 23, 24, 25]);
+        out[0] = 99;
+        assert_eq!(others.span(&span(0, 1, 2)), [1, 2]);
+        assert_eq!(others.span(&span(1, 0, 4)), [16, 17, 18, 19]);
+        assert_eq!(others.span(&span(1, 10, 6)), [26, 27, 28, 29, 30, 31]);
+        assert_eq!(others.span(&span(2, 15, 1)), [47]);
+        // Written bytes, and bytes that don't exist.
+        for gone in [
+            span(1, 3, 2),
+            span(1, 9, 2),
+            span(1, 4, 1),
+            span(1, 10, 7),
+            span(0, 0, 17),
+            span(3, 0, 1),
+            span(2, 1, usize::MAX),
+        ] {
+            assert!(others.span(&gone).is_empty(), "{gone:?}");
+        }
+        assert_ne!(m.version(1), version);
+        let (others, out) = m.split(None);
+        assert!(out.is_empty());
+        assert_eq!(others.span(&span(1, 4, 1)), [99]);
+        let (_, out) = m.split(Some(span(2, 12, 100)));
+        assert_eq!(*out, [44, 45, 46, 47]);
+        assert!(m.split(Some(span(9, 0, 1))).1.is_empty());
     }
 
     #[test]

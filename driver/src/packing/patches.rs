@@ -1,7 +1,9 @@
 //! Im2col patch by patch: the fast way for kernels whose taps lie side by side.
 //!
 //! The image is copied once with its padding, so that no tap needs a check. A patch is then a
-//! few short runs of bytes, and goes to the tiles in pieces of a block.
+//! few short runs of bytes, and goes to the tiles in pieces of a block. A whole row of patches is
+//! gathered before any is read again: a CPU waits when bytes that it has just written in parts are
+//! read together.
 
 use vta_isa::Config;
 
@@ -83,41 +85,43 @@ impl Patches {
         let [oh, ow] = self.out;
         let columns = self.runs.len() * self.kernel_width;
         // The last run may be copied a little too far.
-        let mut patch = vec![0u8; columns.next_multiple_of(block) + RUN];
+        let pitch = columns.next_multiple_of(block) + RUN;
+        let mut patches = vec![0u8; ow * pitch];
         for i in 0..oh {
-            for j in 0..ow {
-                let first = i * self.stride[0] * self.pitch + j * self.stride[1];
-                self.one(&padded[first..], &mut patch);
-                patch[columns..].fill(0);
-                let tile = (i * ow + j) * lanes + row * block;
-                let tiles = (tile..).step_by(oh * ow * lanes);
-                if block == PIECE {
-                    let (pieces, _) = patch.as_chunks::<PIECE>();
-                    for (piece, at) in pieces.iter().zip(tiles).take(columns.div_ceil(block)) {
-                        out[at..at + PIECE].copy_from_slice(piece);
-                    }
-                } else {
-                    let pieces = patch.chunks_exact(block).zip(tiles);
-                    for (piece, at) in pieces.take(columns.div_ceil(block)) {
-                        out[at..at + block].copy_from_slice(piece);
+            let first = i * self.stride[0] * self.pitch;
+            self.one_row(&padded[first..], &mut patches, pitch);
+            for piece in 0..columns.div_ceil(block) {
+                let tiles = (piece * oh + i) * ow * lanes;
+                let tiles = out[tiles..tiles + ow * lanes].chunks_exact_mut(lanes);
+                let pieces = patches.chunks_exact(pitch).map(|p| &p[piece * block..]);
+                for (tile, patch) in tiles.zip(pieces) {
+                    let tile = &mut tile[row * block..];
+                    match (tile.first_chunk_mut::<PIECE>(), patch.first_chunk()) {
+                        (Some(tile), Some(piece)) if block == PIECE => *tile = *piece,
+                        _ => tile[..block].copy_from_slice(&patch[..block]),
                     }
                 }
             }
         }
     }
 
-    /// The runs of the patch whose first tap is the first byte.
-    fn one(&self, image: &[u8], patch: &mut [u8]) {
+    /// The patches of one row of outputs, `pitch` bytes apart. The first tap of the first is the
+    /// first byte.
+    fn one_row(&self, image: &[u8], patches: &mut [u8], pitch: usize) {
         let width = self.kernel_width;
-        let starts = (0..).step_by(width);
-        if width <= RUN {
-            for (&from, to) in self.runs.iter().zip(starts) {
-                patch[to..to + RUN].copy_from_slice(&image[from..from + RUN]);
+        let length = width.max(RUN);
+        for (&from, to) in self.runs.iter().zip((0..).step_by(width)) {
+            let runs = image[from..].windows(length).step_by(self.stride[1]);
+            for (patch, run) in patches.chunks_exact_mut(pitch).zip(runs) {
+                match (patch[to..].first_chunk_mut::<RUN>(), run.first_chunk()) {
+                    (Some(patch), Some(run)) if width <= RUN => *patch = *run,
+                    _ => patch[to..to + width].copy_from_slice(&run[..width]),
+                }
             }
-        } else {
-            for (&from, to) in self.runs.iter().zip(starts) {
-                patch[to..to + width].copy_from_slice(&image[from..from + width]);
-            }
+        }
+        let columns = self.runs.len() * width;
+        for patch in patches.chunks_exact_mut(pitch) {
+            patch[columns..columns + RUN].fill(0);
         }
     }
 }

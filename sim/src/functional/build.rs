@@ -4,7 +4,7 @@ use vta_driver::{DeviceMemory, LayerMark, Span};
 use vta_isa::tokens::{self, At};
 use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Module, Store, Uop};
 
-use super::draft::{AluDraft, Draft, Input, Kind, Matmul, Scaled, Tiles, Weight, join, overlap};
+use super::draft::{AluDraft, Draft, Input, Kind, Matmul, Scaled, Tiles, Weight, overlap};
 use super::elementwise::TileReader;
 use super::interpret::{affine, check_load, check_store, steps};
 use super::matmul;
@@ -247,46 +247,50 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Elements that a load fills, in order, with where each comes from; `None` is padding.
+    /// Elements that a load fills, in order, with where each comes from; `None` is padding. Loads
+    /// are large: `for_each` is the quick way through them.
     fn elements(op: &LoadOp, elem: usize) -> impl Iterator<Item = (usize, Option<usize>)> {
         let ([cols, rows], [left, right, above, below]) = (op.size, op.pads);
         let pitch = left + cols + right;
         let (first, start, stride) = (op.first, op.span.start, op.stride_bytes);
-        (0..(above + rows + below) * pitch).map(move |i| {
-            let (y, x) = (i / pitch, i % pitch);
-            let inside = (above..above + rows).contains(&y) && (left..left + cols).contains(&x);
-            let from = inside.then(|| start + (y - above) * stride + (x - left) * elem);
-            (first + i, from)
+        (0..above + rows + below).flat_map(move |y| {
+            let row = (above..above + rows).contains(&y);
+            let row = row.then(|| start + (y - above) * stride);
+            (0..pitch).map(move |x| {
+                let inside = (left..left + cols).contains(&x);
+                let from = row.filter(|_| inside).map(|row| row + (x - left) * elem);
+                (first + y * pitch + x, from)
+            })
         })
     }
 
     fn load_uops(&mut self, op: &LoadOp) {
         let bytes = self.memory.region(op.span.region);
-        for (to, from) in Self::elements(op, 4) {
+        Self::elements(op, 4).for_each(|(to, from)| {
             let word = from.and_then(|at| bytes.get(at..at + 4)?.as_array::<4>().copied());
             let uop = word.map_or(Uop::default(), |w| Uop::decode(u32::from_le_bytes(w)));
             self.trace.uops[to] = Some(uop);
-        }
+        });
         self.trace.constants.push(op.span);
     }
 
     fn load_weights(&mut self, op: &LoadOp) {
         let elem = self.config.elem_bytes(MemType::Wgt);
         let region = op.span.region as u32;
-        for (to, from) in Self::elements(op, elem) {
+        Self::elements(op, elem).for_each(|(to, from)| {
             let weight = from.map_or(Weight::Zero, |start| Weight::Dram {
                 region,
                 start: start as u32,
             });
             self.trace.weights[to] = Some(weight);
-        }
+        });
         self.trace.constants.push(op.span);
     }
 
     fn load_inputs(&mut self, op: LoadOp) {
         let elem = self.config.elem_bytes(MemType::Inp);
         let (region, since) = (op.span.region as u32, self.trace.drafts.len() as u32);
-        for (to, from) in Self::elements(&op, elem) {
+        Self::elements(&op, elem).for_each(|(to, from)| {
             self.inputs[to] = match from.map(u32::try_from) {
                 None => Input::Zero,
                 Some(Ok(start)) if start != PADDING => Input::Dram {
@@ -296,7 +300,7 @@ impl Builder<'_> {
                 },
                 Some(_) => Input::Unknown,
             };
-        }
+        });
         self.push(Kind::Load(op), Tiles::NONE, Tiles::NONE);
     }
 
@@ -304,7 +308,8 @@ impl Builder<'_> {
     /// nothing was stored there since. Then the product can read them without the scratchpad.
     fn sources(&self, tiles: &[u16]) -> Option<(Vec<u32>, Span)> {
         let lanes = self.config.lanes();
-        let (mut starts, mut span) = (Vec::with_capacity(tiles.len()), None::<Span>);
+        let mut starts = Vec::with_capacity(tiles.len());
+        let (mut from, mut low, mut high) = (None, u32::MAX, 0);
         let mut first = u32::MAX;
         for &tile in tiles {
             match self.inputs[usize::from(tile)] {
@@ -315,21 +320,20 @@ impl Builder<'_> {
                     start,
                     since,
                 } => {
-                    let read = Span {
-                        region: region as usize,
-                        start: start as usize,
-                        len: lanes,
-                    };
-                    if span.is_some_and(|s| s.region != read.region) {
+                    if *from.get_or_insert(region) != region {
                         return None;
                     }
-                    span = Some(span.map_or(read, |s| join(&s, &read)));
+                    (low, high) = (low.min(start), high.max(start));
                     first = first.min(since);
                     starts.push(start);
                 }
             }
         }
-        let span = span?;
+        let span = Span {
+            region: from? as usize,
+            start: low as usize,
+            len: (high - low) as usize + lanes,
+        };
         let mut later = self
             .stored
             .iter()
@@ -410,29 +414,14 @@ impl Builder<'_> {
         let dst = reach(gemm.dst_factor_out, gemm.dst_factor_in);
         let src = reach(gemm.src_factor_out, gemm.src_factor_in);
         let wgt = reach(gemm.wgt_factor_out, gemm.wgt_factor_in);
+        let check = |field, base: u16, reach: u64, mem: MemType| {
+            index(at, field, u64::from(base) + reach, mem.name(), depth(mem))
+        };
         for uop in &uops {
-            index(
-                at,
-                "dst",
-                u64::from(uop.dst) + dst,
-                "acc",
-                depth(MemType::Acc),
-            )?;
+            check("dst", uop.dst, dst, MemType::Acc)?;
             if !gemm.reset {
-                index(
-                    at,
-                    "src",
-                    u64::from(uop.src) + src,
-                    "inp",
-                    depth(MemType::Inp),
-                )?;
-                index(
-                    at,
-                    "wgt",
-                    u64::from(uop.wgt) + wgt,
-                    "wgt",
-                    depth(MemType::Wgt),
-                )?;
+                check("src", uop.src, src, MemType::Inp)?;
+                check("wgt", uop.wgt, wgt, MemType::Wgt)?;
             }
         }
         if gemm.reset {

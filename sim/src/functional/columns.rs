@@ -56,7 +56,13 @@ fn alike(a: &Matmul, b: &Matmul) -> bool {
     let region = |m: &Matmul| m.read.map(|s| s.region);
     let stored = match (&a.stored, &b.stored) {
         (Some(x), Some(y)) => {
-            (x.shape, x.span.region) == (y.shape, y.span.region) && !overlap(&x.span, &y.span)
+            let all = joined_span(&x.span, &y.span);
+            let sides = a.side.iter().zip(&b.side);
+            let side = sides.map(|(x, y)| joined_span(&x.span, &y.span)).next();
+            (x.shape, x.span.region) == (y.shape, y.span.region)
+                && !overlap(&x.span, &y.span)
+                // What is read lies outside of all that is stored, also together.
+                && !a.read.into_iter().chain(b.read).chain(side).any(|r| overlap(&r, &all))
         }
         (x, y) => x.is_none() && y.is_none(),
     };

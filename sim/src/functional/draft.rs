@@ -92,13 +92,13 @@ impl Draft {
 
     /// DRAM that it reads, from the first byte to the last.
     pub fn dram_reads(&self) -> impl Iterator<Item = Span> {
-        let [a, b] = match &self.kind {
-            Kind::Load(op) => [Some(op.span), None],
-            Kind::Matmul(op) => [op.read, op.side.as_ref().map(|s| s.span)],
-            Kind::Scaled(op) => [Some(op.read), None],
-            Kind::Mark(_) | Kind::Store(_) | Kind::Zero | Kind::Alu(_) => [None, None],
+        let (one, product) = match &self.kind {
+            Kind::Load(op) => (Some(op.span), None),
+            Kind::Matmul(op) => (None, Some(op.dram_reads())),
+            Kind::Scaled(op) => (Some(op.read), None),
+            Kind::Mark(_) | Kind::Store(_) | Kind::Zero | Kind::Alu(_) => (None, None),
         };
-        a.into_iter().chain(b)
+        one.into_iter().chain(product.into_iter().flatten())
     }
 
     /// DRAM that it writes.
@@ -205,6 +205,12 @@ impl Matmul {
     /// Whether there is no tap at all: only what steps and stores do.
     pub fn has_no_taps(&self) -> bool {
         self.inputs.is_empty()
+    }
+
+    /// DRAM that it reads, from the first byte to the last.
+    pub fn dram_reads(&self) -> impl Iterator<Item = Span> + use<> {
+        let side = self.side.as_ref().map(|s| s.span);
+        self.read.into_iter().chain(side)
     }
 
     /// What `of` says of a group's tiles, for each group: `None` unless it is the same for every

@@ -2,13 +2,13 @@
 //! sum) and a residual (a diagonal weight tile). Both become lane-wise steps of the product
 //! whose sums they add to.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use vta_driver::{DeviceMemory, Span};
 use vta_isa::{AluOp, Config};
 
 use super::draft::{Matmul, OperandDraft, Scaled, Term, Tiles, Vector, Weight, join};
+use super::table::Table;
 use crate::kernels::PADDING;
 
 /// Reads tiles of weights and inputs in DRAM.
@@ -47,7 +47,7 @@ impl<'a> TileReader<'a> {
     /// The products of one GEMM as scaled inputs, if that is all they are.
     pub fn scaled(&self, parts: &[(Matmul, Tiles)]) -> Option<(Vec<Term>, Vec<Vector>, Span)> {
         let (mut terms, mut factors) = (Vec::new(), Vec::<Vector>::new());
-        let mut known: HashMap<Weight, u32> = HashMap::new();
+        let mut known: Table<Weight, u32> = Table::default();
         let mut read: Option<Span> = None;
         for (matmul, _) in parts {
             let span = matmul.read?;
@@ -140,7 +140,7 @@ impl<'a> TileReader<'a> {
 
 impl Scaled {
     /// What each tile gets: the first byte of its input and the factors.
-    pub fn by_tile(&self) -> HashMap<u16, (u32, &Vector)> {
+    pub fn by_tile(&self) -> Table<u16, (u32, &Vector)> {
         let term = |t: &Term| Some((t.dst, (t.start, self.factors.get(t.factors as usize)?)));
         self.terms.iter().filter_map(term).collect()
     }

@@ -1,6 +1,6 @@
 //! From fused operations to the plan: offsets in bytes and lanes, weights laid out.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use vta_driver::{DeviceMemory, Span};
@@ -10,6 +10,7 @@ use super::build::Unplanned;
 use super::draft::{AluDraft, Draft, Kind, Matmul, OperandDraft, StepDraft, Tiles, Vector, Weight};
 use super::plan::{Group, Op, ProductOp};
 use super::scratchpads::Scratchpads;
+use super::table::Table;
 use crate::kernels::lanes::{Gather, TileRun};
 use crate::kernels::{
     Bases, COLUMN, Column, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row, Rows, Start, Step,
@@ -74,9 +75,9 @@ impl Pairs {
 pub(super) struct Emitter<'a> {
     memory: &'a DeviceMemory,
     pads: &'a Scratchpads,
-    rows: HashMap<RowsKey, Arc<Rows>>,
-    inputs: HashMap<InputsKey, Arc<Inputs>>,
-    panels: HashMap<PanelKey, Arc<Panel>>,
+    rows: Table<RowsKey, Arc<Rows>>,
+    inputs: Table<InputsKey, Arc<Inputs>>,
+    panels: Table<PanelKey, Arc<Panel>>,
     kept_bytes: usize,
     zeros: Vec<u8>,
     /// Bytes that became operands of steps.
@@ -88,9 +89,9 @@ impl<'a> Emitter<'a> {
         Self {
             memory,
             pads,
-            rows: HashMap::new(),
-            inputs: HashMap::new(),
-            panels: HashMap::new(),
+            rows: Table::default(),
+            inputs: Table::default(),
+            panels: Table::default(),
             kept_bytes: 0,
             zeros: vec![0; pads.weight_tile_bytes()],
             constants: Vec::new(),
@@ -175,7 +176,7 @@ impl<'a> Emitter<'a> {
             return Op::Zip { op: pairs.op, runs };
         }
         let mut lists: Vec<(u16, Vec<u32>)> = Vec::new();
-        let mut index: HashMap<u16, usize> = HashMap::new();
+        let mut index: Table<u16, usize> = Table::default();
         for (dst, src) in pairs.pairs {
             let at = *index.entry(dst).or_insert_with(|| {
                 lists.push((dst, Vec::new()));
@@ -261,12 +262,12 @@ impl<'a> Emitter<'a> {
         };
         Ok(Op::Product(Box::new(ProductOp {
             rows,
-            read: matmul.read.map(|s| s.region),
+            read: matmul.read,
             groups,
             start,
             write_acc: matmul.write_acc,
-            out: matmul.stored.as_ref().map(|s| s.span.region),
-            residual: matmul.side.as_ref().map(|s| s.span.region),
+            out: matmul.stored.as_ref().map(|s| s.span),
+            residual: matmul.side.as_ref().map(|s| s.span),
         })))
     }
 
@@ -307,18 +308,25 @@ impl<'a> Emitter<'a> {
     fn inputs(&mut self, matmul: &Matmul, columns: usize) -> Arc<Inputs> {
         let rows = matmul.positions.len() * self.pads.batch;
         let most = self.pads.kernel.rows(columns);
-        let key = ([rows, most], matmul.inputs.clone());
+        // Counted from the first byte that is read, products are often the same.
+        let first = matmul.read.map_or(0, |s| s.start as u32);
+        let relative = |&byte: &u32| match byte {
+            PADDING => PADDING,
+            byte => byte - first,
+        };
+        let inputs: Vec<u32> = matmul.inputs.iter().map(relative).collect();
+        let key = ([rows, most], inputs);
         if let Some(found) = self.inputs.get(&key) {
             return Arc::clone(found);
         }
         let (batch, block) = (self.pads.batch as u32, self.pads.block as u32);
-        let tile = |&byte: &u32| {
-            (0..batch).map(move |b| match byte {
+        let mut offsets = Vec::with_capacity(key.1.len() * self.pads.batch);
+        for &byte in &key.1 {
+            offsets.extend((0..batch).map(|b| match byte {
                 PADDING => PADDING,
                 byte => byte + b * block,
-            })
-        };
-        let offsets: Vec<u32> = matmul.inputs.iter().flat_map(tile).collect();
+            }));
+        }
         self.kept_bytes += size_of_val(&offsets[..]);
         let made = Arc::new(Inputs::new(&offsets, rows, most));
         self.inputs.insert(key, Arc::clone(&made));
@@ -328,11 +336,15 @@ impl<'a> Emitter<'a> {
     /// Columns that are worked on together: `(group, first output)`.
     fn group(&mut self, matmul: &Matmul, columns: &[(usize, usize)]) -> Result<Group, Unplanned> {
         let base = |&(group, first): &(usize, usize)| {
-            let byte = |bytes: &[u32]| bytes[group] + first as u32;
+            // Counted from the first byte that is stored or read.
+            let byte = |bytes: &[u32], span: &Span| bytes[group] - span.start as u32 + first as u32;
             Row {
                 dst: self.lane(matmul.groups[group].dst.into()) + first as u32,
-                out: matmul.stored.as_ref().map_or(0, |s| byte(&s.first)),
-                residual: matmul.side.as_ref().map_or(0, |s| byte(&s.first)),
+                out: matmul
+                    .stored
+                    .as_ref()
+                    .map_or(0, |s| byte(&s.first, &s.span)),
+                residual: matmul.side.as_ref().map_or(0, |s| byte(&s.first, &s.span)),
                 ..Row::default()
             }
         };
@@ -469,8 +481,8 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// Tells each group which panel is used for the first time after its own: one that was used
-/// before is near.
+/// Tells each group whose successor uses a panel for the first time which that is: one that was
+/// used before is near.
 fn look_ahead(ops: &mut [Op]) {
     let mut seen = HashSet::new();
     let mut groups: Vec<(&mut Group, bool)> = Vec::new();
@@ -484,7 +496,7 @@ fn look_ahead(ops: &mut [Op]) {
     }
     let mut next: Option<Arc<Panel>> = None;
     for (group, new) in groups.into_iter().rev() {
-        group.ahead = next.clone();
+        group.ahead = next.take();
         if new {
             next = Some(Arc::clone(&group.panel));
         }

@@ -3,8 +3,6 @@
 //! An operation is moved only across others that touch none of the accumulator tiles and none of
 //! the DRAM bytes that it touches, so the result is that of the order it was in.
 
-use std::collections::HashMap;
-
 use vta_driver::Span;
 use vta_isa::{AluOp, MemType};
 
@@ -17,6 +15,7 @@ use super::elementwise::same_vector;
 use super::rectangles::Stores;
 use super::residual::fold_residual;
 use super::split;
+use super::table::Table;
 
 /// Operations that are looked through for a partner.
 const WINDOW: usize = 512;
@@ -311,9 +310,8 @@ fn fold_after(drafts: &mut [Option<Draft>], index: usize, lanes: usize) {
         matmul.after.push(step);
         drafts[at] = None;
     }
-    // A kernel reads these regions while it writes the stored one.
-    let side = matmul.side.as_ref().map(|s| s.span.region);
-    matmul.stored = stores.finish(drafts, [matmul.read.map(|s| s.region), side]);
+    // A kernel reads these bytes while it writes the stored ones.
+    matmul.stored = stores.finish(drafts, matmul.dram_reads());
     drafts[index] = Some(draft);
 }
 
@@ -327,7 +325,7 @@ fn added(more: &Matmul, matmul: &Matmul) -> Option<StepDraft> {
     if !plain || more.stored.is_some() {
         return None;
     }
-    let mut by_tile: HashMap<u16, &Vector> = HashMap::new();
+    let mut by_tile: Table<u16, &Vector> = Table::default();
     for (group, vector) in more.groups.iter().zip(values) {
         by_tile.extend(more.positions.iter().map(|p| (group.dst + p, vector)));
     }
@@ -408,7 +406,7 @@ pub(super) fn operand(
     if changed || !alu.pairs.iter().all(outside) {
         return None;
     }
-    let source: HashMap<u16, u16> = alu.pairs.iter().copied().collect();
+    let source: Table<u16, u16> = alu.pairs.iter().copied().collect();
     let sources = matmul.by_group(|tile| source.get(&tile).copied(), |a, b| a == b)?;
     if !constant {
         return Some(OperandDraft::Tiles(sources));

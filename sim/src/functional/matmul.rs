@@ -4,13 +4,14 @@
 //! be done in any order. Sorted by destination they are dot products; destinations whose steps
 //! have the same weights and the same inputs relative to each other are one matrix product.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use vta_isa::{Gemm, Uop};
 
 use super::build::Unplanned;
 use super::draft::{GroupDraft, Tiles, Weight};
 use super::interpret::{affine, steps};
+use super::table::Table;
 
 /// Steps that are sorted one by one; longer instructions of no known form aren't planned.
 const MOST_SORTED_STEPS: u64 = 1 << 16;
@@ -106,13 +107,13 @@ pub(super) struct Form {
 impl Form {
     /// From positions `(accumulator, input)` and the input of each tap before the position's.
     fn new(groups: Vec<GroupDraft>, positions: &[(u16, u16)], taps: &[u16]) -> Self {
-        let row = |tap: &u16| {
-            let tap = *tap;
-            positions.iter().map(move |p| tap + p.1)
-        };
+        let mut inputs = Vec::with_capacity(taps.len() * positions.len());
+        for tap in taps {
+            inputs.extend(positions.iter().map(|p| tap + p.1));
+        }
         Self {
             groups,
-            inputs: taps.iter().flat_map(row).collect(),
+            inputs,
             positions: positions.iter().map(|p| p.0).collect(),
         }
     }
@@ -136,7 +137,7 @@ fn sorted_form(gemm: &Gemm, uops: &[Uop], weights: &mut Weights<'_>) -> Vec<(For
             .push((src as u16, weight));
     }
     let mut order: Vec<Taps> = Vec::new();
-    let mut positions: HashMap<Taps, Vec<(u16, u16)>> = HashMap::new();
+    let mut positions: Table<Taps, Vec<(u16, u16)>> = Table::default();
     for (dst, list) in by_dst {
         let base = list.iter().map(|s| s.0).min().unwrap_or(0);
         let form: Taps = list.into_iter().map(|(src, w)| (src - base, w)).unzip();

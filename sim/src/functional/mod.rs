@@ -23,6 +23,7 @@ mod residual;
 mod run;
 mod scratchpads;
 mod split;
+mod table;
 mod taps;
 
 use std::sync::Arc;
@@ -148,13 +149,14 @@ impl Functional {
             self.settle();
         }
         let walls = run::run(&plan, &mut self.pads, memory);
+        let wall = start.elapsed();
         let mut marks = plan.marks.clone();
         for (mark, wall) in marks.iter_mut().zip(walls) {
             mark.wall = wall;
         }
         let report = RunReport {
             traffic: plan.traffic,
-            wall: start.elapsed(),
+            wall,
             cycles: None,
             marks,
             leftover_tokens: plan.leftover_tokens,

@@ -153,15 +153,15 @@ pub(crate) struct StoreOp {
 /// A blocked matrix product with everything fused into it.
 pub(crate) struct ProductOp {
     pub rows: Arc<Rows>,
-    /// The region that inputs are read from; the scratchpad if there is none.
-    pub read: Option<usize>,
+    /// The bytes that inputs are read from; the scratchpad if there are none.
+    pub read: Option<Span>,
     pub groups: Vec<Group>,
     pub start: Start,
     pub write_acc: bool,
-    /// The region that is stored to.
-    pub out: Option<usize>,
-    /// The region that the sums start from.
-    pub residual: Option<usize>,
+    /// The bytes that are stored to; those that are read lie elsewhere.
+    pub out: Option<Span>,
+    /// The bytes that the sums start from.
+    pub residual: Option<Span>,
 }
 
 /// Columns that a kernel works on together.

@@ -186,10 +186,14 @@ impl Stores {
         good
     }
 
-    /// Removes the stores if every group has one.
-    pub fn finish(self, drafts: &mut [Option<Draft>], read: [Option<usize>; 2]) -> Option<Stored> {
+    /// Removes the stores if every group has one, apart from the bytes that are read.
+    pub fn finish(
+        self,
+        drafts: &mut [Option<Draft>],
+        mut read: impl Iterator<Item = Span>,
+    ) -> Option<Stored> {
         let (first, span, shape) = self.rectangles.finish()?;
-        if !self.rectangles.are_apart() || read.contains(&Some(span.region)) {
+        if !self.rectangles.are_apart() || read.any(|r| overlap(&r, &span)) {
             return None;
         }
         for at in self.taken {

@@ -72,9 +72,9 @@ fn store(op: &StoreOp, pads: &Scratchpads, memory: &mut DeviceMemory) {
 
 fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
     let (others, out) = memory.split(op.out);
-    let residual = op.residual.map_or(&[][..], |r| others.region(r));
+    let residual = op.residual.as_ref().map_or(&[][..], |r| others.span(r));
     let mut memory = Memory {
-        inp: op.read.map_or(&pads.inp, |r| others.region(r)),
+        inp: op.read.as_ref().map_or(&pads.inp, |r| others.span(r)),
         zeros: &pads.zeros,
         acc: &mut pads.acc,
         out,

@@ -4,6 +4,11 @@ use vta_isa::{Config, MemType, Uop};
 
 use crate::kernels::{GemmKernel, lanes};
 
+/// Bytes of a piece of a row: a tile's, mostly.
+const PIECE: usize = 16;
+/// Pieces of a row that are copied one by one at most.
+const MOST_PIECES: usize = 8;
+
 /// Scratchpad contents; inputs and weights are int8.
 pub(crate) struct Scratchpads {
     pub kernel: GemmKernel,
@@ -68,7 +73,7 @@ impl Scratchpads {
             }
             MemType::Inp => {
                 let at = first * self.lanes;
-                self.inp[at..at + row.len()].copy_from_slice(row);
+                copy(&mut self.inp[at..at + row.len()], row);
             }
             MemType::Wgt => {
                 let at = first * self.weight_tile_bytes();
@@ -85,5 +90,19 @@ impl Scratchpads {
                 lanes::widen(self.kernel, row, &mut self.acc[at..at + row.len()]);
             }
         }
+    }
+}
+
+/// Copies equally many bytes. Rows of a few tiles, which loads often have, are copied piece by
+/// piece: that is sooner done than a call.
+fn copy(to: &mut [u8], from: &[u8]) {
+    let (pieces, rest) = from.as_chunks::<PIECE>();
+    if pieces.len() > MOST_PIECES || !rest.is_empty() {
+        to.copy_from_slice(from);
+        return;
+    }
+    let (to, _) = to.as_chunks_mut::<PIECE>();
+    for (to, from) in to.iter_mut().zip(pieces) {
+        *to = *from;
     }
 }

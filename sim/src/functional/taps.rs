@@ -91,7 +91,8 @@ fn union(first: &[u16], next: &[u16], shift: i32) -> Vec<Place> {
         .map(|(i, &p)| (i32::from(p), Some(i), None))
         .chain(b.map(|(i, &p)| (i32::from(p) + shift, None, Some(i))))
         .collect();
-    places.sort_unstable_by_key(|p| p.0);
+    // Both are ascending, mostly: a stable sort finds that out.
+    places.sort_by_key(|p| p.0);
     places.dedup_by(|b, a| {
         let same = a.0 == b.0;
         if same {

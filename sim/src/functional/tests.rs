@@ -66,6 +66,46 @@ fn a_store_to_the_inputs_is_not_moved_before_they_are_read() {
 }
 
 #[test]
+fn a_store_beside_the_inputs_joins_their_product() {
+    let above = CONVOLUTION.replace("OUT", "0x408");
+    let below = CONVOLUTION
+        .replace(
+            "load.inp sram_base=0 dram_base=0x404",
+            "load.inp sram_base=0 dram_base=0x40c",
+        )
+        .replace(
+            "load.inp sram_base=0 dram_base=0x400",
+            "load.inp sram_base=0 dram_base=0x408",
+        )
+        .replace("OUT", "0x400");
+    for text in [above, below] {
+        let products: Vec<_> = ops(&text)
+            .unwrap()
+            .into_iter()
+            .filter_map(|op| match op {
+                Op::Product(product) => Some((product.out.unwrap(), product.read.unwrap())),
+                _ => None,
+            })
+            .collect();
+        let [(out, read)] = products[..] else {
+            panic!("{} products of {text}", products.len());
+        };
+        assert_eq!(out.region, read.region);
+        let insns = asm::parse(&text).unwrap();
+        let mut expected = memory();
+        let mut oracle = crate::Oracle::new(Config::default());
+        oracle.run(&insns, &[], &mut expected).unwrap();
+        for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
+            let mut ours = memory();
+            let mut functional = Functional::with_kernel(Config::default(), kernel);
+            functional.run(&insns, &[], &mut ours).unwrap();
+            let bytes = |m: &DeviceMemory| m.read(0x4000, 256).unwrap().to_vec();
+            assert_eq!(bytes(&ours), bytes(&expected), "{kernel:?} {text}");
+        }
+    }
+}
+
+#[test]
 fn a_program_that_stores_to_its_weights_is_interpreted() {
     let program = CONVOLUTION.replace("OUT", "0x200");
     assert!(matches!(ops(&program), Err(Unplanned::Pattern)));

@@ -226,28 +226,6 @@ macro_rules! start_sums {
     };
 }
 
-/// Writes the sums where the product says.
-macro_rules! end_sums {
-    ($product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
-        if $product.write_acc {
-            for (of_row, row) in $sums.iter().zip($rows) {
-                for (m, sum) in of_row.iter().enumerate() {
-                    let at = ($product.bases.acc[m] + row.dst) as usize;
-                    _mm512_storeu_si512($pointers.acc.add(at).cast(), *sum);
-                }
-            }
-        }
-        if $product.store {
-            for (of_row, row) in $sums.iter().zip($rows) {
-                for (m, sum) in of_row.iter().enumerate() {
-                    let at = ($product.bases.out[m] + row.out) as usize;
-                    _mm_storeu_si128($pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(*sum));
-                }
-            }
-        }
-    };
-}
-
 /// Adds the residual in two digits, in registers.
 macro_rules! add_digits {
     ($digits:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
@@ -266,32 +244,144 @@ macro_rules! add_digits {
     };
 }
 
-/// Ends the sums as `end` says and stores their low bytes, one sum after the other: none leaves
-/// its register.
-macro_rules! store_sums {
+/// What a macro does to the sum of each number, of which there are 24 at most. There is no loop,
+/// since sums that a loop which isn't unrolled early indexes would leave their registers.
+macro_rules! each_number {
+    ($do:ident, $($arguments:tt)*) => {
+        $do!(0, $($arguments)*); $do!(1, $($arguments)*); $do!(2, $($arguments)*);
+        $do!(3, $($arguments)*); $do!(4, $($arguments)*); $do!(5, $($arguments)*);
+        $do!(6, $($arguments)*); $do!(7, $($arguments)*); $do!(8, $($arguments)*);
+        $do!(9, $($arguments)*); $do!(10, $($arguments)*); $do!(11, $($arguments)*);
+        $do!(12, $($arguments)*); $do!(13, $($arguments)*); $do!(14, $($arguments)*);
+        $do!(15, $($arguments)*); $do!(16, $($arguments)*); $do!(17, $($arguments)*);
+        $do!(18, $($arguments)*); $do!(19, $($arguments)*); $do!(20, $($arguments)*);
+        $do!(21, $($arguments)*); $do!(22, $($arguments)*); $do!(23, $($arguments)*);
+    };
+}
+
+/// Shifts, clamps and multiplies the sums as `end` says, in registers; all but the last clamp.
+macro_rules! requantise {
+    ($end:ident, $sums:ident) => {
+        if let Some(factors) = &$end.factors {
+            if $end.shift != 0 {
+                let shift = _mm512_set1_epi32($end.shift);
+                each_number!(shift, shift, $sums);
+            }
+            if $end.clamp != [i32::MIN, i32::MAX] {
+                let [low, high] = $end.clamp.map(|bound| _mm512_set1_epi32(bound));
+                each_number!(clamp, low, high, $sums);
+            }
+            let factors: [__m512i; M] = std::array::from_fn(|m| load(factors[m].as_ptr(), 0));
+            each_number!(multiply, factors, $sums);
+        }
+        if $end.last_shift != 0 {
+            let shift = _mm512_set1_epi32($end.last_shift);
+            each_number!(shift, shift, $sums);
+        }
+    };
+}
+
+macro_rules! clamp {
+    ($number:literal, $low:ident, $high:ident, $sums:ident) => {
+        if const { $number < M * N } {
+            let (n, m) = const { at::<M, N>($number) };
+            $sums[n][m] = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], $low), $high);
+        }
+    };
+}
+
+macro_rules! multiply {
+    ($number:literal, $factors:ident, $sums:ident) => {
+        if const { $number < M * N } {
+            let (n, m) = const { at::<M, N>($number) };
+            $sums[n][m] = _mm512_mullo_epi32($sums[n][m], $factors[m]);
+        }
+    };
+}
+
+macro_rules! shift {
+    ($number:literal, $shift:ident, $sums:ident) => {
+        if const { $number < M * N } {
+            let (n, m) = const { at::<M, N>($number) };
+            $sums[n][m] = _mm512_srav_epi32($sums[n][m], $shift);
+        }
+    };
+}
+
+/// Stores sums as bytes where saturating and then clamping bytes is exact. What saturating does
+/// alone is left out: ends of short sums take time.
+macro_rules! store_bytes {
+    ($bounds:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+        let low = _mm512_set1_epi32($bounds[0].into());
+        let high = _mm_set1_epi8($bounds[1]);
+        if $bounds[0] != i8::MIN {
+            each_number!(raise, low, $sums);
+        }
+        if $bounds[1] == i8::MAX {
+            each_number!(store_one, $product, $rows, $pointers, $sums);
+        } else {
+            each_number!(store_below, high, $product, $rows, $pointers, $sums);
+        }
+    };
+}
+
+macro_rules! raise {
+    ($number:literal, $low:ident, $sums:ident) => {
+        if const { $number < M * N } {
+            let (n, m) = const { at::<M, N>($number) };
+            $sums[n][m] = _mm512_max_epi32($sums[n][m], $low);
+        }
+    };
+}
+
+macro_rules! store_one {
+    ($number:literal, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+        if const { $number < M * N } {
+            let (n, m) = const { at::<M, N>($number) };
+            let bytes = _mm512_cvtsepi32_epi8($sums[n][m]);
+            let at = ($product.bases.out[m] + $rows[n].out) as usize;
+            _mm_storeu_si128($pointers.out.add(at).cast(), bytes);
+        }
+    };
+}
+
+macro_rules! store_below {
+    ($number:literal, $high:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+        if const { $number < M * N } {
+            let (n, m) = const { at::<M, N>($number) };
+            let bytes = _mm_min_epi8(_mm512_cvtsepi32_epi8($sums[n][m]), $high);
+            let at = ($product.bases.out[m] + $rows[n].out) as usize;
+            _mm_storeu_si128($pointers.out.add(at).cast(), bytes);
+        }
+    };
+}
+
+/// Row and column of a sum, counted column by column of each row.
+const fn at<const M: usize, const N: usize>(number: usize) -> (usize, usize) {
+    (number / M, number % M)
+}
+
+/// Clamps the sums and writes them where the product says.
+macro_rules! write_sums {
     ($end:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
-        let shift = _mm512_set1_epi32($end.last_shift);
         let [low, high] = $end.last_clamp.map(|bound| _mm512_set1_epi32(bound));
-        let first_shift = _mm512_set1_epi32($end.shift);
-        let [first_low, first_high] = $end.clamp.map(|bound| _mm512_set1_epi32(bound));
-        for m in 0..M {
-            let out = $pointers.out.add($product.bases.out[m] as usize);
-            let factors = $end.factors.as_ref();
-            let factors = factors.map(|factors| load(factors[m].as_ptr(), 0));
-            for (sums, row) in $sums.iter().zip($rows) {
-                let mut sum = sums[m];
-                if let Some(factors) = factors {
-                    sum = _mm512_srav_epi32(sum, first_shift);
-                    sum = _mm512_min_epi32(_mm512_max_epi32(sum, first_low), first_high);
-                    sum = _mm512_mullo_epi32(sum, factors);
-                }
-                sum = _mm512_max_epi32(_mm512_srav_epi32(sum, shift), low);
-                let bytes = if $end.saturates {
-                    _mm512_cvtsepi32_epi8(sum)
-                } else {
-                    _mm512_cvtepi32_epi8(_mm512_min_epi32(sum, high))
-                };
-                _mm_storeu_si128(out.add(row.out as usize).cast(), bytes);
+        each_number!(write, low, high, $product, $rows, $pointers, $sums);
+    };
+}
+
+macro_rules! write {
+    ($number:literal, $low:ident, $high:ident,
+        $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+        if const { $number < M * N } {
+            let (n, m) = const { at::<M, N>($number) };
+            let sum = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], $low), $high);
+            if $product.write_acc {
+                let at = ($product.bases.acc[m] + $rows[n].dst) as usize;
+                _mm512_storeu_si512($pointers.acc.add(at).cast(), sum);
+            }
+            if $product.store {
+                let at = ($product.bases.out[m] + $rows[n].out) as usize;
+                _mm_storeu_si128($pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(sum));
             }
         }
     };
@@ -379,21 +469,21 @@ unsafe fn block<const M: usize, const N: usize>(
                     panel = panel.add(4 * M);
                 }
             }
-            if product.store && !product.write_acc {
-                let (steps, end) = product.after.parts();
-                if !steps.is_empty() {
-                    sums = apply_steps(steps, product, rows, pointers, sums);
+            let (steps, end) = product.after.parts();
+            if !steps.is_empty() {
+                sums = apply_steps(steps, product, rows, pointers, sums);
+            }
+            if let Some(digits) = &end.residual {
+                add_digits!(digits, product, rows, pointers, sums);
+            }
+            requantise!(end, sums);
+            match end.bytes {
+                Some(bounds) if product.store && !product.write_acc => {
+                    store_bytes!(bounds, product, rows, pointers, sums);
                 }
-                if let Some(digits) = &end.residual {
-                    add_digits!(digits, product, rows, pointers, sums);
+                _ => {
+                    write_sums!(end, product, rows, pointers, sums);
                 }
-                store_sums!(end, product, rows, pointers, sums);
-            } else {
-                let steps = product.after.list();
-                if !steps.is_empty() {
-                    sums = apply_steps(steps, product, rows, pointers, sums);
-                }
-                end_sums!(product, rows, pointers, sums);
             }
         }
     }

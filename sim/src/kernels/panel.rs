@@ -95,13 +95,12 @@ fn correction(column: &Column<'_>, format: Format, block: usize, width: usize) -
     if format != Format::Biased {
         return correction;
     }
-    for (o, to) in correction.iter_mut().take(width).enumerate() {
-        let first = (column.first + o) * block;
-        let rows = column.tiles.iter().map(|t| &t[first..first + block]);
-        let sum = rows
-            .flatten()
-            .fold(0i32, |sum, &w| sum.wrapping_add(i32::from(w as i8)));
-        *to = sum.wrapping_mul(-128);
+    for tile in &column.tiles {
+        let rows = tile[column.first * block..].chunks_exact(block);
+        for (to, row) in correction.iter_mut().take(width).zip(rows) {
+            let sum: i32 = row.iter().map(|&w| i32::from(w as i8)).sum();
+            *to = to.wrapping_sub(sum.wrapping_mul(128));
+        }
     }
     correction
 }

@@ -62,8 +62,8 @@ pub(crate) struct Requantise {
     /// As above, after the multiplication.
     pub last_shift: i32,
     pub last_clamp: [i32; 2],
-    /// Whether the upper bound is what saturating to int8 does, since nothing is below -128.
-    pub saturates: bool,
+    /// Where saturating to int8 loses nothing: what is left of the last clamp behind it.
+    pub bytes: Option<[i8; 2]>,
 }
 
 /// Steps in order, and how they end.
@@ -154,7 +154,7 @@ impl Requantise {
             factors: None,
             last_shift,
             last_clamp,
-            saturates: last_clamp[0] >= -128 && last_clamp[1] == 127,
+            bytes: byte_bounds(last_clamp),
         };
         let [before @ .., step] = list else {
             return (0, end);
@@ -171,12 +171,19 @@ impl Requantise {
         // Neither sign nor size is lost in the multiplication.
         let fits = |&factor: &i32| factor >= 0 && factor.checked_mul(clamp[1]).is_some();
         if clamp[0] >= 0 && factors.as_flattened().iter().all(fits) {
-            end.saturates |= last_clamp[0] <= 0 && last_clamp[1] == 127;
+            // What is never negative needs no lower bound.
+            end.bytes = byte_bounds([last_clamp[0].max(0), last_clamp[1]]);
         }
         let (before, residual) = take_residual(before);
         end.residual = residual;
         (before.len(), end)
     }
+}
+
+/// Bounds of a clamp that are those of a byte, too.
+fn byte_bounds(clamp: [i32; 2]) -> Option<[i8; 2]> {
+    let [low, high] = clamp.map(|bound| i8::try_from(bound).ok());
+    low.zip(high).map(|(low, high)| [low, high])
 }
 
 fn last_scaled(list: &[Step]) -> Option<(&[Step], &[[i32; COLUMN]])> {
@@ -310,8 +317,10 @@ mod tests {
                 sum = sum.wrapping_mul(factors[0][0]);
             }
             sum = (sum >> end.last_shift).max(end.last_clamp[0]);
-            if end.saturates {
-                prop_assert_eq!(sum.clamp(-128, 127), sum.min(end.last_clamp[1]));
+            if let Some([low, high]) = end.bytes {
+                let saturated = sum.clamp(-128, 127) as i8;
+                let clamped = i32::from(saturated.max(low).min(high));
+                prop_assert_eq!(clamped, sum.min(end.last_clamp[1]));
             }
             prop_assert_eq!(sum.min(end.last_clamp[1]), apply(steps.list(), x));
         }
@@ -337,6 +346,6 @@ mod tests {
         assert_eq!(before.len(), 1);
         assert_eq!((end.shift, end.clamp), (3, [0, 32767]));
         assert_eq!((end.last_shift, end.last_clamp), (9, [i32::MIN, 127]));
-        assert!(end.saturates);
+        assert_eq!(end.bytes, Some([0, 127]));
     }
 }
