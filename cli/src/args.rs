@@ -198,7 +198,8 @@ pub struct RunArgs {
     /// Tanh, Elu, LeakyRelu, Softmax, Mul, Sub, Concat
     #[arg(long)]
     pub allow_host: bool,
-    /// Devices to run side by side (default: one for each core)
+    /// Threads (default: one for each core). As many images run side by side, each on a device of
+    /// its own; with fewer images, several threads share each image on --device sim
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
     /// Print a table of all layers

@@ -63,7 +63,10 @@ struct Figures {
     kernel: GemmKernel,
     layers: Vec<LayerRow>,
     networks: Vec<NetworkRow>,
+    /// Two images on a device each.
     speedup_2_threads: Option<f64>,
+    /// One image on one device.
+    speedup_2_threads_one_image: Option<f64>,
     ns_per_insn: f64,
     onnxruntime: Option<Comparison>,
 }
@@ -79,6 +82,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
         layers: Vec::new(),
         networks: Vec::new(),
         speedup_2_threads: None,
+        speedup_2_threads_one_image: None,
         ns_per_insn: tiny::tiny(&config, args.samples)?,
         onnxruntime: None,
     };
@@ -96,6 +100,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
             .push(one_network(name, &program, kernel, samples)?);
         if figures.speedup_2_threads.is_none() && cores.min(args.threads) >= 2 {
             figures.speedup_2_threads = Some(two_threads(&program, samples)?);
+            figures.speedup_2_threads_one_image = Some(one_image(&program, kernel, samples)?);
         }
     }
     if let Some(python) = &args.onnxruntime {
@@ -191,6 +196,7 @@ impl Figures {
             "layers": self.layers.iter().map(layer).collect::<Vec<_>>(),
             "networks": self.networks.iter().map(of_network).collect::<Vec<_>>(),
             "speedup_2_threads": self.speedup_2_threads,
+            "speedup_2_threads_one_image": self.speedup_2_threads_one_image,
             "ns_per_insn": self.ns_per_insn,
             "onnxruntime": comparison.map(Comparison::json),
         })
@@ -225,10 +231,13 @@ impl Figures {
             let note = format!("{rate:.1} images/s; device alone {device:.1} %");
             table.add_row(row(n.name, n.macs, &n.run, note));
         }
-        let speedup = self.speedup_2_threads.map_or_else(
-            || "two threads: not measured on one core".to_owned(),
-            |s| format!("two threads are {s:.2} times as fast as one"),
-        );
+        let speedups = [self.speedup_2_threads, self.speedup_2_threads_one_image];
+        let speedup = match speedups {
+            [Some(two), Some(one)] => format!(
+                "two threads are {two:.2} times as fast as one on two images, {one:.2} times on one"
+            ),
+            _ => "two threads: not measured on one core".to_owned(),
+        };
         let comparison = self.onnxruntime.as_ref();
         let comparison = comparison.map_or_else(String::new, |c| format!("\n{}", c.text()));
         format!(
@@ -263,7 +272,13 @@ fn one_layer(name: &str, config: &Config, kernel: GemmKernel, samples: usize) ->
 }
 
 fn session(program: &Arc<Program>) -> Result<Session> {
-    let device = SimDevice::functional_from_env(program.config.clone())?;
+    threaded_session(program, SimDevice::kernel_from_env()?, 1)
+}
+
+/// A session whose device runs each image on so many threads.
+fn threaded_session(program: &Arc<Program>, kernel: GemmKernel, threads: usize) -> Result<Session> {
+    let config = program.config.clone();
+    let device = SimDevice::functional_with_threads(config, kernel, threads);
     let device: Arc<dyn Device> = Arc::new(device);
     Ok(Session::new(
         Arc::clone(program),
@@ -358,6 +373,33 @@ fn two_threads(program: &Arc<Program>, samples: usize) -> Result<f64> {
         })?;
         let both = started.elapsed().as_secs_f64();
         ratios.push((before + turn(&mut sessions[1])?) / both);
+    }
+    Ok(median(ratios))
+}
+
+/// How much sooner an image is done, from the values that are packed to those that are unpacked,
+/// when its device has two threads: one and two take turns, and the median of the turns counts.
+fn one_image(program: &Arc<Program>, kernel: GemmKernel, samples: usize) -> Result<f64> {
+    let image = image(program)?;
+    let session = |threads| threaded_session(program, kernel, threads);
+    let mut sessions = [session(1)?, session(2)?];
+    let turn = |session: &mut Session| -> Result<f64> {
+        let mut seconds = 0.0;
+        for _ in 0..TURN {
+            seconds += timed(session, &image)?;
+        }
+        Ok(seconds)
+    };
+    // The first runs plan and touch memory for the first time.
+    for session in &mut sessions {
+        turn(session)?;
+    }
+    let [one, two] = &mut sessions;
+    let mut ratios = Vec::with_capacity(samples);
+    for _ in 0..samples.max(MIN_TURNS) {
+        let before = turn(one)?;
+        let both = turn(two)?;
+        ratios.push((before + turn(one)?) / (2.0 * both));
     }
     Ok(median(ratios))
 }

@@ -138,30 +138,37 @@ impl Setup {
         Self::new(&args, &ViewArgs::default(), "replay")
     }
 
-    /// Makes the device; devices of one setup share their measurements.
+    /// Makes the device, which may use so many threads for one batch; devices of one setup share
+    /// their measurements.
     ///
     /// # Errors
     /// When there is no such device.
-    pub fn device(&self, config: &Config) -> Result<Arc<dyn Device>> {
+    pub fn device(&self, config: &Config, threads: usize) -> Result<Arc<dyn Device>> {
         let Some(cycle) = &self.cycle else {
-            return model::device(&self.name, self.bitstream.as_ref(), config);
+            return model::device(&self.name, self.bitstream.as_ref(), config, threads);
         };
         let (timing, log) = (cycle.timing.clone(), cycle.log.clone());
         let device = SimDevice::cycle(config.clone(), timing, cycle.execution, log);
         Ok(Arc::new(device))
     }
 
-    /// One of several devices.
+    /// One of several devices, which may use so many threads for one batch.
     ///
     /// # Errors
     /// As [`model::device`]; `cycle` keeps the cycles of one device only.
-    pub fn device_named(&self, name: &str, config: &Config) -> Result<Arc<dyn Device>> {
+    pub fn device_named(
+        &self,
+        name: &str,
+        config: &Config,
+        threads: usize,
+    ) -> Result<Arc<dyn Device>> {
         ensure!(
             name != "cycle",
             "--device cycle counts the cycles of one device, not of one of several"
         );
         let bitstream = self.bitstream.as_ref();
-        model::device(name, bitstream.filter(|_| model::is_opencl(name)), config)
+        let bitstream = bitstream.filter(|_| model::is_opencl(name));
+        model::device(name, bitstream, config, threads)
     }
 
     /// Whether the outputs of a run mean nothing.

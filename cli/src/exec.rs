@@ -51,7 +51,7 @@ pub fn exec(args: &RunArgs) -> Result<bool> {
     let case = case.with_context(|| args.model.clone())?;
     let hazards = args.hazards.then(|| check::hazards_of(&source, &case));
     let hazards = hazards.transpose()?;
-    let device = setup.device(&config)?;
+    let device = setup.device(&config, 1)?;
     let (report, out) = run_case(&case, &*device)
         .map_err(|error| as_written(error, &source, &case))
         .context(args.model.clone())?;

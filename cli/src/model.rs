@@ -359,8 +359,14 @@ pub fn same_config(program: &Program, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// A device by name; `bitstream` is for OpenCL devices only.
-pub fn device(name: &str, bitstream: Option<&PathBuf>, config: &Config) -> Result<Arc<dyn Device>> {
+/// A device by name; `bitstream` is for OpenCL devices only, and `threads`, which one batch may
+/// use, for the fast simulator.
+pub fn device(
+    name: &str,
+    bitstream: Option<&PathBuf>,
+    config: &Config,
+    threads: usize,
+) -> Result<Arc<dyn Device>> {
     if is_opencl(name) {
         let selector: Selector = name.parse()?;
         let options = Options {
@@ -375,7 +381,14 @@ pub fn device(name: &str, bitstream: Option<&PathBuf>, config: &Config) -> Resul
         "--bitstream is for OpenCL devices, not for {name}"
     );
     Ok(match name {
-        "sim" => Arc::new(SimDevice::functional_from_env(config.clone())?),
+        "sim" => {
+            let kernel = SimDevice::kernel_from_env()?;
+            Arc::new(SimDevice::functional_with_threads(
+                config.clone(),
+                kernel,
+                threads,
+            ))
+        }
         "oracle" => Arc::new(SimDevice::oracle(config.clone())),
         _ => bail!(
             "no device '{name}' in this build (there are sim, cycle, oracle and opencl[:SEL]){}",

@@ -231,7 +231,7 @@ fn progress(images: usize, quiet: bool) -> ProgressBar {
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Runs all images on one device for each thread; results don't depend on their number.
+/// Runs all images, each on a device with one thread or more; results don't depend on how many.
 fn work(job: &Job<'_>) -> Result<Vec<Share>> {
     // An OpenCL device uses all its cores by itself.
     let names = model::device_names(&job.args.device.device);
@@ -240,9 +240,12 @@ fn work(job: &Job<'_>) -> Result<Vec<Share>> {
         false => std::thread::available_parallelism().map_or(1, usize::from),
     };
     let runs = job.images.len().div_ceil(job.program.config.batch());
-    let threads = job.args.threads.unwrap_or(cores).min(runs).max(1);
+    let threads = shares(job.args.threads.unwrap_or(cores), runs);
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| worker(job))).collect();
+        let workers = threads.into_iter();
+        let workers: Vec<_> = workers
+            .map(|n| scope.spawn(move || worker(job, n)))
+            .collect();
         let join = |w: std::thread::ScopedJoinHandle<'_, Result<Share>>| {
             w.join().unwrap_or_else(|_| bail!("a worker thread failed"))
         };
@@ -250,14 +253,23 @@ fn work(job: &Job<'_>) -> Result<Vec<Share>> {
     })
 }
 
-fn worker(job: &Job<'_>) -> Result<Share> {
+/// Threads of each device: independent runs come first, and what is left over goes to parts of
+/// them.
+fn shares(threads: usize, runs: usize) -> Vec<usize> {
+    let devices = threads.min(runs).max(1);
+    let share = |device: usize| threads / devices + usize::from(device < threads % devices);
+    (0..devices).map(|device| share(device).max(1)).collect()
+}
+
+/// Runs images on a device, or on several, that may use so many threads for each run.
+fn worker(job: &Job<'_>, threads: usize) -> Result<Share> {
     let config = &job.program.config;
     let limits = QueueLimits::default();
     let names = model::device_names(&job.args.device.device);
     let mut devices: Vec<Arc<dyn Device>> = Vec::new();
     let mut engine = match &job.split {
         None => {
-            let device = job.setup.device(config)?;
+            let device = job.setup.device(config, threads)?;
             devices.push(Arc::clone(&device));
             let program = Arc::clone(job.program);
             Engine::One(match job.args.verify {
@@ -269,8 +281,8 @@ fn worker(job: &Job<'_>) -> Result<Share> {
             // All are made, also those without a layer: a wrong name is an error.
             for name in &names {
                 devices.push(match names.len() {
-                    1 => job.setup.device(config)?,
-                    _ => job.setup.device_named(name, config)?,
+                    1 => job.setup.device(config, threads)?,
+                    _ => job.setup.device_named(name, config, threads)?,
                 });
             }
             let device = |part: &Part| Arc::clone(&devices[part.target]);
@@ -533,4 +545,25 @@ fn outcome(
         prepared,
         wall,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shares;
+
+    #[test]
+    fn threads_that_images_leave_over_share_images() {
+        let cases: [(usize, usize, &[usize]); 7] = [
+            (1, 1, &[1]),
+            (2, 1, &[2]),
+            (2, 2, &[1, 1]),
+            (2, 200, &[1, 1]),
+            (8, 3, &[3, 3, 2]),
+            (3, 2, &[2, 1]),
+            (4, 0, &[4]),
+        ];
+        for (threads, runs, expected) in cases {
+            assert_eq!(shares(threads, runs), expected, "{threads} {runs}");
+        }
+    }
 }

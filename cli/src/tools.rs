@@ -31,7 +31,7 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
     let graph = layer::build(&spec, args.seed)?;
     let board = args.device.timing.timing.as_deref();
     let program = Arc::new(tiles::lower(&graph, &config, &args.tiles, board)?);
-    let device = setup.device(&config)?;
+    let device = setup.device(&config, 1)?;
     let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
     let inputs: Vec<_> = (0..spec.images)
         .map(|i| layer::input(&spec, args.seed, i))
@@ -263,7 +263,7 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
             continue;
         }
         for case in replay::load(path)? {
-            let device = setup.device(&case.config)?;
+            let device = setup.device(&case.config, 1)?;
             let report = replay::run_case(&case, &*device).with_context(|| case.name.clone())?;
             total += 1;
             compared += report.bytes_compared;

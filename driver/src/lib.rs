@@ -65,7 +65,7 @@ pub use device::{
 };
 pub use dram_plan::DramPlan;
 pub use error::DriverError;
-pub use memory::{DeviceMemory, MemoryError, OtherBytes, Span};
+pub use memory::{DeviceMemory, Lent, MemoryError, OtherBytes, Span};
 pub use multi::{HostKernel, HostStep, MultiProgram, Part, Place, Step};
 pub use multi_session::MultiSession;
 pub use null::NullDevice;

@@ -159,6 +159,15 @@ impl<'a> OtherBytes<'a> {
     }
 }
 
+/// A region that is lent out together with all others.
+#[derive(Debug)]
+pub enum Lent<'a> {
+    /// All of its bytes, to read.
+    Read(&'a [u8]),
+    /// All of its bytes, to write.
+    Write(&'a mut [u8]),
+}
+
 /// Bytes of one region: what an address resolves to while the layout stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Span {
@@ -256,6 +265,21 @@ impl DeviceMemory {
             end: before.len() + out.len(),
         };
         (others, out)
+    }
+
+    /// All regions at once, in order: those whose indices are listed to write, the others to
+    /// read.
+    pub fn lend(&mut self, write: &[usize]) -> Vec<Lent<'_>> {
+        let regions = self.regions.iter_mut().enumerate();
+        regions
+            .map(|(index, region)| match write.contains(&index) {
+                true => {
+                    region.version += 1;
+                    Lent::Write(&mut region.bytes)
+                }
+                false => Lent::Read(&region.bytes),
+            })
+            .collect()
     }
 
     /// How often the region was lent out to be written: while it stays, so do the bytes.
@@ -433,6 +457,28 @@ mod tests {
         }
         assert!(HostBytes::zeroed(0).unwrap().is_empty());
         assert!(HostBytes::zeroed(1 << 62).is_none());
+    }
+
+    #[test]
+    fn lent_regions_are_to_write_where_asked() {
+        let mut m = DeviceMemory::new();
+        for addr in [0x1000, 0x2000, 0x3000] {
+            m.map(addr, 16).unwrap();
+        }
+        let versions = |m: &DeviceMemory| [0, 1, 2].map(|r| m.version(r));
+        let before = versions(&m);
+        for (index, lent) in m.lend(&[1, 7]).into_iter().enumerate() {
+            match lent {
+                Lent::Read(bytes) => assert!(index != 1 && bytes.len() == 16),
+                Lent::Write(bytes) => {
+                    assert_eq!(index, 1);
+                    bytes[3] = 9;
+                }
+            }
+        }
+        assert_eq!(m.read(0x2003, 1).unwrap(), [9]);
+        let after = versions(&m);
+        assert!(after[0] == before[0] && after[1] != before[1] && after[2] == before[2]);
     }
 
     #[test]

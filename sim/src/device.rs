@@ -34,6 +34,18 @@ impl SimDevice {
         )
     }
 
+    /// The fast functional simulator with a kernel of choice, which runs each batch on up to so
+    /// many threads, its worker thread among them: see [`Functional::with_threads`]. They end with
+    /// the device.
+    pub fn functional_with_threads(
+        config: Config,
+        kernel: GemmKernel,
+        threads: usize,
+    ) -> WorkerDevice {
+        let executor = Functional::with_kernel(config.clone(), kernel).with_threads(threads);
+        Self::with_executor("sim", config, executor)
+    }
+
     /// The fast functional simulator with the kernel that the environment variable
     /// `VTA_KERNEL` names, or else the best.
     ///

@@ -28,6 +28,8 @@ const OUTPUTS: u32 = 0x4_0000;
 
 /// Steps of a run at most: enough for every tile, and an end for everything else.
 const MOST_STEPS: u64 = 1 << 16;
+/// Threads of one more run with the best kernel.
+const THREADS: usize = 3;
 /// Instructions of a case at most.
 const MOST_INSNS: usize = 120;
 
@@ -68,8 +70,8 @@ struct Case<'a> {
     uops: Vec<Uop>,
 }
 
-/// Runs a case on the oracle and, with every kernel of this CPU, on the fast executor: twice
-/// with bytes written in between, and both must agree after each run.
+/// Runs a case on the oracle and, with every kernel of this CPU and once on several threads, on
+/// the fast executor: twice with bytes written in between, and both must agree after each run.
 ///
 /// # Panics
 /// When they don't: that is what fuzzing looks for.
@@ -100,20 +102,23 @@ pub fn run(data: &[u8]) {
     outcomes(oracle, &case, &batch, seed, written, |outcome| {
         expected.push(outcome);
     });
-    for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
+    let kernels = GemmKernel::ALL.into_iter().filter(|k| k.supported());
+    let one = kernels.map(|kernel| (kernel, 1));
+    for (kernel, threads) in one.chain([(GemmKernel::detect(), THREADS)]) {
         let fast = Functional::with_kernel(config.clone(), kernel).with_max_steps(MOST_STEPS);
+        let fast = fast.with_threads(threads).with_least_cost_ns(0);
         let mut expected = expected.iter();
         outcomes(fast, &case, &batch, seed, written, |outcome| {
             let Some(expected) = expected.next() else {
                 return;
             };
-            assert_eq!(outcome.0, expected.0, "{}: another end", kernel.name());
+            let name = format!("{} on {threads} threads", kernel.name());
+            assert_eq!(outcome.0, expected.0, "{name}: another end");
             let differs = outcome.1.iter().zip(&expected.1).position(|(a, b)| a != b);
             let program = batch.insns.iter().map(|insn| format!("\n{insn}"));
             assert!(
                 differs.is_none(),
-                "{}: byte {differs:?} differs from the oracle's after{}",
-                kernel.name(),
+                "{name}: byte {differs:?} differs from the oracle's after{}",
                 program.collect::<String>()
             );
         });

@@ -87,6 +87,7 @@ fn unsafe_code_is_where_it_may_be() {
         "sim/src/kernels/avx2.rs",
         "sim/src/kernels/avx512.rs",
         "sim/src/kernels/lanes.rs",
+        "sim/src/kernels/shared.rs",
         "driver/src/bundle.rs",
         "hw-opencl/src/cl.rs",
         "hw-opencl/src/cl/queue.rs",

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use vta_driver::{Device, WorkerDevice, replay};
 use vta_isa::Config;
 use vta_sim::cycle::TimingConfig;
-use vta_sim::{CycleLog, Execution, GemmKernel, SimDevice};
+use vta_sim::{CycleLog, Execution, Functional, GemmKernel, SimDevice};
 
 type MakeDevice = Box<dyn Fn(Config) -> WorkerDevice>;
 
@@ -17,6 +17,11 @@ fn devices() -> Vec<(String, MakeDevice)> {
         let make = move |config| SimDevice::functional_with(config, kernel);
         devices.push((format!("functional, {}", kernel.name()), Box::new(make)));
     }
+    let threads = |config: Config| {
+        let executor = Functional::new(config.clone()).with_threads(3);
+        SimDevice::with_executor("sim", config, executor.with_least_cost_ns(0))
+    };
+    devices.push(("functional, 3 threads".into(), Box::new(threads)));
     let cycle = |config| {
         let timing = TimingConfig::pynq();
         SimDevice::cycle(config, timing, Execution::Full, CycleLog::default())

@@ -6,14 +6,19 @@
 //! Running a plan reads no instruction and no micro-op. Plans are kept for batches that are
 //! submitted again, as long as their micro-ops and weights in DRAM haven't been written to.
 //!
+//! Parts of a plan that need nothing of each other may run on several threads: [`schedule`].
+//!
 //! What can't be planned is run one instruction at a time, with the same bits; faulty programs
 //! among it, so that everything before the fault has its effect.
 
 mod build;
+mod cells;
 mod columns;
+mod crew;
 mod draft;
 mod elementwise;
 mod emit;
+mod flow;
 mod fuse;
 mod interpret;
 mod matmul;
@@ -21,12 +26,14 @@ mod plan;
 mod rectangles;
 mod residual;
 mod run;
+mod schedule;
 mod scratchpads;
 mod split;
 mod table;
 mod taps;
+mod unit;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use vta_driver::{Batch, DeviceMemory, LayerMark, RunReport, Traffic};
@@ -34,7 +41,9 @@ use vta_isa::tokens::{self, At};
 use vta_isa::{Config, Insn, Module};
 
 use self::build::{Limits, Unplanned};
+use self::crew::Crew;
 use self::plan::{Constant, Plan};
+use self::schedule::Schedule;
 use self::scratchpads::Scratchpads;
 use crate::error::SimError;
 use crate::kernels::GemmKernel;
@@ -52,6 +61,12 @@ pub struct Functional {
     plans: Vec<Known>,
     /// The plan whose micro-ops and weights the scratchpads should hold but don't yet.
     pending: Option<Arc<Plan>>,
+    /// Threads that a batch may use.
+    threads: usize,
+    /// The threads, since they were first needed. Inside, `None` if there are none to be had.
+    crew: Option<Option<Crew>>,
+    /// The least that a batch must take, in nanoseconds, to be run by more than one thread.
+    least_cost_ns: u64,
 }
 
 /// The plan of a batch, with the versions at which its constants were last known.
@@ -78,7 +93,40 @@ impl Functional {
             max_steps: crate::DEFAULT_MAX_STEPS,
             plans: Vec::new(),
             pending: None,
+            threads: 1,
+            crew: None,
+            least_cost_ns: schedule::LEAST_COST_NS,
         }
+    }
+
+    /// Runs each batch on up to that many threads, the caller's among them; 1 to begin with, and
+    /// 0 counts as 1. Results are the same for every number.
+    ///
+    /// What runs at the same time are parts of a batch that need nothing of each other: output
+    /// tiles of a layer, mostly. Batches that take less than about 0.1 ms, or that have no such
+    /// parts, run on the caller's thread alone. The other threads start with the first batch that
+    /// needs them, sleep between batches and end with the executor. Each has input and
+    /// accumulator scratchpads of its own, and plans keep a second copy of their input offsets.
+    #[must_use]
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self.crew = None;
+        self.plans.clear();
+        self
+    }
+
+    /// Batches that take less, by a rough estimate in nanoseconds, run on the caller's thread
+    /// alone; 100 000 to begin with. With less, work is also cut finer.
+    #[must_use]
+    pub fn with_least_cost_ns(mut self, least_cost_ns: u64) -> Self {
+        self.least_cost_ns = least_cost_ns;
+        self.plans.clear();
+        self
+    }
+
+    /// Threads that a batch may use.
+    pub fn threads(&self) -> usize {
+        self.threads
     }
 
     /// Limits the GEMM and ALU steps of one run.
@@ -135,11 +183,13 @@ impl Functional {
             traffic: Traffic::of(insns, &self.config),
             marks: crate::mark_reports(insns, marks, &self.config, &[]),
             leftover_tokens: trace.leftover_tokens,
+            schedule: OnceLock::new(),
         })
     }
 
     /// Runs a plan. Its micro-ops and weights reach the scratchpads when somebody needs them.
     fn run_plan(&mut self, plan: Arc<Plan>, memory: &mut DeviceMemory) -> RunReport {
+        let schedule = self.schedule(&plan);
         let start = Instant::now();
         if self
             .pending
@@ -148,7 +198,10 @@ impl Functional {
         {
             self.settle();
         }
-        let walls = run::run(&plan, &mut self.pads, memory);
+        let walls = match (schedule, &mut self.crew) {
+            (Some(schedule), Some(Some(crew))) => crew.run(&plan, schedule, &mut self.pads, memory),
+            _ => run::run(&plan, &mut self.pads, memory),
+        };
         let wall = start.elapsed();
         let mut marks = plan.marks.clone();
         for (mark, wall) in marks.iter_mut().zip(walls) {
@@ -163,6 +216,19 @@ impl Functional {
         };
         self.pending = Some(plan);
         report
+    }
+
+    /// How several threads run a plan; `None` if one does it. Then there is a crew, unless the
+    /// system has no more threads.
+    fn schedule<'a>(&mut self, plan: &'a Plan) -> Option<&'a Schedule> {
+        if self.threads < 2 {
+            return None;
+        }
+        let make = || Schedule::new(&plan.ops, &self.pads, self.threads, self.least_cost_ns);
+        let schedule = plan.schedule.get_or_init(make).as_ref()?;
+        self.crew
+            .get_or_insert_with(|| Crew::new(self.threads, &self.pads));
+        Some(schedule)
     }
 
     /// Writes micro-ops and weights of the last plan into the scratchpads.
@@ -197,13 +263,13 @@ impl Functional {
             steps.spend(&at)?;
             if insn.module() == Module::Compute {
                 while marks.get(next).is_some_and(|m| m.first_insn <= index) {
-                    laps.begin(next);
+                    laps.begin(next, Instant::now());
                     next += 1;
                 }
             }
             interpret::execute(&mut self.pads, &self.config, &at, memory)
         })?;
-        let walls: Vec<Duration> = laps.finish();
+        let walls: Vec<Duration> = laps.finish(Instant::now());
         Ok(RunReport {
             traffic: Traffic::of(insns, &self.config),
             wall: start.elapsed(),
@@ -264,3 +330,5 @@ impl Executor for Functional {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_threads;

@@ -1,11 +1,12 @@
 //! A batch decoded once: what remains to be done when it runs again.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use vta_driver::{DeviceMemory, MarkReport, Span, Traffic};
 use vta_isa::{MemType, Uop};
 
+use super::schedule::Schedule;
 use crate::kernels::lanes::{Gather, TileRun};
 use crate::kernels::{Bases, COLUMN, Inputs, Panel, Rows, Start, Step, Steps};
 
@@ -30,6 +31,8 @@ pub(crate) struct Plan {
     /// Traffic of each mark; no times.
     pub marks: Vec<MarkReport>,
     pub leftover_tokens: [u32; 4],
+    /// How several threads run it, once that is known; `None` inside if one does it as well.
+    pub schedule: OnceLock<Option<Schedule>>,
 }
 
 /// A region whose bytes a plan was made for.
@@ -148,6 +151,17 @@ pub(crate) struct StoreOp {
     pub row_bytes: usize,
     pub stride_bytes: usize,
     pub rows: usize,
+}
+
+impl StoreOp {
+    /// The bytes of a row.
+    pub fn row(&self, row: usize) -> Span {
+        Span {
+            region: self.span.region,
+            start: self.span.start + row * self.stride_bytes,
+            len: self.row_bytes,
+        }
+    }
 }
 
 /// A blocked matrix product with everything fused into it.

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use vta_driver::DeviceMemory;
 
-use super::plan::{LoadOp, Op, Plan, ProductOp, StoreOp};
+use super::plan::{Group, LoadOp, Op, Plan, ProductOp, StoreOp};
 use super::scratchpads::Scratchpads;
+use super::unit::Piece;
 use crate::kernels::{Memory, Product, lanes};
 
 /// Runs every operation; the wall time of each mark.
@@ -13,32 +14,46 @@ pub(super) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory
     let mut laps = Laps::default();
     for op in &plan.ops {
         match op {
-            Op::Mark(mark) => laps.begin(*mark),
-            Op::Load(op) => load(op, pads, memory),
+            Op::Mark(mark) => laps.begin(*mark, Instant::now()),
+            Op::Load(op) => {
+                let span = op.span;
+                let bytes = &memory.region(span.region)[span.start..span.start + span.len];
+                load(op, pads, bytes);
+            }
             Op::Store(op) => store(op, pads, memory),
-            Op::Zero(runs) => {
-                for &(first, len) in runs {
-                    pads.acc[first as usize..(first + len) as usize].fill(0);
-                }
-            }
-            Op::Chain { steps, runs } => {
-                for &(first, len) in runs.iter() {
-                    let lanes = &mut pads.acc[first as usize..(first + len) as usize];
-                    lanes::chain(pads.kernel, steps, lanes);
-                }
-            }
-            Op::Zip { op, runs } => lanes::zip(pads.kernel, *op, runs, pads.lanes, &mut pads.acc),
-            Op::Gather { op, table } => {
-                lanes::gather(pads.kernel, *op, table, pads.lanes, &mut pads.acc);
-            }
             Op::Product(op) => product(op, pads, memory),
+            Op::Zero(_) | Op::Chain { .. } | Op::Zip { .. } | Op::Gather { .. } => {
+                lane_wise(op, pads);
+            }
         }
     }
-    laps.finish()
+    laps.finish(Instant::now())
 }
 
-fn load(op: &LoadOp, pads: &mut Scratchpads, memory: &DeviceMemory) {
-    let bytes = &memory.region(op.span.region)[op.span.start..op.span.start + op.span.len];
+/// Runs an operation that touches nothing but accumulators.
+pub(super) fn lane_wise(op: &Op, pads: &mut Scratchpads) {
+    match op {
+        Op::Mark(_) | Op::Load(_) | Op::Store(_) | Op::Product(_) => {}
+        Op::Zero(runs) => {
+            for &(first, len) in runs {
+                pads.acc[first as usize..(first + len) as usize].fill(0);
+            }
+        }
+        Op::Chain { steps, runs } => {
+            for &(first, len) in runs.iter() {
+                let lanes = &mut pads.acc[first as usize..(first + len) as usize];
+                lanes::chain(pads.kernel, steps, lanes);
+            }
+        }
+        Op::Zip { op, runs } => lanes::zip(pads.kernel, *op, runs, pads.lanes, &mut pads.acc),
+        Op::Gather { op, table } => {
+            lanes::gather(pads.kernel, *op, table, pads.lanes, &mut pads.acc);
+        }
+    }
+}
+
+/// Loads the bytes of the operation's span.
+pub(super) fn load(op: &LoadOp, pads: &mut Scratchpads, bytes: &[u8]) {
     let [cols, rows] = op.size;
     let [left, right, above, below] = op.pads;
     if op.pads == [0; 4] && (rows == 1 || op.stride_bytes == op.row_bytes) {
@@ -81,21 +96,37 @@ fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
         residual,
     };
     for group in &op.groups {
-        let product = Product {
-            rows: &op.rows,
-            inputs: &group.inputs,
-            panel: &group.panel,
-            first: &group.first,
-            block: pads.block,
-            bases: &group.bases,
-            start: op.start,
-            before: &group.before,
-            after: &group.after,
-            write_acc: op.write_acc,
-            store: op.out.is_some(),
-            ahead: group.ahead.as_ref().map_or(&[], |panel| panel.lines()),
-        };
+        let product = whole(op, group, pads.block);
         pads.kernel.run(&product, &mut memory);
+    }
+}
+
+/// All rows of a group.
+fn whole<'a>(op: &'a ProductOp, group: &'a Group, block: usize) -> Product<'a> {
+    Product {
+        rows: &op.rows,
+        inputs: &group.inputs,
+        panel: &group.panel,
+        first: &group.first,
+        block,
+        bases: &group.bases,
+        start: op.start,
+        before: &group.before,
+        after: &group.after,
+        write_acc: op.write_acc,
+        store: op.out.is_some(),
+        ahead: group.ahead.as_ref().map_or(&[], |panel| panel.lines()),
+    }
+}
+
+/// A piece of the operation that it belongs to.
+pub(super) fn piece_of<'a>(op: &'a ProductOp, piece: &'a Piece, block: usize) -> Product<'a> {
+    Product {
+        rows: &piece.rows,
+        inputs: &piece.inputs,
+        bases: &piece.bases,
+        ahead: piece.ahead.as_ref().map_or(&[], |panel| panel.lines()),
+        ..whole(op, &op.groups[piece.group], block)
     }
 }
 
@@ -108,20 +139,19 @@ pub(super) struct Laps {
 
 impl Laps {
     /// Ends the mark before; what comes before the first counts for the first.
-    pub fn begin(&mut self, mark: usize) {
-        let now = Instant::now();
+    pub fn begin(&mut self, mark: usize, now: Instant) {
         if let Some(began) = self.began
             && mark > 0
         {
             self.walls.resize(mark - 1, Duration::ZERO);
-            self.walls.push(now - began);
+            self.walls.push(now.saturating_duration_since(began));
         }
         self.began = Some(now);
     }
 
-    pub fn finish(mut self) -> Vec<Duration> {
+    pub fn finish(mut self, now: Instant) -> Vec<Duration> {
         if let Some(began) = self.began {
-            self.walls.push(began.elapsed());
+            self.walls.push(now.saturating_duration_since(began));
         }
         self.walls
     }

@@ -2,6 +2,7 @@
 
 use vta_isa::{Config, MemType, Uop};
 
+use super::cells::Places;
 use crate::kernels::{GemmKernel, lanes};
 
 /// Bytes of a piece of a row: a tile's, mostly.
@@ -37,6 +38,28 @@ impl Scratchpads {
             wgt: vec![0; config.depth(MemType::Wgt) * block * block],
             acc: vec![0; config.depth(MemType::Acc) * lanes],
             zeros: vec![0; block],
+        }
+    }
+
+    /// Input and accumulator tiles of the same size, zeroed, and nothing else.
+    pub fn own_tiles(&self) -> Self {
+        Self {
+            uop: Vec::new(),
+            inp: vec![0; self.inp.len()],
+            wgt: Vec::new(),
+            acc: vec![0; self.acc.len()],
+            zeros: self.zeros.clone(),
+            ..*self
+        }
+    }
+
+    /// Copies parts of another's input and accumulator tiles.
+    pub fn copy_tiles(&mut self, from: &Self, places: &Places) {
+        for range in &places.acc {
+            self.acc[range.clone()].copy_from_slice(&from.acc[range.clone()]);
+        }
+        for range in &places.inp {
+            self.inp[range.clone()].copy_from_slice(&from.inp[range.clone()]);
         }
     }
 

@@ -171,6 +171,31 @@ pub(crate) struct Gather {
     pub operands: Vec<u32>,
 }
 
+impl Gather {
+    /// Each tile that is changed, with its list.
+    pub fn lists(&self) -> impl Iterator<Item = (u32, &[u32])> {
+        let lengths = self.runs.iter();
+        let lengths = lengths.flat_map(|&(count, length)| (0..count).map(move |_| length));
+        let mut operands = &self.operands[..];
+        self.tiles.iter().zip(lengths).map(move |(&tile, length)| {
+            let (list, rest) = operands.split_at(length as usize);
+            operands = rest;
+            (tile, list)
+        })
+    }
+
+    /// Adds a tile whose list is at least as long as those before.
+    pub fn push(&mut self, tile: u32, list: &[u32]) {
+        let length = list.len() as u32;
+        match self.runs.last_mut() {
+            Some((count, same)) if *same == length => *count += 1,
+            _ => self.runs.push((1, length)),
+        }
+        self.tiles.push(tile);
+        self.operands.extend_from_slice(list);
+    }
+}
+
 versions!(
     /// `x = op(.. op(op(x, y0), y1) ..)` for each tile of `lanes` int32 and its list.
     gather, gather_body, gather_avx2, gather_avx512,

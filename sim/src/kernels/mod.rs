@@ -4,7 +4,8 @@
 //! products of its input rows (one for each *tap*, found through a table of offsets) with up to [`MAX_COLUMNS`] columns of 16
 //! outputs, starts from zero or from what the accumulators hold, goes through lane-wise steps,
 //! and is written to the accumulators, to DRAM as bytes, or both. Offsets are checked once for
-//! the whole product; unsafe code is in the files of the instruction sets only.
+//! the whole product; unsafe code is in the files of the instruction sets, and in [`shared`],
+//! through which threads work on one memory.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -12,8 +13,10 @@ mod avx2;
 mod avx512;
 pub(crate) mod lanes;
 mod panel;
+mod part;
 pub(crate) mod peak;
 mod scalar;
+pub(crate) mod shared;
 mod steps;
 
 use std::ops::Range;

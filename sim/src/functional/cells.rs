@@ -1,0 +1,171 @@
+//! Counting the scratchpads in cells, and what operations cost.
+//!
+//! A *cell* is the least that an operation works on: 16 int32 of the accumulators (BLOCK if that
+//! is less), and a batch row of an input tile. Those of the accumulators come first.
+
+use std::ops::Range;
+
+use vta_isa::MemType;
+
+use super::plan::{Group, LoadOp, Op, ProductOp};
+use super::scratchpads::Scratchpads;
+use crate::kernels::lanes::Gather;
+use crate::kernels::{COLUMN, GemmKernel};
+
+/// How the scratchpads are counted.
+#[derive(Clone, Copy)]
+pub(super) struct Dims {
+    kernel: GemmKernel,
+    pub lanes: usize,
+    pub block: usize,
+    /// int32 of an accumulator cell.
+    pub width: usize,
+    /// Cells of the accumulators; those of the inputs follow.
+    pub acc_cells: usize,
+    cells: usize,
+}
+
+impl Dims {
+    pub fn new(pads: &Scratchpads) -> Self {
+        let width = pads.block.min(COLUMN);
+        let acc_cells = pads.acc.len() / width;
+        Self {
+            kernel: pads.kernel,
+            lanes: pads.lanes,
+            block: pads.block,
+            width,
+            acc_cells,
+            cells: acc_cells + pads.inp.len() / pads.block,
+        }
+    }
+
+    /// Cells of both scratchpads.
+    pub fn cells(&self) -> usize {
+        self.cells
+    }
+
+    /// The int32 of the accumulators and the bytes of the inputs that some cells are.
+    pub fn places(&self, cells: &Cells) -> Places {
+        let mut places = Places::default();
+        for run in &cells.0 {
+            let acc = run.start.min(self.acc_cells)..run.end.min(self.acc_cells);
+            if !acc.is_empty() {
+                places
+                    .acc
+                    .push(acc.start * self.width..acc.end * self.width);
+            }
+            let inp = run.start.max(self.acc_cells) - self.acc_cells
+                ..run.end.max(self.acc_cells) - self.acc_cells;
+            if !inp.is_empty() {
+                places
+                    .inp
+                    .push(inp.start * self.block..inp.end * self.block);
+            }
+        }
+        places
+    }
+
+    /// Cells of `len` int32 from `first` on.
+    pub fn acc(&self, first: usize, len: usize) -> Range<usize> {
+        first / self.width..(first + len) / self.width
+    }
+
+    /// Cells of an accumulator tile.
+    pub fn tile(&self, first: u32) -> Range<usize> {
+        self.acc(first as usize, self.lanes)
+    }
+
+    /// About what an operation takes, in nanoseconds.
+    pub fn cost_ns(&self, op: &Op) -> u64 {
+        let lanes = |lanes: u64| 50 + lanes / 16;
+        match op {
+            Op::Mark(_) => 0,
+            Op::Load(op) => lanes(op.span.len as u64),
+            Op::Store(op) => lanes((op.rows * op.row_bytes) as u64),
+            Op::Zero(runs) => lanes(runs.iter().map(|r| u64::from(r.1)).sum()),
+            Op::Chain { steps, runs } => {
+                let all: u64 = runs.iter().map(|r| u64::from(r.1)).sum();
+                lanes(all * steps.len() as u64)
+            }
+            Op::Zip { runs, .. } => {
+                lanes(runs.iter().map(|r| u64::from(r.tiles)).sum::<u64>() * self.lanes as u64)
+            }
+            Op::Gather { table, .. } => self.gather_ns(table),
+            Op::Product(op) => op.groups.iter().map(|g| self.product_ns(op, g)).sum(),
+        }
+    }
+
+    pub fn gather_ns(&self, table: &Gather) -> u64 {
+        50 + ((table.tiles.len() + table.operands.len()) * self.lanes / 16) as u64
+    }
+
+    /// About what a group of a product takes, in nanoseconds.
+    pub fn product_ns(&self, op: &ProductOp, group: &Group) -> u64 {
+        // Beside the taps a row costs about as much as one of them.
+        let taps = group.inputs.taps_per_row() + 1;
+        let columns = group.bases.list().count();
+        let macs = op.rows.list().len() * taps * columns * self.width * self.block;
+        100 + macs as u64 / self.macs_per_ns()
+    }
+
+    /// Cells that a load overwrites; `None` for memories that plans don't load.
+    pub fn loaded(&self, op: &LoadOp) -> Option<Range<usize>> {
+        let [cols, rows] = op.size;
+        let [left, right, above, below] = op.pads;
+        let tiles = (left + cols + right) * (above + rows + below);
+        match op.mem {
+            MemType::Uop | MemType::Wgt => None,
+            MemType::Inp => {
+                let cells = |tiles: usize| self.acc_cells + tiles * self.lanes / self.block;
+                Some(cells(op.first)..cells(op.first + tiles))
+            }
+            MemType::Acc | MemType::Acc8 | MemType::Out => {
+                Some(self.acc(op.first * self.lanes, tiles * self.lanes))
+            }
+        }
+    }
+
+    /// The multiply-adds that the kernel does in a nanosecond, about.
+    fn macs_per_ns(&self) -> u64 {
+        match self.kernel {
+            GemmKernel::Scalar => 2,
+            GemmKernel::Avx2 => 60,
+            GemmKernel::AvxVnni => 120,
+            GemmKernel::Avx512Vnni => 300,
+        }
+    }
+}
+
+/// Parts of the scratchpads, in int32 and bytes.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    pub acc: Vec<Range<usize>>,
+    pub inp: Vec<Range<usize>>,
+}
+
+/// Runs of cells, ascending, apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cells(Vec<Range<usize>>);
+
+impl Cells {
+    pub fn new(mut runs: Vec<Range<usize>>) -> Self {
+        runs.retain(|r| !r.is_empty());
+        runs.sort_unstable_by_key(|r| r.start);
+        runs.dedup_by(|next, last| {
+            let touch = next.start <= last.end;
+            if touch {
+                last.end = last.end.max(next.end);
+            }
+            touch
+        });
+        Self(runs)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().cloned().flatten()
+    }
+
+    pub fn runs(&self) -> &[Range<usize>] {
+        &self.0
+    }
+}

@@ -1,0 +1,209 @@
+//! Threads that run the tasks of one batch.
+
+use std::time::{Duration, Instant};
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use vta_driver::DeviceMemory;
+
+use super::plan::{Op, Plan};
+use super::run::{self, Laps};
+use super::schedule::{Schedule, Task};
+use super::scratchpads::Scratchpads;
+use super::unit::{Piece, Stored, Work};
+use crate::kernels::shared::{Grant, Hand, Shared};
+use crate::kernels::{Memory, lanes};
+
+/// The threads of one executor, and what each has of its own. They sleep between runs and end
+/// with the crew.
+pub(super) struct Crew {
+    /// All but the one that runs the executor.
+    pool: ThreadPool,
+    workers: Vec<Worker>,
+}
+
+/// What a thread works on: bounded by the configuration and by the largest product.
+struct Worker {
+    pads: Scratchpads,
+    stage: Vec<u8>,
+    left: Left,
+    laps: Vec<(usize, Instant)>,
+}
+
+/// What tasks leave in the scratchpads: at most every tile once in a run.
+#[derive(Default)]
+struct Left {
+    /// First int32 and how many.
+    acc_places: Vec<(usize, usize)>,
+    acc: Vec<i32>,
+    /// First byte and how many.
+    inp_places: Vec<(usize, usize)>,
+    inp: Vec<u8>,
+}
+
+impl Crew {
+    /// `threads`, the caller's among them; `None` when there is none to be had.
+    pub fn new(threads: usize, pads: &Scratchpads) -> Option<Self> {
+        let others = threads.checked_sub(1).filter(|&n| n > 0)?;
+        let builder = ThreadPoolBuilder::new().num_threads(others);
+        let pool = builder
+            .thread_name(|n| format!("vta-sim-{}", n + 1))
+            .build();
+        let worker = |_| Worker {
+            pads: pads.own_tiles(),
+            stage: Vec::new(),
+            left: Left::default(),
+            laps: Vec::new(),
+        };
+        Some(Self {
+            pool: pool.ok()?,
+            workers: (0..threads).map(worker).collect(),
+        })
+    }
+
+    /// Runs all tasks; the wall time of each mark.
+    ///
+    /// # Panics
+    /// When a task does, after all threads have stopped.
+    pub fn run(
+        &mut self,
+        plan: &Plan,
+        schedule: &Schedule,
+        pads: &mut Scratchpads,
+        memory: &mut DeviceMemory,
+    ) -> Vec<Duration> {
+        let shared = Shared::new(schedule.order(), memory.lend(schedule.written()));
+        let job = Job {
+            plan,
+            schedule,
+            pads,
+        };
+        let Some((own, others)) = self.workers.split_first_mut() else {
+            return Vec::new();
+        };
+        self.pool.in_place_scope(|scope| {
+            for worker in others {
+                let (job, hand) = (&job, shared.hand());
+                scope.spawn(move |_| worker.work(job, hand));
+            }
+            own.work(&job, shared.hand());
+        });
+        let mut laps: Vec<(usize, Instant)> = Vec::new();
+        for worker in &mut self.workers {
+            worker.left.hand_over(pads);
+            laps.append(&mut worker.laps);
+        }
+        laps.sort_unstable();
+        let ended = Instant::now();
+        laps.extend(schedule.last_marks().iter().map(|&mark| (mark, ended)));
+        let mut all = Laps::default();
+        for (mark, at) in laps {
+            all.begin(mark, at);
+        }
+        all.finish(ended)
+    }
+}
+
+/// What all threads read.
+struct Job<'a> {
+    plan: &'a Plan,
+    schedule: &'a Schedule,
+    /// The scratchpads as they were before the batch.
+    pads: &'a Scratchpads,
+}
+
+impl Worker {
+    fn work(&mut self, job: &Job<'_>, mut hand: Hand<'_>) {
+        let bytes = job.schedule.stage_bytes();
+        if self.stage.len() < bytes {
+            self.stage.resize(bytes, 0);
+        }
+        while let Some(mut grant) = hand.next() {
+            let task = job.schedule.task(grant.task());
+            if !task.marks.is_empty() {
+                let now = Instant::now();
+                self.laps.extend(task.marks.iter().map(|&mark| (mark, now)));
+            }
+            self.pads.copy_tiles(job.pads, &task.before);
+            for work in job.schedule.works(task) {
+                match work {
+                    Work::Op(index) => self.op(&job.plan.ops[*index], &grant),
+                    Work::Gather(op, table) => {
+                        let (kernel, lanes) = (self.pads.kernel, self.pads.lanes);
+                        lanes::gather(kernel, *op, table, lanes, &mut self.pads.acc);
+                    }
+                    Work::Store(list) => self.store(list, &mut grant),
+                    Work::Product(piece) => self.product(job.plan, piece, &mut grant),
+                }
+            }
+            self.left.take(&self.pads, task);
+        }
+    }
+
+    fn store(&mut self, list: &[Stored], grant: &mut Grant<'_>) {
+        for part in list {
+            let acc = &self.pads.acc[part.first..part.first + part.to.len];
+            lanes::narrow(self.pads.kernel, acc, grant.write(part.to));
+        }
+    }
+
+    fn op(&mut self, op: &Op, grant: &Grant<'_>) {
+        match op {
+            Op::Load(op) => run::load(op, &mut self.pads, grant.read(op.span)),
+            // Marks belong to tasks, and the others are work of their own.
+            Op::Mark(_) | Op::Store(_) | Op::Product(_) | Op::Gather { .. } => {}
+            Op::Zero(_) | Op::Chain { .. } | Op::Zip { .. } => {
+                run::lane_wise(op, &mut self.pads);
+            }
+        }
+    }
+
+    fn product(&mut self, plan: &Plan, piece: &Piece, grant: &mut Grant<'_>) {
+        let Some(Op::Product(op)) = plan.ops.get(piece.op) else {
+            return;
+        };
+        let pads = &mut self.pads;
+        let product = run::piece_of(op, piece, pads.block);
+        let mut memory = Memory {
+            inp: piece.read.map_or(&pads.inp, |span| grant.read(span)),
+            zeros: &pads.zeros,
+            acc: &mut pads.acc,
+            out: &mut self.stage,
+            residual: piece.residual.map_or(&[], |span| grant.read(span)),
+        };
+        pads.kernel.run(&product, &mut memory);
+        for copy in &piece.copies {
+            let staged = &self.stage[copy.from..copy.from + copy.to.len];
+            grant.write(copy.to).copy_from_slice(staged);
+        }
+    }
+}
+
+impl Left {
+    fn take(&mut self, pads: &Scratchpads, task: &Task) {
+        for range in &task.after.acc {
+            self.acc_places.push((range.start, range.len()));
+            self.acc.extend_from_slice(&pads.acc[range.clone()]);
+        }
+        for range in &task.after.inp {
+            self.inp_places.push((range.start, range.len()));
+            self.inp.extend_from_slice(&pads.inp[range.clone()]);
+        }
+    }
+
+    fn hand_over(&mut self, pads: &mut Scratchpads) {
+        let mut acc = &self.acc[..];
+        for (first, len) in self.acc_places.drain(..) {
+            let (now, later) = acc.split_at(len);
+            pads.acc[first..first + len].copy_from_slice(now);
+            acc = later;
+        }
+        self.acc.clear();
+        let mut inp = &self.inp[..];
+        for (first, len) in self.inp_places.drain(..) {
+            let (now, later) = inp.split_at(len);
+            pads.inp[first..first + len].copy_from_slice(now);
+            inp = later;
+        }
+        self.inp.clear();
+    }
+}

@@ -1,0 +1,491 @@
+//! Memory that several threads work on at once, each on bytes of its own.
+//!
+//! A batch is cut into tasks. Each says in its [`Footprint`] which bytes it reads and which it
+//! writes, and an [`Order`] works out from the footprints alone how many of the tasks before it
+//! must have ended when a task begins. [`Shared`] hands tasks out in their order and lends each
+//! the bytes of its footprint while it runs, and no others.
+//!
+//! The interface is safe, whatever the tasks do. Two tasks of which one writes a byte that the
+//! other touches never run at the same time, because
+//! - every task is handed out once, by one atomic counter;
+//! - [`Hand::next`] returns a task's [`Grant`] only after it has seen the flags of all tasks
+//!   before [`Order::after`]; a flag is raised when a grant is dropped, and no reference to the
+//!   bytes outlives its grant;
+//! - [`Grant::read`] and [`Grant::write`] refuse bytes that aren't in the task's footprint.
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use vta_driver::{Lent, Span};
+
+/// Tasks before a task that are searched for one that it must wait for. Behind them it waits for
+/// all: the search stays linear.
+const MOST_SEARCHED: usize = 2048;
+
+/// Looks at a flag before the thread lets others have its core: some tens of microseconds, longer
+/// than most tasks.
+const SPINS: u32 = 1000;
+/// Times that the thread lets others have its core before it sleeps.
+const YIELDS: u32 = 100;
+
+/// Bytes that a task reads and writes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Footprint {
+    /// Ascending; they don't touch.
+    reads: Vec<Span>,
+    writes: Vec<Span>,
+}
+
+impl Footprint {
+    /// From spans in any order; they may overlap.
+    pub fn new(mut reads: Vec<Span>, mut writes: Vec<Span>) -> Self {
+        merge(&mut reads);
+        merge(&mut writes);
+        Self { reads, writes }
+    }
+
+    /// Whether one writes what the other touches.
+    pub fn conflicts(&self, other: &Self) -> bool {
+        meet(&self.writes, &other.writes)
+            || meet(&self.writes, &other.reads)
+            || meet(&self.reads, &other.writes)
+    }
+
+    /// What it writes, in ascending order.
+    pub fn writes(&self) -> &[Span] {
+        &self.writes
+    }
+}
+
+/// Sorts spans and joins those that touch.
+fn merge(spans: &mut Vec<Span>) {
+    spans.retain(|s| s.len > 0);
+    spans.sort_unstable_by_key(|s| (s.region, s.start));
+    spans.dedup_by(|next, last| {
+        let touch = next.region == last.region && next.start <= last.start + last.len;
+        if touch {
+            last.len = last.len.max(next.start + next.len - last.start);
+        }
+        touch
+    });
+}
+
+/// One past the last byte, in the order of spans.
+fn end(span: &Span) -> (usize, usize) {
+    (span.region, span.start + span.len)
+}
+
+/// Whether two merged lists share a byte.
+fn meet(a: &[Span], b: &[Span]) -> bool {
+    let (few, many) = if a.len() < b.len() { (a, b) } else { (b, a) };
+    few.iter().any(|span| {
+        let after = many.partition_point(|s| end(s) <= (span.region, span.start));
+        many.get(after)
+            .is_some_and(|s| (s.region, s.start) < end(span))
+    })
+}
+
+/// Whether all bytes of a span are in a merged list.
+fn covers(list: &[Span], span: &Span) -> bool {
+    let after = list.partition_point(|s| (s.region, s.start) <= (span.region, span.start));
+    let holds = |s: &Span| s.region == span.region && end(span) <= end(s);
+    span.len == 0 || after.checked_sub(1).is_some_and(|at| holds(&list[at]))
+}
+
+/// Tasks in the order in which they are handed out.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// What each touches, and how many of the first tasks must have ended when it begins.
+    tasks: Box<[(Footprint, usize)]>,
+}
+
+impl Order {
+    /// An order in which any two tasks that conflict run one after the other, as they are listed.
+    pub fn new(footprints: Vec<Footprint>) -> Self {
+        let after = |task: usize| {
+            let first = task.saturating_sub(MOST_SEARCHED);
+            let mut before = (first..task).rev();
+            let found = before.find(|&b| footprints[b].conflicts(&footprints[task]));
+            found.map_or(first, |b| b + 1)
+        };
+        let after: Vec<usize> = (0..footprints.len()).map(after).collect();
+        Self {
+            tasks: footprints.into_iter().zip(after).collect(),
+        }
+    }
+
+    /// How many of the first tasks must have ended when the task begins.
+    #[cfg(test)]
+    pub fn after(&self, task: usize) -> usize {
+        self.tasks[task].1
+    }
+}
+
+/// The bytes of one region.
+struct Bytes<'a> {
+    start: *mut u8,
+    len: usize,
+    writable: bool,
+    lent: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: the pointer is that of borrowed bytes, which stay borrowed for 'a. They are reached
+// through grants only, which never let two threads have a byte that one of them writes.
+unsafe impl Send for Bytes<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Bytes<'_> {}
+
+impl<'a> Bytes<'a> {
+    fn new(lent: Lent<'a>) -> Self {
+        let (start, len, writable) = match lent {
+            Lent::Read(bytes) => (bytes.as_ptr().cast_mut(), bytes.len(), false),
+            Lent::Write(bytes) => (bytes.as_mut_ptr(), bytes.len(), true),
+        };
+        Self {
+            start,
+            len,
+            writable,
+            lent: PhantomData,
+        }
+    }
+}
+
+/// One run of all tasks of an order over borrowed memory.
+pub(crate) struct Shared<'a> {
+    order: &'a Order,
+    regions: Vec<Bytes<'a>>,
+    /// The next task that nobody has.
+    next: AtomicUsize,
+    ended: Box<[AtomicBool]>,
+    /// A task has panicked: nobody waits any more.
+    failed: AtomicBool,
+    sleepers: AtomicUsize,
+    bed: Mutex<()>,
+    bell: Condvar,
+}
+
+impl<'a> Shared<'a> {
+    /// A run over the regions that the spans of the order's footprints mean.
+    pub fn new(order: &'a Order, regions: Vec<Lent<'a>>) -> Self {
+        Self {
+            order,
+            regions: regions.into_iter().map(Bytes::new).collect(),
+            next: AtomicUsize::new(0),
+            ended: order.tasks.iter().map(|_| AtomicBool::new(false)).collect(),
+            failed: AtomicBool::new(false),
+            sleepers: AtomicUsize::new(0),
+            bed: Mutex::new(()),
+            bell: Condvar::new(),
+        }
+    }
+
+    /// What a thread takes tasks with.
+    pub fn hand(&self) -> Hand<'_> {
+        Hand {
+            shared: self,
+            seen: 0,
+        }
+    }
+
+    /// Whether the task has ended; `None` if it may never.
+    fn has_ended(&self, task: usize) -> Option<bool> {
+        let ended = self.ended[task].load(Ordering::SeqCst);
+        (ended || !self.failed.load(Ordering::SeqCst)).then_some(ended)
+    }
+
+    /// Waits for a task's end; false if it may never come.
+    fn wait(&self, task: usize) -> bool {
+        for spin in 0..SPINS + YIELDS {
+            match self.has_ended(task) {
+                Some(false) if spin < SPINS => std::hint::spin_loop(),
+                Some(false) => std::thread::yield_now(),
+                Some(true) => return true,
+                None => return false,
+            }
+        }
+        let mut bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever ends a task looks for sleepers after it has raised the flag, and this thread
+        // looks at the flag after it has said that it sleeps: one of them sees the other.
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let ended = loop {
+            match self.has_ended(task) {
+                Some(false) => bed = self.bell.wait(bed).unwrap_or_else(PoisonError::into_inner),
+                Some(true) => break true,
+                None => break false,
+            }
+        };
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        ended
+    }
+
+    fn wake(&self) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            let _bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
+            self.bell.notify_all();
+        }
+    }
+}
+
+/// Takes tasks for one thread, one after the other.
+pub(crate) struct Hand<'a> {
+    shared: &'a Shared<'a>,
+    /// All tasks before this one have ended, and this thread has seen it.
+    seen: usize,
+}
+
+impl Hand<'_> {
+    /// The next task, once it may begin; `None` when there is none left, or one has panicked.
+    ///
+    /// The tasks that it waits for were handed out before it, to threads that don't wait for it:
+    /// the first of all tasks that haven't ended waits for none.
+    pub fn next(&mut self) -> Option<Grant<'_>> {
+        let shared = self.shared;
+        if shared.failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let task = shared.next.fetch_add(1, Ordering::Relaxed);
+        let (footprint, after) = shared.order.tasks.get(task)?;
+        while self.seen < *after {
+            if !shared.wait(self.seen) {
+                return None;
+            }
+            self.seen += 1;
+        }
+        Some(Grant {
+            shared,
+            footprint,
+            task,
+        })
+    }
+}
+
+/// The bytes of a task while it runs; dropping it ends the task.
+pub(crate) struct Grant<'a> {
+    shared: &'a Shared<'a>,
+    footprint: &'a Footprint,
+    task: usize,
+}
+
+impl Grant<'_> {
+    /// Which task.
+    pub fn task(&self) -> usize {
+        self.task
+    }
+
+    fn bytes(&self, span: &Span) -> &Bytes<'_> {
+        let bytes = &self.shared.regions[span.region];
+        let end = span.start.checked_add(span.len);
+        assert!(end.is_some_and(|end| end <= bytes.len));
+        bytes
+    }
+
+    /// Bytes that the footprint says are read.
+    ///
+    /// # Panics
+    /// When it doesn't, or they aren't in the region: a fault of the caller.
+    pub fn read(&self, span: Span) -> &[u8] {
+        assert!(covers(&self.footprint.reads, &span));
+        let bytes = self.bytes(&span);
+        // SAFETY: the bytes are inside the region, which stays borrowed. No other task that
+        // writes any of them runs before this grant is dropped, and this task's own `write`
+        // borrows the grant, as this reference does.
+        unsafe { std::slice::from_raw_parts(bytes.start.add(span.start), span.len) }
+    }
+
+    /// Bytes that the footprint says are written.
+    ///
+    /// # Panics
+    /// When it doesn't, or they aren't in a region to write: a fault of the caller.
+    pub fn write(&mut self, span: Span) -> &mut [u8] {
+        assert!(covers(&self.footprint.writes, &span));
+        let bytes = self.bytes(&span);
+        assert!(bytes.writable);
+        // SAFETY: the bytes are inside the region, which stays borrowed to write. No other task
+        // that touches any of them runs before this grant is dropped, and this reference borrows
+        // the grant alone.
+        unsafe { std::slice::from_raw_parts_mut(bytes.start.add(span.start), span.len) }
+    }
+}
+
+impl Drop for Grant<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.failed.store(true, Ordering::SeqCst);
+        } else {
+            self.shared.ended[self.task].store(true, Ordering::SeqCst);
+        }
+        self.shared.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use proptest::prelude::*;
+    use vta_driver::DeviceMemory;
+
+    use super::*;
+
+    const BYTES: usize = 64;
+
+    fn span(start: usize, len: usize) -> Span {
+        Span {
+            region: 0,
+            start,
+            len,
+        }
+    }
+
+    fn memory() -> DeviceMemory {
+        let mut memory = DeviceMemory::new();
+        memory.map(0x1000, BYTES as u64).unwrap();
+        memory
+    }
+
+    fn spans() -> impl Strategy<Value = Vec<Span>> {
+        let one =
+            (0..BYTES, 0usize..9).prop_map(|(start, len)| span(start, len.min(BYTES - start)));
+        proptest::collection::vec(one, 0..3)
+    }
+
+    /// Bytes of some spans, as a set.
+    fn bits(spans: &[Span]) -> u64 {
+        let bytes = spans.iter().flat_map(|s| s.start..s.start + s.len);
+        bytes.fold(0, |bits, byte| bits | 1 << byte)
+    }
+
+    /// What a task does in these tests: each byte that it writes depends on its number, on what
+    /// was there and on all bytes that it reads.
+    fn step(task: usize, read: &[&[u8]], write: &mut [u8]) {
+        let bytes = read.iter().copied().flatten();
+        let sum = bytes.fold(task as u8, |sum, b| sum.wrapping_mul(31).wrapping_add(*b));
+        for byte in write {
+            *byte = byte.wrapping_mul(5).wrapping_add(sum);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn footprints_are_sets_of_bytes(
+            reads in spans(), writes in spans(), more in spans(), most in spans(),
+        ) {
+            let a = Footprint::new(reads.clone(), writes.clone());
+            let b = Footprint::new(more.clone(), most.clone());
+            let [r, w, s, x] = [&reads, &writes, &more, &most].map(|spans| bits(spans));
+            prop_assert_eq!(a.conflicts(&b), w & (s | x) != 0 || x & r != 0);
+            prop_assert_eq!(a.conflicts(&b), b.conflicts(&a));
+            prop_assert_eq!(bits(&a.reads), r);
+            prop_assert!(a.reads.windows(2).all(|p| p[0].start + p[0].len < p[1].start));
+            for start in 0..BYTES {
+                for len in 0..(BYTES - start).min(12) {
+                    let piece = span(start, len);
+                    prop_assert_eq!(covers(&a.writes, &piece), bits(&[piece]) & !w == 0);
+                }
+            }
+        }
+
+        #[test]
+        fn any_number_of_hands_is_one(
+            tasks in proptest::collection::vec((spans(), spans()), 1..40), threads in 1usize..5,
+        ) {
+            let footprint = |(reads, writes): &(Vec<Span>, Vec<Span>)| {
+                Footprint::new(reads.clone(), writes.clone())
+            };
+            let order = Order::new(tasks.iter().map(footprint).collect());
+            let run = |threads: usize| {
+                let mut memory = memory();
+                let shared = Shared::new(&order, memory.lend(&[0]));
+                std::thread::scope(|scope| {
+                    for _ in 0..threads {
+                        scope.spawn(|| {
+                            let mut hand = shared.hand();
+                            while let Some(mut grant) = hand.next() {
+                                let task = grant.task();
+                                let (reads, writes) = &tasks[task];
+                                for to in writes {
+                                    let read: Vec<Vec<u8>> =
+                                        reads.iter().map(|s| grant.read(*s).to_vec()).collect();
+                                    let read: Vec<&[u8]> = read.iter().map(|r| &r[..]).collect();
+                                    step(task, &read, grant.write(*to));
+                                }
+                            }
+                        });
+                    }
+                });
+                drop(shared);
+                memory.read(0x1000, BYTES as u64).unwrap().to_vec()
+            };
+            prop_assert_eq!(run(threads), run(1));
+        }
+    }
+
+    #[test]
+    fn tasks_wait_for_those_that_they_conflict_with() {
+        let write = |start| Footprint::new(Vec::new(), vec![span(start, 4)]);
+        let read = |start| Footprint::new(vec![span(start, 4)], Vec::new());
+        let order = Order::new(vec![
+            write(0),
+            write(4),
+            read(8),
+            read(2),
+            write(8),
+            read(0),
+        ]);
+        let after: Vec<usize> = (0..6).map(|task| order.after(task)).collect();
+        assert_eq!(after, [0, 0, 0, 2, 3, 1]);
+    }
+
+    #[test]
+    fn a_grant_refuses_what_its_task_did_not_name() {
+        let order = Order::new(vec![Footprint::new(vec![span(0, 8)], vec![span(16, 8)])]);
+        for (start, len, write) in [(1, 8, false), (16, 1, false), (0, 1, true), (17, 8, true)] {
+            let mut memory = memory();
+            let shared = Shared::new(&order, memory.lend(&[0]));
+            let mut hand = shared.hand();
+            let mut grant = hand.next().unwrap();
+            assert_eq!(grant.read(span(2, 6)), [0; 6]);
+            assert_eq!(grant.write(span(16, 8)), [0; 8]);
+            let refused = catch_unwind(AssertUnwindSafe(|| match write {
+                true => grant.write(span(start, len)).len(),
+                false => grant.read(span(start, len)).len(),
+            }));
+            assert!(refused.is_err(), "{start} {len} {write}");
+        }
+        // A region that was lent to read.
+        let mut memory = memory();
+        let shared = Shared::new(&order, memory.lend(&[]));
+        let mut hand = shared.hand();
+        let mut grant = hand.next().unwrap();
+        let refused = catch_unwind(AssertUnwindSafe(|| grant.write(span(16, 1)).len()));
+        assert!(refused.is_err());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_task_that_has_panicked() {
+        let write = || Footprint::new(Vec::new(), vec![span(0, 4)]);
+        let order = Order::new((0..6).map(|_| write()).collect());
+        let mut memory = memory();
+        let shared = Shared::new(&order, memory.lend(&[0]));
+        let done = AtomicUsize::new(0);
+        let work = || {
+            let mut hand = shared.hand();
+            while let Some(grant) = hand.next() {
+                // Long enough that the others sleep.
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                assert!(grant.task() != 2, "task 2 fails, as it should");
+                done.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        let panicked = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(work)).collect();
+            let joined = threads.into_iter().map(|t| t.join().is_err());
+            joined.filter(|&panicked| panicked).count()
+        });
+        assert_eq!((panicked, done.into_inner()), (1, 2));
+        assert!(shared.hand().next().is_none());
+    }
+}
