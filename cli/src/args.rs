@@ -195,7 +195,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE.toml")]
     pub placement: Option<PathBuf>,
     /// Let the host compute what no device has an operator for: Sigmoid, HardSigmoid, HardSwish,
-    /// Tanh, Elu, LeakyRelu, Softmax, Mul, Sub, Concat
+    /// Tanh, Elu, LeakyRelu, Softmax, Mul, Sub, Concat, Resize
     #[arg(long)]
     pub allow_host: bool,
     /// Threads (default: one for each core). As many images run side by side, each on a device of
@@ -276,6 +276,9 @@ pub struct CompileArgs {
     /// plan, or all
     #[arg(long, value_name = "PASS")]
     pub dump_after: Option<String>,
+    /// Let the host compute what no device has an operator for; the bundle says what and where
+    #[arg(long)]
+    pub allow_host: bool,
     #[command(flatten)]
     pub preprocess: PreprocessArgs,
     #[command(flatten)]

@@ -291,6 +291,7 @@ fn network(name: &str, config: &Config) -> Result<Arc<Program>> {
     match model::load(&format!("zoo:{name}"))? {
         Model::Graph(graph) => Ok(Arc::new(model::compile(&graph, config)?.1)),
         Model::Program(program) => Ok(Arc::new(*program)),
+        Model::Hosted(_) => bail!("{name}: {}", model::NOT_ALONE),
     }
 }
 

@@ -6,7 +6,7 @@ mod steps;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use vta_compiler::zoo;
 use vta_driver::{Device, DeviceCounters, Program, QueueLimits, RunOutput, Session};
@@ -99,6 +99,7 @@ fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result
             Arc::new(model::compile(&graph, config)?.1)
         }
         Model::Program(program) => Arc::new(*program),
+        Model::Hosted(_) => bail!("{network}: {}", model::NOT_ALONE),
     };
     let images = images(&program)?;
     let images: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();

@@ -126,6 +126,13 @@ fn load(args: &CheckArgs) -> Result<Subject> {
 fn compiled(name: &str, config: &Config) -> Result<Arc<Program>> {
     let graph = match model::load(name)? {
         Model::Program(program) => return Ok(Arc::new(*program)),
+        // Its layers are checked, whatever runs between them.
+        Model::Hosted(network) => {
+            let part = network.parts.first();
+            return Ok(Arc::clone(
+                &part.context("the bundle has no program")?.program,
+            ));
+        }
         Model::Graph(graph) => graph,
     };
     ensure!(

@@ -7,13 +7,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use vta_compiler::graph::{Graph, Op};
+use vta_compiler::host::HostCall;
 use vta_compiler::lower::LowerOptions;
 use vta_compiler::placement::{self, Rules, Target};
-use vta_compiler::qgraph::{QGraph, QNode, QOp, QTensor};
+use vta_compiler::qgraph::{QGraph, QNode, QOp};
 use vta_compiler::semantics::Requant;
 use vta_compiler::{onnx, passes, quantize, zoo};
 use vta_driver::{
-    BUNDLE_MAGIC, BufferId, Device, Layer, MultiProgram, Packing, Program, Step, TensorSpec,
+    BUNDLE_MAGIC, BufferId, Bundle, Device, HostKernel, Layer, MultiProgram, Packing, Place,
+    Program, Step, TensorSpec,
 };
 use vta_hw_opencl::{OpenClDevice, Options, Selector};
 use vta_isa::Config;
@@ -22,7 +24,7 @@ use vta_sim::SimDevice;
 use crate::args::{RequantArgs, RequantMode, RunArgs};
 use crate::images::{self, Picture};
 use crate::preprocess::Preprocess;
-use crate::tiles::{self, TilesArgs};
+use crate::tiles::{self, Measured, TilesArgs};
 use crate::{hints, source};
 
 /// The demo's network, trained for this project on CIFAR-10.
@@ -53,7 +55,12 @@ const MAX_TEXT_BYTES: u64 = 64 << 20;
 pub enum Model {
     Graph(Box<Graph>),
     Program(Box<Program>),
+    /// Compiled, with layers of the host.
+    Hosted(Box<MultiProgram>),
 }
+
+/// Why a bundle with layers of the host isn't taken.
+pub const NOT_ALONE: &str = "the host computes some of its layers; only `vta run` takes it";
 
 /// Resolves MODEL.
 pub fn load(name: &str) -> Result<Model> {
@@ -84,8 +91,14 @@ pub fn load(name: &str) -> Result<Model> {
     let path = Path::new(name);
     exists(name)?;
     if is_bundle(path) {
-        let program = Program::load(path).with_context(|| name.to_owned())?;
-        return Ok(Model::Program(Box::new(program)));
+        let read = |text: &str| -> Result<Arc<dyn HostKernel>, String> {
+            Ok(Arc::new(HostCall::from_text(text)?))
+        };
+        let bundle = Bundle::load(path, &read).with_context(|| name.to_owned())?;
+        return Ok(match bundle {
+            Bundle::Program(program) => Model::Program(program),
+            Bundle::Network(network) => Model::Hosted(network),
+        });
     }
     ensure!(
         !images::is_image(path),
@@ -245,7 +258,7 @@ pub struct Plan {
 pub fn plan(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Plan> {
     let split = split(args, graph, config)?;
     let program = match &split {
-        Some(split) => overview(graph, split, config),
+        Some(split) => overview(split, config),
         None => {
             let board = args.device.timing.timing.as_deref();
             tiles::lower(graph, config, &args.tiles, board)?
@@ -255,22 +268,28 @@ pub fn plan(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Plan> {
 }
 
 /// Tensors and layers of a network over several places, for tables: nothing that could run.
-fn overview(graph: &QGraph, split: &MultiProgram, config: &Config) -> Program {
+pub fn overview(split: &MultiProgram, config: &Config) -> Program {
+    let number = |place: &Place| split.parts[place.part].network_tensors[place.tensor as usize];
+    let metadata = split.parts.first().map(|p| p.program.metadata.clone());
     let mut program = Program {
         config: config.clone(),
-        metadata: graph.metadata.clone(),
-        inputs: graph.inputs.iter().map(|id| id.0 as u32).collect(),
-        outputs: graph.outputs.iter().map(|id| id.0 as u32).collect(),
+        metadata: metadata.unwrap_or_default(),
+        inputs: split.input.first().map(number).into_iter().collect(),
+        outputs: split.outputs.iter().map(number).collect(),
         ..Program::default()
     };
-    let spec = |(index, tensor): (u32, &QTensor)| TensorSpec {
-        name: tensor.name.clone(),
-        buffer: BufferId(index),
-        chw: tensor.chw.map(|d| d as u32),
-        scale: tensor.scale,
-        packing: Packing::Tiles,
-    };
-    program.tensors = (0..).zip(&graph.tensors).map(spec).collect();
+    for part in &split.parts {
+        for (tensor, &number) in part.program.tensors.iter().zip(&part.network_tensors) {
+            let tensors = &mut program.tensors;
+            let missing = (number as usize + 1).saturating_sub(tensors.len());
+            tensors.extend((0..missing).map(|_| nothing()));
+            tensors[number as usize] = TensorSpec {
+                buffer: BufferId(number),
+                packing: Packing::Tiles,
+                ..tensor.clone()
+            };
+        }
+    }
     for step in &split.steps {
         match step {
             Step::Copy { .. } => {}
@@ -297,19 +316,25 @@ fn overview(graph: &QGraph, split: &MultiProgram, config: &Config) -> Program {
     program
 }
 
+/// A tensor that no place has.
+fn nothing() -> TensorSpec {
+    TensorSpec {
+        name: String::new(),
+        buffer: BufferId(0),
+        chw: [0; 3],
+        scale: 1.0,
+        packing: Packing::Tiles,
+    }
+}
+
 /// The network over several devices, when the arguments name several or place layers, or when
 /// the host computes some.
 fn split(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Option<MultiProgram>> {
     let names = device_names(&args.device.device);
-    let of_host = |node: &QNode| matches!(node.op, QOp::Host { .. });
-    let host = args.allow_host && graph.nodes.iter().any(of_host);
+    let host = args.allow_host && needs_host(graph);
     if names.len() == 1 && args.placement.is_none() && !host {
         return Ok(None);
     }
-    ensure!(
-        args.tiles.cache.is_none(),
-        "--tiles is for networks on one device"
-    );
     for (i, name) in names.iter().enumerate() {
         ensure!(
             !name.is_empty(),
@@ -330,11 +355,43 @@ fn split(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Option<Multi
     if host {
         targets.push(Target::host(config.clone()));
     }
-    let placed = placement::place(graph, &targets, &rules)?;
+    let board = args.device.timing.timing.as_deref();
+    let measured = Measured::read(&args.tiles, config, board)?;
+    Ok(Some(spread(graph, &targets, &rules, &measured)?))
+}
+
+/// Whether some operators are the host's.
+fn needs_host(graph: &QGraph) -> bool {
+    let of_host = |node: &QNode| matches!(node.op, QOp::Host { .. });
+    graph.nodes.iter().any(of_host)
+}
+
+/// A network for one device and the host, if it needs the host.
+pub fn hosted(graph: &QGraph, config: &Config, tiles: &TilesArgs) -> Result<Option<MultiProgram>> {
+    if !needs_host(graph) {
+        return Ok(None);
+    }
+    let targets = [
+        Target::new("device", config.clone()),
+        Target::host(config.clone()),
+    ];
+    let measured = Measured::read(tiles, config, None)?;
+    Ok(Some(spread(graph, &targets, &Rules::default(), &measured)?))
+}
+
+/// Places and lowers a network with the tiles that are known.
+fn spread(
+    graph: &QGraph,
+    targets: &[Target],
+    rules: &Rules,
+    measured: &Measured,
+) -> Result<MultiProgram> {
+    let placed = placement::place(graph, targets, rules)?;
     let options = LowerOptions::default();
-    Ok(Some(placement::compile(
-        graph, &targets, &placed, &options,
-    )?))
+    let tiles = |part: &QGraph, config: &Config| measured.tiles(part, config);
+    Ok(placement::compile_with(
+        graph, targets, &placed, &options, &tiles,
+    )?)
 }
 
 /// The configuration of a file, or the default.

@@ -149,27 +149,6 @@ fn hazards(program: &Arc<Program>, split: Option<&MultiProgram>) -> Result<Vec<S
 fn prepare(args: &RunArgs, config: &vta_isa::Config, pictures: &mut [Picture]) -> Result<Prepared> {
     let mut graph = match model::load(&args.model)? {
         Model::Program(program) => {
-            if args.device.config.is_some() {
-                model::same_config(&program, config)?;
-            }
-            ensure!(
-                args.calibration.is_none() && args.tiles.cache.is_none(),
-                "--calibration and --tiles need the model, not a compiled bundle"
-            );
-            ensure!(
-                !args.verify,
-                "--verify needs the model, not a compiled bundle"
-            );
-            ensure!(
-                args.requant.requant.is_none(),
-                "--requant needs the model, not a compiled bundle"
-            );
-            let preprocess =
-                Preprocess::choose(&args.preprocess, program.metadata.get("preprocess"))?;
-            ensure!(
-                args.placement.is_none() && model::device_names(&args.device.device).len() == 1,
-                "several devices need the model, not a compiled bundle"
-            );
             ensure!(
                 !args.allow_host,
                 "--allow-host needs the model, not a compiled bundle"
@@ -178,11 +157,15 @@ fn prepare(args: &RunArgs, config: &vta_isa::Config, pictures: &mut [Picture]) -
                 program: *program,
                 split: None,
             };
-            return Ok(Prepared {
-                graph: None,
-                plan,
-                preprocess,
-            });
+            return compiled(args, config, plan);
+        }
+        Model::Hosted(network) => {
+            let part = network.parts.first().context("the bundle has no program")?;
+            let plan = Plan {
+                program: model::overview(&network, &part.program.config),
+                split: Some(*network),
+            };
+            return compiled(args, config, plan);
         }
         Model::Graph(graph) => *graph,
     };
@@ -219,6 +202,35 @@ fn prepare(args: &RunArgs, config: &vta_isa::Config, pictures: &mut [Picture]) -
         graph: Some(integer),
         plan,
         preprocess,
+    })
+}
+
+/// What a bundle says of itself; what needs its model is refused.
+fn compiled(args: &RunArgs, config: &vta_isa::Config, plan: Plan) -> Result<Prepared> {
+    if args.device.config.is_some() {
+        model::same_config(&plan.program, config)?;
+    }
+    ensure!(
+        args.calibration.is_none() && args.tiles.cache.is_none(),
+        "--calibration and --tiles need the model, not a compiled bundle"
+    );
+    ensure!(
+        !args.verify,
+        "--verify needs the model, not a compiled bundle"
+    );
+    ensure!(
+        args.requant.requant.is_none(),
+        "--requant needs the model, not a compiled bundle"
+    );
+    ensure!(
+        args.placement.is_none() && model::device_names(&args.device.device).len() == 1,
+        "several devices need the model, not a compiled bundle"
+    );
+    let stated = plan.program.metadata.get("preprocess");
+    Ok(Prepared {
+        preprocess: Preprocess::choose(&args.preprocess, stated)?,
+        graph: None,
+        plan,
     })
 }
 

@@ -99,7 +99,9 @@ pub fn graph(name: &str) -> Result<QGraph> {
         Err(_) => {}
     }
     match model::load(name)? {
-        Model::Program(_) => bail!("{name} is compiled already, so that it can't be varied"),
+        Model::Program(_) | Model::Hosted(_) => {
+            bail!("{name} is compiled already, so that it can't be varied")
+        }
         Model::Graph(graph) => {
             ensure!(
                 model::is_quantised(&graph),

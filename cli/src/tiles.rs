@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use vta_compiler::lower::{self, LowerOptions};
+use vta_compiler::lower::{self, LowerError, LowerOptions, Tiles};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::tune::{self, Cache};
 use vta_driver::Program;
@@ -23,27 +23,58 @@ pub struct TilesArgs {
     pub cache: Option<PathBuf>,
 }
 
-/// Lowers a network with measured tiles: those of the given cache, then those that come with the
-/// compiler, then the ones that the search estimates to be best.
+/// Tiles that were measured.
+pub struct Measured {
+    /// Those that come with the compiler.
+    shipped: Cache,
+    /// Those of `--tiles`, and which of its machines is meant.
+    given: Option<(Cache, String)>,
+}
+
+impl Measured {
+    /// The shipped tiles and those of the arguments.
+    ///
+    /// # Errors
+    /// A cache that can't be read or has nothing for this configuration.
+    pub fn read(args: &TilesArgs, config: &Config, timing: Option<&str>) -> Result<Self> {
+        let given = args.cache.as_ref();
+        Ok(Self {
+            shipped: tune::shipped()?,
+            given: given.map(|path| read(path, config, timing)).transpose()?,
+        })
+    }
+
+    /// The tiles of a network's convolutions: the given ones before those that come with the
+    /// compiler. The search chooses the others.
+    ///
+    /// # Errors
+    /// What can't be lowered.
+    pub fn tiles(&self, graph: &QGraph, config: &Config) -> Result<Tiles, LowerError> {
+        let options = LowerOptions::default();
+        let mut tiles = tune::tiles(&self.shipped, graph, config, &options, TUNED_FOR)?;
+        if let Some((cache, machine)) = &self.given {
+            for (_, shape, _) in lower::conv_tiles(graph, config, &options, &tiles)? {
+                if let Some(entry) = cache.get(machine, &shape) {
+                    tiles.insert(shape, entry.tile);
+                }
+            }
+        }
+        Ok(tiles)
+    }
+}
+
+/// Lowers a network with measured tiles.
 ///
 /// # Errors
-/// A cache that can't be read or has nothing for this configuration; what can't be lowered.
+/// As for [`Measured::read`] and [`Measured::tiles`], and what can't be lowered.
 pub fn lower(
     graph: &QGraph,
     config: &Config,
     args: &TilesArgs,
     timing: Option<&str>,
 ) -> Result<Program> {
+    let tiles = Measured::read(args, config, timing)?.tiles(graph, config)?;
     let options = LowerOptions::default();
-    let mut tiles = tune::tiles(&tune::shipped()?, graph, config, &options, TUNED_FOR)?;
-    if let Some(path) = &args.cache {
-        let (cache, machine) = read(path, config, timing)?;
-        for (_, shape, _) in lower::conv_tiles(graph, config, &options, &tiles)? {
-            if let Some(entry) = cache.get(&machine, &shape) {
-                tiles.insert(shape, entry.tile);
-            }
-        }
-    }
     Ok(lower::compile_with(graph, config, &options, &tiles)?)
 }
 

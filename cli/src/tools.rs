@@ -184,7 +184,7 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
     let config = model::config(args.config.as_ref())?;
     let mut graph = match model::load(&args.model)? {
         Model::Graph(graph) => *graph,
-        Model::Program(_) => bail!("{} is compiled already", args.model),
+        Model::Program(_) | Model::Hosted(_) => bail!("{} is compiled already", args.model),
     };
     model::choose_requant(&mut graph, &args.requant);
     ensure!(
@@ -196,21 +196,41 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
         return dump(&graph, pass);
     }
     let output = args.output.as_ref().context("--output is missing")?;
-    let integer = passes::quantized(&graph).with_context(|| args.model.clone())?;
-    let mut program =
-        tiles::lower(&integer, &config, &args.tiles, None).with_context(|| args.model.clone())?;
     let preprocess = Preprocess::choose(&args.preprocess, graph.metadata.get("preprocess"))?;
-    program
-        .metadata
-        .insert("preprocess".to_owned(), preprocess.to_json());
-    program
-        .metadata
-        .insert("model".to_owned(), args.model.clone());
-    program.save(output)?;
+    let mut integer = passes::quantized(&graph).with_context(|| args.model.clone())?;
+    let facts = [
+        ("preprocess".to_owned(), preprocess.to_json()),
+        ("model".to_owned(), args.model.clone()),
+    ];
+    integer.metadata.extend(facts);
+    let hosted = match args.allow_host {
+        true => {
+            model::hosted(&integer, &config, &args.tiles).with_context(|| args.model.clone())?
+        }
+        false => None,
+    };
+    let (program, host_ops) = match hosted {
+        None => {
+            let program = tiles::lower(&integer, &config, &args.tiles, None);
+            let program = program.with_context(|| args.model.clone())?;
+            program.save(output)?;
+            (Arc::new(program), 0)
+        }
+        Some(network) => {
+            network.save(output)?;
+            let part = network.parts.first();
+            let program = &part.context("the network has no device")?.program;
+            (Arc::clone(program), network.host_ops())
+        }
+    };
     let commands: usize = program.layers.iter().map(|l| l.commands.len()).sum();
     let bytes = std::fs::metadata(output).map_or(0, |m| m.len());
+    let host = match host_ops {
+        0 => String::new(),
+        n => format!(" and {n} of the host"),
+    };
     print_line(&format!(
-        "{}: {} layers, {commands} commands, {} micro-op kernels, {bytes} bytes",
+        "{}: {} layers{host}, {commands} commands, {} micro-op kernels, {bytes} bytes",
         output.display(),
         program.layers.len(),
         program.kernels.len(),
@@ -440,7 +460,7 @@ pub fn models() -> Result<bool> {
     for name in names {
         let row = match model::load(&name)? {
             Model::Graph(graph) => summary(&graph)?,
-            Model::Program(_) => bail!("{name} is no graph"),
+            Model::Program(_) | Model::Hosted(_) => bail!("{name} is no graph"),
         };
         let what = match name.as_str() {
             "demo" => "ResNet-20 trained on CIFAR-10",

@@ -181,6 +181,52 @@ fn the_host_computes_what_it_is_allowed_to() {
 }
 
 #[test]
+fn a_bundle_holds_the_layers_of_the_host() {
+    let folder = folder();
+    let compile = ["compile", "model.onnx", "-o", "model.vta"];
+    let (status, _, error) = vta(&folder, &compile);
+    assert!(status == 2 && error.contains("gate0 (Sigmoid)"), "{error}");
+    assert!(!folder.path().join("model.vta").exists());
+    let (status, out, error) = vta(&folder, &[&compile[..], &["--allow-host"]].concat());
+    assert_eq!(status, 0, "{error}");
+    assert!(out.contains("2 layers and 4 of the host"), "{out}");
+    let expected = json(&folder, &[]);
+    let run = ["run", "model.vta", "--input", "image.npy"];
+    for device in [&[][..], &["--device", "cycle"], &["--allow-host"]] {
+        let (status, out, error) = vta(&folder, &[&run[..], &["--json"], device].concat());
+        assert_eq!(status, 0, "{error}");
+        let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(found["outputs"], expected["outputs"]);
+        assert_eq!(found["host_ops"], 4);
+        let names = |run: &serde_json::Value| -> Vec<serde_json::Value> {
+            let layers = run["layers"].as_array().unwrap().iter();
+            layers.map(|l| l["name"].clone()).collect()
+        };
+        assert_eq!(names(&found), names(&expected));
+    }
+    let (status, out, error) = vta(&folder, &["check", "model.vta", "--hazards"]);
+    assert_eq!(status, 0, "{out}{error}");
+    for (flag, says) in [
+        (&["--verify"][..], "--verify needs the model"),
+        (
+            &["--device", "sim,oracle"],
+            "several devices need the model",
+        ),
+    ] {
+        let (status, _, error) = vta(&folder, &[&run[..], flag].concat());
+        assert!(status == 2 && error.contains(says), "{error}");
+    }
+    // A network that needs no host is a program alone, as without the flag.
+    let bundle = |name: &str, flag: &[&str]| {
+        let args = ["compile", "demo", "-o", name];
+        let (status, _, error) = vta(&folder, &[&args[..], flag].concat());
+        assert_eq!(status, 0, "{error}");
+        std::fs::read(folder.path().join(name)).unwrap()
+    };
+    assert_eq!(bundle("a.vta", &[]), bundle("b.vta", &["--allow-host"]));
+}
+
+#[test]
 fn a_float_model_is_quantised_on_the_way() {
     let folder = folder();
     let args = [

@@ -6,20 +6,24 @@
 //! The reference interpreter and the driver call the same code. [`exp`] takes only additions,
 //! multiplications and divisions, so that the bits are the same on every machine.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::qgraph::{QGraph, QNode, QOp};
 
 /// An operator with the semantics of ONNX (opset 13 where the opset matters).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum HostOp {
     /// `1 / (1 + e^-x)`.
     Sigmoid,
     /// `max(0, min(1, alpha * x + beta))`.
     HardSigmoid {
         /// Slope.
+        #[serde(with = "bits")]
         alpha: f32,
         /// Value at 0.
+        #[serde(with = "bits")]
         beta: f32,
     },
     /// `x * max(0, min(1, x / 6 + 1/2))`.
@@ -29,11 +33,13 @@ pub enum HostOp {
     /// `x`, and below 0 `alpha * (e^x - 1)`.
     Elu {
         /// Factor below 0.
+        #[serde(with = "bits")]
         alpha: f32,
     },
     /// `x`, and below 0 `alpha * x`.
     LeakyRelu {
         /// Slope below 0.
+        #[serde(with = "bits")]
         alpha: f32,
     },
     /// `e^x` divided by its sum over the channels, at each position.
@@ -44,6 +50,11 @@ pub enum HostOp {
     Sub,
     /// Tensors of equal rows and columns one after another along the channels.
     Concat,
+    /// Every value repeated over as many rows and columns: Resize to the nearest.
+    Resize {
+        /// Rows and columns for each, at least 1.
+        factors: [usize; 2],
+    },
 }
 
 /// Inputs that don't fit the operator.
@@ -68,6 +79,7 @@ impl HostOp {
             Self::Mul => "Mul",
             Self::Sub => "Sub",
             Self::Concat => "Concat",
+            Self::Resize { .. } => "Resize",
         }
     }
 
@@ -105,6 +117,11 @@ impl HostOp {
                     .iter()
                     .try_fold(0usize, |n, chw| n.checked_add(chw[0]));
                 channels.filter(|_| same).map(|c| [c, first[1], first[2]])
+            }
+            Self::Resize { factors } if factors.contains(&0) => None,
+            Self::Resize { factors } => {
+                let [c, h, w] = first;
+                Some([c, h.checked_mul(factors[0])?, w.checked_mul(factors[1])?])
             }
             _ => Some(first),
         }
@@ -145,6 +162,14 @@ impl HostOp {
             Self::Sub => binary(inputs, h * w, |a, b| a - b),
             Self::Concat => inputs.iter().flat_map(|(x, _)| x.iter().copied()).collect(),
             Self::Softmax => softmax(first, c, h * w),
+            Self::Resize { factors } => {
+                let from =
+                    |row: usize, col: usize| row / factors[0] * (w / factors[1]) + col / factors[1];
+                let plane = first.len() / c;
+                let rows = (0..c).flat_map(|c| (0..h).map(move |row| (c, row)));
+                rows.flat_map(|(c, row)| (0..w).map(move |col| first[c * plane + from(row, col)]))
+                    .collect()
+            }
             _ => first.iter().map(|&x| self.unary(x)).collect(),
         })
     }
@@ -188,16 +213,32 @@ pub fn exp(x: f64) -> f64 {
 }
 
 /// A tensor's shape and the real value of its step.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Operand {
     /// Channels, rows, columns.
     pub chw: [usize; 3],
     /// `real = scale * int8`.
+    #[serde(with = "bits")]
     pub scale: f32,
 }
 
+/// Floats as their bits, so that nothing is lost in decimal.
+mod bits {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &f32, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u32(value.to_bits())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+        u32::deserialize(from).map(f32::from_bits)
+    }
+}
+
 /// A host operator of a network with all that it needs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct HostCall {
     /// The operator.
     pub op: HostOp,
@@ -241,6 +282,24 @@ impl HostCall {
         })
     }
 
+    /// A call from its text, JSON, with floats as their bits.
+    ///
+    /// # Errors
+    /// Text that isn't a call's, and a call whose tensors don't fit its operator.
+    pub fn from_text(text: &str) -> Result<Self, String> {
+        let call: Self = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let shapes: Vec<[usize; 3]> = call.inputs.iter().map(|o| o.chw).collect();
+        let fail = HostError { op: call.op.name() };
+        let all = || call.inputs.iter().chain([&call.output]);
+        let real = all().all(|o| o.scale.is_finite() && o.scale > 0.0);
+        let fits = call.op.shape(&shapes) == Some(call.output.chw);
+        let bounded = all().all(|o| values(o.chw).is_some_and(|n| n <= MAX_VALUES));
+        match real && fits && bounded && call.clamp.0 <= call.clamp.1 {
+            true => Ok(call),
+            false => Err(fail.to_string()),
+        }
+    }
+
     /// The output of one image, `[C][H][W]`.
     ///
     /// # Errors
@@ -268,9 +327,26 @@ impl HostCall {
     }
 }
 
+/// The most values of a tensor that a call is read with.
+const MAX_VALUES: usize = 1 << 30;
+
+/// How many values a shape has.
+fn values(chw: [usize; 3]) -> Option<usize> {
+    chw.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+}
+
 impl vta_driver::HostKernel for HostCall {
     fn run(&self, inputs: &[&[i8]]) -> Result<Vec<i8>, String> {
         self.run(inputs).map_err(|e| e.to_string())
+    }
+
+    fn to_text(&self) -> Option<String> {
+        serde_json::to_string(self).ok()
+    }
+
+    fn sizes(&self) -> Option<(Vec<usize>, usize)> {
+        let inputs = self.inputs.iter().map(|o| values(o.chw));
+        Some((inputs.collect::<Option<_>>()?, values(self.output.chw)?))
     }
 }
 
@@ -333,6 +409,16 @@ mod tests {
         assert_eq!(sub, [9.0, 8.0, 97.0, 96.0]);
         let shape = HostOp::Concat.shape(&[[2, 1, 1], [3, 1, 1]]);
         assert_eq!(shape, Some([5, 1, 1]));
+        let resize = HostOp::Resize { factors: [1, 2] };
+        assert_eq!(
+            resize.real(&[(&a, large)]).unwrap(),
+            [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]
+        );
+        let resize = HostOp::Resize { factors: [2, 1] };
+        assert_eq!(
+            resize.real(&[(&a, large)]).unwrap(),
+            [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0]
+        );
         let softmax = HostOp::Softmax.real(&[(&[0.0, 5.0, 0.0, 5.0], [2, 1, 2])]);
         assert_eq!(softmax.unwrap(), [0.5; 4]);
     }
@@ -349,6 +435,13 @@ mod tests {
             (HostOp::Mul, vec![[1, 2, 2], [4, 1, 1]]),
             (HostOp::Concat, vec![[1, 2, 2], [4, 1, 1]]),
             (HostOp::Softmax, vec![[usize::MAX, 2, 2]]),
+            (
+                HostOp::Resize {
+                    factors: [usize::MAX, 2],
+                },
+                vec![[1, 2, 2]],
+            ),
+            (HostOp::Resize { factors: [0, 2] }, vec![[1, 2, 2]]),
         ] {
             let given: Vec<_> = shapes.iter().map(|s| (&x[..], *s)).collect();
             assert!(op.real(&given).is_err(), "{op:?} {shapes:?}");
@@ -371,5 +464,63 @@ mod tests {
         let out = call.run(&[&[-1, -3, -5, 7, 127]]).unwrap();
         assert_eq!(out, [0, -2, -2, 7, 100]);
         assert!(call.run(&[&[1, 2]]).is_err() && call.run(&[]).is_err());
+    }
+
+    #[test]
+    fn calls_are_read_from_their_text_or_refused() {
+        use vta_driver::HostKernel;
+
+        let operand = |chw, scale| Operand { chw, scale };
+        for (op, inputs, output) in [
+            (HostOp::Elu { alpha: 0.1 }, vec![[3, 2, 2]], [3, 2, 2]),
+            (HostOp::Mul, vec![[3, 2, 2], [3, 1, 1]], [3, 2, 2]),
+            (HostOp::Concat, vec![[3, 2, 2], [1, 2, 2]], [4, 2, 2]),
+            (
+                HostOp::Resize { factors: [2, 3] },
+                vec![[3, 2, 2]],
+                [3, 4, 6],
+            ),
+        ] {
+            let call = HostCall {
+                op,
+                inputs: inputs.into_iter().map(|chw| operand(chw, 0.1)).collect(),
+                output: operand(output, 1.0 / 3.0),
+                clamp: (-128, 127),
+            };
+            let text = call.to_text().unwrap();
+            assert_eq!(HostCall::from_text(&text).unwrap(), call);
+            let (inputs, output) = call.sizes().unwrap();
+            assert_eq!(inputs.len(), call.inputs.len());
+            assert_eq!(output, call.output.chw.iter().product::<usize>());
+        }
+        let sound = HostCall {
+            op: HostOp::Sigmoid,
+            inputs: vec![operand([3, 2, 2], 0.5)],
+            output: operand([3, 2, 2], 0.5),
+            clamp: (-1, 1),
+        };
+        type Edit = fn(&mut HostCall);
+        let edits: [Edit; 8] = [
+            |c| c.clamp = (1, -1),
+            |c| c.inputs[0].scale = f32::NAN,
+            |c| c.output.scale = 0.0,
+            |c| c.output.chw = [3, 2, 1],
+            |c| c.inputs.clear(),
+            |c| c.op = HostOp::Mul,
+            |c| (c.inputs[0].chw, c.output.chw) = ([usize::MAX; 3], [usize::MAX; 3]),
+            |c| (c.inputs[0].chw, c.output.chw) = ([1 << 31, 1, 1], [1 << 31, 1, 1]),
+        ];
+        assert!(HostCall::from_text(&sound.to_text().unwrap()).is_ok());
+        for edit in edits {
+            let mut call = sound.clone();
+            edit(&mut call);
+            assert!(
+                HostCall::from_text(&call.to_text().unwrap()).is_err(),
+                "{call:?}"
+            );
+        }
+        for text in ["", "{}", "null", "[1]"] {
+            assert!(HostCall::from_text(text).is_err(), "{text}");
+        }
     }
 }

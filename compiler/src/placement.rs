@@ -28,7 +28,7 @@ use crate::lower::LowerError;
 use crate::qgraph::{QGraph, QOp, TensorId};
 
 pub use rules::Rules;
-pub use split::compile;
+pub use split::{TilesOf, compile, compile_with};
 
 /// A device that nodes can be placed on, or the host.
 #[derive(Clone, Debug, PartialEq)]

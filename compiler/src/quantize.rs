@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use crate::float::{self, FloatError};
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
+use crate::host::HostOp;
 
 /// How scales are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +199,8 @@ pub fn calibrate(graph: &Graph, images: &[Vec<f32>], mode: Mode) -> Result<Scale
     }
     // These only move or compare values: their steps are their input's.
     for node in &graph.nodes {
-        if matches!(node.op, Op::MaxPool { .. } | Op::Flatten | Op::Identity) {
+        let resize = matches!(node.op, Op::Host(HostOp::Resize { .. }));
+        if resize || matches!(node.op, Op::MaxPool { .. } | Op::Flatten | Op::Identity) {
             scales[node.output.0] = scales[node.inputs[0].0];
         }
     }

@@ -150,9 +150,10 @@ fn shape_key(shape: &ConvShape) -> String {
     let groups = shape.groups.map_or(String::new(), |g| {
         format!(" groups {} of {} to {}", g.count, g.inputs, g.outputs)
     });
+    let ones = if shape.ones { " ones" } else { "" };
     format!(
         "ci {} {} co {} {} kernel {} stride {} dilation {} pads {top},{left},{bottom},{right} \
-         lanes {} vectors {} residual {residual} bias {} pool {}{groups}",
+         lanes {} vectors {} residual {residual} bias {} pool {}{groups}{ones}",
         shape.ci,
         pair(shape.input),
         shape.co,
@@ -174,14 +175,14 @@ fn shape_key(shape: &ConvShape) -> String {
 /// The tiles that a cache knows for a network's convolutions on a machine.
 ///
 /// # Errors
-/// [`TuneError::Lower`] when the network can't be lowered.
+/// [`LowerError`] when the network can't be lowered.
 pub fn tiles(
     cache: &Cache,
     graph: &QGraph,
     config: &Config,
     options: &LowerOptions,
     timing: &str,
-) -> Result<Tiles, TuneError> {
+) -> Result<Tiles, LowerError> {
     let machine = machine(config, timing);
     let mut tiles = Tiles::default();
     if cache.machines.contains_key(&machine) {

@@ -213,3 +213,58 @@ fn a_kernel_that_cannot_be_tiled_names_the_limits() {
         "{text}"
     );
 }
+
+/// Sums over windows are steps of the matrix unit where the input is larger than its scratchpad,
+/// and additions of the ALU elsewhere.
+#[test]
+fn large_averages_are_products() {
+    for (chw, kernel, stride, pad, config_index, products) in [
+        ([1040, 7, 7], [7, 7], 1, 0, 0, true),
+        ([512, 7, 7], [7, 7], 1, 0, 0, false),
+        ([50, 14, 13], [3, 2], 2, 1, 4, true),
+        ([50, 14, 13], [3, 2], 1, 0, 4, true),
+        ([40, 9, 9], [9, 9], 1, 0, 5, true),
+        ([1, 20, 20], [2, 2], 2, 0, 4, true),
+        ([100, 24, 24], [3, 3], 1, 1, 3, true),
+    ] {
+        let mut graph = QGraph::default();
+        let input = tensor(&mut graph, chw);
+        let window = Window {
+            kernel,
+            stride: [stride; 2],
+            dilation: [1, 1],
+            pads: [pad; 4],
+        };
+        let [oh, ow] = window.output(chw[1], chw[2]).unwrap();
+        let mut ops = vec![LaneOp::MulImm(700), LaneOp::AddImm(99), LaneOp::ShrImm(13)];
+        ops.extend(clamp());
+        let pool = QOp::AvgPool {
+            input,
+            window,
+            count_include_pad: pad > 0,
+            ops_by_count: vec![(kernel[0] * kernel[1], ops)],
+        };
+        let output = push(&mut graph, pool, [chw[0], oh, ow]);
+        // A layer behind it finds the scratchpads as it should.
+        let last = QOp::Conv {
+            input: output,
+            window: Window {
+                kernel: [1, 1],
+                stride: [1, 1],
+                dilation: [1, 1],
+                pads: [0; 4],
+            },
+            weights: Rng(3).int8(20 * chw[0]),
+            residual: None,
+            epilogue: [vec![LaneOp::ShrImm(8)], clamp()].concat(),
+            dense: false,
+            group: 1,
+        };
+        let last = push(&mut graph, last, [20, oh, ow]);
+        (graph.inputs, graph.outputs) = (vec![input], vec![last]);
+        let config = config(config_index);
+        let program = lower::compile(&graph, &config, &LowerOptions::default()).unwrap();
+        assert_eq!(program.layers[0].steps.products > 0, products, "{chw:?}");
+        check(&graph, &config, 7).unwrap();
+    }
+}

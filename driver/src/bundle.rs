@@ -10,10 +10,15 @@
 //! | 2 | commands | all layers' commands: 16-byte instruction, `u32` symbol kind, `u32` symbol |
 //! | 3 | micro-ops | all kernels' micro-ops, `u32` each (lengths stand in meta) |
 //! | 4 | data | the constants one after another, each on a 64-byte boundary |
+//! | 5 | steps | JSON: what the host computes between which layers (version 2 only) |
+//!
+//! A bundle of a program alone has version 1 and four sections, one with layers of the host
+//! version 2 and five.
 //!
 //! The same program gives the same bytes on every machine.
 
 mod container;
+mod hosted;
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -27,14 +32,18 @@ use thiserror::Error;
 use vta_isa::{Config, INSN_BYTES, Insn, UOP_BYTES, Uop};
 
 pub use self::container::BUNDLE_MAGIC;
-use self::container::{ALIGN, assemble, read_u32, sections};
+use self::container::{ALIGN, all_sections, assemble, read_u32};
 use crate::{
     Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, Packing,
     Program, Symbol, TensorSpec,
 };
 
-/// The version that this crate writes and the only one that it reads.
+pub use hosted::{Bundle, ReadKernel};
+
+/// The version of bundles that hold a program alone.
 pub const BUNDLE_VERSION: u32 = 1;
+/// The version of bundles with layers of the host.
+pub const HOSTED_VERSION: u32 = 2;
 /// Names tried for the file that is written before it gets its own.
 const MAX_PARTS: u32 = 1000;
 const COMMAND_BYTES: usize = INSN_BYTES + 8;
@@ -55,7 +64,10 @@ pub enum BundleError {
     #[error("bundle: this is no .vta program (it doesn't start with the magic bytes)")]
     Magic,
     /// Another version.
-    #[error("bundle: format version {found}, but this build reads {BUNDLE_VERSION}")]
+    #[error(
+        "bundle: format version {found}, but this build reads {BUNDLE_VERSION} and \
+         {HOSTED_VERSION}"
+    )]
     Version {
         /// The file's version.
         found: u32,
@@ -166,6 +178,12 @@ impl Program {
     /// # Errors
     /// When the program doesn't pass [`Program::validate`] or a field doesn't fit its bits.
     pub fn to_bytes(&self) -> Result<Vec<u8>, BundleError> {
+        let [meta, commands, uops, data] = self.sections()?;
+        Ok(assemble([&meta, &commands, &uops, &data], None))
+    }
+
+    /// The sections' bytes in their order.
+    fn sections(&self) -> Result<[Vec<u8>; 4], BundleError> {
         self.validate().map_err(|e| invalid("program", e))?;
         let mut data = Vec::new();
         let meta = self.meta(&mut data)?;
@@ -179,7 +197,7 @@ impl Program {
             uops.extend_from_slice(&word.to_le_bytes());
         }
         let meta = serde_json::to_vec(&meta).map_err(|e| invalid("meta", e))?;
-        Ok(assemble([&meta, &commands, &uops, &data]))
+        Ok([meta, commands, uops, data])
     }
 
     fn meta(&self, data: &mut Vec<u8>) -> Result<Meta, BundleError> {
@@ -235,22 +253,7 @@ impl Program {
     /// # Errors
     /// As [`Self::to_bytes`], and what the system says.
     pub fn save(&self, path: &Path) -> Result<(), BundleError> {
-        let bytes = self.to_bytes()?;
-        if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file()) {
-            return std::fs::write(path, &bytes).map_err(|e| io_error(path, &e));
-        }
-        let real = std::fs::canonicalize(path);
-        let path = real.as_deref().unwrap_or(path);
-        let (part, mut file) = create_part(path).map_err(|e| io_error(path, &e))?;
-        let written = file
-            .write_all(&bytes)
-            .and_then(|()| file.sync_all())
-            .and_then(|()| std::fs::rename(&part, path));
-        written.map_err(|e| {
-            // The error that matters is the first.
-            let _ = std::fs::remove_file(&part);
-            io_error(path, &e)
-        })
+        write_file(path, &self.to_bytes()?)
     }
 
     /// Maps a bundle file and checks all of it. Constants stay in the file until they are used,
@@ -259,21 +262,7 @@ impl Program {
     /// # Errors
     /// [`BundleError`] naming the section and what is wrong with it.
     pub fn load(path: &Path) -> Result<Self, BundleError> {
-        // Opening a pipe would wait for a writer.
-        let facts = std::fs::metadata(path).map_err(|e| io_error(path, &e))?;
-        if !facts.is_file() {
-            return Err(BundleError::Io {
-                path: path.display().to_string(),
-                message: "not a regular file".to_owned(),
-            });
-        }
-        let file = File::open(path).map_err(|e| io_error(path, &e))?;
-        // SAFETY: the map is read-only and private to this process; the documentation asks that
-        // a bundle isn't changed while it is in use, and every index derived from its bytes is
-        // checked after reading, so a change can alter results but not memory safety of anything
-        // but the reads themselves.
-        let map = unsafe { Mmap::map(&file) }.map_err(|e| io_error(path, &e))?;
-        Self::from_map(&Arc::new(map))
+        Self::from_map(&map_file(path)?)
     }
 
     /// Reads a bundle from memory.
@@ -281,37 +270,93 @@ impl Program {
     /// # Errors
     /// As [`Self::load`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
-        let mut map =
-            memmap2::MmapMut::map_anon(bytes.len().max(1)).map_err(|e| invalid("memory", e))?;
-        map[..bytes.len()].copy_from_slice(bytes);
-        let map = map.make_read_only().map_err(|e| invalid("memory", e))?;
-        if bytes.is_empty() {
-            return Err(BundleError::Magic);
-        }
-        Self::from_map(&Arc::new(map))
+        Self::from_map(&map_bytes(bytes)?)
     }
 
     fn from_map(map: &Arc<Mmap>) -> Result<Self, BundleError> {
-        let [meta, commands, uops, data] = sections(map)?;
-        let meta: Meta = serde_json::from_slice(&map[meta]).map_err(|e| invalid("meta", e))?;
-        let config = Config::from_json(&meta.config.to_string()).map_err(|e| invalid("meta", e))?;
-        let buffers = read_buffers(map, &data, meta.buffers)?;
-        let kernels = read_kernels(&map[uops], &meta.kernel_uops)?;
-        let layers = read_layers(&map[commands], meta.layers)?;
-        let program = Self {
-            config,
-            buffers,
-            kernels,
-            tensors: meta.tensors.into_iter().map(read_tensor).collect(),
-            layers,
-            seam_tokens: meta.seam_tokens,
-            inputs: meta.inputs,
-            outputs: meta.outputs,
-            metadata: meta.metadata,
-        };
-        program.validate().map_err(|e| invalid("program", e))?;
-        Ok(program)
+        match all_sections(map)? {
+            (sections, None) => read_program(map, sections),
+            (_, Some(_)) => Err(invalid(
+                "steps",
+                "the host computes some layers, so that no device runs it alone",
+            )),
+        }
     }
+}
+
+/// Maps a file.
+fn map_file(path: &Path) -> Result<Arc<Mmap>, BundleError> {
+    // Opening a pipe would wait for a writer.
+    let facts = std::fs::metadata(path).map_err(|e| io_error(path, &e))?;
+    if !facts.is_file() {
+        return Err(BundleError::Io {
+            path: path.display().to_string(),
+            message: "not a regular file".to_owned(),
+        });
+    }
+    let file = File::open(path).map_err(|e| io_error(path, &e))?;
+    // SAFETY: the map is read-only and private to this process; the documentation asks that
+    // a bundle isn't changed while it is in use, and every index derived from its bytes is
+    // checked after reading, so a change can alter results but not memory safety of anything
+    // but the reads themselves.
+    let map = unsafe { Mmap::map(&file) }.map_err(|e| io_error(path, &e))?;
+    Ok(Arc::new(map))
+}
+
+/// Bytes as if they were mapped.
+fn map_bytes(bytes: &[u8]) -> Result<Arc<Mmap>, BundleError> {
+    let mut map =
+        memmap2::MmapMut::map_anon(bytes.len().max(1)).map_err(|e| invalid("memory", e))?;
+    map[..bytes.len()].copy_from_slice(bytes);
+    let map = map.make_read_only().map_err(|e| invalid("memory", e))?;
+    if bytes.is_empty() {
+        return Err(BundleError::Magic);
+    }
+    Ok(Arc::new(map))
+}
+
+/// The program of a bundle's first four sections.
+fn read_program(
+    map: &Arc<Mmap>,
+    [meta, commands, uops, data]: [Range<usize>; 4],
+) -> Result<Program, BundleError> {
+    let meta: Meta = serde_json::from_slice(&map[meta]).map_err(|e| invalid("meta", e))?;
+    let config = Config::from_json(&meta.config.to_string()).map_err(|e| invalid("meta", e))?;
+    let buffers = read_buffers(map, &data, meta.buffers)?;
+    let kernels = read_kernels(&map[uops], &meta.kernel_uops)?;
+    let layers = read_layers(&map[commands], meta.layers)?;
+    let program = Program {
+        config,
+        buffers,
+        kernels,
+        tensors: meta.tensors.into_iter().map(read_tensor).collect(),
+        layers,
+        seam_tokens: meta.seam_tokens,
+        inputs: meta.inputs,
+        outputs: meta.outputs,
+        metadata: meta.metadata,
+    };
+    program.validate().map_err(|e| invalid("program", e))?;
+    Ok(program)
+}
+
+/// Writes a file: first beside it, then renamed over it.
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), BundleError> {
+    if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file()) {
+        return std::fs::write(path, bytes).map_err(|e| io_error(path, &e));
+    }
+    let real = std::fs::canonicalize(path);
+    let path = real.as_deref().unwrap_or(path);
+    let (part, mut file) = create_part(path).map_err(|e| io_error(path, &e))?;
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| std::fs::rename(&part, path));
+    written.map_err(|e| {
+        // The error that matters is the first.
+        let _ = std::fs::remove_file(&part);
+        io_error(path, &e)
+    })
 }
 
 /// A new file beside `path` that nobody else writes.

@@ -56,7 +56,7 @@ mod worker;
 
 pub use alloc::{AllocError, Allocator, PAGE_BYTES};
 pub use allocations::Allocations;
-pub use bundle::{BUNDLE_MAGIC, BUNDLE_VERSION, BundleError};
+pub use bundle::{BUNDLE_MAGIC, BUNDLE_VERSION, Bundle, BundleError, HOSTED_VERSION, ReadKernel};
 pub use bytes::Bytes;
 pub use counters::{Counters, DeviceCounters, FlushReason};
 pub use device::{

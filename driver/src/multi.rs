@@ -35,6 +35,16 @@ pub trait HostKernel: Debug + Send + Sync {
     /// # Errors
     /// Why it can't be computed, in words.
     fn run(&self, inputs: &[&[i8]]) -> Result<Vec<i8>, String>;
+
+    /// A text from which the same kernel can be made, for bundles; `None` if there is none.
+    fn to_text(&self) -> Option<String> {
+        None
+    }
+
+    /// The values of an image in each input and in the output, where the kernel takes no others.
+    fn sizes(&self) -> Option<(Vec<usize>, usize)> {
+        None
+    }
 }
 
 /// A layer of the host: tensors of devices are read, one is computed and written.
@@ -166,6 +176,14 @@ impl MultiProgram {
         for place in &step.outputs {
             if self.tensor(*place)?.chw != chw {
                 return refuse("the host's result has different shapes");
+            }
+        }
+        if let Some((inputs, output)) = step.kernel.sizes() {
+            let values = |chw: [u32; 3]| chw.iter().map(|&d| d as usize).product::<usize>();
+            let found = step.inputs.iter().map(|p| Ok(values(self.tensor(*p)?.chw)));
+            let found: Vec<usize> = found.collect::<Result<_, ProgramError>>()?;
+            if found != inputs || values(chw) != output {
+                return refuse("the host's tensors aren't of its operator's sizes");
             }
         }
         match step

@@ -58,6 +58,9 @@ pub struct ConvShape {
     /// Groups, if there are several: which input blocks the `ci` are then depends on the output
     /// block.
     pub groups: Option<Groups>,
+    /// Every weight is 1, from a channel to itself: a sum over windows. One weight tile serves
+    /// all taps and blocks.
+    pub ones: bool,
 }
 
 /// How a residual joins the sums.
@@ -206,6 +209,14 @@ impl ConvShape {
         };
         let all = (0..self.co).step_by(tile.co.max(1)).map(blocks);
         all.max().unwrap_or(tile.ci)
+    }
+
+    /// Weight tiles of some output blocks, input blocks and kernel rows.
+    pub(super) fn weight_tiles(&self, [co, ci, kernel_rows]: [usize; 3]) -> usize {
+        match self.ones {
+            true => 1,
+            false => co * ci * kernel_rows * self.kernel[1],
+        }
     }
 
     /// Positions of which one is kept.
@@ -363,10 +374,11 @@ fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
         .depth(MemType::Acc)
         .saturating_sub(shape.vectors * tile.co);
     let (inp, wgt) = shape.streamed(config, sums);
-    let weights = tile.co * tile.ci * tile.kernel_rows * shape.kernel[1];
+    let weights = shape.weight_tiles([tile.co, tile.ci, tile.kernel_rows]);
+    let uops = tile.co * tile.ci * tile.kernel_rows * shape.kernel[1] * shape.phases();
     if sums > acc / tile.acc_halves
         || weights > wgt / tile.halves
-        || weights * shape.phases() > config.depth(MemType::Uop)
+        || uops > config.depth(MemType::Uop)
     {
         return false;
     }
@@ -418,10 +430,16 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let width = shape.width(tile.output[1]);
     let blocks = shape.chunk_blocks(tile);
     let inp_chunk = beats(MemType::Inp, blocks * height * width) + 23 * blocks;
-    let weights = tile.co * tile.ci * tile.kernel_rows * shape.kernel[1];
+    let weights = shape.weight_tiles([tile.co, tile.ci, tile.kernel_rows]);
     let wgt_chunk = beats(MemType::Wgt, weights) + 23;
     let inp_loads = if stay_inp { positions } else { tiles * chunks };
-    let wgt_loads = if stay_wgt { groups } else { tiles * chunks };
+    let wgt_loads = if shape.ones {
+        1
+    } else if stay_wgt {
+        groups
+    } else {
+        tiles * chunks
+    };
     let outputs = shape.co * oh * ow;
     let residual = match shape.residual {
         ResidualForm::None => 0,

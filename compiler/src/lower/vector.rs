@@ -119,7 +119,7 @@ enum PoolOp<'g> {
 }
 
 impl Lowering<'_> {
-    fn layer(&self, index: usize) -> Layer {
+    pub(super) fn layer(&self, index: usize) -> Layer {
         let node = &self.graph.nodes[index];
         Layer {
             name: node.name.clone(),
@@ -129,7 +129,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn inconsistent(&self, index: usize, reason: &str) -> LowerError {
+    pub(super) fn inconsistent(&self, index: usize, reason: &str) -> LowerError {
         let node = self.graph.nodes[index].name.clone();
         LowerError::Inconsistent {
             node,
@@ -211,6 +211,9 @@ impl Lowering<'_> {
     }
 
     pub(super) fn pool(&mut self, index: usize) -> Result<(), LowerError> {
+        if self.average(index)? {
+            return Ok(());
+        }
         let graph = self.graph;
         let node = &graph.nodes[index];
         let (input, window, op) = match &node.op {

@@ -139,6 +139,16 @@ fn float(name: &str, f: f32) -> proto::Attribute {
     }
 }
 
+fn text(name: &str, value: &'static str) -> proto::Attribute {
+    let kind = proto::ATTRIBUTE_STRING;
+    proto::Attribute {
+        name: name.to_owned(),
+        s: bytes::Bytes::from_static(value.as_bytes()),
+        kind,
+        ..Default::default()
+    }
+}
+
 /// Attributes of what the host computes.
 fn host(op: &HostOp) -> Vec<proto::Attribute> {
     match op {
@@ -147,6 +157,11 @@ fn host(op: &HostOp) -> Vec<proto::Attribute> {
         }
         HostOp::Elu { alpha } | HostOp::LeakyRelu { alpha } => vec![float("alpha", *alpha)],
         HostOp::Softmax | HostOp::Concat => vec![int("axis", 1)],
+        HostOp::Resize { .. } => vec![
+            text("coordinate_transformation_mode", "asymmetric"),
+            text("mode", "nearest"),
+            text("nearest_mode", "floor"),
+        ],
         HostOp::Sigmoid | HostOp::HardSwish | HostOp::Tanh | HostOp::Mul | HostOp::Sub => vec![],
     }
 }
@@ -192,7 +207,15 @@ fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>)
         Op::QuantizeLinear { axis } => ("QuantizeLinear", vec![int("axis", *axis)]),
         Op::DequantizeLinear { axis } => ("DequantizeLinear", vec![int("axis", *axis)]),
         Op::Identity => ("Identity", vec![]),
-        Op::Host(op) => (op.name(), host(op)),
+        Op::Host(op) => {
+            if let HostOp::Resize { factors } = op {
+                let name = format!("{}_scales", node.name);
+                let scales = [1, 1, factors[0], factors[1]].map(|f| f as f32);
+                initializer.push(tensor(&name, &[4], &Data::F32(scales.into())));
+                input.extend([String::new(), name]);
+            }
+            (op.name(), host(op))
+        }
     };
     proto::Node {
         input,

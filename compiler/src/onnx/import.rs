@@ -1,5 +1,8 @@
 //! Reading: protobuf to [`Graph`].
 
+mod constant;
+mod spatial;
+
 use std::collections::{BTreeMap, HashMap};
 
 use prost::Message;
@@ -7,6 +10,7 @@ use prost::Message;
 use super::{OnnxError, bias, host, proto, shape};
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 use crate::qgraph::Window;
+use spatial::Pads;
 
 /// Reads an ONNX model.
 ///
@@ -31,6 +35,8 @@ pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
     let mut import = Import {
         graph: Graph::default(),
         names: HashMap::new(),
+        uses: uses(&proto),
+        padded: HashMap::new(),
         opset,
     };
     import.graph.name.clone_from(&proto.name);
@@ -53,6 +59,10 @@ pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
         import.node(node, index)?;
     }
     for output in &proto.output {
+        if import.padded.contains_key(&output.name[..]) {
+            let text = format!("output {} comes from a Pad", output.name);
+            return Err(OnnxError::Model(text));
+        }
         let id = import.names.get(&output.name).copied();
         let id =
             id.ok_or_else(|| OnnxError::Model(format!("no node makes output {}", output.name)))?;
@@ -67,10 +77,51 @@ pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
     Ok(import.graph)
 }
 
-struct Import {
+struct Import<'a> {
     graph: Graph,
     names: HashMap<String, ValueId>,
+    /// How often nodes and the graph's outputs name a value.
+    uses: HashMap<&'a String, usize>,
+    /// Values with zeros around them that the next operator takes over: the graph's value has
+    /// none.
+    padded: HashMap<&'a str, Pads>,
     opset: i64,
+}
+
+fn uses(proto: &proto::Graph) -> HashMap<&String, usize> {
+    let mut uses = HashMap::new();
+    let read = proto.node.iter().flat_map(|n| &n.input);
+    for name in read.chain(proto.output.iter().map(|o| &o.name)) {
+        *uses.entry(name).or_insert(0) += 1;
+    }
+    uses
+}
+
+/// A node that can't be added.
+enum PushError {
+    /// Its inputs' shapes don't fit.
+    Shape(String),
+    /// Its output can't be defined.
+    Other(OnnxError),
+}
+
+impl From<OnnxError> for PushError {
+    fn from(error: OnnxError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl PushError {
+    fn of(self, node: &proto::Node) -> OnnxError {
+        match self {
+            Self::Shape(reason) => node_error(node, reason),
+            Self::Other(error) => error,
+        }
+    }
+}
+
+fn defined_twice(name: &str) -> OnnxError {
+    OnnxError::Model(format!("the name {name} is defined twice"))
 }
 
 /// Nodes in topological order; a file may list them in any.
@@ -139,7 +190,7 @@ fn node_error(node: &proto::Node, reason: String) -> OnnxError {
     }
 }
 
-impl Import {
+impl<'a> Import<'a> {
     fn define(
         &mut self,
         name: &str,
@@ -148,9 +199,7 @@ impl Import {
     ) -> Result<ValueId, OnnxError> {
         let id = ValueId(self.graph.values.len());
         if self.names.insert(name.to_owned(), id).is_some() {
-            return Err(OnnxError::Model(format!(
-                "the name {name} is defined twice"
-            )));
+            return Err(defined_twice(name));
         }
         self.graph.values.push(Value {
             name: name.to_owned(),
@@ -160,7 +209,7 @@ impl Import {
         Ok(id)
     }
 
-    fn node(&mut self, node: &proto::Node, index: usize) -> Result<(), OnnxError> {
+    fn node(&mut self, node: &'a proto::Node, index: usize) -> Result<(), OnnxError> {
         let fail = |reason: String| node_error(node, reason);
         if !node.domain.is_empty() && node.domain != "ai.onnx" {
             return Err(fail(format!(
@@ -191,18 +240,72 @@ impl Import {
             node.name.clone()
         };
         let attributes = Attributes(node);
-        let op = self.op(&attributes, &mut inputs).map_err(fail)?;
+        let pads = self.pads_of(node).map_err(fail)?;
+        if node.op_type == "Pad" {
+            let more = self.pad(&attributes, &inputs).map_err(fail)?;
+            self.padded
+                .insert(output, std::array::from_fn(|i| pads[i] + more[i]));
+            return self.alias(output, inputs[0]);
+        }
+        let product = self.product(&attributes, &name, &mut inputs);
+        let op = match product.map_err(fail)? {
+            Some(op) => op,
+            None => self.op(&attributes, &mut inputs).map_err(fail)?,
+        };
+        let op = self.pad_op(&attributes, op, pads).map_err(fail)?;
+        let moves = matches!(
+            op,
+            Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } | Op::Identity
+        );
+        if moves && pads != [0; 4] {
+            self.padded.insert(output, pads);
+        }
+        if node.op_type == "ReduceMean" && attributes.int("keepdims", 1) == 0 {
+            let mean = self.push(name.clone(), op, inputs, &format!("{output}.mean"));
+            let mean = mean.map_err(|e| e.of(node))?;
+            let flat = self.push(format!("{name}.flatten"), Op::Flatten, vec![mean], output);
+            return flat.map(drop).map_err(|e| e.of(node));
+        }
+        let made = self.push(name, op, inputs, output);
+        made.map(drop).map_err(|e| e.of(node))
+    }
+
+    /// Adds a node whose output has a name.
+    fn push(
+        &mut self,
+        name: String,
+        op: Op,
+        inputs: Vec<ValueId>,
+        output: &str,
+    ) -> Result<ValueId, PushError> {
         let made = Node {
             name,
             op,
             inputs,
             output: ValueId(0),
         };
-        let shape = shape::infer(&self.graph, &made).map_err(fail)?;
+        let shape = shape::infer(&self.graph, &made).map_err(PushError::Shape)?;
         shape::elements(output, &shape)?;
         let output = self.define(output, shape, None)?;
         self.graph.nodes.push(Node { output, ..made });
-        Ok(())
+        Ok(output)
+    }
+
+    /// Another name of a value.
+    fn alias(&mut self, name: &str, id: ValueId) -> Result<(), OnnxError> {
+        match self.names.insert(name.to_owned(), id) {
+            None => Ok(()),
+            Some(_) => Err(defined_twice(name)),
+        }
+    }
+
+    /// The zeros around a node's first input.
+    fn pads_of(&self, node: &proto::Node) -> Result<Pads, String> {
+        let pads = |name: &String| self.padded.get(&name[..]).copied();
+        if node.input.iter().skip(1).any(|name| pads(name).is_some()) {
+            return Err("an input other than its first comes from a Pad".to_owned());
+        }
+        Ok(node.input.first().and_then(pads).unwrap_or([0; 4]))
     }
 
     fn op(&self, node: &Attributes<'_>, inputs: &mut Vec<ValueId>) -> Result<Op, String> {
@@ -225,6 +328,7 @@ impl Import {
             "BatchNormalization" => arity(5, 5)?,
             "QuantizeLinear" | "DequantizeLinear" => arity(2, 3)?,
             "Clip" => arity(1, 3)?,
+            "Resize" => arity(1, 4)?,
             _ => arity(1, 2)?,
         }
         Ok(match op_type {
@@ -276,6 +380,15 @@ impl Import {
                     pads: [0; 4],
                 };
                 Op::MaxPool { window }
+            }
+            "ReduceMean" => {
+                self.check_mean(node, inputs)?;
+                inputs.truncate(1);
+                Op::GlobalAveragePool
+            }
+            "Resize" | "Upsample" => {
+                inputs.truncate(1);
+                self.resize(node, inputs[0])?
             }
             "Flatten" if node.int("axis", 1) == 1 => Op::Flatten,
             "Flatten" => return Err("only axis 1 is supported".to_owned()),
@@ -619,3 +732,6 @@ impl Graph {
         uses
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -87,6 +87,8 @@ pub struct Attribute {
 pub const ATTRIBUTE_INT: i32 = 2;
 /// `Attribute::kind` of a float.
 pub const ATTRIBUTE_FLOAT: i32 = 1;
+/// `Attribute::kind` of a text.
+pub const ATTRIBUTE_STRING: i32 = 3;
 /// `Attribute::kind` of a list of integers.
 pub const ATTRIBUTE_INTS: i32 = 7;
 

@@ -506,7 +506,9 @@ impl Import<'_> {
         let shapes: Vec<[usize; 3]> = inputs.iter().map(chw).collect();
         let shape = op.shape(&shapes);
         let mut shape = shape.ok_or_else(|| error(node, "its inputs don't fit each other"))?;
-        if let [only] = inputs[..] {
+        if let [only] = inputs[..]
+            && flat
+        {
             shape = self.net.tensors[only.0].chw;
         }
         Ok(real(node, NetOp::Host { op, inputs, flat }, shape))

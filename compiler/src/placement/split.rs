@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use vta_driver::{HostStep, MultiProgram, Part, Place, Step};
+use vta_isa::Config;
 
 use super::{Placement, PlacementError, Target, Uses};
 use crate::host::HostCall;
-use crate::lower::{self, LowerOptions};
+use crate::lower::{self, LowerError, LowerOptions, Tiles};
 use crate::qgraph::{QGraph, QNode, QOp, TensorId};
 
 /// Lowers a placed network: each device's nodes become one program, and layers of one device
@@ -26,6 +27,25 @@ pub fn compile(
     targets: &[Target],
     placement: &Placement,
     options: &LowerOptions,
+) -> Result<MultiProgram, PlacementError> {
+    let untuned = |_: &QGraph, _: &Config| Ok(Tiles::default());
+    compile_with(graph, targets, placement, options, &untuned)
+}
+
+/// The tiles that are known for a network, or a device's part of one, and a configuration.
+pub type TilesOf<'a> = dyn Fn(&QGraph, &Config) -> Result<Tiles, LowerError> + 'a;
+
+/// As [`compile`], with known tiles for what each device runs, as
+/// [`lower::compile_with`](crate::lower::compile_with) takes them for a whole network.
+///
+/// # Errors
+/// As for [`compile`], and what `tiles` says.
+pub fn compile_with(
+    graph: &QGraph,
+    targets: &[Target],
+    placement: &Placement,
+    options: &LowerOptions,
+    tiles: &TilesOf<'_>,
 ) -> Result<MultiProgram, PlacementError> {
     check_batches(targets, placement)?;
     if graph.inputs.len() != 1 {
@@ -56,7 +76,7 @@ pub fn compile(
     }
     for (target, described) in targets.iter().enumerate() {
         if !described.host {
-            split.part(target, described, options)?;
+            split.part(target, described, options, tiles)?;
         }
     }
     split.steps()?;
@@ -187,6 +207,7 @@ impl Split<'_> {
         target: usize,
         described: &Target,
         options: &LowerOptions,
+        tiles: &TilesOf<'_>,
     ) -> Result<(), PlacementError> {
         let mine = |n: &&usize| self.placement.targets[**n] == target;
         let nodes: Vec<usize> = self.order.iter().filter(mine).copied().collect();
@@ -207,7 +228,9 @@ impl Split<'_> {
             device: described.name.clone(),
             source,
         };
-        let program = lower::compile(&part, &described.config, options).map_err(fail)?;
+        let config = &described.config;
+        let known = tiles(&part, config).map_err(fail)?;
+        let program = lower::compile_with(&part, config, options, &known).map_err(fail)?;
         let written = program.layers.iter().map(|layer| layer.output as usize);
         let written = written.filter_map(|tensor| network_tensors.get(tensor));
         self.layers.extend(written.map(|&tensor| tensor as usize));

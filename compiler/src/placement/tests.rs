@@ -347,3 +347,25 @@ proptest! {
         prop_assert_eq!(placed, other);
     }
 }
+
+#[test]
+fn a_device_s_part_takes_the_tiles_that_are_known() {
+    let graph = passes::quantized(&zoo::graph("resnet18").unwrap()).unwrap();
+    let (targets, config) = (targets(2), Config::default());
+    let options = LowerOptions::default();
+    let cache = crate::tune::shipped().unwrap();
+    let known =
+        |part: &QGraph, config: &Config| crate::tune::tiles(&cache, part, config, &options, "pynq");
+    let placement = place(&graph, &targets, &Rules::default()).unwrap();
+    let tuned = compile_with(&graph, &targets, &placement, &options, &known).unwrap();
+    let tiles = known(&graph, &config).unwrap();
+    let whole = crate::lower::compile_with(&graph, &config, &options, &tiles).unwrap();
+    assert!(!tiles.is_empty());
+    assert_eq!(*tuned.parts[0].program, whole);
+    let plain = compile(&graph, &targets, &placement, &options).unwrap();
+    assert_ne!(plain, tuned);
+    // Tiles that can't be told are the device's error.
+    let fail = |_: &QGraph, _: &Config| Err(LowerError::Network("no tiles".to_owned()));
+    let error = compile_with(&graph, &targets, &placement, &options, &fail).unwrap_err();
+    assert_eq!(error.to_string(), "device d0: no tiles");
+}

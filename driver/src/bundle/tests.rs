@@ -1,9 +1,18 @@
 use proptest::prelude::*;
 use vta_isa::MemType;
 
-use super::container::{ENTRY_BYTES, HEADER_BYTES, SECTIONS};
+use super::container::{ENTRY_BYTES, HEADER_BYTES, SECTIONS, all_sections};
 use super::*;
 use crate::testing::{program, tensor};
+
+/// A bundle of four sections.
+fn assemble(sections: [&[u8]; 4]) -> Vec<u8> {
+    container::assemble(sections, None)
+}
+
+fn sections(bytes: &[u8]) -> Result<[Range<usize>; 4], BundleError> {
+    all_sections(bytes).map(|(sections, _)| sections)
+}
 
 fn sample() -> Program {
     let mut program = program(&[3, 5]);
@@ -182,7 +191,11 @@ fn wrong_headers_and_tables_are_named() {
             patched(|b| b[0] = b'v'),
             "bundle: this is no .vta program".into(),
         ),
-        (patched(|b| b[8] = 2), "bundle: format version 2".into()),
+        (patched(|b| b[8] = 3), "bundle: format version 3".into()),
+        (
+            patched(|b| b[8] = 2),
+            "bundle: header: 4 sections, not 5".into(),
+        ),
         (patched(|b| b[12] = 5), "bundle: header: 5 sections".into()),
         (
             patched(|b| b[20] = 1),

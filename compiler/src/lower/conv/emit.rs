@@ -351,7 +351,8 @@ impl Conv<'_> {
         progress: &mut Progress,
     ) -> Result<(), LowerError> {
         let weights = work.weights(chunk);
-        if progress.loaded_weights.as_ref() == Some(&weights) {
+        let resident = self.shape.ones && progress.loaded_weights.is_some();
+        if resident || progress.loaded_weights.as_ref() == Some(&weights) {
             return Ok(());
         }
         let half = progress.weights % self.tile.halves * self.wgt_half;
@@ -372,6 +373,9 @@ impl Conv<'_> {
         chunk: &Chunk,
         half: usize,
     ) -> Result<(), LowerError> {
+        if self.shape.ones {
+            return e.load(self.weights, run(0, 1).load(MemType::Wgt, half));
+        }
         let [kh, kw] = self.shape.kernel;
         let row = self.shape.ci * kh * kw;
         let first = work.co.start * row + chunk.ci.start * kh * kw + chunk.kernel_rows.start * kw;

@@ -54,9 +54,9 @@ impl Conv<'_> {
     }
 
     fn weight_tiles(&self, work: &Work, chunk: &Chunk, half: usize) -> Range<usize> {
-        let taps = chunk.kernel_rows.len() * self.shape.kernel[1];
+        let sizes = [work.co.len(), chunk.ci.len(), chunk.kernel_rows.len()];
         let base = half * self.wgt_half;
-        base..base + work.co.len() * chunk.ci.len() * taps
+        base..base + self.shape.weight_tiles(sizes)
     }
 
     /// The first tile's start. Sums are cleared beside the last stores of the layer before, if
@@ -121,6 +121,7 @@ impl Conv<'_> {
         let next = chunks.find(|(w, c)| w.weights(c) != work.weights(chunk));
         if let Some((work, chunk)) = next
             && self.tile.halves > 1
+            && !self.shape.ones
             && beats > self.shape.products()
         {
             let half = progress.weights % self.tile.halves * self.wgt_half;

@@ -85,6 +85,8 @@ struct Parts<'g> {
     output: TensorId,
     window: &'g Window,
     weights: &'g [i8],
+    /// A sum over windows, without weights of its own.
+    ones: bool,
     group: usize,
     residual: Option<(TensorId, &'g [LaneOp])>,
     epilogue: &'g [LaneOp],
@@ -145,6 +147,7 @@ impl<'a> Lowering<'a> {
             output: node.output,
             window,
             weights,
+            ones: false,
             group: *group,
             residual: residual.as_ref().map(|(id, ops)| (*id, &ops[..])),
             epilogue,
@@ -181,6 +184,75 @@ impl<'a> Lowering<'a> {
         Ok(1 + usize::from(parts.pool.is_some()))
     }
 
+    /// Emits an average pool whose windows all have one divisor as a sum by the matrix unit, with
+    /// ones as weights: a step a tap, where loading it into the accumulators and adding it there
+    /// takes the compute module four cycles. Whether it did: an input that the scratchpad holds
+    /// at once is loaded before anything is added, and the ALU's way leaves the bus to the weights
+    /// of the layer after, which is as good.
+    pub(super) fn average(&mut self, index: usize) -> Result<bool, LowerError> {
+        let graph = self.graph;
+        let node = &graph.nodes[index];
+        let QOp::AvgPool {
+            input,
+            window,
+            count_include_pad,
+            ops_by_count,
+        } = &node.op
+        else {
+            return Ok(false);
+        };
+        let tiles: usize = self.tile_chw(*input).iter().product();
+        if tiles <= self.config.depth(MemType::Inp) {
+            return Ok(false);
+        }
+        let whole = window.kernel[0] * window.kernel[1];
+        let one_divisor = *count_include_pad || window.pads == [0; 4];
+        let mut divisors = ops_by_count.iter().filter(|_| one_divisor);
+        let Some((_, ops)) = divisors.find(|(count, _)| *count == whole) else {
+            return Ok(false);
+        };
+        if ops.iter().any(|op| vector(op).is_some()) {
+            return Ok(false);
+        }
+        let parts = Parts {
+            name: &node.name,
+            input: *input,
+            output: node.output,
+            window,
+            weights: &[],
+            ones: true,
+            group: graph.tensors[input.0].chw[0],
+            residual: None,
+            epilogue: ops,
+            pool: None,
+        };
+        self.check(&parts)?;
+        if graph.tensors[node.output.0].chw[0] != parts.group {
+            return Err(self.inconsistent(index, "its channels differ"));
+        }
+        let choice = match self.choice(&parts, None, None) {
+            Err(LowerError::NoTile { .. }) => return Ok(false),
+            choice => choice?,
+        };
+        let works = work::works(&choice.shape, &choice.tile);
+        if works.iter().any(|w| w.chunks.is_empty()) {
+            return Ok(false);
+        }
+        let layer = Layer {
+            // It is no product of the network's mathematics.
+            steps: GemmSteps {
+                dense: 0,
+                ..choice.steps()
+            },
+            ..self.layer(index)
+        };
+        let conv = self.prepare(&parts, choice);
+        let mut emitter = Emitter::new(self, &node.name);
+        conv.emit(&mut emitter)?;
+        emitter.finish(layer)?;
+        Ok(true)
+    }
+
     /// Sizes that must agree.
     fn check(&self, parts: &Parts<'_>) -> Result<(), LowerError> {
         let inconsistent = |reason: &str| LowerError::Inconsistent {
@@ -197,7 +269,7 @@ impl<'a> Lowering<'a> {
             return Err(inconsistent("its channels don't divide into its groups"));
         }
         let taps = ci / group * parts.window.kernel[0] * parts.window.kernel[1];
-        if parts.weights.len() != out[0] * taps {
+        if !parts.ones && parts.weights.len() != out[0] * taps {
             return Err(inconsistent("the weights have another size"));
         }
         if let Some((id, _)) = parts.residual
@@ -326,6 +398,7 @@ impl<'a> Lowering<'a> {
             bias,
             pool: parts.pool.map(|p| p.window.stride),
             groups,
+            ones: parts.ones,
         };
         let spec = &self.program.tensors[parts.input.0];
         match spec.packing {

@@ -94,7 +94,11 @@ impl Conv<'_> {
     /// The micro-ops of some taps, output block by output block.
     fn push_uops(&self, work: &Work, chunk: &Chunk, acc: &Acc, taps: &[Tap], uops: &mut Vec<Uop>) {
         let area = chunk.rows.len * chunk.cols.len;
-        let weights = chunk.kernel_rows.len() * self.shape.kernel[1];
+        // Of a sum over windows all weights are one tile.
+        let weights = match self.shape.ones {
+            true => 0,
+            false => chunk.kernel_rows.len() * self.shape.kernel[1],
+        };
         let blocks = chunk.ci.len();
         // Blocks count from the first that was loaded.
         let first = self.shape.first_input(work.co.start);
@@ -133,10 +137,11 @@ impl Conv<'_> {
             let place = row.places.start * columns + col.places.start;
             let dst = acc.base + (p * pw + q) * acc.kept + place;
             let (rows, cols) = (row.places, col.places);
+            let place = if self.shape.ones { 0 } else { y * kw + x };
             let tap = Tap {
                 dst,
                 src,
-                wgt: wgt + y * kw + x,
+                wgt: wgt + place,
             };
             match groups.iter_mut().find(|g| g.rows == rows && g.cols == cols) {
                 Some(group) => group.taps.push(tap),

@@ -7,13 +7,18 @@ const DIGIT: i32 = 127;
 
 /// `[CO/B][CI/B][KH][KW][B out][B in]` from `[CO][CI][KH][KW]`; for gathered patches the kernel
 /// is 1x1 and a row of `taps` weights is its channels. Of a grouped convolution each output block has
-/// the tiles of the `shape.ci` input blocks from its first on.
+/// the tiles of the `shape.ci` input blocks from its first on. Where every weight is 1, one
+/// diagonal tile is all.
 pub(super) fn weights(
     weights: &[i8],
     [co, taps]: [usize; 2],
     shape: &ConvShape,
     block: usize,
 ) -> Vec<u8> {
+    if shape.ones {
+        let at = |i: usize| u8::from(i / block == i % block);
+        return (0..block * block).map(at).collect();
+    }
     let area = shape.kernel[0] * shape.kernel[1];
     let channels = taps / area;
     let mut packed = vec![0u8; shape.co * shape.ci * area * block * block];

@@ -1,0 +1,187 @@
+//! Products with constants, which the device computes: joined to the convolution before them, or
+//! as a convolution with one weight for each channel.
+
+use super::{Attributes, Import};
+use crate::graph::{Data, Op, Value, ValueId};
+use crate::qgraph::Window;
+
+/// A convolution of single positions.
+const POINTWISE: Window = Window {
+    kernel: [1, 1],
+    stride: [1, 1],
+    dilation: [1, 1],
+    pads: [0; 4],
+};
+
+/// Shape and real values.
+type Reals = (Vec<usize>, Vec<f32>);
+
+/// The weight that stands for a factor: a power of two, so that the scale is exact, and large, so
+/// that half a step of the output is many of the sum.
+const WEIGHT: i8 = 64;
+
+impl Import<'_> {
+    /// The operator of a Mul with a constant for all values or for each channel, with its inputs;
+    /// `None` for any other node.
+    ///
+    /// After a convolution that nothing else reads it is a BatchNormalization, which joins the
+    /// weights; elsewhere a depthwise 1x1 convolution.
+    ///
+    /// # Errors
+    /// Factors of another shape, of two constants, or that aren't finite.
+    pub(super) fn product(
+        &mut self,
+        node: &Attributes<'_>,
+        name: &str,
+        inputs: &mut Vec<ValueId>,
+    ) -> Result<Option<Op>, String> {
+        let &[a, b] = &inputs[..] else {
+            return Ok(None);
+        };
+        if node.op_type() != "Mul" {
+            return Ok(None);
+        }
+        let (x, at, (shape, values)) = match (self.constant(a)?, self.constant(b)?) {
+            (None, None) => return Ok(None),
+            (Some(_), Some(_)) => return Err("both operands are constants".to_owned()),
+            (Some(factor), None) => (b, 1, factor),
+            (None, Some(factor)) => (a, 0, factor),
+        };
+        let factors = self.factors(x, &shape, &values)?;
+        let producer = self.graph.nodes.iter().find(|n| n.output == x);
+        let producer = producer.map(|n| n.op.clone());
+        let alone = self.uses.get(&node.0.input[at]) == Some(&1);
+        let nonzero = factors.iter().all(|&f| f != 0.0);
+        if matches!(producer, Some(Op::Conv { .. })) && alone && nonzero {
+            let channels = factors.len();
+            let mut define = |suffix: &str, data: Vec<f32>| {
+                let name = format!("{name}.{suffix}");
+                self.define(&name, vec![channels], Some(Data::F32(data)))
+                    .map_err(|e| e.to_string())
+            };
+            let gamma = define("factors", factors)?;
+            let zeros = define("zeros", vec![0.0; channels])?;
+            let ones = define("ones", vec![1.0; channels])?;
+            *inputs = vec![x, gamma, zeros, zeros, ones];
+            return Ok(Some(Op::BatchNormalization { epsilon: 0.0 }));
+        }
+        let quantised = matches!(producer, Some(Op::DequantizeLinear { .. }));
+        let group = factors.len();
+        let weights = self.diagonal(name, factors, quantised)?;
+        *inputs = vec![x, weights];
+        let window = POINTWISE;
+        Ok(Some(Op::Conv { window, group }))
+    }
+
+    /// One factor for each channel of `x`.
+    fn factors(&self, x: ValueId, shape: &[usize], values: &[f32]) -> Result<Vec<f32>, String> {
+        let Value { shape: of, .. } = &self.graph.values[x.0];
+        let &[_, channels, _, _] = &of[..] else {
+            return Err(format!(
+                "a product of {of:?} with a constant; only [1, C, H, W] is supported"
+            ));
+        };
+        // Shapes are aligned at their last dimension.
+        let aligned = |i: usize| (i + shape.len()).checked_sub(4).map_or(1, |i| shape[i]);
+        let fits = shape.len() <= 4
+            && [0, 2, 3].into_iter().all(|i| aligned(i) == 1)
+            && [1, channels].contains(&aligned(1));
+        if !fits {
+            return Err(format!(
+                "a constant of shape {shape:?}; only one value, or one for each of the \
+                 {channels} channels, is supported"
+            ));
+        }
+        if values.iter().any(|v| !v.is_finite()) {
+            return Err("a factor isn't finite".to_owned());
+        }
+        match values {
+            [one] => Ok(vec![*one; channels]),
+            all if all.len() == channels => Ok(all.to_vec()),
+            _ => Err(format!("{} factors, not {channels}", values.len())),
+        }
+    }
+
+    /// Weights `[C][1][1][1]`: floats, or between quantised tensors [`WEIGHT`] with the factor's
+    /// sign and a scale for each channel, which is exact.
+    fn diagonal(
+        &mut self,
+        name: &str,
+        factors: Vec<f32>,
+        quantised: bool,
+    ) -> Result<ValueId, String> {
+        let shape = vec![factors.len(), 1, 1, 1];
+        let text = |e: super::OnnxError| e.to_string();
+        let weights = format!("{name}.factors");
+        if !quantised {
+            let data = Some(Data::F32(factors));
+            return self.define(&weights, shape, data).map_err(text);
+        }
+        let sign = |f: &f32| WEIGHT * (i8::from(*f > 0.0) - i8::from(*f < 0.0));
+        let scale = |f: &f32| match f.abs() / f32::from(WEIGHT) {
+            0.0 => 1.0,
+            scale => scale,
+        };
+        let signs = Data::I8(factors.iter().map(sign).collect());
+        let scales = Data::F32(factors.iter().map(scale).collect());
+        let channels = vec![factors.len()];
+        let int8 = self
+            .define(&format!("{weights}.int8"), shape.clone(), Some(signs))
+            .map_err(text)?;
+        let scale = self
+            .define(&format!("{weights}.scale"), channels, Some(scales))
+            .map_err(text)?;
+        let output = self.define(&weights, shape, None).map_err(text)?;
+        self.graph.nodes.push(crate::graph::Node {
+            name: format!("{weights}.dequantize"),
+            op: Op::DequantizeLinear { axis: 0 },
+            inputs: vec![int8, scale],
+            output,
+        });
+        Ok(output)
+    }
+
+    /// Shape and real values of a constant: an initializer, or one that is dequantised.
+    ///
+    /// # Errors
+    /// A dequantised constant with several scales.
+    fn constant(&self, id: ValueId) -> Result<Option<Reals>, String> {
+        let Value { shape, data, .. } = &self.graph.values[id.0];
+        if let Some(Data::F32(values)) = data {
+            return Ok(Some((shape.clone(), values.clone())));
+        }
+        let Some(node) = self.graph.nodes.iter().find(|n| n.output == id) else {
+            return match data {
+                Some(_) => Err("a factor is not a float".to_owned()),
+                None => Ok(None),
+            };
+        };
+        if !matches!(node.op, Op::DequantizeLinear { .. }) {
+            return Ok(None);
+        }
+        let data = |i: usize| node.inputs.get(i).map(|id| &self.graph.values[id.0].data);
+        let wide = |data: &Data| -> Option<Vec<i32>> {
+            Some(match data {
+                Data::I8(v) => v.iter().map(|&q| q.into()).collect(),
+                Data::U8(v) => v.iter().map(|&q| q.into()).collect(),
+                Data::I32(v) => v.clone(),
+                Data::F32(_) | Data::I64(_) => return None,
+            })
+        };
+        let Some(values) = data(0).and_then(Option::as_ref).and_then(wide) else {
+            return Ok(None);
+        };
+        let zero = data(2).and_then(Option::as_ref).and_then(wide);
+        let zero = zero.unwrap_or_else(|| vec![0]);
+        match (data(1), &zero[..]) {
+            (Some(Some(Data::F32(scale))), [zero]) if scale.len() == 1 => {
+                let real = |q: i32| (f64::from(q) - f64::from(*zero)) as f32 * scale[0];
+                Ok(Some((
+                    shape.clone(),
+                    values.into_iter().map(real).collect(),
+                )))
+            }
+            _ => Err("a constant with several scales is not supported here".to_owned()),
+        }
+    }
+}

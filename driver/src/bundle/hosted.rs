@@ -1,0 +1,232 @@
+//! Bundles of networks of which the host computes some layers: the program of the one device, and
+//! a section that says what the host computes between which layers.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use memmap2::Mmap;
+use serde::{Deserialize, Serialize};
+
+use super::container::{all_sections, assemble};
+use super::{BundleError, invalid, map_bytes, map_file, read_program, write_file};
+use crate::{HostKernel, HostStep, MultiProgram, Part, Place, Program, Step};
+
+/// The largest number of a network's tensor.
+const MAX_TENSOR: u32 = 1 << 20;
+
+/// Makes a kernel of the host from the text that [`HostKernel::to_text`] gave, or says why not.
+pub type ReadKernel<'a> = dyn Fn(&str) -> Result<Arc<dyn HostKernel>, String> + 'a;
+
+/// What a bundle holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Bundle {
+    /// A program that a device runs alone.
+    Program(Box<Program>),
+    /// A device's program, and layers of the host between its own.
+    Network(Box<MultiProgram>),
+}
+
+impl Bundle {
+    /// Maps a bundle file, as [`Program::load`] does, whatever it holds; `read` makes the host's
+    /// kernels.
+    ///
+    /// # Errors
+    /// [`BundleError`] naming the section and what is wrong with it.
+    pub fn load(path: &Path, read: &ReadKernel<'_>) -> Result<Self, BundleError> {
+        Self::from_map(&map_file(path)?, read)
+    }
+
+    /// Reads a bundle from memory.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn from_bytes(bytes: &[u8], read: &ReadKernel<'_>) -> Result<Self, BundleError> {
+        Self::from_map(&map_bytes(bytes)?, read)
+    }
+
+    fn from_map(map: &Arc<Mmap>, read: &ReadKernel<'_>) -> Result<Self, BundleError> {
+        let (sections, steps) = all_sections(map)?;
+        let program = read_program(map, sections)?;
+        let Some(steps) = steps else {
+            return Ok(Self::Program(Box::new(program)));
+        };
+        let meta: MetaNetwork =
+            serde_json::from_slice(&map[steps]).map_err(|e| invalid("steps", e))?;
+        let network = read_network(program, meta, read)?;
+        Ok(Self::Network(Box::new(network)))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetaNetwork {
+    /// The network's number of each of the program's tensors.
+    network_tensors: Vec<u32>,
+    steps: Vec<MetaStep>,
+    input: Vec<u32>,
+    outputs: Vec<u32>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum MetaStep {
+    /// Layers of the device, first and one past the last.
+    Run(usize, usize),
+    Host(MetaHost),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetaHost {
+    name: String,
+    op: String,
+    kernel: String,
+    inputs: Vec<u32>,
+    outputs: Vec<u32>,
+    network_tensor: u32,
+}
+
+impl MultiProgram {
+    /// The bytes of a bundle of one device and the host.
+    ///
+    /// # Errors
+    /// When the network doesn't pass [`MultiProgram::validate`], has several devices, or a kernel
+    /// that can't be written.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, BundleError> {
+        self.validate().map_err(|e| invalid("program", e))?;
+        let [part] = &self.parts[..] else {
+            let text = format!(
+                "a bundle holds one device's program, not {}",
+                self.parts.len()
+            );
+            return Err(invalid("steps", text));
+        };
+        let tensors = |places: &[Place]| places.iter().map(|p| p.tensor).collect();
+        let step = |step: &Step| match step {
+            Step::Run { layers, .. } => Ok(MetaStep::Run(layers.start, layers.end)),
+            Step::Host(host) => {
+                let unwritable = || invalid("steps", format!("{} can't be written", host.name));
+                Ok(MetaStep::Host(MetaHost {
+                    name: host.name.clone(),
+                    op: host.op.clone(),
+                    kernel: host.kernel.to_text().ok_or_else(unwritable)?,
+                    inputs: tensors(&host.inputs),
+                    outputs: tensors(&host.outputs),
+                    network_tensor: host.network_tensor,
+                }))
+            }
+            Step::Copy { .. } => Err(invalid("steps", "a copy between devices")),
+        };
+        let meta = MetaNetwork {
+            network_tensors: part.network_tensors.clone(),
+            steps: self.steps.iter().map(step).collect::<Result<_, _>>()?,
+            input: tensors(&self.input),
+            outputs: tensors(&self.outputs),
+        };
+        let steps = serde_json::to_vec(&meta).map_err(|e| invalid("steps", e))?;
+        let [meta, commands, uops, data] = part.program.sections()?;
+        Ok(assemble([&meta, &commands, &uops, &data], Some(&steps)))
+    }
+
+    /// Writes the bundle as [`Program::save`] does.
+    ///
+    /// # Errors
+    /// As [`Self::to_bytes`], and what the system says.
+    pub fn save(&self, path: &Path) -> Result<(), BundleError> {
+        write_file(path, &self.to_bytes()?)
+    }
+}
+
+fn read_network(
+    program: Program,
+    meta: MetaNetwork,
+    read: &ReadKernel<'_>,
+) -> Result<MultiProgram, BundleError> {
+    let numbers = &meta.network_tensors;
+    let ascending = numbers.windows(2).all(|w| w[0] < w[1]);
+    let bounded = numbers.last().is_none_or(|&n| n < MAX_TENSOR);
+    if numbers.len() != program.tensors.len() || !ascending || !bounded {
+        let count = program.tensors.len();
+        let text = format!("the numbers of {count} tensors don't ascend below {MAX_TENSOR}");
+        return Err(invalid("steps", text));
+    }
+    let places = |tensors: Vec<u32>| -> Vec<Place> {
+        let place = |tensor| Place { part: 0, tensor };
+        tensors.into_iter().map(place).collect()
+    };
+    let step = |step: MetaStep| {
+        Ok(match step {
+            MetaStep::Run(start, end) => Step::Run {
+                part: 0,
+                layers: start..end,
+            },
+            MetaStep::Host(host) => Step::Host(HostStep {
+                kernel: read(&host.kernel)
+                    .map_err(|e| invalid("steps", format!("{}: {e}", host.name)))?,
+                name: host.name,
+                op: host.op,
+                inputs: places(host.inputs),
+                outputs: places(host.outputs),
+                network_tensor: host.network_tensor,
+            }),
+        })
+    };
+    let network = MultiProgram {
+        steps: meta
+            .steps
+            .into_iter()
+            .map(step)
+            .collect::<Result<_, BundleError>>()?,
+        input: places(meta.input),
+        outputs: places(meta.outputs),
+        parts: vec![Part {
+            target: 0,
+            program: Arc::new(program),
+            network_tensors: meta.network_tensors,
+        }],
+    };
+    network.validate().map_err(|e| invalid("steps", e))?;
+    check_order(&network)?;
+    Ok(network)
+}
+
+/// What the host reads and the network gives is computed before, and numbers agree.
+fn check_order(network: &MultiProgram) -> Result<(), BundleError> {
+    let part = &network.parts[0];
+    let mut known = vec![false; part.network_tensors.len()];
+    let refuse = |name: &str, what: &str| Err(invalid("steps", format!("{name} {what}")));
+    for place in &network.input {
+        known[place.tensor as usize] = true;
+    }
+    for step in &network.steps {
+        match step {
+            Step::Run { layers, .. } => {
+                for layer in &part.program.layers[layers.clone()] {
+                    known[layer.output as usize] = true;
+                }
+            }
+            Step::Host(host) => {
+                if !host.inputs.iter().all(|p| known[p.tensor as usize]) {
+                    return refuse(&host.name, "reads what nothing before it computes");
+                }
+                for place in &host.outputs {
+                    known[place.tensor as usize] = true;
+                    if part.network_tensors[place.tensor as usize] != host.network_tensor {
+                        return refuse(&host.name, "writes a tensor of another number");
+                    }
+                }
+            }
+            Step::Copy { .. } => {}
+        }
+    }
+    if network.input.is_empty() || network.outputs.is_empty() {
+        return refuse("the network", "has no input or no output");
+    }
+    match network.outputs.iter().all(|p| known[p.tensor as usize]) {
+        true => Ok(()),
+        false => refuse("an output", "is computed by nothing"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
