@@ -27,7 +27,7 @@ const PEAK_BURSTS: usize = 3;
 /// Images of one turn when one thread and two take turns.
 const TURN: usize = 4;
 /// Turns at least: a median of fewer would be one of what else the machine does.
-const MIN_TURNS: usize = 9;
+const MIN_TURNS: usize = 21;
 
 /// What runs took, and what the CPU could do meanwhile: medians of samples that take turns, so
 /// that what else the machine does hits both.
@@ -86,11 +86,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
         ns_per_insn: tiny::tiny(&config, args.samples)?,
         onnxruntime: None,
     };
-    for index in LAYERS {
-        let name = format!("resnet18.C{index}");
-        let row = one_layer(&name, &config, kernel, args.samples)?;
-        figures.layers.push(row);
-    }
+    figures.layers = layers(&config, kernel, args.samples)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     for name in NETWORKS {
         let samples = args.samples.div_ceil(2);
@@ -122,6 +118,34 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
     Ok(true)
 }
 
+/// Runs, and the peak that was measured before each.
+#[derive(Default)]
+struct Samples {
+    seconds: Vec<f64>,
+    peaks: Vec<f64>,
+}
+
+impl Samples {
+    fn push(&mut self, kernel: GemmKernel, run: impl FnOnce() -> Result<f64>) -> Result<()> {
+        self.peaks.push(kernel.peak_macs_per_second(PEAK_BURSTS));
+        self.seconds.push(run()?);
+        Ok(())
+    }
+
+    /// Of at least one sample.
+    fn medians(mut self) -> Measured {
+        let samples = self.seconds.len();
+        self.seconds.sort_by(f64::total_cmp);
+        let middle = self.seconds[samples / 2];
+        let quartile = |n: usize| self.seconds[(samples * n / 4).min(samples - 1)] / middle;
+        Measured {
+            quartiles: [quartile(1), quartile(3)],
+            seconds: middle,
+            peak: median(self.peaks),
+        }
+    }
+}
+
 impl Measured {
     /// Takes `samples` of both in turns, after two runs that plan and touch memory for the first
     /// time.
@@ -132,19 +156,11 @@ impl Measured {
     ) -> Result<Self> {
         run()?;
         run()?;
-        let (mut seconds, mut peaks) = (Vec::new(), Vec::new());
+        let mut taken = Samples::default();
         for _ in 0..samples {
-            peaks.push(kernel.peak_macs_per_second(PEAK_BURSTS));
-            seconds.push(run()?);
+            taken.push(kernel, &mut run)?;
         }
-        seconds.sort_by(f64::total_cmp);
-        let middle = seconds[samples / 2];
-        let quartile = |n: usize| seconds[(samples * n / 4).min(samples - 1)] / middle;
-        Ok(Self {
-            quartiles: [quartile(1), quartile(3)],
-            seconds: middle,
-            peak: median(peaks),
-        })
+        Ok(taken.medians())
     }
 
     fn gmacs(&self, macs: u64) -> f64 {
@@ -253,22 +269,61 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// One layer, on one thread: the device's wall time of a run.
-fn one_layer(name: &str, config: &Config, kernel: GemmKernel, samples: usize) -> Result<LayerRow> {
-    let spec = layer::parse(name)?;
-    let graph = layer::build(&spec, 1)?;
-    let options = lower::LowerOptions::default();
-    let program = Arc::new(lower::compile(&graph, config, &options)?);
-    let mut session = session(&program)?;
-    let image = layer::input(&spec, 1, 0);
-    let run = Measured::take(kernel, samples, || {
-        let out = session.run(&[&image])?;
+/// A layer that is measured.
+struct LayerRun {
+    name: String,
+    macs: u64,
+    session: Session,
+    image: Vec<i8>,
+    samples: Samples,
+}
+
+impl LayerRun {
+    fn new(name: &str, config: &Config) -> Result<Self> {
+        let spec = layer::parse(name)?;
+        let graph = layer::build(&spec, 1)?;
+        let options = lower::LowerOptions::default();
+        let program = Arc::new(lower::compile(&graph, config, &options)?);
+        Ok(Self {
+            session: session(&program)?,
+            image: layer::input(&spec, 1, 0),
+            macs: program.layers.iter().map(|l| l.macs).sum(),
+            name: spec.name,
+            samples: Samples::default(),
+        })
+    }
+
+    /// The device's wall time of a run.
+    fn run(&mut self) -> Result<f64> {
+        let out = self.session.run(&[&self.image])?;
         let wall: Duration = out.reports.iter().map(|r| r.wall).sum();
         Ok(wall.as_secs_f64())
-    })?;
-    let macs = program.layers.iter().map(|l| l.macs).sum();
-    let name = spec.name;
-    Ok(LayerRow { name, macs, run })
+    }
+}
+
+/// The layers, each on one thread. A round has a sample of each, so that what else the machine
+/// does for a moment hits few samples of any; a run before each sample warms the caches.
+fn layers(config: &Config, kernel: GemmKernel, samples: usize) -> Result<Vec<LayerRow>> {
+    let names = LAYERS.map(|index| format!("resnet18.C{index}"));
+    let runs = names.map(|name| LayerRun::new(&name, config));
+    let mut runs = runs.collect::<Result<Vec<_>>>()?;
+    for run in &mut runs {
+        run.run()?;
+    }
+    for _ in 0..samples {
+        for layer in &mut runs {
+            layer.run()?;
+            let mut taken = std::mem::take(&mut layer.samples);
+            taken.push(kernel, || layer.run())?;
+            layer.samples = taken;
+        }
+    }
+    let row = |layer: LayerRun| LayerRow {
+        name: layer.name,
+        macs: layer.macs,
+        run: layer.samples.medians(),
+    };
+    Ok(runs.into_iter().map(row).collect())
 }
 
 fn session(program: &Arc<Program>) -> Result<Session> {
