@@ -90,11 +90,11 @@ fn load(args: &CheckArgs) -> Result<Subject> {
     }
     let config = model::config(args.config.as_ref())?;
     if model::is_bundle(file) {
-        let program = Program::load(file).with_context(|| name.clone())?;
+        let program = model::bundle_program(file)?;
         if args.config.is_some() {
             model::same_config(&program, &config)?;
         }
-        return Ok(Subject::Program(Arc::new(program)));
+        return Ok(Subject::Program(program));
     }
     if name == "demo" || name.starts_with("zoo:") || is(file, &["onnx"]) {
         return compiled(&name, &config).map(Subject::Program);
@@ -122,17 +122,10 @@ fn load(args: &CheckArgs) -> Result<Subject> {
     })
 }
 
-/// The program of a bundle, or of a network that is compiled now.
+/// The program of a network that is compiled now.
 fn compiled(name: &str, config: &Config) -> Result<Arc<Program>> {
     let graph = match model::load(name)? {
-        Model::Program(program) => return Ok(Arc::new(*program)),
-        // Its layers are checked, whatever runs between them.
-        Model::Hosted(network) => {
-            let part = network.parts.first();
-            return Ok(Arc::clone(
-                &part.context("the bundle has no program")?.program,
-            ));
-        }
+        Model::Program(_) | Model::Hosted(_) => bail!("{name} is compiled already"),
         Model::Graph(graph) => graph,
     };
     ensure!(

@@ -91,11 +91,7 @@ pub fn load(name: &str) -> Result<Model> {
     let path = Path::new(name);
     exists(name)?;
     if is_bundle(path) {
-        let read = |text: &str| -> Result<Arc<dyn HostKernel>, String> {
-            Ok(Arc::new(HostCall::from_text(text)?))
-        };
-        let bundle = Bundle::load(path, &read).with_context(|| name.to_owned())?;
-        return Ok(match bundle {
+        return Ok(match read_bundle(path)? {
             Bundle::Program(program) => Model::Program(program),
             Bundle::Network(network) => Model::Hosted(network),
         });
@@ -109,6 +105,27 @@ pub fn load(name: &str) -> Result<Model> {
         "{name} is assembly text: vta exec {name} runs it"
     );
     Ok(Model::Graph(Box::new(read_onnx(path)?)))
+}
+
+fn read_bundle(path: &Path) -> Result<Bundle> {
+    let read = |text: &str| -> Result<Arc<dyn HostKernel>, String> {
+        Ok(Arc::new(HostCall::from_text(text)?))
+    };
+    Bundle::load(path, &read).with_context(|| path.display().to_string())
+}
+
+/// What the device runs of a bundle, whatever the host computes between its layers.
+///
+/// # Errors
+/// A file that can't be read or is no bundle.
+pub fn bundle_program(path: &Path) -> Result<Arc<Program>> {
+    Ok(match read_bundle(path)? {
+        Bundle::Program(program) => Arc::new(*program),
+        Bundle::Network(network) => {
+            let part = network.parts.into_iter().next();
+            part.context("the bundle has no program")?.program
+        }
+    })
 }
 
 /// Whether a file is a program bundle: by its name, or by its first bytes.

@@ -416,8 +416,7 @@ pub fn is(path: &Path, extensions: &[&str]) -> bool {
 pub fn disasm(args: &DisasmArgs) -> Result<bool> {
     let mut text = String::new();
     if model::is_bundle(&args.file) {
-        let program = Program::load(&args.file).with_context(|| args.file.display().to_string())?;
-        list_program(&program, &mut text);
+        list_program(&*model::bundle_program(&args.file)?, &mut text);
     } else {
         let words = read_words(&args.file)?;
         for (i, insn) in decode(&args.file, &words)?.iter().enumerate() {

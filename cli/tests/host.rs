@@ -204,8 +204,13 @@ fn a_bundle_holds_the_layers_of_the_host() {
         };
         assert_eq!(names(&found), names(&expected));
     }
-    let (status, out, error) = vta(&folder, &["check", "model.vta", "--hazards"]);
-    assert_eq!(status, 0, "{out}{error}");
+    for tool in [
+        &["check", "model.vta", "--hazards"][..],
+        &["disasm", "model.vta"],
+    ] {
+        let (status, out, error) = vta(&folder, tool);
+        assert_eq!(status, 0, "{out}{error}");
+    }
     for (flag, says) in [
         (&["--verify"][..], "--verify needs the model"),
         (
