@@ -389,8 +389,8 @@ pub struct DevicesArgs {
 
 #[derive(Args)]
 pub struct BenchArgs {
-    /// Runs of each layer; half as many of each network. Medians are printed
-    #[arg(long, value_name = "N", default_value_t = 61)]
+    /// Runs of each layer, a quarter as many of each network and way. Medians are printed
+    #[arg(long, value_name = "N", default_value_t = 201)]
     pub samples: usize,
     /// Threads to use at most; with 2 or more, what two gain is measured
     #[arg(long, value_name = "N", default_value_t = 2)]

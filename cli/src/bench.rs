@@ -1,5 +1,6 @@
 //! `vta bench`: how fast the functional simulator is, as a share of what this CPU can do.
 
+mod cores;
 mod onnxruntime;
 mod tiny;
 
@@ -13,6 +14,7 @@ use vta_driver::{Device, Program, QueueLimits, Session};
 use vta_isa::Config;
 use vta_sim::{GemmKernel, SimDevice};
 
+use self::cores::on_core;
 use self::onnxruntime::Comparison;
 use crate::args::BenchArgs;
 use crate::model::{self, Model};
@@ -24,6 +26,10 @@ const LAYERS: std::ops::RangeInclusive<usize> = 2..=11;
 const NETWORKS: [&str; 2] = ["resnet18", "resnet50"];
 /// Bursts of the CPU's peak before each run; the best counts. Some tens of microseconds each.
 const PEAK_BURSTS: usize = 3;
+/// Samples of one turn when layers take turns.
+const LAYER_TURN: usize = 8;
+/// Runs of a layer before the samples of a turn.
+const WARM_UPS: usize = 4;
 /// Images of one turn when one thread and two take turns.
 const TURN: usize = 4;
 /// Turns at least: a median of fewer would be one of what else the machine does.
@@ -83,17 +89,16 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
         networks: Vec::new(),
         speedup_2_threads: None,
         speedup_2_threads_one_image: None,
-        ns_per_insn: tiny::tiny(&config, args.samples)?,
+        ns_per_insn: on_core(0, || tiny::tiny(&config, args.samples))?,
         onnxruntime: None,
     };
-    figures.layers = layers(&config, kernel, args.samples)?;
+    figures.layers = on_core(0, || layers(&config, kernel, args.samples))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     for name in NETWORKS {
-        let samples = args.samples.div_ceil(2);
+        let samples = args.samples.div_ceil(4);
         let program = network(name, &config)?;
-        figures
-            .networks
-            .push(one_network(name, &program, kernel, samples)?);
+        let measured = on_core(0, || one_network(name, &program, kernel, samples));
+        figures.networks.push(measured?);
         if figures.speedup_2_threads.is_none() && cores.min(args.threads) >= 2 {
             figures.speedup_2_threads = Some(two_threads(&program, samples)?);
             figures.speedup_2_threads_one_image = Some(one_image(&program, kernel, samples)?);
@@ -103,7 +108,9 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
         let program = network(onnxruntime::NETWORK, &config)?;
         let mut ours = session(&program)?;
         let image = image(&program)?;
-        let compared = onnxruntime::compare(python, args.samples, || timed(&mut ours, &image));
+        let compared = onnxruntime::compare(python, args.samples.div_ceil(4), || {
+            timed(&mut ours, &image)
+        });
         match compared {
             Ok(comparison) => figures.onnxruntime = Some(comparison),
             // Everything else is measured all the same.
@@ -301,20 +308,22 @@ impl LayerRun {
     }
 }
 
-/// The layers, each on one thread. A round has a sample of each, so that what else the machine
-/// does for a moment hits few samples of any; a run before each sample warms the caches.
+/// The layers, each on one thread. They take turns of a few samples, so that what else the machine
+/// does for a moment hits few samples of any; runs before these bring data, plan and thread back
+/// to one core.
 fn layers(config: &Config, kernel: GemmKernel, samples: usize) -> Result<Vec<LayerRow>> {
     let names = LAYERS.map(|index| format!("resnet18.C{index}"));
     let runs = names.map(|name| LayerRun::new(&name, config));
     let mut runs = runs.collect::<Result<Vec<_>>>()?;
-    for run in &mut runs {
-        run.run()?;
-    }
-    for _ in 0..samples {
+    for first in (0..samples).step_by(LAYER_TURN) {
         for layer in &mut runs {
-            layer.run()?;
+            for _ in 0..WARM_UPS {
+                layer.run()?;
+            }
             let mut taken = std::mem::take(&mut layer.samples);
-            taken.push(kernel, || layer.run())?;
+            for _ in first..samples.min(first + LAYER_TURN) {
+                taken.push(kernel, || layer.run())?;
+            }
             layer.samples = taken;
         }
     }
@@ -396,30 +405,34 @@ fn one_network(
     })
 }
 
-/// How much faster two threads are, each with a device: what the runs of both take one after the
+/// How much faster two threads are, each with a device and a core of its own: what the runs of both take one after the
 /// other, over what they take at the same time. All three take turns, so that what else the
 /// machine does hits them alike, and the median of the turns counts.
 fn two_threads(program: &Arc<Program>, samples: usize) -> Result<f64> {
     let image = image(program)?;
-    let mut sessions = [session(program)?, session(program)?];
-    let turn = |session: &mut Session| -> Result<f64> {
-        let started = Instant::now();
-        for _ in 0..TURN {
-            session.run(&[&image])?;
-        }
-        Ok(started.elapsed().as_secs_f64())
+    let session = |core| on_core(core, || session(program));
+    let mut sessions = [session(0)?, session(1)?];
+    let turn = |core: usize, session: &mut Session| -> Result<f64> {
+        on_core(core, || {
+            let started = Instant::now();
+            for _ in 0..TURN {
+                session.run(&[&image])?;
+            }
+            Ok(started.elapsed().as_secs_f64())
+        })
     };
     // The first runs plan and touch memory for the first time.
-    for session in &mut sessions {
-        turn(session)?;
+    for (core, session) in sessions.iter_mut().enumerate() {
+        turn(core, session)?;
     }
     let mut ratios = Vec::with_capacity(samples);
     for _ in 0..samples.max(MIN_TURNS) {
-        let before = turn(&mut sessions[0])?;
+        let before = turn(0, &mut sessions[0])?;
         let started = Instant::now();
         std::thread::scope(|scope| {
             let turn = &turn;
-            let workers = sessions.iter_mut().map(|s| scope.spawn(move || turn(s)));
+            let workers = sessions.iter_mut().enumerate();
+            let workers = workers.map(|(core, s)| scope.spawn(move || turn(core, s)));
             let workers: Vec<_> = workers.collect();
             workers.into_iter().try_for_each(|worker| {
                 let done = worker.join();
@@ -428,7 +441,7 @@ fn two_threads(program: &Arc<Program>, samples: usize) -> Result<f64> {
             })
         })?;
         let both = started.elapsed().as_secs_f64();
-        ratios.push((before + turn(&mut sessions[1])?) / both);
+        ratios.push((before + turn(1, &mut sessions[1])?) / both);
     }
     Ok(median(ratios))
 }
