@@ -1,31 +1,10 @@
 //! Programs written by hand, and what is answered to input that is nearly right.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::path::{Path, PathBuf};
+mod common;
 
-use assert_cmd::Command;
+use common::{file, root, vta};
 use tempfile::TempDir;
-
-fn vta(args: &[&str]) -> (i32, String, String) {
-    let mut command = Command::cargo_bin("vta").unwrap();
-    let output = command.current_dir(root()).args(args).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (
-        output.status.code().unwrap(),
-        text(&output.stdout),
-        text(&output.stderr),
-    )
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-fn file(folder: &TempDir, name: &str, bytes: &[u8]) -> String {
-    let path = folder.path().join(name);
-    std::fs::write(&path, bytes).unwrap();
-    path.display().to_string()
-}
 
 /// The program of docs/first-program.md with some of its text replaced.
 fn gemm(folder: &TempDir, name: &str, changes: &[(&str, &str)]) -> String {
