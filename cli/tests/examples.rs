@@ -1,10 +1,11 @@
 //! The examples do what their first lines say.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
-#![allow(dead_code, reason = "each example has a main function of its own")]
 
 #[path = "../examples/network.rs"]
+#[expect(dead_code, reason = "its main function, which a test has no use for")]
 mod network;
 #[path = "../examples/one_gemm.rs"]
+#[expect(dead_code, reason = "its main function, which a test has no use for")]
 mod one_gemm;
 
 use std::path::Path;
