@@ -3,6 +3,7 @@
 pub mod cifar;
 pub mod convolutions;
 pub mod fuzzing;
+pub mod imports;
 pub mod opencl;
 pub mod programs;
 
