@@ -18,6 +18,7 @@
 //! The same program gives the same bytes on every machine.
 
 mod container;
+mod error;
 mod hosted;
 
 use std::fs::File;
@@ -28,11 +29,12 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use vta_isa::{Config, INSN_BYTES, Insn, UOP_BYTES, Uop};
 
 pub use self::container::BUNDLE_MAGIC;
 use self::container::{ALIGN, all_sections, assemble, read_u32};
+use self::error::invalid;
+pub use self::error::{BUNDLE_VERSION, BundleError, HOSTED_VERSION};
 use crate::{
     Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, Packing,
     Program, Symbol, TensorSpec,
@@ -40,76 +42,9 @@ use crate::{
 
 pub use hosted::{Bundle, ReadKernel};
 
-/// The version of bundles that hold a program alone.
-pub const BUNDLE_VERSION: u32 = 1;
-/// The version of bundles with layers of the host.
-pub const HOSTED_VERSION: u32 = 2;
 /// Names tried for the file that is written before it gets its own.
 const MAX_PARTS: u32 = 1000;
 const COMMAND_BYTES: usize = INSN_BYTES + 8;
-
-/// A bundle that can't be read or written.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum BundleError {
-    /// The file can't be opened, mapped or written.
-    #[error("bundle {path}: {message}")]
-    Io {
-        /// The file.
-        path: String,
-        /// What the system said.
-        message: String,
-    },
-    /// The file doesn't start like a bundle.
-    #[error("bundle: this is no .vta program (it doesn't start with the magic bytes)")]
-    Magic,
-    /// Another version.
-    #[error(
-        "bundle: format version {found}, but this build reads {BUNDLE_VERSION} and \
-         {HOSTED_VERSION}"
-    )]
-    Version {
-        /// The file's version.
-        found: u32,
-    },
-    /// Bytes are missing.
-    #[error("bundle: {section}: bytes {start}..{end} of a file of {len} bytes")]
-    Truncated {
-        /// Which part.
-        section: &'static str,
-        /// First byte.
-        start: u64,
-        /// One past the last byte.
-        end: u64,
-        /// The file's length.
-        len: u64,
-    },
-    /// Bytes changed since the file was written.
-    #[error("bundle: {section}: checksum {found:08x}, but the file says {expected:08x}")]
-    Checksum {
-        /// Which part.
-        section: &'static str,
-        /// Computed.
-        found: u32,
-        /// Stored.
-        expected: u32,
-    },
-    /// The contents contradict themselves.
-    #[error("bundle: {section}: {message}")]
-    Invalid {
-        /// Which part.
-        section: &'static str,
-        /// What is wrong.
-        message: String,
-    },
-}
-
-fn invalid(section: &'static str, message: impl ToString) -> BundleError {
-    BundleError::Invalid {
-        section,
-        message: message.to_string(),
-    }
-}
 
 #[derive(Serialize, Deserialize)]
 struct Meta {

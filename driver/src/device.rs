@@ -5,11 +5,7 @@ use std::time::Duration;
 
 use vta_isa::{Config, Insn};
 
-use crate::{DeviceCounters, DriverError, Traffic};
-
-/// A byte address in a device's 32-bit physical space.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PhysAddr(pub u32);
+use crate::{DeviceCounters, DriverError, PhysAddr, Traffic};
 
 /// What a device says of itself.
 #[derive(Clone, Debug)]

@@ -1,8 +1,10 @@
 //! The driver's errors.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
-use crate::{AllocError, BundleError, MemoryError, ProgramError, TimelineError};
+use crate::{AllocError, BundleError, MemoryError, ProgramError};
 
 /// What can go wrong between a program and a device.
 #[derive(Clone, Debug, Error)]
@@ -84,4 +86,82 @@ pub enum DriverError {
     /// Inputs of a run don't have the program's shape.
     #[error("input: {0}")]
     Input(String),
+}
+
+/// A wait that can't be satisfied, or a signal that can't be given.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum TimelineError {
+    /// A promise of a value that isn't above all promised before.
+    #[error("timeline {timeline}: {value} can't be promised after {promised}")]
+    NotIncreasing {
+        /// The timeline.
+        timeline: String,
+        /// The value asked for.
+        value: u64,
+        /// The largest value promised so far.
+        promised: u64,
+    },
+    /// Nothing outstanding will ever signal the value.
+    #[error("timeline {timeline} is at {reached} and nothing outstanding signals {value}")]
+    NoSignaller {
+        /// The timeline.
+        timeline: String,
+        /// The value waited for.
+        value: u64,
+        /// The value reached.
+        reached: u64,
+    },
+    /// The work that was to signal the value, or an earlier one, failed.
+    #[error("timeline {timeline} never reaches {value}: {cause}")]
+    Failed {
+        /// The timeline.
+        timeline: String,
+        /// The value waited for.
+        value: u64,
+        /// What failed first.
+        cause: Box<DriverError>,
+    },
+    /// A promise was dropped without being kept.
+    #[error("the promise of {value} on timeline {timeline} was dropped")]
+    Broken {
+        /// The timeline.
+        timeline: String,
+        /// The value promised.
+        value: u64,
+    },
+    /// Work would wait, directly or through other work, for its own signal.
+    #[error("work waits for {value} on timeline {timeline}, which waits for that work")]
+    Cycle {
+        /// The timeline.
+        timeline: String,
+        /// The value waited for.
+        value: u64,
+    },
+    /// The deadline passed.
+    #[error("timeline {timeline} is at {reached} after {waited:?}, not at {value}")]
+    Timeout {
+        /// The timeline.
+        timeline: String,
+        /// The value waited for.
+        value: u64,
+        /// The value reached.
+        reached: u64,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// A stream's queue is full and nothing leaves it before the host keeps a promise.
+    #[error("stream {stream}: {depth} pieces of work wait for a promise that the host holds")]
+    Full {
+        /// The stream.
+        stream: String,
+        /// Pieces of work in the queue.
+        depth: usize,
+    },
+    /// The stream was dropped while its work waited for the host.
+    #[error("stream {stream} was dropped while its work waited for the host")]
+    Closed {
+        /// The stream.
+        stream: String,
+    },
 }

@@ -25,6 +25,7 @@
 //!
 //! It knows no operator and no number format beyond int8 tensors in tiles: compilers are in
 //! `vta-compiler`, simulators in `vta-sim`.
+mod addr;
 mod alloc;
 mod allocations;
 mod bundle;
@@ -54,17 +55,17 @@ mod uop_cache;
 mod validate;
 mod worker;
 
+pub use addr::PhysAddr;
 pub use alloc::{AllocError, Allocator, PAGE_BYTES};
 pub use allocations::Allocations;
 pub use bundle::{BUNDLE_MAGIC, BUNDLE_VERSION, Bundle, BundleError, HOSTED_VERSION, ReadKernel};
 pub use bytes::Bytes;
 pub use counters::{Counters, DeviceCounters, FlushReason};
 pub use device::{
-    Batch, Device, DeviceInfo, Lane, LayerMark, MarkReport, PhysAddr, RunReport, Ticket, Work,
-    WorkDone,
+    Batch, Device, DeviceInfo, Lane, LayerMark, MarkReport, RunReport, Ticket, Work, WorkDone,
 };
 pub use dram_plan::DramPlan;
-pub use error::DriverError;
+pub use error::{DriverError, TimelineError};
 pub use memory::{DeviceMemory, Lent, MemoryError, OtherBytes, Span};
 pub use multi::{HostKernel, HostStep, MultiProgram, Part, Place, Step};
 pub use multi_session::MultiSession;
@@ -79,6 +80,6 @@ pub use recording::{RecordedBatch, Recording};
 pub use regions::Footprints;
 pub use session::{Pipeline, RunOutput, Session};
 pub use stream::Stream;
-pub use timeline::{Point, Promise, Timeline, TimelineError};
+pub use timeline::{Point, Promise, Timeline};
 pub use traffic::Traffic;
 pub use worker::{Runner, WorkerDevice};

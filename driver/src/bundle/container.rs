@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{BUNDLE_VERSION, BundleError, HOSTED_VERSION, invalid};
+use super::error::{BUNDLE_VERSION, BundleError, HOSTED_VERSION, invalid};
 
 /// The first bytes of every program bundle.
 pub const BUNDLE_MAGIC: &[u8; 8] = b"VTAPROG\n";

@@ -8,7 +8,8 @@ use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 
 use super::container::{all_sections, assemble};
-use super::{BundleError, invalid, map_bytes, map_file, read_program, write_file};
+use super::error::{BundleError, invalid};
+use super::{map_bytes, map_file, read_program, write_file};
 use crate::{HostKernel, HostStep, MultiProgram, Part, Place, Program, Step};
 
 /// The largest number of a network's tensor.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use vta_isa::{Config, Insn, MemType};
 
-use super::{Case, Region, ReplayError, decode, read};
+use super::case::{Case, Region, ReplayError, decode, read};
 use crate::PhysAddr;
 
 /// The spaces lie this far apart; a multiple of every element size.

@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use serde::Deserialize;
 use vta_isa::Config;
 
-use super::{Case, MAX_CASE_BYTES, MAX_FILE_BYTES, Region, ReplayError, decode, list, read};
+use super::case::{Case, MAX_CASE_BYTES, MAX_FILE_BYTES, Region, ReplayError, decode, list, read};
 use crate::PhysAddr;
 
 const FILES: [&str; 5] = [
