@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-
-use crate::tiles::TilesArgs;
+use vta_app::options::{self, DeviceOptions, PreprocessOptions, RunOptions, ViewOptions};
+use vta_compiler::semantics::Requant;
 
 /// Run, compile and inspect neural networks on the Versatile Tensor Accelerator.
 #[derive(Parser)]
@@ -120,6 +120,14 @@ pub struct PreprocessArgs {
     /// Factor on 0..255 pixel values
     #[arg(long, value_name = "FACTOR")]
     pub scale: Option<f32>,
+}
+
+/// Where tiles come from.
+#[derive(Args, Clone, Default)]
+pub struct TilesArgs {
+    /// Tiles that `vta tune` measured, in place of those that come with the compiler
+    #[arg(long = "tiles", value_name = "CACHE.json")]
+    pub cache: Option<PathBuf>,
 }
 
 /// How closely fixed point follows the model.
@@ -454,6 +462,84 @@ pub struct TuneArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+impl DeviceArgs {
+    pub fn options(&self) -> DeviceOptions {
+        DeviceOptions {
+            device: self.device.clone(),
+            bitstream: self.bitstream.clone(),
+            config: self.config.clone(),
+            timing: self.timing.timing.clone(),
+        }
+    }
+}
+
+impl ViewArgs {
+    pub fn options(&self) -> ViewOptions {
+        ViewOptions {
+            timing_only: self.timing_only,
+            trace: self.trace.clone(),
+            report: self.report.clone(),
+            energy: self.energy.clone(),
+        }
+    }
+}
+
+impl PreprocessArgs {
+    pub fn options(&self) -> PreprocessOptions {
+        PreprocessOptions {
+            preprocess: self.preprocess.map(|preset| match preset {
+                Preset::Imagenet => options::Preset::Imagenet,
+                Preset::Cifar10 => options::Preset::Cifar10,
+                Preset::Raw => options::Preset::Raw,
+            }),
+            mean: self.mean.clone(),
+            std: self.std.clone(),
+            scale: self.scale,
+        }
+    }
+}
+
+impl TilesArgs {
+    pub fn options(&self) -> options::TilesOptions {
+        options::TilesOptions {
+            cache: self.cache.clone(),
+        }
+    }
+}
+
+impl RequantArgs {
+    pub fn mode(&self) -> Option<Requant> {
+        self.requant.map(|mode| match mode {
+            RequantMode::Precise => Requant::Precise,
+            RequantMode::Fast => Requant::Fast,
+        })
+    }
+}
+
+impl RunArgs {
+    pub fn options(&self) -> RunOptions {
+        RunOptions {
+            model: self.model.clone(),
+            input: self.input.clone(),
+            device: self.device.options(),
+            views: self.views.options(),
+            preprocess: self.preprocess.options(),
+            requant: self.requant.mode(),
+            tiles: self.tiles.options(),
+            limit: self.limit,
+            top: self.top,
+            reference: self.reference.clone(),
+            verify: self.verify,
+            hazards: self.hazards,
+            calibration: self.calibration.clone(),
+            batch: self.batch,
+            placement: self.placement.clone(),
+            allow_host: self.allow_host,
+            threads: self.threads,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
+use vta_app::model::{self, Model};
 use vta_compiler::{layer, lower, zoo};
 use vta_driver::{Device, Program, QueueLimits, Session};
 use vta_isa::Config;
@@ -17,7 +18,6 @@ use vta_sim::{GemmKernel, SimDevice};
 use self::cores::on_core;
 use self::onnxruntime::Comparison;
 use crate::args::BenchArgs;
-use crate::model::{self, Model};
 use crate::report::print_line;
 
 /// Layers whose share is reported: ResNet-18's convolutions but the first.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 use serde_json::{Value, json};
+use vta_app::{cycle, model, timed};
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{QGraph, QOp};
 use vta_compiler::{layer, tune};
@@ -16,7 +17,6 @@ use vta_sim::{CycleLog, Execution, SimDevice};
 
 use crate::args::BenchArgs;
 use crate::report::print_line;
-use crate::{cycle, model, sweep};
 
 /// The networks of the second table, in each mode.
 const NETWORKS: [&str; 5] = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"];
@@ -81,7 +81,7 @@ impl Row {
 /// What can't be lowered or measured.
 pub fn bench(args: &BenchArgs) -> Result<bool> {
     let config = model::config(args.config.as_ref())?;
-    let (board, timing) = cycle::timing(&args.timing)?;
+    let (board, timing) = cycle::timing(args.timing.timing.as_deref())?;
     let layers = layers()?;
     let rows = layers
         .par_iter()
@@ -94,7 +94,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
     let networks = NETWORKS.iter().flat_map(|n| MODES.map(|mode| (*n, mode)));
     let networks = networks
         .map(|(name, mode)| {
-            let graph = sweep::graph(&format!("zoo:{name}:{mode}"))?;
+            let graph = model::layer_or_network(&format!("zoo:{name}:{mode}"))?;
             let (row, submissions) = row(name, mode, &graph, &config, (&board, &timing))?;
             ensure!(submissions == 1, "{name} took {submissions} submissions");
             Ok(row)
@@ -136,7 +136,7 @@ fn layers() -> Result<Vec<(String, String)>> {
             )
         })
         .collect();
-    let graph = sweep::graph(LAYERS_OF)?;
+    let graph = model::layer_or_network(LAYERS_OF)?;
     for node in &graph.nodes {
         let QOp::Conv {
             input,
@@ -194,8 +194,8 @@ fn measure(program: &Arc<Program>, timing: &TimingConfig) -> Result<(Vec<LayerCy
     let input = program.inputs.first().context("the program has no input")?;
     session.run(&[&vec![0; program.tensor(*input)?.image_len()]])?;
     let runs = log.runs();
-    let mut layers = cycle::merge(runs.iter().flat_map(|run| &run.layers));
-    cycle::leave_out_additions(&mut layers, program);
+    let mut layers = timed::merge(runs.iter().flat_map(|run| &run.layers));
+    timed::leave_out_additions(&mut layers, program);
     Ok((layers, session.counters().submissions))
 }
 

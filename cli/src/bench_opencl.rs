@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
+use vta_app::model::{self, Model};
+use vta_app::outcome::counters_json;
 use vta_compiler::zoo;
 use vta_driver::{Device, DeviceCounters, Program, QueueLimits, RunOutput, Session};
 use vta_hw_opencl::{OpenClDevice, Options, Selector};
@@ -15,8 +17,7 @@ use vta_isa::Config;
 
 use self::steps::{Steps, with_batch};
 use crate::args::BenchArgs;
-use crate::model::{self, Model};
-use crate::report::{counters_json, print_line};
+use crate::report::print_line;
 
 /// No more samples of one figure once they have taken so long together.
 const PATIENCE: Duration = Duration::from_secs(4);

@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use vta_app::model;
 use vta_hw_opencl::{
     DeviceEntry, OpenClError, Selector, Structure, config_macros, devices as list, save_bitstream,
 };
 
 use crate::args::DevicesArgs;
-use crate::model;
 use crate::report::{lines, print_line};
 
 /// The devices that are part of the program.

@@ -2,26 +2,14 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bar;
 mod bench;
 mod bench_cycles;
 mod bench_opencl;
-mod check;
-mod cycle;
+mod commands;
 mod devices;
-mod exec;
-mod hints;
-mod images;
-mod model;
-mod preprocess;
-mod replay_rtl;
 mod report;
-mod report_html;
-mod run;
-mod source;
-mod sweep;
-mod tiles;
 mod tools;
-mod trace;
 mod tune;
 
 use std::process::ExitCode;
@@ -29,6 +17,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Cli, Command};
+use crate::commands::{check, exec, run, sweep};
 
 /// Exit status: 0 right, 1 a result didn't match or a run failed, 2 bad usage or input.
 fn main() -> ExitCode {

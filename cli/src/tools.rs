@@ -7,6 +7,14 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use clap::CommandFactory;
 use serde_json::json;
+use vta_app::cycle::{Setup, timing};
+use vta_app::files::{decode, is, read_words};
+use vta_app::model::{self, Model};
+use vta_app::options::{DeviceOptions, ViewOptions};
+use vta_app::preprocess::Preprocess;
+use vta_app::source::Source;
+use vta_app::timed::{Timed, cycles_json, utilization};
+use vta_app::{images, replay_rtl, tiles};
 use vta_compiler::quantize::Mode;
 use vta_compiler::{graph::Graph, layer, onnx, passes, reference, zoo};
 use vta_driver::{DramPlan, Program, QueueLimits, Session, Symbol, Traffic, replay};
@@ -15,22 +23,16 @@ use vta_isa::{INSN_BYTES, Insn, MemType, Uop};
 use crate::args::{
     AsmArgs, Cli, CompileArgs, DisasmArgs, LayerArgs, QuantizeArgs, QuantizeMode, ReplayArgs,
 };
-use crate::cycle::{Setup, Timed, cycles_json, timing, utilization};
-use crate::images;
-use crate::model::{self, Model};
-use crate::preprocess::Preprocess;
-use crate::replay_rtl;
+use crate::bar::Bar;
 use crate::report::{lines, print_line};
-use crate::source::Source;
-use crate::tiles;
 
 pub fn layer(args: &LayerArgs) -> Result<bool> {
     let spec = layer::parse(&args.layer)?;
-    let setup = Setup::new(&args.device, &args.views, &args.layer)?;
+    let setup = Setup::new(&args.device.options(), &args.views.options(), &args.layer)?;
     let config = model::config(args.device.config.as_ref())?;
     let graph = layer::build(&spec, args.seed)?;
     let board = args.device.timing.timing.as_deref();
-    let program = Arc::new(tiles::lower(&graph, &config, &args.tiles, board)?);
+    let program = Arc::new(tiles::lower(&graph, &config, &args.tiles.options(), board)?);
     let device = setup.device(&config, 1)?;
     let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
     let inputs: Vec<_> = (0..spec.images)
@@ -155,7 +157,7 @@ impl LayerOutcome {
 pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
     let mut graph = model::read_onnx(&args.model)?;
     let stated = graph.metadata.get("preprocess");
-    let preprocess = Preprocess::choose(&args.preprocess, stated)?;
+    let preprocess = Preprocess::choose(&args.preprocess.options(), stated, &remarks())?;
     let pictures = images::load_all(std::slice::from_ref(&args.calibration), args.limit)?;
     graph
         .metadata
@@ -186,7 +188,7 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
         Model::Graph(graph) => *graph,
         Model::Program(_) | Model::Hosted(_) => bail!("{} is compiled already", args.model),
     };
-    model::choose_requant(&mut graph, &args.requant);
+    model::choose_requant(&mut graph, args.requant.mode());
     ensure!(
         model::is_quantised(&graph),
         "{} is a float model: run `vta quantize` first",
@@ -196,7 +198,11 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
         return dump(&graph, pass);
     }
     let output = args.output.as_ref().context("--output is missing")?;
-    let preprocess = Preprocess::choose(&args.preprocess, graph.metadata.get("preprocess"))?;
+    let preprocess = Preprocess::choose(
+        &args.preprocess.options(),
+        graph.metadata.get("preprocess"),
+        &remarks(),
+    )?;
     let mut integer = passes::quantized(&graph).with_context(|| args.model.clone())?;
     let facts = [
         ("preprocess".to_owned(), preprocess.to_json()),
@@ -204,14 +210,13 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
     ];
     integer.metadata.extend(facts);
     let hosted = match args.allow_host {
-        true => {
-            model::hosted(&integer, &config, &args.tiles).with_context(|| args.model.clone())?
-        }
+        true => model::hosted(&integer, &config, &args.tiles.options())
+            .with_context(|| args.model.clone())?,
         false => None,
     };
     let (program, host_ops) = match hosted {
         None => {
-            let program = tiles::lower(&integer, &config, &args.tiles, None);
+            let program = tiles::lower(&integer, &config, &args.tiles.options(), None);
             let program = program.with_context(|| args.model.clone())?;
             program.save(output)?;
             (Arc::new(program), 0)
@@ -237,6 +242,11 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
     ))?;
     print_line(&memory_line(&DramPlan::of(&program)))?;
     Ok(true)
+}
+
+/// Work without a bar, whose remarks are shown.
+fn remarks() -> Bar {
+    Bar::new("", usize::MAX, true)
 }
 
 /// Device memory in words.
@@ -273,7 +283,13 @@ fn dump(graph: &Graph, pass: &str) -> Result<bool> {
 }
 
 pub fn replay(args: &ReplayArgs) -> Result<bool> {
-    let setup = Setup::plain(args)?;
+    let device = DeviceOptions {
+        device: args.device.clone(),
+        bitstream: args.bitstream.clone(),
+        config: None,
+        timing: args.timing.timing.clone(),
+    };
+    let setup = Setup::new(&device, &ViewOptions::default(), "replay")?;
     let (mut matched, mut total, mut compared) = (0, 0, 0);
     let mut rows = Vec::new();
     for path in &args.cases {
@@ -343,7 +359,7 @@ fn replay_counters(
         "{name}: cycles are only counted with --device cycle, not {}",
         args.device
     );
-    let (board, timing) = timing(&args.timing)?;
+    let (board, timing) = timing(args.timing.timing.as_deref())?;
     let outcome = replay_rtl::replay(path, &timing)?;
     if !args.json {
         print_line(&format!(
@@ -379,38 +395,6 @@ pub fn asm(args: &AsmArgs) -> Result<bool> {
 /// Assembly text of a file.
 pub fn read_asm(path: &Path) -> Result<Vec<Insn>> {
     Ok(Source::read(path)?.insns)
-}
-
-/// Raw words of a file.
-pub fn read_words(path: &Path) -> Result<Vec<u128>> {
-    let bytes = model::read_file(path)?;
-    let (len, name) = (bytes.len(), path.display());
-    ensure!(
-        len.is_multiple_of(INSN_BYTES),
-        "{name}: {len} bytes, not a multiple of the {INSN_BYTES} bytes of an instruction"
-    );
-    let word = |chunk: &[u8]| {
-        chunk
-            .iter()
-            .rev()
-            .fold(0u128, |word, byte| word << 8 | u128::from(*byte))
-    };
-    Ok(bytes.chunks_exact(INSN_BYTES).map(word).collect())
-}
-
-/// The instructions of raw words; errors name the file.
-pub fn decode(path: &Path, words: &[u128]) -> Result<Vec<Insn>> {
-    let insn = |(i, word): (usize, &u128)| {
-        Insn::decode(*word)
-            .with_context(|| format!("{}: instruction {i} ({word:#034x})", path.display()))
-    };
-    words.iter().enumerate().map(insn).collect()
-}
-
-/// Whether the path has one of the extensions.
-pub fn is(path: &Path, extensions: &[&str]) -> bool {
-    path.extension()
-        .is_some_and(|e| extensions.iter().any(|x| e == *x))
 }
 
 pub fn disasm(args: &DisasmArgs) -> Result<bool> {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use comfy_table::{Table, presets};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use vta_app::watch::Watch;
+use vta_app::{cycle, files, hints, model};
 use vta_compiler::lower::{self, ConvTile, LoopOrder, LowerOptions, Tiles};
 use vta_compiler::tune::{self, Cache, Job, Measured};
 use vta_driver::{Program, QueueLimits, Session};
@@ -15,8 +16,8 @@ use vta_sim::cycle::TimingConfig;
 use vta_sim::{CycleLog, Execution, SimDevice};
 
 use crate::args::TuneArgs;
+use crate::bar::Bar;
 use crate::report::{lines, print_line};
-use crate::{cycle, hints, model, sweep};
 
 /// Tunes a network or a layer, or explains one layer's choice.
 ///
@@ -25,8 +26,8 @@ use crate::{cycle, hints, model, sweep};
 pub fn tune(args: &TuneArgs) -> Result<bool> {
     ensure!(args.candidates > 0, "--candidates must be at least 1");
     let config = model::config(args.config.as_ref())?;
-    let (board, timing) = cycle::timing(&args.timing)?;
-    let graph = sweep::graph(&args.model)?;
+    let (board, timing) = cycle::timing(args.timing.timing.as_deref())?;
+    let graph = model::layer_or_network(&args.model)?;
     let options = LowerOptions::default();
     let job = Job {
         graph: &graph,
@@ -43,12 +44,11 @@ pub fn tune(args: &TuneArgs) -> Result<bool> {
         Some(path) => read(path)?,
         None => Cache::new(),
     };
-    let bar = progress(args.json);
+    let bar = Bar::new("layers", 0, args.json);
     let tuned = tune::tune(&job, &mut cache, &measure, &mut |done, all| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
+        bar.progress(done, all);
     });
-    bar.finish_and_clear();
+    bar.clear();
     // What was measured before an error is worth keeping.
     if let Some(path) = &args.output {
         let text = cache.to_json()?;
@@ -61,16 +61,8 @@ fn read(path: &Path) -> Result<Cache> {
     if !path.exists() {
         return Ok(Cache::new());
     }
-    let text = model::read_text(path)?;
+    let text = files::read_text(path)?;
     Cache::from_json(&text).with_context(|| path.display().to_string())
-}
-
-fn progress(quiet: bool) -> ProgressBar {
-    if quiet {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} layers, {eta} left");
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Cycles of one pass, nothing computed.

@@ -43,6 +43,16 @@ fn dependencies_point_one_way() {
         ("vta-sim", vec!["vta-driver", "vta-isa"]),
         ("vta-hw-opencl", vec!["vta-driver", "vta-isa"]),
         ("vta-compiler", vec!["vta-driver", "vta-isa"]),
+        (
+            "vta-app",
+            vec![
+                "vta-compiler",
+                "vta-driver",
+                "vta-hw-opencl",
+                "vta-isa",
+                "vta-sim",
+            ],
+        ),
     ];
     for (name, allowed) in allowed {
         let allowed: BTreeSet<String> = allowed.into_iter().map(str::to_owned).collect();
@@ -51,7 +61,7 @@ fn dependencies_point_one_way() {
     }
     assert_eq!(
         found.len(),
-        7,
+        8,
         "a new crate needs its place here: {:?}",
         found.keys()
     );
@@ -98,6 +108,7 @@ fn unsafe_code_is_where_it_may_be() {
         "driver",
         "sim",
         "compiler",
+        "app",
         "cli",
         "hw-opencl",
         "tests",
@@ -121,7 +132,7 @@ fn unsafe_code_is_where_it_may_be() {
             }
         }
     }
-    for name in ["isa/src/lib.rs", "cli/src/main.rs"] {
+    for name in ["isa/src/lib.rs", "app/src/lib.rs", "cli/src/main.rs"] {
         let text = std::fs::read_to_string(root().join(name)).unwrap();
         assert!(text.contains("#![forbid(unsafe_code)]"), "{name}");
     }

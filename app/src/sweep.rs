@@ -1,20 +1,19 @@
-//! `vta sweep`: cycles over a grid of configurations and boards.
+//! Cycles over a grid of configurations and boards.
 
 mod area;
-mod grid;
-mod picture;
-mod table;
+pub mod grid;
+pub mod picture;
+pub mod table;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
+use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
-use serde_json::json;
+use vta_compiler::lower;
 use vta_compiler::qgraph::QGraph;
-use vta_compiler::{layer, lower, passes};
 use vta_driver::{
     Batch, Device, DeviceInfo, Program, QueueLimits, RunReport, Runner, Session, WorkerDevice,
 };
@@ -22,10 +21,9 @@ use vta_isa::Config;
 use vta_sim::cycle::{TimingConfig, simulate};
 use vta_sim::views::{EnergyTable, LayerCycles, LayerTotals};
 
-use crate::args::SweepArgs;
-use crate::cycle;
-use crate::model::{self, Model};
-use crate::report::print_line;
+use crate::timed::{leave_out_additions, merge, utilization};
+use crate::watch::Watch;
+use crate::{cycle, files, model};
 use grid::{Grid, Point};
 use table::{Measured, Row, Table};
 
@@ -40,24 +38,59 @@ struct Lowered {
     macs: u64,
 }
 
-/// Runs the sweep; whether every point of the grid has a result.
-pub fn sweep(args: &SweepArgs) -> Result<bool> {
+/// What is swept, and where the results go.
+#[derive(Clone, Debug)]
+pub struct SweepOptions {
+    /// A network or a layer.
+    pub model: String,
+    /// `KEY=V1,V2,..`, an axis each.
+    pub vary: Vec<String>,
+    /// Configuration of all that isn't varied; `None` is the default instance.
+    pub config: Option<PathBuf>,
+    /// Board of all that isn't varied; `None` is `pynq`.
+    pub timing: Option<String>,
+    /// The table; rows that are there already are not computed again.
+    pub output: PathBuf,
+    /// A picture of cycles against area to write.
+    pub picture: Option<PathBuf>,
+    /// Points to compute side by side, at least 1; `None` is one for each core.
+    pub threads: Option<usize>,
+}
+
+/// A finished sweep.
+pub struct Swept {
+    /// The axes.
+    pub grid: Grid,
+    /// A row for each point, in the grid's order.
+    pub rows: Vec<Row>,
+    /// Points that were in the table already.
+    pub resumed: usize,
+    /// Points that were computed now.
+    pub computed: usize,
+}
+
+/// Runs the sweep. A point that can't be computed has its reason in its row.
+///
+/// # Errors
+/// A grid, model or file that can't be read, a table or picture that can't be written.
+pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
     ensure!(args.threads != Some(0), "--threads must be at least 1");
     let config = model::config(args.config.as_ref())?;
-    let (_, timing) = cycle::timing(&args.timing)?;
+    let (_, timing) = cycle::timing(args.timing.as_deref())?;
     let mut grid = Grid::new(&args.vary, &config, &timing)?;
-    let graph = graph(&args.model)?;
+    let graph = model::layer_or_network(&args.model)?;
     let file = Path::new(&args.model);
     if file.is_file() {
-        grid = grid.of_file(&model::read_file(file)?);
+        grid = grid.of_file(&files::read_file(file)?);
     }
     let table = Table::open(&args.output, &args.model, &grid)?;
     let missing: Vec<Point> = grid
         .points()
         .filter(|point| !table.has(&point.values))
         .collect();
-    let (resumed, computed) = (grid.len() - missing.len(), missing.len());
-    let bar = progress(missing.len(), args.json);
+    let (resumed, computed) = (grid.size() - missing.len(), missing.len());
+    watch.progress(0, computed);
+    let done = AtomicUsize::new(0);
     let table = Mutex::new(table);
     let compiled = Mutex::new(BTreeMap::new());
     let measure = |point: &Point| -> Result<()> {
@@ -67,58 +100,26 @@ pub fn sweep(args: &SweepArgs) -> Result<bool> {
         };
         let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
         table.append(row)?;
-        bar.inc(1);
+        let before = done.fetch_add(1, Ordering::Relaxed);
+        watch.progress(before + 1, computed);
         Ok(())
     };
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(args.threads.unwrap_or(0))
         .build()?;
     pool.install(|| missing.par_iter().try_for_each(measure))?;
-    bar.finish_and_clear();
     let table = table.into_inner().unwrap_or_else(PoisonError::into_inner);
     let rows = table.finish(&grid)?;
     if let Some(path) = &args.picture {
         let picture = picture::pareto(&args.model, &grid, &rows);
         std::fs::write(path, picture).with_context(|| path.display().to_string())?;
     }
-    summary(args, &grid, &rows, [resumed, computed])
-}
-
-/// The network, or the layer as a network.
-///
-/// # Errors
-/// A compiled program, a float model, a file that can't be read.
-pub fn graph(name: &str) -> Result<QGraph> {
-    let is_layer = ["conv:", "dw:", "gemm:", "resnet18."];
-    let looks_like_one = is_layer.iter().any(|start| name.starts_with(start));
-    match layer::parse(name) {
-        Ok(spec) => return Ok(layer::build(&spec, 1)?),
-        Err(error) if looks_like_one && !Path::new(name).exists() => {
-            return Err(error.into());
-        }
-        Err(_) => {}
-    }
-    match model::load(name)? {
-        Model::Program(_) | Model::Hosted(_) => {
-            bail!("{name} is compiled already, so that it can't be varied")
-        }
-        Model::Graph(graph) => {
-            ensure!(
-                model::is_quantised(&graph),
-                "{name} is a float model: run `vta quantize` first"
-            );
-            Ok(passes::quantized(&graph)?)
-        }
-    }
-}
-
-fn progress(points: usize, quiet: bool) -> ProgressBar {
-    if quiet || points < 2 {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} points, {eta} left");
-    ProgressBar::new(points as u64)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    Ok(Swept {
+        grid,
+        rows,
+        resumed,
+        computed,
+    })
 }
 
 /// What a point takes. Programs are compiled once for each configuration.
@@ -189,8 +190,8 @@ fn measure(
         let report = simulate(timing, config, insns, batch.insn_addr.0, &mut totals)?;
         parts.extend(totals.finish(&report));
     }
-    let mut layers = cycle::merge(parts.iter());
-    cycle::leave_out_additions(&mut layers, &lowered.program);
+    let mut layers = merge(parts.iter());
+    leave_out_additions(&mut layers, &lowered.program);
     let mut total = LayerCycles::default();
     layers.iter().for_each(|layer| total.add(layer));
     Ok(Measured {
@@ -198,66 +199,9 @@ fn measure(
         images: config.batch() as u64,
         bound_cycles: layers.iter().map(|l| l.bound.cycles()).sum(),
         macs: lowered.macs,
-        utilization: cycle::utilization(&total, lowered.macs, 1),
+        utilization: utilization(&total, lowered.macs, 1),
         dram_bytes: total.dram_bytes(),
         energy_uj: total.energy(&EnergyTable::default()).total_pj() / 1e6,
         area_mm2: area::estimate(config, timing).total_mm2(),
     })
-}
-
-fn summary(
-    args: &SweepArgs,
-    grid: &Grid,
-    rows: &[Row],
-    [resumed, computed]: [usize; 2],
-) -> Result<bool> {
-    let front = picture::front(rows);
-    let failed = rows.iter().filter(|r| r.outcome.is_err()).count();
-    let describe = |row: &Row| {
-        let pairs = grid
-            .keys()
-            .zip(&row.values)
-            .map(|(k, v)| format!("{k}={v}"));
-        pairs.collect::<Vec<_>>().join(" ")
-    };
-    if args.json {
-        let point = |&i: &usize| {
-            let row = &rows[i];
-            let measured = row.outcome.as_ref().ok();
-            json!({
-                "point": describe(row),
-                "cycles": measured.map(|m| m.cycles),
-                "area_mm2": measured.map(|m| m.area_mm2),
-            })
-        };
-        let object = json!({
-            "model": args.model, "points": rows.len(), "resumed": resumed, "computed": computed,
-            "failed": failed, "pareto": front.iter().map(point).collect::<Vec<_>>(),
-        });
-        print_line(&serde_json::to_string_pretty(&object)?)?;
-        return Ok(failed == 0);
-    }
-    print_line(&format!(
-        "{}: {} points, {computed} computed, {resumed} found in {}",
-        args.model,
-        rows.len(),
-        args.output.display()
-    ))?;
-    print_line("best cycles an image for their area:")?;
-    for &i in &front {
-        if let Ok(m) = &rows[i].outcome {
-            print_line(&format!(
-                "  {:>12.0} cycles  {:>6.2} mm2  {}",
-                m.cycles_per_image(),
-                m.area_mm2,
-                describe(&rows[i])
-            ))?;
-        }
-    }
-    for row in rows {
-        if let Err(error) = &row.outcome {
-            print_line(&format!("failed: {}: {error}", describe(row)))?;
-        }
-    }
-    Ok(failed == 0)
 }

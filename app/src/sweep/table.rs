@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::grid::Grid;
-use crate::model;
+use crate::files;
 
 /// What a point took.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,12 +17,17 @@ pub struct Measured {
     pub cycles: u64,
     /// Images of a pass.
     pub images: u64,
+    /// The sum of the layers' bounds.
     pub bound_cycles: u64,
     /// Useful multiply-adds of a pass.
     pub macs: u64,
+    /// Useful multiply-adds as a share of what the matrix unit could do.
     pub utilization: f64,
+    /// Read and written.
     pub dram_bytes: u64,
+    /// An estimate, in microjoules of a pass.
     pub energy_uj: f64,
+    /// An estimate, in square millimetres.
     pub area_mm2: f64,
 }
 
@@ -78,7 +83,7 @@ impl Table {
         );
         let head = head(model, grid);
         let mut text = match path.exists() {
-            true => model::read_text(path)?,
+            true => files::read_text(path)?,
             false => String::new(),
         };
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
@@ -158,7 +163,7 @@ impl Table {
 }
 
 fn read_start(path: &Path) -> Result<String> {
-    model::read_text(path)
+    files::read_text(path)
 }
 
 /// A comment that names the sweep, and the column names.

@@ -1,24 +1,19 @@
-//! `vta check`: faults and hazards of a program, found without running it.
+//! Faults and hazards of a program, found without running it.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::{Value, json};
 use vta_driver::replay::{self, Case};
 use vta_driver::{Program, QueueLimits, Symbol};
 use vta_isa::check::Finding;
 use vta_isa::tokens::At;
 use vta_isa::{Config, Finish, Insn, Uop, check as isa_check};
-use vta_sim::hazards::{
-    self, Access, Hazard, HazardError, MAX_HAZARDS, Report, SharedMemory, UopSource,
-};
+use vta_sim::hazards::{self, Hazard, HazardError, Report, UopSource};
 
-use crate::args::CheckArgs;
+use crate::files::{decode, is, read_words};
 use crate::model::{self, Model};
-use crate::report::print_line;
 use crate::source::{self, Source};
-use crate::tools::{decode, is, read_words};
 
 /// What FILE holds.
 enum Subject {
@@ -36,17 +31,39 @@ enum Subject {
 
 /// Everything found.
 #[derive(Default)]
-struct Found {
-    faults: Vec<String>,
-    notes: Vec<String>,
-    hazards: Vec<(String, Hazard)>,
+pub struct Found {
+    /// A line each.
+    pub faults: Vec<String>,
+    /// What is no fault, a line each.
+    pub notes: Vec<String>,
+    /// Each with its place: nothing, or a text that ends in `: `.
+    pub hazards: Vec<(String, Hazard)>,
     /// Hazards in all; only the first of each run are kept.
-    hazard_count: u64,
-    insns: usize,
-    runs: usize,
+    pub hazard_count: u64,
+    /// Instructions in which hazards were looked for.
+    pub insns: usize,
+    /// Runs of those.
+    pub runs: usize,
 }
 
-pub fn check(args: &CheckArgs) -> Result<bool> {
+/// What is checked.
+#[derive(Clone, Debug)]
+pub struct CheckOptions {
+    /// Raw instructions, assembly text, a bundle, a recorded case or a network to compile.
+    pub file: PathBuf,
+    /// A `vta_config.json`; `None` is the default instance.
+    pub config: Option<PathBuf>,
+    /// Report garbage in bits that no field covers, too.
+    pub strict: bool,
+    /// Look for hazards, too.
+    pub hazards: bool,
+}
+
+/// Checks a file.
+///
+/// # Errors
+/// A file that can't be read or compiled. Faults are no error.
+pub fn check(args: &CheckOptions) -> Result<Found> {
     let subject = load(args)?;
     let mut found = Found::default();
     match &subject {
@@ -73,11 +90,10 @@ pub fn check(args: &CheckArgs) -> Result<bool> {
     if args.hazards {
         find_hazards(&subject, &mut found)?;
     }
-    print(args, &found)?;
-    Ok(found.faults.is_empty() && found.hazard_count == 0)
+    Ok(found)
 }
 
-fn load(args: &CheckArgs) -> Result<Subject> {
+fn load(args: &CheckOptions) -> Result<Subject> {
     let file = &args.file;
     let name = file.display().to_string();
     let lower = name.to_ascii_lowercase();
@@ -262,91 +278,5 @@ impl Found {
             Err(error) => bail!(error),
         }
         Ok(())
-    }
-}
-
-fn print(args: &CheckArgs, found: &Found) -> Result<()> {
-    if args.json {
-        let object = json_object(&args.file, args.hazards, found);
-        return print_line(&serde_json::to_string_pretty(&object)?);
-    }
-    for fault in &found.faults {
-        print_line(fault)?;
-    }
-    for (place, hazard) in &found.hazards {
-        print_line(&format!("{place}{hazard}"))?;
-    }
-    if found.hazards.len() as u64 != found.hazard_count {
-        print_line(&format!(
-            "({} hazards are shown, at most {MAX_HAZARDS} of each run)",
-            found.hazards.len()
-        ))?;
-    }
-    for note in &found.notes {
-        print_line(&format!("note: {note}"))?;
-    }
-    let mut line = format!("{}: ", args.file.display());
-    line.push_str(&match found.faults.len() {
-        0 => "no fault found".to_owned(),
-        n => format!("{n} fault(s)"),
-    });
-    if args.hazards {
-        let hazards = match found.hazard_count {
-            0 => "no hazard".to_owned(),
-            n => format!("{n} hazard(s)"),
-        };
-        line.push_str(&format!(
-            ", {hazards} in {} instruction(s) of {} run(s)",
-            found.insns, found.runs
-        ));
-    }
-    print_line(&line)
-}
-
-fn json_object(file: &Path, hazards: bool, found: &Found) -> Value {
-    let mut object = json!({
-        "file": file.display().to_string(), "faults": found.faults, "notes": found.notes,
-    });
-    if hazards {
-        let list: Vec<_> = found
-            .hazards
-            .iter()
-            .map(|(place, hazard)| hazard_json(place, hazard))
-            .collect();
-        object["hazards"] = list.into();
-        object["hazards_found"] = found.hazard_count.into();
-        object["insns"] = found.insns.into();
-        object["runs"] = found.runs.into();
-    }
-    object
-}
-
-fn hazard_json(place: &str, hazard: &Hazard) -> Value {
-    let place = place.trim_end_matches(": ");
-    let text = hazard.to_string();
-    let access = |a: &Access| {
-        json!({
-            "index": a.at.index, "insn": a.at.insn.to_string(),
-            "module": a.at.insn.module().name(), "does": a.kind.verb(),
-        })
-    };
-    match hazard {
-        Hazard::Race(race) => {
-            let ranges: Vec<_> = race.ranges.iter().map(|r| [r.start, r.end]).collect();
-            let unit = match race.memory {
-                SharedMemory::Dram => "bytes",
-                SharedMemory::Inp | SharedMemory::Wgt | SharedMemory::Acc => "tiles",
-            };
-            json!({
-                "kind": "race", "place": place, "memory": race.memory.name(), "unit": unit,
-                "ranges": ranges, "count": race.count, "first": access(&race.first),
-                "second": access(&race.second), "text": text,
-            })
-        }
-        Hazard::Alu(alu) => json!({
-            "kind": "alu", "place": place, "index": alu.at.index,
-            "insn": alu.at.insn.to_string(), "step": alu.step, "tile": alu.tile, "text": text,
-        }),
-        _ => json!({ "kind": "other", "place": place, "text": text }),
     }
 }

@@ -1,4 +1,4 @@
-//! `vta run` and `vta exec`.
+//! A network on images: loaded, placed, compiled, run on devices side by side, compared.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::{passes, quantize, reference};
 use vta_driver::{
@@ -14,13 +13,14 @@ use vta_driver::{
     QueueLimits, RunOutput, RunReport, Session, Step,
 };
 
-use crate::args::RunArgs;
 use crate::check;
 use crate::cycle::Setup;
 use crate::images::{self, Picture};
 use crate::model::{self, Model, Plan};
+use crate::options::RunOptions;
+use crate::outcome::Outcome;
 use crate::preprocess::{Preprocess, to_int8};
-use crate::report::{self, Outcome};
+use crate::watch::Watch;
 
 /// Everything that a worker needs to run images.
 struct Job<'a> {
@@ -28,11 +28,12 @@ struct Job<'a> {
     graph: Option<&'a QGraph>,
     /// The network over several devices.
     split: Option<Arc<MultiProgram>>,
-    args: &'a RunArgs,
+    args: &'a RunOptions,
     setup: &'a Setup,
     images: &'a [Vec<i8>],
     next: AtomicUsize,
-    bar: ProgressBar,
+    done: AtomicUsize,
+    watch: &'a dyn Watch,
 }
 
 /// What one worker found.
@@ -46,13 +47,17 @@ struct Share {
     mismatches: Vec<String>,
 }
 
-/// Runs a network; whether everything that was compared matched.
-pub fn run(args: &RunArgs) -> Result<bool> {
+/// Runs a network. An `output` that the caller wants needs computed values.
+///
+/// # Errors
+/// Options that don't fit each other or the model, files that can't be read, compiled or written,
+/// a failure of a device.
+pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outcome> {
     ensure!(args.top > 0, "--top must be at least 1");
     ensure!(args.threads != Some(0), "--threads must be at least 1");
     ensure!(args.batch > 0, "--batch must be at least 1");
     let setup = Setup::new(&args.device, &args.views, &args.model)?;
-    let compared = args.verify || args.output.is_some() || args.reference.is_some();
+    let compared = args.verify || output == Wanted::File || args.reference.is_some();
     ensure!(
         !(compared && setup.timing_only()),
         "--timing-only computes no outputs for --verify, --output or --reference"
@@ -67,7 +72,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         graph,
         plan,
         preprocess,
-    } = prepare(args, &device_config, &mut pictures)?;
+    } = prepare(args, &device_config, &mut pictures, watch)?;
     let (program, split) = (Arc::new(plan.program), plan.split.map(Arc::new));
     let prepared = started.elapsed();
     let spec = program.tensor(*program.inputs.first().context("the program has no input")?)?;
@@ -95,12 +100,13 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         setup: &setup,
         images: &inputs,
         next: AtomicUsize::new(0),
-        bar: progress(inputs.len(), args.json),
+        done: AtomicUsize::new(0),
+        watch,
     };
+    watch.progress(0, inputs.len());
     let started = Instant::now();
     let shares = work(&job)?;
     let wall = started.elapsed();
-    job.bar.finish_and_clear();
     let mut outcome = outcome(
         args,
         &program,
@@ -113,16 +119,16 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     outcome.host_ops = host_ops;
     outcome.timing_only = setup.timing_only();
     outcome.timed = setup.finish(&program, &args.model)?;
-    if let Some(path) = &args.output {
-        images::save_rows(path, &outcome.logits)?;
-    }
-    if args.json {
-        report::json(&outcome)?;
-    } else {
-        report::text(&outcome, args)?;
-    }
-    let clean = outcome.hazards.as_ref().is_none_or(Vec::is_empty);
-    Ok(outcome.mismatches.is_empty() && clean)
+    Ok(outcome)
+}
+
+/// What the caller does with the outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Labels at most, so that a device that only counts cycles will do.
+    Labels,
+    /// Values to keep.
+    File,
 }
 
 /// What is known before anything runs.
@@ -146,7 +152,12 @@ fn hazards(program: &Arc<Program>, split: Option<&MultiProgram>) -> Result<Vec<S
 }
 
 /// Loads and compiles; a float model is quantised on the way.
-fn prepare(args: &RunArgs, config: &vta_isa::Config, pictures: &mut [Picture]) -> Result<Prepared> {
+fn prepare(
+    args: &RunOptions,
+    config: &vta_isa::Config,
+    pictures: &mut [Picture],
+    watch: &dyn Watch,
+) -> Result<Prepared> {
     let mut graph = match model::load(&args.model)? {
         Model::Program(program) => {
             ensure!(
@@ -157,7 +168,7 @@ fn prepare(args: &RunArgs, config: &vta_isa::Config, pictures: &mut [Picture]) -
                 program: *program,
                 split: None,
             };
-            return compiled(args, config, plan);
+            return compiled(args, config, plan, watch);
         }
         Model::Hosted(network) => {
             let part = network.parts.first().context("the bundle has no program")?;
@@ -165,11 +176,11 @@ fn prepare(args: &RunArgs, config: &vta_isa::Config, pictures: &mut [Picture]) -
                 program: model::overview(&network, &part.program.config),
                 split: Some(*network),
             };
-            return compiled(args, config, plan);
+            return compiled(args, config, plan, watch);
         }
         Model::Graph(graph) => *graph,
     };
-    let preprocess = Preprocess::choose(&args.preprocess, graph.metadata.get("preprocess"))?;
+    let preprocess = Preprocess::choose(&args.preprocess, graph.metadata.get("preprocess"), watch)?;
     let quantised = model::is_quantised(&graph);
     ensure!(
         !quantised || args.calibration.is_none(),
@@ -189,12 +200,12 @@ fn prepare(args: &RunArgs, config: &vta_isa::Config, pictures: &mut [Picture]) -
             );
         }
         if given.is_none() {
-            eprintln!("note: quantising the float model with the input images");
+            watch.note("quantising the float model with the input images");
         }
         graph = model::quantise(&graph, calibration, &preprocess, quantize::Mode::Multiply)
             .with_context(|| args.model.clone())?;
     }
-    model::choose_requant(&mut graph, &args.requant);
+    model::choose_requant(&mut graph, args.requant);
     let name = || args.model.clone();
     let integer = passes::quantized(&graph).with_context(name)?;
     let plan = model::plan(args, &integer, config).with_context(name)?;
@@ -206,7 +217,12 @@ fn prepare(args: &RunArgs, config: &vta_isa::Config, pictures: &mut [Picture]) -
 }
 
 /// What a bundle says of itself; what needs its model is refused.
-fn compiled(args: &RunArgs, config: &vta_isa::Config, plan: Plan) -> Result<Prepared> {
+fn compiled(
+    args: &RunOptions,
+    config: &vta_isa::Config,
+    plan: Plan,
+    watch: &dyn Watch,
+) -> Result<Prepared> {
     if args.device.config.is_some() {
         model::same_config(&plan.program, config)?;
     }
@@ -219,7 +235,7 @@ fn compiled(args: &RunArgs, config: &vta_isa::Config, plan: Plan) -> Result<Prep
         "--verify needs the model, not a compiled bundle"
     );
     ensure!(
-        args.requant.requant.is_none(),
+        args.requant.is_none(),
         "--requant needs the model, not a compiled bundle"
     );
     ensure!(
@@ -228,19 +244,10 @@ fn compiled(args: &RunArgs, config: &vta_isa::Config, plan: Plan) -> Result<Prep
     );
     let stated = plan.program.metadata.get("preprocess");
     Ok(Prepared {
-        preprocess: Preprocess::choose(&args.preprocess, stated)?,
+        preprocess: Preprocess::choose(&args.preprocess, stated, watch)?,
         graph: None,
         plan,
     })
-}
-
-fn progress(images: usize, quiet: bool) -> ProgressBar {
-    if quiet || images < 20 {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} images, {eta} left");
-    ProgressBar::new(images as u64)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Runs all images, each on a device with one thread or more; results don't depend on how many.
@@ -463,7 +470,8 @@ impl Share {
     fn add(&mut self, job: &Job<'_>, first: usize, out: RunOutput) -> Result<()> {
         let outputs = out.outputs.into_iter().next();
         let outputs = outputs.context("the program has no output")?;
-        job.bar.inc(outputs.len() as u64);
+        let before = job.done.fetch_add(outputs.len(), Ordering::Relaxed);
+        job.watch.progress(before + outputs.len(), job.images.len());
         self.outputs.push((first, outputs));
         self.reports.extend(out.reports);
         Ok(())
@@ -501,7 +509,7 @@ fn verify(
 }
 
 fn outcome(
-    args: &RunArgs,
+    args: &RunOptions,
     program: &Arc<Program>,
     pictures: Vec<Picture>,
     shares: Vec<Share>,

@@ -12,7 +12,7 @@ use vta_compiler::lower::LowerOptions;
 use vta_compiler::placement::{self, Rules, Target};
 use vta_compiler::qgraph::{QGraph, QNode, QOp};
 use vta_compiler::semantics::Requant;
-use vta_compiler::{onnx, passes, quantize, zoo};
+use vta_compiler::{layer, onnx, passes, quantize, zoo};
 use vta_driver::{
     BUNDLE_MAGIC, BufferId, Bundle, Device, HostKernel, Layer, MultiProgram, Packing, Place,
     Program, Step, TensorSpec,
@@ -21,11 +21,11 @@ use vta_hw_opencl::{OpenClDevice, Options, Selector};
 use vta_isa::Config;
 use vta_sim::SimDevice;
 
-use crate::args::{RequantArgs, RequantMode, RunArgs};
 use crate::images::{self, Picture};
+use crate::options::{RunOptions, TilesOptions};
 use crate::preprocess::Preprocess;
-use crate::tiles::{self, Measured, TilesArgs};
-use crate::{hints, source};
+use crate::tiles::{self, Measured};
+use crate::{files, hints, source};
 
 /// The demo's network, trained for this project on CIFAR-10.
 pub const DEMO_MODEL: &[u8] = include_bytes!("../../models/demo/resnet20.onnx");
@@ -46,14 +46,12 @@ pub const CIFAR10: [&str; 10] = [
     "ship",
     "truck",
 ];
-/// Models larger than this are refused: no protobuf message can be.
-const MAX_FILE_BYTES: u64 = 2 << 30;
-/// The largest text that is read: configurations, boards, tables, assembly.
-const MAX_TEXT_BYTES: u64 = 64 << 20;
 
 /// A network before it is compiled, or one that is compiled already.
 pub enum Model {
+    /// As the file has it, float or int8.
     Graph(Box<Graph>),
+    /// Compiled, for one device.
     Program(Box<Program>),
     /// Compiled, with layers of the host.
     Hosted(Box<MultiProgram>),
@@ -105,6 +103,34 @@ pub fn load(name: &str) -> Result<Model> {
         "{name} is assembly text: vta exec {name} runs it"
     );
     Ok(Model::Graph(Box::new(read_onnx(path)?)))
+}
+
+/// The network, or the layer as a network.
+///
+/// # Errors
+/// A compiled program, a float model, a file that can't be read.
+pub fn layer_or_network(name: &str) -> Result<QGraph> {
+    let is_layer = ["conv:", "dw:", "gemm:", "resnet18."];
+    let looks_like_one = is_layer.iter().any(|start| name.starts_with(start));
+    match layer::parse(name) {
+        Ok(spec) => return Ok(layer::build(&spec, 1)?),
+        Err(error) if looks_like_one && !Path::new(name).exists() => {
+            return Err(error.into());
+        }
+        Err(_) => {}
+    }
+    match load(name)? {
+        Model::Program(_) | Model::Hosted(_) => {
+            bail!("{name} is compiled already, so that it can't be varied")
+        }
+        Model::Graph(graph) => {
+            ensure!(
+                is_quantised(&graph),
+                "{name} is a float model: run `vta quantize` first"
+            );
+            Ok(passes::quantized(&graph)?)
+        }
+    }
 }
 
 fn read_bundle(path: &Path) -> Result<Bundle> {
@@ -159,56 +185,9 @@ fn exists(name: &str) -> Result<()> {
 
 /// Reads an ONNX file.
 pub fn read_onnx(path: &Path) -> Result<Graph> {
-    let bytes = read_file(path)?;
+    let bytes = files::read_file(path)?;
     ensure!(!bytes.is_empty(), "{}: the file is empty", path.display());
     onnx::load(&bytes).with_context(|| path.display().to_string())
-}
-
-/// Reads a model or raw instructions, up to [`MAX_FILE_BYTES`].
-pub fn read_file(path: &Path) -> Result<Vec<u8>> {
-    read_bounded(path, MAX_FILE_BYTES).with_context(|| path.display().to_string())
-}
-
-/// Reads a text, up to [`MAX_TEXT_BYTES`].
-pub fn read_text(path: &Path) -> Result<String> {
-    let name = || path.display().to_string();
-    let bytes = read_bounded(path, MAX_TEXT_BYTES).with_context(name)?;
-    String::from_utf8(bytes).with_context(|| format!("{}: not a text file", name()))
-}
-
-/// Files and pipes. Of those that don't tell their size, no more than the limit is read.
-fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let facts = file.metadata()?;
-    ensure!(!facts.is_dir(), "a folder, not a file");
-    // A device such as /dev/zero has no end.
-    ensure!(
-        !is_device(&facts.file_type()),
-        "a device of the system, not a file"
-    );
-    let size = facts.len();
-    ensure!(
-        size <= limit,
-        "{size} bytes; files up to {limit} bytes are read"
-    );
-    let mut bytes = Vec::with_capacity(size as usize);
-    file.take(limit + 1).read_to_end(&mut bytes)?;
-    ensure!(
-        bytes.len() as u64 <= limit,
-        "files up to {limit} bytes are read"
-    );
-    Ok(bytes)
-}
-
-#[cfg(unix)]
-fn is_device(kind: &std::fs::FileType) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    kind.is_char_device() || kind.is_block_device()
-}
-
-#[cfg(not(unix))]
-fn is_device(_: &std::fs::FileType) -> bool {
-    false
 }
 
 /// Whether the graph has int8 tensors.
@@ -238,22 +217,17 @@ pub fn quantise(
 }
 
 /// Puts the wanted requantisation into the graph's metadata, over what the model says.
-pub fn choose_requant(graph: &mut Graph, args: &RequantArgs) {
-    let Some(mode) = args.requant else {
-        return;
-    };
-    let requant = match mode {
-        RequantMode::Precise => Requant::Precise,
-        RequantMode::Fast => Requant::Fast,
-    };
-    let name = requant.name().to_owned();
-    graph.metadata.insert(Requant::KEY.to_owned(), name);
+pub fn choose_requant(graph: &mut Graph, requant: Option<Requant>) {
+    if let Some(requant) = requant {
+        let name = requant.name().to_owned();
+        graph.metadata.insert(Requant::KEY.to_owned(), name);
+    }
 }
 
 /// Compiles a QDQ graph.
 pub fn compile(graph: &Graph, config: &Config) -> Result<(QGraph, Program)> {
     let integer = passes::quantized(graph)?;
-    let program = tiles::lower(&integer, config, &TilesArgs::default(), None)?;
+    let program = tiles::lower(&integer, config, &TilesOptions::default(), None)?;
     Ok((integer, program))
 }
 
@@ -272,12 +246,12 @@ pub struct Plan {
 
 /// Compiles a network for the devices that the arguments name, and the host if it is needed and
 /// allowed.
-pub fn plan(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Plan> {
+pub fn plan(args: &RunOptions, graph: &QGraph, config: &Config) -> Result<Plan> {
     let split = split(args, graph, config)?;
     let program = match &split {
         Some(split) => overview(split, config),
         None => {
-            let board = args.device.timing.timing.as_deref();
+            let board = args.device.timing.as_deref();
             tiles::lower(graph, config, &args.tiles, board)?
         }
     };
@@ -346,7 +320,7 @@ fn nothing() -> TensorSpec {
 
 /// The network over several devices, when the arguments name several or place layers, or when
 /// the host computes some.
-fn split(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Option<MultiProgram>> {
+fn split(args: &RunOptions, graph: &QGraph, config: &Config) -> Result<Option<MultiProgram>> {
     let names = device_names(&args.device.device);
     let host = args.allow_host && needs_host(graph);
     if names.len() == 1 && args.placement.is_none() && !host {
@@ -363,7 +337,7 @@ fn split(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Option<Multi
         None => Rules::default(),
         Some(path) => {
             let name = || path.display().to_string();
-            let text = read_text(path)?;
+            let text = files::read_text(path)?;
             Rules::from_toml(&text).with_context(name)?
         }
     };
@@ -372,7 +346,7 @@ fn split(args: &RunArgs, graph: &QGraph, config: &Config) -> Result<Option<Multi
     if host {
         targets.push(Target::host(config.clone()));
     }
-    let board = args.device.timing.timing.as_deref();
+    let board = args.device.timing.as_deref();
     let measured = Measured::read(&args.tiles, config, board)?;
     Ok(Some(spread(graph, &targets, &rules, &measured)?))
 }
@@ -384,7 +358,11 @@ fn needs_host(graph: &QGraph) -> bool {
 }
 
 /// A network for one device and the host, if it needs the host.
-pub fn hosted(graph: &QGraph, config: &Config, tiles: &TilesArgs) -> Result<Option<MultiProgram>> {
+pub fn hosted(
+    graph: &QGraph,
+    config: &Config,
+    tiles: &TilesOptions,
+) -> Result<Option<MultiProgram>> {
     if !needs_host(graph) {
         return Ok(None);
     }
@@ -416,7 +394,7 @@ pub fn config(path: Option<&PathBuf>) -> Result<Config> {
     let Some(path) = path else {
         return Ok(Config::default());
     };
-    let text = read_text(path)?;
+    let text = files::read_text(path)?;
     Config::from_json(&text).with_context(|| path.display().to_string())
 }
 

@@ -1,27 +1,19 @@
 //! `--tiles`: the cache of `vta tune` where a program is compiled.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
 use vta_compiler::lower::{self, LowerError, LowerOptions, Tiles};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::tune::{self, Cache};
 use vta_driver::Program;
 use vta_isa::Config;
 
-use crate::model;
+use crate::files;
+use crate::options::TilesOptions;
 
 /// The board whose tiles are taken when nothing names another: schedules don't depend on it.
 const TUNED_FOR: &str = "pynq";
-
-/// Where tiles come from.
-#[derive(Args, Clone, Default)]
-pub struct TilesArgs {
-    /// Tiles that `vta tune` measured, in place of those that come with the compiler
-    #[arg(long = "tiles", value_name = "CACHE.json")]
-    pub cache: Option<PathBuf>,
-}
 
 /// Tiles that were measured.
 pub struct Measured {
@@ -36,7 +28,7 @@ impl Measured {
     ///
     /// # Errors
     /// A cache that can't be read or has nothing for this configuration.
-    pub fn read(args: &TilesArgs, config: &Config, timing: Option<&str>) -> Result<Self> {
+    pub fn read(args: &TilesOptions, config: &Config, timing: Option<&str>) -> Result<Self> {
         let given = args.cache.as_ref();
         Ok(Self {
             shipped: tune::shipped()?,
@@ -70,7 +62,7 @@ impl Measured {
 pub fn lower(
     graph: &QGraph,
     config: &Config,
-    args: &TilesArgs,
+    args: &TilesOptions,
     timing: Option<&str>,
 ) -> Result<Program> {
     let tiles = Measured::read(args, config, timing)?.tiles(graph, config)?;
@@ -82,7 +74,7 @@ pub fn lower(
 /// configuration.
 fn read(path: &Path, config: &Config, timing: Option<&str>) -> Result<(Cache, String)> {
     let name = || path.display().to_string();
-    let text = model::read_text(path)?;
+    let text = files::read_text(path)?;
     let cache = Cache::from_json(&text).with_context(name)?;
     let json: serde_json::Value = serde_json::from_str(&text).with_context(name)?;
     let machines = json["machines"].as_object();

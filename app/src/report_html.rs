@@ -10,7 +10,7 @@ use vta_driver::Program;
 use vta_sim::cycle::{Client, StallReason, Unit};
 use vta_sim::views::{Energy, LayerCycles, Loss, Roofline, Spend, Verdict, losses};
 
-use crate::cycle::{Timed, utilization};
+use crate::timed::{Timed, utilization};
 use format::{bytes, grouped, percent, short};
 
 const STYLE: &str = include_str!("report_html/page.css");
@@ -23,7 +23,9 @@ const CARDS: usize = 6;
 pub struct Input<'a> {
     /// The model's name, as the user gave it.
     pub title: &'a str,
+    /// What ran.
     pub program: &'a Program,
+    /// Its cycles.
     pub timed: &'a Timed,
 }
 

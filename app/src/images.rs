@@ -19,8 +19,11 @@ const MAX_ELEMENTS: u64 = 1 << 30;
 pub struct Picture {
     /// For listings: the file's name, or the array's index.
     pub name: String,
+    /// Channels, rows, columns.
     pub chw: [usize; 3],
+    /// `chw` values, 0 to 255 unless they are final.
     pub pixels: Vec<f32>,
+    /// The true class, where the file says it.
     pub label: Option<usize>,
     /// Values are final already (float arrays): no preprocessing.
     pub ready: bool,

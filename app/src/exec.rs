@@ -1,9 +1,8 @@
-//! `vta exec` of assembly text: a program written by hand, with its data, on any device.
+//! A program written by hand, with its data, on any device.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use vta_driver::replay::Case;
 use vta_driver::{
@@ -12,30 +11,22 @@ use vta_driver::{
 use vta_isa::{Config, Insn, MemType, Module};
 use vta_sim::cycle::{Listener, TimingConfig, simulate};
 
-use crate::args::RunArgs;
 use crate::check;
-use crate::cycle::{Setup, Timed};
-use crate::report::{self, print_line};
+use crate::cycle::Setup;
+use crate::model;
+use crate::options::RunOptions;
 use crate::source::{self, Source};
-use crate::{model, run};
+use crate::timed::Timed;
 
-/// Stored elements that are printed at most; JSON has all.
-const MAX_SHOWN: usize = 64;
-/// Instructions whose cycles are printed at most; JSON has all.
-const MAX_TIMED: usize = 200;
 /// The name of the whole as a layer, in reports and traces.
 const PROGRAM: &str = "program";
-/// Wrong values that are named at most.
-const MAX_WRONG: usize = 10;
 
-/// Runs a bundle like `vta run`, or a program written by hand; whether all that was compared is
-/// as expected.
-pub fn exec(args: &RunArgs) -> Result<bool> {
+/// Runs the program that `args.model` names.
+///
+/// # Errors
+/// Options that only networks have, a file that is no program, a failure of the device.
+pub fn exec(args: &RunOptions) -> Result<Done> {
     let path = Path::new(&args.model);
-    if !source::is_assembly(path) {
-        return run::run(args);
-    }
-    refuse_network_options(args)?;
     ensure!(
         !args.device.device.contains(','),
         "--device: a program written by hand runs on one device"
@@ -66,7 +57,9 @@ pub fn exec(args: &RunArgs) -> Result<bool> {
         ..Program::default()
     };
     let timed = setup.finish(&overview, &args.model)?;
-    let done = Done {
+    Ok(Done {
+        program: args.model.clone(),
+        device: args.device.device.clone(),
         wrong: wrong(&source, &out, &config),
         expected: case.after.iter().map(|region| region.bytes.len()).sum(),
         times: timed
@@ -79,45 +72,11 @@ pub fn exec(args: &RunArgs) -> Result<bool> {
         out,
         timed,
         hazards,
-    };
-    match args.json {
-        true => print_line(&serde_json::to_string_pretty(&done.json(args))?)?,
-        false => done.print(args)?,
-    }
-    Ok(done.wrong.is_empty() && done.hazards.is_none_or(|found| found.is_empty()))
-}
-
-/// What has no meaning without a network.
-fn refuse_network_options(args: &RunArgs) -> Result<()> {
-    let p = &args.preprocess;
-    let recipe = p.preprocess.is_some() || p.mean.is_some() || p.std.is_some() || p.scale.is_some();
-    for (option, given) in [
-        ("--input", !args.input.is_empty()),
-        ("--preprocess, --mean, --std and --scale", recipe),
-        ("--requant", args.requant.requant.is_some()),
-        ("--tiles", args.tiles.cache.is_some()),
-        ("--limit", args.limit.is_some()),
-        ("--output", args.output.is_some()),
-        ("--reference", args.reference.is_some()),
-        ("--verify", args.verify),
-        ("--calibration", args.calibration.is_some()),
-        ("--batch", args.batch != 1),
-        ("--placement", args.placement.is_some()),
-        ("--allow-host", args.allow_host),
-        ("--threads", args.threads.is_some()),
-        ("--profile", args.profile),
-    ] {
-        ensure!(
-            !given,
-            "{option}: for networks; {} is a program written by hand",
-            args.model
-        );
-    }
-    Ok(())
+    })
 }
 
 /// Stored bytes by their first element, in order.
-type Stored = Vec<(u64, Vec<u8>)>;
+pub type Stored = Vec<(u64, Vec<u8>)>;
 
 /// Runs a case on a device whose memory is unused.
 fn run_case(case: &Case, device: &dyn Device) -> Result<(RunReport, Stored), DriverError> {
@@ -173,12 +132,15 @@ fn as_written(error: DriverError, source: &Source, case: &Case) -> DriverError {
 }
 
 /// A value that isn't the expected one.
-struct Wrong {
-    element: u64,
-    lane: u64,
+pub struct Wrong {
+    /// In `out`.
+    pub element: u64,
+    /// Within the element.
+    pub lane: u64,
     /// `None` when nothing was stored there.
-    found: Option<i8>,
-    expected: i8,
+    pub found: Option<i8>,
+    /// What `.out` says.
+    pub expected: i8,
 }
 
 /// Every expected value that isn't there.
@@ -207,10 +169,11 @@ fn wrong(source: &Source, out: &Stored, config: &Config) -> Vec<Wrong> {
 
 /// When an instruction ran.
 #[derive(Clone, Copy, Default)]
-struct Time {
-    start: u64,
-    /// `None` for FINISH, with which the run ends.
-    done: Option<u64>,
+pub struct Time {
+    /// The first cycle.
+    pub start: u64,
+    /// The cycle behind the last; `None` for FINISH, with which the run ends.
+    pub done: Option<u64>,
 }
 
 /// Notes when instructions start and end.
@@ -234,22 +197,34 @@ fn times(timing: &TimingConfig, case: &Case) -> Result<Vec<Time>> {
 }
 
 /// A program that has run.
-struct Done {
-    source: Source,
-    config: Config,
-    report: RunReport,
-    out: Stored,
-    wrong: Vec<Wrong>,
+pub struct Done {
+    /// The file.
+    pub program: String,
+    /// Where it ran.
+    pub device: String,
+    /// As written.
+    pub source: Source,
+    /// Its instance.
+    pub config: Config,
+    /// What the device says of the run.
+    pub report: RunReport,
+    /// What STORE wrote.
+    pub out: Stored,
+    /// Values that are not as expected.
+    pub wrong: Vec<Wrong>,
     /// Expected values.
-    expected: usize,
-    timed: Option<Timed>,
-    times: Option<Vec<Time>>,
-    hazards: Option<Vec<String>>,
+    pub expected: usize,
+    /// Cycles, from a device that counts them.
+    pub timed: Option<Timed>,
+    /// One for each instruction, from a device that counts cycles.
+    pub times: Option<Vec<Time>>,
+    /// A line each, if they were looked for.
+    pub hazards: Option<Vec<String>>,
 }
 
 impl Done {
     /// Stored elements with their values.
-    fn elements(&self) -> impl Iterator<Item = (u64, Vec<i8>)> {
+    pub fn elements(&self) -> impl Iterator<Item = (u64, Vec<i8>)> {
         let size = self.config.elem_bytes(MemType::Out);
         let values = |bytes: &[u8]| bytes.iter().map(|b| *b as i8).collect();
         self.out.iter().flat_map(move |(first, bytes)| {
@@ -258,7 +233,8 @@ impl Done {
         })
     }
 
-    fn json(&self, args: &RunArgs) -> Value {
+    /// As one object.
+    pub fn json(&self) -> Value {
         let element =
             |(element, values): (u64, Vec<i8>)| json!({"element": element, "values": values});
         let wrong = |w: &Wrong| {
@@ -267,7 +243,7 @@ impl Done {
             })
         };
         let mut object = json!({
-            "program": args.model, "device": args.device.device,
+            "program": self.program, "device": self.device,
             "insns": self.source.insns.len(),
             "gemm_uops": self.report.traffic.gemm_steps,
             "out": self.elements().map(element).collect::<Vec<_>>(),
@@ -291,91 +267,5 @@ impl Done {
             object["hazards"] = json!(hazards);
         }
         object
-    }
-
-    fn print(&self, args: &RunArgs) -> Result<()> {
-        let mut text = String::new();
-        if let Some(times) = &self.times {
-            text.push_str(&self.schedule(times));
-        }
-        let all = self.elements().count();
-        for (element, values) in self.elements().take(MAX_SHOWN) {
-            text.push_str(&format!("out {element}:"));
-            values.iter().for_each(|v| text.push_str(&format!(" {v}")));
-            text.push('\n');
-        }
-        if all > MAX_SHOWN {
-            text.push_str(&format!("({all} elements are stored; --json has all)\n"));
-        }
-        for w in self.wrong.iter().take(MAX_WRONG) {
-            let found = w.found.map_or("nothing".to_owned(), |v| v.to_string());
-            text.push_str(&format!(
-                "out {}, value {}: {found} is stored, {} is expected\n",
-                w.element, w.lane, w.expected
-            ));
-        }
-        for hazard in self.hazards.iter().flatten().take(MAX_WRONG) {
-            text.push_str(&format!("{hazard}\n"));
-        }
-        text.push_str(&self.summary(args));
-        print_line(&text)
-    }
-
-    fn summary(&self, args: &RunArgs) -> String {
-        let mut line = format!(
-            "{}: {} instruction{} on {}",
-            args.model,
-            self.source.insns.len(),
-            if self.source.insns.len() == 1 {
-                ""
-            } else {
-                "s"
-            },
-            args.device.device
-        );
-        if let Some(timed) = &self.timed {
-            let cycles = timed.total().cycles;
-            line.push_str(&format!(", {cycles} cycles on {}", timed.board));
-        }
-        line.push_str(&match (self.expected, self.wrong.len()) {
-            (0, _) => ", nothing to compare with (.out)".to_owned(),
-            (n, 0) => format!(", all {n} values as expected"),
-            (n, wrong) => format!(", {wrong} of {n} values WRONG"),
-        });
-        if let Some(hazards) = &self.hazards {
-            line.push_str(&match hazards.len() {
-                0 => ", no hazard".to_owned(),
-                n => format!(", {n} hazard(s)"),
-            });
-        }
-        let left: u32 = self.report.leftover_tokens.iter().sum();
-        if left > 0 {
-            line.push_str(&format!(", {left} leftover token(s)"));
-        }
-        line
-    }
-
-    /// When each instruction ran, in a table.
-    fn schedule(&self, times: &[Time]) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING);
-        table.set_header(["start", "done", "module", "instruction"]);
-        for (time, insn) in times.iter().zip(&self.source.insns).take(MAX_TIMED) {
-            table.add_row([
-                time.start.to_string(),
-                time.done.map_or(String::new(), |cycle| cycle.to_string()),
-                insn.module().name().to_owned(),
-                insn.to_string(),
-            ]);
-        }
-        for column in table.column_iter_mut().take(2) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        let mut text = report::lines(&table);
-        if times.len() > MAX_TIMED {
-            let all = times.len();
-            text.push_str(&format!("({all} instructions; --json has all)\n"));
-        }
-        text
     }
 }

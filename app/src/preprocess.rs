@@ -3,14 +3,18 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{PreprocessArgs, Preset};
 use crate::images::{Picture, fit};
+use crate::options::{PreprocessOptions, Preset};
+use crate::watch::Watch;
 
 /// `(x * scale - mean[c]) / std[c]` of 0..255 pixels; kept in models as JSON under `preprocess`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preprocess {
+    /// Factor on pixel values of 0..255.
     pub scale: f32,
+    /// Of each channel, or one for all.
     pub mean: Vec<f32>,
+    /// Of each channel, or one for all; positive.
     pub std: Vec<f32>,
 }
 
@@ -33,7 +37,14 @@ impl Preprocess {
     }
 
     /// What the flags say, or else the model, or else ImageNet's recipe with a note.
-    pub fn choose(args: &PreprocessArgs, model: Option<&String>) -> Result<Self> {
+    ///
+    /// # Errors
+    /// Metadata of another form, values that are not finite, deviations that are not positive.
+    pub fn choose(
+        args: &PreprocessOptions,
+        model: Option<&String>,
+        watch: &dyn Watch,
+    ) -> Result<Self> {
         let mut chosen = match (args.preprocess, model) {
             (Some(preset), _) => Self::preset(preset),
             (None, Some(json)) => {
@@ -41,9 +52,9 @@ impl Preprocess {
             }
             (None, None) => {
                 if args.mean.is_none() && args.std.is_none() && args.scale.is_none() {
-                    eprintln!(
-                        "note: the model doesn't say how its input is made; assuming \
-                         --preprocess imagenet"
+                    watch.note(
+                        "the model doesn't say how its input is made; assuming \
+                         --preprocess imagenet",
                     );
                 }
                 Self::preset(Preset::Imagenet)

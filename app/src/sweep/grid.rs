@@ -84,7 +84,7 @@ impl Grid {
     }
 
     /// Number of points.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.axes.iter().map(|a| a.values.len()).product()
     }
 
@@ -106,7 +106,7 @@ impl Grid {
 
     /// Every point, in order.
     pub fn points(&self) -> impl Iterator<Item = Point> {
-        (0..self.len()).map(|index| self.point(index))
+        (0..self.size()).map(|index| self.point(index))
     }
 
     fn point(&self, mut index: usize) -> Point {
@@ -221,7 +221,7 @@ mod tests {
     fn points_are_all_combinations_with_their_machines() {
         let grid = grid(&["LOG_BLOCK=4,5", "bus_bytes=8,16,32"]).unwrap();
         let points: Vec<_> = grid.points().collect();
-        assert_eq!((grid.len(), points.len()), (6, 6));
+        assert_eq!((grid.size(), points.len()), (6, 6));
         assert_eq!(points[0].values, ["4", "8"]);
         assert_eq!(points[5].values, ["5", "32"]);
         let (config, timing) = points[4].machine.as_ref().unwrap();

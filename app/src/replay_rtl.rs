@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use vta_isa::{Config, Insn};
 use vta_sim::cycle::{CycleReport, Silent, TimingConfig, simulate};
 
-use crate::model;
+use crate::files;
 
 /// A file of programs with recorded counters.
 #[derive(Deserialize)]
@@ -33,7 +33,9 @@ struct Recorded {
 
 /// The outcome for one file.
 pub struct Outcome {
+    /// Programs whose counters are all as recorded.
     pub matched: usize,
+    /// Programs of the file.
     pub total: usize,
     /// One line for each program that differs.
     pub differences: Vec<String>,
@@ -51,7 +53,7 @@ const KEYS: [&str; 5] = ["cycles", "rdreq", "rdbeats", "wrreq", "wrbeats"];
 /// refuses counts as a difference.
 pub fn replay(path: &Path, timing: &TimingConfig) -> Result<Outcome> {
     let name = path.display().to_string();
-    let bytes = model::read_file(path)?;
+    let bytes = files::read_file(path)?;
     let file: File = serde_json::from_slice(&bytes).with_context(|| name.clone())?;
     ensure!(!file.programs.is_empty(), "{name}: there is no program");
     let mut outcome = Outcome {

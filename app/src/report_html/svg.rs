@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use vta_sim::views::{Lane, LayerCycles, Roofline, Spend, Verdict, losses};
 
 use super::format::{grouped, percent};
-use crate::cycle::Timed;
+use crate::timed::Timed;
 
 /// What a layer's cycles were spent on, as one bar.
 pub fn stacked(layer: &LayerCycles, width: u32, height: u32) -> Markup {

@@ -22,7 +22,7 @@ use vta_driver::PhysAddr;
 use vta_driver::replay::{Case, Region};
 use vta_isa::{Config, Insn, MemType, Uop, asm};
 
-use crate::model;
+use crate::files;
 
 /// The spaces lie this far apart, a multiple of every element size; none can be larger.
 const SPACE_BYTES: u64 = 1 << 24;
@@ -49,7 +49,7 @@ struct DataLine {
 
 /// Whether a path is assembly text by its extension.
 pub fn is_assembly(path: &Path) -> bool {
-    crate::tools::is(path, &["asm", "s", "txt"])
+    files::is(path, &["asm", "s", "txt"])
 }
 
 impl Source {
@@ -58,7 +58,7 @@ impl Source {
     /// # Errors
     /// A file that can't be read, the first line that is neither an instruction nor data.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = model::read_text(path)?;
+        let text = files::read_text(path)?;
         Self::parse(&text).with_context(|| path.display().to_string())
     }
 

@@ -1,0 +1,92 @@
+//! Files with limits: models, texts, raw instructions.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use vta_isa::{INSN_BYTES, Insn};
+
+/// Models larger than this are refused: no protobuf message can be.
+const MAX_FILE_BYTES: u64 = 2 << 30;
+/// The largest text that is read: configurations, boards, tables, assembly.
+const MAX_TEXT_BYTES: u64 = 64 << 20;
+
+/// Reads a model or raw instructions, up to [`MAX_FILE_BYTES`].
+pub fn read_file(path: &Path) -> Result<Vec<u8>> {
+    read_bounded(path, MAX_FILE_BYTES).with_context(|| path.display().to_string())
+}
+
+/// Reads a text, up to [`MAX_TEXT_BYTES`].
+pub fn read_text(path: &Path) -> Result<String> {
+    let name = || path.display().to_string();
+    let bytes = read_bounded(path, MAX_TEXT_BYTES).with_context(name)?;
+    String::from_utf8(bytes).with_context(|| format!("{}: not a text file", name()))
+}
+
+/// Files and pipes. Of those that don't tell their size, no more than the limit is read.
+fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let facts = file.metadata()?;
+    ensure!(!facts.is_dir(), "a folder, not a file");
+    // A device such as /dev/zero has no end.
+    ensure!(
+        !is_device(&facts.file_type()),
+        "a device of the system, not a file"
+    );
+    let size = facts.len();
+    ensure!(
+        size <= limit,
+        "{size} bytes; files up to {limit} bytes are read"
+    );
+    let mut bytes = Vec::with_capacity(size as usize);
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    ensure!(
+        bytes.len() as u64 <= limit,
+        "files up to {limit} bytes are read"
+    );
+    Ok(bytes)
+}
+
+#[cfg(unix)]
+fn is_device(kind: &std::fs::FileType) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    kind.is_char_device() || kind.is_block_device()
+}
+
+#[cfg(not(unix))]
+fn is_device(_: &std::fs::FileType) -> bool {
+    false
+}
+
+/// Raw words of a file.
+pub fn read_words(path: &Path) -> Result<Vec<u128>> {
+    let bytes = read_file(path)?;
+    let (len, name) = (bytes.len(), path.display());
+    ensure!(
+        len.is_multiple_of(INSN_BYTES),
+        "{name}: {len} bytes, not a multiple of the {INSN_BYTES} bytes of an instruction"
+    );
+    let word = |chunk: &[u8]| {
+        chunk
+            .iter()
+            .rev()
+            .fold(0u128, |word, byte| word << 8 | u128::from(*byte))
+    };
+    Ok(bytes.chunks_exact(INSN_BYTES).map(word).collect())
+}
+
+/// The instructions of raw words; errors name the file.
+pub fn decode(path: &Path, words: &[u128]) -> Result<Vec<Insn>> {
+    let insn = |(i, word): (usize, &u128)| {
+        Insn::decode(*word)
+            .with_context(|| format!("{}: instruction {i} ({word:#034x})", path.display()))
+    };
+    words.iter().enumerate().map(insn).collect()
+}
+
+/// Whether the path has one of the extensions.
+pub fn is(path: &Path, extensions: &[&str]) -> bool {
+    path.extension()
+        .is_some_and(|e| extensions.iter().any(|x| e == *x))
+}

@@ -1,0 +1,138 @@
+//! What a caller asks for, as plain data: the command line makes these from its arguments.
+
+use std::path::PathBuf;
+
+use vta_compiler::semantics::Requant;
+
+/// Where and for what instance a program runs.
+#[derive(Clone, Debug)]
+pub struct DeviceOptions {
+    /// `sim`, `cycle`, `oracle` or `opencl[:SEL]`; several with commas between, where a network may
+    /// be spread: the first runs what no placement puts elsewhere.
+    pub device: String,
+    /// Bitstream for an OpenCL device that takes no source.
+    pub bitstream: Option<PathBuf>,
+    /// A `vta_config.json`; `None` is the default instance, 1x16x16.
+    pub config: Option<PathBuf>,
+    /// Board of the device `cycle`: a preset's name or a TOML file; `None` is `pynq`.
+    pub timing: Option<String>,
+}
+
+impl Default for DeviceOptions {
+    fn default() -> Self {
+        Self {
+            device: "sim".to_owned(),
+            bitstream: None,
+            config: None,
+            timing: None,
+        }
+    }
+}
+
+/// What the device `cycle` shows of its cycles.
+#[derive(Clone, Debug, Default)]
+pub struct ViewOptions {
+    /// Count cycles and compute nothing.
+    pub timing_only: bool,
+    /// A trace for ui.perfetto.dev to write.
+    pub trace: Option<PathBuf>,
+    /// An HTML report to write.
+    pub report: Option<PathBuf>,
+    /// Energy of each operation, in TOML; `None` are the built-in prices.
+    pub energy: Option<PathBuf>,
+}
+
+/// A known recipe from pixels to the network's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// 1/255, ImageNet's mean and standard deviation.
+    Imagenet,
+    /// 1/255, CIFAR-10's mean and standard deviation.
+    Cifar10,
+    /// 0..255 as they are.
+    Raw,
+}
+
+/// How images become the network's input; what is `None` is the model's own, or the preset's.
+#[derive(Clone, Debug, Default)]
+pub struct PreprocessOptions {
+    /// The recipe to begin with.
+    pub preprocess: Option<Preset>,
+    /// Mean of each channel after scaling, or one for all.
+    pub mean: Option<Vec<f32>>,
+    /// Standard deviation of each channel after scaling, or one for all.
+    pub std: Option<Vec<f32>>,
+    /// Factor on pixel values of 0..255.
+    pub scale: Option<f32>,
+}
+
+/// Where tiles come from.
+#[derive(Clone, Debug, Default)]
+pub struct TilesOptions {
+    /// Tiles that were measured, in place of those that come with the compiler.
+    pub cache: Option<PathBuf>,
+}
+
+/// A run of a network on images.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// ONNX file, bundle, `demo` or `zoo:NAME`.
+    pub model: String,
+    /// Images, folders of them and arrays; none for what the model brings along.
+    pub input: Vec<PathBuf>,
+    /// Where it runs.
+    pub device: DeviceOptions,
+    /// What is shown of cycles.
+    pub views: ViewOptions,
+    /// How images become inputs.
+    pub preprocess: PreprocessOptions,
+    /// How int32 sums become int8; `None` is what the model says.
+    pub requant: Option<Requant>,
+    /// Where tiles come from.
+    pub tiles: TilesOptions,
+    /// Images to run at most.
+    pub limit: Option<usize>,
+    /// Labels that are told of each image, at least 1.
+    pub top: usize,
+    /// Logits of another runtime to compare labels with: `FILE.npz:ARRAY` or `FILE.npy`.
+    pub reference: Option<String>,
+    /// Compare every layer's output with the reference interpreter.
+    pub verify: bool,
+    /// Look for hazards before running.
+    pub hazards: bool,
+    /// Calibration images for a float model; `None` are the input images.
+    pub calibration: Option<PathBuf>,
+    /// Runs in flight, at least 1.
+    pub batch: usize,
+    /// Which layers run on which device: a TOML file of `"layer or pattern" = "device"`.
+    pub placement: Option<PathBuf>,
+    /// Let the host compute what no device has an operator for.
+    pub allow_host: bool,
+    /// Threads, at least 1; `None` is one for each core.
+    pub threads: Option<usize>,
+}
+
+impl RunOptions {
+    /// A run on the fast simulator with what the model brings along.
+    pub fn new(model: &str) -> Self {
+        Self {
+            model: model.to_owned(),
+            input: Vec::new(),
+            device: DeviceOptions::default(),
+            views: ViewOptions::default(),
+            preprocess: PreprocessOptions::default(),
+            requant: None,
+            tiles: TilesOptions::default(),
+            limit: None,
+            top: 5,
+            reference: None,
+            verify: false,
+            hazards: false,
+            calibration: None,
+            batch: 1,
+            placement: None,
+            allow_host: false,
+            threads: None,
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What a run has found, and its JSON.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use vta_driver::{Counters, DeviceCounters, DramPlan, FlushReason, Program, RunReport, Traffic};
+use vta_isa::MemType;
+
+use crate::timed::{Timed, cycles_json};
+
+/// A finished run of some images.
+pub struct Outcome {
+    /// As it was named.
+    pub device: String,
+    /// What ran; only its tensors and layers when it ran over several places.
+    pub program: Arc<Program>,
+    /// Of the images.
+    pub names: Vec<String>,
+    /// The images' true classes, where they are known.
+    pub truth: Vec<Option<usize>>,
+    /// Of the classes; empty when the model has none.
+    pub labels: Vec<String>,
+    /// Real outputs of each image.
+    pub logits: Vec<Vec<f32>>,
+    /// Another runtime's outputs of each image.
+    pub reference: Option<Vec<Vec<f32>>>,
+    /// Batch by batch, of all devices.
+    pub reports: Vec<RunReport>,
+    /// One for each device that ran side by side.
+    pub counters: Vec<Counters>,
+    /// By the names of the devices that launch kernels.
+    pub devices: BTreeMap<String, DeviceCounters>,
+    /// Whether layers were compared with the reference interpreter.
+    pub verified: bool,
+    /// The device computed nothing, so that outputs mean nothing.
+    pub timing_only: bool,
+    /// Cycles of one pass over the program, from a device that counts them.
+    pub timed: Option<Timed>,
+    /// Layers' outputs that are not the reference interpreter's, a line each.
+    pub mismatches: Vec<String>,
+    /// Layers of each pass that the host computes.
+    pub host_ops: usize,
+    /// What the hazard checker found, if it was asked.
+    pub hazards: Option<Vec<String>>,
+    /// Labels to tell of each image.
+    pub top: usize,
+    /// Loading and compiling.
+    pub prepared: Duration,
+    /// Running.
+    pub wall: Duration,
+}
+
+/// One layer over all runs.
+pub struct LayerRow {
+    /// As in the program.
+    pub name: String,
+    /// As in the program.
+    pub kind: String,
+    /// Useful multiply-adds of one image.
+    pub macs: u64,
+    /// Of all runs.
+    pub traffic: Traffic,
+    /// Of all runs.
+    pub wall: Duration,
+}
+
+impl LayerRow {
+    /// Multiply-adds that count, of those that the matrix unit did; `None` without GEMM steps.
+    pub fn utilization(&self, program: &Program, runs: u64) -> Option<f64> {
+        let done = self.traffic.gemm_steps * program.config.macs_per_step();
+        let useful = self.macs * program.config.batch() as u64 * runs;
+        (done > 0).then(|| useful as f64 / done as f64)
+    }
+}
+
+impl Outcome {
+    /// A class's name, or its number in words.
+    pub fn label(&self, class: usize) -> String {
+        self.labels
+            .get(class)
+            .cloned()
+            .unwrap_or_else(|| format!("class {class}"))
+    }
+
+    /// Classes with softmax confidence (that of the network, if it ends so), best first; the lower class first among equals.
+    pub fn ranking(&self, image: usize) -> Vec<(usize, f32)> {
+        let logits = &self.logits[image];
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f32 = logits.iter().map(|l| (l - largest).exp()).sum();
+        let known = self.ends_in_softmax();
+        let confidence = |l: f32| if known { l } else { (l - largest).exp() / sum };
+        let all = logits.iter().enumerate();
+        let mut ranking: Vec<_> = all.map(|(c, &l)| (c, confidence(l))).collect();
+        ranking.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        ranking
+    }
+
+    /// Whether the outputs are confidences already.
+    fn ends_in_softmax(&self) -> bool {
+        let output = self.program.outputs.first();
+        let mut layers = self.program.layers.iter();
+        layers.any(|l| Some(&l.output) == output && l.kind == "host Softmax")
+    }
+
+    /// Passes over the program: each takes BATCH images.
+    pub fn passes(&self) -> u64 {
+        self.logits.len().div_ceil(self.program.config.batch()) as u64
+    }
+
+    /// How many images of those whose class is known have it as the best label; `None` when none is
+    /// known or nothing was computed.
+    pub fn correct(&self) -> Option<(usize, usize)> {
+        if self.timing_only {
+            return None;
+        }
+        let known: Vec<_> = self
+            .truth
+            .iter()
+            .enumerate()
+            .filter_map(|(i, t)| Some((i, (*t)?)))
+            .collect();
+        let right = known
+            .iter()
+            .filter(|(i, t)| argmax(&self.logits[*i]) == *t)
+            .count();
+        (!known.is_empty()).then_some((right, known.len()))
+    }
+
+    /// Counters of all devices together, and each layer over all runs in program order.
+    pub fn totals(&self) -> (Counters, Vec<LayerRow>) {
+        let mut total = Counters::default();
+        for c in &self.counters {
+            total.add(c);
+        }
+        let row = |l: &vta_driver::Layer| LayerRow {
+            name: l.name.clone(),
+            kind: l.kind.clone(),
+            macs: l.macs,
+            traffic: Traffic::default(),
+            wall: Duration::ZERO,
+        };
+        let mut rows: Vec<LayerRow> = self.program.layers.iter().map(row).collect();
+        for mark in self.reports.iter().flat_map(|r| &r.marks) {
+            if let Some(row) = rows.iter_mut().find(|r| r.name == mark.name) {
+                row.traffic.add(&mark.traffic);
+                row.wall += mark.wall;
+            }
+        }
+        (total, rows)
+    }
+
+    /// Images whose label is the reference's, and the reference's right answers.
+    pub fn agreement(&self) -> Option<(usize, Option<usize>)> {
+        let reference = self.reference.as_ref()?;
+        let pairs = || self.logits.iter().zip(reference);
+        let same = pairs().filter(|(a, b)| argmax(a) == argmax(b)).count();
+        let known = self.truth.iter().all(Option::is_some);
+        let right = self
+            .truth
+            .iter()
+            .zip(reference)
+            .filter(|(t, r)| Some(argmax(r)) == **t)
+            .count();
+        Some((same, known.then_some(right)))
+    }
+}
+
+fn argmax(values: &[f32]) -> usize {
+    (0..values.len()).fold(0, |best, i| if values[i] > values[best] { i } else { best })
+}
+
+fn bytes_json(traffic: &Traffic) -> Value {
+    let entry = |m: MemType| (m.name().to_owned(), json!(traffic.bytes[m.code() as usize]));
+    Value::Object(MemType::ALL.into_iter().map(entry).collect::<Map<_, _>>())
+}
+
+/// Device memory that a session takes, but for instructions and micro-ops.
+fn memory_json(plan: &DramPlan) -> Value {
+    json!({
+        "peak_bytes": plan.total_bytes(),
+        "scratch_bytes": plan.scratch_bytes,
+        "unshared_scratch_bytes": plan.unshared_bytes,
+        "constant_bytes": plan.constant_bytes,
+        "io_bytes": plan.io_bytes,
+    })
+}
+
+fn ms(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// The run as one JSON object.
+pub fn json(outcome: &Outcome) -> Value {
+    let (total, rows) = outcome.totals();
+    let runs = outcome.passes().max(1);
+    let (images, passes) = (outcome.logits.len() as u64, outcome.passes());
+    let layer = |r: &LayerRow| {
+        let mut object = json!({
+            "name": r.name,
+            "kind": r.kind,
+            "macs": r.macs,
+            "insns": r.traffic.insns,
+            "bytes": bytes_json(&r.traffic),
+            "wall_ms": ms(r.wall),
+            "utilization": r.utilization(&outcome.program, runs),
+        });
+        if let Some(timed) = &outcome.timed
+            && let Some(cycles) = timed.layer(&r.name)
+        {
+            let steps = timed.steps_of(&r.name);
+            let keys = cycles_json(cycles, &steps, r.macs * images, passes, &timed.energy);
+            merge(&mut object, keys);
+        }
+        object
+    };
+    let image = |i: usize| {
+        let ranking = outcome.ranking(i);
+        let top = ranking.iter().take(outcome.top).map(|&(class, confidence)| {
+            json!({"class": class, "label": outcome.label(class), "confidence": confidence})
+        });
+        let top: Vec<_> = top.collect();
+        json!({"image": outcome.names[i], "true_class": outcome.truth[i], "top": top})
+    };
+    let flush = |r: FlushReason| (r.name().to_owned(), json!(total.flushed(r)));
+    let macs = outcome.program.layers.iter().map(|l| l.macs).sum::<u64>();
+    let shown = if outcome.timing_only {
+        0
+    } else {
+        outcome.logits.len()
+    };
+    let mut object = json!({
+        "device": outcome.device,
+        "images": outcome.logits.len(),
+        "macs": macs,
+        "insns": total.traffic.insns,
+        "submissions": total.submissions,
+        "flush_reasons": FlushReason::ALL.into_iter().map(flush).collect::<Map<_, _>>(),
+        "encoded_batches": total.encoded_batches,
+        "replayed_batches": total.replayed_batches,
+        "host_ops": outcome.host_ops,
+        "bytes": bytes_json(&total.traffic),
+        "memory": memory_json(&DramPlan::of(&outcome.program)),
+        "compile_ms": ms(outcome.prepared),
+        "wall_ms": ms(outcome.wall),
+        "outputs": (0..shown).map(image).collect::<Vec<_>>(),
+        "layers": rows.iter().map(layer).collect::<Vec<_>>(),
+    });
+    if !outcome.devices.is_empty() {
+        let counted = |(name, c): (&String, &DeviceCounters)| (name.clone(), counters_json(c));
+        let all: Map<_, _> = outcome.devices.iter().map(counted).collect();
+        object["device_counters"] = Value::Object(all);
+    }
+    if let Some(timed) = &outcome.timed {
+        object["timing_only"] = json!(outcome.timing_only);
+        merge(&mut object, timed.json(macs * images, passes));
+    }
+    add_accuracy(outcome, &mut object);
+    if outcome.verified {
+        object["mismatches"] = json!(outcome.mismatches);
+    }
+    if let Some(hazards) = &outcome.hazards {
+        object["hazards"] = json!(hazards);
+    }
+    object
+}
+
+/// A device's counters by name.
+pub fn counters_json(counted: &DeviceCounters) -> Value {
+    let mut object = json!({
+        "batches": counted.batches,
+        "launches": counted.launches,
+        "waits": counted.waits,
+        "stalls": counted.stalls,
+        "copies": counted.copies,
+        "bytes_to_device": counted.bytes_to_device,
+        "bytes_from_device": counted.bytes_from_device,
+    });
+    if let Some(ns) = counted.kernel_ns {
+        object["kernel_ns"] = json!(ns);
+    }
+    object
+}
+
+/// Shares of right labels and of those that agree with the reference.
+fn add_accuracy(outcome: &Outcome, object: &mut Value) {
+    let images = outcome.logits.len() as f64;
+    if let Some((right, of)) = outcome.correct() {
+        object["top1"] = json!(right as f64 / of as f64);
+    }
+    if let Some((same, right)) = outcome.agreement() {
+        object["agreement"] = json!(same as f64 / images);
+        object["reference_top1"] = json!(right.map(|r| r as f64 / images));
+    }
+}
+
+/// Adds keys to an object, in place of those of the same name.
+fn merge(object: &mut Value, keys: Map<String, Value>) {
+    if let Value::Object(object) = object {
+        object.extend(keys);
+    }
+}

@@ -1,0 +1,19 @@
+//! Whom long work tells how far it is.
+
+/// Is told of progress and of what is worth knowing; the terminal draws a bar. Work goes on
+/// whatever it does with that.
+pub trait Watch: Sync {
+    /// `done` of `all` images, layers or points are finished; first called with 0. Calls come from
+    /// several threads, not always in the order of `done`.
+    fn progress(&self, done: usize, all: usize);
+
+    /// A remark for whoever started the work: one line.
+    fn note(&self, text: &str);
+}
+
+/// Nobody watches.
+impl Watch for () {
+    fn progress(&self, _: usize, _: usize) {}
+
+    fn note(&self, _: &str) {}
+}

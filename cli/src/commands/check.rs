@@ -1,0 +1,109 @@
+//! `vta check`.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use vta_app::check::{self, CheckOptions, Found};
+use vta_sim::hazards::{Access, Hazard, MAX_HAZARDS, SharedMemory};
+
+use crate::args::CheckArgs;
+use crate::report::print_line;
+
+/// Checks a file; whether nothing was found.
+pub fn check(args: &CheckArgs) -> Result<bool> {
+    let found = check::check(&CheckOptions {
+        file: args.file.clone(),
+        config: args.config.clone(),
+        strict: args.strict,
+        hazards: args.hazards,
+    })?;
+    print(args, &found)?;
+    Ok(found.faults.is_empty() && found.hazard_count == 0)
+}
+
+fn print(args: &CheckArgs, found: &Found) -> Result<()> {
+    if args.json {
+        let object = json_object(&args.file, args.hazards, found);
+        return print_line(&serde_json::to_string_pretty(&object)?);
+    }
+    for fault in &found.faults {
+        print_line(fault)?;
+    }
+    for (place, hazard) in &found.hazards {
+        print_line(&format!("{place}{hazard}"))?;
+    }
+    if found.hazards.len() as u64 != found.hazard_count {
+        print_line(&format!(
+            "({} hazards are shown, at most {MAX_HAZARDS} of each run)",
+            found.hazards.len()
+        ))?;
+    }
+    for note in &found.notes {
+        print_line(&format!("note: {note}"))?;
+    }
+    let mut line = format!("{}: ", args.file.display());
+    line.push_str(&match found.faults.len() {
+        0 => "no fault found".to_owned(),
+        n => format!("{n} fault(s)"),
+    });
+    if args.hazards {
+        let hazards = match found.hazard_count {
+            0 => "no hazard".to_owned(),
+            n => format!("{n} hazard(s)"),
+        };
+        line.push_str(&format!(
+            ", {hazards} in {} instruction(s) of {} run(s)",
+            found.insns, found.runs
+        ));
+    }
+    print_line(&line)
+}
+
+fn json_object(file: &Path, hazards: bool, found: &Found) -> Value {
+    let mut object = json!({
+        "file": file.display().to_string(), "faults": found.faults, "notes": found.notes,
+    });
+    if hazards {
+        let list: Vec<_> = found
+            .hazards
+            .iter()
+            .map(|(place, hazard)| hazard_json(place, hazard))
+            .collect();
+        object["hazards"] = list.into();
+        object["hazards_found"] = found.hazard_count.into();
+        object["insns"] = found.insns.into();
+        object["runs"] = found.runs.into();
+    }
+    object
+}
+
+fn hazard_json(place: &str, hazard: &Hazard) -> Value {
+    let place = place.trim_end_matches(": ");
+    let text = hazard.to_string();
+    let access = |a: &Access| {
+        json!({
+            "index": a.at.index, "insn": a.at.insn.to_string(),
+            "module": a.at.insn.module().name(), "does": a.kind.verb(),
+        })
+    };
+    match hazard {
+        Hazard::Race(race) => {
+            let ranges: Vec<_> = race.ranges.iter().map(|r| [r.start, r.end]).collect();
+            let unit = match race.memory {
+                SharedMemory::Dram => "bytes",
+                SharedMemory::Inp | SharedMemory::Wgt | SharedMemory::Acc => "tiles",
+            };
+            json!({
+                "kind": "race", "place": place, "memory": race.memory.name(), "unit": unit,
+                "ranges": ranges, "count": race.count, "first": access(&race.first),
+                "second": access(&race.second), "text": text,
+            })
+        }
+        Hazard::Alu(alu) => json!({
+            "kind": "alu", "place": place, "index": alu.at.index,
+            "insn": alu.at.insn.to_string(), "step": alu.step, "tile": alu.tile, "text": text,
+        }),
+        _ => json!({ "kind": "other", "place": place, "text": text }),
+    }
+}

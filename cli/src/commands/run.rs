@@ -1,0 +1,29 @@
+//! `vta run`.
+
+use anyhow::Result;
+use vta_app::run::Wanted;
+use vta_app::{images, outcome, run};
+
+use crate::args::RunArgs;
+use crate::bar::Bar;
+use crate::report::{self, print_line};
+
+/// Runs a network; whether everything that was compared matched.
+pub fn run(args: &RunArgs) -> Result<bool> {
+    let wanted = match args.output {
+        Some(_) => Wanted::File,
+        None => Wanted::Labels,
+    };
+    let bar = Bar::new("images", 20, args.json);
+    let outcome = run::run(&args.options(), wanted, &bar)?;
+    bar.clear();
+    if let Some(path) = &args.output {
+        images::save_rows(path, &outcome.logits)?;
+    }
+    match args.json {
+        true => print_line(&serde_json::to_string_pretty(&outcome::json(&outcome))?)?,
+        false => report::text(&outcome, args)?,
+    }
+    let clean = outcome.hazards.as_ref().is_none_or(Vec::is_empty);
+    Ok(outcome.mismatches.is_empty() && clean)
+}

@@ -1,0 +1,85 @@
+//! `vta sweep`.
+
+use anyhow::Result;
+use serde_json::json;
+use vta_app::sweep::table::Row;
+use vta_app::sweep::{self, SweepOptions, Swept, picture};
+
+use crate::args::SweepArgs;
+use crate::bar::Bar;
+use crate::report::print_line;
+
+/// Runs the sweep; whether every point of the grid has a result.
+pub fn sweep(args: &SweepArgs) -> Result<bool> {
+    let bar = Bar::new("points", 2, args.json);
+    let options = SweepOptions {
+        model: args.model.clone(),
+        vary: args.vary.clone(),
+        config: args.config.clone(),
+        timing: args.timing.timing.clone(),
+        output: args.output.clone(),
+        picture: args.picture.clone(),
+        threads: args.threads,
+    };
+    let swept = sweep::sweep(&options, &bar)?;
+    bar.clear();
+    summary(args, &swept)
+}
+
+fn summary(args: &SweepArgs, swept: &Swept) -> Result<bool> {
+    let Swept {
+        grid,
+        rows,
+        resumed,
+        computed,
+    } = swept;
+    let front = picture::front(rows);
+    let failed = rows.iter().filter(|r| r.outcome.is_err()).count();
+    let describe = |row: &Row| {
+        let pairs = grid
+            .keys()
+            .zip(&row.values)
+            .map(|(k, v)| format!("{k}={v}"));
+        pairs.collect::<Vec<_>>().join(" ")
+    };
+    if args.json {
+        let point = |&i: &usize| {
+            let row = &rows[i];
+            let measured = row.outcome.as_ref().ok();
+            json!({
+                "point": describe(row),
+                "cycles": measured.map(|m| m.cycles),
+                "area_mm2": measured.map(|m| m.area_mm2),
+            })
+        };
+        let object = json!({
+            "model": args.model, "points": rows.len(), "resumed": resumed, "computed": computed,
+            "failed": failed, "pareto": front.iter().map(point).collect::<Vec<_>>(),
+        });
+        print_line(&serde_json::to_string_pretty(&object)?)?;
+        return Ok(failed == 0);
+    }
+    print_line(&format!(
+        "{}: {} points, {computed} computed, {resumed} found in {}",
+        args.model,
+        rows.len(),
+        args.output.display()
+    ))?;
+    print_line("best cycles an image for their area:")?;
+    for &i in &front {
+        if let Ok(m) = &rows[i].outcome {
+            print_line(&format!(
+                "  {:>12.0} cycles  {:>6.2} mm2  {}",
+                m.cycles_per_image(),
+                m.area_mm2,
+                describe(&rows[i])
+            ))?;
+        }
+    }
+    for row in rows {
+        if let Err(error) = &row.outcome {
+            print_line(&format!("failed: {}: {error}", describe(row)))?;
+        }
+    }
+    Ok(failed == 0)
+}
