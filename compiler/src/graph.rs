@@ -129,3 +129,30 @@ pub struct Graph {
     /// `preprocess` and `labels`, JSON text.
     pub metadata: BTreeMap<String, String>,
 }
+
+impl Graph {
+    /// Multiply-adds of the convolutions and dense layers for one image, by the values' shapes:
+    /// constants needn't have data.
+    pub fn macs(&self) -> u64 {
+        self.weighted().map(|(weights, at)| weights * at).sum()
+    }
+
+    /// Weights of the convolutions and dense layers, without biases, by the values' shapes.
+    pub fn weights(&self) -> u64 {
+        self.weighted().map(|(weights, _)| weights).sum()
+    }
+
+    /// Weights, and positions of the output, of each convolution and dense layer.
+    fn weighted(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.nodes.iter().filter_map(|node| {
+            if !matches!(node.op, Op::Conv { .. } | Op::Gemm { .. }) {
+                return None;
+            }
+            let size = |shape: &[usize]| shape.iter().map(|&d| d as u64).product::<u64>();
+            let weights = &self.values[node.inputs.get(1)?.0].shape;
+            // Behind the batch and the channels.
+            let positions = self.values[node.output.0].shape.get(2..).unwrap_or(&[]);
+            Some((size(weights), size(positions)))
+        })
+    }
+}

@@ -207,6 +207,12 @@ pub fn calibrate(graph: &Graph, images: &[Vec<f32>], mode: Mode) -> Result<Scale
     Ok(scales)
 }
 
+/// The same scale for every rounded value: for what depends on a graph's structure alone.
+pub fn equal_scales(graph: &Graph, scale: f32) -> Scales {
+    let rounded = rounded(graph).into_iter();
+    rounded.map(|rounded| rounded.then_some(scale)).collect()
+}
+
 /// Evenly spaced values and the extremes.
 fn thin(values: &[f32]) -> Vec<f32> {
     let step = values.len().div_ceil(SAMPLES).max(1);

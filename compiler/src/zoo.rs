@@ -10,6 +10,8 @@
 use thiserror::Error;
 
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
+use crate::lower;
+use crate::passes::{self, PassError};
 use crate::qgraph::Window;
 use crate::quantize::{self, Mode, QuantizeError};
 use crate::semantics::Requant;
@@ -30,6 +32,29 @@ pub const SIZE: usize = 224;
 /// The size at which activation scales are calibrated.
 const CALIBRATION_SIZE: usize = 128;
 const CLASSES: usize = 1000;
+/// Channels of a network for each one of its thin form; a power of two up to the fewest there are.
+const THIN: usize = 16;
+
+/// How much of a network is built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    /// All of it.
+    Whole,
+    /// Constants without their data.
+    Shapes,
+    /// One of [`THIN`] channels and groups, and all weights of a layer equal.
+    Thin,
+}
+
+impl Detail {
+    /// Channels or groups that are built of so many.
+    const fn of(self, channels: usize) -> usize {
+        match self {
+            Self::Whole | Self::Shapes => channels,
+            Self::Thin => channels.div_ceil(THIN),
+        }
+    }
+}
 
 /// A network that isn't there.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -44,6 +69,9 @@ pub enum ZooError {
     /// Calibration failed.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
+    /// The outline can't be planned.
+    #[error(transparent)]
+    Passes(#[from] PassError),
 }
 
 /// SplitMix64, a public-domain generator by Sebastiano Vigna: integers only, the same everywhere.
@@ -114,11 +142,43 @@ pub fn graph(name: &str) -> Result<Graph, ZooError> {
 /// # Errors
 /// [`ZooError::Unknown`] listing the names.
 pub fn graph_with(name: &str, mode: Mode) -> Result<Graph, ZooError> {
-    let small = build(name, CALIBRATION_SIZE)?;
+    let small = build(name, CALIBRATION_SIZE, Detail::Whole)?;
     let image = normalise(&sample_image(CALIBRATION_SIZE, 0), CALIBRATION_SIZE);
     let scales = quantize::calibrate(&small, &[image], mode)?;
     let shapes = build_shapes(small, SIZE);
     Ok(quantize::apply(&shapes, &scales, mode)?)
+}
+
+/// What a network amounts to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outline {
+    /// Channels, rows and columns of an input image.
+    pub input: [usize; 3],
+    /// Layers of the device, as [`lower::layers`] counts them.
+    pub layers: usize,
+    /// Multiply-adds of an image.
+    pub macs: u64,
+    /// Weights, without biases.
+    pub weights: u64,
+}
+
+/// The outline of a network, within milliseconds: shapes come from the topology without weights,
+/// the number of layers from the passes over it with a sixteenth of the channels, equal weights
+/// and equal scales.
+///
+/// # Errors
+/// [`ZooError::Unknown`] listing the names.
+pub fn outline(name: &str) -> Result<Outline, ZooError> {
+    let shapes = build(name, SIZE, Detail::Shapes)?;
+    let thin = build(name, SIZE, Detail::Thin)?;
+    let scales = quantize::equal_scales(&thin, 1.0 / 16.0);
+    let thin = passes::quantized(&quantize::apply(&thin, &scales, Mode::Multiply)?)?;
+    Ok(Outline {
+        input: [3, SIZE, SIZE],
+        layers: lower::layers(&thin),
+        macs: shapes.macs(),
+        weights: shapes.weights(),
+    })
 }
 
 /// A synthetic RGB photo `[3][size][size]`: soft gradients and noise.
@@ -159,8 +219,9 @@ fn normalise(image: &[u8], size: usize) -> Vec<f32> {
 }
 
 /// The float graph for an input of `size`.
-fn build(name: &str, size: usize) -> Result<Graph, ZooError> {
+fn build(name: &str, size: usize, detail: Detail) -> Result<Graph, ZooError> {
     let mut b = Builder {
+        detail,
         graph: Graph::default(),
         rng: Rng::new(0x7a6f_6f00),
     };
@@ -185,6 +246,7 @@ fn build(name: &str, size: usize) -> Result<Graph, ZooError> {
     b.graph.outputs.push(logits);
     Ok(b.graph)
 }
+
 /// The same graph for another input size: only shapes change.
 fn build_shapes(mut graph: Graph, size: usize) -> Graph {
     let input = graph.inputs[0];
@@ -231,6 +293,7 @@ impl Conv {
 }
 
 struct Builder {
+    detail: Detail,
     graph: Graph,
     rng: Rng,
 }
@@ -263,20 +326,24 @@ impl Builder {
         let fan_in = (count / channels) as f32;
         // `Rng::int8` has a standard deviation of 37.
         let step = (gain / fan_in).sqrt() / 37.0;
-        let weights = (0..count)
-            .map(|_| f32::from(self.rng.int8()) * step)
-            .collect();
-        let bias = (0..channels)
-            .map(|_| f32::from(self.rng.int8()) / 1280.0)
-            .collect();
+        let weights = self.seeded(count, |value| value * step);
+        let bias = self.seeded(channels, |value| value / 1280.0);
         [
-            self.value(&format!("{name}.weight"), shape, Some(Data::F32(weights))),
-            self.value(
-                &format!("{name}.bias"),
-                vec![channels],
-                Some(Data::F32(bias)),
-            ),
+            self.value(&format!("{name}.weight"), shape, weights),
+            self.value(&format!("{name}.bias"), vec![channels], bias),
         ]
+    }
+
+    /// The next values of the generator, scaled, or what stands for them.
+    fn seeded(&mut self, count: usize, scale: impl Fn(f32) -> f32) -> Option<Data> {
+        let values = match self.detail {
+            Detail::Whole => (0..count)
+                .map(|_| scale(f32::from(self.rng.int8())))
+                .collect(),
+            Detail::Thin => vec![scale(37.0); count],
+            Detail::Shapes => return None,
+        };
+        Some(Data::F32(values))
     }
 
     fn conv(&mut self, name: &str, x: ValueId, conv: Conv) -> ValueId {
@@ -288,6 +355,7 @@ impl Builder {
             group,
             gain,
         } = conv;
+        let [co, group] = [co, group].map(|count| self.detail.of(count));
         let [weight, bias] = self.weights(name, vec![co, ci / group, k, k], gain);
         let pads = [k / 2; 4];
         let window = Window {

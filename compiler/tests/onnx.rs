@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use vta_compiler::graph::{Data, Graph, Node, Op, Value, ValueId};
+use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::Window;
 use vta_compiler::quantize::{self, Mode, QuantizeError};
 use vta_compiler::{float, onnx, passes, zoo};
+use vta_isa::Config;
 
 fn demo(name: &str) -> Graph {
     let path = format!("{}/../models/demo/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -272,6 +274,26 @@ fn zoo_networks_are_the_same_everywhere() {
             .to_string()
             .contains("resnet152")
     );
+}
+
+#[test]
+fn outlines_say_what_the_networks_compile_to() {
+    for name in ["resnet18", "resnet50", "resnext50", "mobilenet-v1"] {
+        let outline = zoo::outline(name).unwrap();
+        let graph = zoo::graph(name).unwrap();
+        let network = passes::quantized(&graph).unwrap();
+        let program = lower::compile(&network, &Config::default(), &LowerOptions::default());
+        let program = program.unwrap();
+        let compiled = zoo::Outline {
+            input: network.tensors[network.inputs[0].0].chw,
+            layers: program.layers.len(),
+            macs: program.layers.iter().map(|l| l.macs).sum(),
+            weights: graph.weights(),
+        };
+        assert_eq!((outline, graph.macs()), (compiled, compiled.macs), "{name}");
+        assert_eq!(lower::layers(&network), compiled.layers, "{name}");
+    }
+    assert!(zoo::outline("resnet19").is_err());
 }
 
 #[test]

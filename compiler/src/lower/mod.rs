@@ -115,6 +115,13 @@ pub fn compile_with(
     Ok(lowering.program)
 }
 
+/// Layers that a network becomes: one a node, but none for a max pool that joins the convolution
+/// before it. [`compile`] gives as many, unless no tile fits such a pair.
+pub fn layers(graph: &QGraph) -> usize {
+    let joins = |&index: &usize| conv::takes_pool(graph, index);
+    graph.nodes.len() - (0..graph.nodes.len()).filter(joins).count()
+}
+
 /// Lowers one node alone (a convolution with the pool that joins it): to measure it. The other
 /// tensors are there, but nothing computes them.
 ///

@@ -23,6 +23,9 @@ pub struct Loss {
 pub struct Verdict {
     /// The resource in a word or two, such as `matrix unit` or `weights`.
     pub resource: &'static str,
+    /// What the compute module does while that resource decides; of several uses that make one
+    /// resource, the longest.
+    pub spend: Spend,
     /// Share of the layer's cycles that it accounts for, 0 to 1.
     pub share: f64,
     /// One or two sentences.
@@ -45,28 +48,55 @@ pub fn losses(layer: &LayerCycles) -> Vec<Loss> {
     losses
 }
 
+/// Cycles of the resource behind a use: the ALU's steps and its starts and drains are one's.
+fn of_resource(layer: &LayerCycles, spend: Spend) -> u64 {
+    match spend {
+        Spend::Alu | Spend::AluPipeline => {
+            layer.spent(Spend::Alu) + layer.spent(Spend::AluPipeline)
+        }
+        Spend::Gemm
+        | Spend::Reset
+        | Spend::GemmPipeline
+        | Spend::LoadAcc
+        | Spend::LoadUop
+        | Spend::Sync
+        | Spend::WaitLoad
+        | Spend::WaitStore
+        | Spend::WaitFetch => layer.spent(spend),
+    }
+}
+
 impl Verdict {
-    /// The verdict on a layer.
+    /// The verdict on a layer: the resource that takes most of the compute module's cycles, the
+    /// matrix unit among equals.
     pub fn of(layer: &LayerCycles) -> Self {
         let busy = layer.spent(Spend::Gemm);
         let losses = losses(layer);
-        match losses.first() {
-            Some(worst) if worst.cycles > busy => Self {
-                resource: cause(layer, worst.spend).0,
-                share: worst.share,
-                words: format!("{}: {}.", percent(worst.share), worst.words),
-            },
+        let together = |loss: &Loss| of_resource(layer, loss.spend);
+        // The first of equal ones, so that the longest of a resource's uses stands for it.
+        let worst = losses.iter().rev().max_by_key(|loss| together(loss));
+        match worst {
+            Some(worst) if together(worst) > busy => {
+                let share = share(together(worst), layer.cycles);
+                Self {
+                    resource: cause(layer, worst.spend).0,
+                    spend: worst.spend,
+                    share,
+                    words: format!("{}: {}.", percent(share), worst.words),
+                }
+            }
             worst => {
                 let mut words = format!(
                     "The matrix unit multiplies in {} of the cycles.",
                     percent(share(busy, layer.cycles))
                 );
                 if let Some(worst) = worst {
-                    let (part, cause) = (percent(worst.share), &worst.words);
-                    words.push_str(&format!(" Largest loss, {part}: {cause}."));
+                    let part = percent(share(together(worst), layer.cycles));
+                    words.push_str(&format!(" Largest loss, {part}: {}.", worst.words));
                 }
                 Self {
                     resource: "matrix unit",
+                    spend: Spend::Gemm,
                     share: share(busy, layer.cycles),
                     words,
                 }
@@ -269,9 +299,33 @@ mod tests {
                 0.75,
             ),
             (&[], "matrix unit", 0.0),
+            // Steps and drains of the ALU are one resource's, whichever are more.
+            (
+                &[
+                    (Spend::Gemm, 40),
+                    (Spend::Alu, 38),
+                    (Spend::AluPipeline, 7),
+                    (Spend::Reset, 15),
+                ],
+                "ALU",
+                0.45,
+            ),
+            (
+                &[
+                    (Spend::Gemm, 30),
+                    (Spend::Alu, 12),
+                    (Spend::AluPipeline, 19),
+                    (Spend::WaitLoad, 29),
+                    (Spend::LoadAcc, 10),
+                ],
+                "short ALU operations",
+                0.31,
+            ),
         ] {
-            let verdict = Verdict::of(&layer(spend));
+            let layer = layer(spend);
+            let verdict = Verdict::of(&layer);
             assert_eq!((verdict.resource, verdict.share), (resource, share));
+            assert_eq!(cause(&layer, verdict.spend).0, resource);
         }
     }
 

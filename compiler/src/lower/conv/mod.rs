@@ -22,7 +22,7 @@ use super::emit::{Emitter, vector};
 use super::groups::Groups;
 use super::tile::{self, ConvShape, ConvTile, ResidualForm};
 use super::{LowerError, Lowering};
-use crate::qgraph::{LaneOp, QOp, TensorId, Window};
+use crate::qgraph::{LaneOp, QGraph, QOp, TensorId, Window};
 use pack::Digits;
 use pool::Pooling;
 use residual::Product;
@@ -122,6 +122,11 @@ impl Choice {
             residual: outputs * residual as u64,
         }
     }
+}
+
+/// Whether the node is a convolution that the max pool behind it joins.
+pub(super) fn takes_pool(graph: &QGraph, index: usize) -> bool {
+    pool::fusable(graph, index).is_some()
 }
 
 impl<'a> Lowering<'a> {
