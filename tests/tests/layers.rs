@@ -28,8 +28,6 @@ compiler/src/lower/conv/residual.rs
 compiler/src/onnx/host.rs compiler/src/onnx/import.rs compiler/src/onnx/import/spatial.rs
 compiler/src/passes/mod.rs compiler/src/passes/fuse.rs compiler/src/passes/import.rs
 compiler/src/passes/net.rs compiler/src/passes/plan.rs
-compiler/src/placement.rs compiler/src/placement/cut.rs compiler/src/placement/rules.rs
-compiler/src/semantics.rs compiler/src/semantics/multiply.rs compiler/src/semantics/precise.rs
 cli/src/args.rs cli/src/cycle.rs cli/src/model.rs cli/src/preprocess.rs cli/src/replay_rtl.rs
 cli/src/report.rs cli/src/report_html.rs cli/src/report_html/svg.rs cli/src/source.rs
 cli/src/tiles.rs cli/src/tools.rs

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Annotation, Uses};
+use super::uses::{Annotation, Uses};
 
 /// Edges that no minimum cut contains.
 const TIED: u128 = 1 << 120;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{PlacementError, Target};
+use super::target::{PlacementError, Target};
 use crate::qgraph::QGraph;
 
 /// Rules by layer: a name or a pattern, in which `*` stands for any characters and `?` for one,

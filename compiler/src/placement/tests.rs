@@ -1,10 +1,11 @@
 use proptest::prelude::*;
 use vta_driver::Step;
+use vta_isa::Config;
 
 use super::*;
 use crate::graph::Op;
-use crate::lower::LowerOptions;
-use crate::qgraph::{QNode, QOp, QTensor, Window};
+use crate::lower::{LowerError, LowerOptions};
+use crate::qgraph::{QNode, QOp, QTensor, TensorId, Window};
 use crate::{passes, zoo};
 
 fn targets(n: usize) -> Vec<Target> {

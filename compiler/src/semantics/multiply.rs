@@ -1,6 +1,6 @@
 //! The fast form: one multiplier, after a first shift.
 
-use super::{Requantize, SemanticsError, push_add, saturate};
+use super::lanes::{Requantize, SemanticsError, push_add, saturate};
 use crate::qgraph::LaneOp;
 
 /// One choice of the multiply form.

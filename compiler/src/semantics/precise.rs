@@ -9,8 +9,8 @@
 //! product. Values of few bits are multiplied by two immediates instead, whose product is the
 //! multiplier.
 
+use super::lanes::{Range, Requantize, log2_exact, push_add, saturate};
 use super::multiply::is_zero;
-use super::{Range, Requantize, log2_exact, push_add, saturate};
 use crate::qgraph::LaneOp;
 
 /// First shifts, best first: a larger one has multipliers of more bits for small ratios, and

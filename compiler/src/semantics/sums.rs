@@ -1,6 +1,7 @@
 //! Residuals, sums of two tensors, and changes of scale.
 
-use super::{Range, Requant, SemanticsError, log2_exact, precise, push_clamp, range};
+use super::lanes::{Range, Requant, SemanticsError, log2_exact, push_clamp, range};
+use super::precise;
 use crate::qgraph::LaneOp;
 
 /// The largest error, in steps of the output, that a residual's multiplier may cost before the

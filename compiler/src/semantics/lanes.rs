@@ -1,0 +1,257 @@
+//! What every form of a requantisation starts from: lane operations, their intervals, and the
+//! steps that forms share.
+
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::qgraph::LaneOp;
+
+/// How closely fixed point follows the model's real arithmetic.
+///
+/// A graph says which it wants in its metadata, under [`Requant::KEY`]; without, it is precise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Requant {
+    /// Every int8 tensor of the model is rounded as the model rounds it, within 2^-12 of a step:
+    /// labels and nearly all values are those of a runtime that computes in reals.
+    #[default]
+    Precise,
+    /// Fewest operations: one multiplier, residuals joined before rounding. Values may differ
+    /// from the model's by a step.
+    Fast,
+}
+
+impl Requant {
+    /// The key in a graph's metadata.
+    pub const KEY: &'static str = "requant";
+
+    /// Its name, as in metadata.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Precise => "precise",
+            Self::Fast => "fast",
+        }
+    }
+}
+
+impl FromStr for Requant {
+    type Err = SemanticsError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "precise" => Ok(Self::Precise),
+            "fast" => Ok(Self::Fast),
+            _ => Err(SemanticsError::Requant {
+                name: text.to_owned(),
+            }),
+        }
+    }
+}
+
+/// Why no plan exists.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SemanticsError {
+    /// An intermediate could leave int32.
+    #[error("channel {channel}: {op} could reach {value}, outside int32")]
+    Overflow {
+        /// The output channel.
+        channel: usize,
+        /// The operation.
+        op: &'static str,
+        /// The extreme value.
+        value: i64,
+    },
+    /// A scale ratio isn't positive and finite, or is out of reach of the fixed-point forms.
+    #[error("scale ratio {ratio} can't be expressed in fixed point")]
+    Ratio {
+        /// The ratio, as text.
+        ratio: String,
+    },
+    /// An unknown name of a [`Requant`].
+    #[error("no requantisation '{name}' (there are precise and fast)")]
+    Requant {
+        /// The name.
+        name: String,
+    },
+    /// A lane vector doesn't have an entry for the channel.
+    #[error("a lane operation has {len} entries, but there is a channel {channel}")]
+    Channels {
+        /// Entries.
+        len: usize,
+        /// The channel without one.
+        channel: usize,
+    },
+}
+
+/// Smallest and largest value of a lane.
+pub type Range = (i64, i64);
+
+/// Applies one operation to all lanes of a channel, as the device does.
+///
+/// # Errors
+/// [`SemanticsError::Channels`] when a vector is too short.
+pub fn apply(op: &LaneOp, channel: usize, lanes: &mut [i32]) -> Result<(), SemanticsError> {
+    let lane = |v: &[i32]| {
+        v.get(channel).copied().ok_or(SemanticsError::Channels {
+            len: v.len(),
+            channel,
+        })
+    };
+    match op {
+        LaneOp::AddVec(v) => {
+            let y = lane(v)?;
+            lanes.iter_mut().for_each(|x| *x = x.wrapping_add(y));
+        }
+        LaneOp::AddImm(imm) => lanes
+            .iter_mut()
+            .for_each(|x| *x = x.wrapping_add((*imm).into())),
+        LaneOp::MulVec(v) => {
+            let y = lane(v)?;
+            lanes.iter_mut().for_each(|x| *x = x.wrapping_mul(y));
+        }
+        LaneOp::MulImm(imm) => lanes
+            .iter_mut()
+            .for_each(|x| *x = x.wrapping_mul((*imm).into())),
+        LaneOp::ShrImm(n) => lanes.iter_mut().for_each(|x| *x >>= n & 31),
+        LaneOp::ShlImm(n) => lanes.iter_mut().for_each(|x| *x <<= n & 31),
+        LaneOp::ShrVec(v) => {
+            let y = lane(v)?;
+            lanes
+                .iter_mut()
+                .for_each(|x| *x = vta_isa::AluOp::Shr.apply(*x, y));
+        }
+        LaneOp::MinImm(imm) => lanes.iter_mut().for_each(|x| *x = (*x).min((*imm).into())),
+        LaneOp::MaxImm(imm) => lanes.iter_mut().for_each(|x| *x = (*x).max((*imm).into())),
+        LaneOp::MinVec(v) => {
+            let y = lane(v)?;
+            lanes.iter_mut().for_each(|x| *x = (*x).min(y));
+        }
+        LaneOp::MaxVec(v) => {
+            let y = lane(v)?;
+            lanes.iter_mut().for_each(|x| *x = (*x).max(y));
+        }
+    }
+    Ok(())
+}
+
+/// The interval of a channel's lanes after the operations, with a proof that no step wraps.
+///
+/// # Errors
+/// [`SemanticsError::Overflow`] at the first operation that could leave int32.
+pub fn range(ops: &[LaneOp], channel: usize, start: Range) -> Result<Range, SemanticsError> {
+    let mut now = fits(start, channel, "the sum")?;
+    for op in ops {
+        let lane = |v: &[i32]| {
+            let len = v.len();
+            v.get(channel)
+                .map(|&y| i64::from(y))
+                .ok_or(SemanticsError::Channels { len, channel })
+        };
+        let shift = |(lo, hi): Range, n: i64| match n {
+            0.. => (lo >> n, hi >> n),
+            _ => (lo << -n, hi << -n),
+        };
+        let (name, next) = match op {
+            LaneOp::AddVec(v) => ("add", (now.0 + lane(v)?, now.1 + lane(v)?)),
+            LaneOp::AddImm(imm) => ("add", (now.0 + i64::from(*imm), now.1 + i64::from(*imm))),
+            LaneOp::MulVec(v) => ("mul", product(now, lane(v)?)),
+            LaneOp::MulImm(imm) => ("mul", product(now, (*imm).into())),
+            LaneOp::ShrImm(n) => ("shr", shift(now, i64::from(*n & 31))),
+            LaneOp::ShlImm(n) => ("shl", shift(now, -i64::from(*n & 31))),
+            LaneOp::ShrVec(v) => ("shr", shift(now, lane(v)?.clamp(-31, 31))),
+            LaneOp::MinImm(imm) => ("min", (now.0.min((*imm).into()), now.1.min((*imm).into()))),
+            LaneOp::MaxImm(imm) => ("max", (now.0.max((*imm).into()), now.1.max((*imm).into()))),
+            LaneOp::MinVec(v) => ("min", (now.0.min(lane(v)?), now.1.min(lane(v)?))),
+            LaneOp::MaxVec(v) => ("max", (now.0.max(lane(v)?), now.1.max(lane(v)?))),
+        };
+        now = fits(next, channel, name)?;
+    }
+    Ok(now)
+}
+
+fn product((lo, hi): Range, y: i64) -> Range {
+    let (a, b) = (lo * y, hi * y);
+    (a.min(b), a.max(b))
+}
+
+fn fits(range: Range, channel: usize, op: &'static str) -> Result<Range, SemanticsError> {
+    for value in [range.0, range.1] {
+        if i32::try_from(value).is_err() {
+            return Err(SemanticsError::Overflow { channel, op, value });
+        }
+    }
+    Ok(range)
+}
+
+/// Bounds of `sum x * w` for each output channel, over every partial sum in any order and any
+/// padding: terms that can't be positive don't raise the upper bound.
+pub fn sum_bounds(weights: &[i8], channels: usize, input: (i8, i8)) -> Vec<Range> {
+    let per_channel = weights.len() / channels.max(1);
+    let (low, high) = (i64::from(input.0.min(0)), i64::from(input.1.max(0)));
+    let bound = |row: &[i8]| {
+        row.iter().fold((0, 0), |(lo, hi), &w| {
+            let (a, b) = (low * i64::from(w), high * i64::from(w));
+            (lo + a.min(b), hi + a.max(b))
+        })
+    };
+    weights.chunks(per_channel.max(1)).map(bound).collect()
+}
+
+/// `Some(n)` when the value is exactly `2^n`.
+pub fn log2_exact(value: f64) -> Option<i32> {
+    let n = value.log2().round();
+    (value > 0.0 && n.abs() < 1000.0 && 2f64.powi(n as i32) == value).then_some(n as i32)
+}
+
+/// What a requantisation starts from.
+pub struct Requantize<'a> {
+    /// `s_x * s_w[c] / s_y`, one for each channel, positive.
+    pub ratio: &'a [f64],
+    /// Added to the sum, in its steps.
+    pub bias: &'a [i64],
+    /// Bounds of the sum without bias.
+    pub sum: &'a [Range],
+    /// Bounds of the output.
+    pub clamp: (i8, i8),
+    /// How closely.
+    pub requant: Requant,
+}
+
+/// A bias beyond a quarter of int32 decides the result alone; keeping it there leaves room for
+/// the sum. Whether the sum really fits is proven afterwards.
+pub(super) fn saturate(bias: i64) -> i32 {
+    bias.clamp(-(1 << 30), 1 << 30) as i32
+}
+
+/// Adds nothing, an immediate, or a vector: whatever is cheapest.
+pub(super) fn push_add(ops: &mut Vec<LaneOp>, bias: Vec<i32>) {
+    match bias.first() {
+        Some(&first) if bias.iter().all(|&b| b == first) => match i16::try_from(first) {
+            Ok(0) => {}
+            Ok(imm) => ops.push(LaneOp::AddImm(imm)),
+            Err(_) => ops.push(LaneOp::AddVec(bias)),
+        },
+        _ => ops.push(LaneOp::AddVec(bias)),
+    }
+}
+
+/// Clamps to the output's bounds, leaving out what the interval proves unnecessary.
+pub(super) fn push_clamp(
+    ops: &mut Vec<LaneOp>,
+    start: &[Range],
+    (low, high): (i8, i8),
+) -> Result<(), SemanticsError> {
+    let (mut lo, mut hi) = (i64::MAX, i64::MIN);
+    for (channel, &start) in start.iter().enumerate() {
+        let now = range(ops, channel, start)?;
+        (lo, hi) = (lo.min(now.0), hi.max(now.1));
+    }
+    if hi > i64::from(high) {
+        ops.push(LaneOp::MinImm(high.into()));
+    }
+    if lo < i64::from(low) {
+        ops.push(LaneOp::MaxImm(low.into()));
+    }
+    Ok(())
+}
