@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::timing::{TimingError, range};
+use super::error::{TimingError, range};
 
 /// Extra latency of the memory behind the bus, in cycles of the accelerator's clock.
 ///

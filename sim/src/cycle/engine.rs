@@ -8,6 +8,7 @@
 use vta_isa::tokens::{At, Stuck};
 use vta_isa::{Config, Insn, Module};
 
+use super::clock::{MAX_CYCLES, NEVER};
 use super::dram::Dram;
 use super::events::{Client, Edge, Listener, StallEvent, StallReason, TokenEvent, Unit};
 use super::fetch::{Fetch, REQUEST_GAP};
@@ -15,7 +16,7 @@ use super::memory::{Completion, ReadPort};
 use super::module::{ModuleState, State, pops, pushes};
 use super::report::{CycleReport, Sink};
 use super::store::WritePort;
-use super::{CycleError, MAX_CYCLES, NEVER, TimingConfig, compute, load};
+use super::{CycleError, TimingConfig, compute, load};
 
 /// What a cycle changes for other units.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use thiserror::Error;
 use vta_isa::Module;
 use vta_isa::tokens::{At, Stuck};
 
-use super::{Edge, TimingError};
+use super::Edge;
 
 /// What the cycle model reports of a bad program.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -83,4 +83,39 @@ fn deadlock_text(stuck: &[Stuck], fetch: Option<&(At, Module)>) -> String {
     });
     let parts: Vec<_> = modules.chain(fetch).collect();
     parts.join("; ")
+}
+
+/// A timing file or value that can't be used.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum TimingError {
+    /// Not TOML of the expected form; unknown keys are refused by name.
+    #[error("timing file: {0}")]
+    Toml(String),
+    /// The preset's name is unknown.
+    #[error("timing preset is `{0}`, but only `pynq` and `de10` exist")]
+    Preset(String),
+    /// A value is outside its range.
+    #[error("timing key {key} is {value}, but it must be {limit}")]
+    Range {
+        /// The key; `dram.` stands before those of the DRAM.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// The legal values in words.
+        limit: String,
+    },
+}
+
+/// A value outside its range.
+pub(super) fn range(
+    key: &'static str,
+    value: impl ToString,
+    limit: impl Into<String>,
+) -> TimingError {
+    TimingError::Range {
+        key,
+        value: value.to_string(),
+        limit: limit.into(),
+    }
 }

@@ -2,11 +2,12 @@
 
 use vta_isa::{INSN_BYTES, Module};
 
+use super::TimingConfig;
+use super::arrival::Arrival;
 use super::bursts::{Bursts, Cuts, Rows};
+use super::clock::NEVER;
 use super::events::Client;
-use super::load::Arrival;
 use super::memory::Transfer;
-use super::{NEVER, TimingConfig};
 
 /// The cycle of the first request.
 const FIRST_REQUEST: u64 = 1;

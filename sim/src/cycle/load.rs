@@ -3,7 +3,8 @@
 use vta_isa::{Config, Load, MemType};
 
 use super::TimingConfig;
-use super::bursts::{Burst, Bursts, Cuts, Rows};
+use super::arrival::{Arrival, Padding};
+use super::bursts::{Bursts, Cuts, Rows};
 use super::events::Client;
 use super::memory::Transfer;
 
@@ -11,109 +12,6 @@ use super::memory::Transfer;
 const NARROW_WRITE_DELAY: u64 = 2;
 /// The same for a loader that takes a beat as it comes: micro-ops, and tiles no wider than the bus.
 const DIRECT_WRITE_DELAY: u64 = 1;
-
-/// Padding of a LOAD, in the order in which it is written: one tile per cycle in cycles without a
-/// data write. Without side padding the way to the bottom rows costs a cycle per data row, with or
-/// without a data write.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Padding {
-    /// Tiles of the top rows.
-    top: u64,
-    /// Cycles of the way to the bottom rows.
-    skips: u64,
-    /// Tiles beside the data rows and of the bottom rows.
-    rest: u64,
-}
-
-impl Padding {
-    fn of(load: &Load) -> Self {
-        let [top, bottom, left, right] =
-            [load.y_pad_0, load.y_pad_1, load.x_pad_0, load.x_pad_1].map(u64::from);
-        let (x, y) = (u64::from(load.x_size), u64::from(load.y_size));
-        let sides = left + right;
-        Self {
-            top: (sides + x) * top,
-            skips: if sides == 0 && bottom > 0 { y } else { 0 },
-            rest: (sides + x) * bottom + y * sides,
-        }
-    }
-
-    const fn left(&self) -> u64 {
-        self.top + self.skips + self.rest
-    }
-
-    /// `cycles` pass without a data write; how many of them were used.
-    fn free(&mut self, cycles: u64) -> u64 {
-        let mut left = cycles;
-        for part in [&mut self.top, &mut self.skips, &mut self.rest] {
-            let used = left.min(*part);
-            *part -= used;
-            left -= used;
-        }
-        cycles - left
-    }
-
-    /// `cycles` pass with data writes.
-    fn blocked(&mut self, cycles: u64) {
-        if self.top == 0 {
-            self.skips = self.skips.saturating_sub(cycles);
-        }
-    }
-}
-
-/// When arriving data and padding are written: at most one write a cycle, and data goes first.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Arrival {
-    /// Cycles from a beat on the bus to its write.
-    write_delay: u64,
-    /// Bytes of a tile, where a beat may carry several but only one is written per cycle; else 0.
-    single_tile_bytes: u64,
-    /// Padding that is not written yet.
-    padding: Padding,
-    /// First cycle in which more of it can be written.
-    pad_next: u64,
-    /// Cycle of the last padding write.
-    pad_last: u64,
-    /// Cycle of the last data write.
-    data_last: u64,
-}
-
-impl Arrival {
-    /// Data without padding, written `write_delay` cycles after each beat.
-    pub(super) fn plain(write_delay: u64) -> Self {
-        Self {
-            write_delay,
-            ..Self::default()
-        }
-    }
-
-    /// The beats of `burst` are on the bus in `first..=last`.
-    pub(super) fn burst(&mut self, burst: &Burst, first: u64, last: u64) {
-        let (mut from, mut to) = (first + self.write_delay, last + self.write_delay);
-        if self.single_tile_bytes > 0 {
-            from = from.max(self.data_last + 1);
-            to = to.max(from + burst.tiles(self.single_tile_bytes) - 1);
-        }
-        if self.padding.left() > 0 {
-            let used = self.padding.free(from.saturating_sub(self.pad_next));
-            if self.padding.left() == 0 {
-                self.pad_last = self.pad_next + used - 1;
-            }
-            self.padding.blocked(to + 1 - from);
-            self.pad_next = to + 1;
-        }
-        self.data_last = to;
-    }
-
-    /// After the last burst: the first cycle without data to write, and the done cycle.
-    pub(super) fn finish(&self) -> (u64, u64) {
-        let pad_last = match self.padding.left() {
-            0 => self.pad_last,
-            left => self.pad_next + left - 1,
-        };
-        (self.data_last + 1, self.data_last.max(pad_last) + 1)
-    }
-}
 
 /// The transfer of a LOAD that moves data and starts in cycle `start`.
 pub(super) fn transfer(

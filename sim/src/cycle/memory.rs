@@ -7,12 +7,13 @@
 
 use std::collections::VecDeque;
 
+use super::TimingConfig;
+use super::arrival::Arrival;
 use super::bursts::{Burst, Bursts};
+use super::clock::NEVER;
 use super::dram::Dram;
 use super::events::{BurstEvent, Client, Listener, StallEvent, StallReason};
-use super::load::Arrival;
 use super::report::Sink;
-use super::{NEVER, TimingConfig};
 
 /// What one LOAD, or the fetch of one chunk, reads.
 #[derive(Clone, Debug)]

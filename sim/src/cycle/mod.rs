@@ -39,7 +39,9 @@
 //! The program should be one that [`vta_isa::check`] accepts: indices into scratchpads are not
 //! looked at here.
 
+mod arrival;
 mod bursts;
+mod clock;
 mod compute;
 mod dram;
 mod engine;
@@ -62,19 +64,14 @@ mod timing;
 use vta_isa::tokens::At;
 use vta_isa::{Config, Insn};
 
+pub use clock::MAX_CYCLES;
 pub use dram::DramModel;
-pub use error::CycleError;
+pub use error::{CycleError, TimingError};
 pub use events::{
     BurstEvent, Client, Edge, Listener, Silent, StallEvent, StallReason, TokenEvent, Unit,
 };
 pub use report::{CycleReport, StallTotal};
-pub use timing::{TimingConfig, TimingError};
-
-/// No cycle: nothing is due.
-const NEVER: u64 = u64::MAX;
-
-/// The last cycle in which an instruction may be done: over a thousand years at 100 MHz.
-pub const MAX_CYCLES: u64 = 1 << 62;
+pub use timing::TimingConfig;
 
 /// Times a run of `insns` that are fetched from the physical address `insn_addr` (bytes), and
 /// tells `listener` what happens.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use vta_isa::{Deps, Module};
 
-use super::NEVER;
+use super::clock::NEVER;
 use super::events::{Edge, Listener, StallEvent, StallReason, Unit};
 use super::report::Sink;
 

@@ -2,11 +2,12 @@
 
 use vta_isa::{Config, MemType, Store};
 
+use super::TimingConfig;
 use super::bursts::{Burst, Bursts, Cuts, Rows};
+use super::clock::NEVER;
 use super::dram::Dram;
 use super::events::{BurstEvent, Client, Listener, StallEvent, StallReason, Unit};
 use super::report::Sink;
-use super::{NEVER, TimingConfig};
 
 /// Cycles from a command to its request on the bus.
 const REQUEST: u64 = 2;

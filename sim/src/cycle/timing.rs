@@ -1,9 +1,9 @@
 //! The parameters of a board: [`TimingConfig`], its presets and its TOML form.
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use super::DramModel;
+use super::error::{TimingError, range};
 
 /// Everything that the cycle model needs to know about a board besides the
 /// [`Config`](vta_isa::Config) of the accelerator.
@@ -72,28 +72,6 @@ pub struct TimingConfig {
     pub clock_mhz: f64,
     /// What lies behind the bus.
     pub dram: DramModel,
-}
-
-/// A timing file or value that can't be used.
-#[derive(Clone, Debug, PartialEq, Error)]
-#[non_exhaustive]
-pub enum TimingError {
-    /// Not TOML of the expected form; unknown keys are refused by name.
-    #[error("timing file: {0}")]
-    Toml(String),
-    /// The preset's name is unknown.
-    #[error("timing preset is `{0}`, but only `pynq` and `de10` exist")]
-    Preset(String),
-    /// A value is outside its range.
-    #[error("timing key {key} is {value}, but it must be {limit}")]
-    Range {
-        /// The key; `dram.` stands before those of the DRAM.
-        key: &'static str,
-        /// Its value.
-        value: String,
-        /// The legal values in words.
-        limit: String,
-    },
 }
 
 #[derive(Deserialize)]
@@ -252,18 +230,6 @@ impl TimingConfig {
             return Err(range("clock_mhz", self.clock_mhz, limit));
         }
         self.dram.validate()
-    }
-}
-
-pub(super) fn range(
-    key: &'static str,
-    value: impl ToString,
-    limit: impl Into<String>,
-) -> TimingError {
-    TimingError::Range {
-        key,
-        value: value.to_string(),
-        limit: limit.into(),
     }
 }
 
