@@ -1,7 +1,7 @@
 //! What can be wrong with a program.
 
 use thiserror::Error;
-use vta_isa::{FieldError, MemType};
+use vta_isa::{Extension, FieldError, MemType};
 
 /// A program that contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -48,6 +48,19 @@ pub enum ProgramError {
         uops: usize,
         /// The scratchpad's depth.
         depth: usize,
+    },
+    /// A command that the program's configuration has no hardware for.
+    #[error(
+        "program: layer {layer}, command {command}: it needs {extension}, which its configuration \
+         doesn't have"
+    )]
+    Extension {
+        /// The layer.
+        layer: String,
+        /// The command's index in it.
+        command: usize,
+        /// What it needs.
+        extension: Extension,
     },
     /// A command uses micro-ops beyond its kernel.
     #[error(

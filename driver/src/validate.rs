@@ -71,24 +71,13 @@ impl Program {
     /// # Errors
     /// [`DriverError::Config`] naming the first difference.
     pub fn check_device(&self, info: &DeviceInfo) -> Result<(), DriverError> {
-        let (ours, theirs) = (&self.config, &info.config);
-        let differ = |what: String| {
-            Err(DriverError::Config {
+        match self.config.excess(&info.config) {
+            None => Ok(()),
+            Some(excess) => Err(DriverError::Config {
                 device: info.name.clone(),
-                what,
-            })
-        };
-        if (ours.batch(), ours.block()) != (theirs.batch(), theirs.block()) {
-            let [a, b, c, d] = [ours.batch(), ours.block(), theirs.batch(), theirs.block()];
-            return differ(format!("matrix unit {a}x{b}x{b}, not {c}x{d}x{d}"));
+                what: excess.to_string(),
+            }),
         }
-        for mem in MemType::ALL {
-            let (need, have) = (ours.depth(mem), theirs.depth(mem));
-            if need > have {
-                return differ(format!("{mem} scratchpad of {need} elements, not {have}"));
-            }
-        }
-        Ok(())
     }
 
     /// The kernel of a GEMM or ALU command, whose micro-op range lies inside it.
@@ -205,6 +194,13 @@ impl Program {
         command: &Command,
         furthest: &[Furthest],
     ) -> Result<(), ProgramError> {
+        if let Err(extension) = self.config.extensions().allow(&command.insn) {
+            return Err(ProgramError::Extension {
+                layer: at.layer.name.clone(),
+                command: at.at,
+                extension,
+            });
+        }
         match (command.symbol, &command.insn) {
             (Symbol::None, Insn::Load(load)) if load.is_sync() => Ok(()),
             (Symbol::None, Insn::Store(store)) if store.is_sync() => Ok(()),

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use vta_isa::{Config, Extensions, check};
 
 use crate::memory::HostBytes;
 use crate::regions::{Footprints, Held, Layouts, Region, Regions};
@@ -63,6 +64,7 @@ impl WorkerDevice {
     /// whose DRAM is smaller than the address space.
     pub fn with_allocator(info: DeviceInfo, allocator: Allocator, runner: Runner) -> Self {
         let lost = Arc::default();
+        let runner = refusing(&info.config, runner);
         let compute = LaneThread::start(&info.name, &lost, Some(runner));
         Self {
             info,
@@ -169,6 +171,18 @@ impl Device for WorkerDevice {
             receiver,
         }))
     }
+}
+
+/// A runner that refuses batches with what the configuration's machine lacks.
+fn refusing(config: &Config, mut runner: Runner) -> Runner {
+    if config.extensions() == Extensions::ALL {
+        return runner;
+    }
+    let config = config.clone();
+    Box::new(move |batch, memory| {
+        check::extensions(&config, &batch.insns).map_err(|e| e.to_string())?;
+        runner(batch, memory)
+    })
 }
 
 /// A lane's thread. Dropping it finishes what is queued.

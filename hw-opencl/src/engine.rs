@@ -9,7 +9,7 @@ use vta_driver::{
     Batch, DriverError, Footprints, Lane, LayerMark, MarkReport, MemoryError, RunReport, Traffic,
     Work,
 };
-use vta_isa::{Config, Insn};
+use vta_isa::{Config, Insn, check};
 
 use crate::arena::{Arena, ArenaFault};
 use crate::batch::{self, Stop, UopPad, Walk};
@@ -322,6 +322,8 @@ impl Engine {
         batch: &Arc<Batch>,
     ) -> Result<(Vec<Pending>, RunReport), EngineError> {
         self.shared.stats.planned.fetch_add(1, Ordering::Relaxed);
+        check::extensions(&self.config, &batch.insns)
+            .map_err(|found| BatchError::Bounds(Box::new(found)))?;
         let (order, leftover_tokens) = batch::order(batch).map_err(BatchError::from)?;
         self.uops.begin(self.runner.clears_scratchpads());
         let mut walk = Walk {

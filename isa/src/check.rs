@@ -1,13 +1,15 @@
 //! The static check of a program: what a device would refuse, found without running it.
 //!
-//! Scratchpad bounds of every instruction over all its loops, micro-op ranges, 32-bit DRAM
+//! Extensions that the machine lacks, scratchpad bounds of every instruction over all its loops, micro-op ranges, 32-bit DRAM
 //! addresses, token flags, FINISH, deadlock, tokens left over. The cost is linear in the
 //! instructions (and the micro-ops of each), whatever the loops say.
 
 use thiserror::Error;
 
 use crate::tokens::{self, At, TokenError};
-use crate::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
+use crate::{
+    Alu, AluOperand, Config, Extension, Extensions, Gemm, Insn, Load, MemType, Store, Uop,
+};
 
 /// A fault of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -44,6 +46,14 @@ pub enum Finding {
         at: Box<At>,
         /// One past the last byte.
         end: u64,
+    },
+    /// An instruction or operation that the configuration's machine lacks.
+    #[error("{at}: needs {extension}, which this machine doesn't have")]
+    Extension {
+        /// Where.
+        at: Box<At>,
+        /// What it needs.
+        extension: Extension,
     },
     /// Token flags, FINISH, or a deadlock.
     #[error(transparent)]
@@ -84,6 +94,7 @@ pub fn check_with<'a>(
     let mut findings = Vec::new();
     for (index, insn) in insns.iter().enumerate() {
         let at = At { index, insn: *insn };
+        findings.extend(lacking(config.extensions(), &at).err());
         let found = match insn {
             Insn::Load(load) => check_load(config, &at, load),
             Insn::Store(store) => check_store(config, &at, store),
@@ -98,6 +109,26 @@ pub fn check_with<'a>(
         Err(error) => findings.push(error.into()),
     }
     findings
+}
+
+/// Whether a configuration's machine has what every instruction needs.
+///
+/// # Errors
+/// [`Finding::Extension`] for the first for which it hasn't.
+pub fn extensions(config: &Config, insns: &[Insn]) -> Result<(), Finding> {
+    let has = config.extensions();
+    if has == Extensions::ALL {
+        return Ok(());
+    }
+    let mut all = insns.iter().enumerate();
+    all.try_for_each(|(index, insn)| lacking(has, &At { index, insn: *insn }))
+}
+
+fn lacking(has: Extensions, at: &At) -> Result<(), Finding> {
+    has.allow(&at.insn).map_err(|extension| Finding::Extension {
+        at: Box::new(at.clone()),
+        extension,
+    })
 }
 
 /// Words with bits set that no field covers; streams of the original runtime are full of them.

@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::MemType;
+use crate::{Extension, Extensions, MemType};
 
-/// What fixes a VTA instance: the matrix unit's size and the scratchpads' sizes.
+/// What fixes a VTA instance: the matrix unit's size, the scratchpads' sizes, and which
+/// extensions of the original RTL it has.
 ///
 /// Elements are int8 (input, weight, output) and int32 (accumulator), the only widths in scope.
 /// Values are checked when the configuration is made, so every accessor is total.
@@ -19,6 +20,7 @@ pub struct Config {
     log_inp_buff_size: u32,
     log_wgt_buff_size: u32,
     log_acc_buff_size: u32,
+    extensions: Extensions,
 }
 
 /// A configuration that can't be used.
@@ -65,6 +67,43 @@ pub enum ConfigError {
         /// The largest depth.
         limit: u64,
     },
+    /// `EXTENSIONS` names something that is none.
+    #[error(
+        "configuration key EXTENSIONS: there is no '{name}' (there are {})",
+        Extensions::ALL
+    )]
+    Extension {
+        /// The name.
+        name: String,
+    },
+}
+
+/// What one configuration has and another hasn't: the first thing for which what was made for
+/// the one can't run on the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Excess {
+    /// Another matrix unit.
+    #[error("matrix unit {}x{}x{}, not {}x{}x{}", .wanted.0, .wanted.1, .wanted.1, .there.0, .there.1, .there.1)]
+    MatrixUnit {
+        /// BATCH and BLOCK.
+        wanted: (usize, usize),
+        /// Those of the other.
+        there: (usize, usize),
+    },
+    /// A deeper scratchpad.
+    #[error("{mem} scratchpad of {wanted} elements, not {there}")]
+    Scratchpad {
+        /// Which.
+        mem: MemType,
+        /// Its depth.
+        wanted: usize,
+        /// That of the other.
+        there: usize,
+    },
+    /// An extension that the other lacks.
+    #[error("{0}, which it doesn't have")]
+    Extension(Extension),
 }
 
 #[derive(Deserialize, Serialize, Default)]
@@ -100,6 +139,8 @@ struct Keys {
     log_acc_buff_size: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     log_out_buff_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extensions: Option<Vec<String>>,
 }
 
 impl Default for Config {
@@ -114,6 +155,7 @@ impl Default for Config {
             log_inp_buff_size: 15,
             log_wgt_buff_size: 18,
             log_acc_buff_size: 17,
+            extensions: Extensions::ALL,
         }
     }
 }
@@ -134,13 +176,21 @@ impl Config {
     /// [`ConfigError`] for text that isn't JSON, an unknown key, a value out of range, spellings
     /// that disagree, or a scratchpad deeper than the instruction fields address.
     pub fn from_json(text: &str) -> Result<Self, ConfigError> {
-        let keys: Keys =
-            serde_json::from_str(text).map_err(|e| ConfigError::Json(e.to_string()))?;
-        Self::from_keys(&keys)
+        Self::from_json_over(&Self::default(), text)
     }
 
-    fn from_keys(keys: &Keys) -> Result<Self, ConfigError> {
-        let default = Self::default();
+    /// As [`Config::from_json`], but keys that are absent take their value from `base`: what is
+    /// left of a board when the text names some keys.
+    ///
+    /// # Errors
+    /// As for [`Config::from_json`].
+    pub fn from_json_over(base: &Self, text: &str) -> Result<Self, ConfigError> {
+        let keys: Keys =
+            serde_json::from_str(text).map_err(|e| ConfigError::Json(e.to_string()))?;
+        Self::from_keys(&keys, base.clone())
+    }
+
+    fn from_keys(keys: &Keys, default: Self) -> Result<Self, ConfigError> {
         fixed("LOG_INP_WIDTH", keys.log_inp_width, 3)?;
         fixed("LOG_WGT_WIDTH", keys.log_wgt_width, 3)?;
         fixed("LOG_ACC_WIDTH", keys.log_acc_width, 5)?;
@@ -178,6 +228,10 @@ impl Config {
             log_inp_buff_size: keys.log_inp_buff_size.unwrap_or(default.log_inp_buff_size),
             log_wgt_buff_size: keys.log_wgt_buff_size.unwrap_or(default.log_wgt_buff_size),
             log_acc_buff_size: keys.log_acc_buff_size.unwrap_or(default.log_acc_buff_size),
+            extensions: match &keys.extensions {
+                None => default.extensions,
+                Some(names) => extensions(names)?,
+            },
         };
         config.check_depths()?;
         if let Some(given) = keys.log_out_buff_size {
@@ -243,7 +297,8 @@ impl Config {
         Ok(())
     }
 
-    /// The configuration as the text of a `vta_config.json`, one key a line.
+    /// The configuration as the text of a `vta_config.json`, one key a line. `EXTENSIONS` stands
+    /// there only where the machine lacks some.
     pub fn to_json(&self) -> String {
         let keys = Keys {
             target: Some(self.target.clone()),
@@ -257,9 +312,48 @@ impl Config {
             log_inp_buff_size: Some(self.log_inp_buff_size),
             log_wgt_buff_size: Some(self.log_wgt_buff_size),
             log_acc_buff_size: Some(self.log_acc_buff_size),
+            extensions: self.lacking().then(|| {
+                let names = self.extensions.iter().map(Extension::name);
+                names.map(str::to_owned).collect()
+            }),
             ..Keys::default()
         };
         serde_json::to_string_pretty(&keys).unwrap_or_default()
+    }
+
+    /// The extensions of the original RTL that the machine has: all by default. In JSON they are
+    /// the list `EXTENSIONS`, e.g. `["ACC8", "MUL"]`.
+    pub const fn extensions(&self) -> Extensions {
+        self.extensions
+    }
+
+    /// The same machine with other extensions.
+    #[must_use]
+    pub fn with_extensions(self, extensions: Extensions) -> Self {
+        Self { extensions, ..self }
+    }
+
+    fn lacking(&self) -> bool {
+        self.extensions != Extensions::ALL
+    }
+
+    /// The first thing that this configuration has and `machine` hasn't; `None` when what was
+    /// made for this one runs on the other. The text of the target may differ.
+    pub fn excess(&self, machine: &Self) -> Option<Excess> {
+        let unit = |config: &Self| (config.batch(), config.block());
+        let (wanted, there) = (unit(self), unit(machine));
+        if wanted != there {
+            return Some(Excess::MatrixUnit { wanted, there });
+        }
+        for mem in MemType::ALL {
+            let (wanted, there) = (self.depth(mem), machine.depth(mem));
+            if wanted > there {
+                return Some(Excess::Scratchpad { mem, wanted, there });
+            }
+        }
+        let mut lacks = self.extensions.iter();
+        let lacks = lacks.find(|e| !machine.extensions.contains(*e));
+        lacks.map(Excess::Extension)
     }
 
     /// Free text: which device the file describes.
@@ -312,6 +406,13 @@ impl Config {
     }
 }
 
+fn extensions(names: &[String]) -> Result<Extensions, ConfigError> {
+    let known = |name: &String| {
+        Extension::from_name(name).ok_or_else(|| ConfigError::Extension { name: name.clone() })
+    };
+    names.iter().map(known).collect()
+}
+
 fn fixed(key: &'static str, value: Option<u32>, only: u32) -> Result<(), ConfigError> {
     match value {
         Some(value) if value != only => Err(ConfigError::Range {
@@ -332,5 +433,67 @@ fn ranged(key: &'static str, value: u32, low: u32, high: u32) -> Result<u32, Con
             value,
             expected: format!("{low} to {high}"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extensions_are_all_there_unless_listed() {
+        let default = Config::default();
+        assert_eq!(default.extensions(), Extensions::ALL);
+        assert!(!default.to_json().contains("EXTENSIONS"));
+        for (text, expected) in [
+            ("{}", "ACC8, MUL, SHL"),
+            (r#"{"EXTENSIONS": []}"#, "none"),
+            (r#"{"EXTENSIONS": ["MUL", "ACC8", "MUL"]}"#, "ACC8, MUL"),
+        ] {
+            let config = Config::from_json(text).unwrap();
+            assert_eq!(config.extensions().to_string(), expected, "{text}");
+            assert_eq!(Config::from_json(&config.to_json()).unwrap(), config);
+        }
+        let error = Config::from_json(r#"{"EXTENSIONS": ["DIV"]}"#).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "configuration key EXTENSIONS: there is no 'DIV' (there are ACC8, MUL, SHL)"
+        );
+    }
+
+    #[test]
+    fn absent_keys_are_those_of_the_base() {
+        let base = Config::from_json(r#"{"LOG_UOP_BUFF_SIZE": 13, "EXTENSIONS": []}"#).unwrap();
+        let config = Config::from_json_over(&base, r#"{"LOG_INP_BUFF_SIZE": 14}"#).unwrap();
+        let depths = [MemType::Uop, MemType::Inp].map(|mem| config.depth(mem));
+        assert_eq!(
+            (depths, config.extensions()),
+            ([2048, 1024], Extensions::NONE)
+        );
+    }
+
+    #[test]
+    fn what_a_machine_lacks_is_named() {
+        let config = |text: &str| Config::from_json(text).unwrap();
+        let small = config(r#"{"LOG_UOP_BUFF_SIZE": 13, "EXTENSIONS": ["SHL"]}"#);
+        let cases = [
+            ("{}", Some("UOP scratchpad of 8192 elements, not 2048")),
+            (
+                r#"{"LOG_UOP_BUFF_SIZE": 13}"#,
+                Some("ACC8, which it doesn't have"),
+            ),
+            (
+                r#"{"LOG_BLOCK": 5, "LOG_UOP_BUFF_SIZE": 13}"#,
+                Some("matrix unit 1x32x32, not 1x16x16"),
+            ),
+            (r#"{"LOG_UOP_BUFF_SIZE": 12, "EXTENSIONS": ["SHL"]}"#, None),
+            (r#"{"LOG_UOP_BUFF_SIZE": 13, "EXTENSIONS": []}"#, None),
+        ];
+        for (text, expected) in cases {
+            let excess = config(text).excess(&small).map(|e| e.to_string());
+            let same = excess.as_deref().map(str::to_lowercase) == expected.map(str::to_lowercase);
+            assert!(same, "{text}: {excess:?}");
+        }
+        assert_eq!(small.excess(&Config::default()), None);
     }
 }

@@ -24,6 +24,7 @@ mod alu;
 pub mod asm;
 pub mod check;
 mod config;
+mod extension;
 mod finish;
 mod gemm;
 pub mod header;
@@ -35,7 +36,8 @@ pub mod tokens;
 mod uop;
 
 pub use alu::{Alu, AluOp, AluOperand};
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, Excess};
+pub use extension::{Extension, Extensions};
 pub use finish::Finish;
 pub use gemm::Gemm;
 pub use insn::{DecodeError, Deps, FieldError, INSN_BYTES, Insn, Module, Opcode};
