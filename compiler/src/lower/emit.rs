@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use vta_driver::{BufferId, Command, Kernel, KernelId, Layer, Symbol};
 use vta_isa::{
-    Alu, AluOp, AluOperand, Deps, FieldError, Gemm, Insn, Load, MemType, Module, Store, Uop,
+    Alu, AluOp, AluOperand, Deps, Extension, FieldError, Gemm, Insn, Load, MemType, Module, Store,
+    Uop,
 };
 
 use super::{LowerError, Lowering};
@@ -28,6 +29,41 @@ pub(super) struct Loops {
     pub iter: [usize; 2],
     pub dst: [usize; 2],
     pub src: [usize; 2],
+}
+
+/// A rectangle of accumulator tiles: `rows` times `cols`, rows `pitch` apart.
+#[derive(Clone, Copy)]
+pub(super) struct Rect {
+    pub first: usize,
+    pub size: [usize; 2],
+    pub pitch: usize,
+}
+
+impl Rect {
+    /// Tiles without gaps.
+    pub fn run(first: usize, count: usize) -> Self {
+        Self {
+            first,
+            size: [1, count],
+            pitch: count,
+        }
+    }
+
+    /// Loops over its tiles, of which both operands are the same.
+    fn loops(self) -> Loops {
+        let [rows, cols] = self.size;
+        // Rows without gaps are one row.
+        let (iter, step) = if self.pitch == cols {
+            ([1, rows * cols], [0, 1])
+        } else {
+            ([rows, cols], [self.pitch, 1])
+        };
+        Loops {
+            iter,
+            dst: step,
+            src: step,
+        }
+    }
 }
 
 impl<'l, 'a> Emitter<'l, 'a> {
@@ -197,54 +233,107 @@ impl<'l, 'a> Emitter<'l, 'a> {
         self.push(alu.into(), Symbol::Kernel(kernel))
     }
 
-    /// An immediate operation on a rectangle of tiles: `rows` times `cols`, `pitch` apart.
-    pub fn immediate(
-        &mut self,
-        op: AluOp,
-        imm: i16,
-        first: usize,
-        [rows, cols]: [usize; 2],
-        pitch: usize,
-    ) -> Result<(), LowerError> {
-        let dst = self.narrow("dst", first)?;
-        // Rows without gaps are one row.
-        let (iter, step) = if pitch == cols {
-            ([1, rows * cols], [0, 1])
-        } else {
-            ([rows, cols], [pitch, 1])
+    /// An immediate operation on a rectangle of tiles. `src` is the tile of `dst`: the original
+    /// RTL takes the operand from there. A left shift is one to the right by a negative amount on
+    /// a machine without SHL.
+    pub fn immediate(&mut self, op: AluOp, imm: i16, tiles: Rect) -> Result<(), LowerError> {
+        let (op, imm) = match op {
+            AluOp::Shl if !self.has(Extension::Shl) => (AluOp::Shr, -imm),
+            op => (op, imm),
         };
+        let dst = self.narrow("dst", tiles.first)?;
         let uops = vec![Uop {
             dst,
             src: dst,
             wgt: 0,
         }];
-        let loops = Loops {
-            iter,
-            dst: step,
-            src: step,
-        };
-        self.alu(op, AluOperand::Imm(imm), uops, loops)
+        self.alu(op, AluOperand::Imm(imm), uops, tiles.loops())
     }
 
-    /// The immediate operations of a list on a rectangle.
+    /// The immediate operations of a list on a rectangle. On a machine without MUL the
+    /// rectangle's copy holds a factor for a while.
     pub fn immediates(
         &mut self,
         ops: &[LaneOp],
-        first: usize,
-        size: [usize; 2],
-        pitch: usize,
+        tiles: Rect,
+        copy: usize,
     ) -> Result<(), LowerError> {
         for op in ops {
             let Some((op, imm)) = immediate(op) else {
                 let reason = format!("{op} is a vector, which only convolutions have");
-                return Err(LowerError::Inconsistent {
-                    node: self.node.clone(),
-                    reason,
-                });
+                return Err(self.inconsistent(reason));
             };
-            self.immediate(op, imm, first, size, pitch)?;
+            if op == AluOp::Mul && !self.has(Extension::Mul) {
+                self.multiply(imm, tiles, copy)?;
+            } else {
+                self.immediate(op, imm, tiles)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether the machine has an extension.
+    pub fn has(&self, extension: Extension) -> bool {
+        self.lowering.config.extensions().contains(extension)
+    }
+
+    fn inconsistent(&self, reason: String) -> LowerError {
+        LowerError::Inconsistent {
+            node: self.node.clone(),
+            reason,
+        }
+    }
+
+    /// Multiplies by shifts and sums: after each binary digit of the factor, from the highest,
+    /// the product is doubled, and the value itself, of which a rectangle from `copy` on keeps a
+    /// copy, is added for a one. int32 wraps alike on both ways.
+    fn multiply(&mut self, factor: i16, tiles: Rect, copy: usize) -> Result<(), LowerError> {
+        let digits = match u16::try_from(factor) {
+            Ok(0) => return self.clear(tiles),
+            Ok(factor) => factor.ilog2(),
+            Err(_) => return Err(self.inconsistent(format!("it multiplies by {factor}"))),
+        };
+        let (loops, [value, kept]) = (tiles.loops(), [tiles.first, copy]);
+        let add = |e: &mut Self, [dst, src]: [usize; 2]| {
+            let uop = Uop {
+                dst: e.narrow("dst", dst)?,
+                src: e.narrow("src", src)?,
+                wgt: 0,
+            };
+            e.alu(AluOp::Add, AluOperand::Acc, vec![uop], loops)
+        };
+        if factor.count_ones() > 1 {
+            let first = copy;
+            self.clear(Rect { first, ..tiles })?;
+            add(self, [kept, value])?;
+        }
+        let mut doublings = 0;
+        for digit in (0..digits).rev() {
+            doublings += 1;
+            let one = factor >> digit & 1 == 1;
+            if one || digit == 0 {
+                self.immediate(AluOp::Shr, -doublings, tiles)?;
+                doublings = 0;
+            }
+            if one {
+                add(self, [value, kept])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Zeroes tiles.
+    pub fn clear(&mut self, tiles: Rect) -> Result<(), LowerError> {
+        let uop = Uop {
+            dst: self.narrow("dst", tiles.first)?,
+            src: 0,
+            wgt: 0,
+        };
+        let loops = Loops {
+            src: [0, 0],
+            ..tiles.loops()
+        };
+        self.gemm(true, vec![uop], loops)
     }
 
     /// Ends the layer.

@@ -5,11 +5,17 @@
 //! `[CO / BLOCK][CI / BLOCK][KH][KW][BLOCK_OUT][BLOCK_IN]`. Channels that don't fill a block are
 //! zero. The first convolution reads patches that the host gathers ([`Packing::Im2col`]) when
 //! that wastes less of the matrix unit than padding its few channels to a block.
+//!
+//! The configuration says which extensions the machine has. Without SHL a left shift is one to the
+//! right by a negative immediate; without ACC8 residuals and the operands of sums and pools go
+//! through the matrix unit ([`stage`]); without MUL an immediate factor is shifts and sums. The
+//! sums of convolutions can't be multiplied then: such networks are refused.
 
 mod conv;
 mod emit;
 mod groups;
 mod seam;
+mod stage;
 mod tile;
 mod vector;
 
@@ -17,7 +23,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 use vta_driver::{Buffer, BufferId, BufferKind, Kernel, Packing, Program, TensorSpec};
-use vta_isa::{Config, FieldError};
+use vta_isa::{Config, Extension, FieldError};
 
 use crate::qgraph::{QGraph, QOp, TensorId};
 
@@ -51,6 +57,18 @@ pub enum LowerError {
         node: String,
         /// The field.
         source: FieldError,
+    },
+    /// A node that needs what the configuration's machine lacks.
+    #[error("node {node}: {reason}, and this machine has no {extension}{hint}")]
+    Lacks {
+        /// The node.
+        node: String,
+        /// What it does.
+        reason: String,
+        /// What that needs.
+        extension: Extension,
+        /// What to do, after a colon, or nothing.
+        hint: &'static str,
     },
     /// A node that the device has no operation for, but the host has.
     #[error(

@@ -1,13 +1,14 @@
-//! Layers without a matrix product: sums, element-wise operations, pooling. The compute module
-//! loads int8 tiles into the accumulators, the ALU works, STORE writes. The accumulators are
+//! Layers without a matrix product: sums, element-wise operations, pooling. int8 tiles come into
+//! the accumulators (`stage`), the ALU works, STORE writes. The accumulators are
 //! two halves, so that storing one tile overlaps working on the next.
 
 use std::ops::Range;
 
 use vta_driver::{BufferId, Layer};
-use vta_isa::{AluOp, AluOperand, Deps, Load, MemType, Module, Store, Uop};
+use vta_isa::{AluOp, AluOperand, Deps, Extension, MemType, Module, Store, Uop};
 
-use super::emit::{Emitter, Loops};
+use super::emit::{Emitter, Loops, Rect};
+use super::stage::{self, Rows, Stage, Sums};
 use super::{LowerError, Lowering, seam};
 use crate::qgraph::{LaneOp, QOp, TensorId, Window};
 use crate::reference::valid;
@@ -19,6 +20,7 @@ const HALVES: usize = 2;
 struct Tiles {
     half: usize,
     done: usize,
+    stage: Stage,
 }
 
 impl Tiles {
@@ -26,22 +28,20 @@ impl Tiles {
         self.done % HALVES * self.half
     }
 
-    /// Waits until the layer before has stored all its outputs, but for the last token.
     fn open(half: usize, e: &mut Emitter<'_, '_>) -> Result<Self, LowerError> {
-        let deps = Deps {
-            pop_next: true,
-            ..Deps::NONE
-        };
-        for _ in 1..seam::TOKENS {
-            e.sync(Module::Compute, deps)?;
-        }
-        Ok(Self { half, done: 0 })
+        let stage = Stage::open(e)?;
+        Ok(Self {
+            half,
+            done: 0,
+            stage,
+        })
     }
 
     /// Sets the tokens of a tile whose commands start at `begin`: its first waits for the store
     /// that used this half (the first tile's for the layer before), its last lets the store go.
     fn seal(&self, e: &mut Emitter<'_, '_>, begin: usize) {
-        if (self.done == 0 || self.done >= HALVES)
+        let first = self.done == 0 && self.stage.waits();
+        if (first || self.done >= HALVES)
             && let Some(deps) = e.first_since(begin, Module::Compute)
         {
             deps.pop_next = true;
@@ -65,6 +65,7 @@ impl Tiles {
 
     /// Leaves the tokens of the seam.
     fn close(&self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
+        self.stage.close(e)?;
         let deps = Deps {
             push_prev: true,
             ..Deps::NONE
@@ -79,25 +80,6 @@ impl Tiles {
     }
 }
 
-fn rows(
-    buffer: BufferId,
-    sram: usize,
-    dram: usize,
-    size: [usize; 2],
-    stride: usize,
-) -> (BufferId, Load) {
-    let load = Load {
-        mem: MemType::Acc8,
-        sram_base: sram as u16,
-        dram_base: dram as u32,
-        y_size: size[0] as u16,
-        x_size: size[1] as u16,
-        x_stride: stride as u16,
-        ..Load::default()
-    };
-    (buffer, load)
-}
-
 /// Geometry of a pool in blocks.
 struct Pool<'g> {
     input: BufferId,
@@ -108,6 +90,43 @@ struct Pool<'g> {
     /// Kernel rows worked on together.
     kernel_rows: usize,
     op: PoolOp<'g>,
+}
+
+/// A tile of a pool's outputs.
+struct Out {
+    block: usize,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    /// Its first accumulator tile.
+    base: usize,
+}
+
+impl Out {
+    fn size(&self) -> [usize; 2] {
+        [self.rows.len(), self.cols.len()]
+    }
+
+    fn count(&self) -> usize {
+        self.rows.len() * self.cols.len()
+    }
+}
+
+/// What a tile's input is, once it is in a scratchpad: where its first tile lies and the rows and
+/// columns that it has.
+struct Source {
+    first: usize,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    fold: Fold,
+}
+
+/// How input tiles join outputs.
+#[derive(Clone, Copy)]
+enum Fold {
+    /// By the ALU, from the accumulators.
+    Alu(AluOp),
+    /// By the matrix unit, from the input scratchpad, as they are.
+    Products,
 }
 
 enum PoolOp<'g> {
@@ -152,6 +171,9 @@ impl Lowering<'_> {
             QOp::Eltwise { input, .. } if same(input) => vec![(buffer(input), &[])],
             _ => return Err(self.inconsistent(index, "the operands have other shapes")),
         };
+        let mut operands = operands;
+        // The one without operations comes last.
+        operands.sort_by_key(|(_, ops)| !self.has(Extension::Acc8) && ops.is_empty());
         let epilogue: &[LaneOp] = match &node.op {
             QOp::Add { epilogue, .. } => epilogue,
             QOp::Eltwise { ops, .. } => ops,
@@ -160,12 +182,13 @@ impl Lowering<'_> {
         let layer = self.layer(index);
         let count: usize = self.tile_chw(node.output).iter().product();
         let half = self.config.depth(MemType::Acc) / HALVES;
-        let most = half / operands.len();
+        let lists = || operands.iter().map(|o| o.1).chain([epilogue]);
+        let copies = usize::from(lists().any(|ops| self.multiplies(ops)));
+        let places = operands.len() + copies;
+        let most = (half / places).min(Stage::most(self.config));
         if most == 0 {
-            let reason = format!(
-                "{} accumulator tiles are needed, half the scratchpad holds {half}",
-                operands.len()
-            );
+            let reason =
+                format!("{places} accumulator tiles are needed, half the scratchpad holds {half}",);
             return Err(LowerError::NoTile {
                 node: node.name.clone(),
                 reason,
@@ -176,25 +199,26 @@ impl Lowering<'_> {
         for first in (0..count).step_by(most) {
             let n = most.min(count - first);
             let (begin, base) = (e.len(), tiles.base());
+            let copy = base + operands.len() * n;
             for (i, (buffer, ops)) in operands.iter().enumerate() {
-                let (buffer, load) = rows(*buffer, base + i * n, first, [1, n], n);
-                e.load(buffer, load)?;
-                e.immediates(ops, base + i * n, [1, n], n)?;
-            }
-            if operands.len() == 2 {
-                let uop = Uop {
-                    dst: base as u16,
-                    src: (base + n) as u16,
-                    wgt: 0,
+                // An operand as it is joins the sum on its way.
+                let joins = i > 0 && ops.is_empty() && tiles.stage.adds();
+                let sram = if joins { base } else { base + i * n };
+                let rows = Rows {
+                    buffer: *buffer,
+                    sram,
+                    dram: first,
+                    size: [1, n],
+                    stride: n,
                 };
-                let loops = Loops {
-                    iter: [1, n],
-                    dst: [0, 1],
-                    src: [0, 1],
-                };
-                e.alu(AluOp::Add, AluOperand::Acc, vec![uop], loops)?;
+                let sums = if joins { Sums::Add } else { Sums::Set };
+                tiles.stage.load(&mut e, rows, sums)?;
+                e.immediates(ops, Rect::run(sram, n), copy)?;
+                if i > 0 && !joins {
+                    add(&mut e, [base, sram], n)?;
+                }
             }
-            e.immediates(epilogue, base, [1, n], n)?;
+            e.immediates(epilogue, Rect::run(base, n), copy)?;
             tiles.seal(&mut e, begin);
             let store = Store {
                 sram_base: base as u16,
@@ -249,7 +273,16 @@ impl Lowering<'_> {
             });
         }
         let half = self.config.depth(MemType::Acc) / HALVES;
-        let chosen = pool_tile(window, [h, w], [oh, ow], half);
+        let multiplies = match &op {
+            PoolOp::Max(ops) => self.multiplies(ops),
+            PoolOp::Average { by_count, .. } => by_count.iter().any(|(_, o)| self.multiplies(o)),
+        };
+        let limits = Limits {
+            half,
+            load: Stage::most(self.config),
+            copies: usize::from(multiplies),
+        };
+        let chosen = pool_tile(window, [h, w], [oh, ow], limits);
         let (tile, kernel_rows) = chosen.ok_or_else(|| LowerError::NoTile {
             node: node.name.clone(),
             reason: format!(
@@ -272,9 +305,13 @@ impl Lowering<'_> {
         for block in 0..blocks {
             for row in (0..oh).step_by(tile[0]) {
                 for col in (0..ow).step_by(tile[1]) {
-                    let rows = row..(row + tile[0]).min(oh);
-                    let cols = col..(col + tile[1]).min(ow);
-                    pool.emit(&mut e, &mut tiles, block, &rows, &cols)?;
+                    let out = Out {
+                        block,
+                        rows: row..(row + tile[0]).min(oh),
+                        cols: col..(col + tile[1]).min(ow),
+                        base: tiles.base(),
+                    };
+                    pool.emit(&mut e, &mut tiles, &out)?;
                 }
             }
         }
@@ -283,13 +320,39 @@ impl Lowering<'_> {
     }
 }
 
+/// `acc[dst..] += acc[src..]`.
+fn add(e: &mut Emitter<'_, '_>, [dst, src]: [usize; 2], count: usize) -> Result<(), LowerError> {
+    let uop = Uop {
+        dst: dst as u16,
+        src: src as u16,
+        wgt: 0,
+    };
+    let loops = Loops {
+        iter: [1, count],
+        dst: [0, 1],
+        src: [0, 1],
+    };
+    e.alu(AluOp::Add, AluOperand::Acc, vec![uop], loops)
+}
+
+/// What bounds a pool's tiles, in tiles.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Of half the accumulators.
+    half: usize,
+    /// Of one load.
+    load: usize,
+    /// Copies of the outputs that are needed at the end, when the input is used up.
+    copies: usize,
+}
+
 /// The largest tile whose input and output fit: whole rows if possible, then narrower, then
 /// fewer kernel rows at a time.
 fn pool_tile(
     window: &Window,
     size: [usize; 2],
     out: [usize; 2],
-    half: usize,
+    limits: Limits,
 ) -> Option<([usize; 2], usize)> {
     let extent = |axis: usize, n: usize, k: usize| {
         ((n - 1) * window.stride[axis] + (k - 1) * window.dilation[axis] + 1).min(size[axis])
@@ -298,7 +361,9 @@ fn pool_tile(
         let width = extent(1, c, window.kernel[1]);
         // A source step of one output row must fit its 11-bit field.
         let step = r == 1 || window.stride[0] * width <= 2047;
-        extent(0, r, k) * width + r * c <= half && step && window.stride[1] <= 2047
+        let (input, outputs) = (extent(0, r, k) * width, r * c);
+        let fits = input.max(limits.copies * outputs) + outputs <= limits.half;
+        fits && input <= limits.load && step && window.stride[1] <= 2047
     };
     let whole = window.kernel[0];
     if let Some(r) = (1..=out[0]).rev().find(|&r| fits(r, out[1], whole)) {
@@ -318,12 +383,15 @@ impl Pool<'_> {
         &self,
         e: &mut Emitter<'_, '_>,
         tiles: &mut Tiles,
-        block: usize,
-        rows: &Range<usize>,
-        cols: &Range<usize>,
+        out: &Out,
     ) -> Result<(), LowerError> {
-        let (begin, base) = (e.len(), tiles.base());
-        let (r, c) = (rows.len(), cols.len());
+        let (begin, base) = (e.len(), out.base);
+        let [r, c] = out.size();
+        let whole = Rect {
+            first: base,
+            size: [r, c],
+            pitch: c,
+        };
         let first = Uop {
             dst: base as u16,
             src: 0,
@@ -333,8 +401,8 @@ impl Pool<'_> {
         match &self.op {
             PoolOp::Max(_) => {
                 // Whatever was there becomes -32768 at most, then exactly -128.
-                e.immediate(AluOp::Min, i16::MIN, base, [r, c], c)?;
-                e.immediate(AluOp::Max, -128, base, [r, c], c)?;
+                e.immediate(AluOp::Min, i16::MIN, whole)?;
+                e.immediate(AluOp::Max, -128, whole)?;
             }
             PoolOp::Average { .. } => {
                 let loops = Loops {
@@ -345,25 +413,25 @@ impl Pool<'_> {
                 e.gemm(true, vec![first], loops)?;
             }
         }
-        let whole = self.window.kernel[0];
-        for k in (0..whole).step_by(self.kernel_rows) {
-            let taps = k..(k + self.kernel_rows).min(whole);
-            self.fold(e, block, rows, cols, taps, base)?;
+        let kernel_rows = self.window.kernel[0];
+        for k in (0..kernel_rows).step_by(self.kernel_rows) {
+            let taps = k..(k + self.kernel_rows).min(kernel_rows);
+            self.fold(e, &mut tiles.stage, out, taps)?;
         }
         match &self.op {
-            PoolOp::Max(ops) => e.immediates(ops, base, [r, c], c)?,
+            PoolOp::Max(ops) => e.immediates(ops, whole, base + out.count())?,
             PoolOp::Average {
                 by_count,
                 include_pad,
             } => {
-                self.average(e, by_count, *include_pad, rows, cols, base)?;
+                self.average(e, by_count, *include_pad, out)?;
             }
         }
         tiles.seal(e, begin);
         let [oh, ow] = self.out;
         let store = Store {
             sram_base: base as u16,
-            dram_base: ((block * oh + rows.start) * ow + cols.start) as u32,
+            dram_base: ((out.block * oh + out.rows.start) * ow + out.cols.start) as u32,
             y_size: r as u16,
             x_size: c as u16,
             x_stride: ow as u16,
@@ -381,34 +449,63 @@ impl Pool<'_> {
         first..last.min(self.size[axis])
     }
 
-    /// Loads the input of some kernel rows and folds each tap's valid rectangle in.
+    /// Brings the input of some kernel rows and folds each tap's valid rectangle in.
     fn fold(
         &self,
         e: &mut Emitter<'_, '_>,
-        block: usize,
-        rows: &Range<usize>,
-        cols: &Range<usize>,
+        stage: &mut Stage,
+        out: &Out,
         taps: Range<usize>,
-        base: usize,
     ) -> Result<(), LowerError> {
         let [h, w] = self.size;
-        let source = base + rows.len() * cols.len();
         let (y, x) = (
-            self.reach(0, rows, &taps),
-            self.reach(1, cols, &(0..self.window.kernel[1])),
+            self.reach(0, &out.rows, &taps),
+            self.reach(1, &out.cols, &(0..self.window.kernel[1])),
         );
         if y.is_empty() || x.is_empty() {
             return Ok(());
         }
-        let dram = (block * h + y.start) * w + x.start;
-        let (buffer, load) = self::rows(self.input, source, dram, [y.len(), x.len()], w);
-        e.load(buffer, load)?;
-        let op = match self.op {
-            PoolOp::Max(_) => AluOp::Max,
-            PoolOp::Average { .. } => AluOp::Add,
+        let rows = Rows {
+            buffer: self.input,
+            sram: out.base + out.count(),
+            dram: (out.block * h + y.start) * w + x.start,
+            size: [y.len(), x.len()],
+            stride: w,
         };
-        if rows.len() * cols.len() == 1 {
-            return self.fold_one(e, op, [rows.start, cols.start], taps, base, source, [y, x]);
+        let source = |first: usize, fold: Fold| Source {
+            first,
+            rows: y,
+            cols: x,
+            fold,
+        };
+        match (&self.op, stage) {
+            (PoolOp::Average { .. }, Stage::Products(products)) => {
+                let source = source(products.fetch(e, rows)?, Fold::Products);
+                let begin = e.len();
+                self.fold_taps(e, out, taps, &source)?;
+                products.release(e, begin)
+            }
+            (op, stage) => {
+                stage.load(e, rows, Sums::Set)?;
+                let op = match op {
+                    PoolOp::Max(_) => AluOp::Max,
+                    PoolOp::Average { .. } => AluOp::Add,
+                };
+                self.fold_taps(e, out, taps, &source(rows.sram, Fold::Alu(op)))
+            }
+        }
+    }
+
+    fn fold_taps(
+        &self,
+        e: &mut Emitter<'_, '_>,
+        out: &Out,
+        taps: Range<usize>,
+        source: &Source,
+    ) -> Result<(), LowerError> {
+        let (rows, cols) = (&out.rows, &out.cols);
+        if out.count() == 1 {
+            return self.fold_one(e, out, taps, source);
         }
         for kr in taps {
             for kc in 0..self.window.kernel[1] {
@@ -420,16 +517,12 @@ impl Pool<'_> {
                     out * self.window.stride[axis] + tap * self.window.dilation[axis]
                         - self.window.pads[axis]
                 };
-                let dst = base + (i.start - rows.start) * cols.len() + j.start - cols.start;
-                let row = at(0, i.start, kr) - y.start;
-                let src = source + row * x.len() + at(1, j.start, kc) - x.start;
-                let uop = Uop {
-                    dst: dst as u16,
-                    src: src as u16,
-                    wgt: 0,
-                };
+                let dst = out.base + (i.start - rows.start) * cols.len() + j.start - cols.start;
+                let row = at(0, i.start, kr) - source.rows.start;
+                let width = source.cols.len();
+                let src = source.first + row * width + at(1, j.start, kc) - source.cols.start;
                 let step = if i.len() > 1 {
-                    self.window.stride[0] * x.len()
+                    self.window.stride[0] * width
                 } else {
                     0
                 };
@@ -438,34 +531,28 @@ impl Pool<'_> {
                     dst: [cols.len(), 1],
                     src: [step, self.window.stride[1]],
                 };
-                e.alu(op, AluOperand::Acc, vec![uop], loops)?;
+                fold_tiles(e, source.fold, [dst, src], loops)?;
             }
         }
         Ok(())
     }
 
     /// One output: its taps are the loops.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one output's coordinates, taken apart"
-    )]
     fn fold_one(
         &self,
         e: &mut Emitter<'_, '_>,
-        op: AluOp,
-        out: [usize; 2],
+        out: &Out,
         taps: Range<usize>,
-        base: usize,
-        source: usize,
-        [y, x]: [Range<usize>; 2],
+        source: &Source,
     ) -> Result<(), LowerError> {
+        let first = [out.rows.start, out.cols.start];
         let inside = |axis: usize, taps: Range<usize>| -> Vec<usize> {
             let (s, d, pad) = (
                 self.window.stride[axis],
                 self.window.dilation[axis],
                 self.window.pads[axis],
             );
-            let at = taps.map(|k| out[axis] * s + k * d);
+            let at = taps.map(|k| first[axis] * s + k * d);
             at.filter(|p| *p >= pad && p - pad < self.size[axis])
                 .map(|p| p - pad)
                 .collect()
@@ -474,20 +561,16 @@ impl Pool<'_> {
         let (Some(&row), Some(&col)) = (rows.first(), cols.first()) else {
             return Ok(());
         };
-        let src = source + (row - y.start) * x.len() + col - x.start;
-        let uop = Uop {
-            dst: base as u16,
-            src: src as u16,
-            wgt: 0,
-        };
+        let width = source.cols.len();
+        let src = source.first + (row - source.rows.start) * width + col - source.cols.start;
         let [dh, dw] = self.window.dilation;
-        let step = if rows.len() > 1 { dh * x.len() } else { 0 };
+        let step = if rows.len() > 1 { dh * width } else { 0 };
         let loops = Loops {
             iter: [rows.len(), cols.len()],
             dst: [0, 0],
             src: [step, dw],
         };
-        e.alu(op, AluOperand::Acc, vec![uop], loops)
+        fold_tiles(e, source.fold, [out.base, src], loops)
     }
 
     /// Outputs of a range whose tap lies inside the input.
@@ -507,10 +590,9 @@ impl Pool<'_> {
         e: &mut Emitter<'_, '_>,
         by_count: &[(usize, Vec<LaneOp>)],
         include_pad: bool,
-        rows: &Range<usize>,
-        cols: &Range<usize>,
-        base: usize,
+        out: &Out,
     ) -> Result<(), LowerError> {
+        let (rows, cols) = (&out.rows, &out.cols);
         let all = self.window.kernel[0] * self.window.kernel[1];
         let column_runs = self.runs(1, cols);
         for (row_count, i) in self.runs(0, rows) {
@@ -527,8 +609,13 @@ impl Pool<'_> {
                         reason,
                     }
                 })?;
-                let first = base + (i.start - rows.start) * cols.len() + j.start - cols.start;
-                e.immediates(&ops.1, first, [i.len(), j.len()], cols.len())?;
+                let first = out.base + (i.start - rows.start) * cols.len() + j.start - cols.start;
+                let tiles = Rect {
+                    first,
+                    size: [i.len(), j.len()],
+                    pitch: cols.len(),
+                };
+                e.immediates(&ops.1, tiles, first + out.count())?;
             }
         }
         Ok(())
@@ -552,5 +639,21 @@ impl Pool<'_> {
             }
         }
         runs
+    }
+}
+
+/// Folds input tiles into outputs, a tap for each micro-op execution.
+fn fold_tiles(
+    e: &mut Emitter<'_, '_>,
+    fold: Fold,
+    tiles: [usize; 2],
+    loops: Loops,
+) -> Result<(), LowerError> {
+    match fold {
+        Fold::Products => stage::add(e, tiles, loops),
+        Fold::Alu(op) => {
+            let [dst, src] = tiles.map(|tile| tile as u16);
+            e.alu(op, AluOperand::Acc, vec![Uop { dst, src, wgt: 0 }], loops)
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use vta_isa::{AluOp, AluOperand, Deps, Load, MemType, Module, Store, Uop};
 
 use super::super::LowerError;
-use super::super::emit::{Emitter, Loops, immediate, vector};
+use super::super::emit::{Emitter, Loops, Rect, immediate, vector};
 use super::residual::Product;
 use super::work::{Chunk, Transfer, Weights, inputs, run, transfers, works};
 use super::{Acc, Conv, Residual, Work};
@@ -436,7 +436,12 @@ impl Conv<'_> {
         let first = acc.base + part.start * acc.pitch;
         for op in ops {
             if let Some((op, imm)) = immediate(op) {
-                e.immediate(op, imm, first, [part.len(), acc.kept], acc.pitch)?;
+                let tiles = Rect {
+                    first,
+                    size: [part.len(), acc.kept],
+                    pitch: acc.pitch,
+                };
+                e.immediate(op, imm, tiles)?;
             } else if let Some((op, _)) = vector(op) {
                 let row = self.vector_base + next * all.len();
                 vector_op(e, op, row, part, acc)?;

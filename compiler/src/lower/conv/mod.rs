@@ -16,7 +16,7 @@ mod residual;
 mod work;
 
 use vta_driver::{BufferId, GemmSteps, Layer, Packing};
-use vta_isa::MemType;
+use vta_isa::{Extension, MemType};
 
 use super::emit::{Emitter, vector};
 use super::groups::Groups;
@@ -27,6 +27,20 @@ use pack::Digits;
 use pool::Pooling;
 use residual::Product;
 use work::Work;
+
+/// What to do about sums that are multiplied.
+const SHIFT: &str = ": `vta quantize --mode shift` makes a model that needs shifts only, and \
+                     `zoo:NAME:shift` are such networks";
+
+/// A residual that only a load into the accumulators can bring.
+fn lacks_residual(parts: &Parts<'_>) -> LowerError {
+    LowerError::Lacks {
+        node: parts.name.to_owned(),
+        reason: "its residual has a factor or a tile that the matrix unit can't add".to_owned(),
+        extension: Extension::Acc8,
+        hint: "",
+    }
+}
 
 /// One convolution with everything that its tiles need.
 struct Conv<'g> {
@@ -207,7 +221,7 @@ impl<'a> Lowering<'a> {
             return Ok(false);
         };
         let tiles: usize = self.tile_chw(*input).iter().product();
-        if tiles <= self.config.depth(MemType::Inp) {
+        if self.has(Extension::Acc8) && tiles <= self.config.depth(MemType::Inp) {
             return Ok(false);
         }
         let whole = window.kernel[0] * window.kernel[1];
@@ -216,7 +230,7 @@ impl<'a> Lowering<'a> {
         let Some((_, ops)) = divisors.find(|(count, _)| *count == whole) else {
             return Ok(false);
         };
-        if ops.iter().any(|op| vector(op).is_some()) {
+        if ops.iter().any(|op| vector(op).is_some()) || self.multiplies(ops) {
             return Ok(false);
         }
         let parts = Parts {
@@ -300,13 +314,24 @@ impl<'a> Lowering<'a> {
             }
             _ => None,
         };
-        let plain = self.choice(parts, None, None);
+        let starts = parts.residual.is_none() || self.has(Extension::Acc8);
+        let when = match starts {
+            true => residual::When::Cheap,
+            false => residual::When::Always,
+        };
+        let plain = match starts {
+            true => self.choice(parts, None, None),
+            false => Err(lacks_residual(parts)),
+        };
         let mut best = None;
         for (bias, residual) in [(true, true), (true, false), (false, true)] {
+            if !(starts || residual) {
+                continue;
+            }
             let digits = digits.clone().filter(|_| bias);
             let epilogue = &parts.epilogue[usize::from(digits.is_some())..];
             let product = parts.residual.filter(|_| residual);
-            let product = product.and_then(|(_, ops)| residual::plan(ops, epilogue));
+            let product = product.and_then(|(_, ops)| residual::plan(ops, epilogue, when));
             if digits.is_some() != bias || product.is_some() != residual {
                 continue;
             }
@@ -325,6 +350,59 @@ impl<'a> Lowering<'a> {
         best.map_or(plain, Ok)
     }
 
+    /// Whether the machine has an extension.
+    pub(super) fn has(&self, extension: Extension) -> bool {
+        self.config.extensions().contains(extension)
+    }
+
+    /// Whether the machine has no operation for a factor among the operations.
+    pub(super) fn multiplies(&self, ops: &[LaneOp]) -> bool {
+        let factor = |op: &LaneOp| matches!(op, LaneOp::MulImm(_) | LaneOp::MulVec(_));
+        !self.has(Extension::Mul) && ops.iter().any(factor)
+    }
+
+    /// Whether the machine has what the lane operations of a convolution's sums need.
+    fn check_lanes<'o>(
+        &self,
+        parts: &Parts<'_>,
+        ops: impl Iterator<Item = &'o LaneOp>,
+    ) -> Result<(), LowerError> {
+        let lacks = |reason: String, extension, hint| {
+            Err(LowerError::Lacks {
+                node: parts.name.to_owned(),
+                reason,
+                extension,
+                hint,
+            })
+        };
+        for op in ops {
+            match op {
+                LaneOp::MulImm(_) | LaneOp::MulVec(_) if !self.has(Extension::Mul) => {
+                    return lacks("its sums are multiplied".to_owned(), Extension::Mul, SHIFT);
+                }
+                // By a register the original RTL shifts to the right only.
+                LaneOp::ShrVec(v) if !self.has(Extension::Shl) => {
+                    if let Some(n) = v.iter().find(|n| **n < 0) {
+                        let reason = format!("a channel's sums are shifted left by {}", -n);
+                        return lacks(reason, Extension::Shl, "");
+                    }
+                }
+                LaneOp::MulImm(_)
+                | LaneOp::MulVec(_)
+                | LaneOp::ShrVec(_)
+                | LaneOp::AddVec(_)
+                | LaneOp::AddImm(_)
+                | LaneOp::ShrImm(_)
+                | LaneOp::ShlImm(_)
+                | LaneOp::MinImm(_)
+                | LaneOp::MaxImm(_)
+                | LaneOp::MinVec(_)
+                | LaneOp::MaxVec(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// The cheapest tile of one form.
     fn choice(
         &self,
@@ -336,6 +414,11 @@ impl<'a> Lowering<'a> {
             Some(plan) => plan.after.clone(),
             None => parts.epilogue[usize::from(digits.is_some())..].to_vec(),
         };
+        let before = match &product {
+            Some(plan) => &plan.before[..],
+            None => parts.prologue(),
+        };
+        self.check_lanes(parts, before.iter().chain(&epilogue))?;
         let shape = self.conv_shape(
             parts,
             digits.as_ref().map_or(0, |d| d.steps),

@@ -24,6 +24,13 @@ use crate::qgraph::LaneOp;
 /// Largest diagonal weight.
 const DIGIT: i32 = 127;
 
+/// Most digits of a multiplier: as many as 2048 needs, far beyond what is cheaper than a start of
+/// the sums.
+const MAX_DIGITS: usize = 17;
+
+/// The cost of a multiplier with more.
+const OUT_OF_REACH: usize = 1000;
+
 /// A residual that the matrix unit adds.
 pub(super) struct Product {
     pub input: BufferId,
@@ -85,9 +92,18 @@ impl Plan {
     }
 }
 
+/// When the matrix unit adds a residual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// Where it costs no more than a start of the sums.
+    Cheap,
+    /// Always: the machine can't load int8 into the accumulators.
+    Always,
+}
+
 /// The cheapest division, if the residual's lane operations multiply by values that aren't
-/// negative, and it costs no more than a start of the sums.
-pub(super) fn plan(prologue: &[LaneOp], epilogue: &[LaneOp]) -> Option<Plan> {
+/// negative, and it is wanted.
+pub(super) fn plan(prologue: &[LaneOp], epilogue: &[LaneOp], when: When) -> Option<Plan> {
     let multipliers = multipliers(prologue)?;
     let adds = match epilogue.first() {
         Some(LaneOp::AddVec(_) | LaneOp::AddImm(_)) => 1,
@@ -105,7 +121,8 @@ pub(super) fn plan(prologue: &[LaneOp], epilogue: &[LaneOp]) -> Option<Plan> {
     // A start loads two beats and needs no reset. Of equals the one with fewer weights wins.
     let start = 2 + prologue.len() + vectors;
     let uniform = multipliers.len() == 1;
-    if cost + 1 > start || (cost + 1 == start && !uniform) {
+    let cheap = cost + 1 < start || (cost + 1 == start && uniform);
+    if cost >= OUT_OF_REACH || (when == When::Cheap && !cheap) {
         return None;
     }
     let shr = |n: u8| (n > 0).then_some(LaneOp::ShrImm(n));
@@ -141,13 +158,12 @@ fn divide(multipliers: &[i32], j: u8, shift: u8) -> (usize, u8, Vec<Vec<i8>>, Ve
     let parts = |part: &dyn Fn(i32) -> i32| -> Vec<Vec<i8>> {
         let mut rest: Vec<i32> = multipliers.iter().map(|&m| part(m)).collect();
         let mut digits = Vec::new();
-        // More digits than these can't be cheaper.
-        while rest.iter().any(|&m| m > 0) && digits.len() < 8 {
+        while rest.iter().any(|&m| m > 0) && digits.len() < MAX_DIGITS {
             digits.push(rest.iter().map(|&m| m.min(DIGIT) as i8).collect());
             rest.iter_mut().for_each(|m| *m -= (*m).min(DIGIT));
         }
         if rest.iter().any(|&m| m > 0) {
-            digits.resize(1000, Vec::new());
+            digits.resize(OUT_OF_REACH, Vec::new());
         }
         digits
     };
@@ -271,7 +287,7 @@ mod tests {
         #[test]
         fn divided_multiplications_are_exact(
             m in prop::collection::vec(0i32..5000, 1..5), shift in 0u8..14, add in any::<i16>(),
-            form in 0usize..3, a in -4_000_000i32..4_000_000, r in any::<i8>(),
+            form in 0usize..3, always in any::<bool>(), a in -4_000_000i32..4_000_000, r in any::<i8>(),
         ) {
             let prologue = match form {
                 0 => vec![LaneOp::MulVec(m.clone())],
@@ -283,7 +299,8 @@ mod tests {
                 epilogue.push(LaneOp::ShrImm(shift));
             }
             epilogue.push(LaneOp::MinImm(500));
-            let Some(plan) = plan(&prologue, &epilogue) else { return Ok(()); };
+            let when = if always { When::Always } else { When::Cheap };
+            let Some(plan) = plan(&prologue, &epilogue, when) else { return Ok(()); };
             for c in 0..m.len() {
                 let run = |ops: &[LaneOp], x: i32| {
                     let mut lane = [x];
@@ -302,7 +319,12 @@ mod tests {
     fn the_cheapest_division_is_taken() {
         let shl = |k: u8| [LaneOp::ShlImm(k)];
         let steps = |k: u8, n: u8| {
-            let plan = plan(&shl(k), &[LaneOp::AddImm(1), LaneOp::ShrImm(n)]).unwrap();
+            let plan = plan(
+                &shl(k),
+                &[LaneOp::AddImm(1), LaneOp::ShrImm(n)],
+                When::Cheap,
+            )
+            .unwrap();
             (plan.before.len(), plan.after.len(), plan.steps())
         };
         // The whole multiplier, after the whole shift, and between two shifts.
@@ -312,7 +334,7 @@ mod tests {
         assert_eq!(steps(12, 8), (2, 0, 1));
         assert_eq!(steps(11, 13), (2, 1, 1));
         let epilogue = [LaneOp::AddImm(1), LaneOp::ShrImm(4), LaneOp::MulImm(3)];
-        let plan_of = |m: &[i32]| plan(&[LaneOp::MulVec(m.to_vec())], &epilogue);
+        let plan_of = |m: &[i32]| plan(&[LaneOp::MulVec(m.to_vec())], &epilogue, When::Cheap);
         let two = plan_of(&[1512, 1995]).unwrap();
         assert_eq!(
             (two.steps(), &two.low, &two.high),
@@ -321,13 +343,23 @@ mod tests {
         // Four digits cost more than loading and multiplying in the accumulators.
         assert_eq!(plan_of(&[9000, 20]), None);
         assert_eq!(plan_of(&[-1]), None);
+        // Without a load into the accumulators there is no choice.
+        let shl = [LaneOp::ShlImm(11)];
+        assert_eq!(plan(&shl, &[], When::Cheap), None);
+        assert_eq!(plan(&shl, &[], When::Always).unwrap().steps(), MAX_DIGITS);
+        assert_eq!(plan(&[LaneOp::ShlImm(12)], &[], When::Always), None);
     }
 
     #[test]
     fn diagonals_hold_their_channels_digits() {
-        let plan = plan(&[LaneOp::MulVec(vec![3, 5, 7])], &[LaneOp::MinImm(1)]).unwrap();
+        let plan = plan(
+            &[LaneOp::MulVec(vec![3, 5, 7])],
+            &[LaneOp::MinImm(1)],
+            When::Cheap,
+        )
+        .unwrap();
         assert_eq!(plan.pack(2, 2), [3, 0, 0, 5, 7, 0, 0, 0]);
-        let plan = self::plan(&[], &[LaneOp::MinImm(1)]).unwrap();
+        let plan = self::plan(&[], &[LaneOp::MinImm(1)], When::Cheap).unwrap();
         assert_eq!((plan.pack(9, 2), plan.tiles(9)), (vec![1, 0, 0, 1], 1));
     }
 }

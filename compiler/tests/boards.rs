@@ -1,0 +1,159 @@
+//! Programs for machines that lack extensions of the original RTL: the bits of the reference
+//! interpreter, by what those machines have.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{Rng, check, clamp, config, push, tensor};
+use proptest::prelude::*;
+use vta_compiler::lower::{self, LowerOptions};
+use vta_compiler::qgraph::{LaneOp, QGraph, QOp, Window};
+use vta_isa::{Config, Extension, Extensions};
+
+fn lacking() -> impl Strategy<Value = Extensions> {
+    let some = prop::collection::vec(prop::sample::select(&Extension::ALL[..]), 0..3);
+    prop_oneof![Just(Extensions::NONE), some.prop_map(Extensions::from_iter)]
+}
+
+fn window() -> impl Strategy<Value = Window> {
+    let axes = [1usize..5, 1usize..5];
+    let pads = prop::array::uniform4(0usize..3);
+    let window = |(kernel, stride, dilation, pads)| Window {
+        kernel,
+        stride,
+        dilation,
+        pads,
+    };
+    let fits = |w: &Window| (0..2).all(|a| w.pads[a].max(w.pads[a + 2]) < w.kernel[a]);
+    (axes, [1usize..4, 1usize..4], [1usize..3, 1usize..3], pads)
+        .prop_map(window)
+        .prop_filter("pads stay inside windows", fits)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// A block as `shift` networks have it: a convolution, one that adds the first, a max pool.
+    #[test]
+    fn shifted_residuals_are_the_direct_ones(
+        ci in 1usize..40, co in 1usize..40, hw in [2usize..12, 2usize..12], window in window(),
+        has in lacking(), c in 0usize..6, align in 0u8..14, shift in 0u8..10, one in any::<bool>(), seed in any::<u64>(),
+    ) {
+        let Some([oh, ow]) = window.output(hw[0], hw[1]) else { return Ok(()); };
+        let mut graph = QGraph::default();
+        let mut rng = Rng(seed);
+        let input = tensor(&mut graph, [ci, hw[0], hw[1]]);
+        graph.inputs = vec![input];
+        let mut conv = |graph: &mut QGraph, residual| {
+            let weights = rng.int8(co * ci * window.kernel[0] * window.kernel[1]);
+            let mut epilogue = vec![LaneOp::AddVec((0..co).map(|_| rng.next() as i32 >> 16).collect())];
+            epilogue.push(match one {
+                true => LaneOp::ShrImm(shift),
+                false => LaneOp::ShrVec((0..co).map(|i| i as i32 % 11).collect()),
+            });
+            epilogue.extend(clamp());
+            push(graph, QOp::Conv { input, window, weights, residual, epilogue, dense: false, group: 1 }, [co, oh, ow])
+        };
+        let first = conv(&mut graph, None);
+        let prologue = if align == 0 { vec![] } else { vec![LaneOp::ShlImm(align)] };
+        let sum = conv(&mut graph, Some((first, prologue)));
+        let whole = Window { kernel: [oh.min(3), ow.min(2)], stride: [1, 2], dilation: [1, 1], pads: [0; 4] };
+        let [ph, pw] = whole.output(oh, ow).unwrap();
+        let last = push(&mut graph, QOp::MaxPool { input: sum, window: whole, ops: vec![] }, [co, ph, pw]);
+        graph.outputs = vec![last];
+        let config = config(c).with_extensions(has);
+        match lower::compile(&graph, &config, &LowerOptions::default()) {
+            // Taps beside the input leave tiles without products; such a residual needs ACC8.
+            Err(e) if e.to_string().contains("no ACC8") => {}
+            _ => check(&graph, &config, seed)?,
+        }
+    }
+
+    /// Pools, sums and changes of scale, with factors that the ALU has no operation for.
+    #[test]
+    fn pools_and_sums_are_the_direct_ones(
+        ci in 1usize..40, hw in [1usize..14, 1usize..14], window in window(), include_pad in any::<bool>(),
+        has in lacking(), c in 0usize..6, factor in 0i16..=i16::MAX, shifts in [0u8..4, 0u8..4], seed in any::<u64>(),
+    ) {
+        let Some([oh, ow]) = window.output(hw[0], hw[1]) else { return Ok(()); };
+        let mut graph = QGraph::default();
+        let input = tensor(&mut graph, [ci, hw[0], hw[1]]);
+        graph.inputs = vec![input];
+        let out = [ci, oh, ow];
+        let ops = |n: usize| {
+            let factor = factor >> (n % 15);
+            vec![LaneOp::AddImm(3), LaneOp::MulImm(factor), LaneOp::ShrImm(9), LaneOp::MinImm(127), LaneOp::MaxImm(-128)]
+        };
+        let a = push(&mut graph, QOp::MaxPool { input, window, ops: ops(2) }, out);
+        let counts = 0..=window.kernel[0] * window.kernel[1];
+        let ops_by_count = counts.map(|n| (n, ops(n))).collect();
+        let b = push(&mut graph, QOp::AvgPool { input, window, count_include_pad: include_pad, ops_by_count }, out);
+        let shl = |n: u8| if n == 0 { vec![] } else { vec![LaneOp::ShlImm(n)] };
+        let [a_ops, b_ops] = shifts.map(shl);
+        let mut epilogue = vec![LaneOp::AddImm(2), LaneOp::ShrImm(2)];
+        epilogue.extend(clamp());
+        let add = push(&mut graph, QOp::Add { a, a_ops, b, b_ops, epilogue }, out);
+        let scaled = push(&mut graph, QOp::Eltwise { input: add, ops: ops(5) }, out);
+        let add = QOp::Add { a: scaled, a_ops: vec![LaneOp::MulImm(factor >> 4)], b: add, b_ops: vec![LaneOp::MulImm(77)], epilogue: vec![LaneOp::ShrImm(8), LaneOp::MinImm(127), LaneOp::MaxImm(-128)] };
+        let last = push(&mut graph, add, out);
+        graph.outputs = vec![last];
+        check(&graph, &config(c).with_extensions(has), seed)?;
+    }
+}
+
+fn conv(epilogue: Vec<LaneOp>) -> QGraph {
+    let mut graph = QGraph::default();
+    let input = tensor(&mut graph, [3, 4, 4]);
+    let window = Window {
+        kernel: [1, 1],
+        stride: [1, 1],
+        dilation: [1, 1],
+        pads: [0; 4],
+    };
+    let op = QOp::Conv {
+        input,
+        window,
+        weights: vec![1; 9],
+        group: 1,
+        residual: None,
+        epilogue,
+        dense: false,
+    };
+    let out = push(&mut graph, op, [3, 4, 4]);
+    (graph.inputs, graph.outputs) = (vec![input], vec![out]);
+    graph
+}
+
+#[test]
+fn sums_that_are_multiplied_are_refused_with_the_way_out() {
+    let base = Config::default().with_extensions(Extensions::NONE);
+    for (epilogue, parts) in [
+        (
+            vec![LaneOp::MulVec(vec![3; 3])],
+            &[
+                "node n0: its sums are multiplied",
+                "no MUL",
+                "vta quantize --mode shift",
+                "zoo:NAME:shift",
+            ][..],
+        ),
+        (
+            vec![LaneOp::MulImm(3)],
+            &["node n0: its sums are multiplied"],
+        ),
+        (
+            vec![LaneOp::ShrVec(vec![1, 0, -2])],
+            &["a channel's sums are shifted left by 2", "no SHL"],
+        ),
+    ] {
+        let graph = conv(epilogue);
+        let options = LowerOptions::default();
+        assert!(lower::compile(&graph, &Config::default(), &options).is_ok());
+        let error = lower::compile(&graph, &base, &options)
+            .unwrap_err()
+            .to_string();
+        for part in parts {
+            assert!(error.contains(part), "{part} is not in: {error}");
+        }
+    }
+}
