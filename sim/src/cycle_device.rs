@@ -14,7 +14,7 @@ use vta_isa::Config;
 use crate::cycle::{CycleError, CycleReport, TimingConfig, simulate};
 use crate::hazards::{self, UopSource};
 use crate::views::{Buckets, LayerCycles, LayerTotals, Timeline, TraceWriter};
-use crate::{Executor, Functional, SimDevice, mark_reports};
+use crate::{Board, BoardError, Core, Executor, Functional, SimDevice, mark_reports};
 
 /// Buckets of a [`TimedRun`]'s timeline.
 const TIMELINE_BUCKETS: usize = 2048;
@@ -147,14 +147,53 @@ impl SimDevice {
         execution: Execution,
         log: CycleLog,
     ) -> WorkerDevice {
+        let machine = Machine {
+            config,
+            timing,
+            core: Core::Own,
+        };
+        machine.device(execution, log)
+    }
+
+    /// The cycle-level simulator of a board, for a configuration that the board admits
+    /// ([`Board::admit`]). On a board with the original RTL a batch that does something else
+    /// there ([`hazards::edges`]) is refused, too.
+    ///
+    /// # Errors
+    /// [`BoardError::Excess`] when the board has less than the configuration.
+    pub fn cycle_on(
+        board: &Board,
+        config: Config,
+        execution: Execution,
+        log: CycleLog,
+    ) -> Result<WorkerDevice, BoardError> {
+        board.admit(&config)?;
+        let machine = Machine {
+            config,
+            timing: board.timing.clone(),
+            core: board.core,
+        };
+        Ok(machine.device(execution, log))
+    }
+}
+
+/// What a cycle device simulates.
+struct Machine {
+    config: Config,
+    timing: TimingConfig,
+    core: Core,
+}
+
+impl Machine {
+    fn device(self, execution: Execution, log: CycleLog) -> WorkerDevice {
+        let config = self.config.clone();
         let mut functional = Functional::new(config.clone());
-        let of_device = config.clone();
         let runner: Runner = Box::new(move |batch, memory| {
             let executor = match execution {
                 Execution::Full => Some(&mut functional),
                 Execution::TimingOnly => None,
             };
-            run(batch, memory, &of_device, executor, &timing, &log)
+            run(batch, memory, &self, executor, &log)
         });
         let name = "cycle".to_owned();
         WorkerDevice::new(DeviceInfo { name, config }, runner)
@@ -164,13 +203,24 @@ impl SimDevice {
 fn run(
     batch: &Batch,
     memory: &mut DeviceMemory,
-    config: &Config,
+    machine: &Machine,
     executor: Option<&mut Functional>,
-    timing: &TimingConfig,
     log: &CycleLog,
 ) -> Result<RunReport, String> {
+    let Machine {
+        config,
+        timing,
+        core,
+    } = machine;
     let started = Instant::now();
     let uops = UopSource::Memory(memory);
+    let edges = match core {
+        Core::Rtl => hazards::edges(config, &batch.insns, uops),
+        Core::Own => Vec::new(),
+    };
+    if let Some(edge) = edges.first() {
+        return Err(edge.to_string());
+    }
     if let Some(hazard) = hazards::first_alu_hazard(config, &batch.insns, uops) {
         return Err(format!("the RTL aborts: {hazard}"));
     }
@@ -222,6 +272,43 @@ mod tests {
                 first_insn: 0,
             }],
         }))
+    }
+
+    #[test]
+    fn a_board_refuses_what_it_lacks_and_what_it_does_differently() {
+        let pynq = Board::preset("pynq").unwrap();
+        let on = |config: Config| {
+            let log = CycleLog::default();
+            SimDevice::cycle_on(&pynq, config, Execution::TimingOnly, log)
+        };
+        let error = on(Config::default()).err().unwrap().to_string();
+        assert!(error.contains("board pynq: uop scratchpad"), "{error}");
+        let device = on(pynq.config.clone()).unwrap();
+        for (text, expected) in [
+            (
+                "gemm uop_end=1 iter_out=1",
+                Some("instruction 0 (gemm uop_end=1 iter_out=1): iter_in of 0 is"),
+            ),
+            (
+                "alu.mul imm=1 uop_end=1 iter_out=1 iter_in=1",
+                Some("needs MUL"),
+            ),
+            ("load.acc8 y_size=1 x_size=1", Some("needs ACC8")),
+            ("store x_size=1", Some("the RTL hangs")),
+            ("gemm uop_end=1 iter_out=1 iter_in=1", None),
+        ] {
+            let done = device
+                .submit(batch(&format!("{text}\nfinish")))
+                .unwrap()
+                .wait();
+            match expected {
+                None => assert!(done.is_ok(), "{text}"),
+                Some(part) => {
+                    let error = done.unwrap_err().to_string();
+                    assert!(error.contains(part), "{text}: {error}");
+                }
+            }
+        }
     }
 
     fn run_on(execution: Execution) -> (RunReport, Vec<u8>, CycleLog) {

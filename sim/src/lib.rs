@@ -25,7 +25,9 @@
 //!
 //! They count no cycles. [`cycle`] does, and nothing else: exactly those of the RTL; [`views`] turns
 //! what it tells into tables and traces, and [`SimDevice::cycle`] joins both into a device.
-//! [`hazards`] finds what a program leaves unordered, without running it.
+//! [`hazards`] finds what a program leaves unordered, without running it; a [`Board`] is a machine
+//! that exists.
+mod board;
 pub mod cycle;
 mod cycle_device;
 mod device;
@@ -43,6 +45,7 @@ use vta_driver::{Batch, DeviceMemory, LayerMark, MarkReport, RunReport, Traffic}
 use vta_isa::tokens::At;
 use vta_isa::{Config, Insn};
 
+pub use board::{Board, BoardError, Core};
 pub use cycle_device::{CycleLog, Execution, TimedRun};
 pub use device::{KernelError, SimDevice};
 pub use error::SimError;

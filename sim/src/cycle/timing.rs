@@ -152,10 +152,20 @@ impl TimingConfig {
     /// [`TimingError`] for text that isn't TOML, an unknown key or preset, a value out of range.
     pub fn from_toml(text: &str) -> Result<Self, TimingError> {
         let keys: Keys = toml::from_str(text).map_err(|e| TimingError::Toml(e.to_string()))?;
-        let base = keys
-            .preset
-            .as_deref()
-            .map_or(Ok(Self::pynq()), Self::preset)?;
+        let preset = keys.preset.as_deref();
+        let base = preset.map_or(Ok(Self::pynq()), Self::preset)?;
+        Self::from_keys(keys, base)
+    }
+
+    /// As [`TimingConfig::from_toml`] of what a table has beside a preset, over the values of
+    /// `base`.
+    pub(crate) fn from_table(table: toml::Table, base: Self) -> Result<Self, TimingError> {
+        let keys: Result<Keys, toml::de::Error> = table.try_into();
+        let keys = keys.map_err(|e| TimingError::Toml(e.message().to_owned()))?;
+        Self::from_keys(keys, base)
+    }
+
+    fn from_keys(keys: Keys, base: Self) -> Result<Self, TimingError> {
         let timing = Self {
             bus_bytes: keys.bus_bytes.unwrap_or(base.bus_bytes),
             burst_beats: keys.burst_beats.unwrap_or(base.burst_beats),

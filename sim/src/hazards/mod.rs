@@ -10,6 +10,8 @@
 //! - ALU instructions on which the RTL aborts, since a step reads what the step before has not
 //!   written back ([`AluHazard`]).
 //!
+//! [`edges`] lists what does something else on the original RTL.
+//!
 //! The micro-op scratchpad is written and read by compute alone, so it has no races; the DRAM
 //! that micro-ops are loaded from may. STORE reads the accumulator scratchpad, as the
 //! instruction set defines it. A race is found if there is one, whatever order a run happens to
@@ -32,6 +34,7 @@
 //! ```
 mod alu;
 mod dram;
+mod edges;
 mod order;
 mod program;
 mod races;
@@ -50,6 +53,7 @@ use self::races::{Conflicts, Pad};
 use self::tiles::{Affine, TileSet};
 use self::uops::{UopPad, dram_rows};
 
+pub use edges::{Deviation, Edge, case_edges, counts_on_rtl, deviation, edges};
 pub use program::{BatchReport, HazardError, check_case, check_program};
 pub use report::{
     Access, AccessKind, AluHazard, Hazard, MAX_HAZARDS, Note, Race, Report, SharedMemory, Unchecked,

@@ -102,6 +102,13 @@ pub fn check_program(
 /// # Errors
 /// [`HazardError`] when its allocations overlap or its tokens are wrong.
 pub fn check_case(case: &Case) -> Result<Report, HazardError> {
+    let memory = case_memory(case)?;
+    let uops = UopSource::Memory(&memory);
+    Ok(check(&case.config, &case.insns, uops)?)
+}
+
+/// The DRAM of a recorded run before it.
+pub(super) fn case_memory(case: &Case) -> Result<DeviceMemory, HazardError> {
     let fault = |source| HazardError::Memory {
         case: case.name.clone(),
         source,
@@ -122,6 +129,5 @@ pub fn check_case(case: &Case) -> Result<Report, HazardError> {
             }
         }
     }
-    let uops = UopSource::Memory(&memory);
-    Ok(check(&case.config, &case.insns, uops)?)
+    Ok(memory)
 }
