@@ -222,6 +222,11 @@ impl DeviceMemory {
         })
     }
 
+    /// The address of a region's first byte; `None` if there is no such region.
+    pub fn address(&self, region: usize) -> Option<u32> {
+        self.regions.get(region).map(|r| r.addr)
+    }
+
     /// All bytes of a region; none if there is no such region.
     pub fn region(&self, region: usize) -> &[u8] {
         self.regions.get(region).map_or(&[], |r| &r.bytes)

@@ -394,7 +394,7 @@ impl Case<'_> {
             .collect();
         self.gemm(&products, false, positions, 1);
         for _ in 0..self.bytes.below(8) {
-            match self.bytes.below(5) {
+            match self.bytes.below(8) {
                 0 => {
                     // A bias: one input tile for all.
                     let bias = each(&|g| Uop {
@@ -419,6 +419,20 @@ impl Case<'_> {
                     });
                     self.gemm(&residual, false, positions, 1);
                 }
+                2 => {
+                    // Taps in any order, some of them again.
+                    let any = |_| products[usize::from(self.bytes.byte()) % products.len()];
+                    let taps: Vec<Uop> = (0..4).map(any).collect();
+                    let step = self.bytes.below(3);
+                    self.gemm(&taps, false, positions, step);
+                }
+                3 => {
+                    // Some of the tiles start anew.
+                    let some = 1 + usize::from(self.bytes.byte()) % reset.len();
+                    let positions = 1 + self.bytes.below(positions);
+                    self.gemm(&reset[..some], true, positions, 0);
+                }
+                4 => self.burst(acc, positions, groups),
                 _ => self.step(acc, positions, groups),
             }
         }
@@ -471,7 +485,41 @@ impl Case<'_> {
         self.insns.push(alu.into());
     }
 
-    /// One store of all groups, or one of each.
+    /// ALU instructions back to back on the same tiles, some of which they visit repeatedly.
+    fn burst(&mut self, acc: u16, positions: u16, groups: u16) {
+        let tiles = positions * groups;
+        let mut uops = Vec::new();
+        for _ in 0..2 + self.bytes.below(5) {
+            let (dst, src) = (self.bytes.below(tiles), self.bytes.below(2 * tiles));
+            let (dst, src) = (acc + dst, acc + src);
+            uops.push(Uop { dst, src, wgt: 0 });
+        }
+        let uop_end = self.load_uops(&uops);
+        for _ in 0..2 + self.bytes.below(3) {
+            let kind = self.bytes.byte();
+            let operand = match kind & 0x18 {
+                0 => AluOperand::Acc,
+                _ => AluOperand::Imm(i16::from(self.bytes.byte() as i8)),
+            };
+            let alu = Alu {
+                deps: Deps::NONE,
+                op: AluOp::ALL[usize::from(kind & 7) % AluOp::ALL.len()],
+                operand,
+                uop_bgn: u16::from(kind & 0xe0 == 0x20).min(uop_end),
+                uop_end,
+                iter_out: 1,
+                iter_in: 1 + u16::from(kind & 0xc0 == 0x40),
+                dst_factor_out: 0,
+                dst_factor_in: 0,
+                src_factor_out: 0,
+                src_factor_in: 0,
+            };
+            self.insns.push(alu.into());
+        }
+    }
+
+    /// One store of all groups, or one of each; sometimes some of them again, to the same bytes
+    /// or to bytes beside them.
     fn stores(&mut self, acc: u16, positions: u16, groups: u16) {
         let kind = self.bytes.byte();
         let addr = if kind & 0x1f == 0 { INPUTS } else { OUTPUTS };
@@ -488,12 +536,17 @@ impl Case<'_> {
         };
         if kind & 1 == 0 {
             self.insns.push(store(acc, base, groups, positions));
-            return;
+        } else {
+            for g in 0..groups {
+                let to = base + u32::from(g * (positions + 1));
+                let one = store(acc + g * positions, to, 1, positions);
+                self.insns.push(one);
+            }
         }
-        for g in 0..groups {
-            let to = base + u32::from(g * (positions + 1));
-            self.insns
-                .push(store(acc + g * positions, to, 1, positions));
+        if kind & 6 == 2 {
+            let beside = u32::from(self.bytes.below(3));
+            let rows = 1 + self.bytes.below(groups);
+            self.insns.push(store(acc, base + beside, rows, positions));
         }
     }
 }

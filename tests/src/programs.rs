@@ -180,7 +180,7 @@ impl Generator<'_> {
         let acc = self.half(MemType::Acc, round);
         self.load(MemType::Acc, acc.clone());
         for _ in 0..=self.below(5) {
-            match self.below(5) {
+            match self.below(6) {
                 0 => {
                     let mem = if self.below(2) == 0 {
                         MemType::Acc
@@ -190,6 +190,7 @@ impl Generator<'_> {
                     self.load(mem, acc.clone());
                 }
                 1 | 2 => self.gemm(round),
+                3 => self.burst(round),
                 _ => self.alu(round),
             }
         }
@@ -262,28 +263,43 @@ impl Generator<'_> {
         self.insns.push(load.into());
     }
 
-    /// Rows of a shape that fit `room` scratchpad tiles and the DRAM region.
+    /// Rows of a shape that fit `room` scratchpad tiles and the DRAM region; rarely rows that
+    /// overlap, or another store over the same bytes.
     pub(crate) fn store(&mut self, half: Range<usize>) {
         let x = 1 + self.below(half.len().min(6));
         let y = 1 + self.below((half.len() / x).min(4));
         let elem = self.config.elem_bytes(MemType::Out);
         let elems = REGION_BYTES as usize / elem;
-        let stride = x + self.below(5);
+        let stride = match self.below(6) {
+            0 => self.below(x),
+            _ => x + self.below(5),
+        };
+        let room = elems - y * x.max(stride);
         let store = Store {
             deps: Deps::NONE,
             sram_base: (half.start + self.below(half.len() - x * y + 1)) as u16,
-            dram_base: (region(MemType::Out) as usize / elem + self.below(elems - y * stride))
-                as u32,
+            dram_base: (region(MemType::Out) as usize / elem + self.below(room)) as u32,
             y_size: y as u16,
             x_size: x as u16,
             x_stride: stride as u16,
         };
         self.insns.push(store.into());
+        if self.below(4) == 0 {
+            let again = Store {
+                sram_base: (half.start + self.below(half.len() - x * y + 1)) as u16,
+                ..store
+            };
+            self.insns.push(again.into());
+        }
     }
 
-    /// Loop factors that keep indices within `room` tiles of a start; what they reach.
+    /// Loop factors that keep indices within `room` tiles of a start, often zero; what they
+    /// reach.
     fn factors(&mut self, room: usize, iter: [usize; 2]) -> ([u16; 2], usize) {
-        let factors = [self.below(4), self.below(4)];
+        let factors = match self.below(5) {
+            0 => [0; 2],
+            _ => [self.below(4), self.below(4)],
+        };
         let reach = (iter[0] - 1) * factors[0] + (iter[1] - 1) * factors[1];
         if reach < room {
             (factors.map(|f| f as u16), reach)
@@ -317,6 +333,98 @@ impl Generator<'_> {
         [1 + self.below(4), 1 + self.below(6)]
     }
 
+    /// Makes some micro-ops those of two before again, wholly or in one tile. Not those right
+    /// before, since the RTL can't run most ALU instructions with such.
+    fn repeat_some(&mut self, uops: &mut [Uop]) {
+        for i in 2..uops.len() {
+            let from = uops[self.below(i - 1)];
+            match self.below(8) {
+                0 => uops[i] = from,
+                1 => uops[i].dst = from.dst,
+                2 => uops[i].src = from.src,
+                3 => uops[i].wgt = from.wgt,
+                _ => {}
+            }
+        }
+    }
+
+    /// ALU instructions back to back on a few tiles, most of which they visit more than once:
+    /// their runs are the same, or overlap, and a reset may come in between.
+    fn burst(&mut self, round: usize) {
+        let acc = self.half(MemType::Acc, round);
+        let tiles = 2 + self.below(4.min(acc.len() - 1));
+        let first = self.within(acc.start..acc.end - tiles + 1);
+        let mut uops: Vec<Uop> = Vec::new();
+        for _ in 0..2 + self.below(6) {
+            let dst = first + self.below(tiles);
+            let src = match self.below(3) {
+                0 => first + self.below(tiles),
+                _ => self.within(acc.clone()),
+            };
+            let (dst, src) = (dst as u16, src as u16);
+            // As above: the RTL.
+            let apart = uops.last().is_none_or(|last| last.dst != dst);
+            if apart || self.below(16) == 0 {
+                let wgt = self.below(1024) as u16;
+                uops.push(Uop { dst, src, wgt });
+            }
+        }
+        let range = self.uops(&uops);
+        let whole = [range.start as u16, range.end as u16];
+        for _ in 0..2 + self.below(4) {
+            let mut part = whole;
+            match self.below(4) {
+                0 => part[0] += self.below(uops.len()) as u16,
+                1 => part[1] -= self.below(uops.len()) as u16,
+                _ => {}
+            }
+            let iter = match self.below(3) {
+                0 => [1 + self.below(3), 1 + self.below(3)],
+                _ => [1, 1],
+            };
+            let iter = iter.map(|i| i as u16);
+            if self.below(8) == 0 {
+                let [uop_bgn, uop_end] = part;
+                let reset = Gemm {
+                    reset: true,
+                    uop_bgn,
+                    uop_end,
+                    iter_out: 1,
+                    iter_in: 1,
+                    ..Gemm::default()
+                };
+                self.insns.push(reset.into());
+                continue;
+            }
+            let operand = match self.below(3) {
+                0 => AluOperand::Acc,
+                _ => AluOperand::Imm(self.immediate()),
+            };
+            let alu = Alu {
+                deps: Deps::NONE,
+                op: AluOp::ALL[self.below(AluOp::ALL.len())],
+                operand,
+                uop_bgn: part[0],
+                uop_end: part[1],
+                iter_out: iter[0],
+                iter_in: iter[1],
+                dst_factor_out: 0,
+                dst_factor_in: 0,
+                src_factor_out: 0,
+                src_factor_in: 0,
+            };
+            self.insns.push(alu.into());
+        }
+    }
+
+    fn immediate(&mut self) -> i16 {
+        match self.below(4) {
+            0 => i16::MIN,
+            1 => self.below(40) as i16 - 20,
+            _ => self.rng.next_u64() as i16,
+        }
+    }
+
     fn gemm(&mut self, round: usize) {
         let iter = self.iterations();
         let [acc, inp, wgt] =
@@ -325,13 +433,14 @@ impl Generator<'_> {
         let (src, src_reach) = self.factors(inp.len(), iter);
         let (wgt_f, wgt_reach) = self.factors(wgt.len(), iter);
         let count = 1 + self.below(6);
-        let uops: Vec<Uop> = (0..count)
+        let mut uops: Vec<Uop> = (0..count)
             .map(|_| Uop {
                 dst: self.within(acc.start..acc.end - dst_reach) as u16,
                 src: self.within(inp.start..inp.end - src_reach) as u16,
                 wgt: self.within(wgt.start..wgt.end - wgt_reach) as u16,
             })
             .collect();
+        self.repeat_some(&mut uops);
         let range = self.uops(&uops);
         let gemm = Gemm {
             deps: Deps::NONE,
@@ -356,22 +465,19 @@ impl Generator<'_> {
         let (dst, dst_reach) = self.factors(acc.len(), iter);
         let (src, src_reach) = self.factors(acc.len(), iter);
         let count = 1 + self.below(6);
-        let uops: Vec<Uop> = (0..count)
+        let mut uops: Vec<Uop> = (0..count)
             .map(|_| Uop {
                 dst: self.within(acc.start..acc.end - dst_reach) as u16,
                 src: self.within(acc.start..acc.end - src_reach) as u16,
                 wgt: self.below(1024) as u16,
             })
             .collect();
+        self.repeat_some(&mut uops);
         let range = self.uops(&uops);
-        let imm = match self.below(4) {
-            0 => i16::MIN,
-            1 => self.below(40) as i16 - 20,
-            _ => self.rng.next_u64() as i16,
-        };
+        let imm = self.immediate();
         let alu = Alu {
             deps: Deps::NONE,
-            op: AluOp::ALL[self.below(6)],
+            op: AluOp::ALL[self.below(AluOp::ALL.len())],
             operand: if self.below(2) == 0 {
                 AluOperand::Imm(imm)
             } else {

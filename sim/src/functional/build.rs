@@ -478,7 +478,9 @@ impl Builder<'_> {
         }
         for (matmul, writes) in parts {
             let last = self.trace.drafts.last_mut();
-            if !last.is_some_and(|last| taps::absorb(last, &matmul, &writes)) {
+            if last.is_some_and(|last| taps::absorb(last, &matmul, &writes)) {
+                self.loaded.remove(&writes);
+            } else {
                 self.push(Kind::Matmul(Box::new(matmul)), writes.clone(), writes);
             }
         }

@@ -1,6 +1,6 @@
 //! From fused operations to the plan: offsets in bytes and lanes, weights laid out.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use vta_driver::{DeviceMemory, Span};
@@ -106,17 +106,16 @@ impl<'a> Emitter<'a> {
         let mut ops = Vec::with_capacity(drafts.len());
         let mut pairs: Option<Pairs> = None;
         for draft in drafts {
-            if let Kind::Alu(AluDraft {
-                op,
-                imm: None,
-                pairs: more,
-                ..
-            }) = &draft.kind
-            {
-                let joined = pairs.as_mut().is_some_and(|p| p.join(*op, more));
+            if let Kind::Alu(alu) = &draft.kind {
+                if let Some(imm) = alu.imm {
+                    ops.extend(pairs.take().map(|p| self.pairs(p)));
+                    self.alu(alu, imm, &draft.writes, &mut ops);
+                    continue;
+                }
+                let joined = pairs.as_mut().is_some_and(|p| p.join(alu.op, &alu.pairs));
                 if !joined {
                     ops.extend(pairs.take().map(|p| self.pairs(p)));
-                    pairs = Some(Pairs::new(*op, more.clone()));
+                    pairs = Some(Pairs::new(alu.op, alu.pairs.clone()));
                 }
                 continue;
             }
@@ -126,7 +125,7 @@ impl<'a> Emitter<'a> {
                 Kind::Load(op) => ops.push(Op::Load(op)),
                 Kind::Store(op) => ops.push(Op::Store(op)),
                 Kind::Zero => ops.push(Op::Zero(self.runs(&draft.writes))),
-                Kind::Alu(alu) => self.alu(alu, &draft.writes, &mut ops),
+                Kind::Alu(_) => {}
                 Kind::Matmul(matmul) => ops.push(self.product(&matmul)?),
                 Kind::Scaled(scaled) => {
                     for (matmul, _) in &scaled.plain {
@@ -150,16 +149,32 @@ impl<'a> Emitter<'a> {
         tiles.runs().into_iter().map(run).collect()
     }
 
-    fn alu(&self, alu: AluDraft, writes: &Tiles, ops: &mut Vec<Op>) {
-        let Some(imm) = alu.imm else { return };
-        let step = Step::immediate(alu.op, imm);
-        // The same function of each tile alone: only how often it is applied counts.
-        let runs: Box<[(u32, u32)]> = if writes.len() == alu.pairs.len() {
-            self.runs(writes)
-        } else {
-            let tile = |&(dst, _): &(u16, u16)| (self.lane(dst.into()), self.lane(1));
-            alu.pairs.iter().map(tile).collect()
-        };
+    /// Immediate steps. They are the same function of each tile alone, so only how often a tile
+    /// is visited counts: tiles that are visited equally often are one chain, whose runs are
+    /// apart. So chains on the same runs may be done run by run.
+    fn alu(&self, alu: &AluDraft, imm: i32, writes: &Tiles, ops: &mut Vec<Op>) {
+        if writes.len() == alu.pairs.len() {
+            let step = Step::immediate(alu.op, imm);
+            return self.chain(step, writes, ops);
+        }
+        let mut visits: Table<u16, u32> = Table::default();
+        for (dst, _) in &alu.pairs {
+            *visits.entry(*dst).or_default() += 1;
+        }
+        let mut by_visits: BTreeMap<u32, Tiles> = BTreeMap::new();
+        for (tile, visits) in visits {
+            let tiles = by_visits.entry(visits).or_insert(Tiles::NONE);
+            tiles.insert(tile.into());
+        }
+        for (visits, tiles) in by_visits {
+            let step = Step::immediate_times(alu.op, imm, visits);
+            self.chain(step, &tiles, ops);
+        }
+    }
+
+    /// A step on each of some tiles; one more step of the chain before if that has the same.
+    fn chain(&self, step: Step, tiles: &Tiles, ops: &mut Vec<Op>) {
+        let runs = self.runs(tiles);
         match ops.last_mut() {
             Some(Op::Chain { steps, runs: same }) if **same == *runs => steps.push(step),
             _ => ops.push(Op::Chain {

@@ -32,6 +32,8 @@ mod split;
 mod table;
 mod taps;
 mod unit;
+#[cfg(debug_assertions)]
+mod verify;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -169,7 +171,7 @@ impl Functional {
         let constants = Constant::new(&spans, &regions, memory);
         let uops = trace.uops.iter().enumerate();
         let weights = trace.weights.iter().enumerate();
-        Ok(Plan {
+        let plan = Plan {
             ops,
             layout: memory.layout(),
             constants,
@@ -184,7 +186,17 @@ impl Functional {
             marks: crate::mark_reports(insns, marks, &self.config, &[]),
             leftover_tokens: trace.leftover_tokens,
             schedule: OnceLock::new(),
-        })
+        };
+        #[cfg(debug_assertions)]
+        verify::Subject {
+            insns,
+            config: &self.config,
+            memory,
+            constants: &spans,
+            pads: &self.pads,
+        }
+        .check(&plan);
+        Ok(plan)
     }
 
     /// Runs a plan. Its micro-ops and weights reach the scratchpads when somebody needs them.
@@ -233,16 +245,8 @@ impl Functional {
 
     /// Writes micro-ops and weights of the last plan into the scratchpads.
     fn settle(&mut self) {
-        let Some(plan) = self.pending.take() else {
-            return;
-        };
-        for &(index, uop) in &plan.uops {
-            self.pads.uop[usize::from(index)] = uop;
-        }
-        let size = self.pads.weight_tile_bytes();
-        for (tile, bytes) in &plan.weights {
-            let at = usize::from(*tile) * size;
-            self.pads.wgt[at..at + size].copy_from_slice(bytes);
+        if let Some(plan) = self.pending.take() {
+            self.pads.settle(&plan);
         }
     }
 
@@ -330,5 +334,7 @@ impl Executor for Functional {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_fusions;
 #[cfg(test)]
 mod tests_threads;

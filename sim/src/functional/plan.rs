@@ -108,7 +108,7 @@ pub(crate) enum Op {
     Store(StoreOp),
     /// Zeroes runs of accumulator tiles: first int32 and how many.
     Zero(Box<[(u32, u32)]>),
-    /// Immediate steps on runs of accumulators: first int32 and how many.
+    /// Immediate steps on runs of accumulators that are apart: first int32 and how many.
     Chain {
         steps: Vec<Step>,
         runs: Arc<[(u32, u32)]>,

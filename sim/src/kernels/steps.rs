@@ -26,11 +26,27 @@ pub(crate) struct Step {
 impl Step {
     /// An immediate step with shift amounts brought into 0..32.
     pub fn immediate(op: AluOp, imm: i32) -> Self {
+        Self::immediate_times(op, imm, 1)
+    }
+
+    /// What an immediate step does that is done so many times in a row, at least once, as one.
+    pub fn immediate_times(op: AluOp, imm: i32, times: u32) -> Self {
         let (op, imm) = match (op, imm < 0) {
             (AluOp::Shr, true) => (AluOp::Shl, imm.wrapping_neg() & 31),
             (AluOp::Shl, true) => (AluOp::Shr, imm.wrapping_neg() & 31),
             (AluOp::Shr | AluOp::Shl, false) => (op, imm & 31),
             (AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul, _) => (op, imm),
+        };
+        let (op, imm) = match op {
+            AluOp::Min | AluOp::Max => (op, imm),
+            AluOp::Add => (op, imm.wrapping_mul(times as i32)),
+            AluOp::Mul => (op, imm.wrapping_pow(times)),
+            // After 31 places only the sign is left.
+            AluOp::Shr => (op, (imm as u32).saturating_mul(times).min(31) as i32),
+            AluOp::Shl => match (imm as u32).saturating_mul(times) {
+                places @ 0..32 => (op, places as i32),
+                _ => (AluOp::Mul, 0),
+            },
         };
         let operand = Operand::Imm(imm);
         Self { op, operand }
@@ -324,6 +340,38 @@ mod tests {
             }
             prop_assert_eq!(sum.min(end.last_clamp[1]), apply(steps.list(), x));
         }
+    }
+
+    #[test]
+    fn a_step_many_times_is_one_step() {
+        let immediates = [
+            0, 1, -1, 2, -2, 3, 15, 16, 31, 32, -31, -32, 100, 32767, -32768,
+        ];
+        let numbers = [
+            0,
+            1,
+            -1,
+            5,
+            100,
+            -77,
+            0x1234_5678,
+            i32::MAX,
+            i32::MIN,
+            -0x1234_5679,
+        ];
+        for op in AluOp::ALL {
+            for imm in immediates {
+                let mut expected = numbers;
+                for times in 1..70 {
+                    expected.iter_mut().for_each(|x| *x = op.apply(*x, imm));
+                    let step = [Step::immediate_times(op, imm, times)];
+                    let found = numbers.map(|x| apply(&step, x));
+                    assert_eq!(found, expected, "{op:?} {imm} {times} times");
+                }
+            }
+        }
+        let step = Step::immediate_times(AluOp::Shl, 31, u32::MAX);
+        assert_eq!(apply(&[step], -1), 0);
     }
 
     #[test]
