@@ -45,6 +45,7 @@ mod queue;
 mod recording;
 mod regions;
 pub mod replay;
+mod resolve;
 mod session;
 mod stream;
 #[cfg(test)]

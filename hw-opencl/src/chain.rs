@@ -3,9 +3,10 @@
 
 use std::ops::Range;
 
-use vta_isa::{Alu, AluOperand, Uop};
+use vta_isa::AluOperand;
+use vta_isa::resolve::{AluAccess, merge};
 
-use crate::ops::{Touches, merged};
+use crate::ops::Touches;
 use crate::versions::Pad;
 
 /// The kernel's operation for GEMM's reset; ALU operations have their own codes.
@@ -58,34 +59,24 @@ impl Chain {
 
     /// The stages of an ALU instruction: the n-th step on a tile belongs to the n-th. `None` when
     /// they would depend on each other or be too many.
-    pub fn of(alu: &Alu, uops: &[u32], depth: usize) -> Option<Self> {
+    pub fn of(access: &AluAccess<'_>, depth: usize) -> Option<Self> {
+        let alu = &access.alu;
         let imm = match alu.operand {
             AluOperand::Acc => None,
             AluOperand::Imm(imm) => Some(i32::from(imm)),
         };
         let mut times = vec![0usize; depth];
         let mut lists: Vec<Vec<(u32, u32)>> = Vec::new();
-        for i in 0..u32::from(alu.iter_out) {
-            for j in 0..u32::from(alu.iter_in) {
-                let dst_base = i * u32::from(alu.dst_factor_out) + j * u32::from(alu.dst_factor_in);
-                let src_base = i * u32::from(alu.src_factor_out) + j * u32::from(alu.src_factor_in);
-                for uop in uops.iter().map(|w| Uop::decode(*w)) {
-                    let dst = u32::from(uop.dst) + dst_base;
-                    let src = match imm {
-                        Some(_) => dst,
-                        None => u32::from(uop.src) + src_base,
-                    };
-                    let time = &mut times[dst as usize];
-                    if *time == lists.len() {
-                        if *time == MAX_STAGES {
-                            return None;
-                        }
-                        lists.push(Vec::new());
-                    }
-                    lists[*time].push((dst, src));
-                    *time += 1;
+        for (dst, src) in access.steps() {
+            let time = &mut times[dst as usize];
+            if *time == lists.len() {
+                if *time == MAX_STAGES {
+                    return None;
                 }
+                lists.push(Vec::new());
             }
+            lists[*time].push((dst as u32, src as u32));
+            *time += 1;
         }
         let mut chain = Self {
             stages: Vec::new(),
@@ -157,8 +148,9 @@ impl Chain {
     pub fn touches(&self) -> Touches {
         let written = runs(&self.written);
         let mut touches = Touches::default();
-        let reads = written.iter().cloned().chain(runs(&self.read)).collect();
-        touches.reads[Pad::Acc as usize] = merged(reads);
+        let reads = &mut touches.reads[Pad::Acc as usize];
+        reads.extend(written.iter().cloned().chain(runs(&self.read)));
+        merge(reads);
         touches.writes[Pad::Acc as usize] = written;
         touches
     }
@@ -224,14 +216,10 @@ fn mark(flags: &mut Vec<bool>, tile: u32) {
 #[cfg(test)]
 #[allow(clippy::single_range_in_vec_init, reason = "these are lists of ranges")]
 mod tests {
-    use vta_isa::AluOp;
+    use vta_isa::resolve::Uops;
+    use vta_isa::{Alu, AluOp, Uop};
 
     use super::*;
-
-    fn uops(pairs: &[(u16, u16)]) -> Vec<u32> {
-        let word = |&(dst, src): &(u16, u16)| Uop { dst, src, wgt: 0 }.encode().unwrap();
-        pairs.iter().map(word).collect()
-    }
 
     /// One trip over `inner` with factors of 1.
     fn alu(op: AluOp, operand: AluOperand, inner: u16) -> Alu {
@@ -251,7 +239,9 @@ mod tests {
     }
 
     fn of(alu: &Alu, pairs: &[(u16, u16)]) -> Option<Chain> {
-        Chain::of(alu, &uops(pairs), 64)
+        let uop = |&(dst, src): &(u16, u16)| Uop { dst, src, wgt: 0 };
+        let uops: Vec<_> = pairs.iter().map(uop).collect();
+        Chain::of(&AluAccess::of(*alu, Uops::of(&uops)), 64)
     }
 
     #[test]

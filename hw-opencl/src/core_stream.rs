@@ -2,10 +2,11 @@
 //! tokens, and, for the variant with channels, which STOREs each LOAD must wait for.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
-use vta_isa::{Alu, Config, Gemm, Load, MemType, Store};
+use vta_isa::resolve::{Resolved, Rows};
 
-use crate::batch::{Sink, rows};
+use crate::batch::Sink;
 
 /// DRAM is tracked in pieces of this size.
 const PIECE_BYTES: u64 = 4096;
@@ -21,79 +22,58 @@ pub(crate) struct Stream {
 }
 
 /// Collects fences.
-pub(crate) struct StreamBuilder<'a> {
-    config: &'a Config,
+#[derive(Default)]
+pub(crate) struct StreamBuilder {
     out: Stream,
     /// Which STORE, counted from 1, last wrote a piece of DRAM.
     wrote: HashMap<u64, u32>,
 }
 
-impl<'a> StreamBuilder<'a> {
-    pub fn new(config: &'a Config) -> Self {
-        Self {
-            config,
-            out: Stream::default(),
-            wrote: HashMap::new(),
-        }
-    }
-
+impl StreamBuilder {
     pub fn finish(self) -> Stream {
         self.out
     }
-
-    fn pieces(&self, mem: MemType, row: (u64, u64)) -> std::ops::RangeInclusive<u64> {
-        let elem = self.config.elem_bytes(mem) as u64;
-        let (first, len) = (row.0 * elem, row.1 * elem);
-        first / PIECE_BYTES..=(first + len - 1) / PIECE_BYTES
-    }
 }
 
-impl Sink for StreamBuilder<'_> {
-    fn load(&mut self, load: &Load) {
-        let mut fence = 0;
-        if !load.is_sync() {
-            for row in rows(load.dram_base, load.y_size, load.x_size, load.x_stride) {
-                let pieces = self.pieces(load.mem, row);
-                let wrote = pieces.filter_map(|piece| self.wrote.get(&piece));
-                fence = wrote.copied().fold(fence, u32::max);
-                if load.x_stride == 0 {
-                    break;
-                }
+/// The pieces of DRAM that rows touch; some come more than once.
+fn pieces(rows: &Rows) -> impl Iterator<Item = u64> + use<> {
+    let piece = |row: Range<u64>| row.start / PIECE_BYTES..row.end.div_ceil(PIECE_BYTES);
+    rows.apart().flat_map(piece)
+}
+
+impl Sink for StreamBuilder {
+    fn take(&mut self, resolved: &Resolved<'_>) {
+        let fence = match resolved {
+            Resolved::Load(access) => {
+                let wrote = pieces(&access.rows).filter_map(|piece| self.wrote.get(&piece));
+                wrote.copied().max().unwrap_or(0)
             }
-        }
+            Resolved::Store(access) => {
+                self.out.stores += 1;
+                let written = pieces(&access.rows).map(|piece| (piece, self.out.stores));
+                self.wrote.extend(written);
+                0
+            }
+            Resolved::Gemm(_) | Resolved::Alu(_) | Resolved::Sync => 0,
+        };
         self.out.fences.push(fence);
-    }
-
-    fn store(&mut self, store: &Store) {
-        self.out.fences.push(0);
-        if store.is_sync() {
-            return;
-        }
-        self.out.stores += 1;
-        for row in rows(store.dram_base, store.y_size, store.x_size, store.x_stride) {
-            for piece in self.pieces(MemType::Out, row) {
-                self.wrote.insert(piece, self.out.stores);
-            }
-        }
-    }
-
-    fn gemm(&mut self, _: &Gemm, _: &[u32]) {
-        self.out.fences.push(0);
-    }
-
-    fn alu(&mut self, _: &Alu, _: &[u32]) {
-        self.out.fences.push(0);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use vta_isa::resolve::Uops;
+    use vta_isa::{Config, Insn, Load, Store};
+
     use super::*;
 
     #[test]
     fn a_load_waits_for_the_last_store_that_it_reads() {
-        let config = Config::default();
-        let mut builder = StreamBuilder::new(&config);
+        let mut builder = StreamBuilder::default();
+        let mut take = |insn: Insn| {
+            let config = Config::default();
+            builder.take(&Resolved::of(&config, &insn, Uops::of(&[])).unwrap());
+        };
         let store = |page: u32| Store {
             dram_base: page * 256,
             y_size: 1,
@@ -107,14 +87,14 @@ mod tests {
             x_stride: 256,
             ..Load::default()
         };
-        builder.load(&load(1, 1));
-        builder.store(&store(1));
-        builder.store(&Store::default());
-        builder.store(&store(2));
-        builder.load(&load(1, 1));
-        builder.load(&load(1, 2));
-        builder.load(&load(3, 1));
-        builder.load(&Load::default());
+        take(load(1, 1).into());
+        take(store(1).into());
+        take(Store::default().into());
+        take(store(2).into());
+        take(load(1, 1).into());
+        take(load(1, 2).into());
+        take(load(3, 1).into());
+        take(Load::default().into());
         let stream = builder.finish();
         assert_eq!(stream.fences, [0, 0, 0, 0, 1, 2, 0, 0]);
         assert_eq!(stream.stores, 2);

@@ -3,43 +3,42 @@
 
 use std::ops::Range;
 
-use vta_isa::{Alu, Config, Load, MemType, Store};
+use vta_isa::resolve::{AluAccess, LoadAccess, Rows, StoreAccess, Uops};
+use vta_isa::{Alu, Config, MemType, Uop};
 
 use crate::chain::Chain;
-use crate::ops::{Decoded, DramRows, Kind, Op, Tables, Touches};
+use crate::ops::{Decoded, Kind, Op, Tables, Touches};
 use crate::products::{Joined, Product, Products, Target};
 use crate::versions::{Pad, Places};
 
 /// What an instruction does, with tiles at home.
 #[derive(Debug)]
 pub(crate) enum Step {
-    Load(Load),
-    Store(Store),
+    Load(LoadAccess),
+    Store(StoreAccess),
     /// Zeroes runs of tiles.
     Clear(Vec<Range<u32>>),
     /// An instruction that is a chain, with its micro-ops.
-    Chain(Alu, Vec<u32>),
+    Chain(Alu, Vec<Uop>),
     Product(Product),
     /// Only works at home.
     Op(Box<Op>),
 }
 
-/// The tiles that a LOAD fills.
-pub(crate) fn loaded(load: &Load) -> (Pad, Range<u32>) {
-    let pad = match load.mem {
+/// The scratchpad that a LOAD fills, and the tiles there.
+pub(crate) fn loaded(access: &LoadAccess) -> (Pad, Range<u32>) {
+    let pad = match access.load.mem {
         MemType::Inp => Pad::Inp,
         MemType::Wgt => Pad::Wgt,
         // LOAD OUT doesn't decode, and micro-ops stay on the host.
         MemType::Acc | MemType::Acc8 | MemType::Out | MemType::Uop => Pad::Acc,
     };
-    let first = u32::from(load.sram_base);
-    (pad, first..first + load.sram_tiles() as u32)
+    (pad, narrow(&access.entries))
 }
 
-/// The tiles that a STORE reads.
-pub(crate) fn stored(store: &Store) -> Range<u32> {
-    let first = u32::from(store.sram_base);
-    first..first + store.tiles() as u32
+/// Tiles of a scratchpad, whose indices have 16 bits at most.
+pub(crate) fn narrow(tiles: &Range<usize>) -> Range<u32> {
+    tiles.start as u32..tiles.end as u32
 }
 
 fn moved(range: &Range<u32>, shift: u32) -> Range<usize> {
@@ -88,19 +87,19 @@ struct Emitter<'a> {
 impl Emitter<'_> {
     fn step(&mut self, number: usize, step: Step) {
         match step {
-            Step::Load(load) => {
-                let (pad, tiles) = loaded(&load);
+            Step::Load(access) => {
+                let (pad, tiles) = loaded(&access);
                 let shift = self
                     .source
                     .places
                     .write(pad, std::slice::from_ref(&tiles), number);
-                let op = self.load(&load, pad, moved(&tiles, shift));
+                let op = self.load(&access, pad, moved(&tiles, shift));
                 self.push(op);
             }
-            Step::Store(store) => {
-                let tiles = stored(&store);
+            Step::Store(access) => {
+                let tiles = narrow(&access.tiles);
                 let shift = self.source.places.shift(Pad::Acc, tiles.start);
-                let op = self.store(&store, moved(&tiles, shift));
+                let op = self.store(&access, moved(&tiles, shift));
                 self.push(op);
             }
             Step::Clear(runs) => {
@@ -111,7 +110,8 @@ impl Emitter<'_> {
             }
             Step::Chain(alu, uops) => {
                 let depth = self.source.config.depth(MemType::Acc);
-                if let Some(mut chain) = Chain::of(&alu, &uops, depth) {
+                let access = AluAccess::of(alu, Uops::of(&uops));
+                if let Some(mut chain) = Chain::of(&access, depth) {
                     chain.place(|tile| self.source.places.shift(Pad::Acc, tile));
                     self.extend_chain(chain);
                 }
@@ -206,22 +206,15 @@ impl Emitter<'_> {
         });
     }
 
-    /// Rows in DRAM, and the first one's place in the device's buffer.
-    fn transfer(&self, mem: MemType, base: u32, y: u16, x: u16, stride: u16) -> (DramRows, u32) {
-        let elem = self.source.config.elem_bytes(mem) as u64;
-        let rows = DramRows {
-            first: u64::from(base) * elem,
-            row_bytes: u64::from(x) * elem,
-            stride_bytes: u64::from(stride) * elem,
-            rows: u32::from(y),
-        };
-        // The rows were checked, so they lie behind the first byte of the buffer.
-        (rows, (rows.first - self.source.dram_base) as u32)
+    /// The place of the first row in the device's buffer. The rows were checked, so they lie
+    /// behind its first byte.
+    fn offset(&self, rows: &Rows) -> u32 {
+        (rows.first - self.source.dram_base) as u32
     }
 
-    fn load(&self, load: &Load, pad: Pad, to: Range<usize>) -> Op {
-        let (y, x) = (load.y_size, load.x_size);
-        let (rows, offset) = self.transfer(load.mem, load.dram_base, y, x, load.x_stride);
+    fn load(&self, access: &LoadAccess, pad: Pad, to: Range<usize>) -> Op {
+        let (load, rows) = (&access.load, access.rows);
+        let (y, x, offset) = (load.y_size, load.x_size, self.offset(&rows));
         let lanes = self.source.target.batch * self.source.target.block;
         let area = self.source.target.block.pow(2);
         let tiles = to.len() as u32;
@@ -257,9 +250,10 @@ impl Emitter<'_> {
         }
     }
 
-    fn store(&self, store: &Store, from: Range<usize>) -> Op {
-        let (y, x) = (store.y_size, store.x_size);
-        let (rows, offset) = self.transfer(MemType::Out, store.dram_base, y, x, store.x_stride);
+    fn store(&self, access: &StoreAccess, from: Range<usize>) -> Op {
+        let rows = access.rows;
+        let (y, x) = (access.store.y_size, access.store.x_size);
+        let offset = self.offset(&rows);
         let tiles = from.len() as u32;
         let lanes = self.source.target.batch * self.source.target.block;
         let stride = rows.stride_bytes as u32;

@@ -9,10 +9,11 @@ use vta_driver::{
     Batch, DriverError, Footprints, Lane, LayerMark, MarkReport, MemoryError, RunReport, Traffic,
     Work,
 };
-use vta_isa::{Config, Insn, check};
+use vta_isa::resolve::{UopScratchpad, meet, merge};
+use vta_isa::{Config, Insn, MemType, Uop, check, tokens};
 
 use crate::arena::{Arena, ArenaFault};
-use crate::batch::{self, Stop, UopPad, Walk};
+use crate::batch::{Stop, Walk};
 use crate::cl::{Ctx, Marker, Pending, Queue, Staging};
 use crate::device::{Options, Shared};
 use crate::error::{BatchError, ClFault, OpenClError};
@@ -86,17 +87,17 @@ struct Plan {
     batch: Weak<Batch>,
     part: Part,
     report: RunReport,
-    /// Pages that the device writes: first byte and length.
-    writes: Vec<(u64, u64)>,
+    /// Bytes that the device writes.
+    writes: Vec<Range<u64>>,
     generation: u64,
     arena: (u64, u64),
     /// Micro-ops that were read, and what they were.
     uop_sources: Vec<(u32, u32)>,
     uop_bytes: Vec<u8>,
     /// What of the micro-op scratchpad the batch found and used.
-    uops_before: Vec<(usize, u32)>,
+    uops_before: Vec<(usize, Uop)>,
     /// What the micro-op scratchpad holds afterwards.
-    uops: Vec<(usize, u32)>,
+    uops: Vec<(usize, Uop)>,
 }
 
 /// Work that is enqueued on one of the queues: what it touches, and its end.
@@ -120,7 +121,7 @@ pub(crate) struct Engine {
     footprints: Footprints,
     config: Config,
     mirror: Mirror,
-    uops: UopPad,
+    uops: UopScratchpad,
     max_steps: u64,
     shared: Arc<Shared>,
 }
@@ -164,7 +165,7 @@ impl Engine {
             footprints: Footprints::default(),
             config: config.clone(),
             mirror: Mirror::new(),
-            uops: UopPad::new(config),
+            uops: UopScratchpad::holding(vec![Uop::default(); config.depth(MemType::Uop)]),
             max_steps: options.max_steps,
             shared: Arc::clone(shared),
         })
@@ -282,7 +283,7 @@ impl Engine {
                 self.uops.restore(&plan.uops);
                 plan.writes
                     .iter()
-                    .for_each(|&(addr, len)| self.mirror.device_writes(addr, len));
+                    .for_each(|bytes| self.mirror.device_writes(bytes));
                 let pending =
                     self.runner
                         .run(&plan.part, &self.arena, &self.queue, &self.shared)?;
@@ -308,7 +309,7 @@ impl Engine {
             let (now, rest) = expected.split_at(len as usize);
             expected = rest;
             let (addr, len) = (u64::from(addr), u64::from(len));
-            !self.mirror.is_stale(addr, len)
+            !self.mirror.is_stale(&(addr..addr + len))
                 && self
                     .mirror
                     .memory()
@@ -324,8 +325,13 @@ impl Engine {
         self.shared.stats.planned.fetch_add(1, Ordering::Relaxed);
         check::extensions(&self.config, &batch.insns)
             .map_err(|found| BatchError::Bounds(Box::new(found)))?;
-        let (order, leftover_tokens) = batch::order(batch).map_err(BatchError::from)?;
-        self.uops.begin(self.runner.clears_scratchpads());
+        let order = tokens::order(&batch.insns).map_err(BatchError::from)?;
+        let leftover_tokens = order.leftover;
+        let order = order.indices;
+        match self.runner.clears_scratchpads() {
+            true => self.uops.begin_cleared(),
+            false => self.uops.begin(),
+        }
         let mut walk = Walk {
             config: &self.config,
             batch,
@@ -411,48 +417,18 @@ impl Engine {
             uop_sources,
             uop_bytes,
             uops_before: self.uops.found(),
-            uops: self.uops.contents(),
+            uops: self.uops.loaded().collect(),
         };
         self.plans.insert(Arc::as_ptr(batch) as usize, plan);
     }
 }
 
-/// Whether two lists of ascending, disjoint spans have bytes in common.
-fn meet(a: &[Range<u64>], b: &[Range<u64>]) -> bool {
-    let (mut i, mut j) = (0, 0);
-    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-        if x.start < y.end && y.start < x.end {
-            return true;
-        }
-        match x.end <= y.end {
-            true => i += 1,
-            false => j += 1,
-        }
-    }
-    false
-}
-
-/// Bytes that a batch stores, row by row, neighbours joined.
-fn written_ranges(batch: &Batch, config: &Config) -> Vec<(u64, u64)> {
-    let elem = config.elem_bytes(vta_isa::MemType::Out) as u64;
-    let mut ranges: Vec<(u64, u64)> = Vec::new();
-    for insn in &batch.insns {
-        let Insn::Store(s) = insn else { continue };
-        if s.is_sync() {
-            continue;
-        }
-        for (first, len) in batch::rows(s.dram_base, s.y_size, s.x_size, s.x_stride) {
-            ranges.push((first * elem, len * elem));
-        }
-    }
-    ranges.sort_unstable();
-    ranges.dedup_by(|next, last| {
-        let joined = next.0 <= last.0 + last.1;
-        if joined {
-            last.1 = last.1.max(next.0 + next.1 - last.0);
-        }
-        joined
-    });
+/// Bytes that a batch stores, ascending and apart.
+fn written_ranges(batch: &Batch, config: &Config) -> Vec<Range<u64>> {
+    let stores = batch.insns.iter().filter(|i| matches!(i, Insn::Store(_)));
+    let rows = stores.filter_map(|store| store.dram_rows(config));
+    let mut ranges = rows.flat_map(|rows| rows.apart()).collect();
+    merge(&mut ranges);
     ranges
 }
 
@@ -471,30 +447,5 @@ fn report(batch: &Batch, config: &Config, leftover_tokens: [u32; 4]) -> RunRepor
         marks: batch.marks.iter().zip(ends).map(mark).collect(),
         leftover_tokens,
         ..RunReport::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::meet;
-
-    #[test]
-    fn spans_meet_where_they_share_a_byte() {
-        // First byte and end of each span.
-        type Spans<'a> = &'a [(u64, u64)];
-        let cases: [(Spans<'_>, Spans<'_>, bool); 6] = [
-            (&[(0, 4), (8, 12)], &[(4, 8), (12, 20)], false),
-            (&[(0, 4), (8, 12)], &[(4, 9)], true),
-            (&[(0, 100)], &[(7, 8)], true),
-            (&[(7, 8)], &[(0, 5), (5, 7), (8, 9)], false),
-            (&[(7, 8)], &[(0, 5), (5, 8)], true),
-            (&[], &[(0, 5)], false),
-        ];
-        for (a, b, expected) in cases {
-            let spans = |s: Spans<'_>| s.iter().map(|&(first, end)| first..end).collect();
-            let [x, y]: [Vec<_>; 2] = [spans(a), spans(b)];
-            assert_eq!(meet(&x, &y), expected, "{a:?} {b:?}");
-            assert_eq!(meet(&y, &x), expected, "{b:?} {a:?}");
-        }
     }
 }

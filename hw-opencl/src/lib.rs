@@ -39,7 +39,7 @@ mod device;
 mod emit;
 mod engine;
 mod error;
-mod loops;
+mod looped;
 mod mirror;
 mod ops;
 mod products;

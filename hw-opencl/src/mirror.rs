@@ -1,6 +1,8 @@
 //! What the host knows of device memory: the allocations, the bytes that it wrote, and which
 //! pages the device has written since.
 
+use std::ops::Range;
+
 use vta_driver::{DeviceMemory, MemoryError, PAGE_BYTES};
 
 /// Pages of the 32-bit space.
@@ -60,14 +62,15 @@ impl Mirror {
     }
 
     /// The device writes bytes, all inside the 32-bit space.
-    pub fn device_writes(&mut self, addr: u64, len: u64) {
-        for page in pages(addr, len) {
+    pub fn device_writes(&mut self, bytes: &Range<u64>) {
+        for page in pages(bytes) {
             self.written[page / 64] |= 1 << (page % 64);
         }
     }
 
-    pub fn is_stale(&self, addr: u64, len: u64) -> bool {
-        pages(addr, len).any(|page| self.written[page / 64] & 1 << (page % 64) != 0)
+    /// Whether the device has written to the pages of some bytes since they were known.
+    pub fn is_stale(&self, bytes: &Range<u64>) -> bool {
+        pages(bytes).any(|page| self.written[page / 64] & 1 << (page % 64) != 0)
     }
 
     /// Every byte of the whole pages inside a range is known again.
@@ -81,12 +84,12 @@ impl Mirror {
 }
 
 /// The pages that a range touches.
-fn pages(addr: u64, len: u64) -> std::ops::Range<usize> {
-    if len == 0 {
+fn pages(bytes: &Range<u64>) -> Range<usize> {
+    if bytes.is_empty() {
         return 0..0;
     }
-    let last = ((addr + len - 1) / PAGE_BYTES) as usize;
-    (addr / PAGE_BYTES) as usize..(last + 1).min(PAGES)
+    let end = bytes.end.div_ceil(PAGE_BYTES) as usize;
+    (bytes.start / PAGE_BYTES) as usize..end.min(PAGES)
 }
 
 #[cfg(test)]
@@ -97,27 +100,32 @@ mod tests {
     fn pages_are_stale_from_a_device_write_to_a_host_write_of_the_whole_page() {
         let mut m = Mirror::new();
         m.map(0x1000, 0x3000).unwrap();
-        m.device_writes(0x1ff0, 0x20);
-        assert!(m.is_stale(0x1000, 1) && m.is_stale(0x2fff, 1) && !m.is_stale(0x3000, 4));
+        m.device_writes(&(0x1ff0..0x2010));
+        assert!(m.is_stale(&(0x1000..0x1001)) && m.is_stale(&(0x2fff..0x3000)));
+        assert!(!m.is_stale(&(0x3000..0x3004)));
         m.host_writes(0x1000, &[1; 0x1800]).unwrap();
-        assert!(!m.is_stale(0x1000, 0x1000) && m.is_stale(0x2000, 1));
+        assert!(!m.is_stale(&(0x1000..0x2000)) && m.is_stale(&(0x2000..0x2001)));
         m.refresh(0x2000, &[7; 4]).unwrap();
         assert_eq!(m.memory().read(0x2000, 4).unwrap(), [7; 4]);
-        assert!(m.is_stale(0x2000, 1), "the rest of the page is unknown");
+        assert!(
+            m.is_stale(&(0x2000..0x2001)),
+            "the rest of the page is unknown"
+        );
     }
 
     #[test]
     fn a_new_allocation_is_known_and_its_generation_is_new() {
         let mut m = Mirror::new();
         m.map(0x1000, 0x1000).unwrap();
-        m.device_writes(0x1000, 1);
+        m.device_writes(&(0x1000..0x1001));
         let before = m.generation();
         m.unmap(0x1000);
         m.map(0x1000, 0x1000).unwrap();
-        assert!(!m.is_stale(0x1000, 0x1000));
+        assert!(!m.is_stale(&(0x1000..0x2000)));
         assert!(m.generation() > before);
         assert!(m.host_writes(0x5000, &[1]).is_err());
-        m.device_writes(u64::from(u32::MAX), 1);
-        assert!(m.is_stale(u64::from(u32::MAX), 1));
+        let last = u64::from(u32::MAX)..1 << 32;
+        m.device_writes(&last);
+        assert!(m.is_stale(&last));
     }
 }

@@ -4,6 +4,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use vta_isa::Uop;
+use vta_isa::resolve::{Rows, meet, merge};
+
 use crate::versions::Pad;
 
 /// Words of an operation in the kernel's table.
@@ -49,15 +52,6 @@ pub(crate) enum Kind {
     Products,
 }
 
-/// Rows of DRAM bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DramRows {
-    pub first: u64,
-    pub row_bytes: u64,
-    pub stride_bytes: u64,
-    pub rows: u32,
-}
-
 /// What an operation reads and writes: tiles of the scratchpads in [`Pad`]'s order, ascending and
 /// apart, and rows of DRAM. Ranges may be wider than what is touched; that only orders more than
 /// necessary.
@@ -65,22 +59,22 @@ pub(crate) struct DramRows {
 pub(crate) struct Touches {
     pub reads: [Vec<Range<usize>>; 3],
     pub writes: [Vec<Range<usize>>; 3],
-    pub reads_dram: Option<DramRows>,
-    pub writes_dram: Option<DramRows>,
+    pub reads_dram: Option<Rows>,
+    pub writes_dram: Option<Rows>,
 }
 
 impl Touches {
     /// Also reads these tiles.
     pub fn reading(mut self, pad: Pad, tiles: Range<usize>) -> Self {
         self.reads[pad as usize].push(tiles);
-        self.reads[pad as usize] = merged(std::mem::take(&mut self.reads[pad as usize]));
+        merge(&mut self.reads[pad as usize]);
         self
     }
 
     /// Also writes these tiles.
     pub fn writing(mut self, pad: Pad, tiles: Range<usize>) -> Self {
         self.writes[pad as usize].push(tiles);
-        self.writes[pad as usize] = merged(std::mem::take(&mut self.writes[pad as usize]));
+        merge(&mut self.writes[pad as usize]);
         self
     }
 
@@ -89,7 +83,7 @@ impl Touches {
         let mine = self.reads.iter_mut().chain(&mut self.writes);
         for (mine, more) in mine.zip(other.reads.iter().chain(&other.writes)) {
             mine.extend_from_slice(more);
-            *mine = merged(std::mem::take(mine));
+            merge(mine);
         }
     }
 
@@ -102,36 +96,6 @@ impl Touches {
                 || meet(&self.reads[pad], &other.writes[pad])
         })
     }
-}
-
-/// Ranges in ascending order, those that meet as one, without empty ones.
-pub(crate) fn merged(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
-    ranges.retain(|r| !r.is_empty());
-    ranges.sort_unstable_by_key(|r| r.start);
-    ranges.dedup_by(|next, last| {
-        let meets = next.start <= last.end;
-        if meets {
-            last.end = last.end.max(next.end);
-        }
-        meets
-    });
-    ranges
-}
-
-/// Whether two lists of ascending ranges share a tile.
-pub(crate) fn meet(a: &[Range<usize>], b: &[Range<usize>]) -> bool {
-    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
-    while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
-        if x.start < y.end && y.start < x.end {
-            return true;
-        }
-        if x.end <= y.end {
-            a.next();
-        } else {
-            b.next();
-        }
-    }
-    false
 }
 
 /// One operation.
@@ -163,6 +127,17 @@ impl Tables {
         self.words.extend_from_slice(words);
         self.lists.insert(words.to_vec(), at);
         at
+    }
+
+    /// Where a list of micro-ops is, as words that the kernel decodes.
+    pub fn uops(&mut self, uops: &[Uop]) -> u32 {
+        let words: Vec<u32> = uops.iter().filter_map(|uop| uop.encode().ok()).collect();
+        debug_assert_eq!(
+            words.len(),
+            uops.len(),
+            "decoded micro-ops fit their fields"
+        );
+        self.list(&words)
     }
 }
 

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use vta_isa::{Gemm, Uop};
+use vta_isa::resolve::{AffineTiles, GemmAccess, Loops, meet, merge};
 
-use crate::ops::{Kind, Op, Shape, Tables, Touches, merged};
+use crate::ops::{Kind, Op, Shape, Tables, Touches};
 use crate::versions::{Pad, Places, Versions};
 
 /// Products of one instruction that are listed; a longer one runs with its loops.
@@ -54,7 +54,7 @@ pub(crate) struct Product {
 /// Makes products, and shares what repeats itself among them.
 #[derive(Debug, Default)]
 pub(crate) struct Products {
-    rows: HashMap<[u32; 6], Rc<Rows>>,
+    rows: HashMap<[Loops; 2], Rc<Rows>>,
     patterns: HashMap<PatternKey, Pattern>,
 }
 
@@ -76,57 +76,54 @@ struct Pattern {
 }
 
 impl Products {
-    /// The products of an instruction that isn't a reset; `None` when it has too many to list.
-    pub fn of(&mut self, gemm: &Gemm, uops: &[u32]) -> Option<Product> {
+    /// The products of an instruction; `None` for a reset, and when it has too many to list.
+    pub fn of(&mut self, access: &GemmAccess<'_>) -> Option<Product> {
+        let gemm = &access.gemm;
+        let (dst, [src, wgt]) = (access.dst, access.operands?);
         if gemm.steps() > MAX_STEPS {
             return None;
         }
-        let trips = [gemm.iter_out, gemm.iter_in].map(u32::from);
-        let dst = [gemm.dst_factor_out, gemm.dst_factor_in].map(u32::from);
-        let src = [gemm.src_factor_out, gemm.src_factor_in].map(u32::from);
-        let wgt = [gemm.wgt_factor_out, gemm.wgt_factor_in].map(u32::from);
+        let (trips, factors) = (dst.loops.trips, dst.loops.factors.map(u32::from));
         // Loops that only go through outputs are rows; others repeat the taps.
         let mut rows = [1; 2];
         for d in 0..2 {
-            if dst[d] != 0 && wgt[d] == 0 {
+            if factors[d] != 0 && wgt.loops.factors[d] == 0 {
                 rows[d] = trips[d];
             }
         }
-        let apart = dst[0] > (rows[1] - 1) * dst[1] || dst[1] > (rows[0] - 1) * dst[0];
+        let moved = |by: usize| u32::from(rows[by] - 1) * factors[by];
+        let apart = factors[0] > moved(1) || factors[1] > moved(0);
         if rows[0] > 1 && rows[1] > 1 && !apart {
             rows[0] = 1;
         }
         let repeats = [0, 1].map(|d| trips[d] / rows[d]);
-        let mut taps = Vec::with_capacity((repeats[0] * repeats[1]) as usize * uops.len());
-        for i in 0..repeats[0] {
-            for j in 0..repeats[1] {
-                let add = |first: u16, f: [u32; 2]| u32::from(first) + i * f[0] + j * f[1];
-                taps.extend(uops.iter().map(|w| Uop::decode(*w)).map(|u| Tap {
-                    dst: add(u.dst, dst),
-                    src: add(u.src, src),
-                    wgt: add(u.wgt, wgt),
-                }));
-            }
-        }
-        let rows = self.rows(rows, dst, src);
-        Some(Product { taps, rows })
+        let with = |trips, loops: Loops| Loops { trips, ..loops };
+        let [taps_dst, taps_src, taps_wgt] = [dst, src, wgt].map(|tiles| {
+            let loops = with(repeats, tiles.loops);
+            let tiles = AffineTiles { loops, ..tiles };
+            tiles.steps().map(|tile| tile as u32)
+        });
+        let steps = taps_dst.zip(taps_src).zip(taps_wgt);
+        let taps = steps.map(|((dst, src), wgt)| Tap { dst, src, wgt });
+        Some(Product {
+            taps: taps.collect(),
+            rows: self.rows(with(rows, dst.loops), with(rows, src.loops)),
+        })
     }
 
-    fn rows(&mut self, trips: [u32; 2], dst: [u32; 2], src: [u32; 2]) -> Rc<Rows> {
+    fn rows(&mut self, dst: Loops, src: Loops) -> Rc<Rows> {
         let id = self.rows.len() as u32;
-        let key = [trips[0], trips[1], dst[0], dst[1], src[0], src[1]];
         let make = || {
-            let all = (0..trips[0]).flat_map(|i| (0..trips[1]).map(move |j| (i, j)));
-            let offsets = all.map(|(i, j)| [dst, src].map(|f| i * f[0] + j * f[1]));
-            let reach = |f: [u32; 2]| (trips[0] - 1) * f[0] + (trips[1] - 1) * f[1];
+            let offsets = dst.offsets().zip(src.offsets());
+            let reach = |loops: Loops| loops.reach().unwrap_or(0) as u32;
             Rc::new(Rows {
                 id,
-                offsets: offsets.collect(),
+                offsets: offsets.map(|(d, s)| [d as u32, s as u32]).collect(),
                 dst_reach: reach(dst),
                 src_reach: reach(src),
             })
         };
-        Rc::clone(self.rows.entry(key).or_insert_with(make))
+        Rc::clone(self.rows.entry([dst, src]).or_insert_with(make))
     }
 }
 
@@ -145,7 +142,9 @@ impl Product {
 
     fn ranges(&self, pad: Pad) -> Vec<Range<usize>> {
         let spans = self.taps.iter().map(|tap| self.span(pad, tap));
-        merged(spans.map(|s| s.start as usize..s.end as usize).collect())
+        let mut ranges = spans.map(|s| s.start as usize..s.end as usize).collect();
+        merge(&mut ranges);
+        ranges
     }
 
     /// Tells the first pass what moves together.
@@ -208,7 +207,7 @@ impl Joined {
     pub fn take(&mut self, product: Product, touches: &Touches) -> Option<Product> {
         let acc = Pad::Acc as usize;
         let steps = self.steps + product.steps();
-        let meets = crate::ops::meet(&self.touches.writes[acc], &touches.writes[acc]);
+        let meets = meet(&self.touches.writes[acc], &touches.writes[acc]);
         if !meets || steps > MAX_JOINED_STEPS {
             return Some(product);
         }
@@ -453,7 +452,8 @@ fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &T
     ];
     let chunks = target.block / shape.lanes;
     let tiles = class.iter().flat_map(|c| &c.tiles);
-    let tiles = merged(tiles.map(|&t| t as usize..t as usize + 1).collect());
+    let mut tiles = tiles.map(|&t| t as usize..t as usize + 1).collect();
+    merge(&mut tiles);
     let mut touches = all.clone();
     touches.reads[Pad::Acc as usize].clone_from(&tiles);
     touches.writes[Pad::Acc as usize] = tiles;

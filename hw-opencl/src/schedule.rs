@@ -6,10 +6,11 @@
 
 use std::ops::Range;
 
+use vta_isa::resolve::Rows;
 use vta_isa::{Config, MemType};
 
 use crate::decoder::Room;
-use crate::ops::{Decoded, DramRows, OP_WORDS, Op, Shape};
+use crate::ops::{Decoded, OP_WORDS, Op, Shape};
 use crate::versions::Pad;
 
 /// DRAM is tracked in at most so many pieces.
@@ -112,14 +113,12 @@ impl Levels {
         }
     }
 
-    fn granules(&self, rows: Option<&DramRows>) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (base, granule, rows) = (self.dram_base, self.granule_bytes, rows.copied());
-        let count = rows.map_or(0, |r| if r.stride_bytes == 0 { 1 } else { r.rows });
-        (0..u64::from(count)).filter_map(move |row| {
-            let rows = rows?;
-            let first = rows.first - base + row * rows.stride_bytes;
-            let end = (first + rows.row_bytes).div_ceil(granule);
-            Some((first / granule) as usize..end as usize)
+    fn granules(&self, rows: Option<&Rows>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (base, granule) = (self.dram_base, self.granule_bytes);
+        let rows = rows.copied().into_iter().flat_map(|rows| rows.apart());
+        rows.map(move |row| {
+            let (first, end) = (row.start - base, row.end - base);
+            (first / granule) as usize..end.div_ceil(granule) as usize
         })
     }
 
@@ -303,7 +302,7 @@ mod tests {
     #[test]
     fn rows_of_dram_are_ordered_but_not_what_lies_between() {
         let rows = |first, row_bytes, stride_bytes, rows| {
-            Some(DramRows {
+            Some(Rows {
                 first,
                 row_bytes,
                 stride_bytes,

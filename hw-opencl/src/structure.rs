@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use vta_isa::resolve::Resolved;
 use vta_isa::tokens::At;
 use vta_isa::{Config, Insn};
 
@@ -97,26 +98,16 @@ impl Part {
 /// Passes checked instructions on to the structure's own sink.
 pub(crate) enum AnySink<'a> {
     Lanes(Box<Decoder<'a>>),
-    Stream(StreamBuilder<'a>),
+    Stream(StreamBuilder),
 }
 
-macro_rules! forward {
-    ($($name:ident($($arg:ident: $type:ty),*));* $(;)?) => {
-        impl Sink for AnySink<'_> {
-            $(fn $name(&mut self, $($arg: $type),*) {
-                match self {
-                    Self::Lanes(sink) => sink.$name($($arg),*),
-                    Self::Stream(sink) => sink.$name($($arg),*),
-                }
-            })*
+impl Sink for AnySink<'_> {
+    fn take(&mut self, resolved: &Resolved<'_>) {
+        match self {
+            Self::Lanes(sink) => sink.take(resolved),
+            Self::Stream(sink) => sink.take(resolved),
         }
-    };
-}
-forward! {
-    load(load: &vta_isa::Load);
-    store(store: &vta_isa::Store);
-    gemm(gemm: &vta_isa::Gemm, uops: &[u32]);
-    alu(alu: &vta_isa::Alu, uops: &[u32]);
+    }
 }
 
 impl Runner {
@@ -268,7 +259,7 @@ impl Runner {
                 let decoder = Decoder::new(config, lanes.shape, lanes.room, arena.0);
                 AnySink::Lanes(Box::new(decoder))
             }
-            Self::Core(_) | Self::Channels(_) => AnySink::Stream(StreamBuilder::new(config)),
+            Self::Core(_) | Self::Channels(_) => AnySink::Stream(StreamBuilder::default()),
         };
         let walked = walk(&mut sink)?;
         let draft = match (sink, self) {

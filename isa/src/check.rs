@@ -6,10 +6,9 @@
 
 use thiserror::Error;
 
-use crate::tokens::{self, At, TokenError};
-use crate::{
-    Alu, AluOperand, Config, Extension, Extensions, Gemm, Insn, Load, MemType, Store, Uop,
-};
+use crate::resolve::{self, Fault, Resolved, Uops};
+use crate::tokens::{self, At, Edge, TokenError};
+use crate::{Config, Extension, Extensions, Insn, MemType, Uop};
 
 /// A fault of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -80,6 +79,28 @@ pub enum Finding {
     },
 }
 
+impl Finding {
+    /// What resolving an instruction found.
+    pub fn new(at: At, fault: Fault) -> Self {
+        let at = Box::new(at);
+        match fault {
+            Fault::Scratchpad {
+                field,
+                value,
+                scratchpad,
+                depth,
+            } => Self::Scratchpad {
+                at,
+                field,
+                value,
+                scratchpad,
+                depth,
+            },
+            Fault::UopRange { bgn, end } => Self::UopRange { at, bgn, end },
+        }
+    }
+}
+
 /// Checks a program whose micro-ops are unknown: loops are checked with tile indices of 0.
 pub fn check(config: &Config, insns: &[Insn]) -> Vec<Finding> {
     check_with(config, insns, |_| None)
@@ -95,14 +116,7 @@ pub fn check_with<'a>(
     for (index, insn) in insns.iter().enumerate() {
         let at = At { index, insn: *insn };
         findings.extend(lacking(config.extensions(), &at).err());
-        let found = match insn {
-            Insn::Load(load) => check_load(config, &at, load),
-            Insn::Store(store) => check_store(config, &at, store),
-            Insn::Gemm(gemm) => check_gemm(config, &at, gemm, uops(index)),
-            Insn::Alu(alu) => check_alu(config, &at, alu, uops(index)),
-            Insn::Finish(_) => Ok(()),
-        };
-        findings.extend(found.err());
+        findings.extend(check_insn(config, at, uops(index)).err());
     }
     match tokens::run_in_token_order(insns, |_, _| Ok::<(), TokenError>(())) {
         Ok(left) => findings.extend(leftover(left)),
@@ -143,174 +157,54 @@ pub fn dirty(words: &[u128]) -> Vec<Finding> {
 }
 
 fn leftover(left: [u32; 4]) -> impl Iterator<Item = Finding> {
-    let ends = [
-        ("load", "compute"),
-        ("compute", "load"),
-        ("compute", "store"),
-        ("store", "compute"),
-    ];
-    let pairs = left.into_iter().zip(ends).filter(|(count, _)| *count > 0);
-    pairs.map(|(count, (from, to))| Finding::Leftover { count, from, to })
-}
-
-fn index(
-    at: &At,
-    field: &'static str,
-    value: u64,
-    scratchpad: &'static str,
-    depth: usize,
-) -> Result<(), Finding> {
-    if value < depth as u64 {
-        return Ok(());
-    }
-    Err(Finding::Scratchpad {
-        at: Box::new(at.clone()),
-        field,
-        value,
-        scratchpad,
-        depth,
-    })
-}
-
-/// Checks an index into the scratchpad that a memory type addresses, in its tiles. `field` is the
-/// instruction's field that the index comes from.
-///
-/// # Errors
-/// [`Finding::Scratchpad`] when it is beyond the scratchpad's depth.
-pub fn tile(
-    at: &At,
-    config: &Config,
-    field: &'static str,
-    value: u64,
-    mem: MemType,
-) -> Result<(), Finding> {
-    let scratchpad = match mem {
-        MemType::Acc8 | MemType::Out => "acc",
-        _ => mem.name(),
-    };
-    index(at, field, value, scratchpad, config.depth(mem))
-}
-
-fn dram(
-    at: &At,
-    config: &Config,
-    mem: MemType,
-    [base, y, x, stride]: [u64; 4],
-) -> Result<(), Finding> {
-    let end = (base + (y - 1) * stride + x) * config.elem_bytes(mem) as u64;
-    if end <= 1 << 32 {
-        Ok(())
-    } else {
-        Err(Finding::Dram {
-            at: Box::new(at.clone()),
-            end,
+    let pairs = left.into_iter().zip(Edge::ALL);
+    pairs
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, edge)| Finding::Leftover {
+            count,
+            from: edge.producer().name(),
+            to: edge.consumer().name(),
         })
+}
+
+fn check_insn(config: &Config, at: At, kernel: Option<&[Uop]>) -> Result<(), Finding> {
+    let fault = |at: At| |fault| Finding::new(at, fault);
+    let known = match resolve::uop_range(&at.insn) {
+        Some(range) => uop_slice(config, range, kernel).map_err(fault(at.clone()))?,
+        None => &[],
+    };
+    Resolved::of(config, &at.insn, Uops::of(known)).map_err(fault(at.clone()))?;
+    match at.insn.dram_rows(config).map(|rows| rows.span().end) {
+        Some(end) if end > 1 << 32 => Err(Finding::Dram {
+            at: Box::new(at),
+            end,
+        }),
+        _ => Ok(()),
     }
 }
 
-fn check_load(config: &Config, at: &At, load: &Load) -> Result<(), Finding> {
-    if load.is_sync() {
-        return Ok(());
-    }
-    let last = u64::from(load.sram_base) + load.sram_tiles() - 1;
-    tile(at, config, "sram_base", last, load.mem)?;
-    let [y, x, stride] = [load.y_size, load.x_size, load.x_stride].map(u64::from);
-    dram(at, config, load.mem, [load.dram_base.into(), y, x, stride])
-}
-
-fn check_store(config: &Config, at: &At, store: &Store) -> Result<(), Finding> {
-    if store.is_sync() {
-        return Ok(());
-    }
-    let last = u64::from(store.sram_base) + store.tiles() - 1;
-    tile(at, config, "sram_base", last, MemType::Out)?;
-    let [y, x, stride] = [store.y_size, store.x_size, store.x_stride].map(u64::from);
-    dram(
-        at,
-        config,
-        MemType::Out,
-        [store.dram_base.into(), y, x, stride],
-    )
-}
-
-/// Checks the range of micro-ops; the ones in it, if known.
+/// Checks the range of micro-ops; the ones in it, if the kernel that they index is known.
 fn uop_slice<'a>(
     config: &Config,
-    at: &At,
     (bgn, end): (u16, u16),
-    uops: Option<&'a [Uop]>,
-) -> Result<&'a [Uop], Finding> {
-    if end < bgn {
-        return Err(Finding::UopRange {
-            at: Box::new(at.clone()),
-            bgn,
-            end,
-        });
-    }
-    if end > bgn {
-        tile(at, config, "uop_end", u64::from(end) - 1, MemType::Uop)?;
-    }
-    let Some(uops) = uops else {
-        return Ok(&[Uop {
-            dst: 0,
-            src: 0,
-            wgt: 0,
-        }]);
+    kernel: Option<&'a [Uop]>,
+) -> Result<&'a [Uop], Fault> {
+    const UNKNOWN: &[Uop] = &[Uop {
+        dst: 0,
+        src: 0,
+        wgt: 0,
+    }];
+    resolve::check_uop_range(bgn, end, config.depth(MemType::Uop))?;
+    let Some(uops) = kernel else {
+        return Ok(UNKNOWN);
     };
-    if usize::from(end) > uops.len() {
-        index(
-            at,
-            "uop_end",
-            u64::from(end).saturating_sub(1),
-            "kernel",
-            uops.len(),
-        )?;
-    }
-    Ok(&uops[usize::from(bgn)..usize::from(end)])
-}
-
-/// How far the loops go beyond a micro-op's index; `None` if they never run.
-fn reach(iter: (u16, u16), factor: (u16, u16)) -> Option<u64> {
-    let (out, inner) = (iter.0.checked_sub(1)?, iter.1.checked_sub(1)?);
-    Some(u64::from(out) * u64::from(factor.0) + u64::from(inner) * u64::from(factor.1))
-}
-
-fn check_gemm(config: &Config, at: &At, gemm: &Gemm, uops: Option<&[Uop]>) -> Result<(), Finding> {
-    let uops = uop_slice(config, at, (gemm.uop_bgn, gemm.uop_end), uops)?;
-    let reach = |out, inner| reach((gemm.iter_out, gemm.iter_in), (out, inner));
-    let (Some(dst), Some(src), Some(wgt)) = (
-        reach(gemm.dst_factor_out, gemm.dst_factor_in),
-        reach(gemm.src_factor_out, gemm.src_factor_in),
-        reach(gemm.wgt_factor_out, gemm.wgt_factor_in),
-    ) else {
-        return Ok(());
-    };
-    for uop in uops {
-        tile(at, config, "dst", u64::from(uop.dst) + dst, MemType::Acc)?;
-        if !gemm.reset {
-            tile(at, config, "src", u64::from(uop.src) + src, MemType::Inp)?;
-            tile(at, config, "wgt", u64::from(uop.wgt) + wgt, MemType::Wgt)?;
-        }
-    }
-    Ok(())
-}
-
-fn check_alu(config: &Config, at: &At, alu: &Alu, uops: Option<&[Uop]>) -> Result<(), Finding> {
-    let uops = uop_slice(config, at, (alu.uop_bgn, alu.uop_end), uops)?;
-    let reach = |out, inner| reach((alu.iter_out, alu.iter_in), (out, inner));
-    let (Some(dst), Some(src)) = (
-        reach(alu.dst_factor_out, alu.dst_factor_in),
-        reach(alu.src_factor_out, alu.src_factor_in),
-    ) else {
-        return Ok(());
-    };
-    for uop in uops {
-        tile(at, config, "dst", u64::from(uop.dst) + dst, MemType::Acc)?;
-        if alu.operand == AluOperand::Acc {
-            tile(at, config, "src", u64::from(uop.src) + src, MemType::Acc)?;
-        }
-    }
-    Ok(())
+    let range = usize::from(bgn)..usize::from(end);
+    uops.get(range).ok_or(Fault::Scratchpad {
+        field: "uop_end",
+        value: u64::from(end).saturating_sub(1),
+        scratchpad: "kernel",
+        depth: uops.len(),
+    })
 }
 
 #[cfg(test)]

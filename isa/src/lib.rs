@@ -3,8 +3,8 @@
 //! VTA (the Versatile Tensor Accelerator) is an int8 accelerator: a matrix unit, a vector ALU
 //! and three modules (load, compute, store) tied together by dependency tokens. This crate is
 //! the only place of the project that knows the bits: configuration ([`Config`]), 128-bit
-//! instructions ([`Insn`]), 32-bit micro-ops ([`Uop`]), their text form and the static check of
-//! a program.
+//! instructions ([`Insn`]), 32-bit micro-ops ([`Uop`]), their text form, what each instruction
+//! touches ([`resolve`]) and the static check of a program.
 //!
 //! ```
 //! use vta_isa::{Config, Insn, Load, MemType};
@@ -31,6 +31,7 @@ pub mod header;
 mod insn;
 mod load;
 mod mem;
+pub mod resolve;
 mod store;
 pub mod tokens;
 mod uop;

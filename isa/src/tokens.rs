@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use serde::{Serialize, Serializer};
 use thiserror::Error;
 
 use crate::{Deps, Insn, Module};
@@ -81,42 +82,129 @@ pub enum TokenError {
     },
 }
 
-/// The queues: load->compute, compute->load, compute->store, store->compute.
-const QUEUES: [&str; 4] = [
-    "a token from load to compute",
-    "a token from compute to load",
-    "a token from compute to store",
-    "a token from store to compute",
-];
-
-/// Which queue each flag of a module means; `None` where there is no neighbour.
-struct Ports {
-    pop_prev: Option<usize>,
-    pop_next: Option<usize>,
-    push_prev: Option<usize>,
-    push_next: Option<usize>,
+/// A token queue between neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Edge {
+    /// Load pushes with `push_next`, compute pops with `pop_prev`.
+    LoadToCompute,
+    /// Compute pushes with `push_prev`, load pops with `pop_next`.
+    ComputeToLoad,
+    /// Compute pushes with `push_next`, store pops with `pop_prev`.
+    ComputeToStore,
+    /// Store pushes with `push_prev`, compute pops with `pop_next`.
+    StoreToCompute,
 }
 
-const fn ports(module: Module) -> Ports {
+impl Edge {
+    /// All four, in the order in which tokens are counted.
+    pub const ALL: [Self; 4] = [
+        Self::LoadToCompute,
+        Self::ComputeToLoad,
+        Self::ComputeToStore,
+        Self::StoreToCompute,
+    ];
+
+    /// The edge in words, as error messages name it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::LoadToCompute => "a token from load to compute",
+            Self::ComputeToLoad => "a token from compute to load",
+            Self::ComputeToStore => "a token from compute to store",
+            Self::StoreToCompute => "a token from store to compute",
+        }
+    }
+
+    /// Name in tables and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LoadToCompute => "load->compute",
+            Self::ComputeToLoad => "compute->load",
+            Self::ComputeToStore => "compute->store",
+            Self::StoreToCompute => "store->compute",
+        }
+    }
+
+    /// The module that gives tokens to this queue.
+    pub const fn producer(self) -> Module {
+        match self {
+            Self::LoadToCompute => Module::Load,
+            Self::ComputeToLoad | Self::ComputeToStore => Module::Compute,
+            Self::StoreToCompute => Module::Store,
+        }
+    }
+
+    /// The module that takes tokens from this queue.
+    pub const fn consumer(self) -> Module {
+        match self {
+            Self::LoadToCompute | Self::StoreToCompute => Module::Compute,
+            Self::ComputeToLoad => Module::Load,
+            Self::ComputeToStore => Module::Store,
+        }
+    }
+}
+
+impl fmt::Display for Edge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.words())
+    }
+}
+
+/// As [`Edge::name`].
+impl Serialize for Edge {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// The neighbours of a module, left and right: for each where it pops and where it pushes;
+/// `None` where there is none.
+const fn neighbours(module: Module) -> [Option<(Edge, Edge)>; 2] {
     match module {
-        Module::Load => Ports {
-            pop_prev: None,
-            pop_next: Some(1),
-            push_prev: None,
-            push_next: Some(0),
-        },
-        Module::Compute => Ports {
-            pop_prev: Some(0),
-            pop_next: Some(3),
-            push_prev: Some(1),
-            push_next: Some(2),
-        },
-        Module::Store => Ports {
-            pop_prev: Some(2),
-            pop_next: None,
-            push_prev: Some(3),
-            push_next: None,
-        },
+        Module::Load => [None, Some((Edge::ComputeToLoad, Edge::LoadToCompute))],
+        Module::Compute => [
+            Some((Edge::LoadToCompute, Edge::ComputeToLoad)),
+            Some((Edge::StoreToCompute, Edge::ComputeToStore)),
+        ],
+        Module::Store => [Some((Edge::ComputeToStore, Edge::StoreToCompute)), None],
+    }
+}
+
+/// The queues that an instruction of a module pops, `pop_prev` first.
+pub fn pops(module: Module, deps: Deps) -> impl Iterator<Item = Edge> {
+    let [prev, next] = neighbours(module);
+    let prev = prev.filter(|_| deps.pop_prev).map(|(pop, _)| pop);
+    let next = next.filter(|_| deps.pop_next).map(|(pop, _)| pop);
+    prev.into_iter().chain(next)
+}
+
+/// The queues that an instruction of a module pushes, `push_prev` first.
+pub fn pushes(module: Module, deps: Deps) -> impl Iterator<Item = Edge> {
+    let [prev, next] = neighbours(module);
+    let prev = prev.filter(|_| deps.push_prev).map(|(_, push)| push);
+    let next = next.filter(|_| deps.push_next).map(|(_, push)| push);
+    prev.into_iter().chain(next)
+}
+
+/// The first token flag towards a neighbour that the module doesn't have.
+pub fn stray_flag(module: Module, deps: Deps) -> Option<&'static str> {
+    let [prev, next] = neighbours(module);
+    let flags = [
+        (deps.pop_prev && prev.is_none(), "pop_prev"),
+        (deps.pop_next && next.is_none(), "pop_next"),
+        (deps.push_prev && prev.is_none(), "push_prev"),
+        (deps.push_next && next.is_none(), "push_next"),
+    ];
+    let stray = flags.into_iter().find(|(stray, _)| *stray);
+    stray.map(|(_, flag)| flag)
+}
+
+/// What a module waits for at an instruction whose tokens aren't all there.
+fn stuck(module: Module, at: At, tokens: &[u32; 4]) -> Stuck {
+    let missing = pops(module, at.insn.deps()).filter(|&edge| tokens[edge as usize] == 0);
+    Stuck {
+        module,
+        waits_for: missing.map(Edge::words).collect(),
+        at,
     }
 }
 
@@ -142,15 +230,19 @@ pub fn run_in_token_order<E: From<TokenError>>(
     while left > 0 {
         let before = left;
         for module in Module::ALL {
-            let ports = ports(module);
             let queue = &mut pending[module as usize];
             while let Some(&index) = queue.front() {
                 let insn = &insns[index as usize];
-                if !pop(&mut tokens, &ports, insn.deps()) {
+                let deps = insn.deps();
+                if pops(module, deps).any(|edge| tokens[edge as usize] == 0) {
                     break;
                 }
+                pops(module, deps).for_each(|edge| tokens[edge as usize] -= 1);
                 execute(index as usize, insn)?;
-                push(&mut tokens, &ports, insn.deps());
+                for edge in pushes(module, deps) {
+                    // One push for each instruction of a run whose length fits memory.
+                    tokens[edge as usize] = tokens[edge as usize].saturating_add(1);
+                }
                 queue.pop_front();
                 left -= 1;
             }
@@ -162,40 +254,36 @@ pub fn run_in_token_order<E: From<TokenError>>(
     Ok(tokens)
 }
 
-/// Takes the tokens that the flags ask for, all or none.
-fn pop(tokens: &mut [u32; 4], ports: &Ports, deps: Deps) -> bool {
-    let prev = ports.pop_prev.filter(|_| deps.pop_prev);
-    let next = ports.pop_next.filter(|_| deps.pop_next);
-    if prev.is_some_and(|q| tokens[q] == 0) || next.is_some_and(|q| tokens[q] == 0) {
-        return false;
-    }
-    for queue in prev.into_iter().chain(next) {
-        tokens[queue] -= 1;
-    }
-    true
+/// An order in which instructions may run, and the tokens that are left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Every index of the run once: that of [`run_in_token_order`].
+    pub indices: Vec<u32>,
+    /// In the order of [`Edge::ALL`].
+    pub leftover: [u32; 4],
 }
 
-fn push(tokens: &mut [u32; 4], ports: &Ports, deps: Deps) {
-    let prev = ports.push_prev.filter(|_| deps.push_prev);
-    let next = ports.push_next.filter(|_| deps.push_next);
-    for queue in prev.into_iter().chain(next) {
-        // One push for each instruction of a run whose length fits memory.
-        tokens[queue] = tokens[queue].saturating_add(1);
-    }
+/// The order in which [`run_in_token_order`] takes instructions.
+///
+/// # Errors
+/// As there.
+pub fn order(insns: &[Insn]) -> Result<Order, TokenError> {
+    let mut indices = Vec::with_capacity(insns.len());
+    let leftover = run_in_token_order(insns, |index, _| {
+        indices.push(index as u32);
+        Ok::<(), TokenError>(())
+    })?;
+    Ok(Order { indices, leftover })
 }
 
 fn check_finish(insns: &[Insn]) -> Result<(), TokenError> {
     let count = insns.len();
-    match insns
-        .iter()
-        .position(|insn| matches!(insn, Insn::Finish(_)))
-    {
+    let finish = |insn: &Insn| matches!(insn, Insn::Finish(_));
+    match insns.iter().position(finish) {
         None => Err(TokenError::NoFinish { insns: count }),
         Some(index) if index + 1 != count => {
-            let at = Box::new(At {
-                index,
-                insn: insns[index],
-            });
+            let insn = insns[index];
+            let at = Box::new(At { index, insn });
             Err(TokenError::EarlyFinish { at, insns: count })
         }
         Some(_) => Ok(()),
@@ -203,17 +291,10 @@ fn check_finish(insns: &[Insn]) -> Result<(), TokenError> {
 }
 
 fn check_flags(index: usize, insn: &Insn) -> Result<(), TokenError> {
-    let (deps, module) = (insn.deps(), insn.module());
-    let ports = ports(module);
-    let flags = [
-        (deps.pop_prev && ports.pop_prev.is_none(), "pop_prev"),
-        (deps.pop_next && ports.pop_next.is_none(), "pop_next"),
-        (deps.push_prev && ports.push_prev.is_none(), "push_prev"),
-        (deps.push_next && ports.push_next.is_none(), "push_next"),
-    ];
-    match flags.iter().find(|(bad, _)| *bad) {
+    let module = insn.module();
+    match stray_flag(module, insn.deps()) {
         None => Ok(()),
-        Some((_, flag)) => Err(TokenError::Flag {
+        Some(flag) => Err(TokenError::Flag {
             at: Box::new(At { index, insn: *insn }),
             flag,
             module,
@@ -222,22 +303,43 @@ fn check_flags(index: usize, insn: &Insn) -> Result<(), TokenError> {
 }
 
 fn deadlock(insns: &[Insn], pending: &[VecDeque<u32>; 3], tokens: &[u32; 4]) -> TokenError {
-    let stuck = |module: Module| {
+    let first = |module: Module| {
         let index = *pending[module as usize].front()? as usize;
-        let (insn, ports) = (insns[index], ports(module));
-        let waits = [
-            ports.pop_prev.filter(|_| insn.deps().pop_prev),
-            ports.pop_next.filter(|_| insn.deps().pop_next),
-        ];
-        let waits_for = waits.into_iter().flatten().filter(|&q| tokens[q] == 0);
-        let waits_for = waits_for.map(|q| QUEUES[q]).collect();
-        Some(Stuck {
-            module,
-            at: At { index, insn },
-            waits_for,
-        })
+        let insn = insns[index];
+        Some(stuck(module, At { index, insn }, tokens))
     };
     TokenError::Deadlock {
-        stuck: Module::ALL.into_iter().filter_map(stuck).collect(),
+        stuck: Module::ALL.into_iter().filter_map(first).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edges_join_the_modules_that_push_and_pop_them() {
+        let all = Deps {
+            pop_prev: true,
+            pop_next: true,
+            push_prev: true,
+            push_next: true,
+        };
+        for edge in Edge::ALL {
+            let popped = |m: &Module| pops(*m, all).any(|e| e == edge);
+            let pushed = |m: &Module| pushes(*m, all).any(|e| e == edge);
+            let only = |of: &dyn Fn(&Module) -> bool| {
+                let modules: Vec<_> = Module::ALL.into_iter().filter(of).collect();
+                assert_eq!(modules.len(), 1, "{edge}");
+                modules[0]
+            };
+            assert_eq!(only(&popped), edge.consumer());
+            assert_eq!(only(&pushed), edge.producer());
+            let ends = [edge.producer(), edge.consumer()].map(Module::name);
+            assert_eq!(edge.name(), ends.join("->"));
+            assert_eq!(edge.words(), format!("a token from {}", ends.join(" to ")));
+        }
+        let stray = Module::ALL.map(|m| stray_flag(m, all));
+        assert_eq!(stray, [Some("pop_prev"), None, Some("pop_next")]);
     }
 }

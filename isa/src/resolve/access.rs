@@ -1,0 +1,404 @@
+//! An instruction with what it touches, checked against the scratchpads.
+
+use std::ops::Range;
+
+use super::{AffineTiles, Rows, UopIndex};
+use crate::{Alu, Config, Gemm, Insn, Load, MemType, Store, Uop};
+
+/// The micro-ops of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uops<'u> {
+    /// In order, without those whose contents are unknown.
+    pub known: &'u [Uop],
+    /// Whether there are others.
+    pub some_unknown: bool,
+    /// Whether the batch hasn't loaded all of the known ones itself.
+    pub from_before: bool,
+}
+
+impl<'u> Uops<'u> {
+    /// Micro-ops that are all known.
+    pub const fn of(known: &'u [Uop]) -> Self {
+        Self {
+            known,
+            some_unknown: false,
+            from_before: false,
+        }
+    }
+}
+
+/// An instruction with what it touches, all of it inside the scratchpads. Whether DRAM rows are
+/// inside allocations, only memory can say.
+#[derive(Clone, Debug)]
+pub enum Resolved<'u> {
+    /// FINISH, or a LOAD or STORE that moves nothing: only tokens act.
+    Sync,
+    /// A LOAD that moves something.
+    Load(LoadAccess),
+    /// A STORE that moves something.
+    Store(StoreAccess),
+    /// A GEMM.
+    Gemm(GemmAccess<'u>),
+    /// An ALU instruction.
+    Alu(AluAccess<'u>),
+}
+
+/// What a LOAD touches.
+#[derive(Clone, Debug)]
+pub struct LoadAccess {
+    /// The instruction.
+    pub load: Load,
+    /// Entries of its scratchpad that it fills, padding included: tiles, or micro-ops.
+    pub entries: Range<usize>,
+    /// DRAM that it reads.
+    pub rows: Rows,
+}
+
+/// What a STORE touches.
+#[derive(Clone, Debug)]
+pub struct StoreAccess {
+    /// The instruction.
+    pub store: Store,
+    /// Accumulator tiles that it reads.
+    pub tiles: Range<usize>,
+    /// DRAM that it writes.
+    pub rows: Rows,
+}
+
+/// What a GEMM touches.
+#[derive(Clone, Copy, Debug)]
+pub struct GemmAccess<'u> {
+    /// The instruction.
+    pub gemm: Gemm,
+    /// Its micro-ops.
+    pub uops: Uops<'u>,
+    /// Accumulator tiles that it writes and, unless it is a reset, reads.
+    pub dst: AffineTiles<'u>,
+    /// Input and weight tiles that it reads; `None` for a reset.
+    pub operands: Option<[AffineTiles<'u>; 2]>,
+}
+
+/// What an ALU instruction touches.
+#[derive(Clone, Copy, Debug)]
+pub struct AluAccess<'u> {
+    /// The instruction.
+    pub alu: Alu,
+    /// Its micro-ops.
+    pub uops: Uops<'u>,
+    /// Accumulator tiles that it reads and writes.
+    pub dst: AffineTiles<'u>,
+    /// Accumulator tiles of its second operand; `None` for an immediate.
+    pub src: Option<AffineTiles<'u>>,
+}
+
+impl<'u> GemmAccess<'u> {
+    /// Of an instruction whose bounds are somebody else's to check.
+    pub fn of(gemm: Gemm, uops: Uops<'u>) -> Self {
+        Self {
+            uops,
+            dst: gemm.dst(uops.known),
+            operands: gemm.operands(uops.known),
+            gemm,
+        }
+    }
+}
+
+impl<'u> AluAccess<'u> {
+    /// Of an instruction whose bounds are somebody else's to check.
+    pub fn of(alu: Alu, uops: Uops<'u>) -> Self {
+        Self {
+            uops,
+            dst: alu.dst(uops.known),
+            src: alu.src(uops.known),
+            alu,
+        }
+    }
+
+    /// Destination and second operand of each step, in the order of execution; for an immediate
+    /// the destination twice.
+    pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> + use<'u> {
+        let src = self.src.unwrap_or(self.dst);
+        self.dst.steps().zip(src.steps())
+    }
+}
+
+/// An index that an instruction must not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It leaves its scratchpad.
+    Scratchpad {
+        /// The field that it comes from.
+        field: &'static str,
+        /// The largest index.
+        value: u64,
+        /// The scratchpad's name.
+        scratchpad: &'static str,
+        /// The scratchpad's entries.
+        depth: usize,
+    },
+    /// `uop_end` is below `uop_bgn`.
+    UopRange {
+        /// `uop_bgn`.
+        bgn: u16,
+        /// `uop_end`.
+        end: u16,
+    },
+}
+
+impl<'u> Resolved<'u> {
+    /// An instruction whose micro-ops are given.
+    ///
+    /// # Errors
+    /// [`Fault`]: an index that leaves its scratchpad, of several the one that comes first in the
+    /// order of micro-ops and, in one of them, of dst, src and wgt.
+    pub fn of(config: &Config, insn: &Insn, uops: Uops<'u>) -> Result<Self, Fault> {
+        match insn {
+            Insn::Load(load) => match load.dram_rows(config) {
+                None => Ok(Self::Sync),
+                Some(rows) => Ok(Self::Load(LoadAccess {
+                    load: *load,
+                    entries: sram(config, load.mem, load.sram_span())?,
+                    rows,
+                })),
+            },
+            Insn::Store(store) => match store.dram_rows(config) {
+                None => Ok(Self::Sync),
+                Some(rows) => Ok(Self::Store(StoreAccess {
+                    store: *store,
+                    tiles: sram(config, MemType::Out, store.sram_span())?,
+                    rows,
+                })),
+            },
+            Insn::Gemm(gemm) => {
+                let access = GemmAccess::of(*gemm, uops);
+                let dst = Some((access.dst, MemType::Acc));
+                let src = access.operands.map(|o| (o[0], MemType::Inp));
+                let wgt = access.operands.map(|o| (o[1], MemType::Wgt));
+                check_tiles(config, uops.known, [dst, src, wgt])?;
+                Ok(Self::Gemm(access))
+            }
+            Insn::Alu(alu) => {
+                let access = AluAccess::of(*alu, uops);
+                let dst = Some((access.dst, MemType::Acc));
+                let src = access.src.map(|src| (src, MemType::Acc));
+                check_tiles(config, uops.known, [dst, src, None])?;
+                Ok(Self::Alu(access))
+            }
+            Insn::Finish(_) => Ok(Self::Sync),
+        }
+    }
+}
+
+/// The micro-ops that a GEMM or ALU instruction names, `uop_bgn` and `uop_end`.
+pub const fn uop_range(insn: &Insn) -> Option<(u16, u16)> {
+    match insn {
+        Insn::Gemm(gemm) => Some((gemm.uop_bgn, gemm.uop_end)),
+        Insn::Alu(alu) => Some((alu.uop_bgn, alu.uop_end)),
+        Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => None,
+    }
+}
+
+/// Checks a range of micro-ops against the scratchpad's depth.
+pub(crate) fn check_uop_range(bgn: u16, end: u16, depth: usize) -> Result<(), Fault> {
+    if end < bgn {
+        return Err(Fault::UopRange { bgn, end });
+    }
+    if end > bgn && usize::from(end) > depth {
+        return Err(Fault::Scratchpad {
+            field: "uop_end",
+            value: u64::from(end) - 1,
+            scratchpad: MemType::Uop.name(),
+            depth,
+        });
+    }
+    Ok(())
+}
+
+/// The name of the scratchpad that a memory type addresses.
+const fn scratchpad(mem: MemType) -> &'static str {
+    match mem {
+        MemType::Acc | MemType::Acc8 | MemType::Out => MemType::Acc.name(),
+        MemType::Uop | MemType::Wgt | MemType::Inp => mem.name(),
+    }
+}
+
+/// The entries of a LOAD or STORE, if they are in the scratchpad.
+fn sram(config: &Config, mem: MemType, span: Range<u64>) -> Result<Range<usize>, Fault> {
+    let depth = config.depth(mem);
+    if span.end <= depth as u64 {
+        return Ok(span.start as usize..span.end as usize);
+    }
+    Err(Fault::Scratchpad {
+        field: "sram_base",
+        value: span.end - 1,
+        scratchpad: scratchpad(mem),
+        depth,
+    })
+}
+
+/// Checks the furthest tile of each micro-op, of indices that share their loops' trips.
+fn check_tiles(
+    config: &Config,
+    uops: &[Uop],
+    indices: [Option<(AffineTiles<'_>, MemType)>; 3],
+) -> Result<(), Fault> {
+    let limits = indices.map(|index| {
+        let (tiles, mem) = index?;
+        let reach = tiles.loops.reach()?;
+        Some((tiles.index, reach, mem, config.depth(mem)))
+    });
+    let limits = || limits.iter().flatten();
+    // Most instructions are right, and the maximum of each index says so.
+    let mut furthest = Uop::default();
+    for uop in uops {
+        furthest.dst = furthest.dst.max(uop.dst);
+        furthest.src = furthest.src.max(uop.src);
+        furthest.wgt = furthest.wgt.max(uop.wgt);
+    }
+    let leaves = |uop: Uop, reach: u64, index: UopIndex, depth: usize| {
+        let value = u64::from(index.of(uop)) + reach;
+        (value >= depth as u64).then_some(value)
+    };
+    let fine = limits().all(|&(index, reach, _, depth)| {
+        uops.is_empty() || leaves(furthest, reach, index, depth).is_none()
+    });
+    if fine {
+        return Ok(());
+    }
+    for uop in uops {
+        for &(index, reach, mem, depth) in limits() {
+            if let Some(value) = leaves(*uop, reach, index, depth) {
+                return Err(Fault::Scratchpad {
+                    field: index.name(),
+                    value,
+                    scratchpad: scratchpad(mem),
+                    depth,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{AluOp, AluOperand, Deps};
+
+    /// The first index that walking the micro-ops with their whole loops finds outside: field and
+    /// furthest index.
+    fn first_outside(
+        config: &Config,
+        uops: &[Uop],
+        trips: [u16; 2],
+        fields: &[(&'static str, [u16; 2], MemType)],
+    ) -> Option<(&'static str, u64)> {
+        for uop in uops {
+            for &(field, factors, mem) in fields {
+                let start = match field {
+                    "dst" => uop.dst,
+                    "src" => uop.src,
+                    _ => uop.wgt,
+                };
+                let mut last = None;
+                for i in 0..u64::from(trips[0]) {
+                    for j in 0..u64::from(trips[1]) {
+                        let [outer, inner] = factors.map(u64::from);
+                        last = last.max(Some(u64::from(start) + i * outer + j * inner));
+                    }
+                }
+                if let Some(last) = last.filter(|l| *l >= config.depth(mem) as u64) {
+                    return Some((field, last));
+                }
+            }
+        }
+        None
+    }
+
+    fn fault(resolved: Result<Resolved<'_>, Fault>) -> Option<(&'static str, u64)> {
+        match resolved {
+            Ok(_) => None,
+            Err(Fault::Scratchpad { field, value, .. }) => Some((field, value)),
+            Err(Fault::UopRange { .. }) => Some(("uop_bgn", 0)),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_fault_is_the_first_that_walking_finds(
+            uops in prop::collection::vec((0u16..2048, 0u16..2048, 0u16..1024), 0..6),
+            trips in [0u16..12, 0u16..12],
+            factors in [0u16..90, 0u16..90, 0u16..90, 0u16..90, 0u16..90, 0u16..90],
+            (reset, two) in any::<(bool, bool)>(),
+        ) {
+            let config = Config::default();
+            let uops: Vec<_> = uops.iter().map(|&(dst, src, wgt)| Uop { dst, src, wgt }).collect();
+            let [a, b, c, d, e, f] = factors;
+            let gemm = Gemm {
+                reset,
+                iter_out: trips[0],
+                iter_in: trips[1],
+                dst_factor_out: a,
+                dst_factor_in: b,
+                src_factor_out: c,
+                src_factor_in: d,
+                wgt_factor_out: e,
+                wgt_factor_in: f,
+                ..Gemm::default()
+            };
+            let fields = [
+                ("dst", [a, b], MemType::Acc),
+                ("src", [c, d], MemType::Inp),
+                ("wgt", [e, f], MemType::Wgt),
+            ];
+            let checked = if reset { &fields[..1] } else { &fields[..] };
+            let found = fault(Resolved::of(&config, &gemm.into(), Uops::of(&uops)));
+            prop_assert_eq!(found, first_outside(&config, &uops, trips, checked));
+            let alu = Alu {
+                deps: Deps::NONE,
+                op: AluOp::Add,
+                operand: if two { AluOperand::Acc } else { AluOperand::Imm(1) },
+                uop_bgn: 0,
+                uop_end: 0,
+                iter_out: trips[0],
+                iter_in: trips[1],
+                dst_factor_out: a,
+                dst_factor_in: b,
+                src_factor_out: c,
+                src_factor_in: d,
+            };
+            let fields = [fields[0], ("src", [c, d], MemType::Acc)];
+            let checked = if two { &fields[..] } else { &fields[..1] };
+            let found = fault(Resolved::of(&config, &alu.into(), Uops::of(&uops)));
+            prop_assert_eq!(found, first_outside(&config, &uops, trips, checked));
+        }
+
+        #[test]
+        fn transfers_are_inside_or_refused(base in 0u16..2100, y in 0u16..40, x in 0u16..60) {
+            let config = Config::default();
+            let load = Load { sram_base: base, y_size: y, x_size: x, x_pad_0: 1, ..Load::default() };
+            let store = Store { sram_base: base, y_size: y, x_size: x, ..Store::default() };
+            let none = || Uops::of(&[]);
+            let tiles = |width: u16| u64::from(y) * u64::from(width);
+            let inside = |tiles: u64| u64::from(base) + tiles <= 2048;
+            match Resolved::of(&config, &load.into(), none()) {
+                Ok(Resolved::Sync) => prop_assert!(x == 0 || y == 0),
+                Ok(Resolved::Load(loaded)) => {
+                    prop_assert!(inside(tiles(x + 1)));
+                    prop_assert_eq!(loaded.entries.len() as u64, tiles(x + 1));
+                }
+                other => prop_assert!(other.is_err() && !inside(tiles(x + 1)), "{:?}", other),
+            }
+            match Resolved::of(&config, &store.into(), none()) {
+                Ok(Resolved::Sync) => prop_assert!(x == 0 || y == 0),
+                Ok(Resolved::Store(stored)) => {
+                    prop_assert!(inside(tiles(x)));
+                    prop_assert_eq!(stored.tiles.len() as u64, tiles(x));
+                }
+                other => prop_assert!(other.is_err() && !inside(tiles(x)), "{:?}", other),
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The DRAM side of LOAD and STORE: rows of bytes, and where a LOAD puts them.
+
+use std::ops::Range;
+
+use super::Interval;
+use crate::{Config, Insn, Load, MemType, Store};
+
+/// Rows of DRAM bytes, equally long and equally far apart; at least one, of at least one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rows {
+    /// Address of the first byte.
+    pub first: u64,
+    /// Bytes of each row.
+    pub row_bytes: u64,
+    /// Bytes from the beginning of a row to that of the next. With less than `row_bytes` rows
+    /// overlap; 0 is one row again and again.
+    pub stride_bytes: u64,
+    /// How many rows.
+    pub rows: u16,
+}
+
+impl Rows {
+    /// From elements; `None` when nothing is moved.
+    fn of(elem_bytes: u64, dram_base: u32, [y_size, x_size, x_stride]: [u16; 3]) -> Option<Self> {
+        (y_size > 0 && x_size > 0).then(|| Self {
+            first: u64::from(dram_base) * elem_bytes,
+            row_bytes: u64::from(x_size) * elem_bytes,
+            stride_bytes: u64::from(x_stride) * elem_bytes,
+            rows: y_size,
+        })
+    }
+
+    /// From the lowest byte to the highest, with what lies between the rows.
+    pub fn span(&self) -> Range<u64> {
+        let last = self.first + u64::from(self.rows - 1) * self.stride_bytes;
+        self.first..last + self.row_bytes
+    }
+
+    /// The rows in the order in which they are moved; one that repeats comes again.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + use<> {
+        let Self {
+            first,
+            row_bytes,
+            stride_bytes,
+            rows,
+        } = *self;
+        (0..u64::from(rows)).map(move |y| {
+            let start = first + y * stride_bytes;
+            start..start + row_bytes
+        })
+    }
+
+    /// The bytes as ranges, ascending and apart: rows that touch, overlap or repeat are one.
+    pub fn apart(&self) -> impl Iterator<Item = Range<u64>> + use<> {
+        let joined = self.stride_bytes <= self.row_bytes;
+        let whole = joined.then(|| self.span());
+        let rows = (!joined).then(|| self.iter());
+        whole.into_iter().chain(rows.into_iter().flatten())
+    }
+
+    /// Whether two rows share a byte, so that their order matters when they are written.
+    pub fn overlap(&self) -> bool {
+        self.rows > 1 && self.stride_bytes < self.row_bytes
+    }
+}
+
+impl Insn {
+    /// The DRAM rows that it reads or writes; `None` when it moves nothing.
+    pub fn dram_rows(&self, config: &Config) -> Option<Rows> {
+        match self {
+            Self::Load(load) => load.dram_rows(config),
+            Self::Store(store) => store.dram_rows(config),
+            Self::Gemm(_) | Self::Alu(_) | Self::Finish(_) => None,
+        }
+    }
+}
+
+/// Consecutive elements of a scratchpad that a LOAD fills.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// The elements: tiles, or micro-ops.
+    pub entries: Range<usize>,
+    /// The DRAM bytes that they come from; `None` for padding, which is zero.
+    pub from: Option<Range<u64>>,
+}
+
+impl Load {
+    /// The DRAM rows that it reads; `None` for a synchronisation.
+    pub fn dram_rows(&self, config: &Config) -> Option<Rows> {
+        let shape = [self.y_size, self.x_size, self.x_stride];
+        Rows::of(config.elem_bytes(self.mem) as u64, self.dram_base, shape)
+    }
+
+    /// The scratchpad entries that it fills, rows of DRAM and padding in turn, ascending without
+    /// gaps; none for a synchronisation.
+    pub fn fills(&self, config: &Config) -> impl Iterator<Item = Filled> + use<> {
+        let [above, below, left, right] =
+            [self.y_pad_0, self.y_pad_1, self.x_pad_0, self.x_pad_1].map(usize::from);
+        let cols = usize::from(self.x_size);
+        let width = left + cols + right;
+        let rows = self.dram_rows(config);
+        let mut at = usize::from(self.sram_base);
+        let last = usize::from(self.y_size).saturating_sub(1);
+        let all = rows.into_iter().flat_map(|rows| rows.iter().enumerate());
+        let pieces = all.flat_map(move |(y, row)| {
+            let before = left + if y == 0 { above * width } else { 0 };
+            let behind = right + if y == last { below * width } else { 0 };
+            [(before, None), (cols, Some(row)), (behind, None)]
+        });
+        pieces.filter(|(len, _)| *len > 0).map(move |(len, from)| {
+            let entries = at..at + len;
+            at += len;
+            Filled { entries, from }
+        })
+    }
+
+    /// The scratchpad entries from the first that it fills to one past the last; empty for a
+    /// synchronisation.
+    pub fn sram_span(&self) -> Range<u64> {
+        let first = u64::from(self.sram_base);
+        first..first + self.sram_tiles()
+    }
+}
+
+impl Store {
+    /// The DRAM rows that it writes; `None` for a synchronisation.
+    pub fn dram_rows(&self, config: &Config) -> Option<Rows> {
+        let shape = [self.y_size, self.x_size, self.x_stride];
+        let elem_bytes = config.elem_bytes(MemType::Out) as u64;
+        Rows::of(elem_bytes, self.dram_base, shape)
+    }
+
+    /// The accumulator tiles from the first that it reads to one past the last; empty for a
+    /// synchronisation.
+    pub fn sram_span(&self) -> Range<u64> {
+        let first = u64::from(self.sram_base);
+        first..first + self.tiles()
+    }
+}
+
+/// Bytes that are no longer what they were, in as few ranges as it takes to stay cheap: beyond a
+/// number of ranges one around all of them says too much, never too little.
+#[derive(Clone, Debug, Default)]
+pub struct Changed {
+    ranges: Vec<Range<u64>>,
+}
+
+/// Ranges that are told apart.
+const MAX_CHANGED: usize = 256;
+
+impl Changed {
+    /// Adds bytes.
+    pub fn add(&mut self, bytes: Range<u64>) {
+        let known = |r: &Range<u64>| r.start <= bytes.start && bytes.end <= r.end;
+        if self.ranges.iter().any(known) {
+            return;
+        }
+        self.ranges.push(bytes);
+        if self.ranges.len() > MAX_CHANGED {
+            let hull = |a: Range<u64>, b: Range<u64>| a.start.min(b.start)..a.end.max(b.end);
+            self.ranges = self.ranges.drain(..).reduce(hull).into_iter().collect();
+        }
+    }
+
+    /// Whether any of these bytes may have changed.
+    pub fn meets(&self, bytes: &Range<u64>) -> bool {
+        self.ranges.iter().any(|range| range.overlaps(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn load(base: u32, [y_size, x_size, x_stride]: [u16; 3]) -> Load {
+        Load {
+            dram_base: base,
+            y_size,
+            x_size,
+            x_stride,
+            ..Load::default()
+        }
+    }
+
+    #[test]
+    fn rows_that_touch_or_repeat_are_one() {
+        let config = Config::default();
+        let spans = |base, shape| -> Vec<(u64, u64)> {
+            let rows = load(base, shape).dram_rows(&config);
+            let rows = rows.into_iter().flat_map(|rows| rows.apart());
+            rows.map(|r| (r.start, r.end)).collect()
+        };
+        assert_eq!(spans(2, [3, 4, 4]), [(32, 224)]);
+        assert_eq!(spans(2, [3, 4, 0]), [(32, 96)]);
+        assert_eq!(spans(0, [2, 1, 3]), [(0, 16), (48, 64)]);
+        assert!(spans(0, [0, 4, 4]).is_empty() && spans(0, [4, 0, 4]).is_empty());
+        let last = spans(u32::MAX, [u16::MAX; 3]);
+        assert_eq!(last[0].0, u64::from(u32::MAX) * 16);
+    }
+
+    #[test]
+    fn many_changes_become_one_that_covers_them() {
+        let mut changed = Changed::default();
+        (0..MAX_CHANGED as u64).for_each(|i| changed.add(10 * i..10 * i + 1));
+        assert!(changed.meets(&(10..11)) && !changed.meets(&(11..20)));
+        changed.add(0..1);
+        assert!(!changed.meets(&(11..20)), "nothing new");
+        changed.add(9999..10000);
+        assert!(changed.meets(&(11..20)) && !changed.meets(&(10000..20000)));
+    }
+
+    proptest! {
+        #[test]
+        fn rows_and_entries_are_those_of_a_walk_over_elements(
+            (y, x, stride) in (0u16..5, 0u16..5, 0u16..9),
+            pads in [0u8..3, 0u8..3, 0u8..3, 0u8..3],
+            sram_base in 0u16..9,
+        ) {
+            let config = Config::default();
+            let load = Load {
+                mem: MemType::Uop,
+                sram_base,
+                y_pad_0: pads[0],
+                y_pad_1: pads[1],
+                x_pad_0: pads[2],
+                x_pad_1: pads[3],
+                ..load(7, [y, x, stride])
+            };
+            let mut expected = Vec::new();
+            let mut touched = [false; 400];
+            let width = i32::from(pads[2]) + i32::from(x) + i32::from(pads[3]);
+            let height = i32::from(pads[0]) + i32::from(y) + i32::from(pads[1]);
+            if x > 0 && y > 0 {
+                for at in 0..width * height {
+                    let row = at / width - i32::from(pads[0]);
+                    let col = at % width - i32::from(pads[2]);
+                    let inside = (0..i32::from(y)).contains(&row) && (0..i32::from(x)).contains(&col);
+                    let byte = 4 * (7 + row * i32::from(stride) + col);
+                    expected.push(inside.then_some(byte as u64));
+                    if inside {
+                        touched[byte as usize..byte as usize + 4].fill(true);
+                    }
+                }
+            }
+            let mut found = Vec::new();
+            for piece in load.fills(&config) {
+                prop_assert_eq!(piece.entries.start, usize::from(sram_base) + found.len());
+                for i in 0..piece.entries.len() {
+                    found.push(piece.from.as_ref().map(|from| from.start + 4 * i as u64));
+                }
+                let bytes = piece.from.map_or(piece.entries.len() as u64 * 4, |f| f.end - f.start);
+                prop_assert_eq!(bytes, piece.entries.len() as u64 * 4);
+            }
+            prop_assert_eq!(found.len() as u64, load.sram_tiles());
+            prop_assert_eq!(found, expected);
+            let rows = load.dram_rows(&config);
+            let mut apart = [false; 400];
+            let mut end = None;
+            for range in rows.iter().flat_map(Rows::apart) {
+                prop_assert!(end < Some(range.start));
+                end = Some(range.end);
+                apart[range.start as usize..range.end as usize].fill(true);
+            }
+            prop_assert_eq!(apart, touched);
+            if let Some(rows) = rows {
+                let first = touched.iter().position(|t| *t).unwrap_or(0) as u64;
+                let last = touched.iter().rposition(|t| *t).unwrap_or(0) as u64;
+                prop_assert_eq!(rows.span(), first..last + 1);
+                let moved: u64 = rows.iter().map(|r| r.end - r.start).sum();
+                let distinct = touched.iter().filter(|t| **t).count() as u64;
+                prop_assert_eq!(rows.overlap(), moved > distinct);
+            }
+        }
+    }
+}
