@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use vta_isa::{Config, INSN_BYTES, Insn, MemType};
+use vta_isa::resolve::merge;
+use vta_isa::{Config, INSN_BYTES};
 
 use crate::memory::{self, HostBytes, next_layout};
 use crate::{Batch, DeviceMemory, Work};
@@ -17,11 +18,8 @@ use crate::{Batch, DeviceMemory, Work};
 /// Batches whose footprint is kept: those of a recording that is replayed.
 const KEPT_FOOTPRINTS: usize = 64;
 
-/// Bytes of a device that work may touch.
-pub(crate) type Span = Range<u64>;
-
 /// One allocation.
-pub(crate) struct Region {
+pub(crate) struct Allocation {
     addr: u32,
     /// Counts allocations: the order in which a lane takes them.
     serial: u64,
@@ -30,7 +28,7 @@ pub(crate) struct Region {
     returned: Condvar,
 }
 
-impl Region {
+impl Allocation {
     fn contents(&self) -> MutexGuard<'_, Option<memory::Region>> {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -55,14 +53,14 @@ impl Region {
 /// The live allocations by address.
 #[derive(Default)]
 pub(crate) struct Regions {
-    live: BTreeMap<u32, Arc<Region>>,
+    live: BTreeMap<u32, Arc<Allocation>>,
     next: u64,
 }
 
 impl Regions {
     /// Adds an allocation; the allocator hands out disjoint ones.
     pub(crate) fn insert(&mut self, addr: u32, bytes: HostBytes) {
-        let region = Region {
+        let region = Allocation {
             addr,
             serial: self.next,
             contents: Mutex::new(Some(memory::Region::new(addr, bytes))),
@@ -79,8 +77,8 @@ impl Regions {
 
     /// The allocations that the spans touch, in ascending order of their age. For a span that
     /// starts outside of all, the one below it is among them, since errors name it.
-    pub(crate) fn touched(&self, spans: &[Span]) -> Vec<Arc<Region>> {
-        let mut found: BTreeMap<u64, &Arc<Region>> = BTreeMap::new();
+    pub(crate) fn touched(&self, spans: &[Range<u64>]) -> Vec<Arc<Allocation>> {
+        let mut found: BTreeMap<u64, &Arc<Allocation>> = BTreeMap::new();
         for span in spans {
             let clamp = |at: u64| u32::try_from(at).unwrap_or(u32::MAX);
             let below = self.live.range(..=clamp(span.start)).next_back();
@@ -101,7 +99,7 @@ pub(crate) struct Layouts {
 }
 
 impl Layouts {
-    fn of(&mut self, regions: &[Arc<Region>]) -> u64 {
+    fn of(&mut self, regions: &[Arc<Allocation>]) -> u64 {
         let serials = || regions.iter().map(|r| r.serial);
         let same = |(known, _): &&(Vec<u64>, u64)| known.iter().copied().eq(serials());
         if let Some((_, layout)) = self.known.iter().find(same) {
@@ -118,14 +116,14 @@ impl Layouts {
 
 /// Allocations that a lane has taken; dropped, even by a panic, they go back.
 pub(crate) struct Held {
-    regions: Vec<Arc<Region>>,
+    regions: Vec<Arc<Allocation>>,
     pub(crate) memory: DeviceMemory,
 }
 
 impl Held {
     /// Waits until no other lane has any of them. All lanes take in the order of age, so two
     /// can't wait for each other.
-    pub(crate) fn take(mut regions: Vec<Arc<Region>>, layouts: &mut Layouts) -> Self {
+    pub(crate) fn take(mut regions: Vec<Arc<Allocation>>, layouts: &mut Layouts) -> Self {
         let layout = layouts.of(&regions);
         let taken = regions.iter().map(|r| r.take()).collect();
         // The order in which they go back.
@@ -164,7 +162,7 @@ pub struct Footprints {
 }
 
 /// A batch and its spans.
-type Known = (Weak<Batch>, Arc<[Span]>);
+type Known = (Weak<Batch>, Arc<[Range<u64>]>);
 
 impl Footprints {
     /// Spans in bytes: of a copy, or of a batch's words and all that its instructions' fields
@@ -181,14 +179,14 @@ impl Footprints {
         }
     }
 
-    fn of_batch(&self, batch: &Arc<Batch>, config: &Config) -> Arc<[Span]> {
+    fn of_batch(&self, batch: &Arc<Batch>, config: &Config) -> Arc<[Range<u64>]> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |(weak, _): &&Known| weak.as_ptr() == Arc::as_ptr(batch);
         // A weak pointer keeps its address from being used again.
         if let Some((_, spans)) = known.iter().find(same) {
             return Arc::clone(spans);
         }
-        let spans: Arc<[Span]> = spans(batch, config).into();
+        let spans: Arc<[Range<u64>]> = spans(batch, config).into();
         known.retain(|(weak, _)| weak.strong_count() > 0);
         if known.len() == KEPT_FOOTPRINTS {
             known.remove(0);
@@ -199,37 +197,20 @@ impl Footprints {
 }
 
 /// Disjoint spans in ascending order.
-fn spans(batch: &Batch, config: &Config) -> Vec<Span> {
+fn spans(batch: &Batch, config: &Config) -> Vec<Range<u64>> {
     let words = (batch.words.len() * INSN_BYTES) as u64;
     let first = u64::from(batch.insn_addr.0);
     let fetched = (words > 0).then(|| first..first + words);
-    let moved = batch.insns.iter().filter_map(|insn| {
-        let (mem, base, [y, x, stride]) = match insn {
-            Insn::Load(l) => (l.mem, l.dram_base, [l.y_size, l.x_size, l.x_stride]),
-            Insn::Store(s) => (MemType::Out, s.dram_base, [s.y_size, s.x_size, s.x_stride]),
-            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return None,
-        };
-        let rows = u64::from(y.checked_sub(1)?);
-        let elems = rows * u64::from(stride) + u64::from(x);
-        let bytes = config.elem_bytes(mem) as u64;
-        let start = u64::from(base) * bytes;
-        (x > 0).then(|| start..start + elems * bytes)
-    });
-    let mut all: Vec<Span> = fetched.into_iter().chain(moved).collect();
-    all.sort_unstable_by_key(|span| (span.start, span.end));
-    let mut merged: Vec<Span> = Vec::new();
-    for span in all {
-        match merged.last_mut() {
-            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
-            _ => merged.push(span),
-        }
-    }
-    merged
+    let moved = batch.insns.iter().filter_map(|i| i.dram_rows(config));
+    let moved = moved.map(|rows| rows.span());
+    let mut spans: Vec<Range<u64>> = fetched.into_iter().chain(moved).collect();
+    merge(&mut spans);
+    spans
 }
 
 #[cfg(test)]
 mod tests {
-    use vta_isa::{Load, Store};
+    use vta_isa::{Load, MemType, Store};
 
     use super::*;
     use crate::PhysAddr;

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use vta_isa::{Config, Extensions, check};
 
 use crate::memory::HostBytes;
-use crate::regions::{Footprints, Held, Layouts, Region, Regions};
+use crate::regions::{Allocation, Footprints, Held, Layouts, Regions};
 use crate::{
     AllocError, Allocator, Batch, Device, DeviceInfo, DeviceMemory, DriverError, Lane, PhysAddr,
     RunReport, Ticket, Work, WorkDone,
@@ -27,7 +27,7 @@ type Reply = Result<WorkDone, DriverError>;
 
 struct Item {
     work: Work,
-    regions: Vec<Arc<Region>>,
+    regions: Vec<Arc<Allocation>>,
     reply: Sender<Reply>,
 }
 

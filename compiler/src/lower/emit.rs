@@ -5,14 +5,11 @@ use std::ops::Range;
 use vta_driver::{BufferId, Command, Kernel, KernelId, Layer, Symbol};
 use vta_isa::{
     Alu, AluOp, AluOperand, Deps, Extension, FieldError, Gemm, Insn, Load, MemType, Module, Store,
-    Uop,
+    Uop, tokens,
 };
 
 use super::{LowerError, Lowering};
 use crate::qgraph::LaneOp;
-
-/// Tokens in load->compute, compute->load, compute->store, store->compute.
-type Tokens = [i64; 4];
 
 /// The commands of one layer.
 pub(super) struct Emitter<'l, 'a> {
@@ -347,29 +344,17 @@ impl<'l, 'a> Emitter<'l, 'a> {
     /// As many tokens are pushed as popped, in each of the four queues: the layer leaves as many
     /// at its seam as it found.
     fn check_tokens(&self) -> Result<(), LowerError> {
-        let mut tokens: Tokens = [0; 4];
+        let mut counts = [0i64; 4];
         for command in &self.commands {
             let deps = command.insn.deps();
-            let [pop_prev, pop_next, push_prev, push_next] = match command.insn.module() {
-                Module::Load => [None, Some(1), None, Some(0)],
-                Module::Compute => [Some(0), Some(3), Some(1), Some(2)],
-                Module::Store => [Some(2), None, Some(3), None],
-            };
-            let flags = [
-                (deps.pop_prev, pop_prev, -1),
-                (deps.pop_next, pop_next, -1),
-                (deps.push_prev, push_prev, 1),
-                (deps.push_next, push_next, 1),
-            ];
-            for (_, queue, step) in flags.into_iter().filter(|f| f.0) {
-                let queue: Option<usize> = queue;
-                tokens[queue.unwrap_or(0)] += step;
-            }
+            let module = command.insn.module();
+            tokens::pops(module, deps).for_each(|edge| counts[edge as usize] -= 1);
+            tokens::pushes(module, deps).for_each(|edge| counts[edge as usize] += 1);
         }
-        if tokens == [0; 4] {
+        if counts == [0; 4] {
             return Ok(());
         }
-        let reason = format!("unbalanced tokens {tokens:?}");
+        let reason = format!("unbalanced tokens {counts:?}");
         Err(LowerError::Inconsistent {
             node: self.node.clone(),
             reason,

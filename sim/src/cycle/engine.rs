@@ -5,7 +5,7 @@
 //! transfers that begin in a later cycle. In the second, `commit`, the notes take effect, to be
 //! seen one cycle later. So the order of the units within a cycle can't change a result.
 
-use vta_isa::tokens::{At, Stuck};
+use vta_isa::tokens::{At, Stuck, pops, pushes};
 use vta_isa::{Config, Insn, Module};
 
 use super::clock::{MAX_CYCLES, NEVER};
@@ -13,7 +13,7 @@ use super::dram::Dram;
 use super::events::{Client, Edge, Listener, StallEvent, StallReason, TokenEvent, Unit};
 use super::fetch::{Fetch, REQUEST_GAP};
 use super::memory::{Completion, ReadPort};
-use super::module::{ModuleState, State, pops, pushes};
+use super::module::{ModuleState, State};
 use super::report::{CycleReport, Sink};
 use super::store::WritePort;
 use super::{CycleError, TimingConfig, compute, load};

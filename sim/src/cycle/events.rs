@@ -5,6 +5,7 @@ use std::iter::once;
 
 use serde::{Serialize, Serializer};
 use vta_isa::Module;
+pub use vta_isa::tokens::Edge;
 
 /// One of the four parts that work concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,64 +42,6 @@ impl From<Module> for Unit {
             Module::Compute => Self::Compute,
             Module::Store => Self::Store,
         }
-    }
-}
-
-/// A token queue between neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Edge {
-    /// Load pushes with `push_next`, compute pops with `pop_prev`.
-    LoadToCompute,
-    /// Compute pushes with `push_prev`, load pops with `pop_next`.
-    ComputeToLoad,
-    /// Compute pushes with `push_next`, store pops with `pop_prev`.
-    ComputeToStore,
-    /// Store pushes with `push_prev`, compute pops with `pop_next`.
-    StoreToCompute,
-}
-
-impl Edge {
-    /// All four, in the order of `RunReport::leftover_tokens`.
-    pub const ALL: [Self; 4] = [
-        Self::LoadToCompute,
-        Self::ComputeToLoad,
-        Self::ComputeToStore,
-        Self::StoreToCompute,
-    ];
-
-    /// The edge in words, as error messages name it.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::LoadToCompute => "a token from load to compute",
-            Self::ComputeToLoad => "a token from compute to load",
-            Self::ComputeToStore => "a token from compute to store",
-            Self::StoreToCompute => "a token from store to compute",
-        }
-    }
-
-    /// Name in tables and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::LoadToCompute => "load->compute",
-            Self::ComputeToLoad => "compute->load",
-            Self::ComputeToStore => "compute->store",
-            Self::StoreToCompute => "store->compute",
-        }
-    }
-
-    /// The module that takes tokens from this queue.
-    pub const fn consumer(self) -> Module {
-        match self {
-            Self::LoadToCompute | Self::StoreToCompute => Module::Compute,
-            Self::ComputeToLoad => Module::Load,
-            Self::ComputeToStore => Module::Store,
-        }
-    }
-}
-
-impl fmt::Display for Edge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.words())
     }
 }
 
@@ -251,7 +194,6 @@ macro_rules! serialize_as_text {
 serialize_as_text!(
     Unit: |x| x.name().to_owned(),
     Client: |x| x.name().to_owned(),
-    Edge: |x| x.name().to_owned(),
     StallReason: ToString::to_string
 );
 

@@ -61,7 +61,7 @@ mod store;
 mod tests;
 mod timing;
 
-use vta_isa::tokens::At;
+use vta_isa::tokens::{At, stray_flag};
 use vta_isa::{Config, Insn};
 
 pub use clock::MAX_CYCLES;
@@ -104,7 +104,7 @@ fn check(insns: &[Insn]) -> Result<(), CycleError> {
     for (index, insn) in insns.iter().enumerate() {
         let at = || Box::new(At { index, insn: *insn });
         let module = insn.module();
-        if let Some(flag) = module::stray_flag(module, insn.deps()) {
+        if let Some(flag) = stray_flag(module, insn.deps()) {
             return Err(CycleError::Flag {
                 at: at(),
                 flag,

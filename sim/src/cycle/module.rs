@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use vta_isa::{Deps, Module};
+use vta_isa::Module;
 
 use super::clock::NEVER;
-use super::events::{Edge, Listener, StallEvent, StallReason, Unit};
+use super::events::{Listener, StallEvent, StallReason, Unit};
 use super::report::Sink;
 
 /// What a module does.
@@ -109,48 +109,4 @@ impl ModuleState {
             });
         }
     }
-}
-
-/// The edges of a module: which queue `prev` and `next` mean; `None` without a neighbour.
-const fn neighbours(module: Module) -> [Option<(Edge, Edge)>; 2] {
-    // Each pair: where it pops, where it pushes.
-    match module {
-        Module::Load => [None, Some((Edge::ComputeToLoad, Edge::LoadToCompute))],
-        Module::Compute => [
-            Some((Edge::LoadToCompute, Edge::ComputeToLoad)),
-            Some((Edge::StoreToCompute, Edge::ComputeToStore)),
-        ],
-        Module::Store => [Some((Edge::ComputeToStore, Edge::StoreToCompute)), None],
-    }
-}
-
-/// The queues that an instruction pops, `pop_prev` first.
-pub(super) fn pops(module: Module, deps: Deps) -> impl Iterator<Item = Edge> {
-    let [prev, next] = neighbours(module);
-    let prev = prev.filter(|_| deps.pop_prev).map(|(pop, _)| pop);
-    let next = next.filter(|_| deps.pop_next).map(|(pop, _)| pop);
-    prev.into_iter().chain(next)
-}
-
-/// The queues that an instruction pushes, `push_prev` first.
-pub(super) fn pushes(module: Module, deps: Deps) -> impl Iterator<Item = Edge> {
-    let [prev, next] = neighbours(module);
-    let prev = prev.filter(|_| deps.push_prev).map(|(_, push)| push);
-    let next = next.filter(|_| deps.push_next).map(|(_, push)| push);
-    prev.into_iter().chain(next)
-}
-
-/// A token flag of a module without a neighbour there.
-pub(super) fn stray_flag(module: Module, deps: Deps) -> Option<&'static str> {
-    let [prev, next] = neighbours(module);
-    let flags = [
-        (deps.pop_prev && prev.is_none(), "pop_prev"),
-        (deps.pop_next && next.is_none(), "pop_next"),
-        (deps.push_prev && prev.is_none(), "push_prev"),
-        (deps.push_next && next.is_none(), "push_next"),
-    ];
-    flags
-        .into_iter()
-        .find(|(stray, _)| *stray)
-        .map(|(_, flag)| flag)
 }

@@ -1,10 +1,10 @@
 //! Random programs on random boards: the engine against the stepper, and against itself.
 
 use proptest::prelude::*;
+use vta_isa::tokens::{pops, pushes};
 use vta_isa::{Alu, AluOp, AluOperand, Config, Deps, Gemm, Insn, Load, MemType, Store};
 
 use super::engine::Engine;
-use super::module::{pops, pushes, stray_flag};
 use super::stepper::{self, End, Stepper};
 use super::tests::{Log, finish, load, store};
 use super::*;

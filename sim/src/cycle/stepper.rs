@@ -4,12 +4,12 @@
 
 use std::collections::VecDeque;
 
+use vta_isa::tokens::{pops, pushes};
 use vta_isa::{AluOperand, Config, Insn, Load, MemType, Module, Store};
 
 use super::bursts::{Burst, Bursts, Cuts, Rows};
 use super::dram::Dram;
 use super::events::{Client, Edge, StallReason, Unit};
-use super::module::{pops, pushes};
 use super::{CycleError, TimingConfig};
 
 /// What the stepper counts.
