@@ -5,6 +5,7 @@
 //! operation's `src` is the destination of the step before. Equal destinations of a two-operand
 //! operation are legal there: it issues every other cycle.
 
+use vta_isa::resolve::Loops;
 use vta_isa::{Alu, AluOperand, Uop};
 
 /// The first pair of steps that the RTL aborts on.
@@ -25,6 +26,15 @@ struct Index {
 }
 
 impl Index {
+    fn new(start: u16, loops: Loops) -> Self {
+        let [outer, inner] = loops.factors.map(i64::from);
+        Self {
+            start: start.into(),
+            outer,
+            inner,
+        }
+    }
+
     fn at(&self, [i, j]: [i64; 2]) -> i64 {
         self.start + i * self.outer + j * self.inner
     }
@@ -42,18 +52,10 @@ impl Index {
 pub(super) fn clash(alu: &Alu, uops: &[Uop]) -> Option<Clash> {
     let [iter_out, iter_in] = [alu.iter_out, alu.iter_in].map(i64::from);
     let (first, last) = (uops.first()?, uops.last()?);
-    let written = |uop: &Uop| Index {
-        start: uop.dst.into(),
-        outer: alu.dst_factor_out.into(),
-        inner: alu.dst_factor_in.into(),
-    };
+    let written = |uop: &Uop| Index::new(uop.dst, alu.dst_loops());
     let read = |uop: &Uop| match alu.operand {
         AluOperand::Imm(_) => written(uop),
-        AluOperand::Acc => Index {
-            start: uop.src.into(),
-            outer: alu.src_factor_out.into(),
-            inner: alu.src_factor_in.into(),
-        },
+        AluOperand::Acc => Index::new(uop.src, alu.src_loops()),
     };
     let step_of =
         |[i, j]: [i64; 2], uop: usize| ((i * iter_in + j) * uops.len() as i64 + uop as i64) as u64;

@@ -76,28 +76,38 @@ impl Default for Dram {
 const READERS: [Module; 2] = [Module::Load, Module::Compute];
 
 impl Dram {
-    /// A LOAD reads these bytes.
-    pub fn read(&mut self, turn: &Turn, rows: &[Range<u64>], conflicts: &mut Conflicts) {
+    /// A LOAD reads these bytes, in ascending order.
+    pub fn read(
+        &mut self,
+        turn: &Turn,
+        rows: impl Iterator<Item = Range<u64>>,
+        conflicts: &mut Conflicts,
+    ) {
         let reader = READERS.iter().position(|m| *m == turn.module);
         for row in rows {
-            self.unordered_writes(turn, row, conflicts);
+            self.unordered_writes(turn, &row, conflicts);
             if let Some(intervals) = reader.and_then(|r| self.reads.get_mut(r)) {
-                intervals.set(row.clone(), turn.stamp);
+                intervals.set(row, turn.stamp);
             }
         }
     }
 
-    /// A STORE writes these bytes.
-    pub fn write(&mut self, turn: &Turn, rows: &[Range<u64>], conflicts: &mut Conflicts) {
+    /// A STORE writes these bytes, in ascending order.
+    pub fn write(
+        &mut self,
+        turn: &Turn,
+        rows: impl Iterator<Item = Range<u64>>,
+        conflicts: &mut Conflicts,
+    ) {
         for row in rows {
             for (module, intervals) in READERS.into_iter().zip(&self.reads) {
-                for (bytes, stamp) in intervals.overlapping(row) {
+                for (bytes, stamp) in intervals.overlapping(&row) {
                     if !turn.follows(module, stamp) {
                         conflicts.add(stamp.insn, bytes);
                     }
                 }
             }
-            self.writes.set(row.clone(), turn.stamp);
+            self.writes.set(row, turn.stamp);
         }
     }
 
@@ -136,30 +146,6 @@ impl Dram {
     }
 }
 
-/// Byte ranges of the rows that a LOAD or STORE moves, ascending; rows that touch are one.
-pub(super) fn rows(
-    elem_bytes: usize,
-    dram_base: u32,
-    [y_size, x_size, x_stride]: [u16; 3],
-) -> Vec<Range<u64>> {
-    let elem = elem_bytes as u64;
-    let (base, len) = (u64::from(dram_base) * elem, u64::from(x_size) * elem);
-    let pitch = u64::from(x_stride) * elem;
-    if len == 0 || y_size == 0 {
-        return Vec::new();
-    }
-    let (rows, len) = if pitch <= len {
-        (1, u64::from(y_size - 1) * pitch + len)
-    } else {
-        (u64::from(y_size), len)
-    };
-    let row = |y| {
-        let start = base + y * pitch;
-        start..start + len
-    };
-    (0..rows).map(row).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -172,20 +158,6 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_touch_or_repeat_are_one() {
-        let spans = |base, shape| -> Vec<(u64, u64)> {
-            let rows = rows(16, base, shape);
-            rows.iter().map(|r| (r.start, r.end)).collect()
-        };
-        assert_eq!(spans(2, [3, 4, 4]), [(32, 224)]);
-        assert_eq!(spans(2, [3, 4, 0]), [(32, 96)]);
-        assert_eq!(spans(0, [2, 1, 3]), [(0, 16), (48, 64)]);
-        assert!(rows(16, 0, [0, 4, 4]).is_empty() && rows(16, 0, [4, 0, 4]).is_empty());
-        let last = rows(4096, u32::MAX, [u16::MAX; 3]);
-        assert_eq!(last[0].start, u64::from(u32::MAX) * 4096);
-    }
-
-    #[test]
     fn pruning_forgets_what_is_ordered_and_keeps_what_may_still_race() {
         let insns =
             asm::parse("load.inp push_next\nload.acc pop_prev push_next\nstore pop_prev\nload.inp")
@@ -193,15 +165,15 @@ mod tests {
         let (mut clocks, mut dram) = (Clocks::default(), Dram::default());
         let mut conflicts = Conflicts::default();
         // Single bytes with gaps, so that none join: the store follows the first load's.
-        let bytes = |first: u64| -> Vec<Range<u64>> {
-            let starts = (0..FIRST_PRUNE as u64).map(|i| first + 2 * i);
-            starts.map(|start| start..start + 1).collect()
+        let bytes = |first: u64| {
+            let starts = (0..FIRST_PRUNE as u64).map(move |i| first + 2 * i);
+            starts.map(|start| start..start + 1)
         };
         for (index, insn) in insns.iter().enumerate() {
             let turn = clocks.start(index, insn);
             match index {
-                0 => dram.read(&turn, &bytes(0), &mut conflicts),
-                3 => dram.read(&turn, &bytes(1 << 20), &mut conflicts),
+                0 => dram.read(&turn, bytes(0), &mut conflicts),
+                3 => dram.read(&turn, bytes(1 << 20), &mut conflicts),
                 _ => {}
             }
             clocks.done(insn);
@@ -211,7 +183,7 @@ mod tests {
         assert!(dram.reads[0].0.keys().all(|start| *start >= 1 << 20));
         let store = asm::parse("store").unwrap()[0];
         let turn = clocks.start(4, &store);
-        dram.write(&turn, &rows(1 << 20, 1, [1, 1, 1]), &mut conflicts);
+        dram.write(&turn, std::iter::once(1 << 20..2 << 20), &mut conflicts);
         assert_eq!(conflicts.0.keys().copied().collect::<Vec<_>>(), [3]);
         assert_eq!(conflicts.0[&3].count, FIRST_PRUNE as u64);
     }

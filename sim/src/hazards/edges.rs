@@ -23,8 +23,7 @@ use vta_isa::tokens::At;
 use vta_isa::{Alu, AluOperand, Config, Insn, MemType, Uop};
 
 use super::program::{HazardError, case_memory};
-use super::uops::{UopPad, UopSource};
-use super::{stored_rows, uop_loads};
+use super::uops::{KnownUops, UopSource};
 
 /// What a count of 0 is on the RTL, for trips and micro-ops: its counters have 14 bits.
 const WRAPPED: u16 = 1 << 14;
@@ -117,23 +116,14 @@ pub fn deviation(insn: &Insn, uops: &[Uop]) -> Option<Deviation> {
 
 /// The instructions, in program order, that do something else on the original RTL.
 pub fn edges(config: &Config, insns: &[Insn], uops: UopSource<'_>) -> Vec<Edge> {
-    let mut pad = UopPad::new(uops, config.depth(MemType::Uop), uop_loads(insns));
-    let mut edges = Vec::new();
-    for (index, insn) in insns.iter().enumerate() {
-        let mut known = Vec::new();
-        match insn {
-            Insn::Load(load) if load.mem == MemType::Uop => pad.load(load),
-            Insn::Store(store) => pad.stored(&stored_rows(config, store)),
-            Insn::Alu(alu) => {
-                let range = pad.range(alu.uop_bgn, alu.uop_end);
-                known = range.map_or(known, |(uops, _)| uops);
-            }
-            Insn::Load(_) | Insn::Gemm(_) | Insn::Finish(_) => {}
-        }
+    let mut followed = KnownUops::new(uops, config, insns);
+    let edge = |(index, insn): (usize, &Insn)| {
+        let known = followed.next(insn).map_or(&[][..], |uops| uops.known);
+        let what = deviation(insn, known)?;
         let at = At { index, insn: *insn };
-        edges.extend(deviation(insn, &known).map(|what| Edge { at, what }));
-    }
-    edges
+        Some(Edge { at, what })
+    };
+    insns.iter().enumerate().filter_map(edge).collect()
 }
 
 /// [`edges`] of a recorded run, with the micro-ops of its DRAM.

@@ -39,19 +39,16 @@ mod order;
 mod program;
 mod races;
 mod report;
-mod tiles;
 mod uops;
 
-use std::ops::Range;
-
+use vta_isa::resolve::{AluAccess, GemmAccess, LoadAccess, Resolved, StoreAccess, TileSet};
 use vta_isa::tokens::{At, TokenError, run_in_token_order};
-use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Module, Store, Uop};
+use vta_isa::{Alu, AluOperand, Config, Insn, MemType, Module, Uop};
 
-use self::dram::{Dram, rows};
+use self::dram::Dram;
 use self::order::{Clocks, Turn};
 use self::races::{Conflicts, Pad};
-use self::tiles::{Affine, TileSet};
-use self::uops::{UopPad, dram_rows};
+use self::uops::KnownUops;
 
 pub use edges::{Deviation, Edge, case_edges, counts_on_rtl, deviation, edges};
 pub use program::{BatchReport, HazardError, check_case, check_program};
@@ -65,9 +62,22 @@ pub use uops::UopSource;
 /// # Errors
 /// [`TokenError`] for a program without an order to check: a deadlock, a wrong flag, no FINISH.
 pub fn check(config: &Config, insns: &[Insn], uops: UopSource<'_>) -> Result<Report, TokenError> {
-    let mut checker = Checker::new(config, insns, uops);
+    let mut followed = KnownUops::new(uops, config, insns);
+    let mut checker = Checker::new(config, insns);
     run_in_token_order(insns, |index, insn| {
-        checker.insn(index, insn);
+        let turn = checker.clocks.start(index, insn);
+        let resolved = followed.next(insn).and_then(|uops| {
+            if uops.some_unknown {
+                checker.note(Unchecked::UnknownUops, index);
+            }
+            Resolved::of(config, insn, uops)
+        });
+        match resolved {
+            Ok(resolved) => checker.touch(&turn, insn, &resolved),
+            Err(_) => checker.note(Unchecked::OutOfRange, index),
+        }
+        checker.clocks.done(insn);
+        checker.dram.prune(&checker.clocks);
         Ok::<(), TokenError>(())
     })?;
     let mut report = checker.report;
@@ -77,38 +87,13 @@ pub fn check(config: &Config, insns: &[Insn], uops: UopSource<'_>) -> Result<Rep
 
 /// The first ALU instruction, in program order, on which the RTL aborts.
 pub fn first_alu_hazard(config: &Config, insns: &[Insn], uops: UopSource<'_>) -> Option<AluHazard> {
-    let mut pad = UopPad::new(uops, config.depth(MemType::Uop), uop_loads(insns));
-    for (index, insn) in insns.iter().enumerate() {
-        match insn {
-            Insn::Load(load) if load.mem == MemType::Uop => pad.load(load),
-            Insn::Store(store) => pad.stored(&stored_rows(config, store)),
-            Insn::Alu(alu) => {
-                let known = pad.range(alu.uop_bgn, alu.uop_end);
-                let uops = known.filter(|(_, some_unknown)| !some_unknown);
-                let at = At { index, insn: *insn };
-                if let Some(hazard) = uops.and_then(|(uops, _)| alu_hazard(at, alu, &uops)) {
-                    return Some(hazard);
-                }
-            }
-            Insn::Load(_) | Insn::Gemm(_) | Insn::Finish(_) => {}
-        }
-    }
-    None
-}
-
-fn uop_loads(insns: &[Insn]) -> impl Iterator<Item = &Load> {
-    insns.iter().filter_map(|insn| match insn {
-        Insn::Load(load) if load.mem == MemType::Uop => Some(load),
-        Insn::Load(_) | Insn::Store(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
+    let mut followed = KnownUops::new(uops, config, insns);
+    insns.iter().enumerate().find_map(|(index, insn)| {
+        let uops = followed.next(insn).ok()?;
+        let Insn::Alu(alu) = insn else { return None };
+        let at = At { index, insn: *insn };
+        (!uops.some_unknown).then(|| alu_hazard(at, alu, uops.known))?
     })
-}
-
-fn stored_rows(config: &Config, store: &Store) -> Vec<Range<u64>> {
-    rows(
-        config.elem_bytes(MemType::Out),
-        store.dram_base,
-        [store.y_size, store.x_size, store.x_stride],
-    )
 }
 
 fn alu_hazard(at: At, alu: &Alu, uops: &[Uop]) -> Option<AluHazard> {
@@ -126,31 +111,27 @@ fn alu_hazard(at: At, alu: &Alu, uops: &[Uop]) -> Option<AluHazard> {
 }
 
 struct Checker<'a> {
-    config: &'a Config,
     insns: &'a [Insn],
     clocks: Clocks,
     inp: Pad,
     wgt: Pad,
     acc: Pad,
     dram: Dram,
-    uops: UopPad<'a>,
     /// FINISH, once it has run.
     finish: Option<u32>,
     report: Report,
 }
 
 impl<'a> Checker<'a> {
-    fn new(config: &'a Config, insns: &'a [Insn], uops: UopSource<'a>) -> Self {
+    fn new(config: &Config, insns: &'a [Insn]) -> Self {
         let pad = |writer, reader, mem| Pad::new(writer, reader, config.depth(mem));
         Self {
-            config,
             insns,
             clocks: Clocks::default(),
             inp: pad(Module::Load, Module::Compute, MemType::Inp),
             wgt: pad(Module::Load, Module::Compute, MemType::Wgt),
             acc: pad(Module::Compute, Module::Store, MemType::Acc),
             dram: Dram::default(),
-            uops: UopPad::new(uops, config.depth(MemType::Uop), uop_loads(insns)),
             finish: None,
             report: Report {
                 insns: insns.len(),
@@ -159,116 +140,67 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn insn(&mut self, index: usize, insn: &Insn) {
-        let turn = self.clocks.start(index, insn);
-        let done = match insn {
-            Insn::Load(load) => self.load(&turn, load),
-            Insn::Store(store) => self.store(&turn, store),
-            Insn::Gemm(gemm) => self.gemm(&turn, gemm),
-            Insn::Alu(alu) => self.alu(&turn, alu),
-            Insn::Finish(_) => {
-                self.finish(&turn);
-                Some(())
-            }
-        };
-        if done.is_none() {
-            self.note(Unchecked::OutOfRange, index);
+    fn touch(&mut self, turn: &Turn, insn: &Insn, resolved: &Resolved<'_>) {
+        match resolved {
+            Resolved::Load(access) => self.load(turn, access),
+            Resolved::Store(access) => self.store(turn, access),
+            Resolved::Gemm(access) => self.gemm(turn, access),
+            Resolved::Alu(access) => self.alu(turn, access),
+            Resolved::Sync if matches!(insn, Insn::Finish(_)) => self.finish(turn),
+            Resolved::Sync => {}
         }
-        self.clocks.done(insn);
-        self.dram.prune(&self.clocks);
     }
 
-    /// `None`, here and below: the instruction leaves a scratchpad and was left out.
-    fn load(&mut self, turn: &Turn, load: &Load) -> Option<()> {
-        if load.is_sync() {
-            return Some(());
-        }
-        let tiles = self.sram(load.mem, load.sram_base, load.sram_tiles())?;
-        let bytes = match load.mem {
-            MemType::Uop => dram_rows(load),
-            MemType::Wgt | MemType::Inp | MemType::Acc | MemType::Out | MemType::Acc8 => rows(
-                self.config.elem_bytes(load.mem),
-                load.dram_base,
-                [load.y_size, load.x_size, load.x_stride],
-            ),
-        };
+    fn load(&mut self, turn: &Turn, access: &LoadAccess) {
         let mut conflicts = Conflicts::default();
-        self.dram.read(turn, &bytes, &mut conflicts);
+        self.dram.read(turn, access.rows.apart(), &mut conflicts);
         let kinds = [AccessKind::Write, AccessKind::Read];
         self.races(turn, SharedMemory::Dram, kinds, conflicts);
-        match load.mem {
-            MemType::Uop => self.uops.load(load),
-            MemType::Inp => self.write(turn, SharedMemory::Inp, &TileSet::range(tiles)),
-            MemType::Wgt => self.write(turn, SharedMemory::Wgt, &TileSet::range(tiles)),
+        let memory = match access.load.mem {
+            // Compute alone loads and reads micro-ops.
+            MemType::Uop => return,
+            MemType::Inp => SharedMemory::Inp,
+            MemType::Wgt => SharedMemory::Wgt,
             // Decoding refuses a LOAD of OUT; its scratchpad is the accumulators'.
-            MemType::Acc | MemType::Acc8 | MemType::Out => {
-                self.write(turn, SharedMemory::Acc, &TileSet::range(tiles));
-            }
-        }
-        Some(())
+            MemType::Acc | MemType::Acc8 | MemType::Out => SharedMemory::Acc,
+        };
+        self.write(turn, memory, &TileSet::range(access.entries.clone()));
     }
 
-    fn store(&mut self, turn: &Turn, store: &Store) -> Option<()> {
-        if store.is_sync() {
-            return Some(());
-        }
-        let tiles = self.sram(MemType::Out, store.sram_base, store.tiles())?;
-        self.read(turn, SharedMemory::Acc, &TileSet::range(tiles));
-        let bytes = stored_rows(self.config, store);
+    fn store(&mut self, turn: &Turn, access: &StoreAccess) {
+        let tiles = TileSet::range(access.tiles.clone());
+        self.read(turn, SharedMemory::Acc, &tiles);
         let mut conflicts = Conflicts::default();
-        self.dram.write(turn, &bytes, &mut conflicts);
+        self.dram.write(turn, access.rows.apart(), &mut conflicts);
         let kinds = [AccessKind::Read, AccessKind::Write];
         self.races(turn, SharedMemory::Dram, kinds, conflicts);
         if let Some(finish) = self.finish {
             // An order in which FINISH was first is one that the tokens allow.
             let mut conflicts = Conflicts::default();
-            bytes
-                .iter()
-                .for_each(|row| conflicts.add(finish, row.clone()));
+            let rows = access.rows.apart();
+            rows.for_each(|row| conflicts.add(finish, row));
             let kinds = [AccessKind::HandOver, AccessKind::Write];
             self.races(turn, SharedMemory::Dram, kinds, conflicts);
         }
-        self.uops.stored(&bytes);
-        Some(())
     }
 
-    fn gemm(&mut self, turn: &Turn, gemm: &Gemm) -> Option<()> {
-        let uops = self.known_uops(turn, gemm.uop_bgn, gemm.uop_end)?;
-        let iter = [gemm.iter_out, gemm.iter_in];
-        let affine = |factor| Affine { iter, factor };
-        let depth = |mem| self.config.depth(mem);
-        let dst = affine([gemm.dst_factor_out, gemm.dst_factor_in])
-            .tiles(uops.iter().map(|u| u.dst), depth(MemType::Acc))?;
-        if !gemm.reset {
-            let src = affine([gemm.src_factor_out, gemm.src_factor_in])
-                .tiles(uops.iter().map(|u| u.src), depth(MemType::Inp))?;
-            let wgt = affine([gemm.wgt_factor_out, gemm.wgt_factor_in])
-                .tiles(uops.iter().map(|u| u.wgt), depth(MemType::Wgt))?;
-            self.read(turn, SharedMemory::Inp, &src);
-            self.read(turn, SharedMemory::Wgt, &wgt);
+    fn gemm(&mut self, turn: &Turn, access: &GemmAccess<'_>) {
+        if let Some([src, wgt]) = access.operands {
+            self.read(turn, SharedMemory::Inp, &src.set());
+            self.read(turn, SharedMemory::Wgt, &wgt.set());
         }
-        self.write(turn, SharedMemory::Acc, &dst);
-        Some(())
+        self.write(turn, SharedMemory::Acc, &access.dst.set());
     }
 
-    fn alu(&mut self, turn: &Turn, alu: &Alu) -> Option<()> {
-        let uops = self.known_uops(turn, alu.uop_bgn, alu.uop_end)?;
-        let iter = [alu.iter_out, alu.iter_in];
-        let affine = |factor| Affine { iter, factor };
-        let depth = self.config.depth(MemType::Acc);
-        let dst = affine([alu.dst_factor_out, alu.dst_factor_in])
-            .tiles(uops.iter().map(|u| u.dst), depth)?;
-        if alu.operand == AluOperand::Acc {
-            // Compute's own tiles: only the bound matters.
-            affine([alu.src_factor_out, alu.src_factor_in])
-                .tiles(uops.iter().map(|u| u.src), depth)?;
-        }
-        self.write(turn, SharedMemory::Acc, &dst);
-        let all_known = uops.len() as u64 == alu.uop_count();
-        if all_known && let Some(hazard) = alu_hazard(self.at(turn.stamp.insn), alu, &uops) {
+    /// The second operand's tiles are compute's own: only their bound matters.
+    fn alu(&mut self, turn: &Turn, access: &AluAccess<'_>) {
+        self.write(turn, SharedMemory::Acc, &access.dst.set());
+        let uops = access.uops;
+        let known = !uops.some_unknown;
+        let hazard = |at| alu_hazard(at, &access.alu, uops.known);
+        if let Some(hazard) = known.then(|| hazard(self.at(turn.stamp.insn))).flatten() {
             self.found(Hazard::Alu(hazard));
         }
-        Some(())
     }
 
     fn finish(&mut self, turn: &Turn) {
@@ -277,21 +209,6 @@ impl<'a> Checker<'a> {
         let kinds = [AccessKind::Write, AccessKind::HandOver];
         self.races(turn, SharedMemory::Dram, kinds, conflicts);
         self.finish = Some(turn.stamp.insn);
-    }
-
-    /// The tiles of a LOAD or STORE, if they are all in the scratchpad.
-    fn sram(&self, mem: MemType, base: u16, tiles: u64) -> Option<Range<usize>> {
-        let end = u64::from(base) + tiles;
-        (end <= self.config.depth(mem) as u64).then(|| usize::from(base)..end as usize)
-    }
-
-    /// The known micro-ops of a range, with a note when some are unknown.
-    fn known_uops(&mut self, turn: &Turn, bgn: u16, end: u16) -> Option<Vec<Uop>> {
-        let (uops, some_unknown) = self.uops.range(bgn, end)?;
-        if some_unknown {
-            self.note(Unchecked::UnknownUops, turn.stamp.insn as usize);
-        }
-        Some(uops)
     }
 
     fn pad(&mut self, memory: SharedMemory) -> Option<&mut Pad> {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use vta_isa::tokens::{pops, pushes};
 use vta_isa::{Insn, Module};
 
 /// How many instructions of load, compute and store are known to be done.
@@ -38,10 +39,8 @@ impl Turn {
 #[derive(Debug, Default)]
 pub(super) struct Clocks {
     now: [Clock; 3],
-    /// `[module]`: tokens on their way to the module at its right.
-    to_next: [VecDeque<Clock>; 3],
-    /// `[module]`: tokens on their way to the module at its left.
-    to_prev: [VecDeque<Clock>; 3],
+    /// Tokens on their way, by [`Edge`](vta_isa::tokens::Edge).
+    on_their_way: [VecDeque<Clock>; 4],
 }
 
 impl Clocks {
@@ -50,14 +49,9 @@ impl Clocks {
         let (module, deps) = (insn.module(), insn.deps());
         let m = module as usize;
         let mut clock = self.now[m];
-        let prev = m.checked_sub(1).filter(|_| deps.pop_prev);
-        let next = Some(m + 1).filter(|_| deps.pop_next);
-        let tokens = [
-            prev.and_then(|n| self.to_next[n].pop_front()),
-            next.and_then(|n| self.to_prev.get_mut(n)?.pop_front()),
-        ];
-        for token in tokens.into_iter().flatten() {
-            for (mine, theirs) in clock.iter_mut().zip(token) {
+        for edge in pops(module, deps) {
+            let token = self.on_their_way[edge as usize].pop_front();
+            for (mine, theirs) in clock.iter_mut().zip(token.unwrap_or_default()) {
                 *mine = (*mine).max(theirs);
             }
         }
@@ -75,12 +69,9 @@ impl Clocks {
 
     /// The instruction is done and gives its tokens.
     pub fn done(&mut self, insn: &Insn) {
-        let (m, deps) = (insn.module() as usize, insn.deps());
-        if deps.push_prev {
-            self.to_prev[m].push_back(self.now[m]);
-        }
-        if deps.push_next {
-            self.to_next[m].push_back(self.now[m]);
+        let module = insn.module();
+        for edge in pushes(module, insn.deps()) {
+            self.on_their_way[edge as usize].push_back(self.now[module as usize]);
         }
     }
 

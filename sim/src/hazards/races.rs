@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use vta_isa::Module;
+use vta_isa::resolve::TileSet;
 
 use super::order::{Stamp, Turn};
-use super::tiles::TileSet;
 
 /// Ranges that a race names; more are only counted.
 pub(super) const MAX_RANGES: usize = 16;
