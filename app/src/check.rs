@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use vta_driver::replay::{self, Case};
-use vta_driver::{Program, QueueLimits, Symbol};
+use vta_driver::{Command, Program, QueueLimits, Symbol};
 use vta_isa::check::Finding;
 use vta_isa::tokens::At;
 use vta_isa::{Config, Finish, Insn, Uop, check as isa_check};
-use vta_sim::hazards::{self, Hazard, HazardError, Report, UopSource};
+use vta_sim::Core;
+use vta_sim::hazards::{self, Edge, Hazard, HazardError, Report, UopSource};
 
 use crate::files::{decode, is, read_words};
+use crate::machine::{Machine, Wanted};
 use crate::model::{self, Model};
 use crate::source::{self, Source};
 
@@ -53,6 +55,8 @@ pub struct CheckOptions {
     pub file: PathBuf,
     /// A `vta_config.json`; `None` is the default instance.
     pub config: Option<PathBuf>,
+    /// The board that it should run on, too; `None` is a machine of one's own.
+    pub board: Option<String>,
     /// Report garbage in bits that no field covers, too.
     pub strict: bool,
     /// Look for hazards, too.
@@ -64,7 +68,12 @@ pub struct CheckOptions {
 /// # Errors
 /// A file that can't be read or compiled. Faults are no error.
 pub fn check(args: &CheckOptions) -> Result<Found> {
-    let subject = load(args)?;
+    let machine = Machine::read(Wanted {
+        config: args.config.as_deref(),
+        board: args.board.as_deref(),
+        timing: None,
+    })?;
+    let subject = load(args, &machine)?;
     let mut found = Found::default();
     match &subject {
         Subject::Program(program) => check_program(program, &mut found.faults),
@@ -90,10 +99,68 @@ pub fn check(args: &CheckOptions) -> Result<Found> {
     if args.hazards {
         find_hazards(&subject, &mut found)?;
     }
+    if machine.core() == Core::Rtl {
+        find_edges(&subject, &mut found)?;
+    }
     Ok(found)
 }
 
-fn load(args: &CheckOptions) -> Result<Subject> {
+/// What the original RTL does differently.
+fn find_edges(subject: &Subject, found: &mut Found) -> Result<()> {
+    match subject {
+        Subject::Program(program) => {
+            for layer in &program.layers {
+                for (index, command) in layer.commands.iter().enumerate() {
+                    let uops = uops_of(program, command);
+                    if let Some(what) = hazards::deviation(&command.insn, uops) {
+                        let insn = command.insn;
+                        let edge = Edge {
+                            at: At { index, insn },
+                            what,
+                        };
+                        found.faults.push(format!("layer {}: {edge}", layer.name));
+                    }
+                }
+            }
+        }
+        Subject::Insns {
+            case: Some(case), ..
+        } => {
+            let edges = hazards::case_edges(case)?;
+            found.faults.extend(edges.iter().map(ToString::to_string));
+        }
+        Subject::Insns { config, insns, .. } => {
+            let edges = hazards::edges(config, insns, UopSource::Unknown);
+            found.faults.extend(edges.iter().map(ToString::to_string));
+        }
+        Subject::Cases(cases) => {
+            for case in cases {
+                let edges = hazards::case_edges(case)?;
+                let line = |edge: &Edge| format!("{}: {edge}", case.name);
+                found.faults.extend(edges.iter().map(line));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The micro-ops that a command runs over.
+fn uops_of<'p>(program: &'p Program, command: &Command) -> &'p [Uop] {
+    let range = match &command.insn {
+        Insn::Gemm(gemm) => usize::from(gemm.uop_bgn)..usize::from(gemm.uop_end),
+        Insn::Alu(alu) => usize::from(alu.uop_bgn)..usize::from(alu.uop_end),
+        Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return &[],
+    };
+    let kernel = match command.symbol {
+        Symbol::Kernel(id) => program.kernels.get(id.0 as usize),
+        Symbol::None | Symbol::Buffer(_) => None,
+    };
+    kernel
+        .and_then(|kernel| kernel.uops.get(range))
+        .unwrap_or_default()
+}
+
+fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
     let file = &args.file;
     let name = file.display().to_string();
     let lower = name.to_ascii_lowercase();
@@ -102,14 +169,22 @@ fn load(args: &CheckOptions) -> Result<Subject> {
             args.config.is_none(),
             "{name} is a recorded case with a configuration of its own"
         );
-        return Ok(Subject::Cases(replay::load(file)?));
+        let cases = replay::load(file)?;
+        for case in &cases {
+            let config = machine.admit(&case.config);
+            config.with_context(|| case.name.clone())?;
+        }
+        return Ok(Subject::Cases(cases));
     }
-    let config = model::config(args.config.as_ref())?;
+    let config = machine.config.clone();
     if model::is_bundle(file) {
         let program = model::bundle_program(file)?;
         if args.config.is_some() {
             model::same_config(&program, &config)?;
         }
+        machine
+            .admit(&program.config)
+            .with_context(|| name.clone())?;
         return Ok(Subject::Program(program));
     }
     if name == "demo" || name.starts_with("zoo:") || is(file, &["onnx"]) {

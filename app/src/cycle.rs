@@ -1,15 +1,15 @@
 //! `--device cycle`: its options, and what its cycles add to the output of a run.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use vta_driver::{Device, Program};
 use vta_isa::Config;
-use vta_sim::cycle::TimingConfig;
 use vta_sim::views::EnergyTable;
-use vta_sim::{CycleLog, Execution, SimDevice};
+use vta_sim::{CycleLog, Execution};
 
+use crate::machine::Machine;
 use crate::options::{DeviceOptions, ViewOptions};
 use crate::timed::{Timed, leave_out_additions, merge};
 use crate::{files, model, report_html, trace};
@@ -18,35 +18,17 @@ use crate::{files, model, report_html, trace};
 pub struct Setup {
     name: String,
     bitstream: Option<PathBuf>,
+    machine: Machine,
     cycle: Option<Cycle>,
 }
 
 /// Options of `--device cycle`, read and checked.
 struct Cycle {
-    timing: TimingConfig,
-    board: String,
     execution: Execution,
     log: CycleLog,
     energy: EnergyTable,
     trace: Option<PathBuf>,
     report: Option<PathBuf>,
-}
-
-/// The board that `--timing` names.
-///
-/// # Errors
-/// An unknown preset that is no file either, a file with a wrong key or value.
-pub fn timing(board: Option<&str>) -> Result<(String, TimingConfig)> {
-    let name = board.unwrap_or("pynq");
-    let known = TimingConfig::PRESETS.contains(&name);
-    let timing = if known || !Path::new(name).exists() {
-        let presets = || format!("--timing {name}: no such preset, and no such file");
-        TimingConfig::preset(name).with_context(presets)?
-    } else {
-        TimingConfig::from_toml(&files::read_text(Path::new(name))?)
-            .with_context(|| name.to_owned())?
-    };
-    Ok((name.to_owned(), timing))
 }
 
 impl Setup {
@@ -56,6 +38,7 @@ impl Setup {
     /// Options of `--device cycle` with another device, files that can't be read or made.
     pub fn new(args: &DeviceOptions, views: &ViewOptions, title: &str) -> Result<Self> {
         let name = args.device.clone();
+        let machine = || Machine::read(args.machine());
         if name != "cycle" {
             for (option, given) in [
                 ("--timing", args.timing.is_some()),
@@ -69,6 +52,7 @@ impl Setup {
             return Ok(Self {
                 name,
                 bitstream: args.bitstream.clone(),
+                machine: machine()?,
                 cycle: None,
             });
         }
@@ -76,21 +60,20 @@ impl Setup {
             args.bitstream.is_none(),
             "--bitstream is for OpenCL devices, not for cycle"
         );
-        let (board, timing) = timing(args.timing.as_deref())?;
+        let machine = machine()?;
         let energy = match &views.energy {
             Some(path) => EnergyTable::from_toml(&files::read_text(path)?)
                 .with_context(|| path.display().to_string())?,
             None => EnergyTable::default(),
         };
         let log = match &views.trace {
-            Some(path) => {
-                CycleLog::with_trace(trace::create(path, &format!("{title} on {board}"))?)
-            }
+            Some(path) => CycleLog::with_trace(trace::create(
+                path,
+                &format!("{title} on {}", machine.name),
+            )?),
             None => CycleLog::default(),
         };
         let cycle = Cycle {
-            timing,
-            board,
             execution: match views.timing_only {
                 true => Execution::TimingOnly,
                 false => Execution::Full,
@@ -103,6 +86,7 @@ impl Setup {
         Ok(Self {
             name,
             bitstream: None,
+            machine,
             cycle: Some(cycle),
         })
     }
@@ -113,11 +97,13 @@ impl Setup {
     /// # Errors
     /// When there is no such device.
     pub fn device(&self, config: &Config, threads: usize) -> Result<Arc<dyn Device>> {
+        self.machine.admit(config)?;
         let Some(cycle) = &self.cycle else {
             return model::device(&self.name, self.bitstream.as_ref(), config, threads);
         };
-        let (timing, log) = (cycle.timing.clone(), cycle.log.clone());
-        let device = SimDevice::cycle(config.clone(), timing, cycle.execution, log);
+        let device = self
+            .machine
+            .cycle(config.clone(), cycle.execution, cycle.log.clone())?;
         Ok(Arc::new(device))
     }
 
@@ -135,9 +121,15 @@ impl Setup {
             name != "cycle",
             "--device cycle counts the cycles of one device, not of one of several"
         );
+        self.machine.admit(config)?;
         let bitstream = self.bitstream.as_ref();
         let bitstream = bitstream.filter(|_| model::is_opencl(name));
         model::device(name, bitstream, config, threads)
+    }
+
+    /// The machine of the options.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     /// Whether the outputs of a run mean nothing.
@@ -164,8 +156,8 @@ impl Setup {
         let steps = program.layers.iter().map(|l| (l.name.clone(), l.steps));
         let timed = Timed {
             steps: steps.collect(),
-            timing: cycle.timing.clone(),
-            board: cycle.board.clone(),
+            timing: self.machine.timing.clone(),
+            board: self.machine.name.clone(),
             energy: cycle.energy,
             layers,
             runs,

@@ -13,7 +13,6 @@ use vta_sim::cycle::{Listener, TimingConfig, simulate};
 
 use crate::check;
 use crate::cycle::Setup;
-use crate::model;
 use crate::options::RunOptions;
 use crate::source::{self, Source};
 use crate::timed::Timed;
@@ -36,7 +35,7 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
         !setup.timing_only(),
         "--timing-only computes nothing that could be shown"
     );
-    let config = model::config(args.device.config.as_ref())?;
+    let config = setup.machine().config.clone();
     let source = Source::read(path)?;
     let case = source.case(&args.model, &config);
     let case = case.with_context(|| args.model.clone())?;
@@ -57,7 +56,17 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
         ..Program::default()
     };
     let timed = setup.finish(&overview, &args.model)?;
+    let ends = source.insns.iter().map(|insn| match insn {
+        Insn::Gemm(gemm) => gemm.uop_end.into(),
+        Insn::Alu(alu) => alu.uop_end.into(),
+        Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
+    });
+    let uops = ends.max().unwrap_or(0);
+    let misfit = setup
+        .machine()
+        .misfit_of(&config, uops, source.insns.iter());
     Ok(Done {
+        misfit,
         program: args.model.clone(),
         device: args.device.device.clone(),
         wrong: wrong(&source, &out, &config),
@@ -218,6 +227,8 @@ pub struct Done {
     pub timed: Option<Timed>,
     /// One for each instruction, from a device that counts cycles.
     pub times: Option<Vec<Time>>,
+    /// Why the program isn't one for the board whose timing is borrowed.
+    pub misfit: Option<String>,
     /// A line each, if they were looked for.
     pub hazards: Option<Vec<String>>,
 }

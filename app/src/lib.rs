@@ -22,6 +22,7 @@ pub mod exec;
 pub mod files;
 pub mod hints;
 pub mod images;
+pub mod machine;
 pub mod model;
 pub mod options;
 pub mod outcome;

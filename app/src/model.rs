@@ -251,7 +251,11 @@ pub fn plan(args: &RunOptions, graph: &QGraph, config: &Config) -> Result<Plan> 
     let program = match &split {
         Some(split) => overview(split, config),
         None => {
-            let board = args.device.timing.as_deref();
+            let board = args
+                .device
+                .board
+                .as_deref()
+                .or(args.device.timing.as_deref());
             tiles::lower(graph, config, &args.tiles, board)?
         }
     };
@@ -346,7 +350,11 @@ fn split(args: &RunOptions, graph: &QGraph, config: &Config) -> Result<Option<Mu
     if host {
         targets.push(Target::host(config.clone()));
     }
-    let board = args.device.timing.as_deref();
+    let board = args
+        .device
+        .board
+        .as_deref()
+        .or(args.device.timing.as_deref());
     let measured = Measured::read(&args.tiles, config, board)?;
     Ok(Some(spread(graph, &targets, &rules, &measured)?))
 }

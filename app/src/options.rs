@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use vta_compiler::semantics::Requant;
 
+use crate::machine::Wanted;
+
 /// Where and for what instance a program runs.
 #[derive(Clone, Debug)]
 pub struct DeviceOptions {
@@ -12,10 +14,24 @@ pub struct DeviceOptions {
     pub device: String,
     /// Bitstream for an OpenCL device that takes no source.
     pub bitstream: Option<PathBuf>,
-    /// A `vta_config.json`; `None` is the default instance, 1x16x16.
+    /// A `vta_config.json`; `None` is what the board has, or the default instance, 1x16x16.
     pub config: Option<PathBuf>,
-    /// Board of the device `cycle`: a preset's name or a TOML file; `None` is `pynq`.
+    /// The board: a preset's name or a TOML file; `None` is a machine of one's own.
+    pub board: Option<String>,
+    /// Timing of the device `cycle` without a board: a preset's name or a TOML file; `None` is
+    /// `pynq`.
     pub timing: Option<String>,
+}
+
+impl DeviceOptions {
+    /// The machine that they name.
+    pub fn machine(&self) -> Wanted<'_> {
+        Wanted {
+            config: self.config.as_deref(),
+            board: self.board.as_deref(),
+            timing: self.timing.as_deref(),
+        }
+    }
 }
 
 impl Default for DeviceOptions {
@@ -24,6 +40,7 @@ impl Default for DeviceOptions {
             device: "sim".to_owned(),
             bitstream: None,
             config: None,
+            board: None,
             timing: None,
         }
     }

@@ -62,7 +62,7 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
         !(compared && setup.timing_only()),
         "--timing-only computes no outputs for --verify, --output or --reference"
     );
-    let device_config = model::config(args.device.config.as_ref())?;
+    let device_config = setup.machine().config.clone();
     let mut pictures = match args.input.is_empty() {
         true => Vec::new(),
         false => images::load_all(&args.input, args.limit)?,
@@ -75,6 +75,9 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     } = prepare(args, &device_config, &mut pictures, watch)?;
     let (program, split) = (Arc::new(plan.program), plan.split.map(Arc::new));
     let prepared = started.elapsed();
+    if let Some(text) = setup.machine().misfit(&program) {
+        watch.note(&text);
+    }
     let spec = program.tensor(*program.inputs.first().context("the program has no input")?)?;
     let chw = spec.chw.map(|d| d as usize);
     if pictures.is_empty() {

@@ -21,9 +21,10 @@ use vta_isa::Config;
 use vta_sim::cycle::{TimingConfig, simulate};
 use vta_sim::views::{EnergyTable, LayerCycles, LayerTotals};
 
+use crate::machine::{Machine, Wanted};
 use crate::timed::{leave_out_additions, merge, utilization};
 use crate::watch::Watch;
-use crate::{cycle, files, model};
+use crate::{files, model};
 use grid::{Grid, Point};
 use table::{Measured, Row, Table};
 
@@ -47,7 +48,9 @@ pub struct SweepOptions {
     pub vary: Vec<String>,
     /// Configuration of all that isn't varied; `None` is the default instance.
     pub config: Option<PathBuf>,
-    /// Board of all that isn't varied; `None` is `pynq`.
+    /// The board, whose limits hold for all points; `None` is a machine of one's own.
+    pub board: Option<String>,
+    /// Timing of all that isn't varied; `None` is the board's, or `pynq`.
     pub timing: Option<String>,
     /// The table; rows that are there already are not computed again.
     pub output: PathBuf,
@@ -75,9 +78,15 @@ pub struct Swept {
 /// A grid, model or file that can't be read, a table or picture that can't be written.
 pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
     ensure!(args.threads != Some(0), "--threads must be at least 1");
-    let config = model::config(args.config.as_ref())?;
-    let (_, timing) = cycle::timing(args.timing.as_deref())?;
-    let mut grid = Grid::new(&args.vary, &config, &timing)?;
+    let machine = Machine::read(Wanted {
+        config: args.config.as_deref(),
+        board: args.board.as_deref(),
+        timing: args.timing.as_deref(),
+    })?;
+    if let Some(text) = machine.misfit_of_config() {
+        watch.note(&text);
+    }
+    let mut grid = Grid::new(&args.vary, &machine.config, &machine.timing)?.on(machine.board);
     let graph = model::layer_or_network(&args.model)?;
     let file = Path::new(&args.model);
     if file.is_file() {

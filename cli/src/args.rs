@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use vta_app::machine::Wanted;
 use vta_app::options::{self, DeviceOptions, PreprocessOptions, RunOptions, ViewOptions};
 use vta_compiler::semantics::Requant;
 
@@ -48,6 +49,8 @@ pub enum Command {
     Tune(TuneArgs),
     /// List the built-in networks
     Models,
+    /// List the boards that --board knows by name
+    Boards(BoardsArgs),
     /// List the devices of this machine with what each can do
     Devices(DevicesArgs),
     /// Print a completion script for a shell
@@ -68,19 +71,41 @@ pub struct DeviceArgs {
     /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)
     #[arg(long, value_name = "FILE")]
     pub bitstream: Option<PathBuf>,
-    /// VTA configuration, a vta_config.json (default: 1x16x16)
+    /// VTA configuration, a vta_config.json (default: what the board has, or 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub timing: TimingArgs,
 }
 
-/// How the device `cycle` takes time.
+/// The board that programs are for.
+#[derive(Args, Clone, Default)]
+pub struct BoardArgs {
+    /// Board with its scratchpads, operations and clock: a name of `vta boards`, or a file in TOML
+    #[arg(long, value_name = "BOARD|FILE")]
+    pub board: Option<String>,
+}
+
+/// The board, or how the device `cycle` takes time without one.
 #[derive(Args, Clone, Default)]
 pub struct TimingArgs {
-    /// Board of --device cycle: pynq (default), de10, or a timing file in TOML
-    #[arg(long, value_name = "BOARD|FILE")]
+    #[command(flatten)]
+    pub board: BoardArgs,
+    /// Timing alone of a board, for --device cycle and a machine of one's own: pynq (default),
+    /// de10, or a file in TOML
+    #[arg(long, value_name = "BOARD|FILE", conflicts_with = "board")]
     pub timing: Option<String>,
+}
+
+impl TimingArgs {
+    /// The machine with a configuration.
+    pub fn machine<'a>(&'a self, config: Option<&'a PathBuf>) -> Wanted<'a> {
+        Wanted {
+            config: config.map(PathBuf::as_path),
+            board: self.board.board.as_deref(),
+            timing: self.timing.as_deref(),
+        }
+    }
 }
 
 /// What `--device cycle` shows of its cycles.
@@ -280,6 +305,8 @@ pub struct CompileArgs {
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub board: BoardArgs,
     /// Print the network after a pass: import, merge-clamps, fuse-residuals, merge-clamps-again,
     /// plan, or all
     #[arg(long, value_name = "PASS")]
@@ -337,6 +364,8 @@ pub struct CheckArgs {
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub board: BoardArgs,
     /// Report garbage in bits that no field covers, too
     #[arg(long)]
     pub strict: bool,
@@ -371,6 +400,13 @@ pub struct SweepArgs {
     /// Points to compute side by side (default: one for each core)
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct BoardsArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -470,6 +506,7 @@ impl DeviceArgs {
             device: self.device.clone(),
             bitstream: self.bitstream.clone(),
             config: self.config.clone(),
+            board: self.timing.board.board.clone(),
             timing: self.timing.timing.clone(),
         }
     }

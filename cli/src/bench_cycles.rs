@@ -5,17 +5,19 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use vta_app::{cycle, model, timed};
+use vta_app::machine::Machine;
+use vta_app::watch::Watch;
+use vta_app::{model, timed};
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{QGraph, QOp};
 use vta_compiler::{layer, tune};
 use vta_driver::{GemmSteps, Program, QueueLimits, Session};
-use vta_isa::Config;
-use vta_sim::cycle::TimingConfig;
+use vta_isa::Extension;
 use vta_sim::views::LayerCycles;
-use vta_sim::{CycleLog, Execution, SimDevice};
+use vta_sim::{CycleLog, Execution};
 
 use crate::args::BenchArgs;
+use crate::bar::Bar;
 use crate::report::print_line;
 
 /// The networks of the second table, in each mode.
@@ -80,22 +82,31 @@ impl Row {
 /// # Errors
 /// What can't be lowered or measured.
 pub fn bench(args: &BenchArgs) -> Result<bool> {
-    let config = model::config(args.config.as_ref())?;
-    let (board, timing) = cycle::timing(args.timing.timing.as_deref())?;
+    let machine = Machine::read(args.timing.machine(args.config.as_ref()))?;
+    if let Some(text) = machine.misfit_of_config() {
+        Bar::new("", usize::MAX, true).note(&text);
+    }
     let layers = layers()?;
     let rows = layers
         .par_iter()
         .map(|(name, spec)| {
             let graph = layer::build(&layer::parse(spec)?, 1)?;
-            let (row, _) = row(name, spec, &graph, &config, (&board, &timing))?;
+            let (row, _) = row(name, spec, &graph, &machine)?;
             Ok(row)
         })
         .collect::<Result<Vec<_>>>()?;
-    let networks = NETWORKS.iter().flat_map(|n| MODES.map(|mode| (*n, mode)));
+    // Without MUL there is no network of multiplications.
+    let multiplies = machine.config.extensions().contains(Extension::Mul);
+    let modes = || {
+        MODES
+            .into_iter()
+            .filter(|mode| multiplies || *mode != MODES[0])
+    };
+    let networks = NETWORKS.iter().flat_map(|n| modes().map(|mode| (*n, mode)));
     let networks = networks
         .map(|(name, mode)| {
             let graph = model::layer_or_network(&format!("zoo:{name}:{mode}"))?;
-            let (row, submissions) = row(name, mode, &graph, &config, (&board, &timing))?;
+            let (row, submissions) = row(name, mode, &graph, &machine)?;
             ensure!(submissions == 1, "{name} took {submissions} submissions");
             Ok(row)
         })
@@ -104,7 +115,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
     let compute = spread(&rows, Row::of_compute_bound);
     if args.json {
         let object = json!({
-            "timing": board,
+            "timing": machine.name,
             "layers": rows.iter().map(|r| r.json("layer")).collect::<Vec<_>>(),
             "median": median, "worst": worst,
             "compute_median": compute[0], "compute_worst": compute[1],
@@ -115,9 +126,10 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
     }
     print_line(&table("layer", &rows, args.markdown))?;
     print_line(&format!(
-        "\n{} layers on {board}, cycles / bound: median {median:.3}, worst {worst:.3}; \
+        "\n{} layers on {}, cycles / bound: median {median:.3}, worst {worst:.3}; \
          cycles / compute bound: median {:.3}, worst {:.3}\n",
         rows.len(),
+        machine.name,
         compute[0],
         compute[1]
     ))?;
@@ -159,17 +171,12 @@ fn layers() -> Result<Vec<(String, String)>> {
 }
 
 /// Figures of a graph with the shipped tiles, and how many submissions it took.
-fn row(
-    name: &str,
-    what: &str,
-    graph: &QGraph,
-    config: &Config,
-    (board, timing): (&str, &TimingConfig),
-) -> Result<(Row, u64)> {
+fn row(name: &str, what: &str, graph: &QGraph, machine: &Machine) -> Result<(Row, u64)> {
     let options = LowerOptions::default();
+    let (config, board) = (&machine.config, &machine.name);
     let tiles = tune::tiles(&tune::shipped()?, graph, config, &options, board)?;
     let program = Arc::new(lower::compile_with(graph, config, &options, &tiles)?);
-    let (layers, submissions) = measure(&program, timing)?;
+    let (layers, submissions) = measure(&program, machine)?;
     let mut steps = GemmSteps::default();
     program.layers.iter().for_each(|l| steps.add(&l.steps));
     let sum = |part: fn(&LayerCycles) -> u64| layers.iter().map(part).sum();
@@ -185,10 +192,10 @@ fn row(
 }
 
 /// A pass in cycles, layer by layer, nothing computed.
-fn measure(program: &Arc<Program>, timing: &TimingConfig) -> Result<(Vec<LayerCycles>, u64)> {
+fn measure(program: &Arc<Program>, machine: &Machine) -> Result<(Vec<LayerCycles>, u64)> {
     let log = CycleLog::default();
     let only = Execution::TimingOnly;
-    let device = SimDevice::cycle(program.config.clone(), timing.clone(), only, log.clone());
+    let device = machine.cycle(program.config.clone(), only, log.clone())?;
     let limits = QueueLimits::default();
     let mut session = Session::new(Arc::clone(program), Arc::new(device), limits)?;
     let input = program.inputs.first().context("the program has no input")?;

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Cli, Command};
-use crate::commands::{check, exec, run, sweep};
+use crate::commands::{boards, check, exec, run, sweep};
 
 /// Exit status: 0 right, 1 a result didn't match or a run failed, 2 bad usage or input.
 fn main() -> ExitCode {
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         },
         Command::Tune(args) => tune::tune(args),
         Command::Models => tools::models(),
+        Command::Boards(args) => boards::boards(args),
         Command::Devices(args) => devices::devices(args),
         Command::Completions { shell } => tools::completions(*shell),
     };

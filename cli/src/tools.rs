@@ -7,13 +7,15 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use clap::CommandFactory;
 use serde_json::json;
-use vta_app::cycle::{Setup, timing};
+use vta_app::cycle::Setup;
 use vta_app::files::{decode, is, read_words};
+use vta_app::machine::{self, Machine, Wanted};
 use vta_app::model::{self, Model};
 use vta_app::options::{DeviceOptions, ViewOptions};
 use vta_app::preprocess::Preprocess;
 use vta_app::source::Source;
 use vta_app::timed::{Timed, cycles_json, utilization};
+use vta_app::watch::Watch;
 use vta_app::{images, replay_rtl, tiles};
 use vta_compiler::quantize::Mode;
 use vta_compiler::{graph::Graph, layer, onnx, passes, reference, zoo};
@@ -22,6 +24,7 @@ use vta_isa::{INSN_BYTES, Insn, MemType, Uop};
 
 use crate::args::{
     AsmArgs, Cli, CompileArgs, DisasmArgs, LayerArgs, QuantizeArgs, QuantizeMode, ReplayArgs,
+    TimingArgs,
 };
 use crate::bar::Bar;
 use crate::report::{lines, print_line};
@@ -29,10 +32,14 @@ use crate::report::{lines, print_line};
 pub fn layer(args: &LayerArgs) -> Result<bool> {
     let spec = layer::parse(&args.layer)?;
     let setup = Setup::new(&args.device.options(), &args.views.options(), &args.layer)?;
-    let config = model::config(args.device.config.as_ref())?;
+    let machine = setup.machine();
+    let config = machine.config.clone();
     let graph = layer::build(&spec, args.seed)?;
-    let board = args.device.timing.timing.as_deref();
-    let program = Arc::new(tiles::lower(&graph, &config, &args.tiles.options(), board)?);
+    let options = args.tiles.options();
+    let program = Arc::new(tiles::lower(&graph, &config, &options, machine.named())?);
+    if let Some(text) = machine.misfit(&program) {
+        remarks().note(&text);
+    }
     let device = setup.device(&config, 1)?;
     let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
     let inputs: Vec<_> = (0..spec.images)
@@ -183,7 +190,12 @@ pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
 }
 
 pub fn compile(args: &CompileArgs) -> Result<bool> {
-    let config = model::config(args.config.as_ref())?;
+    let machine = Machine::read(Wanted {
+        config: args.config.as_deref(),
+        board: args.board.board.as_deref(),
+        timing: None,
+    })?;
+    let config = machine.config.clone();
     let mut graph = match model::load(&args.model)? {
         Model::Graph(graph) => *graph,
         Model::Program(_) | Model::Hosted(_) => bail!("{} is compiled already", args.model),
@@ -216,7 +228,8 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
     };
     let (program, host_ops) = match hosted {
         None => {
-            let program = tiles::lower(&integer, &config, &args.tiles.options(), None);
+            let options = args.tiles.options();
+            let program = tiles::lower(&integer, &config, &options, machine.named());
             let program = program.with_context(|| args.model.clone())?;
             program.save(output)?;
             (Arc::new(program), 0)
@@ -287,6 +300,7 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
         device: args.device.clone(),
         bitstream: args.bitstream.clone(),
         config: None,
+        board: args.timing.board.board.clone(),
         timing: args.timing.timing.clone(),
     };
     let setup = Setup::new(&device, &ViewOptions::default(), "replay")?;
@@ -359,8 +373,15 @@ fn replay_counters(
         "{name}: cycles are only counted with --device cycle, not {}",
         args.device
     );
-    let (board, timing) = timing(args.timing.timing.as_deref())?;
-    let outcome = replay_rtl::replay(path, &timing)?;
+    // The counters are those of hardware: a timing is that of its board here.
+    let TimingArgs { board, timing } = &args.timing;
+    let named = match (&board.board, timing) {
+        (Some(name), _) => machine::board("--board", name)?,
+        (None, Some(name)) => machine::board("--timing", name)?,
+        (None, None) => machine::board("--board", "pynq")?,
+    };
+    let outcome = replay_rtl::replay(path, &named)?;
+    let board = &named.name;
     if !args.json {
         print_line(&format!(
             "{name} on {board}: {} of {} programs match in cycles, requests and beats",

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use comfy_table::{Table, presets};
 use serde_json::json;
+use vta_app::machine::Machine;
 use vta_app::watch::Watch;
-use vta_app::{cycle, files, hints, model};
+use vta_app::{files, hints, model};
 use vta_compiler::lower::{self, ConvTile, LoopOrder, LowerOptions, Tiles};
 use vta_compiler::tune::{self, Cache, Job, Measured};
 use vta_driver::{Program, QueueLimits, Session};
-use vta_isa::Config;
-use vta_sim::cycle::TimingConfig;
-use vta_sim::{CycleLog, Execution, SimDevice};
+use vta_sim::{CycleLog, Execution};
 
 use crate::args::TuneArgs;
 use crate::bar::Bar;
@@ -25,18 +24,20 @@ use crate::report::{lines, print_line};
 /// What can't be read, lowered, measured or written.
 pub fn tune(args: &TuneArgs) -> Result<bool> {
     ensure!(args.candidates > 0, "--candidates must be at least 1");
-    let config = model::config(args.config.as_ref())?;
-    let (board, timing) = cycle::timing(args.timing.timing.as_deref())?;
+    let machine = Machine::read(args.timing.machine(args.config.as_ref()))?;
+    if let Some(text) = machine.misfit_of_config() {
+        Bar::new("", usize::MAX, true).note(&text);
+    }
     let graph = model::layer_or_network(&args.model)?;
     let options = LowerOptions::default();
     let job = Job {
         graph: &graph,
-        config: &config,
+        config: &machine.config,
         options: &options,
-        timing: &board,
+        timing: &machine.name,
         candidates: args.candidates,
     };
-    let measure = |program: &Program| cycles(program, &config, &timing).map_err(|e| e.to_string());
+    let measure = |program: &Program| cycles(program, &machine).map_err(|e| e.to_string());
     if let Some(layer) = &args.explain {
         return explain(&job, layer, &measure, args.json);
     }
@@ -54,7 +55,7 @@ pub fn tune(args: &TuneArgs) -> Result<bool> {
         let text = cache.to_json()?;
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
     }
-    summary(&job, &cache, tuned?, &timing, args.json)
+    summary(&job, &cache, tuned?, &machine, args.json)
 }
 
 fn read(path: &Path) -> Result<Cache> {
@@ -66,10 +67,10 @@ fn read(path: &Path) -> Result<Cache> {
 }
 
 /// Cycles of one pass, nothing computed.
-fn cycles(program: &Program, config: &Config, timing: &TimingConfig) -> Result<u64> {
+fn cycles(program: &Program, machine: &Machine) -> Result<u64> {
     let log = CycleLog::default();
     let only = Execution::TimingOnly;
-    let device = SimDevice::cycle(config.clone(), timing.clone(), only, log.clone());
+    let device = machine.cycle(machine.config.clone(), only, log.clone())?;
     let program = Arc::new(program.clone());
     let mut session = Session::new(
         Arc::clone(&program),
@@ -86,13 +87,13 @@ fn summary(
     job: &Job<'_>,
     cache: &Cache,
     measured: usize,
-    timing: &TimingConfig,
+    machine: &Machine,
     as_json: bool,
 ) -> Result<bool> {
     let tiles = tune::tiles(cache, job.graph, job.config, job.options, job.timing)?;
     let total = |tiles: &Tiles| -> Result<u64> {
         let program = lower::compile_with(job.graph, job.config, job.options, tiles)?;
-        cycles(&program, job.config, timing)
+        cycles(&program, machine)
     };
     let (before, after) = (total(&Tiles::default())?, total(&tiles)?);
     if as_json {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use assert_cmd::Command;
 use vta_compiler::placement::Rules;
 use vta_isa::Config;
+use vta_sim::Board;
 use vta_sim::cycle::TimingConfig;
 use vta_sim::views::EnergyTable;
 
@@ -81,23 +82,25 @@ fn the_first_program_runs_as_shown() {
 fn the_files_are_those_that_the_program_takes_as_its_defaults() {
     let json = blocks("docs/files.md", "json");
     let toml = blocks("docs/files.md", "toml");
-    assert_eq!((json.len(), toml.len()), (1, 4));
+    assert_eq!((json.len(), toml.len()), (1, 5));
     assert_eq!(Config::from_json(&json[0]).unwrap(), Config::default());
     let keys = |text: &str| -> Vec<String> {
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
         value.as_object().unwrap().keys().cloned().collect()
     };
     assert_eq!(keys(&json[0]), keys(&Config::default().to_json()));
+    let board = Board::from_toml("pynq", &toml[0]).unwrap();
+    assert_eq!(board, Board::preset("pynq").unwrap());
     let pynq = TimingConfig::pynq();
-    assert_eq!(TimingConfig::from_toml(&toml[0]).unwrap(), pynq);
+    assert_eq!(TimingConfig::from_toml(&toml[1]).unwrap(), pynq);
     for line in pynq.to_toml().lines().take_while(|l| !l.starts_with('[')) {
         let key = line.split(" =").next().unwrap();
-        assert!(toml[0].contains(&format!("{key} =")), "{key} isn't shown");
+        assert!(toml[1].contains(&format!("{key} =")), "{key} isn't shown");
     }
-    assert!(TimingConfig::from_toml(&toml[1]).is_ok(), "the banked DRAM");
+    assert!(TimingConfig::from_toml(&toml[2]).is_ok(), "the banked DRAM");
     let energy = EnergyTable::default();
-    assert_eq!(EnergyTable::from_toml(&toml[2]).unwrap(), energy);
-    assert!(Rules::from_toml(&toml[3]).is_ok());
+    assert_eq!(EnergyTable::from_toml(&toml[3]).unwrap(), energy);
+    assert!(Rules::from_toml(&toml[4]).is_ok());
 }
 
 #[test]

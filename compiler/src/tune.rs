@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use vta_driver::Program;
-use vta_isa::{Config, MemType};
+use vta_isa::{Config, Extensions, MemType};
 
 use crate::lower::{self, ConvShape, ConvTile, LowerError, LowerOptions, ResidualForm, Tiles};
 use crate::qgraph::QGraph;
@@ -127,8 +127,12 @@ pub fn shipped() -> Result<Cache, TuneError> {
 /// A machine as caches name it: what of a configuration changes a schedule, and the timing.
 pub fn machine(config: &Config, timing: &str) -> String {
     let depth = |mem: MemType| config.depth(mem);
+    let extensions = match config.extensions() {
+        Extensions::ALL => String::new(),
+        some => format!("extensions {some} "),
+    };
     format!(
-        "{}x{} uop {} inp {} wgt {} acc {} {timing}",
+        "{}x{} uop {} inp {} wgt {} acc {} {extensions}{timing}",
         config.batch(),
         config.block(),
         depth(MemType::Uop),

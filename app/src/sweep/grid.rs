@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 use vta_isa::Config;
+use vta_sim::Board;
 use vta_sim::cycle::TimingConfig;
 
 /// Points that a grid may have.
@@ -20,6 +21,8 @@ pub struct Grid {
     config: Map<String, Value>,
     timing: toml_text::Text,
     base: String,
+    /// The board whose limits hold.
+    limits: Option<Board>,
 }
 
 /// One combination.
@@ -56,10 +59,17 @@ impl Grid {
             config: serde_json::from_str(&config_json).context("configuration")?,
             timing: toml_text::Text::new(&timing.to_toml()),
             base: format!("{config_json} {}", timing.to_toml()),
+            limits: None,
             axes,
         };
         grid.check_keys()?;
         Ok(grid)
+    }
+
+    /// The grid of a board, whose limits hold for every point.
+    pub fn on(mut self, board: Option<Board>) -> Self {
+        self.limits = board;
+        self
     }
 
     /// A key that no file knows would make every point fail: name it at once.
@@ -132,6 +142,9 @@ impl Grid {
             }
         }
         let config = Config::from_json(&Value::Object(config).to_string())?;
+        if let Some(board) = &self.limits {
+            board.admit(&config)?;
+        }
         Ok((config, TimingConfig::from_toml(&timing.text())?))
     }
 }

@@ -15,6 +15,7 @@ pub fn check(args: &CheckArgs) -> Result<bool> {
     let found = check::check(&CheckOptions {
         file: args.file.clone(),
         config: args.config.clone(),
+        board: args.board.board.clone(),
         strict: args.strict,
         hazards: args.hazards,
     })?;

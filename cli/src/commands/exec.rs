@@ -5,10 +5,12 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use comfy_table::{CellAlignment, Table, presets};
 use vta_app::exec::{Done, Time};
+use vta_app::watch::Watch;
 use vta_app::{exec, source};
 
 use super::run;
 use crate::args::RunArgs;
+use crate::bar::Bar;
 use crate::report::{self, print_line};
 
 /// Stored elements that are printed at most; JSON has all.
@@ -26,6 +28,9 @@ pub fn exec(args: &RunArgs) -> Result<bool> {
     }
     refuse_network_options(args)?;
     let done = exec::exec(&args.options())?;
+    if let Some(text) = &done.misfit {
+        Bar::new("", usize::MAX, true).note(text);
+    }
     match args.json {
         true => print_line(&serde_json::to_string_pretty(&done.json())?)?,
         false => print(&done, args)?,

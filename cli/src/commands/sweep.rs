@@ -16,6 +16,7 @@ pub fn sweep(args: &SweepArgs) -> Result<bool> {
         model: args.model.clone(),
         vary: args.vary.clone(),
         config: args.config.clone(),
+        board: args.timing.board.board.clone(),
         timing: args.timing.timing.clone(),
         output: args.output.clone(),
         picture: args.picture.clone(),

@@ -1,0 +1,275 @@
+//! `--config`, `--board` and `--timing`: the machine that programs are for, and its time.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use vta_driver::{Program, WorkerDevice};
+use vta_isa::{Config, Excess, Extension, Insn, MemType};
+use vta_sim::cycle::TimingConfig;
+use vta_sim::{Board, Core, CycleLog, Execution, SimDevice};
+
+use crate::files;
+
+/// Whose timing is taken when nothing names another.
+const TIMING: &str = "pynq";
+
+/// The machine that programs are for, and how long it takes.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// What programs are compiled for.
+    pub config: Config,
+    /// Cycles and clock.
+    pub timing: TimingConfig,
+    /// Whose timing it is: the board's name, or a file's.
+    pub name: String,
+    /// The board of `--board`, whose limits hold.
+    pub board: Option<Board>,
+    /// The board whose timing `--timing` borrows for a machine of one's own.
+    lender: Option<Board>,
+}
+
+/// Which machine is meant.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// A `vta_config.json`; `None` is what the board has, or the default instance.
+    pub config: Option<&'a Path>,
+    /// A preset's name or a file.
+    pub board: Option<&'a str>,
+    /// A preset's name or a file, without a board.
+    pub timing: Option<&'a str>,
+}
+
+/// The board of a name, or of a file.
+///
+/// # Errors
+/// A name that is neither, a file with a wrong key or value.
+pub fn board(option: &str, name: &str) -> Result<Board> {
+    let known = Board::PRESETS.contains(&name);
+    if known || !Path::new(name).exists() {
+        let neither = || format!("{option} {name}: no such preset, and no such file");
+        return Board::preset(name).with_context(neither);
+    }
+    Board::from_toml(name, &files::read_text(Path::new(name))?).with_context(|| name.to_owned())
+}
+
+impl Machine {
+    /// Reads what the options name.
+    ///
+    /// # Errors
+    /// A board or file that isn't there or is wrong, a configuration that asks for more than the
+    /// board has, a board with a timing beside it.
+    pub fn read(wanted: Wanted<'_>) -> Result<Self> {
+        ensure!(
+            wanted.board.is_none() || wanted.timing.is_none(),
+            "--board brings its own timing: leave --timing out"
+        );
+        let given = wanted
+            .board
+            .map(|name| board("--board", name))
+            .transpose()?;
+        let config = match wanted.config {
+            None => given
+                .as_ref()
+                .map_or_else(Config::default, |b| b.config.clone()),
+            Some(path) => {
+                let text = files::read_text(path)?;
+                let config = match &given {
+                    None => Config::from_json(&text).map_err(anyhow::Error::from),
+                    Some(board) => board.config_from_json(&text).map_err(anyhow::Error::from),
+                };
+                config.with_context(|| path.display().to_string())?
+            }
+        };
+        let lender = wanted
+            .timing
+            .map(|name| board("--timing", name))
+            .transpose()?;
+        let timed = match given.as_ref().or(lender.as_ref()) {
+            Some(board) => board.clone(),
+            None => Board::preset(TIMING)?,
+        };
+        Ok(Self {
+            config,
+            timing: timed.timing,
+            name: timed.name,
+            board: given,
+            lender,
+        })
+    }
+
+    /// What caches of tiles call the board; `None` when nothing named one.
+    pub fn named(&self) -> Option<&str> {
+        let named = self.board.is_some() || self.lender.is_some();
+        named.then_some(&self.name)
+    }
+
+    /// Whose core it is.
+    pub fn core(&self) -> Core {
+        self.board.as_ref().map_or(Core::Own, |board| board.core)
+    }
+
+    /// Whether the board, if there is one, has what a configuration asks for.
+    ///
+    /// # Errors
+    /// The first thing that it hasn't.
+    pub fn admit(&self, config: &Config) -> Result<()> {
+        match &self.board {
+            Some(board) => Ok(board.admit(config)?),
+            None => Ok(()),
+        }
+    }
+
+    /// The cycle-level simulator for a configuration.
+    ///
+    /// # Errors
+    /// As [`Machine::admit`].
+    pub fn cycle(
+        &self,
+        config: Config,
+        execution: Execution,
+        log: CycleLog,
+    ) -> Result<WorkerDevice> {
+        match &self.board {
+            Some(board) => Ok(SimDevice::cycle_on(board, config, execution, log)?),
+            None => Ok(SimDevice::cycle(
+                config,
+                self.timing.clone(),
+                execution,
+                log,
+            )),
+        }
+    }
+
+    /// In words, why a program isn't one for the board whose timing is borrowed; `None` when it
+    /// is, or the machine is a board, or no option named a timing.
+    pub fn misfit(&self, program: &Program) -> Option<String> {
+        let commands = program.layers.iter().flat_map(|layer| &layer.commands);
+        let uops = program.kernels.iter().map(|kernel| kernel.uops.len()).sum();
+        self.misfit_of(&program.config, uops, commands.map(|command| &command.insn))
+    }
+
+    /// As [`Machine::misfit`] for programs of which only the configuration is known.
+    pub fn misfit_of_config(&self) -> Option<String> {
+        self.misfit_of(&self.config, usize::MAX, std::iter::empty())
+    }
+
+    /// As [`Machine::misfit`] for instructions with at most `uops` micro-ops.
+    pub fn misfit_of<'i>(
+        &self,
+        config: &Config,
+        uops: usize,
+        mut insns: impl Iterator<Item = &'i Insn>,
+    ) -> Option<String> {
+        let (lender, name) = (self.lender.as_ref()?, &self.name);
+        let there = &lender.config;
+        let lacks = insns.find_map(|insn| there.extensions().allow(insn).err());
+        let used = uops.min(config.depth(MemType::Uop));
+        let why = match config.excess(there) {
+            Some(Excess::MatrixUnit { .. }) => "its matrix unit is another".to_owned(),
+            _ if used > there.depth(MemType::Uop) => {
+                let depth = there.depth(MemType::Uop);
+                format!("it has {depth} micro-ops, and up to {used} are used")
+            }
+            _ => match (lacks, deeper(config, there)) {
+                (Some(extension), _) => lack(extension),
+                (None, Some((mem, depth))) => format!("its {mem} scratchpad has {depth} tiles"),
+                (None, None) => return None,
+            },
+        };
+        Some(format!(
+            "--timing {name} only takes that board's time: {why}; --board {name} is the whole board"
+        ))
+    }
+}
+
+fn lack(extension: Extension) -> String {
+    format!("it has no {extension}")
+}
+
+/// A scratchpad beside that of micro-ops that is deeper than there.
+fn deeper(config: &Config, there: &Config) -> Option<(MemType, usize)> {
+    let mut all = MemType::ALL.into_iter();
+    let deeper = |mem: &MemType| *mem != MemType::Uop && config.depth(*mem) > there.depth(*mem);
+    all.find(deeper).map(|mem| (mem, there.depth(mem)))
+}
+
+#[cfg(test)]
+mod tests {
+    use vta_compiler::lower::{self, LowerOptions};
+    use vta_compiler::{passes, zoo};
+
+    use super::*;
+
+    fn machine(board: Option<&str>, timing: Option<&str>) -> Machine {
+        let config = None;
+        Machine::read(Wanted {
+            config,
+            board,
+            timing,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_timing_alone_leaves_the_machine_as_it_is_and_says_what_does_not_fit() {
+        let spec = vta_compiler::layer::parse("resnet18.C2").unwrap();
+        let graph = vta_compiler::layer::build(&spec, 1).unwrap();
+        let program = |machine: &Machine| {
+            lower::compile(&graph, &machine.config, &LowerOptions::default()).unwrap()
+        };
+        let plain = machine(None, None);
+        assert_eq!((&plain.name[..], plain.named()), ("pynq", None));
+        assert_eq!(plain.misfit(&program(&plain)), None);
+        let timed = machine(None, Some("de10"));
+        assert_eq!(
+            (&timed.config, timed.named()),
+            (&Config::default(), Some("de10"))
+        );
+        let text = timed.misfit(&program(&timed)).unwrap();
+        assert!(text.contains("--board de10 is the whole board"), "{text}");
+        let own = machine(None, Some("pac"));
+        assert_eq!(own.misfit(&program(&own)), None);
+        let board = machine(Some("de10"), None);
+        assert_eq!(board.misfit(&program(&board)), None);
+        assert_eq!(board.config.depth(MemType::Uop), 2048);
+    }
+
+    #[test]
+    fn a_network_of_multiplications_does_not_fit_the_rtl() {
+        let graph = passes::quantized(&zoo::graph("resnet18").unwrap()).unwrap();
+        let timed = machine(None, Some("pynq"));
+        let program = lower::compile(&graph, &timed.config, &LowerOptions::default()).unwrap();
+        let text = timed.misfit(&program).unwrap();
+        assert!(
+            text.starts_with("--timing pynq only takes that board's time: it has"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn boards_and_timings_exclude_each_other_and_must_exist() {
+        for (board, timing, part) in [
+            (Some("pynq"), Some("de10"), "leave --timing out"),
+            (
+                Some("zcu"),
+                None,
+                "--board zcu: no such preset, and no such file",
+            ),
+            (
+                None,
+                Some("zcu"),
+                "--timing zcu: no such preset, and no such file",
+            ),
+        ] {
+            let config = None;
+            let error = Machine::read(Wanted {
+                config,
+                board,
+                timing,
+            })
+            .unwrap_err()
+            .to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
