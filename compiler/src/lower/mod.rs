@@ -25,7 +25,8 @@ use thiserror::Error;
 use vta_driver::{Buffer, BufferId, BufferKind, Kernel, Packing, Program, TensorSpec};
 use vta_isa::{Config, Extension, FieldError};
 
-use crate::qgraph::{QGraph, QOp, TensorId};
+use crate::host::HostOp;
+use crate::qgraph::{QGraph, QNode, QOp, TensorId};
 
 pub use groups::Groups;
 pub use tile::{ConvShape, ConvTile, LoopOrder, ResidualForm, candidates};
@@ -160,22 +161,29 @@ pub fn compile_node(
     Ok(lowering.program)
 }
 
-/// The shape and the tile of each convolution, by node.
+/// The shape and the tile of each convolution, by node: the search alone, nothing is emitted.
 ///
 /// # Errors
-/// As for [`compile`].
+/// As for [`compile`], as far as convolutions and operators of the host are concerned.
 pub fn conv_tiles(
     graph: &QGraph,
     config: &Config,
     options: &LowerOptions,
     tiles: &Tiles,
 ) -> Result<Vec<(usize, ConvShape, ConvTile)>, LowerError> {
-    let mut lowering = Lowering::new(graph, config, options, tiles)?;
-    let mut index = 0;
-    while index < graph.nodes.len() {
-        index += lowering.node(index)?;
+    let lowering = Lowering::new(graph, config, options, tiles)?;
+    let mut found = Vec::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        if let QOp::Host { op, .. } = &node.op {
+            return Err(of_host(node, *op));
+        }
+        found.extend(
+            lowering
+                .conv_tile(index)?
+                .map(|(shape, tile)| (index, shape, tile)),
+        );
     }
-    Ok(lowering.chosen)
+    Ok(found)
 }
 
 /// A network being lowered.
@@ -187,8 +195,6 @@ struct Lowering<'a> {
     tiles: &'a Tiles,
     /// What the layer before may still use.
     seam: seam::Seam,
-    /// Shape and tile of each convolution so far, by node.
-    chosen: Vec<(usize, ConvShape, ConvTile)>,
 }
 
 impl<'a> Lowering<'a> {
@@ -245,7 +251,6 @@ impl<'a> Lowering<'a> {
             kernels: HashMap::new(),
             tiles,
             seam: seam::Seam::default(),
-            chosen: Vec::new(),
         })
     }
 
@@ -255,10 +260,7 @@ impl<'a> Lowering<'a> {
             QOp::Conv { .. } => self.conv(index),
             QOp::Add { .. } | QOp::Eltwise { .. } => self.elementwise(index).map(|()| 1),
             QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(index).map(|()| 1),
-            QOp::Host { op, .. } => Err(LowerError::Host {
-                node: self.graph.nodes[index].name.clone(),
-                op: op.name(),
-            }),
+            QOp::Host { op, .. } => Err(of_host(&self.graph.nodes[index], *op)),
         }
     }
 
@@ -277,6 +279,13 @@ impl<'a> Lowering<'a> {
     fn tile_chw(&self, id: TensorId) -> [usize; 3] {
         let [c, h, w] = self.graph.tensors[id.0].chw;
         [c.div_ceil(self.config.block()), h, w]
+    }
+}
+
+fn of_host(node: &QNode, op: HostOp) -> LowerError {
+    LowerError::Host {
+        node: node.name.clone(),
+        op: op.name(),
     }
 }
 

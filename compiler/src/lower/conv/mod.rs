@@ -101,6 +101,8 @@ struct Parts<'g> {
     weights: &'g [i8],
     /// A sum over windows, without weights of its own.
     ones: bool,
+    /// A dense layer of the network.
+    dense: bool,
     group: usize,
     residual: Option<(TensorId, &'g [LaneOp])>,
     epilogue: &'g [LaneOp],
@@ -144,8 +146,42 @@ pub(super) fn takes_pool(graph: &QGraph, index: usize) -> bool {
 }
 
 impl<'a> Lowering<'a> {
+    /// The shape and the tile of a convolution; `None` for another node.
+    pub(super) fn conv_tile(
+        &self,
+        index: usize,
+    ) -> Result<Option<(ConvShape, ConvTile)>, LowerError> {
+        let planned = self.plan_conv(index)?;
+        Ok(planned.map(|(_, choice)| (choice.shape, choice.tile)))
+    }
+
     /// Emits the layer of a convolution; the number of nodes that it covers (2 with a pool).
     pub(super) fn conv(&mut self, index: usize) -> Result<usize, LowerError> {
+        let node = &self.graph.nodes[index];
+        let Some((parts, choice)) = self.plan_conv(index)? else {
+            return Ok(1);
+        };
+        let [co, oh, ow] = self.graph.tensors[node.output.0].chw;
+        let output = parts.pool.map_or(node.output, |p| p.output);
+        let pooled = parts.pool.map(|p| format!("{}+{}", node.name, p.name));
+        let layer = Layer {
+            name: pooled.unwrap_or_else(|| node.name.clone()),
+            kind: if parts.dense { "dense" } else { "conv" }.to_owned(),
+            macs: (co * oh * ow) as u64 * (parts.weights.len() / co.max(1)) as u64,
+            steps: choice.steps(),
+            output: output.0 as u32,
+            ..Layer::default()
+        };
+        let conv = self.prepare(&parts, choice);
+        let mut emitter = Emitter::new(self, &node.name);
+        conv.emit(&mut emitter)?;
+        emitter.finish(layer)?;
+        Ok(1 + usize::from(parts.pool.is_some()))
+    }
+
+    /// What a convolution does and how, with the pool that joins it where a tile holds both;
+    /// `None` for another node.
+    fn plan_conv(&self, index: usize) -> Result<Option<(Parts<'a>, Choice)>, LowerError> {
         let graph = self.graph;
         let node = &graph.nodes[index];
         let QOp::Conv {
@@ -158,7 +194,7 @@ impl<'a> Lowering<'a> {
             group,
         } = &node.op
         else {
-            return Ok(1);
+            return Ok(None);
         };
         let parts = Parts {
             name: &node.name,
@@ -167,40 +203,24 @@ impl<'a> Lowering<'a> {
             window,
             weights,
             ones: false,
+            dense: *dense,
             group: *group,
             residual: residual.as_ref().map(|(id, ops)| (*id, &ops[..])),
             epilogue,
             pool: pool::fusable(graph, index),
         };
         self.check(&parts)?;
-        let (parts, choice) = match self.choose(&parts) {
+        match self.choose(&parts) {
             Err(LowerError::NoTile { .. }) if parts.pool.is_some() => {
                 let parts = Parts {
                     pool: None,
                     ..parts
                 };
                 let choice = self.choose(&parts)?;
-                (parts, choice)
+                Ok(Some((parts, choice)))
             }
-            choice => (parts, choice?),
-        };
-        let [co, oh, ow] = graph.tensors[node.output.0].chw;
-        let output = parts.pool.map_or(node.output, |p| p.output);
-        let pooled = parts.pool.map(|p| format!("{}+{}", node.name, p.name));
-        let layer = Layer {
-            name: pooled.unwrap_or_else(|| node.name.clone()),
-            kind: if *dense { "dense" } else { "conv" }.to_owned(),
-            macs: (co * oh * ow) as u64 * (weights.len() / co.max(1)) as u64,
-            steps: choice.steps(),
-            output: output.0 as u32,
-            ..Layer::default()
-        };
-        self.chosen.push((index, choice.shape, choice.tile));
-        let conv = self.prepare(&parts, choice);
-        let mut emitter = Emitter::new(self, &node.name);
-        conv.emit(&mut emitter)?;
-        emitter.finish(layer)?;
-        Ok(1 + usize::from(parts.pool.is_some()))
+            choice => Ok(Some((parts, choice?))),
+        }
     }
 
     /// Emits an average pool whose windows all have one divisor as a sum by the matrix unit, with
@@ -240,6 +260,7 @@ impl<'a> Lowering<'a> {
             window,
             weights: &[],
             ones: true,
+            dense: false,
             group: graph.tensors[input.0].chw[0],
             residual: None,
             epilogue: ops,
