@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
 use vta_driver::replay::{self, Case};
 use vta_driver::{Command, Program, QueueLimits, Symbol};
 use vta_isa::check::Finding;
@@ -12,9 +11,11 @@ use vta_isa::{Config, Finish, Insn, Uop, check as isa_check};
 use vta_sim::Core;
 use vta_sim::hazards::{self, Edge, Hazard, HazardError, Report, UopSource};
 
+use crate::compile;
+use crate::error::{Context, Result, bail, ensure};
 use crate::files::{decode, is, read_words};
 use crate::machine::{Machine, Wanted};
-use crate::model::{self, Model};
+use crate::model::{self, Form};
 use crate::source::{self, Source};
 
 /// What FILE holds.
@@ -180,7 +181,7 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
     if model::is_bundle(file) {
         let program = model::bundle_program(file)?;
         if args.config.is_some() {
-            model::same_config(&program, &config)?;
+            compile::same_config(&program, &config)?;
         }
         machine
             .admit(&program.config)
@@ -216,14 +217,14 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
 /// The program of a network that is compiled now.
 fn compiled(name: &str, config: &Config) -> Result<Arc<Program>> {
     let graph = match model::load(name)? {
-        Model::Program(_) | Model::Hosted(_) => bail!("{name} is compiled already"),
-        Model::Graph(graph) => graph,
+        Form::Program(_) | Form::Hosted(_) => bail!("{name} is compiled already"),
+        Form::Graph(graph) => graph,
     };
     ensure!(
         model::is_quantised(&graph),
         "{name} is a float model: run `vta quantize` first"
     );
-    let (_, program) = model::compile(&graph, config).with_context(|| name.to_owned())?;
+    let (_, program) = compile::compile(&graph, config).with_context(|| name.to_owned())?;
     Ok(Arc::new(program))
 }
 
@@ -350,7 +351,7 @@ impl Found {
                 let note = format!("{place}not checked for hazards: {error}");
                 self.notes.push(note);
             }
-            Err(error) => bail!(error),
+            Err(error) => return Err(error.into()),
         }
         Ok(())
     }

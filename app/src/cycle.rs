@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
 use vta_driver::{Device, Program};
 use vta_isa::Config;
 use vta_sim::views::EnergyTable;
 use vta_sim::{CycleLog, Execution};
 
+use crate::error::{Context, Result, ensure};
 use crate::machine::Machine;
 use crate::options::{DeviceOptions, ViewOptions};
 use crate::timed::{Timed, leave_out_additions, merge};
-use crate::{files, model, report_html, trace};
+use crate::{device, files, report_html, trace};
 
 /// The device of a run, and what is asked of it.
 pub struct Setup {
@@ -99,7 +99,7 @@ impl Setup {
     pub fn device(&self, config: &Config, threads: usize) -> Result<Arc<dyn Device>> {
         self.machine.admit(config)?;
         let Some(cycle) = &self.cycle else {
-            return model::device(&self.name, self.bitstream.as_ref(), config, threads);
+            return device::device(&self.name, self.bitstream.as_ref(), config, threads);
         };
         let device = self
             .machine
@@ -110,7 +110,7 @@ impl Setup {
     /// One of several devices, which may use so many threads for one batch.
     ///
     /// # Errors
-    /// As [`model::device`]; `cycle` keeps the cycles of one device only.
+    /// As [`device::device`]; `cycle` keeps the cycles of one device only.
     pub fn device_named(
         &self,
         name: &str,
@@ -123,8 +123,13 @@ impl Setup {
         );
         self.machine.admit(config)?;
         let bitstream = self.bitstream.as_ref();
-        let bitstream = bitstream.filter(|_| model::is_opencl(name));
-        model::device(name, bitstream, config, threads)
+        let bitstream = bitstream.filter(|_| device::is_opencl(name));
+        device::device(name, bitstream, config, threads)
+    }
+
+    /// The names of the devices, in order.
+    pub fn names(&self) -> Vec<&str> {
+        device::device_names(&self.name)
     }
 
     /// The machine of the options.
@@ -143,25 +148,13 @@ impl Setup {
     /// # Errors
     /// When trace or report can't be written.
     pub fn finish(&self, program: &Program, title: &str) -> Result<Option<Timed>> {
-        let Some(cycle) = &self.cycle else {
+        let (Some(cycle), Some(timed)) = (&self.cycle, self.timed(program)) else {
             return Ok(None);
         };
         if let Some(path) = &cycle.trace {
             let closed = cycle.log.close_trace();
             closed.with_context(|| path.display().to_string())?;
         }
-        let runs = cycle.log.runs();
-        let mut layers = merge(runs.iter().flat_map(|run| &run.layers));
-        leave_out_additions(&mut layers, program);
-        let steps = program.layers.iter().map(|l| (l.name.clone(), l.steps));
-        let timed = Timed {
-            steps: steps.collect(),
-            timing: self.machine.timing.clone(),
-            board: self.machine.name.clone(),
-            energy: cycle.energy,
-            layers,
-            runs,
-        };
         if let Some(path) = &cycle.report {
             let page = report_html::page(&report_html::Input {
                 title,
@@ -171,5 +164,22 @@ impl Setup {
             std::fs::write(path, page).with_context(|| path.display().to_string())?;
         }
         Ok(Some(timed))
+    }
+
+    /// What was measured so far.
+    pub fn timed(&self, program: &Program) -> Option<Timed> {
+        let cycle = self.cycle.as_ref()?;
+        let runs = cycle.log.runs();
+        let mut layers = merge(runs.iter().flat_map(|run| &run.layers));
+        leave_out_additions(&mut layers, program);
+        let steps = program.layers.iter().map(|l| (l.name.clone(), l.steps));
+        Some(Timed {
+            steps: steps.collect(),
+            timing: self.machine.timing.clone(),
+            board: self.machine.name.clone(),
+            energy: cycle.energy,
+            layers,
+            runs,
+        })
     }
 }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use vta_driver::replay::Case;
 use vta_driver::{
@@ -13,6 +12,7 @@ use vta_sim::cycle::{Listener, TimingConfig, simulate};
 
 use crate::check;
 use crate::cycle::Setup;
+use crate::error::{Context, Result, ensure};
 use crate::options::RunOptions;
 use crate::source::{self, Source};
 use crate::timed::Timed;
@@ -27,10 +27,10 @@ const PROGRAM: &str = "program";
 pub fn exec(args: &RunOptions) -> Result<Done> {
     let path = Path::new(&args.model);
     ensure!(
-        !args.device.device.contains(','),
+        !args.target.device.device.contains(','),
         "--device: a program written by hand runs on one device"
     );
-    let setup = Setup::new(&args.device, &args.views, &args.model)?;
+    let setup = Setup::new(&args.target.device, &args.target.views, &args.model)?;
     ensure!(
         !setup.timing_only(),
         "--timing-only computes nothing that could be shown"
@@ -68,7 +68,7 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
     Ok(Done {
         misfit,
         program: args.model.clone(),
-        device: args.device.device.clone(),
+        device: args.target.device.device.clone(),
         wrong: wrong(&source, &out, &config),
         expected: case.after.iter().map(|region| region.bytes.len()).sum(),
         times: timed

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
 use vta_isa::{INSN_BYTES, Insn};
+
+use crate::error::{Context, Result, ensure_input as ensure};
 
 /// Models larger than this are refused: no protobuf message can be.
 const MAX_FILE_BYTES: u64 = 2 << 30;

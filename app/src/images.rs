@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::{BufReader, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
 use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
 use npyz::npz::NpzArchive;
+
+use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
 
 /// The largest side of an image file, in pixels.
 const MAX_SIDE: u32 = 16_384;

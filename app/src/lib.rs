@@ -1,23 +1,44 @@
 //! What one does with networks on the VTA, as a library: open one (an ONNX file, a compiled bundle,
-//! a network of the zoo), compile it with measured tiles, place it, run it on images, compare it
-//! with the reference, count its cycles and say where they go. The command line `vta` is a thin
-//! layer of arguments and tables over this crate.
+//! a network of the zoo), compile it with measured tiles, place it, run it on arrays or images,
+//! compare it with the reference, count its cycles and say where they go. The command line `vta` is
+//! a thin layer of arguments and tables over this crate.
 //!
-//! ```no_run
-//! use vta_app::options::RunOptions;
-//! use vta_app::run::{Wanted, run};
+//! ```
+//! use vta_app::{Feed, Model, Session, Target, Values};
 //!
-//! let outcome = run(&RunOptions::new("demo"), Wanted::Labels, &())?;
-//! let (class, confidence) = outcome.ranking(0)[0];
-//! println!("{}: {} {confidence}", outcome.names[0], outcome.label(class));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! let model = Model::open("demo")?;
+//! let mut session = Session::open(model, &Target::named("sim"))?;
+//! let input = session.inputs()?.remove(0);
+//! let grey = vec![0.0; input.len()];
+//! let feed = Feed { name: &input.name, values: Values::Real(grey.into()) };
+//! let found = session.run(&[feed], &())?;
+//! assert_eq!(found.outputs[0].images, 1);
+//! # Ok::<(), vta_app::Error>(())
 //! ```
 //!
-//! Nothing here prints or knows of a terminal: long work tells a [`watch::Watch`] how far it is.
+//! | to | there is |
+//! |---|---|
+//! | open a network | [`Model`] |
+//! | say where it runs | [`Target`] |
+//! | compile and run it, compare it | [`Session`] |
+//! | see where its cycles go | [`Report`], from [`Session::report`] |
+//! | run images and rank labels, as `vta run` does | [`run::run`] |
+//! | check, replay and run programs by hand | [`check`], [`replay_rtl`], [`exec`] |
+//! | vary machines | [`sweep`] |
+//!
+//! Nothing here prints or knows of a terminal: long work tells a [`Watch`] how far it is and asks it
+//! whether to go on. Errors are one type, [`Error`], split by cause.
+//!
+//! What it doesn't do: networks of several inputs, training, anything that `vta-driver` and
+//! `vta-compiler` do alone.
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod compile;
 pub mod cycle;
+pub mod device;
+mod engine;
+pub mod error;
 pub mod exec;
 pub mod files;
 pub mod hints;
@@ -26,13 +47,25 @@ pub mod machine;
 pub mod model;
 pub mod options;
 pub mod outcome;
+mod pool;
 pub mod preprocess;
 pub mod replay_rtl;
+pub mod report;
 pub mod report_html;
 pub mod run;
+pub mod session;
 pub mod source;
 pub mod sweep;
 pub mod tiles;
 pub mod timed;
 pub mod trace;
 pub mod watch;
+
+pub use compile::Compiled;
+pub use error::{Error, Result};
+pub use model::{Model, Tensor};
+pub use options::Target;
+pub use pool::Images;
+pub use report::Report;
+pub use session::{Feed, Output, Outputs, Session, Values};
+pub use watch::Watch;

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
 use vta_driver::{Program, WorkerDevice};
 use vta_isa::{Config, Excess, Extension, Insn, MemType};
 use vta_sim::cycle::TimingConfig;
 use vta_sim::{Board, Core, CycleLog, Execution, SimDevice};
 
+use crate::error::{Context, Error, Result, ensure};
 use crate::files;
 
 /// Whose timing is taken when nothing names another.
@@ -74,8 +74,8 @@ impl Machine {
             Some(path) => {
                 let text = files::read_text(path)?;
                 let config = match &given {
-                    None => Config::from_json(&text).map_err(anyhow::Error::from),
-                    Some(board) => board.config_from_json(&text).map_err(anyhow::Error::from),
+                    None => Config::from_json(&text).map_err(Error::from),
+                    Some(board) => board.config_from_json(&text).map_err(Error::from),
                 };
                 config.with_context(|| path.display().to_string())?
             }

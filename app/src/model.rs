@@ -1,30 +1,25 @@
 //! What MODEL names: an ONNX file, a bundle, the demo, a network of the zoo.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
 use vta_compiler::graph::{Graph, Op};
 use vta_compiler::host::HostCall;
-use vta_compiler::lower::LowerOptions;
-use vta_compiler::placement::{self, Rules, Target};
-use vta_compiler::qgraph::{QGraph, QNode, QOp};
+use vta_compiler::qgraph::QGraph;
 use vta_compiler::semantics::Requant;
 use vta_compiler::{layer, onnx, passes, quantize, zoo};
-use vta_driver::{
-    BUNDLE_MAGIC, BufferId, Bundle, Device, HostKernel, Layer, MultiProgram, Packing, Place,
-    Program, Step, TensorSpec,
-};
-use vta_hw_opencl::{OpenClDevice, Options, Selector};
-use vta_isa::Config;
-use vta_sim::SimDevice;
+use vta_driver::{BUNDLE_MAGIC, Bundle, HostKernel, MultiProgram, Program};
 
+use crate::compile::{self, Compiled};
+use crate::device::device_names;
+use crate::error::{Context, Result, bail, ensure};
 use crate::images::{self, Picture};
-use crate::options::{RunOptions, TilesOptions};
+use crate::machine::Machine;
+use crate::options::Target;
 use crate::preprocess::Preprocess;
-use crate::tiles::{self, Measured};
 use crate::{files, hints, source};
 
 /// The demo's network, trained for this project on CIFAR-10.
@@ -47,8 +42,196 @@ pub const CIFAR10: [&str; 10] = [
     "truck",
 ];
 
+/// A network: opened by name, as the file has it, or compiled.
+pub struct Model {
+    name: String,
+    form: Form,
+}
+
+/// An input or output of a network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// The model's name for it.
+    pub name: String,
+    /// Of one image: channels, rows, columns.
+    pub chw: [usize; 3],
+    /// The real value of one int8 step; `None` for a float model.
+    pub scale: Option<f32>,
+}
+
+impl Tensor {
+    /// Values of one image.
+    pub fn len(&self) -> usize {
+        self.chw.iter().product()
+    }
+
+    /// Whether it has no values, as no tensor of a network.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn of_program(program: &Program, index: u32) -> Result<Self> {
+        let spec = program.tensor(index)?;
+        Ok(Self {
+            name: spec.name.clone(),
+            chw: spec.chw.map(|d| d as usize),
+            scale: Some(spec.scale),
+        })
+    }
+}
+
+impl Model {
+    /// Opens an ONNX file, a program bundle, `demo` or `zoo:NAME`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a name that is nothing, [`Error::Io`] and [`Error::Model`] for a file
+    /// that can't be read or holds no network.
+    pub fn open(name: &str) -> Result<Self> {
+        let form = load(name)?;
+        let name = name.to_owned();
+        Ok(Self { name, form })
+    }
+
+    /// Reads ONNX from memory; `name` is for messages.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for what is no ONNX or has operators that aren't supported.
+    pub fn from_onnx(name: &str, bytes: &[u8]) -> Result<Self> {
+        let graph = onnx::load(bytes).with_context(|| name.to_owned())?;
+        Ok(Self {
+            name: name.to_owned(),
+            form: Form::Graph(Box::new(graph)),
+        })
+    }
+
+    /// The name that it was opened with.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As what it was opened.
+    pub fn form(&self) -> &Form {
+        &self.form
+    }
+
+    /// As what it was opened, taken apart.
+    pub fn into_form(self) -> Form {
+        self.form
+    }
+
+    /// Whether it is what a device runs already.
+    pub fn is_compiled(&self) -> bool {
+        !matches!(self.form, Form::Graph(_))
+    }
+
+    /// Whether it must be quantised before it can be compiled.
+    pub fn is_float(&self) -> bool {
+        matches!(&self.form, Form::Graph(graph) if !is_quantised(graph))
+    }
+
+    /// What the model says of itself: `labels` and `preprocess` among it, JSON text each.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        match &self.form {
+            Form::Graph(graph) => &graph.metadata,
+            Form::Program(program) => &program.metadata,
+            Form::Hosted(network) => match network.parts.first() {
+                Some(part) => &part.program.metadata,
+                None => const { &BTreeMap::new() },
+            },
+        }
+    }
+
+    /// The names of the classes; empty when the model has none.
+    ///
+    /// # Errors
+    /// [`Error::Input`] when they are no list of names.
+    pub fn labels(&self) -> Result<Vec<String>> {
+        labels(self.metadata())
+    }
+
+    /// How the model wants its input made, if it says so.
+    ///
+    /// # Errors
+    /// [`Error::Input`] when what it says can't be read.
+    pub fn preprocess(&self) -> Result<Option<Preprocess>> {
+        let stated = self.metadata().get("preprocess");
+        let read = |json: &String| {
+            serde_json::from_str(json).with_context(|| "the model's preprocessing".to_owned())
+        };
+        stated.map(read).transpose()
+    }
+
+    /// How int32 sums become int8, over what the model says. A compiled network stays as it is.
+    pub fn set_requant(&mut self, requant: Requant) {
+        if let Form::Graph(graph) = &mut self.form {
+            choose_requant(graph, Some(requant));
+        }
+    }
+
+    /// The int8 network of a float one, calibrated with images.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a compiled network, images that don't fit, [`Error::Model`] for what
+    /// can't be quantised.
+    pub fn quantise(
+        &self,
+        pictures: &[Picture],
+        preprocess: &Preprocess,
+        mode: quantize::Mode,
+    ) -> Result<Self> {
+        let name = || self.name.clone();
+        let Form::Graph(graph) = &self.form else {
+            bail!("{} is compiled already", self.name);
+        };
+        let graph = quantise(graph, pictures, preprocess, mode).with_context(name)?;
+        Ok(Self {
+            name: name(),
+            form: Form::Graph(Box::new(graph)),
+        })
+    }
+
+    /// Compiles it for a target. A bundle is compiled already, for its configuration.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a float network and for a bundle whose configuration isn't the target's
+    /// or that was to run on several devices, [`Error::Model`] for what can't be lowered.
+    pub fn compile(self, target: &Target) -> Result<Compiled> {
+        let config = Machine::read(target.device.machine())?.config;
+        let compiled = match self.form {
+            Form::Graph(graph) => {
+                let name = || self.name.clone();
+                ensure!(
+                    is_quantised(&graph),
+                    "{} is a float model: quantise it first",
+                    self.name
+                );
+                let integer = passes::quantized(&graph).with_context(name)?;
+                return compile::for_target(target, integer, &config).with_context(name);
+            }
+            Form::Program(program) => Compiled::from(*program),
+            Form::Hosted(network) => Compiled::from(*network),
+        };
+        if target.device.config.is_some() {
+            compile::same_config(&compiled.program, &config)?;
+        }
+        ensure!(
+            target.placement.is_none() && device_names(&target.device.device).len() == 1,
+            "several devices need the model, not a compiled bundle"
+        );
+        Ok(compiled)
+    }
+}
+
+/// The names of the classes that metadata has.
+pub(crate) fn labels(metadata: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    match metadata.get("labels") {
+        Some(json) => serde_json::from_str(json).context("the model's labels"),
+        None => Ok(Vec::new()),
+    }
+}
+
 /// A network before it is compiled, or one that is compiled already.
-pub enum Model {
+pub enum Form {
     /// As the file has it, float or int8.
     Graph(Box<Graph>),
     /// Compiled, for one device.
@@ -61,7 +244,10 @@ pub enum Model {
 pub const NOT_ALONE: &str = "the host computes some of its layers; only `vta run` takes it";
 
 /// Resolves MODEL.
-pub fn load(name: &str) -> Result<Model> {
+///
+/// # Errors
+/// As for [`Model::open`].
+pub fn load(name: &str) -> Result<Form> {
     if name == "demo" {
         let mut graph = onnx::load(DEMO_MODEL)?;
         let labels = serde_json::to_string(&CIFAR10)?;
@@ -74,7 +260,7 @@ pub fn load(name: &str) -> Result<Model> {
         graph
             .metadata
             .insert("preprocess".to_owned(), preprocess.to_json());
-        return Ok(Model::Graph(Box::new(graph)));
+        return Ok(Form::Graph(Box::new(graph)));
     }
     if let Some(network) = name.strip_prefix("zoo:") {
         let (network, mode) = match network.split_once(':') {
@@ -84,14 +270,14 @@ pub fn load(name: &str) -> Result<Model> {
             Some((_, mode)) => bail!("{name}: no mode '{mode}' (there are multiply, shift)"),
         };
         let graph = zoo::graph_with(network, mode)?;
-        return Ok(Model::Graph(Box::new(graph)));
+        return Ok(Form::Graph(Box::new(graph)));
     }
     let path = Path::new(name);
     exists(name)?;
     if is_bundle(path) {
         return Ok(match read_bundle(path)? {
-            Bundle::Program(program) => Model::Program(program),
-            Bundle::Network(network) => Model::Hosted(network),
+            Bundle::Program(program) => Form::Program(program),
+            Bundle::Network(network) => Form::Hosted(network),
         });
     }
     ensure!(
@@ -102,7 +288,7 @@ pub fn load(name: &str) -> Result<Model> {
         !source::is_assembly(path),
         "{name} is assembly text: vta exec {name} runs it"
     );
-    Ok(Model::Graph(Box::new(read_onnx(path)?)))
+    Ok(Form::Graph(Box::new(read_onnx(path)?)))
 }
 
 /// The network, or the layer as a network.
@@ -120,10 +306,10 @@ pub fn layer_or_network(name: &str) -> Result<QGraph> {
         Err(_) => {}
     }
     match load(name)? {
-        Model::Program(_) | Model::Hosted(_) => {
+        Form::Program(_) | Form::Hosted(_) => {
             bail!("{name} is compiled already, so that it can't be varied")
         }
-        Model::Graph(graph) => {
+        Form::Graph(graph) => {
             ensure!(
                 is_quantised(&graph),
                 "{name} is a float model: run `vta quantize` first"
@@ -222,262 +408,6 @@ pub fn choose_requant(graph: &mut Graph, requant: Option<Requant>) {
         let name = requant.name().to_owned();
         graph.metadata.insert(Requant::KEY.to_owned(), name);
     }
-}
-
-/// Compiles a QDQ graph.
-pub fn compile(graph: &Graph, config: &Config) -> Result<(QGraph, Program)> {
-    let integer = passes::quantized(graph)?;
-    let program = tiles::lower(&integer, config, &TilesOptions::default(), None)?;
-    Ok((integer, program))
-}
-
-/// The devices of a list, in order.
-pub fn device_names(list: &str) -> Vec<&str> {
-    list.split(',').collect()
-}
-
-/// What runs of a network need.
-pub struct Plan {
-    /// The whole network; only its tensors and layers when it runs over several places.
-    pub program: Program,
-    /// The network over several devices and the host, when it runs so.
-    pub split: Option<MultiProgram>,
-}
-
-/// Compiles a network for the devices that the arguments name, and the host if it is needed and
-/// allowed.
-pub fn plan(args: &RunOptions, graph: &QGraph, config: &Config) -> Result<Plan> {
-    let split = split(args, graph, config)?;
-    let program = match &split {
-        Some(split) => overview(split, config),
-        None => {
-            let board = args
-                .device
-                .board
-                .as_deref()
-                .or(args.device.timing.as_deref());
-            tiles::lower(graph, config, &args.tiles, board)?
-        }
-    };
-    Ok(Plan { program, split })
-}
-
-/// Tensors and layers of a network over several places, for tables: nothing that could run.
-pub fn overview(split: &MultiProgram, config: &Config) -> Program {
-    let number = |place: &Place| split.parts[place.part].network_tensors[place.tensor as usize];
-    let metadata = split.parts.first().map(|p| p.program.metadata.clone());
-    let mut program = Program {
-        config: config.clone(),
-        metadata: metadata.unwrap_or_default(),
-        inputs: split.input.first().map(number).into_iter().collect(),
-        outputs: split.outputs.iter().map(number).collect(),
-        ..Program::default()
-    };
-    for part in &split.parts {
-        for (tensor, &number) in part.program.tensors.iter().zip(&part.network_tensors) {
-            let tensors = &mut program.tensors;
-            let missing = (number as usize + 1).saturating_sub(tensors.len());
-            tensors.extend((0..missing).map(|_| nothing()));
-            tensors[number as usize] = TensorSpec {
-                buffer: BufferId(number),
-                packing: Packing::Tiles,
-                ..tensor.clone()
-            };
-        }
-    }
-    for step in &split.steps {
-        match step {
-            Step::Copy { .. } => {}
-            Step::Host(step) => program.layers.push(Layer {
-                name: step.name.clone(),
-                kind: format!("host {}", step.op),
-                output: step.network_tensor,
-                ..Layer::default()
-            }),
-            Step::Run { part, layers } => {
-                let part = &split.parts[*part];
-                for layer in &part.program.layers[layers.clone()] {
-                    program.layers.push(Layer {
-                        name: layer.name.clone(),
-                        kind: layer.kind.clone(),
-                        macs: layer.macs,
-                        output: part.network_tensors[layer.output as usize],
-                        ..Layer::default()
-                    });
-                }
-            }
-        }
-    }
-    program
-}
-
-/// A tensor that no place has.
-fn nothing() -> TensorSpec {
-    TensorSpec {
-        name: String::new(),
-        buffer: BufferId(0),
-        chw: [0; 3],
-        scale: 1.0,
-        packing: Packing::Tiles,
-    }
-}
-
-/// The network over several devices, when the arguments name several or place layers, or when
-/// the host computes some.
-fn split(args: &RunOptions, graph: &QGraph, config: &Config) -> Result<Option<MultiProgram>> {
-    let names = device_names(&args.device.device);
-    let host = args.allow_host && needs_host(graph);
-    if names.len() == 1 && args.placement.is_none() && !host {
-        return Ok(None);
-    }
-    for (i, name) in names.iter().enumerate() {
-        ensure!(
-            !name.is_empty(),
-            "--device: a name between commas is missing"
-        );
-        ensure!(!names[..i].contains(name), "--device names {name} twice");
-    }
-    let rules = match &args.placement {
-        None => Rules::default(),
-        Some(path) => {
-            let name = || path.display().to_string();
-            let text = files::read_text(path)?;
-            Rules::from_toml(&text).with_context(name)?
-        }
-    };
-    let target = |name: &&str| Target::new(*name, config.clone());
-    let mut targets: Vec<Target> = names.iter().map(target).collect();
-    if host {
-        targets.push(Target::host(config.clone()));
-    }
-    let board = args
-        .device
-        .board
-        .as_deref()
-        .or(args.device.timing.as_deref());
-    let measured = Measured::read(&args.tiles, config, board)?;
-    Ok(Some(spread(graph, &targets, &rules, &measured)?))
-}
-
-/// Whether some operators are the host's.
-fn needs_host(graph: &QGraph) -> bool {
-    let of_host = |node: &QNode| matches!(node.op, QOp::Host { .. });
-    graph.nodes.iter().any(of_host)
-}
-
-/// A network for one device and the host, if it needs the host.
-pub fn hosted(
-    graph: &QGraph,
-    config: &Config,
-    tiles: &TilesOptions,
-) -> Result<Option<MultiProgram>> {
-    if !needs_host(graph) {
-        return Ok(None);
-    }
-    let targets = [
-        Target::new("device", config.clone()),
-        Target::host(config.clone()),
-    ];
-    let measured = Measured::read(tiles, config, None)?;
-    Ok(Some(spread(graph, &targets, &Rules::default(), &measured)?))
-}
-
-/// Places and lowers a network with the tiles that are known.
-fn spread(
-    graph: &QGraph,
-    targets: &[Target],
-    rules: &Rules,
-    measured: &Measured,
-) -> Result<MultiProgram> {
-    let placed = placement::place(graph, targets, rules)?;
-    let options = LowerOptions::default();
-    let tiles = |part: &QGraph, config: &Config| measured.tiles(part, config);
-    Ok(placement::compile_with(
-        graph, targets, &placed, &options, &tiles,
-    )?)
-}
-
-/// The configuration of a file, or the default.
-pub fn config(path: Option<&PathBuf>) -> Result<Config> {
-    let Some(path) = path else {
-        return Ok(Config::default());
-    };
-    let text = files::read_text(path)?;
-    Config::from_json(&text).with_context(|| path.display().to_string())
-}
-
-/// A compiled program runs on no configuration but its own.
-///
-/// # Errors
-/// When the configurations differ.
-pub fn same_config(program: &Program, config: &Config) -> Result<()> {
-    ensure!(
-        program.config == *config,
-        "--config: the bundle was compiled for another configuration, {}",
-        program.config.to_json()
-    );
-    Ok(())
-}
-
-/// A device by name; `bitstream` is for OpenCL devices only, and `threads`, which one batch may
-/// use, for the fast simulator.
-pub fn device(
-    name: &str,
-    bitstream: Option<&PathBuf>,
-    config: &Config,
-    threads: usize,
-) -> Result<Arc<dyn Device>> {
-    if is_opencl(name) {
-        let selector: Selector = name.parse()?;
-        let options = Options {
-            bitstream: bitstream.cloned(),
-            ..Options::from_env()
-        };
-        let device = OpenClDevice::open(&selector, config.clone(), options)?;
-        return Ok(Arc::new(device));
-    }
-    ensure!(
-        bitstream.is_none(),
-        "--bitstream is for OpenCL devices, not for {name}"
-    );
-    Ok(match name {
-        "sim" => {
-            let kernel = SimDevice::kernel_from_env()?;
-            Arc::new(SimDevice::functional_with_threads(
-                config.clone(),
-                kernel,
-                threads,
-            ))
-        }
-        "oracle" => Arc::new(SimDevice::oracle(config.clone())),
-        _ => bail!(
-            "no device '{name}' in this build (there are sim, cycle, oracle and opencl[:SEL]){}",
-            meant_device(name)
-        ),
-    })
-}
-
-/// Kinds and makers of OpenCL devices are written behind `opencl:`.
-fn meant_device(name: &str) -> String {
-    const OPENCL: [&str; 7] = [
-        "cpu",
-        "gpu",
-        "fpga",
-        "accelerator",
-        "nvidia",
-        "intel",
-        "pocl",
-    ];
-    match OPENCL.iter().find(|kind| name.eq_ignore_ascii_case(kind)) {
-        Some(kind) => format!("; did you mean opencl:{kind}?"),
-        None => hints::did_you_mean(name, ["sim", "cycle", "oracle", "opencl"]),
-    }
-}
-
-/// Whether a name means an OpenCL device.
-pub fn is_opencl(name: &str) -> bool {
-    name.strip_prefix("opencl")
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '+']))
 }
 
 /// Images for a model that was given none: one of each class for the demo, a synthetic one

@@ -90,6 +90,53 @@ pub struct TilesOptions {
     pub cache: Option<PathBuf>,
 }
 
+/// Where a network runs, and how it is compiled for that.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The device, or several.
+    pub device: DeviceOptions,
+    /// What is shown of cycles.
+    pub views: ViewOptions,
+    /// Where tiles come from.
+    pub tiles: TilesOptions,
+    /// Which layers run on which device: a TOML file of `"layer or pattern" = "device"`.
+    pub placement: Option<PathBuf>,
+    /// Let the host compute what no device has an operator for.
+    pub allow_host: bool,
+    /// Threads, at least 1; `None` is one for each core.
+    pub threads: Option<usize>,
+    /// Runs in flight, at least 1.
+    pub batch: usize,
+}
+
+impl Target {
+    /// A device by name: see [`DeviceOptions::device`]. Whether there is one shows when it is opened.
+    pub fn named(device: &str) -> Self {
+        Self {
+            device: DeviceOptions {
+                device: device.to_owned(),
+                ..DeviceOptions::default()
+            },
+            ..Self::default()
+        }
+    }
+}
+
+/// The fast simulator.
+impl Default for Target {
+    fn default() -> Self {
+        Self {
+            device: DeviceOptions::default(),
+            views: ViewOptions::default(),
+            tiles: TilesOptions::default(),
+            placement: None,
+            allow_host: false,
+            threads: None,
+            batch: 1,
+        }
+    }
+}
+
 /// A run of a network on images.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
@@ -98,15 +145,11 @@ pub struct RunOptions {
     /// Images, folders of them and arrays; none for what the model brings along.
     pub input: Vec<PathBuf>,
     /// Where it runs.
-    pub device: DeviceOptions,
-    /// What is shown of cycles.
-    pub views: ViewOptions,
+    pub target: Target,
     /// How images become inputs.
     pub preprocess: PreprocessOptions,
     /// How int32 sums become int8; `None` is what the model says.
     pub requant: Option<Requant>,
-    /// Where tiles come from.
-    pub tiles: TilesOptions,
     /// Images to run at most.
     pub limit: Option<usize>,
     /// Labels that are told of each image, at least 1.
@@ -119,14 +162,6 @@ pub struct RunOptions {
     pub hazards: bool,
     /// Calibration images for a float model; `None` are the input images.
     pub calibration: Option<PathBuf>,
-    /// Runs in flight, at least 1.
-    pub batch: usize,
-    /// Which layers run on which device: a TOML file of `"layer or pattern" = "device"`.
-    pub placement: Option<PathBuf>,
-    /// Let the host compute what no device has an operator for.
-    pub allow_host: bool,
-    /// Threads, at least 1; `None` is one for each core.
-    pub threads: Option<usize>,
 }
 
 impl RunOptions {
@@ -135,21 +170,15 @@ impl RunOptions {
         Self {
             model: model.to_owned(),
             input: Vec::new(),
-            device: DeviceOptions::default(),
-            views: ViewOptions::default(),
+            target: Target::default(),
             preprocess: PreprocessOptions::default(),
             requant: None,
-            tiles: TilesOptions::default(),
             limit: None,
             top: 5,
             reference: None,
             verify: false,
             hazards: false,
             calibration: None,
-            batch: 1,
-            placement: None,
-            allow_host: false,
-            threads: None,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! From 8-bit pixels to the network's real input, and on to int8.
 
-use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Context, Result, bail, ensure};
 use crate::images::{Picture, fit};
 use crate::options::{PreprocessOptions, Preset};
 use crate::watch::Watch;

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use vta_isa::{Insn, check};
@@ -10,6 +9,7 @@ use vta_sim::cycle::{CycleReport, Silent, simulate};
 use vta_sim::hazards::{self, UopSource};
 use vta_sim::{Board, Core};
 
+use crate::error::{Context, Result, ensure_input as ensure};
 use crate::files;
 
 /// A file of programs with recorded counters.

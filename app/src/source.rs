@@ -17,11 +17,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
 use vta_driver::PhysAddr;
 use vta_driver::replay::{Case, Region};
 use vta_isa::{Config, Insn, MemType, Uop, asm};
 
+use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
 use crate::files;
 
 /// The spaces lie this far apart, a multiple of every element size; none can be larger.

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 use vta_compiler::lower;
 use vta_compiler::qgraph::QGraph;
@@ -21,6 +20,7 @@ use vta_isa::Config;
 use vta_sim::cycle::{TimingConfig, simulate};
 use vta_sim::views::{EnergyTable, LayerCycles, LayerTotals};
 
+use crate::error::{Context, Result, ensure};
 use crate::machine::{Machine, Wanted};
 use crate::timed::{leave_out_additions, merge, utilization};
 use crate::watch::Watch;

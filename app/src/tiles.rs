@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
 use vta_compiler::lower::{self, LowerError, LowerOptions, Tiles};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::tune::{self, Cache};
 use vta_driver::Program;
 use vta_isa::Config;
 
+use crate::error::{Context, Result, ensure};
 use crate::files;
 use crate::options::TilesOptions;
 

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result};
 use vta_sim::views::TraceWriter;
+
+use crate::error::{Context, Result};
 
 /// Bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;

@@ -7,6 +7,11 @@ pub trait Watch: Sync {
     /// several threads, not always in the order of `done`.
     fn progress(&self, done: usize, all: usize);
 
+    /// Whether to stop: what has begun ends, nothing new begins, and the work's result is an error.
+    fn cancelled(&self) -> bool {
+        false
+    }
+
     /// A remark for whoever started the work: one line.
     fn note(&self, text: &str);
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use vta_app::machine::Wanted;
-use vta_app::options::{self, DeviceOptions, PreprocessOptions, RunOptions, ViewOptions};
+use vta_app::options::{self, DeviceOptions, PreprocessOptions, RunOptions, Target, ViewOptions};
 use vta_compiler::semantics::Requant;
 
 /// Run, compile and inspect neural networks on the Versatile Tensor Accelerator.
@@ -560,21 +560,23 @@ impl RunArgs {
         RunOptions {
             model: self.model.clone(),
             input: self.input.clone(),
-            device: self.device.options(),
-            views: self.views.options(),
+            target: Target {
+                device: self.device.options(),
+                views: self.views.options(),
+                tiles: self.tiles.options(),
+                placement: self.placement.clone(),
+                allow_host: self.allow_host,
+                threads: self.threads,
+                batch: self.batch,
+            },
             preprocess: self.preprocess.options(),
             requant: self.requant.mode(),
-            tiles: self.tiles.options(),
             limit: self.limit,
             top: self.top,
             reference: self.reference.clone(),
             verify: self.verify,
             hazards: self.hazards,
             calibration: self.calibration.clone(),
-            batch: self.batch,
-            placement: self.placement.clone(),
-            allow_host: self.allow_host,
-            threads: self.threads,
         }
     }
 }

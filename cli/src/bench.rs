@@ -1,6 +1,7 @@
 //! `vta bench`: how fast the functional simulator is, as a share of what this CPU can do.
 
 mod cores;
+mod median;
 mod onnxruntime;
 mod tiny;
 
@@ -9,13 +10,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
-use vta_app::model::{self, Model};
+use vta_app::model::{self, Form};
+use vta_app::{compile, device};
 use vta_compiler::{layer, lower, zoo};
 use vta_driver::{Device, Program, QueueLimits, Session};
 use vta_isa::Config;
 use vta_sim::{GemmKernel, SimDevice};
 
 use self::cores::on_core;
+use self::median::median;
 use self::onnxruntime::Comparison;
 use crate::args::BenchArgs;
 use crate::report::print_line;
@@ -81,7 +84,7 @@ struct Figures {
 pub fn bench(args: &BenchArgs) -> Result<bool> {
     ensure!(args.samples > 0, "--samples must be at least 1");
     ensure!(args.threads > 0, "--threads must be at least 1");
-    let config = model::config(args.config.as_ref())?;
+    let config = device::config(args.config.as_ref())?;
     let kernel = SimDevice::kernel_from_env()?;
     let mut figures = Figures {
         kernel,
@@ -270,12 +273,6 @@ impl Figures {
     }
 }
 
-/// The median of at least one figure.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// A layer that is measured.
 struct LayerRun {
     name: String,
@@ -353,9 +350,9 @@ fn threaded_session(program: &Arc<Program>, kernel: GemmKernel, threads: usize) 
 
 fn network(name: &str, config: &Config) -> Result<Arc<Program>> {
     match model::load(&format!("zoo:{name}"))? {
-        Model::Graph(graph) => Ok(Arc::new(model::compile(&graph, config)?.1)),
-        Model::Program(program) => Ok(Arc::new(*program)),
-        Model::Hosted(_) => bail!("{name}: {}", model::NOT_ALONE),
+        Form::Graph(graph) => Ok(Arc::new(compile::compile(&graph, config)?.1)),
+        Form::Program(program) => Ok(Arc::new(*program)),
+        Form::Hosted(_) => bail!("{name}: {}", model::NOT_ALONE),
     }
 }
 

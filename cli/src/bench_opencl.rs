@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
-use vta_app::model::{self, Model};
+use vta_app::model::{self, Form};
 use vta_app::outcome::counters_json;
+use vta_app::{compile, device};
 use vta_compiler::zoo;
 use vta_driver::{Device, DeviceCounters, Program, QueueLimits, RunOutput, Session};
 use vta_hw_opencl::{OpenClDevice, Options, Selector};
@@ -61,15 +62,15 @@ struct Figures {
 /// Measures every device, network and batch of the arguments; whether all outputs agree.
 pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
     ensure!(args.samples > 0, "--samples must be at least 1");
-    let config = model::config(args.config.as_ref())?;
+    let config = device::config(args.config.as_ref())?;
     let batches = match &args.batch[..] {
         [] => vec![config.batch()],
         given => given.to_vec(),
     };
     let mut all = Vec::new();
-    for name in model::device_names(devices) {
+    for name in device::device_names(devices) {
         ensure!(
-            model::is_opencl(name),
+            device::is_opencl(name),
             "--device {name}: OpenCL devices are measured, opencl[:SEL]"
         );
         for network in &args.model {
@@ -92,15 +93,15 @@ pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
 /// Measures one network on one device.
 fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result<Figures> {
     let program = match model::load(network)? {
-        Model::Graph(graph) => {
+        Form::Graph(graph) => {
             ensure!(
                 model::is_quantised(&graph),
                 "{network} is a float model: quantise it first (vta quantize)"
             );
-            Arc::new(model::compile(&graph, config)?.1)
+            Arc::new(compile::compile(&graph, config)?.1)
         }
-        Model::Program(program) => Arc::new(*program),
-        Model::Hosted(_) => bail!("{network}: {}", model::NOT_ALONE),
+        Form::Program(program) => Arc::new(*program),
+        Form::Hosted(_) => bail!("{network}: {}", model::NOT_ALONE),
     };
     let images = images(&program)?;
     let images: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use vta_app::model;
+use vta_app::device;
 use vta_hw_opencl::{
     DeviceEntry, OpenClError, Selector, Structure, config_macros, devices as list, save_bitstream,
 };
@@ -24,7 +24,7 @@ pub fn devices(args: &DevicesArgs) -> Result<bool> {
         "--config is for --save-bitstream and --macros"
     );
     if args.macros {
-        print_line(&config_macros(&model::config(args.config.as_ref())?))?;
+        print_line(&config_macros(&device::config(args.config.as_ref())?))?;
         return Ok(true);
     }
     if let (Some(path), Some(name)) = (&args.save_bitstream, &args.device) {
@@ -34,7 +34,7 @@ pub fn devices(args: &DevicesArgs) -> Result<bool> {
             structure != Structure::Throughput,
             "a bitstream holds the core, not the throughput structure"
         );
-        let config = model::config(args.config.as_ref())?;
+        let config = device::config(args.config.as_ref())?;
         save_bitstream(&selector.find()?, &config, structure, path)?;
         let size = std::fs::metadata(path)
             .with_context(|| path.display().to_string())?

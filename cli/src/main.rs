@@ -16,6 +16,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use vta_app::error::message;
+
 use crate::args::{Cli, Command};
 use crate::commands::{boards, check, exec, run, sweep};
 
@@ -48,67 +50,27 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("error: {}", message(&error));
+            eprintln!("error: {}", message(error.as_ref()));
             ExitCode::from(status(&error))
         }
     }
 }
 
-/// An error with its causes; many tell theirs already.
-fn message(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !tells(&text, &cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
-}
-
-/// Whether the text has the cause as words of its own: a file `d` isn't told by "demo".
-fn tells(text: &str, cause: &str) -> bool {
-    let part = |c: char| c.is_alphanumeric() || "/._-".contains(c);
-    text.match_indices(cause).any(|(at, _)| {
-        let (before, after) = (&text[..at], &text[at + cause.len()..]);
-        !before.ends_with(part) && !after.starts_with(part)
-    })
-}
-
-/// A fault of a device, or of a layer of the host, is a failed run; everything else is bad usage or input.
+/// A run that began and failed is 1, everything else bad usage or input.
 fn status(error: &anyhow::Error) -> u8 {
     use vta_driver::DriverError;
-    match error.downcast_ref::<DriverError>() {
+    let of_app = matches!(error.downcast_ref(), Some(vta_app::Error::Run { .. }));
+    let of_driver = matches!(
+        error.downcast_ref(),
         Some(
             DriverError::Device { .. }
-            | DriverError::Host { .. }
-            | DriverError::Lost { .. }
-            | DriverError::Memory { .. },
-        ) => 1,
-        _ => 2,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use anyhow::anyhow;
-
-    use super::message;
-
-    #[test]
-    fn every_cause_is_told_once() {
-        let error = |texts: [&'static str; 3]| {
-            let [outer, middle, inner] = texts;
-            message(&anyhow!(inner).context(middle).context(outer))
-        };
-        assert_eq!(
-            error(["demo", "d", "a folder"]),
-            "demo: d: a folder",
-            "a name within another one"
-        );
-        assert_eq!(
-            error(["x.vta: bundle: too short", "bundle: too short", "too short"]),
-            "x.vta: bundle: too short"
-        );
-        assert_eq!(error(["a", "b (c)", "c"]), "a: b (c)");
+                | DriverError::Host { .. }
+                | DriverError::Lost { .. }
+                | DriverError::Memory { .. }
+        )
+    );
+    match of_app || of_driver {
+        true => 1,
+        false => 2,
     }
 }

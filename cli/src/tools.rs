@@ -10,13 +10,13 @@ use serde_json::json;
 use vta_app::cycle::Setup;
 use vta_app::files::{decode, is, read_words};
 use vta_app::machine::{self, Machine, Wanted};
-use vta_app::model::{self, Model};
+use vta_app::model::{self, Form};
 use vta_app::options::{DeviceOptions, ViewOptions};
 use vta_app::preprocess::Preprocess;
 use vta_app::source::Source;
 use vta_app::timed::{Timed, cycles_json, utilization};
 use vta_app::watch::Watch;
-use vta_app::{images, replay_rtl, tiles};
+use vta_app::{compile, images, replay_rtl, tiles};
 use vta_compiler::quantize::Mode;
 use vta_compiler::{graph::Graph, layer, onnx, passes, reference, zoo};
 use vta_driver::{DramPlan, Program, QueueLimits, Session, Symbol, Traffic, replay};
@@ -197,8 +197,8 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
     })?;
     let config = machine.config.clone();
     let mut graph = match model::load(&args.model)? {
-        Model::Graph(graph) => *graph,
-        Model::Program(_) | Model::Hosted(_) => bail!("{} is compiled already", args.model),
+        Form::Graph(graph) => *graph,
+        Form::Program(_) | Form::Hosted(_) => bail!("{} is compiled already", args.model),
     };
     model::choose_requant(&mut graph, args.requant.mode());
     ensure!(
@@ -222,7 +222,7 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
     ];
     integer.metadata.extend(facts);
     let hosted = match args.allow_host {
-        true => model::hosted(&integer, &config, &args.tiles.options())
+        true => compile::hosted(&integer, &config, &args.tiles.options())
             .with_context(|| args.model.clone())?,
         false => None,
     };
@@ -463,8 +463,8 @@ pub fn models() -> Result<bool> {
     let names = std::iter::once("demo".to_owned()).chain(zoo::NAMES.map(|n| format!("zoo:{n}")));
     for name in names {
         let row = match model::load(&name)? {
-            Model::Graph(graph) => summary(&graph)?,
-            Model::Program(_) | Model::Hosted(_) => bail!("{name} is no graph"),
+            Form::Graph(graph) => summary(&graph)?,
+            Form::Program(_) | Form::Hosted(_) => bail!("{name} is no graph"),
         };
         let what = match name.as_str() {
             "demo" => "ResNet-20 trained on CIFAR-10",

@@ -1,14 +1,9 @@
 //! The examples do what their first lines say.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "../examples/network.rs"]
-#[expect(dead_code, reason = "its main function, which a test has no use for")]
-mod network;
 #[path = "../examples/one_gemm.rs"]
 #[expect(dead_code, reason = "its main function, which a test has no use for")]
 mod one_gemm;
-
-use std::path::Path;
 
 use vta_isa::Config;
 use vta_sim::SimDevice;
@@ -28,11 +23,4 @@ fn one_gemm_is_the_same_on_every_simulator() {
         assert_eq!(found.len(), 16);
         assert_eq!(device.free_bytes(), free, "all memory is given back");
     }
-}
-
-#[test]
-fn the_network_sees_a_cat() {
-    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
-    let found = network::classify(&demo.join("resnet20.onnx"), &demo.join("cat.png"));
-    assert_eq!(found.unwrap(), (3, true));
 }

@@ -25,10 +25,6 @@ compiler/src/lower/conv/residual.rs
 compiler/src/onnx/host.rs compiler/src/onnx/import.rs compiler/src/onnx/import/spatial.rs
 compiler/src/passes/mod.rs compiler/src/passes/fuse.rs compiler/src/passes/import.rs
 compiler/src/passes/net.rs compiler/src/passes/plan.rs
-cli/src/args.rs cli/src/cycle.rs cli/src/model.rs cli/src/preprocess.rs cli/src/replay_rtl.rs
-cli/src/report.rs cli/src/report_html.rs cli/src/report_html/svg.rs cli/src/source.rs
-cli/src/tiles.rs cli/src/tools.rs
-cli/src/bench.rs cli/src/bench/onnxruntime.rs cli/src/bench/tiny.rs
 ";
 
 #[test]

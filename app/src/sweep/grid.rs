@@ -1,10 +1,11 @@
 //! The grid: axes by key, points as configurations and boards.
 
-use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 use vta_isa::Config;
 use vta_sim::Board;
 use vta_sim::cycle::TimingConfig;
+
+use crate::error::{Context, Result, bail, ensure};
 
 /// Points that a grid may have.
 const MAX_POINTS: usize = 100_000;

@@ -5,9 +5,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
-
 use super::grid::Grid;
+use crate::error::{Context, Result, ensure_input as ensure};
 use crate::files;
 
 /// What a point took.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use vta_compiler::{onnx, zoo};
 
-use super::median;
+use super::median::median;
 
 /// The network that is compared.
 pub(super) const NETWORK: &str = "resnet18";

@@ -9,7 +9,7 @@ use vta_isa::{
 };
 use vta_sim::SimDevice;
 
-use super::median;
+use super::median::median;
 
 /// Groups of five one-tile instructions.
 const TINY_GROUPS: usize = 4096;

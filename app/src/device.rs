@@ -1,0 +1,87 @@
+//! Devices by name.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use vta_driver::Device;
+use vta_hw_opencl::{OpenClDevice, Options, Selector};
+use vta_isa::Config;
+use vta_sim::SimDevice;
+
+use crate::error::{Context, Result, bail, ensure};
+use crate::{files, hints};
+
+/// The devices of a list, in order.
+pub fn device_names(list: &str) -> Vec<&str> {
+    list.split(',').collect()
+}
+
+/// The configuration of a file, or the default.
+pub fn config(path: Option<&PathBuf>) -> Result<Config> {
+    let Some(path) = path else {
+        return Ok(Config::default());
+    };
+    let text = files::read_text(path)?;
+    Config::from_json(&text).with_context(|| path.display().to_string())
+}
+
+/// A device by name; `bitstream` is for OpenCL devices only, and `threads`, which one batch may
+/// use, for the fast simulator.
+pub fn device(
+    name: &str,
+    bitstream: Option<&PathBuf>,
+    config: &Config,
+    threads: usize,
+) -> Result<Arc<dyn Device>> {
+    if is_opencl(name) {
+        let selector: Selector = name.parse()?;
+        let options = Options {
+            bitstream: bitstream.cloned(),
+            ..Options::from_env()
+        };
+        let device = OpenClDevice::open(&selector, config.clone(), options)?;
+        return Ok(Arc::new(device));
+    }
+    ensure!(
+        bitstream.is_none(),
+        "--bitstream is for OpenCL devices, not for {name}"
+    );
+    Ok(match name {
+        "sim" => {
+            let kernel = SimDevice::kernel_from_env()?;
+            Arc::new(SimDevice::functional_with_threads(
+                config.clone(),
+                kernel,
+                threads,
+            ))
+        }
+        "oracle" => Arc::new(SimDevice::oracle(config.clone())),
+        _ => bail!(
+            "no device '{name}' in this build (there are sim, cycle, oracle and opencl[:SEL]){}",
+            meant_device(name)
+        ),
+    })
+}
+
+/// Kinds and makers of OpenCL devices are written behind `opencl:`.
+fn meant_device(name: &str) -> String {
+    const OPENCL: [&str; 7] = [
+        "cpu",
+        "gpu",
+        "fpga",
+        "accelerator",
+        "nvidia",
+        "intel",
+        "pocl",
+    ];
+    match OPENCL.iter().find(|kind| name.eq_ignore_ascii_case(kind)) {
+        Some(kind) => format!("; did you mean opencl:{kind}?"),
+        None => hints::did_you_mean(name, ["sim", "cycle", "oracle", "opencl"]),
+    }
+}
+
+/// Whether a name means an OpenCL device.
+pub fn is_opencl(name: &str) -> bool {
+    name.strip_prefix("opencl")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '+']))
+}

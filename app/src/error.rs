@@ -1,0 +1,336 @@
+//! What can go wrong, by cause.
+
+use std::error::Error as StdError;
+use std::fmt::Display;
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+use vta_driver::DriverError;
+
+/// What an error of another crate was.
+pub type Cause = Box<dyn StdError + Send + Sync>;
+
+/// What can go wrong, by cause. Every message says where and what; [`message`] adds what the
+/// sources know beyond that.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// What was asked for makes no sense: a name that nothing has, options that contradict each
+    /// other or the model. The message says which, and what there is.
+    #[error("{0}")]
+    Usage(String),
+    /// Data that isn't what it should be: an image, an array, a configuration, a table, a program.
+    #[error("{}", told(at, source))]
+    Input {
+        /// The file, and where in it; empty for what the caller knows.
+        at: String,
+        /// What is wrong.
+        source: Cause,
+    },
+    /// A network that can't be read, quantised, placed, compiled or loaded.
+    #[error("{}", told(at, source))]
+    Model {
+        /// The network, and where in it.
+        at: String,
+        /// What is wrong.
+        source: Cause,
+    },
+    /// A device that isn't there or can't be opened.
+    #[error("{}", told(at, source))]
+    Device {
+        /// The device.
+        at: String,
+        /// What is wrong.
+        source: Cause,
+    },
+    /// A run that began and failed: the device, or a layer of the host.
+    #[error("{}", told(at, source))]
+    Run {
+        /// What ran.
+        at: String,
+        /// What failed.
+        source: DriverError,
+    },
+    /// A file that can't be read or written.
+    #[error("{}", told(&path.display().to_string(), source))]
+    Io {
+        /// The file; empty where none is known.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The work was told to stop.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// The result of this crate's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// Says where it happened: a file, a line, a model.
+    pub fn at(self, place: impl Display) -> Self {
+        let place = place.to_string();
+        match self {
+            Self::Usage(text) => Self::Usage(told(&place, &text)),
+            Self::Input { at, source } => {
+                let at = within(&place, &at);
+                Self::Input { at, source }
+            }
+            Self::Model { at, source } => {
+                let at = within(&place, &at);
+                Self::Model { at, source }
+            }
+            Self::Device { at, source } => {
+                let at = within(&place, &at);
+                Self::Device { at, source }
+            }
+            Self::Run { at, source } => {
+                let at = within(&place, &at);
+                Self::Run { at, source }
+            }
+            Self::Io { path, source } => {
+                let path = within(&place, &path.display().to_string()).into();
+                Self::Io { path, source }
+            }
+            Self::Cancelled => Self::Cancelled,
+        }
+    }
+
+    /// A thread that panicked.
+    pub(crate) fn thread() -> Self {
+        Self::Device {
+            at: String::new(),
+            source: "a worker thread failed".into(),
+        }
+    }
+
+    /// Data that isn't what it should be, in words.
+    pub(crate) fn input(text: impl Into<Cause>) -> Self {
+        Self::Input {
+            at: String::new(),
+            source: text.into(),
+        }
+    }
+}
+
+/// An error with what its sources know beyond its own words, in one line.
+pub fn message(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = told(&text, cause);
+        next = cause.source();
+    }
+    text
+}
+
+/// `text: cause`, or one of them where it is all.
+fn told(text: &str, cause: impl Display) -> String {
+    let cause = cause.to_string();
+    match text.is_empty() {
+        true => cause,
+        false if tells(text, &cause) => text.to_owned(),
+        false => format!("{text}: {cause}"),
+    }
+}
+
+/// A place in another one.
+fn within(outer: &str, inner: &str) -> String {
+    match inner.is_empty() {
+        true => outer.to_owned(),
+        false => told(outer, inner),
+    }
+}
+
+/// Whether the text has the cause as words of its own: a file `d` isn't told by "demo".
+fn tells(text: &str, cause: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || "/._-".contains(c);
+    text.match_indices(cause).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + cause.len()..]);
+        !before.ends_with(part) && !after.starts_with(part)
+    })
+}
+
+impl From<io::Error> for Error {
+    fn from(source: io::Error) -> Self {
+        let path = PathBuf::new();
+        Self::Io { path, source }
+    }
+}
+
+impl From<DriverError> for Error {
+    fn from(source: DriverError) -> Self {
+        let at = String::new();
+        match source {
+            DriverError::Device { .. }
+            | DriverError::Host { .. }
+            | DriverError::Lost { .. }
+            | DriverError::Memory { .. } => Self::Run { at, source },
+            DriverError::Alloc { .. } => Self::Device {
+                at,
+                source: source.into(),
+            },
+            DriverError::Input(_) => Self::input(source),
+            _ => Self::Model {
+                at,
+                source: source.into(),
+            },
+        }
+    }
+}
+
+/// Errors of other crates, by what they are about.
+macro_rules! from {
+    ($kind:ident: $($error:ty),+ $(,)?) => {
+        $(impl From<$error> for Error {
+            fn from(source: $error) -> Self {
+                Self::$kind { at: String::new(), source: source.into() }
+            }
+        })+
+    };
+}
+
+from!(Input:
+    image::ImageError,
+    npyz::DTypeError,
+    serde_json::Error,
+    std::num::ParseFloatError,
+    std::num::ParseIntError,
+    std::num::TryFromIntError,
+    std::string::FromUtf8Error,
+    vta_driver::replay::ReplayError,
+    vta_isa::asm::AsmError,
+    vta_isa::ConfigError,
+    vta_isa::DecodeError,
+    vta_isa::FieldError,
+    vta_sim::BoardError,
+    vta_sim::cycle::CycleError,
+    vta_sim::cycle::TimingError,
+    vta_sim::hazards::HazardError,
+    vta_sim::views::EnergyError,
+);
+from!(Model:
+    vta_compiler::layer::LayerError,
+    vta_compiler::lower::LowerError,
+    vta_compiler::onnx::OnnxError,
+    vta_compiler::passes::PassError,
+    vta_compiler::placement::PlacementError,
+    vta_compiler::quantize::QuantizeError,
+    vta_compiler::reference::ReferenceError,
+    vta_compiler::tune::TuneError,
+    vta_compiler::zoo::ZooError,
+    vta_driver::BundleError,
+    vta_driver::ProgramError,
+);
+from!(Device: rayon::ThreadPoolBuildError, vta_hw_opencl::OpenClError, vta_sim::KernelError);
+
+/// Says where something failed, or what is missing.
+pub(crate) trait Context<T> {
+    /// With a place that is known.
+    fn context(self, place: impl Display) -> Result<T>;
+
+    /// With a place that is made when it is needed.
+    fn with_context<D: Display>(self, place: impl FnOnce() -> D) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> Context<T> for std::result::Result<T, E> {
+    fn context(self, place: impl Display) -> Result<T> {
+        self.map_err(|error| error.into().at(place))
+    }
+
+    fn with_context<D: Display>(self, place: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|error| error.into().at(place()))
+    }
+}
+
+/// What isn't there is a fault of the input.
+impl<T> Context<T> for Option<T> {
+    fn context(self, what: impl Display) -> Result<T> {
+        self.ok_or_else(|| Error::input(what.to_string()))
+    }
+
+    fn with_context<D: Display>(self, what: impl FnOnce() -> D) -> Result<T> {
+        self.ok_or_else(|| Error::input(what().to_string()))
+    }
+}
+
+/// Ends a function with [`Error::Usage`].
+macro_rules! bail {
+    ($($text:tt)+) => {
+        return Err($crate::error::Error::Usage(format!($($text)+)))
+    };
+}
+
+/// Ends a function with [`Error::Usage`] unless a condition holds.
+macro_rules! ensure {
+    ($holds:expr, $($text:tt)+) => {
+        match $holds {
+            true => {}
+            false => $crate::error::bail!($($text)+),
+        }
+    };
+}
+
+/// Ends a function with [`Error::Input`].
+macro_rules! bail_input {
+    ($($text:tt)+) => {
+        return Err($crate::error::Error::input(format!($($text)+)))
+    };
+}
+
+/// Ends a function with [`Error::Input`] unless a condition holds.
+macro_rules! ensure_input {
+    ($holds:expr, $($text:tt)+) => {
+        match $holds {
+            true => {}
+            false => $crate::error::bail_input!($($text)+),
+        }
+    };
+}
+
+pub(crate) use {bail, bail_input, ensure, ensure_input};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_is_told_once() {
+        let error = |texts: [&'static str; 3]| {
+            let [outer, middle, inner] = texts;
+            message(&Error::input(inner).at(middle).at(outer))
+        };
+        assert_eq!(
+            error(["demo", "d", "a folder"]),
+            "demo: d: a folder",
+            "a name within another one"
+        );
+        assert_eq!(
+            error(["x.vta: bundle: too short", "bundle: too short", "too short"]),
+            "x.vta: bundle: too short"
+        );
+        assert_eq!(error(["a", "b (c)", "c"]), "a: b (c)");
+    }
+
+    #[test]
+    fn only_what_began_to_run_is_a_failed_run() {
+        let lost = || DriverError::Lost {
+            device: "d".to_owned(),
+        };
+        let error = Error::from(lost()).at("net");
+        assert!(matches!(&error, Error::Run { at, .. } if at == "net"));
+        assert_eq!(error.to_string(), "net: device d has stopped");
+        let size = DriverError::Input("no image".to_owned());
+        assert!(matches!(Error::from(size), Error::Input { .. }));
+    }
+
+    #[test]
+    fn files_are_named_once() {
+        let gone = || io::Error::new(io::ErrorKind::NotFound, "gone");
+        let error = Error::from(gone()).at("a.onnx").at("a.onnx");
+        assert!(matches!(&error, Error::Io { path, .. } if path == "a.onnx"));
+        assert_eq!(error.to_string(), "a.onnx: gone");
+    }
+}

@@ -1,0 +1,370 @@
+//! Runs side by side: engines on devices of their own, and the threads that feed them.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
+
+use vta_compiler::qgraph::QGraph;
+use vta_compiler::reference;
+use vta_driver::{Counters, DeviceCounters, MultiSession, RunOutput, RunReport, Session};
+
+use crate::compile::Compiled;
+use crate::cycle::Setup;
+use crate::device::is_opencl;
+use crate::engine::{Engine, Form, Keep, Load};
+use crate::error::{Context, Error, Result};
+use crate::watch::Watch;
+
+/// Images by number. Several threads ask, each image once.
+pub trait Images: Sync {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// One as int8 values in CHW order.
+    ///
+    /// # Errors
+    /// When it can't be read or doesn't fit the network.
+    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>>;
+}
+
+impl Images for Vec<Vec<i8>> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
+        let image = self.get(index).context("there is no such image")?;
+        Ok(Cow::Borrowed(image))
+    }
+}
+
+/// A network on as many devices as run side by side. They stay from one run to the next.
+pub struct Pool {
+    network: Compiled,
+    setup: Setup,
+    checks: Checks,
+    abreast: Abreast,
+    seats: Vec<Seat>,
+}
+
+/// What is compared while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checks {
+    /// Nothing.
+    None,
+    /// Every layer of every image with the reference interpreter, where the network's graph is
+    /// known.
+    Layers,
+}
+
+/// What happens at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Abreast {
+    /// Threads in all, at least 1; `None` is one for each core.
+    pub threads: Option<usize>,
+    /// Runs in flight on each device, at least 1.
+    pub in_flight: usize,
+}
+
+/// A device's place. It is opened by the thread that uses it first.
+struct Seat {
+    threads: usize,
+    engine: Option<Engine>,
+}
+
+/// What one device found.
+pub struct Share {
+    /// First image, and by output the values of each image, of each run.
+    pub outputs: Vec<(usize, Vec<Vec<Vec<i8>>>)>,
+    /// Batch by batch.
+    pub reports: Vec<RunReport>,
+    /// Since the device was opened.
+    pub counters: Counters,
+    /// By the devices' names, of those that count.
+    pub devices: BTreeMap<String, DeviceCounters>,
+    /// Layers that are not the reference's, a line each.
+    pub mismatches: Vec<String>,
+}
+
+/// The images of a run, and the number of the first.
+type Taken<'a> = (usize, Vec<Cow<'a, [i8]>>);
+
+/// What is shared by the threads of one call.
+struct Job<'a> {
+    network: &'a Compiled,
+    setup: &'a Setup,
+    graph: Option<&'a QGraph>,
+    in_flight: usize,
+    images: &'a dyn Images,
+    next: AtomicUsize,
+    done: AtomicUsize,
+    watch: &'a dyn Watch,
+}
+
+impl Pool {
+    /// A pool whose devices are opened when they are first used.
+    pub fn new(network: Compiled, setup: Setup, checks: Checks, abreast: Abreast) -> Self {
+        Self {
+            network,
+            setup,
+            checks,
+            abreast,
+            seats: Vec::new(),
+        }
+    }
+
+    /// The devices' options and measurements.
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// Runs all images, each on a device with one thread or more; results don't depend on how
+    /// many. A share for each device.
+    ///
+    /// # Errors
+    /// A device that can't be opened or fails, an image that can't be had, a watch that cancels.
+    pub fn run(&mut self, images: &dyn Images, watch: &dyn Watch) -> Result<Vec<Share>> {
+        let count = images.count();
+        let runs = count.div_ceil(self.network.program.config.batch());
+        self.seat(runs);
+        let job = Job {
+            network: &self.network,
+            setup: &self.setup,
+            graph: self
+                .network
+                .graph
+                .as_deref()
+                .filter(|_| self.checks == Checks::Layers),
+            in_flight: self.abreast.in_flight,
+            images,
+            next: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+            watch,
+        };
+        watch.progress(0, count);
+        let (job, seats) = (&job, &mut self.seats);
+        let shares: Result<Vec<Share>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = seats
+                .iter_mut()
+                .map(|seat| scope.spawn(move || job.work(seat)))
+                .collect();
+            let join = |w: ScopedJoinHandle<'_, Result<Share>>| {
+                w.join().unwrap_or_else(|_| Err(Error::thread()))
+            };
+            workers.into_iter().map(join).collect()
+        });
+        let shares = shares?;
+        if job.done.load(Ordering::Relaxed) < count {
+            return Err(Error::Cancelled);
+        }
+        Ok(shares)
+    }
+
+    /// Devices for so many runs; those of the last call, when it had as many.
+    fn seat(&mut self, runs: usize) {
+        // An OpenCL device uses all its cores by itself.
+        let cores = match self.setup.names().into_iter().any(is_opencl) {
+            true => 1,
+            false => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        let threads = shares(self.abreast.threads.unwrap_or(cores), runs);
+        if !self
+            .seats
+            .iter()
+            .map(|seat| seat.threads)
+            .eq(threads.iter().copied())
+        {
+            let seat = |threads| Seat {
+                threads,
+                engine: None,
+            };
+            self.seats = threads.into_iter().map(seat).collect();
+        }
+    }
+}
+
+/// Threads of each device: independent runs come first, and what is left over goes to parts of
+/// them.
+fn shares(threads: usize, runs: usize) -> Vec<usize> {
+    let devices = threads.min(runs).max(1);
+    let share = |device: usize| threads / devices + usize::from(device < threads % devices);
+    (0..devices).map(|device| share(device).max(1)).collect()
+}
+
+impl Job<'_> {
+    /// Runs images on a device, or on several, that may use so many threads for each run.
+    fn work(&self, seat: &mut Seat) -> Result<Share> {
+        let batch = self.network.program.config.batch();
+        let runs = self.images.count().div_ceil(batch).max(1);
+        let load = Load {
+            threads: seat.threads,
+            in_flight: self.in_flight.min(runs),
+            keep: match self.graph {
+                Some(_) => Keep::All,
+                None => Keep::Outputs,
+            },
+        };
+        let engine = match &mut seat.engine {
+            Some(engine) => engine,
+            none => none.insert(Engine::open(self.network, self.setup, load)?),
+        };
+        let mut share = Share {
+            outputs: Vec::new(),
+            reports: Vec::new(),
+            counters: Counters::default(),
+            devices: BTreeMap::new(),
+            mismatches: Vec::new(),
+        };
+        match (self.graph, &mut engine.form) {
+            (None, Form::One(session)) if self.in_flight > 1 => {
+                self.in_flight(session, &mut share)?;
+            }
+            (None, Form::Several(sessions)) if self.in_flight > 1 => {
+                self.in_turns(sessions, &mut share)?;
+            }
+            (graph, _) => self.one_by_one(engine, graph, &mut share)?,
+        }
+        share.counters = engine.counters();
+        for device in &engine.devices {
+            if let Some(counted) = device.counters() {
+                let name = device.info().name.clone();
+                share.devices.entry(name).or_default().add(&counted);
+            }
+        }
+        Ok(share)
+    }
+
+    /// One run after the other: layers are compared before the next run overwrites them.
+    fn one_by_one(
+        &self,
+        engine: &mut Engine,
+        graph: Option<&QGraph>,
+        share: &mut Share,
+    ) -> Result<()> {
+        while let Some((first, images)) = self.take()? {
+            let refs: Vec<&[i8]> = images.iter().map(|image| &**image).collect();
+            let out = engine.run(&refs)?;
+            if let Some(graph) = graph {
+                verify(graph, engine, first, &refs, &mut share.mismatches)?;
+            }
+            self.add(share, first, out);
+        }
+        Ok(())
+    }
+
+    /// Several runs in flight on one device.
+    fn in_flight(&self, session: &mut Session, share: &mut Share) -> Result<()> {
+        let mut flying = VecDeque::new();
+        let mut pipeline = session.pipeline(self.in_flight)?;
+        while let Some((first, images)) = self.take()? {
+            let refs: Vec<&[i8]> = images.iter().map(|image| &**image).collect();
+            flying.push_back(first);
+            if let Some(out) = pipeline.push(&refs)? {
+                self.add(share, flying.pop_front().unwrap_or(first), out);
+            }
+        }
+        for first in flying {
+            let out = pipeline.pop().context("a run has no result")??;
+            self.add(share, first, out);
+        }
+        Ok(())
+    }
+
+    /// Several runs in flight over several devices: each session has one.
+    fn in_turns(&self, sessions: &mut [MultiSession], share: &mut Share) -> Result<()> {
+        let mut flying: Vec<Option<usize>> = vec![None; sessions.len()];
+        let mut land = |session: &mut MultiSession, flying: &mut Option<usize>| -> Result<()> {
+            if let Some(first) = flying.take() {
+                let out = session.finish().context("a run has no result")??;
+                self.add(share, first, out);
+            }
+            Ok(())
+        };
+        let mut turn = 0;
+        while let Some((first, images)) = self.take()? {
+            let refs: Vec<&[i8]> = images.iter().map(|image| &**image).collect();
+            land(&mut sessions[turn], &mut flying[turn])?;
+            sessions[turn].start(&refs)?;
+            flying[turn] = Some(first);
+            turn = (turn + 1) % sessions.len();
+        }
+        for (session, flying) in sessions.iter_mut().zip(&mut flying) {
+            land(session, flying)?;
+        }
+        Ok(())
+    }
+
+    /// The next images that make a run, and the index of the first; `None` when all are taken or
+    /// nobody wants more.
+    fn take(&self) -> Result<Option<Taken<'_>>> {
+        if self.watch.cancelled() {
+            return Ok(None);
+        }
+        let batch = self.network.program.config.batch();
+        let first = self.next.fetch_add(batch, Ordering::Relaxed);
+        let end = (first + batch).min(self.images.count());
+        if first >= end {
+            return Ok(None);
+        }
+        let images = (first..end).map(|index| self.images.image(index));
+        Ok(Some((first, images.collect::<Result<_>>()?)))
+    }
+
+    fn add(&self, share: &mut Share, first: usize, out: RunOutput) {
+        let batch = self.network.program.config.batch();
+        let images = batch.min(self.images.count() - first);
+        let before = self.done.fetch_add(images, Ordering::Relaxed);
+        self.watch.progress(before + images, self.images.count());
+        share.outputs.push((first, out.outputs));
+        share.reports.extend(out.reports);
+    }
+}
+
+/// Compares every layer's output with the reference interpreter.
+fn verify(
+    graph: &QGraph,
+    engine: &mut Engine,
+    first: usize,
+    images: &[&[i8]],
+    mismatches: &mut Vec<String>,
+) -> Result<()> {
+    let expected: Vec<_> = images
+        .iter()
+        .map(|x| reference::run(graph, x))
+        .collect::<Result<_, _>>()?;
+    for (name, tensor, got) in engine.outputs()? {
+        for (i, (got, expected)) in got.iter().zip(&expected).enumerate() {
+            let expected = &expected[tensor];
+            if let Some(at) = got.iter().zip(expected).position(|(a, b)| a != b) {
+                let image = first + i;
+                let (a, b) = (got[at], expected[at]);
+                mismatches.push(format!(
+                    "image {image}, layer {name}, value {at}: {a}, not {b}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shares;
+
+    #[test]
+    fn threads_that_images_leave_over_share_images() {
+        let cases: [(usize, usize, &[usize]); 7] = [
+            (1, 1, &[1]),
+            (2, 1, &[2]),
+            (2, 2, &[1, 1]),
+            (2, 200, &[1, 1]),
+            (8, 3, &[3, 3, 2]),
+            (3, 2, &[2, 1]),
+            (4, 0, &[4]),
+        ];
+        for (threads, runs, expected) in cases {
+            assert_eq!(shares(threads, runs), expected, "{threads} {runs}");
+        }
+    }
+}

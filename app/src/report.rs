@@ -1,0 +1,78 @@
+//! Where the cycles of a run go, as figures, JSON and a page.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use vta_driver::Program;
+use vta_sim::views::LayerCycles;
+
+use crate::report_html::{Input, page};
+use crate::timed::{Timed, cycles_json};
+
+/// The cycles of one pass over a program: BATCH images.
+pub struct Report {
+    /// The model's name.
+    pub title: String,
+    /// What ran.
+    pub program: Arc<Program>,
+    /// Its cycles.
+    pub timed: Timed,
+}
+
+impl Report {
+    /// Cycles of the pass.
+    pub fn cycles(&self) -> u64 {
+        self.timed.total().cycles
+    }
+
+    /// What no schedule of these layers, one after the other, can beat.
+    pub fn bound_cycles(&self) -> u64 {
+        self.timed.bound_cycles()
+    }
+
+    /// An estimate of the energy of the pass, in microjoules.
+    pub fn energy_uj(&self) -> f64 {
+        self.timed.total().energy(&self.timed.energy).total_pj() / 1e6
+    }
+
+    /// Each layer's cycles, stalls and traffic, in program order.
+    pub fn layers(&self) -> &[LayerCycles] {
+        &self.timed.layers
+    }
+
+    /// The figures of the pass and of each layer, with the keys of `vta run --json`.
+    pub fn json(&self) -> Value {
+        let batch = self.program.config.batch() as u64;
+        let macs = |layer: &vta_driver::Layer| layer.macs * batch;
+        let layer = |layer: &vta_driver::Layer| {
+            let mut object = json!({"name": layer.name, "kind": layer.kind, "macs": layer.macs});
+            if let Some(cycles) = self.timed.layer(&layer.name)
+                && let Value::Object(object) = &mut object
+            {
+                let steps = self.timed.steps_of(&layer.name);
+                object.extend(cycles_json(
+                    cycles,
+                    &steps,
+                    macs(layer),
+                    1,
+                    &self.timed.energy,
+                ));
+            }
+            object
+        };
+        let layers: Vec<Value> = self.program.layers.iter().map(layer).collect();
+        let total = self.program.layers.iter().map(macs).sum();
+        let mut object: Map<String, Value> = self.timed.json(total, 1);
+        object.insert("layers".into(), layers.into());
+        Value::Object(object)
+    }
+
+    /// One HTML file that needs nothing else.
+    pub fn html(&self) -> String {
+        page(&Input {
+            title: &self.title,
+            program: &self.program,
+            timed: &self.timed,
+        })
+    }
+}

@@ -1,0 +1,228 @@
+//! The library's own promises: arrays in, arrays out, errors by cause.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "../examples/network.rs"]
+#[expect(dead_code, reason = "its main function, which a test has no use for")]
+mod network;
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vta_app::options::RunOptions;
+use vta_app::run::{Wanted, run};
+use vta_app::{Error, Feed, Images, Model, Session, Target, Values, Watch};
+
+/// Values for some images of a network, different for each.
+fn values(images: usize, len: usize) -> Vec<i8> {
+    let value = |i: usize| (i * 37 + i / len * 11) as i8;
+    (0..images * len).map(value).collect()
+}
+
+fn session(target: &Target) -> Session {
+    Session::open(Model::open("demo").unwrap(), target).unwrap()
+}
+
+fn feed<'a>(name: &'a str, values: &'a [i8]) -> Feed<'a> {
+    Feed {
+        name,
+        values: Values::Int8(Cow::Borrowed(values)),
+    }
+}
+
+#[test]
+fn the_example_sees_a_cat() {
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
+    let found = network::classify("demo", &demo.join("cat.png"));
+    assert_eq!(found.unwrap(), ("cat".to_owned(), true));
+}
+
+#[test]
+fn any_number_of_images_on_any_number_of_threads_is_the_same() {
+    let mut one = session(&Target {
+        threads: Some(1),
+        ..Target::default()
+    });
+    let input = one.inputs().unwrap().remove(0);
+    let all = values(5, input.len());
+    let expected = one.run(&[feed(&input.name, &all)], &()).unwrap();
+    let output = &expected.outputs[0];
+    assert_eq!((output.images, output.tensor.len()), (5, 10));
+    assert_eq!(output.int8.len(), 50);
+    for (threads, batch) in [(3, 1), (1, 2), (2, 3)] {
+        let mut several = session(&Target {
+            threads: Some(threads),
+            batch,
+            ..Target::default()
+        });
+        // Twice, with another number in between: devices stay or are opened anew.
+        for images in [5, 1, 5] {
+            let some = &all[..images * input.len()];
+            let found = several.run(&[feed(&input.name, some)], &()).unwrap();
+            let values = &found.get(&output.tensor.name).unwrap().int8;
+            assert_eq!(*values, output.int8[..images * 10], "{threads} {batch}");
+        }
+    }
+    let real: Vec<f32> = all
+        .iter()
+        .map(|&v| f32::from(v) * input.scale.unwrap())
+        .collect();
+    let values = Values::Real(real.into());
+    let found = one
+        .run(
+            &[Feed {
+                name: &input.name,
+                values,
+            }],
+            &(),
+        )
+        .unwrap();
+    assert_eq!(found.outputs, expected.outputs);
+}
+
+#[test]
+fn a_session_gives_what_a_run_of_its_images_gives() {
+    let outcome = run(&RunOptions::new("demo"), Wanted::File, &()).unwrap();
+    let mut session = session(&Target::default());
+    let images = Demo(vta_app::model::default_images("demo", [3, 32, 32]).unwrap());
+    let found = session.run_images(&images, &()).unwrap();
+    assert_eq!(found.outputs[0].real(), outcome.logits.concat());
+    assert_eq!(outcome.correct(), Some((10, 10)));
+}
+
+/// The demo's own pictures, prepared when they are asked for.
+struct Demo(Vec<vta_app::images::Picture>);
+
+impl Images for Demo {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>, Error> {
+        let model = Model::open("demo")?;
+        let recipe = model.preprocess()?.unwrap();
+        let real = recipe.apply(&self.0[index], [3, 32, 32])?;
+        let scale = session(&Target::default()).inputs()?[0].scale.unwrap();
+        Ok(vta_app::preprocess::to_int8(&real, scale).into())
+    }
+}
+
+#[test]
+fn a_bundle_computes_what_its_model_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("demo.vta");
+    let compiled = Model::open("demo")
+        .unwrap()
+        .compile(&Target::default())
+        .unwrap();
+    compiled.program.save(&path).unwrap();
+    let name = path.to_str().unwrap();
+    let bundle = || Model::open(name).unwrap();
+    assert!(bundle().is_compiled());
+    let (mut of_bundle, mut of_model) = (
+        Session::open(bundle(), &Target::default()).unwrap(),
+        session(&Target::default()),
+    );
+    let input = of_bundle.inputs().unwrap().remove(0);
+    assert_eq!(of_model.inputs().unwrap(), std::slice::from_ref(&input));
+    let all = values(2, input.len());
+    let [a, b] = [&mut of_bundle, &mut of_model]
+        .map(|s| s.run(&[feed(&input.name, &all)], &()).unwrap().outputs);
+    assert_eq!(a, b);
+    let error = Session::verifying(bundle(), &Target::default())
+        .err()
+        .unwrap();
+    assert!(matches!(error, Error::Usage(_)), "{error}");
+}
+
+#[test]
+fn errors_are_split_by_cause_and_leave_a_session_usable() {
+    let open = |name: &str| Model::open(name).err().unwrap();
+    let error = open("demi");
+    assert!(matches!(error, Error::Usage(_)), "{error:?}");
+    let error = open("no/such.onnx");
+    let named = |path: &Path| path == Path::new("no/such.onnx");
+    assert!(
+        matches!(&error, Error::Io { path, .. } if named(path)),
+        "{error:?}"
+    );
+    let error = Model::from_onnx("x", b"text").err().unwrap();
+    assert!(
+        matches!(&error, Error::Model { at, .. } if at == "x"),
+        "{error:?}"
+    );
+
+    let mut session = session(&Target::default());
+    let input = session.inputs().unwrap().remove(0);
+    let all = values(1, input.len());
+    let mut fails = |name: &str, values: Values<'_>| {
+        let error = session.run(&[Feed { name, values }], &()).unwrap_err();
+        assert!(matches!(error, Error::Input { .. }), "{error:?}");
+        error.to_string()
+    };
+    let text = fails("other", Values::Int8(all[..].into()));
+    assert_eq!(text, format!("no input 'other' (there is {})", input.name));
+    let text = fails(&input.name, Values::Int8(all[1..].into()));
+    assert!(text.ends_with("3071 values; an image has 3072"), "{text}");
+    let text = fails(&input.name, Values::Real(vec![f32::NAN; 3072].into()));
+    assert!(text.ends_with("value 0: NaN"), "{text}");
+    assert!(session.run(&[], &()).is_err());
+    assert!(session.run(&[feed(&input.name, &all)], &()).is_ok());
+
+    let no_device = Target::named("toaster");
+    let mut session = Session::open(Model::open("demo").unwrap(), &no_device).unwrap();
+    let error = session.run(&[feed(&input.name, &all)], &()).unwrap_err();
+    assert!(matches!(error, Error::Usage(_)), "{error:?}");
+}
+
+/// Stops after so many images.
+struct After(usize, AtomicUsize);
+
+impl Watch for After {
+    fn progress(&self, done: usize, _: usize) {
+        self.1.store(done, Ordering::Relaxed);
+    }
+
+    fn cancelled(&self) -> bool {
+        self.1.load(Ordering::Relaxed) >= self.0
+    }
+
+    fn note(&self, _: &str) {}
+}
+
+#[test]
+fn a_watch_stops_a_run_between_images() {
+    let mut session = session(&Target {
+        threads: Some(1),
+        ..Target::default()
+    });
+    let input = session.inputs().unwrap().remove(0);
+    let all = values(6, input.len());
+    let watch = After(2, AtomicUsize::new(0));
+    let error = session.run(&[feed(&input.name, &all)], &watch).unwrap_err();
+    assert!(matches!(error, Error::Cancelled), "{error:?}");
+    assert_eq!(watch.1.into_inner(), 2);
+    let found = session.run(&[feed(&input.name, &all)], &()).unwrap();
+    assert_eq!(found.outputs[0].images, 6);
+}
+
+#[test]
+fn a_report_has_every_layer() {
+    let mut session = session(&Target::named("cycle"));
+    let input = session.inputs().unwrap().remove(0);
+    session
+        .run(&[feed(&input.name, &values(1, input.len()))], &())
+        .unwrap();
+    let report = session.report().unwrap();
+    assert!(report.cycles() >= report.bound_cycles() && report.bound_cycles() > 0);
+    let sum: u64 = report.layers().iter().map(|layer| layer.cycles).sum();
+    assert_eq!(sum, report.cycles());
+    let json = report.json();
+    assert_eq!(json["cycles"], report.cycles());
+    assert_eq!(
+        json["layers"].as_array().unwrap().len(),
+        report.program.layers.len()
+    );
+    assert!(report.html().contains("</html>"));
+    assert!(report.energy_uj() > 0.0);
+}
