@@ -383,7 +383,7 @@ impl CommandQueue {
         }
         let len = kernel.uops.len();
         let (position, load) = self.cache.place(id, len);
-        // The kernel fits the scratchpad, whose depth fits 14 bits.
+        // The kernel fits the scratchpad, whose depth fits `uop_end`.
         *bgn += position as u16;
         *end += position as u16;
         if load {

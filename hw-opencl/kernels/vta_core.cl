@@ -167,19 +167,19 @@ static void vta_load(ulong2 w, ulong dram_base, __global const uchar *restrict d
                      VTA_PAD uint *restrict uop, VTA_PAD char *restrict inp,
                      VTA_PAD char *restrict wgt, VTA_PAD int *restrict acc)
 {
-    const uint mem = VTA_MEM_MEMORY_TYPE(w);
-    const uint y_size = VTA_MEM_Y_SIZE(w), x_size = VTA_MEM_X_SIZE(w);
-    const uint y_pad_0 = VTA_MEM_Y_PAD_0(w), x_pad_0 = VTA_MEM_X_PAD_0(w);
-    const uint rows = y_pad_0 + y_size + VTA_MEM_Y_PAD_1(w);
-    const uint cols = x_pad_0 + x_size + VTA_MEM_X_PAD_1(w);
+    const uint mem = VTA_LOAD_MEMORY_TYPE(w);
+    const uint y_size = VTA_LOAD_Y_SIZE(w), x_size = VTA_LOAD_X_SIZE(w);
+    const uint y_pad_0 = VTA_LOAD_Y_PAD_0(w), x_pad_0 = VTA_LOAD_X_PAD_0(w);
+    const uint rows = y_pad_0 + y_size + VTA_LOAD_Y_PAD_1(w);
+    const uint cols = x_pad_0 + x_size + VTA_LOAD_X_PAD_1(w);
     const uint elem = vta_elem_bytes(mem);
-    uint tile = VTA_MEM_SRAM_BASE(w);
+    uint tile = VTA_LOAD_SRAM_BASE(w);
     if (x_size == 0 || y_size == 0)
         return;
     for (uint row = 0; row < rows; ++row) {
         /* Wraps below the padding, which the comparison then takes for outside. */
         const uint y = row - y_pad_0;
-        const ulong first = (ulong)VTA_MEM_DRAM_BASE(w) + (ulong)y * VTA_MEM_X_STRIDE(w);
+        const ulong first = (ulong)VTA_LOAD_DRAM_BASE(w) + (ulong)y * VTA_LOAD_X_STRIDE(w);
         __global const uchar *restrict line = dram + (first * elem - dram_base);
         for (uint col = 0; col < cols; ++col, ++tile) {
             const uint x = col - x_pad_0;
@@ -207,10 +207,10 @@ static void vta_load(ulong2 w, ulong dram_base, __global const uchar *restrict d
 static void vta_store(ulong2 w, ulong dram_base, __global uchar *restrict dram,
                       VTA_PAD const int *restrict acc)
 {
-    const uint y_size = VTA_MEM_Y_SIZE(w), x_size = VTA_MEM_X_SIZE(w);
-    uint tile = VTA_MEM_SRAM_BASE(w);
+    const uint y_size = VTA_STORE_Y_SIZE(w), x_size = VTA_STORE_X_SIZE(w);
+    uint tile = VTA_STORE_SRAM_BASE(w);
     for (uint y = 0; y < y_size; ++y) {
-        const ulong first = (ulong)VTA_MEM_DRAM_BASE(w) + (ulong)y * VTA_MEM_X_STRIDE(w);
+        const ulong first = (ulong)VTA_STORE_DRAM_BASE(w) + (ulong)y * VTA_STORE_X_STRIDE(w);
         __global uchar *restrict to = dram + (first * VTA_LANES - dram_base);
         for (uint l = 0; l < x_size * VTA_LANES; ++l)
             to[l] = (uchar)(as_uint(acc[tile * VTA_LANES + l]) & 0xffu);
@@ -313,8 +313,8 @@ VTA_SINGLE __kernel void vta_load(uint count, ulong dram_base,
         const ulong2 w = insns[i];
         if (VTA_INSN_OPCODE(w) != VTA_OPCODE_LOAD)
             continue;
-        const uint y_size = VTA_MEM_Y_SIZE(w), x_size = VTA_MEM_X_SIZE(w);
-        const uint elem = vta_elem_bytes(VTA_MEM_MEMORY_TYPE(w));
+        const uint y_size = VTA_LOAD_Y_SIZE(w), x_size = VTA_LOAD_X_SIZE(w);
+        const uint elem = vta_elem_bytes(VTA_LOAD_MEMORY_TYPE(w));
         if (x_size == 0 || y_size == 0)
             continue;
         while (done < fences[i]) {
@@ -323,7 +323,7 @@ VTA_SINGLE __kernel void vta_load(uint count, ulong dram_base,
             ++done;
         }
         for (uint y = 0; y < y_size; ++y) {
-            const ulong first = (ulong)VTA_MEM_DRAM_BASE(w) + (ulong)y * VTA_MEM_X_STRIDE(w);
+            const ulong first = (ulong)VTA_LOAD_DRAM_BASE(w) + (ulong)y * VTA_LOAD_X_STRIDE(w);
             for (uint x = 0; x < x_size; ++x) {
                 const ulong from = (first + x) * elem - dram_base;
                 for (uint p = 0; p < VTA_PACKETS(elem); ++p) {
@@ -371,13 +371,13 @@ VTA_SINGLE __kernel void vta_compute(uint count, __global const ulong2 *restrict
         } else if (opcode == VTA_OPCODE_ALU) {
             vta_alu(w, uop, acc);
         } else if (opcode == VTA_OPCODE_LOAD) {
-            const uint mem = VTA_MEM_MEMORY_TYPE(w);
-            const uint y_size = VTA_MEM_Y_SIZE(w), x_size = VTA_MEM_X_SIZE(w);
-            const uint y_pad_0 = VTA_MEM_Y_PAD_0(w), x_pad_0 = VTA_MEM_X_PAD_0(w);
-            const uint rows = y_pad_0 + y_size + VTA_MEM_Y_PAD_1(w);
-            const uint cols = x_pad_0 + x_size + VTA_MEM_X_PAD_1(w);
+            const uint mem = VTA_LOAD_MEMORY_TYPE(w);
+            const uint y_size = VTA_LOAD_Y_SIZE(w), x_size = VTA_LOAD_X_SIZE(w);
+            const uint y_pad_0 = VTA_LOAD_Y_PAD_0(w), x_pad_0 = VTA_LOAD_X_PAD_0(w);
+            const uint rows = y_pad_0 + y_size + VTA_LOAD_Y_PAD_1(w);
+            const uint cols = x_pad_0 + x_size + VTA_LOAD_X_PAD_1(w);
             const uint elem = vta_elem_bytes(mem);
-            uint tile = VTA_MEM_SRAM_BASE(w);
+            uint tile = VTA_LOAD_SRAM_BASE(w);
             if (x_size == 0 || y_size == 0)
                 continue;
             for (uint row = 0; row < rows; ++row) {
@@ -411,8 +411,8 @@ VTA_SINGLE __kernel void vta_compute(uint count, __global const ulong2 *restrict
                 }
             }
         } else if (opcode == VTA_OPCODE_STORE) {
-            const uint tiles = VTA_MEM_Y_SIZE(w) * VTA_MEM_X_SIZE(w);
-            const uint first = VTA_MEM_SRAM_BASE(w) * VTA_LANES;
+            const uint tiles = VTA_STORE_Y_SIZE(w) * VTA_STORE_X_SIZE(w);
+            const uint first = VTA_STORE_SRAM_BASE(w) * VTA_LANES;
             for (uint t = 0; t < tiles; ++t) {
                 for (uint p = 0; p < VTA_OUT_PACKETS; ++p) {
                     vta_packet packet;
@@ -438,11 +438,11 @@ VTA_SINGLE __kernel void vta_store(uint count, ulong dram_base,
         const ulong2 w = insns[i];
         if (VTA_INSN_OPCODE(w) != VTA_OPCODE_STORE)
             continue;
-        const uint y_size = VTA_MEM_Y_SIZE(w), x_size = VTA_MEM_X_SIZE(w);
+        const uint y_size = VTA_STORE_Y_SIZE(w), x_size = VTA_STORE_X_SIZE(w);
         if (x_size == 0 || y_size == 0)
             continue;
         for (uint y = 0; y < y_size; ++y) {
-            const ulong first = (ulong)VTA_MEM_DRAM_BASE(w) + (ulong)y * VTA_MEM_X_STRIDE(w);
+            const ulong first = (ulong)VTA_STORE_DRAM_BASE(w) + (ulong)y * VTA_STORE_X_STRIDE(w);
             for (uint x = 0; x < x_size; ++x) {
                 const ulong to = (first + x) * VTA_LANES - dram_base;
                 for (uint p = 0; p < VTA_OUT_PACKETS; ++p) {

@@ -9,8 +9,8 @@
 //! finish pop_next
 //! ```
 //!
-//! Mnemonics: `load.uop|wgt|inp|acc|acc8`, `store`, `gemm`, `alu.min|max|add|shr|mul|shl`,
-//! `finish`. Fields that are left out are 0; an ALU instruction with `imm=` takes the immediate
+//! Mnemonics are the names of [`Opcode`], `load` with a [`MemType`] behind it (but `out`) and
+//! `alu` with an [`AluOp`]. Fields that are left out are 0; an ALU instruction with `imm=` takes the immediate
 //! and without it `acc[src]`. Flags: `pop_prev`, `pop_next`, `push_prev`, `push_next`, and for
 //! GEMM `reset`. Numbers are decimal or, after `0x`, hexadecimal. Printing leaves out zeros, so
 //! `parse(print(x)) == x`.
@@ -19,7 +19,10 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::{Alu, AluOp, AluOperand, Deps, FieldError, Finish, Gemm, Insn, Load, MemType, Store};
+use crate::{
+    Alu, AluOp, AluOperand, Deps, Field, FieldError, Finish, Form, Gemm, Insn, Load, MemType,
+    Opcode, Store,
+};
 
 /// A line that isn't an instruction.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -38,9 +41,7 @@ pub struct AsmError {
 #[non_exhaustive]
 pub enum AsmErrorKind {
     /// The first word is no mnemonic.
-    #[error(
-        "unknown mnemonic '{0}' (expected load.uop|wgt|inp|acc|acc8, store, gemm, alu.min|max|add|shr|mul|shl or finish)"
-    )]
+    #[error("unknown mnemonic '{0}' (expected {known})", known = mnemonics())]
     Mnemonic(String),
     /// A field or flag that the instruction doesn't have.
     #[error("{mnemonic} has no field or flag '{name}' (it has {expected})")]
@@ -117,10 +118,6 @@ impl<'a> Words<'a> {
         Some((column, value))
     }
 
-    fn flag(&mut self, name: &'static str) -> bool {
-        self.take(name, Flag::Yes).is_some()
-    }
-
     fn number(&mut self, name: &'static str, low: i64, high: i64) -> Result<Option<i64>, Fault> {
         let Some((column, value)) = self.take(name, Flag::No) else {
             return Ok(None);
@@ -147,19 +144,17 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// An unsigned field of `bits` bits; 0 when left out.
-    fn field(&mut self, name: &'static str, bits: u32) -> Result<u32, Fault> {
-        let high = (1i64 << bits) - 1;
-        Ok(self.number(name, 0, high)?.unwrap_or(0) as u32)
+    /// What stands for a field; 0 when it is left out.
+    fn field(&mut self, field: &Field) -> Result<u64, Fault> {
+        if field.form == Form::Flag {
+            return Ok(self.take(field.name, Flag::Yes).is_some().into());
+        }
+        let (low, high) = field.range();
+        Ok(self.number(field.name, low, high)?.unwrap_or(0) as u64)
     }
 
-    fn deps(&mut self) -> Deps {
-        Deps {
-            pop_prev: self.flag("pop_prev"),
-            pop_next: self.flag("pop_next"),
-            push_prev: self.flag("push_prev"),
-            push_next: self.flag("push_next"),
-        }
+    fn deps(&mut self) -> Result<Deps, Fault> {
+        Deps::build(|field| self.field(field))
     }
 
     fn finish(self) -> Result<(), Fault> {
@@ -214,95 +209,88 @@ fn parse_line(code: &str) -> Result<Insn, Fault> {
         known: Vec::new(),
         taken: Vec::new(),
     };
+    let insn = parse_insn(mnemonic, &mut words)?;
     let unknown = || (column, AsmErrorKind::Mnemonic(mnemonic.to_owned()));
-    let (kind, suffix) = mnemonic.split_once('.').unwrap_or((mnemonic, ""));
-    let insn = match (kind, suffix) {
-        ("load", suffix) => {
-            let mem = MemType::ALL
-                .into_iter()
-                .find(|m| m.name() == suffix && *m != MemType::Out);
-            parse_load(mem.ok_or_else(unknown)?, &mut words)?.into()
-        }
-        ("store", "") => parse_store(&mut words)?.into(),
-        ("gemm", "") => parse_gemm(&mut words)?.into(),
-        ("alu", suffix) => {
-            let op = AluOp::ALL.into_iter().find(|op| op.name() == suffix);
-            parse_alu(op.ok_or_else(unknown)?, &mut words)?.into()
-        }
-        ("finish", "") => Insn::from(Finish { deps: words.deps() }),
-        _ => return Err(unknown()),
-    };
+    let insn = insn.ok_or_else(unknown)?;
     words.finish()?;
     insn.encode()
         .map_err(|e| (column, AsmErrorKind::Encode(e)))?;
     Ok(insn)
 }
 
-fn parse_load(mem: MemType, w: &mut Words) -> Result<Load, Fault> {
-    Ok(Load {
-        deps: w.deps(),
-        mem,
-        sram_base: w.field("sram_base", 16)? as u16,
-        dram_base: w.field("dram_base", 32)?,
-        y_size: w.field("y_size", 16)? as u16,
-        x_size: w.field("x_size", 16)? as u16,
-        x_stride: w.field("x_stride", 16)? as u16,
-        y_pad_0: w.field("y_pad_0", 4)? as u8,
-        y_pad_1: w.field("y_pad_1", 4)? as u8,
-        x_pad_0: w.field("x_pad_0", 4)? as u8,
-        x_pad_1: w.field("x_pad_1", 4)? as u8,
-    })
+/// The memory types that LOAD takes.
+fn loaded() -> impl Iterator<Item = MemType> {
+    MemType::ALL.into_iter().filter(|m| *m != MemType::Out)
 }
 
-fn parse_store(w: &mut Words) -> Result<Store, Fault> {
-    Ok(Store {
-        deps: w.deps(),
-        sram_base: w.field("sram_base", 16)? as u16,
-        dram_base: w.field("dram_base", 32)?,
-        y_size: w.field("y_size", 16)? as u16,
-        x_size: w.field("x_size", 16)? as u16,
-        x_stride: w.field("x_stride", 16)? as u16,
-    })
+/// What mnemonics there are, in words.
+fn mnemonics() -> String {
+    let suffixes = |names: Vec<&str>| format!(".{}", names.join("|"));
+    let forms: Vec<String> = Opcode::ALL
+        .into_iter()
+        .map(|opcode| {
+            let suffix = match opcode {
+                Opcode::Load => suffixes(loaded().map(MemType::name).collect()),
+                Opcode::Alu => suffixes(AluOp::ALL.map(AluOp::name).to_vec()),
+                Opcode::Store | Opcode::Gemm | Opcode::Finish => String::new(),
+            };
+            format!("{opcode}{suffix}")
+        })
+        .collect();
+    match forms.split_last() {
+        Some((last, before)) => format!("{} or {last}", before.join(", ")),
+        None => String::new(),
+    }
 }
 
-fn parse_gemm(w: &mut Words) -> Result<Gemm, Fault> {
-    Ok(Gemm {
-        deps: w.deps(),
-        reset: w.flag("reset"),
-        uop_bgn: w.field("uop_bgn", 13)? as u16,
-        uop_end: w.field("uop_end", 14)? as u16,
-        iter_out: w.field("iter_out", 14)? as u16,
-        iter_in: w.field("iter_in", 14)? as u16,
-        dst_factor_out: w.field("dst_factor_out", 11)? as u16,
-        dst_factor_in: w.field("dst_factor_in", 11)? as u16,
-        src_factor_out: w.field("src_factor_out", 11)? as u16,
-        src_factor_in: w.field("src_factor_in", 11)? as u16,
-        wgt_factor_out: w.field("wgt_factor_out", 10)? as u16,
-        wgt_factor_in: w.field("wgt_factor_in", 10)? as u16,
-    })
+/// The instruction of a mnemonic and the words after it; `None` if it is no mnemonic.
+fn parse_insn(mnemonic: &str, w: &mut Words) -> Result<Option<Insn>, Fault> {
+    let (kind, suffix) = mnemonic
+        .split_once('.')
+        .map_or((mnemonic, None), |(kind, suffix)| (kind, Some(suffix)));
+    let opcode = Opcode::ALL.into_iter().find(|o| o.name() == kind);
+    let Some(opcode) = opcode else {
+        return Ok(None);
+    };
+    let takes_suffix = match opcode {
+        Opcode::Load | Opcode::Alu => true,
+        Opcode::Store | Opcode::Gemm | Opcode::Finish => false,
+    };
+    if suffix.is_some() != takes_suffix {
+        return Ok(None);
+    }
+    Ok(Some(match opcode {
+        Opcode::Load => {
+            let Some(mem) = loaded().find(|m| Some(m.name()) == suffix) else {
+                return Ok(None);
+            };
+            Load::build(w.deps()?, mem, |field| w.field(field))?.into()
+        }
+        Opcode::Store => Store::build(w.deps()?, |field| w.field(field))?.into(),
+        Opcode::Gemm => Gemm::build(w.deps()?, |field| w.field(field))?.into(),
+        Opcode::Finish => Finish { deps: w.deps()? }.into(),
+        Opcode::Alu => {
+            let op = AluOp::ALL.into_iter().find(|op| Some(op.name()) == suffix);
+            let Some(op) = op else {
+                return Ok(None);
+            };
+            let (low, high) = Alu::FIELDS.imm.range();
+            let imm = w.number(Alu::FIELDS.imm.name, low, high)?;
+            let operand = imm.map_or(AluOperand::Acc, |imm| AluOperand::Imm(imm as i16));
+            Alu::build(w.deps()?, op, operand, |field| w.field(field))?.into()
+        }
+    }))
 }
 
-fn parse_alu(op: AluOp, w: &mut Words) -> Result<Alu, Fault> {
-    let imm = w.number("imm", i16::MIN.into(), i16::MAX.into())?;
-    Ok(Alu {
-        deps: w.deps(),
-        op,
-        operand: imm.map_or(AluOperand::Acc, |imm| AluOperand::Imm(imm as i16)),
-        uop_bgn: w.field("uop_bgn", 13)? as u16,
-        uop_end: w.field("uop_end", 14)? as u16,
-        iter_out: w.field("iter_out", 14)? as u16,
-        iter_in: w.field("iter_in", 14)? as u16,
-        dst_factor_out: w.field("dst_factor_out", 11)? as u16,
-        dst_factor_in: w.field("dst_factor_in", 11)? as u16,
-        src_factor_out: w.field("src_factor_out", 11)? as u16,
-        src_factor_in: w.field("src_factor_in", 11)? as u16,
-    })
-}
-
-/// Prints `name=value` for each value that isn't 0.
-fn fields(f: &mut fmt::Formatter<'_>, fields: &[(&str, u32)]) -> fmt::Result {
-    for (name, value) in fields.iter().filter(|(_, value)| *value != 0) {
-        write!(f, " {name}={value}")?;
+/// Prints fields, each with a space before it.
+fn print(f: &mut fmt::Formatter<'_>, values: impl Iterator<Item = (Field, u64)>) -> fmt::Result {
+    for (field, value) in values {
+        match field.form {
+            Form::Flag if value != 0 => write!(f, " {}", field.name)?,
+            Form::Number if value != 0 => write!(f, " {}={value}", field.name)?,
+            Form::Shown => write!(f, " {}={value}", field.name)?,
+            Form::Flag | Form::Number | Form::Signed | Form::Code => {}
+        }
     }
     Ok(())
 }
@@ -310,97 +298,30 @@ fn fields(f: &mut fmt::Formatter<'_>, fields: &[(&str, u32)]) -> fmt::Result {
 impl fmt::Display for Deps {
     /// Each flag that is set, with a space before it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flags = [
-            (self.pop_prev, "pop_prev"),
-            (self.pop_next, "pop_next"),
-            (self.push_prev, "push_prev"),
-            (self.push_next, "push_next"),
-        ];
-        flags
-            .iter()
-            .filter(|(set, _)| *set)
-            .try_for_each(|(_, name)| write!(f, " {name}"))
+        print(f, self.values())
     }
 }
 
 impl fmt::Display for Insn {
     /// One line of assembly text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.opcode())?;
         match self {
-            Self::Load(x) => print_load(x, f),
-            Self::Store(x) => print_store(x, f),
-            Self::Gemm(x) => print_gemm(x, f),
-            Self::Finish(_) => f.write_str("finish"),
-            Self::Alu(x) => print_alu(x, f),
+            Self::Load(x) => {
+                write!(f, ".{}", x.mem)?;
+                print(f, x.values())
+            }
+            Self::Store(x) => print(f, x.values()),
+            Self::Gemm(x) => print(f, x.values()),
+            Self::Finish(_) => Ok(()),
+            Self::Alu(x) => {
+                write!(f, ".{}", x.op)?;
+                if let AluOperand::Imm(imm) = x.operand {
+                    write!(f, " {}={imm}", Alu::FIELDS.imm.name)?;
+                }
+                print(f, x.values())
+            }
         }?;
         write!(f, "{}", self.deps())
     }
-}
-
-fn print_load(x: &Load, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(
-        f,
-        "load.{} sram_base={} dram_base={}",
-        x.mem, x.sram_base, x.dram_base
-    )?;
-    let sizes = [
-        ("y_size", x.y_size),
-        ("x_size", x.x_size),
-        ("x_stride", x.x_stride),
-    ];
-    fields(f, &sizes.map(|(n, v)| (n, v.into())))?;
-    let pads = [
-        ("y_pad_0", x.y_pad_0),
-        ("y_pad_1", x.y_pad_1),
-        ("x_pad_0", x.x_pad_0),
-        ("x_pad_1", x.x_pad_1),
-    ];
-    fields(f, &pads.map(|(n, v)| (n, v.into())))
-}
-
-fn print_store(x: &Store, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(
-        f,
-        "store sram_base={} dram_base={}",
-        x.sram_base, x.dram_base
-    )?;
-    let sizes = [
-        ("y_size", x.y_size),
-        ("x_size", x.x_size),
-        ("x_stride", x.x_stride),
-    ];
-    fields(f, &sizes.map(|(n, v)| (n, v.into())))
-}
-
-fn print_gemm(x: &Gemm, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str(if x.reset { "gemm reset" } else { "gemm" })?;
-    write!(f, " uop_bgn={} uop_end={}", x.uop_bgn, x.uop_end)?;
-    let loops = [
-        ("iter_out", x.iter_out),
-        ("iter_in", x.iter_in),
-        ("dst_factor_out", x.dst_factor_out),
-        ("dst_factor_in", x.dst_factor_in),
-        ("src_factor_out", x.src_factor_out),
-        ("src_factor_in", x.src_factor_in),
-        ("wgt_factor_out", x.wgt_factor_out),
-        ("wgt_factor_in", x.wgt_factor_in),
-    ];
-    fields(f, &loops.map(|(n, v)| (n, v.into())))
-}
-
-fn print_alu(x: &Alu, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "alu.{}", x.op)?;
-    if let AluOperand::Imm(imm) = x.operand {
-        write!(f, " imm={imm}")?;
-    }
-    write!(f, " uop_bgn={} uop_end={}", x.uop_bgn, x.uop_end)?;
-    let loops = [
-        ("iter_out", x.iter_out),
-        ("iter_in", x.iter_in),
-        ("dst_factor_out", x.dst_factor_out),
-        ("dst_factor_in", x.dst_factor_in),
-        ("src_factor_out", x.src_factor_out),
-        ("src_factor_in", x.src_factor_in),
-    ];
-    fields(f, &loops.map(|(n, v)| (n, v.into())))
 }

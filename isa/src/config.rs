@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Extension, Extensions, MemType};
+use crate::{Extension, Extensions, Gemm, MemType, Uop};
 
 /// What fixes a VTA instance: the matrix unit's size, the scratchpads' sizes, and which
 /// extensions of the original RTL it has.
@@ -162,13 +162,13 @@ impl Default for Config {
 
 impl Config {
     /// The largest scratchpad depths that the instruction fields address.
-    pub const MAX_UOP_DEPTH: u64 = 8192;
+    pub const MAX_UOP_DEPTH: u64 = Gemm::FIELDS.uop_bgn.max() + 1;
     /// Input tiles.
-    pub const MAX_INP_DEPTH: u64 = 2048;
+    pub const MAX_INP_DEPTH: u64 = Uop::SRC.max() + 1;
     /// Weight tiles.
-    pub const MAX_WGT_DEPTH: u64 = 1024;
+    pub const MAX_WGT_DEPTH: u64 = Uop::WGT.max() + 1;
     /// Accumulator tiles.
-    pub const MAX_ACC_DEPTH: u64 = 2048;
+    pub const MAX_ACC_DEPTH: u64 = Uop::DST.max() + 1;
 
     /// Reads the text of a `vta_config.json`. Keys that are absent take the default's value.
     ///

@@ -2,44 +2,47 @@
 
 use std::fmt;
 
-use crate::{Alu, AluOp, Insn, MemType};
+use crate::Insn;
 
-/// An instruction or operation that the original RTL doesn't have. Machines of this project have
-/// all of them unless their configuration says otherwise ([`crate::Config::extensions`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Extension {
-    /// LOAD of memory type ACC8: int8 in DRAM, int32 in the accumulators.
-    Acc8,
-    /// ALU MUL. The code is a left shift on the original RTL.
-    Mul,
-    /// ALU SHL. SHR by a negative immediate shifts left on every machine.
-    Shl,
+/// The extensions, each once: `Variant = "name", "meaning"`, in the order of their names.
+macro_rules! extensions {
+    ($( $Extension:ident = $name:literal, $meaning:literal; )*) => {
+        /// An instruction or operation that the original RTL doesn't have. Machines of this
+        /// project have all of them unless their configuration says otherwise
+        /// ([`crate::Config::extensions`]).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Extension {
+            $( #[doc = $meaning] $Extension, )*
+        }
+
+        impl Extension {
+            /// Every extension, in the order of their names.
+            pub const ALL: [Self; [$( $name ),*].len()] = [$( Self::$Extension ),*];
+
+            /// The name in a configuration and in errors.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $( Self::$Extension => $name, )*
+                }
+            }
+        }
+    };
+}
+
+extensions! {
+    Acc8 = "ACC8", "LOAD of memory type ACC8: int8 in DRAM, int32 in the accumulators.";
+    Mul = "MUL", "ALU MUL. The code is a left shift on the original RTL.";
+    Shl = "SHL", "ALU SHL. SHR by a negative immediate shifts left on every machine.";
 }
 
 impl Extension {
-    /// Every extension, in the order of their names.
-    pub const ALL: [Self; 3] = [Self::Acc8, Self::Mul, Self::Shl];
-
-    /// The name in a configuration and in errors.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Acc8 => "ACC8",
-            Self::Mul => "MUL",
-            Self::Shl => "SHL",
-        }
-    }
-
     /// The extension of a name; `None` if there is none.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|e| e.name() == name)
     }
 
-    const fn bit(self) -> u8 {
-        match self {
-            Self::Acc8 => 1,
-            Self::Mul => 2,
-            Self::Shl => 4,
-        }
+    const fn bit(self) -> u32 {
+        1 << self as u32
     }
 }
 
@@ -49,26 +52,15 @@ impl fmt::Display for Extension {
     }
 }
 
-impl AluOp {
-    /// The extension that the operation belongs to; `None` for those of the original RTL.
-    pub const fn extension(self) -> Option<Extension> {
-        match self {
-            Self::Min | Self::Max | Self::Add | Self::Shr => None,
-            Self::Mul => Some(Extension::Mul),
-            Self::Shl => Some(Extension::Shl),
-        }
-    }
-}
-
 impl Insn {
     /// The extension that the instruction needs; `None` for those of the original RTL.
     pub const fn extension(&self) -> Option<Extension> {
+        if let Some(extension) = self.opcode().extension() {
+            return Some(extension);
+        }
         match self {
-            Self::Load(load) => match load.mem {
-                MemType::Acc8 => Some(Extension::Acc8),
-                MemType::Uop | MemType::Wgt | MemType::Inp | MemType::Acc | MemType::Out => None,
-            },
-            Self::Alu(Alu { op, .. }) => op.extension(),
+            Self::Load(load) => load.mem.extension(),
+            Self::Alu(alu) => alu.op.extension(),
             Self::Store(_) | Self::Gemm(_) | Self::Finish(_) => None,
         }
     }
@@ -76,14 +68,14 @@ impl Insn {
 
 /// A set of extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Extensions(u8);
+pub struct Extensions(u32);
 
 impl Extensions {
     /// None of them: the original RTL.
     pub const NONE: Self = Self(0);
 
     /// All of them: the default.
-    pub const ALL: Self = Self(Extension::Acc8.bit() | Extension::Mul.bit() | Extension::Shl.bit());
+    pub const ALL: Self = Self((1 << Extension::ALL.len()) - 1);
 
     /// Whether one is in the set.
     pub const fn contains(self, extension: Extension) -> bool {

@@ -1,6 +1,6 @@
 //! FINISH: the end of a run.
 
-use crate::{Deps, Opcode};
+use crate::{Deps, Field, FieldError, Opcode};
 
 /// Ends the run. It must be the last instruction, and every token queue should be empty then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -10,13 +10,16 @@ pub struct Finish {
 }
 
 impl Finish {
+    /// It has no field of its own.
+    pub const LIST: &'static [Field] = &[];
+
     pub(crate) const fn decode(word: u128) -> Self {
         Self {
-            deps: Deps::from_bits((word >> 3) as u8 & 15),
+            deps: Deps::unpack(word),
         }
     }
 
-    pub(crate) const fn encode(&self) -> u128 {
-        Opcode::Finish.code() as u128 | (self.deps.bits() as u128) << 3
+    pub(crate) fn encode(&self) -> Result<u128, FieldError> {
+        Opcode::Finish.word(self.deps)
     }
 }

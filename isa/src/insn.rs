@@ -4,48 +4,51 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::{Alu, Finish, Gemm, Load, MemType, Store};
+use crate::field::{codes, layout};
+use crate::{Alu, AluOp, Field, Finish, Form, Gemm, Load, MemType, Store};
 
 /// Bytes of one instruction in DRAM.
 pub const INSN_BYTES: usize = 16;
 
-/// The opcode field, bits 2:0 of every instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Opcode {
-    /// Moves tiles from DRAM into a scratchpad.
-    Load,
-    /// Moves accumulator tiles to DRAM, keeping the low 8 bits of each element.
-    Store,
-    /// Matrix products over micro-ops.
-    Gemm,
-    /// Ends the run.
-    Finish,
-    /// Vector operations over accumulator tiles.
-    Alu,
+/// Which bits of every instruction are its opcode.
+const OPCODE: Field = Field {
+    name: "opcode",
+    first_bit: 0,
+    bits: 3,
+    form: Form::Code,
+    unit: "code",
+    meaning: "The kind of instruction",
+};
+
+codes! {
+    /// The kind of an instruction.
+    Opcode of OPCODE; {
+        Load = 0, "load", None, "Moves tiles from DRAM into a scratchpad";
+        Store = 1, "store", None, "Moves accumulator tiles to DRAM, keeping the low 8 bits of each element";
+        Gemm = 2, "gemm", None, "Matrix products over micro-ops";
+        Finish = 3, "finish", None, "Ends the run";
+        Alu = 4, "alu", None, "Vector operations over accumulator tiles";
+    }
 }
 
 impl Opcode {
-    /// The value of the 3-bit field.
-    pub const fn code(self) -> u8 {
+    /// The field of every instruction that holds the opcode.
+    pub const FIELD: Field = OPCODE;
+
+    /// The fields of this kind of instruction beside its opcode and tokens, by first bit.
+    pub const fn fields(self) -> &'static [Field] {
         match self {
-            Self::Load => 0,
-            Self::Store => 1,
-            Self::Gemm => 2,
-            Self::Finish => 3,
-            Self::Alu => 4,
+            Self::Load => Load::LIST,
+            Self::Store => Store::LIST,
+            Self::Gemm => Gemm::LIST,
+            Self::Finish => Finish::LIST,
+            Self::Alu => Alu::LIST,
         }
     }
 
-    /// The opcode of a 3-bit code; `None` for 5, 6 and 7.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            0 => Some(Self::Load),
-            1 => Some(Self::Store),
-            2 => Some(Self::Gemm),
-            3 => Some(Self::Finish),
-            4 => Some(Self::Alu),
-            _ => None,
-        }
+    /// What every word of this kind begins with.
+    pub(crate) fn word(self, deps: Deps) -> Result<u128, FieldError> {
+        Ok(OPCODE.put(self.code().into())? | deps.pack()?)
     }
 }
 
@@ -80,45 +83,25 @@ impl fmt::Display for Module {
     }
 }
 
-/// The four dependency-token flags (bits 3 to 6). *prev* is the module to the left, *next* the
-/// one to the right. An instruction pops before it starts and pushes when it is done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Deps {
-    /// Wait for a token of the module to the left.
-    pub pop_prev: bool,
-    /// Wait for a token of the module to the right.
-    pub pop_next: bool,
-    /// Give the module to the left a token.
-    pub push_prev: bool,
-    /// Give the module to the right a token.
-    pub push_next: bool,
+layout! {
+    /// The four dependency-token flags. *prev* is the module to the left, *next* the one to the
+    /// right. An instruction pops before it starts and pushes when it is done.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    Deps, DepsFields {
+        members {}
+        codes {}
+        fields {
+            pop_prev: bool = [3, 1], Flag, "flag", "Waits for a token of the module to the left";
+            pop_next: bool = [4, 1], Flag, "flag", "Waits for a token of the module to the right";
+            push_prev: bool = [5, 1], Flag, "flag", "Gives the module to the left a token";
+            push_next: bool = [6, 1], Flag, "flag", "Gives the module to the right a token";
+        }
+    }
 }
 
 impl Deps {
     /// No token is taken or given.
-    pub const NONE: Self = Self {
-        pop_prev: false,
-        pop_next: false,
-        push_prev: false,
-        push_next: false,
-    };
-
-    /// Bits 3 to 6 of word 0, shifted down to 0.
-    pub(crate) const fn bits(self) -> u8 {
-        self.pop_prev as u8
-            | (self.pop_next as u8) << 1
-            | (self.push_prev as u8) << 2
-            | (self.push_next as u8) << 3
-    }
-
-    pub(crate) const fn from_bits(bits: u8) -> Self {
-        Self {
-            pop_prev: bits & 1 != 0,
-            pop_next: bits & 2 != 0,
-            push_prev: bits & 4 != 0,
-            push_next: bits & 8 != 0,
-        }
-    }
+    pub const NONE: Self = Self::unpack(0);
 }
 
 /// A field whose value doesn't fit its bits.
@@ -133,25 +116,15 @@ pub struct FieldError {
     pub bits: u32,
 }
 
-impl FieldError {
-    pub(crate) fn new(field: &'static str, value: impl Into<u64>, bits: u32) -> Self {
-        Self {
-            field,
-            value: value.into(),
-            bits,
-        }
-    }
-}
-
 /// A 128-bit pattern that is no instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// Opcodes 5, 6 and 7 are not assigned.
-    #[error("opcode is {0}, but only 0 (LOAD) to 4 (ALU) are defined")]
+    /// No kind of instruction has the opcode.
+    #[error("opcode is {0}, but only {known} are defined", known = Opcode::assigned())]
     Opcode(u8),
-    /// Memory types 6 and 7 are not assigned.
-    #[error("memory_type is {0}, but only 0 (uop) to 5 (acc8) are defined")]
+    /// No memory type has the code.
+    #[error("memory_type is {0}, but only {known} are defined", known = MemType::assigned())]
     MemType(u8),
     /// LOAD can't fill the output scratchpad.
     #[error("memory_type of a LOAD is {0}, but it must be uop, wgt, inp, acc or acc8")]
@@ -159,8 +132,8 @@ pub enum DecodeError {
     /// STORE that moves data must name OUT.
     #[error("memory_type of a STORE is {0}, but it must be out")]
     StoreMemType(MemType),
-    /// ALU opcodes 6 and 7 are reserved.
-    #[error("alu_opcode is {0}, but only 0 (min) to 5 (shl) are defined")]
+    /// No operation has the code.
+    #[error("alu_opcode is {0}, but only {known} are defined", known = AluOp::assigned())]
     AluOpcode(u8),
 }
 
@@ -186,7 +159,7 @@ impl Insn {
     /// # Errors
     /// [`DecodeError`] for an unassigned opcode, memory type or ALU opcode.
     pub fn decode(word: u128) -> Result<Self, DecodeError> {
-        let code = (word & 7) as u8;
+        let code = OPCODE.get(word) as u8;
         match Opcode::from_code(code).ok_or(DecodeError::Opcode(code))? {
             Opcode::Load => Load::decode(word).map(Self::Load),
             Opcode::Store => Store::decode(word).map(Self::Store),
@@ -205,7 +178,7 @@ impl Insn {
             Self::Load(x) => x.encode(),
             Self::Store(x) => x.encode(),
             Self::Gemm(x) => x.encode(),
-            Self::Finish(x) => Ok(x.encode()),
+            Self::Finish(x) => x.encode(),
             Self::Alu(x) => x.encode(),
         }
     }

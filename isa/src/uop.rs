@@ -2,13 +2,14 @@
 
 use bitfield_struct::bitfield;
 
-use crate::FieldError;
+use crate::{Field, FieldError, Form};
 
 /// Bytes of one micro-op in DRAM.
 pub const UOP_BYTES: usize = 4;
 
+/// A micro-op is nothing but three numbers, which the simulators decode by the million.
 #[bitfield(u32)]
-pub(crate) struct UopBits {
+struct UopBits {
     #[bits(11)]
     dst: u16,
     #[bits(11)]
@@ -17,27 +18,53 @@ pub(crate) struct UopBits {
     wgt: u16,
 }
 
-impl UopBits {
-    /// Name, first bit and width of each field, for the generated OpenCL header.
-    pub(crate) const FIELDS: [(&'static str, usize, usize); 3] = [
-        ("dst", Self::DST_OFFSET, Self::DST_BITS),
-        ("src", Self::SRC_OFFSET, Self::SRC_BITS),
-        ("wgt", Self::WGT_OFFSET, Self::WGT_BITS),
-    ];
-}
-
 /// One micro-op. GEMM reads `src` as an input tile, ALU as an accumulator tile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uop {
-    /// Accumulator tile, 0..=2047.
+    /// As [`Uop::DST`] says.
     pub dst: u16,
-    /// Input tile (GEMM) or accumulator tile (ALU), 0..=2047.
+    /// As [`Uop::SRC`] says.
     pub src: u16,
-    /// Weight tile (GEMM), 0..=1023; unused by ALU.
+    /// As [`Uop::WGT`] says.
     pub wgt: u16,
 }
 
+const fn index(name: &'static str, first: usize, bits: usize, meaning: &'static str) -> Field {
+    Field {
+        name,
+        first_bit: first as u32,
+        bits: bits as u32,
+        form: Form::Shown,
+        unit: "tiles",
+        meaning,
+    }
+}
+
 impl Uop {
+    /// The accumulator tile that is changed.
+    pub const DST: Field = index(
+        "dst",
+        UopBits::DST_OFFSET,
+        UopBits::DST_BITS,
+        "The accumulator tile that is changed",
+    );
+    /// The input tile of a GEMM, the other accumulator tile of an ALU.
+    pub const SRC: Field = index(
+        "src",
+        UopBits::SRC_OFFSET,
+        UopBits::SRC_BITS,
+        "The input tile of a GEMM, the other accumulator tile of an ALU",
+    );
+    /// The weight tile of a GEMM.
+    pub const WGT: Field = index(
+        "wgt",
+        UopBits::WGT_OFFSET,
+        UopBits::WGT_BITS,
+        "The weight tile of a GEMM",
+    );
+    /// The fields by first bit.
+    pub const LIST: &'static [Field] = &[Self::DST, Self::SRC, Self::WGT];
+
     /// Unpacks a micro-op. Every 32-bit pattern is one.
     pub const fn decode(word: u32) -> Self {
         let bits = UopBits::from_bits(word);
@@ -53,13 +80,15 @@ impl Uop {
     /// # Errors
     /// [`FieldError`] naming the index that doesn't fit its field.
     pub fn encode(self) -> Result<u32, FieldError> {
-        let bits = UopBits::new()
-            .with_dst_checked(self.dst)
-            .map_err(|()| FieldError::new("dst", self.dst, 11))?
-            .with_src_checked(self.src)
-            .map_err(|()| FieldError::new("src", self.src, 11))?
-            .with_wgt_checked(self.wgt)
-            .map_err(|()| FieldError::new("wgt", self.wgt, 10))?;
-        Ok(bits.into_bits())
+        let fields = [
+            (Self::DST, self.dst),
+            (Self::SRC, self.src),
+            (Self::WGT, self.wgt),
+        ];
+        let mut word = 0;
+        for (field, value) in fields {
+            word |= field.put(value.into())? as u32;
+        }
+        Ok(word)
     }
 }

@@ -2,116 +2,31 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
-use vta_isa::{Alu, AluOp, AluOperand, Deps, Finish, Gemm, Insn, Load, MemType, Store, Uop, asm};
+use vta_isa::{AluOp, Deps, Field, Finish, Insn, Load, Opcode, Store, Uop, asm};
 
-fn deps() -> impl Strategy<Value = Deps> {
-    any::<[bool; 4]>().prop_map(|[pop_prev, pop_next, push_prev, push_next]| Deps {
-        pop_prev,
-        pop_next,
-        push_prev,
-        push_next,
-    })
+/// Any value of a field; every bit pattern of a signed one, every code of the assigned ones and
+/// some that aren't.
+fn value(field: &Field) -> impl Strategy<Value = u128> + use<> {
+    let field = *field;
+    prop_oneof![
+        1 => Just(field.max()),
+        4 => 0..=field.max(),
+    ]
+    .prop_map(move |value| field.put(value).unwrap())
 }
 
+/// Instructions of every kind, with each of its fields over its whole range.
 fn insn() -> impl Strategy<Value = Insn> {
-    let mem = prop::sample::select(vec![
-        MemType::Uop,
-        MemType::Wgt,
-        MemType::Inp,
-        MemType::Acc,
-        MemType::Acc8,
-    ]);
-    let sizes = any::<(u16, u32, u16, u16, u16)>();
-    let load = (deps(), mem, sizes, prop::array::uniform4(0u8..16)).prop_map(
-        |(deps, mem, (sram_base, dram_base, y_size, x_size, x_stride), [a, b, c, d])| {
-            Insn::from(Load {
-                deps,
-                mem,
-                sram_base,
-                dram_base,
-                y_size,
-                x_size,
-                x_stride,
-                y_pad_0: a,
-                y_pad_1: b,
-                x_pad_0: c,
-                x_pad_1: d,
-            })
-        },
-    );
-    let store =
-        (deps(), sizes).prop_map(|(deps, (sram_base, dram_base, y_size, x_size, x_stride))| {
-            Insn::from(Store {
-                deps,
-                sram_base,
-                dram_base,
-                y_size,
-                x_size,
-                x_stride,
-            })
-        });
-    let loops = (0u16..1 << 13, 0u16..1 << 14, 0u16..1 << 14, 0u16..1 << 14);
-    let gemm = (
-        deps(),
-        any::<bool>(),
-        loops.clone(),
-        prop::array::uniform4(0u16..2048),
-        prop::array::uniform2(0u16..1024),
-    )
-        .prop_map(
-            |(deps, reset, (uop_bgn, uop_end, iter_out, iter_in), f, w)| {
-                Insn::from(Gemm {
-                    deps,
-                    reset,
-                    uop_bgn,
-                    uop_end,
-                    iter_out,
-                    iter_in,
-                    dst_factor_out: f[0],
-                    dst_factor_in: f[1],
-                    src_factor_out: f[2],
-                    src_factor_in: f[3],
-                    wgt_factor_out: w[0],
-                    wgt_factor_in: w[1],
-                })
-            },
-        );
-    let operand = prop_oneof![
-        Just(AluOperand::Acc),
-        any::<i16>().prop_map(AluOperand::Imm)
-    ];
-    let op = prop::sample::select(AluOp::ALL.to_vec());
-    let alu = (
-        deps(),
-        op,
-        operand,
-        loops,
-        prop::array::uniform4(0u16..2048),
-    )
-        .prop_map(
-            |(deps, op, operand, (uop_bgn, uop_end, iter_out, iter_in), f)| {
-                Insn::from(Alu {
-                    deps,
-                    op,
-                    operand,
-                    uop_bgn,
-                    uop_end,
-                    iter_out,
-                    iter_in,
-                    dst_factor_out: f[0],
-                    dst_factor_in: f[1],
-                    src_factor_out: f[2],
-                    src_factor_in: f[3],
-                })
-            },
-        );
-    prop_oneof![
-        load,
-        store,
-        gemm,
-        alu,
-        deps().prop_map(|deps| Insn::from(Finish { deps }))
-    ]
+    let kind = prop::sample::select(Opcode::ALL.to_vec());
+    kind.prop_flat_map(|opcode| {
+        let fields = Deps::LIST.iter().chain(opcode.fields());
+        let values: Vec<_> = fields.map(value).collect();
+        values.prop_filter_map("a code that isn't assigned", move |values| {
+            let opcode = Opcode::FIELD.put(opcode.code().into()).unwrap();
+            let word = values.iter().fold(opcode, |word, value| word | value);
+            Insn::decode(word).ok()
+        })
+    })
 }
 
 proptest! {

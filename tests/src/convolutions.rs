@@ -184,7 +184,7 @@ impl Tile {
         };
         let uops: Vec<Uop> = (0..self.groups).map(uop).collect();
         let range = g.uops(&uops);
-        let op = AluOp::ALL[g.below(6)];
+        let op = AluOp::ALL[g.below(AluOp::ALL.len())];
         g.insns.push(
             Alu {
                 deps: Deps::NONE,

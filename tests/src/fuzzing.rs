@@ -250,7 +250,7 @@ impl Case<'_> {
         let load = Load {
             deps: Deps::NONE,
             mem,
-            sram_base: self.bytes.word() % 2048,
+            sram_base: self.bytes.word() % Config::MAX_ACC_DEPTH as u16,
             dram_base: self.base(mem, addr) + u32::from(self.bytes.byte()),
             y_size: self.bytes.below(5),
             x_size: self.bytes.below(9),
@@ -267,7 +267,7 @@ impl Case<'_> {
         let addr = [OUTPUTS, INPUTS, WEIGHTS, UOPS][usize::from(self.bytes.byte() >> 5) % 4];
         let store = Store {
             deps: Deps::NONE,
-            sram_base: self.bytes.word() % 2048,
+            sram_base: self.bytes.word() % Config::MAX_ACC_DEPTH as u16,
             dram_base: self.base(MemType::Out, addr) + u32::from(self.bytes.byte()),
             y_size: self.bytes.below(5),
             x_size: self.bytes.below(9),

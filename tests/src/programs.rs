@@ -469,7 +469,7 @@ impl Generator<'_> {
             .map(|_| Uop {
                 dst: self.within(acc.start..acc.end - dst_reach) as u16,
                 src: self.within(acc.start..acc.end - src_reach) as u16,
-                wgt: self.below(1024) as u16,
+                wgt: self.below(Config::MAX_WGT_DEPTH as usize) as u16,
             })
             .collect();
         self.repeat_some(&mut uops);

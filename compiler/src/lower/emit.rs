@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use vta_driver::{BufferId, Command, Kernel, KernelId, Layer, Symbol};
 use vta_isa::{
-    Alu, AluOp, AluOperand, Deps, Extension, FieldError, Gemm, Insn, Load, MemType, Module, Store,
-    Uop, tokens,
+    Alu, AluOp, AluOperand, Deps, Extension, Field, FieldError, Gemm, Insn, Load, MemType, Module,
+    Store, Uop, tokens,
 };
 
 use super::{LowerError, Lowering};
@@ -80,15 +80,10 @@ impl<'l, 'a> Emitter<'l, 'a> {
         }
     }
 
-    /// A size as a field of at most 16 bits; narrower fields are checked when encoding.
-    fn narrow(&self, field: &'static str, value: usize) -> Result<u16, LowerError> {
-        u16::try_from(value).map_err(|_| {
-            self.field(FieldError {
-                field,
-                value: value as u64,
-                bits: 16,
-            })
-        })
+    /// A size as a field of at most 16 bits.
+    fn narrow(&self, field: Field, value: usize) -> Result<u16, LowerError> {
+        let fits = field.put(value as u64);
+        fits.map(|_| value as u16).map_err(|e| self.field(e))
     }
 
     fn push(&mut self, insn: Insn, symbol: Symbol) -> Result<(), LowerError> {
@@ -190,16 +185,17 @@ impl<'l, 'a> Emitter<'l, 'a> {
         uops: Range<usize>,
         loops: Loops,
     ) -> Result<(), LowerError> {
+        let field = Gemm::FIELDS;
         let gemm = Gemm {
             reset,
-            uop_bgn: self.narrow("uop_bgn", uops.start)?,
-            uop_end: self.narrow("uop_end", uops.end)?,
-            iter_out: self.narrow("iter_out", loops.iter[0])?,
-            iter_in: self.narrow("iter_in", loops.iter[1])?,
-            dst_factor_out: self.narrow("dst_factor_out", loops.dst[0])?,
-            dst_factor_in: self.narrow("dst_factor_in", loops.dst[1])?,
-            src_factor_out: self.narrow("src_factor_out", loops.src[0])?,
-            src_factor_in: self.narrow("src_factor_in", loops.src[1])?,
+            uop_bgn: self.narrow(field.uop_bgn, uops.start)?,
+            uop_end: self.narrow(field.uop_end, uops.end)?,
+            iter_out: self.narrow(field.iter_out, loops.iter[0])?,
+            iter_in: self.narrow(field.iter_in, loops.iter[1])?,
+            dst_factor_out: self.narrow(field.dst_factor_out, loops.dst[0])?,
+            dst_factor_in: self.narrow(field.dst_factor_in, loops.dst[1])?,
+            src_factor_out: self.narrow(field.src_factor_out, loops.src[0])?,
+            src_factor_in: self.narrow(field.src_factor_in, loops.src[1])?,
             ..Gemm::default()
         };
         self.push(gemm.into(), Symbol::Kernel(kernel))
@@ -212,7 +208,8 @@ impl<'l, 'a> Emitter<'l, 'a> {
         uops: Vec<Uop>,
         loops: Loops,
     ) -> Result<(), LowerError> {
-        let end = self.narrow("uop_end", uops.len())?;
+        let field = Alu::FIELDS;
+        let end = self.narrow(field.uop_end, uops.len())?;
         let kernel = self.kernel(uops)?;
         let alu = Alu {
             deps: Deps::NONE,
@@ -220,12 +217,12 @@ impl<'l, 'a> Emitter<'l, 'a> {
             operand,
             uop_bgn: 0,
             uop_end: end,
-            iter_out: self.narrow("iter_out", loops.iter[0])?,
-            iter_in: self.narrow("iter_in", loops.iter[1])?,
-            dst_factor_out: self.narrow("dst_factor_out", loops.dst[0])?,
-            dst_factor_in: self.narrow("dst_factor_in", loops.dst[1])?,
-            src_factor_out: self.narrow("src_factor_out", loops.src[0])?,
-            src_factor_in: self.narrow("src_factor_in", loops.src[1])?,
+            iter_out: self.narrow(field.iter_out, loops.iter[0])?,
+            iter_in: self.narrow(field.iter_in, loops.iter[1])?,
+            dst_factor_out: self.narrow(field.dst_factor_out, loops.dst[0])?,
+            dst_factor_in: self.narrow(field.dst_factor_in, loops.dst[1])?,
+            src_factor_out: self.narrow(field.src_factor_out, loops.src[0])?,
+            src_factor_in: self.narrow(field.src_factor_in, loops.src[1])?,
         };
         self.push(alu.into(), Symbol::Kernel(kernel))
     }
@@ -238,7 +235,7 @@ impl<'l, 'a> Emitter<'l, 'a> {
             AluOp::Shl if !self.has(Extension::Shl) => (AluOp::Shr, -imm),
             op => (op, imm),
         };
-        let dst = self.narrow("dst", tiles.first)?;
+        let dst = self.narrow(Uop::DST, tiles.first)?;
         let uops = vec![Uop {
             dst,
             src: dst,
@@ -293,8 +290,8 @@ impl<'l, 'a> Emitter<'l, 'a> {
         let (loops, [value, kept]) = (tiles.loops(), [tiles.first, copy]);
         let add = |e: &mut Self, [dst, src]: [usize; 2]| {
             let uop = Uop {
-                dst: e.narrow("dst", dst)?,
-                src: e.narrow("src", src)?,
+                dst: e.narrow(Uop::DST, dst)?,
+                src: e.narrow(Uop::SRC, src)?,
                 wgt: 0,
             };
             e.alu(AluOp::Add, AluOperand::Acc, vec![uop], loops)
@@ -322,7 +319,7 @@ impl<'l, 'a> Emitter<'l, 'a> {
     /// Zeroes tiles.
     pub fn clear(&mut self, tiles: Rect) -> Result<(), LowerError> {
         let uop = Uop {
-            dst: self.narrow("dst", tiles.first)?,
+            dst: self.narrow(Uop::DST, tiles.first)?,
             src: 0,
             wgt: 0,
         };

@@ -17,7 +17,7 @@
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use vta_isa::{Config, MemType};
+use vta_isa::{Config, Gemm, Load, MemType};
 
 use super::groups::Groups;
 use crate::reference::valid;
@@ -289,9 +289,12 @@ const PARTS: [[usize; 2]; 4] = [[2, 2], [2, 1], [1, 2], [1, 1]];
 
 /// Limits of instruction fields that no tile can avoid.
 fn check_limits(shape: &ConvShape) -> Result<(), String> {
-    let side = |name: &str, pad: usize| match pad {
-        0..=15 => Ok(()),
-        _ => Err(format!("a pad of {pad} {name}; LOAD pads at most 15")),
+    let side = |name: &str, pad: usize| match Load::FIELDS.y_pad_0 {
+        field if field.fits(pad) => Ok(()),
+        field => {
+            let most = field.max();
+            Err(format!("a pad of {pad} {name}; LOAD pads at most {most}"))
+        }
     };
     for (name, pad) in ["above", "left", "below", "right"].iter().zip(shape.pads) {
         side(name, pad)?;
@@ -302,8 +305,10 @@ fn check_limits(shape: &ConvShape) -> Result<(), String> {
         ("output columns", shape.output[1]),
         ("weight tiles for one output block", row),
     ] {
-        if value > 65535 {
-            return Err(format!("{value} {name}; x_stride holds at most 65535"));
+        let field = Load::FIELDS.x_stride;
+        if !field.fits(value) {
+            let most = field.max();
+            return Err(format!("{value} {name}; x_stride holds at most {most}"));
         }
     }
     Ok(())
@@ -390,9 +395,11 @@ fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
         shape.pool.is_none() || (tile.acc_halves == 2 && tile.order == LoopOrder::ChannelsOutside);
     order
         && shape.chunk_blocks(tile) * height * width <= inp / tile.halves
-        && (row_factor <= 2047 || r == row_phases)
-        && shape.stride[1] * column_phases <= 2047
-        && c <= 2047
+        && (Gemm::FIELDS.src_factor_out.fits(row_factor) || r == row_phases)
+        && Gemm::FIELDS
+            .src_factor_in
+            .fits(shape.stride[1] * column_phases)
+        && Gemm::FIELDS.dst_factor_out.fits(c)
 }
 
 /// Reduction chunks: some input blocks with the whole kernel, or one with some kernel rows.

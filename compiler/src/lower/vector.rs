@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use vta_driver::{BufferId, Layer};
-use vta_isa::{AluOp, AluOperand, Deps, Extension, MemType, Module, Store, Uop};
+use vta_isa::{Alu, AluOp, AluOperand, Deps, Extension, Load, MemType, Module, Store, Uop};
 
 use super::emit::{Emitter, Loops, Rect};
 use super::stage::{self, Rows, Stage, Sums};
@@ -265,8 +265,9 @@ impl Lowering<'_> {
         if window.output(h, w) != Some([oh, ow]) || blocks != out_blocks {
             return Err(self.inconsistent(index, "the window doesn't fit"));
         }
-        if w > 65535 || ow > 65535 {
-            let reason = format!("{} columns; x_stride holds at most 65535", w.max(ow));
+        let (field, columns) = (Load::FIELDS.x_stride, w.max(ow));
+        if !field.fits(columns) {
+            let reason = format!("{columns} columns; x_stride holds at most {}", field.max());
             return Err(LowerError::NoTile {
                 node: node.name.clone(),
                 reason,
@@ -359,11 +360,12 @@ fn pool_tile(
     };
     let fits = |r: usize, c: usize, k: usize| {
         let width = extent(1, c, window.kernel[1]);
-        // A source step of one output row must fit its 11-bit field.
-        let step = r == 1 || window.stride[0] * width <= 2047;
+        // Source steps must fit their fields.
+        let rows = r == 1 || Alu::FIELDS.src_factor_out.fits(window.stride[0] * width);
+        let columns = Alu::FIELDS.src_factor_in.fits(window.stride[1]);
         let (input, outputs) = (extent(0, r, k) * width, r * c);
         let fits = input.max(limits.copies * outputs) + outputs <= limits.half;
-        fits && input <= limits.load && step && window.stride[1] <= 2047
+        fits && input <= limits.load && rows && columns
     };
     let whole = window.kernel[0];
     if let Some(r) = (1..=out[0]).rev().find(|&r| fits(r, out[1], whole)) {

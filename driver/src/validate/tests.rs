@@ -129,7 +129,7 @@ fn micro_op_ranges_stay_inside_their_kernel() {
                     p,
                     on_kernel(
                         Alu {
-                            uop_end: 16383,
+                            uop_end: Alu::FIELDS.uop_end.max() as u16,
                             ..alu(AluOperand::Imm(1))
                         },
                         1,
@@ -151,7 +151,7 @@ fn micro_ops_and_loops_stay_inside_the_scratchpads() {
     refused(&[
         (
             "dst of a micro-op",
-            |p| p.kernels[1].uops[3].dst = 2048,
+            |p| p.kernels[1].uops[3].dst = Uop::DST.max() as u16 + 1,
             "layer l1, command 1: dst goes from acc tile 2048 to 2048, but the scratchpad has 2048",
         ),
         (
@@ -195,7 +195,7 @@ fn micro_ops_and_loops_stay_inside_the_scratchpads() {
                     p,
                     on_kernel(
                         Gemm {
-                            wgt_factor_out: 1023,
+                            wgt_factor_out: Gemm::FIELDS.wgt_factor_out.max() as u16,
                             ..gemm()
                         },
                         1,
@@ -270,10 +270,10 @@ fn micro_ops_and_loops_stay_inside_the_scratchpads() {
 #[test]
 fn what_never_runs_reaches_nothing() {
     let far = Gemm {
-        dst_factor_out: 2047,
-        dst_factor_in: 2047,
-        src_factor_out: 2047,
-        wgt_factor_out: 1023,
+        dst_factor_out: Gemm::FIELDS.dst_factor_out.max() as u16,
+        dst_factor_in: Gemm::FIELDS.dst_factor_in.max() as u16,
+        src_factor_out: Gemm::FIELDS.src_factor_out.max() as u16,
+        wgt_factor_out: Gemm::FIELDS.wgt_factor_out.max() as u16,
         ..gemm()
     };
     let sound = [
@@ -307,7 +307,7 @@ fn what_never_runs_reaches_nothing() {
             "an immediate has no source",
             on_kernel(
                 Alu {
-                    src_factor_in: 2047,
+                    src_factor_in: Alu::FIELDS.src_factor_in.max() as u16,
                     ..alu(AluOperand::Imm(3))
                 },
                 1,
@@ -332,7 +332,7 @@ fn what_never_runs_reaches_nothing() {
     }
     // Part of a kernel is judged by that part.
     let mut part = program(&[3, 5]);
-    part.kernels[1].uops[4].dst = 2048;
+    part.kernels[1].uops[4].dst = Uop::DST.max() as u16 + 1;
     set(&mut part, clear(1, 0, 4));
     assert_eq!(part.validate(), Ok(()));
 }

@@ -287,6 +287,11 @@ mod tests {
     use super::*;
     use crate::{AluOp, AluOperand, Deps};
 
+    /// Any value of an index.
+    fn index(field: crate::Field) -> std::ops::RangeInclusive<u16> {
+        0..=field.max() as u16
+    }
+
     /// The first index that walking the micro-ops with their whole loops finds outside: field and
     /// furthest index.
     fn first_outside(
@@ -328,7 +333,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_fault_is_the_first_that_walking_finds(
-            uops in prop::collection::vec((0u16..2048, 0u16..2048, 0u16..1024), 0..6),
+            uops in prop::collection::vec((index(Uop::DST), index(Uop::SRC), index(Uop::WGT)), 0..6),
             trips in [0u16..12, 0u16..12],
             factors in [0u16..90, 0u16..90, 0u16..90, 0u16..90, 0u16..90, 0u16..90],
             (reset, two) in any::<(bool, bool)>(),

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use crate::uop::UopBits;
+use crate::Uop;
 
 /// The most tiles that a scratchpad of GEMM and ALU operands can have: what a micro-op's widest
 /// index (`dst`) reaches.
-pub const MAX_TILES: usize = 1 << UopBits::FIELDS[0].2;
+pub const MAX_TILES: usize = Uop::DST.max() as usize + 1;
 
 const WORD_BITS: usize = u64::BITS as usize;
 const WORDS: usize = MAX_TILES / WORD_BITS;

@@ -480,9 +480,9 @@ fn programs_that_cannot_run_are_refused() {
         ..Load::default()
     });
     let long = Insn::from(Gemm {
-        uop_end: (1 << 14) - 1,
-        iter_out: (1 << 14) - 1,
-        iter_in: (1 << 14) - 1,
+        uop_end: Gemm::FIELDS.uop_end.max() as u16,
+        iter_out: Gemm::FIELDS.iter_out.max() as u16,
+        iter_in: Gemm::FIELDS.iter_in.max() as u16,
         ..Gemm::default()
     });
     let end = finish(Deps::NONE);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use vta_driver::Span;
-use vta_isa::AluOp;
+use vta_isa::{AluOp, Config};
 
 use super::plan::{LoadOp, StoreOp};
 use super::rectangles::Shape;
 
-/// Accumulator tiles that a scratchpad can have at most: 11 bits of a micro-op.
-const MOST_TILES: usize = 2048;
+/// Accumulator tiles that a scratchpad can have at most.
+const MOST_TILES: usize = Config::MAX_ACC_DEPTH as usize;
 
 /// A set of accumulator tiles.
 #[derive(Clone, Debug, PartialEq, Eq)]

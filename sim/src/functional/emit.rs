@@ -140,7 +140,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn lane(&self, tiles: usize) -> u32 {
-        // Scratchpads have at most 2048 tiles of a few kilobytes.
+        // Scratchpads have at most `Config::MAX_ACC_DEPTH` tiles of a few kilobytes.
         (tiles * self.pads.lanes) as u32
     }
 

@@ -210,7 +210,7 @@ fn alu(dice: &mut Dice) -> Insn {
     let (uop_bgn, uop_end) = uop_range(dice);
     Alu {
         deps: Deps::NONE,
-        op: AluOp::ALL[dice.below(6)],
+        op: AluOp::ALL[dice.below(AluOp::ALL.len())],
         operand: match dice.below(2) {
             0 => AluOperand::Imm(dice.below(20) as i16 - 6),
             _ => AluOperand::Acc,

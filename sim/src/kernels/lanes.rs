@@ -3,7 +3,7 @@
 //! The code is plain Rust; the only unsafe thing is to call what was compiled for instructions
 //! that the CPU must have, which [`GemmKernel`]'s choice guarantees.
 
-use vta_isa::AluOp;
+use vta_isa::{AluOp, for_alu_op};
 
 use super::{GemmKernel, Operand, Step};
 
@@ -93,14 +93,7 @@ fn chain_body(steps: &[Step], lanes: &mut [i32]) {
             let Operand::Imm(y) = step.operand else {
                 continue;
             };
-            match step.op {
-                AluOp::Min => chunk.iter_mut().for_each(|x| *x = (*x).min(y)),
-                AluOp::Max => chunk.iter_mut().for_each(|x| *x = (*x).max(y)),
-                AluOp::Add => chunk.iter_mut().for_each(|x| *x = x.wrapping_add(y)),
-                AluOp::Mul => chunk.iter_mut().for_each(|x| *x = x.wrapping_mul(y)),
-                AluOp::Shr => chunk.iter_mut().for_each(|x| *x = AluOp::Shr.apply(*x, y)),
-                AluOp::Shl => chunk.iter_mut().for_each(|x| *x = AluOp::Shl.apply(*x, y)),
-            }
+            for_alu_op!(step.op, OP => chunk.iter_mut().for_each(|x| *x = OP.apply(*x, y)));
         }
     }
 }
@@ -114,14 +107,7 @@ versions!(
 
 #[inline(always)]
 fn zip_body(op: AluOp, runs: &[TileRun], lanes: usize, acc: &mut [i32]) {
-    match op {
-        AluOp::Min => zip_runs(runs, lanes, acc, |x, y| x.min(y)),
-        AluOp::Max => zip_runs(runs, lanes, acc, |x, y| x.max(y)),
-        AluOp::Add => zip_runs(runs, lanes, acc, |x, y| x.wrapping_add(y)),
-        AluOp::Mul => zip_runs(runs, lanes, acc, |x, y| x.wrapping_mul(y)),
-        AluOp::Shr => zip_runs(runs, lanes, acc, |x, y| AluOp::Shr.apply(x, y)),
-        AluOp::Shl => zip_runs(runs, lanes, acc, |x, y| AluOp::Shl.apply(x, y)),
-    }
+    for_alu_op!(op, OP => zip_runs(runs, lanes, acc, |x, y| OP.apply(x, y)));
 }
 
 #[inline(always)]
@@ -204,14 +190,7 @@ versions!(
 
 #[inline(always)]
 fn gather_body(op: AluOp, table: &Gather, lanes: usize, acc: &mut [i32]) {
-    match op {
-        AluOp::Min => gather_tiles(table, lanes, acc, |x, y| x.min(y)),
-        AluOp::Max => gather_tiles(table, lanes, acc, |x, y| x.max(y)),
-        AluOp::Add => gather_tiles(table, lanes, acc, |x, y| x.wrapping_add(y)),
-        AluOp::Mul => gather_tiles(table, lanes, acc, |x, y| x.wrapping_mul(y)),
-        AluOp::Shr => gather_tiles(table, lanes, acc, |x, y| AluOp::Shr.apply(x, y)),
-        AluOp::Shl => gather_tiles(table, lanes, acc, |x, y| AluOp::Shl.apply(x, y)),
-    }
+    for_alu_op!(op, OP => gather_tiles(table, lanes, acc, |x, y| OP.apply(x, y)));
 }
 
 #[inline(always)]

@@ -275,14 +275,7 @@ mod tests {
     use super::*;
 
     fn step() -> impl Strategy<Value = Step> {
-        let op = prop::sample::select(vec![
-            AluOp::Min,
-            AluOp::Max,
-            AluOp::Add,
-            AluOp::Mul,
-            AluOp::Shr,
-            AluOp::Shl,
-        ]);
+        let op = prop::sample::select(AluOp::ALL.to_vec());
         let lanes = prop_oneof![any::<[i32; COLUMN]>(), Just([21; COLUMN])];
         let multiply = lanes.prop_map(|lanes| Step {
             op: AluOp::Mul,

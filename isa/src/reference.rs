@@ -1,0 +1,79 @@
+//! The tables of `docs/isa.md`, generated from the declared fields and codes.
+
+use std::fmt::Write;
+
+use crate::{AluOp, Deps, Extension, Field, Form, MemType, Opcode, Uop};
+
+/// Markdown: the fields of instructions and micro-ops, the memory types and the ALU operations.
+///
+/// ```
+/// let tables = vta_isa::reference::tables();
+/// assert!(tables.contains("| `uop_bgn` | GEMM, ALU | 0 | 20:8 | 0..8191 |"));
+/// ```
+pub fn tables() -> String {
+    let mut text = String::from(
+        "| field | of | word | bits | values | unit | meaning |\n|---|---|---|---|---|---|---|\n",
+    );
+    let head = [Opcode::FIELD].into_iter().chain(Deps::LIST.to_vec());
+    let head = head.map(|field| (field, "all".to_owned()));
+    let (mut rows, mut kinds): (Vec<Field>, Vec<String>) = head.unzip();
+    for opcode in Opcode::ALL {
+        let kind = opcode.name().to_ascii_uppercase();
+        for field in opcode.fields() {
+            match rows.iter().position(|row| row == field) {
+                Some(at) => kinds[at] = format!("{}, {kind}", kinds[at]),
+                None => {
+                    rows.push(*field);
+                    kinds.push(kind.clone());
+                }
+            }
+        }
+    }
+    for (field, kinds) in rows.iter().zip(&kinds) {
+        row(
+            &mut text,
+            field,
+            &format!("{kinds} | {}", field.first_bit / 64),
+        );
+    }
+    for field in Uop::LIST {
+        row(&mut text, field, "micro-op | 0");
+    }
+    let opcodes = Opcode::ALL.map(|c| (c.name(), c.code(), c.extension(), c.meaning()));
+    codes(&mut text, "opcode", &opcodes);
+    let mems = MemType::ALL.map(|c| (c.name(), c.code(), c.extension(), c.meaning()));
+    codes(&mut text, "memory_type", &mems);
+    let ops = AluOp::ALL.map(|c| (c.name(), c.code(), c.extension(), c.meaning()));
+    codes(&mut text, "alu_opcode", &ops);
+    text
+}
+
+fn row(text: &mut String, field: &Field, place: &str) {
+    let first = field.first_bit % 64;
+    let bits = match field.bits {
+        1 => first.to_string(),
+        bits => format!("{}:{first}", first + bits - 1),
+    };
+    let values = match field.form {
+        Form::Flag => "0, 1".to_owned(),
+        Form::Number | Form::Shown | Form::Signed | Form::Code => {
+            let (low, high) = field.range();
+            format!("{low}..{high}")
+        }
+    };
+    let (name, unit, meaning) = (field.name, field.unit, field.meaning);
+    // Writing to a string never fails.
+    let _ = writeln!(
+        text,
+        "| `{name}` | {place} | {bits} | {values} | {unit} | {meaning} |"
+    );
+}
+
+fn codes(text: &mut String, field: &str, codes: &[(&str, u8, Option<Extension>, &str)]) {
+    let head = format!("| `{field}` | value | extension | meaning |");
+    let _ = writeln!(text, "\n{head}\n|---|---|---|---|");
+    for (name, code, extension, meaning) in codes {
+        let extension = extension.map_or("", Extension::name);
+        let _ = writeln!(text, "| `{name}` | {code} | {extension} | {meaning} |");
+    }
+}
