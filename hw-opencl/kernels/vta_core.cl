@@ -20,6 +20,16 @@
 #include "vta_isa.h"
 #endif
 
+/* What isn't a switch over one of its lists, below: memory types in all kernels, instructions in
+ * those that channels join. */
+#define VTA_ONE(NAME, name) +1
+#if (0 VTA_EACH_MEM(VTA_ONE)) != 6
+#error "a memory type that LOAD doesn't know"
+#endif
+#if (0 VTA_EACH_OPCODE(VTA_ONE)) != 5
+#error "an instruction that vta_compute doesn't know"
+#endif
+
 #define VTA_LANES (VTA_BATCH * VTA_BLOCK)
 #define VTA_WGT_TILE (VTA_BLOCK * VTA_BLOCK)
 
@@ -43,10 +53,28 @@ VTA_SINGLE __kernel void vta_identity(__global uint *restrict out)
     out[6] = VTA_ACC_DEPTH;
 }
 
+/* The ALU operations: a function for each in the list of vta_isa.h. */
+static int vta_min(int x, int y)
+{
+    return min(x, y);
+}
+
+static int vta_max(int x, int y)
+{
+    return max(x, y);
+}
+
 /* Two's complement without the undefined behaviour of signed overflow. */
 static int vta_add(int x, int y)
 {
     return as_int(as_uint(x) + as_uint(y));
+}
+
+/* Arithmetic right shift, left shift for a negative amount; amounts modulo 32. */
+static int vta_shr(int x, int y)
+{
+    const uint left = (0u - as_uint(y)) & 31u;
+    return y >= 0 ? x >> (y & 31) : as_int(as_uint(x) << left);
 }
 
 static int vta_mul(int x, int y)
@@ -54,28 +82,21 @@ static int vta_mul(int x, int y)
     return as_int(as_uint(x) * as_uint(y));
 }
 
-/* Arithmetic right shift, left shift for a negative amount; amounts modulo 32. */
-static int vta_shift_right(int x, int y)
+static int vta_shl(int x, int y)
 {
-    const uint left = (0u - as_uint(y)) & 31u;
-    return y >= 0 ? x >> (y & 31) : as_int(as_uint(x) << left);
+    return vta_shr(x, as_int(0u - as_uint(y)));
 }
+
+#define VTA_OPERATION(NAME, name)                                                                \
+    case VTA_ALU_##NAME:                                                                         \
+        return vta_##name(x, y);
 
 static int vta_operation(uint op, int x, int y)
 {
     switch (op) {
-    case VTA_ALU_MIN:
-        return min(x, y);
-    case VTA_ALU_MAX:
-        return max(x, y);
-    case VTA_ALU_ADD:
-        return vta_add(x, y);
-    case VTA_ALU_SHR:
-        return vta_shift_right(x, y);
-    case VTA_ALU_MUL:
-        return vta_mul(x, y);
-    default: /* VTA_ALU_SHL: the host refuses every other code. */
-        return vta_shift_right(x, as_int(0u - as_uint(y)));
+        VTA_EACH_ALU(VTA_OPERATION)
+    default: /* The host refuses every other code. */
+        return x;
     }
 }
 
@@ -218,6 +239,17 @@ static void vta_store(ulong2 w, ulong dram_base, __global uchar *restrict dram,
     }
 }
 
+/* How each kind of instruction in the list of vta_isa.h runs. */
+#define VTA_RUN_LOAD vta_load(w, dram_base, dram, uop, inp, wgt, acc)
+#define VTA_RUN_STORE vta_store(w, dram_base, dram, acc)
+#define VTA_RUN_GEMM vta_gemm(w, uop, inp, wgt, acc)
+#define VTA_RUN_FINISH (void)0
+#define VTA_RUN_ALU vta_alu(w, uop, acc)
+#define VTA_RUN(NAME, name)                                                                      \
+    case VTA_OPCODE_##NAME:                                                                      \
+        VTA_RUN_##NAME;                                                                          \
+        break;
+
 /*
  * Runs instructions 0 to count - 1.
  *   dram_base   the physical address of the first byte of dram
@@ -250,20 +282,7 @@ VTA_SINGLE __kernel void vta_core(uint count, ulong dram_base,
     for (uint i = 0; i < count; ++i) {
         const ulong2 w = insns[i];
         switch (VTA_INSN_OPCODE(w)) {
-        case VTA_OPCODE_LOAD:
-            vta_load(w, dram_base, dram, uop, inp, wgt, acc);
-            break;
-        case VTA_OPCODE_STORE:
-            vta_store(w, dram_base, dram, acc);
-            break;
-        case VTA_OPCODE_GEMM:
-            vta_gemm(w, uop, inp, wgt, acc);
-            break;
-        case VTA_OPCODE_ALU:
-            vta_alu(w, uop, acc);
-            break;
-        default: /* FINISH is the last instruction. */
-            break;
+            VTA_EACH_OPCODE(VTA_RUN)
         }
     }
 }

@@ -20,6 +20,9 @@
 #ifndef VTA_ISA_H
 #include "vta_isa.h"
 #endif
+#ifndef VTA_LANES_H
+#include "vta_lanes.h"
+#endif
 
 #define VTA_LANES (VTA_BATCH * VTA_BLOCK)
 #define VTA_WGT_TILE (VTA_BLOCK * VTA_BLOCK)
@@ -73,32 +76,6 @@ typedef char vta_wgt;
 #define VTA_WGT_AT(o, k) ((k) * VTA_BLOCK + (o))
 #endif
 
-/* The words of an operation, as the host writes them. */
-enum {
-    VTA_OP_KIND,
-    VTA_OP_UNITS,
-    VTA_OP_CHUNK, /* units of a block */
-    VTA_OP_A,     /* the first of the kind's own words */
-    VTA_OP_WORDS = 24
-};
-enum {
-    VTA_KIND_LOAD_INP,
-    VTA_KIND_LOAD_WGT,
-    VTA_KIND_LOAD_ACC,
-    VTA_KIND_LOAD_ACC8,
-    VTA_KIND_STORE,
-    VTA_KIND_GEMM,
-    VTA_KIND_CHAIN,
-    VTA_KIND_GEMM_IN_ORDER,
-    VTA_KIND_ALU_IN_ORDER,
-    VTA_KIND_PRODUCTS
-};
-/* An operation of a chain that no ALU instruction has: GEMM's reset. */
-#define VTA_CHAIN_CLEAR 6u
-#define VTA_UNTOUCHED 0xffffffffu
-/* An output without such a product. */
-#define VTA_MISSING 0xffffffffu
-
 typedef struct {
     __global const uint *tables; /* micro-ops, groups, chains */
     __global uchar *dram;
@@ -107,8 +84,24 @@ typedef struct {
     __global int *acc;
 } vta_memory;
 
+/* The ALU operations: a function for each in the list of vta_isa.h. */
+static vta_ints vta_min(vta_ints x, vta_ints y)
+{
+    return min(x, y);
+}
+
+static vta_ints vta_max(vta_ints x, vta_ints y)
+{
+    return max(x, y);
+}
+
+static vta_ints vta_add(vta_ints x, vta_ints y)
+{
+    return VTA_AS_INTS(VTA_AS_UINTS(x) + VTA_AS_UINTS(y));
+}
+
 /* Shift amounts are taken modulo 32, and -y of the smallest int is itself. */
-static vta_ints vta_shift_right(vta_ints x, vta_ints y)
+static vta_ints vta_shr(vta_ints x, vta_ints y)
 {
     const vta_ints right = x >> (y & 31);
     const vta_ints left =
@@ -116,22 +109,25 @@ static vta_ints vta_shift_right(vta_ints x, vta_ints y)
     return y >= 0 ? right : left;
 }
 
+static vta_ints vta_mul(vta_ints x, vta_ints y)
+{
+    return VTA_AS_INTS(VTA_AS_UINTS(x) * VTA_AS_UINTS(y));
+}
+
+static vta_ints vta_shl(vta_ints x, vta_ints y)
+{
+    return vta_shr(x, VTA_AS_INTS(VTA_AS_UINTS((vta_ints)0) - VTA_AS_UINTS(y)));
+}
+
+#define VTA_OPERATION(NAME, name)                                                                \
+    case VTA_ALU_##NAME:                                                                         \
+        return vta_##name(x, y);
+
 static vta_ints vta_operation(uint op, vta_ints x, vta_ints y)
 {
     switch (op) {
-    case VTA_ALU_MIN:
-        return min(x, y);
-    case VTA_ALU_MAX:
-        return max(x, y);
-    case VTA_ALU_ADD:
-        return VTA_AS_INTS(VTA_AS_UINTS(x) + VTA_AS_UINTS(y));
-    case VTA_ALU_SHR:
-        return vta_shift_right(x, y);
-    case VTA_ALU_MUL:
-        return VTA_AS_INTS(VTA_AS_UINTS(x) * VTA_AS_UINTS(y));
-    case VTA_ALU_SHL:
-        return vta_shift_right(x, VTA_AS_INTS(VTA_AS_UINTS((vta_ints)0) - VTA_AS_UINTS(y)));
-    default: /* VTA_CHAIN_CLEAR */
+        VTA_EACH_ALU(VTA_OPERATION)
+    default: /* VTA_STAGE_CLEAR */
         return (vta_ints)0;
     }
 }
@@ -450,7 +446,7 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
         }                                                                                        \
         uint room = VTA_FULL_UOPS;                                                               \
         __global const uint *p = m.tables + a[4];                                                \
-        for (uint piece = 0; piece < a[5]; ++piece, p += 5) {                                    \
+        for (uint piece = 0; piece < a[5]; ++piece, p += VTA_PIECE_WORDS) {                      \
             __global const uint *pattern = m.tables + p[0];                                      \
             __global const uint *weights = m.tables + p[3] + component * p[4];                   \
             const uint stop = pattern[block + 1];                                                \
@@ -493,8 +489,8 @@ static void vta_products(__global const uint *a, uint unit, vta_memory m)
 
 /*
  * Words of a chain: what its tiles are added to, stages, table of stages, table of tiles. A stage
- * is operation, kind of operand (0 immediate, 1 table of touched tiles and immediate, 2 table of
- * source tiles), immediate, table, what its source tiles are added to. No stage reads a tile that
+ * is operation, operand (VTA_OPERAND_), immediate, table of touched tiles or of source tiles, what
+ * its source tiles are added to. No stage reads a tile that
  * the chain writes, except its own.
  */
 static void vta_chain(__global const uint *a, uint unit, vta_memory m)
@@ -504,14 +500,14 @@ static void vta_chain(__global const uint *a, uint unit, vta_memory m)
     __global int *to = m.acc + dst * VTA_LANES + lane;
     vta_ints x = VTA_LOAD(to);
     for (uint s = 0; s < a[1]; ++s) {
-        __global const uint *stage = m.tables + a[2] + s * 5;
+        __global const uint *stage = m.tables + a[2] + s * VTA_STAGE_WORDS;
         vta_ints y = (vta_ints)as_int(stage[2]);
-        if (stage[1]) {
+        if (stage[1] != VTA_OPERAND_IMM) {
             const uint offset = m.tables[stage[3] + tile];
             if (offset == VTA_UNTOUCHED)
                 continue;
             const uint src = stage[4] + offset;
-            if (stage[1] == 2)
+            if (stage[1] == VTA_OPERAND_TILES)
                 y = src == dst ? x : VTA_LOAD(m.acc + src * VTA_LANES + lane);
         }
         x = vta_operation(stage[0], x, y);
@@ -573,39 +569,15 @@ static void vta_gemm_in_order(__global const uint *a, uint unit, vta_memory m)
     }
 }
 
+#define VTA_UNIT(NAME, name)                                                                     \
+    case VTA_KIND_##NAME:                                                                        \
+        vta_##name(a, unit, m);                                                                  \
+        break;
+
 static void vta_unit(uint kind, __global const uint *a, uint unit, vta_memory m)
 {
     switch (kind) {
-    case VTA_KIND_LOAD_INP:
-        vta_load_inp(a, unit, m);
-        break;
-    case VTA_KIND_LOAD_WGT:
-        vta_load_wgt(a, unit, m);
-        break;
-    case VTA_KIND_LOAD_ACC:
-        vta_load_acc(a, unit, m);
-        break;
-    case VTA_KIND_LOAD_ACC8:
-        vta_load_acc8(a, unit, m);
-        break;
-    case VTA_KIND_STORE:
-        vta_store(a, unit, m);
-        break;
-    case VTA_KIND_GEMM:
-        vta_gemm(a, unit, m);
-        break;
-    case VTA_KIND_PRODUCTS:
-        vta_products(a, unit, m);
-        break;
-    case VTA_KIND_CHAIN:
-        vta_chain(a, unit, m);
-        break;
-    case VTA_KIND_GEMM_IN_ORDER:
-        vta_gemm_in_order(a, unit, m);
-        break;
-    default: /* VTA_KIND_ALU_IN_ORDER */
-        vta_alu_in_order(a, unit, m);
-        break;
+        VTA_EACH_KIND(VTA_UNIT)
     }
 }
 

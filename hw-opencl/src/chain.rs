@@ -8,20 +8,15 @@ use vta_isa::resolve::{AluAccess, merge};
 
 use crate::ops::Touches;
 use crate::versions::Pad;
+use crate::words::{STAGE_WORDS, StageOp, StageOperand, UNTOUCHED};
 
-/// The kernel's operation for GEMM's reset; ALU operations have their own codes.
-const CLEAR: u32 = 6;
-/// A tile that a stage leaves as it is.
-const UNTOUCHED: u32 = u32::MAX;
-/// Words of a stage: operation, kind of operand, immediate, table, what its tiles are added to.
-const STAGE_WORDS: usize = 5;
 /// Stages of one chain.
 const MAX_STAGES: usize = 64;
 
 /// One operation on some tiles.
 #[derive(Clone, Debug)]
 struct Stage {
-    op: u32,
+    op: StageOp,
     /// `None` reads source tiles.
     imm: Option<i32>,
     /// Destination and source, ascending, each destination once. Without a source tile the source
@@ -44,7 +39,7 @@ impl Chain {
     /// Zeroes tiles, ascending.
     pub fn clear(tiles: impl IntoIterator<Item = u32>) -> Self {
         let stage = Stage {
-            op: CLEAR,
+            op: StageOp::Clear,
             imm: Some(0),
             tiles: tiles.into_iter().map(|t| (t, t)).collect(),
         };
@@ -85,7 +80,7 @@ impl Chain {
         };
         for mut tiles in lists {
             tiles.sort_unstable();
-            let op = alu.op.code().into();
+            let op = StageOp::Alu(alu.op);
             chain.add(Stage { op, imm, tiles });
         }
         chain.is_sound().then_some(chain)
@@ -166,13 +161,13 @@ impl Chain {
         let mut stages = Vec::with_capacity(self.stages.len() * STAGE_WORDS);
         for stage in &self.stages {
             let whole = stage.tiles.len() == written.len();
-            let (kind, imm) = match stage.imm {
-                Some(imm) if whole => (0, imm),
-                Some(imm) => (1, imm),
-                None => (2, 0),
+            let (operand, imm) = match stage.imm {
+                Some(imm) if whole => (StageOperand::Imm, imm),
+                Some(imm) => (StageOperand::ImmOfSome, imm),
+                None => (StageOperand::Tiles, 0),
             };
             let (mut base, mut table) = (0, 0);
-            if kind != 0 {
+            if operand != StageOperand::Imm {
                 base = stage.tiles.iter().map(|t| t.1).min().unwrap_or(0);
                 let mut sources = vec![UNTOUCHED; written.len()];
                 for &(dst, src) in &stage.tiles {
@@ -180,7 +175,7 @@ impl Chain {
                 }
                 table = list(&sources);
             }
-            stages.extend([stage.op, kind, imm as u32, table, base]);
+            stages.extend([stage.op.word(), operand as u32, imm as u32, table, base]);
         }
         let offsets: Vec<u32> = written.iter().map(|t| (t - first) as u32).collect();
         vec![
@@ -305,7 +300,7 @@ mod tests {
         assert_eq!(lists[0], [0, 1, UNTOUCHED]);
         assert_eq!(
             lists[1],
-            [CLEAR, 0, 0, 0, 0, AluOp::Add.code().into(), 2, 0, 1, 9]
+            [8, 0, 0, 0, 0, AluOp::Add.code().into(), 2, 0, 1, 9]
         );
         assert_eq!(lists[2], [0, 1, 3], "offsets of the tiles");
         assert_eq!(args, [2, 2, 2, 3]);

@@ -46,11 +46,14 @@ mod products;
 mod program;
 mod schedule;
 mod select;
+mod sources;
 mod structure;
 mod versions;
+mod words;
 mod worker;
 
 pub use device::{Cache, Math, OpenClDevice, Options, Stats};
 pub use error::{BatchError, ClFault, OpenClError};
-pub use program::{CORE_SOURCE, LANES_SOURCE, config_macros, save_bitstream};
+pub use program::{config_macros, save_bitstream};
 pub use select::{DeviceEntry, DeviceKind, Selector, Structure, devices};
+pub use sources::{CORE_SOURCE, LANES_SOURCE};

@@ -9,6 +9,7 @@ use vta_isa::{AluOperand, Config, Uop};
 
 use crate::ops::{Kind, Op, Shape, Tables, Touches};
 use crate::versions::Pad;
+use crate::words::StageOp;
 
 /// The groups of a list of micro-ops.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +147,7 @@ impl<'a> Looped<'a> {
         let mut args = alu.dst_loops().trips.map(u32::from).to_vec();
         args.extend(loops.iter().flat_map(|l| l.factors.map(u32::from)));
         args.extend([0, 0, first, first + uops.len() as u32]);
-        args.extend([alu.op.code().into(), use_imm, imm]);
+        args.extend([StageOp::Alu(alu.op).word(), use_imm, imm]);
         let dst = span(&access.dst);
         let mut touches = Touches::default()
             .reading(Pad::Acc, dst.clone())

@@ -8,9 +8,7 @@ use vta_isa::Uop;
 use vta_isa::resolve::{Rows, meet, merge};
 
 use crate::versions::Pad;
-
-/// Words of an operation in the kernel's table.
-pub(crate) const OP_WORDS: usize = 24;
+pub(crate) use crate::words::{Kind, OP_WORDS};
 
 /// What a unit is, which follows from how the kernels were built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,22 +32,6 @@ impl Shape {
         wgt_elems: 256,
         group: 1,
     };
-}
-
-/// What an operation is, in the kernel's numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Kind {
-    LoadInp,
-    LoadWgt,
-    LoadAcc,
-    LoadAcc8,
-    Store,
-    Gemm,
-    Chain,
-    GemmInOrder,
-    AluInOrder,
-    Products,
 }
 
 /// What an operation reads and writes: tiles of the scratchpads in [`Pad`]'s order, ascending and

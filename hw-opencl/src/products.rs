@@ -14,16 +14,12 @@ use vta_isa::resolve::{AffineTiles, GemmAccess, Loops, meet, merge};
 
 use crate::ops::{Kind, Op, Shape, Tables, Touches};
 use crate::versions::{Pad, Places, Versions};
+use crate::words::{MISSING, PIECE_WORDS};
 
 /// Products of one instruction that are listed; a longer one runs with its loops.
 const MAX_STEPS: u64 = 1 << 20;
 /// Products of an operation, after which no further instruction joins.
 const MAX_JOINED_STEPS: u64 = 1 << 22;
-/// Words of a piece: pattern, what its inputs are added to, what its weights are added to, table of
-/// each component's weights, weights of a component.
-const PIECE_WORDS: usize = 5;
-/// An output that has no such product.
-const MISSING: u32 = u32::MAX;
 
 /// Products of one weight tile; every output adds its offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

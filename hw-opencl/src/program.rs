@@ -13,11 +13,9 @@ use crate::device::{Math, Options, StatsInner};
 use crate::error::{ClFault, OpenClError};
 use crate::ops::Shape;
 use crate::select::{DeviceEntry, DeviceKind, Structure};
+use crate::sources::{CORE_SOURCE, LANES_SOURCE};
+use crate::words::lanes_header;
 
-/// The single-work-item core, in OpenCL C.
-pub const CORE_SOURCE: &str = include_str!("../kernels/vta_core.cl");
-/// The throughput structure, in OpenCL C.
-pub const LANES_SOURCE: &str = include_str!("../kernels/vta_lanes.cl");
 /// The largest bitstream that is read.
 const MAX_BITSTREAM_BYTES: u64 = 1 << 30;
 /// Registers of a multiprocessor of NVIDIA's, of all generations since 2012.
@@ -221,15 +219,16 @@ impl Builder<'_> {
             }
         }
         let last = variants.len() - 1;
+        let source = lanes_header() + LANES_SOURCE;
         for (more, groups) in &variants[..last] {
-            match self.source(LANES_SOURCE, &format!("{options}{more}")) {
+            match self.source(&source, &format!("{options}{more}")) {
                 Err(OpenClError::Build { log, .. }) => {
                     tracing::warn!(log, "building without{more}");
                 }
                 other => return Ok((other?, *groups)),
             }
         }
-        Ok((self.source(LANES_SOURCE, &options)?, 0))
+        Ok((self.source(&source, &options)?, 0))
     }
 
     /// Builds from source, or loads the binary of an earlier build.

@@ -231,7 +231,7 @@ fn mnemonics() -> String {
         .map(|opcode| {
             let suffix = match opcode {
                 Opcode::Load => suffixes(loaded().map(MemType::name).collect()),
-                Opcode::Alu => suffixes(AluOp::ALL.map(AluOp::name).to_vec()),
+                Opcode::Alu => suffixes(AluOp::NAMES.to_vec()),
                 Opcode::Store | Opcode::Gemm | Opcode::Finish => String::new(),
             };
             format!("{opcode}{suffix}")

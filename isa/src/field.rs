@@ -244,6 +244,9 @@ macro_rules! codes {
             /// Every one, in the order of the codes.
             pub const ALL: [Self; [$( $code ),*].len()] = [$( Self::$Variant ),*];
 
+            /// The names, in the order of the codes.
+            pub const NAMES: [&'static str; Self::ALL.len()] = [$( $name ),*];
+
             /// The value of the field.
             pub const fn code(self) -> u8 {
                 match self {

@@ -365,7 +365,7 @@ impl Generator<'_> {
             // As above: the RTL.
             let apart = uops.last().is_none_or(|last| last.dst != dst);
             if apart || self.below(16) == 0 {
-                let wgt = self.below(1024) as u16;
+                let wgt = self.below(Config::MAX_WGT_DEPTH as usize) as u16;
                 uops.push(Uop { dst, src, wgt });
             }
         }

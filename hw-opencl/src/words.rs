@@ -1,0 +1,141 @@
+//! The numbers that the host and `vta_lanes.cl` agree on. Each is declared here; the kernels have
+//! them from a header that is generated from this, `kernels/vta_lanes.h`.
+
+use vta_isa::{Alu, AluOp, header};
+
+/// Words of an operation in the kernel's table.
+pub(crate) const OP_WORDS: usize = 24;
+/// Words of a chain's stage: operation, kind of operand, immediate, table, what its tiles are
+/// added to.
+pub(crate) const STAGE_WORDS: usize = 5;
+/// Words of a piece of products: pattern, what its inputs are added to, what its weights are added
+/// to, table of each component's weights, weights of a component.
+pub(crate) const PIECE_WORDS: usize = 5;
+/// A tile that a stage leaves as it is.
+pub(crate) const UNTOUCHED: u32 = u32::MAX;
+/// An output that has no such product.
+pub(crate) const MISSING: u32 = u32::MAX;
+
+/// The kinds of operations, with the kernels' names: `vta_<name>` runs a unit.
+macro_rules! kinds {
+    ($( $Kind:ident $name:literal; )*) => {
+        /// What an operation is, in the kernel's numbers.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u32)]
+        pub(crate) enum Kind {
+            $( $Kind, )*
+        }
+
+        /// The names of the kinds, in the order of their numbers.
+        pub(crate) const KINDS: [&str; [$( $name ),*].len()] = [$( $name ),*];
+    };
+}
+
+kinds! {
+    LoadInp "load_inp";
+    LoadWgt "load_wgt";
+    LoadAcc "load_acc";
+    LoadAcc8 "load_acc8";
+    Store "store";
+    Gemm "gemm";
+    Chain "chain";
+    GemmInOrder "gemm_in_order";
+    AluInOrder "alu_in_order";
+    Products "products";
+}
+
+/// The operation of a chain's stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StageOp {
+    /// That of an ALU instruction.
+    Alu(AluOp),
+    /// GEMM's reset.
+    Clear,
+}
+
+impl StageOp {
+    /// The kernel's number: an ALU operation has its code, a reset one that no operation can have.
+    pub const fn word(self) -> u32 {
+        match self {
+            Self::Alu(op) => op.code() as u32,
+            Self::Clear => Alu::FIELDS.alu_opcode.max() as u32 + 1,
+        }
+    }
+}
+
+/// Where the second operand of a stage comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum StageOperand {
+    /// The immediate, for all tiles of the chain.
+    Imm,
+    /// The immediate, for the tiles that a table names.
+    ImmOfSome,
+    /// The tiles that a table names.
+    Tiles,
+}
+
+/// The text of `vta_lanes.h`.
+pub(crate) fn lanes_header() -> String {
+    let mut text = String::from(
+        "/* What vta_lanes.cl and its host agree on. Generated from hw-opencl/src/words.rs; do not\n \
+         * edit. VTA_EACH_KIND(X) is X(NAME, name) for each. */\n\
+         #ifndef VTA_LANES_H\n#define VTA_LANES_H\n",
+    );
+    // Where `schedule` writes what all operations have, and the first of the kind's own words.
+    let words = [("kind", 0), ("units", 1), ("chunk", 2), ("a", 3)];
+    header::codes(&mut text, "Words of an operation", "OP", &words);
+    let kinds: Vec<(&str, u32)> = KINDS.into_iter().zip(0..).collect();
+    header::codes(&mut text, "Kinds of operations", "KIND", &kinds);
+    let stages = [("clear", StageOp::Clear.word())];
+    header::codes(
+        &mut text,
+        "Operations of a stage beside those of the ALU",
+        "STAGE",
+        &stages,
+    );
+    let operands = [
+        ("imm", StageOperand::Imm as u32),
+        ("imm_of_some", StageOperand::ImmOfSome as u32),
+        ("tiles", StageOperand::Tiles as u32),
+    ];
+    header::codes(&mut text, "Operands of a stage", "OPERAND", &operands);
+    text.push_str("\n/* Lengths, and entries of tables that name nothing. */\n");
+    for (name, value) in [
+        ("OP_WORDS", OP_WORDS as u32),
+        ("STAGE_WORDS", STAGE_WORDS as u32),
+        ("PIECE_WORDS", PIECE_WORDS as u32),
+        ("UNTOUCHED", UNTOUCHED),
+        ("MISSING", MISSING),
+    ] {
+        header::define(&mut text, &format!("VTA_{name}"), value);
+    }
+    text.push_str("\n#endif\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_of_the_lanes_is_fresh() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vta_lanes.h");
+        let expected = lanes_header();
+        if std::env::var_os("VTA_UPDATE_GENERATED").is_some() {
+            std::fs::write(path, &expected).unwrap();
+        }
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            found == expected,
+            "{path} is stale: run VTA_UPDATE_GENERATED=1 cargo test -p vta-hw-opencl --lib words"
+        );
+    }
+
+    #[test]
+    fn a_reset_has_a_number_that_no_instruction_can_have() {
+        for word in 0..=Alu::FIELDS.alu_opcode.max() {
+            assert_ne!(StageOp::Clear.word(), word as u32);
+        }
+    }
+}
