@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vta_driver::{Device, Program};
+use vta_driver::{Device, Program, output};
 use vta_isa::Config;
 use vta_sim::views::EnergyTable;
 use vta_sim::{CycleLog, Execution};
@@ -12,7 +12,8 @@ use crate::error::{Context, Result, ensure};
 use crate::machine::Machine;
 use crate::options::{DeviceOptions, ViewOptions};
 use crate::timed::{Timed, leave_out_additions, merge};
-use crate::{device, files, report_html, trace};
+use crate::trace::TraceFile;
+use crate::{device, files, report_html};
 
 /// The device of a run, and what is asked of it.
 pub struct Setup {
@@ -27,7 +28,7 @@ struct Cycle {
     execution: Execution,
     log: CycleLog,
     energy: EnergyTable,
-    trace: Option<PathBuf>,
+    trace: Option<TraceFile>,
     report: Option<PathBuf>,
 }
 
@@ -66,11 +67,11 @@ impl Setup {
                 .with_context(|| path.display().to_string())?,
             None => EnergyTable::default(),
         };
-        let log = match &views.trace {
-            Some(path) => CycleLog::with_trace(trace::create(
-                path,
-                &format!("{title} on {}", machine.name),
-            )?),
+        let trace = views.trace.as_deref().map(TraceFile::create).transpose()?;
+        let log = match &trace {
+            Some(trace) => {
+                CycleLog::with_trace(trace.writer(&format!("{title} on {}", machine.name)))
+            }
             None => CycleLog::default(),
         };
         let cycle = Cycle {
@@ -80,7 +81,7 @@ impl Setup {
             },
             log,
             energy,
-            trace: views.trace.clone(),
+            trace,
             report: views.report.clone(),
         };
         Ok(Self {
@@ -151,9 +152,8 @@ impl Setup {
         let (Some(cycle), Some(timed)) = (&self.cycle, self.timed(program)) else {
             return Ok(None);
         };
-        if let Some(path) = &cycle.trace {
-            let closed = cycle.log.close_trace();
-            closed.with_context(|| path.display().to_string())?;
+        if let Some(trace) = &cycle.trace {
+            trace.finish(|| cycle.log.close_trace())?;
         }
         if let Some(path) = &cycle.report {
             let page = report_html::page(&report_html::Input {
@@ -161,7 +161,7 @@ impl Setup {
                 program,
                 timed: &timed,
             });
-            std::fs::write(path, page).with_context(|| path.display().to_string())?;
+            output::write(path, page)?;
         }
         Ok(Some(timed))
     }

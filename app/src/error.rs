@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 use vta_driver::DriverError;
+use vta_driver::output::FileError;
 
 /// What an error of another crate was.
 pub type Cause = Box<dyn StdError + Send + Sync>;
@@ -60,6 +61,9 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// An output that can't be made, or not be written to its end.
+    #[error("{0}")]
+    Output(#[from] FileError),
     /// The work was told to stop.
     #[error("cancelled")]
     Cancelled,
@@ -94,7 +98,8 @@ impl Error {
                 let path = within(&place, &path.display().to_string()).into();
                 Self::Io { path, source }
             }
-            Self::Cancelled => Self::Cancelled,
+            // They name the file, which says where.
+            Self::Output(_) | Self::Cancelled => self,
         }
     }
 

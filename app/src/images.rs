@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
 use npyz::npz::NpzArchive;
+use vta_driver::output;
 
 use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
 
@@ -276,17 +277,15 @@ pub fn save_rows(path: &Path, rows: &[Vec<f32>]) -> Result<()> {
         rows.len() as u64,
         rows.first().map_or(0, |r| r.len() as u64),
     ];
-    let write = || -> std::io::Result<()> {
-        let file = std::io::BufWriter::new(File::create(path)?);
+    Ok(output::write_with(path, |out| {
         let mut writer = npyz::WriteOptions::new()
             .default_dtype()
             .shape(&shape)
-            .writer(file)
+            .writer(out)
             .begin_nd()?;
         writer.extend(rows.iter().flatten().copied())?;
         writer.finish()
-    };
-    write().with_context(|| path.display().to_string())
+    })?)
 }
 
 /// Fits a picture to a network's input: the shorter side is scaled to cover it (bilinear,

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rayon::prelude::*;
 use vta_compiler::lower;
 use vta_compiler::qgraph::QGraph;
+use vta_driver::output;
 use vta_driver::{
     Batch, Device, DeviceInfo, Program, QueueLimits, RunReport, Runner, Session, WorkerDevice,
 };
@@ -121,7 +122,7 @@ pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
     let rows = table.finish(&grid)?;
     if let Some(path) = &args.picture {
         let picture = picture::pareto(&args.model, &grid, &rows);
-        std::fs::write(path, picture).with_context(|| path.display().to_string())?;
+        output::write(path, picture)?;
     }
     Ok(Swept {
         grid,

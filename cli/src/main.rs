@@ -56,9 +56,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// A run that began and failed is 1, everything else bad usage or input.
+/// A run that began and failed, or an output that can't be written to its end, is 1, everything else
+/// bad usage or input.
 fn status(error: &anyhow::Error) -> u8 {
+    use std::error::Error;
     use vta_driver::DriverError;
+    use vta_driver::output::FileError;
+    let unwritten = |cause: &(dyn Error + 'static)| {
+        let fault = cause.downcast_ref::<FileError>();
+        matches!(fault, Some(FileError::Write { .. }))
+    };
+    if error.chain().any(unwritten) {
+        return 1;
+    }
     let of_app = matches!(error.downcast_ref(), Some(vta_app::Error::Run { .. }));
     let of_driver = matches!(
         error.downcast_ref(),

@@ -1,12 +1,14 @@
 //! What a run prints for people: labels with bars, a table of layers.
 
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use vta_app::outcome::Outcome;
 use vta_app::timed::{Timed, utilization};
+use vta_driver::output::{self, FileError};
 use vta_sim::views::Verdict;
 
 use crate::args::RunArgs;
@@ -265,6 +267,16 @@ pub fn lines(table: &Table) -> String {
 pub fn print_line(text: &str) -> Result<()> {
     match writeln!(std::io::stdout().lock(), "{text}") {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("standard output"),
+        other => Ok(other.map_err(|e| FileError::write(Path::new("standard output"), &e))?),
     }
+}
+
+/// Prints what there is to say of a file that was written: to standard error when the file itself
+/// went to standard output.
+pub fn say_written(file: &Path, text: &str) -> Result<()> {
+    if !output::is_stdout(file) {
+        return print_line(text);
+    }
+    eprintln!("{text}");
+    Ok(())
 }

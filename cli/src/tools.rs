@@ -19,7 +19,7 @@ use vta_app::watch::Watch;
 use vta_app::{compile, images, replay_rtl, tiles};
 use vta_compiler::quantize::Mode;
 use vta_compiler::{graph::Graph, layer, onnx, passes, reference, zoo};
-use vta_driver::{DramPlan, Program, QueueLimits, Session, Symbol, Traffic, replay};
+use vta_driver::{DramPlan, Program, QueueLimits, Session, Symbol, Traffic, output, replay};
 use vta_isa::{INSN_BYTES, Insn, MemType, Uop};
 
 use crate::args::{
@@ -27,7 +27,7 @@ use crate::args::{
     TimingArgs,
 };
 use crate::bar::Bar;
-use crate::report::{lines, print_line};
+use crate::report::{lines, print_line, say_written};
 
 pub fn layer(args: &LayerArgs) -> Result<bool> {
     let spec = layer::parse(&args.layer)?;
@@ -178,14 +178,15 @@ pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
     // What is written is known to compile.
     passes::quantized(&quantised)?;
     let bytes = onnx::save(&quantised);
-    std::fs::write(&args.output, &bytes).with_context(|| args.output.display().to_string())?;
-    print_line(&format!(
+    output::write(&args.output, &bytes)?;
+    let line = format!(
         "{}: {} nodes, {} bytes, calibrated with {} images",
         args.output.display(),
         quantised.nodes.len(),
         bytes.len(),
         pictures.len()
-    ))?;
+    );
+    say_written(&args.output, &line)?;
     Ok(true)
 }
 
@@ -226,34 +227,35 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
             .with_context(|| args.model.clone())?,
         false => None,
     };
-    let (program, host_ops) = match hosted {
+    let (bytes, program, host_ops) = match hosted {
         None => {
             let options = args.tiles.options();
             let program = tiles::lower(&integer, &config, &options, machine.named());
             let program = program.with_context(|| args.model.clone())?;
-            program.save(output)?;
-            (Arc::new(program), 0)
+            (program.to_bytes()?, Arc::new(program), 0)
         }
         Some(network) => {
-            network.save(output)?;
+            let bytes = network.to_bytes()?;
             let part = network.parts.first();
             let program = &part.context("the network has no device")?.program;
-            (Arc::clone(program), network.host_ops())
+            (bytes, Arc::clone(program), network.host_ops())
         }
     };
+    output::write(output, &bytes)?;
     let commands: usize = program.layers.iter().map(|l| l.commands.len()).sum();
-    let bytes = std::fs::metadata(output).map_or(0, |m| m.len());
+    let size = bytes.len();
     let host = match host_ops {
         0 => String::new(),
         n => format!(" and {n} of the host"),
     };
-    print_line(&format!(
-        "{}: {} layers{host}, {commands} commands, {} micro-op kernels, {bytes} bytes",
+    let line = format!(
+        "{}: {} layers{host}, {commands} commands, {} micro-op kernels, {size} bytes",
         output.display(),
         program.layers.len(),
         program.kernels.len(),
-    ))?;
-    print_line(&memory_line(&DramPlan::of(&program)))?;
+    );
+    say_written(output, &line)?;
+    say_written(output, &memory_line(&DramPlan::of(&program)))?;
     Ok(true)
 }
 
@@ -404,12 +406,9 @@ pub fn asm(args: &AsmArgs) -> Result<bool> {
     for insn in &insns {
         bytes.extend_from_slice(&insn.encode()?.to_le_bytes());
     }
-    std::fs::write(&args.output, bytes).with_context(|| args.output.display().to_string())?;
-    print_line(&format!(
-        "{}: {} instructions",
-        args.output.display(),
-        insns.len()
-    ))?;
+    output::write(&args.output, bytes)?;
+    let line = format!("{}: {} instructions", args.output.display(), insns.len());
+    say_written(&args.output, &line)?;
     Ok(true)
 }
 

@@ -11,6 +11,7 @@ use vta_app::watch::Watch;
 use vta_app::{files, hints, model};
 use vta_compiler::lower::{self, ConvTile, LoopOrder, LowerOptions, Tiles};
 use vta_compiler::tune::{self, Cache, Job, Measured};
+use vta_driver::output::{self, FileLock};
 use vta_driver::{Program, QueueLimits, Session};
 use vta_sim::{CycleLog, Execution};
 
@@ -52,10 +53,16 @@ pub fn tune(args: &TuneArgs) -> Result<bool> {
     bar.clear();
     // What was measured before an error is worth keeping.
     if let Some(path) = &args.output {
-        let text = cache.to_json()?;
-        std::fs::write(path, text).with_context(|| path.display().to_string())?;
+        keep(path, &mut cache)?;
     }
     summary(&job, &cache, tuned?, &machine, args.json)
+}
+
+/// Adds a cache to that of a file, which others may have changed since it was read.
+fn keep(path: &Path, cache: &mut Cache) -> Result<()> {
+    let _turn = FileLock::wait(path)?;
+    cache.merge(&read(path)?);
+    Ok(output::write(path, cache.to_json()?)?)
 }
 
 fn read(path: &Path) -> Result<Cache> {

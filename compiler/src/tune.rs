@@ -109,6 +109,20 @@ impl Cache {
         self.len() == 0
     }
 
+    /// Adds what another cache knows. Of a shape that both know the entry of fewer cycles stays,
+    /// this cache's if they are equal.
+    pub fn merge(&mut self, other: &Self) {
+        for (machine, shapes) in &other.machines {
+            let own = self.machines.entry(machine.clone()).or_default();
+            for (shape, entry) in shapes {
+                let known = own.entry(shape.clone()).or_insert(*entry);
+                if entry.cycles < known.cycles {
+                    *known = *entry;
+                }
+            }
+        }
+    }
+
     fn insert(&mut self, machine: &str, shape: &ConvShape, entry: Entry) {
         let shapes = self.machines.entry(machine.to_owned()).or_default();
         shapes.insert(shape_key(shape), entry);

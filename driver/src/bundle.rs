@@ -22,9 +22,8 @@ mod error;
 mod hosted;
 
 use std::fs::File;
-use std::io::{ErrorKind, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::Mmap;
@@ -37,13 +36,11 @@ use self::error::invalid;
 pub use self::error::{BUNDLE_VERSION, BundleError, HOSTED_VERSION};
 use crate::{
     Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, Packing,
-    Program, Symbol, TensorSpec,
+    Program, Symbol, TensorSpec, output,
 };
 
 pub use hosted::{Bundle, ReadKernel};
 
-/// Names tried for the file that is written before it gets its own.
-const MAX_PARTS: u32 = 1000;
 const COMMAND_BYTES: usize = INSN_BYTES + 8;
 
 #[derive(Serialize, Deserialize)]
@@ -169,9 +166,8 @@ impl Program {
         })
     }
 
-    /// Writes the bundle: first beside it, then renamed over it, so that a file is never half
-    /// written, whoever else writes it at the same time. A link stays one: the file that it leads
-    /// to is replaced. What is no file, such as a pipe or a device, is written to as it is.
+    /// Writes the bundle as an [`Output`](crate::output::Output), so that a file is never half
+    /// written, whoever else writes it at the same time.
     ///
     /// ```
     /// use vta_driver::Program;
@@ -188,7 +184,7 @@ impl Program {
     /// # Errors
     /// As [`Self::to_bytes`], and what the system says.
     pub fn save(&self, path: &Path) -> Result<(), BundleError> {
-        write_file(path, &self.to_bytes()?)
+        Ok(output::write(path, self.to_bytes()?)?)
     }
 
     /// Maps a bundle file and checks all of it. Constants stay in the file until they are used,
@@ -273,42 +269,6 @@ fn read_program(
     };
     program.validate().map_err(|e| invalid("program", e))?;
     Ok(program)
-}
-
-/// Writes a file: first beside it, then renamed over it.
-fn write_file(path: &Path, bytes: &[u8]) -> Result<(), BundleError> {
-    if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file()) {
-        return std::fs::write(path, bytes).map_err(|e| io_error(path, &e));
-    }
-    let real = std::fs::canonicalize(path);
-    let path = real.as_deref().unwrap_or(path);
-    let (part, mut file) = create_part(path).map_err(|e| io_error(path, &e))?;
-    let written = file
-        .write_all(bytes)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| std::fs::rename(&part, path));
-    written.map_err(|e| {
-        // The error that matters is the first.
-        let _ = std::fs::remove_file(&part);
-        io_error(path, &e)
-    })
-}
-
-/// A new file beside `path` that nobody else writes.
-fn create_part(path: &Path) -> std::io::Result<(PathBuf, File)> {
-    let Some(name) = path.file_name() else {
-        return Err(std::io::Error::from(ErrorKind::InvalidFilename));
-    };
-    for attempt in 0..MAX_PARTS {
-        let mut name = name.to_os_string();
-        name.push(format!(".{}-{attempt}.part", std::process::id()));
-        let part = path.with_file_name(name);
-        match File::create_new(&part) {
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-            created => return created.map(|file| (part, file)),
-        }
-    }
-    Err(std::io::Error::from(ErrorKind::AlreadyExists))
 }
 
 fn io_error(path: &Path, error: &std::io::Error) -> BundleError {

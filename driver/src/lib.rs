@@ -38,6 +38,7 @@ mod memory;
 mod multi;
 mod multi_session;
 mod null;
+pub mod output;
 pub mod packing;
 mod program;
 mod program_error;

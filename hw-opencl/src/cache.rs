@@ -4,8 +4,9 @@
 //! is as good as nothing: a damaged, foreign or truncated file is ignored and written again.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
+
+use vta_driver::output;
 
 /// First bytes of every file; the last one counts layouts.
 const MAGIC: [u8; 8] = *b"VTAOCL\0\x01";
@@ -94,16 +95,8 @@ fn write(folder: &Path, path: &Path, key: &str, binary: &[u8]) -> std::io::Resul
     words.iter().for_each(|w| file.extend(w.to_le_bytes()));
     file.extend(body);
     fs::create_dir_all(folder)?;
-    // Another process may read or write the same file: it is renamed into place when whole.
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    let written = fs::File::create(&temporary)
-        .and_then(|mut f| f.write_all(&file))
-        .and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        // Nothing more can be done about a file that can't be removed.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
+    // Another process may read or write the same file: it takes its place when it is whole.
+    output::write(path, file).map_err(std::io::Error::other)
 }
 
 /// 128-bit FNV-1a: names files; the key inside decides.

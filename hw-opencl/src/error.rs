@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use vta_driver::MemoryError;
+use vta_driver::output::FileError;
 use vta_isa::check::Finding;
 use vta_isa::tokens::{At, TokenError};
 
@@ -75,6 +76,9 @@ pub enum OpenClError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A bitstream that can't be written.
+    #[error("{0}")]
+    File(#[from] FileError),
     /// A bitstream for another VTA instance.
     #[error("{path} was built for another VTA: its {what} is {found}, not {expected}")]
     WrongBitstream {

@@ -1,9 +1,10 @@
 //! Building the kernels: from source through the cache, or from a bitstream.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use vta_driver::output;
 use vta_isa::{Config, MemType, header};
 
 use crate::cache::BinaryCache;
@@ -381,9 +382,5 @@ pub fn save_bitstream(
         ctx: &ctx,
     };
     let binary = builder.core(structure)?.binary().map_err(call)?;
-    fs::write(path, binary).map_err(|error| OpenClError::Bitstream {
-        device: entry.selector.clone(),
-        path: PathBuf::from(path).display().to_string(),
-        reason: error.to_string(),
-    })
+    Ok(output::write(path, binary)?)
 }

@@ -137,3 +137,54 @@ fn unsafe_code_is_where_it_may_be() {
         assert!(text.contains("#![forbid(unsafe_code)]"), "{name}");
     }
 }
+
+/// What comes before the unit tests of a file.
+fn without_tests(text: &str) -> &str {
+    let tests = text.find("#[cfg(test)]\nmod tests {");
+    tests.map_or(text, |at| &text[..at])
+}
+
+#[test]
+fn every_file_that_a_user_gets_is_written_whole() {
+    let writing = [
+        "File::create",
+        "fs::write",
+        "fs::rename",
+        "fs::copy",
+        "OpenOptions",
+        ".set_len(",
+    ];
+    // The helper itself; rows that are added to the table of a sweep as they are found.
+    let may = [
+        "driver/src/output.rs",
+        "driver/src/output/lock.rs",
+        "sweep/table.rs",
+    ];
+    let mut searched = 0;
+    let folders = std::fs::read_dir(root()).unwrap();
+    for folder in folders.map(|e| e.unwrap().path().join("src")) {
+        // Every crate, whatever it is called; suites may write what they like.
+        if !folder.is_dir() || folder.ends_with("tests/src") {
+            continue;
+        }
+        let mut files = Vec::new();
+        sources(&folder, &mut files);
+        for file in files.iter().filter(|f| !f.ends_with("tests.rs")) {
+            searched += 1;
+            if may.iter().any(|m| file.ends_with(m)) {
+                continue;
+            }
+            let text = std::fs::read_to_string(file).unwrap();
+            let own = without_tests(&text);
+            for word in writing {
+                // Not the end of a longer name.
+                let ends = |at: usize| own[..at].ends_with(char::is_alphanumeric);
+                let mut all = own.match_indices(word).map(|(at, _)| at);
+                let found = all.any(|at| word.starts_with('.') || !ends(at));
+                let name = file.display();
+                assert!(!found, "{name}: {word}; use vta_driver::output");
+            }
+        }
+    }
+    assert!(searched > 150, "{searched} files");
+}

@@ -5,6 +5,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use vta_driver::output::{self, FileError, FileLock};
+
 use super::grid::Grid;
 use crate::error::{Context, Result, ensure_input as ensure};
 use crate::files;
@@ -63,6 +65,8 @@ pub struct Table {
     path: PathBuf,
     head: String,
     file: File,
+    /// Two sweeps of one file would lose each other's rows.
+    _lock: FileLock,
     rows: HashMap<Vec<String>, Row>,
 }
 
@@ -71,7 +75,8 @@ impl Table {
     /// end, from a run that was stopped, is dropped.
     ///
     /// # Errors
-    /// A file that can't be read or written, or is the table of another sweep.
+    /// A file that can't be read or written, is the table of another sweep, or is being written by
+    /// another process.
     pub fn open(path: &Path, model: &str, grid: &Grid) -> Result<Self> {
         let name = || path.display().to_string();
         let other = std::fs::metadata(path).is_ok_and(|facts| !facts.is_file());
@@ -81,16 +86,22 @@ impl Table {
             name()
         );
         let head = head(model, grid);
-        let mut text = match path.exists() {
-            true => files::read_text(path)?,
-            false => String::new(),
+        let lock = FileLock::now(path)?;
+        let mut bytes = match path.exists() {
+            true => files::read_file(path)?,
+            false => Vec::new(),
         };
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let torn = whole < text.len();
-        text.truncate(whole);
+        // A torn line may end within a character.
+        let whole = bytes
+            .iter()
+            .rposition(|b| *b == b'\n')
+            .map_or(0, |end| end + 1);
+        let torn = bytes.split_off(whole);
+        let text = String::from_utf8(bytes);
+        let text = text.with_context(|| format!("{}: not a text file", name()))?;
         let rows = if text.is_empty() {
             ensure!(
-                !torn || head.starts_with(read_start(path)?.as_str()),
+                head.as_bytes().starts_with(&torn),
                 "{}: not the table of this sweep; give another --output or remove it",
                 name()
             );
@@ -111,13 +122,15 @@ impl Table {
             .with_context(name)?;
         file.set_len(whole as u64).with_context(name)?;
         if whole == 0 {
-            file.write_all(head.as_bytes()).with_context(name)?;
+            let written = file.write_all(head.as_bytes());
+            written.map_err(|e| FileError::write(path, &e))?;
         }
         let path = path.to_owned();
         Ok(Self {
             path,
             head,
             file,
+            _lock: lock,
             rows,
         })
     }
@@ -132,10 +145,8 @@ impl Table {
     /// # Errors
     /// When the file can't be written.
     pub fn append(&mut self, row: Row) -> Result<()> {
-        let name = || self.path.display().to_string();
-        self.file
-            .write_all(line(&row).as_bytes())
-            .with_context(name)?;
+        let written = self.file.write_all(line(&row).as_bytes());
+        written.map_err(|e| FileError::write(&self.path, &e))?;
         self.rows.insert(row.values.clone(), row);
         Ok(())
     }
@@ -153,16 +164,9 @@ impl Table {
         let mut others: Vec<Row> = self.rows.into_values().collect();
         others.sort_by(|a, b| a.values.cmp(&b.values));
         let lines: String = in_grid.iter().chain(&others).map(line).collect();
-        let name = || self.path.display().to_string();
-        let beside = self.path.with_extension("csv.new");
-        std::fs::write(&beside, self.head + &lines).with_context(name)?;
-        std::fs::rename(&beside, &self.path).with_context(name)?;
+        output::write(&self.path, self.head + &lines)?;
         Ok(in_grid)
     }
-}
-
-fn read_start(path: &Path) -> Result<String> {
-    files::read_text(path)
 }
 
 /// A comment that names the sweep, and the column names.
@@ -285,8 +289,12 @@ mod tests {
         drop(table);
         // The writer was stopped within a line.
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
-        file.write_all(b"4,2,77").unwrap();
+        file.write_all("4,2,77,\u{00e9}".as_bytes().split_last().unwrap().1)
+            .unwrap();
         let mut table = Table::open(&path, "demo", &grid()).unwrap();
+        let second = Table::open(&path, "demo", &grid()).err().unwrap();
+        let busy = "another process is writing this file";
+        assert!(second.to_string().ends_with(busy), "{second}");
         let done = |a: &str, b: &str| table.has(&[a.to_owned(), b.to_owned()]);
         assert!(done("5", "2") && done("4", "1") && !done("4", "2") && !done("5", "1"));
         table.append(row("5", "1", Ok(51))).unwrap();

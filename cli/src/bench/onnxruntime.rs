@@ -9,6 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use vta_compiler::{onnx, zoo};
+use vta_driver::output;
 
 use super::median::median;
 
@@ -59,7 +60,7 @@ pub(super) fn compare(
 ) -> Result<Comparison> {
     let folder = tempfile::tempdir().context("a temporary folder for the model")?;
     let model = folder.path().join("network.onnx");
-    std::fs::write(&model, onnx::save(&zoo::graph(NETWORK)?))?;
+    output::write(&model, onnx::save(&zoo::graph(NETWORK)?))?;
     let mut theirs = Theirs::start(python, &model.to_string_lossy())?;
     ours()?;
     theirs.run()?;

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::output::FileError;
+
 /// The version of bundles that hold a program alone.
 pub const BUNDLE_VERSION: u32 = 1;
 /// The version of bundles with layers of the host.
@@ -10,7 +12,7 @@ pub const HOSTED_VERSION: u32 = 2;
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum BundleError {
-    /// The file can't be opened, mapped or written.
+    /// The file can't be opened or mapped.
     #[error("bundle {path}: {message}")]
     Io {
         /// The file.
@@ -18,6 +20,9 @@ pub enum BundleError {
         /// What the system said.
         message: String,
     },
+    /// The file can't be written.
+    #[error("bundle {0}")]
+    Write(#[from] FileError),
     /// The file doesn't start like a bundle.
     #[error("bundle: this is no .vta program (it doesn't start with the magic bytes)")]
     Magic,

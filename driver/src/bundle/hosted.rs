@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::container::{all_sections, assemble};
 use super::error::{BundleError, invalid};
-use super::{map_bytes, map_file, read_program, write_file};
+use super::{map_bytes, map_file, read_program};
+use crate::output;
 use crate::{HostKernel, HostStep, MultiProgram, Part, Place, Program, Step};
 
 /// The largest number of a network's tensor.
@@ -134,7 +135,7 @@ impl MultiProgram {
     /// # Errors
     /// As [`Self::to_bytes`], and what the system says.
     pub fn save(&self, path: &Path) -> Result<(), BundleError> {
-        write_file(path, &self.to_bytes()?)
+        Ok(output::write(path, self.to_bytes()?)?)
     }
 }
 
