@@ -8,14 +8,18 @@
 //! are int32 at `s_x * s_w`. QuantizeLinear and DequantizeLinear stand after the activation
 //! function of every operator, where other runtimes expect them too.
 
+mod calibration;
+
 use std::collections::BTreeMap;
 
-use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::float::{self, FloatError};
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 use crate::host::HostOp;
+
+pub use calibration::Calibration;
+use calibration::{Errors, Fault, add_errors, best_of};
 
 /// How scales are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +51,21 @@ pub enum QuantizeError {
         /// Why.
         reason: String,
     },
+    /// A calibration image can't be read.
+    #[error("{0}")]
+    Image(String),
     /// A calibration image can't be run.
     #[error("calibration: {0}")]
     Float(#[from] FloatError),
+}
+
+impl From<Fault> for QuantizeError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Image(reason) => Self::Image(reason),
+            Fault::Float(error) => Self::Float(error),
+        }
+    }
 }
 
 /// Values kept of each tensor and image.
@@ -65,8 +81,20 @@ pub type Scales = Vec<Option<f32>>;
 /// # Errors
 /// [`QuantizeError`].
 pub fn quantize(graph: &Graph, images: &[Vec<f32>], mode: Mode) -> Result<Graph, QuantizeError> {
+    quantize_with(graph, &images, mode)
+}
+
+/// [`quantize`] with images that are read as they are needed.
+///
+/// # Errors
+/// [`QuantizeError`].
+pub fn quantize_with(
+    graph: &Graph,
+    images: &dyn Calibration,
+    mode: Mode,
+) -> Result<Graph, QuantizeError> {
     let graph = fold_batchnorm(graph)?;
-    let scales = calibrate(&graph, images, mode)?;
+    let scales = calibrate_with(&graph, images, mode)?;
     apply(&graph, &scales, mode)
 }
 
@@ -159,7 +187,20 @@ fn rounded(graph: &Graph) -> Vec<bool> {
 /// # Errors
 /// Without images, for a graph that is quantised already, or an image of another size.
 pub fn calibrate(graph: &Graph, images: &[Vec<f32>], mode: Mode) -> Result<Scales, QuantizeError> {
-    if images.is_empty() {
+    calibrate_with(graph, &images, mode)
+}
+
+/// [`calibrate`] with images that are read as they are needed: memory doesn't grow with their
+/// number, nor do results depend on how many are held at once.
+///
+/// # Errors
+/// As for [`calibrate`], and what reading an image says.
+pub fn calibrate_with(
+    graph: &Graph,
+    images: &dyn Calibration,
+    mode: Mode,
+) -> Result<Scales, QuantizeError> {
+    if images.count() == 0 {
         return Err(QuantizeError::NoImages);
     }
     let quantised = |n: &&Node| {
@@ -182,16 +223,14 @@ pub fn calibrate(graph: &Graph, images: &[Vec<f32>], mode: Mode) -> Result<Scale
             .map(|(v, r)| if *r { thin(v) } else { vec![] })
             .collect())
     };
-    let samples: Vec<Vec<Vec<f32>>> = images.par_iter().map(sample).collect::<Result<_, _>>()?;
-    let scale = |index: usize| {
-        let values: Vec<f32> = samples.iter().flat_map(|s| &s[index]).copied().collect();
-        rounded[index].then(|| best_scale(&values, mode))
-    };
-    let mut scales: Scales = (0..graph.values.len()).into_par_iter().map(scale).collect();
+    let mut errors = Errors::new(images, &sample, graph.values.len())?;
+    let largest = errors.largest().to_vec();
+    errors.try_scales(|largest| candidates(largest, mode))?;
+    let scale = |index: usize| rounded[index].then(|| errors.best(index));
+    let mut scales: Scales = (0..graph.values.len()).map(scale).collect();
     for node in &graph.nodes {
         if let Op::Clip { min, max } = node.op {
-            let seen = samples.iter().flat_map(|s| &s[node.output.0]);
-            let largest = seen.fold(0f32, |m, v| m.max(v.abs()));
+            let largest = largest[node.output.0];
             if let Some(scale) = bounded_scale(min.abs().max(max.abs()), largest, mode) {
                 scales[node.output.0] = Some(scale);
             }
@@ -240,15 +279,23 @@ fn bounded_scale(bound: f32, largest: f32, mode: Mode) -> Option<f32> {
     })
 }
 
-/// The scale with the smallest squared error: clips from 30 % to 100 % of the largest
-/// magnitude, or powers of two around it.
+/// The scale of values with the smallest squared error.
 fn best_scale(values: &[f32], mode: Mode) -> f32 {
     let largest = values.iter().fold(0f32, |m, v| m.max(v.abs()));
+    let candidates = candidates(largest, mode);
+    let mut errors = vec![0.0; candidates.len()];
+    add_errors(&mut errors, &candidates, values);
+    best_of(&candidates, &errors)
+}
+
+/// Scales to try for values up to a magnitude: clips from 30 % to 100 % of it, the whole first, or
+/// powers of two around it. None where nothing can be measured.
+fn candidates(largest: f32, mode: Mode) -> Vec<f64> {
     if largest == 0.0 || !largest.is_finite() {
-        return 1.0 / 128.0;
+        return Vec::new();
     }
     let full = f64::from(largest) / 127.0;
-    let candidates: Vec<f64> = match mode {
+    match mode {
         Mode::Multiply => (0..=35)
             .map(|k| full * (1.0 - 0.02 * f64::from(k)))
             .collect(),
@@ -256,23 +303,7 @@ fn best_scale(values: &[f32], mode: Mode) -> f32 {
             let top = full.log2().ceil() as i32;
             (top - 4..=top).rev().map(|e| 2f64.powi(e)).collect()
         }
-    };
-    let error = |scale: f64| -> f64 {
-        let one = |v: &f32| {
-            let v = f64::from(*v);
-            let q = (v / scale).round_ties_even().clamp(-128.0, 127.0);
-            (q * scale - v).powi(2)
-        };
-        values.iter().map(one).sum()
-    };
-    let mut best = (f64::INFINITY, full);
-    for scale in candidates {
-        let error = error(scale);
-        if error < best.0 {
-            best = (error, scale);
-        }
     }
-    best.1 as f32
 }
 
 /// Inserts QuantizeLinear and DequantizeLinear with the given scales.
