@@ -5,20 +5,7 @@ use std::collections::BTreeMap;
 use vta_driver::PAGE_BYTES;
 
 use crate::cl::{Bytes, Ctx, Queue};
-use crate::error::ClFault;
-
-/// Why the buffer can't be as large as the allocations need.
-#[derive(Debug)]
-pub(crate) enum ArenaFault {
-    TooLarge { requested_bytes: u64, limit: String },
-    Call(ClFault),
-}
-
-impl From<ClFault> for ArenaFault {
-    fn from(fault: ClFault) -> Self {
-        Self::Call(fault)
-    }
-}
+use crate::error::ArenaFault;
 
 /// One buffer for all allocations. A byte's place is its address less the arena's base, so that
 /// instructions work with addresses as they are.

@@ -13,38 +13,12 @@ use crate::batch::Sink;
 use crate::chain::Chain;
 use crate::emit::{Source, Step, emit, loaded, narrow};
 use crate::looped::Looped;
-use crate::ops::{Decoded, Op, Shape, Tables};
+use crate::ops::{Decoded, Op, Room, Shape, Tables, depth};
 use crate::products::{Products, Target};
 use crate::versions::{Pad, Versions};
 
 /// ALU steps that are written out one by one; a longer instruction runs in order.
 const MAX_LISTED_STEPS: u64 = 1 << 16;
-
-/// Tiles of the device's scratchpads beyond those of the program, in [`Pad`]'s order. One more
-/// input tile, behind these, is always zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Room(pub [u32; 3]);
-
-impl Room {
-    /// Tiles of a scratchpad of the device.
-    pub fn tiles(self, config: &Config, pad: Pad) -> usize {
-        let zeros = usize::from(pad == Pad::Inp);
-        depth(config, pad) as usize + self.0[pad as usize] as usize + zeros
-    }
-
-    fn zeros(self, config: &Config) -> u32 {
-        depth(config, Pad::Inp) + self.0[Pad::Inp as usize]
-    }
-}
-
-fn depth(config: &Config, pad: Pad) -> u32 {
-    let mem = match pad {
-        Pad::Inp => MemType::Inp,
-        Pad::Wgt => MemType::Wgt,
-        Pad::Acc => MemType::Acc,
-    };
-    config.depth(mem) as u32
-}
 
 /// GEMM steps that are written out; later instructions run with their own loops. Networks have
 /// far fewer, and repeat them.

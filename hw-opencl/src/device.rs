@@ -1,10 +1,8 @@
 //! [`OpenClDevice`]: an OpenCL device as a [`Device`] of the driver.
 
 use std::convert::Infallible;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded};
 use vta_driver::{
@@ -13,249 +11,18 @@ use vta_driver::{
 };
 use vta_isa::Config;
 
-use crate::cache::BinaryCache;
 use crate::engine::Engine;
 use crate::error::OpenClError;
+use crate::options::Options;
 use crate::select::{DeviceEntry, Selector, Structure};
+use crate::shared::Shared;
+use crate::stats::Stats;
 use crate::worker::{self, Item, Reply};
 
 /// How many pieces of work may wait before `submit` blocks.
 const QUEUE_DEPTH: usize = 64;
 /// How long a wait lasts before the time limit is looked at again.
 const LOOK: Duration = Duration::from_millis(200);
-
-/// How the throughput structure forms products. All give the same bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum Math {
-    /// int8 widened to int32.
-    Int = 0,
-    /// Pairs of int16, for processors that multiply and add pairs.
-    Pairs = 1,
-    /// float, which is exact as long as sums stay below 2^24; they are emptied before.
-    Float = 2,
-    /// Fours of int8 by work-items of one lane, for GPUs that have an instruction for them.
-    Fours = 3,
-}
-
-/// Where built kernels are kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Cache {
-    /// `$XDG_CACHE_HOME/vta/opencl`, or `~/.cache/vta/opencl`.
-    #[default]
-    User,
-    /// A folder of choice.
-    Folder(PathBuf),
-    /// Nowhere: every opening builds.
-    None,
-}
-
-/// How a device is opened.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Instead of the one that the device's kind gets. A selector's has precedence.
-    pub structure: Option<Structure>,
-    /// Instead of the one that suits the device.
-    pub math: Option<Math>,
-    /// A binary for the core, instead of its source.
-    pub bitstream: Option<PathBuf>,
-    /// Where built kernels are kept.
-    pub cache: Cache,
-    /// When nothing is finished for so long, the device is given up as hung.
-    pub time_limit: Duration,
-    /// GEMM and ALU steps of one batch, at most.
-    pub max_steps: u64,
-    /// Take the times of kernels, for [`DeviceCounters::kernel_ns`]. That costs some time itself.
-    pub profile: bool,
-    /// Whether copies go through pinned host memory, instead of where the device has memory of
-    /// its own.
-    pub pinned: Option<bool>,
-    /// Whether the throughput structure runs a batch in one launch, whose work-groups wait for
-    /// each other on the device, instead of where that is known to work: on NVIDIA's GPUs. On
-    /// other devices it is a launch of one work-group, which is slow.
-    pub one_launch: Option<bool>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            structure: None,
-            math: None,
-            bitstream: None,
-            cache: Cache::User,
-            time_limit: Duration::from_secs(120),
-            max_steps: 1 << 40,
-            profile: false,
-            pinned: None,
-            one_launch: None,
-        }
-    }
-}
-
-impl Options {
-    /// The defaults, with the time limit of `VTA_OPENCL_TIMEOUT_S` (seconds), the cache of
-    /// `VTA_OPENCL_CACHE` (a folder; empty for none) and `VTA_OPENCL_ONE_LAUNCH` (0 or 1) where
-    /// they are set.
-    pub fn from_env() -> Self {
-        let mut options = Self::default();
-        let seconds = std::env::var("VTA_OPENCL_TIMEOUT_S").ok();
-        let seconds = seconds.and_then(|s| s.parse::<f64>().ok());
-        let limit = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
-        if let Some(limit) = limit.filter(|l| !l.is_zero()) {
-            options.time_limit = limit;
-        }
-        match std::env::var_os("VTA_OPENCL_CACHE") {
-            None => {}
-            Some(folder) if folder.is_empty() => options.cache = Cache::None,
-            Some(folder) => options.cache = Cache::Folder(folder.into()),
-        }
-        options.one_launch = match std::env::var("VTA_OPENCL_ONE_LAUNCH").as_deref() {
-            Ok("0") => Some(false),
-            Ok("1") => Some(true),
-            _ => None,
-        };
-        options
-    }
-
-    pub(crate) fn cache_folder(&self) -> Option<PathBuf> {
-        match &self.cache {
-            Cache::User => BinaryCache::default_folder(),
-            Cache::Folder(path) => Some(path.clone()),
-            Cache::None => None,
-        }
-    }
-}
-
-/// What a device did, counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Kernel launches.
-    pub launches: u64,
-    /// Times that the host waited for something enqueued to end.
-    pub waits: u64,
-    /// Those of the waits that were in the middle of a batch.
-    pub stalls: u64,
-    /// Copies enqueued between host and device.
-    pub copies: u64,
-    /// Nanoseconds that kernels ran; 0 unless [`Options::profile`] is set.
-    pub kernel_ns: u64,
-    /// Batches run.
-    pub batches: u64,
-    /// Batches that were planned; the others were run again from an earlier plan.
-    pub planned: u64,
-    /// Bytes copied to the device for the host's writes.
-    pub bytes_written: u64,
-    /// Bytes copied to the device as plans: operations, instructions, micro-ops.
-    pub plan_bytes: u64,
-    /// Bytes copied from the device.
-    pub bytes_read: u64,
-    /// Programs built from source.
-    pub builds: u64,
-    /// Programs loaded from the cache.
-    pub cache_hits: u64,
-}
-
-/// [`Stats`] while they are counted.
-#[derive(Debug, Default)]
-pub(crate) struct StatsInner {
-    pub launches: AtomicU64,
-    pub waits: AtomicU64,
-    pub stalls: AtomicU64,
-    pub copies: AtomicU64,
-    pub kernel_ns: AtomicU64,
-    pub batches: AtomicU64,
-    pub planned: AtomicU64,
-    pub bytes_written: AtomicU64,
-    pub plan_bytes: AtomicU64,
-    pub bytes_read: AtomicU64,
-    pub builds: AtomicU64,
-    pub cache_hits: AtomicU64,
-}
-
-impl StatsInner {
-    /// Notes a copy of so many bytes.
-    pub fn copied(&self, bytes: &AtomicU64, len: u64) {
-        self.copies.fetch_add(1, Ordering::Relaxed);
-        bytes.fetch_add(len, Ordering::Relaxed);
-    }
-
-    /// Notes that enqueuing was held up.
-    pub fn stalled(&self) {
-        self.waits.fetch_add(1, Ordering::Relaxed);
-        self.stalls.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// What the device's threads and tickets share.
-pub(crate) struct Shared {
-    pub device: String,
-    /// Whether kernels' times are taken.
-    pub profile: bool,
-    pub stats: StatsInner,
-    limit: Duration,
-    clock: Mutex<Clock>,
-    hung: AtomicBool,
-}
-
-struct Clock {
-    in_flight: usize,
-    /// When something was last finished, or begun on an idle device.
-    last: Instant,
-}
-
-impl Shared {
-    fn clock(&self) -> MutexGuard<'_, Clock> {
-        // Two numbers are consistent whoever panicked.
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn begin(&self) {
-        let mut clock = self.clock();
-        if clock.in_flight == 0 {
-            clock.last = Instant::now();
-        }
-        clock.in_flight += 1;
-    }
-
-    pub fn done(&self) {
-        let mut clock = self.clock();
-        clock.in_flight = clock.in_flight.saturating_sub(1);
-        clock.last = Instant::now();
-    }
-
-    /// Whether nothing was finished for too long although something is under way. Once hung, a
-    /// device stays so.
-    fn is_hung(&self) -> bool {
-        let clock = self.clock();
-        if clock.in_flight > 0 && clock.last.elapsed() >= self.limit {
-            self.hung.store(true, Ordering::Relaxed);
-        }
-        self.hung.load(Ordering::Relaxed)
-    }
-
-    fn hung_error(&self) -> DriverError {
-        self.error(&OpenClError::Hung {
-            device: self.device.clone(),
-            limit: self.limit,
-        })
-    }
-
-    fn lost(&self) -> DriverError {
-        DriverError::Lost {
-            device: self.device.clone(),
-        }
-    }
-
-    pub fn error(&self, error: &OpenClError) -> DriverError {
-        let text = error.to_string();
-        // The driver's error names the device itself.
-        let prefix = format!("device {}: ", self.device);
-        DriverError::Device {
-            device: self.device.clone(),
-            message: text.strip_prefix(&prefix).unwrap_or(&text).to_owned(),
-        }
-    }
-}
 
 /// A VTA on an OpenCL device.
 ///
@@ -310,17 +77,7 @@ impl OpenClDevice {
         } else {
             format!("{}+{structure}", entry.selector)
         };
-        let shared = Arc::new(Shared {
-            device: name.clone(),
-            profile: options.profile,
-            stats: StatsInner::default(),
-            limit: options.time_limit,
-            clock: Mutex::new(Clock {
-                in_flight: 0,
-                last: Instant::now(),
-            }),
-            hung: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::new(name.clone(), &options));
         let engine = Engine::new(entry, structure, &config, &options, &shared)?;
         let keeps_scratchpads = !engine.clears_scratchpads();
         let (sender, receiver) = bounded(QUEUE_DEPTH);
@@ -357,22 +114,7 @@ impl OpenClDevice {
 
     /// What it did so far.
     pub fn stats(&self) -> Stats {
-        let s = &self.shared.stats;
-        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        Stats {
-            launches: get(&s.launches),
-            waits: get(&s.waits),
-            stalls: get(&s.stalls),
-            copies: get(&s.copies),
-            kernel_ns: get(&s.kernel_ns),
-            batches: get(&s.batches),
-            planned: get(&s.planned),
-            bytes_written: get(&s.bytes_written),
-            plan_bytes: get(&s.plan_bytes),
-            bytes_read: get(&s.bytes_read),
-            builds: get(&s.builds),
-            cache_hits: get(&s.cache_hits),
-        }
+        self.shared.stats.snapshot()
     }
 
     /// Queues an item, waiting for room as long as the device isn't hung.

@@ -5,82 +5,25 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use vta_driver::{
-    Batch, DriverError, Footprints, Lane, LayerMark, MarkReport, MemoryError, RunReport, Traffic,
-    Work,
-};
+use vta_driver::{Batch, Footprints, Lane, LayerMark, MarkReport, RunReport, Traffic, Work};
 use vta_isa::resolve::{UopScratchpad, meet, merge};
 use vta_isa::{Config, Insn, MemType, Uop, check, tokens};
 
-use crate::arena::{Arena, ArenaFault};
+use crate::arena::Arena;
 use crate::batch::{Stop, Walk};
 use crate::cl::{Ctx, Marker, Pending, Queue, Staging};
-use crate::device::{Options, Shared};
-use crate::error::{BatchError, ClFault, OpenClError};
+use crate::error::{BatchError, ClFault, EngineError, OpenClError};
 use crate::mirror::Mirror;
+use crate::options::Options;
 use crate::program::Builder;
 use crate::select::{DeviceEntry, Structure};
+use crate::shared::Shared;
 use crate::structure::{Part, Runner};
-use crate::worker::index;
 
 /// Plans that are kept for batches that are still alive.
 const MAX_PLANS: usize = 4096;
 /// Bytes of the plans that are kept.
 const MAX_PLAN_BYTES: u64 = 256 << 20;
-
-/// Why a piece of work failed.
-#[derive(Debug)]
-pub(crate) enum EngineError {
-    Memory(MemoryError),
-    Arena(ArenaFault),
-    Call(ClFault),
-    Batch(BatchError),
-}
-
-impl From<ClFault> for EngineError {
-    fn from(fault: ClFault) -> Self {
-        Self::Call(fault)
-    }
-}
-
-impl From<MemoryError> for EngineError {
-    fn from(error: MemoryError) -> Self {
-        Self::Memory(error)
-    }
-}
-
-impl From<BatchError> for EngineError {
-    fn from(error: BatchError) -> Self {
-        Self::Batch(error)
-    }
-}
-
-impl From<ArenaFault> for EngineError {
-    fn from(fault: ArenaFault) -> Self {
-        Self::Arena(fault)
-    }
-}
-
-impl EngineError {
-    pub fn into_driver(self, shared: &Shared) -> DriverError {
-        let device = shared.device.clone();
-        match self {
-            Self::Memory(source) => DriverError::Memory { device, source },
-            Self::Call(fault) | Self::Arena(ArenaFault::Call(fault)) => {
-                shared.error(&OpenClError::Call { device, fault })
-            }
-            Self::Arena(ArenaFault::TooLarge {
-                requested_bytes,
-                limit,
-            }) => shared.error(&OpenClError::OutOfMemory {
-                device,
-                requested_bytes,
-                limit,
-            }),
-            Self::Batch(error) => shared.error(&OpenClError::Batch(error)),
-        }
-    }
-}
 
 /// A batch made ready to run, and what must still hold for it to be run again.
 struct Plan {
@@ -104,6 +47,14 @@ struct Plan {
 struct InFlight {
     spans: Arc<[Range<u64>]>,
     end: Marker,
+}
+
+/// A lane's place in pairs.
+pub(crate) fn index(lane: Lane) -> usize {
+    match lane {
+        Lane::Compute => 0,
+        Lane::Copy => 1,
+    }
 }
 
 /// Queues, kernels and memory of one device.
@@ -139,8 +90,8 @@ impl Engine {
             fault,
         };
         let ctx = Arc::new(Ctx::new(&entry.raw).map_err(call)?);
-        let mut queue = ctx.queue(options.profile).map_err(call)?;
-        let mut copies = ctx.queue(false).map_err(call)?;
+        let mut queue = Queue::new(&ctx, options.profile).map_err(call)?;
+        let mut copies = Queue::new(&ctx, false).map_err(call)?;
         if options.pinned.unwrap_or(!entry.raw.unified) {
             let staging = Staging::new(&ctx).map_err(call)?;
             queue.stage(staging.clone());
@@ -356,9 +307,7 @@ impl Engine {
                 .iter()
                 .map(|&i| (i as usize, batch.insns[i as usize]));
             let insns = insns.filter(|(_, insn)| !matches!(insn, Insn::Finish(_)));
-            let (part, uploads) =
-                self.runner
-                    .make(draft, insns, &self.ctx, &self.queue, &self.shared)?;
+            let (part, uploads) = Runner::make(draft, insns, &self.ctx, &self.queue, &self.shared)?;
             let pending = self
                 .runner
                 .run(&part, &self.arena, &self.queue, &self.shared)?;

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use vta_isa::Uop;
 use vta_isa::resolve::{Rows, meet, merge};
+use vta_isa::{Config, MemType, Uop};
 
 use crate::versions::Pad;
 pub(crate) use crate::words::{Kind, OP_WORDS};
@@ -32,6 +32,34 @@ impl Shape {
         wgt_elems: 256,
         group: 1,
     };
+}
+
+/// Tiles of the device's scratchpads beyond those of the program, in [`Pad`]'s order. One more
+/// input tile, behind these, is always zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room(pub [u32; 3]);
+
+impl Room {
+    /// Tiles of a scratchpad of the device.
+    pub fn tiles(self, config: &Config, pad: Pad) -> usize {
+        let zeros = usize::from(pad == Pad::Inp);
+        depth(config, pad) as usize + self.0[pad as usize] as usize + zeros
+    }
+
+    /// The input tile that is always zero.
+    pub fn zeros(self, config: &Config) -> u32 {
+        depth(config, Pad::Inp) + self.0[Pad::Inp as usize]
+    }
+}
+
+/// Tiles of a scratchpad of the program.
+pub(crate) fn depth(config: &Config, pad: Pad) -> u32 {
+    let mem = match pad {
+        Pad::Inp => MemType::Inp,
+        Pad::Wgt => MemType::Wgt,
+        Pad::Acc => MemType::Acc,
+    };
+    config.depth(mem) as u32
 }
 
 /// What an operation reads and writes: tiles of the scratchpads in [`Pad`]'s order, ascending and

@@ -9,12 +9,12 @@ use vta_isa::{Config, MemType, header};
 
 use crate::cache::BinaryCache;
 use crate::cl::{Arg, BuildFault, Built, Bytes, CoreKernel, Ctx, Queue};
-use crate::decoder::Room;
-use crate::device::{Math, Options, StatsInner};
 use crate::error::{ClFault, OpenClError};
-use crate::ops::Shape;
+use crate::ops::{Room, Shape};
+use crate::options::{Cache, Math, Options};
 use crate::select::{DeviceEntry, DeviceKind, Structure};
 use crate::sources::{CORE_SOURCE, LANES_SOURCE};
+use crate::stats::StatsInner;
 use crate::words::lanes_header;
 
 /// The largest bitstream that is read.
@@ -34,13 +34,13 @@ const CPU_ROOM: [u64; 3] = [4, 2, 2];
 
 /// How the throughput structure's kernels are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LanesBuild {
+pub(crate) struct ThroughputBuild {
     pub shape: Shape,
     pub math: Math,
     transpose: bool,
 }
 
-impl LanesBuild {
+impl ThroughputBuild {
     /// For a kind of device: single lanes side by side on a GPU, vectors on anything else.
     pub fn new(kind: DeviceKind, config: &Config, math: Option<Math>) -> Self {
         let block = config.block() as u32;
@@ -200,9 +200,9 @@ impl Builder<'_> {
 
     /// The throughput structure's program, and how many work-groups may wait for each other in
     /// it; 0 when it is launched level by level.
-    pub fn lanes(&self, lanes: &LanesBuild) -> Result<(Built, u32), OpenClError> {
-        let options = config_macros(self.config) + &lanes.options();
-        let nvidia = self.entry.platform().contains("NVIDIA") && lanes.math == Math::Fours;
+    pub fn throughput(&self, build: &ThroughputBuild) -> Result<(Built, u32), OpenClError> {
+        let options = config_macros(self.config) + &build.options();
+        let nvidia = self.entry.platform().contains("NVIDIA") && build.math == Math::Fours;
         let one_launch = self.options.one_launch.unwrap_or(nvidia);
         let mut variants = vec![(String::new(), 0)];
         if one_launch {
@@ -213,7 +213,7 @@ impl Builder<'_> {
             // take.
             variants.insert(0, (" -DVTA_DP4A".to_owned(), 0));
             if one_launch {
-                let limit = REGISTERS / (GROUPS_PER_UNIT * lanes.shape.group);
+                let limit = REGISTERS / (GROUPS_PER_UNIT * build.shape.group);
                 let more = format!(" -DVTA_DP4A -DVTA_ONE_LAUNCH -cl-nv-maxrregcount={limit}");
                 let groups = GROUPS_PER_UNIT * self.entry.compute_units();
                 variants.insert(0, (more, groups));
@@ -365,7 +365,7 @@ pub fn save_bitstream(
     path: &Path,
 ) -> Result<(), OpenClError> {
     let options = Options {
-        cache: crate::device::Cache::None,
+        cache: Cache::None,
         ..Options::default()
     };
     let call = |fault| OpenClError::Call {

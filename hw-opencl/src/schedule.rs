@@ -9,8 +9,7 @@ use std::ops::Range;
 use vta_isa::resolve::Rows;
 use vta_isa::{Config, MemType};
 
-use crate::decoder::Room;
-use crate::ops::{Decoded, OP_WORDS, Op, Shape};
+use crate::ops::{Decoded, OP_WORDS, Op, Room, Shape};
 use crate::versions::Pad;
 
 /// DRAM is tracked in at most so many pieces.

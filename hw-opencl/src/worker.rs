@@ -10,9 +10,9 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use vta_driver::{DriverError, Lane, RunReport, Work, WorkDone};
 
 use crate::cl::Pending;
-use crate::device::Shared;
-use crate::engine::{Engine, EngineError};
-use crate::error::{ClFault, OpenClError};
+use crate::engine::{Engine, index};
+use crate::error::{ClFault, EngineError, OpenClError};
+use crate::shared::Shared;
 
 /// How many pieces of work may be enqueued and unfinished.
 const IN_FLIGHT: usize = 64;
@@ -51,14 +51,6 @@ enum Outcome {
 
 /// What waits for each lane, in the order of [`index`].
 type Lanes = [Sender<Unfinished>; 2];
-
-/// A lane's place in pairs.
-pub(crate) fn index(lane: Lane) -> usize {
-    match lane {
-        Lane::Compute => 0,
-        Lane::Copy => 1,
-    }
-}
 
 /// Starts the threads. The receiver's channel closes when everything that was queued is finished.
 pub(crate) fn start(
@@ -107,7 +99,7 @@ fn serve(mut engine: Engine, items: &Receiver<Item>, to: &Lanes, shared: &Shared
             Item::Work { lane, work, reply } => {
                 let (pending, outcome) = match enqueue(&mut engine, lane, work, shared) {
                     Ok(enqueued) => enqueued,
-                    Err(error) => (Vec::new(), Outcome::Failed(error.into_driver(shared))),
+                    Err(error) => (Vec::new(), Outcome::Failed(shared.engine_error(error))),
                 };
                 let unfinished = Unfinished {
                     pending,

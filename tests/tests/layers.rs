@@ -16,9 +16,6 @@ sim/src/functional/fuse.rs sim/src/functional/rectangles.rs sim/src/functional/r
 sim/src/functional/split.rs
 sim/src/kernels/mod.rs sim/src/kernels/avx512.rs sim/src/kernels/panel.rs
 sim/src/kernels/scalar.rs sim/src/kernels/steps.rs
-hw-opencl/src/cl.rs hw-opencl/src/cl/queue.rs hw-opencl/src/cl/staging.rs
-hw-opencl/src/device.rs hw-opencl/src/engine.rs hw-opencl/src/program.rs
-hw-opencl/src/structure.rs hw-opencl/src/worker.rs
 compiler/src/host.rs compiler/src/qgraph.rs
 compiler/src/lower/conv/mod.rs compiler/src/lower/conv/pool.rs
 compiler/src/lower/conv/residual.rs

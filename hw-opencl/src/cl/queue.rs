@@ -8,8 +8,8 @@ use opencl3::command_queue::CommandQueue;
 use opencl3::event::{CL_COMPLETE, Event};
 use opencl3::types::CL_NON_BLOCKING;
 
-use super::staging::Pinned;
-use super::{Bytes, CoreKernel, Result, Staging, named};
+use super::context::{Bytes, CoreKernel, Ctx, Result, named};
+use super::staging::{Pinned, Staging};
 
 /// Work under way.
 pub(crate) struct Pending {
@@ -109,11 +109,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(queue: CommandQueue) -> Self {
-        Self {
-            queue,
+    /// An in-order queue, optionally one that takes the times of what it runs.
+    pub fn new(ctx: &Ctx, profile: bool) -> Result<Self> {
+        Ok(Self {
+            queue: ctx.raw_queue(profile)?,
             staging: None,
-        }
+        })
     }
 
     /// Lets transfers go through pinned memory.

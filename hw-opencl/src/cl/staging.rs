@@ -10,7 +10,7 @@ use opencl3::memory::{
 };
 use opencl3::types::CL_BLOCKING;
 
-use super::{Ctx, Result, named};
+use super::context::{Ctx, Result, named};
 
 /// Larger transfers go without: they take long anyway, and pinned memory is scarce.
 const MAX_BYTES: usize = 16 << 20;

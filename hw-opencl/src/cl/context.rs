@@ -1,11 +1,4 @@
-//! The only place of this crate that calls OpenCL: a few safe objects over `opencl3`.
-//!
-//! Buffers are bytes. Transfers own their host memory until the runtime is done with it.
-//! Dropping a transfer that is still under way waits for it, so that the runtime never touches
-//! freed memory; one of a device that hangs must be forgotten instead.
-
-mod queue;
-mod staging;
+//! Devices, contexts, programs, buffers and kernels.
 
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
@@ -20,9 +13,6 @@ use opencl3::platform::{Platform, get_platforms};
 use opencl3::program::Program;
 use opencl3::types::cl_device_id;
 
-pub(crate) use queue::{Marker, Pending, Queue};
-pub(crate) use staging::Staging;
-
 use crate::error::{ClFault, OpenClError};
 
 /// What `opencl3` answers when it can't load `libOpenCL.so`.
@@ -30,10 +20,13 @@ const NO_LIBRARY: [i32; 2] = [-2000, -2001];
 /// What a loader answers that knows no platform.
 const NO_PLATFORM: i32 = -1001;
 
-type Result<T> = std::result::Result<T, ClFault>;
+pub(super) type Result<T> = std::result::Result<T, ClFault>;
 
 /// Names the call that failed.
-fn named<T>(call: &'static str, result: std::result::Result<T, impl Into<ClError>>) -> Result<T> {
+pub(super) fn named<T>(
+    call: &'static str,
+    result: std::result::Result<T, impl Into<ClError>>,
+) -> Result<T> {
     result.map_err(|error| fault(call, error.into().0))
 }
 
@@ -143,7 +136,7 @@ fn describe(platform: &Platform, id: cl_device_id) -> Result<RawDevice> {
 
 /// A context of one device.
 pub(crate) struct Ctx {
-    context: Context,
+    pub(super) context: Context,
     device: DeviceId,
 }
 
@@ -165,12 +158,8 @@ impl Ctx {
         })
     }
 
-    /// An in-order queue, optionally one that takes the times of what it runs.
-    pub fn queue(&self, profile: bool) -> Result<Queue> {
-        self.raw_queue(profile).map(Queue::new)
-    }
-
-    fn raw_queue(&self, profile: bool) -> Result<CommandQueue> {
+    /// A queue as `opencl3` has it.
+    pub(super) fn raw_queue(&self, profile: bool) -> Result<CommandQueue> {
         let properties = if profile {
             CL_QUEUE_PROFILING_ENABLE
         } else {
@@ -273,7 +262,7 @@ impl Built {
 
 /// Bytes of device memory.
 pub(crate) struct Bytes {
-    buffer: Buffer<u8>,
+    pub(super) buffer: Buffer<u8>,
     size_bytes: u64,
 }
 
@@ -283,7 +272,12 @@ impl Bytes {
     }
 
     /// A range that lies inside the buffer, as sizes of the host.
-    fn range(&self, offset: u64, len: u64, call: &'static str) -> Result<(usize, usize)> {
+    pub(super) fn range(
+        &self,
+        offset: u64,
+        len: u64,
+        call: &'static str,
+    ) -> Result<(usize, usize)> {
         match offset.checked_add(len) {
             Some(end) if end <= self.size_bytes => Ok((offset as usize, len as usize)),
             // What the runtime would answer.
@@ -300,7 +294,7 @@ pub(crate) enum Arg<'a> {
 }
 
 /// A kernel. It isn't shared between threads: its arguments are part of it.
-pub(crate) struct CoreKernel(Kernel);
+pub(crate) struct CoreKernel(pub(super) Kernel);
 
 impl CoreKernel {
     /// Sets arguments from `first` on.

@@ -1,0 +1,185 @@
+//! The single-work-item core on a device, as one kernel or as three joined by channels.
+
+use std::sync::atomic::Ordering;
+
+use vta_isa::Insn;
+use vta_isa::tokens::At;
+
+use crate::arena::Arena;
+use crate::cl::{Arg, Bytes, CoreKernel, Pending, Queue};
+use crate::core_stream::Stream;
+use crate::error::{BatchError, ClFault, EngineError, OpenClError};
+use crate::program::{Builder, pad_bytes};
+use crate::select::Structure;
+use crate::shared::Shared;
+
+/// The single-work-item core.
+pub(crate) struct Core {
+    kernel: CoreKernel,
+    scratchpads: Bytes,
+    on_chip: bool,
+}
+
+/// The core as three kernels, each on a queue of its own.
+pub(crate) struct Channels {
+    kernels: [CoreKernel; 3],
+    queues: [Queue; 3],
+}
+
+/// A batch on the device.
+pub(crate) struct StreamOnDevice {
+    insns: Bytes,
+    fences: Bytes,
+    count: u32,
+    stores: u32,
+}
+
+impl StreamOnDevice {
+    /// Copies instructions, with their places in the batch, to the device by `upload`.
+    pub fn make(
+        stream: &Stream,
+        insns: impl Iterator<Item = (usize, Insn)>,
+        mut upload: impl FnMut(&[u32]) -> Result<Bytes, ClFault>,
+    ) -> Result<Self, EngineError> {
+        let mut words = Vec::new();
+        for (index, insn) in insns {
+            let word = insn.encode().map_err(|error| BatchError::Encode {
+                at: Box::new(At { index, insn }),
+                reason: error.to_string(),
+            })?;
+            words.extend((0..4).map(|i| (word >> (32 * i)) as u32));
+        }
+        Ok(Self {
+            count: words.len() as u32 / 4,
+            insns: upload(&words)?,
+            fences: upload(&stream.fences)?,
+            stores: stream.stores,
+        })
+    }
+
+    /// Bytes of device memory.
+    pub fn size_bytes(&self) -> u64 {
+        self.insns.size_bytes() + self.fences.size_bytes()
+    }
+}
+
+impl Core {
+    /// Builds the kernel and makes the scratchpads.
+    pub fn new(builder: &Builder<'_>, queue: &Queue) -> Result<Self, OpenClError> {
+        let built = builder.core(Structure::Core)?;
+        builder.check_identity(&built, queue)?;
+        // What a bitstream does is the FPGA's way, wherever it runs.
+        let on_chip = builder.on_chip() || builder.options.bitstream.is_some();
+        let make = || -> Result<Self, ClFault> {
+            let size = if on_chip {
+                16
+            } else {
+                pad_bytes(builder.config) as u64
+            };
+            let mut scratchpads = builder.ctx.buffer(size)?;
+            queue.zero(&mut scratchpads, 0, size)?;
+            let kernel = built.kernel("vta_core")?;
+            let nothing = builder.ctx.buffer(16)?;
+            let buffers = [&nothing, &nothing, &scratchpads].map(Arg::Buffer);
+            kernel.set(0, &[Arg::U32(0), Arg::U64(0)])?;
+            kernel.set(2, &buffers)?;
+            queue.launch(&kernel, 1, 1)?;
+            queue.finish()?;
+            Ok(Self {
+                kernel,
+                scratchpads,
+                on_chip,
+            })
+        };
+        make().map_err(|fault| builder.call(fault))
+    }
+
+    /// Whether a batch starts from scratchpads of zeros.
+    pub fn clears_scratchpads(&self) -> bool {
+        self.on_chip
+    }
+
+    /// Enqueues a batch. What it returns is finished when the batch is.
+    pub fn run(
+        &self,
+        stream: &StreamOnDevice,
+        arena: &Arena,
+        queue: &Queue,
+        shared: &Shared,
+    ) -> Result<Vec<Pending>, EngineError> {
+        let dram = arena.buffer().unwrap_or(&self.scratchpads);
+        let buffers = [&stream.insns, dram, &self.scratchpads].map(Arg::Buffer);
+        let head = [Arg::U32(stream.count), Arg::U64(arena.base())];
+        self.kernel.set(0, &head)?;
+        self.kernel.set(2, &buffers)?;
+        shared.stats.launches.fetch_add(1, Ordering::Relaxed);
+        Ok(vec![queue.launch(&self.kernel, 1, 1)?])
+    }
+}
+
+impl Channels {
+    /// Builds the kernels, each with a queue of its own.
+    pub fn new(builder: &Builder<'_>, queue: &Queue) -> Result<Self, OpenClError> {
+        if !builder.entry.has_channels() {
+            return Err(OpenClError::Structure {
+                device: builder.entry.selector.clone(),
+                structure: Structure::Channels.name(),
+                reason: "it has no channels between kernels".to_owned(),
+            });
+        }
+        let built = builder.core(Structure::Channels)?;
+        builder.check_identity(&built, queue)?;
+        let make = || -> Result<Self, ClFault> {
+            Ok(Self {
+                kernels: [
+                    built.kernel("vta_load")?,
+                    built.kernel("vta_compute")?,
+                    built.kernel("vta_store")?,
+                ],
+                queues: [
+                    Queue::new(builder.ctx, false)?,
+                    Queue::new(builder.ctx, false)?,
+                    Queue::new(builder.ctx, false)?,
+                ],
+            })
+        };
+        make().map_err(|fault| builder.call(fault))
+    }
+
+    /// Runs the three kernels side by side and waits: queues don't order each other.
+    pub fn run(
+        &self,
+        stream: &StreamOnDevice,
+        arena: &Arena,
+        shared: &Shared,
+        queue: &Queue,
+    ) -> Result<(), EngineError> {
+        shared.stats.launches.fetch_add(3, Ordering::Relaxed);
+        shared.stats.stalled();
+        let StreamOnDevice {
+            insns,
+            fences,
+            count,
+            stores,
+        } = stream;
+        let dram = arena.buffer().unwrap_or(fences);
+        let head = [Arg::U32(*count), Arg::U64(arena.base())];
+        let [load, compute, store] = &self.kernels;
+        load.set(0, &head)?;
+        load.set(2, &[insns, fences, dram].map(Arg::Buffer))?;
+        load.set(5, &[Arg::U32(*stores)])?;
+        compute.set(0, &[Arg::U32(*count), Arg::Buffer(insns)])?;
+        store.set(0, &head)?;
+        store.set(2, &[insns, dram].map(Arg::Buffer))?;
+        queue.finish()?;
+        let mut pending = Vec::new();
+        for (kernel, own) in self.kernels.iter().zip(&self.queues) {
+            pending.push(own.launch(kernel, 1, 1)?);
+            own.flush()?;
+        }
+        for mut pending in pending {
+            pending.wait()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! The throughput structure on a device: a batch's operations, level by level, in as few
+//! launches as it takes.
+
+use std::sync::atomic::Ordering;
+
+use vta_isa::Config;
+
+use crate::arena::Arena;
+use crate::cl::{Arg, Bytes, CoreKernel, Pending, Queue};
+use crate::decoder::Decoder;
+use crate::error::{ClFault, EngineError, OpenClError};
+use crate::ops::{Room, Shape};
+use crate::program::{Builder, ThroughputBuild};
+use crate::schedule::{Cut, Goal, Launch, Scheduled, schedule};
+use crate::select::Structure;
+use crate::shared::Shared;
+use crate::versions::Pad;
+
+/// The throughput structure.
+pub(crate) struct Throughput {
+    kernel: CoreKernel,
+    one_launch: Option<OneLaunch>,
+    shape: Shape,
+    room: Room,
+    cut: Cut,
+    inp: Bytes,
+    wgt: Bytes,
+    acc: Bytes,
+}
+
+/// A batch as one launch, whose work-groups wait for each other.
+struct OneLaunch {
+    kernel: CoreKernel,
+    groups: u32,
+    /// Counts work-groups that have come to where they wait.
+    arrived: Bytes,
+}
+
+/// A batch on the device.
+pub(crate) struct Launches {
+    /// Operations, blocks, levels, tables.
+    buffers: [Bytes; 4],
+    launches: Vec<Launch>,
+    /// Where in the tables the levels of the launches are.
+    phases: u32,
+}
+
+impl Launches {
+    /// Bytes of device memory.
+    pub fn size_bytes(&self) -> u64 {
+        self.buffers.iter().map(Bytes::size_bytes).sum()
+    }
+}
+
+impl Throughput {
+    /// Builds the kernels and makes the scratchpads.
+    pub fn new(builder: &Builder<'_>, queue: &Queue) -> Result<Self, OpenClError> {
+        let refuse = |reason: &str| OpenClError::Structure {
+            device: builder.entry.selector.clone(),
+            structure: Structure::Throughput.name(),
+            reason: reason.to_owned(),
+        };
+        if builder.options.bitstream.is_some() {
+            return Err(refuse("a bitstream holds the core"));
+        }
+        if !builder.entry.structures().contains(&Structure::Throughput) {
+            return Err(refuse("it is made for CPUs and GPUs, from source"));
+        }
+        let config = builder.config;
+        let build = ThroughputBuild::new(builder.entry.kind, config, builder.options.math);
+        if builder.entry.raw.max_group < build.shape.group as usize {
+            return Err(refuse("its work-groups are too small"));
+        }
+        let (built, groups) = builder.throughput(&build)?;
+        let (lanes, area) = (config.lanes() as u64, (config.block() as u64).pow(2));
+        let limit = builder.entry.max_alloc_bytes();
+        let room = build.room(config, limit);
+        let pad = |pad, elems: u64| -> Result<Bytes, ClFault> {
+            let size = room.tiles(config, pad) as u64 * elems;
+            let mut bytes = builder.ctx.buffer(size)?;
+            queue.zero(&mut bytes, 0, size)?;
+            Ok(bytes)
+        };
+        let make = || -> Result<Self, ClFault> {
+            let one_launch = || -> Result<OneLaunch, ClFault> {
+                Ok(OneLaunch {
+                    kernel: built.kernel("vta_phases")?,
+                    groups,
+                    arrived: builder.ctx.buffer(4)?,
+                })
+            };
+            let mut made = Self {
+                kernel: built.kernel("vta_levels")?,
+                one_launch: (groups > 0).then(one_launch).transpose()?,
+                shape: build.shape,
+                room,
+                cut: cut(build.shape, builder.entry.compute_units()),
+                inp: pad(Pad::Inp, lanes * build.elem_bytes())?,
+                wgt: pad(Pad::Wgt, area * build.elem_bytes())?,
+                acc: pad(Pad::Acc, lanes * 4)?,
+            };
+            let mut nothing = builder.ctx.buffer(16)?;
+            queue.zero(&mut nothing, 0, 16)?;
+            made.launch(&[&nothing; 4], None, &[NOTHING], 0, queue, false)?;
+            queue.finish()?;
+            Ok(made)
+        };
+        make().map_err(|fault| builder.call(fault))
+    }
+
+    /// What takes a batch's instructions. `dram_base` is the address of the first byte of device
+    /// memory.
+    pub fn decoder<'a>(&self, config: &'a Config, dram_base: u64) -> Decoder<'a> {
+        Decoder::new(config, self.shape, self.room, dram_base)
+    }
+
+    /// What is to be copied to the device for what the decoder took. `dram` is base and size of
+    /// device memory.
+    pub fn schedule(&self, decoder: Decoder<'_>, config: &Config, dram: (u64, u64)) -> Scheduled {
+        let goal = Goal {
+            config,
+            shape: self.shape,
+            room: self.room,
+            cut: self.cut,
+            dram,
+        };
+        schedule(decoder.finish(), goal)
+    }
+
+    /// Copies a schedule to the device, each list by `upload`.
+    pub fn make(
+        mut scheduled: Scheduled,
+        mut upload: impl FnMut(&[u32]) -> Result<Bytes, ClFault>,
+    ) -> Result<Launches, ClFault> {
+        let phases = scheduled.tables.len() as u32;
+        let levels = |l: &Launch| [l.first_level, l.last_level];
+        let levels = scheduled.launches.iter().flat_map(levels);
+        scheduled.tables.extend(levels);
+        Ok(Launches {
+            buffers: [
+                upload(&scheduled.ops)?,
+                upload(&scheduled.blocks)?,
+                upload(&scheduled.levels)?,
+                upload(&scheduled.tables)?,
+            ],
+            launches: scheduled.launches,
+            phases,
+        })
+    }
+
+    /// Enqueues a batch. What it returns is finished when the batch is.
+    pub fn run(
+        &mut self,
+        batch: &Launches,
+        arena: &Arena,
+        queue: &Queue,
+        shared: &Shared,
+    ) -> Result<Vec<Pending>, EngineError> {
+        let pending = self.launch(
+            &batch.buffers.each_ref(),
+            arena.buffer(),
+            &batch.launches,
+            batch.phases,
+            queue,
+            shared.profile,
+        )?;
+        let launched = match self.one_launch {
+            Some(_) => batch.launches.len().min(1),
+            None => batch.launches.len(),
+        };
+        let launches = &shared.stats.launches;
+        launches.fetch_add(launched as u64, Ordering::Relaxed);
+        Ok(pending)
+    }
+
+    /// Enqueues launches. `plan` is operations, blocks, levels, tables; `phases` where in these
+    /// the launches' levels are. The events are the last one's, or all with `profile`.
+    fn launch(
+        &mut self,
+        plan: &[&Bytes; 4],
+        dram: Option<&Bytes>,
+        launches: &[Launch],
+        phases: u32,
+        queue: &Queue,
+        profile: bool,
+    ) -> Result<Vec<Pending>, ClFault> {
+        let group = self.shape.group as usize;
+        // A batch that touches no memory needs none; any buffer will do.
+        let dram = dram.unwrap_or(&self.acc);
+        let memory = [dram, &self.inp, &self.wgt, &self.acc].map(Arg::Buffer);
+        let set = |kernel: &CoreKernel| {
+            kernel.set(2, &plan.map(Arg::Buffer))?;
+            kernel.set(6, &memory)
+        };
+        if let Some(one) = &mut self.one_launch {
+            if launches.is_empty() {
+                return Ok(Vec::new());
+            }
+            queue.zero(&mut one.arrived, 0, 4)?;
+            let count = launches.len() as u32;
+            set(&one.kernel)?;
+            one.kernel.set(0, &[Arg::U32(phases), Arg::U32(count)])?;
+            one.kernel.set(10, &[Arg::Buffer(&one.arrived)])?;
+            return Ok(vec![queue.launch(
+                &one.kernel,
+                one.groups as usize,
+                group,
+            )?]);
+        }
+        set(&self.kernel)?;
+        let mut pending = Vec::new();
+        for launch in launches {
+            let levels = [launch.first_level, launch.last_level].map(Arg::U32);
+            self.kernel.set(0, &levels)?;
+            let next = queue.launch(&self.kernel, launch.groups as usize, group)?;
+            if !profile {
+                // Events that nobody releases slow some runtimes down.
+                pending.clear();
+            }
+            pending.push(next);
+        }
+        Ok(pending)
+    }
+}
+
+/// A launch that has nothing to do.
+const NOTHING: Launch = Launch {
+    first_level: 0,
+    last_level: 0,
+    groups: 1,
+};
+
+/// How work is cut: for work-items that are vectors of a CPU, or for groups of a GPU's lanes.
+fn cut(shape: Shape, units: u32) -> Cut {
+    if shape.group == 1 {
+        // A block takes some microseconds, so that a launch and its hand-over don't matter.
+        return Cut {
+            block_cost: 100_000,
+            max_blocks: units.saturating_mul(8).max(8),
+            small_cost: 60_000,
+            stripes: 8,
+        };
+    }
+    // One block for each work-group; a level that one group does in no time isn't shared.
+    Cut {
+        block_cost: 1,
+        max_blocks: u32::MAX,
+        small_cost: 8_192,
+        stripes: 1,
+    }
+}
