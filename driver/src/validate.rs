@@ -1,5 +1,6 @@
 //! Is a program consistent with itself? Checked before anything is allocated.
 
+use vta_isa::resolve::Loops;
 use vta_isa::{AluOperand, Insn, MemType, Uop};
 
 use crate::packing::{MAX_IMAGE_LEN, MAX_PACKED_BYTES};
@@ -234,7 +235,7 @@ impl Program {
                 _ => Furthest::of(uops.get(range).unwrap_or_default()),
             }
         };
-        let pad = |field, pad, first: Option<u16>, reach: Option<u64>| match (first, reach) {
+        let pad = |field, pad, first: Option<u16>, loops: Loops| match (first, loops.reach()) {
             (Some(first), Some(reach)) => {
                 let first = u64::from(first);
                 let depth = self.config.depth(pad);
@@ -244,27 +245,22 @@ impl Program {
             _ => Ok(()),
         };
         match insn {
-            Insn::Gemm(g) => {
-                let (far, iter) = (used(g.uop_bgn, g.uop_end), [g.iter_out, g.iter_in]);
-                let dst = reach(iter, [g.dst_factor_out, g.dst_factor_in]);
-                pad("dst", MemType::Acc, far.dst, dst)?;
-                if g.reset {
+            Insn::Gemm(gemm) => {
+                let far = used(gemm.uop_bgn, gemm.uop_end);
+                pad("dst", MemType::Acc, far.dst, gemm.dst_loops())?;
+                if gemm.reset {
                     return Ok(());
                 }
-                let src = reach(iter, [g.src_factor_out, g.src_factor_in]);
-                pad("src", MemType::Inp, far.src, src)?;
-                let wgt = reach(iter, [g.wgt_factor_out, g.wgt_factor_in]);
-                pad("wgt", MemType::Wgt, far.wgt, wgt)
+                pad("src", MemType::Inp, far.src, gemm.src_loops())?;
+                pad("wgt", MemType::Wgt, far.wgt, gemm.wgt_loops())
             }
-            Insn::Alu(a) => {
-                let (far, iter) = (used(a.uop_bgn, a.uop_end), [a.iter_out, a.iter_in]);
-                let dst = reach(iter, [a.dst_factor_out, a.dst_factor_in]);
-                pad("dst", MemType::Acc, far.dst, dst)?;
-                if a.operand != AluOperand::Acc {
+            Insn::Alu(alu) => {
+                let far = used(alu.uop_bgn, alu.uop_end);
+                pad("dst", MemType::Acc, far.dst, alu.dst_loops())?;
+                if alu.operand != AluOperand::Acc {
                     return Ok(());
                 }
-                let src = reach(iter, [a.src_factor_out, a.src_factor_in]);
-                pad("src", MemType::Acc, far.src, src)
+                pad("src", MemType::Acc, far.src, alu.src_loops())
             }
             Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => Ok(()),
         }
@@ -272,15 +268,9 @@ impl Program {
 
     /// Checks what a LOAD or STORE touches, in its buffer and in the scratchpad.
     fn check_range(&self, at: At<'_>, insn: &Insn, buffer: &Buffer) -> Result<(), ProgramError> {
-        let (mem, base, [y, x, stride], sram, tiles) = match insn {
-            Insn::Load(l) => {
-                let sizes = [l.y_size, l.x_size, l.x_stride];
-                (l.mem, l.dram_base, sizes, l.sram_base, l.sram_tiles())
-            }
-            Insn::Store(s) => {
-                let sizes = [s.y_size, s.x_size, s.x_stride];
-                (MemType::Out, s.dram_base, sizes, s.sram_base, s.tiles())
-            }
+        let (mem, entries) = match insn {
+            Insn::Load(load) => (load.mem, load.sram_span()),
+            Insn::Store(store) => (MemType::Out, store.sram_span()),
             Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return Ok(()),
         };
         if mem == MemType::Out && matches!(buffer.kind, BufferKind::Constant(_)) {
@@ -290,11 +280,10 @@ impl Program {
                 buffer: buffer.name.clone(),
             });
         }
-        if x == 0 || y == 0 {
+        let Some(rows) = insn.dram_rows(&self.config) else {
             return Ok(());
-        }
-        let elems = u64::from(base) + u64::from(y - 1) * u64::from(stride) + u64::from(x);
-        let end = elems * self.config.elem_bytes(mem) as u64;
+        };
+        let end = rows.span().end;
         if end > buffer.size_bytes {
             return Err(ProgramError::Range {
                 layer: at.layer.name.clone(),
@@ -304,9 +293,8 @@ impl Program {
                 size_bytes: buffer.size_bytes,
             });
         }
-        let first = u64::from(sram);
         let depth = self.config.depth(mem);
-        at.check_pad("sram_base", mem, first..first + tiles, depth)
+        at.check_pad("sram_base", mem, entries, depth)
     }
 }
 
@@ -368,12 +356,6 @@ impl Furthest {
             wgt: uops.iter().map(|u| u.wgt).max(),
         }
     }
-}
-
-/// How far two loops go beyond a micro-op's own tile; `None` if they never run.
-fn reach(iter: [u16; 2], factor: [u16; 2]) -> Option<u64> {
-    let axis = |a: usize| Some(u64::from(iter[a].checked_sub(1)?) * u64::from(factor[a]));
-    Some(axis(0)? + axis(1)?)
 }
 
 fn check_constant(buffer: &Buffer) -> Result<(), ProgramError> {
