@@ -105,8 +105,16 @@ impl Chain {
             .all(|(w, r)| !(*w && *r))
     }
 
-    /// Appends the stages of another chain; leaves this one as it is and says `false` when they
-    /// would depend on each other or have no tile in common.
+    /// Joins another chain to this one; whether it could, else this one is as it was.
+    ///
+    /// - *Pattern*: ALU instructions and resets that follow each other on the same accumulator
+    ///   tiles.
+    /// - *Condition*: they have a written tile in common, neither writes a tile that the other
+    ///   reads for another tile, and together they have no more than so many stages.
+    /// - *Proof*: each tile then depends on its own earlier value, immediates, and tiles that no
+    ///   stage writes. So the stages may run tile by tile instead of stage by stage, each tile
+    ///   held in registers from the first to the last. That a stage visits a tile once is by
+    ///   construction: the n-th visit of an instruction is a stage of its own.
     pub fn append(&mut self, more: &Self) -> bool {
         let clash = |a: &[bool], b: &[bool]| a.iter().zip(b).any(|(a, b)| *a && *b);
         if self.stages.len() + more.stages.len() > MAX_STAGES

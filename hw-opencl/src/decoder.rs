@@ -1,6 +1,5 @@
-//! Decoding for the throughput structure, in two passes. The first notes what each checked
-//! instruction does and whose tiles it needs; the second gives the tiles their places and joins
-//! what may run as one operation.
+//! The first pass of planning for the throughput structure: notes what each checked instruction
+//! does and whose tiles it needs. The others follow in [`emit`](crate::emit).
 
 use std::ops::Range;
 
@@ -11,10 +10,12 @@ use vta_isa::{Config, MemType, Store};
 
 use crate::batch::Sink;
 use crate::chain::Chain;
-use crate::emit::{Source, Step, emit, loaded, narrow};
+use crate::emit::{Source, emit};
+use crate::error::EngineError;
 use crate::looped::Looped;
 use crate::ops::{Decoded, Op, Room, Shape, Tables, depth};
 use crate::products::{Products, Target};
+use crate::steps::{Step, loaded, narrow};
 use crate::versions::{Pad, Versions};
 
 /// ALU steps that are written out one by one; a longer instruction runs in order.
@@ -58,7 +59,10 @@ impl<'a> Decoder<'a> {
     }
 
     /// The operations, in an order in which they may run one after the other.
-    pub fn finish(self) -> Decoded {
+    ///
+    /// # Errors
+    /// [`EngineError::Internal`], as for [`emit`].
+    pub fn finish(self) -> Result<Decoded, EngineError> {
         let target = Target {
             shape: self.shape,
             batch: self.config.batch() as u32,

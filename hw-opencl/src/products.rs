@@ -199,7 +199,16 @@ impl Joined {
         }
     }
 
-    /// Takes a product of outputs of which it has some; gives it back otherwise.
+    /// Joins a product; gives it back when it can't.
+    ///
+    /// - *Pattern*: GEMM instructions that follow each other and add to the same accumulator
+    ///   tiles: a chunk of input channels after the other, or rectangles of outputs without the
+    ///   taps that would multiply padding.
+    /// - *Condition*: they have an accumulator tile in common, and together no more than so many
+    ///   products. What they read nothing has overwritten since, or the group would be closed.
+    /// - *Proof*: a GEMM only adds to its accumulators, modulo 2^32, and reads inputs and weights
+    ///   that it doesn't write. Sums may be formed in any order, so that of each output may be one
+    ///   list of products; a missing product is one of a tile of zeros.
     pub fn take(&mut self, product: Product, touches: &Touches) -> Option<Product> {
         let acc = Pad::Acc as usize;
         let steps = self.steps + product.steps();

@@ -20,38 +20,61 @@ impl Pad {
     pub const ALL: [Self; 3] = [Self::Inp, Self::Wgt, Self::Acc];
 }
 
-/// The writer of every tile of a scratchpad, as segments: first tile and writer, ascending.
+/// Something that wrote tiles, in the order in which the writes come; also the group whose first
+/// one it is. Those of [`Writer::home`] stand for what the batch found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Writer(u32);
+
+impl Writer {
+    const fn home(pad: Pad) -> Self {
+        Self(pad as u32)
+    }
+
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// From a tile on, up to the next segment, one writer's words.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    first: u32,
+    writer: Writer,
+}
+
+/// The writer of every tile of a scratchpad, as segments in ascending order.
 #[derive(Clone, Debug)]
 struct Written {
-    segments: Vec<(u32, u32)>,
+    segments: Vec<Segment>,
     depth: u32,
 }
 
 impl Written {
-    fn new(depth: u32, writer: u32) -> Self {
+    fn new(depth: u32, writer: Writer) -> Self {
         Self {
-            segments: vec![(0, writer)],
+            segments: vec![Segment { first: 0, writer }],
             depth,
         }
     }
 
     /// The segments that meet a span which isn't empty.
-    fn over(&self, span: &Range<u32>) -> &[(u32, u32)] {
-        let first = self.segments.partition_point(|s| s.0 <= span.start);
-        let end = self.segments.partition_point(|s| s.0 < span.end);
+    fn over(&self, span: &Range<u32>) -> &[Segment] {
+        let first = self.segments.partition_point(|s| s.first <= span.start);
+        let end = self.segments.partition_point(|s| s.first < span.end);
         &self.segments[first.saturating_sub(1)..end]
     }
 
-    fn set(&mut self, range: &Range<u32>, writer: u32) {
+    fn set(&mut self, range: &Range<u32>, writer: Writer) {
         if range.is_empty() {
             return;
         }
-        let first = self.segments.partition_point(|s| s.0 < range.start);
-        let end = self.segments.partition_point(|s| s.0 < range.end);
-        let behind = self.segments.get(end).map_or(self.depth, |s| s.0);
+        let first = self.segments.partition_point(|s| s.first < range.start);
+        let end = self.segments.partition_point(|s| s.first < range.end);
+        let behind = self.segments.get(end).map_or(self.depth, |s| s.first);
         let cut = self.segments[..end].last().filter(|_| behind > range.end);
-        let rest = cut.map(|s| (range.end, s.1));
-        let new = std::iter::once((range.start, writer)).chain(rest);
+        let segment = |first, writer| Segment { first, writer };
+        let rest = cut.map(|s| segment(range.end, s.writer));
+        let new = std::iter::once(segment(range.start, writer)).chain(rest);
         drop(self.segments.splice(first..end, new.collect::<Vec<_>>()));
     }
 }
@@ -61,8 +84,8 @@ impl Written {
 pub(crate) struct Versions {
     depths: [u32; 3],
     pads: [Written; 3],
-    /// Towards the first writer of the group. Writers 0 to 2 stand for home.
-    parent: Vec<u32>,
+    /// Of each writer: towards the first one of its group.
+    parent: Vec<Writer>,
     hull: Vec<Range<u32>>,
     /// The last step that touches a group.
     last: Vec<usize>,
@@ -74,7 +97,7 @@ impl Versions {
         Self {
             depths,
             pads: at_home(depths),
-            parent: vec![0, 1, 2],
+            parent: Pad::ALL.map(Writer::home).to_vec(),
             hull: depths.map(|depth| 0..depth).to_vec(),
             last: vec![0; 3],
         }
@@ -82,7 +105,7 @@ impl Versions {
 
     /// A step overwrites tiles, whatever they held.
     pub fn write(&mut self, pad: Pad, runs: &[Range<u32>], step: usize) {
-        let writer = self.parent.len() as u32;
+        let writer = Writer(self.parent.len() as u32);
         self.parent.push(writer);
         let first = runs.iter().map(|r| r.start).min().unwrap_or(0);
         let end = runs.iter().map(|r| r.end).max().unwrap_or(0);
@@ -101,7 +124,7 @@ impl Versions {
                 continue;
             }
             for i in 0..self.pads[pad as usize].over(&span).len() {
-                let writer = self.pads[pad as usize].over(&span)[i].1;
+                let writer = self.pads[pad as usize].over(&span)[i].writer;
                 let root = self.root(writer);
                 group = Some(match group {
                     Some(other) => self.unite(root, other),
@@ -110,47 +133,48 @@ impl Versions {
             }
         }
         if let Some(group) = group {
-            self.last[group as usize] = step;
+            self.last[group.index()] = step;
         }
     }
 
     /// A step reads tiles, each wherever it is.
     pub fn touch(&mut self, pad: Pad, span: &Range<u32>, step: usize) {
         for i in 0..self.pads[pad as usize].over(span).len() {
-            let writer = self.pads[pad as usize].over(span)[i].1;
+            let writer = self.pads[pad as usize].over(span)[i].writer;
             let root = self.root(writer);
-            self.last[root as usize] = step;
+            self.last[root.index()] = step;
         }
     }
 
     /// A step needs tiles at home.
     pub fn pin(&mut self, pad: Pad, span: &Range<u32>) {
         for i in 0..self.pads[pad as usize].over(span).len() {
-            let writer = self.pads[pad as usize].over(span)[i].1;
+            let writer = self.pads[pad as usize].over(span)[i].writer;
             let root = self.root(writer);
-            self.unite(root, pad as u32);
+            self.unite(root, Writer::home(pad));
         }
     }
 
-    fn root(&mut self, mut writer: u32) -> u32 {
-        while self.parent[writer as usize] != writer {
-            let up = self.parent[writer as usize];
-            self.parent[writer as usize] = self.parent[up as usize];
+    fn root(&mut self, mut writer: Writer) -> Writer {
+        while self.parent[writer.index()] != writer {
+            let up = self.parent[writer.index()];
+            self.parent[writer.index()] = self.parent[up.index()];
             writer = up;
         }
         writer
     }
 
     /// The first writer stands for the group, so home stays home.
-    fn unite(&mut self, a: u32, b: u32) -> u32 {
-        let (first, other) = (a.min(b) as usize, a.max(b) as usize);
+    fn unite(&mut self, a: Writer, b: Writer) -> Writer {
+        let (first, other) = (a.min(b), a.max(b));
         if first != other {
-            self.parent[other] = first as u32;
-            let (a, b) = (&self.hull[first], &self.hull[other]);
-            self.hull[first] = a.start.min(b.start)..a.end.max(b.end);
-            self.last[first] = self.last[first].max(self.last[other]);
+            self.parent[other.index()] = first;
+            let (into, from) = (first.index(), other.index());
+            let (a, b) = (&self.hull[into], &self.hull[from]);
+            self.hull[into] = a.start.min(b.start)..a.end.max(b.end);
+            self.last[into] = self.last[into].max(self.last[from]);
         }
-        first as u32
+        first
     }
 
     /// Ends the pass; what is left in the scratchpads must be at home. `room` is the device's
@@ -159,8 +183,8 @@ impl Versions {
         for pad in Pad::ALL {
             self.pin(pad, &(0..self.depths[pad as usize]));
         }
-        let groups = (0..self.parent.len() as u32).map(|w| self.root(w));
-        let groups: Vec<u32> = groups.collect();
+        let writers = (0..self.parent.len() as u32).map(Writer);
+        let groups: Vec<Writer> = writers.map(|w| self.root(w)).collect();
         let mut shifts = vec![None; groups.len()];
         shifts[..3].fill(Some(0));
         Places {
@@ -169,7 +193,7 @@ impl Versions {
             hull: self.hull,
             last: self.last,
             shifts,
-            next: 3,
+            next: Writer(Pad::ALL.len() as u32),
             rings: Pad::ALL.map(|pad| Ring {
                 first: self.depths[pad as usize],
                 size: room[pad as usize],
@@ -181,7 +205,7 @@ impl Versions {
 }
 
 fn at_home(depths: [u32; 3]) -> [Written; 3] {
-    Pad::ALL.map(|pad| Written::new(depths[pad as usize], pad as u32))
+    Pad::ALL.map(|pad| Written::new(depths[pad as usize], Writer::home(pad)))
 }
 
 /// The second pass: the same writes in the same order, each with its place.
@@ -189,12 +213,12 @@ fn at_home(depths: [u32; 3]) -> [Written; 3] {
 pub(crate) struct Places {
     pads: [Written; 3],
     /// Of each writer.
-    groups: Vec<u32>,
+    groups: Vec<Writer>,
     hull: Vec<Range<u32>>,
     last: Vec<usize>,
     /// How far a group's tiles lie behind home, modulo 2^32.
     shifts: Vec<Option<u32>>,
-    next: usize,
+    next: Writer,
     rings: [Ring; 3],
 }
 
@@ -202,11 +226,11 @@ impl Places {
     /// The next write of the first pass; how far its tiles lie behind home.
     pub fn write(&mut self, pad: Pad, runs: &[Range<u32>], step: usize) -> u32 {
         let writer = self.next;
-        self.next += 1;
+        self.next = Writer(writer.0 + 1);
         for run in runs {
-            self.pads[pad as usize].set(run, writer as u32);
+            self.pads[pad as usize].set(run, writer);
         }
-        let group = self.groups[writer] as usize;
+        let group = self.groups[writer.index()].index();
         let hull = self.hull[group].clone();
         let ring = &mut self.rings[pad as usize];
         let last = self.last[group];
@@ -220,8 +244,9 @@ impl Places {
     /// How far what a tile now holds lies behind home.
     pub fn shift(&self, pad: Pad, tile: u32) -> u32 {
         let over = self.pads[pad as usize].over(&(tile..tile + 1));
-        let writer = over.first().map_or(pad as u32, |s| s.1);
-        self.shifts[self.groups[writer as usize] as usize].unwrap_or(0)
+        let writer = over.first().map_or(Writer::home(pad), |s| s.writer);
+        let group = self.groups[writer.index()];
+        self.shifts[group.index()].unwrap_or(0)
     }
 }
 
@@ -273,10 +298,10 @@ mod tests {
 
     #[test]
     fn segments_know_the_last_writer_of_each_tile() {
-        let mut written = Written::new(16, 0);
-        let mut expected = [0; 16];
+        let mut written = Written::new(16, Writer(0));
+        let mut expected = [Writer(0); 16];
         let mut seed = 1u32;
-        for writer in 1..2000 {
+        for writer in (1..2000).map(Writer) {
             seed = seed.wrapping_mul(1_103_515_245).wrapping_add(12345);
             let (a, b) = (seed >> 16 & 15, seed >> 20 & 15);
             let range = a.min(b)..a.max(b) + u32::from(seed >> 24 & 1 == 1);
@@ -285,9 +310,9 @@ mod tests {
             for tile in 0..16 {
                 let over = written.over(&(tile..tile + 1));
                 assert_eq!(over.len(), 1);
-                assert_eq!(over[0].1, expected[tile as usize], "{written:?}");
+                assert_eq!(over[0].writer, expected[tile as usize], "{written:?}");
             }
-            let starts: Vec<u32> = written.over(&(0..16)).iter().map(|s| s.0).collect();
+            let starts: Vec<u32> = written.over(&(0..16)).iter().map(|s| s.first).collect();
             assert!(starts[0] == 0 && starts.is_sorted_by(|a, b| a < b));
         }
     }

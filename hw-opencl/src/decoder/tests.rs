@@ -13,7 +13,7 @@ fn decode_in(room: Room, f: impl FnOnce(&mut Decoder<'_>)) -> Decoded {
     let config = Config::default();
     let mut decoder = Decoder::new(&config, Shape::VECTORS, room, 0x1000);
     f(&mut decoder);
-    decoder.finish()
+    decoder.finish().unwrap()
 }
 
 /// Takes an instruction with its micro-ops.

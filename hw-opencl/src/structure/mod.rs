@@ -110,7 +110,7 @@ impl Runner {
         let walked = walk(&mut sink)?;
         let draft = match (sink, self) {
             (AnySink::Throughput(decoder), Self::Throughput(throughput)) => {
-                Draft::Throughput(throughput.schedule(*decoder, config, arena))
+                Draft::Throughput(throughput.schedule(*decoder, config, arena)?)
             }
             (AnySink::Stream(builder), Self::Core(_) | Self::Channels(_)) => {
                 Draft::Stream(builder.finish())

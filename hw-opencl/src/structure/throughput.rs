@@ -116,7 +116,15 @@ impl Throughput {
 
     /// What is to be copied to the device for what the decoder took. `dram` is base and size of
     /// device memory.
-    pub fn schedule(&self, decoder: Decoder<'_>, config: &Config, dram: (u64, u64)) -> Scheduled {
+    ///
+    /// # Errors
+    /// [`EngineError::Internal`], as for [`Decoder::finish`].
+    pub fn schedule(
+        &self,
+        decoder: Decoder<'_>,
+        config: &Config,
+        dram: (u64, u64),
+    ) -> Result<Scheduled, EngineError> {
         let goal = Goal {
             config,
             shape: self.shape,
@@ -124,7 +132,7 @@ impl Throughput {
             cut: self.cut,
             dram,
         };
-        schedule(decoder.finish(), goal)
+        Ok(schedule(decoder.finish()?, goal))
     }
 
     /// Copies a schedule to the device, each list by `upload`.

@@ -1,0 +1,105 @@
+//! The third pass: neighbours that may run as one operation are joined.
+//!
+//! | join | pattern | file |
+//! |---|---|---|
+//! | products | GEMM instructions on the same accumulator tiles | `products.rs` |
+//! | chains | ALU instructions and resets on the same accumulator tiles | `chain.rs` |
+//!
+//! One group of each kind is open at a time. Something new joins the open group of its kind, or
+//! closes it and opens the next.
+//!
+//! - *Condition*: a group that touches what the new one writes, or writes what it touches, is
+//!   closed first, whatever its kind; what the joins themselves ask for is with
+//!   [`Joined::take`] and [`Chain::append`].
+//! - *Proof*: while a group is open, everything that was emitted since it began is apart from it,
+//!   so that moving its parts behind all that is the same to the scratchpads. DRAM is touched by
+//!   LOAD and STORE alone, which are never held back.
+
+use crate::chain::Chain;
+use crate::ops::{Op, Touches};
+use crate::place::Placed;
+use crate::products::Joined;
+
+/// What becomes of neighbours: of a chain also what it touches.
+#[derive(Debug)]
+pub(crate) enum Group {
+    Products(Joined),
+    Chain(Chain, Touches),
+    Op(Op),
+}
+
+/// The open groups.
+#[derive(Debug, Default)]
+pub(crate) struct Joiner {
+    products: Option<Joined>,
+    chain: Option<(Chain, Touches)>,
+}
+
+impl Joiner {
+    /// Takes the next step; groups that are done go to `emit`, in an order in which they may run.
+    pub fn take(&mut self, placed: Placed, emit: &mut impl FnMut(Group)) {
+        match placed {
+            Placed::Op(op) => {
+                self.close_products_before(&op.touches, emit);
+                self.close_chain_before(&op.touches, emit);
+                emit(Group::Op(*op));
+            }
+            Placed::Product(product) => {
+                let touches = product.touches();
+                self.close_chain_before(&touches, emit);
+                let rest = match &mut self.products {
+                    Some(open) => open.take(product, &touches),
+                    None => Some(product),
+                };
+                if let Some(product) = rest {
+                    self.close_products(emit);
+                    self.products = Some(Joined::new(product, touches));
+                }
+            }
+            Placed::Chain(more) => {
+                let touches = more.touches();
+                self.close_products_before(&touches, emit);
+                if let Some((open, all)) = &mut self.chain {
+                    if open.append(&more) {
+                        *all = open.touches();
+                        return;
+                    }
+                    self.close_chain(emit);
+                }
+                self.chain = Some((more, touches));
+            }
+        }
+    }
+
+    /// Closes what is still open.
+    pub fn finish(mut self, emit: &mut impl FnMut(Group)) {
+        self.close_products(emit);
+        self.close_chain(emit);
+    }
+
+    fn close_products_before(&mut self, touches: &Touches, emit: &mut impl FnMut(Group)) {
+        let open = self.products.as_ref();
+        if open.is_some_and(|open| open.touches.conflicts(touches)) {
+            self.close_products(emit);
+        }
+    }
+
+    fn close_chain_before(&mut self, touches: &Touches, emit: &mut impl FnMut(Group)) {
+        let open = self.chain.as_ref();
+        if open.is_some_and(|(_, all)| all.conflicts(touches)) {
+            self.close_chain(emit);
+        }
+    }
+
+    fn close_products(&mut self, emit: &mut impl FnMut(Group)) {
+        if let Some(joined) = self.products.take() {
+            emit(Group::Products(joined));
+        }
+    }
+
+    fn close_chain(&mut self, emit: &mut impl FnMut(Group)) {
+        if let Some((chain, touches)) = self.chain.take() {
+            emit(Group::Chain(chain, touches));
+        }
+    }
+}
