@@ -62,7 +62,7 @@ impl Chain {
         };
         let mut times = vec![0usize; depth];
         let mut lists: Vec<Vec<(u32, u32)>> = Vec::new();
-        for (dst, src) in access.steps() {
+        access.steps().try_for_each(|(dst, src)| {
             let time = &mut times[dst as usize];
             if *time == lists.len() {
                 if *time == MAX_STAGES {
@@ -72,7 +72,8 @@ impl Chain {
             }
             lists[*time].push((dst as u32, src as u32));
             *time += 1;
-        }
+            Some(())
+        })?;
         let mut chain = Self {
             stages: Vec::new(),
             written: Vec::new(),

@@ -117,8 +117,18 @@ impl<'u> AluAccess<'u> {
     /// Destination and second operand of each step, in the order of execution; for an immediate
     /// the destination twice.
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> + use<'u> {
-        let src = self.src.unwrap_or(self.dst);
-        self.dst.steps().zip(src.steps())
+        let (dst, src) = (self.dst, self.src.unwrap_or(self.dst));
+        let [outer, inner] = dst.loops.trips;
+        let [d, s] = [dst, src].map(|tiles| tiles.loops.factors.map(u64::from));
+        // One walk over both, since this is where planning spends its time.
+        let trips = (0..u64::from(outer)).flat_map(move |i| {
+            (0..u64::from(inner)).map(move |j| (i * d[0] + j * d[1], i * s[0] + j * s[1]))
+        });
+        trips.flat_map(move |(to, from)| {
+            let tile = move |tiles: AffineTiles<'_>, uop: &Uop| u64::from(tiles.index.of(*uop));
+            let uops = dst.uops.iter();
+            uops.map(move |uop| (tile(dst, uop) + to, tile(src, uop) + from))
+        })
     }
 }
 
@@ -378,6 +388,9 @@ mod tests {
             let checked = if two { &fields[..] } else { &fields[..1] };
             let found = fault(Resolved::of(&config, &alu.into(), Uops::of(&uops)));
             prop_assert_eq!(found, first_outside(&config, &uops, trips, checked));
+            let access = AluAccess::of(alu, Uops::of(&uops));
+            let src = access.src.unwrap_or(access.dst).steps();
+            prop_assert!(access.steps().eq(access.dst.steps().zip(src)));
         }
 
         #[test]
