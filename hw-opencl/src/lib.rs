@@ -6,7 +6,7 @@
 //! - the **core** (`kernels/vta_core.cl`): one kernel of one work-item that interprets the
 //!   instruction stream, what an FPGA compiler turns into hardware; from source where the device
 //!   takes it, else from a bitstream. A variant has three kernels joined by channels.
-//! - the **throughput** structure (`kernels/vta_lanes.cl`) for CPUs and GPUs: the host decodes a
+//! - the **throughput** structure (`kernels/vta_throughput.cl`) for CPUs and GPUs: the host decodes a
 //!   batch once into operations with independent units, orders them into levels, and enqueues a
 //!   launch for each level, small ones together, without waiting in between. GEMM instructions on
 //!   the same accumulators are one operation, and tiles that a program loads over others get
@@ -63,5 +63,5 @@ pub use error::{BatchError, ClFault, OpenClError};
 pub use options::{Cache, Math, Options};
 pub use program::{config_macros, save_bitstream};
 pub use select::{DeviceEntry, DeviceKind, Selector, Structure, devices};
-pub use sources::{CORE_SOURCE, LANES_SOURCE};
+pub use sources::{CORE_SOURCE, THROUGHPUT_SOURCE};
 pub use stats::Stats;

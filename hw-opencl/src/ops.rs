@@ -1,5 +1,5 @@
 //! Operations of the throughput structure, whose units don't depend on each other, and the tables
-//! that they share. The words are those that `vta_lanes.cl` reads.
+//! that they share. The words are those that `vta_throughput.cl` reads.
 
 use std::collections::HashMap;
 use std::ops::Range;

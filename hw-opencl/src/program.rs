@@ -13,9 +13,9 @@ use crate::error::{ClFault, OpenClError};
 use crate::ops::{Room, Shape};
 use crate::options::{Cache, Math, Options};
 use crate::select::{DeviceEntry, DeviceKind, Structure};
-use crate::sources::{CORE_SOURCE, LANES_SOURCE};
+use crate::sources::{CORE_SOURCE, THROUGHPUT_SOURCE};
 use crate::stats::StatsInner;
-use crate::words::lanes_header;
+use crate::words::throughput_header;
 
 /// The largest bitstream that is read.
 const MAX_BITSTREAM_BYTES: u64 = 1 << 30;
@@ -220,7 +220,7 @@ impl Builder<'_> {
             }
         }
         let last = variants.len() - 1;
-        let source = lanes_header() + LANES_SOURCE;
+        let source = throughput_header() + THROUGHPUT_SOURCE;
         for (more, groups) in &variants[..last] {
             match self.source(&source, &format!("{options}{more}")) {
                 Err(OpenClError::Build { log, .. }) => {

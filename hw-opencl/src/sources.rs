@@ -7,7 +7,7 @@ use crate::words::KINDS;
 /// The single-work-item core, in OpenCL C.
 pub const CORE_SOURCE: &str = include_str!("../kernels/vta_core.cl");
 /// The throughput structure, in OpenCL C.
-pub const LANES_SOURCE: &str = include_str!("../kernels/vta_lanes.cl");
+pub const THROUGHPUT_SOURCE: &str = include_str!("../kernels/vta_throughput.cl");
 
 /// Whether `text` goes on at `at` with `part`.
 const fn continues(text: &[u8], at: usize, part: &[u8]) -> bool {
@@ -48,16 +48,21 @@ const _: () = assert!(
     "vta_core.cl has no function vta_<name> for an ALU operation"
 );
 const _: () = assert!(
-    has_all(LANES_SOURCE, "static vta_ints vta_", &AluOp::NAMES, "("),
-    "vta_lanes.cl has no function vta_<name> for an ALU operation"
+    has_all(
+        THROUGHPUT_SOURCE,
+        "static vta_ints vta_",
+        &AluOp::NAMES,
+        "("
+    ),
+    "vta_throughput.cl has no function vta_<name> for an ALU operation"
 );
 const _: () = assert!(
     has_all(CORE_SOURCE, "#define VTA_RUN_", &Opcode::NAMES, " "),
     "vta_core.cl has no VTA_RUN_<NAME> for a kind of instruction"
 );
 const _: () = assert!(
-    has_all(LANES_SOURCE, "static void vta_", &KINDS, "("),
-    "vta_lanes.cl has no function vta_<name> for a kind of operation"
+    has_all(THROUGHPUT_SOURCE, "static void vta_", &KINDS, "("),
+    "vta_throughput.cl has no function vta_<name> for a kind of operation"
 );
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The numbers that the host and `vta_lanes.cl` agree on. Each is declared here; the kernels have
-//! them from a header that is generated from this, `kernels/vta_lanes.h`.
+//! The numbers that the host and `vta_throughput.cl` agree on. Each is declared here; the kernels have
+//! them from a header that is generated from this, `kernels/vta_throughput.h`.
 
 use vta_isa::{Alu, AluOp, header};
 
@@ -75,12 +75,12 @@ pub(crate) enum StageOperand {
     Tiles,
 }
 
-/// The text of `vta_lanes.h`.
-pub(crate) fn lanes_header() -> String {
+/// The text of `vta_throughput.h`.
+pub(crate) fn throughput_header() -> String {
     let mut text = String::from(
-        "/* What vta_lanes.cl and its host agree on. Generated from hw-opencl/src/words.rs; do not\n \
+        "/* What vta_throughput.cl and its host agree on. Generated from hw-opencl/src/words.rs; do not\n \
          * edit. VTA_EACH_KIND(X) is X(NAME, name) for each. */\n\
-         #ifndef VTA_LANES_H\n#define VTA_LANES_H\n",
+         #ifndef VTA_THROUGHPUT_H\n#define VTA_THROUGHPUT_H\n",
     );
     // Where `schedule` writes what all operations have, and the first of the kind's own words.
     let words = [("kind", 0), ("units", 1), ("chunk", 2), ("a", 3)];
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn the_header_of_the_lanes_is_fresh() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vta_lanes.h");
-        let expected = lanes_header();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vta_throughput.h");
+        let expected = throughput_header();
         if std::env::var_os("VTA_UPDATE_GENERATED").is_some() {
             std::fs::write(path, &expected).unwrap();
         }

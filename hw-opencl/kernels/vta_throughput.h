@@ -1,7 +1,7 @@
-/* What vta_lanes.cl and its host agree on. Generated from hw-opencl/src/words.rs; do not
+/* What vta_throughput.cl and its host agree on. Generated from hw-opencl/src/words.rs; do not
  * edit. VTA_EACH_KIND(X) is X(NAME, name) for each. */
-#ifndef VTA_LANES_H
-#define VTA_LANES_H
+#ifndef VTA_THROUGHPUT_H
+#define VTA_THROUGHPUT_H
 
 /* Words of an operation. */
 #define VTA_OP_KIND 0u

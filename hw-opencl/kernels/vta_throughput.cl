@@ -20,8 +20,8 @@
 #ifndef VTA_ISA_H
 #include "vta_isa.h"
 #endif
-#ifndef VTA_LANES_H
-#include "vta_lanes.h"
+#ifndef VTA_THROUGHPUT_H
+#include "vta_throughput.h"
 #endif
 
 #define VTA_LANES (VTA_BATCH * VTA_BLOCK)
