@@ -38,7 +38,7 @@ fn write(folder: &TempDir, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// A residual layer, whose default program loads int8 into the accumulators or shifts left.
+/// A layer without anything that a board lacks.
 const LAYER: &str = "resnet18.C2";
 
 #[test]
@@ -153,7 +153,8 @@ fn bundles_keep_what_they_need() {
     );
     assert_eq!(vta(&["compile", model, "-o", &all]).0, 0);
     let exec = |file: &str, rest: &[&str]| {
-        vta(&[&["exec", file, "--limit", "1", "--json"], rest].concat())
+        let image = "models/demo/cat.png";
+        vta(&[&["exec", file, "--input", image, "--json"], rest].concat())
     };
     let outputs = |done: (i32, String, String)| -> Value {
         assert_eq!(done.0, 0, "{}", done.2);

@@ -185,7 +185,7 @@ fn options_of_the_cycle_device_are_refused_elsewhere() {
         ),
         (
             &["run", "demo", "--device", "cycle", "--timing", "zcu"],
-            "`zcu`",
+            "no board 'zcu'",
         ),
         (
             &["run", "demo", "--device", "cycle", "--timing", &bad],
