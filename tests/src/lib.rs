@@ -6,6 +6,7 @@ pub mod fuzzing;
 pub mod imports;
 pub mod opencl;
 pub mod programs;
+pub mod repeats;
 
 use std::path::{Path, PathBuf};
 
