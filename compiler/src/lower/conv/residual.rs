@@ -9,8 +9,8 @@
 //!
 //! for every `j <= n`, since `high * r * 2^j` has no bits below `j`. The form with the fewest
 //! operations is taken, if it has no more than loading the residual into the accumulators (two
-//! beats a tile) and multiplying there, or the machine can't load int8 there. No step wraps: `low` and `high` aren't negative, so each
-//! partial sum lies between sums that were proven to fit.
+//! beats a tile) and multiplying there, or the machine can't load int8 there. No step wraps: `low`
+//! and `high` aren't negative, so each partial sum lies between sums that were proven to fit.
 
 use vta_driver::BufferId;
 use vta_isa::{MemType, Uop};
