@@ -445,8 +445,9 @@ mod tests {
         let default = Config::default();
         assert_eq!(default.extensions(), Extensions::ALL);
         assert!(!default.to_json().contains("EXTENSIONS"));
+        let all = Extensions::ALL.to_string();
         for (text, expected) in [
-            ("{}", "ACC8, MUL, SHL"),
+            ("{}", &*all),
             (r#"{"EXTENSIONS": []}"#, "none"),
             (r#"{"EXTENSIONS": ["MUL", "ACC8", "MUL"]}"#, "ACC8, MUL"),
         ] {
@@ -457,7 +458,7 @@ mod tests {
         let error = Config::from_json(r#"{"EXTENSIONS": ["DIV"]}"#).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "configuration key EXTENSIONS: there is no 'DIV' (there are ACC8, MUL, SHL)"
+            format!("configuration key EXTENSIONS: there is no 'DIV' (there are {all})")
         );
     }
 
