@@ -287,7 +287,7 @@ mod tests {
         for (text, expected) in [
             (
                 "gemm uop_end=1 iter_out=1",
-                Some("instruction 0 (gemm uop_end=1 iter_out=1): iter_in of 0 is"),
+                Some("instruction 0 (gemm uop_bgn=0 uop_end=1 iter_out=1): iter_in of 0 is"),
             ),
             (
                 "alu.mul imm=1 uop_end=1 iter_out=1 iter_in=1",
