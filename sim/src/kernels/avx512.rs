@@ -11,15 +11,6 @@ use vta_isa::AluOp;
 
 use super::{Line, Memory, Operand, PADDING, Product, Row, Start, Step, Stretch};
 
-/// Whether this CPU has what the kernel needs.
-pub(super) fn supported() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512vnni")
-}
-
 /// Lines of the weights wanted next that are prefetched with each tap at most.
 const MOST_AHEAD: usize = 8;
 
@@ -52,7 +43,7 @@ pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
     let mut ahead = product.ahead.as_ptr();
     for stretch in product.inputs.stretches {
         // SAFETY: `GemmKernel::run` has checked every offset of the product against its memory
-        // and the panel's length; kernels are only chosen where `supported` is true.
+        // and the panel's length; kernels are only chosen where `GemmKernel::supported` is true.
         unsafe { dispatch(product, stretch, &pointers, ahead) };
         let taps = stretch.blocks * product.inputs.taps();
         ahead = ahead.wrapping_add(taps * pointers.ahead_lines);
@@ -529,7 +520,7 @@ fn shift_left(x: __m512i, y: __m512i) -> __m512i {
 
 /// Runs `rounds` of independent `dpbusd`; how many multiply-adds that were.
 pub(super) fn peak(rounds: u64) -> u64 {
-    // SAFETY: the kernel that this measures was chosen where `supported` is true.
+    // SAFETY: the kernel that this measures was chosen where `GemmKernel::supported` is true.
     let sum = unsafe { saturate(rounds) };
     std::hint::black_box(sum);
     rounds * 24 * 64

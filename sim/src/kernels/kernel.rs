@@ -1,0 +1,117 @@
+//! Which kernels there are, and what each can do.
+
+/// Columns of 16 outputs that one product may have.
+pub(crate) const MAX_COLUMNS: usize = 4;
+/// Outputs of a column; fewer when the block is smaller.
+pub(crate) const COLUMN: usize = 16;
+
+/// Which kernel multiplies. Each also chooses the lane-wise operations of its instruction set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GemmKernel {
+    /// Plain loops, for every configuration and CPU.
+    Scalar,
+    /// 256-bit `madd` on int16, for blocks of 16 and more on x86-64 CPUs that have it.
+    Avx2,
+    /// 256-bit `dpbusd` (AVX-VNNI): inputs are biased by 128 to be unsigned, and the bias is
+    /// taken off again through the sums of the weights.
+    AvxVnni,
+    /// 512-bit `dpbusd` (AVX-512 VNNI), with the same bias.
+    Avx512Vnni,
+}
+
+/// How weights lie for a kernel. Inputs are int8 as in DRAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// As in DRAM.
+    Plain,
+    /// Widened to int16, four inputs of each output side by side.
+    Wide,
+    /// Four inputs of each output side by side; the kernel adds 128 to inputs.
+    Biased,
+}
+
+impl GemmKernel {
+    /// Every kernel, slowest first.
+    pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni];
+
+    /// The best kernel that this CPU can run.
+    pub fn detect() -> Self {
+        let mut all = Self::ALL.into_iter().rev();
+        all.find(|k| k.supported()).unwrap_or(Self::Scalar)
+    }
+
+    /// Whether this CPU can run the kernel.
+    pub fn supported(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        let has = match self {
+            Self::Scalar => true,
+            Self::Avx2 => is_x86_feature_detected!("avx2"),
+            Self::AvxVnni => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni")
+            }
+            Self::Avx512Vnni => avx512_vnni(),
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let has = self == Self::Scalar;
+        has
+    }
+
+    /// The name in `VTA_KERNEL`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::AvxVnni => "avxvnni",
+            Self::Avx512Vnni => "avx512vnni",
+        }
+    }
+
+    /// This kernel if it can run here on tiles of that block, else the scalar one.
+    pub(crate) fn usable(self, block: usize) -> Self {
+        if self.supported() && block >= COLUMN {
+            self
+        } else {
+            Self::Scalar
+        }
+    }
+
+    pub(crate) const fn format(self) -> Format {
+        match self {
+            Self::Scalar => Format::Plain,
+            Self::Avx2 => Format::Wide,
+            Self::AvxVnni | Self::Avx512Vnni => Format::Biased,
+        }
+    }
+
+    /// Columns of one product.
+    pub(crate) const fn columns(self) -> usize {
+        match self {
+            Self::Scalar | Self::Avx2 | Self::AvxVnni => 1,
+            Self::Avx512Vnni => MAX_COLUMNS,
+        }
+    }
+
+    /// Rows that are worked on together, for that many columns.
+    pub(crate) const fn rows(self, columns: usize) -> usize {
+        match (self, columns) {
+            (Self::Scalar, _) => 1,
+            (Self::Avx2, _) => 3,
+            (Self::AvxVnni, _) => 6,
+            // Sums, weights and one input fit the 32 registers.
+            (Self::Avx512Vnni, 1) => 12,
+            (Self::Avx512Vnni, 2) => 10,
+            (Self::Avx512Vnni, 3) => 8,
+            (Self::Avx512Vnni, _) => 6,
+        }
+    }
+}
+
+/// Whether this CPU has what the kernel of AVX-512 needs.
+#[cfg(target_arch = "x86_64")]
+fn avx512_vnni() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vnni")
+}
