@@ -4,40 +4,21 @@ use vta_driver::{DeviceMemory, LayerMark, Span};
 use vta_isa::tokens::{self, At};
 use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Module, Store, Uop};
 
-use super::draft::{AluDraft, Draft, Input, Kind, Matmul, Scaled, Tiles, Weight, overlap};
+use super::draft::{AluDraft, Draft, Input, Kind, Matmul, Scaled, Weight};
 use super::elementwise::TileReader;
 use super::interpret::{affine, check_load, check_store, steps};
 use super::matmul;
-use super::plan::{LoadOp, StoreOp};
-use super::taps;
+use super::ops::{LoadOp, StoreOp};
+use super::origin::Origin;
+use super::spans::{meets_any, merge, overlap};
+use super::tiles::Tiles;
+use super::unplanned::Unplanned;
 use crate::StepBudget;
-use crate::error::SimError;
 use crate::kernels::PADDING;
 use crate::oracle::{dram, index, uop_range};
 
 /// ALU steps of one instruction that are listed; longer ones aren't planned.
 const MOST_ALU_STEPS: u64 = 1 << 17;
-
-/// Why a batch isn't planned: it is run one instruction at a time, which also finds its fault.
-#[derive(Debug)]
-pub(super) enum Unplanned {
-    /// A fault; running finds it again, after the effects of what comes before.
-    Fault,
-    /// The instruction doesn't fit the plan's patterns.
-    Pattern,
-}
-
-impl From<SimError> for Unplanned {
-    fn from(_: SimError) -> Self {
-        Self::Fault
-    }
-}
-
-impl From<tokens::TokenError> for Unplanned {
-    fn from(_: tokens::TokenError) -> Self {
-        Self::Fault
-    }
-}
 
 /// What building finds.
 pub(super) struct Trace {
@@ -49,15 +30,9 @@ pub(super) struct Trace {
     pub weights: Vec<Option<Weight>>,
     /// Whether micro-ops or weights that the batch didn't load were read.
     pub once: bool,
+    /// What the batch stores, sorted, apart.
+    pub stored: Vec<Span>,
     pub leftover_tokens: [u32; 4],
-}
-
-/// What a trace may do.
-#[derive(Clone, Copy)]
-pub(super) struct Limits {
-    pub max_steps: u64,
-    /// Whether inputs that many sums share are taken as constants.
-    pub fixed_inputs: bool,
 }
 
 struct Builder<'a> {
@@ -67,6 +42,8 @@ struct Builder<'a> {
     held: &'a [Uop],
     marks: &'a [LayerMark],
     next_mark: usize,
+    /// Index of the instruction that is resolved.
+    index: usize,
     trace: Trace,
     /// Where each input tile comes from.
     inputs: Vec<Input>,
@@ -88,7 +65,7 @@ pub(super) fn trace(
     config: &Config,
     memory: &DeviceMemory,
     held: &[Uop],
-    limits: Limits,
+    max_steps: u64,
 ) -> Result<Trace, Unplanned> {
     let mut builder = Builder {
         config,
@@ -96,12 +73,14 @@ pub(super) fn trace(
         held,
         marks,
         next_mark: 0,
+        index: 0,
         trace: Trace {
             drafts: Vec::with_capacity(insns.len()),
             constants: Vec::new(),
             uops: vec![None; config.depth(MemType::Uop)],
             weights: vec![None; config.depth(MemType::Wgt)],
             once: false,
+            stored: Vec::new(),
             leftover_tokens: [0; 4],
         },
         inputs: vec![Input::Unknown; config.depth(MemType::Inp)],
@@ -109,10 +88,11 @@ pub(super) fn trace(
         loaded: Tiles::NONE,
         stored: Vec::new(),
     };
-    let mut budget = StepBudget::new(limits.max_steps);
+    let mut budget = StepBudget::new(max_steps);
     let leftover = tokens::run_in_token_order(insns, |index, insn| {
         let at = At { index, insn: *insn };
         budget.spend(&at)?;
+        builder.index = index;
         if insn.module() == Module::Compute {
             builder.reach(index);
         }
@@ -124,46 +104,23 @@ pub(super) fn trace(
     // Merged first: a layer loads neighbouring rows of one buffer.
     merge(&mut trace.constants);
     merge(&mut stored);
-    let clash = |c: &Span| {
-        let after = stored.partition_point(|s| (s.region, s.start + s.len) <= (c.region, c.start));
-        stored.get(after).is_some_and(|s| overlap(c, s))
-    };
+    let clash = |c: &Span| meets_any(&stored, c);
     if trace.constants.iter().any(clash) {
         return Err(Unplanned::Pattern);
     }
-    let tiles = TileReader { config, memory };
     for draft in &mut trace.drafts {
-        match &mut draft.kind {
-            Kind::Alu(alu) if alu.constants.iter().any(|(_, span)| clash(span)) => {
-                alu.constants.clear();
-            }
-            Kind::Matmul(matmul) if limits.fixed_inputs => {
-                let fixed = tiles.fix(matmul, clash);
-                trace.constants.extend(fixed.into_iter().flatten());
-            }
-            _ => {}
+        if let Kind::Alu(alu) = &mut draft.kind
+            && alu.constants.iter().any(|(_, span)| clash(span))
+        {
+            alu.constants.clear();
         }
     }
+    trace.stored = stored;
     Ok(trace)
 }
 
 /// Source tiles of an ALU instruction that are looked up as constants at most.
 const MOST_CONSTANTS: usize = 64;
-
-/// Sorts spans and joins those that touch.
-pub(super) fn merge(spans: &mut Vec<Span>) {
-    spans.sort_unstable_by_key(|s| (s.region, s.start, s.len));
-    let mut merged: Vec<Span> = Vec::new();
-    for span in spans.drain(..) {
-        match merged.last_mut() {
-            Some(last) if last.region == span.region && span.start <= last.start + last.len => {
-                last.len = last.len.max(span.start + span.len - last.start);
-            }
-            _ => merged.push(span),
-        }
-    }
-    *spans = merged;
-}
 
 impl Builder<'_> {
     fn reach(&mut self, index: usize) {
@@ -177,6 +134,10 @@ impl Builder<'_> {
     fn push(&mut self, kind: Kind, reads: Tiles, writes: Tiles) {
         self.loaded.remove(&writes);
         self.trace.drafts.push(Draft {
+            origin: match kind {
+                Kind::Mark(_) => Origin::default(),
+                _ => Origin::of(self.index),
+            },
             kind,
             reads,
             writes,
@@ -215,7 +176,7 @@ impl Builder<'_> {
         check_load(at, load, self.config)?;
         let elem = self.config.elem_bytes(load.mem);
         let shape = [load.y_size, load.x_size, load.x_stride];
-        let pads = [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1];
+        let padding = [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1];
         let op = LoadOp {
             mem: load.mem,
             first: usize::from(load.sram_base),
@@ -223,7 +184,7 @@ impl Builder<'_> {
             row_bytes: usize::from(load.x_size) * elem,
             stride_bytes: usize::from(load.x_stride) * elem,
             size: [usize::from(load.x_size), usize::from(load.y_size)],
-            pads: pads.map(usize::from),
+            padding: padding.map(usize::from),
         };
         let tiles = load.sram_tiles() as usize;
         match load.mem {
@@ -250,7 +211,7 @@ impl Builder<'_> {
     /// Elements that a load fills, in order, with where each comes from; `None` is padding. Loads
     /// are large: `for_each` is the quick way through them.
     fn elements(op: &LoadOp, elem: usize) -> impl Iterator<Item = (usize, Option<usize>)> {
-        let ([cols, rows], [left, right, above, below]) = (op.size, op.pads);
+        let ([cols, rows], [left, right, above, below]) = (op.size, op.padding);
         let pitch = left + cols + right;
         let (first, start, stride) = (op.first, op.span.start, op.stride_bytes);
         (0..above + rows + below).flat_map(move |y| {
@@ -477,12 +438,7 @@ impl Builder<'_> {
             return Ok(());
         }
         for (matmul, writes) in parts {
-            let last = self.trace.drafts.last_mut();
-            if last.is_some_and(|last| taps::absorb(last, &matmul, &writes)) {
-                self.loaded.remove(&writes);
-            } else {
-                self.push(Kind::Matmul(Box::new(matmul)), writes.clone(), writes);
-            }
+            self.push(Kind::Matmul(Box::new(matmul)), writes.clone(), writes);
         }
         Ok(())
     }

@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use vta_isa::MemType;
 
-use super::plan::{Group, LoadOp, Op, ProductOp};
-use super::scratchpads::Scratchpads;
+use super::ops::{Columns, LoadOp, Op, ProductOp};
+use super::scratchpads::{Places, Scratchpads};
 use crate::kernels::lanes::Gather;
 use crate::kernels::{COLUMN, GemmKernel};
 
@@ -100,7 +100,7 @@ impl Dims {
     }
 
     /// About what a group of a product takes, in nanoseconds.
-    pub fn product_ns(&self, op: &ProductOp, group: &Group) -> u64 {
+    pub fn product_ns(&self, op: &ProductOp, group: &Columns) -> u64 {
         // Beside the taps a row costs about as much as one of them.
         let taps = group.inputs.taps_per_row() + 1;
         let columns = group.bases.list().count();
@@ -111,7 +111,7 @@ impl Dims {
     /// Cells that a load overwrites; `None` for memories that plans don't load.
     pub fn loaded(&self, op: &LoadOp) -> Option<Range<usize>> {
         let [cols, rows] = op.size;
-        let [left, right, above, below] = op.pads;
+        let [left, right, above, below] = op.padding;
         let tiles = (left + cols + right) * (above + rows + below);
         match op.mem {
             MemType::Uop | MemType::Wgt => None,
@@ -134,13 +134,6 @@ impl Dims {
             GemmKernel::Avx512Vnni => 300,
         }
     }
-}
-
-/// Parts of the scratchpads, in int32 and bytes.
-#[derive(Debug, Default)]
-pub(super) struct Places {
-    pub acc: Vec<Range<usize>>,
-    pub inp: Vec<Range<usize>>,
 }
 
 /// Runs of cells, ascending, apart.

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use vta_driver::DeviceMemory;
 
-use super::plan::{Op, Plan};
+use super::ops::Op;
+use super::plan::Plan;
 use super::run::{self, Laps};
 use super::schedule::{Schedule, Task};
 use super::scratchpads::Scratchpads;
-use super::unit::{Piece, Stored, Work};
+use super::unit::{Narrowed, Piece, Work};
 use crate::kernels::shared::{Grant, Hand, Shared};
 use crate::kernels::{Memory, lanes};
 
@@ -139,7 +140,7 @@ impl Worker {
         }
     }
 
-    fn store(&mut self, list: &[Stored], grant: &mut Grant<'_>) {
+    fn store(&mut self, list: &[Narrowed], grant: &mut Grant<'_>) {
         for part in list {
             let acc = &self.pads.acc[part.first..part.first + part.to.len];
             lanes::narrow(self.pads.kernel, acc, grant.write(part.to));

@@ -3,79 +3,12 @@
 use std::sync::Arc;
 
 use vta_driver::Span;
-use vta_isa::{AluOp, Config};
+use vta_isa::AluOp;
 
-use super::plan::{LoadOp, StoreOp};
-use super::rectangles::Shape;
-
-/// Accumulator tiles that a scratchpad can have at most.
-const MOST_TILES: usize = Config::MAX_ACC_DEPTH as usize;
-
-/// A set of accumulator tiles.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tiles([u64; MOST_TILES / 64]);
-
-impl Tiles {
-    pub const NONE: Self = Self([0; MOST_TILES / 64]);
-    pub const ALL: Self = Self([u64::MAX; MOST_TILES / 64]);
-
-    /// Adds a tile; whether it is new.
-    pub fn insert(&mut self, tile: usize) -> bool {
-        let (word, bit) = (tile / 64 % self.0.len(), 1 << (tile % 64));
-        let new = self.0[word] & bit == 0;
-        self.0[word] |= bit;
-        new
-    }
-
-    pub fn contains(&self, tile: usize) -> bool {
-        self.0[tile / 64 % self.0.len()] & 1 << (tile % 64) != 0
-    }
-
-    pub fn range(first: usize, len: usize) -> Self {
-        let mut tiles = Self::NONE;
-        for tile in first..first + len {
-            tiles.insert(tile);
-        }
-        tiles
-    }
-
-    /// Whether every tile of the other set is in this one.
-    pub fn includes(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).all(|(a, b)| b & !a == 0)
-    }
-
-    pub fn meets(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
-    }
-
-    pub fn add(&mut self, other: &Self) {
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
-            *a |= b;
-        }
-    }
-
-    pub fn remove(&mut self, other: &Self) {
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
-            *a &= !b;
-        }
-    }
-
-    pub fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
-    }
-
-    /// Runs of neighbouring tiles: first and how many.
-    pub fn runs(&self) -> Vec<(usize, usize)> {
-        let mut runs: Vec<(usize, usize)> = Vec::new();
-        for tile in (0..MOST_TILES).filter(|&t| self.contains(t)) {
-            match runs.last_mut() {
-                Some((first, len)) if *first + *len == tile => *len += 1,
-                _ => runs.push((tile, 1)),
-            }
-        }
-        runs
-    }
-}
+use super::ops::{LoadOp, StoreOp};
+use super::origin::Origin;
+use super::shape::Shape;
+use super::tiles::Tiles;
 
 /// One operation of the trace with what it touches.
 pub(super) struct Draft {
@@ -83,6 +16,7 @@ pub(super) struct Draft {
     /// Accumulator tiles.
     pub reads: Tiles,
     pub writes: Tiles,
+    pub origin: Origin,
 }
 
 impl Draft {
@@ -108,22 +42,6 @@ impl Draft {
             Kind::Matmul(op) => op.stored.as_ref().map(|s| s.span),
             Kind::Mark(_) | Kind::Load(_) | Kind::Zero | Kind::Alu(_) | Kind::Scaled(_) => None,
         }
-    }
-}
-
-/// Whether two spans share a byte.
-pub(super) fn overlap(a: &Span, b: &Span) -> bool {
-    a.region == b.region && a.start < b.start + b.len && b.start < a.start + a.len
-}
-
-/// The smallest span over both, which are of one region.
-pub(super) fn join(a: &Span, b: &Span) -> Span {
-    let start = a.start.min(b.start);
-    let end = (a.start + a.len).max(b.start + b.len);
-    Span {
-        region: a.region,
-        start,
-        len: end - start,
     }
 }
 
@@ -189,7 +107,7 @@ pub(super) struct Matmul {
     pub before: Option<Vec<StepDraft>>,
     /// Steps on the sums.
     pub after: Vec<StepDraft>,
-    pub stored: Option<Stored>,
+    pub stored: Option<StoredTiles>,
     /// Whether somebody reads the accumulators later.
     pub write_acc: bool,
 }
@@ -251,7 +169,7 @@ pub(super) enum OperandDraft {
 }
 
 /// Stores fused into a product: rows of one shape, one rectangle for each group.
-pub(super) struct Stored {
+pub(super) struct StoredTiles {
     pub span: Span,
     /// First byte of each group.
     pub first: Vec<u32>,

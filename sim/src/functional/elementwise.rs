@@ -7,8 +7,10 @@ use std::sync::Arc;
 use vta_driver::{DeviceMemory, Span};
 use vta_isa::{AluOp, Config};
 
-use super::draft::{Matmul, OperandDraft, Scaled, Term, Tiles, Vector, Weight, join};
+use super::draft::{Matmul, OperandDraft, Scaled, Term, Vector, Weight};
+use super::spans::join;
 use super::table::Table;
+use super::tiles::Tiles;
 use crate::kernels::PADDING;
 
 /// Reads tiles of weights and inputs in DRAM.

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 
 use vta_isa::{Gemm, Uop};
 
-use super::build::Unplanned;
-use super::draft::{GroupDraft, Tiles, Weight};
+use super::draft::{GroupDraft, Weight};
 use super::interpret::{affine, steps};
 use super::table::Table;
+use super::tiles::Tiles;
+use super::unplanned::Unplanned;
 
 /// Steps that are sorted one by one; longer instructions of no known form aren't planned.
 const MOST_SORTED_STEPS: u64 = 1 << 16;

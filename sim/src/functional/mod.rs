@@ -13,25 +13,32 @@
 
 mod build;
 mod cells;
-mod columns;
+mod clusters;
 mod crew;
+mod cut;
 mod draft;
 mod elementwise;
 mod emit;
 mod flow;
-mod fuse;
 mod interpret;
+mod listing;
 mod matmul;
+mod ops;
+mod origin;
+mod passes;
+mod pieces;
 mod plan;
-mod rectangles;
-mod residual;
+mod planner;
 mod run;
 mod schedule;
 mod scratchpads;
-mod split;
+mod shape;
+mod spans;
 mod table;
-mod taps;
+mod tasks;
+mod tiles;
 mod unit;
+mod unplanned;
 #[cfg(debug_assertions)]
 mod verify;
 
@@ -42,11 +49,15 @@ use vta_driver::{Batch, DeviceMemory, LayerMark, RunReport, Traffic};
 use vta_isa::tokens::{self, At};
 use vta_isa::{Config, Insn, Module};
 
-use self::build::{Limits, Unplanned};
 use self::crew::Crew;
+use self::emit::{Emitted, Products};
+pub use self::listing::PlanListing;
+use self::passes::{Context, List};
 use self::plan::{Constant, Plan};
+pub use self::planner::{PlanLog, Planner};
 use self::schedule::Schedule;
 use self::scratchpads::Scratchpads;
+use self::unplanned::Unplanned;
 use crate::error::SimError;
 use crate::kernels::GemmKernel;
 use crate::{Executor, StepBudget};
@@ -154,25 +165,29 @@ impl Functional {
     ) -> Result<Plan, Unplanned> {
         self.settle();
         let held = &self.pads.uop;
-        let limits = Limits {
-            max_steps: self.max_steps,
+        let mut trace = build::trace(insns, marks, &self.config, memory, held, self.max_steps)?;
+        let context = Context {
+            config: &self.config,
+            memory,
+            stored: &trace.stored,
             fixed_inputs,
+            columns: self.pads.kernel.columns(),
         };
-        let mut trace = build::trace(insns, marks, &self.config, memory, held, limits)?;
-        let drafts = std::mem::take(&mut trace.drafts);
-        let columns = self.pads.kernel.columns();
-        let drafts = fuse::fuse(drafts, self.pads.lanes, columns);
-        let mut emitter = emit::Emitter::new(memory, &self.pads);
-        let ops = emitter.ops(drafts)?;
-        let mut spans = std::mem::take(&mut emitter.constants);
+        let mut list = passes::run(List::new(std::mem::take(&mut trace.drafts)), &context);
+        let mut spans = std::mem::take(&mut list.constants);
+        let drafts = list.into_drafts();
+        let mut products = Products::new(memory, &self.pads);
+        let Emitted { ops, origins } = emit::emit(drafts, &mut products)?;
+        spans.append(&mut products.constants);
         spans.append(&mut trace.constants);
-        build::merge(&mut spans);
+        spans::merge(&mut spans);
         let regions = spans.iter().map(|span| span.region).collect();
         let constants = Constant::new(&spans, &regions, memory);
         let uops = trace.uops.iter().enumerate();
         let weights = trace.weights.iter().enumerate();
         let plan = Plan {
             ops,
+            origins,
             layout: memory.layout(),
             constants,
             once: trace.once,
@@ -180,7 +195,7 @@ impl Functional {
                 .filter_map(|(i, uop)| Some((i as u16, (*uop)?)))
                 .collect(),
             weights: weights
-                .filter_map(|(i, w)| Some((i as u16, emitter.tile(w.as_ref()?).into())))
+                .filter_map(|(i, w)| Some((i as u16, products.tile(w.as_ref()?).into())))
                 .collect(),
             traffic: Traffic::of(insns, &self.config),
             marks: crate::mark_reports(insns, marks, &self.config, &[]),
@@ -188,14 +203,16 @@ impl Functional {
             schedule: OnceLock::new(),
         };
         #[cfg(debug_assertions)]
-        verify::Subject {
-            insns,
-            config: &self.config,
-            memory,
-            constants: &spans,
-            pads: &self.pads,
+        if self.pads.kernel.supported() {
+            verify::Subject {
+                insns,
+                config: &self.config,
+                memory,
+                constants: &spans,
+                pads: &self.pads,
+            }
+            .check(&plan);
         }
-        .check(&plan);
         Ok(plan)
     }
 
@@ -246,7 +263,7 @@ impl Functional {
     /// Writes micro-ops and weights of the last plan into the scratchpads.
     fn settle(&mut self) {
         if let Some(plan) = self.pending.take() {
-            self.pads.settle(&plan);
+            plan.settle(&mut self.pads);
         }
     }
 
@@ -334,6 +351,8 @@ impl Executor for Functional {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_cases;
 #[cfg(test)]
 mod tests_fusions;
 #[cfg(test)]

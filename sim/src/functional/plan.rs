@@ -1,14 +1,15 @@
 //! A batch decoded once: what remains to be done when it runs again.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use vta_driver::{DeviceMemory, MarkReport, Span, Traffic};
-use vta_isa::{MemType, Uop};
+use vta_isa::Uop;
 
+use super::ops::Op;
+use super::origin::Origin;
 use super::schedule::Schedule;
-use crate::kernels::lanes::{Gather, TileRun};
-use crate::kernels::{Bases, COLUMN, Inputs, Panel, Rows, Start, Step, Steps};
+use super::scratchpads::Scratchpads;
 
 /// An executable plan of one batch for one kernel.
 ///
@@ -17,6 +18,8 @@ use crate::kernels::{Bases, COLUMN, Inputs, Panel, Rows, Start, Step, Steps};
 /// are still there. Everything else is read when the plan runs.
 pub(crate) struct Plan {
     pub ops: Vec<Op>,
+    /// The instructions that each stands for.
+    pub origins: Vec<Origin>,
     /// The layout of the memory that the spans mean.
     pub layout: u64,
     pub constants: Vec<Constant>,
@@ -80,6 +83,18 @@ impl Constant {
 }
 
 impl Plan {
+    /// Writes the micro-ops and weights that the plan leaves, which running it doesn't.
+    pub fn settle(&self, pads: &mut Scratchpads) {
+        for &(index, uop) in &self.uops {
+            pads.uop[usize::from(index)] = uop;
+        }
+        let size = pads.weight_tile_bytes();
+        for (tile, bytes) in &self.weights {
+            let at = usize::from(*tile) * size;
+            pads.wgt[at..at + size].copy_from_slice(bytes);
+        }
+    }
+
     /// Versions of the constants' regions, for [`Self::holds`].
     pub fn versions(&self, memory: &DeviceMemory) -> Vec<u64> {
         let constants = self.constants.iter();
@@ -98,95 +113,4 @@ impl Plan {
                 same
             })
     }
-}
-
-/// One thing to do.
-pub(crate) enum Op {
-    /// The compute module reaches a layer's first instruction.
-    Mark(usize),
-    Load(LoadOp),
-    Store(StoreOp),
-    /// Zeroes runs of accumulator tiles: first int32 and how many.
-    Zero(Box<[(u32, u32)]>),
-    /// Immediate steps on runs of accumulators that are apart: first int32 and how many.
-    Chain {
-        steps: Vec<Step>,
-        runs: Arc<[(u32, u32)]>,
-    },
-    /// Steps on two accumulator tiles, in order.
-    Zip {
-        op: vta_isa::AluOp,
-        runs: Box<[TileRun]>,
-    },
-    /// Tiles that take in lists of tiles.
-    Gather {
-        op: vta_isa::AluOp,
-        table: Box<Gather>,
-    },
-    Product(Box<ProductOp>),
-}
-
-/// Rows of DRAM bytes into a scratchpad.
-#[derive(Clone, Debug)]
-pub(crate) struct LoadOp {
-    pub mem: MemType,
-    /// First element in the scratchpad, padding included.
-    pub first: usize,
-    /// From the first byte of the first row to the last byte of the last.
-    pub span: Span,
-    pub row_bytes: usize,
-    pub stride_bytes: usize,
-    /// Elements of a row, and rows.
-    pub size: [usize; 2],
-    /// Zero elements left and right, zero rows above and below.
-    pub pads: [usize; 4],
-}
-
-/// Accumulator tiles to DRAM.
-#[derive(Clone, Debug)]
-pub(crate) struct StoreOp {
-    /// First int32.
-    pub first: usize,
-    pub span: Span,
-    pub row_bytes: usize,
-    pub stride_bytes: usize,
-    pub rows: usize,
-}
-
-impl StoreOp {
-    /// The bytes of a row.
-    pub fn row(&self, row: usize) -> Span {
-        Span {
-            region: self.span.region,
-            start: self.span.start + row * self.stride_bytes,
-            len: self.row_bytes,
-        }
-    }
-}
-
-/// A blocked matrix product with everything fused into it.
-pub(crate) struct ProductOp {
-    pub rows: Arc<Rows>,
-    /// The bytes that inputs are read from; the scratchpad if there are none.
-    pub read: Option<Span>,
-    pub groups: Vec<Group>,
-    pub start: Start,
-    pub write_acc: bool,
-    /// The bytes that are stored to; those that are read lie elsewhere.
-    pub out: Option<Span>,
-    /// The bytes that the sums start from.
-    pub residual: Option<Span>,
-}
-
-/// Columns that a kernel works on together.
-pub(crate) struct Group {
-    pub inputs: Arc<Inputs>,
-    pub panel: Arc<Panel>,
-    /// The next other panel that the plan reads.
-    pub ahead: Option<Arc<Panel>>,
-    /// What every sum of a column starts from, beside `start`.
-    pub first: Box<[[i32; COLUMN]]>,
-    pub bases: Bases,
-    pub before: Steps,
-    pub after: Steps,
 }

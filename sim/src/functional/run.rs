@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use vta_driver::DeviceMemory;
 
-use super::plan::{Group, LoadOp, Op, Plan, ProductOp, StoreOp};
+use super::ops::{Columns, LoadOp, Op, ProductOp, StoreOp};
+use super::plan::Plan;
 use super::scratchpads::Scratchpads;
 use super::unit::Piece;
 use crate::kernels::{Memory, Product, lanes};
@@ -55,8 +56,8 @@ pub(super) fn lane_wise(op: &Op, pads: &mut Scratchpads) {
 /// Loads the bytes of the operation's span.
 pub(super) fn load(op: &LoadOp, pads: &mut Scratchpads, bytes: &[u8]) {
     let [cols, rows] = op.size;
-    let [left, right, above, below] = op.pads;
-    if op.pads == [0; 4] && (rows == 1 || op.stride_bytes == op.row_bytes) {
+    let [left, right, above, below] = op.padding;
+    if op.padding == [0; 4] && (rows == 1 || op.stride_bytes == op.row_bytes) {
         pads.fill(op.mem, op.first, bytes);
         return;
     }
@@ -102,7 +103,7 @@ fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
 }
 
 /// All rows of a group.
-fn whole<'a>(op: &'a ProductOp, group: &'a Group, block: usize) -> Product<'a> {
+fn whole<'a>(op: &'a ProductOp, group: &'a Columns, block: usize) -> Product<'a> {
     Product {
         rows: &op.rows,
         inputs: &group.inputs,

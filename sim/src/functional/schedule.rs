@@ -26,10 +26,11 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::cells::{Dims, Places};
-use super::flow::{Draft, Flow};
-use super::plan::Op;
-use super::scratchpads::Scratchpads;
+use super::cells::Dims;
+use super::flow::Flow;
+use super::ops::Op;
+use super::scratchpads::{Places, Scratchpads};
+use super::tasks::{self, Outline};
 use super::unit::{Unit, Work};
 use crate::kernels::Panel;
 use crate::kernels::shared::{Footprint, Order};
@@ -86,37 +87,37 @@ impl Schedule {
         let least = least_cost_ns / LEAST_SHARE;
         let grain = (cost / tasks).min(MOST_GRAIN_NS).max(least);
         let flow = Flow::new(ops, dims, grain)?;
-        let drafts = flow.tasks()?;
-        if drafts.len() < 2 {
+        let outlines = tasks::outline(&flow)?;
+        if outlines.len() < 2 {
             return None;
         }
-        let mut schedule = Self::of_drafts(ops, flow.units, drafts, dims);
+        let mut schedule = Self::of_outlines(ops, flow.units, outlines, dims);
         schedule.look_ahead(ops, threads);
         Some(schedule)
     }
 
-    fn of_drafts(ops: &[Op], units: Vec<Unit>, drafts: Vec<Draft>, dims: Dims) -> Self {
+    fn of_outlines(ops: &[Op], units: Vec<Unit>, outlines: Vec<Outline>, dims: Dims) -> Self {
         let mut marks = ops.iter().enumerate().filter_map(|(at, op)| match op {
             Op::Mark(mark) => Some((at, *mark)),
             _ => None,
         });
         let mut mark = marks.next();
-        let mut footprints = Vec::with_capacity(drafts.len());
-        let mut tasks = Vec::with_capacity(drafts.len());
-        for draft in drafts {
-            let first = units[draft.first as usize].op;
+        let mut footprints = Vec::with_capacity(outlines.len());
+        let mut tasks = Vec::with_capacity(outlines.len());
+        for outline in outlines {
+            let first = units[outline.first as usize].op;
             // A layer's first effect: what it loads may be there long before.
             let mut reached = Vec::new();
-            let stores = !draft.footprint.writes().is_empty();
+            let stores = !outline.footprint.writes().is_empty();
             while let Some((_, number)) = mark.filter(|m| m.0 < first && stores) {
                 reached.push(number);
                 mark = marks.next();
             }
-            footprints.push(draft.footprint);
+            footprints.push(outline.footprint);
             tasks.push(Task {
-                units: draft.units,
-                before: dims.places(&draft.before),
-                after: dims.places(&draft.after),
+                units: outline.units,
+                before: dims.places(&outline.before),
+                after: dims.places(&outline.after),
                 marks: reached,
             });
         }

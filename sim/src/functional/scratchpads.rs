@@ -1,15 +1,22 @@
 //! The four scratchpads as flat memory.
 
+use std::ops::Range;
+
 use vta_isa::{Config, MemType, Uop};
 
-use super::cells::Places;
-use super::plan::Plan;
 use crate::kernels::{GemmKernel, lanes};
 
 /// Bytes of a piece of a row: a tile's, mostly.
 const PIECE: usize = 16;
 /// Pieces of a row that are copied one by one at most.
 const MOST_PIECES: usize = 8;
+
+/// Parts of the scratchpads, in int32 and bytes.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    pub acc: Vec<Range<usize>>,
+    pub inp: Vec<Range<usize>>,
+}
 
 /// Scratchpad contents; inputs and weights are int8.
 pub(crate) struct Scratchpads {
@@ -39,18 +46,6 @@ impl Scratchpads {
             wgt: vec![0; config.depth(MemType::Wgt) * block * block],
             acc: vec![0; config.depth(MemType::Acc) * lanes],
             zeros: vec![0; block],
-        }
-    }
-
-    /// Writes the micro-ops and weights that a plan leaves, which running it doesn't.
-    pub fn settle(&mut self, plan: &Plan) {
-        for &(index, uop) in &plan.uops {
-            self.uop[usize::from(index)] = uop;
-        }
-        let size = self.weight_tile_bytes();
-        for (tile, bytes) in &plan.weights {
-            let at = usize::from(*tile) * size;
-            self.wgt[at..at + size].copy_from_slice(bytes);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use vta_isa::asm;
 
-use super::plan::Op;
+use super::ops::{Op, ProductOp};
 use super::*;
 
 /// Micro-ops at 0x1000, weights at 0x2000, activations at 0x4000, results at 0x8000.
@@ -165,7 +165,7 @@ fn a_bias_and_a_residual_join_their_product() {
         let plan = functional
             .plan(&insns, &[], &biased_memory(), true)
             .unwrap();
-        let products: Vec<&plan::ProductOp> = plan
+        let products: Vec<&ProductOp> = plan
             .ops
             .iter()
             .filter_map(|op| match op {

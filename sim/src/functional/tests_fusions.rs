@@ -1,8 +1,8 @@
-//! Small programs that a fusion must leave alone, or may take, each for one of its conditions:
-//! without the condition the program's results are others than the oracle's.
+//! Fusions do what the oracle does, at the edges of their conditions.
 
 use vta_isa::{Uop, asm};
 
+use super::tests_cases::{BATCH_CASES, CASES, Case};
 use super::*;
 use crate::Oracle;
 
@@ -15,13 +15,6 @@ const REGIONS: [(u32, u64); 5] = [
     (0x3_0000, 4096),
     (0x4_0000, 4096),
 ];
-
-/// Micro-ops are loaded first, all of them; then the lines run one after the other.
-struct Case {
-    name: &'static str,
-    uops: &'static [(u16, u16, u16)],
-    text: &'static str,
-}
 
 fn memory(case: &Case) -> DeviceMemory {
     let mut memory = DeviceMemory::new();
@@ -48,13 +41,33 @@ fn memory(case: &Case) -> DeviceMemory {
     memory
 }
 
+/// A line of a case as assembly text.
+fn spelled(line: &str) -> String {
+    let word = |word: &str| match word.split_once('=') {
+        Some(("uop", range)) => {
+            let (bgn, end) = range.split_once("..").unwrap();
+            format!("uop_bgn={bgn} uop_end={end}")
+        }
+        Some(("n", n)) if line.contains("iter_out") => format!("iter_in={n}"),
+        Some(("n", n)) => format!("iter_out=1 iter_in={n}"),
+        Some(("x", x)) => format!("y_size=1 x_size={x} x_stride={x}"),
+        Some(("d", factor)) => format!("dst_factor_in={factor}"),
+        Some(("s", factor)) => format!("src_factor_in={factor}"),
+        Some(("w", factor)) => format!("wgt_factor_in={factor}"),
+        Some(("to", tile)) => format!("sram_base={tile}"),
+        Some(("at", base)) => format!("dram_base={base}"),
+        _ => word.to_owned(),
+    };
+    let words: Vec<String> = line.split_whitespace().map(word).collect();
+    words.join(" ")
+}
+
 /// The instructions, with tokens that make them run as they are listed.
 fn program(case: &Case) -> Vec<Insn> {
-    let uops = format!(
-        "load.uop dram_base=0x400 y_size=1 x_size={0} x_stride={0}\n",
-        case.uops.len()
-    );
-    let mut insns = asm::parse(&(uops + case.text + "\nfinish")).unwrap();
+    let uops = format!("load.uop at=0x400 x={}", case.uops.len());
+    let lines = [&uops[..]].into_iter().chain(case.text.lines());
+    let lines: Vec<String> = lines.map(spelled).collect();
+    let mut insns = asm::parse(&(lines.join("\n") + "\nfinish")).unwrap();
     let place = |insn: &Insn| match insn.module() {
         Module::Load => 0,
         Module::Compute => 1,
@@ -80,64 +93,45 @@ fn bytes(memory: &DeviceMemory) -> Vec<u8> {
 }
 
 /// The plan's DRAM is the oracle's, and its scratchpads those of one instruction at a time.
-fn compare(case: &Case) {
+fn compare(config: &Config, case: &Case) {
     let insns = program(case);
     let mut expected = memory(case);
-    let mut oracle = Oracle::new(Config::default());
+    let mut oracle = Oracle::new(config.clone());
     oracle.run(&insns, &[], &mut expected).unwrap();
     for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
-        let mut one_by_one = Functional::with_kernel(Config::default(), kernel);
+        let mut one_by_one = Functional::with_kernel(config.clone(), kernel);
         one_by_one
             .interpret(&insns, &[], &mut memory(case))
             .unwrap();
         for threads in [1, 3] {
             let name = format!("{}, {kernel:?}, {threads} threads", case.name);
-            let planned = Functional::with_kernel(Config::default(), kernel);
+            let planned = Functional::with_kernel(config.clone(), kernel);
             let mut planned = planned.with_threads(threads).with_least_cost_ns(0);
             let mut memory = memory(case);
-            assert!(planned.plan(&insns, &[], &memory, true).is_ok(), "{name}");
+            let plan = planned.plan(&insns, &[], &memory, true).unwrap();
+            let plan = PlanListing::new(&plan, &insns, &[], &planned.pads);
+            let name = format!("{name}:\n{plan}");
             planned.run(&insns, &[], &mut memory).unwrap();
             planned.settle();
-            assert!(bytes(&memory) == bytes(&expected), "{name}: DRAM");
+            assert!(bytes(&memory) == bytes(&expected), "{name}DRAM differs");
             let (a, b) = (&planned.pads, &one_by_one.pads);
-            assert!(a.acc == b.acc && a.inp == b.inp, "{name}: tiles");
-            assert!(a.uop == b.uop && a.wgt == b.wgt, "{name}: constants");
+            assert!(a.acc == b.acc && a.inp == b.inp, "{name}tiles differ");
+            assert!(a.uop == b.uop && a.wgt == b.wgt, "{name}constants differ");
         }
     }
 }
 
-const CASES: &[Case] = &[
-    Case {
-        name: "a chain on runs that repeat a tile isn't done run by run",
-        uops: &[(0, 0, 0), (1, 1, 0), (0, 0, 0)],
-        text: "alu.add imm=1 uop_end=3 iter_out=1 iter_in=1
-               alu.shl imm=1 uop_end=3 iter_out=1 iter_in=1
-               store dram_base=0x4000 y_size=1 x_size=2 x_stride=2",
-    },
-    Case {
-        name: "a tile that a loop with factor 0 visits again and again",
-        uops: &[(4, 0, 0), (2, 0, 0)],
-        text: "load.acc sram_base=0 dram_base=0xc00 y_size=1 x_size=8 x_stride=8
-               alu.mul imm=3 uop_end=2 iter_out=3 iter_in=5
-               alu.shr imm=2 uop_end=1 iter_out=3 iter_in=5
-               alu.max imm=-9 uop_end=2 iter_out=1 iter_in=5
-               store dram_base=0x4000 sram_base=2 y_size=1 x_size=3 x_stride=3",
-    },
-    Case {
-        name: "a tile that a joined product writes is no constant any more",
-        uops: &[(3, 0, 0), (3, 3, 1), (10, 0, 0), (10, 5, 0)],
-        text: "load.acc sram_base=5 dram_base=0xc00 y_size=1 x_size=1 x_stride=1
-               load.wgt dram_base=0x80 y_size=1 x_size=2 x_stride=2
-               load.inp dram_base=0x2000 y_size=1 x_size=8 x_stride=8
-               gemm uop_bgn=0 uop_end=1 iter_out=1 iter_in=2 dst_factor_in=1 src_factor_in=1
-               gemm uop_bgn=1 uop_end=2 iter_out=1 iter_in=3 dst_factor_in=1 src_factor_in=1
-               gemm uop_bgn=2 uop_end=3 iter_out=1 iter_in=2 dst_factor_in=1 src_factor_in=1
-               alu.add uop_bgn=3 uop_end=4 iter_out=1 iter_in=2 dst_factor_in=1
-               store dram_base=0x4000 sram_base=10 y_size=1 x_size=2 x_stride=2",
-    },
-];
-
 #[test]
 fn every_condition_of_a_fusion_is_needed() {
-    CASES.iter().for_each(compare);
+    for case in CASES {
+        compare(&Config::default(), case);
+    }
+}
+
+#[test]
+fn conditions_on_batch_rows_are_needed() {
+    let config = Config::from_json(r#"{"LOG_BATCH": 1}"#).unwrap();
+    for case in BATCH_CASES {
+        compare(&config, case);
+    }
 }

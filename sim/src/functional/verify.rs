@@ -11,7 +11,8 @@ use vta_isa::{Config, Insn, MemType};
 
 use super::plan::Plan;
 use super::scratchpads::Scratchpads;
-use super::{build, interpret, run};
+use super::spans::merge;
+use super::{interpret, run};
 
 /// Multiplications and ALU lanes of the largest batch that is checked: some milliseconds.
 const MOST_WORK: u64 = 1 << 21;
@@ -62,7 +63,7 @@ impl Subject<'_> {
         };
         self.interpret(&mut expected, |_, _| {});
         run::run(plan, &mut found.pads, &mut found.memory);
-        found.pads.settle(plan);
+        plan.settle(&mut found.pads);
         if let Some(place) = difference(&expected, &found, &spans) {
             let last = self.last_change(place, &spans);
             panic!("the plan differs from its batch in {place:?}, which is last changed by {last}");
@@ -102,7 +103,7 @@ impl Subject<'_> {
             Insn::Load(_) | Insn::Store(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
         };
         let mut spans = self.insns.iter().filter_map(of).collect();
-        build::merge(&mut spans);
+        merge(&mut spans);
         spans
     }
 

@@ -2,50 +2,21 @@
 
 use vta_driver::Span;
 
-use super::draft::{Draft, Kind, Matmul, Stored, join, overlap};
-use super::fuse::Passed;
+use super::super::draft::{Draft, Kind, Matmul, StoredTiles};
+use super::super::shape::Shape;
+use super::super::spans::{join, overlap};
+use super::list::Passed;
 
-/// Rows of DRAM bytes, one after the other in a scratchpad.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+/// What a LOAD or STORE has in DRAM and in the accumulators.
+#[derive(Clone, Copy)]
+pub(super) struct TileRows {
+    /// First tile.
+    pub first: usize,
+    /// From the first byte of the first row to the last byte of the last.
+    pub span: Span,
     pub row_bytes: usize,
-    /// From one row to the next; those of a row if there is only one.
     pub stride_bytes: usize,
     pub rows: usize,
-}
-
-impl Shape {
-    fn new(row_bytes: usize, stride_bytes: usize, rows: usize) -> Self {
-        Self {
-            row_bytes,
-            stride_bytes: if rows == 1 { row_bytes } else { stride_bytes },
-            rows,
-        }
-    }
-
-    /// The byte, from the first, of one of the rows' tiles.
-    pub fn offset(&self, tile: usize, lanes: usize) -> usize {
-        let at = tile * lanes;
-        let row = self.row_bytes.max(1);
-        at / row * self.stride_bytes + at % row
-    }
-
-    /// The rectangle of `len` tiles from tile `at` on, if it is one: whole rows, or a part of one.
-    fn part(&self, at: usize, len: usize, lanes: usize) -> Option<Self> {
-        let row = self.row_bytes / lanes;
-        if row == 0 {
-            return None;
-        }
-        if at.is_multiple_of(row) && len.is_multiple_of(row) {
-            return Some(Self::new(self.row_bytes, self.stride_bytes, len / row));
-        }
-        let bytes = len * lanes;
-        (at % row + len <= row).then(|| Self::new(bytes, bytes, 1))
-    }
-
-    fn bytes(&self) -> usize {
-        self.rows.saturating_sub(1) * self.stride_bytes + self.row_bytes
-    }
 }
 
 /// Rectangles of one shape in one region, one for each group of a product.
@@ -67,13 +38,18 @@ impl Rectangles {
     pub fn take(
         &mut self,
         matmul: &Matmul,
-        first: usize,
-        span: Span,
-        [row_bytes, stride_bytes, rows]: [usize; 3],
+        TileRows {
+            first,
+            span,
+            row_bytes,
+            stride_bytes,
+            rows,
+        }: TileRows,
         lanes: usize,
     ) -> bool {
         let whole = Shape::new(row_bytes, stride_bytes, rows);
         let (len, tiles) = (matmul.positions.len(), row_bytes / lanes * rows);
+        // Kernels promise no order of rows that they store.
         let good = (rows == 1 || stride_bytes >= row_bytes)
             && row_bytes.is_multiple_of(lanes)
             && u32::try_from(span.start + span.len).is_ok();
@@ -175,30 +151,29 @@ impl Stores {
         let Kind::Store(op) = &draft.kind else {
             return false;
         };
-        let shape = [op.row_bytes, op.stride_bytes, op.rows];
-        let first = op.first / lanes;
+        let rows = TileRows {
+            first: op.first / lanes,
+            span: op.span,
+            row_bytes: op.row_bytes,
+            stride_bytes: op.stride_bytes,
+            rows: op.rows,
+        };
         let good = consecutive(matmul)
             && passed.lets_store(&op.span)
-            && self.rectangles.take(matmul, first, op.span, shape, lanes);
+            && self.rectangles.take(matmul, rows, lanes);
         if good {
             self.taken.push(at);
         }
         good
     }
 
-    /// Removes the stores if every group has one, apart from the bytes that are read.
-    pub fn finish(
-        self,
-        drafts: &mut [Option<Draft>],
-        mut read: impl Iterator<Item = Span>,
-    ) -> Option<Stored> {
+    /// What is stored, and the indices of the stores, if every group has one, apart from the
+    /// bytes that are read.
+    pub fn finish(self, mut read: impl Iterator<Item = Span>) -> Option<(StoredTiles, Vec<usize>)> {
         let (first, span, shape) = self.rectangles.finish()?;
         if !self.rectangles.are_apart() || read.any(|r| overlap(&r, &span)) {
             return None;
         }
-        for at in self.taken {
-            drafts[at] = None;
-        }
-        Some(Stored { span, first, shape })
+        Some((StoredTiles { span, first, shape }, self.taken))
     }
 }

@@ -1,16 +1,29 @@
-//! Splitting products: a compiler that works on some of a product's groups before the others,
-//! so that storing the first overlaps the rest, gets a product for each part.
+//! Products are split where what follows treats some of their groups before the others.
+//!
+//! Pattern: a product, and the next operation that touches some of its groups is ALU steps, a
+//! residual or a bias on part of them: a compiler that stores the first half while it computes the
+//! rest makes such.
+//!
+//! Condition: no step, residual or store has joined the product yet but biases, which each group has
+//! of its own.
+//!
+//! Proof: groups share no accumulator tile and read no sums of each other, so that each can be
+//! computed alone; the parts stand where the whole stood.
 
-use super::draft::{Draft, GroupDraft, Kind, Matmul, OperandDraft, Tiles};
-use super::fuse::next_touching;
+use super::super::draft::{Draft, GroupDraft, Kind, Matmul, OperandDraft};
+use super::super::origin::Origin;
+use super::super::tiles::Tiles;
+use super::list::{List, Pass, next_touching};
 
-/// Splits every product whose groups the next instruction on them treats differently.
-pub(super) fn split(drafts: Vec<Option<Draft>>) -> Vec<Option<Draft>> {
-    // The second time, products whose biases were split the first time.
-    split_once(split_once(drafts))
-}
+pub(super) const PASS: Pass = Pass {
+    name: "split",
+    run: |list, _| List {
+        drafts: split(list.drafts),
+        constants: list.constants,
+    },
+};
 
-fn split_once(drafts: Vec<Option<Draft>>) -> Vec<Option<Draft>> {
+fn split(drafts: Vec<Option<Draft>>) -> Vec<Option<Draft>> {
     let part = |(index, draft): (usize, &Option<Draft>)| match draft.as_ref().map(|d| &d.kind) {
         Some(Kind::Matmul(matmul)) if matmul.groups.len() > 1 => parts_of(&drafts, index, matmul),
         _ => Vec::new(),
@@ -61,7 +74,10 @@ fn parts_of(drafts: &[Option<Draft>], index: usize, matmul: &Matmul) -> Vec<Draf
     if done.len() < 2 {
         return Vec::new();
     }
-    done.iter().map(|groups| part(matmul, groups)).collect()
+    let origin = drafts[index].as_ref().map(|d| d.origin.clone());
+    let origin = origin.unwrap_or_default();
+    let part = |groups: &Vec<usize>| part(matmul, groups, origin.clone());
+    done.iter().map(part).collect()
 }
 
 fn tiles_of(matmul: &Matmul, groups: &[usize]) -> Tiles {
@@ -75,7 +91,7 @@ fn tiles_of(matmul: &Matmul, groups: &[usize]) -> Tiles {
 }
 
 /// Some groups of a product.
-fn part(matmul: &Matmul, groups: &[usize]) -> Draft {
+fn part(matmul: &Matmul, groups: &[usize], origin: Origin) -> Draft {
     let writes = tiles_of(matmul, groups);
     let group = |&g: &usize| GroupDraft {
         dst: matmul.groups[g].dst,
@@ -111,5 +127,6 @@ fn part(matmul: &Matmul, groups: &[usize]) -> Draft {
         kind: Kind::Matmul(Box::new(part)),
         reads,
         writes,
+        origin,
     }
 }

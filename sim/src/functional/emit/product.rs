@@ -1,17 +1,15 @@
-//! From fused operations to the plan: offsets in bytes and lanes, weights laid out.
+//! Products as the kernels take them.
 
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use vta_driver::{DeviceMemory, Span};
 use vta_isa::AluOp;
 
-use super::build::Unplanned;
-use super::draft::{AluDraft, Draft, Kind, Matmul, OperandDraft, StepDraft, Tiles, Vector, Weight};
-use super::plan::{Group, Op, ProductOp};
-use super::scratchpads::Scratchpads;
-use super::table::Table;
-use crate::kernels::lanes::{Gather, TileRun};
+use super::super::draft::{Matmul, OperandDraft, StepDraft, Vector, Weight};
+use super::super::ops::{Columns, Op, ProductOp};
+use super::super::scratchpads::Scratchpads;
+use super::super::table::Table;
+use super::super::unplanned::Unplanned;
 use crate::kernels::{
     Bases, COLUMN, Column, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row, Rows, Start, Step,
     Steps,
@@ -27,52 +25,8 @@ type InputsKey = ([usize; 2], Vec<u32>);
 /// What a panel depends on: weights and first output of each column.
 type PanelKey = Vec<(usize, Vec<Weight>)>;
 
-/// Most steps that are joined into one operation.
-const MOST_JOINED: usize = 1 << 16;
-
-/// Steps on two tiles, `(dst, src)` in order, of neighbouring ALU instructions.
-struct Pairs {
-    op: AluOp,
-    pairs: Vec<(u16, u16)>,
-    dst: Tiles,
-    src: Tiles,
-}
-
-impl Pairs {
-    fn new(op: AluOp, pairs: Vec<(u16, u16)>) -> Self {
-        let (mut dst, mut src) = (Tiles::NONE, Tiles::NONE);
-        for &(d, s) in &pairs {
-            dst.insert(d.into());
-            src.insert(s.into());
-        }
-        Self {
-            op,
-            pairs,
-            dst,
-            src,
-        }
-    }
-
-    /// Takes the steps of the next instruction if no operand of either is changed by the other.
-    fn join(&mut self, op: AluOp, more: &[(u16, u16)]) -> bool {
-        if op != self.op || self.pairs.len() + more.len() > MOST_JOINED {
-            return false;
-        }
-        let more = Self::new(op, more.to_vec());
-        let (mut dst, mut src) = (self.dst.clone(), self.src.clone());
-        dst.add(&more.dst);
-        src.add(&more.src);
-        if dst.meets(&src) {
-            return false;
-        }
-        self.pairs.extend(more.pairs);
-        (self.dst, self.src) = (dst, src);
-        true
-    }
-}
-
-/// Makes operations of one plan; equal parts are shared.
-pub(super) struct Emitter<'a> {
+/// Makes the products of one plan; equal parts are shared.
+pub(in super::super) struct Products<'a> {
     memory: &'a DeviceMemory,
     pads: &'a Scratchpads,
     rows: Table<RowsKey, Arc<Rows>>,
@@ -84,7 +38,7 @@ pub(super) struct Emitter<'a> {
     pub constants: Vec<Span>,
 }
 
-impl<'a> Emitter<'a> {
+impl<'a> Products<'a> {
     pub fn new(memory: &'a DeviceMemory, pads: &'a Scratchpads) -> Self {
         Self {
             memory,
@@ -98,45 +52,9 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// All operations, in order.
-    ///
-    /// # Errors
-    /// [`Unplanned::Pattern`] when the weights would take too much memory.
-    pub fn ops(&mut self, drafts: Vec<Draft>) -> Result<Vec<Op>, Unplanned> {
-        let mut ops = Vec::with_capacity(drafts.len());
-        let mut pairs: Option<Pairs> = None;
-        for draft in drafts {
-            if let Kind::Alu(alu) = &draft.kind {
-                if let Some(imm) = alu.imm {
-                    ops.extend(pairs.take().map(|p| self.pairs(p)));
-                    self.alu(alu, imm, &draft.writes, &mut ops);
-                    continue;
-                }
-                let joined = pairs.as_mut().is_some_and(|p| p.join(alu.op, &alu.pairs));
-                if !joined {
-                    ops.extend(pairs.take().map(|p| self.pairs(p)));
-                    pairs = Some(Pairs::new(alu.op, alu.pairs.clone()));
-                }
-                continue;
-            }
-            ops.extend(pairs.take().map(|p| self.pairs(p)));
-            match draft.kind {
-                Kind::Mark(mark) => ops.push(Op::Mark(mark)),
-                Kind::Load(op) => ops.push(Op::Load(op)),
-                Kind::Store(op) => ops.push(Op::Store(op)),
-                Kind::Zero => ops.push(Op::Zero(self.runs(&draft.writes))),
-                Kind::Alu(_) => {}
-                Kind::Matmul(matmul) => ops.push(self.product(&matmul)?),
-                Kind::Scaled(scaled) => {
-                    for (matmul, _) in &scaled.plain {
-                        ops.push(self.product(matmul)?);
-                    }
-                }
-            }
-        }
-        ops.extend(pairs.take().map(|p| self.pairs(p)));
-        look_ahead(&mut ops);
-        Ok(ops)
+    /// int32 of an accumulator tile.
+    pub fn lanes(&self) -> usize {
+        self.pads.lanes
     }
 
     fn lane(&self, tiles: usize) -> u32 {
@@ -144,106 +62,7 @@ impl<'a> Emitter<'a> {
         (tiles * self.pads.lanes) as u32
     }
 
-    fn runs(&self, tiles: &Tiles) -> Box<[(u32, u32)]> {
-        let run = |(first, len)| (self.lane(first), self.lane(len));
-        tiles.runs().into_iter().map(run).collect()
-    }
-
-    /// Immediate steps. They are the same function of each tile alone, so only how often a tile
-    /// is visited counts: tiles that are visited equally often are one chain, whose runs are
-    /// apart. So chains on the same runs may be done run by run.
-    fn alu(&self, alu: &AluDraft, imm: i32, writes: &Tiles, ops: &mut Vec<Op>) {
-        if writes.len() == alu.pairs.len() {
-            let step = Step::immediate(alu.op, imm);
-            return self.chain(step, writes, ops);
-        }
-        let mut visits: Table<u16, u32> = Table::default();
-        for (dst, _) in &alu.pairs {
-            *visits.entry(*dst).or_default() += 1;
-        }
-        let mut by_visits: BTreeMap<u32, Tiles> = BTreeMap::new();
-        for (tile, visits) in visits {
-            let tiles = by_visits.entry(visits).or_insert(Tiles::NONE);
-            tiles.insert(tile.into());
-        }
-        for (visits, tiles) in by_visits {
-            let step = Step::immediate_times(alu.op, imm, visits);
-            self.chain(step, &tiles, ops);
-        }
-    }
-
-    /// A step on each of some tiles; one more step of the chain before if that has the same.
-    fn chain(&self, step: Step, tiles: &Tiles, ops: &mut Vec<Op>) {
-        let runs = self.runs(tiles);
-        match ops.last_mut() {
-            Some(Op::Chain { steps, runs: same }) if **same == *runs => steps.push(step),
-            _ => ops.push(Op::Chain {
-                steps: vec![step],
-                runs: runs.into(),
-            }),
-        }
-    }
-
-    /// Steps on two tiles: lists of operands where no operand is changed, else in order.
-    fn pairs(&self, pairs: Pairs) -> Op {
-        if pairs.dst.meets(&pairs.src) {
-            let runs = self.tile_runs(&pairs.pairs);
-            return Op::Zip { op: pairs.op, runs };
-        }
-        let mut lists: Vec<(u16, Vec<u32>)> = Vec::new();
-        let mut index: Table<u16, usize> = Table::default();
-        for (dst, src) in pairs.pairs {
-            let at = *index.entry(dst).or_insert_with(|| {
-                lists.push((dst, Vec::new()));
-                lists.len() - 1
-            });
-            lists[at].1.push(self.lane(src.into()));
-        }
-        // No tile depends on another, so they may be in any order.
-        lists.sort_by_key(|(_, list)| list.len());
-        let mut table = Gather::default();
-        for (dst, list) in lists {
-            let length = list.len() as u32;
-            match table.runs.last_mut() {
-                Some((count, same)) if *same == length => *count += 1,
-                _ => table.runs.push((1, length)),
-            }
-            table.tiles.push(self.lane(dst.into()));
-            table.operands.extend(list);
-        }
-        Op::Gather {
-            op: pairs.op,
-            table: Box::new(table),
-        }
-    }
-
-    /// Pairs of tiles with constant steps, in order.
-    fn tile_runs(&self, pairs: &[(u16, u16)]) -> Box<[TileRun]> {
-        let lanes = self.pads.lanes as i32;
-        let mut runs: Vec<TileRun> = Vec::new();
-        let mut last = (0u16, 0u16);
-        for &(dst, src) in pairs {
-            let step = |a: u16, b: u16| (i32::from(b) - i32::from(a)) * lanes;
-            let steps = (step(last.0, dst), step(last.1, src));
-            match runs.last_mut() {
-                Some(run) if run.tiles == 1 => {
-                    (run.dst_step, run.src_step, run.tiles) = (steps.0, steps.1, 2);
-                }
-                Some(run) if (run.dst_step, run.src_step) == steps => run.tiles += 1,
-                _ => runs.push(TileRun {
-                    dst: self.lane(dst.into()),
-                    src: self.lane(src.into()),
-                    dst_step: 0,
-                    src_step: 0,
-                    tiles: 1,
-                }),
-            }
-            last = (dst, src);
-        }
-        runs.into()
-    }
-
-    fn product(&mut self, matmul: &Matmul) -> Result<Op, Unplanned> {
+    pub fn product(&mut self, matmul: &Matmul) -> Result<Op, Unplanned> {
         let before = matmul.before.iter().flatten();
         for (_, operand) in before.chain(&matmul.after) {
             if let OperandDraft::Constants(spans) = operand {
@@ -349,7 +168,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Columns that are worked on together: `(group, first output)`.
-    fn group(&mut self, matmul: &Matmul, columns: &[(usize, usize)]) -> Result<Group, Unplanned> {
+    fn group(&mut self, matmul: &Matmul, columns: &[(usize, usize)]) -> Result<Columns, Unplanned> {
         let base = |&(group, first): &(usize, usize)| {
             // Counted from the first byte that is stored or read.
             let byte = |bytes: &[u32], span: &Span| bytes[group] - span.start as u32 + first as u32;
@@ -368,7 +187,7 @@ impl<'a> Emitter<'a> {
         let panel = self.panel(matmul, columns)?;
         let mut first: Box<[[i32; COLUMN]]> = panel.corrections().into();
         let after = self.add_first(&mut first, &matmul.after, columns);
-        Ok(Group {
+        Ok(Columns {
             inputs: self.inputs(matmul, columns.len()),
             ahead: None,
             panel,
@@ -492,28 +311,6 @@ impl<'a> Emitter<'a> {
                     .get(start..start + self.zeros.len())
                     .unwrap_or(&self.zeros)
             }
-        }
-    }
-}
-
-/// Tells each group whose successor uses a panel for the first time which that is: one that was
-/// used before is near.
-fn look_ahead(ops: &mut [Op]) {
-    let mut seen = HashSet::new();
-    let mut groups: Vec<(&mut Group, bool)> = Vec::new();
-    for op in ops {
-        if let Op::Product(product) = op {
-            groups.extend(product.groups.iter_mut().map(|group| {
-                let new = seen.insert(Arc::as_ptr(&group.panel));
-                (group, new)
-            }));
-        }
-    }
-    let mut next: Option<Arc<Panel>> = None;
-    for (group, new) in groups.into_iter().rev() {
-        group.ahead = next.take();
-        if new {
-            next = Some(Arc::clone(&group.panel));
         }
     }
 }

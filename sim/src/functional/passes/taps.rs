@@ -1,12 +1,44 @@
-//! Joining the products of one chunk: a compiler that leaves out taps on padding makes an
-//! instruction for each rectangle of outputs whose taps lie inside the input. Together they are
-//! one product, whose missing taps read padding.
+//! Products of one chunk over tap rectangles become one.
+//!
+//! Pattern: a product right behind another: a compiler that leaves out taps on padding makes an
+//! instruction for each rectangle of outputs whose taps lie inside the input.
+//!
+//! Condition: as many groups, all moved by equally much, whose tiles don't meet over the positions of
+//! both; inputs in one region. No tap multiplies one input for several positions, since alone such a
+//! bias can be seen to be constant, and padding doesn't outweigh the rest.
+//!
+//! Proof: over the positions of both, a tap that a position lacks multiplies padding, which adds
+//! nothing. Nothing stands between the two.
 
-use super::draft::{Draft, Kind, Matmul, Tiles};
+use super::super::draft::{Draft, Kind, Matmul};
+use super::super::spans::join;
+use super::super::tiles::Tiles;
+use super::list::Pass;
 use crate::kernels::PADDING;
 
+pub(super) const PASS: Pass = Pass {
+    name: NAME,
+    run: |mut list, _| {
+        let drafts = std::mem::take(&mut list.drafts);
+        let mut joined: Vec<Draft> = Vec::with_capacity(drafts.len());
+        for draft in drafts.into_iter().flatten() {
+            let taken = match (joined.last_mut(), &draft.kind) {
+                (Some(last), Kind::Matmul(next)) => absorb(last, next, &draft.writes),
+                _ => false,
+            };
+            match joined.last_mut() {
+                Some(last) if taken => last.origin.take(draft.origin, NAME),
+                _ => joined.push(draft),
+            }
+        }
+        list.with(joined)
+    },
+};
+
+const NAME: &str = "taps";
+
 /// Adds a product right behind another to it, where that is worth it; whether it did.
-pub(super) fn absorb(last: &mut Draft, next: &Matmul, writes: &Tiles) -> bool {
+fn absorb(last: &mut Draft, next: &Matmul, writes: &Tiles) -> bool {
     let Kind::Matmul(first) = &mut last.kind else {
         return false;
     };
@@ -54,7 +86,7 @@ pub(super) fn absorb(last: &mut Draft, next: &Matmul, writes: &Tiles) -> bool {
         group.dst = (i32::from(group.dst) + i32::from(moved) - i32::from(base)) as u16;
         group.weights.extend_from_slice(&more.weights);
     }
-    first.read = Some(super::draft::join(&a, &b));
+    first.read = Some(join(&a, &b));
     last.reads.add(writes);
     last.writes = tiles;
     true
@@ -122,8 +154,9 @@ fn spread(
 mod tests {
     use vta_driver::Span;
 
+    use super::super::super::draft::{GroupDraft, Weight};
+    use super::super::super::origin::Origin;
     use super::*;
-    use crate::functional::draft::{GroupDraft, Weight};
 
     fn product(dst: &[u16], positions: &[u16], inputs: &[u32], tap: u16) -> (Matmul, Tiles) {
         let group = |&dst: &u16| GroupDraft {
@@ -161,6 +194,7 @@ mod tests {
             kind: Kind::Matmul(Box::new(first.0)),
             reads: first.1.clone(),
             writes: first.1,
+            origin: Origin::default(),
         };
         let done = absorb(&mut draft, &next.0, &next.1);
         let Kind::Matmul(matmul) = draft.kind else {

@@ -1,14 +1,37 @@
-//! Loads of what a product's sums start from.
+//! Sums start from int8 tiles in DRAM.
+//!
+//! Pattern: LOADs ACC8 of all tiles of a product, then ALU steps on all of them, then the product.
+//!
+//! Condition: every group is loaded as one rectangle of rows, all of one shape in one region, without
+//! padding, and no load has other tiles as well. Steps come behind all loads and are such as a
+//! product can do (see `operand`). Between them and the product nothing else touches the tiles, stores
+//! to the bytes or writes an operand of the steps.
+//!
+//! Proof: the product is the first to read the tiles, so that it may load and step them itself,
+//! where their bytes and operands are still the same.
 
 use vta_isa::MemType;
 
-use super::draft::{Draft, Kind, OperandDraft, Side, StepDraft, Tiles};
-use super::fuse::{Passed, next_touching, operand};
-use super::rectangles::{Rectangles, consecutive};
+use super::super::draft::{Draft, Kind, OperandDraft, Side, StepDraft};
+use super::super::tiles::Tiles;
+use super::list::{Pass, Passed, next_touching};
+use super::operand::operand;
+use super::rectangles::{Rectangles, TileRows, consecutive};
+
+pub(super) const PASS: Pass = Pass {
+    name: NAME,
+    run: |list, context| {
+        let load = |d: &Draft| matches!(&d.kind, Kind::Load(op) if op.mem == MemType::Acc8);
+        let lanes = context.lanes();
+        list.each(load, |drafts, index| fold_residual(drafts, index, lanes))
+    },
+};
+
+const NAME: &str = "residuals";
 
 /// LOADs ACC8 of all tiles of a product, and immediate or vector steps on them before it.
 /// `index` is the first of the loads.
-pub(super) fn fold_residual(drafts: &mut [Option<Draft>], index: usize, lanes: usize) {
+fn fold_residual(drafts: &mut [Option<Draft>], index: usize, lanes: usize) {
     let Some(target) = find_product(drafts, index) else {
         return;
     };
@@ -22,7 +45,7 @@ pub(super) fn fold_residual(drafts: &mut [Option<Draft>], index: usize, lanes: u
     let mut good = false;
     if let Kind::Matmul(matmul) = &draft.kind {
         rectangles = Rectangles::new(matmul.groups.len());
-        good = consecutive(matmul) && !matmul.from_zero && matmul.side.is_none();
+        good = consecutive(matmul) && !matmul.from_zero;
         // Walks back from the product: what is passed over comes after what is taken.
         for at in (index..target).rev() {
             let Some(other) = &drafts[at] else { continue };
@@ -37,10 +60,16 @@ pub(super) fn fold_residual(drafts: &mut [Option<Draft>], index: usize, lanes: u
                         None => good = false,
                     }
                 }
-                Kind::Load(op) if op.mem == MemType::Acc8 && op.pads == [0; 4] => {
-                    let shape = [op.row_bytes, op.stride_bytes, op.size[1]];
+                Kind::Load(op) if op.mem == MemType::Acc8 && op.padding == [0; 4] => {
+                    let rows = TileRows {
+                        first: op.first,
+                        span: op.span,
+                        row_bytes: op.row_bytes,
+                        stride_bytes: op.stride_bytes,
+                        rows: op.size[1],
+                    };
                     let kept = !passed.stored(&op.span);
-                    good = good && kept && rectangles.take(matmul, op.first, op.span, shape, lanes);
+                    good = good && kept && rectangles.take(matmul, rows, lanes);
                 }
                 _ => good = false,
             }
@@ -81,7 +110,9 @@ fn fold_found(
         && let Some((first, span, shape)) = found.rectangles.finish()
     {
         for at in found.taken {
-            drafts[at] = None;
+            if let Some(taken) = drafts[at].take() {
+                draft.origin.take(taken.origin, NAME);
+            }
         }
         found.before.reverse();
         draft.reads = Tiles::NONE;

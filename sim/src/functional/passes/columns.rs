@@ -1,25 +1,40 @@
-//! Joining products that read the same inputs: a compiler whose tile has few output channels
-//! makes one product for each, and a kernel is faster on several columns at once.
+//! Products that read the same inputs become one of several columns.
+//!
+//! Pattern: two products of the same positions and inputs, near each other; a compiler whose tile has
+//! few output channels makes one for each, and a kernel is faster on several columns at once.
+//!
+//! Condition: together they have no more groups than a kernel's columns. They start alike, go through
+//! the same steps but for constants, and store alike: rows of one shape in one region, apart, with
+//! nothing that either reads inside all that both store. No step reads accumulators. Nothing between
+//! them touches what the first reads or leaves in the accumulators, stores to what it reads, or touches
+//! what it stores; nor does the second touch the first's tiles.
+//!
+//! Proof: the first may be moved to the second. There each group does what it did, since groups
+//! neither share tiles nor read each other's.
 
-use super::draft::{Draft, Kind, Matmul, OperandDraft, StepDraft, join as joined_span, overlap};
-use super::fuse::Passed;
+use super::super::draft::{Draft, Kind, Matmul, OperandDraft, StepDraft};
+use super::super::spans::{join, overlap};
+use super::list::{Pass, Passed};
+
+pub(super) const PASS: Pass = Pass {
+    name: NAME,
+    run: |list, context| {
+        let product = |d: &Draft| matches!(d.kind, Kind::Matmul(_));
+        list.each(product, |drafts, index| {
+            if let Some(next) = partner(drafts, index, context.columns)
+                && let Some(first) = drafts[index].take()
+                && let Some(second) = &mut drafts[next]
+            {
+                absorb(first, second);
+            }
+        })
+    },
+};
+
+const NAME: &str = "columns";
 
 /// Operations that are looked through for a product with the same inputs.
 const WINDOW: usize = 96;
-
-/// Joins products as far as they have at most `columns` groups together.
-pub(super) fn join(drafts: Vec<Draft>, columns: usize) -> Vec<Draft> {
-    let mut drafts: Vec<Option<Draft>> = drafts.into_iter().map(Some).collect();
-    for index in 0..drafts.len() {
-        if let Some(next) = partner(&drafts, index, columns)
-            && let Some(first) = drafts[index].take()
-            && let Some(second) = &mut drafts[next]
-        {
-            absorb(first, second);
-        }
-    }
-    drafts.into_iter().flatten().collect()
-}
 
 /// The product that the one at `index` can be moved to and joined with.
 fn partner(drafts: &[Option<Draft>], index: usize, columns: usize) -> Option<usize> {
@@ -56,9 +71,9 @@ fn alike(a: &Matmul, b: &Matmul) -> bool {
     let region = |m: &Matmul| m.read.map(|s| s.region);
     let stored = match (&a.stored, &b.stored) {
         (Some(x), Some(y)) => {
-            let all = joined_span(&x.span, &y.span);
+            let all = join(&x.span, &y.span);
             let sides = a.side.iter().zip(&b.side);
-            let side = sides.map(|(x, y)| joined_span(&x.span, &y.span)).next();
+            let side = sides.map(|(x, y)| join(&x.span, &y.span)).next();
             (x.shape, x.span.region) == (y.shape, y.span.region)
                 && !overlap(&x.span, &y.span)
                 // What is read lies outside of all that is stored, also together.
@@ -94,7 +109,7 @@ fn same_steps(a: &[StepDraft], b: &[StepDraft]) -> bool {
                 (OperandDraft::Constants(_), OperandDraft::Constants(_))
                 | (OperandDraft::Values(_), OperandDraft::Values(_))
                 | (OperandDraft::Scaled(_), OperandDraft::Scaled(_)) => true,
-                // Tiles may have changed in between.
+                // One operand of all groups, which read others.
                 _ => false,
             }
     };
@@ -108,13 +123,14 @@ fn absorb(first: Draft, second: &mut Draft) {
     };
     second.reads.add(&first.reads);
     second.writes.add(&first.writes);
+    second.origin.take(first.origin, NAME);
     b.groups.extend(a.groups);
     if let (Some(x), Some(y)) = (a.stored, &mut b.stored) {
-        y.span = joined_span(&x.span, &y.span);
+        y.span = join(&x.span, &y.span);
         y.first.extend(x.first);
     }
     if let (Some(x), Some(y)) = (a.side, &mut b.side) {
-        y.span = joined_span(&x.span, &y.span);
+        y.span = join(&x.span, &y.span);
         y.first.extend(x.first);
     }
     if let (Some(x), Some(y)) = (a.before, &mut b.before) {

@@ -1,0 +1,217 @@
+//! Cutting operations into units.
+
+use std::collections::BTreeMap;
+
+use vta_driver::Span;
+use vta_isa::AluOp;
+
+use super::cells::{Cells, Dims};
+use super::ops::{Op, ProductOp, StoreOp};
+use super::pieces::Parts;
+use super::unit::{Narrowed, Unit, Work};
+use crate::kernels::lanes::{Gather, TileRun};
+
+/// Units that a store or a gather is cut into at most.
+const MOST_OWNERS: usize = 16;
+
+/// Cuts operations into units; what they share is kept once.
+pub(super) struct Cutter {
+    dims: Dims,
+    /// Products that take longer are cut, in nanoseconds.
+    grain_ns: u64,
+    parts: Parts,
+}
+
+impl Cutter {
+    pub fn new(dims: Dims, grain_ns: u64) -> Self {
+        Self {
+            dims,
+            grain_ns: grain_ns.max(1),
+            parts: Parts::new(dims),
+        }
+    }
+
+    /// Adds the units of an operation, in order; whether it has a known form. A store is cut
+    /// where `owner` says that other units wrote its cells.
+    pub fn cut(
+        &mut self,
+        index: usize,
+        op: &Op,
+        owner: impl Fn(usize) -> u32,
+        units: &mut Vec<Unit>,
+    ) -> bool {
+        let dims = self.dims;
+        let (mut reads, mut writes, mut dram_reads) = (Vec::new(), Vec::new(), Vec::new());
+        match op {
+            Op::Mark(_) => return true,
+            Op::Product(op) => return self.product(index, op, units),
+            Op::Store(op) => {
+                units.extend(self.stores(index, op, owner));
+                return true;
+            }
+            Op::Gather { op, table } => {
+                units.extend(self.gathers((index, *op), table, owner));
+                return true;
+            }
+            Op::Load(op) => match dims.loaded(op) {
+                Some(cells) => {
+                    writes.push(cells);
+                    dram_reads.push(op.span);
+                }
+                None => return false,
+            },
+            Op::Zero(runs) => {
+                let run = |&(first, len): &(u32, u32)| dims.acc(first as usize, len as usize);
+                writes.extend(runs.iter().map(run));
+            }
+            Op::Chain { runs, .. } => {
+                let run = |&(first, len): &(u32, u32)| dims.acc(first as usize, len as usize);
+                writes.extend(runs.iter().map(run));
+                reads.extend_from_slice(&writes);
+            }
+            Op::Zip { runs, .. } => {
+                for (dst, src) in runs.iter().flat_map(tiles_of) {
+                    writes.push(dims.tile(dst));
+                    reads.push(dims.tile(src));
+                }
+                reads.extend_from_slice(&writes);
+            }
+        }
+        units.push(Unit {
+            op: index,
+            work: Work::Op(index),
+            reads: Cells::new(reads),
+            writes: Cells::new(writes),
+            dram_reads,
+            dram_writes: Vec::new(),
+            cost_ns: dims.cost_ns(op),
+        });
+        true
+    }
+
+    /// A store's units, one for each owner of its cells, in ascending order of owners.
+    fn stores(&self, index: usize, op: &StoreOp, owner: impl Fn(usize) -> u32) -> Vec<Unit> {
+        let dims = self.dims;
+        let mut by_owner: BTreeMap<u32, Vec<Narrowed>> = BTreeMap::new();
+        for row in 0..op.rows {
+            let (acc, to) = (op.first + row * op.row_bytes, op.row(row));
+            for at in (0..op.row_bytes).step_by(dims.width) {
+                let list = by_owner.entry(owner((acc + at) / dims.width)).or_default();
+                match list.last_mut() {
+                    Some(last)
+                        if last.first + last.to.len == acc + at
+                            && last.to.start + last.to.len == to.start + at =>
+                    {
+                        last.to.len += dims.width;
+                    }
+                    _ => list.push(Narrowed {
+                        first: acc + at,
+                        to: Span {
+                            start: to.start + at,
+                            len: dims.width,
+                            ..to
+                        },
+                    }),
+                }
+            }
+        }
+        // Rows may overlap; then the last must stay, and the store stays whole.
+        let overlaps = op.rows > 1 && op.stride_bytes < op.row_bytes;
+        if overlaps || by_owner.len() > MOST_OWNERS {
+            let row = |row: usize| Narrowed {
+                first: op.first + row * op.row_bytes,
+                to: op.row(row),
+            };
+            by_owner = BTreeMap::from([(0, (0..op.rows).map(row).collect())]);
+        }
+        let unit = |list: Vec<Narrowed>| {
+            let cells = list.iter().map(|s| dims.acc(s.first, s.to.len));
+            let bytes: usize = list.iter().map(|s| s.to.len).sum();
+            Unit {
+                op: index,
+                reads: Cells::new(cells.collect()),
+                writes: Cells::default(),
+                dram_reads: Vec::new(),
+                dram_writes: list.iter().map(|s| s.to).collect(),
+                cost_ns: 20 + bytes as u64 / 16,
+                work: Work::Store(list),
+            }
+        };
+        by_owner.into_values().map(unit).collect()
+    }
+
+    /// A gather's units, one for all tiles that need the same owners. No tile depends on another.
+    fn gathers(
+        &self,
+        (index, op): (usize, AluOp),
+        table: &Gather,
+        owner: impl Fn(usize) -> u32,
+    ) -> Vec<Unit> {
+        let dims = self.dims;
+        let mut by_owners: BTreeMap<Vec<u32>, Gather> = BTreeMap::new();
+        let mut owners = Vec::new();
+        for (tile, list) in table.lists() {
+            owners.clear();
+            let tiles = list.iter().chain([&tile]);
+            owners.extend(tiles.flat_map(|&tile| dims.tile(tile)).map(&owner));
+            owners.sort_unstable();
+            owners.dedup();
+            if !by_owners.contains_key(&owners) && by_owners.len() < MOST_OWNERS {
+                by_owners.insert(owners.clone(), Gather::default());
+            }
+            // What doesn't fit goes with what needs the most.
+            match by_owners.get_mut(&owners) {
+                Some(part) => part.push(tile, list),
+                None => {
+                    if let Some(mut last) = by_owners.last_entry() {
+                        last.get_mut().push(tile, list);
+                    }
+                }
+            }
+        }
+        let unit = |part: Gather| {
+            let writes: Vec<_> = part.tiles.iter().map(|&tile| dims.tile(tile)).collect();
+            let mut reads: Vec<_> = part.operands.iter().map(|&tile| dims.tile(tile)).collect();
+            reads.extend_from_slice(&writes);
+            Unit {
+                op: index,
+                reads: Cells::new(reads),
+                writes: Cells::new(writes),
+                dram_reads: Vec::new(),
+                dram_writes: Vec::new(),
+                cost_ns: dims.gather_ns(&part),
+                work: Work::Gather(op, Box::new(part)),
+            }
+        };
+        by_owners.into_values().map(unit).collect()
+    }
+
+    fn product(&mut self, index: usize, op: &ProductOp, units: &mut Vec<Unit>) -> bool {
+        let dims = self.dims;
+        for (number, group) in op.groups.iter().enumerate() {
+            let whole = dims.product_ns(op, group);
+            let blocks = group.inputs.blocks();
+            let parts = (whole / self.grain_ns).clamp(1, blocks.max(1) as u64) as usize;
+            for part in 0..parts {
+                let part = blocks * part / parts..blocks * (part + 1) / parts;
+                let Some(mut unit) = self.parts.piece((index, number), op, group, part) else {
+                    return false;
+                };
+                unit.cost_ns = whole / parts as u64;
+                units.push(unit);
+            }
+        }
+        true
+    }
+}
+
+/// First int32 of the tiles that each step changes and reads.
+fn tiles_of(run: &TileRun) -> impl Iterator<Item = (u32, u32)> {
+    let run = *run;
+    (0..run.tiles as i32).map(move |i| {
+        (
+            run.dst.wrapping_add_signed(i.wrapping_mul(run.dst_step)),
+            run.src.wrapping_add_signed(i.wrapping_mul(run.src_step)),
+        )
+    })
+}

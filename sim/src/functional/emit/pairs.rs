@@ -1,0 +1,113 @@
+//! ALU steps on two tiles.
+
+use vta_isa::AluOp;
+
+use super::super::ops::Op;
+use super::super::table::Table;
+use super::super::tiles::Tiles;
+use crate::kernels::lanes::{Gather, TileRun};
+
+/// Most steps that are joined into one operation.
+const MOST_JOINED: usize = 1 << 16;
+
+/// Steps on two tiles, `(dst, src)` in order, of neighbouring ALU instructions.
+pub(super) struct Pairs {
+    op: AluOp,
+    pairs: Vec<(u16, u16)>,
+    dst: Tiles,
+    src: Tiles,
+}
+
+impl Pairs {
+    pub fn new(op: AluOp, pairs: Vec<(u16, u16)>) -> Self {
+        let (mut dst, mut src) = (Tiles::NONE, Tiles::NONE);
+        for &(d, s) in &pairs {
+            dst.insert(d.into());
+            src.insert(s.into());
+        }
+        Self {
+            op,
+            pairs,
+            dst,
+            src,
+        }
+    }
+
+    /// Takes the steps of the next instruction if no operand of either is changed by the other.
+    pub fn join(&mut self, op: AluOp, more: &[(u16, u16)]) -> bool {
+        if op != self.op || self.pairs.len() + more.len() > MOST_JOINED {
+            return false;
+        }
+        let more = Self::new(op, more.to_vec());
+        let (mut dst, mut src) = (self.dst.clone(), self.src.clone());
+        dst.add(&more.dst);
+        src.add(&more.src);
+        if dst.meets(&src) {
+            return false;
+        }
+        self.pairs.extend(more.pairs);
+        (self.dst, self.src) = (dst, src);
+        true
+    }
+
+    /// Steps on two tiles: lists of operands where no operand is changed, else in order.
+    pub fn op(self, lanes: usize) -> Op {
+        let lane = |tile: u16| (usize::from(tile) * lanes) as u32;
+        if self.dst.meets(&self.src) {
+            let runs = tile_runs(&self.pairs, lanes);
+            return Op::Zip { op: self.op, runs };
+        }
+        let mut lists: Vec<(u16, Vec<u32>)> = Vec::new();
+        let mut index: Table<u16, usize> = Table::default();
+        for (dst, src) in self.pairs {
+            let at = *index.entry(dst).or_insert_with(|| {
+                lists.push((dst, Vec::new()));
+                lists.len() - 1
+            });
+            lists[at].1.push(lane(src));
+        }
+        // No tile depends on another, so they may be in any order.
+        lists.sort_by_key(|(_, list)| list.len());
+        let mut table = Gather::default();
+        for (dst, list) in lists {
+            let length = list.len() as u32;
+            match table.runs.last_mut() {
+                Some((count, same)) if *same == length => *count += 1,
+                _ => table.runs.push((1, length)),
+            }
+            table.tiles.push(lane(dst));
+            table.operands.extend(list);
+        }
+        Op::Gather {
+            op: self.op,
+            table: Box::new(table),
+        }
+    }
+}
+
+/// Pairs of tiles with constant steps, in order.
+fn tile_runs(pairs: &[(u16, u16)], lanes: usize) -> Box<[TileRun]> {
+    let lane = |tile: u16| (usize::from(tile) * lanes) as u32;
+    let lanes = lanes as i32;
+    let mut runs: Vec<TileRun> = Vec::new();
+    let mut last = (0u16, 0u16);
+    for &(dst, src) in pairs {
+        let step = |a: u16, b: u16| (i32::from(b) - i32::from(a)) * lanes;
+        let steps = (step(last.0, dst), step(last.1, src));
+        match runs.last_mut() {
+            Some(run) if run.tiles == 1 => {
+                (run.dst_step, run.src_step, run.tiles) = (steps.0, steps.1, 2);
+            }
+            Some(run) if (run.dst_step, run.src_step) == steps => run.tiles += 1,
+            _ => runs.push(TileRun {
+                dst: lane(dst),
+                src: lane(src),
+                dst_step: 0,
+                src_step: 0,
+                tiles: 1,
+            }),
+        }
+        last = (dst, src);
+    }
+    runs.into()
+}

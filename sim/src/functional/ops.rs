@@ -1,0 +1,100 @@
+//! The operations of a plan.
+
+use std::sync::Arc;
+
+use vta_driver::Span;
+use vta_isa::MemType;
+
+use crate::kernels::lanes::{Gather, TileRun};
+use crate::kernels::{Bases, COLUMN, Inputs, Panel, Rows, Start, Step, Steps};
+
+/// One thing to do.
+pub(crate) enum Op {
+    /// The compute module reaches a layer's first instruction.
+    Mark(usize),
+    Load(LoadOp),
+    Store(StoreOp),
+    /// Zeroes runs of accumulator tiles: first int32 and how many.
+    Zero(Box<[(u32, u32)]>),
+    /// Immediate steps on runs of accumulators that are apart: first int32 and how many.
+    Chain {
+        steps: Vec<Step>,
+        runs: Arc<[(u32, u32)]>,
+    },
+    /// Steps on two accumulator tiles, in order.
+    Zip {
+        op: vta_isa::AluOp,
+        runs: Box<[TileRun]>,
+    },
+    /// Tiles that take in lists of tiles.
+    Gather {
+        op: vta_isa::AluOp,
+        table: Box<Gather>,
+    },
+    Product(Box<ProductOp>),
+}
+
+/// Rows of DRAM bytes into a scratchpad.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadOp {
+    pub mem: MemType,
+    /// First element in the scratchpad, padding included.
+    pub first: usize,
+    /// From the first byte of the first row to the last byte of the last.
+    pub span: Span,
+    pub row_bytes: usize,
+    pub stride_bytes: usize,
+    /// Elements of a row, and rows.
+    pub size: [usize; 2],
+    /// Zero elements left and right, zero rows above and below.
+    pub padding: [usize; 4],
+}
+
+/// Accumulator tiles to DRAM.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreOp {
+    /// First int32.
+    pub first: usize,
+    pub span: Span,
+    pub row_bytes: usize,
+    pub stride_bytes: usize,
+    pub rows: usize,
+}
+
+impl StoreOp {
+    /// The bytes of a row.
+    pub fn row(&self, row: usize) -> Span {
+        Span {
+            region: self.span.region,
+            start: self.span.start + row * self.stride_bytes,
+            len: self.row_bytes,
+        }
+    }
+}
+
+/// A blocked matrix product with everything fused into it.
+pub(crate) struct ProductOp {
+    pub rows: Arc<Rows>,
+    /// The bytes that inputs are read from; the scratchpad if there are none.
+    pub read: Option<Span>,
+    pub groups: Vec<Columns>,
+    pub start: Start,
+    pub write_acc: bool,
+    /// The bytes that are stored to; those that are read lie elsewhere.
+    pub out: Option<Span>,
+    /// The bytes that the sums start from.
+    pub residual: Option<Span>,
+}
+
+/// Columns that a kernel works on together.
+pub(crate) struct Columns {
+    pub inputs: Arc<Inputs>,
+    pub panel: Arc<Panel>,
+    /// The next other panel that the plan reads.
+    pub ahead: Option<Arc<Panel>>,
+    /// What every sum of a column starts from, beside `start`.
+    pub first: Box<[[i32; COLUMN]]>,
+    pub bases: Bases,
+    pub before: Steps,
+    pub after: Steps,
+}

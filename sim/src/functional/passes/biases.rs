@@ -1,0 +1,40 @@
+//! Products over inputs that all sums share become additions of constants.
+//!
+//! Pattern: a product each of whose taps multiplies the same input tile for all positions.
+//!
+//! Condition: more than one position (a single one rather reads data); inputs and weights lie in DRAM
+//! that the batch stores nothing to; the input's batch rows are the same.
+//!
+//! Proof: then what each group adds is one vector. The inputs are constants of the plan, which is
+//! made anew when they change.
+
+use super::super::draft::{Draft, Kind};
+use super::super::elementwise::TileReader;
+use super::super::spans::meets_any;
+use super::list::{Context, List, Pass};
+
+pub(super) const PASS: Pass = Pass {
+    name: "biases",
+    run: fix,
+};
+
+fn fix(mut list: List, context: &Context<'_>) -> List {
+    if !context.fixed_inputs {
+        return list;
+    }
+    let tiles = TileReader {
+        config: context.config,
+        memory: context.memory,
+    };
+    for draft in list.drafts.iter_mut().flatten() {
+        if let Draft {
+            kind: Kind::Matmul(matmul),
+            ..
+        } = draft
+        {
+            let fixed = tiles.fix(matmul, |span| meets_any(context.stored, span));
+            list.constants.extend(fixed.into_iter().flatten());
+        }
+    }
+    list
+}

@@ -1,0 +1,216 @@
+//! Pieces of products: some rows of one group, with what they touch.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use vta_driver::Span;
+
+use super::cells::{Cells, Dims};
+use super::ops::{Columns, ProductOp};
+use super::unit::{Piece, Staged, Unit, Work};
+use crate::kernels::{Bases, Inputs, MAX_COLUMNS, Operand, PADDING, Row, Rows, Start, Steps};
+
+/// Makes pieces; what they share is kept once.
+pub(super) struct Parts {
+    dims: Dims,
+    rows: HashMap<(*const Rows, Range<usize>, bool), Arc<Rows>>,
+    inputs: HashMap<(*const Inputs, Range<usize>, u32), Arc<Inputs>>,
+}
+
+impl Parts {
+    pub fn new(dims: Dims) -> Self {
+        Self {
+            dims,
+            rows: HashMap::new(),
+            inputs: HashMap::new(),
+        }
+    }
+
+    /// Some blocks of a group's rows; `None` if stored rows overlap.
+    pub fn piece(
+        &mut self,
+        (index, number): (usize, usize),
+        op: &ProductOp,
+        group: &Columns,
+        blocks: Range<usize>,
+    ) -> Option<Unit> {
+        let dims = self.dims;
+        let range = group.inputs.rows_of(&blocks);
+        let rows = &op.rows.list()[range.clone()];
+        let stage = match op.out {
+            Some(span) => Stage::new(span, rows, &group.bases, dims.width)?,
+            None => Stage::default(),
+        };
+        let residual = op
+            .residual
+            .and_then(|span| residual(span, rows, &group.bases, dims.width));
+        let (read, cells) = self.inputs_of(op, group, &blocks);
+        let offset = |part: Option<Span>, whole: Option<Span>| match (part, whole) {
+            (Some(part), Some(whole)) => (part.start - whole.start) as u32,
+            _ => 0,
+        };
+        let base = offset(read, op.read);
+        let inputs = self.part(&group.inputs, &blocks, base);
+        let sums = sums(rows, &group.bases, dims);
+        let mut reads = cells;
+        if op.start == Start::Acc {
+            reads.extend_from_slice(&sums);
+        }
+        for steps in [&group.before, &group.after] {
+            operands(steps, rows, group.bases.list().count(), dims, &mut reads);
+        }
+        let dram_writes = stage.copies.iter().map(|c| c.to).collect();
+        let from = offset(residual, op.residual);
+        let piece = Piece {
+            op: index,
+            group: number,
+            rows: self.staged_rows(&op.rows, range, op.out.is_some()),
+            inputs,
+            bases: group.bases.moved(stage.bases, from),
+            read,
+            residual,
+            ahead: None,
+            staged_bytes: stage.bytes,
+            copies: stage.copies,
+        };
+        Some(Unit {
+            op: index,
+            work: Work::Product(Box::new(piece)),
+            reads: Cells::new(reads),
+            writes: Cells::new(if op.write_acc { sums } else { Vec::new() }),
+            dram_reads: read.into_iter().chain(residual).collect(),
+            dram_writes,
+            cost_ns: 0,
+        })
+    }
+
+    /// The DRAM that the blocks' inputs lie in, or the cells.
+    fn inputs_of(
+        &self,
+        op: &ProductOp,
+        group: &Columns,
+        blocks: &Range<usize>,
+    ) -> (Option<Span>, Vec<Range<usize>>) {
+        let (dims, offsets) = (self.dims, group.inputs.offsets_of(blocks));
+        let inside = || offsets.iter().copied().filter(|&o| o != PADDING);
+        let Some(whole) = op.read else {
+            let cell = |offset: u32| dims.acc_cells + offset as usize / dims.block;
+            return (None, inside().map(|o| cell(o)..cell(o) + 1).collect());
+        };
+        let least = inside().min().map_or(0, |o| o as usize);
+        let end = inside().max().map_or(0, |o| o as usize + dims.block);
+        let span = Span {
+            start: whole.start + least,
+            len: end - least,
+            ..whole
+        };
+        (Some(span), Vec::new())
+    }
+
+    fn part(&mut self, inputs: &Arc<Inputs>, blocks: &Range<usize>, base: u32) -> Arc<Inputs> {
+        if *blocks == (0..inputs.blocks()) && base == 0 {
+            return Arc::clone(inputs);
+        }
+        let key = (Arc::as_ptr(inputs), blocks.clone(), base);
+        let made = self.inputs.entry(key);
+        Arc::clone(made.or_insert_with(|| Arc::new(inputs.part(blocks, base))))
+    }
+
+    /// Some rows; if they are stored, one after the other.
+    fn staged_rows(&mut self, rows: &Arc<Rows>, range: Range<usize>, stored: bool) -> Arc<Rows> {
+        if range == (0..rows.list().len()) && !stored {
+            return Arc::clone(rows);
+        }
+        let width = self.dims.width as u32;
+        let key = (Arc::as_ptr(rows), range.clone(), stored);
+        let made = self.rows.entry(key).or_insert_with(|| {
+            let staged = |(row, out): (&Row, u32)| Row {
+                out: if stored { out * width } else { 0 },
+                ..*row
+            };
+            let rows = rows.list()[range].iter().zip(0..);
+            Arc::new(Rows::new(rows.map(staged).collect()))
+        });
+        Arc::clone(made)
+    }
+}
+
+/// Cells of a product's sums.
+fn sums(rows: &[Row], bases: &Bases, dims: Dims) -> Vec<Range<usize>> {
+    let column = |base: Row| {
+        let cell = move |row: &Row| dims.acc((base.dst + row.dst) as usize, dims.width);
+        rows.iter().map(cell)
+    };
+    bases.list().flat_map(column).collect()
+}
+
+/// Adds the cells that steps read.
+fn operands(
+    steps: &Steps,
+    rows: &[Row],
+    columns: usize,
+    dims: Dims,
+    reads: &mut Vec<Range<usize>>,
+) {
+    for step in steps.list() {
+        if let Operand::Tiles(tiles) = step.operand {
+            for tile in tiles.into_iter().take(columns) {
+                let cell = |row: &Row| dims.acc((tile + row.lane) as usize, dims.width);
+                reads.extend(rows.iter().map(cell));
+            }
+        }
+    }
+}
+
+/// The DRAM that rows start from or scale, from the first byte to the last.
+fn residual(whole: Span, rows: &[Row], bases: &Bases, width: usize) -> Option<Span> {
+    // Bases move by the start, and no offset of a row is negative.
+    let start = bases.list().map(|base| base.residual).min()? as usize;
+    let column = |base: Row| rows.iter().map(move |row| base.residual + row.residual);
+    let most = bases.list().flat_map(column).max()? as usize;
+    Some(Span {
+        start: whole.start + start,
+        len: most + width - start,
+        ..whole
+    })
+}
+
+/// Where a product's bytes are put together, and where they go.
+#[derive(Default)]
+struct Stage {
+    bases: [u32; MAX_COLUMNS],
+    bytes: usize,
+    copies: Vec<Staged>,
+}
+
+impl Stage {
+    /// `None` if the same byte is stored twice: the last would have to stay.
+    fn new(whole: Span, rows: &[Row], bases: &Bases, width: usize) -> Option<Self> {
+        let mut stage = Self::default();
+        for (m, base) in bases.list().enumerate() {
+            stage.bases[m] = stage.bytes as u32;
+            for row in rows {
+                let start = whole.start + (base.out + row.out) as usize;
+                match stage.copies.last_mut() {
+                    Some(last) if last.to.start + last.to.len == start => last.to.len += width,
+                    _ => stage.copies.push(Staged {
+                        from: stage.bytes,
+                        to: Span {
+                            start,
+                            len: width,
+                            ..whole
+                        },
+                    }),
+                }
+                stage.bytes += width;
+            }
+        }
+        let mut spans: Vec<Span> = stage.copies.iter().map(|c| c.to).collect();
+        spans.sort_unstable_by_key(|s| s.start);
+        let apart = spans
+            .windows(2)
+            .all(|pair| pair[0].start + pair[0].len <= pair[1].start);
+        apart.then_some(stage)
+    }
+}

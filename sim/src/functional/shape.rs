@@ -1,0 +1,44 @@
+//! Rows of DRAM bytes that are tiles of a scratchpad.
+
+/// Rows of DRAM bytes, one after the other in a scratchpad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub row_bytes: usize,
+    /// From one row to the next; those of a row if there is only one.
+    pub stride_bytes: usize,
+    pub rows: usize,
+}
+
+impl Shape {
+    pub fn new(row_bytes: usize, stride_bytes: usize, rows: usize) -> Self {
+        Self {
+            row_bytes,
+            stride_bytes: if rows == 1 { row_bytes } else { stride_bytes },
+            rows,
+        }
+    }
+
+    /// The byte, from the first, of one of the rows' tiles.
+    pub fn offset(&self, tile: usize, lanes: usize) -> usize {
+        let at = tile * lanes;
+        let row = self.row_bytes.max(1);
+        at / row * self.stride_bytes + at % row
+    }
+
+    /// The rectangle of `len` tiles from tile `at` on, if it is one: whole rows, or a part of one.
+    pub fn part(&self, at: usize, len: usize, lanes: usize) -> Option<Self> {
+        let row = self.row_bytes / lanes;
+        if row == 0 {
+            return None;
+        }
+        if at.is_multiple_of(row) && len.is_multiple_of(row) {
+            return Some(Self::new(self.row_bytes, self.stride_bytes, len / row));
+        }
+        let bytes = len * lanes;
+        (at % row + len <= row).then(|| Self::new(bytes, bytes, 1))
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.rows.saturating_sub(1) * self.stride_bytes + self.row_bytes
+    }
+}
