@@ -1,17 +1,22 @@
 //! The report of a timed run: one HTML file that needs nothing else.
 
 mod format;
+mod labels;
+mod roofline;
+mod row;
 mod svg;
+mod table;
 
 use std::borrow::Cow;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use vta_driver::Program;
 use vta_sim::cycle::{Client, StallReason, Unit};
-use vta_sim::views::{Energy, LayerCycles, Loss, Roofline, Spend, Verdict, losses};
+use vta_sim::views::{Energy, LayerCycles, Roofline, Spend, losses};
 
 use crate::timed::{Timed, utilization};
 use format::{bytes, grouped, percent, short};
+use row::{Row, loss_list, rows};
 
 const STYLE: &str = include_str!("report_html/page.css");
 const SCRIPT: &str = include_str!("report_html/sort.js");
@@ -27,23 +32,6 @@ pub struct Input<'a> {
     pub program: &'a Program,
     /// Its cycles.
     pub timed: &'a Timed,
-}
-
-/// A layer with what the program knows of it.
-struct Row<'a> {
-    index: usize,
-    kind: &'a str,
-    /// Useful multiply-adds of a pass: of all BATCH images.
-    macs: u64,
-    layer: &'a LayerCycles,
-    verdict: Verdict,
-    energy: Energy,
-}
-
-impl Row<'_> {
-    fn of_bound(&self) -> f64 {
-        self.layer.cycles as f64 / self.layer.bound.cycles().max(1) as f64
-    }
 }
 
 /// The whole file. All text from models is escaped.
@@ -86,14 +74,14 @@ pub fn page(input: &Input<'_>) -> String {
                                 "Multiply-adds a cycle against multiply-adds for each byte read. \
                                  Larger dots take more cycles; numbers are those of the table."
                             }
-                            (svg::roofline(
+                            (roofline::roofline(
                                 &Roofline::new(&program.config, &timed.timing), &timed.layers,
                             ))
                         }
                         (energy(timed, &rows))
                     }
                     (slowest(&rows))
-                    (table(&rows, &total))
+                    (table::layers(&rows, &total))
                     (stalls(&total))
                     (machine(input))
                 }
@@ -102,22 +90,6 @@ pub fn page(input: &Input<'_>) -> String {
         }
     };
     markup.into_string()
-}
-
-fn rows<'a>(program: &'a Program, timed: &'a Timed) -> Vec<Row<'a>> {
-    let batch = program.config.batch() as u64;
-    let row = |(index, layer): (usize, &'a LayerCycles)| {
-        let known = program.layers.iter().find(|l| l.name == layer.name);
-        Row {
-            index: index + 1,
-            kind: known.map_or("", |l| &l.kind),
-            macs: known.map_or(0, |l| l.macs) * batch,
-            layer,
-            verdict: Verdict::of(layer),
-            energy: layer.energy(&timed.energy),
-        }
-    };
-    timed.layers.iter().enumerate().map(row).collect()
 }
 
 fn head(input: &Input<'_>) -> Markup {
@@ -233,116 +205,6 @@ fn slowest(rows: &[Row<'_>]) -> Markup {
             }
         }
     }
-}
-
-fn loss_list(losses: &[Loss]) -> Markup {
-    html! {
-        ul.losses {
-            @for loss in losses.iter().take(3).filter(|l| l.share >= 0.005) {
-                li {
-                    i class={ "k" (loss.spend as usize) } {}
-                    span { b { (percent(loss.share)) } " " (loss.words) "." }
-                }
-            }
-        }
-    }
-}
-
-const COLUMNS: [(&str, &str); 13] = [
-    ("#", "Position in the program"),
-    ("Layer", "The graph's name"),
-    ("Kind", "Of the layer"),
-    (
-        "Cycles",
-        "From the end of the layer before to its last result",
-    ),
-    ("Share", "Of the run's cycles"),
-    (
-        "Spent on",
-        "Uses of the compute module's cycles; sorts by the multiplying part",
-    ),
-    (
-        "Of bound",
-        "Cycles over the largest of GEMM steps, beats that must be read, and store time",
-    ),
-    (
-        "Matrix unit",
-        "Useful MACs over what the matrix unit could do",
-    ),
-    ("MACs", "Useful multiply-adds"),
-    ("Read", "Bytes read from DRAM"),
-    ("Written", "Bytes written to DRAM"),
-    ("Energy", "Estimate"),
-    ("Limited by", "What decides how long the layer takes"),
-];
-
-fn table(rows: &[Row<'_>], total: &LayerCycles) -> Markup {
-    html! {
-        section {
-            h2 { "Layers" }
-            p.note { "Click a heading to sort, and the last column for the reasons in full." }
-            div.scroll {
-                table.sortable {
-                    thead {
-                        tr {
-                            @for (name, hint) in COLUMNS {
-                                th title=(hint) { button type="button" { (name) } }
-                            }
-                        }
-                    }
-                    tbody {
-                        @for row in rows { (table_row(row, total)) }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn table_row(row: &Row<'_>, total: &LayerCycles) -> Markup {
-    let layer = row.layer;
-    let share = layer.cycles as f64 / total.cycles.max(1) as f64;
-    let used = utilization(layer, row.macs, 1);
-    let read = layer.total_read_beats() * layer.bus_bytes;
-    let written = layer.write_beats * layer.bus_bytes;
-    let joules = row.energy.total_pj();
-    let of_bound = row.of_bound();
-    html! {
-        tr {
-            td.n data-v=(row.index) { (row.index) }
-            td.name title=(layer.name) { (layer.name) }
-            td { (row.kind) }
-            td.n data-v=(layer.cycles) { (grouped(layer.cycles)) }
-            td.n data-v=(share) { (percent(share)) }
-            td.bar data-v=(layer.gemm_utilization()) { (svg::stacked(layer, 120, 12)) }
-            td.n data-v=(of_bound) { (format!("{of_bound:.2}×")) }
-            td.n data-v=(used) {
-                @if row.macs > 0 { (percent(used)) } @else { "–" }
-            }
-            td.n data-v=(row.macs) {
-                @if row.macs > 0 { (short(row.macs as f64)) } @else { "–" }
-            }
-            td.n data-v=(read) { (bytes(read)) }
-            td.n data-v=(written) { (bytes(written)) }
-            td.n data-v=(joules) { (format::joules(joules)) }
-            td.why data-v=(row.verdict.resource) {
-                details {
-                    summary { span.tag { (row.verdict.resource) } " " small { (brief(layer)) } }
-                    p { (row.verdict.words) }
-                    (loss_list(&losses(layer)))
-                }
-            }
-        }
-    }
-}
-
-/// The largest loss in a few words.
-fn brief(layer: &LayerCycles) -> String {
-    let losses = losses(layer);
-    let worst = losses.first().filter(|l| l.share >= 0.01);
-    worst.map_or_else(String::new, |l| {
-        format!("{} {}", percent(l.share), l.spend.words())
-    })
 }
 
 fn stalls(total: &LayerCycles) -> Markup {

@@ -8,13 +8,59 @@ use vta_app::machine::Wanted;
 use vta_app::options::{self, DeviceOptions, PreprocessOptions, RunOptions, Target, ViewOptions};
 use vta_compiler::semantics::Requant;
 
+const AFTER: &str = "\
+Start with: vta run demo
+
+Exit status:
+  0  all went right
+  1  a run failed, or what was compared differs
+  2  wrong usage or input, and a line that names file, value and limit
+
+Environment:
+  COLUMNS     the width that tables and texts fit, if it is more than 80
+  NO_COLOR    no colours
+  TERM=dumb   no colours, block characters or bars that move
+  VTA_KERNEL  the kernels of --device sim: scalar, avx2, avxvnni or avx512vnni";
+
+const AFTER_RUN: &str = "\
+Examples:
+  vta run demo
+  vta run demo --input photo.jpg --top 3
+  vta run model.int8.onnx --input photos/ --threads 4 --output logits.npy
+  vta run zoo:resnet50 --profile --verify
+  vta run zoo:resnet50 --device cycle --timing-only --report report.html";
+
+const AFTER_EXEC: &str = "\
+Examples:
+  vta exec model.vta --input photo.jpg
+  vta exec program.asm
+  vta exec program.asm --device cycle --trace trace.json
+  vta exec program.asm --hazards";
+
+const AFTER_SWEEP: &str = "\
+The table is a CSV file with a line of headings: an axis' values, then cycles (of one pass of so \
+many images), bound_cycles, macs, utilization, dram_bytes, energy_uj, area_mm2, why a point has no \
+result, and what was swept.
+
+Examples:
+  vta sweep zoo:resnet18 --vary LOG_BLOCK=4,5 --vary bus_bytes=8,16 -o t.csv
+  vta sweep gemm:8,64,64 --vary tags=1,2,4,8 -o t.csv --picture t.svg";
+
+const AFTER_TUNE: &str = "\
+Examples:
+  vta tune model.int8.onnx -o tiles.json
+  vta run model.int8.onnx --tiles tiles.json --input photo.jpg
+  vta tune demo --explain conv1";
+
 /// Run, compile and inspect neural networks on the Versatile Tensor Accelerator.
 #[derive(Parser)]
 #[command(
     name = "vta",
     version,
     propagate_version = true,
-    after_help = "Start with: vta run demo"
+    max_term_width = 80,
+    after_help = "Start with: vta run demo",
+    after_long_help = AFTER
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -24,6 +70,7 @@ pub struct Cli {
 #[derive(Subcommand)]
 pub enum Command {
     /// Run a network on images and print what it sees
+    #[command(after_long_help = AFTER_RUN)]
     Run(RunArgs),
     /// Run one layer on seeded data and check it against the reference
     Layer(LayerArgs),
@@ -32,6 +79,7 @@ pub enum Command {
     /// Compile a network to a program bundle
     Compile(CompileArgs),
     /// Run a compiled program bundle, or assembly text with its data
+    #[command(after_long_help = AFTER_EXEC)]
     Exec(RunArgs),
     /// Replay recorded device runs and compare every byte
     Replay(ReplayArgs),
@@ -42,10 +90,12 @@ pub enum Command {
     /// Check a program for errors without running it
     Check(CheckArgs),
     /// Count cycles over a grid of configurations and boards
+    #[command(after_long_help = AFTER_SWEEP)]
     Sweep(SweepArgs),
     /// Measure the functional simulator against this CPU's multiply-add peak, or OpenCL devices
     Bench(BenchArgs),
     /// Choose tiles by counting cycles, and keep them in a cache
+    #[command(after_long_help = AFTER_TUNE)]
     Tune(TuneArgs),
     /// List the built-in networks
     Models,
@@ -57,6 +107,11 @@ pub enum Command {
     Completions {
         /// The shell
         shell: Shell,
+    },
+    /// Write man pages of all commands to a folder
+    Man {
+        /// The folder, which is made if it isn't there
+        folder: PathBuf,
     },
 }
 
@@ -278,7 +333,7 @@ pub struct QuantizeArgs {
     #[arg(long, value_name = "DIR|.npz", required = true)]
     pub calibration: PathBuf,
     /// The QDQ model to write
-    #[arg(long, short, value_name = "FILE.onnx")]
+    #[arg(long, short, value_name = "Q.onnx")]
     pub output: PathBuf,
     /// How scales are chosen
     #[arg(long, value_enum, default_value = "multiply")]

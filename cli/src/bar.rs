@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 use indicatif::{ProgressBar, ProgressStyle};
 use vta_app::watch::Watch;
 
+use crate::terminal::{COLUMNS, is_plain, wrapped};
+
 /// A bar on standard error, if that is a terminal.
 pub struct Bar {
     /// What is counted.
@@ -34,7 +36,7 @@ impl Bar {
     }
 
     fn make(&self, all: usize) -> ProgressBar {
-        if self.quiet || all < self.least {
+        if self.quiet || is_plain() || all < self.least {
             return ProgressBar::hidden();
         }
         let template = format!("{{bar:40}} {{pos}}/{{len}} {}, {{eta}} left", self.unit);
@@ -51,6 +53,6 @@ impl Watch for Bar {
     }
 
     fn note(&self, text: &str) {
-        eprintln!("note: {text}");
+        eprintln!("{}", wrapped(&format!("note: {text}"), COLUMNS));
     }
 }

@@ -21,7 +21,8 @@ use self::cores::on_core;
 use self::median::median;
 use self::onnxruntime::Comparison;
 use crate::args::BenchArgs;
-use crate::report::print_line;
+use crate::table::{Column, Table};
+use crate::terminal::{print_line, print_text};
 
 /// Layers whose share is reported: ResNet-18's convolutions but the first.
 const LAYERS: std::ops::RangeInclusive<usize> = 2..=11;
@@ -123,7 +124,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
     if args.json {
         print_line(&serde_json::to_string_pretty(&figures.json())?)?;
     } else {
-        print_line(&figures.text())?;
+        print_text(&figures.text())?;
     }
     Ok(true)
 }
@@ -229,12 +230,16 @@ impl Figures {
     }
 
     fn text(&self) -> String {
-        let mut table = comfy_table::Table::new();
-        table.load_style(comfy_table::presets::NOTHING);
-        table.set_header(["", "GMAC/s", "share", "quartiles", ""]);
+        let mut table = Table::new([
+            Column::words(""),
+            Column::number("GMAC/s"),
+            Column::number("share"),
+            Column::number("quartiles"),
+            Column::text(""),
+        ]);
         let peak = format!("{}, one thread, measured", self.kernel.name());
         let gmacs = format!("{:.1}", self.peak() / 1e9);
-        table.add_row(["peak", &gmacs, "100.0 %", "", &peak]);
+        table.row(["peak", &gmacs, "100.0 %", "", &peak].map(str::to_owned));
         let row = |name: &str, macs: u64, run: &Measured, note: String| {
             let [low, high] = run.quartiles.map(|q| 100.0 * run.share(macs) / q);
             let share = format!("{:.1} %", 100.0 * run.share(macs));
@@ -249,13 +254,13 @@ impl Figures {
         };
         for l in &self.layers {
             let note = format!("{:.1} us", l.run.seconds * 1e6);
-            table.add_row(row(&l.name, l.macs, &l.run, note));
+            table.row(row(&l.name, l.macs, &l.run, note));
         }
         for n in &self.networks {
             let device = 100.0 * n.macs as f64 / n.device_seconds / n.run.peak;
             let rate = 1.0 / n.run.seconds;
             let note = format!("{rate:.1} images/s; device alone {device:.1} %");
-            table.add_row(row(n.name, n.macs, &n.run, note));
+            table.row(row(n.name, n.macs, &n.run, note));
         }
         let speedups = [self.speedup_2_threads, self.speedup_2_threads_one_image];
         let speedup = match speedups {
@@ -267,7 +272,8 @@ impl Figures {
         let comparison = self.onnxruntime.as_ref();
         let comparison = comparison.map_or_else(String::new, |c| format!("\n{}", c.text()));
         format!(
-            "{table}\n\n{speedup}\n{:.1} ns for an instruction on one tile{comparison}",
+            "{}\n{speedup}\n{:.1} ns for an instruction on one tile{comparison}",
+            table.text(),
             self.ns_per_insn
         )
     }
@@ -468,4 +474,43 @@ fn one_image(program: &Arc<Program>, kernel: GemmKernel, samples: usize) -> Resu
         ratios.push((before + turn(one)?) / (2.0 * both));
     }
     Ok(median(ratios))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_fits_a_terminal() {
+        let run = || Measured {
+            seconds: 0.123_456,
+            quartiles: [0.98, 1.31],
+            peak: 312.5e9,
+        };
+        let layer = LayerRow {
+            name: "resnet18.C11".to_owned(),
+            macs: 115_605_504,
+            run: run(),
+        };
+        let network = NetworkRow {
+            name: "resnet50",
+            macs: 4_089_184_256,
+            run: run(),
+            device_seconds: 0.1,
+            layers: Vec::new(),
+        };
+        let figures = Figures {
+            kernel: GemmKernel::Scalar,
+            layers: vec![layer],
+            networks: vec![network],
+            speedup_2_threads: Some(1.98),
+            speedup_2_threads_one_image: Some(1.75),
+            ns_per_insn: 41.5,
+            onnxruntime: None,
+        };
+        let columns = crate::terminal::COLUMNS;
+        let text = crate::terminal::wrapped(&figures.text(), columns);
+        assert!(text.lines().all(|line| line.len() <= columns), "{text}");
+        assert!(text.contains("device alone") && text.contains("two threads are"));
+    }
 }

@@ -18,7 +18,8 @@ use vta_sim::{CycleLog, Execution};
 
 use crate::args::BenchArgs;
 use crate::bar::Bar;
-use crate::report::print_line;
+use crate::table::{Column, Table};
+use crate::terminal::{print_line, print_text};
 
 /// The networks of the second table, in each mode.
 const NETWORKS: [&str; 5] = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"];
@@ -125,7 +126,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
         return Ok(true);
     }
     print_line(&table("layer", &rows, args.markdown))?;
-    print_line(&format!(
+    print_text(&format!(
         "\n{} layers on {}, cycles / bound: median {median:.3}, worst {worst:.3}; \
          cycles / compute bound: median {:.3}, worst {:.3}\n",
         rows.len(),
@@ -220,7 +221,7 @@ fn spread(rows: &[Row], figure: fn(&Row) -> f64) -> [f64; 2] {
     [middle, all.last().copied().unwrap_or(f64::NAN)]
 }
 
-fn table(what: &str, rows: &[Row], markdown: bool) -> String {
+fn table(what: &'static str, rows: &[Row], markdown: bool) -> String {
     let header = [
         "",
         what,
@@ -240,16 +241,21 @@ fn table(what: &str, rows: &[Row], markdown: bool) -> String {
         lines.extend(rows.iter().map(|row| line(&row.cells())));
         return lines.join("\n");
     }
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(header);
-    for row in rows {
-        table.add_row(row.cells());
-    }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(comfy_table::CellAlignment::Right);
-    }
-    table.to_string()
+    let [_, what, _, gemm, products, _, _, compute, _, of_gemm] = header;
+    let mut table = Table::new([
+        Column::name(""),
+        Column::words(what).optional(),
+        Column::number("cycles"),
+        Column::number(gemm).optional(),
+        Column::number(products).optional(),
+        Column::number("bound"),
+        Column::number("ratio"),
+        Column::number(compute).optional(),
+        Column::number("ratio"),
+        Column::number(of_gemm).optional(),
+    ]);
+    rows.iter().for_each(|row| table.row(row.cells()));
+    table.text().trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -285,5 +291,15 @@ mod tests {
             lines[2],
             "| l | conv | 3 | 0 | 0 | 2 | 1.500 | 4 | 0.750 | 3.000 |"
         );
+    }
+
+    #[test]
+    fn tables_fit_a_terminal() {
+        let mut long = row(21_779_521, 15_734_544);
+        long.name = "resnet50.layer1.0.downsample".to_owned();
+        long.what = "conv:1,1024,14,14,2048,1,2,0".to_owned();
+        for line in table("layer", &[long], false).lines() {
+            assert!(line.len() <= crate::terminal::COLUMNS, "{line}");
+        }
     }
 }

@@ -18,7 +18,8 @@ use vta_isa::Config;
 
 use self::steps::{Steps, with_batch};
 use crate::args::BenchArgs;
-use crate::report::print_line;
+use crate::table::{Column, Table};
+use crate::terminal::{print_line, print_text};
 
 /// No more samples of one figure once they have taken so long together.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -77,7 +78,7 @@ pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
             for &batch in &batches {
                 let figures = one(args, name, network, &with_batch(&config, batch)?)?;
                 if !args.json {
-                    print_line(&figures.text())?;
+                    print_text(&figures.text())?;
                 }
                 all.push(figures);
             }
@@ -391,22 +392,13 @@ impl Figures {
     }
 
     fn text(&self) -> String {
-        let mut table = comfy_table::Table::new();
-        table.load_style(comfy_table::presets::NOTHING);
-        let head = [
-            "",
-            "ms",
-            "ratio",
-            "submissions",
-            "launches",
-            "waits",
-            "copies",
-        ];
-        table.set_header(head);
+        let numbers = ["ms", "ratio", "submissions", "launches", "waits", "copies"];
+        let columns = std::iter::once(Column::text(""));
+        let mut table = Table::new(columns.chain(numbers.map(Column::number)));
         for [one, many] in [&self.whole, &self.part.1] {
             for way in [one, many] {
                 let c = &way.counted;
-                table.add_row([
+                table.row([
                     way.name.clone(),
                     format!("{:.2}", way.ms),
                     format!("{:.2}", way.ms / one.ms),
@@ -417,22 +409,20 @@ impl Figures {
                 ]);
             }
         }
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Right);
-        }
         let [one, two] = [0, 1].map(|i| self.flows[i].images_per_s);
         let images = match self.batch {
             1 => "one image a run".to_owned(),
             n => format!("{n} images a run"),
         };
         let mut text = format!(
-            "{} on {} ({}), {}, {images}\n{table}\n{one:.2} images a second one run after the \
+            "{} on {} ({}), {}, {images}\n{}{one:.2} images a second one run after the \
              other, {two:.2} with two in flight ({:.2} times)\nkernels run in {:.0} % of the time \
              (taken in runs of their own)\n",
             self.model,
             self.device,
             self.name,
             self.structure,
+            table.text(),
             self.gain(),
             100.0 * self.kernel_share,
         );

@@ -8,7 +8,8 @@ use vta_hw_opencl::{
 };
 
 use crate::args::DevicesArgs;
-use crate::report::{lines, print_line};
+use crate::table::{Column, Table};
+use crate::terminal::{print_line, print_text};
 
 /// The devices that are part of the program.
 const BUILT_IN: [(&str, &str); 3] = [
@@ -39,7 +40,7 @@ pub fn devices(args: &DevicesArgs) -> Result<bool> {
         let size = std::fs::metadata(path)
             .with_context(|| path.display().to_string())?
             .len();
-        print_line(&format!("{}: {structure}, {size} bytes", path.display()))?;
+        print_text(&format!("{}: {structure}, {size} bytes", path.display()))?;
         return Ok(true);
     }
     let (entries, missing) = match list() {
@@ -57,29 +58,41 @@ pub fn devices(args: &DevicesArgs) -> Result<bool> {
         print_line(&text)?;
         return Ok(true);
     }
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["--device", "what", "type", "runs", "memory", "driver"]);
-    for (name, what) in BUILT_IN {
-        table.add_row([name, what, "simulator", "", "", ""]);
-    }
-    for e in &entries {
-        let memory = format!("{:.1} GB", e.global_bytes() as f64 / 1e9);
-        let driver = format!("{}, {}", e.version(), e.driver());
-        table.add_row([
-            e.selector.clone(),
-            format!("{} ({})", e.name(), e.platform()),
-            kind(e),
-            structures(e),
-            memory,
-            driver,
-        ]);
-    }
-    print_line(lines(&table).trim_end())?;
+    let built_in = BUILT_IN.map(|(name, what)| {
+        let cells = [name, what, "simulator", "", "", ""];
+        cells.map(str::to_owned)
+    });
+    let all = built_in.into_iter().chain(entries.iter().map(cells));
+    print_text(table(all).text().trim_end())?;
     if let Some(note) = missing {
-        print_line(&format!("\n{note}"))?;
+        print_text(&format!("\n{note}"))?;
     }
     Ok(true)
+}
+
+fn table(rows: impl Iterator<Item = [String; 6]>) -> Table {
+    let mut table = Table::new([
+        Column::words("--device"),
+        Column::text("what"),
+        Column::text("type"),
+        Column::text("runs"),
+        Column::number("memory"),
+        Column::words("driver").optional(),
+    ]);
+    rows.for_each(|row| table.row(row));
+    table
+}
+
+/// A device of OpenCL in the table.
+fn cells(entry: &DeviceEntry) -> [String; 6] {
+    [
+        entry.selector.clone(),
+        format!("{} ({})", entry.name(), entry.platform()),
+        kind(entry),
+        structures(entry),
+        format!("{:.1} GB", entry.global_bytes() as f64 / 1e9),
+        format!("{}, {}", entry.version(), entry.driver()),
+    ]
 }
 
 fn kind(entry: &DeviceEntry) -> String {
@@ -110,4 +123,34 @@ fn object(e: &DeviceEntry) -> Value {
         "memory_bytes": e.global_bytes(), "max_buffer_bytes": e.max_alloc_bytes(),
         "local_bytes": e.local_bytes(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terminal::COLUMNS;
+
+    #[test]
+    fn long_names_of_opencl_fit() {
+        let rows = [
+            [
+                "opencl:intel:1",
+                "pthread-skylake-avx512-Intel(R) Xeon(R) Platinum 8488C (Portable Computing Language)",
+                "accelerator, fpga",
+                "throughput, from a bitstream (+core)",
+                "1099.5 GB",
+                "OpenCL 3.0 PoCL HSTR: cpu-x86_64-pc-linux-gnu-skylake-avx512, 5.0+debian",
+            ],
+            ["sim", "functional simulator, fast", "simulator", "", "", ""],
+        ];
+        let rows = rows.map(|row| row.map(str::to_owned));
+        let (text, missing) = table(rows.into_iter()).fitting(COLUMNS);
+        assert_eq!(missing, ["driver"]);
+        assert!(text.lines().all(|line| line.len() <= COLUMNS), "{text}");
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            flat.contains("Xeon(R)") && flat.contains("1099.5 GB"),
+            "{text}"
+        );
+    }
 }

@@ -9,6 +9,8 @@ mod bench_opencl;
 mod commands;
 mod devices;
 mod report;
+mod table;
+mod terminal;
 mod tools;
 mod tune;
 
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Command::Boards(args) => boards::boards(args),
         Command::Devices(args) => devices::devices(args),
         Command::Completions { shell } => tools::completions(*shell),
+        Command::Man { folder } => tools::man(folder),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,17 +1,16 @@
 //! What a run prints for people: labels with bars, a table of layers.
 
-use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use vta_app::outcome::Outcome;
+use vta_app::outcome::{LayerRow, Outcome};
 use vta_app::timed::{Timed, utilization};
-use vta_driver::output::{self, FileError};
-use vta_sim::views::Verdict;
+use vta_sim::views::{LayerCycles, Verdict};
 
-use crate::args::RunArgs;
+use crate::args::{RunArgs, ViewArgs};
+use crate::table::{Column, Table};
+use crate::terminal::{bar, is_plain, paint, print_text, say_written};
 
 /// Prints for people.
 pub fn text(outcome: &Outcome, args: &RunArgs) -> Result<()> {
@@ -26,7 +25,7 @@ pub fn text(outcome: &Outcome, args: &RunArgs) -> Result<()> {
         out.push_str(&profile(outcome));
     }
     summary(outcome, args, &mut out);
-    print_line(out.trim_end())
+    print_text(out.trim_end())
 }
 
 /// An image with its best labels and bars of confidence.
@@ -37,15 +36,15 @@ fn describe(outcome: &Outcome, image: usize, out: &mut String) {
     } else {
         outcome.top
     };
+    let [right, wrong] = match is_plain() {
+        true => ["right:", "wrong:"],
+        false => ["\u{2713}", "\u{2717}"],
+    };
     let verdict = match outcome.truth[image] {
         Some(truth) if ranking.first().is_some_and(|r| r.0 == truth) => {
-            format!("  {} {}", paint("32", "\u{2713}"), outcome.label(truth))
+            format!("  {} {}", paint("32", right), outcome.label(truth))
         }
-        Some(truth) => format!(
-            "  {} it is {}",
-            paint("31", "\u{2717}"),
-            outcome.label(truth)
-        ),
+        Some(truth) => format!("  {} it is {}", paint("31", wrong), outcome.label(truth)),
         None => String::new(),
     };
     out.push_str(&format!("{}{verdict}\n", paint("1", &outcome.names[image])));
@@ -66,40 +65,23 @@ fn describe(outcome: &Outcome, image: usize, out: &mut String) {
     }
 }
 
-/// Up to 24 blocks in eighths.
-fn bar(share: f32) -> String {
-    let eighths = (share * 24.0 * 8.0).round() as usize;
-    let parts = [
-        '\u{258f}', '\u{258e}', '\u{258d}', '\u{258c}', '\u{258b}', '\u{258a}', '\u{2589}',
-    ];
-    let mut bar = "\u{2588}".repeat(eighths / 8);
-    if !eighths.is_multiple_of(8) {
-        bar.push(parts[eighths % 8 - 1]);
-    }
-    bar
-}
-
-fn paint(code: &str, text: &str) -> String {
-    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    if colour && !text.is_empty() {
-        format!("\x1b[{code}m{text}\x1b[0m")
-    } else {
-        text.to_owned()
-    }
-}
-
 fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
     let (total, _) = outcome.totals();
     let images = outcome.logits.len();
+    let plural = |n: usize| if n == 1 { "" } else { "s" };
     let seconds = outcome.wall.as_secs_f64();
     let rate = images as f64 / seconds.max(1e-9);
+    // Without results there is no work whose time would tell anything.
+    let done = match outcome.timing_only {
+        true => ", cycles only, nothing computed".to_owned(),
+        false => format!(" in {:.0} ms ({rate:.1} a second)", seconds * 1e3),
+    };
     out.push_str(&format!(
-        "\n{images} image{} on {} in {:.0} ms ({rate:.1} a second), {} submission{}, {} instructions, {}\n",
-        if images == 1 { "" } else { "s" },
+        "\n{images} image{} on {}{done}, {} submission{}, {} instructions, {}\n",
+        plural(images),
         outcome.device,
-        seconds * 1e3,
         total.submissions,
-        if total.submissions == 1 { "" } else { "s" },
+        plural(total.submissions as usize),
         total.traffic.insns,
         size(total.traffic.total_bytes()),
     ));
@@ -163,19 +145,28 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
     }
     if args.model == "demo" && args.input.is_empty() && !args.profile {
         let vta = program_name();
+        // The photo is there in the repository, not where the program is installed.
+        let first = match Path::new(PHOTO).is_file() {
+            true => format!("run demo --input {PHOTO}"),
+            false => "run demo --profile".to_owned(),
+        };
         out.push_str(&format!(
-            "\nTry next: {vta} run demo --input models/demo/cat.png\n          \
-             {vta} run zoo:resnet18 --profile\n",
+            "\nTry next: {vta} {first}\n          {vta} run zoo:resnet18 --profile\n",
         ));
     }
 }
 
+/// A photo to try, from the repository's root.
+const PHOTO: &str = "models/demo/cat.png";
+
 /// How this program was called, so that what it proposes can be typed as it stands.
 fn program_name() -> String {
     let called = std::env::args().next().unwrap_or_default();
-    match called.contains('/') && !called.contains(char::is_whitespace) {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@".contains(c);
+    match called.is_empty() || called.chars().all(plain) {
+        true if called.is_empty() => "vta".to_owned(),
         true => called,
-        false => "vta".to_owned(),
+        false => format!("'{}'", called.replace('\'', r"'\''")),
     }
 }
 
@@ -209,74 +200,137 @@ fn size(bytes: u64) -> String {
     }
 }
 
+/// A number with three or four digits and a prefix.
+fn short(value: u64) -> String {
+    for (size, prefix) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
+        // What would round to 1000 takes the next prefix.
+        if value >= 10_000 && value as f64 >= size * 0.99995 {
+            return format!("{:.1} {prefix}", value as f64 / size);
+        }
+    }
+    value.to_string()
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// The table of layers: figures of one pass.
 fn profile(outcome: &Outcome) -> String {
+    match &outcome.timed {
+        None => wall_table(outcome).text(),
+        Some(timed) => cycles_table(outcome, timed).text(),
+    }
+}
+
+/// Where the time goes on a device that computes.
+fn wall_table(outcome: &Outcome) -> Table {
     let (_, rows) = outcome.totals();
     let runs = outcome.passes().max(1);
     let whole: Duration = rows.iter().map(|r| r.wall).sum();
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
-    let mut header = vec!["layer", "kind", "MACs", "insns", "bytes", "ms", "share"];
-    header.extend(match outcome.timed {
-        None => &["utilisation"][..],
-        Some(_) => &["utilisation", "cycles", "of bound", "limited by"],
-    });
-    table.set_header(header);
+    let mut table = Table::new([
+        Column::name("layer"),
+        Column::words("kind").optional(),
+        Column::number("MACs"),
+        Column::number("insns").optional(),
+        Column::number("bytes").optional(),
+        Column::number("ms"),
+        Column::number("share"),
+        Column::number("matrix unit"),
+    ]);
     for row in &rows {
-        let timed = outcome.timed.as_ref().and_then(|t| t.layer(&row.name));
-        let macs = row.macs * outcome.program.config.batch() as u64;
-        let used = match timed {
-            Some(cycles) => Some(utilization(cycles, macs, 1)),
-            None => row.utilization(&outcome.program, runs),
-        };
-        let share = 100.0 * row.wall.as_secs_f64() / whole.as_secs_f64().max(1e-12);
-        let mut cells = vec![
+        let share = row.wall.as_secs_f64() / whole.as_secs_f64().max(1e-12);
+        let used = row.utilization(&outcome.program, runs);
+        table.row([
             row.name.clone(),
             row.kind.clone(),
-            row.macs.to_string(),
+            short(row.macs),
             (row.traffic.insns / runs).to_string(),
-            (row.traffic.total_bytes() / runs).to_string(),
+            short(row.traffic.total_bytes() / runs),
             format!("{:.3}", row.wall.as_secs_f64() * 1e3 / runs as f64),
-            format!("{share:.1} %"),
-            used.map_or_else(String::new, |u| format!("{:.1} %", u * 100.0)),
-        ];
-        if let Some(layer) = timed {
-            let bound = layer.bound.cycles().max(1);
-            cells.push(layer.cycles.to_string());
-            cells.push(format!("{:.2}", layer.cycles as f64 / bound as f64));
-            cells.push(Verdict::of(layer).resource.to_owned());
+            percent(share),
+            used.map_or_else(String::new, percent),
+        ]);
+    }
+    table
+}
+
+/// Where the cycles go.
+fn cycles_table(outcome: &Outcome, timed: &Timed) -> Table {
+    let (_, rows) = outcome.totals();
+    let (runs, all) = (outcome.passes().max(1), timed.total().cycles.max(1));
+    let mut table = Table::new([
+        Column::name("layer"),
+        Column::words("kind").optional(),
+        Column::number("MACs").optional(),
+        Column::number("insns").optional(),
+        Column::number("bytes").optional(),
+        Column::number("cycles"),
+        Column::number("share"),
+        Column::number("of bound"),
+        Column::number("matrix unit"),
+        Column::words("limited by"),
+    ]);
+    let cells = |row: &LayerRow, layer: &LayerCycles| {
+        let macs = row.macs * outcome.program.config.batch() as u64;
+        let bound = layer.bound.cycles().max(1);
+        [
+            row.name.clone(),
+            row.kind.clone(),
+            short(row.macs),
+            (row.traffic.insns / runs).to_string(),
+            short(row.traffic.total_bytes() / runs),
+            layer.cycles.to_string(),
+            percent(layer.cycles as f64 / all as f64),
+            format!("{:.2}", layer.cycles as f64 / bound as f64),
+            percent(utilization(layer, macs, 1)),
+            Verdict::of(layer).resource.to_owned(),
+        ]
+    };
+    for row in &rows {
+        match timed.layer(&row.name) {
+            Some(layer) => table.row(cells(row, layer)),
+            // The host's.
+            None => table.row([row.name.clone(), row.kind.clone()]),
         }
-        table.add_row(cells);
     }
-    for column in table.column_iter_mut().skip(2).take(8) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    lines(&table)
+    table
 }
 
-/// A table's lines, each with its end and without blanks before it.
-pub fn lines(table: &Table) -> String {
-    let text = table.to_string();
-    text.lines()
-        .map(|line| format!("{}\n", line.trim_end()))
-        .collect()
-}
-
-/// Prints to standard output; a reader that went away is no error.
-pub fn print_line(text: &str) -> Result<()> {
-    match writeln!(std::io::stdout().lock(), "{text}") {
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other.map_err(|e| FileError::write(Path::new("standard output"), &e))?),
+/// Says which of the views are written: behind the summary, or on standard error where standard
+/// output is one JSON object.
+pub fn tell_written(views: &ViewArgs, json: bool) -> Result<()> {
+    let files = [
+        (&views.trace, "trace", "open it at ui.perfetto.dev"),
+        (&views.report, "report", "open it in a browser"),
+    ];
+    for (path, what, how) in files {
+        let Some(path) = path else { continue };
+        let line = format!("{}: {what} written, {how}", path.display());
+        match json {
+            true => eprintln!("{line}"),
+            false => say_written(path, &line)?,
+        }
     }
-}
-
-/// Prints what there is to say of a file that was written: to standard error when the file itself
-/// went to standard output.
-pub fn say_written(file: &Path, text: &str) -> Result<()> {
-    if !output::is_stdout(file) {
-        return print_line(text);
-    }
-    eprintln!("{text}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in [
+            (0, "0"),
+            (9_999, "9999"),
+            (10_000, "10.0 k"),
+            (999_949, "999.9 k"),
+            (999_999, "1.0 M"),
+            (115_605_504, "115.6 M"),
+            (11_500_000_000, "11.5 G"),
+        ] {
+            assert_eq!(short(value), text);
+        }
+    }
 }

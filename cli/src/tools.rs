@@ -18,7 +18,8 @@ use vta_app::timed::{Timed, cycles_json, utilization};
 use vta_app::watch::Watch;
 use vta_app::{compile, images, replay_rtl, tiles};
 use vta_compiler::quantize::Mode;
-use vta_compiler::{graph::Graph, layer, onnx, passes, reference, zoo};
+use vta_compiler::zoo::Outline;
+use vta_compiler::{graph::Graph, layer, lower, onnx, passes, reference, zoo};
 use vta_driver::{DramPlan, Program, QueueLimits, Session, Symbol, Traffic, output, replay};
 use vta_isa::{INSN_BYTES, Insn, MemType, Uop};
 
@@ -27,7 +28,9 @@ use crate::args::{
     TimingArgs,
 };
 use crate::bar::Bar;
-use crate::report::{lines, print_line, say_written};
+use crate::report::tell_written;
+use crate::table::{Column, Table};
+use crate::terminal::{print_line, print_text, say_written};
 
 pub fn layer(args: &LayerArgs) -> Result<bool> {
     let spec = layer::parse(&args.layer)?;
@@ -86,6 +89,7 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
         true => outcome.json(args)?,
         false => outcome.text(args)?,
     }
+    tell_written(&args.views, args.json)?;
     Ok(largest == 0)
 }
 
@@ -131,27 +135,30 @@ impl LayerOutcome {
 
     fn text(&self, args: &LayerArgs) -> Result<()> {
         let verdict = match self.error {
-            None => "not computed".to_owned(),
+            None => "cycles only, nothing computed".to_owned(),
             Some(0) => "bit-identical to the reference (max_abs_error 0)".to_owned(),
             Some(error) => format!("MISMATCH (max_abs_error {error})"),
         };
-        print_line(&format!(
+        // Without results there is no work whose time would tell anything.
+        let wall = match self.error {
+            None => String::new(),
+            Some(_) => format!("\n  {:.2} ms on {}", self.wall_ms, args.device.device),
+        };
+        print_text(&format!(
             "{}: {verdict}\n  {} MACs, {} GEMM micro-ops, \
-             utilisation {:.1} %, {} instructions, {} bytes\n  {:.2} ms on {}",
+             utilisation {:.1} %, {} instructions, {} bytes{wall}",
             args.layer,
             self.macs,
             self.traffic.gemm_steps,
             self.utilization * 100.0,
             self.traffic.insns,
             self.traffic.total_bytes(),
-            self.wall_ms,
-            args.device.device,
         ))?;
         let Some(timed) = &self.timed else {
             return Ok(());
         };
         let (total, bound) = (timed.total(), timed.bound_cycles().max(1));
-        print_line(&format!(
+        print_text(&format!(
             "  {} cycles on {}, {:.3} times the bound of {bound}\n  {}",
             total.cycles,
             timed.board,
@@ -343,7 +350,7 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
                         m.addr, m.found, m.expected
                     ));
                 }
-                print_line(&line)?;
+                print_text(&line)?;
             }
         }
     }
@@ -358,7 +365,7 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
             0 => String::new(),
             n => format!(", {n} bytes compared"),
         };
-        print_line(&format!("{matched} of {total} runs match{bytes}"))?;
+        print_text(&format!("{matched} of {total} runs match{bytes}"))?;
     }
     Ok(matched == total)
 }
@@ -385,15 +392,15 @@ fn replay_counters(
     let outcome = replay_rtl::replay(path, &named)?;
     let board = &named.name;
     if !args.json {
-        print_line(&format!(
+        print_text(&format!(
             "{name} on {board}: {} of {} programs match in cycles, requests and beats",
             outcome.matched, outcome.total
         ))?;
         for line in outcome.differences.iter().take(10) {
-            print_line(&format!("  {line}"))?;
+            print_text(&format!("  {line}"))?;
         }
         if let Some(more) = outcome.differences.len().checked_sub(11) {
-            print_line(&format!("  and {} more", more + 1))?;
+            print_text(&format!("  and {} more", more + 1))?;
         }
     }
     rows.extend(outcome.rows);
@@ -456,50 +463,65 @@ fn list_program(program: &Program, text: &mut String) {
 }
 
 pub fn models() -> Result<bool> {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["name", "input", "layers", "MACs", "weights", "what"]);
-    let names = std::iter::once("demo".to_owned()).chain(zoo::NAMES.map(|n| format!("zoo:{n}")));
-    for name in names {
-        let row = match model::load(&name)? {
-            Form::Graph(graph) => summary(&graph)?,
-            Form::Program(_) | Form::Hosted(_) => bail!("{name} is no graph"),
-        };
-        let what = match name.as_str() {
-            "demo" => "ResNet-20 trained on CIFAR-10",
-            _ => "seeded weights, 1000 classes",
-        };
-        let [input, layers, macs, weights] = row;
-        table.add_row([name, input, layers, macs, weights, what.to_owned()]);
+    let mut table = Table::new([
+        Column::words("name"),
+        Column::words("input"),
+        Column::number("layers"),
+        Column::number("MACs"),
+        Column::number("weights"),
+        Column::text("what"),
+    ]);
+    let mut row = |name: String, outline: &Outline, what: &str| {
+        let [c, h, w] = outline.input;
+        table.row([
+            name,
+            format!("{c}x{h}x{w}"),
+            outline.layers.to_string(),
+            format!("{:.2} G", outline.macs as f64 / 1e9),
+            format!("{:.2} M", outline.weights as f64 / 1e6),
+            what.to_owned(),
+        ]);
+    };
+    row("demo".to_owned(), &demo()?, "trained on CIFAR-10");
+    for name in zoo::NAMES {
+        let outline = zoo::outline(name)?;
+        row(format!("zoo:{name}"), &outline, "seeded, 1000 classes");
     }
-    print_line(lines(&table).trim_end())?;
+    print_text(table.text().trim_end())?;
     Ok(true)
 }
 
-fn summary(graph: &Graph) -> Result<[String; 4]> {
-    use vta_compiler::qgraph::QOp;
-    let integer = passes::quantized(graph)?;
-    let input = &integer.tensors[integer.inputs[0].0];
-    let (mut macs, mut weights) = (0, 0);
-    for node in &integer.nodes {
-        if let QOp::Conv { weights: w, .. } = &node.op {
-            let [_, h, width] = integer.tensors[node.output.0].chw;
-            macs += w.len() * h * width;
-            weights += w.len();
-        }
-    }
-    let [c, h, w] = input.chw;
-    Ok([
-        format!("{c}x{h}x{w}"),
-        integer.nodes.len().to_string(),
-        format!("{:.2} G", macs as f64 / 1e9),
-        format!("{:.2} M", weights as f64 / 1e6),
-    ])
+/// What the demo's network amounts to.
+fn demo() -> Result<Outline> {
+    let Form::Graph(graph) = model::load("demo")? else {
+        bail!("the demo is no graph");
+    };
+    let network = passes::quantized(&graph)?;
+    let input = network.inputs.first().context("the demo has no input")?;
+    Ok(Outline {
+        input: network.tensors[input.0].chw,
+        layers: lower::layers(&network),
+        macs: graph.macs(),
+        weights: graph.weights(),
+    })
 }
 
 pub fn completions(shell: clap_complete::Shell) -> Result<bool> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "vta", &mut script);
     print_line(String::from_utf8_lossy(&script).trim_end())?;
+    Ok(true)
+}
+
+/// Writes a page for the program and each of its commands, in man's format.
+pub fn man(folder: &Path) -> Result<bool> {
+    let name = || folder.display().to_string();
+    std::fs::create_dir_all(folder).with_context(name)?;
+    clap_mangen::generate_to(Cli::command(), folder).with_context(name)?;
+    print_text(&format!(
+        "{}: man pages of vta and its commands; read one with man {}/vta-run.1",
+        name(),
+        name()
+    ))?;
     Ok(true)
 }

@@ -4,12 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use comfy_table::{Table, presets};
 use serde_json::json;
 use vta_app::machine::Machine;
 use vta_app::watch::Watch;
 use vta_app::{files, hints, model};
-use vta_compiler::lower::{self, ConvTile, LoopOrder, LowerOptions, Tiles};
+use vta_compiler::lower::{self, ConvShape, ConvTile, LoopOrder, LowerOptions, Tiles};
 use vta_compiler::tune::{self, Cache, Job, Measured};
 use vta_driver::output::{self, FileLock};
 use vta_driver::{Program, QueueLimits, Session};
@@ -17,7 +16,8 @@ use vta_sim::{CycleLog, Execution};
 
 use crate::args::TuneArgs;
 use crate::bar::Bar;
-use crate::report::{lines, print_line};
+use crate::table::{Column, Table};
+use crate::terminal::{print_line, print_text};
 
 /// Tunes a network or a layer, or explains one layer's choice.
 ///
@@ -110,7 +110,7 @@ fn summary(
         });
         print_line(&object.to_string())?;
     } else {
-        print_line(&format!(
+        print_text(&format!(
             "{measured} shapes measured, {} known; {before} cycles untuned, {after} tuned on {}",
             cache.len(),
             job.timing
@@ -142,28 +142,56 @@ fn explain(job: &Job<'_>, layer: &str, measure: &tune::Measure<'_>, as_json: boo
         print_line(&json!({"layer": layer, "candidates": rows}).to_string())?;
         return Ok(true);
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["cycles", "estimate", "tile", ""]);
-    for m in &measured {
-        let note = if m.tile == *searched { "default" } else { "" };
-        let [cycles, estimate] = [m.cycles, m.estimate].map(|n| n.to_string());
-        table.add_row([cycles, estimate, describe(&m.tile), note.to_owned()]);
-    }
-    print_line(&format!("{layer}: {shape:?}"))?;
-    print_line(lines(&table).trim_end())?;
+    print_text(&format!("{layer}: {}", outline(shape)))?;
+    print_text(table(&measured, searched).text().trim_end())?;
+    print_text(
+        "(A tile is co output blocks of so many rows and columns. It is summed up in chunks of ci \
+         input blocks and so many rows of the kernel. The outer loop is over channels or \
+         positions; inputs and weights, and sums, have 1 part each or 2 that take turns.)",
+    )?;
     Ok(true)
 }
 
-fn describe(tile: &ConvTile) -> String {
-    let [rows, cols] = tile.output;
-    let order = match tile.order {
-        LoopOrder::ChannelsOutside => "channels outside",
-        LoopOrder::PositionsOutside => "positions outside",
-    };
+/// A shape in words.
+fn outline(shape: &ConvShape) -> String {
+    let pair = |[a, b]: [usize; 2]| format!("{a}x{b}");
     format!(
-        "{} co x {rows} rows x {cols} columns, chunks of {} ci x {} kernel rows, {order}, \
-         {} input and weight parts, {} accumulator parts",
-        tile.co, tile.ci, tile.kernel_rows, tile.halves, tile.acc_halves
+        "{}x{} to {}x{} blocks, kernel {}, stride {}, dilation {}, pads {:?}",
+        shape.ci,
+        pair(shape.input),
+        shape.co,
+        pair(shape.output),
+        pair(shape.kernel),
+        pair(shape.stride),
+        pair(shape.dilation),
+        shape.pads,
     )
+}
+
+/// A row for each candidate.
+fn table(measured: &[Measured], searched: &ConvTile) -> Table {
+    let numbers = ["cycles", "estimate", "co", "rows", "cols", "ci", "kernel"];
+    let columns = numbers.map(Column::number).into_iter();
+    let mut table = Table::new(columns.chain([
+        Column::words("outer"),
+        Column::number("parts"),
+        Column::number("sums"),
+        Column::words(""),
+    ]));
+    for m in measured {
+        let tile = &m.tile;
+        let [rows, columns] = tile.output;
+        let numbers = [tile.co, rows, columns, tile.ci, tile.kernel_rows];
+        let order = match tile.order {
+            LoopOrder::ChannelsOutside => "channels",
+            LoopOrder::PositionsOutside => "positions",
+        };
+        let mut cells = vec![m.cycles.to_string(), m.estimate.to_string()];
+        cells.extend(numbers.map(|n| n.to_string()));
+        cells.push(order.to_owned());
+        cells.extend([tile.halves, tile.acc_halves].map(|n| n.to_string()));
+        cells.push(if *tile == *searched { "default" } else { "" }.to_owned());
+        table.row(cells);
+    }
+    table
 }

@@ -48,12 +48,29 @@ fn replay(block: &str, folder: &Path) {
         let words: Vec<&str> = command.split_whitespace().collect();
         assert_eq!(words[0], "vta", "{command}");
         let mut vta = Command::cargo_bin("vta").unwrap();
+        vta.env_remove("COLUMNS");
         let done = vta.current_dir(folder).args(&words[1..]).output().unwrap();
         let mut printed = String::from_utf8(done.stdout).unwrap();
         printed.push_str(&String::from_utf8(done.stderr).unwrap());
         let lines: Vec<&str> = printed.lines().map(str::trim_end).collect();
         assert!(matches(&lines, &expected), "$ {command}\n{printed}");
     }
+}
+
+/// The text with the lines of a diff replaced; those that go must be there once.
+fn changed(text: &str, diff: &str) -> String {
+    let mut text = text.to_owned();
+    let mut gone: Option<&str> = None;
+    for line in diff.lines() {
+        if let Some(line) = line.strip_prefix('-') {
+            assert_eq!(gone.replace(line), None, "each line is replaced by one");
+            assert_eq!(text.lines().filter(|l| *l == line).count(), 1, "{line}");
+        } else if let Some(line) = line.strip_prefix('+') {
+            let gone = gone.take().expect("a line that goes before");
+            text = text.replace(&format!("{gone}\n"), &format!("{line}\n"));
+        }
+    }
+    text
 }
 
 fn matches(found: &[&str], expected: &[&str]) -> bool {
@@ -70,9 +87,16 @@ fn the_first_program_runs_as_shown() {
     let shown = blocks("docs/first-program.md", "asm").concat();
     let example = std::fs::read_to_string(root().join("cli/examples/gemm.asm")).unwrap();
     assert_eq!(shown, example, "the document shows the example");
+    let race = changed(&example, &blocks("docs/first-program.md", "diff").concat());
     std::fs::write(folder.path().join("gemm.asm"), example).unwrap();
+    std::fs::write(folder.path().join("race.asm"), race).unwrap();
     let consoles = blocks("docs/first-program.md", "console");
     assert!(consoles.len() >= 4);
+    // What the text announces is what follows.
+    let text = std::fs::read_to_string(root().join("docs/first-program.md")).unwrap();
+    let announced = text.split("`--hazards` says so:").nth(1).unwrap();
+    let block = announced.split("```").nth(1).unwrap();
+    assert!(block.contains("2 hazard(s)"), "{block}");
     for block in consoles {
         replay(&block, folder.path());
     }

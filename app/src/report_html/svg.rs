@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use maud::{Markup, html};
-use vta_sim::views::{Lane, LayerCycles, Roofline, Spend, Verdict, losses};
+use vta_sim::views::{Lane, LayerCycles, Spend, Verdict};
 
 use super::format::{grouped, percent};
 use crate::timed::Timed;
@@ -33,15 +33,6 @@ pub fn stacked(layer: &LayerCycles, width: u32, height: u32) -> Markup {
                 }
             }
         }
-    }
-}
-
-/// What takes most of a layer's cycles.
-fn main_use(layer: &LayerCycles) -> Spend {
-    let busy = layer.spent(Spend::Gemm);
-    match losses(layer).first() {
-        Some(worst) if worst.cycles > busy => worst.spend,
-        _ => Spend::Gemm,
     }
 }
 
@@ -98,7 +89,7 @@ fn strip(timed: &Timed, x: &dyn Fn(u64) -> f64) -> Markup {
     }
     html! {
         @for (from, width, layer) in cells {
-            rect class={ "cell k" (main_use(layer) as usize) } x=(px(from)) y="0"
+            rect class={ "cell k" (Verdict::of(layer).spend as usize) } x=(px(from)) y="0"
                 width=(px(width.max(0.3))) height=(px(STRIP)) fill-opacity="0.85" {
                 title {
                     (layer.name) ": " (grouped(layer.cycles)) " cycles, "
@@ -197,117 +188,9 @@ fn round(value: u64) -> String {
     value.to_string()
 }
 
-fn px(value: f64) -> String {
+pub(super) fn px(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
-}
-
-const ROOF: [f64; 4] = [58.0, 14.0, 600.0, 330.0];
-
-/// Layers below the roof of matrix unit and bus, both axes logarithmic.
-pub fn roofline(roof: &Roofline, layers: &[LayerCycles]) -> Markup {
-    let placed = |(i, layer): (usize, &LayerCycles)| {
-        let (intensity, macs) = roof.place(layer)?;
-        Some((i + 1, layer.clone(), intensity, macs))
-    };
-    let points: Vec<_> = layers.iter().enumerate().filter_map(placed).collect();
-    let lows = points.iter().map(|p| p.2).chain([roof.ridge() / 8.0]);
-    let highs = points.iter().map(|p| p.2).chain([roof.ridge() * 8.0]);
-    let x_low = lows.fold(f64::INFINITY, f64::min).log2().floor();
-    let x_high = highs.fold(0.0, f64::max).log2().ceil();
-    let slow = points
-        .iter()
-        .map(|p| p.3)
-        .fold(roof.peak_macs / 16.0, f64::min);
-    let (y_low, y_high) = (slow.log2().floor(), roof.peak_macs.log2().ceil() + 0.8);
-    let [left, top, right, bottom] = ROOF;
-    let x = |v: f64| left + (v.log2() - x_low) / (x_high - x_low) * (right - left);
-    let y = |v: f64| bottom - (v.log2() - y_low) / (y_high - y_low) * (bottom - top);
-    // The slope begins where it enters the plot.
-    let enters = roof.ridge() * y_low.exp2() / roof.peak_macs;
-    let start = x_low.exp2().max(enters);
-    let outline = format!(
-        "M{} {}L{} {}H{}",
-        px(x(start)),
-        px(y(roof.attainable(start))),
-        px(x(roof.ridge())),
-        px(y(roof.peak_macs)),
-        px(right)
-    );
-    html! {
-        svg viewBox="0 0 610 376" role="img" aria-label="roofline" {
-            @for e in (x_low as i64)..=(x_high as i64) {
-                line.grid x1=(px(x((e as f64).exp2()))) x2=(px(x((e as f64).exp2())))
-                    y1=(px(top)) y2=(px(bottom)) {}
-                @if (e - x_low as i64) % 2 == 0 {
-                    text x=(px(x((e as f64).exp2()))) y=(px(bottom + 17.0)) text-anchor="middle" {
-                        (power(e))
-                    }
-                }
-            }
-            @for e in (y_low as i64)..=(y_high as i64) {
-                line.grid x1=(px(left)) x2=(px(right)) y1=(px(y((e as f64).exp2())))
-                    y2=(px(y((e as f64).exp2()))) {}
-                text x=(px(left - 7.0)) y=(px(y((e as f64).exp2()) + 4.0)) text-anchor="end" {
-                    (power(e))
-                }
-            }
-            path.roof d=(outline) {}
-            // At the edge, where the numbers of dots under the roof aren't.
-            text.ink x=(px(right - 4.0)) y=(px(top + 9.0)) text-anchor="end" {
-                (roof.peak_macs) " MACs a cycle"
-            }
-            text x=(px((left + right) / 2.0)) y="368" text-anchor="middle" {
-                "MACs for each byte read"
-            }
-            text transform=(format!("translate(13 {}) rotate(-90)", px((top + bottom) / 2.0)))
-                text-anchor="middle" { "MACs a cycle" }
-            (dots(&points, &x, &y))
-        }
-    }
-}
-
-/// Dots that get a number.
-const MAX_LABELS: usize = 14;
-
-type Point = (usize, LayerCycles, f64, f64);
-
-/// The layers as dots; those with most cycles get their number where there is room.
-fn dots(points: &[Point], x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) -> Markup {
-    let most = points.iter().map(|p| p.1.cycles).max().unwrap_or(1).max(1) as f64;
-    let mut order: Vec<&Point> = points.iter().collect();
-    order.sort_by_key(|p| std::cmp::Reverse(p.1.cycles));
-    let mut labels: Vec<(f64, f64, usize)> = Vec::new();
-    for point in &order {
-        let place = (x(point.2), y(point.3));
-        let free =
-            |l: &(f64, f64, usize)| (l.0 - place.0).abs() > 24.0 || (l.1 - place.1).abs() > 13.0;
-        if labels.len() < MAX_LABELS && labels.iter().all(free) {
-            labels.push((place.0, place.1, point.0));
-        }
-    }
-    html! {
-        @for (index, layer, intensity, macs) in order {
-            circle class={ "dot k" (main_use(layer) as usize) } cx=(px(x(*intensity)))
-                cy=(px(y(*macs))) r=(px(3.5 + 6.5 * (layer.cycles as f64 / most).sqrt())) {
-                title {
-                    (index) " " (layer.name) ": " (format!("{macs:.1}")) " MACs a cycle, "
-                    (format!("{intensity:.1}")) " for each byte read"
-                }
-            }
-        }
-        @for (x, y, index) in labels {
-            text.ink x=(px(x)) y=(px(y - 10.0)) text-anchor="middle" { (index) }
-        }
-    }
-}
-
-/// A power of two for an axis.
-fn power(e: i64) -> String {
-    match u32::try_from(e) {
-        Ok(e) => (1u64 << e.min(63)).to_string(),
-        Err(_) => format!("1/{}", 1u64 << (-e).min(63)),
-    }
 }
 
 #[cfg(test)]
@@ -345,10 +228,5 @@ mod tests {
         let text = stacked(&layer, 100, 10).into_string();
         assert!(text.contains("multiplying: 4 cycles, 40.0 %"), "{text}");
         assert!(text.contains("width=\"60.00\""), "{text}");
-    }
-
-    #[test]
-    fn powers_below_one_are_fractions() {
-        assert_eq!([power(-2), power(0), power(10)], ["1/4", "1", "1024"]);
     }
 }

@@ -1,4 +1,8 @@
 //! The table of a sweep: a CSV file to which every finished point is added at once.
+//!
+//! The first line has the columns' names, every other one a point: the axes' values, figures, an
+//! error in their place, and in the last column which sweep it belongs to. There are no other
+//! lines, so that any reader of CSV takes the file as it is.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -48,7 +52,8 @@ pub struct Row {
     pub outcome: Result<Measured, String>,
 }
 
-const COLUMNS: [&str; 9] = [
+/// Behind the axes.
+const COLUMNS: [&str; 10] = [
     "cycles",
     "images",
     "bound_cycles",
@@ -58,12 +63,17 @@ const COLUMNS: [&str; 9] = [
     "energy_uj",
     "area_mm2",
     "error",
+    "sweep",
 ];
+/// Columns of figures.
+const FIGURES: usize = 8;
 
 /// The file and the rows in it.
 pub struct Table {
     path: PathBuf,
     head: String,
+    /// Names the sweep in every row.
+    sweep: String,
     file: File,
     /// Two sweeps of one file would lose each other's rows.
     _lock: FileLock,
@@ -85,7 +95,7 @@ impl Table {
             "{}: not a file, so that rows can't be kept in it",
             name()
         );
-        let head = head(model, grid);
+        let (head, sweep) = (head(grid), sweep(model, grid));
         let lock = FileLock::now(path)?;
         let mut bytes = match path.exists() {
             true => files::read_file(path)?,
@@ -98,30 +108,32 @@ impl Table {
             .map_or(0, |end| end + 1);
         let torn = bytes.split_off(whole);
         let text = String::from_utf8(bytes);
-        let text = text.with_context(|| format!("{}: not a text file", name()))?;
-        let rows = if text.is_empty() {
-            ensure!(
-                head.as_bytes().starts_with(&torn),
+        let mut text = text.with_context(|| format!("{}: not a text file", name()))?;
+        let another = || {
+            format!(
                 "{}: not the table of this sweep; give another --output or remove it",
                 name()
-            );
-            HashMap::new()
-        } else {
-            let body = text.strip_prefix(&head).with_context(|| {
-                format!(
-                    "{}: not the table of this sweep; give another --output or remove it",
-                    name()
-                )
-            })?;
-            parse(body, grid.keys().count()).with_context(name)?
+            )
         };
+        let keys = grid.keys().count();
+        let mut rows = HashMap::new();
+        if text.is_empty() {
+            ensure!(head.as_bytes().starts_with(&torn), "{}", another());
+        } else if let Some(body) = text.strip_prefix(&old_head(&head, &sweep)) {
+            rows = parse(body, keys, None).with_context(name)?;
+            text = head.clone() + &lines(rows.values(), &sweep);
+            output::write(path, &text)?;
+        } else {
+            let body = text.strip_prefix(&head).with_context(another)?;
+            rows = parse(body, keys, Some(&sweep)).with_context(name)?;
+        }
         let mut file = OpenOptions::new()
             .append(true)
             .create(true)
             .open(path)
             .with_context(name)?;
-        file.set_len(whole as u64).with_context(name)?;
-        if whole == 0 {
+        file.set_len(text.len() as u64).with_context(name)?;
+        if text.is_empty() {
             let written = file.write_all(head.as_bytes());
             written.map_err(|e| FileError::write(path, &e))?;
         }
@@ -129,6 +141,7 @@ impl Table {
         Ok(Self {
             path,
             head,
+            sweep,
             file,
             _lock: lock,
             rows,
@@ -145,7 +158,7 @@ impl Table {
     /// # Errors
     /// When the file can't be written.
     pub fn append(&mut self, row: Row) -> Result<()> {
-        let written = self.file.write_all(line(&row).as_bytes());
+        let written = self.file.write_all(line(&row, &self.sweep).as_bytes());
         written.map_err(|e| FileError::write(&self.path, &e))?;
         self.rows.insert(row.values.clone(), row);
         Ok(())
@@ -163,24 +176,34 @@ impl Table {
             .collect();
         let mut others: Vec<Row> = self.rows.into_values().collect();
         others.sort_by(|a, b| a.values.cmp(&b.values));
-        let lines: String = in_grid.iter().chain(&others).map(line).collect();
+        let lines = lines(in_grid.iter().chain(&others), &self.sweep);
         output::write(&self.path, self.head + &lines)?;
         Ok(in_grid)
     }
 }
 
-/// A comment that names the sweep, and the column names.
-fn head(model: &str, grid: &Grid) -> String {
+/// The column names.
+fn head(grid: &Grid) -> String {
     let keys: Vec<&str> = grid.keys().chain(COLUMNS).collect();
-    let model = model.replace(['\n', '\r'], " ");
-    format!(
-        "# vta sweep of {model}, base {}\n{}\n",
-        grid.fingerprint(),
-        keys.join(",")
-    )
+    keys.join(",") + "\n"
 }
 
-fn line(row: &Row) -> String {
+/// What tells a sweep from others: the model, and all that isn't varied.
+fn sweep(model: &str, grid: &Grid) -> String {
+    let model = model.replace(['\n', '\r'], " ").replace('"', "'");
+    format!("{model}, base {}", grid.fingerprint())
+}
+
+/// How tables of version 0.1 begin: the sweep stands in a comment, and no row names it.
+fn old_head(head: &str, sweep: &str) -> String {
+    format!("# vta sweep of {sweep}\n{}", head.replace(",sweep\n", "\n"))
+}
+
+fn lines<'r>(rows: impl Iterator<Item = &'r Row>, sweep: &str) -> String {
+    rows.map(|row| line(row, sweep)).collect()
+}
+
+fn line(row: &Row, sweep: &str) -> String {
     let mut cells = row.values.clone();
     match &row.outcome {
         Ok(m) => cells.extend([
@@ -195,25 +218,28 @@ fn line(row: &Row) -> String {
             String::new(),
         ]),
         Err(error) => {
-            cells.extend(std::iter::repeat_n(String::new(), COLUMNS.len() - 1));
+            cells.extend(std::iter::repeat_n(String::new(), FIGURES));
             let text = error.replace(['\n', '\r'], " ").replace('"', "'");
             cells.push(format!("\"{text}\""));
         }
     }
+    cells.push(format!("\"{sweep}\""));
     cells.join(",") + "\n"
 }
 
-fn parse(body: &str, keys: usize) -> Result<HashMap<Vec<String>, Row>> {
+/// The rows; with a `sweep`, each must name it.
+fn parse(body: &str, keys: usize, sweep: Option<&str>) -> Result<HashMap<Vec<String>, Row>> {
+    let columns = keys + COLUMNS.len() - usize::from(sweep.is_none());
     let mut rows = HashMap::new();
     for (i, line) in body.lines().enumerate() {
-        // The error is last and may have commas.
-        let cells: Vec<&str> = line.splitn(keys + COLUMNS.len(), ',').collect();
+        let cells = cells(line);
         let at = || format!("row {}", i + 1);
+        ensure!(cells.len() == columns, "{}: {} cells", at(), cells.len());
+        let named = sweep.is_none_or(|sweep| cells.last().is_some_and(|cell| *cell == sweep));
         ensure!(
-            cells.len() == keys + COLUMNS.len(),
-            "{}: {} cells",
-            at(),
-            cells.len()
+            named,
+            "not the table of this sweep ({}); give another --output or remove it",
+            at()
         );
         let (values, rest) = cells.split_at(keys);
         let row = Row {
@@ -225,8 +251,20 @@ fn parse(body: &str, keys: usize) -> Result<HashMap<Vec<String>, Row>> {
     Ok(rows)
 }
 
+/// The cells of a line; commas between quotes are part of one. No cell has quotes in it.
+fn cells(line: &str) -> Vec<&str> {
+    let mut quoted = false;
+    let ends = |c: char| {
+        quoted ^= c == '"';
+        c == ',' && !quoted
+    };
+    line.split(ends)
+        .map(|cell| cell.trim_matches('"'))
+        .collect()
+}
+
 fn outcome(cells: &[&str]) -> Result<Result<Measured, String>> {
-    let error = cells[COLUMNS.len() - 1].trim_matches('"');
+    let error = cells[FIGURES];
     if !error.is_empty() {
         return Ok(Err(error.to_owned()));
     }
@@ -306,16 +344,74 @@ mod tests {
         assert_eq!(rows[0].outcome, Err("too, 'wide' ".to_owned()));
         assert_eq!(rows[1], row("4", "2", Ok(42)));
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.ends_with("5,2,52,2,3,4,0.5,6,7.25,8.5,\n"), "{text}");
-        assert_eq!(text.lines().count(), 2 + 4);
+        let sweep = sweep("demo", &grid());
+        let last = format!("5,2,52,2,3,4,0.5,6,7.25,8.5,,\"{sweep}\"\n");
+        assert!(text.ends_with(&last), "{text}");
+        assert_eq!(text.lines().count(), 1 + 4);
+    }
+
+    #[test]
+    fn every_line_is_a_row_of_numbers_under_the_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        let mut table = Table::open(&path, "gemm:8,64,64", &grid()).unwrap();
+        table.append(row("4", "1", Ok(41))).unwrap();
+        table.append(row("4", "2", Err("no, \"really\""))).unwrap();
+        table.finish(&grid()).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut lines = text.lines().map(cells);
+        let names = lines.next().unwrap();
+        assert_eq!(names[..3], ["LOG_BLOCK", "tags", "cycles"]);
+        let rows: Vec<_> = lines.collect();
+        assert_eq!(rows.len(), 2);
+        for row in &rows {
+            assert_eq!(row.len(), names.len());
+            for (name, cell) in names.iter().zip(row) {
+                let words = ["error", "sweep"].contains(name);
+                let number = cell.parse::<f64>().is_ok() || cell.is_empty();
+                assert!(words || number, "{name}: {cell}");
+            }
+            let (sweep, error) = (row[row.len() - 1], row[row.len() - 2]);
+            assert!(sweep.starts_with("gemm:8,64,64, base "), "{sweep}");
+            assert_eq!(error.is_empty(), row[2] == "41");
+        }
+    }
+
+    #[test]
+    fn tables_of_older_versions_go_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        let old = format!(
+            "# vta sweep of demo, base {}\n\
+            LOG_BLOCK,tags,cycles,images,bound_cycles,macs,utilization,dram_bytes,energy_uj,area_mm2,error\n\
+            5,2,52,2,3,4,0.5,6,7.25,8.5,\n\
+            4,1,,,,,,,,,\"too, wide\"\n",
+            grid().fingerprint()
+        );
+        std::fs::write(&path, format!("{old}4,2,7")).unwrap();
+        drop(Table::open(&path, "demo", &grid()).unwrap());
+        let table = Table::open(&path, "demo", &grid()).unwrap();
+        let rows = table.finish(&grid()).unwrap();
+        let known = [row("4", "1", Err("too, wide")), row("5", "2", Ok(52))];
+        assert_eq!(rows, known);
+        std::fs::write(&path, old).unwrap();
+        let other = Table::open(&path, "zoo:resnet18", &grid()).err().unwrap();
+        assert!(
+            other.to_string().contains("not the table of this sweep"),
+            "{other}"
+        );
     }
 
     #[test]
     fn another_sweeps_table_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.csv");
-        drop(Table::open(&path, "demo", &grid()).unwrap());
+        let mut table = Table::open(&path, "demo", &grid()).unwrap();
+        table.append(row("4", "1", Ok(41))).unwrap();
+        drop(table);
+        let text = std::fs::read_to_string(&path).unwrap();
         assert!(Table::open(&path, "zoo:resnet18", &grid()).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         for text in ["a,b\n1,2\n", "notes without an end"] {
             std::fs::write(&path, text).unwrap();
             assert!(Table::open(&path, "demo", &grid()).is_err());
@@ -327,12 +423,12 @@ mod tests {
     fn damaged_rows_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.csv");
-        let head = head("demo", &grid());
+        let (head, sweep) = (head(&grid()), sweep("demo", &grid()));
         for (line, part) in [
             ("4,1,x,1,1,1,1,1,1,1,", "cycles is 'x'"),
             ("4,1,2", "row 1"),
         ] {
-            std::fs::write(&path, format!("{head}{line}\n")).unwrap();
+            std::fs::write(&path, format!("{head}{line},\"{sweep}\"\n")).unwrap();
             let error = format!("{:#}", Table::open(&path, "demo", &grid()).err().unwrap());
             assert!(error.contains(part), "{error}");
         }

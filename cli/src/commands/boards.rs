@@ -6,7 +6,7 @@ use vta_isa::{Extension, MemType};
 use vta_sim::Board;
 
 use crate::args::BoardsArgs;
-use crate::report::print_line;
+use crate::terminal::{print_line, print_text};
 
 /// Columns of the table.
 const COLUMNS: [(&str, usize); 8] = [
@@ -33,7 +33,7 @@ pub fn boards(args: &BoardsArgs) -> Result<bool> {
         return Ok(true);
     }
     let head = COLUMNS.map(|(name, _)| name.to_owned());
-    print_line(&line(&head, "extensions"))?;
+    print_text(&line(&head, "extensions"))?;
     for board in &boards {
         let depth = |mem| board.config.depth(mem).to_string();
         let cells = [
@@ -46,9 +46,9 @@ pub fn boards(args: &BoardsArgs) -> Result<bool> {
             format!("{} MHz", board.timing.clock_mhz),
             board.core.name().to_owned(),
         ];
-        print_line(&line(&cells, &board.config.extensions().to_string()))?;
+        print_text(&line(&cells, &board.config.extensions().to_string()))?;
     }
-    print_line("--board also takes a file that describes another: docs/files.md")?;
+    print_text("--board also takes a file that describes another: docs/files.md")?;
     Ok(true)
 }
 

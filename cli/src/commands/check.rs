@@ -8,7 +8,7 @@ use vta_app::check::{self, CheckOptions, Found};
 use vta_sim::hazards::{Access, Hazard, MAX_HAZARDS, SharedMemory};
 
 use crate::args::CheckArgs;
-use crate::report::print_line;
+use crate::terminal::{print_line, print_text};
 
 /// Checks a file; whether nothing was found.
 pub fn check(args: &CheckArgs) -> Result<bool> {
@@ -29,19 +29,19 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
         return print_line(&serde_json::to_string_pretty(&object)?);
     }
     for fault in &found.faults {
-        print_line(fault)?;
+        print_text(fault)?;
     }
     for (place, hazard) in &found.hazards {
-        print_line(&format!("{place}{hazard}"))?;
+        print_text(&format!("{place}{hazard}"))?;
     }
     if found.hazards.len() as u64 != found.hazard_count {
-        print_line(&format!(
+        print_text(&format!(
             "({} hazards are shown, at most {MAX_HAZARDS} of each run)",
             found.hazards.len()
         ))?;
     }
     for note in &found.notes {
-        print_line(&format!("note: {note}"))?;
+        print_text(&format!("note: {note}"))?;
     }
     let mut line = format!("{}: ", args.file.display());
     line.push_str(&match found.faults.len() {
@@ -58,7 +58,7 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
             found.insns, found.runs
         ));
     }
-    print_line(&line)
+    print_text(&line)
 }
 
 fn json_object(file: &Path, hazards: bool, found: &Found) -> Value {

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use comfy_table::{CellAlignment, Table, presets};
 use vta_app::exec::{Done, Time};
 use vta_app::watch::Watch;
 use vta_app::{exec, source};
@@ -11,7 +10,9 @@ use vta_app::{exec, source};
 use super::run;
 use crate::args::RunArgs;
 use crate::bar::Bar;
-use crate::report::{self, print_line};
+use crate::report;
+use crate::table::{Column, Table};
+use crate::terminal::{print_line, print_text};
 
 /// Stored elements that are printed at most; JSON has all.
 const MAX_SHOWN: usize = 64;
@@ -35,6 +36,7 @@ pub fn exec(args: &RunArgs) -> Result<bool> {
         true => print_line(&serde_json::to_string_pretty(&done.json())?)?,
         false => print(&done, args)?,
     }
+    report::tell_written(&args.views, args.json)?;
     Ok(done.wrong.is_empty() && done.hazards.is_none_or(|found| found.is_empty()))
 }
 
@@ -92,7 +94,7 @@ fn print(done: &Done, args: &RunArgs) -> Result<()> {
         text.push_str(&format!("{hazard}\n"));
     }
     text.push_str(&summary(done, args));
-    print_line(&text)
+    print_text(&text)
 }
 
 fn summary(done: &Done, args: &RunArgs) -> String {
@@ -131,24 +133,30 @@ fn summary(done: &Done, args: &RunArgs) -> String {
 
 /// When each instruction ran, in a table.
 fn schedule(done: &Done, times: &[Time]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(["start", "done", "module", "instruction"]);
+    let mut table = Table::new([
+        Column::number("start"),
+        Column::number("done"),
+        Column::words("module"),
+        Column::text("instruction"),
+    ]);
     for (time, insn) in times.iter().zip(&done.source.insns).take(MAX_TIMED) {
-        table.add_row([
+        table.row([
             time.start.to_string(),
             time.done.map_or(String::new(), |cycle| cycle.to_string()),
             insn.module().name().to_owned(),
-            insn.to_string(),
+            without_zeros(&insn.to_string()),
         ]);
     }
-    for column in table.column_iter_mut().take(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    let mut text = report::lines(&table);
+    let mut text = table.text();
     if times.len() > MAX_TIMED {
         let all = times.len();
         text.push_str(&format!("({all} instructions; --json has all)\n"));
     }
     text
+}
+
+/// An instruction without the fields that are 0, as the assembler takes it, too.
+fn without_zeros(insn: &str) -> String {
+    let words = insn.split(' ').filter(|word| !word.ends_with("=0"));
+    words.collect::<Vec<_>>().join(" ")
 }

@@ -6,7 +6,8 @@ use vta_app::{images, outcome, run};
 
 use crate::args::RunArgs;
 use crate::bar::Bar;
-use crate::report::{self, print_line};
+use crate::report;
+use crate::terminal::print_line;
 
 /// Runs a network; whether everything that was compared matched.
 pub fn run(args: &RunArgs) -> Result<bool> {
@@ -24,6 +25,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         true => print_line(&serde_json::to_string_pretty(&outcome::json(&outcome))?)?,
         false => report::text(&outcome, args)?,
     }
+    report::tell_written(&args.views, args.json)?;
     let clean = outcome.hazards.as_ref().is_none_or(Vec::is_empty);
     Ok(outcome.mismatches.is_empty() && clean)
 }

@@ -7,7 +7,7 @@ use vta_app::sweep::{self, SweepOptions, Swept, picture};
 
 use crate::args::SweepArgs;
 use crate::bar::Bar;
-use crate::report::print_line;
+use crate::terminal::{print_line, print_text};
 
 /// Runs the sweep; whether every point of the grid has a result.
 pub fn sweep(args: &SweepArgs) -> Result<bool> {
@@ -60,16 +60,16 @@ fn summary(args: &SweepArgs, swept: &Swept) -> Result<bool> {
         print_line(&serde_json::to_string_pretty(&object)?)?;
         return Ok(failed == 0);
     }
-    print_line(&format!(
+    print_text(&format!(
         "{}: {} points, {computed} computed, {resumed} found in {}",
         args.model,
         rows.len(),
         args.output.display()
     ))?;
-    print_line("best cycles an image for their area:")?;
+    print_text("best cycles an image for their area:")?;
     for &i in &front {
         if let Ok(m) = &rows[i].outcome {
-            print_line(&format!(
+            print_text(&format!(
                 "  {:>12.0} cycles  {:>6.2} mm2  {}",
                 m.cycles_per_image(),
                 m.area_mm2,
@@ -77,9 +77,12 @@ fn summary(args: &SweepArgs, swept: &Swept) -> Result<bool> {
             ))?;
         }
     }
+    if let Some(picture) = &args.picture {
+        print_text(&format!("{}: picture written", picture.display()))?;
+    }
     for row in rows {
         if let Err(error) = &row.outcome {
-            print_line(&format!("failed: {}: {error}", describe(row)))?;
+            print_text(&format!("failed: {}: {error}", describe(row)))?;
         }
     }
     Ok(failed == 0)

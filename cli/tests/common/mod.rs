@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use assert_cmd::Command;
 use tempfile::TempDir;
 
-/// Exit status, standard output and standard error of the program, run in the repository.
+/// Exit status, standard output and standard error of the program, run in the repository on a
+/// terminal so wide that no line is broken.
 pub fn vta(args: &[&str]) -> (i32, String, String) {
     let mut command = Command::cargo_bin("vta").unwrap();
+    command.env("COLUMNS", "100000");
     let output = command.current_dir(root()).args(args).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (

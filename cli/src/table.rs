@@ -1,0 +1,277 @@
+//! Tables that fit the terminal.
+
+use unicode_width::UnicodeWidthStr;
+
+use crate::terminal::{self, wrapped};
+
+/// Blanks between columns.
+const GAP: usize = 2;
+/// Columns that may shrink keep so much.
+const LEAST: usize = 12;
+
+/// What a column does when the table is too wide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// It keeps its width.
+    Fixed,
+    /// It is left out, before the columns on its left.
+    Optional,
+    /// Its cells are cut in the middle.
+    Cut,
+    /// Its cells go on below.
+    Wrapped,
+}
+
+/// A column: its heading, and how it is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    name: &'static str,
+    right: bool,
+    room: Room,
+}
+
+impl Column {
+    /// Words, on the left.
+    pub const fn words(name: &'static str) -> Self {
+        Self {
+            name,
+            right: false,
+            room: Room::Fixed,
+        }
+    }
+
+    /// Numbers, on the right.
+    pub const fn number(name: &'static str) -> Self {
+        Self {
+            right: true,
+            ..Self::words(name)
+        }
+    }
+
+    /// Names, cut in the middle where there is no room for them.
+    pub const fn name(name: &'static str) -> Self {
+        Self {
+            room: Room::Cut,
+            ..Self::words(name)
+        }
+    }
+
+    /// Words that go on below where there is no room for them.
+    pub const fn text(name: &'static str) -> Self {
+        Self {
+            room: Room::Wrapped,
+            ..Self::words(name)
+        }
+    }
+
+    /// The column where there is room for it; of several, the last ones are left out first.
+    pub const fn optional(self) -> Self {
+        Self {
+            room: Room::Optional,
+            ..self
+        }
+    }
+}
+
+/// Rows of cells under headings.
+pub struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
+        Self {
+            columns: columns.into_iter().collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row: a cell for each column.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let mut cells: Vec<String> = cells.into_iter().collect();
+        cells.resize(self.columns.len(), String::new());
+        self.rows.push(cells);
+    }
+
+    /// The lines for standard output, each with its end, and what is left out of them.
+    pub fn text(&self) -> String {
+        let (mut text, missing) = self.fitting(terminal::width());
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            let note = format!("({missing}: in a wider terminal, or with --json)");
+            text.push_str(&wrapped(&note, terminal::width()));
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The lines within `width` columns, and the names of the columns that are left out.
+    pub fn fitting(&self, width: usize) -> (String, Vec<&'static str>) {
+        let natural = |index: usize| {
+            let cells = self.rows.iter().map(|row| row[index].width());
+            cells
+                .max()
+                .unwrap_or(0)
+                .max(self.columns[index].name.width())
+        };
+        let mut shown: Vec<(usize, usize)> =
+            (0..self.columns.len()).map(|i| (i, natural(i))).collect();
+        let total = |shown: &[(usize, usize)]| -> usize {
+            shown
+                .iter()
+                .map(|(_, wide)| wide + GAP)
+                .sum::<usize>()
+                .saturating_sub(GAP)
+        };
+        let mut missing = Vec::new();
+        while total(&shown) > width {
+            let optional = |(i, _): &(usize, usize)| self.columns[*i].room == Room::Optional;
+            let Some(last) = shown.iter().rposition(optional) else {
+                break;
+            };
+            missing.insert(0, self.columns[shown.remove(last).0].name);
+        }
+        // What is still too wide comes off the columns that can take it, the widest first.
+        while total(&shown) > width {
+            let shrinks = |(i, wide): &(usize, usize)| {
+                matches!(self.columns[*i].room, Room::Cut | Room::Wrapped) && *wide > LEAST
+            };
+            let widest = shown.iter_mut().filter(|c| shrinks(c)).max_by_key(|c| c.1);
+            let Some((_, wide)) = widest else { break };
+            *wide -= 1;
+        }
+        let mut text = String::new();
+        let names: Vec<String> = self.columns.iter().map(|c| c.name.to_owned()).collect();
+        for row in std::iter::once(&names).chain(&self.rows) {
+            self.lines(row, &shown, &mut text);
+        }
+        (text, missing)
+    }
+
+    /// Adds the lines of one row.
+    fn lines(&self, row: &[String], shown: &[(usize, usize)], text: &mut String) {
+        let cells: Vec<Vec<String>> = shown
+            .iter()
+            .map(|&(i, wide)| match self.columns[i].room {
+                Room::Wrapped => wrapped(&row[i], wide).lines().map(str::to_owned).collect(),
+                Room::Cut => vec![cut(&row[i], wide)],
+                Room::Fixed | Room::Optional => vec![row[i].clone()],
+            })
+            .collect();
+        let height = cells.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        for line in 0..height {
+            let mut whole = String::new();
+            for (&(i, wide), cell) in shown.iter().zip(&cells) {
+                let cell = cell.get(line).map_or("", String::as_str);
+                let blanks = " ".repeat(wide.saturating_sub(cell.width()));
+                let (before, after) = match self.columns[i].right {
+                    true => (blanks.as_str(), ""),
+                    false => ("", blanks.as_str()),
+                };
+                whole.push_str(&format!("{before}{cell}{after}{}", " ".repeat(GAP)));
+            }
+            text.push_str(whole.trim_end());
+            text.push('\n');
+        }
+    }
+}
+
+/// A name with its middle left out, so that both ends can be told.
+fn cut(name: &str, width: usize) -> String {
+    const GONE: &str = "..";
+    if name.width() <= width {
+        return name.to_owned();
+    }
+    let kept = width.saturating_sub(GONE.len());
+    let take = |letters: &mut dyn Iterator<Item = char>, room: usize| -> Vec<char> {
+        let mut left = room;
+        letters
+            .take_while(|letter| {
+                let wide = letter.to_string().width();
+                let fits = wide <= left;
+                left = left.saturating_sub(wide);
+                fits
+            })
+            .collect()
+    };
+    let start = take(&mut name.chars(), kept.div_ceil(2));
+    let end = take(&mut name.chars().rev(), kept / 2);
+    let start: String = start.into_iter().collect();
+    let end: String = end.into_iter().rev().collect();
+    format!("{start}{GONE}{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new([
+            Column::name("layer"),
+            Column::words("kind").optional(),
+            Column::number("cycles"),
+            Column::number("bytes").optional(),
+            Column::text("why"),
+        ]);
+        let cells = [
+            "a.very.long.name.of.a.layer",
+            "conv",
+            "12345",
+            "7",
+            "it waits for the memory",
+        ];
+        table.row(cells.map(str::to_owned));
+        table.row(["b", "add", "1", "1234567", ""].map(str::to_owned));
+        table
+    }
+
+    #[test]
+    fn what_fits_is_shown_whole() {
+        let (text, missing) = table().fitting(80);
+        let expected = "layer                        kind  cycles    bytes  why\n\
+            a.very.long.name.of.a.layer  conv   12345        7  it waits for the memory\n\
+            b                            add        1  1234567\n";
+        assert_eq!((text.as_str(), missing.len()), (expected, 0));
+    }
+
+    #[test]
+    fn columns_go_then_names_are_cut_and_words_wrapped() {
+        for width in (52..80).rev() {
+            let (text, missing) = table().fitting(width);
+            assert!(
+                text.lines().all(|line| line.width() <= width),
+                "{width}:\n{text}"
+            );
+            let all = ["kind", "bytes"];
+            assert_eq!(
+                missing,
+                all[all.len() - missing.len()..],
+                "the last go first"
+            );
+        }
+        let (text, missing) = table().fitting(54);
+        assert_eq!(missing, ["kind", "bytes"]);
+        assert!(
+            text.contains("a.very.lon..f.a.layer") || text.contains(".."),
+            "{text}"
+        );
+        assert!(
+            text.contains("\n") && text.contains("it waits for the"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn names_keep_both_ends() {
+        for (name, width, expected) in [
+            ("abc", 3, "abc"),
+            ("abcdefgh", 6, "ab..gh"),
+            ("abcdefgh", 7, "abc..gh"),
+            ("\u{6f22}\u{5b57}\u{6f22}\u{5b57}", 6, "\u{6f22}..\u{5b57}"),
+        ] {
+            assert_eq!(cut(name, width), expected, "{name} {width}");
+        }
+    }
+}
