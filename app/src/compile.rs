@@ -60,6 +60,23 @@ impl Compiled {
         self.split.as_ref().map_or(0, |split| split.host_ops())
     }
 
+    /// The bundle of a network that one device runs, with what the host computes.
+    ///
+    /// # Errors
+    /// [`crate::Error::Usage`] for a network over several devices, [`crate::Error::Model`] for what
+    /// no bundle can hold.
+    pub fn to_bundle(&self) -> Result<Vec<u8>> {
+        let Some(split) = &self.split else {
+            return Ok(self.program.to_bytes()?);
+        };
+        ensure!(
+            split.parts.len() == 1,
+            "a bundle is for one device, the network runs on {}",
+            split.parts.len()
+        );
+        Ok(split.to_bytes()?)
+    }
+
     /// The program of each device.
     pub fn programs(&self) -> Vec<&Arc<Program>> {
         match &self.split {

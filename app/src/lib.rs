@@ -24,7 +24,7 @@
 //! | see where its cycles go | [`Report`], from [`Session::report`] |
 //! | run images and rank labels, as `vta run` does | [`run::run`] |
 //! | check, replay and run programs by hand | [`check`], [`replay_rtl`], [`exec`] |
-//! | vary machines | [`sweep`] |
+//! | vary machines, choose tiles | [`sweep`], [`tune`] |
 //!
 //! Nothing here prints or knows of a terminal: long work tells a [`Watch`] how far it is and asks it
 //! whether to go on. Errors are one type, [`Error`], split by cause.
@@ -59,6 +59,7 @@ pub mod sweep;
 pub mod tiles;
 pub mod timed;
 pub mod trace;
+pub mod tune;
 pub mod watch;
 
 pub use compile::Compiled;

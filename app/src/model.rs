@@ -190,6 +190,17 @@ impl Model {
         })
     }
 
+    /// The network as ONNX, which other runtimes load, too.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a compiled network.
+    pub fn to_onnx(&self) -> Result<Vec<u8>> {
+        match &self.form {
+            Form::Graph(graph) => Ok(onnx::save(graph)),
+            Form::Program(_) | Form::Hosted(_) => bail!("{} is compiled already", self.name),
+        }
+    }
+
     /// Compiles it for a target. A bundle is compiled already, for its configuration.
     ///
     /// # Errors

@@ -9,9 +9,12 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use vta_app::machine::{Machine, Wanted};
 use vta_app::options::RunOptions;
-use vta_app::run::{Wanted, run};
+use vta_app::run::{self, run};
+use vta_app::tune::tune;
 use vta_app::{Error, Feed, Images, Model, Session, Target, Values, Watch};
+use vta_compiler::tune::Cache;
 
 /// Values for some images of a network, different for each.
 fn values(images: usize, len: usize) -> Vec<i8> {
@@ -82,7 +85,7 @@ fn any_number_of_images_on_any_number_of_threads_is_the_same() {
 
 #[test]
 fn a_session_gives_what_a_run_of_its_images_gives() {
-    let outcome = run(&RunOptions::new("demo"), Wanted::File, &()).unwrap();
+    let outcome = run(&RunOptions::new("demo"), run::Wanted::File, &()).unwrap();
     let mut session = session(&Target::default());
     let images = Demo(vta_app::model::default_images("demo", [3, 32, 32]).unwrap());
     let found = session.run_images(&images, &()).unwrap();
@@ -115,7 +118,7 @@ fn a_bundle_computes_what_its_model_does() {
         .unwrap()
         .compile(&Target::default())
         .unwrap();
-    compiled.program.save(&path).unwrap();
+    std::fs::write(&path, compiled.to_bundle().unwrap()).unwrap();
     let name = path.to_str().unwrap();
     let bundle = || Model::open(name).unwrap();
     assert!(bundle().is_compiled());
@@ -225,4 +228,30 @@ fn a_report_has_every_layer() {
     );
     assert!(report.html().contains("</html>"));
     assert!(report.energy_uj() > 0.0);
+}
+
+#[test]
+fn a_model_survives_onnx_and_tiles_are_tuned_within_a_cache() {
+    let model = Model::open("demo").unwrap();
+    let again = Model::from_onnx("again", &model.to_onnx().unwrap()).unwrap();
+    assert_eq!(again.labels().unwrap(), model.labels().unwrap());
+    let program = |model: Model| model.compile(&Target::default()).unwrap().program;
+    assert_eq!(program(again).layers, program(model).layers);
+
+    let machine = Machine::read(Wanted::default()).unwrap();
+    let graph = vta_app::model::layer_or_network("conv:1,32,8,8,32,3,1,1").unwrap();
+    let mut cache = Cache::new();
+    let error = tune(
+        &graph,
+        &machine,
+        2,
+        &mut cache,
+        &After(0, AtomicUsize::new(0)),
+    );
+    assert!(matches!(error, Err(Error::Cancelled)), "{error:?}");
+    assert!(cache.is_empty());
+    let first = tune(&graph, &machine, 2, &mut cache, &()).unwrap();
+    assert!(first.measured == 1 && first.cycles <= first.untuned_cycles);
+    let second = tune(&graph, &machine, 2, &mut cache, &()).unwrap();
+    assert_eq!((second.measured, second.cycles), (0, first.cycles));
 }

@@ -1,18 +1,17 @@
 //! `vta tune`: tiles chosen by counting cycles.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use vta_app::machine::Machine;
+use vta_app::tune::{Tuned, cycles};
 use vta_app::watch::Watch;
 use vta_app::{files, hints, model};
 use vta_compiler::lower::{self, ConvShape, ConvTile, LoopOrder, LowerOptions, Tiles};
 use vta_compiler::tune::{self, Cache, Job, Measured};
+use vta_driver::Program;
 use vta_driver::output::{self, FileLock};
-use vta_driver::{Program, QueueLimits, Session};
-use vta_sim::{CycleLog, Execution};
 
 use crate::args::TuneArgs;
 use crate::bar::Bar;
@@ -30,16 +29,16 @@ pub fn tune(args: &TuneArgs) -> Result<bool> {
         Bar::new("", usize::MAX, true).note(&text);
     }
     let graph = model::layer_or_network(&args.model)?;
-    let options = LowerOptions::default();
-    let job = Job {
-        graph: &graph,
-        config: &machine.config,
-        options: &options,
-        timing: &machine.name,
-        candidates: args.candidates,
-    };
-    let measure = |program: &Program| cycles(program, &machine).map_err(|e| e.to_string());
     if let Some(layer) = &args.explain {
+        let options = LowerOptions::default();
+        let job = Job {
+            graph: &graph,
+            config: &machine.config,
+            options: &options,
+            timing: &machine.name,
+            candidates: args.candidates,
+        };
+        let measure = |program: &Program| cycles(program, &machine).map_err(|e| e.to_string());
         return explain(&job, layer, &measure, args.json);
     }
     let mut cache = match &args.output {
@@ -47,15 +46,13 @@ pub fn tune(args: &TuneArgs) -> Result<bool> {
         None => Cache::new(),
     };
     let bar = Bar::new("layers", 0, args.json);
-    let tuned = tune::tune(&job, &mut cache, &measure, &mut |done, all| {
-        bar.progress(done, all);
-    });
+    let tuned = vta_app::tune::tune(&graph, &machine, args.candidates, &mut cache, &bar);
     bar.clear();
     // What was measured before an error is worth keeping.
     if let Some(path) = &args.output {
         keep(path, &mut cache)?;
     }
-    summary(&job, &cache, tuned?, &machine, args.json)
+    summary(&cache, tuned?, &machine, args.json)
 }
 
 /// Adds a cache to that of a file, which others may have changed since it was read.
@@ -73,47 +70,24 @@ fn read(path: &Path) -> Result<Cache> {
     Cache::from_json(&text).with_context(|| path.display().to_string())
 }
 
-/// Cycles of one pass, nothing computed.
-fn cycles(program: &Program, machine: &Machine) -> Result<u64> {
-    let log = CycleLog::default();
-    let only = Execution::TimingOnly;
-    let device = machine.cycle(machine.config.clone(), only, log.clone())?;
-    let program = Arc::new(program.clone());
-    let mut session = Session::new(
-        Arc::clone(&program),
-        Arc::new(device),
-        QueueLimits::default(),
-    )?;
-    let input = program.inputs.first().context("the program has no input")?;
-    session.run(&[&vec![0; program.tensor(*input)?.image_len()]])?;
-    Ok(log.runs().iter().map(|run| run.report.cycles).sum())
-}
-
 /// The whole program's cycles before and after.
-fn summary(
-    job: &Job<'_>,
-    cache: &Cache,
-    measured: usize,
-    machine: &Machine,
-    as_json: bool,
-) -> Result<bool> {
-    let tiles = tune::tiles(cache, job.graph, job.config, job.options, job.timing)?;
-    let total = |tiles: &Tiles| -> Result<u64> {
-        let program = lower::compile_with(job.graph, job.config, job.options, tiles)?;
-        cycles(&program, machine)
-    };
-    let (before, after) = (total(&Tiles::default())?, total(&tiles)?);
+fn summary(cache: &Cache, tuned: Tuned, machine: &Machine, as_json: bool) -> Result<bool> {
+    let Tuned {
+        measured,
+        untuned_cycles,
+        cycles,
+    } = tuned;
+    let (known, name) = (cache.len(), &machine.name);
     if as_json {
         let object = json!({
-            "untuned_cycles": before, "cycles": after, "shapes_measured": measured,
-            "shapes_known": cache.len(), "timing": job.timing,
+            "untuned_cycles": untuned_cycles, "cycles": cycles, "shapes_measured": measured,
+            "shapes_known": known, "timing": name,
         });
         print_line(&object.to_string())?;
     } else {
         print_text(&format!(
-            "{measured} shapes measured, {} known; {before} cycles untuned, {after} tuned on {}",
-            cache.len(),
-            job.timing
+            "{measured} shapes measured, {known} known; {untuned_cycles} cycles untuned, {cycles} \
+             tuned on {name}"
         ))?;
     }
     Ok(true)
