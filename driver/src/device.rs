@@ -133,6 +133,13 @@ pub enum Lane {
 
 /// A device: physical memory and an in-order stream of work.
 ///
+/// Allocations are separate, whatever their addresses: a copy, and each row of a LOAD or STORE
+/// (`x_size` elements from `dram_base + y * x_stride` on), lies inside one of them. A row that
+/// leaves its allocation is an error also where the next one begins at the byte behind it, since
+/// a device may keep allocations in memory of their own, and since in a program it is a buffer
+/// that is too short. Hardware has no such check; rows of one transfer may lie in different
+/// allocations.
+///
 /// Threads may call it at the same time. A range that one thread frees and another gets is freed
 /// and allocated in that order in the stream too, so neither sees the other's bytes.
 pub trait Device: Send + Sync {

@@ -1,6 +1,6 @@
 //! A device's DRAM: allocated regions of a 32-bit byte-addressed space, every access checked.
 
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::{ControlFlow, Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::MmapMut;
@@ -23,6 +23,19 @@ pub enum MemoryError {
         end: u64,
         /// The closest allocation at or below, in words.
         nearest: String,
+    },
+    /// The bytes are all there, but in several allocations that happen to lie side by side.
+    #[error(
+        "DRAM bytes {addr:#x}..{end:#x} cross from the allocation that ends at {boundary:#x} into \
+         the next; each row of a transfer must lie in one allocation"
+    )]
+    Crosses {
+        /// First byte of the access.
+        addr: u64,
+        /// One past the last byte.
+        end: u64,
+        /// One past the last byte of the allocation that the access begins in.
+        boundary: u64,
     },
     /// A mapping overlaps another or leaves the 32-bit space.
     #[error("cannot map {size_bytes} bytes at {addr:#x}: {reason}")]
@@ -212,7 +225,7 @@ impl DeviceMemory {
     /// Where the bytes `addr..addr + len` lie.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfBounds`] unless they lie inside one region.
+    /// [`MemoryError::OutOfBounds`] or [`MemoryError::Crosses`] unless they lie inside one region.
     pub fn span(&self, addr: u64, len: u64) -> Result<Span, MemoryError> {
         let (region, range) = self.locate(addr, len)?;
         Ok(Span {
@@ -357,7 +370,7 @@ impl DeviceMemory {
     /// The bytes `addr..addr + len`.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfBounds`] unless they lie inside one region.
+    /// [`MemoryError::OutOfBounds`] or [`MemoryError::Crosses`] unless they lie inside one region.
     pub fn read(&self, addr: u64, len: u64) -> Result<&[u8], MemoryError> {
         let (region, range) = self.locate(addr, len)?;
         Ok(&self.regions[region].bytes[range])
@@ -366,7 +379,7 @@ impl DeviceMemory {
     /// The bytes `addr..addr + len`, to write.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfBounds`] unless they lie inside one region.
+    /// [`MemoryError::OutOfBounds`] or [`MemoryError::Crosses`] unless they lie inside one region.
     pub fn write(&mut self, addr: u64, len: u64) -> Result<&mut [u8], MemoryError> {
         let (region, range) = self.locate(addr, len)?;
         Ok(&mut self.region_mut(region)[range])
@@ -392,8 +405,32 @@ impl DeviceMemory {
         }
     }
 
+    /// Where the bytes from `addr` on end that lie in regions without a gap between them, if `addr`
+    /// is inside one, and where that one ends.
+    fn run_from(&self, addr: u64) -> Option<(u64, u64)> {
+        let (first, rest) = self.regions[self.below(addr)?..].split_first()?;
+        let boundary = Some(first.end()).filter(|&end| addr < end)?;
+        let joined =
+            rest.iter()
+                .try_fold(boundary, |end, next| match u64::from(next.addr) == end {
+                    true => ControlFlow::Continue(next.end()),
+                    false => ControlFlow::Break(end),
+                });
+        let (ControlFlow::Continue(end) | ControlFlow::Break(end)) = joined;
+        Some((boundary, end))
+    }
+
     fn out_of_bounds(&self, addr: u64, len: u64) -> MemoryError {
         let end = addr.saturating_add(len);
+        if let Some((boundary, last)) = self.run_from(addr)
+            && end <= last
+        {
+            return MemoryError::Crosses {
+                addr,
+                end,
+                boundary,
+            };
+        }
         MemoryError::OutOfBounds {
             addr,
             end,
@@ -426,11 +463,16 @@ mod tests {
             (0x1020, 1),
             (u64::MAX, 2),
             (0x1000, u64::MAX),
+            (0x1008, 25),
         ] {
-            assert!(
-                matches!(m.read(addr, len), Err(MemoryError::OutOfBounds { .. })),
-                "{addr:#x}"
-            );
+            let crosses = matches!((addr, len), (0x1008, 9));
+            match m.read(addr, len) {
+                Err(MemoryError::OutOfBounds { .. }) => assert!(!crosses, "{addr:#x}"),
+                Err(MemoryError::Crosses { boundary, .. }) => {
+                    assert!(crosses && boundary == 0x1010, "{addr:#x}");
+                }
+                other => panic!("{addr:#x}: {other:?}"),
+            }
             assert!(m.write(addr, len).is_err());
         }
     }

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use vta_driver::{DeviceMemory, LayerMark, RunReport, Traffic};
+use vta_driver::{Budget, DeviceMemory, LayerMark, RunReport, Traffic};
 use vta_isa::tokens::{self, At};
 use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
 
@@ -30,11 +30,11 @@ impl Oracle {
             wgt: vec![vec![0; block * block]; config.depth(MemType::Wgt)],
             acc: vec![vec![0; lanes]; config.depth(MemType::Acc)],
             config,
-            max_steps: crate::DEFAULT_MAX_STEPS,
+            max_steps: Budget::default().steps,
         }
     }
 
-    /// Limits the GEMM and ALU steps of one run.
+    /// Limits the GEMM and ALU steps of one run; [`Budget::steps`] of the default to begin with.
     #[must_use]
     pub fn with_max_steps(mut self, max_steps: u64) -> Self {
         self.max_steps = max_steps;
@@ -63,10 +63,12 @@ impl Oracle {
                     self.fill(load.mem, tile, &vec![0; elem as usize]);
                     continue;
                 };
-                let elem_index = u64::from(load.dram_base) + y * u64::from(load.x_stride) + x;
-                let bytes = memory.read(elem_index * elem, elem);
+                // A row lies in one allocation, so it is read as a whole.
+                let first = u64::from(load.dram_base) + y * u64::from(load.x_stride);
+                let bytes = memory.read(first * elem, u64::from(load.x_size) * elem);
                 let bytes = bytes.map_err(|source| dram(at, source))?;
-                self.fill(load.mem, tile, bytes);
+                let from = (x * elem) as usize;
+                self.fill(load.mem, tile, &bytes[from..from + elem as usize]);
             }
         }
         Ok(())
@@ -96,12 +98,13 @@ impl Oracle {
         index(at, "sram_base", end - 1, "acc", depth)?;
         let elem = self.config.elem_bytes(MemType::Out) as u64;
         for y in 0..u64::from(store.y_size) {
-            for x in 0..u64::from(store.x_size) {
-                let tile = u64::from(store.sram_base) + y * u64::from(store.x_size) + x;
-                let to = u64::from(store.dram_base) + y * u64::from(store.x_stride) + x;
-                let bytes = memory
-                    .write(to * elem, elem)
-                    .map_err(|source| dram(at, source))?;
+            // A row lies in one allocation: nothing of one that doesn't is written.
+            let first = u64::from(store.dram_base) + y * u64::from(store.x_stride);
+            let row = memory
+                .write(first * elem, u64::from(store.x_size) * elem)
+                .map_err(|source| dram(at, source))?;
+            for (x, bytes) in row.chunks_exact_mut(elem as usize).enumerate() {
+                let tile = u64::from(store.sram_base) + y * u64::from(store.x_size) + x as u64;
                 for (byte, value) in bytes.iter_mut().zip(&self.acc[tile as usize]) {
                     *byte = *value as u8;
                 }
