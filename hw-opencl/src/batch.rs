@@ -4,7 +4,7 @@
 //! micro-ops, so the host keeps what the micro-op scratchpad holds, reading the loads of micro-ops
 //! from a mirror of device memory.
 
-use vta_driver::{Batch, DeviceMemory};
+use vta_driver::{Batch, Budget, DeviceMemory};
 use vta_isa::check::Finding;
 use vta_isa::resolve::{LoadAccess, Resolved, StoreAccess, UopScratchpad};
 use vta_isa::tokens::At;
@@ -99,10 +99,11 @@ impl Walk<'_> {
         match left.checked_sub(steps) {
             Some(rest) => *left = rest,
             None => {
-                return Err(BatchError::StepLimit {
-                    at: Box::new(at.clone()),
-                    limit: *limit,
-                });
+                let budget = Budget {
+                    steps: *limit,
+                    ..Budget::default()
+                };
+                return Err(budget.over_steps(at.clone()).into());
             }
         }
         Ok(())

@@ -154,14 +154,9 @@ pub enum BatchError {
         /// The access.
         source: MemoryError,
     },
-    /// The run does more GEMM and ALU steps than allowed.
-    #[error("{at}: the run exceeds the limit of {limit} GEMM and ALU steps")]
-    StepLimit {
-        /// Where.
-        at: Box<At>,
-        /// The limit.
-        limit: u64,
-    },
+    /// The run takes more GEMM and ALU steps than it may.
+    #[error(transparent)]
+    Budget(#[from] vta_driver::OverBudget),
     /// An instruction whose word can't be encoded.
     #[error("{at}: {reason}")]
     Encode {

@@ -66,7 +66,7 @@ impl Default for Options {
             bitstream: None,
             cache: Cache::User,
             time_limit: Duration::from_secs(120),
-            max_steps: 1 << 40,
+            max_steps: vta_driver::Budget::default().steps,
             profile: false,
             pinned: None,
             one_launch: None,

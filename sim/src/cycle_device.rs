@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use vta_driver::{Batch, DeviceInfo, DeviceMemory, LayerMark, RunReport, Runner, WorkerDevice};
-use vta_driver::{PhysAddr, Traffic};
+use vta_driver::{
+    Batch, Budget, DeviceInfo, DeviceMemory, LayerMark, PhysAddr, RunReport, Runner, Traffic,
+    WorkerDevice,
+};
 use vta_isa::Config;
 
-use crate::cycle::{CycleError, CycleReport, TimingConfig, simulate};
+use crate::cycle::{CycleError, CycleReport, Run, TimingConfig, simulate_within};
 use crate::hazards::{self, UopSource};
 use crate::views::{Buckets, LayerCycles, LayerTotals, Timeline, TraceWriter};
 use crate::{Board, BoardError, Core, Executor, Functional, SimDevice, mark_reports};
@@ -106,6 +108,7 @@ impl CycleLog {
         batch: &Batch,
         config: &Config,
         timing: &TimingConfig,
+        budget: &Budget,
     ) -> Result<Arc<TimedRun>, CycleError> {
         let mut state = self.lock();
         if let Some(run) = state.runs.iter().find(|run| run.is_of(batch)) {
@@ -118,7 +121,15 @@ impl CycleLog {
         );
         let trace = state.trace.as_mut();
         let mut listener = (views, trace.map(|t| t.run(insns, &batch.marks)));
-        let report = simulate(timing, config, insns, batch.insn_addr.0, &mut listener)?;
+        let run = Run {
+            insns,
+            insn_addr: batch.insn_addr.0,
+        };
+        let report = simulate_within(budget, timing, config, run, &mut listener)?;
+        if !report.stuck.is_empty() {
+            let stuck = report.stuck;
+            return Err(CycleError::StuckBehindFinish { stuck });
+        }
         let ((layers, timeline), trace) = listener;
         if let Some(trace) = trace {
             trace.finish(&report);
@@ -147,10 +158,22 @@ impl SimDevice {
         execution: Execution,
         log: CycleLog,
     ) -> WorkerDevice {
+        Self::cycle_within(Budget::default(), config, timing, execution, log)
+    }
+
+    /// As [`Self::cycle`], with a budget of choice for each batch.
+    pub fn cycle_within(
+        budget: Budget,
+        config: Config,
+        timing: TimingConfig,
+        execution: Execution,
+        log: CycleLog,
+    ) -> WorkerDevice {
         let machine = Machine {
             config,
             timing,
             core: Core::Own,
+            budget,
         };
         machine.device(execution, log)
     }
@@ -167,11 +190,26 @@ impl SimDevice {
         execution: Execution,
         log: CycleLog,
     ) -> Result<WorkerDevice, BoardError> {
+        Self::cycle_on_within(Budget::default(), board, config, execution, log)
+    }
+
+    /// As [`Self::cycle_on`], with a budget of choice for each batch.
+    ///
+    /// # Errors
+    /// As for [`Self::cycle_on`].
+    pub fn cycle_on_within(
+        budget: Budget,
+        board: &Board,
+        config: Config,
+        execution: Execution,
+        log: CycleLog,
+    ) -> Result<WorkerDevice, BoardError> {
         board.admit(&config)?;
         let machine = Machine {
             config,
             timing: board.timing.clone(),
             core: board.core,
+            budget,
         };
         Ok(machine.device(execution, log))
     }
@@ -182,70 +220,82 @@ struct Machine {
     config: Config,
     timing: TimingConfig,
     core: Core,
+    budget: Budget,
 }
 
 impl Machine {
     fn device(self, execution: Execution, log: CycleLog) -> WorkerDevice {
         let config = self.config.clone();
-        let mut functional = Functional::new(config.clone());
+        let mut functional = Functional::new(config.clone()).with_max_steps(self.budget.steps);
         let runner: Runner = Box::new(move |batch, memory| {
             let executor = match execution {
                 Execution::Full => Some(&mut functional),
                 Execution::TimingOnly => None,
             };
-            run(batch, memory, &self, executor, &log)
+            self.run(batch, memory, executor, &log)
         });
         let name = "cycle".to_owned();
         WorkerDevice::new(DeviceInfo { name, config }, runner)
     }
+
+    fn run(
+        &self,
+        batch: &Batch,
+        memory: &mut DeviceMemory,
+        executor: Option<&mut Functional>,
+        log: &CycleLog,
+    ) -> Result<RunReport, String> {
+        let started = Instant::now();
+        let config = &self.config;
+        let uops = UopSource::Memory(memory);
+        let edges = match self.core {
+            Core::Rtl => hazards::edges(config, &batch.insns, uops),
+            Core::Own => Vec::new(),
+        };
+        if let Some(edge) = edges.first() {
+            return Err(edge.to_string());
+        }
+        if let Some(hazard) = hazards::first_alu_hazard(config, &batch.insns, uops) {
+            return Err(format!("the RTL aborts: {hazard}"));
+        }
+        let compute = || executor.map(|e| e.run(&batch.insns, &batch.marks, memory));
+        let time = || log.time(batch, config, &self.timing, &self.budget);
+        let (computed, timed) = match log.known(batch) {
+            Some(timed) => (compute(), Ok(timed)),
+            None => both(compute, time)?,
+        };
+        let computed = computed.transpose().map_err(|e| e.to_string())?;
+        let timed = timed.map_err(|e| e.to_string())?;
+        let report = computed.unwrap_or_else(|| RunReport {
+            traffic: Traffic::of(&batch.insns, config),
+            marks: mark_reports(&batch.insns, &batch.marks, config, &[]),
+            leftover_tokens: timed.report.leftover_tokens,
+            ..RunReport::default()
+        });
+        Ok(RunReport {
+            cycles: Some(timed.report.cycles),
+            wall: started.elapsed(),
+            ..report
+        })
+    }
 }
 
-fn run(
-    batch: &Batch,
-    memory: &mut DeviceMemory,
-    machine: &Machine,
-    executor: Option<&mut Functional>,
-    log: &CycleLog,
-) -> Result<RunReport, String> {
-    let Machine {
-        config,
-        timing,
-        core,
-    } = machine;
-    let started = Instant::now();
-    let uops = UopSource::Memory(memory);
-    let edges = match core {
-        Core::Rtl => hazards::edges(config, &batch.insns, uops),
-        Core::Own => Vec::new(),
-    };
-    if let Some(edge) = edges.first() {
-        return Err(edge.to_string());
-    }
-    if let Some(hazard) = hazards::first_alu_hazard(config, &batch.insns, uops) {
-        return Err(format!("the RTL aborts: {hazard}"));
-    }
-    let compute = || executor.map(|e| e.run(&batch.insns, &batch.marks, memory));
-    let (computed, timed) = match log.known(batch) {
-        Some(timed) => (compute(), Ok(Ok(timed))),
-        // Time doesn't depend on data, so both go side by side.
-        None => thread::scope(|scope| {
-            let timing = scope.spawn(|| log.time(batch, config, timing));
-            (compute(), timing.join())
-        }),
-    };
-    let computed = computed.transpose().map_err(|e| e.to_string())?;
-    let timed = timed.map_err(|_| "the cycle model panicked".to_owned())?;
-    let timed = timed.map_err(|e| e.to_string())?;
-    let report = computed.unwrap_or_else(|| RunReport {
-        traffic: Traffic::of(&batch.insns, config),
-        marks: mark_reports(&batch.insns, &batch.marks, config, &[]),
-        leftover_tokens: timed.report.leftover_tokens,
-        ..RunReport::default()
-    });
-    Ok(RunReport {
-        cycles: Some(timed.report.cycles),
-        wall: started.elapsed(),
-        ..report
+/// Time doesn't depend on data, so both go side by side; one after the other where the system has
+/// no thread.
+fn both<C, T: Send>(
+    compute: impl FnOnce() -> C,
+    time: impl Fn() -> T + Sync,
+) -> Result<(C, T), String> {
+    thread::scope(|scope| {
+        let timing = thread::Builder::new().spawn_scoped(scope, &time);
+        let computed = compute();
+        match timing {
+            Ok(timing) => match timing.join() {
+                Ok(timed) => Ok((computed, timed)),
+                Err(_) => Err("the cycle model panicked".to_owned()),
+            },
+            Err(_) => Ok((computed, time())),
+        }
     })
 }
 
@@ -388,10 +438,23 @@ mod tests {
         for execution in [Execution::Full, Execution::TimingOnly] {
             let (timing, log) = (TimingConfig::de10(), CycleLog::default());
             let device = SimDevice::cycle(config.clone(), timing, execution, log);
-            let work = batch("gemm uop_bgn=0 uop_end=0 pop_prev\nfinish");
-            let error = device.submit(work).unwrap().wait().unwrap_err().to_string();
-            assert!(error.contains("device cycle"), "{error}");
-            assert!(error.contains("deadlock"), "{error}");
+            // FINISH itself never starts, or it does while a module waits for ever.
+            for (text, expected) in [
+                (
+                    "gemm uop_bgn=0 uop_end=0 pop_prev\nfinish",
+                    "compute waits at instruction 0",
+                ),
+                (
+                    "store push_prev\nload.inp pop_next\nfinish pop_next",
+                    "load waits at instruction 1",
+                ),
+            ] {
+                let work = device.submit(batch(text)).unwrap();
+                let error = work.wait().unwrap_err().to_string();
+                assert!(error.contains("device cycle"), "{error}");
+                assert!(error.contains("deadlock"), "{error}");
+                assert!(error.contains(expected), "{error}");
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The simulators as devices.
 
 use thiserror::Error;
-use vta_driver::{DeviceInfo, Runner, WorkerDevice};
+use vta_driver::{Budget, DeviceInfo, Runner, WorkerDevice};
 use vta_isa::Config;
 
 use crate::{Executor, Functional, GemmKernel, Oracle};
@@ -42,8 +42,18 @@ impl SimDevice {
         kernel: GemmKernel,
         threads: usize,
     ) -> WorkerDevice {
+        Self::functional_within(Budget::default(), config, kernel, threads)
+    }
+
+    /// As [`Self::functional_with_threads`], with a budget of choice for each batch.
+    pub fn functional_within(
+        budget: Budget,
+        config: Config,
+        kernel: GemmKernel,
+        threads: usize,
+    ) -> WorkerDevice {
         let executor = Functional::with_kernel(config.clone(), kernel).with_threads(threads);
-        Self::with_executor("sim", config, executor)
+        Self::with_executor("sim", config, executor.with_max_steps(budget.steps))
     }
 
     /// The fast functional simulator with the kernel that the environment variable
@@ -73,7 +83,13 @@ impl SimDevice {
 
     /// The slow oracle.
     pub fn oracle(config: Config) -> WorkerDevice {
-        Self::with_executor("oracle", config.clone(), Oracle::new(config))
+        Self::oracle_within(Budget::default(), config)
+    }
+
+    /// The slow oracle, with a budget of choice for each batch.
+    pub fn oracle_within(budget: Budget, config: Config) -> WorkerDevice {
+        let executor = Oracle::new(config.clone()).with_max_steps(budget.steps);
+        Self::with_executor("oracle", config, executor)
     }
 
     /// Any executor.

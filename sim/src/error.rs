@@ -1,7 +1,7 @@
 //! What a simulator reports of a bad program.
 
 use thiserror::Error;
-use vta_driver::MemoryError;
+use vta_driver::{MemoryError, OverBudget};
 use vta_isa::tokens::{At, TokenError};
 
 /// Why a run stopped.
@@ -43,12 +43,7 @@ pub enum SimError {
     /// Tokens or the end of the run are wrong, deadlocks among them.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The run does more GEMM and ALU steps than allowed.
-    #[error("{at}: the run exceeds the limit of {limit} GEMM and ALU steps")]
-    StepLimit {
-        /// Where.
-        at: Box<At>,
-        /// The limit.
-        limit: u64,
-    },
+    /// The run takes more GEMM and ALU steps than it may.
+    #[error(transparent)]
+    Budget(#[from] OverBudget),
 }

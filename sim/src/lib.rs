@@ -41,7 +41,7 @@ pub mod views;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vta_driver::{Batch, DeviceMemory, LayerMark, MarkReport, RunReport, Traffic};
+use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, MarkReport, RunReport, Traffic};
 use vta_isa::tokens::At;
 use vta_isa::{Config, Insn};
 
@@ -52,9 +52,6 @@ pub use error::SimError;
 pub use functional::{Functional, PlanListing, PlanLog, Planner};
 pub use kernels::GemmKernel;
 pub use oracle::Oracle;
-
-/// GEMM and ALU steps that one run may take: days of work, but not for ever.
-pub const DEFAULT_MAX_STEPS: u64 = 1 << 40;
 
 /// Runs instructions over device memory.
 pub trait Executor {
@@ -106,10 +103,13 @@ impl StepBudget {
                 self.left = left;
                 Ok(())
             }
-            None => Err(SimError::StepLimit {
-                at: Box::new(at.clone()),
-                limit: self.limit,
-            }),
+            None => {
+                let budget = Budget {
+                    steps: self.limit,
+                    ..Budget::default()
+                };
+                Err(budget.over_steps(at.clone()).into())
+            }
         }
     }
 }

@@ -5,7 +5,8 @@
 //! transfers that begin in a later cycle. In the second, `commit`, the notes take effect, to be
 //! seen one cycle later. So the order of the units within a cycle can't change a result.
 
-use vta_isa::tokens::{At, Stuck, pops, pushes};
+use vta_driver::Budget;
+use vta_isa::tokens::{self, At, Stuck, TokenError, pops, pushes};
 use vta_isa::{Config, Insn, Module};
 
 use super::clock::{MAX_CYCLES, NEVER};
@@ -42,6 +43,7 @@ pub(super) struct Engine<'a, L> {
     tokens: [u32; 4],
     notes: Notes,
     finished: bool,
+    budget: Budget,
     sink: Sink<'a, L>,
 }
 
@@ -71,8 +73,16 @@ impl<'a, L: Listener> Engine<'a, L> {
             tokens: [0; 4],
             notes: Notes::default(),
             finished: false,
+            budget: Budget::default(),
             sink: Sink::new(listener),
         }
+    }
+
+    /// Ends with an error rather than beyond the budget's cycles.
+    pub(super) fn within(self, budget: Budget) -> Self {
+        let cycles = budget.cycles.min(MAX_CYCLES);
+        let budget = Budget { cycles, ..budget };
+        Self { budget, ..self }
     }
 
     /// Runs until FINISH; in each cycle the units act in `order`.
@@ -87,6 +97,7 @@ impl<'a, L: Listener> Engine<'a, L> {
             self.cycle(now, order)?;
         }
         self.end_run(now + 1);
+        self.sink.report.stuck = self.stuck_behind_finish();
         // What happens now can't concern the program: only requests and beats are counted.
         let stop = now + u64::from(self.timing.end_poll_cycles);
         while self.next_cycle() <= stop {
@@ -212,11 +223,8 @@ impl<'a, L: Listener> Engine<'a, L> {
         }
         self.sink.tell(|l| l.insn_start(module, insn as usize, now));
         let done = self.begin(insn, now);
-        if done != NEVER && done > MAX_CYCLES {
-            return Err(CycleError::TooLong {
-                at: self.at(insn),
-                limit: MAX_CYCLES,
-            });
+        if done != NEVER && done > self.budget.cycles {
+            return Err(self.budget.over_cycles(*self.at(insn)).into());
         }
         let state = &mut self.modules[module as usize];
         state.wake = done;
@@ -421,6 +429,23 @@ impl<'a, L: Listener> Engine<'a, L> {
         self.sink.report.cycles = end;
         self.sink.report.leftover_tokens = self.tokens;
         self.sink.end_run();
+    }
+
+    /// The modules that wait forever when FINISH starts. Which instructions ever run doesn't depend
+    /// on time, so that the order of the tokens alone tells.
+    fn stuck_behind_finish(&self) -> Vec<Stuck> {
+        let waits = |state: &ModuleState| match state.state {
+            State::Waiting(..) => !state.queue.is_empty(),
+            State::Running { .. } => state.queue.len() > 1,
+        };
+        if !self.modules.iter().any(waits) {
+            return Vec::new();
+        }
+        match tokens::run_in_token_order(self.insns, |_, _| Ok::<(), TokenError>(())) {
+            Err(TokenError::Deadlock { stuck }) => stuck,
+            // The rest was checked before the first cycle.
+            Ok(_) | Err(_) => Vec::new(),
+        }
     }
 
     fn at(&self, insn: u32) -> Box<At> {

@@ -1,6 +1,7 @@
 //! Why a cycle simulation stopped.
 
 use thiserror::Error;
+use vta_driver::OverBudget;
 use vta_isa::Module;
 use vta_isa::tokens::{At, Stuck};
 
@@ -53,6 +54,12 @@ pub enum CycleError {
         /// The instruction that fetch can't deliver, because its module's queue is full.
         fetch: Option<Box<(At, Module)>>,
     },
+    /// FINISH was reached, but instructions before it never run.
+    #[error("deadlock behind FINISH: {}", deadlock_text(.stuck, None))]
+    StuckBehindFinish {
+        /// The next instruction of each module that waits, and the tokens that it lacks.
+        stuck: Vec<Stuck>,
+    },
     /// A token counter is full, so that the RTL would lose the token.
     #[error("{at}: pushes {edge} in cycle {cycle}, but the counter is full at {limit}")]
     LostPush {
@@ -65,14 +72,9 @@ pub enum CycleError {
         /// Where the counter saturates.
         limit: u32,
     },
-    /// The run takes more cycles than the model counts.
-    #[error("{at}: the run takes more than {limit} cycles")]
-    TooLong {
-        /// The instruction that would end later.
-        at: Box<At>,
-        /// The last cycle that the model counts.
-        limit: u64,
-    },
+    /// The run takes more cycles, or moves more bytes, than it may.
+    #[error(transparent)]
+    Budget(#[from] OverBudget),
 }
 
 fn deadlock_text(stuck: &[Stuck], fetch: Option<&(At, Module)>) -> String {

@@ -61,6 +61,7 @@ mod store;
 mod tests;
 mod timing;
 
+use vta_driver::Budget;
 use vta_isa::tokens::{At, stray_flag};
 use vta_isa::{Config, Insn};
 
@@ -74,12 +75,13 @@ pub use report::{CycleReport, StallTotal};
 pub use timing::TimingConfig;
 
 /// Times a run of `insns` that are fetched from the physical address `insn_addr` (bytes), and
-/// tells `listener` what happens.
+/// tells `listener` what happens. A program whose FINISH is reached while a module waits for ever
+/// is timed, as on the RTL: [`CycleReport::stuck`] has what waits.
 ///
 /// # Errors
 /// [`CycleError`]: timing parameters that can't be used, a token flag without a neighbour, a
 /// missing or early FINISH, a deadlock with what each module waits for, a token that a full
-/// counter would lose, or a run of more than [`MAX_CYCLES`].
+/// counter would lose, or a run beyond the default [`Budget`] of cycles or bytes.
 pub fn simulate<L: Listener>(
     timing: &TimingConfig,
     config: &Config,
@@ -87,9 +89,37 @@ pub fn simulate<L: Listener>(
     insn_addr: u32,
     listener: &mut L,
 ) -> Result<CycleReport, CycleError> {
+    let run = Run { insns, insn_addr };
+    simulate_within(&Budget::default(), timing, config, run, listener)
+}
+
+/// Instructions, and the physical address in bytes that they are fetched from.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// FINISH is the last.
+    pub insns: &'a [Insn],
+    /// Where the first lies.
+    pub insn_addr: u32,
+}
+
+/// As [`simulate`], with a budget of choice: at most [`Budget::cycles`], and never more than
+/// [`MAX_CYCLES`]; [`Budget::bytes`] is checked before the first cycle, since the cost of a
+/// simulation grows with them.
+///
+/// # Errors
+/// As for [`simulate`].
+pub fn simulate_within<L: Listener>(
+    budget: &Budget,
+    timing: &TimingConfig,
+    config: &Config,
+    run: Run<'_>,
+    listener: &mut L,
+) -> Result<CycleReport, CycleError> {
     timing.validate()?;
-    check(insns)?;
-    engine::Engine::new(timing, config, insns, insn_addr, listener).run(Unit::ALL)
+    check(run.insns)?;
+    budget.check_bytes(config, run.insns)?;
+    let engine = engine::Engine::new(timing, config, run.insns, run.insn_addr, listener);
+    engine.within(*budget).run(Unit::ALL)
 }
 
 /// What must hold before the first cycle.

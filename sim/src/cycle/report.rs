@@ -1,6 +1,7 @@
 //! The totals of a run, counted with every listener.
 
 use serde::Serialize;
+use vta_isa::tokens::Stuck;
 
 use super::events::{BurstEvent, Client, Listener, StallEvent, StallReason, Unit};
 
@@ -46,6 +47,11 @@ pub struct CycleReport {
     pub stalls: Vec<StallTotal>,
     /// Tokens there at the start of FINISH in each of [`Edge::ALL`](super::Edge::ALL).
     pub leftover_tokens: [u32; 4],
+    /// Modules whose next instruction waits for tokens that never come, though FINISH was reached:
+    /// the RTL ends such a run without them, and counts these cycles. Every executor of results
+    /// refuses it as a deadlock. Empty for a program all of whose instructions run.
+    #[serde(skip)]
+    pub stuck: Vec<Stuck>,
 }
 
 impl CycleReport {

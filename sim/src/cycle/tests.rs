@@ -402,6 +402,36 @@ fn a_deadlock_names_what_each_module_waits_for() {
 }
 
 #[test]
+fn a_deadlock_behind_finish_is_named() {
+    let run = |text: &str| {
+        let insns = asm::parse(text).unwrap();
+        let timing = TimingConfig::pynq();
+        simulate(&timing, &Config::default(), &insns, 0, &mut Silent).unwrap()
+    };
+    // The token comes while FINISH runs, or after the run: nothing is stuck.
+    for text in [
+        "load.inp x_size=16 y_size=1 push_next\nstore\nfinish",
+        "load.acc push_prev\nload.inp pop_next x_size=9 y_size=1\nload.inp\nfinish",
+    ] {
+        assert_eq!(run(text).stuck, [], "{text}");
+    }
+    let report = run("load.inp pop_next\nload.inp\nstore pop_prev\nfinish");
+    let without = run("finish");
+    assert!(report.cycles >= without.cycles);
+    let stuck: Vec<String> = report.stuck.iter().map(ToString::to_string).collect();
+    assert_eq!(stuck.len(), 2, "{stuck:?}");
+    assert!(
+        stuck[0].contains("load waits at instruction 0"),
+        "{stuck:?}"
+    );
+    assert!(stuck[0].contains("for a token from compute to load"));
+    assert!(
+        stuck[1].contains("store waits at instruction 2"),
+        "{stuck:?}"
+    );
+}
+
+#[test]
 fn a_push_into_a_full_counter_is_an_error() {
     let push = Deps {
         push_next: true,
@@ -458,15 +488,45 @@ fn a_run_of_too_many_cycles_is_an_error() {
     });
     let mut insns = vec![long; 1 << 14];
     insns.push(finish(Deps::NONE));
-    let timing = TimingConfig::pynq();
-    let fits = simulate(&timing, &Config::default(), &insns, 0, &mut Silent).unwrap();
+    let (timing, config) = (TimingConfig::pynq(), Config::default());
+    let within = |budget: Budget, insns: &[Insn]| {
+        let run = Run {
+            insns,
+            insn_addr: 0,
+        };
+        simulate_within(&budget, &timing, &config, run, &mut Silent)
+    };
+    let fits = within(Budget::UNLIMITED, &insns).unwrap();
     assert!(fits.cycles > 4_600_000_000_000_000_000, "{}", fits.cycles);
+    // The default ends it early, and says how to go on.
+    let error = simulate(&timing, &config, &insns, 0, &mut Silent).unwrap_err();
+    assert!(
+        error.to_string().contains("--limit-cycles raises it"),
+        "{error}"
+    );
     insns.splice(0..0, vec![long; 2]);
-    let error = simulate(&timing, &Config::default(), &insns, 0, &mut Silent).unwrap_err();
-    let CycleError::TooLong { at, limit } = &error else {
+    let error = within(Budget::UNLIMITED, &insns).unwrap_err();
+    let CycleError::Budget(over) = &error else {
         panic!("{error}");
     };
-    assert_eq!((at.index, *limit), (1 << 14, MAX_CYCLES));
+    assert_eq!((over.at.index, over.limit), (1 << 14, MAX_CYCLES));
+}
+
+#[test]
+fn a_transfer_beyond_the_budget_is_refused_before_the_first_cycle() {
+    let huge = Insn::from(Load {
+        mem: MemType::Inp,
+        y_size: u16::MAX,
+        x_size: u16::MAX,
+        x_stride: u16::MAX,
+        ..Load::default()
+    });
+    let insns = [huge, finish(Deps::NONE)];
+    let (timing, config) = (TimingConfig::pynq(), Config::default());
+    let error = simulate(&timing, &config, &insns, 0, &mut Silent).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("instruction 0 (load.inp"), "{text}");
+    assert!(text.contains("--limit-bytes raises it"), "{text}");
 }
 
 #[test]

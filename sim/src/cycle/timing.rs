@@ -151,7 +151,10 @@ impl TimingConfig {
     /// # Errors
     /// [`TimingError`] for text that isn't TOML, an unknown key or preset, a value out of range.
     pub fn from_toml(text: &str) -> Result<Self, TimingError> {
-        let keys: Keys = toml::from_str(text).map_err(|e| TimingError::Toml(e.to_string()))?;
+        let keys: Keys = toml::from_str(text).map_err(|e| {
+            let at = e.span().map(|span| span.start);
+            TimingError::Toml(vta_driver::toml_message(text, e.message(), at))
+        })?;
         let preset = keys.preset.as_deref();
         let base = preset.map_or(Ok(Self::pynq()), Self::preset)?;
         Self::from_keys(keys, base)

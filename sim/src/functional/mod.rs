@@ -45,7 +45,7 @@ mod verify;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use vta_driver::{Batch, DeviceMemory, LayerMark, RunReport, Traffic};
+use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport, Traffic};
 use vta_isa::tokens::{self, At};
 use vta_isa::{Config, Insn, Module};
 
@@ -103,7 +103,7 @@ impl Functional {
         Self {
             pads: Scratchpads::new(&config, kernel),
             config,
-            max_steps: crate::DEFAULT_MAX_STEPS,
+            max_steps: Budget::default().steps,
             plans: Vec::new(),
             pending: None,
             threads: 1,
@@ -142,7 +142,7 @@ impl Functional {
         self.threads
     }
 
-    /// Limits the GEMM and ALU steps of one run.
+    /// Limits the GEMM and ALU steps of one run; [`Budget::steps`] of the default to begin with.
     #[must_use]
     pub fn with_max_steps(mut self, max_steps: u64) -> Self {
         self.max_steps = max_steps;

@@ -1,0 +1,195 @@
+//! How much work a program may ask for.
+
+use vta_isa::tokens::At;
+use vta_isa::{Config, Insn};
+
+use crate::Traffic;
+
+/// Limits of one batch: what an executor refuses to begin. A few instructions of a foreign file can
+/// ask for days of work; no network comes near the defaults (the largest of the zoo, ResNet-152,
+/// takes less than a tenth of each with sixteen images in a batch).
+///
+/// ```
+/// use vta_driver::Budget;
+/// use vta_isa::{Config, Gemm};
+///
+/// let gemm = Gemm { uop_end: 8191, iter_out: 16383, iter_in: 4096, ..Gemm::default() };
+/// let error = Budget::default().check_steps(&[gemm.into()]).unwrap_err().to_string();
+/// assert!(error.contains("--limit-steps"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// GEMM and ALU steps, resets among them, that executors of results run.
+    pub steps: u64,
+    /// Cycles that the cycle model counts.
+    pub cycles: u64,
+    /// Bytes between DRAM and scratchpads that the cycle model moves.
+    pub bytes: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            steps: 1 << 34,
+            cycles: 1 << 40,
+            bytes: 1 << 34,
+        }
+    }
+}
+
+/// A batch that asks for more than its [`Budget`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{at}: the run takes more than its budget of {limit} {what}; {option} raises it")]
+pub struct OverBudget {
+    /// The first instruction that is too much.
+    pub at: Box<At>,
+    /// What there is too much of.
+    pub what: &'static str,
+    /// The budget.
+    pub limit: u64,
+    /// The option of the command line that raises it.
+    pub option: &'static str,
+}
+
+impl Budget {
+    /// No limits.
+    pub const UNLIMITED: Self = Self {
+        steps: u64::MAX,
+        cycles: u64::MAX,
+        bytes: u64::MAX,
+    };
+
+    /// Checks the GEMM and ALU steps of a run, in time linear in its instructions.
+    ///
+    /// # Errors
+    /// [`OverBudget`] at the first instruction that is too much.
+    pub fn check_steps(&self, insns: &[Insn]) -> Result<(), OverBudget> {
+        let steps = |insn: &Insn| match insn {
+            Insn::Gemm(gemm) => gemm.steps(),
+            Insn::Alu(alu) => alu.steps(),
+            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
+        };
+        match first_over(insns, self.steps, steps) {
+            Some(at) => Err(self.over_steps(at)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the DRAM bytes of a run, in time linear in its instructions.
+    ///
+    /// # Errors
+    /// [`OverBudget`] at the first instruction that is too much.
+    pub fn check_bytes(&self, config: &Config, insns: &[Insn]) -> Result<(), OverBudget> {
+        let bytes = |insn: &Insn| Traffic::of([insn], config).total_bytes();
+        match first_over(insns, self.bytes, bytes) {
+            Some(at) => Err(OverBudget {
+                at: Box::new(at),
+                what: "bytes between DRAM and scratchpads",
+                limit: self.bytes,
+                option: "--limit-bytes",
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The error of an instruction that takes more steps than are left.
+    pub fn over_steps(&self, at: At) -> OverBudget {
+        OverBudget {
+            at: Box::new(at),
+            what: "GEMM and ALU steps",
+            limit: self.steps,
+            option: "--limit-steps",
+        }
+    }
+
+    /// The error of an instruction that ends in a cycle beyond the last.
+    pub fn over_cycles(&self, at: At) -> OverBudget {
+        OverBudget {
+            at: Box::new(at),
+            what: "cycles",
+            limit: self.cycles,
+            option: "--limit-cycles",
+        }
+    }
+}
+
+/// The first instruction at which the sum of what all take is above a limit.
+fn first_over(insns: &[Insn], limit: u64, takes: impl Fn(&Insn) -> u64) -> Option<At> {
+    let mut sum = 0u64;
+    let over = |insn: &Insn| {
+        sum = sum.saturating_add(takes(insn));
+        sum > limit
+    };
+    let index = insns.iter().position(over)?;
+    Some(At {
+        index,
+        insn: insns[index],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use vta_isa::{Gemm, Load, MemType};
+
+    use super::*;
+
+    #[test]
+    fn sums_saturate_and_name_the_first_instruction_that_is_too_much() {
+        let most = (1 << 14) - 1;
+        let gemm = Gemm {
+            uop_end: 4,
+            iter_out: most,
+            iter_in: most,
+            ..Gemm::default()
+        };
+        let one = Gemm {
+            reset: true,
+            uop_end: 1,
+            iter_out: 1,
+            iter_in: 1,
+            ..Gemm::default()
+        };
+        let steps = gemm.steps();
+        let insns = [gemm.into(), gemm.into(), one.into()];
+        let budget = |steps| Budget {
+            steps,
+            ..Budget::default()
+        };
+        assert!(budget(2 * steps + 1).check_steps(&insns).is_ok());
+        assert_eq!(
+            budget(2 * steps).check_steps(&insns).unwrap_err().at.index,
+            2
+        );
+        assert_eq!(
+            budget(2 * steps - 1)
+                .check_steps(&insns)
+                .unwrap_err()
+                .at
+                .index,
+            1
+        );
+        let many = vec![Insn::from(gemm); 1 << 10];
+        assert!(Budget::UNLIMITED.check_steps(&many).is_ok());
+    }
+
+    #[test]
+    fn bytes_count_elements_of_the_memory_type() {
+        let config = Config::default();
+        let load = Load {
+            mem: MemType::Wgt,
+            y_size: 3,
+            x_size: 5,
+            ..Load::default()
+        };
+        let bytes = 15 * config.elem_bytes(MemType::Wgt) as u64;
+        let budget = |bytes| Budget {
+            bytes,
+            ..Budget::default()
+        };
+        assert!(budget(bytes).check_bytes(&config, &[load.into()]).is_ok());
+        let error = budget(bytes - 1).check_bytes(&config, &[load.into()]);
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("instruction 0 (load.wgt"), "{text}");
+        assert!(text.contains("--limit-bytes raises it"), "{text}");
+    }
+}
