@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use vta_driver::{GemmSteps, Program};
+use vta_driver::{GemmSteps, Layer, Program};
 use vta_sim::TimedRun;
 use vta_sim::cycle::{Client, StallReason, TimingConfig, Unit};
 use vta_sim::views::{EnergyTable, LayerCycles, Spend, Verdict};
@@ -28,8 +28,12 @@ pub struct Timed {
 /// Bounds without the steps that add biases and residuals, which another schedule could do
 /// otherwise: only products have to be done by the matrix unit.
 pub fn leave_out_additions(layers: &mut [LayerCycles], program: &Program) {
+    let mut known: HashMap<&str, &Layer> = HashMap::new();
+    for layer in &program.layers {
+        known.entry(&layer.name).or_insert(layer);
+    }
     for layer in layers {
-        let of_program = program.layers.iter().find(|l| l.name == layer.name);
+        let of_program = known.get(&layer.name[..]);
         if let Some(steps) = of_program.map(|l| l.steps).filter(|s| s.dense > 0) {
             layer.bound.gemm_cycles = steps.products;
         }
@@ -39,10 +43,14 @@ pub fn leave_out_additions(layers: &mut [LayerCycles], program: &Program) {
 /// Joins the parts of layers that lie in several batches.
 pub fn merge<'a>(parts: impl Iterator<Item = &'a LayerCycles>) -> Vec<LayerCycles> {
     let mut layers: Vec<LayerCycles> = Vec::new();
+    let mut known: HashMap<&str, usize> = HashMap::new();
     for part in parts {
-        match layers.iter_mut().find(|layer| layer.name == part.name) {
-            Some(layer) => layer.add(part),
-            None => layers.push(part.clone()),
+        match known.get(&part.name[..]) {
+            Some(&index) => layers[index].add(part),
+            None => {
+                known.insert(&part.name, layers.len());
+                layers.push(part.clone());
+            }
         }
     }
     layers

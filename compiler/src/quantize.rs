@@ -105,20 +105,18 @@ pub fn quantize_with(
 pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
     let mut graph = graph.clone();
     let uses = graph.uses();
-    while let Some(index) = graph
-        .nodes
-        .iter()
-        .position(|n| matches!(n.op, Op::BatchNormalization { .. }))
-    {
-        let norm = graph.nodes.remove(index);
+    let mut makers: BTreeMap<ValueId, usize> = BTreeMap::new();
+    for norm in std::mem::take(&mut graph.nodes) {
         let fail = |reason: &str| QuantizeError::Node {
             node: norm.name.clone(),
             reason: reason.to_owned(),
         };
         let Op::BatchNormalization { epsilon } = norm.op else {
+            makers.insert(norm.output, graph.nodes.len());
+            graph.nodes.push(norm);
             continue;
         };
-        let conv = graph.nodes.iter().position(|n| n.output == norm.inputs[0]);
+        let conv = makers.get(&norm.inputs[0]).copied();
         let conv = conv.filter(|&c| matches!(graph.nodes[c].op, Op::Conv { .. }));
         let conv = conv.filter(|_| uses.get(&norm.inputs[0]) == Some(&1));
         let conv = conv.ok_or_else(|| fail("it doesn't follow a convolution of its own"))?;
@@ -159,6 +157,7 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
         let node = &mut graph.nodes[conv];
         node.inputs = vec![inputs[0], folded[0], folded[1]];
         node.output = norm.output;
+        makers.insert(norm.output, conv);
     }
     Ok(graph)
 }
@@ -332,27 +331,8 @@ pub fn apply(graph: &Graph, scales: &Scales, mode: Mode) -> Result<Graph, Quanti
     for node in &graph.nodes {
         quantised.node(node, scales)?;
     }
-    // The network's output keeps its name.
-    for id in &graph.outputs {
-        let name = &graph.values[id.0].name;
-        let (real, _) = quantised.mapped(node_of(graph, *id), *id)?;
-        for value in &mut quantised.out.values {
-            if value.name == *name {
-                value.name = format!("{name}.float");
-            }
-        }
-        quantised.out.values[real.0].name.clone_from(name);
-        quantised.out.outputs.push(real);
-    }
+    quantised.outputs()?;
     Ok(quantised.out)
-}
-
-fn node_of(graph: &Graph, id: ValueId) -> &str {
-    graph
-        .nodes
-        .iter()
-        .find(|n| n.output == id)
-        .map_or("", |n| &n.name)
 }
 
 struct Quantised<'a> {
@@ -364,6 +344,30 @@ struct Quantised<'a> {
 }
 
 impl Quantised<'_> {
+    /// The network's outputs, which keep their names.
+    fn outputs(&mut self) -> Result<(), QuantizeError> {
+        let source = self.source;
+        let makers = source.nodes.iter().map(|n| (n.output, &n.name[..]));
+        let makers: BTreeMap<ValueId, &str> = makers.collect();
+        let mut named: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (index, value) in self.out.values.iter().enumerate() {
+            named.entry(value.name.clone()).or_default().push(index);
+        }
+        for id in &source.outputs {
+            let name = &source.values[id.0].name;
+            let (real, _) = self.mapped(makers.get(id).copied().unwrap_or_default(), *id)?;
+            for index in named.remove(name).unwrap_or_default() {
+                let value = &mut self.out.values[index];
+                if value.name == *name {
+                    value.name.push_str(".float");
+                }
+            }
+            self.out.values[real.0].name.clone_from(name);
+            self.out.outputs.push(real);
+        }
+        Ok(())
+    }
+
     fn value(&mut self, name: &str, shape: Vec<usize>, data: Option<Data>) -> ValueId {
         self.out.values.push(Value {
             name: name.to_owned(),

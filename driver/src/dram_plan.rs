@@ -1,6 +1,7 @@
 //! Which buffers share device memory: what a network needs at once, not all it ever writes.
 
-use std::ops::RangeInclusive;
+use std::collections::BTreeMap;
+use std::ops::{Bound, RangeInclusive};
 
 use serde::Serialize;
 use vta_isa::MemType;
@@ -28,7 +29,8 @@ pub struct DramPlan {
     pub offsets: Vec<Option<u64>>,
     /// Bytes of the shared piece, whole pages.
     pub scratch_bytes: u64,
-    /// Bytes of all scratch buffers if none shared.
+    /// Bytes of the same buffers, each in whole pages, if none shared: at least
+    /// [`Self::scratch_bytes`].
     pub unshared_bytes: u64,
     /// Bytes of inputs and outputs.
     pub io_bytes: u64,
@@ -43,9 +45,56 @@ struct Life {
     layers: RangeInclusive<usize>,
 }
 
-impl Life {
-    fn meets(&self, other: &Self) -> bool {
-        self.layers.start() <= other.layers.end() && other.layers.start() <= self.layers.end()
+/// The buffers that have places, by the layers that they are in use in: those that a buffer meets
+/// are found without a look at the others.
+struct Placed<'l> {
+    /// By first layer.
+    starts: BTreeMap<usize, Vec<(u64, &'l Life)>>,
+    /// A tree over the layers, leaves from `leaves` on: each buffer is at the fewest vertices that
+    /// cover its layers, so that the vertices above a layer have all that are in use in it.
+    covers: Vec<Vec<(u64, &'l Life)>>,
+    leaves: usize,
+}
+
+impl<'l> Placed<'l> {
+    fn new(layers: usize) -> Self {
+        Self {
+            starts: BTreeMap::new(),
+            covers: vec![Vec::new(); 2 * layers],
+            leaves: layers,
+        }
+    }
+
+    fn insert(&mut self, start: u64, life: &'l Life) {
+        let (first, last) = (*life.layers.start(), *life.layers.end());
+        let starts = self.starts.entry(first).or_default();
+        starts.push((start, life));
+        let (mut from, mut to) = (first + self.leaves, last + self.leaves + 1);
+        while from < to {
+            if !from.is_multiple_of(2) {
+                self.covers[from].push((start, life));
+                from += 1;
+            }
+            if !to.is_multiple_of(2) {
+                to -= 1;
+                self.covers[to].push((start, life));
+            }
+            (from, to) = (from / 2, to / 2);
+        }
+    }
+
+    /// The bytes of all that are in use in one of a buffer's layers, in no order.
+    fn meeting(&self, life: &Life) -> Vec<(u64, u64)> {
+        let (first, last) = (*life.layers.start(), *life.layers.end());
+        let later = (Bound::Excluded(first), Bound::Included(last));
+        let mut found: Vec<_> = self.starts.range(later).flat_map(|(_, all)| all).collect();
+        let mut vertex = first + self.leaves;
+        while vertex > 0 {
+            found.extend(&self.covers[vertex]);
+            vertex /= 2;
+        }
+        let bytes = found.into_iter();
+        bytes.map(|(at, life)| (*at, at + life.bytes)).collect()
     }
 }
 
@@ -62,18 +111,19 @@ impl DramPlan {
             let total = match buffer.kind {
                 BufferKind::Constant(_) => &mut plan.constant_bytes,
                 BufferKind::Input | BufferKind::Output => &mut plan.io_bytes,
-                BufferKind::Scratch => &mut plan.unshared_bytes,
+                BufferKind::Scratch => continue,
             };
             *total = total.saturating_add(buffer.size_bytes);
         }
         let mut lives = lives(program);
         lives.sort_by_key(|life| (std::cmp::Reverse(life.bytes), life.buffer));
-        let mut placed: Vec<(u64, &Life)> = Vec::with_capacity(lives.len());
+        let mut placed = Placed::new(program.layers.len());
         for life in &lives {
-            let start = lowest(life, &placed);
+            let start = lowest(life, placed.meeting(life));
+            plan.unshared_bytes = plan.unshared_bytes.saturating_add(life.bytes);
             plan.scratch_bytes = plan.scratch_bytes.max(start.saturating_add(life.bytes));
             plan.offsets[life.buffer] = Some(start);
-            placed.push((start, life));
+            placed.insert(start, life);
         }
         plan
     }
@@ -121,13 +171,8 @@ fn lives(program: &Program) -> Vec<Life> {
     layers.into_iter().enumerate().filter_map(scratch).collect()
 }
 
-/// The lowest start at which a buffer meets none that is in use with it.
-fn lowest(life: &Life, placed: &[(u64, &Life)]) -> u64 {
-    let mut taken: Vec<_> = placed
-        .iter()
-        .filter(|(_, other)| life.meets(other))
-        .map(|(start, other)| (*start, start + other.bytes))
-        .collect();
+/// The lowest start at which a buffer meets none of the bytes that are taken.
+fn lowest(life: &Life, mut taken: Vec<(u64, u64)>) -> u64 {
     taken.sort_unstable();
     let mut start = 0u64;
     for (from, to) in taken {
@@ -196,10 +241,36 @@ mod tests {
         let plan = DramPlan::of(&some);
         assert_eq!(plan.offsets, [Some(0), None, None, None]);
         assert_eq!((plan.io_bytes, plan.constant_bytes), (20, 40));
-        assert_eq!((plan.scratch_bytes, plan.unshared_bytes), (PAGE_BYTES, 40));
+        // Like is compared with like: whole pages.
+        assert_eq!(plan.scratch_bytes, PAGE_BYTES);
+        assert_eq!(plan.unshared_bytes, PAGE_BYTES);
+    }
+
+    /// Whether two buffers are in use in one layer.
+    fn meets(a: &Life, b: &Life) -> bool {
+        a.layers.start() <= b.layers.end() && b.layers.start() <= a.layers.end()
     }
 
     proptest! {
+        #[test]
+        fn what_meets_is_found(
+            spans in prop::collection::vec((0usize..30, 0usize..30), 0..40),
+        ) {
+            let lives: Vec<Life> = (spans.iter().enumerate())
+                .map(|(buffer, &(a, b))| Life { buffer, bytes: 1, layers: a.min(b)..=a.max(b) })
+                .collect();
+            let mut placed = Placed::new(30);
+            for (start, life) in lives.iter().enumerate() {
+                let mut found = placed.meeting(life);
+                found.sort_unstable();
+                let earlier = lives[..start].iter().filter(|other| meets(life, other));
+                let expected: Vec<_> =
+                    earlier.map(|l| (l.buffer as u64, l.buffer as u64 + 1)).collect();
+                prop_assert_eq!(found, expected);
+                placed.insert(start as u64, life);
+            }
+        }
+
         #[test]
         fn buffers_in_use_together_share_no_byte(
             sizes in prop::collection::vec(0u64..40_000, 1..12),
@@ -207,6 +278,7 @@ mod tests {
         ) {
             let program = program(&sizes, &uses);
             let plan = DramPlan::of(&program);
+            prop_assert!(plan.scratch_bytes <= plan.unshared_bytes);
             let lives = lives(&program);
             for (i, a) in lives.iter().enumerate() {
                 let start = plan.offsets[a.buffer].unwrap();
@@ -214,7 +286,7 @@ mod tests {
                 for b in &lives[..i] {
                     let other = plan.offsets[b.buffer].unwrap();
                     let apart = start + a.bytes <= other || other + b.bytes <= start;
-                    prop_assert!(apart || !a.meets(b), "{} and {}", a.buffer, b.buffer);
+                    prop_assert!(apart || !meets(a, b), "{} and {}", a.buffer, b.buffer);
                 }
             }
         }

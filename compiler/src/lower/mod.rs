@@ -14,6 +14,7 @@
 mod conv;
 mod emit;
 mod groups;
+mod readers;
 mod seam;
 mod stage;
 mod tile;
@@ -29,6 +30,7 @@ use crate::host::HostOp;
 use crate::qgraph::{QGraph, QNode, QOp, TensorId};
 
 pub use groups::Groups;
+use readers::Readers;
 pub use tile::{ConvShape, ConvTile, LoopOrder, ResidualForm, candidates};
 
 /// A graph that can't be lowered for a configuration.
@@ -137,7 +139,8 @@ pub fn compile_with(
 /// Layers that a network becomes: one a node, but none for a max pool that joins the convolution
 /// before it. [`compile`] gives as many, unless no tile fits such a pair.
 pub fn layers(graph: &QGraph) -> usize {
-    let joins = |&index: &usize| conv::takes_pool(graph, index);
+    let readers = Readers::of(graph);
+    let joins = |&index: &usize| conv::takes_pool(graph, &readers, index);
     graph.nodes.len() - (0..graph.nodes.len()).filter(joins).count()
 }
 
@@ -193,6 +196,7 @@ struct Lowering<'a> {
     program: Program,
     kernels: HashMap<Kernel, vta_driver::KernelId>,
     tiles: &'a Tiles,
+    readers: Readers,
     /// What the layer before may still use.
     seam: seam::Seam,
 }
@@ -215,13 +219,16 @@ impl<'a> Lowering<'a> {
             outputs: graph.outputs.iter().map(|id| id.0 as u32).collect(),
             metadata: graph.metadata.clone(),
         };
-        for (index, tensor) in graph.tensors.iter().enumerate() {
+        let mut kinds = vec![BufferKind::Scratch; graph.tensors.len()];
+        for id in &graph.outputs {
+            kinds[id.0] = BufferKind::Output;
+        }
+        for id in &graph.inputs {
+            kinds[id.0] = BufferKind::Input;
+        }
+        let readers = Readers::of(graph);
+        for ((index, tensor), kind) in graph.tensors.iter().enumerate().zip(kinds) {
             let id = TensorId(index);
-            let kind = match (graph.inputs.contains(&id), graph.outputs.contains(&id)) {
-                (true, _) => BufferKind::Input,
-                (_, true) => BufferKind::Output,
-                _ => BufferKind::Scratch,
-            };
             let too_large = || LowerError::Network(format!("tensor {} is too large", tensor.name));
             let dim = |d: usize| u32::try_from(d).map_err(|_| too_large());
             let spec = TensorSpec {
@@ -233,7 +240,10 @@ impl<'a> Lowering<'a> {
                     dim(tensor.chw[2])?,
                 ],
                 scale: tensor.scale,
-                packing: packing(graph, id, config, options),
+                packing: match kind {
+                    BufferKind::Input => packing(graph, &readers, id, config, options),
+                    _ => Packing::Tiles,
+                },
             };
             let size_bytes = spec.packed_bytes(config).filter(|&n| n < 1 << 32);
             let size_bytes = size_bytes.ok_or_else(too_large)?;
@@ -250,6 +260,7 @@ impl<'a> Lowering<'a> {
             program,
             kernels: HashMap::new(),
             tiles,
+            readers,
             seam: seam::Seam::default(),
         })
     }
@@ -291,24 +302,23 @@ fn of_host(node: &QNode, op: HostOp) -> LowerError {
 
 /// Patches are gathered for a network input that one convolution alone reads, when they need
 /// fewer GEMM steps: `ceil(C*KH*KW / BLOCK)` blocks a position instead of `ceil(C/BLOCK)*KH*KW`.
-fn packing(graph: &QGraph, id: TensorId, config: &Config, options: &LowerOptions) -> Packing {
-    let mut users = graph.nodes.iter().filter(|n| n.op.inputs().contains(&id));
-    let (first, second) = (users.next(), users.next());
+fn packing(
+    graph: &QGraph,
+    readers: &Readers,
+    id: TensorId,
+    config: &Config,
+    options: &LowerOptions,
+) -> Packing {
     let Some(QOp::Conv {
         input,
         window,
-        residual,
         group: 1,
         ..
-    }) = first.map(|n| &n.op)
+    }) = readers.only(id).map(|node| &graph.nodes[node].op)
     else {
         return Packing::Tiles;
     };
-    let alone = second.is_none()
-        && *input == id
-        && residual.as_ref().is_none_or(|(r, _)| *r != id)
-        && graph.inputs.contains(&id)
-        && !graph.outputs.contains(&id);
+    let alone = *input == id;
     let [c, ..] = graph.tensors[id.0].chw;
     let area = window.kernel[0] * window.kernel[1];
     let direct = c.div_ceil(config.block()) * area;

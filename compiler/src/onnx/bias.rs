@@ -3,29 +3,46 @@
 //! Exporters write a dense layer as Gemm, or as MatMul and Add. Both mean the same, so only one
 //! of them reaches the passes.
 
+use std::collections::BTreeMap;
+
 use super::OnnxError;
 use crate::graph::{Graph, Node, Op, Value, ValueId};
 
-/// Rewrites every such Add; what remains must have operands of one shape.
+/// Rewrites every such Add; what remains must have operands of one shape. Takes time linear in
+/// the number of nodes.
 ///
 /// # Errors
 /// [`OnnxError::Node`] for an Add that broadcasts in another way.
 pub(super) fn fold(graph: &mut Graph) -> Result<(), OnnxError> {
-    let mut index = 0;
-    while index < graph.nodes.len() {
-        if graph.nodes[index].op == Op::Add {
-            match folding(graph, index) {
-                Some((producer, constant)) => {
-                    join(graph, producer, index, constant);
-                    // The producer moved to this place, one position earlier.
-                    index -= 1;
+    let nodes = std::mem::take(&mut graph.nodes);
+    let mut folded = Folded {
+        uses: uses(graph, &nodes),
+        graph,
+        nodes: Vec::with_capacity(nodes.len()),
+        maker: BTreeMap::new(),
+    };
+    for node in nodes {
+        match folded.folding(&node) {
+            Some((producer, constant)) => folded.join(producer, &node, constant),
+            None => {
+                if node.op == Op::Add {
+                    same_shapes(folded.graph, &node)?;
                 }
-                None => same_shapes(graph, &graph.nodes[index])?,
+                folded.push(node);
             }
         }
-        index += 1;
     }
+    graph.nodes = folded.nodes.into_iter().flatten().collect();
     Ok(())
+}
+
+/// How often nodes and the graph's outputs read each value.
+fn uses(graph: &Graph, nodes: &[Node]) -> BTreeMap<ValueId, usize> {
+    let mut uses = BTreeMap::new();
+    for id in nodes.iter().flat_map(|n| &n.inputs).chain(&graph.outputs) {
+        *uses.entry(*id).or_insert(0) += 1;
+    }
+    uses
 }
 
 fn same_shapes(graph: &Graph, node: &Node) -> Result<(), OnnxError> {
@@ -43,65 +60,82 @@ fn same_shapes(graph: &Graph, node: &Node) -> Result<(), OnnxError> {
     })
 }
 
-/// The Conv or Gemm before an Add, and the constant that becomes its bias.
-fn folding(graph: &Graph, add: usize) -> Option<(usize, ValueId)> {
-    let node = &graph.nodes[add];
-    let channels = *graph.values[node.output.0].shape.get(1)?;
-    let sides = [
-        (node.inputs[0], node.inputs[1]),
-        (node.inputs[1], node.inputs[0]),
-    ];
-    sides.into_iter().find_map(|(sum, constant)| {
-        let producer = graph.nodes[..add].iter().position(|n| n.output == sum)?;
-        let made = &graph.nodes[producer];
-        let takes_bias = matches!(made.op, Op::Conv { .. } | Op::Gemm { .. });
-        let free = made.inputs.len() == 2 && graph.uses().get(&sum) == Some(&1);
-        let constant_len = graph.values[source(graph, constant)?.0]
-            .shape
-            .iter()
-            .product::<usize>();
-        (takes_bias && free && constant_len == channels).then_some((producer, constant))
-    })
+/// The nodes so far.
+struct Folded<'g> {
+    /// Its nodes are taken out.
+    graph: &'g mut Graph,
+    uses: BTreeMap<ValueId, usize>,
+    /// In topological order; `None` where a producer was that moved to its Add's place.
+    nodes: Vec<Option<Node>>,
+    /// The place of the node that makes a value.
+    maker: BTreeMap<ValueId, usize>,
 }
 
-/// The initializer behind a value: itself, or what a DequantizeLinear reads.
-fn source(graph: &Graph, id: ValueId) -> Option<ValueId> {
-    if graph.values[id.0].data.is_some() {
-        return Some(id);
+impl Folded<'_> {
+    fn push(&mut self, node: Node) {
+        self.maker.insert(node.output, self.nodes.len());
+        self.nodes.push(Some(node));
     }
-    let node = dequantize(graph, id)?;
-    let from = *graph.nodes[node].inputs.first()?;
-    graph.values[from.0].data.is_some().then_some(from)
-}
 
-fn dequantize(graph: &Graph, id: ValueId) -> Option<usize> {
-    let position = graph.nodes.iter().position(|n| n.output == id)?;
-    matches!(graph.nodes[position].op, Op::DequantizeLinear { .. }).then_some(position)
-}
+    fn made(&self, id: ValueId) -> Option<&Node> {
+        self.nodes[*self.maker.get(&id)?].as_ref()
+    }
 
-/// Moves the producer to the Add's place (its new input may be made after it) with the constant,
-/// reshaped to one entry for each channel.
-fn join(graph: &mut Graph, producer: usize, mut add: usize, constant: ValueId) {
-    let bias = match dequantize(graph, constant) {
-        None => vector(graph, constant),
-        Some(node) => {
-            let mut node = graph.nodes[node].clone();
-            node.inputs[0] = vector(graph, node.inputs[0]);
+    /// The Conv or Gemm before an Add, and the constant that becomes its bias.
+    fn folding(&self, node: &Node) -> Option<(usize, ValueId)> {
+        if node.op != Op::Add {
+            return None;
+        }
+        let channels = *self.graph.values[node.output.0].shape.get(1)?;
+        let sides = [
+            (node.inputs[0], node.inputs[1]),
+            (node.inputs[1], node.inputs[0]),
+        ];
+        sides.into_iter().find_map(|(sum, constant)| {
+            let producer = *self.maker.get(&sum)?;
+            let made = self.nodes[producer].as_ref()?;
+            let takes_bias = matches!(made.op, Op::Conv { .. } | Op::Gemm { .. });
+            let free = made.inputs.len() == 2 && self.uses.get(&sum) == Some(&1);
+            let source = &self.graph.values[self.source(constant)?.0];
+            let fits = source.shape.iter().product::<usize>() == channels;
+            (takes_bias && free && fits).then_some((producer, constant))
+        })
+    }
+
+    /// The initializer behind a value: itself, or what a DequantizeLinear reads.
+    fn source(&self, id: ValueId) -> Option<ValueId> {
+        if self.graph.values[id.0].data.is_some() {
+            return Some(id);
+        }
+        let from = *self.dequantize(id)?.inputs.first()?;
+        self.graph.values[from.0].data.is_some().then_some(from)
+    }
+
+    fn dequantize(&self, id: ValueId) -> Option<&Node> {
+        let node = self.made(id)?;
+        matches!(node.op, Op::DequantizeLinear { .. }).then_some(node)
+    }
+
+    /// Moves the producer to the Add's place (its new input may be made after it) with the
+    /// constant, reshaped to one entry for each channel.
+    fn join(&mut self, producer: usize, add: &Node, constant: ValueId) {
+        let Some(mut made) = self.nodes[producer].take() else {
+            return;
+        };
+        self.maker.remove(&made.output);
+        let bias = vector(self.graph, constant);
+        if let Some(node) = self.dequantize(constant) {
+            let mut node = node.clone();
+            node.inputs[0] = vector(self.graph, node.inputs[0]);
             node.op = Op::DequantizeLinear { axis: 0 };
             node.name.push_str(".bias");
-            let output = vector(graph, constant);
-            node.output = output;
-            graph.nodes.insert(add, node);
-            add += 1;
-            output
+            node.output = bias;
+            self.push(node);
         }
-    };
-    let output = graph.nodes[add].output;
-    let mut node = graph.nodes[producer].clone();
-    node.inputs.push(bias);
-    node.output = output;
-    graph.nodes[add] = node;
-    graph.nodes.remove(producer);
+        made.inputs.push(bias);
+        made.output = add.output;
+        self.push(made);
+    }
 }
 
 /// A copy of a value as `[C]`.

@@ -1,43 +1,100 @@
 //! Passes that join nodes.
+//!
+//! Each walks the nodes once, in time linear in their number: [`Nodes`] knows who writes each
+//! tensor and how often it is read, and a node that goes leaves an empty place until the end.
 
 use super::PassError;
-use super::net::{Net, NetOp};
+use super::net::{Net, NetNode, NetOp, NetTensor};
 use crate::qgraph::TensorId;
 use crate::semantics::{self, Requant};
+
+/// The nodes of a net while they are rewritten.
+struct Nodes<'n> {
+    tensors: &'n [NetTensor],
+    requant: Requant,
+    /// In execution order; `None` where one was.
+    nodes: Vec<Option<NetNode>>,
+    /// The place of the node that writes each tensor.
+    writer: Vec<Option<usize>>,
+    /// How often each tensor is read, network outputs counted.
+    uses: Vec<usize>,
+}
+
+impl<'n> Nodes<'n> {
+    /// Applies a pass to each place in turn.
+    fn rewrite(net: &mut Net, pass: fn(&mut Nodes<'_>, usize)) {
+        let mut writer = vec![None; net.tensors.len()];
+        for (index, node) in net.nodes.iter().enumerate() {
+            writer[node.output.0] = Some(index);
+        }
+        let mut nodes = Nodes {
+            uses: net.uses(),
+            requant: net.requant,
+            nodes: std::mem::take(&mut net.nodes)
+                .into_iter()
+                .map(Some)
+                .collect(),
+            tensors: &net.tensors,
+            writer,
+        };
+        for index in 0..nodes.nodes.len() {
+            pass(&mut nodes, index);
+        }
+        net.nodes = nodes.nodes.into_iter().flatten().collect();
+    }
+
+    fn scale(&self, id: TensorId) -> f64 {
+        self.tensors[id.0].scale
+    }
+
+    /// Takes a node away.
+    fn take(&mut self, index: usize) -> Option<NetNode> {
+        let node = self.nodes[index].take()?;
+        self.writer[node.output.0] = None;
+        Some(node)
+    }
+
+    /// Puts a node into an empty place.
+    fn put(&mut self, index: usize, node: NetNode) {
+        self.writer[node.output.0] = Some(index);
+        self.nodes[index] = Some(node);
+    }
+
+    /// The place of the node that writes what only one node reads.
+    fn only_reader_of(&self, id: TensorId) -> Option<usize> {
+        self.writer[id.0].filter(|_| self.uses[id.0] == 1)
+    }
+}
 
 /// A change of scale or a clamp right after a node becomes part of that node, when nothing else
 /// reads what lies between. Rounding once instead of twice is closer to the real result, but not
 /// what the model says: a precise network keeps changes of scale.
 pub(super) fn merge_clamps(net: &mut Net) -> Result<(), PassError> {
-    let mut index = 0;
-    while index < net.nodes.len() {
-        match mergeable(net, index) {
-            Some(producer) => merge(net, producer, index),
-            None => index += 1,
+    Nodes::rewrite(net, |nodes, index| {
+        if let Some(producer) = mergeable(nodes, index) {
+            merge(nodes, producer, index);
         }
-    }
+    });
     Ok(())
 }
 
 /// The producer that an element-wise node can join.
-fn mergeable(net: &Net, index: usize) -> Option<usize> {
-    let NetOp::Eltwise { input } = net.nodes[index].op else {
+fn mergeable(nodes: &Nodes<'_>, index: usize) -> Option<usize> {
+    let node = nodes.nodes[index].as_ref()?;
+    let NetOp::Eltwise { input } = node.op else {
         return None;
     };
-    if net.uses()[input.0] != 1 {
-        return None;
-    }
-    let scale = |id: TensorId| net.tensors[id.0].scale;
-    if net.requant == Requant::Precise && scale(input) != scale(net.nodes[index].output) {
-        return None;
-    }
-    net.nodes.iter().position(|n| n.output == input)
+    let producer = nodes.only_reader_of(input)?;
+    let precise = nodes.requant == Requant::Precise;
+    let rescales = nodes.scale(input) != nodes.scale(node.output);
+    (!(precise && rescales)).then_some(producer)
 }
 
-fn merge(net: &mut Net, producer: usize, eltwise: usize) {
-    let removed = net.nodes.remove(eltwise);
-    let node = &mut net.nodes[producer];
-    let ratio = net.tensors[node.output.0].scale / net.tensors[removed.output.0].scale;
+fn merge(nodes: &mut Nodes<'_>, producer: usize, eltwise: usize) {
+    let (Some(removed), Some(mut node)) = (nodes.take(eltwise), nodes.take(producer)) else {
+        return;
+    };
+    let ratio = nodes.scale(node.output) / nodes.scale(removed.output);
     // A bound of the producer is kept in the new steps, except int8's own.
     let keep = |bound: i8, own: i8| {
         if bound == own {
@@ -50,6 +107,7 @@ fn merge(net: &mut Net, producer: usize, eltwise: usize) {
     let high = keep(node.clamp.1, 127).min(removed.clamp.1);
     node.clamp = (low.min(high), high);
     node.output = removed.output;
+    nodes.put(producer, node);
 }
 
 /// A sum whose operand is a convolution that nothing else reads becomes part of it: the other
@@ -60,27 +118,25 @@ pub(super) fn fuse_residuals(net: &mut Net) -> Result<(), PassError> {
     if net.requant == Requant::Precise {
         return Ok(());
     }
-    let mut index = 0;
-    while index < net.nodes.len() {
-        if let NetOp::Add { a, b } = net.nodes[index].op {
-            let options = [(a, b), (b, a)].into_iter().filter_map(|(conv, shortcut)| {
-                fusable(net, index, conv, shortcut).map(|producer| (producer, shortcut))
-            });
-            if let Some((producer, shortcut)) = options.max_by_key(|(producer, _)| *producer) {
-                fuse(net, producer, shortcut, index);
-                // The convolution moved to the sum's place, one position earlier.
-                index = index.saturating_sub(1);
-            }
+    Nodes::rewrite(net, |nodes, index| {
+        let Some(NetOp::Add { a, b }) = nodes.nodes[index].as_ref().map(|n| &n.op) else {
+            return;
+        };
+        let options = [(*a, *b), (*b, *a)].into_iter();
+        let options = options.filter_map(|(conv, shortcut)| {
+            fusable(nodes, index, conv, shortcut).map(|producer| (producer, shortcut))
+        });
+        if let Some((producer, shortcut)) = options.max_by_key(|(producer, _)| *producer) {
+            fuse(nodes, producer, shortcut, index);
         }
-        index += 1;
-    }
+    });
     Ok(())
 }
 
 /// The convolution that makes `conv`, if the sum at `add` can join it.
-fn fusable(net: &Net, add: usize, conv: TensorId, shortcut: TensorId) -> Option<usize> {
-    let producer = net.nodes.iter().position(|n| n.output == conv)?;
-    let node = &net.nodes[producer];
+fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) -> Option<usize> {
+    let producer = nodes.only_reader_of(conv)?;
+    let node = nodes.nodes[producer].as_ref()?;
     let NetOp::Conv {
         input,
         weight_scale,
@@ -90,27 +146,27 @@ fn fusable(net: &Net, add: usize, conv: TensorId, shortcut: TensorId) -> Option<
     else {
         return None;
     };
-    if net.uses()[conv.0] != 1 || node.clamp != (-128, 127) {
+    if node.clamp != (-128, 127) {
         return None;
     }
-    let scale = |id: TensorId| net.tensors[id.0].scale;
-    let step = |w: &f64| scale(*input) * w;
+    let step = |w: &f64| nodes.scale(*input) * w;
     let ratio: Vec<f64> = weight_scale
         .iter()
-        .map(|w| scale(shortcut) / step(w))
+        .map(|w| nodes.scale(shortcut) / step(w))
         .collect();
-    let output = scale(net.nodes[add].output);
+    let output = nodes.scale(nodes.nodes[add].as_ref()?.output);
     let steps: Vec<f64> = weight_scale.iter().map(|w| step(w) / output).collect();
     semantics::plan_residual(&ratio, &steps).map(|_| producer)
 }
 
-fn fuse(net: &mut Net, producer: usize, shortcut: TensorId, add: usize) {
-    let (output, clamp) = (net.nodes[add].output, net.nodes[add].clamp);
-    let mut conv = net.nodes.remove(producer);
+/// Moves the convolution to the sum's place, since its residual may be made after it.
+fn fuse(nodes: &mut Nodes<'_>, producer: usize, shortcut: TensorId, add: usize) {
+    let (Some(sum), Some(mut conv)) = (nodes.take(add), nodes.take(producer)) else {
+        return;
+    };
     if let NetOp::Conv { residual, .. } = &mut conv.op {
         *residual = Some(shortcut);
     }
-    (conv.output, conv.clamp) = (output, clamp);
-    // Everything after `producer` moved up by one.
-    net.nodes[add - 1] = conv;
+    (conv.output, conv.clamp) = (sum.output, sum.clamp);
+    nodes.put(add, conv);
 }

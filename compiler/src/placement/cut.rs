@@ -46,14 +46,19 @@ fn swap(
 ) -> Vec<usize> {
     let nodes = placed.len();
     let mut flow = Flow::new(nodes);
+    let mut moves = false;
     for (node, annotation) in annotations.iter().enumerate() {
         let movable =
             matches!(annotation, Annotation::Free(can) if can.contains(&a) && can.contains(&b));
         match placed[node] {
             at if at == a && !movable => flow.edge(Flow::SOURCE, node, TIED),
             at if at == b && !movable => flow.edge(node, Flow::SINK, TIED),
-            _ => {}
+            at => moves |= at == a || at == b,
         }
+    }
+    // As between a device and the host, which nothing can choose between.
+    if !moves {
+        return placed.to_vec();
     }
     let here = |node: &usize| placed[*node] == a || placed[*node] == b;
     for (tensor, readers) in uses.readers.iter().enumerate() {
@@ -136,7 +141,9 @@ impl Flow {
     /// Fills the network; whether each vertex is on the sink's side of the minimum cut with the
     /// smallest such side. That side is unique, so the order of edges doesn't matter.
     fn sink_side(mut self) -> Vec<bool> {
-        while self.augment() {}
+        while let Some(levels) = self.levels() {
+            self.block(&levels);
+        }
         let sink = self.index(Self::SINK);
         let mut reaches = vec![false; self.out.len()];
         reaches[sink] = true;
@@ -154,34 +161,61 @@ impl Flow {
         reaches
     }
 
-    /// Fills a shortest path that has room; whether there was one.
-    fn augment(&mut self) -> bool {
+    /// How many edges with room each vertex is from the source; `None` if the sink isn't reached.
+    fn levels(&self) -> Option<Vec<usize>> {
         let (source, sink) = (self.index(Self::SOURCE), self.index(Self::SINK));
-        let mut by: Vec<Option<usize>> = vec![None; self.out.len()];
+        let mut levels = vec![usize::MAX; self.out.len()];
+        levels[source] = 0;
         let mut queue = VecDeque::from([source]);
         while let Some(vertex) = queue.pop_front() {
             for &edge in &self.out[vertex] {
                 let (head, left) = self.edges[edge];
-                if left > 0 && head != source && by[head].is_none() {
-                    by[head] = Some(edge);
+                if left > 0 && levels[head] == usize::MAX {
+                    levels[head] = levels[vertex] + 1;
                     queue.push_back(head);
                 }
             }
         }
-        let Some(last) = by[sink] else {
-            return false;
-        };
-        let tail = |edge: usize, flow: &Self| flow.edges[edge ^ 1].0;
-        let (mut path, mut at) = (vec![last], tail(last, self));
-        while let Some(edge) = by[at] {
-            path.push(edge);
-            at = tail(edge, self);
+        (levels[sink] != usize::MAX).then_some(levels)
+    }
+
+    /// Fills every shortest path: all at once, so that a network of many short paths, which is
+    /// what networks of many nodes are, takes a few rounds and not one for each path.
+    fn block(&mut self, levels: &[usize]) {
+        let (source, sink) = (self.index(Self::SOURCE), self.index(Self::SINK));
+        // Edges before these are full or lead nowhere.
+        let mut next = vec![0; self.out.len()];
+        let mut path: Vec<usize> = Vec::new();
+        loop {
+            let at = path.last().map_or(source, |&edge| self.edges[edge].0);
+            if at == sink {
+                let room = path.iter().map(|&edge| self.edges[edge].1).min();
+                for &edge in &path {
+                    self.edges[edge].1 -= room.unwrap_or(0);
+                    self.edges[edge ^ 1].1 += room.unwrap_or(0);
+                }
+                let full = path.iter().position(|&edge| self.edges[edge].1 == 0);
+                path.truncate(full.unwrap_or(0));
+                continue;
+            }
+            let forward = |edge: &usize| {
+                let (head, left) = self.edges[*edge];
+                left > 0 && levels[head] == levels[at] + 1
+            };
+            match self.out[at][next[at]..].iter().position(forward) {
+                Some(skipped) => {
+                    next[at] += skipped;
+                    path.push(self.out[at][next[at]]);
+                }
+                None => {
+                    next[at] = self.out[at].len();
+                    match path.pop() {
+                        // The edge that led here leads nowhere.
+                        Some(edge) => next[self.edges[edge ^ 1].0] += 1,
+                        None => return,
+                    }
+                }
+            }
         }
-        let room = path.iter().map(|&edge| self.edges[edge].1).min();
-        for edge in path {
-            self.edges[edge].1 -= room.unwrap_or(0);
-            self.edges[edge ^ 1].1 += room.unwrap_or(0);
-        }
-        true
     }
 }

@@ -34,8 +34,10 @@ impl Rules {
     /// # Errors
     /// [`PlacementError::Rules`] for text that isn't such a table.
     pub fn from_toml(text: &str) -> Result<Self, PlacementError> {
-        let table: BTreeMap<String, toml::Value> = toml::from_str(text)
-            .map_err(|e| PlacementError::Rules(e.to_string().trim_end().to_owned()))?;
+        let table: BTreeMap<String, toml::Value> = toml::from_str(text).map_err(|e| {
+            let at = e.span().map(|span| span.start);
+            PlacementError::Rules(vta_driver::toml_message(text, e.message(), at))
+        })?;
         let rule = |(pattern, value): (String, toml::Value)| match value {
             toml::Value::String(device) => Ok((pattern, device)),
             toml::Value::Table(_) => Err(PlacementError::Rules(format!(

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use vta_driver::{HostStep, MultiProgram, Part, Place, Step};
 use vta_isa::Config;
 
-use super::{Placement, PlacementError, Target, Uses};
+use super::{Placement, PlacementError, Target, TensorCopy, Uses};
 use crate::host::HostCall;
 use crate::lower::{self, LowerError, LowerOptions, Tiles};
 use crate::qgraph::{QGraph, QNode, QOp, TensorId};
@@ -69,8 +69,11 @@ pub fn compile_with(
         order,
         multi: MultiProgram::default(),
         places: BTreeMap::new(),
+        homes: Vec::new(),
         layers: BTreeSet::new(),
     };
+    let tensors = (0..graph.tensors.len()).map(TensorId);
+    split.homes = tensors.map(|id| split.home_of(id)).collect();
     if targets.iter().all(|t| t.host) {
         return Err(PlacementError::NoDevice);
     }
@@ -166,6 +169,8 @@ struct Split<'a> {
     multi: MultiProgram,
     /// By target and network tensor.
     places: BTreeMap<(usize, usize), Place>,
+    /// [`Self::home_of`] each network tensor.
+    homes: Vec<usize>,
     /// Network tensors that a device's layer writes. A convolution's that a pool joins isn't
     /// among them.
     layers: BTreeSet<usize>,
@@ -174,7 +179,7 @@ struct Split<'a> {
 impl Split<'_> {
     /// The device in whose memory a tensor lies first: the one that writes it, or, if the host
     /// does, the first that reads it, or else the first of all.
-    fn home(&self, id: TensorId) -> usize {
+    fn home_of(&self, id: TensorId) -> usize {
         let device = |node: &usize| {
             let target = self.placement.targets[*node];
             (!self.is_host(target)).then_some(target)
@@ -183,6 +188,10 @@ impl Split<'_> {
         let read = || self.uses.readers[id.0].iter().find_map(device);
         let first = || self.targets.iter().position(|t| !t.host);
         written.or_else(read).or_else(first).unwrap_or(0)
+    }
+
+    fn home(&self, id: TensorId) -> usize {
+        self.homes[id.0]
     }
 
     fn is_host(&self, target: usize) -> bool {
@@ -263,12 +272,13 @@ impl Split<'_> {
         // All are among `used`, so the search never fails.
         let local = |id: TensorId| TensorId(used.binary_search(&id.0).unwrap_or(0));
         let copies = &self.placement.copies;
+        let outputs: BTreeSet<TensorId> = self.graph.outputs.iter().copied().collect();
         let arrives =
             |id: usize| self.uses.writer[id].is_none_or(|w| self.placement.targets[w] != target);
         let leaves = |id: usize| {
-            let copied = copies.iter().any(|c| c.tensor.0 == id && c.from == target);
+            let copied = of(copies, TensorId(id)).iter().any(|c| c.from == target);
             let id = TensorId(id);
-            let output = self.graph.outputs.contains(&id);
+            let output = outputs.contains(&id);
             // The host reads these as tiles.
             let host = self.of_host(id) || self.for_host(id);
             copied || ((output || host) && self.home(id) == target)
@@ -323,8 +333,7 @@ impl Split<'_> {
             steps.push(Step::Run { part, layers });
             for &node in run {
                 let tensor = self.graph.nodes[node].output;
-                let copies = self.placement.copies.iter().filter(|c| c.tensor == tensor);
-                for copy in copies {
+                for copy in of(&self.placement.copies, tensor) {
                     let place = |t: usize| self.places.get(&(t, tensor.0)).copied();
                     if let (Some(from), Some(to)) = (place(copy.from), place(copy.to)) {
                         steps.push(Step::Copy { from, to });
@@ -347,10 +356,9 @@ impl Split<'_> {
         let home = |id: TensorId| self.places.get(&(self.home(id), id.0)).copied();
         let inputs = node.op.inputs().into_iter().map(home);
         let mut outputs: Vec<Place> = home(node.output).into_iter().collect();
-        for (&(_, tensor), &place) in &self.places {
-            if tensor == node.output.0 && !outputs.contains(&place) {
-                outputs.push(place);
-            }
+        for target in 0..self.targets.len() {
+            let place = self.places.get(&(target, node.output.0)).copied();
+            outputs.extend(place.filter(|place| !outputs.contains(place)));
         }
         Ok(HostStep {
             name: node.name.clone(),
@@ -361,6 +369,13 @@ impl Split<'_> {
             network_tensor: node.output.0 as u32,
         })
     }
+}
+
+/// The copies of a tensor, of those of a network, which are in the order of tensors.
+fn of(copies: &[TensorCopy], tensor: TensorId) -> &[TensorCopy] {
+    let from = copies.partition_point(|c| c.tensor < tensor);
+    let to = copies.partition_point(|c| c.tensor <= tensor);
+    &copies[from..to]
 }
 
 /// Replaces every tensor that an operation reads.

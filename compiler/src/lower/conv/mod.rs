@@ -20,6 +20,7 @@ use vta_isa::{Extension, MemType};
 
 use super::emit::{Emitter, vector};
 use super::groups::Groups;
+use super::readers::Readers;
 use super::tile::{self, ConvShape, ConvTile, ResidualForm};
 use super::{LowerError, Lowering};
 use crate::qgraph::{LaneOp, QGraph, QOp, TensorId, Window};
@@ -141,8 +142,8 @@ impl Choice {
 }
 
 /// Whether the node is a convolution that the max pool behind it joins.
-pub(super) fn takes_pool(graph: &QGraph, index: usize) -> bool {
-    pool::fusable(graph, index).is_some()
+pub(super) fn takes_pool(graph: &QGraph, readers: &Readers, index: usize) -> bool {
+    pool::fusable(graph, readers, index).is_some()
 }
 
 impl<'a> Lowering<'a> {
@@ -207,7 +208,7 @@ impl<'a> Lowering<'a> {
             group: *group,
             residual: residual.as_ref().map(|(id, ops)| (*id, &ops[..])),
             epilogue,
-            pool: pool::fusable(graph, index),
+            pool: pool::fusable(graph, &self.readers, index),
         };
         self.check(&parts)?;
         match self.choose(&parts) {

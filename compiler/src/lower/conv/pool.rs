@@ -14,6 +14,7 @@ use vta_isa::{AluOp, AluOperand, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops};
+use super::super::readers::Readers;
 use super::work::Work;
 use super::{Acc, Conv};
 use crate::qgraph::{LaneOp, QGraph, QOp, TensorId, Window};
@@ -29,7 +30,11 @@ pub(super) struct Pooling<'g> {
 }
 
 /// The pool that the convolution at `index` can take in: the next node, alone in reading it.
-pub(super) fn fusable(graph: &QGraph, index: usize) -> Option<Pooling<'_>> {
+pub(super) fn fusable<'g>(
+    graph: &'g QGraph,
+    readers: &Readers,
+    index: usize,
+) -> Option<Pooling<'g>> {
     let conv = &graph.nodes[index];
     let QOp::Conv {
         residual: None,
@@ -43,15 +48,9 @@ pub(super) fn fusable(graph: &QGraph, index: usize) -> Option<Pooling<'_>> {
     let QOp::MaxPool { input, window, ops } = &next.op else {
         return None;
     };
-    let readers = graph
-        .nodes
-        .iter()
-        .flat_map(|n| n.op.inputs())
-        .chain(graph.outputs.iter().copied())
-        .filter(|id| *id == conv.output);
     let fits = *input == conv.output
         && ops.is_empty()
-        && readers.count() == 1
+        && readers.only(conv.output) == Some(index + 1)
         && epilogue.iter().all(never_decreases)
         && (0..2).all(|axis| regular(window, axis, graph, conv.output, next.output));
     fits.then_some(Pooling {
