@@ -1,10 +1,11 @@
 //! What a run has found, and its JSON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use vta_compiler::reflect::Attribute;
 use vta_driver::{Counters, DeviceCounters, DramPlan, FlushReason, Program, RunReport, Traffic};
 use vta_isa::MemType;
 
@@ -32,6 +33,8 @@ pub struct Outcome {
     pub counters: Vec<Counters>,
     /// By the names of the devices that launch kernels.
     pub devices: BTreeMap<String, DeviceCounters>,
+    /// The attributes of each layer's node, by the layer's name; none of a compiled bundle.
+    pub attributes: BTreeMap<String, Vec<Attribute>>,
     /// Whether layers were compared with the reference interpreter.
     pub verified: bool,
     /// The device computed nothing, so that outputs mean nothing.
@@ -142,8 +145,13 @@ impl Outcome {
             wall: Duration::ZERO,
         };
         let mut rows: Vec<LayerRow> = self.program.layers.iter().map(row).collect();
+        let mut known: HashMap<&str, usize> = HashMap::new();
+        for (index, layer) in self.program.layers.iter().enumerate() {
+            known.entry(&layer.name).or_insert(index);
+        }
         for mark in self.reports.iter().flat_map(|r| &r.marks) {
-            if let Some(row) = rows.iter_mut().find(|r| r.name == mark.name) {
+            if let Some(&index) = known.get(&mark.name[..]) {
+                let row = &mut rows[index];
                 row.traffic.add(&mark.traffic);
                 row.wall += mark.wall;
             }
@@ -206,6 +214,9 @@ pub fn json(outcome: &Outcome) -> Value {
             "wall_ms": ms(r.wall),
             "utilization": r.utilization(&outcome.program, runs),
         });
+        if let Some(attributes) = outcome.attributes.get(&r.name) {
+            object["attributes"] = json!(attributes);
+        }
         if let Some(timed) = &outcome.timed
             && let Some(cycles) = timed.layer(&r.name)
         {

@@ -4,7 +4,7 @@
 //! [`passes`] turn QDQ into the fused integer graph ([`qgraph::QGraph`]), whose arithmetic
 //! [`semantics`] plans and [`reference`](mod@reference) interprets; [`lower`] tiles it and emits
 //! a [`vta_driver::Program`]. [`host`] has the operators that the device lacks, [`placement`] spreads a
-//! network over several devices and the host. [`tune`] measures tiles where the search only
+//! network over several devices and the host. [`reflect`] describes nodes of every form alike. [`tune`] measures tiles where the search only
 //! estimates. [`zoo`] and [`layer`] have networks and layers with seeded data.
 //!
 //! ```
@@ -32,6 +32,7 @@ pub mod placement;
 pub mod qgraph;
 pub mod quantize;
 pub mod reference;
+pub mod reflect;
 pub mod semantics;
 pub mod tune;
 pub mod zoo;

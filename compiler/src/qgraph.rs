@@ -6,6 +6,7 @@
 //! lane operations is made once (see `semantics`), with bounds that prove that int32 never wraps.
 
 use crate::host::HostOp;
+use crate::reflect::{Reflect, listed};
 
 /// Index into [`QGraph::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -247,14 +248,8 @@ impl QOp {
 }
 
 impl std::fmt::Display for QGraph {
-    /// One line a node: output, kind, inputs, lane operations.
+    /// One line a node: output, kind, inputs, attributes.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let list = |ops: &[LaneOp]| {
-            ops.iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join("; ")
-        };
         for id in &self.inputs {
             let t = &self.tensors[id.0];
             writeln!(
@@ -279,43 +274,7 @@ impl std::fmt::Display for QGraph {
                 t.chw,
                 inputs.join(", ")
             )?;
-            match &node.op {
-                QOp::Conv {
-                    residual,
-                    epilogue,
-                    group,
-                    ..
-                } => {
-                    if *group > 1 {
-                        write!(f, " group {group}")?;
-                    }
-                    if let Some((_, prologue)) = residual {
-                        write!(f, " residual {{{}}}", list(prologue))?;
-                    }
-                    write!(f, " {{{}}}", list(epilogue))?;
-                }
-                QOp::Add {
-                    a_ops,
-                    b_ops,
-                    epilogue,
-                    ..
-                } => {
-                    let [a, b, e] = [list(a_ops), list(b_ops), list(epilogue)];
-                    write!(f, " {{{a}}} + {{{b}}} {{{e}}}")?;
-                }
-                QOp::Eltwise { ops, .. } | QOp::MaxPool { ops, .. } => {
-                    write!(f, " {{{}}}", list(ops))?;
-                }
-                QOp::Host { op, clamp, .. } => {
-                    let (low, high) = clamp;
-                    write!(f, " {op:?} clamp {low}..{high}")?;
-                }
-                QOp::AvgPool { ops_by_count, .. } => {
-                    for (count, ops) in ops_by_count {
-                        write!(f, " {count}: {{{}}}", list(ops))?;
-                    }
-                }
-            }
+            write!(f, "{}", listed(&node.op.attributes()))?;
             writeln!(f, " \"{}\"", node.name)?;
         }
         Ok(())

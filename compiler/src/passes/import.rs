@@ -7,6 +7,7 @@ use super::net::{Net, NetNode, NetOp, NetTensor};
 use crate::graph::{Data, Graph, Node, Op, ValueId};
 use crate::host::HostOp;
 use crate::qgraph::{TensorId, Window};
+use crate::reflect::Reflect;
 use crate::semantics::Requant;
 
 /// A constant after DequantizeLinear: integers with scales.
@@ -80,27 +81,8 @@ struct Import<'a> {
     values: HashMap<ValueId, Val>,
 }
 
-fn kind(op: &Op) -> &'static str {
-    match op {
-        Op::Conv { .. } => "Conv",
-        Op::Relu => "Relu",
-        Op::Clip { .. } => "Clip",
-        Op::Add => "Add",
-        Op::MaxPool { .. } => "MaxPool",
-        Op::AveragePool { .. } => "AveragePool",
-        Op::GlobalAveragePool => "GlobalAveragePool",
-        Op::Flatten => "Flatten",
-        Op::Gemm { .. } => "Gemm",
-        Op::BatchNormalization { .. } => "BatchNormalization",
-        Op::QuantizeLinear { .. } => "QuantizeLinear",
-        Op::DequantizeLinear { .. } => "DequantizeLinear",
-        Op::Identity => "Identity",
-        Op::Host(op) => op.name(),
-    }
-}
-
 fn error(node: &Node, reason: impl Into<String>) -> PassError {
-    let (node, op) = (node.name.clone(), kind(&node.op).to_owned());
+    let (node, op) = (node.name.clone(), node.op.kind().to_owned());
     PassError::Node {
         node,
         op,
@@ -152,9 +134,22 @@ impl Import<'_> {
             }
             Op::BatchNormalization { epsilon } => self.batch_norm(node, (*epsilon).into()),
             Op::Host(op) => self.host(node, *op),
-            // Tensors keep their rows and columns; a dense layer covers them all.
-            Op::Flatten | Op::Identity => self.value(node, 0),
+            Op::Flatten => self.flatten(node),
+            Op::Identity => self.value(node, 0),
         }
+    }
+
+    /// Tensors keep their rows and columns, since a dense layer covers them all; constants don't.
+    fn flatten(&self, node: &Node) -> Result<Val, PassError> {
+        let mut value = self.value(node, 0)?;
+        if let Val::Constant(constant) = &mut value {
+            if constant.scale.len() != 1 && constant.axis != 0 {
+                let text = format!("a constant with scales along axis {}", constant.axis);
+                return Err(error(node, text));
+            }
+            constant.shape = self.graph.values[node.output.0].shape.clone();
+        }
+        Ok(value)
     }
 
     fn value(&self, node: &Node, index: usize) -> Result<Val, PassError> {

@@ -6,6 +6,7 @@ use std::fmt;
 use super::PassError;
 use crate::host::HostOp;
 use crate::qgraph::{TensorId, Window};
+use crate::reflect::{Reflect, listed};
 use crate::semantics::Requant;
 
 /// An int8 tensor: `real = scale * int8`.
@@ -209,27 +210,7 @@ impl fmt::Display for Net {
             let (low, high) = node.clamp;
             let out = tensor(node.output);
             write!(f, "{out} = {kind}({inputs}) clamp {low}..{high}")?;
-            match &node.op {
-                NetOp::Conv { window, .. }
-                | NetOp::MaxPool { window, .. }
-                | NetOp::AvgPool { window, .. } => {
-                    let Window {
-                        kernel,
-                        stride,
-                        pads,
-                        ..
-                    } = window;
-                    write!(f, " kernel {kernel:?} stride {stride:?} pads {pads:?}")?;
-                }
-                NetOp::Host { op, .. } => write!(f, " {op:?}")?,
-                NetOp::Add { .. } | NetOp::Eltwise { .. } => {}
-            }
-            if let NetOp::Conv {
-                group: group @ 2.., ..
-            } = &node.op
-            {
-                write!(f, " group {group}")?;
-            }
+            write!(f, "{}", listed(&node.op.attributes()))?;
             writeln!(f, " \"{}\"", node.name)?;
         }
         for id in &self.outputs {

@@ -1,0 +1,173 @@
+//! Every kind, one after another.
+
+use super::*;
+
+const WINDOW: Window = Window {
+    kernel: [3, 2],
+    stride: [1, 2],
+    dilation: [1, 1],
+    pads: [0, 1, 2, 3],
+};
+const ID: TensorId = TensorId(0);
+
+/// The kind after another: a new one doesn't compile until it stands here.
+fn next_host(op: &HostOp) -> Option<HostOp> {
+    Some(match op {
+        HostOp::Sigmoid => HostOp::HardSigmoid {
+            alpha: 0.2,
+            beta: 0.5,
+        },
+        HostOp::HardSigmoid { .. } => HostOp::HardSwish,
+        HostOp::HardSwish => HostOp::Tanh,
+        HostOp::Tanh => HostOp::Elu { alpha: 1.0 },
+        HostOp::Elu { .. } => HostOp::LeakyRelu { alpha: 0.01 },
+        HostOp::LeakyRelu { .. } => HostOp::Softmax,
+        HostOp::Softmax => HostOp::Mul,
+        HostOp::Mul => HostOp::Sub,
+        HostOp::Sub => HostOp::Concat,
+        HostOp::Concat => HostOp::Resize { factors: [2, 3] },
+        HostOp::Resize { .. } => return None,
+    })
+}
+
+fn next_op(op: &Op) -> Option<Op> {
+    Some(match op {
+        Op::Conv { .. } => Op::Relu,
+        Op::Relu => Op::Clip { min: 0.0, max: 6.0 },
+        Op::Clip { .. } => Op::Add,
+        Op::Add => Op::MaxPool { window: WINDOW },
+        Op::MaxPool { .. } => Op::AveragePool {
+            window: WINDOW,
+            count_include_pad: true,
+        },
+        Op::AveragePool { .. } => Op::GlobalAveragePool,
+        Op::GlobalAveragePool => Op::Flatten,
+        Op::Flatten => Op::Gemm { trans_b: true },
+        Op::Gemm { .. } => Op::BatchNormalization { epsilon: 1e-5 },
+        Op::BatchNormalization { .. } => Op::QuantizeLinear { axis: 1 },
+        Op::QuantizeLinear { .. } => Op::DequantizeLinear { axis: 0 },
+        Op::DequantizeLinear { .. } => Op::Identity,
+        Op::Identity => Op::Host(HostOp::Sigmoid),
+        Op::Host(op) => Op::Host(next_host(op)?),
+    })
+}
+
+fn next_net(op: &NetOp) -> Option<NetOp> {
+    Some(match op {
+        NetOp::Conv { .. } => NetOp::Add { a: ID, b: ID },
+        NetOp::Add { .. } => NetOp::Eltwise { input: ID },
+        NetOp::Eltwise { .. } => NetOp::MaxPool {
+            input: ID,
+            window: WINDOW,
+        },
+        NetOp::MaxPool { .. } => NetOp::AvgPool {
+            input: ID,
+            window: WINDOW,
+            count_include_pad: false,
+        },
+        NetOp::AvgPool { .. } => NetOp::Host {
+            op: HostOp::Concat,
+            inputs: vec![ID, ID],
+            flat: true,
+        },
+        NetOp::Host { .. } => return None,
+    })
+}
+
+fn next_integer(op: &QOp) -> Option<QOp> {
+    let ops = vec![LaneOp::AddImm(3), LaneOp::ShrImm(4)];
+    Some(match op {
+        QOp::Conv { .. } => QOp::Add {
+            a: ID,
+            a_ops: ops.clone(),
+            b: ID,
+            b_ops: vec![],
+            epilogue: ops,
+        },
+        QOp::Add { .. } => QOp::Eltwise { input: ID, ops },
+        QOp::Eltwise { .. } => QOp::MaxPool {
+            input: ID,
+            window: WINDOW,
+            ops,
+        },
+        QOp::MaxPool { .. } => QOp::AvgPool {
+            input: ID,
+            window: WINDOW,
+            count_include_pad: true,
+            ops_by_count: vec![(4, ops)],
+        },
+        QOp::AvgPool { .. } => QOp::Host {
+            op: HostOp::Resize { factors: [2, 2] },
+            inputs: vec![ID],
+            flat: false,
+            clamp: (-128, 127),
+        },
+        QOp::Host { .. } => return None,
+    })
+}
+
+/// Checks a kind and all after it; how many there are.
+fn check<T: Reflect>(first: T, next: fn(&T) -> Option<T>) -> Vec<&'static str> {
+    let mut kinds = Vec::new();
+    let mut now = Some(first);
+    while let Some(op) = now {
+        let (kind, attributes) = (op.kind(), op.attributes());
+        assert!(!kind.is_empty() && !kinds.contains(&kind), "{kind}");
+        for (index, attribute) in attributes.iter().enumerate() {
+            let Attribute { name, meaning, .. } = attribute;
+            assert!(!name.is_empty() && !meaning.is_empty(), "{kind} {name}");
+            assert_eq!(attribute.kind, attribute.value.kind(), "{kind} {name}");
+            let twice = attributes[..index].iter().any(|a| a.name == *name);
+            assert!(!twice, "{kind} has {name} twice");
+        }
+        kinds.push(kind);
+        now = next(&op);
+    }
+    kinds
+}
+
+#[test]
+fn every_kind_of_every_network_describes_itself() {
+    let conv = Op::Conv {
+        window: WINDOW,
+        group: 2,
+    };
+    let names: Vec<_> = conv.attributes().iter().map(|a| a.name).collect();
+    assert_eq!(names, ["kernel", "stride", "dilation", "pads", "group"]);
+    assert_eq!(check(conv, next_op).len(), 13 + 11);
+    let conv = NetOp::Conv {
+        input: ID,
+        window: WINDOW,
+        weights: vec![],
+        group: 1,
+        weight_scale: vec![],
+        bias: vec![],
+        residual: Some(ID),
+        dense: false,
+    };
+    assert_eq!(check(conv, next_net).len(), 6);
+    let conv = QOp::Conv {
+        input: ID,
+        window: WINDOW,
+        weights: vec![],
+        group: 1,
+        residual: Some((ID, vec![LaneOp::ShlImm(2)])),
+        epilogue: vec![LaneOp::MinImm(127)],
+        dense: false,
+    };
+    assert_eq!(check(conv, next_integer).len(), 6);
+}
+
+#[test]
+fn attributes_are_json_with_their_types() {
+    let op = Op::Host(HostOp::HardSigmoid {
+        alpha: 0.5,
+        beta: 0.25,
+    });
+    let json = serde_json::to_value(op.attributes()).unwrap();
+    let expected = serde_json::json!([
+        {"name": "alpha", "kind": "float", "value": 0.5, "meaning": "slope"},
+        {"name": "beta", "kind": "float", "value": 0.25, "meaning": "value at 0"},
+    ]);
+    assert_eq!(json, expected);
+}
