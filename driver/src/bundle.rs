@@ -21,6 +21,7 @@ mod container;
 mod error;
 mod hosted;
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
@@ -34,6 +35,7 @@ pub use self::container::BUNDLE_MAGIC;
 use self::container::{ALIGN, all_sections, assemble, read_u32};
 use self::error::invalid;
 pub use self::error::{BUNDLE_VERSION, BundleError, HOSTED_VERSION};
+use crate::input::printable;
 use crate::{
     Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, Packing,
     Program, Symbol, TensorSpec, output,
@@ -102,6 +104,21 @@ struct MetaLayer {
     #[serde(default)]
     steps: GemmSteps,
     output: u32,
+}
+
+impl Meta {
+    /// Foreign names are shown in tables and errors.
+    fn escape_names(&mut self) {
+        let buffers = self.buffers.iter_mut().map(|b| &mut b.name);
+        let tensors = self.tensors.iter_mut().map(|t| &mut t.name);
+        let layers = self.layers.iter_mut();
+        let layers = layers.flat_map(|l| [&mut l.name, &mut l.kind]);
+        for name in buffers.chain(tensors).chain(layers) {
+            if let Cow::Owned(shown) = printable(name) {
+                *name = shown;
+            }
+        }
+    }
 }
 
 impl Program {
@@ -251,7 +268,8 @@ fn read_program(
     map: &Arc<Mmap>,
     [meta, commands, uops, data]: [Range<usize>; 4],
 ) -> Result<Program, BundleError> {
-    let meta: Meta = serde_json::from_slice(&map[meta]).map_err(|e| invalid("meta", e))?;
+    let mut meta: Meta = serde_json::from_slice(&map[meta]).map_err(|e| invalid("meta", e))?;
+    meta.escape_names();
     let config = Config::from_json(&meta.config.to_string()).map_err(|e| invalid("meta", e))?;
     let buffers = read_buffers(map, &data, meta.buffers)?;
     let kernels = read_kernels(&map[uops], &meta.kernel_uops)?;

@@ -1,7 +1,11 @@
 //! Reading: protobuf to [`Graph`].
 
+mod attributes;
 mod constant;
+mod order;
 mod spatial;
+mod tensor;
+mod windows;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +14,10 @@ use prost::Message;
 use super::{OnnxError, bias, host, proto, shape};
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 use crate::qgraph::Window;
+pub(super) use attributes::Attributes;
+use order::{escape_names, node_error, sorted, uses};
 use spatial::Pads;
+use tensor::{input_shape, read_tensor};
 
 /// Reads an ONNX model.
 ///
@@ -29,12 +36,14 @@ pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
             "opset {opset}; 7 to 25 are supported"
         )));
     }
-    let proto = model
+    let mut proto = model
         .graph
         .ok_or_else(|| OnnxError::Model("the file has no graph".to_owned()))?;
+    escape_names(&mut proto);
     let mut import = Import {
         graph: Graph::default(),
         names: HashMap::new(),
+        makers: HashMap::new(),
         uses: uses(&proto),
         padded: HashMap::new(),
         opset,
@@ -80,21 +89,14 @@ pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
 struct Import<'a> {
     graph: Graph,
     names: HashMap<String, ValueId>,
+    /// The index of the node that makes a value.
+    makers: HashMap<ValueId, usize>,
     /// How often nodes and the graph's outputs name a value.
     uses: HashMap<&'a String, usize>,
     /// Values with zeros around them that the next operator takes over: the graph's value has
     /// none.
     padded: HashMap<&'a str, Pads>,
     opset: i64,
-}
-
-fn uses(proto: &proto::Graph) -> HashMap<&String, usize> {
-    let mut uses = HashMap::new();
-    let read = proto.node.iter().flat_map(|n| &n.input);
-    for name in read.chain(proto.output.iter().map(|o| &o.name)) {
-        *uses.entry(name).or_insert(0) += 1;
-    }
-    uses
 }
 
 /// A node that can't be added.
@@ -122,72 +124,6 @@ impl PushError {
 
 fn defined_twice(name: &str) -> OnnxError {
     OnnxError::Model(format!("the name {name} is defined twice"))
-}
-
-/// Nodes in topological order; a file may list them in any.
-fn sorted<'a>(
-    nodes: &'a [proto::Node],
-    known: &HashMap<String, ValueId>,
-) -> Result<Vec<&'a proto::Node>, OnnxError> {
-    let mut producer: HashMap<&str, usize> = HashMap::new();
-    for (index, node) in nodes.iter().enumerate() {
-        for output in node.output.iter().filter(|o| !o.is_empty()) {
-            producer.insert(output, index);
-        }
-    }
-    let mut waiting = vec![0usize; nodes.len()];
-    let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
-    for (index, node) in nodes.iter().enumerate() {
-        for input in node
-            .input
-            .iter()
-            .filter(|i| !i.is_empty() && !known.contains_key(*i))
-        {
-            let &from = producer
-                .get(input.as_str())
-                .ok_or_else(|| node_error(node, format!("input {input} is made by no node")))?;
-            waiting[index] += 1;
-            users[from].push(index);
-        }
-    }
-    // The smallest ready index first keeps the file's order where it is topological.
-    let ready = waiting
-        .iter()
-        .enumerate()
-        .filter(|(_, n)| **n == 0)
-        .map(|(i, _)| i);
-    let mut ready: std::collections::BTreeSet<usize> = ready.collect();
-    let mut order = Vec::with_capacity(nodes.len());
-    while let Some(index) = ready.pop_first() {
-        order.push(&nodes[index]);
-        for &user in &users[index] {
-            waiting[user] -= 1;
-            if waiting[user] == 0 {
-                ready.insert(user);
-            }
-        }
-    }
-    match waiting.iter().position(|&n| n > 0) {
-        None => Ok(order),
-        Some(index) => Err(node_error(
-            &nodes[index],
-            "it is part of a cycle".to_owned(),
-        )),
-    }
-}
-
-fn node_error(node: &proto::Node, reason: String) -> OnnxError {
-    let name = if node.name.is_empty() {
-        node.output.first()
-    } else {
-        Some(&node.name)
-    };
-    let node_name = name.cloned().unwrap_or_default();
-    OnnxError::Node {
-        node: node_name,
-        op: node.op_type.clone(),
-        reason,
-    }
 }
 
 impl<'a> Import<'a> {
@@ -253,6 +189,10 @@ impl<'a> Import<'a> {
             None => self.op(&attributes, &mut inputs).map_err(fail)?,
         };
         let op = self.pad_op(&attributes, op, pads).map_err(fail)?;
+        if let Some(constant) = self.moved(&op, &inputs) {
+            let shape = self.shape_of(&op, &inputs).map_err(fail)?;
+            return self.define(output, shape, Some(constant)).map(drop);
+        }
         let moves = matches!(
             op,
             Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } | Op::Identity
@@ -287,8 +227,36 @@ impl<'a> Import<'a> {
         let shape = shape::infer(&self.graph, &made).map_err(PushError::Shape)?;
         shape::elements(output, &shape)?;
         let output = self.define(output, shape, None)?;
-        self.graph.nodes.push(Node { output, ..made });
+        self.push_node(Node { output, ..made });
         Ok(output)
+    }
+
+    fn push_node(&mut self, node: Node) {
+        self.makers.insert(node.output, self.graph.nodes.len());
+        self.graph.nodes.push(node);
+    }
+
+    /// The node that makes a value.
+    fn maker(&self, id: ValueId) -> Option<&Node> {
+        self.graph.nodes.get(*self.makers.get(&id)?)
+    }
+
+    /// The data of a constant that an operator only gives another shape.
+    fn moved(&self, op: &Op, inputs: &[ValueId]) -> Option<Data> {
+        let first = &self.graph.values[inputs.first()?.0];
+        let moves = matches!(op, Op::Flatten | Op::Identity);
+        first.data.clone().filter(|_| moves)
+    }
+
+    /// The shape that an operator gives.
+    fn shape_of(&self, op: &Op, inputs: &[ValueId]) -> Result<Vec<usize>, String> {
+        let made = Node {
+            name: String::new(),
+            op: op.clone(),
+            inputs: inputs.to_vec(),
+            output: ValueId(0),
+        };
+        shape::infer(&self.graph, &made)
     }
 
     /// Another name of a value.
@@ -339,7 +307,7 @@ impl<'a> Import<'a> {
                         "weights of shape {weights:?}; only 2-D is supported"
                     ));
                 };
-                let window = self.window(node, inputs[0], [kh, kw])?;
+                let window = windows::read(node, self.plane(inputs[0])?, [kh, kw])?;
                 Op::Conv {
                     window,
                     group: node.count("group", 1)?,
@@ -357,7 +325,7 @@ impl<'a> Import<'a> {
                     return Err("the Indices output is not supported".to_owned());
                 }
                 Op::MaxPool {
-                    window: self.pool_window(node, inputs[0])?,
+                    window: windows::pool(node, self.plane(inputs[0])?)?,
                 }
             }
             "AveragePool" => {
@@ -366,7 +334,7 @@ impl<'a> Import<'a> {
                     return Err("ceil_mode of an average is not supported".to_owned());
                 }
                 Op::AveragePool {
-                    window: self.pool_window(node, inputs[0])?,
+                    window: windows::pool(node, self.plane(inputs[0])?)?,
                     count_include_pad,
                 }
             }
@@ -467,33 +435,6 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn pool_window(&self, node: &Attributes<'_>, input: ValueId) -> Result<Window, String> {
-        let kernel = node.pair("kernel_shape", None)?;
-        let mut window = self.window(node, input, kernel)?;
-        if node.int("ceil_mode", 0) != 0 {
-            self.round_up(&mut window, input)?;
-        }
-        Ok(window)
-    }
-
-    /// `ceil_mode` as larger bottom and right pads; a window never starts in the padding.
-    fn round_up(&self, window: &mut Window, input: ValueId) -> Result<(), String> {
-        let [_, _, h, w] = self.spatial(input)?;
-        for (axis, size) in [h, w].into_iter().enumerate() {
-            let (stride, begin) = (window.stride[axis], window.pads[axis]);
-            let span = window.dilation[axis] * (window.kernel[axis] - 1) + 1;
-            let padded = size + begin + window.pads[axis + 2];
-            let Some(room) = padded.checked_sub(span) else {
-                continue;
-            };
-            let last = room.div_ceil(stride) * stride;
-            if last < size + begin {
-                window.pads[axis + 2] += last - room;
-            }
-        }
-        Ok(())
-    }
-
     fn spatial(&self, input: ValueId) -> Result<[usize; 4], String> {
         let shape = &self.graph.values[input.0].shape;
         shape[..]
@@ -501,219 +442,10 @@ impl<'a> Import<'a> {
             .map_err(|_| format!("input of shape {shape:?}, not [1, C, H, W]"))
     }
 
-    fn window(
-        &self,
-        node: &Attributes<'_>,
-        input: ValueId,
-        kernel: [usize; 2],
-    ) -> Result<Window, String> {
-        let [_, _, h, w] = self.spatial(input)?;
-        let stride = node.pair("strides", Some([1, 1]))?;
-        let dilation = node.pair("dilations", Some([1, 1]))?;
-        let positive = |name, pair: [usize; 2]| match pair.iter().all(|&v| (1..=65535).contains(&v))
-        {
-            true => Ok(()),
-            false => Err(format!("{name} {pair:?} must be within 1 to 65535")),
-        };
-        positive("kernel_shape", kernel)?;
-        positive("strides", stride)?;
-        positive("dilations", dilation)?;
-        if node
-            .find("kernel_shape")
-            .is_some_and(|a| a.ints != kernel.map(|k| k as i64))
-        {
-            return Err(format!("kernel_shape differs from the weights' {kernel:?}"));
-        }
-        let same = |begin: bool| {
-            let total = |size: usize, axis: usize| {
-                let span = dilation[axis] * (kernel[axis] - 1) + 1;
-                ((size.div_ceil(stride[axis]).max(1) - 1) * stride[axis] + span)
-                    .saturating_sub(size)
-            };
-            let split = |t: usize| {
-                if begin {
-                    (t.div_ceil(2), t / 2)
-                } else {
-                    (t / 2, t.div_ceil(2))
-                }
-            };
-            let ((top, bottom), (left, right)) = (split(total(h, 0)), split(total(w, 1)));
-            [top, left, bottom, right]
-        };
-        let pads = match node.text("auto_pad").as_deref() {
-            None | Some("NOTSET" | "") => node.pads()?,
-            Some("VALID") => [0; 4],
-            Some("SAME_UPPER") => same(false),
-            Some("SAME_LOWER") => same(true),
-            Some(other) => return Err(format!("auto_pad {other} is unknown")),
-        };
-        Ok(Window {
-            kernel,
-            stride,
-            dilation,
-            pads,
-        })
+    /// Rows and columns of an input.
+    fn plane(&self, input: ValueId) -> Result<[usize; 2], String> {
+        self.spatial(input).map(|[_, _, h, w]| [h, w])
     }
-}
-
-pub(super) struct Attributes<'a>(&'a proto::Node);
-
-impl Attributes<'_> {
-    fn find(&self, name: &str) -> Option<&proto::Attribute> {
-        self.0.attribute.iter().find(|a| a.name == name)
-    }
-
-    /// The operator.
-    pub(super) fn op_type(&self) -> &str {
-        &self.0.op_type
-    }
-
-    pub(super) fn int(&self, name: &str, default: i64) -> i64 {
-        self.find(name).map_or(default, |a| a.i)
-    }
-
-    fn count(&self, name: &str, default: i64) -> Result<usize, String> {
-        let value = self.int(name, default);
-        usize::try_from(value).map_err(|_| format!("{name} is {value}"))
-    }
-
-    pub(super) fn float(&self, name: &str, default: f32) -> f32 {
-        self.find(name).map_or(default, |a| a.f)
-    }
-
-    fn text(&self, name: &str) -> Option<String> {
-        self.find(name)
-            .map(|a| String::from_utf8_lossy(&a.s).into_owned())
-    }
-
-    fn pair(&self, name: &str, default: Option<[usize; 2]>) -> Result<[usize; 2], String> {
-        let Some(attribute) = self.find(name) else {
-            return default.ok_or_else(|| format!("{name} is missing"));
-        };
-        match attribute.ints[..] {
-            [a, b] if a >= 0 && b >= 0 => Ok([a as usize, b as usize]),
-            _ => Err(format!(
-                "{name} is {:?}, not two sizes (only 2-D is supported)",
-                attribute.ints
-            )),
-        }
-    }
-
-    fn pads(&self) -> Result<[usize; 4], String> {
-        let Some(attribute) = self.find("pads") else {
-            return Ok([0; 4]);
-        };
-        let pads: Option<Vec<usize>> = attribute
-            .ints
-            .iter()
-            .map(|&p| usize::try_from(p).ok().filter(|p| *p <= 65535))
-            .collect();
-        let pads = pads.and_then(|p| <[usize; 4]>::try_from(p).ok());
-        pads.ok_or_else(|| format!("pads are {:?}, not four sizes up to 65535", attribute.ints))
-    }
-}
-
-fn input_shape(input: &proto::ValueInfo) -> Result<Vec<usize>, OnnxError> {
-    let fail = |reason: &str| OnnxError::Tensor {
-        tensor: input.name.clone(),
-        reason: reason.to_owned(),
-    };
-    let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-    let tensor = tensor.ok_or_else(|| fail("the input is not a tensor"))?;
-    if tensor.elem_type != proto::FLOAT {
-        return Err(fail("the input is not float32"));
-    }
-    let shape = tensor
-        .shape
-        .as_ref()
-        .ok_or_else(|| fail("the input has no shape"))?;
-    let dim = |(i, d): (usize, &proto::Dimension)| match (i, d.dim_value) {
-        (0, None | Some(0 | -1)) => Ok(1),
-        (_, Some(n)) if n > 0 => Ok(n as usize),
-        _ => Err(fail("only the first dimension may be dynamic")),
-    };
-    let shape = shape
-        .dim
-        .iter()
-        .enumerate()
-        .map(dim)
-        .collect::<Result<Vec<_>, _>>()?;
-    if shape.first().is_some_and(|&n| n != 1) {
-        return Err(fail("the batch must be 1 or dynamic"));
-    }
-    shape::elements(&input.name, &shape)?;
-    Ok(shape)
-}
-
-fn read_tensor(name: &str, tensor: &proto::Tensor) -> Result<(Vec<usize>, Data), OnnxError> {
-    let fail = |reason: String| OnnxError::Tensor {
-        tensor: name.to_owned(),
-        reason,
-    };
-    if tensor.data_location != 0 {
-        return Err(fail("external data is not supported".to_owned()));
-    }
-    let dims: Option<Vec<usize>> = tensor
-        .dims
-        .iter()
-        .map(|&d| usize::try_from(d).ok())
-        .collect();
-    let dims = dims.ok_or_else(|| fail(format!("dimensions {:?}", tensor.dims)))?;
-    let count = shape::elements(name, &dims)?;
-    let raw = &tensor.raw_data[..];
-    let checked = |found: usize| match found == count {
-        true => Ok(()),
-        false => Err(fail(format!("{found} elements for shape {dims:?}"))),
-    };
-    let has_raw = !raw.is_empty();
-    let words = |size: usize| match raw.len().is_multiple_of(size) {
-        true => Ok(raw.chunks_exact(size)),
-        false => Err(fail(format!("{} bytes of {size}-byte elements", raw.len()))),
-    };
-    let narrow =
-        |low: i32, high: i32| match tensor.int32_data.iter().all(|v| (low..=high).contains(v)) {
-            true => Ok(tensor.int32_data.iter()),
-            false => Err(fail("an element is out of range".to_owned())),
-        };
-    let four = |b: &[u8]| [b[0], b[1], b[2], b[3]];
-    let data = match tensor.data_type {
-        proto::FLOAT if has_raw => {
-            Data::F32(words(4)?.map(|b| f32::from_le_bytes(four(b))).collect())
-        }
-        proto::FLOAT => Data::F32(tensor.float_data.clone()),
-        proto::INT8 if has_raw => Data::I8(raw.iter().map(|&b| b as i8).collect()),
-        proto::INT8 => Data::I8(narrow(-128, 127)?.map(|&v| v as i8).collect()),
-        proto::UINT8 if has_raw => Data::U8(raw.to_vec()),
-        proto::UINT8 => Data::U8(narrow(0, 255)?.map(|&v| v as u8).collect()),
-        proto::INT32 if has_raw => {
-            Data::I32(words(4)?.map(|b| i32::from_le_bytes(four(b))).collect())
-        }
-        proto::INT32 => Data::I32(tensor.int32_data.clone()),
-        proto::INT64 if has_raw => {
-            let long = |b: &[u8]| {
-                let (low, high) = (
-                    u32::from_le_bytes(four(b)),
-                    u32::from_le_bytes(four(&b[4..])),
-                );
-                (u64::from(low) | u64::from(high) << 32) as i64
-            };
-            Data::I64(words(8)?.map(long).collect())
-        }
-        proto::INT64 => Data::I64(tensor.int64_data.clone()),
-        other => {
-            return Err(fail(format!(
-                "data type {other} is not supported (float32, int8, uint8, int32, int64 are)"
-            )));
-        }
-    };
-    checked(match &data {
-        Data::F32(v) => v.len(),
-        Data::I8(v) => v.len(),
-        Data::U8(v) => v.len(),
-        Data::I32(v) => v.len(),
-        Data::I64(v) => v.len(),
-    })?;
-    Ok((dims, data))
 }
 
 /// Facts of a graph that callers look up by value.

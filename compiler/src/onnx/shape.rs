@@ -5,14 +5,18 @@ use crate::graph::{Graph, Node, Op};
 use crate::host::HostOp;
 use crate::qgraph::Window;
 
-/// The element count of a shape.
+/// The element count of a shape. Dimensions beside a 0 are bounded, too, so that no product of some
+/// of them overflows.
 ///
 /// # Errors
 /// [`OnnxError::Tensor`] above [`MAX_ELEMENTS`].
 pub(super) fn elements(name: &str, shape: &[usize]) -> Result<usize, OnnxError> {
-    let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-    count
+    let bound = shape
+        .iter()
+        .try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
+    bound
         .filter(|&n| n <= MAX_ELEMENTS)
+        .map(|_| shape.iter().product())
         .ok_or_else(|| OnnxError::Tensor {
             tensor: name.to_owned(),
             reason: format!("shape {shape:?} has more than {MAX_ELEMENTS} elements"),
@@ -77,6 +81,9 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
             if k != inner {
                 return Err(format!("inner sizes {k} and {inner} differ"));
             }
+            if m != 1 {
+                return Err(format!("operand of shape {x:?}: the batch must be 1"));
+            }
             if node.inputs.len() > 2 && shape(2)?.iter().product::<usize>() != n {
                 return Err(format!("bias of shape {:?}, not [{n}]", shape(2)?));
             }
@@ -99,8 +106,11 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
             }
         }
         Op::BatchNormalization { .. } => {
+            let &[1, channels, ..] = x else {
+                return Err(format!("input of shape {x:?}, not [1, C, ..]"));
+            };
             for i in 1..5 {
-                if shape(i)? != [x.get(1).copied().unwrap_or(0)] {
+                if shape(i)? != [channels] {
                     return Err(format!(
                         "input {i} has shape {:?}, input 0 {x:?}",
                         shape(i)?
@@ -110,11 +120,11 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
             Ok(x.to_vec())
         }
         Op::Host(op) => host(graph, node, op),
-        Op::Relu
-        | Op::Clip { .. }
-        | Op::QuantizeLinear { .. }
-        | Op::DequantizeLinear { .. }
-        | Op::Identity => Ok(x.to_vec()),
+        Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } => match shape(1)?.contains(&0) {
+            true => Err(format!("scales of shape {:?}: there is none", shape(1)?)),
+            false => Ok(x.to_vec()),
+        },
+        Op::Relu | Op::Clip { .. } | Op::Identity => Ok(x.to_vec()),
     }
 }
 

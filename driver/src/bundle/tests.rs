@@ -343,3 +343,17 @@ proptest! {
         prop_assert!(Program::from_bytes(&bytes[..cut.index(bytes.len())]).is_err());
     }
 }
+
+#[test]
+fn names_that_could_move_a_cursor_are_escaped() {
+    let mut foreign = sample();
+    foreign.layers[0].name = "conv\u{1b}[2J".into();
+    foreign.layers[0].kind = "\r".into();
+    foreign.buffers[0].name = "\u{9b}31m".into();
+    foreign.tensors[0].name = "t\n".into();
+    let read = Program::from_bytes(&foreign.to_bytes().unwrap()).unwrap();
+    assert_eq!(read.layers[0].name, "conv\\u{1b}[2J");
+    assert_eq!(read.layers[0].kind, "\\r");
+    assert_eq!(read.buffers[0].name, "\\u{9b}31m");
+    assert_eq!(read.tensors[0].name, "t\\n");
+}

@@ -48,8 +48,7 @@ impl Import<'_> {
             (None, Some(factor)) => (a, 0, factor),
         };
         let factors = self.factors(x, &shape, &values)?;
-        let producer = self.graph.nodes.iter().find(|n| n.output == x);
-        let producer = producer.map(|n| n.op.clone());
+        let producer = self.maker(x).map(|n| n.op.clone());
         let alone = self.uses.get(&node.0.input[at]) == Some(&1);
         let nonzero = factors.iter().all(|&f| f != 0.0);
         if matches!(producer, Some(Op::Conv { .. })) && alone && nonzero {
@@ -132,7 +131,7 @@ impl Import<'_> {
             .define(&format!("{weights}.scale"), channels, Some(scales))
             .map_err(text)?;
         let output = self.define(&weights, shape, None).map_err(text)?;
-        self.graph.nodes.push(crate::graph::Node {
+        self.push_node(crate::graph::Node {
             name: format!("{weights}.dequantize"),
             op: Op::DequantizeLinear { axis: 0 },
             inputs: vec![int8, scale],
@@ -150,7 +149,7 @@ impl Import<'_> {
         if let Some(Data::F32(values)) = data {
             return Ok(Some((shape.clone(), values.clone())));
         }
-        let Some(node) = self.graph.nodes.iter().find(|n| n.output == id) else {
+        let Some(node) = self.maker(id) else {
             return match data {
                 Some(_) => Err("a factor is not a float".to_owned()),
                 None => Ok(None),

@@ -1,145 +1,12 @@
 //! Operators that become others as they are read.
 
+mod constants;
+mod model;
+
 use super::*;
 use crate::host::HostOp;
 use crate::{float, passes, quantize, reference};
-
-/// A model of `x`, nodes and constants.
-#[derive(Default)]
-struct Model(proto::Graph);
-
-fn ints(name: &str, values: &[i64]) -> proto::Attribute {
-    proto::Attribute {
-        name: name.to_owned(),
-        ints: values.to_vec(),
-        kind: proto::ATTRIBUTE_INTS,
-        ..Default::default()
-    }
-}
-
-fn int(name: &str, i: i64) -> proto::Attribute {
-    proto::Attribute {
-        name: name.to_owned(),
-        i,
-        kind: proto::ATTRIBUTE_INT,
-        ..Default::default()
-    }
-}
-
-fn text(name: &str, value: &str) -> proto::Attribute {
-    proto::Attribute {
-        name: name.to_owned(),
-        s: bytes::Bytes::copy_from_slice(value.as_bytes()),
-        kind: proto::ATTRIBUTE_STRING,
-        ..Default::default()
-    }
-}
-
-impl Model {
-    fn floats(mut self, name: &str, dims: &[i64], values: Vec<f32>) -> Self {
-        self.0.initializer.push(proto::Tensor {
-            dims: dims.to_vec(),
-            data_type: proto::FLOAT,
-            name: name.to_owned(),
-            float_data: values,
-            ..Default::default()
-        });
-        self
-    }
-
-    fn int8(mut self, name: &str, dims: &[i64], values: &[i8]) -> Self {
-        self.0.initializer.push(proto::Tensor {
-            dims: dims.to_vec(),
-            data_type: proto::INT8,
-            name: name.to_owned(),
-            int32_data: values.iter().map(|&v| v.into()).collect(),
-            ..Default::default()
-        });
-        self
-    }
-
-    fn longs(mut self, name: &str, values: &[i64]) -> Self {
-        self.0.initializer.push(proto::Tensor {
-            dims: vec![values.len() as i64],
-            data_type: proto::INT64,
-            name: name.to_owned(),
-            int64_data: values.to_vec(),
-            ..Default::default()
-        });
-        self
-    }
-
-    fn node(
-        mut self,
-        op: &str,
-        inputs: &[&str],
-        output: &str,
-        attribute: &[proto::Attribute],
-    ) -> Self {
-        self.0.node.push(proto::Node {
-            input: inputs.iter().map(|&i| i.to_owned()).collect(),
-            output: vec![output.to_owned()],
-            name: format!("{op} {output}"),
-            op_type: op.to_owned(),
-            attribute: attribute.to_vec(),
-            domain: String::new(),
-        });
-        self
-    }
-
-    /// QuantizeLinear and DequantizeLinear with a step `s` and a zero point `z` of the model.
-    fn rounded(self, from: &str, to: &str) -> Self {
-        let int8 = format!("{to} int8");
-        self.node("QuantizeLinear", &[from, "s", "z"], &int8, &[])
-            .node("DequantizeLinear", &[&int8, "s", "z"], to, &[])
-    }
-
-    /// A 3x3 convolution of 2 channels to 3.
-    fn conv(self, from: &str, to: &str, attribute: &[proto::Attribute]) -> Self {
-        let weights = (0..54).map(|i| ((i * 7) % 11) as f32 / 8.0 - 0.6).collect();
-        let (w, name) = (format!("{to} weights"), &[3, 2, 3, 3]);
-        self.floats(&w, name, weights)
-            .node("Conv", &[from, &w], to, attribute)
-    }
-
-    /// Read with an input `x` of `[1, 2, 5, 6]` and the output `y`.
-    fn read(mut self, opset: i64) -> Result<Graph, OnnxError> {
-        let info = |name: &str, dims: &[i64]| {
-            let dim = |&d: &i64| proto::Dimension {
-                dim_value: Some(d),
-                dim_param: None,
-            };
-            let shape = proto::Shape {
-                dim: dims.iter().map(dim).collect(),
-            };
-            let tensor_type = Some(proto::TensorType {
-                elem_type: proto::FLOAT,
-                shape: Some(shape),
-            });
-            proto::ValueInfo {
-                name: name.to_owned(),
-                r#type: Some(proto::Type { tensor_type }),
-            }
-        };
-        self.0.input.push(info("x", &[1, 2, 5, 6]));
-        self.0.output.push(info("y", &[]));
-        let model = proto::Model {
-            ir_version: 8,
-            producer_name: String::new(),
-            graph: Some(self.0),
-            opset_import: vec![proto::OperatorSet {
-                domain: String::new(),
-                version: opset,
-            }],
-            metadata_props: Vec::new(),
-        };
-        load(&model.encode_to_vec())
-    }
-
-    fn refused(self, opset: i64) -> String {
-        self.read(opset).unwrap_err().to_string()
-    }
-}
+use model::{Model, int, ints, text};
 
 fn image() -> Vec<f32> {
     (0..60)
@@ -525,5 +392,27 @@ fn whole_factors_repeat_values() {
     ] {
         let found = model.refused(13);
         assert!(found.contains(says), "{found}: not {says}");
+    }
+}
+
+#[test]
+fn names_that_could_move_a_cursor_are_escaped() {
+    let clear = "a\u{1b}[2J\r\n";
+    let model = || Model::default().node("Relu", &["x"], clear, &[]);
+    let graph = model().node("Relu", &[clear], "y", &[]).read(13).unwrap();
+    let names = graph.nodes.iter().map(|n| &n.name);
+    for name in names.chain(graph.values.iter().map(|v| &v.name)) {
+        assert!(!name.contains(char::is_control), "{name:?}");
+    }
+    assert_eq!(graph.nodes[0].name, "Relu a\\u{1b}[2J\\r\\n");
+    let bad = "\u{9b}31mno";
+    for model in [
+        model().node(bad, &[clear], "y", &[]),
+        model().node("Relu", &[bad], "y", &[]),
+        model().node("Add", &[clear, "x", bad], "y", &[]),
+        model().conv(clear, "y", &[text("auto_pad", bad)]),
+    ] {
+        let error = model.refused(13);
+        assert!(!error.contains(char::is_control), "{error:?}");
     }
 }

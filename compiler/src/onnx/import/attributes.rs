@@ -1,0 +1,67 @@
+//! A node's attributes, with the values that they have where a file leaves them out.
+
+use vta_driver::printable;
+
+use crate::onnx::proto;
+
+/// A node to look attributes up in.
+pub(in crate::onnx) struct Attributes<'a>(pub(super) &'a proto::Node);
+
+impl Attributes<'_> {
+    pub(super) fn find(&self, name: &str) -> Option<&proto::Attribute> {
+        self.0.attribute.iter().find(|a| a.name == name)
+    }
+
+    /// The operator.
+    pub(in crate::onnx) fn op_type(&self) -> &str {
+        &self.0.op_type
+    }
+
+    pub(in crate::onnx) fn int(&self, name: &str, default: i64) -> i64 {
+        self.find(name).map_or(default, |a| a.i)
+    }
+
+    pub(super) fn count(&self, name: &str, default: i64) -> Result<usize, String> {
+        let value = self.int(name, default);
+        usize::try_from(value).map_err(|_| format!("{name} is {value}"))
+    }
+
+    pub(in crate::onnx) fn float(&self, name: &str, default: f32) -> f32 {
+        self.find(name).map_or(default, |a| a.f)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        self.find(name)
+            .map(|a| printable(&String::from_utf8_lossy(&a.s)).into_owned())
+    }
+
+    pub(super) fn pair(
+        &self,
+        name: &str,
+        default: Option<[usize; 2]>,
+    ) -> Result<[usize; 2], String> {
+        let Some(attribute) = self.find(name) else {
+            return default.ok_or_else(|| format!("{name} is missing"));
+        };
+        match attribute.ints[..] {
+            [a, b] if a >= 0 && b >= 0 => Ok([a as usize, b as usize]),
+            _ => Err(format!(
+                "{name} is {:?}, not two sizes (only 2-D is supported)",
+                attribute.ints
+            )),
+        }
+    }
+
+    pub(super) fn pads(&self) -> Result<[usize; 4], String> {
+        let Some(attribute) = self.find("pads") else {
+            return Ok([0; 4]);
+        };
+        let pads: Option<Vec<usize>> = attribute
+            .ints
+            .iter()
+            .map(|&p| usize::try_from(p).ok().filter(|p| *p <= 65535))
+            .collect();
+        let pads = pads.and_then(|p| <[usize; 4]>::try_from(p).ok());
+        pads.ok_or_else(|| format!("pads are {:?}, not four sizes up to 65535", attribute.ints))
+    }
+}

@@ -1,0 +1,110 @@
+//! The nodes of a file: their names, uses and order.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+
+use vta_driver::printable;
+
+use crate::graph::ValueId;
+use crate::onnx::{OnnxError, proto};
+
+/// Names of a file are shown in listings, tables and errors: what could move a terminal's cursor
+/// becomes an escape, everywhere alike.
+pub(super) fn escape_names(graph: &mut proto::Graph) {
+    let escape = |name: &mut String| {
+        if let Cow::Owned(shown) = printable(name) {
+            *name = shown;
+        }
+    };
+    escape(&mut graph.name);
+    for node in &mut graph.node {
+        let names = node.input.iter_mut().chain(&mut node.output);
+        names.for_each(escape);
+        for name in [&mut node.name, &mut node.op_type, &mut node.domain] {
+            escape(name);
+        }
+    }
+    graph
+        .initializer
+        .iter_mut()
+        .for_each(|t| escape(&mut t.name));
+    let ends = graph.input.iter_mut().chain(&mut graph.output);
+    ends.for_each(|info| escape(&mut info.name));
+}
+
+/// How often nodes and the outputs name each value.
+pub(super) fn uses(proto: &proto::Graph) -> HashMap<&String, usize> {
+    let mut uses = HashMap::new();
+    let read = proto.node.iter().flat_map(|n| &n.input);
+    for name in read.chain(proto.output.iter().map(|o| &o.name)) {
+        *uses.entry(name).or_insert(0) += 1;
+    }
+    uses
+}
+
+/// Nodes in topological order; a file may list them in any.
+pub(super) fn sorted<'a>(
+    nodes: &'a [proto::Node],
+    known: &HashMap<String, ValueId>,
+) -> Result<Vec<&'a proto::Node>, OnnxError> {
+    let mut producer: HashMap<&str, usize> = HashMap::new();
+    for (index, node) in nodes.iter().enumerate() {
+        for output in node.output.iter().filter(|o| !o.is_empty()) {
+            producer.insert(output, index);
+        }
+    }
+    let mut waiting = vec![0usize; nodes.len()];
+    let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
+    for (index, node) in nodes.iter().enumerate() {
+        for input in node
+            .input
+            .iter()
+            .filter(|i| !i.is_empty() && !known.contains_key(*i))
+        {
+            let &from = producer
+                .get(input.as_str())
+                .ok_or_else(|| node_error(node, format!("input {input} is made by no node")))?;
+            waiting[index] += 1;
+            users[from].push(index);
+        }
+    }
+    // The smallest ready index first keeps the file's order where it is topological.
+    let ready = waiting
+        .iter()
+        .enumerate()
+        .filter(|(_, n)| **n == 0)
+        .map(|(i, _)| i);
+    let mut ready: BTreeSet<usize> = ready.collect();
+    let mut order = Vec::with_capacity(nodes.len());
+    while let Some(index) = ready.pop_first() {
+        order.push(&nodes[index]);
+        for &user in &users[index] {
+            waiting[user] -= 1;
+            if waiting[user] == 0 {
+                ready.insert(user);
+            }
+        }
+    }
+    match waiting.iter().position(|&n| n > 0) {
+        None => Ok(order),
+        Some(index) => Err(node_error(
+            &nodes[index],
+            "it is part of a cycle".to_owned(),
+        )),
+    }
+}
+
+/// What is wrong with a node, by its name or its output's.
+pub(super) fn node_error(node: &proto::Node, reason: String) -> OnnxError {
+    let name = if node.name.is_empty() {
+        node.output.first()
+    } else {
+        Some(&node.name)
+    };
+    let node_name = name.cloned().unwrap_or_default();
+    OnnxError::Node {
+        node: node_name,
+        op: node.op_type.clone(),
+        reason,
+    }
+}
