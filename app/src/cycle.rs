@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vta_driver::{Device, Program, output};
+use vta_driver::{Budget, Device, Program, output};
 use vta_isa::Config;
 use vta_sim::views::EnergyTable;
 use vta_sim::{CycleLog, Execution};
 
+use crate::device::Opening;
 use crate::error::{Context, Result, ensure};
 use crate::machine::Machine;
 use crate::options::{DeviceOptions, ViewOptions};
@@ -20,6 +21,7 @@ pub struct Setup {
     name: String,
     bitstream: Option<PathBuf>,
     machine: Machine,
+    budget: Budget,
     cycle: Option<Cycle>,
 }
 
@@ -54,6 +56,7 @@ impl Setup {
                 name,
                 bitstream: args.bitstream.clone(),
                 machine: machine()?,
+                budget: args.budget,
                 cycle: None,
             });
         }
@@ -88,6 +91,7 @@ impl Setup {
             name,
             bitstream: None,
             machine,
+            budget: args.budget,
             cycle: Some(cycle),
         })
     }
@@ -100,11 +104,12 @@ impl Setup {
     pub fn device(&self, config: &Config, threads: usize) -> Result<Arc<dyn Device>> {
         self.machine.admit(config)?;
         let Some(cycle) = &self.cycle else {
-            return device::device(&self.name, self.bitstream.as_ref(), config, threads);
+            return device::device(&self.name, config, self.opening(threads));
         };
-        let device = self
-            .machine
-            .cycle(config.clone(), cycle.execution, cycle.log.clone())?;
+        let log = cycle.log.clone();
+        let device =
+            self.machine
+                .cycle_within(self.budget, config.clone(), cycle.execution, log)?;
         Ok(Arc::new(device))
     }
 
@@ -123,9 +128,22 @@ impl Setup {
             "--device cycle counts the cycles of one device, not of one of several"
         );
         self.machine.admit(config)?;
-        let bitstream = self.bitstream.as_ref();
-        let bitstream = bitstream.filter(|_| device::is_opencl(name));
-        device::device(name, bitstream, config, threads)
+        let mut opening = self.opening(threads);
+        opening.bitstream = opening.bitstream.filter(|_| device::is_opencl(name));
+        device::device(name, config, opening)
+    }
+
+    fn opening(&self, threads: usize) -> Opening<'_> {
+        Opening {
+            bitstream: self.bitstream.as_ref(),
+            threads,
+            budget: self.budget,
+        }
+    }
+
+    /// What a batch may ask for.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// The names of the devices, in order.

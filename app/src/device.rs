@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vta_driver::Device;
+use vta_driver::{Budget, Device};
 use vta_hw_opencl::{OpenClDevice, Options, Selector};
 use vta_isa::Config;
 use vta_sim::SimDevice;
@@ -25,18 +25,32 @@ pub fn config(path: Option<&PathBuf>) -> Result<Config> {
     Config::from_json(&text).with_context(|| path.display().to_string())
 }
 
-/// A device by name; `bitstream` is for OpenCL devices only, and `threads`, which one batch may
-/// use, for the fast simulator.
-pub fn device(
-    name: &str,
-    bitstream: Option<&PathBuf>,
-    config: &Config,
-    threads: usize,
-) -> Result<Arc<dyn Device>> {
+/// How a device is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening<'a> {
+    /// For OpenCL devices only.
+    pub bitstream: Option<&'a PathBuf>,
+    /// Threads that the fast simulator may use for one batch.
+    pub threads: usize,
+    /// What a batch may ask for.
+    pub budget: Budget,
+}
+
+/// A device by name.
+///
+/// # Errors
+/// When there is no such device, or it can't be opened so.
+pub fn device(name: &str, config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Device>> {
+    let Opening {
+        bitstream,
+        threads,
+        budget,
+    } = opening;
     if is_opencl(name) {
         let selector: Selector = name.parse()?;
         let options = Options {
             bitstream: bitstream.cloned(),
+            max_steps: budget.steps,
             ..Options::from_env()
         };
         let device = OpenClDevice::open(&selector, config.clone(), options)?;
@@ -49,13 +63,14 @@ pub fn device(
     Ok(match name {
         "sim" => {
             let kernel = SimDevice::kernel_from_env()?;
-            Arc::new(SimDevice::functional_with_threads(
+            Arc::new(SimDevice::functional_within(
+                budget,
                 config.clone(),
                 kernel,
                 threads,
             ))
         }
-        "oracle" => Arc::new(SimDevice::oracle(config.clone())),
+        "oracle" => Arc::new(SimDevice::oracle_within(budget, config.clone())),
         _ => bail!(
             "no device '{name}' in this build (there are sim, cycle, oracle and opencl[:SEL]){}",
             meant_device(name)

@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 use vta_driver::replay::Case;
 use vta_driver::{
-    Batch, Device, DriverError, Layer, LayerMark, Program, RunReport, Work, WorkDone,
+    Batch, Budget, Device, DriverError, Layer, LayerMark, Program, RunReport, Work, WorkDone,
 };
 use vta_isa::{Config, Insn, MemType, Module};
-use vta_sim::cycle::{Listener, TimingConfig, simulate};
+use vta_sim::cycle::{self, Listener, TimingConfig};
 
 use crate::check;
 use crate::cycle::Setup;
@@ -73,7 +73,7 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
         expected: case.after.iter().map(|region| region.bytes.len()).sum(),
         times: timed
             .as_ref()
-            .map(|t| times(&t.timing, &case))
+            .map(|t| times(&t.timing, &case, setup.budget()))
             .transpose()?,
         source,
         config,
@@ -198,10 +198,13 @@ impl Listener for Times {
     }
 }
 
-fn times(timing: &TimingConfig, case: &Case) -> Result<Vec<Time>> {
+fn times(timing: &TimingConfig, case: &Case, budget: &Budget) -> Result<Vec<Time>> {
     let mut times = Times(vec![Time::default(); case.insns.len()]);
-    let (config, base) = (&case.config, case.insn_addr.0);
-    simulate(timing, config, &case.insns, base, &mut times)?;
+    let run = cycle::Run {
+        insns: &case.insns,
+        insn_addr: case.insn_addr.0,
+    };
+    cycle::simulate_within(budget, timing, &case.config, run, &mut times)?;
     Ok(times.0)
 }
 

@@ -1,9 +1,9 @@
 //! Files with limits: models, texts, raw instructions.
 
-use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
+use vta_driver::open_input;
 use vta_isa::{INSN_BYTES, Insn};
 
 use crate::error::{Context, Result, ensure_input as ensure};
@@ -25,39 +25,24 @@ pub fn read_text(path: &Path) -> Result<String> {
     String::from_utf8(bytes).with_context(|| format!("{}: not a text file", name()))
 }
 
-/// Files and pipes. Of those that don't tell their size, no more than the limit is read.
+/// Files, and pipes that the process was given. Of these, which don't tell their size, no more than
+/// the limit is read.
 fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let facts = file.metadata()?;
-    ensure!(!facts.is_dir(), "a folder, not a file");
-    // A device such as /dev/zero has no end.
-    ensure!(
-        !is_device(&facts.file_type()),
-        "a device of the system, not a file"
-    );
-    let size = facts.len();
+    let file = open_input(path)?;
+    let size = file.metadata()?.len();
     ensure!(
         size <= limit,
         "{size} bytes; files up to {limit} bytes are read"
     );
-    let mut bytes = Vec::with_capacity(size as usize);
+    let mut bytes = Vec::new();
+    let reserved = bytes.try_reserve_exact(size as usize);
+    reserved.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
     file.take(limit + 1).read_to_end(&mut bytes)?;
     ensure!(
         bytes.len() as u64 <= limit,
         "files up to {limit} bytes are read"
     );
     Ok(bytes)
-}
-
-#[cfg(unix)]
-fn is_device(kind: &std::fs::FileType) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    kind.is_char_device() || kind.is_block_device()
-}
-
-#[cfg(not(unix))]
-fn is_device(_: &std::fs::FileType) -> bool {
-    false
 }
 
 /// Raw words of a file.
@@ -84,6 +69,13 @@ pub fn decode(path: &Path, words: &[u128]) -> Result<Vec<Insn>> {
             .with_context(|| format!("{}: instruction {i} ({word:#034x})", path.display()))
     };
     words.iter().enumerate().map(insn).collect()
+}
+
+/// The last part of a path, which names the file however the path is spelled; other names as they
+/// are.
+pub fn name(path: &str) -> String {
+    let name = Path::new(path).file_name();
+    name.map_or_else(|| path.to_owned(), |n| n.to_string_lossy().into_owned())
 }
 
 /// Whether the path has one of the extensions.

@@ -1,12 +1,11 @@
 //! Images from files: png and jpeg, folders of them, npy and npz arrays.
 
-use std::fs::File;
 use std::io::{BufReader, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
 use npyz::npz::NpzArchive;
-use vta_driver::output;
+use vta_driver::{open_input, output};
 
 use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
 
@@ -79,11 +78,11 @@ pub fn is_image(path: &Path) -> bool {
 fn load(path: &Path, limit: usize) -> Result<Vec<Picture>> {
     match extension(path).as_str() {
         "npz" => {
-            let file = File::open(path).with_context(|| path.display().to_string())?;
+            let file = open_input(path).with_context(|| path.display().to_string())?;
             npz(BufReader::new(file), limit).with_context(|| path.display().to_string())
         }
         "npy" => {
-            let file = File::open(path).with_context(|| path.display().to_string())?;
+            let file = open_input(path).with_context(|| path.display().to_string())?;
             let array = npyz::NpyFile::new(BufReader::new(file));
             let array = array.with_context(|| format!("{}: not a .npy file", path.display()))?;
             arrays(array, None, limit).with_context(|| path.display().to_string())
@@ -93,7 +92,7 @@ fn load(path: &Path, limit: usize) -> Result<Vec<Picture>> {
 }
 
 fn photo(path: &Path) -> Result<Picture> {
-    let file = File::open(path).with_context(|| path.display().to_string())?;
+    let file = open_input(path).with_context(|| path.display().to_string())?;
     let mut reader = ImageReader::new(BufReader::new(file))
         .with_guessed_format()
         .with_context(|| path.display().to_string())?;
@@ -236,7 +235,7 @@ pub fn logits(spec: &str) -> Result<Vec<Vec<f32>>> {
         Some((path, name)) => (format!("{path}.npz"), Some(name)),
         None => (spec.to_owned(), None),
     };
-    let file = File::open(&path).with_context(|| path.clone())?;
+    let file = open_input(Path::new(&path)).with_context(|| path.clone())?;
     let rows = |array: npyz::NpyFile<_>| rows(array).with_context(|| spec.to_owned());
     if path.ends_with(".npy") {
         let boxed: Box<dyn Read> = Box::new(BufReader::new(file));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use vta_driver::{Program, WorkerDevice};
+use vta_driver::{Budget, Program, WorkerDevice};
 use vta_isa::{Config, Excess, Extension, Insn, MemType};
 use vta_sim::cycle::TimingConfig;
 use vta_sim::{Board, Core, CycleLog, Execution, SimDevice};
@@ -129,9 +129,26 @@ impl Machine {
         execution: Execution,
         log: CycleLog,
     ) -> Result<WorkerDevice> {
+        self.cycle_within(Budget::default(), config, execution, log)
+    }
+
+    /// As [`Machine::cycle`], with a budget of choice for each batch.
+    ///
+    /// # Errors
+    /// As [`Machine::admit`].
+    pub fn cycle_within(
+        &self,
+        budget: Budget,
+        config: Config,
+        execution: Execution,
+        log: CycleLog,
+    ) -> Result<WorkerDevice> {
         match &self.board {
-            Some(board) => Ok(SimDevice::cycle_on(board, config, execution, log)?),
-            None => Ok(SimDevice::cycle(
+            Some(board) => Ok(SimDevice::cycle_on_within(
+                budget, board, config, execution, log,
+            )?),
+            None => Ok(SimDevice::cycle_within(
+                budget,
                 config,
                 self.timing.clone(),
                 execution,

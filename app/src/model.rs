@@ -11,7 +11,7 @@ use vta_compiler::host::HostCall;
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::semantics::Requant;
 use vta_compiler::{layer, onnx, passes, quantize, zoo};
-use vta_driver::{BUNDLE_MAGIC, Bundle, HostKernel, MultiProgram, Program};
+use vta_driver::{BUNDLE_MAGIC, Bundle, HostKernel, MultiProgram, Program, printable};
 
 use crate::compile::{self, Compiled};
 use crate::device::device_names;
@@ -236,7 +236,10 @@ impl Model {
 /// The names of the classes that metadata has.
 pub(crate) fn labels(metadata: &BTreeMap<String, String>) -> Result<Vec<String>> {
     match metadata.get("labels") {
-        Some(json) => serde_json::from_str(json).context("the model's labels"),
+        Some(json) => {
+            let labels: Vec<String> = serde_json::from_str(json).context("the model's labels")?;
+            Ok(labels.iter().map(|l| printable(l).into_owned()).collect())
+        }
         None => Ok(Vec::new()),
     }
 }

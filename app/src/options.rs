@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use vta_compiler::semantics::Requant;
+use vta_driver::Budget;
 
 use crate::machine::Wanted;
 
@@ -21,6 +22,8 @@ pub struct DeviceOptions {
     /// Timing of the device `cycle` without a board: a preset's name or a TOML file; `None` is
     /// `pynq`.
     pub timing: Option<String>,
+    /// What a batch may ask for; a program that asks for more is refused.
+    pub budget: Budget,
 }
 
 impl DeviceOptions {
@@ -42,6 +45,7 @@ impl Default for DeviceOptions {
             config: None,
             board: None,
             timing: None,
+            budget: Budget::default(),
         }
     }
 }

@@ -145,10 +145,12 @@ impl Pool {
         watch.progress(0, count);
         let (job, seats) = (&job, &mut self.seats);
         let shares: Result<Vec<Share>> = std::thread::scope(|scope| {
-            let workers: Vec<_> = seats
-                .iter_mut()
-                .map(|seat| scope.spawn(move || job.work(seat)))
-                .collect();
+            let start = |seat| {
+                let worker = std::thread::Builder::new();
+                let worker = worker.spawn_scoped(scope, move || job.work(seat));
+                worker.context("the system gives no more threads; --threads 1 needs fewest")
+            };
+            let workers: Vec<_> = seats.iter_mut().map(start).collect::<Result<_>>()?;
             let join = |w: ScopedJoinHandle<'_, Result<Share>>| {
                 w.join().unwrap_or_else(|_| Err(Error::thread()))
             };

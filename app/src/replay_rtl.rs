@@ -4,8 +4,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use vta_driver::Budget;
 use vta_isa::{Insn, check};
-use vta_sim::cycle::{CycleReport, Silent, simulate};
+use vta_sim::cycle::{CycleReport, Run, Silent, simulate_within};
 use vta_sim::hazards::{self, UopSource};
 use vta_sim::{Board, Core};
 
@@ -71,7 +72,7 @@ const KEYS: [&str; 5] = ["cycles", "rdreq", "rdbeats", "wrreq", "wrbeats"];
 /// # Errors
 /// A file that isn't of this form, a word that is no instruction. A program that the cycle model
 /// refuses, though it is recorded to finish, counts as a difference.
-pub fn replay(path: &Path, board: &Board) -> Result<Outcome> {
+pub fn replay(path: &Path, board: &Board, budget: &Budget) -> Result<Outcome> {
     let name = path.display().to_string();
     let bytes = files::read_file(path)?;
     let file: File = serde_json::from_slice(&bytes).with_context(|| name.clone())?;
@@ -85,13 +86,18 @@ pub fn replay(path: &Path, board: &Board) -> Result<Outcome> {
     for (index, program) in file.programs.iter().enumerate() {
         let at = || format!("{name}: program {index}");
         let insns = decode(&program.insns).with_context(at)?;
-        outcome.add(index, program, time(board, &insns, file.insn_addr));
+        outcome.add(index, program, time(board, budget, &insns, file.insn_addr));
     }
     Ok(outcome)
 }
 
 /// The counters of a program on a board, or in words why it doesn't come to its end there.
-fn time(board: &Board, insns: &[Insn], insn_addr: u32) -> Result<CycleReport, String> {
+fn time(
+    board: &Board,
+    budget: &Budget,
+    insns: &[Insn],
+    insn_addr: u32,
+) -> Result<CycleReport, String> {
     let Board { config, timing, .. } = board;
     check::extensions(config, insns).map_err(|e| e.to_string())?;
     let mut insns = insns.to_vec();
@@ -107,7 +113,11 @@ fn time(board: &Board, insns: &[Insn], insn_addr: u32) -> Result<CycleReport, St
             return Err(format!("the RTL aborts: {hazard}"));
         }
     }
-    let found = simulate(timing, config, &insns, insn_addr, &mut Silent);
+    let run = Run {
+        insns: &insns,
+        insn_addr,
+    };
+    let found = simulate_within(budget, timing, config, run, &mut Silent);
     found.map_err(|e| e.to_string())
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vta_compiler::quantize;
+use vta_compiler::reflect::Network;
 use vta_driver::{Counters, DeviceCounters, Program};
 
 use crate::check;
@@ -66,6 +67,11 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     }
     let hazards = args.hazards.then(|| hazards(&compiled)).transpose()?;
     let host_ops = compiled.host_ops();
+    let described = compiled.graph.as_ref().map(|graph| graph.describe());
+    let attributes = described.unwrap_or_default().into_iter();
+    let attributes = attributes
+        .map(|node| (node.name, node.attributes))
+        .collect();
     let checks = match args.verify {
         true => Checks::Layers,
         false => Checks::None,
@@ -84,6 +90,7 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     )?;
     outcome.hazards = hazards;
     outcome.host_ops = host_ops;
+    outcome.attributes = attributes;
     outcome.timing_only = session.timing_only();
     outcome.timed = session.finish()?;
     Ok(outcome)
@@ -217,6 +224,7 @@ fn outcome(
     }
     let labels = model::labels(&program.metadata)?;
     Ok(Outcome {
+        attributes: BTreeMap::new(),
         device: args.target.device.device.clone(),
         program: Arc::clone(program),
         names: pictures.iter().map(|p| p.name.clone()).collect(),

@@ -321,7 +321,9 @@ fn numbers<'a>(mem: MemType, words: impl Iterator<Item = &'a str>, room: u64) ->
             (value(word)?, value(word)?, 1)
         };
         let count = (first.abs_diff(last) + 1).saturating_mul(times);
-        if bytes.len() as u64 + count.saturating_mul(size) > room {
+        // A count may be anything up to 2^64.
+        let end = (bytes.len() as u64).saturating_add(count.saturating_mul(size));
+        if end > room {
             bail!("'{word}': more than {SPACE_BYTES} bytes of data");
         }
         let step = (last - first).signum();
@@ -333,4 +335,40 @@ fn numbers<'a>(mem: MemType, words: impl Iterator<Item = &'a str>, room: u64) ->
         }
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_beyond_a_space_is_an_error_that_names_line_and_limit() {
+        for line in [
+            ".inp 0 0*18446744073709551615",
+            ".out 0 34 0*18446744073709551615",
+            ".acc 0 1 2..1000 7*4611686018427387904",
+            ".acc 0 -2147483648..2147483647",
+            ".inp 0 1*16777217",
+            ".wgt 0 5*16777216 5",
+        ] {
+            let text = format!("# data\n{line}\nfinish\n");
+            let error = Source::parse(&text).err();
+            let error = error.map(|e| format!("{e:#}")).unwrap_or_default();
+            assert!(error.starts_with("line 2: "), "{line}: {error}");
+            assert!(error.contains("16777216 bytes"), "{line}: {error}");
+        }
+        let range = ".inp 0 -9000000000000000000..9000000000000000000\nfinish";
+        let error = Source::parse(range).err().map(|e| format!("{e:#}"));
+        let error = error.unwrap_or_default();
+        assert!(
+            error.starts_with("line 1: ") && error.contains("from -128 to 127"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn data_fills_a_space_to_its_last_byte() {
+        let source = Source::parse(".inp 0 1*16777215 2\nfinish").unwrap();
+        assert_eq!(source.lines[0].bytes.len() as u64, SPACE_BYTES);
+    }
 }

@@ -7,6 +7,7 @@ use clap_complete::Shell;
 use vta_app::machine::Wanted;
 use vta_app::options::{self, DeviceOptions, PreprocessOptions, RunOptions, Target, ViewOptions};
 use vta_compiler::semantics::Requant;
+use vta_driver::Budget;
 
 const AFTER: &str = "\
 Start with: vta run demo
@@ -131,6 +132,34 @@ pub struct DeviceArgs {
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub timing: TimingArgs,
+    #[command(flatten)]
+    pub limits: LimitArgs,
+}
+
+/// What one batch may ask for.
+#[derive(Args, Clone, Default)]
+pub struct LimitArgs {
+    /// GEMM and ALU steps of a batch at most (2^34)
+    #[arg(long, value_name = "N")]
+    pub limit_steps: Option<u64>,
+    /// Cycles of a batch at most (2^40)
+    #[arg(long, value_name = "N")]
+    pub limit_cycles: Option<u64>,
+    /// DRAM bytes of a batch at most (2^34)
+    #[arg(long, value_name = "N")]
+    pub limit_bytes: Option<u64>,
+}
+
+impl LimitArgs {
+    /// The limits that are given, and the defaults.
+    pub fn budget(&self) -> Budget {
+        let usual = Budget::default();
+        Budget {
+            steps: self.limit_steps.unwrap_or(usual.steps),
+            cycles: self.limit_cycles.unwrap_or(usual.cycles),
+            bytes: self.limit_bytes.unwrap_or(usual.bytes),
+        }
+    }
 }
 
 /// The board that programs are for.
@@ -391,6 +420,8 @@ pub struct ReplayArgs {
     pub bitstream: Option<PathBuf>,
     #[command(flatten)]
     pub timing: TimingArgs,
+    #[command(flatten)]
+    pub limits: LimitArgs,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -563,6 +594,7 @@ impl DeviceArgs {
             config: self.config.clone(),
             board: self.timing.board.board.clone(),
             timing: self.timing.timing.clone(),
+            budget: self.limits.budget(),
         }
     }
 }

@@ -14,11 +14,13 @@ mod terminal;
 mod tools;
 mod tune;
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Parser;
-
 use vta_app::error::message;
+use vta_driver::printable;
 
 use crate::args::{Cli, Command};
 use crate::commands::{boards, check, exec, run, sweep};
@@ -26,7 +28,33 @@ use crate::commands::{boards, check, exec, run, sweep};
 /// Exit status: 0 right, 1 a result didn't match or a run failed, 2 bad usage or input.
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done = match &cli.command {
+    let done = start_threads().and_then(|()| command(&cli.command));
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {}", one_line(&message(error.as_ref())));
+            ExitCode::from(status(&error))
+        }
+    }
+}
+
+/// Starts the threads that compiling, calibrating and reference runs share, which would otherwise
+/// panic where there are none to be had.
+fn start_threads() -> anyhow::Result<()> {
+    let pool = rayon::ThreadPoolBuilder::new().build_global();
+    pool.context("the system gives no more threads")
+}
+
+/// An error as one line without control characters, whatever a library or a file put into it.
+fn one_line(text: &str) -> String {
+    let words = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let line = words.collect::<Vec<_>>().join(" ");
+    printable(&line).into_owned()
+}
+
+fn command(command: &Command) -> anyhow::Result<bool> {
+    match command {
         Command::Run(args) => run::run(args),
         Command::Exec(args) => exec::exec(args),
         Command::Layer(args) => tools::layer(args),
@@ -48,14 +76,6 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::devices(args),
         Command::Completions { shell } => tools::completions(*shell),
         Command::Man { folder } => tools::man(folder),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("error: {}", message(error.as_ref()));
-            ExitCode::from(status(&error))
-        }
     }
 }
 
@@ -82,7 +102,14 @@ fn status(error: &anyhow::Error) -> u8 {
                 | DriverError::Memory { .. }
         )
     );
-    match of_app || of_driver {
+    // A system without memory or threads.
+    let io = match error.downcast_ref() {
+        Some(vta_app::Error::Io { source, .. }) => Some(source.kind()),
+        _ => None,
+    };
+    let exhausted = matches!(io, Some(ErrorKind::OutOfMemory | ErrorKind::WouldBlock));
+    let threads = error.is::<rayon::ThreadPoolBuildError>();
+    match of_app || of_driver || exhausted || threads {
         true => 1,
         false => 2,
     }

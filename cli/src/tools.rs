@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::CommandFactory;
 use serde_json::json;
 use vta_app::cycle::Setup;
-use vta_app::files::{decode, is, read_words};
+use vta_app::files::{self, decode, is, read_words};
 use vta_app::machine::{self, Machine, Wanted};
 use vta_app::model::{self, Form};
 use vta_app::options::{DeviceOptions, ViewOptions};
@@ -226,7 +226,8 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
     let mut integer = passes::quantized(&graph).with_context(|| args.model.clone())?;
     let facts = [
         ("preprocess".to_owned(), preprocess.to_json()),
-        ("model".to_owned(), args.model.clone()),
+        // Not the path: the same model gives the same bytes wherever it lies.
+        ("model".to_owned(), files::name(&args.model)),
     ];
     integer.metadata.extend(facts);
     let hosted = match args.allow_host {
@@ -311,6 +312,7 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
         config: None,
         board: args.timing.board.board.clone(),
         timing: args.timing.timing.clone(),
+        budget: args.limits.budget(),
     };
     let setup = Setup::new(&device, &ViewOptions::default(), "replay")?;
     let (mut matched, mut total, mut compared) = (0, 0, 0);
@@ -389,7 +391,7 @@ fn replay_counters(
         (None, Some(name)) => machine::board("--timing", name)?,
         (None, None) => machine::board("--board", "pynq")?,
     };
-    let outcome = replay_rtl::replay(path, &named)?;
+    let outcome = replay_rtl::replay(path, &named, &args.limits.budget())?;
     let board = &named.name;
     if !args.json {
         print_text(&format!(

@@ -81,7 +81,10 @@ impl EnergyTable {
     /// # Errors
     /// [`EnergyError`] for text that isn't TOML, an unknown key, a negative price.
     pub fn from_toml(text: &str) -> Result<Self, EnergyError> {
-        let table: Self = toml::from_str(text).map_err(|e| EnergyError::Toml(e.to_string()))?;
+        let table: Self = toml::from_str(text).map_err(|e| {
+            let at = e.span().map(|span| span.start);
+            EnergyError::Toml(vta_driver::toml_message(text, e.message(), at))
+        })?;
         for (key, value) in [
             ("mac_pj", table.mac_pj),
             ("alu_op_pj", table.alu_op_pj),

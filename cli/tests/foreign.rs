@@ -1,0 +1,210 @@
+//! Foreign input asks for too much, or is no file at all: one line, and no work.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use assert_cmd::Command;
+use common::{file, root, vta};
+
+/// Far more than any of these takes, and far less than what they ask for.
+const SOON: Duration = Duration::from_secs(60);
+
+/// 2^40 steps of one instruction.
+const ENDLESS: &[u8] = b".uop 0 dst=0 src=0 wgt=0
+load.uop y_size=1 x_size=1
+gemm uop_bgn=0 uop_end=8191 iter_out=16383 iter_in=4096
+finish
+";
+
+/// A LOAD of 2^32 tiles.
+const HUGE_LOAD: &[u8] = br#"{"config": "pynq", "insn_addr": 65536, "programs": [{"insns":
+ ["0000ffffffffffff00000000000000c0", "0000000000000000000000000000000b"],
+ "rtl_cycles": 1, "rdreq": 1, "rdbeats": 1, "wrreq": 0, "wrbeats": 0}]}"#;
+
+#[test]
+fn work_beyond_the_budget_is_refused_before_it_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let endless = file(&folder, "endless.asm", ENDLESS);
+    let huge = file(&folder, "huge.json", HUGE_LOAD);
+    for (command, says) in [
+        (vec!["exec", &endless], "--limit-steps raises it"),
+        (
+            vec!["exec", &endless, "--device", "oracle"],
+            "--limit-steps raises it",
+        ),
+        (
+            vec!["exec", &endless, "--device", "cycle"],
+            "--limit-steps raises it",
+        ),
+        (
+            vec![
+                "exec",
+                &endless,
+                "--device",
+                "cycle",
+                "--limit-cycles",
+                "1000",
+            ],
+            "raises it",
+        ),
+        (
+            vec!["replay", &huge, "--device", "cycle"],
+            "--limit-bytes raises it",
+        ),
+    ] {
+        let start = Instant::now();
+        let (status, out, err) = vta(&command);
+        let text = format!("{out}{err}");
+        assert_eq!(status, 1, "{command:?}: {text}");
+        assert!(
+            text.contains(says) && text.contains("instruction"),
+            "{text}"
+        );
+        assert!(start.elapsed() < SOON, "{command:?}");
+    }
+    // A limit can be lowered, and is named as it was given.
+    let (status, _, err) = vta(&["run", "demo", "--limit", "1", "--limit-steps", "1000"]);
+    assert!(
+        status == 1 && err.contains("its budget of 1000 GEMM and ALU steps"),
+        "{err}"
+    );
+}
+
+#[test]
+fn checks_of_an_endless_program_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let endless = file(&folder, "endless.asm", ENDLESS);
+    let start = Instant::now();
+    for command in [&["check", &endless][..], &["check", &endless, "--hazards"]] {
+        let (status, _, err) = vta(command);
+        assert!(status <= 1 && err.lines().count() <= 1, "{err}");
+    }
+    assert!(start.elapsed() < SOON);
+}
+
+#[cfg(unix)]
+#[test]
+fn special_files_are_refused_as_any_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe.npy");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    let socket = folder.path().join("socket.png");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let [pipe, socket] = [pipe, socket].map(|path| path.display().to_string());
+    let mut special = vec![(socket, "a socket, not a file")];
+    if made.is_ok_and(|status| status.success()) {
+        special.push((pipe, "a named pipe, not a file"));
+    }
+    for (path, says) in special {
+        for command in [
+            &["run", &path][..],
+            &["run", "demo", "--input", &path],
+            &["run", "demo", "--config", &path],
+            &[
+                "run",
+                "demo",
+                "--placement",
+                &path,
+                "--device",
+                "sim,oracle",
+            ],
+            &["check", &path],
+        ] {
+            let (status, _, err) = vta(command);
+            let picture = err.contains("is a picture");
+            assert!(
+                status == 2 && (picture || err.contains(says)),
+                "{command:?}: {err}"
+            );
+            assert_eq!(err.lines().count(), 1, "{err}");
+        }
+    }
+}
+
+#[test]
+fn errors_of_tables_are_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let bad = file(
+        &folder,
+        "bad.toml",
+        b"# a board\nbus_bytes = 8\ntags = = 4\n",
+    );
+    for command in [
+        &["run", "demo", "--device", "cycle", "--timing", &bad][..],
+        &["run", "demo", "--device", "cycle", "--energy", &bad],
+        &["run", "demo", "--device", "sim,oracle", "--placement", &bad],
+    ] {
+        let (status, _, err) = vta(command);
+        assert_eq!((status, err.lines().count()), (2, 1), "{err}");
+        assert!(
+            err.contains("bad.toml") && err.contains("line 3, column 8"),
+            "{err}"
+        );
+    }
+    for header in [
+        &b"\x93NUMPY\x01\x00\x10\x00{'descr': 12,\n\n}  \n"[..],
+        b"not numpy",
+    ] {
+        let array = file(&folder, "bad.npy", header);
+        let (status, _, err) = vta(&["run", "demo", "--input", &array]);
+        assert_eq!((status, err.lines().count()), (2, 1), "{err}");
+        assert!(err.contains("bad.npy"), "{err}");
+    }
+}
+
+#[test]
+fn a_bundle_is_the_same_however_its_model_is_spelled() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = std::fs::read(root().join("models/demo/resnet20.onnx")).unwrap();
+    let model = file(&folder, "m.onnx", &bytes);
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let around = inner.join("../m.onnx").display().to_string();
+    let bundle = |model: &str, name: &str| {
+        let output = folder.path().join(name);
+        let (status, _, err) = vta(&["compile", model, "-o", &output.display().to_string()]);
+        assert_eq!(status, 0, "{err}");
+        std::fs::read(output).unwrap()
+    };
+    assert!(bundle(&model, "a.vta") == bundle(&around, "b.vta"));
+}
+
+/// No thread can have a stack of 64 TiB.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn a_system_without_threads_is_one_line() {
+    for arguments in [&["run", "demo"][..], &["layer", "conv:1,16,8,8,16,3,1,1"]] {
+        let mut command = Command::cargo_bin("vta").unwrap();
+        command.env("RUST_MIN_STACK", (1u64 << 46).to_string());
+        let output = command.args(arguments).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{err}");
+        assert!(
+            err.starts_with("error: ") && err.lines().count() == 1,
+            "{err}"
+        );
+    }
+}
+
+/// A model that is larger than the memory that the process may have.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_system_without_memory_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = folder.path().join("large.onnx");
+    let sparse = std::fs::File::create(&large).unwrap();
+    sparse.set_len((2 << 30) - 4096).unwrap();
+    let vta = assert_cmd::cargo::cargo_bin("vta");
+    let script = "ulimit -v 1500000 && exec \"$0\" run \"$1\"";
+    let mut command = Command::new("sh");
+    let output = command.args(["-c", script]).arg(vta).arg(&large).output();
+    let output = output.unwrap();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(
+        err.starts_with("error: ") && err.lines().count() == 1,
+        "{err}"
+    );
+}
