@@ -31,7 +31,7 @@ pub fn classify(model: &str, picture: &Path) -> Result<(String, bool), Error> {
     let input = session.inputs()?.remove(0);
 
     // The picture, cut to the network's size, by the recipe that it was trained with.
-    let picture = images::load_all(&[picture.to_owned()], None)?.remove(0);
+    let picture = images::open(picture)?;
     let feed = Feed {
         name: &input.name,
         values: Values::Real(recipe.apply(&picture, input.chw)?.into()),

@@ -1,5 +1,6 @@
 //! Files with limits: models, texts, raw instructions.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -43,6 +44,18 @@ fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>> {
         "files up to {limit} bytes are read"
     );
     Ok(bytes)
+}
+
+/// Opens a file that can be read more than once: no pipe either that this process was given.
+///
+/// # Errors
+/// Anything but a regular file, what the system says; each names the path.
+pub fn open_regular(path: &Path) -> Result<File> {
+    let name = || path.display().to_string();
+    let file = open_input(path).with_context(name)?;
+    let regular = file.metadata().with_context(name)?.is_file();
+    ensure!(regular, "{}: a pipe, not a file", name());
+    Ok(file)
 }
 
 /// Raw words of a file.

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use rayon::prelude::*;
 use vta_compiler::graph::{Graph, Op};
 use vta_compiler::host::HostCall;
 use vta_compiler::qgraph::QGraph;
@@ -15,8 +17,8 @@ use vta_driver::{BUNDLE_MAGIC, Bundle, HostKernel, MultiProgram, Program, printa
 
 use crate::compile::{self, Compiled};
 use crate::device::device_names;
-use crate::error::{Context, Result, bail, ensure};
-use crate::images::{self, Picture};
+use crate::error::{Context, Result, bail, ensure, message};
+use crate::images::{self, Item, Picture, Pixels, Reader, Source};
 use crate::machine::Machine;
 use crate::options::Target;
 use crate::preprocess::Preprocess;
@@ -175,7 +177,7 @@ impl Model {
     /// can't be quantised.
     pub fn quantise(
         &self,
-        pictures: &[Picture],
+        pictures: &Source,
         preprocess: &Preprocess,
         mode: quantize::Mode,
     ) -> Result<Self> {
@@ -398,10 +400,14 @@ pub fn is_quantised(graph: &Graph) -> bool {
         .any(|n| matches!(n.op, Op::QuantizeLinear { .. }))
 }
 
-/// Quantises a float graph.
+/// Quantises a float graph with images that are decoded as they are needed.
+///
+/// # Errors
+/// An input that is no image, images that can't be read or don't fit, operators that can't be
+/// quantised.
 pub fn quantise(
     graph: &Graph,
-    pictures: &[Picture],
+    images: &Source,
     preprocess: &Preprocess,
     mode: quantize::Mode,
 ) -> Result<Graph> {
@@ -409,11 +415,51 @@ pub fn quantise(
     let &[_, c, h, w] = &shape[..] else {
         bail!("the network's input has shape {shape:?}, not [1, C, H, W]");
     };
-    let images: Vec<Vec<f32>> = pictures
-        .iter()
-        .map(|p| preprocess.apply(p, [c, h, w]))
-        .collect::<Result<_>>()?;
-    Ok(quantize::quantize(graph, &images, mode)?)
+    let calibration = Calibration {
+        source: images,
+        reader: Mutex::new(images.reader()),
+        preprocess,
+        chw: [c, h, w],
+    };
+    Ok(quantize::quantize_with(graph, &calibration, mode)?)
+}
+
+/// Images to calibrate with, of a source.
+struct Calibration<'a> {
+    source: &'a Source,
+    reader: Mutex<Reader<'a>>,
+    preprocess: &'a Preprocess,
+    chw: [usize; 3],
+}
+
+impl quantize::Calibration for Calibration<'_> {
+    fn count(&self) -> usize {
+        self.source.len()
+    }
+
+    fn images(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>, String> {
+        let read = || -> Result<Vec<Vec<f32>>> {
+            let mut items = Vec::new();
+            {
+                let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+                if reader.position() > range.start {
+                    *reader = self.source.reader();
+                }
+                while reader.position() < range.end
+                    && let Some(item) = reader.next_item()?
+                {
+                    if item.index >= range.start {
+                        items.push(item);
+                    }
+                }
+            }
+            let value = |item: Item| self.preprocess.apply(&item.decode()?, self.chw);
+            // The first of several errors, whichever thread finds its own first.
+            let values: Vec<Result<Vec<f32>>> = items.into_par_iter().map(value).collect();
+            values.into_iter().collect()
+        };
+        read().map_err(|error| message(&error))
+    }
 }
 
 /// Puts the wanted requantisation into the graph's metadata, over what the model says.
@@ -428,7 +474,7 @@ pub fn choose_requant(graph: &mut Graph, requant: Option<Requant>) {
 /// otherwise.
 pub fn default_images(model: &str, chw: [usize; 3]) -> Result<Vec<Picture>> {
     if model == "demo" {
-        let all = images::npz_bytes(DEMO_IMAGES, usize::MAX).context("the demo's images")?;
+        let all = images::of_npz(DEMO_IMAGES).context("the demo's images")?;
         let mut chosen: Vec<Picture> = all
             .into_iter()
             .enumerate()
@@ -439,14 +485,11 @@ pub fn default_images(model: &str, chw: [usize; 3]) -> Result<Vec<Picture>> {
     }
     let [c, h, w] = chw;
     if model.starts_with("zoo:") && c == 3 && h == w {
-        let pixels = zoo::sample_image(h, 0).into_iter().map(f32::from).collect();
-        let name = "synthetic".to_owned();
         return Ok(vec![Picture {
-            name,
+            name: "synthetic".to_owned(),
             chw,
-            pixels,
+            pixels: Pixels::Planar(zoo::sample_image(h, 0)),
             label: None,
-            ready: false,
         }]);
     }
     bail!("which images? Give --input FILE, a folder, .npy or .npz")

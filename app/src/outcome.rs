@@ -1,9 +1,11 @@
 //! What a run has found, and its JSON.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 use vta_compiler::reflect::Attribute;
 use vta_driver::{Counters, DeviceCounters, DramPlan, FlushReason, Program, RunReport, Traffic};
@@ -17,18 +19,14 @@ pub struct Outcome {
     pub device: String,
     /// What ran; only its tensors and layers when it ran over several places.
     pub program: Arc<Program>,
-    /// Of the images.
-    pub names: Vec<String>,
-    /// The images' true classes, where they are known.
-    pub truth: Vec<Option<usize>>,
+    /// What was found of each image, in their order.
+    pub images: Vec<ImageOutcome>,
     /// Of the classes; empty when the model has none.
     pub labels: Vec<String>,
-    /// Real outputs of each image.
-    pub logits: Vec<Vec<f32>>,
-    /// Another runtime's outputs of each image.
-    pub reference: Option<Vec<Vec<f32>>>,
-    /// Batch by batch, of all devices.
-    pub reports: Vec<RunReport>,
+    /// Another runtime's best class of each image.
+    pub reference: Option<Vec<usize>>,
+    /// What layers took over all runs and devices, by name.
+    pub marks: Marks,
     /// One for each device that ran side by side.
     pub counters: Vec<Counters>,
     /// By the names of the devices that launch kernels.
@@ -47,12 +45,79 @@ pub struct Outcome {
     pub host_ops: usize,
     /// What the hazard checker found, if it was asked.
     pub hazards: Option<Vec<String>>,
-    /// Labels to tell of each image.
-    pub top: usize,
     /// Loading and compiling.
     pub prepared: Duration,
     /// Running.
     pub wall: Duration,
+}
+
+/// What is kept of an image.
+pub struct ImageOutcome {
+    /// Of the image, for listings.
+    pub name: String,
+    /// Its true class, where that is known.
+    pub truth: Option<usize>,
+    /// The class of the largest output, the first of equal ones.
+    pub best: usize,
+    /// The best classes with their softmax confidence (that of the network, if it ends so), best
+    /// first, the lower class first among equals; as many as were asked for.
+    pub ranking: Vec<(usize, f32)>,
+    /// Real outputs, if they were wanted.
+    pub logits: Vec<f32>,
+}
+
+/// What layers took, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Marks(BTreeMap<String, (Traffic, Duration)>);
+
+impl Marks {
+    /// Adds the layers of a batch.
+    pub fn add_report(&mut self, report: &RunReport) {
+        for mark in &report.marks {
+            self.add(&mark.name, &mark.traffic, mark.wall);
+        }
+    }
+
+    /// Adds those of another device.
+    pub fn add_all(&mut self, other: &Self) {
+        for (name, (traffic, wall)) in &other.0 {
+            self.add(name, traffic, *wall);
+        }
+    }
+
+    fn add(&mut self, name: &str, traffic: &Traffic, wall: Duration) {
+        if !self.0.contains_key(name) {
+            self.0.insert(name.to_owned(), Default::default());
+        }
+        if let Some((all, time)) = self.0.get_mut(name) {
+            all.add(traffic);
+            *time += wall;
+        }
+    }
+}
+
+/// Classes with softmax confidence, or with the outputs themselves if these are confidences
+/// already: the `top` best, the lower class first among equals.
+pub fn rank(logits: &[f32], are_confidences: bool, top: usize) -> Vec<(usize, f32)> {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f32 = logits.iter().map(|l| (l - largest).exp()).sum();
+    let confidence = |l: f32| match are_confidences {
+        true => l,
+        false => (l - largest).exp() / sum,
+    };
+    let all = logits.iter().enumerate();
+    let mut ranking: Vec<_> = all.map(|(c, &l)| (c, confidence(l))).collect();
+    ranking.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    ranking.truncate(top);
+    ranking.shrink_to_fit();
+    ranking
+}
+
+/// Whether the outputs of a program are confidences already.
+pub fn ends_in_softmax(program: &Program) -> bool {
+    let output = program.outputs.first();
+    let mut layers = program.layers.iter();
+    layers.any(|l| Some(&l.output) == output && l.kind == "host Softmax")
 }
 
 /// One layer over all runs.
@@ -87,29 +152,9 @@ impl Outcome {
             .unwrap_or_else(|| format!("class {class}"))
     }
 
-    /// Classes with softmax confidence (that of the network, if it ends so), best first; the lower class first among equals.
-    pub fn ranking(&self, image: usize) -> Vec<(usize, f32)> {
-        let logits = &self.logits[image];
-        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f32 = logits.iter().map(|l| (l - largest).exp()).sum();
-        let known = self.ends_in_softmax();
-        let confidence = |l: f32| if known { l } else { (l - largest).exp() / sum };
-        let all = logits.iter().enumerate();
-        let mut ranking: Vec<_> = all.map(|(c, &l)| (c, confidence(l))).collect();
-        ranking.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        ranking
-    }
-
-    /// Whether the outputs are confidences already.
-    fn ends_in_softmax(&self) -> bool {
-        let output = self.program.outputs.first();
-        let mut layers = self.program.layers.iter();
-        layers.any(|l| Some(&l.output) == output && l.kind == "host Softmax")
-    }
-
     /// Passes over the program: each takes BATCH images.
     pub fn passes(&self) -> u64 {
-        self.logits.len().div_ceil(self.program.config.batch()) as u64
+        self.images.len().div_ceil(self.program.config.batch()) as u64
     }
 
     /// How many images of those whose class is known have it as the best label; `None` when none is
@@ -118,16 +163,10 @@ impl Outcome {
         if self.timing_only {
             return None;
         }
-        let known: Vec<_> = self
-            .truth
-            .iter()
-            .enumerate()
-            .filter_map(|(i, t)| Some((i, (*t)?)))
-            .collect();
-        let right = known
-            .iter()
-            .filter(|(i, t)| argmax(&self.logits[*i]) == *t)
-            .count();
+        let known = self.images.iter().filter(|image| image.truth.is_some());
+        let known: Vec<&ImageOutcome> = known.collect();
+        let right = known.iter().filter(|image| image.truth == Some(image.best));
+        let right = right.count();
         (!known.is_empty()).then_some((right, known.len()))
     }
 
@@ -149,11 +188,11 @@ impl Outcome {
         for (index, layer) in self.program.layers.iter().enumerate() {
             known.entry(&layer.name).or_insert(index);
         }
-        for mark in self.reports.iter().flat_map(|r| &r.marks) {
-            if let Some(&index) = known.get(&mark.name[..]) {
+        for (name, (traffic, wall)) in &self.marks.0 {
+            if let Some(&index) = known.get(&name[..]) {
                 let row = &mut rows[index];
-                row.traffic.add(&mark.traffic);
-                row.wall += mark.wall;
+                row.traffic.add(traffic);
+                row.wall += *wall;
             }
         }
         (total, rows)
@@ -162,21 +201,12 @@ impl Outcome {
     /// Images whose label is the reference's, and the reference's right answers.
     pub fn agreement(&self) -> Option<(usize, Option<usize>)> {
         let reference = self.reference.as_ref()?;
-        let pairs = || self.logits.iter().zip(reference);
-        let same = pairs().filter(|(a, b)| argmax(a) == argmax(b)).count();
-        let known = self.truth.iter().all(Option::is_some);
-        let right = self
-            .truth
-            .iter()
-            .zip(reference)
-            .filter(|(t, r)| Some(argmax(r)) == **t)
-            .count();
+        let pairs = || self.images.iter().zip(reference);
+        let same = pairs().filter(|(a, b)| a.best == **b).count();
+        let known = self.images.iter().all(|image| image.truth.is_some());
+        let right = pairs().filter(|(a, b)| a.truth == Some(**b)).count();
         Some((same, known.then_some(right)))
     }
-}
-
-fn argmax(values: &[f32]) -> usize {
-    (0..values.len()).fold(0, |best, i| if values[i] > values[best] { i } else { best })
 }
 
 fn bytes_json(traffic: &Traffic) -> Value {
@@ -199,11 +229,74 @@ fn ms(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
+/// The run as one JSON object, in which images are made as they are written: there may be many.
+pub struct Json<'a> {
+    outcome: &'a Outcome,
+    /// All but the images.
+    object: Map<String, Value>,
+}
+
+/// The key of the images.
+const IMAGES: &str = "outputs";
+
+impl Serialize for Json<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.object.len()))?;
+        for (key, value) in &self.object {
+            match key.as_str() {
+                IMAGES => map.serialize_entry(key, &Images(self.outcome))?,
+                _ => map.serialize_entry(key, value)?,
+            }
+        }
+        map.end()
+    }
+}
+
+impl Json<'_> {
+    /// Writes it over many lines.
+    ///
+    /// # Errors
+    /// What the writer says.
+    pub fn write_pretty(&self, mut out: impl Write) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut out, self)?;
+        writeln!(out)
+    }
+}
+
+/// The images of a run as JSON.
+struct Images<'a>(&'a Outcome);
+
+impl Serialize for Images<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let shown = match self.0.timing_only {
+            true => &[][..],
+            false => &self.0.images,
+        };
+        let image = |image: &ImageOutcome| {
+            let top = image.ranking.iter().map(|&(class, confidence)| {
+                json!({"class": class, "label": self.0.label(class), "confidence": confidence})
+            });
+            let top: Vec<_> = top.collect();
+            json!({"image": image.name, "true_class": image.truth, "top": top})
+        };
+        serializer.collect_seq(shown.iter().map(image))
+    }
+}
+
 /// The run as one JSON object.
-pub fn json(outcome: &Outcome) -> Value {
+pub fn json(outcome: &Outcome) -> Json<'_> {
+    let object = match facts(outcome) {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    };
+    Json { outcome, object }
+}
+
+/// All but the images.
+fn facts(outcome: &Outcome) -> Value {
     let (total, rows) = outcome.totals();
     let runs = outcome.passes().max(1);
-    let (images, passes) = (outcome.logits.len() as u64, outcome.passes());
+    let (images, passes) = (outcome.images.len() as u64, outcome.passes());
     let layer = |r: &LayerRow| {
         let mut object = json!({
             "name": r.name,
@@ -226,24 +319,11 @@ pub fn json(outcome: &Outcome) -> Value {
         }
         object
     };
-    let image = |i: usize| {
-        let ranking = outcome.ranking(i);
-        let top = ranking.iter().take(outcome.top).map(|&(class, confidence)| {
-            json!({"class": class, "label": outcome.label(class), "confidence": confidence})
-        });
-        let top: Vec<_> = top.collect();
-        json!({"image": outcome.names[i], "true_class": outcome.truth[i], "top": top})
-    };
     let flush = |r: FlushReason| (r.name().to_owned(), json!(total.flushed(r)));
     let macs = outcome.program.layers.iter().map(|l| l.macs).sum::<u64>();
-    let shown = if outcome.timing_only {
-        0
-    } else {
-        outcome.logits.len()
-    };
     let mut object = json!({
         "device": outcome.device,
-        "images": outcome.logits.len(),
+        "images": outcome.images.len(),
         "macs": macs,
         "insns": total.traffic.insns,
         "submissions": total.submissions,
@@ -255,7 +335,7 @@ pub fn json(outcome: &Outcome) -> Value {
         "memory": memory_json(&DramPlan::of(&outcome.program)),
         "compile_ms": ms(outcome.prepared),
         "wall_ms": ms(outcome.wall),
-        "outputs": (0..shown).map(image).collect::<Vec<_>>(),
+        IMAGES: [],
         "layers": rows.iter().map(layer).collect::<Vec<_>>(),
     });
     if !outcome.devices.is_empty() {
@@ -296,7 +376,7 @@ pub fn counters_json(counted: &DeviceCounters) -> Value {
 
 /// Shares of right labels and of those that agree with the reference.
 fn add_accuracy(outcome: &Outcome, object: &mut Value) {
-    let images = outcome.logits.len() as f64;
+    let images = outcome.images.len() as f64;
     if let Some((right, of)) = outcome.correct() {
         object["top1"] = json!(right as f64 / of as f64);
     }

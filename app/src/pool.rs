@@ -7,13 +7,14 @@ use std::thread::ScopedJoinHandle;
 
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::reference;
-use vta_driver::{Counters, DeviceCounters, MultiSession, RunOutput, RunReport, Session};
+use vta_driver::{Counters, DeviceCounters, MultiSession, RunOutput, Session};
 
 use crate::compile::Compiled;
 use crate::cycle::Setup;
 use crate::device::is_opencl;
 use crate::engine::{Engine, Form, Keep, Load};
 use crate::error::{Context, Error, Result};
+use crate::outcome::Marks;
 use crate::watch::Watch;
 
 /// Images by number. Several threads ask, each image once.
@@ -77,8 +78,8 @@ struct Seat {
 pub struct Share {
     /// First image, and by output the values of each image, of each run.
     pub outputs: Vec<(usize, Vec<Vec<Vec<i8>>>)>,
-    /// Batch by batch.
-    pub reports: Vec<RunReport>,
+    /// What layers took.
+    pub marks: Marks,
     /// Since the device was opened.
     pub counters: Counters,
     /// By the devices' names, of those that count.
@@ -213,7 +214,7 @@ impl Job<'_> {
         };
         let mut share = Share {
             outputs: Vec::new(),
-            reports: Vec::new(),
+            marks: Marks::default(),
             counters: Counters::default(),
             devices: BTreeMap::new(),
             mismatches: Vec::new(),
@@ -319,7 +320,7 @@ impl Job<'_> {
         let before = self.done.fetch_add(images, Ordering::Relaxed);
         self.watch.progress(before + images, self.images.count());
         share.outputs.push((first, out.outputs));
-        share.reports.extend(out.reports);
+        out.reports.iter().for_each(|r| share.marks.add_report(r));
     }
 }
 

@@ -87,7 +87,7 @@ impl Preprocess {
     /// The real input of a network that takes `chw`.
     pub fn apply(&self, picture: &Picture, chw: [usize; 3]) -> Result<Vec<f32>> {
         let mut values = fit(picture, chw)?;
-        if picture.ready {
+        if picture.is_ready() {
             return Ok(values);
         }
         let [c, h, w] = chw;

@@ -1,7 +1,8 @@
 //! A network on images: loaded, placed, compiled, run on devices side by side, compared.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use vta_compiler::quantize;
@@ -11,12 +12,12 @@ use vta_driver::{Counters, DeviceCounters, Program};
 use crate::check;
 use crate::compile::Compiled;
 use crate::cycle::Setup;
-use crate::error::{Context, Result, ensure};
-use crate::images::{self, Picture};
+use crate::error::{Context, Error, Result, bail, ensure};
+use crate::images::{self, Item, Reader, Source};
 use crate::model::{self, Form, Model};
 use crate::options::RunOptions;
-use crate::outcome::Outcome;
-use crate::pool::{Checks, Share};
+use crate::outcome::{ImageOutcome, Marks, Outcome, ends_in_softmax, rank};
+use crate::pool::{Checks, Images, Share};
 use crate::preprocess::{Preprocess, to_int8};
 use crate::session::Session;
 use crate::watch::Watch;
@@ -40,12 +41,12 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
         !(compared && setup.timing_only()),
         "--timing-only computes no outputs for --verify, --output or --reference"
     );
-    let mut pictures = match args.input.is_empty() {
-        true => Vec::new(),
-        false => images::load_all(&args.input, args.limit)?,
+    let given = match args.input.is_empty() {
+        true => None,
+        false => Some(Source::open(&args.input, args.limit)?),
     };
     let started = Instant::now();
-    let (compiled, preprocess) = prepare(args, &mut pictures, watch)?;
+    let (compiled, preprocess) = prepare(args, given.as_ref(), watch)?;
     let prepared = started.elapsed();
     let program = Arc::clone(&compiled.program);
     if let Some(text) = setup.machine().misfit(&program) {
@@ -53,16 +54,14 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     }
     let spec = program.tensor(*program.inputs.first().context("the program has no input")?)?;
     let chw = spec.chw.map(|d| d as usize);
-    if pictures.is_empty() {
-        pictures = model::default_images(&args.model, chw)?;
-        pictures.truncate(args.limit.unwrap_or(usize::MAX));
-        ensure!(!pictures.is_empty(), "there is no image to run");
-    }
-    let int8 = |p: &Picture| Ok(to_int8(&preprocess.apply(p, chw)?, spec.scale));
-    let inputs: Vec<Vec<i8>> = pictures.iter().map(int8).collect::<Result<_>>()?;
-    let reference = args.reference.as_deref().map(images::logits).transpose()?;
+    let labels = model::labels(&program.metadata)?;
+    let result = program.outputs.first();
+    let result = program.tensor(*result.context("the program has no output")?)?;
+    let source = images_of(args, given, chw, &labels, result.image_len())?;
+    let reference = args.reference.as_deref().map(images::best_classes);
+    let reference = reference.transpose()?;
     if let Some(reference) = &reference {
-        let (n, m) = (pictures.len(), reference.len());
+        let (n, m) = (source.len(), reference.len());
         ensure!(m >= n, "{m} rows of reference logits for {n} images");
     }
     let hazards = args.hazards.then(|| hazards(&compiled)).transpose()?;
@@ -78,22 +77,132 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     };
     let mut session = Session::load(compiled, setup, &args.target, checks, title);
     let started = Instant::now();
-    let shares = session.shares(&inputs, watch)?;
+    let inputs = Inputs {
+        count: source.len(),
+        preprocess: &preprocess,
+        chw,
+        scale: spec.scale,
+        reading: Mutex::new(Reading {
+            reader: source.reader(),
+            ahead: BTreeMap::new(),
+            facts: BTreeMap::new(),
+            fault: None,
+        }),
+    };
+    let shares = session.shares(&inputs, watch);
     let wall = started.elapsed();
-    let mut outcome = outcome(
-        args,
-        &program,
-        pictures,
-        shares,
-        reference,
-        [prepared, wall],
-    )?;
+    let reading = inputs.reading.into_inner();
+    let reading = reading.unwrap_or_else(PoisonError::into_inner);
+    // The first image's error, whichever thread had one first.
+    if let Some((_, error)) = reading.fault {
+        return Err(error);
+    }
+    let (mut outcome, found) = outcome(args, &program, shares?, [prepared, wall]);
+    let kept = match output {
+        Wanted::File => usize::MAX,
+        Wanted::Labels => 0,
+    };
+    outcome.images = image_outcomes(&program, found, reading.facts, [args.top, kept])?;
+    outcome.labels = labels;
+    outcome.reference = reference;
     outcome.hazards = hazards;
     outcome.host_ops = host_ops;
     outcome.attributes = attributes;
     outcome.timing_only = session.timing_only();
     outcome.timed = session.finish()?;
     Ok(outcome)
+}
+
+/// The images that are given, or those that come with the model; class folders have its classes.
+fn images_of(
+    args: &RunOptions,
+    given: Option<Source>,
+    chw: [usize; 3],
+    labels: &[String],
+    classes: usize,
+) -> Result<Source> {
+    let Some(mut source) = given else {
+        let mut pictures = model::default_images(&args.model, chw)?;
+        pictures.truncate(args.limit.unwrap_or(usize::MAX));
+        ensure!(!pictures.is_empty(), "there is no image to run");
+        return Ok(Source::of_pictures(pictures));
+    };
+    source.name_classes(labels, classes)?;
+    Ok(source)
+}
+
+/// The images of a run, decoded by the threads that run them.
+struct Inputs<'a> {
+    count: usize,
+    preprocess: &'a Preprocess,
+    chw: [usize; 3],
+    /// Of the input's values.
+    scale: f32,
+    reading: Mutex<Reading<'a>>,
+}
+
+/// How far images are read.
+struct Reading<'a> {
+    reader: Reader<'a>,
+    /// Those that were passed over, because a thread asked for a later one first: at most one run
+    /// for each thread.
+    ahead: BTreeMap<usize, Item>,
+    /// Names and true classes of the images that were asked for.
+    facts: BTreeMap<usize, (String, Option<usize>)>,
+    /// The first image that can't be read, and why.
+    fault: Option<(usize, Error)>,
+}
+
+impl Reading<'_> {
+    fn item(&mut self, index: usize) -> Result<Item> {
+        let item = loop {
+            if let Some(item) = self.ahead.remove(&index) {
+                break item;
+            }
+            let next = self.reader.next_item()?;
+            let item = next.context("there is no such image")?;
+            self.ahead.insert(item.index, item);
+        };
+        self.facts.insert(index, (item.name.clone(), item.label));
+        Ok(item)
+    }
+}
+
+impl Inputs<'_> {
+    /// Keeps the error of the first image, and says that there is one.
+    fn fail(&self, index: usize, error: Error) -> Error {
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = reading
+            .fault
+            .as_ref()
+            .is_none_or(|(first, _)| index < *first);
+        if first {
+            reading.fault = Some((index, error));
+        }
+        Error::Cancelled
+    }
+}
+
+impl Images for Inputs<'_> {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
+        let item = {
+            let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+            // Images before the first one with an error are read nevertheless, so that it doesn't
+            // depend on threads which one is told.
+            let fault = reading.fault.as_ref();
+            match fault.is_some_and(|(first, _)| *first < index) {
+                true => Err(Error::Cancelled),
+                false => reading.item(index),
+            }
+        };
+        let decoded = item.and_then(|item| self.preprocess.apply(&item.decode()?, self.chw));
+        let values = decoded.map_err(|error| self.fail(index, error))?;
+        Ok(to_int8(&values, self.scale).into())
+    }
 }
 
 /// What the caller does with the outputs.
@@ -117,7 +226,7 @@ fn hazards(compiled: &Compiled) -> Result<Vec<String>> {
 /// Loads and compiles; a float model is quantised on the way.
 fn prepare(
     args: &RunOptions,
-    pictures: &mut [Picture],
+    images: Option<&Source>,
     watch: &dyn Watch,
 ) -> Result<(Compiled, Preprocess)> {
     let mut model = Model::open(&args.model)?;
@@ -129,7 +238,7 @@ fn prepare(
     }
     let preprocess = choose()?;
     if model.is_float() {
-        model = quantised(args, &model, pictures, &preprocess, watch)?;
+        model = quantised(args, &model, images, &preprocess, watch)?;
     } else {
         ensure!(
             args.calibration.is_none(),
@@ -147,20 +256,20 @@ fn prepare(
 fn quantised(
     args: &RunOptions,
     model: &Model,
-    pictures: &[Picture],
+    images: Option<&Source>,
     preprocess: &Preprocess,
     watch: &dyn Watch,
 ) -> Result<Model> {
     let given = match &args.calibration {
-        Some(path) => Some(images::load_all(std::slice::from_ref(path), None)?),
+        Some(path) => Some(Source::open(std::slice::from_ref(path), None)?),
         None => None,
     };
-    let calibration = given.as_deref().unwrap_or(pictures);
-    ensure!(
-        !calibration.is_empty(),
-        "{} is a float model: give --calibration DIR|.npz or run `vta quantize`",
-        args.model
-    );
+    let Some(calibration) = given.as_ref().or(images) else {
+        bail!(
+            "{} is a float model: give --calibration DIR|.npz or run `vta quantize`",
+            args.model
+        );
+    };
     if given.is_none() {
         watch.note("quantising the float model with the input images");
     }
@@ -189,22 +298,15 @@ fn refuse(args: &RunOptions, model: &Model) -> Result<()> {
     Ok(())
 }
 
+/// What all devices found, but for the images.
 fn outcome(
     args: &RunOptions,
     program: &Arc<Program>,
-    pictures: Vec<Picture>,
     shares: Vec<Share>,
-    reference: Option<Vec<Vec<f32>>>,
     [prepared, wall]: [Duration; 2],
-) -> Result<Outcome> {
-    let spec = program.tensor(
-        *program
-            .outputs
-            .first()
-            .context("the program has no output")?,
-    )?;
-    let mut logits = vec![Vec::new(); pictures.len()];
-    let mut reports = Vec::new();
+) -> (Outcome, Vec<RunImages>) {
+    let mut found = Vec::new();
+    let mut marks = Marks::default();
     let mut counters: Vec<Counters> = Vec::new();
     let mut devices: BTreeMap<String, DeviceCounters> = BTreeMap::new();
     let mut mismatches = Vec::new();
@@ -212,27 +314,19 @@ fn outcome(
         for (name, counted) in share.devices {
             devices.entry(name).or_default().add(&counted);
         }
-        for (first, outputs) in share.outputs {
-            let outputs = outputs.into_iter().next().unwrap_or_default();
-            for (i, values) in outputs.into_iter().enumerate() {
-                logits[first + i] = values.iter().map(|&v| f32::from(v) * spec.scale).collect();
-            }
-        }
-        reports.extend(share.reports);
+        found.extend(share.outputs);
+        marks.add_all(&share.marks);
         counters.push(share.counters);
         mismatches.extend(share.mismatches);
     }
-    let labels = model::labels(&program.metadata)?;
-    Ok(Outcome {
+    let outcome = Outcome {
         attributes: BTreeMap::new(),
         device: args.target.device.device.clone(),
         program: Arc::clone(program),
-        names: pictures.iter().map(|p| p.name.clone()).collect(),
-        truth: pictures.iter().map(|p| p.label).collect(),
-        labels,
-        logits,
-        reference,
-        reports,
+        images: Vec::new(),
+        labels: Vec::new(),
+        reference: None,
+        marks,
         counters,
         devices,
         verified: args.verify,
@@ -241,8 +335,42 @@ fn outcome(
         mismatches,
         hazards: None,
         host_ops: 0,
-        top: args.top,
         prepared,
         wall,
-    })
+    };
+    (outcome, found)
+}
+
+/// The number of a run's first image, and by output the values of each image.
+type RunImages = (usize, Vec<Vec<Vec<i8>>>);
+
+/// What is kept of each image, in their order.
+fn image_outcomes(
+    program: &Program,
+    mut found: Vec<RunImages>,
+    mut facts: BTreeMap<usize, (String, Option<usize>)>,
+    [top, kept]: [usize; 2],
+) -> Result<Vec<ImageOutcome>> {
+    let output = program.outputs.first();
+    let scale = program
+        .tensor(*output.context("the program has no output")?)?
+        .scale;
+    let are_confidences = ends_in_softmax(program);
+    found.sort_unstable_by_key(|(first, _)| *first);
+    let mut outcomes = Vec::with_capacity(facts.len());
+    for (first, outputs) in found {
+        let values = outputs.into_iter().next().unwrap_or_default();
+        for (index, values) in (first..).zip(values) {
+            let logits: Vec<f32> = values.iter().map(|&v| f32::from(v) * scale).collect();
+            let (name, truth) = facts.remove(&index).unwrap_or_default();
+            outcomes.push(ImageOutcome {
+                name,
+                truth,
+                best: images::first_largest(&logits),
+                ranking: rank(&logits, are_confidences, top),
+                logits: logits.into_iter().take(kept).collect(),
+            });
+        }
+    }
+    Ok(outcomes)
 }

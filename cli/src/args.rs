@@ -270,7 +270,8 @@ pub struct RunArgs {
     /// ONNX file (float or QDQ int8), .vta bundle, `demo`, or `zoo:NAME`; for `vta exec` also
     /// assembly text (.asm, .s, .txt) with its data, see docs/first-program.md
     pub model: String,
-    /// Image (png, jpeg), folder, .npy or .npz with `images` (and `labels`); may be repeated
+    /// Image (png, jpeg, webp, bmp, tiff), folder of images or of class folders, .npy or .npz with
+    /// `images` (and `labels`); may be repeated
     #[arg(long, short, value_name = "FILE|DIR")]
     pub input: Vec<PathBuf>,
     #[command(flatten)]

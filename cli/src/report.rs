@@ -15,7 +15,7 @@ use crate::terminal::{bar, is_plain, paint, print_text, say_written};
 /// Prints for people.
 pub fn text(outcome: &Outcome, args: &RunArgs) -> Result<()> {
     let mut out = String::new();
-    let images = outcome.logits.len();
+    let images = outcome.images.len();
     if images <= 12 && !outcome.timing_only {
         for image in 0..images {
             describe(outcome, image, &mut out);
@@ -30,24 +30,25 @@ pub fn text(outcome: &Outcome, args: &RunArgs) -> Result<()> {
 
 /// An image with its best labels and bars of confidence.
 fn describe(outcome: &Outcome, image: usize, out: &mut String) {
-    let ranking = outcome.ranking(image);
-    let few = if outcome.logits.len() > 1 {
-        outcome.top.min(3)
+    let image = &outcome.images[image];
+    let ranking = &image.ranking;
+    let few = if outcome.images.len() > 1 {
+        ranking.len().min(3)
     } else {
-        outcome.top
+        ranking.len()
     };
     let [right, wrong] = match is_plain() {
         true => ["right:", "wrong:"],
         false => ["\u{2713}", "\u{2717}"],
     };
-    let verdict = match outcome.truth[image] {
+    let verdict = match image.truth {
         Some(truth) if ranking.first().is_some_and(|r| r.0 == truth) => {
             format!("  {} {}", paint("32", right), outcome.label(truth))
         }
         Some(truth) => format!("  {} it is {}", paint("31", wrong), outcome.label(truth)),
         None => String::new(),
     };
-    out.push_str(&format!("{}{verdict}\n", paint("1", &outcome.names[image])));
+    out.push_str(&format!("{}{verdict}\n", paint("1", &image.name)));
     let width = ranking
         .iter()
         .take(few)
@@ -67,7 +68,7 @@ fn describe(outcome: &Outcome, image: usize, out: &mut String) {
 
 fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
     let (total, _) = outcome.totals();
-    let images = outcome.logits.len();
+    let images = outcome.images.len();
     let plural = |n: usize| if n == 1 { "" } else { "s" };
     let seconds = outcome.wall.as_secs_f64();
     let rate = images as f64 / seconds.max(1e-9);
@@ -313,24 +314,4 @@ pub fn tell_written(views: &ViewArgs, json: bool) -> Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::short;
-
-    #[test]
-    fn numbers_are_short() {
-        for (value, text) in [
-            (0, "0"),
-            (9_999, "9999"),
-            (10_000, "10.0 k"),
-            (999_949, "999.9 k"),
-            (999_999, "1.0 M"),
-            (115_605_504, "115.6 M"),
-            (11_500_000_000, "11.5 G"),
-        ] {
-            assert_eq!(short(value), text);
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! What standard output can show: how wide it is, whether it has colours and block characters.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::Result;
@@ -18,7 +18,7 @@ const HANGING: usize = 2;
 pub fn width() -> usize {
     let told = std::env::var("COLUMNS").ok();
     let told = told.and_then(|columns| columns.trim().parse::<usize>().ok());
-    let seen = || match std::io::stdout().is_terminal() {
+    let seen = || match io::stdout().is_terminal() {
         true => terminal_size().map(|(Width(columns), _)| usize::from(columns)),
         false => None,
     };
@@ -34,7 +34,7 @@ pub fn is_plain() -> bool {
 /// The text in a colour, by its number, where standard output shows colours.
 pub fn paint(code: &str, text: &str) -> String {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    if text.is_empty() || refused || is_plain() || !std::io::stdout().is_terminal() {
+    if text.is_empty() || refused || is_plain() || !io::stdout().is_terminal() {
         return text.to_owned();
     }
     format!("\x1b[{code}m{text}\x1b[0m")
@@ -64,8 +64,14 @@ pub fn print_text(text: &str) -> Result<()> {
 
 /// Prints to standard output as it stands; a reader that went away is no error.
 pub fn print_line(text: &str) -> Result<()> {
-    match writeln!(std::io::stdout().lock(), "{text}") {
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+    print_with(|out| writeln!(out, "{text}"))
+}
+
+/// Has a function print to standard output; a reader that went away is no error.
+pub fn print_with(print: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match print(&mut out).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other.map_err(|e| FileError::write(Path::new("standard output"), &e))?),
     }
 }

@@ -172,7 +172,7 @@ pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
     let mut graph = model::read_onnx(&args.model)?;
     let stated = graph.metadata.get("preprocess");
     let preprocess = Preprocess::choose(&args.preprocess.options(), stated, &remarks())?;
-    let pictures = images::load_all(std::slice::from_ref(&args.calibration), args.limit)?;
+    let pictures = images::Source::open(std::slice::from_ref(&args.calibration), args.limit)?;
     graph
         .metadata
         .insert("preprocess".to_owned(), preprocess.to_json());

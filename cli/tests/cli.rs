@@ -218,11 +218,11 @@ fn bad_input_gets_one_message_and_status_2() {
         ),
         (
             vec!["run", "demo", "--input", &text],
-            "text.png: not a readable png or jpeg image",
+            "text.png: not a readable png, jpeg, webp, bmp or tiff image",
         ),
         (
             vec!["run", "demo", "--input", &cut],
-            "cut.png: not a readable png or jpeg image",
+            "cut.png: not a readable png, jpeg, webp, bmp or tiff image",
         ),
         (
             vec!["run", "demo", "--input", &npy],

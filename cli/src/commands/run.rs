@@ -7,7 +7,7 @@ use vta_app::{images, outcome, run};
 use crate::args::RunArgs;
 use crate::bar::Bar;
 use crate::report;
-use crate::terminal::print_line;
+use crate::terminal::print_with;
 
 /// Runs a network; whether everything that was compared matched.
 pub fn run(args: &RunArgs) -> Result<bool> {
@@ -19,10 +19,10 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     let outcome = run::run(&args.options(), wanted, &bar)?;
     bar.clear();
     if let Some(path) = &args.output {
-        images::save_rows(path, &outcome.logits)?;
+        images::save_rows(path, outcome.images.iter().map(|image| &image.logits[..]))?;
     }
     match args.json {
-        true => print_line(&serde_json::to_string_pretty(&outcome::json(&outcome))?)?,
+        true => print_with(|out| outcome::json(&outcome).write_pretty(out))?,
         false => report::text(&outcome, args)?,
     }
     report::tell_written(&args.views, args.json)?;

@@ -1,0 +1,313 @@
+//! Photos: png, jpeg, webp, bmp and tiff files.
+//!
+//! A file of several images (tiff) or an animation (webp) is its first image.
+
+use std::io::{Cursor, Read};
+use std::path::Path;
+
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageFormat, ImageReader};
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::zune_core::bytestream::ZCursor;
+use zune_jpeg::zune_core::colorspace::ColorSpace;
+use zune_jpeg::zune_core::options::DecoderOptions;
+
+use crate::error::{Context, Error, Result, bail_input as bail, ensure_input as ensure};
+use crate::files;
+
+/// The largest side of an image file, in pixels.
+const MAX_SIDE: u32 = 16_384;
+/// The largest image file, in pixels.
+const MAX_PIXELS: u64 = 50_000_000;
+/// The largest image file, in bytes: uncompressed, 16 bits and four channels.
+const MAX_BYTES: u64 = MAX_PIXELS * 8 + (1 << 20);
+/// The formats that are read, by what files of theirs are called.
+const EXTENSIONS: [(&str, ImageFormat); 7] = [
+    ("png", ImageFormat::Png),
+    ("jpg", ImageFormat::Jpeg),
+    ("jpeg", ImageFormat::Jpeg),
+    ("webp", ImageFormat::WebP),
+    ("bmp", ImageFormat::Bmp),
+    ("tif", ImageFormat::Tiff),
+    ("tiff", ImageFormat::Tiff),
+];
+
+const UNREADABLE: &str = "not a readable png, jpeg, webp, bmp or tiff image";
+
+/// An 8-bit image, upright.
+#[derive(Debug)]
+pub struct Photo {
+    /// Rows and columns.
+    pub hw: [usize; 2],
+    /// Red, green and blue of each pixel, row by row.
+    pub rgb: Vec<u8>,
+}
+
+/// Whether a path is an image by its extension.
+pub fn is_image(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    let mut known = EXTENSIONS.iter();
+    known.any(|(name, _)| extension.eq_ignore_ascii_case(name))
+}
+
+/// Reads a photo and turns it as its EXIF orientation says. What kind of file it is, its first
+/// bytes say.
+///
+/// # Errors
+/// No regular file, one of another kind or too large, a damaged or truncated one; each names the
+/// file.
+pub fn read(path: &Path) -> Result<Photo> {
+    let file = files::open_regular(path)?;
+    let name = || path.display().to_string();
+    let mut bytes = Vec::new();
+    let size = file.metadata().with_context(name)?.len();
+    ensure!(
+        size <= MAX_BYTES,
+        "{}: {size} bytes; images up to {MAX_BYTES} bytes are read",
+        name()
+    );
+    file.take(MAX_BYTES)
+        .read_to_end(&mut bytes)
+        .with_context(name)?;
+    decode(&bytes).with_context(name)
+}
+
+/// Decodes a photo from memory.
+///
+/// # Errors
+/// As for [`read`], without the name.
+pub fn decode(bytes: &[u8]) -> Result<Photo> {
+    let format = image::guess_format(bytes).ok();
+    let format = format.filter(|f| EXTENSIONS.iter().any(|(_, known)| f == known));
+    let upright = match format {
+        None => bail!("{UNREADABLE}"),
+        Some(ImageFormat::Jpeg) => jpeg(bytes)?,
+        Some(format) => other(bytes, format)?,
+    };
+    let rgb = upright.into_rgb8();
+    Ok(Photo {
+        hw: [rgb.height() as usize, rgb.width() as usize],
+        rgb: rgb.into_raw(),
+    })
+}
+
+/// Refuses an image before it is decoded by what its header says.
+fn check_size(w: u32, h: u32) -> Result<()> {
+    ensure!(
+        w.max(h) <= MAX_SIDE && u64::from(w) * u64::from(h) <= MAX_PIXELS,
+        "{w}x{h} pixels; images up to {MAX_PIXELS} pixels and {MAX_SIDE} a side are read"
+    );
+    Ok(())
+}
+
+/// A jpeg image. What cameras leave between its segments is passed over, but its pixels are decoded
+/// strictly: what viewers paint grey is an error here.
+fn jpeg(bytes: &[u8]) -> Result<DynamicImage> {
+    let options = DecoderOptions::default()
+        .set_strict_mode(false)
+        .set_max_width(usize::MAX)
+        .set_max_height(usize::MAX);
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    let fault = |error| Error::input(format!("{UNREADABLE}: {error:?}"));
+    decoder.decode_headers().map_err(fault)?;
+    let (w, h) = decoder.dimensions().context(UNREADABLE)?;
+    let (w, h) = (u32::try_from(w)?, u32::try_from(h)?);
+    check_size(w, h)?;
+    ensure!(
+        ends(bytes),
+        "a truncated jpeg image: its end-of-image marker is missing"
+    );
+    let grey = decoder.input_colorspace() == Some(ColorSpace::Luma);
+    let space = if grey {
+        ColorSpace::Luma
+    } else {
+        ColorSpace::RGB
+    };
+    let strict = options.set_strict_mode(true);
+    decoder.set_options(strict.jpeg_set_out_colorspace(space));
+    let pixels = decoder.decode().map_err(fault)?;
+    let image = match grey {
+        true => ImageBuffer::from_raw(w, h, pixels).map(DynamicImage::ImageLuma8),
+        false => ImageBuffer::from_raw(w, h, pixels).map(DynamicImage::ImageRgb8),
+    };
+    let mut image = image.context(UNREADABLE)?;
+    let exif = decoder.exif();
+    if let Some(orientation) = exif.and_then(|exif| Orientation::from_exif_chunk(exif)) {
+        image.apply_orientation(orientation);
+    }
+    Ok(image)
+}
+
+/// Whether a jpeg file has the marker that ends its image, behind its segments and scans. A
+/// decoder may not notice that it is missing: padding decodes to something, too.
+fn ends(bytes: &[u8]) -> bool {
+    const EOI: u8 = 0xd9;
+    // Markers without a segment: fill bytes, stuffed zeros, TEM, restarts, start of image.
+    let alone = |marker: u8| matches!(marker, 0xff | 0x00 | 0x01 | 0xd0..=0xd8);
+    let mut at = 0;
+    loop {
+        // Entropy-coded bytes, and what some cameras leave between segments, are passed over.
+        let Some(found) = bytes[at..].iter().position(|b| *b == 0xff) else {
+            return false;
+        };
+        let Some(&marker) = bytes.get(at + found + 1) else {
+            return false;
+        };
+        at += found + 1;
+        match marker {
+            EOI => return true,
+            marker if alone(marker) => {
+                // A fill byte may begin a marker.
+                at += usize::from(marker != 0xff);
+            }
+            _ => {
+                let Some(length) = bytes.get(at + 1..at + 3) else {
+                    return false;
+                };
+                let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+                at += 1 + length.max(2);
+                if at >= bytes.len() {
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+/// An image of another format.
+fn other(bytes: &[u8], format: ImageFormat) -> Result<DynamicImage> {
+    let reader = ImageReader::with_format(Cursor::new(bytes), format);
+    let mut decoder = reader.into_decoder().context(UNREADABLE)?;
+    let (w, h) = decoder.dimensions();
+    check_size(w, h)?;
+    let orientation = match format {
+        // The file itself has the layout of an EXIF chunk.
+        ImageFormat::Tiff => Orientation::from_exif_chunk(bytes),
+        _ => Some(decoder.orientation().context(UNREADABLE)?),
+    };
+    let mut image = DynamicImage::from_decoder(decoder).context(UNREADABLE)?;
+    image.apply_orientation(orientation.unwrap_or(Orientation::NoTransforms));
+    Ok(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use image::RgbImage;
+
+    use super::*;
+
+    /// A picture whose upper left corner is red, upper right green, the rest blue.
+    fn sample() -> RgbImage {
+        RgbImage::from_fn(48, 32, |x, y| match (x < 24, y < 16) {
+            (true, true) => image::Rgb([255, 0, 0]),
+            (false, true) => image::Rgb([0, 255, 0]),
+            _ => image::Rgb([0, 0, 255]),
+        })
+    }
+
+    fn encoded(format: ImageFormat) -> Vec<u8> {
+        let mut bytes = Cursor::new(Vec::new());
+        sample().write_to(&mut bytes, format).unwrap();
+        bytes.into_inner()
+    }
+
+    const FORMATS: [ImageFormat; 5] = [
+        ImageFormat::Png,
+        ImageFormat::Jpeg,
+        ImageFormat::WebP,
+        ImageFormat::Bmp,
+        ImageFormat::Tiff,
+    ];
+
+    #[test]
+    fn every_format_is_read() {
+        for format in FORMATS {
+            let photo = decode(&encoded(format)).unwrap();
+            assert_eq!(photo.hw, [32, 48], "{format:?}");
+            let original = sample();
+            let close = photo.rgb.iter().zip(original.as_raw());
+            let close = close.filter(|(a, b)| a.abs_diff(**b) < 24).count();
+            // JPEG smears colours over the edges.
+            let least = if format == ImageFormat::Jpeg {
+                4000
+            } else {
+                48 * 32 * 3
+            };
+            assert!(close >= least, "{format:?}: {close}");
+        }
+    }
+
+    #[test]
+    fn no_truncated_file_is_an_image() {
+        for format in FORMATS {
+            let whole = encoded(format);
+            // PNG and BMP may have padding or a trailer behind the last pixel.
+            let last = if format == ImageFormat::Jpeg { 0 } else { 16 };
+            for cut in 0..whole.len() - last {
+                let found = decode(&whole[..cut]);
+                let size = whole.len();
+                assert!(found.is_err(), "{format:?} cut to {cut} of {size} bytes");
+            }
+        }
+        let whole = encoded(ImageFormat::Jpeg);
+        assert!(ends(&whole) && ends(&[&whole[..], b"and more"].concat()));
+        let error = decode(&whole[..whole.len() - 2]).unwrap_err().to_string();
+        assert!(error.contains("truncated jpeg"), "{error}");
+    }
+
+    /// An EXIF chunk that says nothing but the orientation.
+    fn exif(orientation: u8) -> Vec<u8> {
+        let mut chunk = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0".to_vec();
+        chunk.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+        chunk
+    }
+
+    #[test]
+    fn photos_are_turned_as_their_exif_chunk_says() {
+        let plain = encoded(ImageFormat::Jpeg);
+        for (orientation, corners) in [
+            // The colour of each corner: upper left, upper right, lower left, lower right.
+            (1, "rgbb"),
+            (2, "grbb"),
+            (3, "bbgr"),
+            (4, "bbrg"),
+            (5, "rbgb"),
+            (6, "brbg"),
+            (7, "bgbr"),
+            (8, "gbrb"),
+        ] {
+            let mut segment = b"Exif\0\0".to_vec();
+            segment.extend(exif(orientation));
+            let mut turned = plain[..2].to_vec();
+            turned.extend([0xff, 0xe1]);
+            turned.extend((segment.len() as u16 + 2).to_be_bytes());
+            turned.extend(&segment);
+            turned.extend(&plain[2..]);
+            let Photo { hw: [h, w], rgb } = decode(&turned).unwrap();
+            assert_eq!([h, w], if orientation < 5 { [32, 48] } else { [48, 32] });
+            let colour = |(x, y): (usize, usize)| {
+                let pixel = &rgb[(y * w + x) * 3..][..3];
+                let strongest = (0..3).max_by_key(|c| pixel[*c]).unwrap();
+                ['r', 'g', 'b'][strongest]
+            };
+            let at = [(4, 4), (w - 4, 4), (4, h - 4), (w - 4, h - 4)];
+            let found: String = at.map(colour).into_iter().collect();
+            assert_eq!(found, corners, "orientation {orientation}");
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_refused_by_its_header() {
+        let mut bytes = encoded(ImageFormat::Png);
+        // Behind the signature: length, "IHDR", width, height, five more bytes, checksum.
+        for (w, h) in [(60_000u32, 60_000u32), (8192, 8192), (20_000, 1)] {
+            bytes[16..20].copy_from_slice(&w.to_be_bytes());
+            bytes[20..24].copy_from_slice(&h.to_be_bytes());
+            let sum = crc32fast::hash(&bytes[12..29]);
+            bytes[29..33].copy_from_slice(&sum.to_be_bytes());
+            let error = decode(&bytes).unwrap_err().to_string();
+            let says = format!("{w}x{h} pixels; images up to 50000000 pixels and 16384 a side");
+            assert!(error.starts_with(&says), "{error}");
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The images that a user names, decoded one at a time.
+
+use std::path::{Path, PathBuf};
+
+use super::array::{ImageArray, Images, RawImage};
+use super::npy::Store;
+use super::photo;
+use super::picture::{Picture, Pixels};
+use crate::error::{Context, Result, ensure_input as ensure};
+
+/// Images in a fixed order: of photos, folders and arrays. Of these only what says how many there
+/// are is read before an image is asked for.
+#[derive(Debug, Default)]
+pub struct Source {
+    parts: Vec<Part>,
+    /// Names of class folders in order, and the class that each stands for.
+    classes: Vec<(String, usize)>,
+    count: usize,
+}
+
+#[derive(Debug)]
+enum Part {
+    /// A file and the number of its class folder.
+    Photo(PathBuf, Option<usize>),
+    /// The first images of an array, and the file for errors.
+    Array(ImageArray, usize, Option<PathBuf>),
+    Picture(Picture),
+}
+
+impl Part {
+    fn count(&self) -> usize {
+        match self {
+            Self::Photo(..) | Self::Picture(_) => 1,
+            Self::Array(_, count, _) => *count,
+        }
+    }
+}
+
+impl Source {
+    /// The images of all paths in the order given, `limit` at most; folders in the order of their
+    /// file names.
+    ///
+    /// A folder that holds folders of images gives classes: each folder is one, numbered in the
+    /// order of their names (over all paths), until [`Source::name_classes`] says otherwise.
+    ///
+    /// # Errors
+    /// A path that can't be read, an array of another shape or type, a folder without images, or
+    /// with both images and class folders.
+    pub fn open(paths: &[PathBuf], limit: Option<usize>) -> Result<Self> {
+        let mut source = Self::default();
+        let mut left = limit.unwrap_or(usize::MAX);
+        for path in paths {
+            if left == 0 {
+                break;
+            }
+            let first = source.parts.len();
+            match path.is_dir() {
+                true => source.add_folder(path)?,
+                false => source.parts.push(file(path)?),
+            }
+            // What is beyond the limit.
+            let mut end = first;
+            for part in &mut source.parts[first..] {
+                if let Part::Array(_, count, _) = part {
+                    *count = (*count).min(left);
+                }
+                if left == 0 {
+                    break;
+                }
+                left -= part.count();
+                end += 1;
+            }
+            source.parts.truncate(end);
+        }
+        source.count = source.parts.iter().map(Part::count).sum();
+        ensure!(source.count > 0, "there is no image to run");
+        Ok(source)
+    }
+
+    /// Images that are in memory.
+    pub fn of_pictures(pictures: Vec<Picture>) -> Self {
+        Self {
+            count: pictures.len(),
+            parts: pictures.into_iter().map(Part::Picture).collect(),
+            classes: Vec::new(),
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Gives class folders the classes of a model: those of their names, if these are labels of
+    /// it, else their number in the order of the names.
+    ///
+    /// # Errors
+    /// Folders of which only some are labels, or that are not as many as the model has classes.
+    pub fn name_classes(&mut self, labels: &[String], outputs: usize) -> Result<()> {
+        if self.classes.is_empty() {
+            return Ok(());
+        }
+        let label = |name: &str| labels.iter().position(|l| l.eq_ignore_ascii_case(name));
+        let unknown = self.classes.iter().find(|(name, _)| label(name).is_none());
+        let Some((unknown, _)) = unknown else {
+            for (name, class) in &mut self.classes {
+                *class = label(name).unwrap_or(*class);
+            }
+            return Ok(());
+        };
+        if let Some((known, _)) = self.classes.iter().find(|(name, _)| label(name).is_some()) {
+            ensure!(
+                false,
+                "class folder '{unknown}' is no label of the model, but '{known}' is"
+            );
+        }
+        ensure!(
+            self.classes.len() == outputs,
+            "{} class folders for {outputs} classes; give a folder for each class, or call them \
+             as the model's labels",
+            self.classes.len()
+        );
+        Ok(())
+    }
+
+    /// Reads the images from the first.
+    pub fn reader(&self) -> Reader<'_> {
+        Reader {
+            source: self,
+            part: 0,
+            array: None,
+            next: 0,
+        }
+    }
+
+    fn add_folder(&mut self, folder: &Path) -> Result<()> {
+        let (files, folders) = entries(folder)?;
+        let name = || folder.display().to_string();
+        let mut classes = Vec::new();
+        for class in folders {
+            let images = entries(&class)?.0;
+            // A folder of something else beside images is left alone.
+            if files.is_empty() || !images.is_empty() {
+                classes.push((class, images));
+            }
+        }
+        ensure!(
+            files.is_empty() || classes.is_empty(),
+            "{}: both images and folders of images, such as {}; class folders stand alone",
+            name(),
+            classes
+                .first()
+                .map_or(String::new(), |(c, _)| c.display().to_string())
+        );
+        ensure!(
+            !files.is_empty() || classes.iter().any(|(_, images)| !images.is_empty()),
+            "{}: the folder has no image (png, jpeg, webp, bmp or tiff)",
+            name()
+        );
+        self.parts
+            .extend(files.into_iter().map(|f| Part::Photo(f, None)));
+        for (class, images) in classes {
+            ensure!(
+                !images.is_empty(),
+                "{}: a class folder without images",
+                class.display()
+            );
+            let class = self.class(&class);
+            let photos = images.into_iter().map(|f| Part::Photo(f, Some(class)));
+            self.parts.extend(photos);
+        }
+        Ok(())
+    }
+
+    /// The number of a class folder, which is new or has the name of another one.
+    fn class(&mut self, folder: &Path) -> usize {
+        let name = file_name(folder);
+        let known = self
+            .classes
+            .binary_search_by(|(n, _)| n.as_str().cmp(&name));
+        known.unwrap_or_else(|at| {
+            self.classes.insert(at, (name, 0));
+            for (number, (_, class)) in self.classes.iter_mut().enumerate() {
+                *class = number;
+            }
+            for part in &mut self.parts {
+                if let Part::Photo(_, Some(class)) = part {
+                    *class += usize::from(*class >= at);
+                }
+            }
+            at
+        })
+    }
+}
+
+/// The images and the folders of a folder, both in the order of their names; hidden folders are
+/// left out.
+fn entries(folder: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let name = || folder.display().to_string();
+    let entries = std::fs::read_dir(folder).with_context(name)?;
+    let paths = entries.map(|e| e.map(|e| e.path()));
+    let mut paths = paths.collect::<Result<Vec<_>, _>>().with_context(name)?;
+    paths.sort();
+    let hidden = |path: &PathBuf| file_name(path).starts_with('.');
+    let (folders, mut files): (Vec<_>, Vec<_>) = paths.into_iter().partition(|p| p.is_dir());
+    files.retain(|f| f.is_file() && photo::is_image(f));
+    Ok((files, folders.into_iter().filter(|f| !hidden(f)).collect()))
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// What a file that is named alone holds.
+fn file(path: &Path) -> Result<Part> {
+    let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+    let array = match extension.to_str() {
+        Some("npy") => ImageArray::of_npy(path)?,
+        Some("npz") => {
+            let store = Store::File(path.to_owned());
+            ImageArray::of_npz(&store).with_context(|| path.display().to_string())?
+        }
+        _ => {
+            // Found now, not behind an hour of work.
+            crate::files::open_regular(path)?;
+            return Ok(Part::Photo(path.to_owned(), None));
+        }
+    };
+    let count = array.count;
+    Ok(Part::Array(array, count, Some(path.to_owned())))
+}
+
+/// Images from the first to the last; whoever takes one may decode it elsewhere.
+pub struct Reader<'a> {
+    source: &'a Source,
+    part: usize,
+    /// Of the part, when that is an array of which images were taken.
+    array: Option<Images<'a>>,
+    next: usize,
+}
+
+/// An image that isn't decoded yet.
+#[derive(Debug)]
+pub struct Item {
+    /// Its number, from 0.
+    pub index: usize,
+    /// For listings: the file's name, or the array's index.
+    pub name: String,
+    /// The true class, where it is known.
+    pub label: Option<usize>,
+    raw: Raw,
+}
+
+#[derive(Debug)]
+enum Raw {
+    Photo(PathBuf),
+    Array(RawImage, Option<PathBuf>),
+    Picture(Picture),
+}
+
+impl Reader<'_> {
+    /// How many images were taken.
+    pub fn position(&self) -> usize {
+        self.next
+    }
+
+    /// The next image; `None` behind the last.
+    ///
+    /// # Errors
+    /// An array that can't be read, ends early or is damaged; it names the file.
+    pub fn next_item(&mut self) -> Result<Option<Item>> {
+        let Some(part) = self.source.parts.get(self.part) else {
+            return Ok(None);
+        };
+        let index = self.next;
+        let (name, label, raw) = match part {
+            Part::Photo(path, class) => {
+                let class = class.map(|class| self.source.classes[class].1);
+                (file_name(path), class, Raw::Photo(path.clone()))
+            }
+            Part::Picture(picture) => {
+                let name = picture.name.clone();
+                (name, picture.label, Raw::Picture(picture.clone()))
+            }
+            Part::Array(array, _, path) => {
+                let image = match &mut self.array {
+                    Some(images) => images.next_image(),
+                    none => array.images().and_then(|i| none.insert(i).next_image()),
+                };
+                let image = at(path, image)?.context("the array has no more images")?;
+                let (name, label) = (format!("#{}", image.index), image.label);
+                (name, label, Raw::Array(image, path.clone()))
+            }
+        };
+        let last = match (part, &raw) {
+            (Part::Array(_, count, _), Raw::Array(image, _)) => image.index + 1 == *count,
+            _ => true,
+        };
+        if last {
+            self.part += 1;
+            self.array = None;
+        }
+        self.next += 1;
+        Ok(Some(Item {
+            index,
+            name,
+            label,
+            raw,
+        }))
+    }
+}
+
+/// An error names the file.
+fn at<T>(path: &Option<PathBuf>, result: Result<T>) -> Result<T> {
+    match path {
+        Some(path) => result.with_context(|| path.display().to_string()),
+        None => result,
+    }
+}
+
+impl Item {
+    /// Decodes the image.
+    ///
+    /// # Errors
+    /// A file that is no image, damaged or truncated, values that are no pixels; each names the
+    /// file.
+    pub fn decode(self) -> Result<Picture> {
+        let (chw, pixels) = match self.raw {
+            Raw::Picture(picture) => return Ok(picture),
+            Raw::Photo(path) => {
+                let photo = photo::read(&path)?;
+                let [h, w] = photo.hw;
+                ([3, h, w], Pixels::Interleaved(photo.rgb))
+            }
+            Raw::Array(image, path) => (image.chw, at(&path, image.decode())?),
+        };
+        Ok(Picture {
+            name: self.name,
+            chw,
+            pixels,
+            label: self.label,
+        })
+    }
+}
