@@ -155,7 +155,7 @@ impl Table {
         let cells: Vec<Vec<String>> = shown
             .iter()
             .map(|&(i, wide)| match self.columns[i].room {
-                Room::Wrapped => wrapped(&row[i], wide).lines().map(str::to_owned).collect(),
+                Room::Wrapped => chunks(&wrapped(&row[i], wide), wide),
                 Room::Cut => vec![cut(&row[i], wide)],
                 Room::Fixed | Room::Optional => vec![row[i].clone()],
             })
@@ -176,6 +176,23 @@ impl Table {
             text.push('\n');
         }
     }
+}
+
+/// The lines, those of one long word broken anywhere: a column has no room beside it.
+fn chunks(text: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let mut chunk = String::new();
+        for letter in line.chars() {
+            let wide = chunk.width() + letter.to_string().width();
+            if wide > width && !chunk.is_empty() {
+                lines.push(std::mem::take(&mut chunk));
+            }
+            chunk.push(letter);
+        }
+        lines.push(chunk);
+    }
+    lines
 }
 
 /// A name with its middle left out, so that both ends can be told.
@@ -261,6 +278,17 @@ mod tests {
             text.contains("\n") && text.contains("it waits for the"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn long_words_are_broken_where_a_column_ends() {
+        for (text, lines) in [
+            ("abc", &["abc"][..]),
+            ("abcdefg\nhi", &["abcd", "efg", "hi"]),
+            ("", &[]),
+        ] {
+            assert_eq!(chunks(text, 4), lines, "{text}");
+        }
     }
 
     #[test]

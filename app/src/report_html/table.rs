@@ -179,12 +179,13 @@ mod tests {
                 macs_per_step: 256,
                 ..LayerCycles::default()
             };
+            layer.bound.gemm_cycles = 7_200_000;
             layer.spend[spend as usize] = layer.cycles;
             let row = Row {
                 index: 158,
                 kind: "maxpool",
                 shape: "2048×112×112 → 2048×112×112".to_owned(),
-                macs: 888_888_888,
+                macs: 8_888_888_888,
                 verdict: Verdict::of(&layer),
                 energy: vta_sim::views::Energy {
                     dram_pj: 98.76e9,
