@@ -37,7 +37,14 @@ fn a_disk_that_is_full_leaves_the_old_file() {
     let source = file(&folder, "a.asm", b"load.inp y_size=1 x_size=1\nfinish\n");
     let out = file(&folder, "out", OLD.as_bytes());
     let cycles = ["layer", "gemm:1,16,16", "--device", "cycle"];
-    let quantize = ["quantize", "models/demo/resnet20_f32.onnx", "--calibration"];
+    let float = "models/demo/resnet20_f32.onnx";
+    let quantize = [
+        "quantize",
+        float,
+        "--preprocess",
+        "cifar10",
+        "--calibration",
+    ];
     for args in [
         vec!["asm", &source, "-o", &out],
         vec!["compile", "demo", "-o", &out],
