@@ -242,8 +242,8 @@ mod tests {
             (&timed.config, timed.named()),
             (&Config::default(), Some("de10"))
         );
-        let text = timed.misfit(&program(&timed)).unwrap();
-        assert!(text.contains("--board de10 is the whole board"), "{text}");
+        // A layer by shifts and with few micro-ops is one for the board.
+        assert_eq!(timed.misfit(&program(&timed)), None);
         let own = machine(None, Some("pac"));
         assert_eq!(own.misfit(&program(&own)), None);
         let board = machine(Some("de10"), None);
@@ -258,7 +258,8 @@ mod tests {
         let program = lower::compile(&graph, &timed.config, &LowerOptions::default()).unwrap();
         let text = timed.misfit(&program).unwrap();
         assert!(
-            text.starts_with("--timing pynq only takes that board's time: it has"),
+            text.starts_with("--timing pynq only takes that board's time: it has")
+                && text.ends_with("--board pynq is the whole board"),
             "{text}"
         );
     }

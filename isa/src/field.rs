@@ -5,7 +5,7 @@
 //! header, the tables of `docs/isa.md` and the random instructions of the tests read the
 //! [`Field`]s, so that no width or maximum stands anywhere else.
 
-use crate::FieldError;
+use thiserror::Error;
 
 /// How a field reads in assembly text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,18 @@ pub enum Form {
     Signed,
     /// A code that other words of the text stand for.
     Code,
+}
+
+/// A field whose value doesn't fit its bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{field} is {value}, but its {bits}-bit field holds at most {}", (1u64 << .bits) - 1)]
+pub struct FieldError {
+    /// The field's name, as in assembly text.
+    pub field: &'static str,
+    /// The value that doesn't fit.
+    pub value: u64,
+    /// Width of the field in bits.
+    pub bits: u32,
 }
 
 /// One field of an instruction or a micro-op.

@@ -242,6 +242,23 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
+/// Tokens without what stands between quotation marks, where comments are, too.
+fn without_texts(tokens: &str) -> String {
+    let mut rest = String::new();
+    let tokens = tokens.replace("'\"'", "");
+    let mut characters = tokens.chars();
+    let mut inside = false;
+    while let Some(c) = characters.next() {
+        match c {
+            '\\' if inside => drop(characters.next()),
+            '"' => inside = !inside,
+            _ if inside => {}
+            _ => rest.push(c),
+        }
+    }
+    rest
+}
+
 impl<'a> Visit<'a> for Collector<'_> {
     fn visit_item(&mut self, item: &'a Item) {
         if is_test(attributes(item)) {
@@ -266,9 +283,10 @@ impl<'a> Visit<'a> for Collector<'_> {
         visit::visit_path(self, path);
     }
 
-    /// What stands in a macro's brackets isn't parsed; its paths are found as words between `::`.
+    /// What stands in a macro's brackets isn't parsed; its paths are found as words between `::`,
+    /// those of texts and comments left out.
     fn visit_macro(&mut self, call: &'a syn::Macro) {
-        let text = call.tokens.to_string().replace(" :: ", "::");
+        let text = without_texts(&call.tokens.to_string()).replace(" :: ", "::");
         let word = |c: char| !(c.is_alphanumeric() || c == '_' || c == ':');
         for path in text.split(word).filter(|path| path.contains("::")) {
             let segments = path.split("::").map(str::to_owned);

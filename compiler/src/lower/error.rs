@@ -1,0 +1,60 @@
+//! Why a network can't be lowered.
+
+use thiserror::Error;
+use vta_isa::{Extension, FieldError};
+
+/// A graph that can't be lowered for a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LowerError {
+    /// No tile fits the scratchpads or the instruction fields.
+    #[error("node {node}: {reason}")]
+    NoTile {
+        /// The node.
+        node: String,
+        /// Which limit, with figures.
+        reason: String,
+    },
+    /// The node's tensors or vectors contradict each other.
+    #[error("node {node}: its shapes or lane operations are inconsistent: {reason}")]
+    Inconsistent {
+        /// The node.
+        node: String,
+        /// What.
+        reason: String,
+    },
+    /// A field doesn't fit its bits.
+    #[error("node {node}: {source}")]
+    Field {
+        /// The node.
+        node: String,
+        /// The field.
+        source: FieldError,
+    },
+    /// A node that needs what the configuration's machine lacks.
+    #[error("node {node}: {reason}, and this machine has no {extension}{hint}")]
+    Lacks {
+        /// The node.
+        node: String,
+        /// What it does.
+        reason: String,
+        /// What that needs.
+        extension: Extension,
+        /// What to do, after a colon, or nothing.
+        hint: &'static str,
+    },
+    /// A node that the device has no operation for, but the host has.
+    #[error(
+        "node {node} ({op}): the device has no such operator; `vta run --allow-host` lets the \
+         host compute it"
+    )]
+    Host {
+        /// The node.
+        node: String,
+        /// Its operator.
+        op: &'static str,
+    },
+    /// The network as a whole.
+    #[error("{0}")]
+    Network(String),
+}
