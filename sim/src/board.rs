@@ -135,7 +135,10 @@ impl Board {
     /// [`BoardError`] for text that isn't TOML, an unknown key, preset or core, a value out of
     /// range.
     pub fn from_toml(name: &str, text: &str) -> Result<Self, BoardError> {
-        let toml = |e: toml::de::Error| BoardError::Toml(e.message().to_owned());
+        let toml = |e: toml::de::Error| {
+            let at = e.span().map(|span| span.start);
+            BoardError::Toml(vta_driver::toml_message(text, e.message(), at))
+        };
         let mut table: toml::Table = toml::from_str(text).map_err(toml)?;
         let preset: String = take(&mut table, "preset")?.unwrap_or_else(|| "pynq".to_owned());
         let base = Self::preset(&preset)?;
