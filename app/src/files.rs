@@ -14,12 +14,12 @@ const MAX_FILE_BYTES: u64 = 2 << 30;
 /// The largest text that is read: configurations, boards, tables, assembly.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
 
-/// Reads a model or raw instructions, up to [`MAX_FILE_BYTES`].
+/// Reads a model or raw instructions, up to 2 GiB.
 pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     read_bounded(path, MAX_FILE_BYTES).with_context(|| path.display().to_string())
 }
 
-/// Reads a text, up to [`MAX_TEXT_BYTES`].
+/// Reads a text, up to 64 MiB.
 pub fn read_text(path: &Path) -> Result<String> {
     let name = || path.display().to_string();
     let bytes = read_bounded(path, MAX_TEXT_BYTES).with_context(name)?;

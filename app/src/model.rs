@@ -86,7 +86,7 @@ impl Model {
     /// Opens an ONNX file, a program bundle, `demo` or `zoo:NAME`.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a name that is nothing, [`Error::Io`] and [`Error::Model`] for a file
+    /// [`crate::Error::Usage`] for a name that is nothing, [`crate::Error::Io`] and [`crate::Error::Model`] for a file
     /// that can't be read or holds no network.
     pub fn open(name: &str) -> Result<Self> {
         let form = load(name)?;
@@ -97,7 +97,7 @@ impl Model {
     /// Reads ONNX from memory; `name` is for messages.
     ///
     /// # Errors
-    /// [`Error::Model`] for what is no ONNX or has operators that aren't supported.
+    /// [`crate::Error::Model`] for what is no ONNX or has operators that aren't supported.
     pub fn from_onnx(name: &str, bytes: &[u8]) -> Result<Self> {
         let graph = onnx::load(bytes).with_context(|| name.to_owned())?;
         Ok(Self {
@@ -146,7 +146,7 @@ impl Model {
     /// The names of the classes; empty when the model has none.
     ///
     /// # Errors
-    /// [`Error::Input`] when they are no list of names.
+    /// [`crate::Error::Input`] when they are no list of names.
     pub fn labels(&self) -> Result<Vec<String>> {
         labels(self.metadata())
     }
@@ -154,7 +154,7 @@ impl Model {
     /// How the model wants its input made, if it says so.
     ///
     /// # Errors
-    /// [`Error::Input`] when what it says can't be read.
+    /// [`crate::Error::Input`] when what it says can't be read.
     pub fn preprocess(&self) -> Result<Option<Preprocess>> {
         let stated = self.metadata().get("preprocess");
         let read = |json: &String| {
@@ -173,7 +173,7 @@ impl Model {
     /// The int8 network of a float one, calibrated with images.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a compiled network, images that don't fit, [`Error::Model`] for what
+    /// [`crate::Error::Usage`] for a compiled network, images that don't fit, [`crate::Error::Model`] for what
     /// can't be quantised.
     pub fn quantise(
         &self,
@@ -195,7 +195,7 @@ impl Model {
     /// The network as ONNX, which other runtimes load, too.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a compiled network.
+    /// [`crate::Error::Usage`] for a compiled network.
     pub fn to_onnx(&self) -> Result<Vec<u8>> {
         match &self.form {
             Form::Graph(graph) => Ok(onnx::save(graph)),
@@ -206,8 +206,8 @@ impl Model {
     /// Compiles it for a target. A bundle is compiled already, for its configuration.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a float network and for a bundle whose configuration isn't the target's
-    /// or that was to run on several devices, [`Error::Model`] for what can't be lowered.
+    /// [`crate::Error::Usage`] for a float network and for a bundle whose configuration isn't the target's
+    /// or that was to run on several devices, [`crate::Error::Model`] for what can't be lowered.
     pub fn compile(self, target: &Target) -> Result<Compiled> {
         let config = Machine::read(target.device.machine())?.config;
         let compiled = match self.form {

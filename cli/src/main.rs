@@ -18,7 +18,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{ColorChoice, CommandFactory, FromArgMatches};
 use vta_app::error::message;
 use vta_driver::printable;
 
@@ -27,7 +27,7 @@ use crate::commands::{boards, check, exec, run, sweep};
 
 /// Exit status: 0 right, 1 a result didn't match or a run failed, 2 bad usage or input.
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     let done = start_threads().and_then(|()| command(&cli.command));
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -37,6 +37,17 @@ fn main() -> ExitCode {
             ExitCode::from(status(&error))
         }
     }
+}
+
+/// The arguments. Help is plain where the rest is: clap alone takes a build server for a terminal
+/// with colours, whatever TERM says.
+fn parse() -> Cli {
+    let colours = match terminal::is_plain() {
+        true => ColorChoice::Never,
+        false => ColorChoice::Auto,
+    };
+    let matches = Cli::command().color(colours).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 /// Starts the threads that compiling, calibrating and reference runs share, which would otherwise

@@ -89,6 +89,9 @@ fn hidden(c: char) -> bool {
     c.is_control() || turns || breaks
 }
 
+/// Characters of a text's line that an error shows at most.
+const MAX_SHOWN: usize = 60;
+
 /// What is wrong with a TOML text, in one line: where, then what.
 ///
 /// `message` is the reader's own, `at` the byte where it saw it.
@@ -99,7 +102,13 @@ pub fn toml_message(text: &str, message: &str, at: Option<usize>) -> String {
     };
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
-    format!("TOML parse error at line {line}, column {column}: {message}")
+    let words = text.lines().nth(line - 1).unwrap_or_default().trim();
+    let shown: String = words.chars().take(MAX_SHOWN).collect();
+    let shown = match shown.is_empty() {
+        true => String::new(),
+        false => format!(" in '{}'", printable(&shown)),
+    };
+    format!("TOML parse error at line {line}, column {column}{shown}: {message}")
 }
 
 #[cfg(test)]
@@ -125,7 +134,7 @@ mod tests {
         let text = "a = 1\nb = [\n";
         assert_eq!(
             toml_message(text, "expected\n a value", Some(8)),
-            "TOML parse error at line 2, column 3: expected a value"
+            "TOML parse error at line 2, column 3 in 'b = [': expected a value"
         );
         assert_eq!(toml_message(text, "empty", None), "TOML parse error: empty");
         assert_eq!(

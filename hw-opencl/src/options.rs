@@ -47,7 +47,8 @@ pub struct Options {
     pub time_limit: Duration,
     /// GEMM and ALU steps of one batch, at most.
     pub max_steps: u64,
-    /// Take the times of kernels, for [`DeviceCounters::kernel_ns`]. That costs some time itself.
+    /// Take the times of kernels, for [`kernel_ns`](vta_driver::DeviceCounters::kernel_ns). That
+    /// costs some time itself.
     pub profile: bool,
     /// Whether copies go through pinned host memory, instead of where the device has memory of
     /// its own.

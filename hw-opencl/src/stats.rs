@@ -13,7 +13,7 @@ pub struct Stats {
     pub stalls: u64,
     /// Copies enqueued between host and device.
     pub copies: u64,
-    /// Nanoseconds that kernels ran; 0 unless [`Options::profile`] is set.
+    /// Nanoseconds that kernels ran; 0 unless [`profile`](crate::Options::profile) is set.
     pub kernel_ns: u64,
     /// Batches run.
     pub batches: u64,

@@ -8,7 +8,7 @@
 //!
 //! The configuration says which extensions the machine has. Without SHL a left shift is one to the
 //! right by a negative immediate; without ACC8 residuals and the operands of sums and pools go
-//! through the matrix unit ([`stage`]); without MUL an immediate factor is shifts and sums. The
+//! through the matrix unit (`stage`); without MUL an immediate factor is shifts and sums. The
 //! sums of convolutions can't be multiplied then: such networks are refused.
 
 mod conv;
