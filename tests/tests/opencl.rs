@@ -238,7 +238,7 @@ fn bad_batches_are_refused_by_name_and_the_device_goes_on() {
         (
             "load.inp dram_base=0x1ff y_size=1 x_size=2\nfinish",
             "instruction 0 (load.inp sram_base=0 dram_base=511 y_size=1 x_size=2): DRAM bytes \
-             0x1ff0..0x2010 are outside every allocation",
+             0x1ff0..0x2010 cross from the allocation that ends at 0x2000",
         ),
         (
             "store dram_base=0x9000 y_size=1 x_size=1\nfinish",
