@@ -82,6 +82,7 @@ pub fn generate(config: &Config, seed: u64) -> Repeats {
             0 => Parity::Any,
             _ => Parity::Alternates,
         },
+        has_sums: false,
         insns: Vec::new(),
     };
     for _ in 0..1 + generator.below(3) {
@@ -139,6 +140,9 @@ struct Generator<'a> {
     config: &'a Config,
     state: u64,
     parity: Parity,
+    /// Whether all accumulators are loaded: no program reads what another left, which devices
+    /// needn't keep.
+    has_sums: bool,
     insns: Vec<Insn>,
 }
 
@@ -287,6 +291,7 @@ impl Generator<'_> {
             false => MemType::Acc8,
         };
         self.load(mem);
+        self.has_sums = true;
     }
 
     /// Fills the whole window of a memory type, or for accumulators some of it, with padding,
@@ -294,7 +299,9 @@ impl Generator<'_> {
     fn load(&mut self, mem: MemType) {
         let tiles = match mem {
             MemType::Uop => UOPS,
-            MemType::Acc | MemType::Acc8 if !self.one_in(3) => 1 + self.below(TILES),
+            MemType::Acc | MemType::Acc8 if self.has_sums && !self.one_in(3) => {
+                1 + self.below(TILES)
+            }
             _ => TILES,
         };
         let (addr, first) = match mem {
