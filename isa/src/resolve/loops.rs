@@ -146,87 +146,56 @@ impl<'u> AffineTiles<'u> {
     }
 }
 
+/// What GEMM and ALU have in common: the fields that [`looped!`](crate::looped) declares.
+macro_rules! looped {
+    ($($Kind:ident)*) => {$(
+        impl $Kind {
+            const fn loops(&self, factors: [u16; 2]) -> Loops {
+                let trips = [self.iter_out, self.iter_in];
+                Loops { trips, factors }
+            }
+
+            /// The loops around the accumulator tile that is written.
+            pub const fn dst_loops(&self) -> Loops {
+                self.loops([self.dst_factor_out, self.dst_factor_in])
+            }
+
+            /// The loops around the source tile: of a GEMM an input, of an ALU the second operand.
+            pub const fn src_loops(&self) -> Loops {
+                self.loops([self.src_factor_out, self.src_factor_in])
+            }
+
+            /// The accumulator tiles that it writes and, unless it is a reset, reads.
+            pub const fn dst<'u>(&self, uops: &'u [Uop]) -> AffineTiles<'u> {
+                AffineTiles { uops, index: UopIndex::Dst, loops: self.dst_loops() }
+            }
+        }
+    )*};
+}
+
+looped!(Gemm Alu);
+
 impl Gemm {
-    /// Around the accumulator tile.
-    pub const fn dst_loops(&self) -> Loops {
-        Loops {
-            trips: [self.iter_out, self.iter_in],
-            factors: [self.dst_factor_out, self.dst_factor_in],
-        }
-    }
-
-    /// Around the input tile.
-    pub const fn src_loops(&self) -> Loops {
-        Loops {
-            trips: [self.iter_out, self.iter_in],
-            factors: [self.src_factor_out, self.src_factor_in],
-        }
-    }
-
-    /// Around the weight tile.
+    /// The loops around the weight tile.
     pub const fn wgt_loops(&self) -> Loops {
-        Loops {
-            trips: [self.iter_out, self.iter_in],
-            factors: [self.wgt_factor_out, self.wgt_factor_in],
-        }
-    }
-
-    /// The accumulator tiles that it writes and, unless it is a reset, reads.
-    pub const fn dst<'u>(&self, uops: &'u [Uop]) -> AffineTiles<'u> {
-        AffineTiles {
-            uops,
-            index: UopIndex::Dst,
-            loops: self.dst_loops(),
-        }
+        self.loops([self.wgt_factor_out, self.wgt_factor_in])
     }
 
     /// The input and the weight tiles that it reads; `None` for a reset.
     pub fn operands<'u>(&self, uops: &'u [Uop]) -> Option<[AffineTiles<'u>; 2]> {
         let tiles = |index, loops| AffineTiles { uops, index, loops };
-        (!self.reset).then(|| {
-            [
-                tiles(UopIndex::Src, self.src_loops()),
-                tiles(UopIndex::Wgt, self.wgt_loops()),
-            ]
-        })
+        let src = tiles(UopIndex::Src, self.src_loops());
+        (!self.reset).then(|| [src, tiles(UopIndex::Wgt, self.wgt_loops())])
     }
 }
 
 impl Alu {
-    /// Around the destination.
-    pub const fn dst_loops(&self) -> Loops {
-        Loops {
-            trips: [self.iter_out, self.iter_in],
-            factors: [self.dst_factor_out, self.dst_factor_in],
-        }
-    }
-
-    /// Around the second operand.
-    pub const fn src_loops(&self) -> Loops {
-        Loops {
-            trips: [self.iter_out, self.iter_in],
-            factors: [self.src_factor_out, self.src_factor_in],
-        }
-    }
-
-    /// The accumulator tiles that it reads and writes.
-    pub const fn dst<'u>(&self, uops: &'u [Uop]) -> AffineTiles<'u> {
-        AffineTiles {
-            uops,
-            index: UopIndex::Dst,
-            loops: self.dst_loops(),
-        }
-    }
-
     /// The accumulator tiles that are its second operand; `None` for an immediate.
     pub fn src<'u>(&self, uops: &'u [Uop]) -> Option<AffineTiles<'u>> {
+        let (index, loops) = (UopIndex::Src, self.src_loops());
         match self.operand {
             AluOperand::Imm(_) => None,
-            AluOperand::Acc => Some(AffineTiles {
-                uops,
-                index: UopIndex::Src,
-                loops: self.src_loops(),
-            }),
+            AluOperand::Acc => Some(AffineTiles { uops, index, loops }),
         }
     }
 }
