@@ -34,6 +34,20 @@ pub struct Stuck {
     pub waits_for: Vec<&'static str>,
 }
 
+impl Stuck {
+    /// What an instruction at the head of its module's queue waits for, where `tokens` are there, in
+    /// the order of [`Edge::ALL`].
+    pub fn at(at: At, tokens: &[u32; 4]) -> Self {
+        let module = at.insn.module();
+        let missing = pops(module, at.insn.deps()).filter(|&edge| tokens[edge as usize] == 0);
+        Self {
+            module,
+            waits_for: missing.map(Edge::words).collect(),
+            at,
+        }
+    }
+}
+
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -198,16 +212,6 @@ pub fn stray_flag(module: Module, deps: Deps) -> Option<&'static str> {
     stray.map(|(_, flag)| flag)
 }
 
-/// What a module waits for at an instruction whose tokens aren't all there.
-fn stuck(module: Module, at: At, tokens: &[u32; 4]) -> Stuck {
-    let missing = pops(module, at.insn.deps()).filter(|&edge| tokens[edge as usize] == 0);
-    Stuck {
-        module,
-        waits_for: missing.map(Edge::words).collect(),
-        at,
-    }
-}
-
 /// Runs every instruction once, in an order that the tokens allow: load as far as it can, then
 /// compute, then store, and again. Every queue starts empty; what is left in the queues at the
 /// end is returned.
@@ -219,10 +223,9 @@ pub fn run_in_token_order<E: From<TokenError>>(
     insns: &[Insn],
     mut execute: impl FnMut(usize, &Insn) -> Result<(), E>,
 ) -> Result<[u32; 4], E> {
-    check_finish(insns)?;
+    check_run(insns)?;
     let mut pending: [VecDeque<u32>; 3] = Default::default();
     for (index, insn) in insns.iter().enumerate() {
-        check_flags(index, insn)?;
         pending[insn.module() as usize].push_back(index as u32);
     }
     let mut tokens = [0u32; 4];
@@ -276,6 +279,17 @@ pub fn order(insns: &[Insn]) -> Result<Order, TokenError> {
     Ok(Order { indices, leftover })
 }
 
+/// Checks what holds in every run, whatever the order: FINISH is the last instruction and the only
+/// one of its kind, and no token flag is towards a module that isn't there.
+///
+/// # Errors
+/// The first that doesn't hold, never [`TokenError::Deadlock`].
+pub fn check_run(insns: &[Insn]) -> Result<(), TokenError> {
+    check_finish(insns)?;
+    let mut indexed = insns.iter().enumerate();
+    indexed.try_for_each(|(index, insn)| check_flags(index, insn))
+}
+
 fn check_finish(insns: &[Insn]) -> Result<(), TokenError> {
     let count = insns.len();
     let finish = |insn: &Insn| matches!(insn, Insn::Finish(_));
@@ -306,7 +320,7 @@ fn deadlock(insns: &[Insn], pending: &[VecDeque<u32>; 3], tokens: &[u32; 4]) -> 
     let first = |module: Module| {
         let index = *pending[module as usize].front()? as usize;
         let insn = insns[index];
-        Some(stuck(module, At { index, insn }, tokens))
+        Some(Stuck::at(At { index, insn }, tokens))
     };
     TokenError::Deadlock {
         stuck: Module::ALL.into_iter().filter_map(first).collect(),

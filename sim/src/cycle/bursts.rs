@@ -1,19 +1,10 @@
 //! How rows of bytes become bursts on the bus.
 
-use super::TimingConfig;
+use std::ops::Range;
 
-/// Rows of equal length in DRAM, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rows {
-    /// First byte of the first row.
-    pub base: u64,
-    /// Bytes of each row, at least 1.
-    pub bytes: u64,
-    /// Bytes from the beginning of a row to that of the next.
-    pub stride: u64,
-    /// How many rows, at least 1.
-    pub count: u64,
-}
+use vta_isa::resolve::Rows;
+
+use super::TimingConfig;
 
 /// Where the bus cuts: its width and the largest burst, as powers of two.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +55,7 @@ pub(super) struct Bursts {
     row: u64,
     /// First byte that no burst has covered.
     at: u64,
-    rows_left: u64,
+    rows_left: u16,
 }
 
 impl Bursts {
@@ -72,15 +63,22 @@ impl Bursts {
         Self {
             cuts,
             rows,
-            row: rows.base,
-            at: rows.base,
-            rows_left: rows.count,
+            row: rows.first,
+            at: rows.first,
+            rows_left: rows.rows,
         }
     }
 
-    /// The bytes of each row in one burst, wherever they begin: how fetch requests a chunk.
-    pub(super) const fn whole(mut cuts: Cuts, rows: Rows) -> Self {
+    /// Bytes in one burst, wherever they begin: how fetch requests a chunk.
+    pub(super) const fn whole(mut cuts: Cuts, bytes: Range<u64>) -> Self {
         cuts.burst_shift = u64::BITS - 2;
+        let row_bytes = bytes.end - bytes.start;
+        let rows = Rows {
+            first: bytes.start,
+            row_bytes,
+            stride_bytes: row_bytes,
+            rows: 1,
+        };
         Self::new(cuts, rows)
     }
 
@@ -97,13 +95,13 @@ impl Iterator for Bursts {
             return None;
         }
         let start = self.at;
-        let end = self.row + self.rows.bytes;
+        let end = self.row + self.rows.row_bytes;
         let cut = ((start >> self.cuts.burst_shift) + 1) << self.cuts.burst_shift;
         let stop = end.min(cut);
         self.at = stop;
         if stop == end {
             self.rows_left -= 1;
-            self.row += self.rows.stride;
+            self.row += self.rows.stride_bytes;
             self.at = self.row;
         }
         Some(Burst {
@@ -126,11 +124,11 @@ mod tests {
 
     #[test]
     fn rows_are_cut_at_aligned_boundaries() {
-        let rows = |base, bytes, stride, count| Rows {
-            base,
-            bytes,
-            stride,
-            count,
+        let rows = |first, row_bytes, stride_bytes, rows| Rows {
+            first,
+            row_bytes,
+            stride_bytes,
+            rows,
         };
         let (pynq, de10) = (TimingConfig::pynq(), TimingConfig::de10());
         let wide = TimingConfig {
@@ -157,10 +155,10 @@ mod tests {
     #[test]
     fn only_the_last_burst_is_marked() {
         let rows = Rows {
-            base: 0,
-            bytes: 4096,
-            stride: 4096,
-            count: 3,
+            first: 0,
+            row_bytes: 4096,
+            stride_bytes: 4096,
+            rows: 3,
         };
         let marks: Vec<_> = Bursts::new(Cuts::new(&TimingConfig::pynq()), rows)
             .map(|b| b.last)

@@ -14,10 +14,22 @@ use super::dram::Dram;
 use super::events::{Client, Edge, Listener, StallEvent, StallReason, TokenEvent, Unit};
 use super::fetch::{Fetch, REQUEST_GAP};
 use super::memory::{Completion, ReadPort};
-use super::module::{ModuleState, State};
+use super::module::{ModuleState, Running, Start, State};
 use super::report::{CycleReport, Sink};
 use super::store::WritePort;
 use super::{CycleError, TimingConfig, compute, load};
+
+/// Cycles from the start of a LOAD or STORE that moves nothing to its end.
+const SYNC: u64 = 1;
+
+/// Instructions, and the physical address in bytes that they are fetched from.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// FINISH is the last.
+    pub insns: &'a [Insn],
+    /// Where the first lies.
+    pub insn_addr: u32,
+}
 
 /// What a cycle changes for other units.
 #[derive(Debug, Default)]
@@ -52,8 +64,7 @@ impl<'a, L: Listener> Engine<'a, L> {
     pub(super) fn new(
         timing: &'a TimingConfig,
         config: &'a Config,
-        insns: &'a [Insn],
-        insn_addr: u32,
+        Run { insns, insn_addr }: Run<'a>,
         listener: &'a mut L,
     ) -> Self {
         let mut fetch = Fetch::new(timing, insn_addr, insns.len());
@@ -155,7 +166,7 @@ impl<'a, L: Listener> Engine<'a, L> {
         }
         match state.state {
             State::Waiting(..) => self.try_start(module, now),
-            State::Running { .. } => {
+            State::Running(_) => {
                 self.done(module, now);
                 Ok(())
             }
@@ -222,35 +233,38 @@ impl<'a, L: Listener> Engine<'a, L> {
             self.sink.tell(|l| l.token_pop(&event));
         }
         self.sink.tell(|l| l.insn_start(module, insn as usize, now));
-        let done = self.begin(insn, now);
+        let start = Start { insn, cycle: now };
+        let done = self.begin(start);
         if done != NEVER && done > self.budget.cycles {
             return Err(self.budget.over_cycles(*self.at(insn)).into());
         }
         let state = &mut self.modules[module as usize];
         state.wake = done;
-        state.state = State::Running {
-            insn,
-            start: now,
-            done,
+        state.state = State::Running(Running {
+            start,
             padding: (0, 0),
-        };
+        });
         Ok(())
     }
 
     /// Begins an instruction; its done cycle, or [`NEVER`] if memory will tell.
-    fn begin(&mut self, index: u32, now: u64) -> u64 {
-        match &self.insns[index as usize] {
-            Insn::Load(load) if load.is_sync() => now + 1,
-            Insn::Store(store) if store.is_sync() => now + 1,
-            Insn::Load(load) => {
-                let transfer = load::transfer(self.timing, self.config, load, index, now);
-                self.reads.open(transfer);
-                NEVER
-            }
-            Insn::Store(store) => {
-                self.writes.open(store, index, now);
-                NEVER
-            }
+    fn begin(&mut self, start: Start) -> u64 {
+        let now = start.cycle;
+        match &self.insns[start.insn as usize] {
+            Insn::Load(load) => match load::transfer(self.timing, self.config, load, start) {
+                Some(transfer) => {
+                    self.reads.open(transfer);
+                    NEVER
+                }
+                None => now + SYNC,
+            },
+            Insn::Store(store) => match store.dram_rows(self.config) {
+                Some(rows) => {
+                    self.writes.open(rows, start);
+                    NEVER
+                }
+                None => now + SYNC,
+            },
             Insn::Gemm(gemm) => {
                 let steps = gemm.steps();
                 self.sink.report.gemm_uops += steps;
@@ -285,9 +299,8 @@ impl<'a, L: Listener> Engine<'a, L> {
 
     fn set_done(&mut self, module: Module, data_end: u64, at: u64) {
         let state = &mut self.modules[module as usize];
-        if let State::Running { done, padding, .. } = &mut state.state {
-            *done = at;
-            *padding = (data_end, at);
+        if let State::Running(running) = &mut state.state {
+            running.padding = (data_end, at);
             state.wake = at;
         }
     }
@@ -295,20 +308,15 @@ impl<'a, L: Listener> Engine<'a, L> {
     /// The running instruction of a module is done in this cycle.
     fn done(&mut self, module: Module, now: u64) {
         let state = &mut self.modules[module as usize];
-        let State::Running {
-            insn,
-            start,
-            padding,
-            ..
-        } = state.state
-        else {
+        let State::Running(running) = state.state else {
             return;
         };
         state.state = State::Waiting(StallReason::QueueEmpty, now + 1);
         state.wake = now + 1;
+        let insn = running.start.insn;
         let index = insn as usize;
         self.settle(&self.insns[index]);
-        self.end_running(module, insn, start, padding, now + 1);
+        self.end_running(module, &running, now + 1);
         self.sink.tell(|l| l.insn_done(module, index, now));
         self.notes.any = true;
         self.notes.dequeues[module as usize] = true;
@@ -335,21 +343,15 @@ impl<'a, L: Listener> Engine<'a, L> {
         }
     }
 
-    /// Counts an instruction that ran in `start..end`.
-    fn end_running(
-        &mut self,
-        module: Module,
-        insn: u32,
-        start: u64,
-        padding: (u64, u64),
-        end: u64,
-    ) {
+    /// Counts an instruction that ran until `end`, not included.
+    fn end_running(&mut self, module: Module, running: &Running, end: u64) {
+        let Running { start, padding } = running;
         let unit = Unit::from(module);
-        self.sink.busy(unit, end - start);
+        self.sink.busy(unit, end - start.cycle);
         self.sink.stall(&StallEvent {
             unit,
             reason: StallReason::Padding,
-            insn: Some(insn as usize),
+            insn: Some(start.insn as usize),
             from: padding.0,
             to: padding.1.min(end),
         });
@@ -409,12 +411,7 @@ impl<'a, L: Listener> Engine<'a, L> {
                     let head = state.head(end);
                     state.end_wait(head, end, &mut self.sink);
                 }
-                State::Running {
-                    insn,
-                    start,
-                    padding,
-                    ..
-                } => self.end_running(module, insn, start, padding, end),
+                State::Running(running) => self.end_running(module, &running, end),
             }
         }
         self.sink.stall(&StallEvent {
@@ -436,7 +433,7 @@ impl<'a, L: Listener> Engine<'a, L> {
     fn stuck_behind_finish(&self) -> Vec<Stuck> {
         let waits = |state: &ModuleState| match state.state {
             State::Waiting(..) => !state.queue.is_empty(),
-            State::Running { .. } => state.queue.len() > 1,
+            State::Running(_) => state.queue.len() > 1,
         };
         if !self.modules.iter().any(waits) {
             return Vec::new();
@@ -458,13 +455,7 @@ impl<'a, L: Listener> Engine<'a, L> {
     fn deadlock(&self, cycle: u64) -> CycleError {
         let stuck = |state: &ModuleState| {
             let (index, _) = *state.queue.front()?;
-            let insn = &self.insns[index as usize];
-            let missing = pops(state.module, insn.deps()).filter(|&e| self.tokens[e as usize] == 0);
-            Some(Stuck {
-                module: state.module,
-                at: *self.at(index),
-                waits_for: missing.map(Edge::words).collect(),
-            })
+            Some(Stuck::at(*self.at(index), &self.tokens))
         };
         let fetch = self.fetch.blocked.map(|(module, _)| {
             let at = *self.at(self.fetch.cursor as u32);

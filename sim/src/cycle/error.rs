@@ -3,7 +3,7 @@
 use thiserror::Error;
 use vta_driver::OverBudget;
 use vta_isa::Module;
-use vta_isa::tokens::{At, Stuck};
+use vta_isa::tokens::{At, Stuck, TokenError};
 
 use super::Edge;
 
@@ -14,30 +14,9 @@ pub enum CycleError {
     /// The timing parameters can't be used.
     #[error(transparent)]
     Timing(#[from] TimingError),
-    /// A token flag towards a module that isn't there.
-    #[error("{at}: {flag} in the {module} module, which has no neighbour there")]
-    Flag {
-        /// Where.
-        at: Box<At>,
-        /// The flag.
-        flag: &'static str,
-        /// The module.
-        module: Module,
-    },
-    /// The run doesn't end in FINISH.
-    #[error("the run of {insns} instructions does not end in FINISH")]
-    NoFinish {
-        /// How many instructions there are.
-        insns: usize,
-    },
-    /// Instructions after FINISH.
-    #[error("{at}: FINISH must be the last of the {insns} instructions")]
-    EarlyFinish {
-        /// Where.
-        at: Box<At>,
-        /// How many instructions there are.
-        insns: usize,
-    },
+    /// A token flag without a neighbour, or a FINISH that is missing or not the last.
+    #[error(transparent)]
+    Tokens(#[from] TokenError),
     /// More instructions than a run may have.
     #[error("the run has {insns} instructions, but at most {} fit", u32::MAX)]
     TooManyInsns {

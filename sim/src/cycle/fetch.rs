@@ -4,7 +4,7 @@ use vta_isa::{INSN_BYTES, Module};
 
 use super::TimingConfig;
 use super::arrival::Arrival;
-use super::bursts::{Bursts, Cuts, Rows};
+use super::bursts::{Bursts, Cuts};
 use super::clock::NEVER;
 use super::events::Client;
 use super::memory::Transfer;
@@ -73,17 +73,12 @@ impl Fetch {
             return None;
         }
         self.chunk_end = self.total.min(first + self.chunk);
-        let bytes = ((self.chunk_end - first) * INSN_BYTES) as u64;
-        let rows = Rows {
-            base: self.base_addr + (first * INSN_BYTES) as u64,
-            bytes,
-            stride: bytes,
-            count: 1,
-        };
+        let byte = |insn: usize| self.base_addr + (insn * INSN_BYTES) as u64;
+        let bytes = byte(first)..byte(self.chunk_end);
         Some(Transfer {
             client: Client::Fetch,
             insn: first as u32,
-            bursts: Bursts::whole(self.cuts, rows),
+            bursts: Bursts::whole(self.cuts, bytes),
             opened_at: offer_at,
             offer_at,
             arrival: Arrival::plain(self.delay),

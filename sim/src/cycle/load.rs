@@ -4,30 +4,25 @@ use vta_isa::{Config, Load, MemType};
 
 use super::TimingConfig;
 use super::arrival::{Arrival, Padding};
-use super::bursts::{Bursts, Cuts, Rows};
+use super::bursts::{Bursts, Cuts};
 use super::events::Client;
 use super::memory::Transfer;
+use super::module::Start;
 
 /// Cycles from a beat on the bus to its write by a loader that assembles tiles of several beats.
 const NARROW_WRITE_DELAY: u64 = 2;
 /// The same for a loader that takes a beat as it comes: micro-ops, and tiles no wider than the bus.
 const DIRECT_WRITE_DELAY: u64 = 1;
 
-/// The transfer of a LOAD that moves data and starts in cycle `start`.
+/// The transfer of a LOAD; `None` for a synchronisation.
 pub(super) fn transfer(
     timing: &TimingConfig,
     config: &Config,
     load: &Load,
-    insn: u32,
-    start: u64,
-) -> Transfer {
+    start: Start,
+) -> Option<Transfer> {
+    let rows = load.dram_rows(config)?;
     let elem = config.elem_bytes(load.mem) as u64;
-    let rows = Rows {
-        base: u64::from(load.dram_base) * elem,
-        bytes: u64::from(load.x_size) * elem,
-        stride: u64::from(load.x_stride) * elem,
-        count: u64::from(load.y_size),
-    };
     // ACC8 is written by the loader of ACC, whose kind follows from the tiles of the scratchpad.
     let client = client(load.mem);
     let tile_bytes = match client {
@@ -46,17 +41,18 @@ pub(super) fn transfer(
         },
         single_tile_bytes: if single { elem } else { 0 },
         padding: Padding::of(load),
-        pad_next: start + pad_delay,
+        pad_next: start.cycle + pad_delay,
         ..Arrival::default()
     };
-    Transfer {
+    let opened_at = start.cycle + 1;
+    Some(Transfer {
         client,
-        insn,
+        insn: start.insn,
         bursts: Bursts::new(Cuts::new(timing), rows),
-        opened_at: start + 1,
-        offer_at: start + 1 + u64::from(load.y_pad_0),
+        opened_at,
+        offer_at: opened_at + u64::from(load.y_pad_0),
         arrival,
-    }
+    })
 }
 
 /// Who reads a memory type.

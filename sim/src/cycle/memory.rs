@@ -226,19 +226,18 @@ impl ReadPort {
             let Some(stream) = &mut self.streams[client] else {
                 continue;
             };
-            match stream.slot {
-                Some((burst, ready_at)) if ready_at <= now => {
-                    stream.slot = None;
-                    stream.slot_free_at = now + 1;
-                    self.slotted &= !(1 << client);
-                    if !stream.transfer.bursts.is_empty() {
-                        self.offering |= 1 << client;
-                    }
-                    let client = stream.transfer.client;
-                    self.fifo.push_back(Request { client, burst });
-                    return true;
+            if let Some((burst, ready_at)) = stream.slot
+                && ready_at <= now
+            {
+                stream.slot = None;
+                stream.slot_free_at = now + 1;
+                self.slotted &= !(1 << client);
+                if !stream.transfer.bursts.is_empty() {
+                    self.offering |= 1 << client;
                 }
-                _ => {}
+                let client = stream.transfer.client;
+                self.fifo.push_back(Request { client, burst });
+                return true;
             }
         }
         false

@@ -62,11 +62,11 @@ mod tests;
 mod timing;
 
 use vta_driver::Budget;
-use vta_isa::tokens::{At, stray_flag};
-use vta_isa::{Config, Insn};
+use vta_isa::{Config, Insn, tokens};
 
 pub use clock::MAX_CYCLES;
 pub use dram::DramModel;
+pub use engine::Run;
 pub use error::{CycleError, TimingError};
 pub use events::{
     BurstEvent, Client, Edge, Listener, Silent, StallEvent, StallReason, TokenEvent, Unit,
@@ -93,15 +93,6 @@ pub fn simulate<L: Listener>(
     simulate_within(&Budget::default(), timing, config, run, listener)
 }
 
-/// Instructions, and the physical address in bytes that they are fetched from.
-#[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
-    /// FINISH is the last.
-    pub insns: &'a [Insn],
-    /// Where the first lies.
-    pub insn_addr: u32,
-}
-
 /// As [`simulate`], with a budget of choice: at most [`Budget::cycles`], and never more than
 /// [`MAX_CYCLES`]; [`Budget::bytes`] is checked before the first cycle, since the cost of a
 /// simulation grows with them.
@@ -118,39 +109,14 @@ pub fn simulate_within<L: Listener>(
     timing.validate()?;
     check(run.insns)?;
     budget.check_bytes(config, run.insns)?;
-    let engine = engine::Engine::new(timing, config, run.insns, run.insn_addr, listener);
+    let engine = engine::Engine::new(timing, config, run, listener);
     engine.within(*budget).run(Unit::ALL)
 }
 
 /// What must hold before the first cycle.
 fn check(insns: &[Insn]) -> Result<(), CycleError> {
-    let count = insns.len();
-    if u32::try_from(count).is_err() {
-        return Err(CycleError::TooManyInsns { insns: count });
+    if u32::try_from(insns.len()).is_err() {
+        return Err(CycleError::TooManyInsns { insns: insns.len() });
     }
-    if !matches!(insns.last(), Some(Insn::Finish(_))) && !insns.iter().any(is_finish) {
-        return Err(CycleError::NoFinish { insns: count });
-    }
-    for (index, insn) in insns.iter().enumerate() {
-        let at = || Box::new(At { index, insn: *insn });
-        let module = insn.module();
-        if let Some(flag) = stray_flag(module, insn.deps()) {
-            return Err(CycleError::Flag {
-                at: at(),
-                flag,
-                module,
-            });
-        }
-        if is_finish(insn) && index + 1 != count {
-            return Err(CycleError::EarlyFinish {
-                at: at(),
-                insns: count,
-            });
-        }
-    }
-    Ok(())
-}
-
-const fn is_finish(insn: &Insn) -> bool {
-    matches!(insn, Insn::Finish(_))
+    Ok(tokens::check_run(insns)?)
 }

@@ -14,14 +14,22 @@ pub(super) enum State {
     /// Nothing, for a reason, since a cycle.
     Waiting(StallReason, u64),
     /// An instruction.
-    Running {
-        insn: u32,
-        start: u64,
-        /// [`NEVER`] while memory hasn't told.
-        done: u64,
-        /// Cycles at the end that only padding takes.
-        padding: (u64, u64),
-    },
+    Running(Running),
+}
+
+/// Which instruction starts in which cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    pub insn: u32,
+    pub cycle: u64,
+}
+
+/// An instruction that has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Running {
+    pub start: Start,
+    /// Cycles at the end that only padding takes.
+    pub padding: (u64, u64),
 }
 
 /// One of load, compute and store.

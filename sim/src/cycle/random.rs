@@ -1,7 +1,7 @@
 //! Random programs on random boards: the engine against the stepper, and against itself.
 
 use proptest::prelude::*;
-use vta_isa::tokens::{pops, pushes};
+use vta_isa::tokens::{pops, pushes, stray_flag};
 use vta_isa::{Alu, AluOp, AluOperand, Config, Deps, Gemm, Insn, Load, MemType, Store};
 
 use super::engine::Engine;
@@ -257,7 +257,8 @@ proptest! {
     ) {
         let run = |order| {
             let mut log = Log::default();
-            let engine = Engine::new(&timing, &config, &insns, 0, &mut log);
+            let run = Run { insns: &insns, insn_addr: 0 };
+            let engine = Engine::new(&timing, &config, run, &mut log);
             let result = engine.run(order);
             log.lines.sort();
             (result, log.lines)

@@ -1,12 +1,14 @@
 //! STORE: bursts written one after the other, each acknowledged before the next.
 
-use vta_isa::{Config, MemType, Store};
+use vta_isa::resolve::Rows;
+use vta_isa::{Config, MemType};
 
 use super::TimingConfig;
-use super::bursts::{Burst, Bursts, Cuts, Rows};
+use super::bursts::{Burst, Bursts, Cuts};
 use super::clock::NEVER;
 use super::dram::Dram;
 use super::events::{BurstEvent, Client, Listener, StallEvent, StallReason, Unit};
+use super::module::Start;
 use super::report::Sink;
 
 /// Cycles from a command to its request on the bus.
@@ -40,7 +42,8 @@ pub(super) struct WritePort {
     /// Beats of a tile; `None` where a beat carries a tile or more.
     tile_beats: Option<u64>,
     bus_bytes: u64,
-    store: Option<(u32, Bursts)>,
+    /// Those of the STORE that have no command yet.
+    bursts: Option<Bursts>,
     /// The newest burst with the cycle of its command and of its first beat, until it is reported.
     on_bus: Option<OnBus>,
     insn: u32,
@@ -57,24 +60,18 @@ impl WritePort {
             tile_bytes,
             tile_beats: (tile_bytes > bus_bytes).then(|| tile_bytes / bus_bytes),
             bus_bytes,
-            store: None,
+            bursts: None,
             on_bus: None,
             insn: 0,
             wake: NEVER,
         }
     }
 
-    /// Takes on a STORE that moves data and starts in cycle `start`.
-    pub(super) fn open(&mut self, store: &Store, insn: u32, start: u64) {
-        let rows = Rows {
-            base: u64::from(store.dram_base) * self.tile_bytes,
-            bytes: u64::from(store.x_size) * self.tile_bytes,
-            stride: u64::from(store.x_stride) * self.tile_bytes,
-            count: u64::from(store.y_size),
-        };
-        self.insn = insn;
-        self.store = Some((insn, Bursts::new(self.cuts, rows)));
-        self.wake = start + 1;
+    /// Takes on the rows of a STORE.
+    pub(super) fn open(&mut self, rows: Rows, start: Start) {
+        self.insn = start.insn;
+        self.bursts = Some(Bursts::new(self.cuts, rows));
+        self.wake = start.cycle + 1;
     }
 
     /// Gives the command of cycle `now`; after the last one, the STORE's done cycle.
@@ -86,7 +83,7 @@ impl WritePort {
     ) -> Option<u64> {
         self.wake = NEVER;
         self.settle(u64::MAX, sink);
-        let burst = self.store.as_mut()?.1.next()?;
+        let burst = self.bursts.as_mut()?.next()?;
         let extra = dram.access(burst.start, now);
         let cost = match self.tile_beats {
             Some(_) => NARROW_OVERHEAD + burst.beats + burst.tiles(self.tile_bytes),
