@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use vta_driver::{Lent, Span};
+use vta_isa::resolve::{covers, meet, merge};
 
 /// Tasks before a task that are searched for one that it must wait for. Behind them it waits for
 /// all: the search stays linear.
@@ -56,41 +57,6 @@ impl Footprint {
     pub fn writes(&self) -> &[Span] {
         &self.writes
     }
-}
-
-/// Sorts spans and joins those that touch.
-fn merge(spans: &mut Vec<Span>) {
-    spans.retain(|s| s.len > 0);
-    spans.sort_unstable_by_key(|s| (s.region, s.start));
-    spans.dedup_by(|next, last| {
-        let touch = next.region == last.region && next.start <= last.start + last.len;
-        if touch {
-            last.len = last.len.max(next.start + next.len - last.start);
-        }
-        touch
-    });
-}
-
-/// One past the last byte, in the order of spans.
-fn end(span: &Span) -> (usize, usize) {
-    (span.region, span.start + span.len)
-}
-
-/// Whether two merged lists share a byte.
-fn meet(a: &[Span], b: &[Span]) -> bool {
-    let (few, many) = if a.len() < b.len() { (a, b) } else { (b, a) };
-    few.iter().any(|span| {
-        let after = many.partition_point(|s| end(s) <= (span.region, span.start));
-        many.get(after)
-            .is_some_and(|s| (s.region, s.start) < end(span))
-    })
-}
-
-/// Whether all bytes of a span are in a merged list.
-fn covers(list: &[Span], span: &Span) -> bool {
-    let after = list.partition_point(|s| (s.region, s.start) <= (span.region, span.start));
-    let holds = |s: &Span| s.region == span.region && end(span) <= end(s);
-    span.len == 0 || after.checked_sub(1).is_some_and(|at| holds(&list[at]))
 }
 
 /// Tasks in the order in which they are handed out.
