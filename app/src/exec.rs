@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use vta_driver::replay::Case;
+use vta_driver::replay::{Case, spaces};
 use vta_driver::{
-    Batch, Budget, Device, DriverError, Layer, LayerMark, Program, RunReport, Work, WorkDone,
+    Batch, Budget, Device, DriverError, Layer, LayerMark, PhysAddr, Program, RunReport, Work,
+    WorkDone,
 };
 use vta_isa::{Config, Insn, MemType, Module};
 use vta_sim::cycle::{self, Listener, TimingConfig};
@@ -113,13 +114,14 @@ fn run_case(case: &Case, device: &dyn Device) -> Result<(RunReport, Stored), Dri
         return Err(lost());
     };
     let elem = case.config.elem_bytes(MemType::Out) as u64;
-    let base = source::address(MemType::Out, 0).0 / elem as u32;
+    let base = u64::from(spaces::address(MemType::Out, 0).0);
     let mut out = Vec::new();
-    for elements in source::stored(&case.insns) {
-        let first = elements.start - u64::from(base);
+    for bytes in source::stored(&case.insns, &case.config) {
+        let first = (bytes.start - base) / elem;
         let read = Work::Read {
-            addr: source::address(MemType::Out, first * elem),
-            size_bytes: (elements.end - elements.start) * elem,
+            // Inside the space of what is stored.
+            addr: PhysAddr(bytes.start as u32),
+            size_bytes: bytes.end - bytes.start,
         };
         let WorkDone::Data(bytes) = device.submit(read)?.wait()? else {
             return Err(lost());

@@ -18,14 +18,14 @@ use std::ops::Range;
 use std::path::Path;
 
 use vta_driver::PhysAddr;
+use vta_driver::replay::spaces::{SPACE_BYTES, address, moved, reach};
 use vta_driver::replay::{Case, Region};
+use vta_isa::resolve::merge;
 use vta_isa::{Config, Insn, MemType, Uop, asm};
 
 use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
 use crate::files;
 
-/// The spaces lie this far apart, a multiple of every element size; none can be larger.
-const SPACE_BYTES: u64 = 1 << 24;
 /// Allocations are whole pages.
 const PAGE_BYTES: u64 = 4096;
 
@@ -146,7 +146,7 @@ impl Source {
                 inside(end).with_context(at)?;
                 grow(&mut ends, mem, end);
             }
-            let insn = relocate(*insn, config);
+            let insn = moved(*insn, config);
             words.push(insn.encode().with_context(at)?);
             insns.push(insn);
         }
@@ -168,33 +168,15 @@ impl Source {
     }
 }
 
-/// The elements of `out` that the program stores, as ranges in order that don't touch.
-pub fn stored(insns: &[Insn]) -> Vec<Range<u64>> {
-    let mut rows: Vec<Range<u64>> = Vec::new();
-    for insn in insns {
-        let Insn::Store(store) = insn else { continue };
-        if store.is_sync() {
-            continue;
-        }
-        for y in 0..u64::from(store.y_size) {
-            let first = u64::from(store.dram_base) + y * u64::from(store.x_stride);
-            rows.push(first..first + u64::from(store.x_size));
-        }
-    }
-    rows.sort_by_key(|row| row.start);
-    let mut ranges: Vec<Range<u64>> = Vec::new();
-    for row in rows {
-        match ranges.last_mut() {
-            Some(last) if row.start <= last.end => last.end = last.end.max(row.end),
-            _ => ranges.push(row),
-        }
-    }
+/// The bytes of device memory that the program stores to, as ranges in order that don't touch.
+pub fn stored(insns: &[Insn], config: &Config) -> Vec<Range<u64>> {
+    let rows = insns.iter().filter_map(|insn| match insn {
+        Insn::Store(store) => store.dram_rows(config),
+        Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
+    });
+    let mut ranges: Vec<Range<u64>> = rows.flat_map(|rows| rows.apart()).collect();
+    merge(&mut ranges);
     ranges
-}
-
-/// The address of a byte of a space; the byte is inside.
-pub fn address(mem: MemType, byte: u64) -> PhysAddr {
-    PhysAddr(((u64::from(mem.code()) + 1) * SPACE_BYTES + byte) as u32)
 }
 
 fn inside(end: u64) -> Result<()> {
@@ -209,36 +191,6 @@ fn grow(ends: &mut BTreeMap<u8, u64>, mem: MemType, end: u64) {
     let known = ends.entry(mem.code()).or_default();
     // A transfer of nothing still has an address.
     *known = end.max(*known).max(1);
-}
-
-/// The space that an instruction's transfer lies in, and the byte behind it.
-fn reach(insn: &Insn, config: &Config) -> Option<(MemType, u64)> {
-    let (mem, base, rows, columns, stride) = match insn {
-        Insn::Load(l) => (l.mem, l.dram_base, l.y_size, l.x_size, l.x_stride),
-        Insn::Store(s) => (MemType::Out, s.dram_base, s.y_size, s.x_size, s.x_stride),
-        Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return None,
-    };
-    let last_row = u64::from(rows).saturating_sub(1) * u64::from(stride);
-    let elements = match rows.min(columns) {
-        0 => 0,
-        _ => u64::from(base) + last_row + u64::from(columns),
-    };
-    Some((mem, elements * config.elem_bytes(mem) as u64))
-}
-
-/// Moves an instruction's DRAM base into its memory type's space. A transfer of nothing stays
-/// where it is: its base means nothing.
-fn relocate(mut insn: Insn, config: &Config) -> Insn {
-    let moves = reach(&insn, config).is_some_and(|(_, end)| end > 0);
-    let (mem, base) = match &mut insn {
-        Insn::Load(load) => (load.mem, &mut load.dram_base),
-        Insn::Store(store) => (MemType::Out, &mut store.dram_base),
-        Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return insn,
-    };
-    if moves {
-        *base += address(mem, 0).0 / config.elem_bytes(mem) as u32;
-    }
-    insn
 }
 
 /// `.MEM INDEX VALUE..` or `.MEM + VALUE..`; up to `room` bytes.

@@ -13,6 +13,7 @@
 //!   tiles are compared.
 
 mod case;
+pub mod spaces;
 mod standalone;
 mod traced;
 

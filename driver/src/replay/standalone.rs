@@ -1,15 +1,15 @@
 //! Raw binaries of the standalone toolchain: one address space for each memory type.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use vta_isa::{Config, Insn, MemType};
 
 use super::case::{Case, Region, ReplayError, decode, read};
+use super::spaces::{SPACE_BYTES, address, moved, reach};
 use crate::PhysAddr;
 
-/// The spaces lie this far apart; a multiple of every element size.
-const SPACE_BYTES: u64 = 1 << 24;
 /// Bases of the single cases' files, which their CSV leaves open.
 const BASES: [(MemType, &str, u64); 4] = [
     (MemType::Inp, "input.bin", 0x1000),
@@ -124,11 +124,8 @@ fn case(path: &Path, insns: &str, placed: &Placed, expected: &str) -> Result<Cas
             bytes,
         });
     }
-    let stored = stores(&name, &decoded, &config)?;
-    let after = expectations(&path.join(expected), &stored)?;
-    for (index, insn) in decoded.iter_mut().enumerate() {
-        relocate(&name, index, insn, &config)?;
-    }
+    move_all(&name, &mut decoded, &config)?;
+    let after = expectations(&path.join(expected), &stores(&decoded, &config))?;
     let allocations = MemType::ALL
         .map(|mem| (address(mem, 0), SPACE_BYTES))
         .to_vec();
@@ -145,15 +142,6 @@ fn case(path: &Path, insns: &str, placed: &Placed, expected: &str) -> Result<Cas
     })
 }
 
-fn space(mem: MemType) -> u64 {
-    (u64::from(mem.code()) + 1) * SPACE_BYTES
-}
-
-/// The address of a byte of a space; the byte is inside.
-fn address(mem: MemType, byte: u64) -> PhysAddr {
-    PhysAddr((space(mem) + byte) as u32)
-}
-
 fn inside(path: &Path, base: u64, len: u64) -> Result<(), ReplayError> {
     if base.saturating_add(len) <= SPACE_BYTES {
         return Ok(());
@@ -163,65 +151,48 @@ fn inside(path: &Path, base: u64, len: u64) -> Result<(), ReplayError> {
     Err(ReplayError::Invalid { path, reason })
 }
 
-/// Byte ranges of every stored row, in program order.
-fn stores(name: &str, insns: &[Insn], config: &Config) -> Result<Vec<(u64, u64)>, ReplayError> {
-    let elem = config.elem_bytes(MemType::Out) as u64;
-    let mut rows = Vec::new();
-    for (index, insn) in insns.iter().enumerate() {
-        let Insn::Store(store) = insn else { continue };
-        for y in 0..u64::from(store.y_size).min(if store.is_sync() { 0 } else { u64::MAX }) {
-            let first = (u64::from(store.dram_base) + y * u64::from(store.x_stride)) * elem;
-            let len = u64::from(store.x_size) * elem;
-            if first + len > SPACE_BYTES {
-                let reason =
-                    format!("instruction {index} stores at {first:#x}, outside {SPACE_BYTES:#x}");
-                return Err(ReplayError::Invalid {
-                    path: name.to_owned(),
-                    reason,
-                });
-            }
-            rows.push((first, len));
+/// Moves instructions into the spaces of their memory types.
+fn move_all(name: &str, insns: &mut [Insn], config: &Config) -> Result<(), ReplayError> {
+    for (index, insn) in insns.iter_mut().enumerate() {
+        if let Some((_, end)) = reach(insn, config)
+            && end > SPACE_BYTES
+        {
+            let reason =
+                format!("instruction {index} reaches byte {end:#x} of a space of {SPACE_BYTES:#x}");
+            return Err(ReplayError::Invalid {
+                path: name.to_owned(),
+                reason,
+            });
         }
+        *insn = moved(*insn, config);
     }
-    Ok(rows)
+    Ok(())
+}
+
+/// The bytes of every stored row, in program order.
+fn stores(insns: &[Insn], config: &Config) -> Vec<Range<u64>> {
+    let rows = insns.iter().filter_map(|insn| match insn {
+        Insn::Store(store) => store.dram_rows(config),
+        Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
+    });
+    rows.flat_map(|rows| rows.iter()).collect()
 }
 
 /// The stored rows, counted from the lowest address, are the expected file's.
-fn expectations(path: &Path, stored: &[(u64, u64)]) -> Result<Vec<Region>, ReplayError> {
+fn expectations(path: &Path, stored: &[Range<u64>]) -> Result<Vec<Region>, ReplayError> {
     let bytes = read(path)?;
-    let lowest = stored.iter().map(|(first, _)| *first).min().unwrap_or(0);
-    let region = |&(first, len): &(u64, u64)| {
-        let from = (first - lowest) as usize;
-        let part = bytes
-            .get(from..from + len as usize)
-            .ok_or_else(|| ReplayError::Invalid {
-                path: path.display().to_string(),
-                reason: format!(
-                    "{} bytes, but the program stores up to {}",
-                    bytes.len(),
-                    from + len as usize
-                ),
-            })?;
+    let lowest = stored.iter().map(|row| row.start).min().unwrap_or(0);
+    let region = |row: &Range<u64>| {
+        let [from, to] = [row.start, row.end].map(|byte| (byte - lowest) as usize);
+        let part = bytes.get(from..to).ok_or_else(|| ReplayError::Invalid {
+            path: path.display().to_string(),
+            reason: format!("{} bytes, but the program stores up to {}", bytes.len(), to),
+        })?;
         Ok(Region {
-            addr: address(MemType::Out, first),
+            // Inside the space of what is stored.
+            addr: PhysAddr(row.start as u32),
             bytes: part.to_vec(),
         })
     };
     stored.iter().map(region).collect()
-}
-
-/// Moves an instruction's DRAM base into its memory type's space.
-fn relocate(name: &str, index: usize, insn: &mut Insn, config: &Config) -> Result<(), ReplayError> {
-    let (mem, base) = match insn {
-        Insn::Load(load) => (load.mem, &mut load.dram_base),
-        Insn::Store(store) => (MemType::Out, &mut store.dram_base),
-        Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return Ok(()),
-    };
-    let offset = space(mem) / config.elem_bytes(mem) as u64;
-    let moved = u64::from(*base) + offset;
-    *base = u32::try_from(moved).map_err(|_| ReplayError::Invalid {
-        path: name.to_owned(),
-        reason: format!("instruction {index}: dram_base {base} is outside its address space"),
-    })?;
-    Ok(())
 }
