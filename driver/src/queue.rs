@@ -1,19 +1,19 @@
 //! The command queue: resolves addresses, keeps micro-ops resident, fills one batch.
 
-use std::collections::{HashMap, HashSet};
+mod pending;
+
 use std::ops::Range;
 use std::sync::Arc;
 
-use vta_isa::{Finish, INSN_BYTES, Insn, Load, MemType, UOP_BYTES};
+use vta_isa::{Finish, INSN_BYTES, Insn, UOP_BYTES};
 
+use self::pending::{Filled, Pending};
 use crate::recording::{Origin, Resident};
 use crate::stream::Stream;
 use crate::timeline::{Point, Timeline};
-use crate::uop_cache::UopCache;
 use crate::{
-    Allocations, Batch, Command, Counters, Device, DriverError, FlushReason, KernelId, Layer,
-    LayerMark, PhysAddr, Program, ProgramError, RecordedBatch, Recording, Symbol, Ticket, Traffic,
-    Work,
+    Allocations, Batch, Command, Counters, Device, DriverError, FlushReason, Layer, PhysAddr,
+    Program, ProgramError, RecordedBatch, Recording, Symbol, Ticket, Traffic, Work,
 };
 
 /// Host bytes beyond which a recording isn't kept: segments that alternate between large
@@ -86,17 +86,10 @@ impl Default for QueueLimits {
 pub struct CommandQueue {
     program: Arc<Program>,
     device: Arc<dyn Device>,
-    addresses: Vec<PhysAddr>,
     limits: QueueLimits,
     insn_addr: PhysAddr,
     uop_addr: PhysAddr,
-    cache: UopCache,
-    insns: Vec<Insn>,
-    words: Vec<u128>,
-    marks: Vec<LayerMark>,
-    uops: Vec<u8>,
-    /// Where in `uops` a kernel starts, in micro-ops.
-    arena: HashMap<KernelId, usize>,
+    pending: Pending,
     recording: Recording,
     /// Lowered in tests.
     pub(crate) record_limit_bytes: usize,
@@ -156,20 +149,13 @@ impl CommandQueue {
         };
         let insn_addr = queue(limits.insns, INSN_BYTES)?;
         let uop_addr = queue(limits.uops, UOP_BYTES)?;
-        let depth = program.config.depth(MemType::Uop);
         Ok(Self {
+            pending: Pending::new(Arc::clone(&program), addresses, uop_addr),
             program,
             device,
-            addresses,
             limits,
             insn_addr,
             uop_addr,
-            cache: UopCache::new(depth),
-            insns: Vec::new(),
-            words: Vec::new(),
-            marks: Vec::new(),
-            uops: Vec::new(),
-            arena: HashMap::new(),
             recording: Recording::default(),
             record_limit_bytes: MAX_RECORDED_BYTES,
             origin: Origin::default(),
@@ -213,17 +199,8 @@ impl CommandQueue {
     /// Drops commands that aren't submitted and the recording so far: the queue is as empty as
     /// a new one. What was submitted still runs, and its tickets are kept.
     pub fn discard(&mut self) {
-        self.clear_batch();
+        self.pending.clear();
         self.recording = Recording::default();
-    }
-
-    fn clear_batch(&mut self) {
-        self.insns.clear();
-        self.words.clear();
-        self.marks.clear();
-        self.uops.clear();
-        self.arena.clear();
-        self.cache.clear();
     }
 
     fn push_segment(&mut self, layer: &Layer, range: Range<usize>) -> Result<(), DriverError> {
@@ -234,21 +211,8 @@ impl CommandQueue {
             return Ok(());
         }
         self.make_room(layer, commands)?;
-        let opens = self.insns.is_empty();
-        if self.marks.last().is_none_or(|mark| mark.name != layer.name) {
-            let mark = LayerMark {
-                name: layer.name.clone(),
-                first_insn: self.insns.len(),
-            };
-            self.marks.push(mark);
-        }
-        if opens {
-            self.append_all(self.program.opening())?;
-        }
-        for (at, command) in commands.iter().enumerate() {
-            self.push_command(layer, first + at, command)?;
-        }
-        Ok(())
+        self.pending
+            .push(layer, first, commands, &mut self.counters)
     }
 
     /// Submits what is queued when the segment might not fit behind it. The bound counts a
@@ -271,161 +235,16 @@ impl CommandQueue {
         if insns > self.limits.insns {
             return too_large("instructions", insns, self.limits.insns);
         }
-        if self.insns.len() + insns > self.limits.insns {
+        if self.pending.insns() + insns > self.limits.insns {
             self.submit(FlushReason::InsnOverflow)?;
         }
-        let queued = self.uops.len() / UOP_BYTES;
-        if queued + self.new_uops(commands, true) > self.limits.uops {
-            let need = self.new_uops(commands, false);
+        if self.pending.uops() + self.pending.new_uops(commands) > self.limits.uops {
+            let need = self.pending.all_uops(commands);
             if need > self.limits.uops {
                 return too_large("micro-ops", need, self.limits.uops);
             }
             self.submit(FlushReason::UopOverflow)?;
         }
-        Ok(())
-    }
-
-    /// Micro-ops of the commands' distinct kernels, optionally without those already queued.
-    fn new_uops(&self, commands: &[Command], skip_queued: bool) -> usize {
-        let mut seen = HashSet::new();
-        let mut total = 0;
-        for command in commands {
-            let Symbol::Kernel(id) = command.symbol else {
-                continue;
-            };
-            let queued = skip_queued && self.arena.contains_key(&id);
-            if !queued && seen.insert(id) {
-                total += self
-                    .program
-                    .kernels
-                    .get(id.0 as usize)
-                    .map_or(0, |k| k.uops.len());
-            }
-        }
-        total
-    }
-
-    fn push_command(
-        &mut self,
-        layer: &Layer,
-        at: usize,
-        command: &Command,
-    ) -> Result<(), DriverError> {
-        let insn = match command.symbol {
-            Symbol::None => command.insn,
-            Symbol::Buffer(id) => {
-                let addr = self
-                    .addresses
-                    .get(id.0 as usize)
-                    .ok_or(ProgramError::Buffer { index: id.0 })?;
-                self.relocate((layer, at), command.insn, *addr)?
-            }
-            Symbol::Kernel(id) => self.bind_kernel((layer, at), command.insn, id)?,
-        };
-        self.append(insn)
-    }
-
-    /// Counts `dram_base` from the start of memory instead of the buffer's.
-    fn relocate(
-        &self,
-        (layer, at): (&Layer, usize),
-        mut insn: Insn,
-        addr: PhysAddr,
-    ) -> Result<Insn, DriverError> {
-        let (mem, base) = match &mut insn {
-            Insn::Load(load) => (load.mem, &mut load.dram_base),
-            Insn::Store(store) => (MemType::Out, &mut store.dram_base),
-            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {
-                return Err(ProgramError::Symbol {
-                    layer: layer.name.clone(),
-                    command: at,
-                    insn: format!("{insn:?}"),
-                }
-                .into());
-            }
-        };
-        let elem = self.program.config.elem_bytes(mem) as u32;
-        if !addr.0.is_multiple_of(elem) {
-            return Err(ProgramError::Alignment {
-                addr: addr.0,
-                elem_bytes: elem,
-            }
-            .into());
-        }
-        *base = base
-            .checked_add(addr.0 / elem)
-            .ok_or(ProgramError::Address {
-                base: *base,
-                addr: addr.0,
-            })?;
-        Ok(insn)
-    }
-
-    /// Makes the kernel resident and the instruction's micro-op range absolute.
-    fn bind_kernel(
-        &mut self,
-        (layer, at): (&Layer, usize),
-        mut insn: Insn,
-        id: KernelId,
-    ) -> Result<Insn, DriverError> {
-        let program = Arc::clone(&self.program);
-        let kernel = program.kernel_of(layer, at, &insn, id)?;
-        let (bgn, end) = match &mut insn {
-            Insn::Gemm(gemm) => (&mut gemm.uop_bgn, &mut gemm.uop_end),
-            Insn::Alu(alu) => (&mut alu.uop_bgn, &mut alu.uop_end),
-            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return Ok(insn),
-        };
-        if bgn == end {
-            // No micro-op runs. Moved along, an empty range at the scratchpad's end wouldn't fit
-            // `uop_bgn`.
-            (*bgn, *end) = (0, 0);
-            return Ok(insn);
-        }
-        let len = kernel.uops.len();
-        let (position, load) = self.cache.place(id, len);
-        // The kernel fits the scratchpad, whose depth fits `uop_end`.
-        *bgn += position as u16;
-        *end += position as u16;
-        if load {
-            let start = self.queue_uops(id)?;
-            self.append(Insn::Load(Load {
-                mem: MemType::Uop,
-                sram_base: position as u16,
-                dram_base: self.uop_addr.0 / UOP_BYTES as u32 + start as u32,
-                y_size: 1,
-                x_size: len as u16,
-                x_stride: len as u16,
-                ..Load::default()
-            }))?;
-            self.counters.kernel_misses += 1;
-        } else {
-            self.counters.kernel_hits += 1;
-        }
-        Ok(insn)
-    }
-
-    /// Puts the kernel's micro-ops into this batch's micro-op queue once; its first index there.
-    fn queue_uops(&mut self, id: KernelId) -> Result<usize, DriverError> {
-        if let Some(&start) = self.arena.get(&id) {
-            return Ok(start);
-        }
-        let start = self.uops.len() / UOP_BYTES;
-        let kernel = self.program.kernels.get(id.0 as usize);
-        for uop in &kernel.ok_or(ProgramError::Kernel { index: id.0 })?.uops {
-            let word = uop.encode().map_err(ProgramError::Field)?;
-            self.uops.extend_from_slice(&word.to_le_bytes());
-        }
-        self.arena.insert(id, start);
-        Ok(start)
-    }
-
-    fn append_all(&mut self, insns: Vec<Insn>) -> Result<(), DriverError> {
-        insns.into_iter().try_for_each(|insn| self.append(insn))
-    }
-
-    fn append(&mut self, insn: Insn) -> Result<(), DriverError> {
-        self.words.push(insn.encode().map_err(ProgramError::Field)?);
-        self.insns.push(insn);
         Ok(())
     }
 
@@ -442,28 +261,33 @@ impl CommandQueue {
     }
 
     fn try_submit(&mut self, reason: FlushReason) -> Result<(), DriverError> {
-        if self.insns.is_empty() {
+        if self.pending.insns() == 0 {
             return Ok(());
         }
-        self.append_all(self.program.closing())?;
-        self.append(Insn::Finish(Finish::default()))?;
-        let words = std::mem::take(&mut self.words);
+        let finish = Insn::Finish(Finish::default());
+        self.pending.append_all(self.program.closing())?;
+        self.pending.append_all([finish])?;
+        let Filled {
+            insns,
+            words,
+            marks,
+            uops,
+        } = self.pending.take();
         let insn_bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let batch = Batch {
             words,
-            insns: std::mem::take(&mut self.insns),
+            insns,
             insn_addr: self.insn_addr,
-            marks: std::mem::take(&mut self.marks),
+            marks,
         };
         let recorded = RecordedBatch {
             batch: Arc::new(batch),
             insn_bytes: insn_bytes.into(),
-            uop_bytes: std::mem::take(&mut self.uops).into(),
+            uop_bytes: uops.into(),
             reason,
             origin: self.origin.clone(),
             serial: self.counters.encoded_batches,
         };
-        self.clear_batch();
         self.counters.encoded_batches += 1;
         self.send(&recorded)?;
         self.recording.push(recorded, self.record_limit_bytes);

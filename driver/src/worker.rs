@@ -1,35 +1,18 @@
 //! A device whose work is done by threads of this process.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod lane;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{Builder, JoinHandle};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, bounded};
 use vta_isa::{Config, Extensions, check};
 
+pub use self::lane::Runner;
+use self::lane::{Item, LaneThread, Reply};
 use crate::memory::HostBytes;
-use crate::regions::{Allocation, Footprints, Held, Layouts, Regions};
-use crate::{
-    AllocError, Allocator, Batch, Device, DeviceInfo, DeviceMemory, DriverError, Lane, PhysAddr,
-    RunReport, Ticket, Work, WorkDone,
-};
-
-/// How many pieces of work may wait in a lane before `submit` blocks.
-const QUEUE_DEPTH: usize = 64;
-
-/// Runs one batch. The memory holds the allocations that the batch's instructions name and its
-/// words lie in, and no others. The error text names the instruction.
-pub type Runner =
-    Box<dyn FnMut(&Arc<Batch>, &mut DeviceMemory) -> Result<RunReport, String> + Send>;
-
-type Reply = Result<WorkDone, DriverError>;
-
-struct Item {
-    work: Work,
-    regions: Vec<Arc<Allocation>>,
-    reply: Sender<Reply>,
-}
+use crate::regions::{Footprints, Regions};
+use crate::{AllocError, Allocator, Device, DeviceInfo, DriverError, Lane, PhysAddr, Ticket, Work};
 
 /// A [`Device`] with memory of its own, a [`Runner`] on a worker thread, and a second thread for
 /// copies that starts with the first use of [`Lane::Copy`].
@@ -173,52 +156,6 @@ impl Device for WorkerDevice {
     }
 }
 
-/// A runner that refuses batches with what the configuration's machine lacks.
-fn refusing(config: &Config, mut runner: Runner) -> Runner {
-    if config.extensions() == Extensions::ALL {
-        return runner;
-    }
-    let config = config.clone();
-    Box::new(move |batch, memory| {
-        check::extensions(&config, &batch.insns).map_err(|e| e.to_string())?;
-        runner(batch, memory)
-    })
-}
-
-/// A lane's thread. Dropping it finishes what is queued.
-struct LaneThread {
-    sender: Option<Sender<Item>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl LaneThread {
-    fn start(device: &str, lost: &Arc<AtomicBool>, mut runner: Option<Runner>) -> Self {
-        let (sender, receiver) = bounded(QUEUE_DEPTH);
-        let (name, gone) = (device.to_owned(), Arc::clone(lost));
-        let work = move || serve(&name, &receiver, runner.as_mut(), &gone);
-        // Without a thread the closure and its receiver are gone, so every send fails as lost.
-        let thread = Builder::new().spawn(work);
-        let thread = thread.inspect_err(|error| {
-            lost.store(true, Ordering::Release);
-            tracing::error!(device, %error, "starting a worker thread");
-        });
-        Self {
-            sender: Some(sender),
-            thread: thread.ok(),
-        }
-    }
-}
-
-impl Drop for LaneThread {
-    fn drop(&mut self) {
-        self.sender = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic of the runner was already answered through its tickets.
-            let _ = thread.join();
-        }
-    }
-}
-
 struct WorkerTicket {
     device: String,
     receiver: Receiver<Reply>,
@@ -233,276 +170,17 @@ impl Ticket for WorkerTicket {
     }
 }
 
-/// Does a lane's work. After a panic, here or in the other lane, it only answers.
-fn serve(
-    name: &str,
-    receiver: &Receiver<Item>,
-    mut runner: Option<&mut Runner>,
-    lost: &AtomicBool,
-) {
-    let gone = || {
-        Err(DriverError::Lost {
-            device: name.to_owned(),
-        })
-    };
-    let mut layouts = Layouts::default();
-    for item in receiver {
-        let answer = if lost.load(Ordering::Acquire) {
-            gone()
-        } else {
-            let mut held = Held::take(item.regions, &mut layouts);
-            let work = || perform(name, &item.work, &mut held.memory, runner.as_deref_mut());
-            catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-                lost.store(true, Ordering::Release);
-                gone()
-            })
-        };
-        // Nobody waits for a dropped ticket's answer.
-        let _ = item.reply.send(answer);
+/// A runner that refuses batches with what the configuration's machine lacks.
+fn refusing(config: &Config, mut runner: Runner) -> Runner {
+    if config.extensions() == Extensions::ALL {
+        return runner;
     }
-}
-
-fn perform(
-    name: &str,
-    work: &Work,
-    memory: &mut DeviceMemory,
-    runner: Option<&mut Runner>,
-) -> Reply {
-    let device = || name.to_owned();
-    let fault = |source| DriverError::Memory {
-        device: device(),
-        source,
-    };
-    match work {
-        Work::Write { addr, data } => {
-            memory
-                .write(addr.0.into(), data.len() as u64)
-                .map_err(fault)?
-                .copy_from_slice(data);
-            Ok(WorkDone::Written)
-        }
-        Work::Read { addr, size_bytes } => memory
-            .read(addr.0.into(), *size_bytes)
-            .map_err(fault)
-            .map(<[u8]>::to_vec)
-            .map(WorkDone::Data),
-        Work::Run(batch) => {
-            // `submit_on` sends batches to the lane that has the runner.
-            let runner = runner.ok_or_else(|| DriverError::Lost { device: device() })?;
-            runner(batch, memory)
-                .map(WorkDone::Ran)
-                .map_err(|message| DriverError::Device {
-                    device: device(),
-                    message,
-                })
-        }
-    }
+    let config = config.clone();
+    Box::new(move |batch, memory| {
+        check::extensions(&config, &batch.insns).map_err(|e| e.to_string())?;
+        runner(batch, memory)
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use vta_isa::Config;
-
-    use super::*;
-    use crate::PAGE_BYTES;
-    use crate::testing::{batch, read, write};
-
-    fn device(runner: Runner) -> WorkerDevice {
-        WorkerDevice::new(
-            DeviceInfo {
-                name: "test".into(),
-                config: Config::default(),
-            },
-            runner,
-        )
-    }
-
-    /// A batch that names one tile of memory.
-    fn store_at(addr: PhysAddr) -> Work {
-        let store = vta_isa::Store {
-            dram_base: addr.0 / 16,
-            y_size: 1,
-            x_size: 1,
-            ..vta_isa::Store::default()
-        };
-        batch(vec![store.into()])
-    }
-
-    #[test]
-    fn work_runs_in_order() {
-        let d = device(Box::new(|_, memory| {
-            memory.write(0x1000, 1).unwrap()[0] += 1;
-            Ok(RunReport::default())
-        }));
-        let addr = d.alloc(4).unwrap();
-        let works = [write(addr, 41), store_at(addr), read(addr)];
-        let tickets: Vec<_> = works.into_iter().map(|w| d.submit(w).unwrap()).collect();
-        let done: Vec<_> = tickets.into_iter().map(|t| t.wait().unwrap()).collect();
-        assert!(matches!(&done[2], WorkDone::Data(bytes) if bytes == &[42]));
-    }
-
-    #[test]
-    fn faults_name_the_device_and_leave_it_usable() {
-        let d = device(Box::new(|_, _| Err("insn 3: bad".into())));
-        let error = d.submit(batch(vec![])).unwrap().wait().unwrap_err();
-        assert_eq!(error.to_string(), "device test: insn 3: bad");
-        let read = Work::Read {
-            addr: PhysAddr(0),
-            size_bytes: 1,
-        };
-        assert!(matches!(
-            d.submit(read).unwrap().wait(),
-            Err(DriverError::Memory { .. })
-        ));
-    }
-
-    #[test]
-    fn a_panicking_runner_answers_every_ticket() {
-        let d = device(Box::new(|_, _| panic!("runner")));
-        let first = d.submit(batch(vec![])).unwrap();
-        assert!(matches!(first.wait(), Err(DriverError::Lost { .. })));
-        let later = d.submit(batch(vec![])).map(Ticket::wait);
-        assert!(matches!(
-            later,
-            Err(DriverError::Lost { .. }) | Ok(Err(DriverError::Lost { .. }))
-        ));
-    }
-
-    #[test]
-    fn a_range_is_unmapped_before_another_thread_maps_it_again() {
-        // Few pages: nearly every allocation gets a range that another thread has just freed.
-        // Nobody waits before the end, so the worker's queue is full and senders block.
-        let info = DeviceInfo {
-            name: "test".into(),
-            config: Config::default(),
-        };
-        let allocator = Allocator::new(PAGE_BYTES, 3 * PAGE_BYTES);
-        let d = WorkerDevice::with_allocator(info, allocator, Box::new(|_, _| unreachable!()));
-        let turn = |value: u8| {
-            let addr = d.alloc(PAGE_BYTES).ok()?;
-            let write = Work::Write {
-                addr,
-                data: Arc::from([value]),
-            };
-            let read = Work::Read {
-                addr,
-                size_bytes: 2,
-            };
-            let written = d.submit(write).unwrap();
-            let read = d.submit(read).unwrap();
-            d.free(addr).unwrap();
-            Some((written, read))
-        };
-        let turns = |value: u8| {
-            let tickets: Vec<_> = (0..60_000).filter_map(|_| turn(value)).collect();
-            for (written, read) in tickets {
-                written.wait().unwrap();
-                let found = read.wait().unwrap();
-                assert!(matches!(found, WorkDone::Data(bytes) if bytes == [value, 0]));
-            }
-        };
-        std::thread::scope(|scope| {
-            for value in 1..=4u8 {
-                let turns = &turns;
-                scope.spawn(move || turns(value));
-            }
-        });
-        assert_eq!(d.free_bytes(), 2 * PAGE_BYTES);
-    }
-
-    #[test]
-    fn a_refused_allocation_leaves_the_free_memory_as_it_is() {
-        let d = device(Box::new(|_, _| panic!("runner")));
-        let before = d.free_bytes();
-        assert!(d.alloc(u64::MAX).is_err() && d.alloc(0).is_err());
-        assert!(d.alloc_at(PhysAddr(u32::MAX), 2).is_err());
-        assert_eq!(d.free_bytes(), before);
-    }
-
-    #[test]
-    fn copies_overlap_a_batch_that_touches_other_memory() {
-        // The batch ends only after the copies, so it would hang if they had to wait for it.
-        let (done, copied) = bounded::<()>(1);
-        let d = device(Box::new(move |_, memory| {
-            copied.recv_timeout(Duration::from_secs(30)).unwrap();
-            memory.write(0x1000, 1).unwrap()[0] += 1;
-            Ok(RunReport::default())
-        }));
-        let [mine, other] = [d.alloc(16).unwrap(), d.alloc(16).unwrap()];
-        let ran = d.submit(store_at(mine)).unwrap();
-        let copy = |work| d.submit_on(Lane::Copy, work).unwrap().wait();
-        copy(write(other, 7)).unwrap();
-        assert!(matches!(copy(read(other)), Ok(WorkDone::Data(b)) if b == [7]));
-        done.send(()).unwrap();
-        ran.wait().unwrap();
-        assert!(matches!(copy(read(mine)), Ok(WorkDone::Data(b)) if b == [1]));
-    }
-
-    #[test]
-    fn lanes_take_turns_on_the_same_memory() {
-        // Each batch and each copy leaves whole allocations, whatever order they get.
-        let d = device(Box::new(|_, memory| {
-            for at in [0x1000, 0x1001] {
-                let byte = &mut memory.write(at, 1).unwrap()[0];
-                std::thread::yield_now();
-                *byte += 1;
-            }
-            Ok(RunReport::default())
-        }));
-        let addr = d.alloc(16).unwrap();
-        let tickets: Vec<_> = (0..100)
-            .map(|_| {
-                let ran = d.submit(store_at(addr)).unwrap();
-                let size_bytes = 2;
-                let work = Work::Read { addr, size_bytes };
-                (ran, d.submit_on(Lane::Copy, work).unwrap())
-            })
-            .collect();
-        for (ran, read) in tickets {
-            ran.wait().unwrap();
-            let done = read.wait().unwrap();
-            assert!(matches!(done, WorkDone::Data(b) if b[0] == b[1]));
-        }
-    }
-
-    #[test]
-    fn freed_memory_stays_for_work_of_either_lane_that_names_it() {
-        let (go, gate) = bounded::<()>(1);
-        let d = device(Box::new(move |_, memory| {
-            let _ = gate.recv();
-            memory.write(0x1000, 1).unwrap()[0] += 1;
-            Ok(RunReport::default())
-        }));
-        let addr = d.alloc(16).unwrap();
-        let ran = d.submit(store_at(addr)).unwrap();
-        let read_later = d.submit(read(addr)).unwrap();
-        d.free(addr).unwrap();
-        // The same address again is other memory, and needn't wait for the batch.
-        assert_eq!(d.alloc(16).unwrap(), addr);
-        d.submit_on(Lane::Copy, write(addr, 9))
-            .unwrap()
-            .wait()
-            .unwrap();
-        go.send(()).unwrap();
-        ran.wait().unwrap();
-        let old = read_later.wait().unwrap();
-        assert!(matches!(old, WorkDone::Data(b) if b == [1]));
-        let new = d.submit(read(addr)).unwrap().wait().unwrap();
-        assert!(matches!(new, WorkDone::Data(b) if b == [9]));
-    }
-
-    #[test]
-    fn a_lost_device_refuses_on_both_lanes() {
-        let d = device(Box::new(|_, _| panic!("runner")));
-        let addr = d.alloc(16).unwrap();
-        assert!(d.submit(store_at(addr)).unwrap().wait().is_err());
-        for lane in [Lane::Copy, Lane::Compute] {
-            let answer = d.submit_on(lane, read(addr)).unwrap().wait();
-            assert!(matches!(answer, Err(DriverError::Lost { .. })));
-        }
-        assert!(matches!(d.alloc(1), Err(DriverError::Lost { .. })));
-        d.free(addr).unwrap();
-    }
-}
+mod tests;

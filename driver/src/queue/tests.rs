@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 use vta_isa::{Module, Uop};
 
+use vta_isa::MemType;
+
 use super::*;
 use crate::testing::{Recorder, clear, program};
 use crate::{BufferId, Device};

@@ -1,0 +1,71 @@
+//! The host's bytes behind an allocation.
+
+use std::ops::{Deref, DerefMut};
+
+use memmap2::MmapMut;
+
+/// Regions of at least this many bytes are anonymous maps: the system hands out zero pages when
+/// they are touched, and says so when it has none, where a vector would abort the process.
+const MAPPED_BYTES: u64 = 1 << 16;
+
+/// The zeroed bytes of one allocation.
+#[derive(Debug)]
+pub(crate) enum HostBytes {
+    Small(Vec<u8>),
+    Mapped(MmapMut),
+}
+
+impl HostBytes {
+    /// `None` when the host has no memory for them.
+    pub(crate) fn zeroed(size_bytes: u64) -> Option<Self> {
+        let len = usize::try_from(size_bytes).ok()?;
+        if size_bytes >= MAPPED_BYTES {
+            return MmapMut::map_anon(len).ok().map(Self::Mapped);
+        }
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).ok()?;
+        bytes.resize(len, 0);
+        Some(Self::Small(bytes))
+    }
+}
+
+impl Default for HostBytes {
+    fn default() -> Self {
+        Self::Small(Vec::new())
+    }
+}
+
+impl Deref for HostBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Small(bytes) => bytes,
+            Self::Mapped(map) => map,
+        }
+    }
+}
+
+impl DerefMut for HostBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Small(bytes) => bytes,
+            Self::Mapped(map) => map,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_of_either_kind_are_zero_and_fail_politely() {
+        for size in [1, MAPPED_BYTES - 1, MAPPED_BYTES, 3 * MAPPED_BYTES] {
+            let bytes = HostBytes::zeroed(size).unwrap();
+            assert!(bytes.len() as u64 == size && bytes.iter().all(|&b| b == 0));
+        }
+        assert!(HostBytes::zeroed(0).unwrap().is_empty());
+        assert!(HostBytes::zeroed(1 << 62).is_none());
+    }
+}

@@ -1,0 +1,261 @@
+//! The batch that a command queue fills: commands become instructions with addresses.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use vta_isa::{Insn, Load, MemType, UOP_BYTES};
+
+use crate::uop_cache::UopCache;
+use crate::{
+    Command, Counters, DriverError, KernelId, Layer, LayerMark, PhysAddr, Program, ProgramError,
+    Symbol,
+};
+
+/// What is queued and not submitted.
+pub(super) struct Pending {
+    program: Arc<Program>,
+    /// Where each buffer of the program lies.
+    addresses: Vec<PhysAddr>,
+    /// Where the micro-ops of a batch lie.
+    uop_addr: PhysAddr,
+    cache: UopCache,
+    insns: Vec<Insn>,
+    words: Vec<u128>,
+    marks: Vec<LayerMark>,
+    uops: Vec<u8>,
+    /// Where in `uops` a kernel starts, in micro-ops.
+    arena: HashMap<KernelId, usize>,
+}
+
+/// What a batch is made of.
+pub(super) struct Filled {
+    pub insns: Vec<Insn>,
+    pub words: Vec<u128>,
+    pub marks: Vec<LayerMark>,
+    /// Encoded micro-ops.
+    pub uops: Vec<u8>,
+}
+
+/// A command with its place in its layer.
+#[derive(Clone, Copy)]
+struct Placed<'p> {
+    layer: &'p Layer,
+    at: usize,
+    command: &'p Command,
+}
+
+impl Pending {
+    /// Nothing yet, of a program that was checked.
+    pub(super) fn new(program: Arc<Program>, addresses: Vec<PhysAddr>, uop_addr: PhysAddr) -> Self {
+        let depth = program.config.depth(MemType::Uop);
+        Self {
+            program,
+            addresses,
+            uop_addr,
+            cache: UopCache::new(depth),
+            insns: Vec::new(),
+            words: Vec::new(),
+            marks: Vec::new(),
+            uops: Vec::new(),
+            arena: HashMap::new(),
+        }
+    }
+
+    /// How many instructions there are.
+    pub(super) fn insns(&self) -> usize {
+        self.insns.len()
+    }
+
+    /// How many micro-ops there are.
+    pub(super) fn uops(&self) -> usize {
+        self.uops.len() / UOP_BYTES
+    }
+
+    /// Drops everything.
+    pub(super) fn clear(&mut self) {
+        self.take();
+    }
+
+    /// Takes everything out; the next batch starts with an empty micro-op cache.
+    pub(super) fn take(&mut self) -> Filled {
+        self.arena.clear();
+        self.cache.clear();
+        Filled {
+            insns: std::mem::take(&mut self.insns),
+            words: std::mem::take(&mut self.words),
+            marks: std::mem::take(&mut self.marks),
+            uops: std::mem::take(&mut self.uops),
+        }
+    }
+
+    /// Appends commands of a layer, of which `first` is the first.
+    pub(super) fn push(
+        &mut self,
+        layer: &Layer,
+        first: usize,
+        commands: &[Command],
+        counters: &mut Counters,
+    ) -> Result<(), DriverError> {
+        let opens = self.insns.is_empty();
+        if self.marks.last().is_none_or(|mark| mark.name != layer.name) {
+            let mark = LayerMark {
+                name: layer.name.clone(),
+                first_insn: self.insns.len(),
+            };
+            self.marks.push(mark);
+        }
+        if opens {
+            self.append_all(self.program.opening())?;
+        }
+        for (index, command) in commands.iter().enumerate() {
+            let at = first + index;
+            self.push_command(Placed { layer, at, command }, counters)?;
+        }
+        Ok(())
+    }
+
+    /// Micro-ops of the commands' distinct kernels that aren't queued yet.
+    pub(super) fn new_uops(&self, commands: &[Command]) -> usize {
+        self.uops_of(commands, |id| !self.arena.contains_key(&id))
+    }
+
+    /// Micro-ops of all of the commands' distinct kernels.
+    pub(super) fn all_uops(&self, commands: &[Command]) -> usize {
+        self.uops_of(commands, |_| true)
+    }
+
+    fn uops_of(&self, commands: &[Command], counts: impl Fn(KernelId) -> bool) -> usize {
+        let kernel = |command: &Command| match command.symbol {
+            Symbol::Kernel(id) => Some(id),
+            Symbol::None | Symbol::Buffer(_) => None,
+        };
+        let kernels: HashSet<KernelId> = commands.iter().filter_map(kernel).collect();
+        let counted = kernels.into_iter().filter(|&id| counts(id));
+        let kernels = counted.filter_map(|id| self.program.kernels.get(id.0 as usize));
+        kernels.map(|kernel| kernel.uops.len()).sum()
+    }
+
+    fn push_command(
+        &mut self,
+        placed: Placed<'_>,
+        counters: &mut Counters,
+    ) -> Result<(), DriverError> {
+        let insn = match placed.command.symbol {
+            Symbol::None => placed.command.insn,
+            Symbol::Buffer(id) => {
+                let addr = self
+                    .addresses
+                    .get(id.0 as usize)
+                    .ok_or(ProgramError::Buffer { index: id.0 })?;
+                self.relocate(placed, *addr)?
+            }
+            Symbol::Kernel(id) => self.bind_kernel(placed, id, counters)?,
+        };
+        self.append(insn)
+    }
+
+    /// Counts `dram_base` from the start of memory instead of the buffer's.
+    fn relocate(&self, placed: Placed<'_>, addr: PhysAddr) -> Result<Insn, DriverError> {
+        let mut insn = placed.command.insn;
+        let (mem, base) = match &mut insn {
+            Insn::Load(load) => (load.mem, &mut load.dram_base),
+            Insn::Store(store) => (MemType::Out, &mut store.dram_base),
+            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {
+                return Err(ProgramError::Symbol {
+                    layer: placed.layer.name.clone(),
+                    command: placed.at,
+                    insn: format!("{insn:?}"),
+                }
+                .into());
+            }
+        };
+        let elem = self.program.config.elem_bytes(mem) as u32;
+        if !addr.0.is_multiple_of(elem) {
+            return Err(ProgramError::Alignment {
+                addr: addr.0,
+                elem_bytes: elem,
+            }
+            .into());
+        }
+        *base = base
+            .checked_add(addr.0 / elem)
+            .ok_or(ProgramError::Address {
+                base: *base,
+                addr: addr.0,
+            })?;
+        Ok(insn)
+    }
+
+    /// Makes the kernel resident and the instruction's micro-op range absolute.
+    fn bind_kernel(
+        &mut self,
+        placed: Placed<'_>,
+        id: KernelId,
+        counters: &mut Counters,
+    ) -> Result<Insn, DriverError> {
+        let mut insn = placed.command.insn;
+        let program = Arc::clone(&self.program);
+        let kernel = program.kernel_of(placed.layer, placed.at, &insn, id)?;
+        let (bgn, end) = match &mut insn {
+            Insn::Gemm(gemm) => (&mut gemm.uop_bgn, &mut gemm.uop_end),
+            Insn::Alu(alu) => (&mut alu.uop_bgn, &mut alu.uop_end),
+            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return Ok(insn),
+        };
+        if bgn == end {
+            // No micro-op runs. Moved along, an empty range at the scratchpad's end wouldn't fit
+            // `uop_bgn`.
+            (*bgn, *end) = (0, 0);
+            return Ok(insn);
+        }
+        let len = kernel.uops.len();
+        let (position, load) = self.cache.place(id, len);
+        // The kernel fits the scratchpad, whose depth fits `uop_end`.
+        *bgn += position as u16;
+        *end += position as u16;
+        if load {
+            let start = self.queue_uops(id)?;
+            self.append(Insn::Load(Load {
+                mem: MemType::Uop,
+                sram_base: position as u16,
+                dram_base: self.uop_addr.0 / UOP_BYTES as u32 + start as u32,
+                y_size: 1,
+                x_size: len as u16,
+                x_stride: len as u16,
+                ..Load::default()
+            }))?;
+            counters.kernel_misses += 1;
+        } else {
+            counters.kernel_hits += 1;
+        }
+        Ok(insn)
+    }
+
+    /// Puts the kernel's micro-ops into this batch's micro-op queue once; its first index there.
+    fn queue_uops(&mut self, id: KernelId) -> Result<usize, DriverError> {
+        if let Some(&start) = self.arena.get(&id) {
+            return Ok(start);
+        }
+        let start = self.uops.len() / UOP_BYTES;
+        let kernel = self.program.kernels.get(id.0 as usize);
+        for uop in &kernel.ok_or(ProgramError::Kernel { index: id.0 })?.uops {
+            let word = uop.encode().map_err(ProgramError::Field)?;
+            self.uops.extend_from_slice(&word.to_le_bytes());
+        }
+        self.arena.insert(id, start);
+        Ok(start)
+    }
+
+    /// Appends instructions as they are.
+    pub(super) fn append_all(
+        &mut self,
+        insns: impl IntoIterator<Item = Insn>,
+    ) -> Result<(), DriverError> {
+        insns.into_iter().try_for_each(|insn| self.append(insn))
+    }
+
+    fn append(&mut self, insn: Insn) -> Result<(), DriverError> {
+        self.words.push(insn.encode().map_err(ProgramError::Field)?);
+        self.insns.push(insn);
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+use std::time::Duration;
+
+use vta_isa::Config;
+
+use super::*;
+use crate::testing::{batch, read, write};
+use crate::{PAGE_BYTES, RunReport, WorkDone};
+
+fn device(runner: Runner) -> WorkerDevice {
+    WorkerDevice::new(
+        DeviceInfo {
+            name: "test".into(),
+            config: Config::default(),
+        },
+        runner,
+    )
+}
+
+/// A batch that names one tile of memory.
+fn store_at(addr: PhysAddr) -> Work {
+    let store = vta_isa::Store {
+        dram_base: addr.0 / 16,
+        y_size: 1,
+        x_size: 1,
+        ..vta_isa::Store::default()
+    };
+    batch(vec![store.into()])
+}
+
+#[test]
+fn work_runs_in_order() {
+    let d = device(Box::new(|_, memory| {
+        memory.write(0x1000, 1).unwrap()[0] += 1;
+        Ok(RunReport::default())
+    }));
+    let addr = d.alloc(4).unwrap();
+    let works = [write(addr, 41), store_at(addr), read(addr)];
+    let tickets: Vec<_> = works.into_iter().map(|w| d.submit(w).unwrap()).collect();
+    let done: Vec<_> = tickets.into_iter().map(|t| t.wait().unwrap()).collect();
+    assert!(matches!(&done[2], WorkDone::Data(bytes) if bytes == &[42]));
+}
+
+#[test]
+fn faults_name_the_device_and_leave_it_usable() {
+    let d = device(Box::new(|_, _| Err("insn 3: bad".into())));
+    let error = d.submit(batch(vec![])).unwrap().wait().unwrap_err();
+    assert_eq!(error.to_string(), "device test: insn 3: bad");
+    let read = Work::Read {
+        addr: PhysAddr(0),
+        size_bytes: 1,
+    };
+    assert!(matches!(
+        d.submit(read).unwrap().wait(),
+        Err(DriverError::Memory { .. })
+    ));
+}
+
+#[test]
+fn a_panicking_runner_answers_every_ticket() {
+    let d = device(Box::new(|_, _| panic!("runner")));
+    let first = d.submit(batch(vec![])).unwrap();
+    assert!(matches!(first.wait(), Err(DriverError::Lost { .. })));
+    let later = d.submit(batch(vec![])).map(Ticket::wait);
+    assert!(matches!(
+        later,
+        Err(DriverError::Lost { .. }) | Ok(Err(DriverError::Lost { .. }))
+    ));
+}
+
+#[test]
+fn a_range_is_unmapped_before_another_thread_maps_it_again() {
+    // Few pages: nearly every allocation gets a range that another thread has just freed.
+    // Nobody waits before the end, so the worker's queue is full and senders block.
+    let info = DeviceInfo {
+        name: "test".into(),
+        config: Config::default(),
+    };
+    let allocator = Allocator::new(PAGE_BYTES, 3 * PAGE_BYTES);
+    let d = WorkerDevice::with_allocator(info, allocator, Box::new(|_, _| unreachable!()));
+    let turn = |value: u8| {
+        let addr = d.alloc(PAGE_BYTES).ok()?;
+        let write = Work::Write {
+            addr,
+            data: Arc::from([value]),
+        };
+        let read = Work::Read {
+            addr,
+            size_bytes: 2,
+        };
+        let written = d.submit(write).unwrap();
+        let read = d.submit(read).unwrap();
+        d.free(addr).unwrap();
+        Some((written, read))
+    };
+    let turns = |value: u8| {
+        let tickets: Vec<_> = (0..60_000).filter_map(|_| turn(value)).collect();
+        for (written, read) in tickets {
+            written.wait().unwrap();
+            let found = read.wait().unwrap();
+            assert!(matches!(found, WorkDone::Data(bytes) if bytes == [value, 0]));
+        }
+    };
+    std::thread::scope(|scope| {
+        for value in 1..=4u8 {
+            let turns = &turns;
+            scope.spawn(move || turns(value));
+        }
+    });
+    assert_eq!(d.free_bytes(), 2 * PAGE_BYTES);
+}
+
+#[test]
+fn a_refused_allocation_leaves_the_free_memory_as_it_is() {
+    let d = device(Box::new(|_, _| panic!("runner")));
+    let before = d.free_bytes();
+    assert!(d.alloc(u64::MAX).is_err() && d.alloc(0).is_err());
+    assert!(d.alloc_at(PhysAddr(u32::MAX), 2).is_err());
+    assert_eq!(d.free_bytes(), before);
+}
+
+#[test]
+fn copies_overlap_a_batch_that_touches_other_memory() {
+    // The batch ends only after the copies, so it would hang if they had to wait for it.
+    let (done, copied) = bounded::<()>(1);
+    let d = device(Box::new(move |_, memory| {
+        copied.recv_timeout(Duration::from_secs(30)).unwrap();
+        memory.write(0x1000, 1).unwrap()[0] += 1;
+        Ok(RunReport::default())
+    }));
+    let [mine, other] = [d.alloc(16).unwrap(), d.alloc(16).unwrap()];
+    let ran = d.submit(store_at(mine)).unwrap();
+    let copy = |work| d.submit_on(Lane::Copy, work).unwrap().wait();
+    copy(write(other, 7)).unwrap();
+    assert!(matches!(copy(read(other)), Ok(WorkDone::Data(b)) if b == [7]));
+    done.send(()).unwrap();
+    ran.wait().unwrap();
+    assert!(matches!(copy(read(mine)), Ok(WorkDone::Data(b)) if b == [1]));
+}
+
+#[test]
+fn lanes_take_turns_on_the_same_memory() {
+    // Each batch and each copy leaves whole allocations, whatever order they get.
+    let d = device(Box::new(|_, memory| {
+        for at in [0x1000, 0x1001] {
+            let byte = &mut memory.write(at, 1).unwrap()[0];
+            std::thread::yield_now();
+            *byte += 1;
+        }
+        Ok(RunReport::default())
+    }));
+    let addr = d.alloc(16).unwrap();
+    let tickets: Vec<_> = (0..100)
+        .map(|_| {
+            let ran = d.submit(store_at(addr)).unwrap();
+            let size_bytes = 2;
+            let work = Work::Read { addr, size_bytes };
+            (ran, d.submit_on(Lane::Copy, work).unwrap())
+        })
+        .collect();
+    for (ran, read) in tickets {
+        ran.wait().unwrap();
+        let done = read.wait().unwrap();
+        assert!(matches!(done, WorkDone::Data(b) if b[0] == b[1]));
+    }
+}
+
+#[test]
+fn freed_memory_stays_for_work_of_either_lane_that_names_it() {
+    let (go, gate) = bounded::<()>(1);
+    let d = device(Box::new(move |_, memory| {
+        let _ = gate.recv();
+        memory.write(0x1000, 1).unwrap()[0] += 1;
+        Ok(RunReport::default())
+    }));
+    let addr = d.alloc(16).unwrap();
+    let ran = d.submit(store_at(addr)).unwrap();
+    let read_later = d.submit(read(addr)).unwrap();
+    d.free(addr).unwrap();
+    // The same address again is other memory, and needn't wait for the batch.
+    assert_eq!(d.alloc(16).unwrap(), addr);
+    d.submit_on(Lane::Copy, write(addr, 9))
+        .unwrap()
+        .wait()
+        .unwrap();
+    go.send(()).unwrap();
+    ran.wait().unwrap();
+    let old = read_later.wait().unwrap();
+    assert!(matches!(old, WorkDone::Data(b) if b == [1]));
+    let new = d.submit(read(addr)).unwrap().wait().unwrap();
+    assert!(matches!(new, WorkDone::Data(b) if b == [9]));
+}
+
+#[test]
+fn a_lost_device_refuses_on_both_lanes() {
+    let d = device(Box::new(|_, _| panic!("runner")));
+    let addr = d.alloc(16).unwrap();
+    assert!(d.submit(store_at(addr)).unwrap().wait().is_err());
+    for lane in [Lane::Copy, Lane::Compute] {
+        let answer = d.submit_on(lane, read(addr)).unwrap().wait();
+        assert!(matches!(answer, Err(DriverError::Lost { .. })));
+    }
+    assert!(matches!(d.alloc(1), Err(DriverError::Lost { .. })));
+    d.free(addr).unwrap();
+}
