@@ -162,7 +162,7 @@ fn layers() -> Result<Vec<(String, String)>> {
         };
         let [ci, h, w] = graph.tensors[input.0].chw;
         let co = graph.tensors[node.output.0].chw[0];
-        let (k, s, p) = (window.kernel[0], window.stride[0], window.pads[0]);
+        let (k, s, p) = (window.kernel[0], window.stride[0], window.pads.top);
         let spec = format!("conv:1,{ci},{h},{w},{co},{k},{s},{p}");
         if layers.iter().all(|(_, known)| *known != spec) {
             layers.push((format!("resnet50.{}", node.name), spec));

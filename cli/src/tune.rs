@@ -9,6 +9,7 @@ use vta_app::tune::{Tuned, cycles};
 use vta_app::watch::Watch;
 use vta_app::{files, hints, model};
 use vta_compiler::lower::{self, ConvShape, ConvTile, LoopOrder, LowerOptions, Tiles};
+use vta_compiler::qgraph::NodeId;
 use vta_compiler::tune::{self, Cache, Job, Measured};
 use vta_driver::Program;
 use vta_driver::output::{self, FileLock};
@@ -96,7 +97,7 @@ fn summary(cache: &Cache, tuned: Tuned, machine: &Machine, as_json: bool) -> Res
 /// A table of a layer's candidates.
 fn explain(job: &Job<'_>, layer: &str, measure: &tune::Measure<'_>, as_json: bool) -> Result<bool> {
     let all = lower::conv_tiles(job.graph, job.config, job.options, &Tiles::default())?;
-    let name = |node: usize| &job.graph.nodes[node].name;
+    let name = |node: NodeId| &job.graph.nodes[node.0].name;
     let found = all.iter().find(|(node, ..)| name(*node) == layer);
     let (node, shape, searched) = found.with_context(|| {
         let names: Vec<&str> = all.iter().map(|(node, ..)| name(*node).as_str()).collect();
@@ -135,10 +136,10 @@ fn outline(shape: &ConvShape) -> String {
         pair(shape.input),
         shape.co,
         pair(shape.output),
-        pair(shape.kernel),
-        pair(shape.stride),
-        pair(shape.dilation),
-        shape.pads,
+        pair(shape.window.kernel),
+        pair(shape.window.stride),
+        pair(shape.window.dilation),
+        shape.window.pads.to_array(),
     )
 }
 

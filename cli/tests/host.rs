@@ -45,7 +45,7 @@ fn model() -> Graph {
             kernel: [3, 3],
             stride: [1, 1],
             dilation: [1, 1],
-            pads: [1; 4],
+            pads: [1; 4].into(),
         };
         let node = |graph: &mut Graph, name: &str, op, inputs| {
             let name = format!("{name}{i}");

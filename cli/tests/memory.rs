@@ -111,7 +111,7 @@ fn small_network(folder: &TempDir) -> String {
         kernel: [2, 2],
         stride: [16, 16],
         dilation: [1, 1],
-        pads: [0; 4],
+        pads: [0; 4].into(),
     };
     graph.inputs.push(image);
     graph.outputs.push(output);

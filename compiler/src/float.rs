@@ -7,8 +7,7 @@ use thiserror::Error;
 
 use crate::graph::{Data, Graph, Node, Op, ValueId};
 use crate::host::HostOp;
-use crate::qgraph::Window;
-use crate::reference::valid;
+use crate::window::Window;
 
 /// A graph or input that can't be interpreted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -132,7 +131,7 @@ fn eval(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Result<Vec<f32>, Flo
             window,
             count_include_pad,
         } => {
-            let all = window.kernel[0] * window.kernel[1];
+            let all = window.area();
             let sums = pool(x, in_shape, shape(node.output), window, 0.0, |a, b| a + b);
             let mean =
                 |(sum, n): (f32, usize)| sum / (if *count_include_pad { all } else { n }) as f32;
@@ -177,12 +176,12 @@ fn eval(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Result<Vec<f32>, Flo
         }
         Op::QuantizeLinear { axis } => {
             let scales = input(1)?;
-            let quantise = |(i, v): (usize, &f32)| {
+            let quantize = |(i, v): (usize, &f32)| {
                 (v / slice(scales, in_shape, *axis, i))
                     .round_ties_even()
                     .clamp(-128.0, 127.0)
             };
-            x.iter().enumerate().map(quantise).collect()
+            x.iter().enumerate().map(quantize).collect()
         }
         Op::DequantizeLinear { axis } => {
             let scales = input(1)?;
@@ -243,48 +242,17 @@ fn conv(
     let (&[_, ci, h, wi], &[_, co, oh, ow]) = (input, output) else {
         return Vec::new();
     };
-    let [kh, kw] = window.kernel;
-    let per_group = ci / group;
+    let (area, per_group) = (window.area(), ci / group);
+    let taps = window.taps([h, wi], [oh, ow]);
     let channel = |o: usize| {
         let mut sums = vec![bias.map_or(0.0, |b| b[o]); oh * ow];
         let first = o / (co / group).max(1) * per_group;
         for c in 0..per_group {
             let plane = &x[(first + c) * h * wi..(first + c + 1) * h * wi];
-            for y in 0..kh {
-                let (i0, i1) = valid(
-                    h,
-                    oh,
-                    y,
-                    window.stride[0],
-                    window.dilation[0],
-                    window.pads[0],
-                );
-                for k in 0..kw {
-                    let weight = w[((o * per_group + c) * kh + y) * kw + k];
-                    let (j0, j1) = valid(
-                        wi,
-                        ow,
-                        k,
-                        window.stride[1],
-                        window.dilation[1],
-                        window.pads[1],
-                    );
-                    if j0 == j1 {
-                        continue;
-                    }
-                    for i in i0..i1 {
-                        let r = i * window.stride[0] + y * window.dilation[0] - window.pads[0];
-                        let q = j0 * window.stride[1] + k * window.dilation[1] - window.pads[1];
-                        let row = &plane[r * wi + q..(r + 1) * wi];
-                        let to = &mut sums[i * ow + j0..i * ow + j1];
-                        if window.stride[1] == 1 {
-                            to.iter_mut().zip(row).for_each(|(s, v)| *s += weight * v);
-                        } else {
-                            let row = row.iter().step_by(window.stride[1]);
-                            to.iter_mut().zip(row).for_each(|(s, v)| *s += weight * v);
-                        }
-                    }
-                }
+            let weights = &w[(o * per_group + c) * area..][..area];
+            for tap in &taps {
+                let weight = weights[tap.index[0] * window.kernel[1] + tap.index[1]];
+                tap.fold(plane, &mut sums, |sum, x| *sum += weight * x);
             }
         }
         sums
@@ -305,34 +273,12 @@ fn pool(
         return Vec::new();
     };
     let mut values = vec![(start, 0); c * oh * ow];
+    let taps = window.taps([h, w], [oh, ow]);
     for (plane, out) in x.chunks(h * w).zip(values.chunks_mut(oh * ow)) {
-        for y in 0..window.kernel[0] {
-            let (i0, i1) = valid(
-                h,
-                oh,
-                y,
-                window.stride[0],
-                window.dilation[0],
-                window.pads[0],
-            );
-            for k in 0..window.kernel[1] {
-                let (j0, j1) = valid(
-                    w,
-                    ow,
-                    k,
-                    window.stride[1],
-                    window.dilation[1],
-                    window.pads[1],
-                );
-                for i in i0..i1 {
-                    let r = i * window.stride[0] + y * window.dilation[0] - window.pads[0];
-                    for j in j0..j1 {
-                        let q = j * window.stride[1] + k * window.dilation[1] - window.pads[1];
-                        let slot = &mut out[i * ow + j];
-                        *slot = (fold(slot.0, plane[r * w + q]), slot.1 + 1);
-                    }
-                }
-            }
+        for tap in &taps {
+            tap.fold(plane, out, |value, x| {
+                *value = (fold(value.0, x), value.1 + 1)
+            });
         }
     }
     values

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::host::HostOp;
-use crate::qgraph::Window;
+use crate::window::Window;
 
 /// Index into [`Graph::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -131,6 +131,20 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// How many nodes read each value, graph outputs counted.
+    pub fn uses(&self) -> BTreeMap<ValueId, usize> {
+        let mut uses = BTreeMap::new();
+        for id in self
+            .nodes
+            .iter()
+            .flat_map(|n| &n.inputs)
+            .chain(&self.outputs)
+        {
+            *uses.entry(*id).or_insert(0) += 1;
+        }
+        uses
+    }
+
     /// Multiply-adds of the convolutions and dense layers for one image, by the values' shapes:
     /// constants needn't have data.
     pub fn macs(&self) -> u64 {

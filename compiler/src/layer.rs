@@ -2,8 +2,10 @@
 
 use thiserror::Error;
 
-use crate::qgraph::{LaneOp, QGraph, QNode, QOp, QTensor, TensorId, Window};
+use crate::lane::LaneOp;
+use crate::qgraph::{QGraph, QNode, QOp, QTensor, TensorId};
 use crate::semantics::{self, Requant, Requantize, SemanticsError};
+use crate::window::{Pads, Window};
 use crate::zoo::Rng;
 
 /// A layer to run on its own.
@@ -208,7 +210,7 @@ fn conv(
         kernel: [k; 2],
         stride: [s; 2],
         dilation: [1, 1],
-        pads: [p; 4],
+        pads: Pads::all(p),
     };
     let [oh, ow] = window.output(h, w).ok_or_else(|| LayerError::Window {
         spec: spec.to_owned(),
@@ -250,7 +252,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
     let mut rng = Rng::new(seed);
     let [ci, h, w] = spec.chw;
     let [oh, ow] = spec.window.output(h, w).unwrap_or([0, 0]);
-    let taps = ci / spec.group * spec.window.kernel[0] * spec.window.kernel[1];
+    let taps = ci / spec.group * spec.window.area();
     let weights: Vec<i8> = (0..spec.co * taps).map(|_| rng.int8()).collect();
     let bias: Vec<i64> = (0..spec.co).map(|_| i64::from(rng.int8()) * 16).collect();
     // Inputs and weights have a standard deviation of 37, so sums have 37 * 37 * sqrt(taps).
@@ -268,7 +270,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
             source,
         })?;
     if epilogue.is_empty() {
-        epilogue.push(LaneOp::MinImm(127));
+        epilogue.push(LaneOp::min(127));
     }
     let tensor = |name: &str, chw| QTensor {
         name: name.to_owned(),

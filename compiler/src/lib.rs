@@ -24,6 +24,7 @@
 pub mod float;
 pub mod graph;
 pub mod host;
+pub mod lane;
 pub mod layer;
 pub mod lower;
 pub mod onnx;
@@ -35,4 +36,5 @@ pub mod reference;
 pub mod reflect;
 pub mod semantics;
 pub mod tune;
+pub mod window;
 pub mod zoo;

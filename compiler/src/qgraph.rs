@@ -1,16 +1,21 @@
 //! The integer graph: what the network computes, bit for bit.
 //!
 //! Every node reads and writes int8 tensors. What happens between (int32 accumulation, bias,
-//! residual, requantisation, clamp) is spelled out as [`LaneOp`]s, each of which is one ALU
-//! instruction on the device and one int32 operation in the reference interpreter. The plan of
-//! lane operations is made once (see `semantics`), with bounds that prove that int32 never wraps.
+//! residual, requantisation, clamp) is spelled out as [`LaneOp`]s. The plan of lane operations is made once (see `semantics`), with bounds that prove that int32 never wraps.
 
 use crate::host::HostOp;
 use crate::reflect::{Reflect, listed};
 
+pub use crate::lane::{LaneKind, LaneOp, LaneOperand};
+pub use crate::window::{Pads, Window};
+
 /// Index into [`QGraph::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TensorId(pub usize);
+
+/// Index into [`QGraph::nodes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub usize);
 
 /// An int8 tensor of one image.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,76 +28,6 @@ pub struct QTensor {
     pub scale: f32,
     /// Smallest and largest value that occurs (from the producer's clamp), for bounds.
     pub range: (i8, i8),
-}
-
-/// One operation on every int32 lane, in the order of execution. Vectors have one entry for each
-/// channel of the node's output.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LaneOp {
-    /// `x + v[c]`.
-    AddVec(Vec<i32>),
-    /// `x + imm`.
-    AddImm(i16),
-    /// `x * v[c]`.
-    MulVec(Vec<i32>),
-    /// `x * imm`.
-    MulImm(i16),
-    /// Arithmetic `x >> n`, 0..=31, rounding towards minus infinity.
-    ShrImm(u8),
-    /// `x << n`, 0..=31.
-    ShlImm(u8),
-    /// Arithmetic `x >> v[c]` (negative: left), amounts within -31..=31.
-    ShrVec(Vec<i32>),
-    /// `min(x, imm)`.
-    MinImm(i16),
-    /// `max(x, imm)`.
-    MaxImm(i16),
-    /// `min(x, v[c])`.
-    MinVec(Vec<i32>),
-    /// `max(x, v[c])`.
-    MaxVec(Vec<i32>),
-}
-
-/// Geometry of a window: kernel, stride, dilation (rows, columns) and pads (top, left, bottom,
-/// right).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// KH, KW.
-    pub kernel: [usize; 2],
-    /// Rows, columns.
-    pub stride: [usize; 2],
-    /// Rows, columns.
-    pub dilation: [usize; 2],
-    /// Top, left, bottom, right.
-    pub pads: [usize; 4],
-}
-
-impl Window {
-    /// Output rows and columns for an input of `h` by `w`; `None` when the kernel doesn't fit.
-    pub fn output(&self, h: usize, w: usize) -> Option<[usize; 2]> {
-        let axis = |size: usize, k: usize, s: usize, d: usize, p: usize| {
-            let span = d.checked_mul(k.checked_sub(1)?)?.checked_add(1)?;
-            (size.checked_add(p)?.checked_sub(span)?)
-                .checked_div(s)?
-                .checked_add(1)
-        };
-        Some([
-            axis(
-                h,
-                self.kernel[0],
-                self.stride[0],
-                self.dilation[0],
-                self.pads[0] + self.pads[2],
-            )?,
-            axis(
-                w,
-                self.kernel[1],
-                self.stride[1],
-                self.dilation[1],
-                self.pads[1] + self.pads[3],
-            )?,
-        ])
-    }
 }
 
 /// A node of the integer graph.
@@ -198,21 +133,11 @@ pub struct QGraph {
     pub metadata: std::collections::BTreeMap<String, String>,
 }
 
-impl std::fmt::Display for LaneOp {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::AddVec(v) => write!(f, "add[{}]", v.len()),
-            Self::AddImm(imm) => write!(f, "add {imm}"),
-            Self::MulVec(v) => write!(f, "mul[{}]", v.len()),
-            Self::MulImm(imm) => write!(f, "mul {imm}"),
-            Self::ShrImm(n) => write!(f, "shr {n}"),
-            Self::ShlImm(n) => write!(f, "shl {n}"),
-            Self::ShrVec(v) => write!(f, "shr[{}]", v.len()),
-            Self::MinImm(imm) => write!(f, "min {imm}"),
-            Self::MaxImm(imm) => write!(f, "max {imm}"),
-            Self::MinVec(v) => write!(f, "min[{}]", v.len()),
-            Self::MaxVec(v) => write!(f, "max[{}]", v.len()),
-        }
+impl QGraph {
+    /// All nodes with their ids, in execution order.
+    pub fn ids(&self) -> impl Iterator<Item = (NodeId, &QNode)> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.map(|(index, node)| (NodeId(index), node))
     }
 }
 

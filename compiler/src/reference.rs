@@ -4,8 +4,10 @@ use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::host::{HostCall, HostError};
-use crate::qgraph::{LaneOp, QGraph, QNode, QOp, TensorId, Window};
+use crate::lane::LaneOp;
+use crate::qgraph::{QGraph, QNode, QOp, TensorId};
 use crate::semantics::{self, SemanticsError};
+use crate::window::Window;
 
 /// A graph that can't be interpreted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -156,7 +158,7 @@ impl<'a> Eval<'a> {
                     None => vec![0; len],
                 };
                 let view = self.group(self.view(*input)?, *group, [c, out[0]])?;
-                let per_channel = view.chw[0] * window.kernel[0] * window.kernel[1];
+                let per_channel = view.chw[0] * window.area();
                 let row = weights.get(c * per_channel..(c + 1) * per_channel);
                 self.check_window(window, view, out)?;
                 convolve(
@@ -208,7 +210,7 @@ impl<'a> Eval<'a> {
                 self.check_pool(window, view, out)?;
                 let sum = |x: Option<i32>, y| Some(x.unwrap_or(0) + y);
                 let sums = pool(view.channel(c), view, window, out, sum);
-                let all = window.kernel[0] * window.kernel[1];
+                let all = window.area();
                 let average = |(sum, count): (Option<i32>, usize)| {
                     let count = if *count_include_pad { all } else { count };
                     let ops = ops_by_count.iter().find(|(n, _)| *n == count);
@@ -293,68 +295,17 @@ fn widen(values: &[i8]) -> Vec<i32> {
     values.iter().map(|&x| x.into()).collect()
 }
 
-/// Output positions `first..end` along one axis whose window element `k` lies inside the input.
-pub(crate) fn valid(
-    size: usize,
-    out: usize,
-    k: usize,
-    stride: usize,
-    dilation: usize,
-    pad: usize,
-) -> (usize, usize) {
-    let offset = k * dilation;
-    let first = pad.saturating_sub(offset).div_ceil(stride);
-    let end = match (size + pad).checked_sub(offset + 1) {
-        Some(last) => (last / stride + 1).min(out),
-        None => 0,
-    };
-    (first.min(end), end)
-}
-
-/// Adds one output channel's products to `sums`: for each weight, a row operation.
+/// Adds one output channel's products to `sums`.
 fn convolve(view: View<'_>, window: &Window, weights: &[i8], out: [usize; 3], sums: &mut [i32]) {
     let [ci, h, w] = view.chw;
-    let [kh, kw] = window.kernel;
-    for c in 0..ci {
-        let plane = view.channel(c);
-        for y in 0..kh {
-            let (i0, i1) = valid(
-                h,
-                out[1],
-                y,
-                window.stride[0],
-                window.dilation[0],
-                window.pads[0],
-            );
-            for x in 0..kw {
-                let weight = i32::from(weights[(c * kh + y) * kw + x]);
-                let (j0, j1) = valid(
-                    w,
-                    out[2],
-                    x,
-                    window.stride[1],
-                    window.dilation[1],
-                    window.pads[1],
-                );
-                if weight == 0 || j0 == j1 {
-                    continue;
-                }
-                for i in i0..i1 {
-                    let r = i * window.stride[0] + y * window.dilation[0] - window.pads[0];
-                    let q = j0 * window.stride[1] + x * window.dilation[1] - window.pads[1];
-                    let row = &plane[r * w + q..(r + 1) * w];
-                    let to = &mut sums[i * out[2] + j0..i * out[2] + j1];
-                    if window.stride[1] == 1 {
-                        for (sum, &value) in to.iter_mut().zip(row) {
-                            *sum = sum.wrapping_add(weight * i32::from(value));
-                        }
-                    } else {
-                        for (sum, &value) in to.iter_mut().zip(row.iter().step_by(window.stride[1]))
-                        {
-                            *sum = sum.wrapping_add(weight * i32::from(value));
-                        }
-                    }
-                }
+    let taps = window.taps([h, w], [out[1], out[2]]);
+    for (c, weights) in (0..ci).zip(weights.chunks(window.area())) {
+        for tap in &taps {
+            let weight = i32::from(weights[tap.index[0] * window.kernel[1] + tap.index[1]]);
+            if weight != 0 {
+                tap.fold(view.channel(c), sums, |sum, x| {
+                    *sum = sum.wrapping_add(weight * i32::from(x));
+                });
             }
         }
     }
@@ -370,33 +321,10 @@ fn pool(
 ) -> Vec<(Option<i32>, usize)> {
     let [_, h, w] = view.chw;
     let mut values = vec![(None, 0); out[1] * out[2]];
-    for y in 0..window.kernel[0] {
-        let (i0, i1) = valid(
-            h,
-            out[1],
-            y,
-            window.stride[0],
-            window.dilation[0],
-            window.pads[0],
-        );
-        for x in 0..window.kernel[1] {
-            let (j0, j1) = valid(
-                w,
-                out[2],
-                x,
-                window.stride[1],
-                window.dilation[1],
-                window.pads[1],
-            );
-            for i in i0..i1 {
-                let r = i * window.stride[0] + y * window.dilation[0] - window.pads[0];
-                for j in j0..j1 {
-                    let q = j * window.stride[1] + x * window.dilation[1] - window.pads[1];
-                    let slot = &mut values[i * out[2] + j];
-                    *slot = (fold(slot.0, plane[r * w + q].into()), slot.1 + 1);
-                }
-            }
-        }
+    for tap in window.taps([h, w], [out[1], out[2]]) {
+        tap.fold(plane, &mut values, |value, x| {
+            *value = (fold(value.0, x.into()), value.1 + 1);
+        });
     }
     values
 }

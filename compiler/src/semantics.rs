@@ -36,7 +36,7 @@ pub use self::lanes::{
 };
 use self::lanes::{push_add, push_clamp, saturate};
 pub use self::sums::{AddPlan, plan_add, plan_residual, plan_scale};
-use crate::qgraph::LaneOp;
+use crate::lane::LaneOp;
 
 /// Largest magnitude of a bias that plans look at.
 const BIAS: i64 = 1 << 40;
@@ -105,10 +105,10 @@ fn plan_shift(given: &Requantize<'_>, shifts: &[i32]) -> Vec<LaneOp> {
     match shifts.first() {
         Some(&n) if shifts.iter().all(|&m| m == n) => {
             if n > 0 {
-                ops.push(LaneOp::ShrImm(n as u8));
+                ops.push(LaneOp::shr(n as i16));
             }
         }
-        _ => ops.push(LaneOp::ShrVec(shifts.to_vec())),
+        _ => ops.push(LaneOp::shr(shifts.to_vec())),
     }
     ops
 }
@@ -145,10 +145,10 @@ mod tests {
             requant: Requant::Fast,
         };
         let expected = [
-            LaneOp::AddVec(vec![228, 121]),
-            LaneOp::ShrImm(8),
-            LaneOp::MinImm(127),
-            LaneOp::MaxImm(-128),
+            LaneOp::add(vec![228, 121]),
+            LaneOp::shr(8),
+            LaneOp::min(127),
+            LaneOp::max(-128),
         ];
         assert_eq!(plan_requantize(&given).unwrap(), expected);
     }
@@ -164,7 +164,7 @@ mod tests {
         };
         assert_eq!(
             plan_requantize(&given).unwrap(),
-            [LaneOp::AddImm(8), LaneOp::ShrImm(4)]
+            [LaneOp::add(8), LaneOp::shr(4)]
         );
     }
 

@@ -14,7 +14,7 @@ use vta_driver::Program;
 use vta_isa::{Config, Extensions, MemType};
 
 use crate::lower::{self, ConvShape, ConvTile, LowerError, LowerOptions, ResidualForm, Tiles};
-use crate::qgraph::QGraph;
+use crate::qgraph::{NodeId, QGraph};
 
 /// The version of the cache's text and of what its cycles mean.
 const VERSION: u32 = 1;
@@ -159,7 +159,8 @@ pub fn machine(config: &Config, timing: &str) -> String {
 /// A shape as caches name it.
 fn shape_key(shape: &ConvShape) -> String {
     let pair = |[a, b]: [usize; 2]| format!("{a}x{b}");
-    let [top, left, bottom, right] = shape.pads;
+    let window = &shape.window;
+    let [top, left, bottom, right] = window.pads.to_array();
     let residual = match shape.residual {
         ResidualForm::None => "none".to_owned(),
         ResidualForm::Load => "load".to_owned(),
@@ -176,9 +177,9 @@ fn shape_key(shape: &ConvShape) -> String {
         pair(shape.input),
         shape.co,
         pair(shape.output),
-        pair(shape.kernel),
-        pair(shape.stride),
-        pair(shape.dilation),
+        pair(window.kernel),
+        pair(window.stride),
+        pair(window.dilation),
         shape.alu_steps,
         shape.vectors,
         match shape.bias {
@@ -248,7 +249,7 @@ pub type Measure<'a> = dyn Fn(&Program) -> Result<u64, String> + Sync + 'a;
 /// [`TuneError::Measure`] with the measuring function's reason.
 pub fn explain(
     job: &Job<'_>,
-    node: usize,
+    node: NodeId,
     shape: &ConvShape,
     measure: &Measure<'_>,
 ) -> Result<Vec<Measured>, TuneError> {
@@ -257,7 +258,7 @@ pub fn explain(
         let tiles = Tiles::from([(*shape, tile)]);
         let program = lower::compile_node(job.graph, job.config, job.options, &tiles, node)?;
         let cycles = measure(&program).map_err(|reason| TuneError::Measure {
-            node: job.graph.nodes[node].name.clone(),
+            node: job.graph.nodes[node.0].name.clone(),
             reason,
         })?;
         Ok(Measured {

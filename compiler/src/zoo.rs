@@ -12,9 +12,9 @@ use thiserror::Error;
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 use crate::lower;
 use crate::passes::{self, PassError};
-use crate::qgraph::Window;
 use crate::quantize::{self, Mode, QuantizeError};
 use crate::semantics::Requant;
+use crate::window::{Pads, Window};
 
 /// The networks.
 pub const NAMES: [&str; 7] = [
@@ -357,7 +357,7 @@ impl Builder {
         } = conv;
         let [co, group] = [co, group].map(|count| self.detail.of(count));
         let [weight, bias] = self.weights(name, vec![co, ci / group, k, k], gain);
-        let pads = [k / 2; 4];
+        let pads = Pads::all(k / 2);
         let window = Window {
             kernel: [k; 2],
             stride: [stride; 2],
@@ -402,7 +402,7 @@ impl Builder {
             kernel: [3, 3],
             stride: [2, 2],
             dilation: [1, 1],
-            pads: [1; 4],
+            pads: Pads::all(1),
         };
         let mut x = self.unary("maxpool", Op::MaxPool { window: pool }, stem);
         for (stage, &count) in blocks.iter().enumerate() {

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Rng, check, clamp, config, push, tensor};
+use common::{Rng, check, clamp, config, push, tensor, window};
 use proptest::prelude::*;
 use vta_compiler::qgraph::{LaneOp, QGraph, QOp, TensorId, Window};
 use vta_compiler::{layer, lower, reference};
@@ -32,28 +32,16 @@ fn grouped() -> impl Strategy<Value = Grouped> {
         (2usize..4, Just(16), Just(32)),
         (2usize..12, Just(4), Just(4)),
     ];
-    let window = (
-        [1usize..5, 1usize..5],
-        [1usize..4, 1usize..4],
-        [1usize..3, 1usize..3],
-        prop::array::uniform4(0usize..3),
-    );
     (
         sizes,
         [1usize..12, 1usize..12],
-        window,
+        window(4),
         0usize..6,
         any::<u64>(),
     )
         .prop_filter_map(
             "the window must fit",
-            |((group, inputs, outputs), hw, (kernel, stride, dilation, pads), config, seed)| {
-                let window = Window {
-                    kernel,
-                    stride,
-                    dilation,
-                    pads,
-                };
+            |((group, inputs, outputs), hw, window, config, seed)| {
                 window.output(hw[0], hw[1])?;
                 Some(Grouped {
                     group,
@@ -79,14 +67,14 @@ fn conv(
     let co = g.group * g.outputs;
     let [oh, ow] = g.window.output(g.hw[0], g.hw[1]).unwrap();
     let weights = rng.int8(co * g.inputs * g.window.kernel[0] * g.window.kernel[1]);
-    let bias = (0..co).map(|_| rng.next() as i32 >> 16).collect();
-    let mut epilogue = vec![LaneOp::AddVec(bias)];
+    let bias: Vec<i32> = (0..co).map(|_| rng.next() as i32 >> 16).collect();
+    let mut epilogue = vec![LaneOp::add(bias)];
     if g.seed.is_multiple_of(3) {
-        epilogue.push(LaneOp::ShrImm(3));
-        let factors = (0..co).map(|_| (rng.next() % 100) as i32).collect();
-        epilogue.push(LaneOp::MulVec(factors));
+        epilogue.push(LaneOp::shr(3));
+        let factors: Vec<i32> = (0..co).map(|_| (rng.next() % 100) as i32).collect();
+        epilogue.push(LaneOp::mul(factors));
     }
-    epilogue.push(LaneOp::ShrImm(6));
+    epilogue.push(LaneOp::shr(6));
     epilogue.extend(clamp());
     let op = QOp::Conv {
         input,
@@ -111,7 +99,7 @@ proptest! {
         graph.inputs = vec![input];
         let mut last = conv(&mut graph, &g, &mut rng, input, None);
         if residual {
-            let align = vec![LaneOp::ShlImm([0, 3, 6, 9][g.seed as usize % 4])];
+            let align = vec![LaneOp::shl([0, 3, 6, 9][g.seed as usize % 4])];
             last = conv(&mut graph, &g, &mut rng, input, Some((last, align)));
         }
         graph.outputs = vec![last];
@@ -148,7 +136,7 @@ proptest! {
             inputs: 1,
             outputs: 1,
             hw: [2 * n, 2 * n],
-            window: Window { kernel: [3, 3], stride: [1, 1], dilation: [1, 1], pads: [1; 4] },
+            window: Window { kernel: [3, 3], stride: [1, 1], dilation: [1, 1], pads: [1; 4].into() },
             config: at,
             seed,
         };
@@ -157,7 +145,7 @@ proptest! {
         let input = tensor(&mut graph, [c, 2 * n, 2 * n]);
         graph.inputs = vec![input];
         let out = conv(&mut graph, &g, &mut rng, input, None);
-        let window = Window { kernel: [2, 2], stride: [2, 2], dilation: [1, 1], pads: [0; 4] };
+        let window = Window { kernel: [2, 2], stride: [2, 2], dilation: [1, 1], pads: [0; 4].into() };
         let pool = QOp::MaxPool { input: out, window, ops: vec![] };
         graph.outputs = vec![push(&mut graph, pool, [c, n, n])];
         check(&graph, &config(at), seed)?;

@@ -124,7 +124,7 @@ impl Build {
             kernel: [1, 1],
             stride: [1, 1],
             dilation: [1, 1],
-            pads: [0; 4],
+            pads: [0; 4].into(),
         };
         self.node(Op::Conv { window, group: 1 }, &[x, weights], shape)
     }

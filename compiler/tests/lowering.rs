@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Rng, check, clamp, config, push, tensor};
+use common::{Rng, check, clamp, config, push, tensor, window};
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{LaneOp, QGraph, QOp, Window};
@@ -20,30 +20,17 @@ struct Shape {
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
-    let kernel = [1usize..6, 1usize..6];
-    let window = (
-        kernel,
-        [1usize..4, 1usize..4],
-        [1usize..3, 1usize..3],
-        prop::array::uniform4(0usize..3),
-    );
     (
         1usize..40,
         1usize..40,
         [1usize..14, 1usize..14],
-        window,
+        window(5),
         0usize..6,
         any::<u64>(),
     )
         .prop_filter_map(
             "the window must fit",
-            |(ci, co, hw, (kernel, stride, dilation, pads), config, seed)| {
-                let window = Window {
-                    kernel,
-                    stride,
-                    dilation,
-                    pads,
-                };
+            |(ci, co, hw, window, config, seed)| {
                 window.output(hw[0], hw[1])?;
                 Some(Shape {
                     ci,
@@ -70,14 +57,14 @@ proptest! {
         let out = [s.co, oh, ow];
         let mut conv = |graph: &mut QGraph, residual| {
             let weights = rng.int8(s.co * s.ci * s.window.kernel[0] * s.window.kernel[1]);
-            let mut epilogue = vec![LaneOp::AddVec((0..s.co).map(|_| rng.next() as i32 >> 16).collect())];
+            let mut epilogue = vec![LaneOp::add((0..s.co).map(|_| rng.next() as i32 >> 16).collect::<Vec<_>>())];
             if vectors {
-                epilogue.push(LaneOp::MinVec((0..s.co).map(|_| (rng.next() >> 12) as i32 & 0xf_ffff).collect()));
-                epilogue.push(LaneOp::MaxVec((0..s.co).map(|_| -((rng.next() >> 12) as i32 & 0xf_ffff)).collect()));
-                epilogue.push(LaneOp::ShrImm(6));
-                epilogue.push(LaneOp::MulVec((0..s.co).map(|_| (rng.next() % 100) as i32).collect()));
+                epilogue.push(LaneOp::min((0..s.co).map(|_| (rng.next() >> 12) as i32 & 0xf_ffff).collect::<Vec<_>>()));
+                epilogue.push(LaneOp::max((0..s.co).map(|_| -((rng.next() >> 12) as i32 & 0xf_ffff)).collect::<Vec<_>>()));
+                epilogue.push(LaneOp::shr(6));
+                epilogue.push(LaneOp::mul((0..s.co).map(|_| (rng.next() % 100) as i32).collect::<Vec<_>>()));
             }
-            epilogue.push(LaneOp::ShrImm(7));
+            epilogue.push(LaneOp::shr(7));
             epilogue.extend(clamp());
             let op = QOp::Conv { input, window: s.window, weights, residual, epilogue, dense: false, group: 1 };
             push(graph, op, out)
@@ -86,7 +73,7 @@ proptest! {
         if residual {
             // Shifts below, at and above that of the sums: a product, or a start of the sums.
             let align = [0, 3, 7, 9][s.seed as usize % 4];
-            let prologue = if vectors { vec![LaneOp::MulVec((0..s.co as i32).collect())] } else { vec![LaneOp::ShlImm(align)] };
+            let prologue = if vectors { vec![LaneOp::mul((0..s.co as i32).collect::<Vec<_>>())] } else { vec![LaneOp::shl(align)] };
             last = conv(&mut graph, Some((last, prologue)));
         }
         graph.outputs = vec![last];
@@ -95,10 +82,8 @@ proptest! {
 
     #[test]
     fn tiled_pools_and_sums_are_the_direct_ones(s in shape(), include_pad in any::<bool>()) {
-        prop_assume!((0..2).all(|a| {
-            let span = s.window.dilation[a] * (s.window.kernel[a] - 1) + 1;
-            s.window.pads[a] < span && s.window.pads[a + 2] < span
-        }));
+        let pads = [s.window.pads.before(), s.window.pads.after()];
+        prop_assume!(pads.iter().all(|pads| (0..2).all(|a| pads[a] < s.window.span(a))));
         let mut graph = QGraph::default();
         let input = tensor(&mut graph, [s.ci, s.hw[0], s.hw[1]]);
         graph.inputs = vec![input];
@@ -107,13 +92,13 @@ proptest! {
         let a = push(&mut graph, QOp::MaxPool { input, window: s.window, ops: vec![] }, out);
         let counts = 0..=s.window.kernel[0] * s.window.kernel[1];
         let ops_by_count = counts
-            .map(|n| (n, vec![LaneOp::MulImm(n as i16 + 1), LaneOp::AddImm(16), LaneOp::ShrImm(5), LaneOp::MinImm(127), LaneOp::MaxImm(-128)]))
+            .map(|n| (n, vec![LaneOp::mul(n as i16 + 1), LaneOp::add(16), LaneOp::shr(5), LaneOp::min(127), LaneOp::max(-128)]))
             .collect();
         let pool = QOp::AvgPool { input, window: s.window, count_include_pad: include_pad, ops_by_count };
         let b = push(&mut graph, pool, out);
-        let add = QOp::Add { a, a_ops: vec![LaneOp::MulImm(3)], b, b_ops: vec![LaneOp::ShlImm(1)], epilogue: clamp() };
+        let add = QOp::Add { a, a_ops: vec![LaneOp::mul(3)], b, b_ops: vec![LaneOp::shl(1)], epilogue: clamp() };
         let c = push(&mut graph, add, out);
-        let d = push(&mut graph, QOp::Eltwise { input: c, ops: vec![LaneOp::MaxImm(0)] }, out);
+        let d = push(&mut graph, QOp::Eltwise { input: c, ops: vec![LaneOp::max(0)] }, out);
         graph.outputs = vec![d];
         check(&graph, &config(s.config), s.seed)?;
     }
@@ -129,19 +114,19 @@ proptest! {
         let axis = pool.map(|(s, p, k)| { let p = p.min(s - 1); (s, p, p + 1 + k.min(s - 1)) });
         let size = [0, 1].map(|a| out[a] * axis[a].0);
         let hw = size.map(|n| ((n - 1) * stride + k).saturating_sub(2 * pad));
-        let window = Window { kernel: [k; 2], stride: [stride; 2], dilation: [1, 1], pads: [pad; 4] };
+        let window = Window { kernel: [k; 2], stride: [stride; 2], dilation: [1, 1], pads: [pad; 4].into() };
         prop_assume!(hw[0] > 0 && hw[1] > 0 && window.output(hw[0], hw[1]) == Some(size));
         let mut graph = QGraph::default();
         let mut rng = Rng(seed);
         let input = tensor(&mut graph, [ci, hw[0], hw[1]]);
         graph.inputs = vec![input];
         let weights = rng.int8(co * ci * k * k);
-        let mut epilogue = vec![LaneOp::AddVec((0..co).map(|_| rng.next() as i32 >> 16).collect())];
+        let mut epilogue = vec![LaneOp::add((0..co).map(|_| rng.next() as i32 >> 16).collect::<Vec<_>>())];
         if vectors {
-            epilogue.push(LaneOp::ShrImm(4));
-            epilogue.push(LaneOp::MulVec((0..co).map(|_| (rng.next() % 100) as i32).collect()));
+            epilogue.push(LaneOp::shr(4));
+            epilogue.push(LaneOp::mul((0..co).map(|_| (rng.next() % 100) as i32).collect::<Vec<_>>()));
         }
-        epilogue.push(LaneOp::ShrImm(7));
+        epilogue.push(LaneOp::shr(7));
         epilogue.extend(clamp());
         let op = QOp::Conv { input, window, weights, residual: None, epilogue, dense: false, group: 1 };
         let last = push(&mut graph, op, [co, size[0], size[1]]);
@@ -151,7 +136,7 @@ proptest! {
             kernel: axis.map(|a| a.2),
             stride: axis.map(|a| a.0),
             dilation: [1, 1],
-            pads: [axis[0].1, axis[1].1, after[0], after[1]],
+            pads: [axis[0].1, axis[1].1, after[0], after[1]].into(),
         };
         let pooled = window.output(size[0], size[1]).unwrap();
         let last = push(&mut graph, QOp::MaxPool { input: last, window, ops: vec![] }, [co, pooled[0], pooled[1]]);
@@ -165,10 +150,10 @@ proptest! {
         let mut rng = Rng(seed);
         let input = tensor(&mut graph, [ci, h, w]);
         graph.inputs = vec![input];
-        let whole = |kernel| Window { kernel, stride: [1, 1], dilation: [1, 1], pads: [0; 4] };
-        let mut epilogue = vec![LaneOp::ShrImm(9)];
+        let whole = |kernel| Window { kernel, stride: [1, 1], dilation: [1, 1], pads: [0; 4].into() };
+        let mut epilogue = vec![LaneOp::shr(9)];
         epilogue.extend(clamp());
-        let first = QOp::Eltwise { input, ops: vec![LaneOp::AddImm(1), LaneOp::MinImm(127)] };
+        let first = QOp::Eltwise { input, ops: vec![LaneOp::add(1), LaneOp::min(127)] };
         let first = push(&mut graph, first, [ci, h, w]);
         let weights = rng.int8(co * ci * h * w);
         let op = QOp::Conv { input: first, window: whole([h, w]), weights, residual: None, epilogue: epilogue.clone(), dense: true, group: 1 };
@@ -190,7 +175,7 @@ fn a_kernel_that_cannot_be_tiled_names_the_limits() {
         kernel: [1, 1100],
         stride: [1, 1],
         dilation: [1, 1],
-        pads: [0; 4],
+        pads: [0; 4].into(),
     };
     let weights = vec![1; 1100];
     let epilogue = clamp();
@@ -233,10 +218,10 @@ fn large_averages_are_products() {
             kernel,
             stride: [stride; 2],
             dilation: [1, 1],
-            pads: [pad; 4],
+            pads: [pad; 4].into(),
         };
         let [oh, ow] = window.output(chw[1], chw[2]).unwrap();
-        let mut ops = vec![LaneOp::MulImm(700), LaneOp::AddImm(99), LaneOp::ShrImm(13)];
+        let mut ops = vec![LaneOp::mul(700), LaneOp::add(99), LaneOp::shr(13)];
         ops.extend(clamp());
         let pool = QOp::AvgPool {
             input,
@@ -252,11 +237,11 @@ fn large_averages_are_products() {
                 kernel: [1, 1],
                 stride: [1, 1],
                 dilation: [1, 1],
-                pads: [0; 4],
+                pads: [0; 4].into(),
             },
             weights: Rng(3).int8(20 * chw[0]),
             residual: None,
-            epilogue: [vec![LaneOp::ShrImm(8)], clamp()].concat(),
+            epilogue: [vec![LaneOp::shr(8)], clamp()].concat(),
             dense: false,
             group: 1,
         };

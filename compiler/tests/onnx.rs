@@ -58,7 +58,7 @@ fn window(kernel: usize, pad: usize) -> Window {
         kernel: [kernel; 2],
         stride: [1; 2],
         dilation: [1; 2],
-        pads: [pad; 4],
+        pads: [pad; 4].into(),
     }
 }
 
@@ -340,7 +340,7 @@ fn grouped(ci: usize, co: usize, per_group: usize, group: usize) -> Vec<u8> {
         kernel: [3, 3],
         stride: [1, 1],
         dilation: [1, 1],
-        pads: [1; 4],
+        pads: [1; 4].into(),
     };
     let y = b.node(Op::Conv { window, group }, &[x, w], &[1, co, 6, 6]);
     onnx::save(&b.finish(x, y))

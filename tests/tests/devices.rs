@@ -140,7 +140,7 @@ fn a_pool_that_joins_its_convolution_is_one_layer_of_a_part() {
         kernel: [2, 2],
         stride: [2, 2],
         dilation: [1, 1],
-        pads: [0; 4],
+        pads: [0; 4].into(),
     };
     let (input, ops) = (TensorId(1), vec![]);
     graph.nodes.push(QNode {

@@ -72,7 +72,7 @@ impl Net {
             kernel: [kernel; 2],
             stride: [1, 1],
             dilation: [1, 1],
-            pads: [kernel / 2; 4],
+            pads: [kernel / 2; 4].into(),
         };
         let op = Op::Conv { window, group: 1 };
         self.push(op, vec![x, weights], &[1, co, h, w])
@@ -354,7 +354,7 @@ fn chain(links: &[Link], pick: usize) -> QGraph {
                     kernel: [3, 3],
                     stride: [1, 1],
                     dilation: [1, 1],
-                    pads: [1; 4],
+                    pads: [1; 4].into(),
                 };
                 net.push(Op::MaxPool { window }, vec![x], &shape)
             }
@@ -373,7 +373,7 @@ fn file() -> Vec<u8> {
         kernel: [3, 3],
         stride: [1, 1],
         dilation: [1, 1],
-        pads: [1; 4],
+        pads: [1; 4].into(),
     };
     let x = net.push(
         Op::Conv { window, group: 8 },

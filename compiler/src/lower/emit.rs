@@ -9,7 +9,7 @@ use vta_isa::{
 };
 
 use super::{LowerError, Lowering};
-use crate::qgraph::LaneOp;
+use crate::lane::{LaneKind, LaneOp, LaneOperand};
 
 /// The commands of one layer.
 pub(super) struct Emitter<'l, 'a> {
@@ -253,14 +253,14 @@ impl<'l, 'a> Emitter<'l, 'a> {
         copy: usize,
     ) -> Result<(), LowerError> {
         for op in ops {
-            let Some((op, imm)) = immediate(op) else {
+            let LaneOperand::Imm(imm) = op.operand else {
                 let reason = format!("{op} is a vector, which only convolutions have");
                 return Err(self.inconsistent(reason));
             };
-            if op == AluOp::Mul && !self.has(Extension::Mul) {
+            if op.kind == LaneKind::Mul && !self.has(Extension::Mul) {
                 self.multiply(imm, tiles, copy)?;
             } else {
-                self.immediate(op, imm, tiles)?;
+                self.immediate(op.kind.alu(), imm, tiles)?;
             }
         }
         Ok(())
@@ -359,31 +359,8 @@ impl<'l, 'a> Emitter<'l, 'a> {
     }
 }
 
-/// The ALU operation of an immediate lane operation.
-pub(super) fn immediate(op: &LaneOp) -> Option<(AluOp, i16)> {
-    Some(match op {
-        LaneOp::AddImm(imm) => (AluOp::Add, *imm),
-        LaneOp::MulImm(imm) => (AluOp::Mul, *imm),
-        LaneOp::ShrImm(n) => (AluOp::Shr, (*n).into()),
-        LaneOp::ShlImm(n) => (AluOp::Shl, (*n).into()),
-        LaneOp::MinImm(imm) => (AluOp::Min, *imm),
-        LaneOp::MaxImm(imm) => (AluOp::Max, *imm),
-        LaneOp::AddVec(_)
-        | LaneOp::MulVec(_)
-        | LaneOp::ShrVec(_)
-        | LaneOp::MinVec(_)
-        | LaneOp::MaxVec(_) => return None,
-    })
-}
-
-/// The ALU operation and the vector of a vector lane operation.
-pub(super) fn vector(op: &LaneOp) -> Option<(AluOp, &[i32])> {
-    match op {
-        LaneOp::AddVec(v) => Some((AluOp::Add, v)),
-        LaneOp::MulVec(v) => Some((AluOp::Mul, v)),
-        LaneOp::ShrVec(v) => Some((AluOp::Shr, v)),
-        LaneOp::MinVec(v) => Some((AluOp::Min, v)),
-        LaneOp::MaxVec(v) => Some((AluOp::Max, v)),
-        _ => None,
-    }
+/// How many operations have a vector.
+pub(super) fn count_vectors<'o>(ops: impl IntoIterator<Item = &'o LaneOp>) -> usize {
+    let vectors = ops.into_iter().filter(|op| op.vector().is_some());
+    vectors.count()
 }

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use vta_driver::{Buffer, BufferId, BufferKind, Kernel, Packing, Program, TensorSpec};
-use vta_isa::Config;
+use vta_driver::{Buffer, BufferId, BufferKind, Kernel, Layer, Packing, Program, TensorSpec};
+use vta_isa::{Config, Extension};
 
 use super::error::LowerError;
 use super::readers::Readers;
 use super::seam;
 use super::tile::{ConvShape, ConvTile};
-use crate::qgraph::{QGraph, QOp, TensorId};
+use crate::lane::{LaneKind, LaneOp};
+use crate::qgraph::{NodeId, QGraph, QOp, TensorId};
 
 /// How to lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +104,36 @@ impl<'a> Lowering<'a> {
         })
     }
 
+    /// Whether the machine has an extension.
+    pub(super) fn has(&self, extension: Extension) -> bool {
+        self.config.extensions().contains(extension)
+    }
+
+    /// Whether the machine has no operation for a factor among the operations.
+    pub(super) fn multiplies(&self, ops: &[LaneOp]) -> bool {
+        !self.has(Extension::Mul) && ops.iter().any(|op| op.kind == LaneKind::Mul)
+    }
+
+    /// A node's layer, without commands.
+    pub(super) fn layer(&self, id: NodeId) -> Layer {
+        let node = &self.graph.nodes[id.0];
+        Layer {
+            name: node.name.clone(),
+            kind: node.op.kind().to_owned(),
+            output: node.output.0 as u32,
+            ..Layer::default()
+        }
+    }
+
+    /// A node that contradicts itself.
+    pub(super) fn inconsistent(&self, id: NodeId, reason: &str) -> LowerError {
+        let node = self.graph.nodes[id.0].name.clone();
+        LowerError::Inconsistent {
+            node,
+            reason: reason.to_owned(),
+        }
+    }
+
     pub(super) fn constant(&mut self, name: String, bytes: Vec<u8>) -> BufferId {
         let id = BufferId(self.program.buffers.len() as u32);
         let size_bytes = bytes.len() as u64;
@@ -135,13 +166,13 @@ fn packing(
         window,
         group: 1,
         ..
-    }) = readers.only(id).map(|node| &graph.nodes[node].op)
+    }) = readers.only(id).map(|node| &graph.nodes[node.0].op)
     else {
         return Packing::Tiles;
     };
     let alone = *input == id;
     let [c, ..] = graph.tensors[id.0].chw;
-    let area = window.kernel[0] * window.kernel[1];
+    let area = window.area();
     let direct = c.div_ceil(config.block()) * area;
     let gathered = (c * area).div_ceil(config.block());
     if !(options.im2col && alone && gathered < direct) {
@@ -152,6 +183,6 @@ fn packing(
         kernel: pair(window.kernel),
         stride: pair(window.stride),
         dilation: pair(window.dilation),
-        pads: window.pads.map(|p| p as u32),
+        pads: window.pads.to_array().map(|p| p as u32),
     }
 }

@@ -26,7 +26,7 @@ use vta_driver::Program;
 use vta_isa::Config;
 
 use crate::host::HostOp;
-use crate::qgraph::{QGraph, QNode, QOp};
+use crate::qgraph::{NodeId, QGraph, QNode, QOp};
 
 pub use error::LowerError;
 pub use groups::Groups;
@@ -59,9 +59,9 @@ pub fn compile_with(
     tiles: &Tiles,
 ) -> Result<Program, LowerError> {
     let mut lowering = Lowering::new(graph, config, options, tiles)?;
-    let mut index = 0;
-    while index < graph.nodes.len() {
-        index += lowering.node(index)?;
+    let mut next = NodeId(0);
+    while next.0 < graph.nodes.len() {
+        next.0 += lowering.node(next)?;
     }
     Ok(lowering.program)
 }
@@ -70,8 +70,8 @@ pub fn compile_with(
 /// before it. [`compile`] gives as many, unless no tile fits such a pair.
 pub fn layers(graph: &QGraph) -> usize {
     let readers = Readers::of(graph);
-    let joins = |&index: &usize| conv::takes_pool(graph, &readers, index);
-    graph.nodes.len() - (0..graph.nodes.len()).filter(joins).count()
+    let joins = |(id, _): &(NodeId, _)| conv::takes_pool(graph, &readers, *id);
+    graph.nodes.len() - graph.ids().filter(joins).count()
 }
 
 /// Lowers one node alone (a convolution with the pool that joins it): to measure it. The other
@@ -84,10 +84,10 @@ pub fn compile_node(
     config: &Config,
     options: &LowerOptions,
     tiles: &Tiles,
-    node: usize,
+    node: NodeId,
 ) -> Result<Program, LowerError> {
-    if node >= graph.nodes.len() {
-        return Err(LowerError::Network(format!("there is no node {node}")));
+    if node.0 >= graph.nodes.len() {
+        return Err(LowerError::Network(format!("there is no node {}", node.0)));
     }
     let mut lowering = Lowering::new(graph, config, options, tiles)?;
     lowering.node(node)?;
@@ -103,17 +103,17 @@ pub fn conv_tiles(
     config: &Config,
     options: &LowerOptions,
     tiles: &Tiles,
-) -> Result<Vec<(usize, ConvShape, ConvTile)>, LowerError> {
+) -> Result<Vec<(NodeId, ConvShape, ConvTile)>, LowerError> {
     let lowering = Lowering::new(graph, config, options, tiles)?;
     let mut found = Vec::new();
-    for (index, node) in graph.nodes.iter().enumerate() {
+    for (id, node) in graph.ids() {
         if let QOp::Host { op, .. } = &node.op {
             return Err(of_host(node, *op));
         }
         found.extend(
             lowering
-                .conv_tile(index)?
-                .map(|(shape, tile)| (index, shape, tile)),
+                .conv_tile(id)?
+                .map(|(shape, tile)| (id, shape, tile)),
         );
     }
     Ok(found)
@@ -121,12 +121,13 @@ pub fn conv_tiles(
 
 impl Lowering<'_> {
     /// Lowers a node, or several that become one layer; how many it were.
-    fn node(&mut self, index: usize) -> Result<usize, LowerError> {
-        match &self.graph.nodes[index].op {
-            QOp::Conv { .. } => self.conv(index),
-            QOp::Add { .. } | QOp::Eltwise { .. } => self.elementwise(index).map(|()| 1),
-            QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(index).map(|()| 1),
-            QOp::Host { op, .. } => Err(of_host(&self.graph.nodes[index], *op)),
+    fn node(&mut self, id: NodeId) -> Result<usize, LowerError> {
+        let node = &self.graph.nodes[id.0];
+        match &node.op {
+            QOp::Conv { .. } => self.conv(id),
+            QOp::Add { .. } | QOp::Eltwise { .. } => self.elementwise(id).map(|()| 1),
+            QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(id).map(|()| 1),
+            QOp::Host { op, .. } => Err(of_host(node, *op)),
         }
     }
 }

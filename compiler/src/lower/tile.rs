@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use vta_isa::{Config, Gemm, Load, MemType};
 
 use super::groups::Groups;
-use crate::reference::valid;
+use crate::window::Window;
 
 /// Bytes that the bus moves in a cycle, in estimates.
 pub(super) const BUS_BYTES: usize = 8;
@@ -36,14 +36,8 @@ pub struct ConvShape {
     pub input: [usize; 2],
     /// Output rows and columns.
     pub output: [usize; 2],
-    /// Kernel rows and columns.
-    pub kernel: [usize; 2],
-    /// Rows, columns.
-    pub stride: [usize; 2],
-    /// Rows, columns.
-    pub dilation: [usize; 2],
-    /// Top, left, bottom, right.
-    pub pads: [usize; 4],
+    /// From inputs to outputs.
+    pub window: Window,
     /// ALU steps for each output tile and immediate operation or two for a vector one.
     pub alu_steps: usize,
     /// Constant vectors.
@@ -112,7 +106,7 @@ pub struct ConvTile {
 impl ConvShape {
     /// Input rows (axis 0) or columns (axis 1) that `out` outputs and `kernel` taps touch.
     pub fn extent(&self, axis: usize, out: usize, kernel: usize) -> usize {
-        (out - 1) * self.stride[axis] + (kernel - 1) * self.dilation[axis] + 1
+        (out - 1) * self.window.stride[axis] + (kernel - 1) * self.window.dilation[axis] + 1
     }
 
     /// At most how many input rows a chunk of `kernel_rows` taps loads for `out` output rows: one
@@ -126,14 +120,14 @@ impl ConvShape {
 
     /// At most how many input columns a chunk loads for `out` output columns.
     fn width(&self, out: usize) -> usize {
-        self.extent(1, out, self.kernel[1]).min(self.input[1])
+        self.extent(1, out, self.window.kernel[1])
+            .min(self.input[1])
     }
 
     /// The outputs of an axis (0: rows, 1: columns) whose tap lies inside the input.
-    pub(super) fn valid(&self, axis: usize, tap: usize) -> (usize, usize) {
-        let (size, out) = (self.input[axis], self.output[axis]);
-        let (s, d, pad) = (self.stride[axis], self.dilation[axis], self.pads[axis]);
-        valid(size, out, tap, s, d, pad)
+    pub(super) fn valid(&self, axis: usize, tap: usize) -> Range<usize> {
+        self.window
+            .valid(axis, tap, self.input[axis], self.output[axis])
     }
 
     /// Output blocks with each of the input blocks that they read.
@@ -148,19 +142,16 @@ impl ConvShape {
     /// GEMM steps that multiply: all taps of all outputs but those on padding.
     pub fn products(&self) -> u64 {
         let taps = |axis: usize| -> usize {
-            let count = |tap| {
-                let (begin, end) = self.valid(axis, tap);
-                end.saturating_sub(begin)
-            };
-            (0..self.kernel[axis]).map(count).sum()
+            let count = |tap| self.valid(axis, tap).len();
+            (0..self.window.kernel[axis]).map(count).sum()
         };
         self.block_pairs() * (taps(0) * taps(1)) as u64
     }
 
     /// GEMM steps of the mathematics: `CI * KH * KW` blocks for every output, padding included.
     pub fn dense_products(&self) -> u64 {
-        let count = |pair: [usize; 2]| (pair[0] * pair[1]) as u64;
-        self.block_pairs() * count(self.output) * count(self.kernel)
+        let outputs = self.output[0] * self.output[1];
+        self.block_pairs() * (outputs * self.window.area()) as u64
     }
 
     /// Input and weight tiles of the scratchpads that are left for chunks when an output tile
@@ -215,7 +206,7 @@ impl ConvShape {
     pub(super) fn weight_tiles(&self, [co, ci, kernel_rows]: [usize; 3]) -> usize {
         match self.ones {
             true => 1,
-            false => co * ci * kernel_rows * self.kernel[1],
+            false => co * ci * kernel_rows * self.window.kernel[1],
         }
     }
 
@@ -296,10 +287,13 @@ fn check_limits(shape: &ConvShape) -> Result<(), String> {
             Err(format!("a pad of {pad} {name}; LOAD pads at most {most}"))
         }
     };
-    for (name, pad) in ["above", "left", "below", "right"].iter().zip(shape.pads) {
+    for (name, pad) in ["above", "left", "below", "right"]
+        .iter()
+        .zip(shape.window.pads.to_array())
+    {
         side(name, pad)?;
     }
-    let row = shape.ci * shape.kernel[0] * shape.kernel[1];
+    let row = shape.ci * shape.window.area();
     for (name, value) in [
         ("input columns", shape.input[1]),
         ("output columns", shape.output[1]),
@@ -315,7 +309,7 @@ fn check_limits(shape: &ConvShape) -> Result<(), String> {
 }
 
 fn explain(shape: &ConvShape, config: &Config) -> String {
-    let [kh, kw] = shape.kernel;
+    let [kh, kw] = shape.window.kernel;
     let (inp, wgt, acc) = (
         config.depth(MemType::Inp),
         config.depth(MemType::Wgt),
@@ -380,7 +374,7 @@ fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
         .saturating_sub(shape.vectors * tile.co);
     let (inp, wgt) = shape.streamed(config, sums);
     let weights = shape.weight_tiles([tile.co, tile.ci, tile.kernel_rows]);
-    let uops = tile.co * tile.ci * tile.kernel_rows * shape.kernel[1] * shape.phases();
+    let uops = tile.co * tile.ci * tile.kernel_rows * shape.window.kernel[1] * shape.phases();
     if sums > acc / tile.acc_halves
         || weights > wgt / tile.halves
         || uops > config.depth(MemType::Uop)
@@ -389,7 +383,7 @@ fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
     }
     let (height, width) = (shape.height(r, tile.kernel_rows), shape.width(c));
     let [row_phases, column_phases] = shape.pool.unwrap_or([1, 1]);
-    let row_factor = shape.stride[0] * row_phases * width;
+    let row_factor = shape.window.stride[0] * row_phases * width;
     // A pool reads the tile above, which the other half keeps.
     let order =
         shape.pool.is_none() || (tile.acc_halves == 2 && tile.order == LoopOrder::ChannelsOutside);
@@ -398,14 +392,16 @@ fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
         && (Gemm::FIELDS.src_factor_out.fits(row_factor) || r == row_phases)
         && Gemm::FIELDS
             .src_factor_in
-            .fits(shape.stride[1] * column_phases)
+            .fits(shape.window.stride[1] * column_phases)
         && Gemm::FIELDS.dst_factor_out.fits(c)
 }
 
 /// Reduction chunks: some input blocks with the whole kernel, or one with some kernel rows.
 fn chunks(shape: &ConvShape) -> Vec<(usize, usize)> {
-    let whole = parts(shape.ci).into_iter().map(|ci| (ci, shape.kernel[0]));
-    let rows = parts(shape.kernel[0])
+    let whole = parts(shape.ci)
+        .into_iter()
+        .map(|ci| (ci, shape.window.kernel[0]));
+    let rows = parts(shape.window.kernel[0])
         .into_iter()
         .skip(1)
         .map(|rows| (1, rows));
@@ -415,7 +411,9 @@ fn chunks(shape: &ConvShape) -> Vec<(usize, usize)> {
 /// Instructions of a chunk's products away from the upper and lower edges: taps whose columns
 /// differ are apart.
 fn side_groups(shape: &ConvShape) -> usize {
-    let mut columns: Vec<_> = (0..shape.kernel[1]).map(|x| shape.valid(1, x)).collect();
+    let mut columns: Vec<_> = (0..shape.window.kernel[1])
+        .map(|x| shape.valid(1, x))
+        .collect();
     columns.dedup();
     columns.len()
 }
@@ -427,7 +425,7 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
         shape.co.div_ceil(tile.co),
         oh.div_ceil(tile.output[0]) * ow.div_ceil(tile.output[1]),
     );
-    let chunks = shape.ci.div_ceil(tile.ci) * shape.kernel[0].div_ceil(tile.kernel_rows);
+    let chunks = shape.ci.div_ceil(tile.ci) * shape.window.kernel[0].div_ceil(tile.kernel_rows);
     let tiles = groups * positions;
     let (stay_wgt, stay_inp) = (
         chunks == 1 && tile.order == LoopOrder::ChannelsOutside,

@@ -5,7 +5,7 @@ use prost::Message;
 use super::proto;
 use crate::graph::{Data, Graph, Node, Op, ValueId};
 use crate::host::HostOp;
-use crate::qgraph::Window;
+use crate::window::Window;
 
 /// The bytes of an ONNX model, the same for the same graph.
 pub fn save(graph: &Graph) -> Vec<u8> {
@@ -124,7 +124,7 @@ fn window(w: &Window) -> Vec<proto::Attribute> {
     vec![
         ints("kernel_shape", &w.kernel),
         ints("strides", &w.stride),
-        ints("pads", &w.pads),
+        ints("pads", &w.pads.to_array()),
     ]
 }
 

@@ -4,19 +4,20 @@ mod attributes;
 mod constant;
 mod order;
 mod spatial;
+mod state;
 mod tensor;
 mod windows;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use prost::Message;
 
-use super::{OnnxError, bias, host, proto, shape};
-use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
-use crate::qgraph::Window;
+use super::{OnnxError, bias, host, proto};
+use crate::graph::{Data, Graph, Op, ValueId};
+use crate::window::{Pads, Window};
 pub(super) use attributes::Attributes;
 use order::{escape_names, node_error, sorted, uses};
-use spatial::Pads;
+use state::Import;
 use tensor::{input_shape, read_tensor};
 
 /// Reads an ONNX model.
@@ -86,65 +87,7 @@ pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
     Ok(import.graph)
 }
 
-struct Import<'a> {
-    graph: Graph,
-    names: HashMap<String, ValueId>,
-    /// The index of the node that makes a value.
-    makers: HashMap<ValueId, usize>,
-    /// How often nodes and the graph's outputs name a value.
-    uses: HashMap<&'a String, usize>,
-    /// Values with zeros around them that the next operator takes over: the graph's value has
-    /// none.
-    padded: HashMap<&'a str, Pads>,
-    opset: i64,
-}
-
-/// A node that can't be added.
-enum PushError {
-    /// Its inputs' shapes don't fit.
-    Shape(String),
-    /// Its output can't be defined.
-    Other(OnnxError),
-}
-
-impl From<OnnxError> for PushError {
-    fn from(error: OnnxError) -> Self {
-        Self::Other(error)
-    }
-}
-
-impl PushError {
-    fn of(self, node: &proto::Node) -> OnnxError {
-        match self {
-            Self::Shape(reason) => node_error(node, reason),
-            Self::Other(error) => error,
-        }
-    }
-}
-
-fn defined_twice(name: &str) -> OnnxError {
-    OnnxError::Model(format!("the name {name} is defined twice"))
-}
-
 impl<'a> Import<'a> {
-    fn define(
-        &mut self,
-        name: &str,
-        shape: Vec<usize>,
-        data: Option<Data>,
-    ) -> Result<ValueId, OnnxError> {
-        let id = ValueId(self.graph.values.len());
-        if self.names.insert(name.to_owned(), id).is_some() {
-            return Err(defined_twice(name));
-        }
-        self.graph.values.push(Value {
-            name: name.to_owned(),
-            shape,
-            data,
-        });
-        Ok(id)
-    }
-
     fn node(&mut self, node: &'a proto::Node, index: usize) -> Result<(), OnnxError> {
         let fail = |reason: String| node_error(node, reason);
         if !node.domain.is_empty() && node.domain != "ai.onnx" {
@@ -179,8 +122,7 @@ impl<'a> Import<'a> {
         let pads = self.pads_of(node).map_err(fail)?;
         if node.op_type == "Pad" {
             let more = self.pad(&attributes, &inputs).map_err(fail)?;
-            self.padded
-                .insert(output, std::array::from_fn(|i| pads[i] + more[i]));
+            self.padded.insert(output, pads + more);
             return self.alias(output, inputs[0]);
         }
         let product = self.product(&attributes, &name, &mut inputs);
@@ -197,7 +139,7 @@ impl<'a> Import<'a> {
             op,
             Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } | Op::Identity
         );
-        if moves && pads != [0; 4] {
+        if moves && pads != Pads::NONE {
             self.padded.insert(output, pads);
         }
         if node.op_type == "ReduceMean" && attributes.int("keepdims", 1) == 0 {
@@ -210,61 +152,11 @@ impl<'a> Import<'a> {
         made.map(drop).map_err(|e| e.of(node))
     }
 
-    /// Adds a node whose output has a name.
-    fn push(
-        &mut self,
-        name: String,
-        op: Op,
-        inputs: Vec<ValueId>,
-        output: &str,
-    ) -> Result<ValueId, PushError> {
-        let made = Node {
-            name,
-            op,
-            inputs,
-            output: ValueId(0),
-        };
-        let shape = shape::infer(&self.graph, &made).map_err(PushError::Shape)?;
-        shape::elements(output, &shape)?;
-        let output = self.define(output, shape, None)?;
-        self.push_node(Node { output, ..made });
-        Ok(output)
-    }
-
-    fn push_node(&mut self, node: Node) {
-        self.makers.insert(node.output, self.graph.nodes.len());
-        self.graph.nodes.push(node);
-    }
-
-    /// The node that makes a value.
-    fn maker(&self, id: ValueId) -> Option<&Node> {
-        self.graph.nodes.get(*self.makers.get(&id)?)
-    }
-
     /// The data of a constant that an operator only gives another shape.
     fn moved(&self, op: &Op, inputs: &[ValueId]) -> Option<Data> {
         let first = &self.graph.values[inputs.first()?.0];
         let moves = matches!(op, Op::Flatten | Op::Identity);
         first.data.clone().filter(|_| moves)
-    }
-
-    /// The shape that an operator gives.
-    fn shape_of(&self, op: &Op, inputs: &[ValueId]) -> Result<Vec<usize>, String> {
-        let made = Node {
-            name: String::new(),
-            op: op.clone(),
-            inputs: inputs.to_vec(),
-            output: ValueId(0),
-        };
-        shape::infer(&self.graph, &made)
-    }
-
-    /// Another name of a value.
-    fn alias(&mut self, name: &str, id: ValueId) -> Result<(), OnnxError> {
-        match self.names.insert(name.to_owned(), id) {
-            None => Ok(()),
-            Some(_) => Err(defined_twice(name)),
-        }
     }
 
     /// The zeros around a node's first input.
@@ -273,7 +165,7 @@ impl<'a> Import<'a> {
         if node.input.iter().skip(1).any(|name| pads(name).is_some()) {
             return Err("an input other than its first comes from a Pad".to_owned());
         }
-        Ok(node.input.first().and_then(pads).unwrap_or([0; 4]))
+        Ok(node.input.first().and_then(pads).unwrap_or_default())
     }
 
     fn op(&self, node: &Attributes<'_>, inputs: &mut Vec<ValueId>) -> Result<Op, String> {
@@ -341,13 +233,9 @@ impl<'a> Import<'a> {
             "GlobalAveragePool" => Op::GlobalAveragePool,
             "GlobalMaxPool" => {
                 let [_, _, h, w] = self.spatial(inputs[0])?;
-                let window = Window {
-                    kernel: [h, w],
-                    stride: [1, 1],
-                    dilation: [1, 1],
-                    pads: [0; 4],
-                };
-                Op::MaxPool { window }
+                Op::MaxPool {
+                    window: Window::whole([h, w]),
+                }
             }
             "ReduceMean" => {
                 self.check_mean(node, inputs)?;
@@ -433,35 +321,6 @@ impl<'a> Import<'a> {
             }
             _ => Err("its shape must be a constant".to_owned()),
         }
-    }
-
-    fn spatial(&self, input: ValueId) -> Result<[usize; 4], String> {
-        let shape = &self.graph.values[input.0].shape;
-        shape[..]
-            .try_into()
-            .map_err(|_| format!("input of shape {shape:?}, not [1, C, H, W]"))
-    }
-
-    /// Rows and columns of an input.
-    fn plane(&self, input: ValueId) -> Result<[usize; 2], String> {
-        self.spatial(input).map(|[_, _, h, w]| [h, w])
-    }
-}
-
-/// Facts of a graph that callers look up by value.
-impl Graph {
-    /// How many nodes read each value, graph outputs counted.
-    pub fn uses(&self) -> BTreeMap<ValueId, usize> {
-        let mut uses = BTreeMap::new();
-        for id in self
-            .nodes
-            .iter()
-            .flat_map(|n| &n.inputs)
-            .chain(&self.outputs)
-        {
-            *uses.entry(*id).or_insert(0) += 1;
-        }
-        uses
     }
 }
 

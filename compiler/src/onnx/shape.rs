@@ -3,7 +3,7 @@
 use super::{MAX_ELEMENTS, OnnxError};
 use crate::graph::{Graph, Node, Op};
 use crate::host::HostOp;
-use crate::qgraph::Window;
+use crate::window::Window;
 
 /// The element count of a shape. Dimensions beside a 0 are bounded, too, so that no product of some
 /// of them overflows.
@@ -170,5 +170,5 @@ fn nchw(x: &[usize]) -> Result<[usize; 4], String> {
 fn output(window: &Window, h: usize, w: usize) -> Result<[usize; 2], String> {
     window
         .output(h, w)
-        .ok_or_else(|| format!("{window:?} doesn't fit an input of {h}x{w}"))
+        .ok_or_else(|| format!("a window of {window} doesn't fit an input of {h}x{w}"))
 }

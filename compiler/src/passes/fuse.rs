@@ -3,7 +3,7 @@
 //! Each walks the nodes once, in time linear in their number: [`Nodes`] knows who writes each
 //! tensor and how often it is read, and a node that goes leaves an empty place until the end.
 
-use super::PassError;
+use super::error::PassError;
 use super::net::{Net, NetNode, NetOp, NetTensor};
 use crate::qgraph::TensorId;
 use crate::semantics::{self, Requant};

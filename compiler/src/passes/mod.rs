@@ -4,45 +4,17 @@
 //! passes of [`PASSES`] rewrite it in order; the last step plans the lane operations. After each
 //! step a listing can be printed.
 
+mod error;
 mod fuse;
 mod import;
 mod net;
 mod plan;
 
-use thiserror::Error;
-
 use crate::graph::Graph;
 use crate::qgraph::QGraph;
-use crate::semantics::SemanticsError;
 
+pub use error::PassError;
 pub use net::{Net, NetNode, NetOp, NetTensor};
-
-/// A graph that can't become an integer graph.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum PassError {
-    /// A node isn't quantised, or not in a supported way.
-    #[error("node {node} ({op}): {reason}")]
-    Node {
-        /// The node's name.
-        node: String,
-        /// Its operator.
-        op: String,
-        /// Why.
-        reason: String,
-    },
-    /// The graph as a whole.
-    #[error("{0}")]
-    Graph(String),
-    /// No integer form keeps a node's arithmetic inside int32.
-    #[error("node {node}: {source}")]
-    Semantics {
-        /// The node's name.
-        node: String,
-        /// The cause.
-        source: SemanticsError,
-    },
-}
 
 /// A rewriting pass.
 pub type Pass = fn(&mut Net) -> Result<(), PassError>;

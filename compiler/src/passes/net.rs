@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::PassError;
+use super::error::PassError;
 use crate::host::HostOp;
-use crate::qgraph::{TensorId, Window};
+use crate::qgraph::TensorId;
 use crate::reflect::{Reflect, listed};
 use crate::semantics::Requant;
+use crate::window::Window;
 
 /// An int8 tensor: `real = scale * int8`.
 #[derive(Clone, Debug, PartialEq)]

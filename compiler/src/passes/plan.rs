@@ -1,9 +1,11 @@
 //! The last step: real scales become lane operations.
 
-use super::PassError;
+use super::error::PassError;
 use super::net::{Net, NetNode, NetOp};
-use crate::qgraph::{LaneOp, QGraph, QNode, QOp, QTensor, TensorId, Window};
+use crate::lane::LaneOp;
+use crate::qgraph::{QGraph, QNode, QOp, QTensor, TensorId};
 use crate::semantics::{self, Range, Requantize, SemanticsError};
+use crate::window::Window;
 
 /// Plans every node; tensors that nothing uses are dropped.
 pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
@@ -117,12 +119,12 @@ impl Plan<'_> {
                 count_include_pad,
             } => {
                 let counts = if *count_include_pad {
-                    vec![window.kernel[0] * window.kernel[1]]
+                    vec![window.area()]
                 } else {
                     self.counts(*input, node.output, window)
                 };
                 let (low, high) = wide(*input);
-                let all = (window.kernel[0] * window.kernel[1]) as i64;
+                let all = window.area() as i64;
                 let start = (low.min(0) * all, high.max(0) * all);
                 let ops = |&count: &usize| -> Result<(usize, Vec<LaneOp>), SemanticsError> {
                     let ratio = self.scale(*input) / out / count as f64;
@@ -152,15 +154,12 @@ impl Plan<'_> {
         let [_, h, w] = self.net.tensors[input.0].chw;
         let [_, oh, ow] = self.net.tensors[output.0].chw;
         let axis = |axis: usize, size: usize, out: usize| -> Vec<usize> {
-            let inside = |o: &usize| {
-                let offset = o * window.stride[axis];
-                let at = |k: &usize| {
-                    let p = offset + k * window.dilation[axis];
-                    p >= window.pads[axis] && p - window.pads[axis] < size
-                };
-                (0..window.kernel[axis]).filter(at).count()
+            let inside = |o| {
+                window
+                    .positions(axis, o, 0..window.kernel[axis], size)
+                    .count()
             };
-            let mut counts: Vec<_> = (0..out).map(|o| inside(&o)).collect();
+            let mut counts: Vec<_> = (0..out).map(inside).collect();
             counts.sort_unstable();
             counts.dedup();
             counts

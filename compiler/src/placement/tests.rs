@@ -24,7 +24,7 @@ fn node(name: &str, kind: &str, inputs: &[usize], output: usize) -> QNode {
         kernel: [1, 1],
         stride: [1, 1],
         dilation: [1, 1],
-        pads: [0; 4],
+        pads: [0; 4].into(),
     };
     let op = match kind {
         "conv" => QOp::Conv {

@@ -5,8 +5,10 @@ use std::fmt;
 use super::{Attribute, AttributeValue, Network, NodeInfo, Reflect, TensorInfo, listed};
 use crate::graph::{Graph, Op, ValueId};
 use crate::host::HostOp;
+use crate::lane::LaneOp;
 use crate::passes::{Net, NetOp};
-use crate::qgraph::{LaneOp, QGraph, QOp, TensorId, Window};
+use crate::qgraph::{QGraph, QOp, TensorId};
+use crate::window::Window;
 
 const CLAMP: &str = "bounds of the output, in its steps";
 const DENSE: &str = "whether it is a dense layer, whose window is the whole input";
@@ -29,7 +31,11 @@ fn window(window: &Window) -> Vec<Attribute> {
         ints("kernel", kernel, "rows and columns of the kernel"),
         ints("stride", stride, "rows and columns from window to window"),
         ints("dilation", dilation, "rows and columns from tap to tap"),
-        ints("pads", pads, "zeros at the top, left, bottom and right"),
+        ints(
+            "pads",
+            &pads.to_array(),
+            "zeros at the top, left, bottom and right",
+        ),
     ]
 }
 

@@ -4,8 +4,9 @@
 use std::str::FromStr;
 
 use thiserror::Error;
+use vta_isa::for_alu_op;
 
-use crate::qgraph::LaneOp;
+use crate::lane::{LaneKind, LaneOp};
 
 /// How closely fixed point follows the model's real arithmetic.
 ///
@@ -87,51 +88,22 @@ pub enum SemanticsError {
 /// Smallest and largest value of a lane.
 pub type Range = (i64, i64);
 
+/// The operand of an operation for a channel.
+fn operand(op: &LaneOp, channel: usize) -> Result<i32, SemanticsError> {
+    let missing = || SemanticsError::Channels {
+        len: op.vector().map_or(0, <[i32]>::len),
+        channel,
+    };
+    op.operand.of_channel(channel).ok_or_else(missing)
+}
+
 /// Applies one operation to all lanes of a channel, as the device does.
 ///
 /// # Errors
 /// [`SemanticsError::Channels`] when a vector is too short.
 pub fn apply(op: &LaneOp, channel: usize, lanes: &mut [i32]) -> Result<(), SemanticsError> {
-    let lane = |v: &[i32]| {
-        v.get(channel).copied().ok_or(SemanticsError::Channels {
-            len: v.len(),
-            channel,
-        })
-    };
-    match op {
-        LaneOp::AddVec(v) => {
-            let y = lane(v)?;
-            lanes.iter_mut().for_each(|x| *x = x.wrapping_add(y));
-        }
-        LaneOp::AddImm(imm) => lanes
-            .iter_mut()
-            .for_each(|x| *x = x.wrapping_add((*imm).into())),
-        LaneOp::MulVec(v) => {
-            let y = lane(v)?;
-            lanes.iter_mut().for_each(|x| *x = x.wrapping_mul(y));
-        }
-        LaneOp::MulImm(imm) => lanes
-            .iter_mut()
-            .for_each(|x| *x = x.wrapping_mul((*imm).into())),
-        LaneOp::ShrImm(n) => lanes.iter_mut().for_each(|x| *x >>= n & 31),
-        LaneOp::ShlImm(n) => lanes.iter_mut().for_each(|x| *x <<= n & 31),
-        LaneOp::ShrVec(v) => {
-            let y = lane(v)?;
-            lanes
-                .iter_mut()
-                .for_each(|x| *x = vta_isa::AluOp::Shr.apply(*x, y));
-        }
-        LaneOp::MinImm(imm) => lanes.iter_mut().for_each(|x| *x = (*x).min((*imm).into())),
-        LaneOp::MaxImm(imm) => lanes.iter_mut().for_each(|x| *x = (*x).max((*imm).into())),
-        LaneOp::MinVec(v) => {
-            let y = lane(v)?;
-            lanes.iter_mut().for_each(|x| *x = (*x).min(y));
-        }
-        LaneOp::MaxVec(v) => {
-            let y = lane(v)?;
-            lanes.iter_mut().for_each(|x| *x = (*x).max(y));
-        }
-    }
+    let y = operand(op, channel)?;
+    for_alu_op!(op.kind.alu(), OP => lanes.iter_mut().for_each(|x| *x = OP.apply(*x, y)));
     Ok(())
 }
 
@@ -142,32 +114,27 @@ pub fn apply(op: &LaneOp, channel: usize, lanes: &mut [i32]) -> Result<(), Seman
 pub fn range(ops: &[LaneOp], channel: usize, start: Range) -> Result<Range, SemanticsError> {
     let mut now = fits(start, channel, "the sum")?;
     for op in ops {
-        let lane = |v: &[i32]| {
-            let len = v.len();
-            v.get(channel)
-                .map(|&y| i64::from(y))
-                .ok_or(SemanticsError::Channels { len, channel })
+        let y = i64::from(operand(op, channel)?);
+        let next = match op.kind {
+            LaneKind::Add => (now.0 + y, now.1 + y),
+            LaneKind::Mul => product(now, y),
+            LaneKind::Shr => shifted(now, y),
+            LaneKind::Shl => shifted(now, -y),
+            LaneKind::Min => (now.0.min(y), now.1.min(y)),
+            LaneKind::Max => (now.0.max(y), now.1.max(y)),
         };
-        let shift = |(lo, hi): Range, n: i64| match n {
-            0.. => (lo >> n, hi >> n),
-            _ => (lo << -n, hi << -n),
-        };
-        let (name, next) = match op {
-            LaneOp::AddVec(v) => ("add", (now.0 + lane(v)?, now.1 + lane(v)?)),
-            LaneOp::AddImm(imm) => ("add", (now.0 + i64::from(*imm), now.1 + i64::from(*imm))),
-            LaneOp::MulVec(v) => ("mul", product(now, lane(v)?)),
-            LaneOp::MulImm(imm) => ("mul", product(now, (*imm).into())),
-            LaneOp::ShrImm(n) => ("shr", shift(now, i64::from(*n & 31))),
-            LaneOp::ShlImm(n) => ("shl", shift(now, -i64::from(*n & 31))),
-            LaneOp::ShrVec(v) => ("shr", shift(now, lane(v)?.clamp(-31, 31))),
-            LaneOp::MinImm(imm) => ("min", (now.0.min((*imm).into()), now.1.min((*imm).into()))),
-            LaneOp::MaxImm(imm) => ("max", (now.0.max((*imm).into()), now.1.max((*imm).into()))),
-            LaneOp::MinVec(v) => ("min", (now.0.min(lane(v)?), now.1.min(lane(v)?))),
-            LaneOp::MaxVec(v) => ("max", (now.0.max(lane(v)?), now.1.max(lane(v)?))),
-        };
-        now = fits(next, channel, name)?;
+        now = fits(next, channel, op.kind.alu().name())?;
     }
     Ok(now)
+}
+
+/// To the right, to the left by negative amounts, which count modulo 32 as on the device.
+fn shifted((lo, hi): Range, amount: i64) -> Range {
+    let bits = amount.unsigned_abs() % 32;
+    match amount {
+        0.. => (lo >> bits, hi >> bits),
+        _ => (lo << bits, hi << bits),
+    }
 }
 
 fn product((lo, hi): Range, y: i64) -> Range {
@@ -229,10 +196,10 @@ pub(super) fn push_add(ops: &mut Vec<LaneOp>, bias: Vec<i32>) {
     match bias.first() {
         Some(&first) if bias.iter().all(|&b| b == first) => match i16::try_from(first) {
             Ok(0) => {}
-            Ok(imm) => ops.push(LaneOp::AddImm(imm)),
-            Err(_) => ops.push(LaneOp::AddVec(bias)),
+            Ok(imm) => ops.push(LaneOp::add(imm)),
+            Err(_) => ops.push(LaneOp::add(bias)),
         },
-        _ => ops.push(LaneOp::AddVec(bias)),
+        _ => ops.push(LaneOp::add(bias)),
     }
 }
 
@@ -248,10 +215,10 @@ pub(super) fn push_clamp(
         (lo, hi) = (lo.min(now.0), hi.max(now.1));
     }
     if hi > i64::from(high) {
-        ops.push(LaneOp::MinImm(high.into()));
+        ops.push(LaneOp::min(i16::from(high)));
     }
     if lo < i64::from(low) {
-        ops.push(LaneOp::MaxImm(low.into()));
+        ops.push(LaneOp::max(i16::from(low)));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The fast form: one multiplier, after a first shift.
 
 use super::lanes::{Requantize, SemanticsError, push_add, saturate};
-use crate::qgraph::LaneOp;
+use crate::lane::LaneOp;
 
 /// One choice of the multiply form.
 #[derive(Clone, Copy)]
@@ -62,17 +62,17 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
     let mut ops = Vec::new();
     push_add(&mut ops, bias.collect());
     if form.pre_shift > 0 {
-        ops.push(LaneOp::ShrImm(form.pre_shift as u8));
+        ops.push(LaneOp::shr(form.pre_shift as i16));
     }
     if form.clamp {
         ops.extend(int16_clamps(given.clamp));
     }
     match (uniform, multipliers.first().map(|&m| i16::try_from(m))) {
-        (true, Some(Ok(imm))) => ops.push(LaneOp::MulImm(imm)),
-        _ => ops.push(LaneOp::MulVec(multipliers)),
+        (true, Some(Ok(imm))) => ops.push(LaneOp::mul(imm)),
+        _ => ops.push(LaneOp::mul(multipliers)),
     }
     if form.shift > 0 {
-        ops.push(LaneOp::ShrImm(form.shift as u8));
+        ops.push(LaneOp::shr(form.shift as i16));
     }
     Ok(ops)
 }
@@ -82,7 +82,7 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
 /// none at the end.
 fn int16_clamps((low, _): (i8, i8)) -> [LaneOp; 2] {
     let low = if low >= 0 { 0 } else { -CLAMP as i16 };
-    [LaneOp::MinImm(CLAMP as i16), LaneOp::MaxImm(low)]
+    [LaneOp::min(CLAMP as i16), LaneOp::max(low)]
 }
 
 /// The multiply form for ratios too far apart for one first shift: a vector of them leaves steps
@@ -102,11 +102,11 @@ fn spread(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     });
     let mut ops = Vec::new();
     push_add(&mut ops, bias.collect());
-    ops.push(LaneOp::ShrVec(channels().map(pre).collect()));
+    ops.push(LaneOp::shr(channels().map(pre).collect::<Vec<_>>()));
     ops.extend(int16_clamps(given.clamp));
-    ops.push(LaneOp::MulVec(channels().map(multiplier).collect()));
+    ops.push(LaneOp::mul(channels().map(multiplier).collect::<Vec<_>>()));
     if shift > 0 {
-        ops.push(LaneOp::ShrImm(shift as u8));
+        ops.push(LaneOp::shr(shift as i16));
     }
     Ok(ops)
 }

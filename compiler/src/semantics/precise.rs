@@ -11,7 +11,7 @@
 
 use super::lanes::{Range, Requantize, log2_exact, push_add, saturate};
 use super::multiply::is_zero;
-use crate::qgraph::LaneOp;
+use crate::lane::{LaneOp, LaneOperand};
 
 /// First shifts, best first: a larger one has multipliers of more bits for small ratios, and
 /// drops more.
@@ -57,18 +57,22 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
     let mut ops = Vec::new();
     push_add(&mut ops, bias);
     if biased.iter().zip(&high).any(|(b, &high)| b.1 > high) {
-        ops.push(limit(&high, LaneOp::MinImm, LaneOp::MinVec)?);
+        ops.push(LaneOp::min(limit(&high)?));
     }
     if biased.iter().zip(&low).any(|(b, &low)| b.0 < low) {
-        ops.push(limit(&low, LaneOp::MaxImm, LaneOp::MaxVec)?);
+        ops.push(LaneOp::max(limit(&low)?));
     }
-    ops.push(LaneOp::MulVec(pairs.iter().map(|p| p.first).collect()));
-    ops.push(LaneOp::ShrImm(first as u8));
-    ops.push(LaneOp::MulVec(pairs.iter().map(|p| p.second).collect()));
+    ops.push(LaneOp::mul(
+        pairs.iter().map(|p| p.first).collect::<Vec<_>>(),
+    ));
+    ops.push(LaneOp::shr(first as i16));
+    ops.push(LaneOp::mul(
+        pairs.iter().map(|p| p.second).collect::<Vec<_>>(),
+    ));
     // Half a step, and half of what the first shift drops.
     let half = |p: &Pair| (1 << (SECOND - 1)) + p.second / 2;
     push_add(&mut ops, pairs.iter().map(half).collect());
-    ops.push(LaneOp::ShrImm(SECOND as u8));
+    ops.push(LaneOp::shr(SECOND as i16));
     Some(ops)
 }
 
@@ -112,21 +116,18 @@ fn clamps(given: &Requantize<'_>) -> (Vec<i64>, Vec<i64>) {
     )
 }
 
-/// A clamp as an immediate where all channels have the same, else as a vector; `None` beyond
-/// int32, where nothing would be clamped.
-fn limit(
-    bounds: &[i64],
-    immediate: fn(i16) -> LaneOp,
-    vector: fn(Vec<i32>) -> LaneOp,
-) -> Option<LaneOp> {
+/// Bounds of a clamp as an immediate where all channels have the same, else as a vector; `None`
+/// without channels.
+fn limit(bounds: &[i64]) -> Option<LaneOperand> {
     let first = *bounds.first()?;
     if let Ok(imm) = i16::try_from(first)
         && bounds.iter().all(|&b| b == first)
     {
-        return Some(immediate(imm));
+        return Some(imm.into());
     }
+    // Beyond int32 nothing is clamped.
     let kept = |&b: &i64| b.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
-    Some(vector(bounds.iter().map(kept).collect()))
+    Some(bounds.iter().map(kept).collect::<Vec<_>>().into())
 }
 
 /// A channel's best multipliers for values up to `largest`; `None` when products can't fit.
@@ -180,8 +181,8 @@ fn factors(multiplier: f64) -> [i16; 2] {
 /// Operations that multiply by a value below 2^30.
 fn multiply(multiplier: f64) -> Vec<LaneOp> {
     let [first, second] = factors(multiplier);
-    let first = (first != 1).then_some(LaneOp::MulImm(first));
-    first.into_iter().chain([LaneOp::MulImm(second)]).collect()
+    let first = (first != 1).then_some(LaneOp::mul(first));
+    first.into_iter().chain([LaneOp::mul(second)]).collect()
 }
 
 /// Operations for `round(x >> shift)`, half up. An immediate can't hold half of a large step,
@@ -189,14 +190,11 @@ fn multiply(multiplier: f64) -> Vec<LaneOp> {
 fn round(shift: i32) -> Vec<LaneOp> {
     match shift {
         ..=0 => Vec::new(),
-        1..=15 => vec![
-            LaneOp::AddImm(1 << (shift - 1)),
-            LaneOp::ShrImm(shift as u8),
-        ],
+        1..=15 => vec![LaneOp::add(1 << (shift - 1)), LaneOp::shr(shift as i16)],
         _ => vec![
-            LaneOp::ShrImm((shift - 15) as u8),
-            LaneOp::AddImm(1 << 14),
-            LaneOp::ShrImm(15),
+            LaneOp::shr((shift - 15) as i16),
+            LaneOp::add(1 << 14),
+            LaneOp::shr(15),
         ],
     }
 }

@@ -2,7 +2,7 @@
 
 use super::lanes::{Range, Requant, SemanticsError, log2_exact, push_clamp, range};
 use super::precise;
-use crate::qgraph::LaneOp;
+use crate::lane::LaneOp;
 
 /// The largest error, in steps of the output, that a residual's multiplier may cost before the
 /// sum is left to an operation of its own.
@@ -19,7 +19,7 @@ pub fn plan_residual(ratio: &[f64], step: &[f64]) -> Option<Vec<LaneOp>> {
             return Some(if first == 0 {
                 vec![]
             } else {
-                vec![LaneOp::ShlImm(first as u8)]
+                vec![LaneOp::shl(first as i16)]
             });
         }
     }
@@ -30,8 +30,8 @@ pub fn plan_residual(ratio: &[f64], step: &[f64]) -> Option<Vec<LaneOp>> {
     if !safe || ratio.iter().zip(step).map(error).fold(0.0, f64::max) > RESIDUAL_ERROR {
         return None;
     }
-    Some(vec![LaneOp::MulVec(
-        ratio.iter().map(|r| r.round() as i32).collect(),
+    Some(vec![LaneOp::mul(
+        ratio.iter().map(|r| r.round() as i32).collect::<Vec<_>>(),
     )])
 }
 
@@ -83,7 +83,7 @@ pub fn plan_add(
 /// Operands by powers of two, and the rounding after the sum.
 fn add_shifted([a, b]: [i32; 2]) -> ([Vec<LaneOp>; 2], Vec<LaneOp>) {
     let low = a.min(b).min(0);
-    let shl = |k: i32| (k > 0).then_some(LaneOp::ShlImm(k as u8));
+    let shl = |k: i32| (k > 0).then_some(LaneOp::shl(k as i16));
     let operand = |k: i32| shl(k - low).into_iter().collect();
     ([operand(a), operand(b)], halves_up(-low))
 }
@@ -93,7 +93,7 @@ fn add_multiplied(ratios: [f64; 2]) -> Option<([Vec<LaneOp>; 2], Vec<LaneOp>)> {
     let largest = ratios[0].max(ratios[1]);
     let fits = |s: &i32| (largest * 2f64.powi(*s)).round() <= 32767.0;
     let shift = (0..=15).rev().find(fits)?;
-    let multiply = |r: f64| vec![LaneOp::MulImm((r * 2f64.powi(shift)).round() as i16)];
+    let multiply = |r: f64| vec![LaneOp::mul((r * 2f64.powi(shift)).round() as i16)];
     Some((ratios.map(multiply), halves_up(shift)))
 }
 
@@ -102,10 +102,7 @@ fn halves_up(shift: i32) -> Vec<LaneOp> {
     if shift == 0 {
         return Vec::new();
     }
-    vec![
-        LaneOp::AddImm(1 << (shift - 1)),
-        LaneOp::ShrImm(shift as u8),
-    ]
+    vec![LaneOp::add(1 << (shift - 1)), LaneOp::shr(shift as i16)]
 }
 
 /// `round(x * ratio)` of lanes within `start`, clamped: pooling sums and changes of scale.
@@ -133,7 +130,7 @@ pub fn plan_scale(
     match log2_exact(ratio) {
         Some(0) => {}
         Some(n) if (-15..0).contains(&n) => {
-            ops.extend([LaneOp::AddImm(1 << (-n - 1)), LaneOp::ShrImm(-n as u8)]);
+            ops.extend([LaneOp::add(1 << (-n - 1)), LaneOp::shr(-n as i16)]);
         }
         _ => {
             let extreme = start.0.abs().max(start.1.abs()) as f64 + 1.0;
@@ -150,14 +147,14 @@ pub fn plan_scale(
             let shift = shift.ok_or(SemanticsError::Ratio {
                 ratio: ratio.to_string(),
             })?;
-            let multiply = LaneOp::MulImm((ratio * 2f64.powi(shift)).round() as i16);
+            let multiply = LaneOp::mul((ratio * 2f64.powi(shift)).round() as i16);
             match (early, shift) {
-                (true, _) => ops.extend([LaneOp::AddImm(before.round() as i16), multiply]),
+                (true, _) => ops.extend([LaneOp::add(before.round() as i16), multiply]),
                 (false, 0) => ops.push(multiply),
-                (false, _) => ops.extend([multiply, LaneOp::AddImm(1 << (shift - 1))]),
+                (false, _) => ops.extend([multiply, LaneOp::add(1 << (shift - 1))]),
             }
             if shift > 0 {
-                ops.push(LaneOp::ShrImm(shift as u8));
+                ops.push(LaneOp::shr(shift as i16));
             }
         }
     }

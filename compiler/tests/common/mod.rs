@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
-use vta_compiler::qgraph::{LaneOp, QGraph, QNode, QOp, QTensor, TensorId};
+use vta_compiler::qgraph::{LaneOp, QGraph, QNode, QOp, QTensor, TensorId, Window};
 use vta_compiler::reference;
 use vta_driver::{Device, Program, QueueLimits, Session};
 use vta_isa::Config;
@@ -40,6 +40,20 @@ pub fn config(index: usize) -> Config {
     Config::from_json(text[index % text.len()]).unwrap()
 }
 
+/// Windows with kernels up to a size; not all fit their input.
+pub fn window(kernel: usize) -> impl Strategy<Value = Window> {
+    let kernel = [1..=kernel, 1..=kernel];
+    let pads = prop::array::uniform4(0usize..3);
+    (kernel, [1usize..4, 1usize..4], [1usize..3, 1usize..3], pads).prop_map(
+        |(kernel, stride, dilation, pads)| Window {
+            kernel,
+            stride,
+            dilation,
+            pads: pads.into(),
+        },
+    )
+}
+
 pub fn tensor(graph: &mut QGraph, chw: [usize; 3]) -> TensorId {
     let name = format!("t{}", graph.tensors.len());
     graph.tensors.push(QTensor {
@@ -59,7 +73,7 @@ pub fn push(graph: &mut QGraph, op: QOp, chw: [usize; 3]) -> TensorId {
 }
 
 pub fn clamp() -> Vec<LaneOp> {
-    vec![LaneOp::MinImm(127), LaneOp::MaxImm(-128)]
+    vec![LaneOp::min(127), LaneOp::max(-128)]
 }
 
 /// Runs the graph on all simulators and compares every tensor with the reference; the program must

@@ -6,36 +6,14 @@
 
 use std::ops::Range;
 
-use vta_isa::{AluOp, AluOperand, Deps, Load, MemType, Module, Store, Uop};
+use vta_isa::{AluOp, AluOperand, MemType, Module, Store, Uop};
 
 use super::super::LowerError;
-use super::super::emit::{Emitter, Loops, Rect, immediate, vector};
-use super::residual::Product;
-use super::work::{Chunk, Transfer, Weights, inputs, run, transfers, works};
-use super::{Acc, Conv, Residual, Work};
-use crate::qgraph::LaneOp;
-
-/// What the halves hold and how many chunks were started, over a whole layer.
-#[derive(Default)]
-pub(super) struct Progress {
-    pub chunks: usize,
-    pub tiles: usize,
-    /// Loads so far, and where the first went: its half.
-    pub inputs: usize,
-    pub weights: usize,
-    /// The accumulator half of the first tile.
-    pub first_acc: usize,
-    /// With its input blocks and the output rows and columns.
-    pub loaded_input: Option<(Chunk, [Range<usize>; 3])>,
-    pub loaded_weights: Option<Weights>,
-    /// Weights that were loaded before those of their chunk were due.
-    pub ahead: Option<Weights>,
-    pub loaded_vectors: Option<Range<usize>>,
-    /// Output blocks whose bias is resident.
-    pub loaded_bias: usize,
-    /// Output blocks whose diagonals are resident.
-    pub loaded_diagonals: usize,
-}
+use super::super::emit::{Emitter, Loops, Rect, count_vectors};
+use super::layer::{Acc, Conv, Product, Residual};
+use super::loads::Progress;
+use super::work::{Work, transfers, works};
+use crate::lane::{LaneOp, LaneOperand};
 
 /// Parts of the last tile's epilogue.
 const LAST_PARTS: usize = 4;
@@ -114,10 +92,10 @@ impl Conv<'_> {
         }
         let vectors = match &self.residual {
             None => 0,
-            Some(Residual::Start(_, ops)) => count_vectors(ops),
+            Some(Residual::Start(_, ops)) => count_vectors(*ops),
             Some(Residual::Product(product)) => {
                 self.residual_chunk(e, product, work, &acc, progress)?;
-                count_vectors(&product.plan.before)
+                count_vectors(&product.division.before)
             }
         };
         self.end_tile(e, work, &acc, vectors, remaining)?;
@@ -139,13 +117,14 @@ impl Conv<'_> {
         progress.loaded_diagonals = progress.loaded_diagonals.max(work.co.end);
         self.await_half(e, begin, progress);
         let mut begin = e.len();
-        self.add_low(e, product, work, acc)?;
+        let division = &product.division;
+        self.add_digits(e, product, work, acc, division.low())?;
         let waits = e.len() > begin;
-        self.lanes(e, &product.plan.before, 0, work, acc)?;
+        self.lanes(e, &division.before, 0, work, acc)?;
         if !waits {
             begin = e.len();
         }
-        self.add_high(e, product, work, acc)?;
+        self.add_digits(e, product, work, acc, division.high())?;
         self.hand_over(e, begin, progress, true);
         Ok(())
     }
@@ -210,32 +189,6 @@ impl Conv<'_> {
         self.pool.map_or([1, 1], |w| w.stride)
     }
 
-    pub(super) fn load_vectors(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        co: &Range<usize>,
-        progress: &mut Progress,
-    ) -> Result<(), LowerError> {
-        let Some(buffer) = self.vectors else {
-            return Ok(());
-        };
-        if progress.loaded_vectors.as_ref() == Some(co) {
-            return Ok(());
-        }
-        progress.loaded_vectors = Some(co.clone());
-        // Rows lie `co.len()` apart in the scratchpad, however short the last group is.
-        let load = Load {
-            mem: MemType::Acc,
-            sram_base: self.vector_base as u16,
-            dram_base: co.start as u32,
-            y_size: self.shape.vectors as u16,
-            x_size: co.len() as u16,
-            x_stride: self.shape.co as u16,
-            ..Load::default()
-        };
-        e.load(buffer, load)
-    }
-
     /// Zeroes the sums or starts them with the residual.
     pub(super) fn start_sums(
         &self,
@@ -260,133 +213,6 @@ impl Conv<'_> {
             e.load(*buffer, t.load(MemType::Acc8, acc.base))?;
         }
         self.lanes(e, prologue, 0, work, acc)
-    }
-
-    /// Loads what the chunk needs and the halves don't hold yet; with a tile's first chunk, the
-    /// bias of its blocks.
-    fn load_chunk(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        work: &Work,
-        chunk: &Chunk,
-        progress: &mut Progress,
-        first: bool,
-    ) -> Result<(), LowerError> {
-        let begin = e.len();
-        let blocks = self.shape.input_blocks(&work.co, &chunk.ci);
-        let places = [blocks.clone(), work.rows.clone(), work.cols.clone()];
-        let input = (chunk.clone(), places);
-        if progress.loaded_input.as_ref() != Some(&input) {
-            let half = progress.inputs % self.tile.halves * self.inp_half;
-            self.load_input(e, &blocks, chunk, half)?;
-            progress.loaded_input = Some(input);
-            progress.inputs += 1;
-        }
-        self.load_weights(e, work, chunk, progress)?;
-        if first {
-            self.load_bias(e, &work.co, progress)?;
-        }
-        if e.len() == begin {
-            e.sync(Module::Load, Deps::NONE)?;
-        }
-        self.await_half(e, begin, progress);
-        Ok(())
-    }
-
-    /// Tokens of a chunk's loads from `begin` on: they wait until their halves are free.
-    fn await_half(&self, e: &mut Emitter<'_, '_>, begin: usize, progress: &Progress) {
-        // The first chunk waits for the outputs of the layer before.
-        if (progress.chunks == 0 || progress.chunks >= self.tile.halves)
-            && let Some(deps) = e.first_since(begin, Module::Load)
-        {
-            deps.pop_next = true;
-        }
-        if let Some(deps) = e.last_of(Module::Load) {
-            deps.push_next = true;
-        }
-    }
-
-    /// Groups come in ascending order, so what is resident is a prefix.
-    pub(super) fn load_bias(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        co: &Range<usize>,
-        progress: &mut Progress,
-    ) -> Result<(), LowerError> {
-        let Some(bias) = &self.bias else {
-            return Ok(());
-        };
-        if progress.loaded_bias == 0 {
-            e.load(bias.input, run(0, 1).load(MemType::Inp, bias.inp))?;
-        }
-        if progress.loaded_bias < co.end {
-            let count = co.end - progress.loaded_bias;
-            let steps = self.shape.bias;
-            let digits = run(progress.loaded_bias * steps, count * steps);
-            e.load(bias.digits, digits.load(MemType::Wgt, bias.wgt))?;
-            progress.loaded_bias = co.end;
-        }
-        Ok(())
-    }
-
-    fn load_input(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        blocks: &Range<usize>,
-        chunk: &Chunk,
-        half: usize,
-    ) -> Result<(), LowerError> {
-        for t in inputs(blocks, chunk, self.shape.input) {
-            e.load(self.input, t.load(MemType::Inp, half))?;
-        }
-        Ok(())
-    }
-
-    /// Loads the chunk's weights unless they were loaded last.
-    pub(super) fn load_weights(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        work: &Work,
-        chunk: &Chunk,
-        progress: &mut Progress,
-    ) -> Result<(), LowerError> {
-        let weights = work.weights(chunk);
-        let resident = self.shape.ones && progress.loaded_weights.is_some();
-        if resident || progress.loaded_weights.as_ref() == Some(&weights) {
-            return Ok(());
-        }
-        let half = progress.weights % self.tile.halves * self.wgt_half;
-        progress.weights += 1;
-        let ahead = progress.ahead.take().filter(|ahead| *ahead == weights);
-        progress.loaded_weights = Some(weights);
-        if ahead.is_some() {
-            return Ok(());
-        }
-        self.fetch_weights(e, work, chunk, half)
-    }
-
-    /// Loads a chunk's weights to a place.
-    pub(super) fn fetch_weights(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        work: &Work,
-        chunk: &Chunk,
-        half: usize,
-    ) -> Result<(), LowerError> {
-        if self.shape.ones {
-            return e.load(self.weights, run(0, 1).load(MemType::Wgt, half));
-        }
-        let [kh, kw] = self.shape.kernel;
-        let row = self.shape.ci * kh * kw;
-        let first = work.co.start * row + chunk.ci.start * kh * kw + chunk.kernel_rows.start * kw;
-        let rows = Transfer {
-            offset: 0,
-            dram: first,
-            y: work.co.len(),
-            x: chunk.ci.len() * chunk.kernel_rows.len() * kw,
-            stride: row,
-        };
-        e.load(self.weights, rows.load(MemType::Wgt, half))
     }
 
     /// The bias as more steps of the matrix unit for each tile that is kept.
@@ -435,17 +261,20 @@ impl Conv<'_> {
         let mut next = vectors;
         let first = acc.base + part.start * acc.pitch;
         for op in ops {
-            if let Some((op, imm)) = immediate(op) {
-                let tiles = Rect {
-                    first,
-                    size: [part.len(), acc.kept],
-                    pitch: acc.pitch,
-                };
-                e.immediate(op, imm, tiles)?;
-            } else if let Some((op, _)) = vector(op) {
-                let row = self.vector_base + next * all.len();
-                vector_op(e, op, row, part, acc)?;
-                next += 1;
+            match op.operand {
+                LaneOperand::Imm(imm) => {
+                    let tiles = Rect {
+                        first,
+                        size: [part.len(), acc.kept],
+                        pitch: acc.pitch,
+                    };
+                    e.immediate(op.kind.alu(), imm, tiles)?;
+                }
+                LaneOperand::Vec(_) => {
+                    let row = self.vector_base + next * all.len();
+                    vector_op(e, op.kind.alu(), row, part, acc)?;
+                    next += 1;
+                }
             }
         }
         Ok(())
@@ -511,8 +340,4 @@ fn vector_op(
         blocks.clone().map(uop).collect(),
         loops,
     )
-}
-
-fn count_vectors(ops: &[LaneOp]) -> usize {
-    ops.iter().filter(|op| vector(op).is_some()).count()
 }

@@ -8,9 +8,9 @@ use super::super::LowerError;
 use super::super::emit::Emitter;
 use super::super::seam::{Seam, TOKENS, meet};
 use super::super::tile::BUS_BYTES;
-use super::emit::Progress;
+use super::layer::{Acc, Conv, Residual};
+use super::loads::Progress;
 use super::work::{Chunk, Work};
-use super::{Acc, Conv, Residual};
 
 /// Waits for a token of the module after.
 const AWAIT: Deps = Deps {
@@ -114,7 +114,7 @@ impl Conv<'_> {
             return Ok(());
         };
         self.load_first(e, work, chunk, progress)?;
-        let taps = self.shape.kernel[0] * self.shape.kernel[1];
+        let taps = self.shape.window.area();
         let weights = self.shape.co * self.shape.ci * taps;
         let config = e.lowering.config;
         let beats = (weights * config.elem_bytes(MemType::Wgt)).div_ceil(BUS_BYTES) as u64;
@@ -205,7 +205,7 @@ impl Conv<'_> {
     /// Weight tiles that the last chunk and what follows it read.
     fn read_last(&self, work: &Work, chunk: &Chunk, progress: &Progress) -> Vec<Range<usize>> {
         if let Some(Residual::Product(product)) = &self.residual {
-            let count = product.plan.tiles(self.shape.co);
+            let count = product.division.tiles(self.shape.co);
             let diagonals = product.wgt..product.wgt + count;
             return Vec::from([diagonals]);
         }

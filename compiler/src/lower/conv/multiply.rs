@@ -11,8 +11,8 @@ use vta_isa::{Deps, Module, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops};
+use super::layer::{Acc, Conv};
 use super::work::{Chunk, Work};
-use super::{Acc, Conv};
 
 /// Outputs of a phase along one axis: `places` of the tile, the first of which reads the input
 /// position `input`.
@@ -40,14 +40,14 @@ impl Conv<'_> {
     /// Places of a phase whose output has an input at a tap.
     fn reach(&self, axis: usize, out: &Range<usize>, phase: usize, tap: usize) -> Option<Reach> {
         let step = self.phases()[axis];
-        let (begin, end) = self.shape.valid(axis, tap);
+        let valid = self.shape.valid(axis, tap);
         let first = out.start + phase;
         let place = |o: usize| o.saturating_sub(first).div_ceil(step);
-        let places = place(begin)..place(end.min(out.end));
-        let input = (first + places.start * step) * self.shape.stride[axis]
-            + tap * self.shape.dilation[axis];
+        let places = place(valid.start)..place(valid.end.min(out.end));
+        let input = (first + places.start * step) * self.shape.window.stride[axis]
+            + tap * self.shape.window.dilation[axis];
         (!places.is_empty()).then(|| Reach {
-            input: input - self.shape.pads[axis],
+            input: input - self.shape.window.pads.before()[axis],
             places,
         })
     }
@@ -77,14 +77,14 @@ impl Conv<'_> {
         let lists: Vec<_> = lists.collect();
         let kernel = e.kernel(kernel)?;
         let width = chunk.cols.len;
-        let down = self.shape.stride[0] * ph / chunk.rows.step;
+        let down = self.shape.window.stride[0] * ph / chunk.rows.step;
         for (rows, columns, uops) in lists {
             // A factor of a loop with one trip is never used.
             let row = if rows.len() > 1 { down * width } else { 0 };
             let loops = Loops {
                 iter: [rows.len(), columns.len()],
                 dst: [cols, 1],
-                src: [row, self.shape.stride[1] * pw],
+                src: [row, self.shape.window.stride[1] * pw],
             };
             e.gemm_part(kernel, uops, loops)?;
         }
@@ -97,7 +97,7 @@ impl Conv<'_> {
         // Of a sum over windows all weights are one tile.
         let weights = match self.shape.ones {
             true => 0,
-            false => chunk.kernel_rows.len() * self.shape.kernel[1],
+            false => chunk.kernel_rows.len() * self.shape.window.kernel[1],
         };
         let blocks = chunk.ci.len();
         // Blocks count from the first that was loaded.
@@ -123,7 +123,7 @@ impl Conv<'_> {
         let [ph, pw] = self.phases();
         let (columns, taps) = (work.cols.len() / pw, chunk.kernel_rows.len());
         let width = chunk.cols.len;
-        let kw = self.shape.kernel[1];
+        let kw = self.shape.window.kernel[1];
         let mut groups: Vec<Group> = Vec::new();
         let phases = (0..ph).flat_map(|p| (0..pw).map(move |q| (p, q)));
         let all = (0..taps).flat_map(|y| (0..kw).map(move |x| (y, x)));

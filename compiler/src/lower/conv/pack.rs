@@ -1,6 +1,6 @@
 //! Constants of a convolution as the device reads them.
 
-use super::ConvShape;
+use super::super::tile::ConvShape;
 
 /// Largest magnitude of a digit and of the constant lanes that it meets.
 const DIGIT: i32 = 127;
@@ -19,7 +19,7 @@ pub(super) fn weights(
         let at = |i: usize| u8::from(i / block == i % block);
         return (0..block * block).map(at).collect();
     }
-    let area = shape.kernel[0] * shape.kernel[1];
+    let area = shape.window.area();
     let channels = taps / area;
     let mut packed = vec![0u8; shape.co * shape.ci * area * block * block];
     for (o, row) in weights.chunks_exact(taps.max(1)).take(co).enumerate() {

@@ -1,7 +1,4 @@
-//! Max pooling joined to the convolution before it.
-//!
-//! Requantisation never decreases, so the maximum of requantised values is the requantised
-//! maximum: the accumulators are pooled first and only what is left is requantised and stored.
+//! The maxima of a pool that joined its convolution, in the accumulators.
 //!
 //! The matrix unit writes a tile's positions sorted by their phase, the remainder of row and
 //! column divided by the pool's stride: `[block][row phase][column phase][pooled row][pooled
@@ -14,79 +11,18 @@ use vta_isa::{AluOp, AluOperand, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops};
-use super::super::readers::Readers;
+use super::layer::{Acc, Conv};
 use super::work::Work;
-use super::{Acc, Conv};
-use crate::qgraph::{LaneOp, QGraph, QOp, TensorId, Window};
-
-/// A pool that follows a convolution.
-#[derive(Clone, Copy)]
-pub(super) struct Pooling<'g> {
-    pub window: &'g Window,
-    /// What the pool writes.
-    pub output: TensorId,
-    /// The pool's name.
-    pub name: &'g str,
-}
-
-/// The pool that the convolution at `index` can take in: the next node, alone in reading it.
-pub(super) fn fusable<'g>(
-    graph: &'g QGraph,
-    readers: &Readers,
-    index: usize,
-) -> Option<Pooling<'g>> {
-    let conv = &graph.nodes[index];
-    let QOp::Conv {
-        residual: None,
-        epilogue,
-        ..
-    } = &conv.op
-    else {
-        return None;
-    };
-    let next = graph.nodes.get(index + 1)?;
-    let QOp::MaxPool { input, window, ops } = &next.op else {
-        return None;
-    };
-    let fits = *input == conv.output
-        && ops.is_empty()
-        && readers.only(conv.output) == Some(index + 1)
-        && epilogue.iter().all(never_decreases)
-        && (0..2).all(|axis| regular(window, axis, graph, conv.output, next.output));
-    fits.then_some(Pooling {
-        window,
-        output: next.output,
-        name: &next.name,
-    })
-}
-
-fn never_decreases(op: &LaneOp) -> bool {
-    match op {
-        LaneOp::MulVec(v) => v.iter().all(|&m| m >= 0),
-        LaneOp::MulImm(m) => *m >= 0,
-        LaneOp::AddVec(_)
-        | LaneOp::AddImm(_)
-        | LaneOp::ShrImm(_)
-        | LaneOp::ShlImm(_)
-        | LaneOp::ShrVec(_)
-        | LaneOp::MinImm(_)
-        | LaneOp::MaxImm(_)
-        | LaneOp::MinVec(_)
-        | LaneOp::MaxVec(_) => true,
-    }
-}
-
-/// Whole strides cover the input, and windows reach into neighbouring strides only.
-fn regular(window: &Window, axis: usize, graph: &QGraph, from: TensorId, to: TensorId) -> bool {
-    let (k, s, p) = (window.kernel[axis], window.stride[axis], window.pads[axis]);
-    let size = |id: TensorId| graph.tensors[id.0].chw[axis + 1];
-    window.dilation[axis] == 1 && p < s && p < k && k - 1 - p < s && size(from) == s * size(to)
-}
+use crate::window::Window;
 
 /// Offsets of a window's other positions along an axis: their phase, and whether they lie in the
 /// stride before.
 fn offsets(window: &Window, axis: usize) -> impl Iterator<Item = (usize, bool)> {
-    let (k, s, p) = (window.kernel[axis], window.stride[axis], window.pads[axis]);
+    let (k, s, p) = (
+        window.kernel[axis],
+        window.stride[axis],
+        window.pads.before()[axis],
+    );
     (0..k)
         .filter(move |&tap| tap != p)
         .map(move |tap| ((tap + s - p) % s, tap < p))

@@ -1,180 +1,14 @@
-//! Residuals that the matrix unit adds.
-//!
-//! A residual `r` joins the sums as `a + m[c] * r`, before the epilogue's first shift by `n`.
-//! The load module brings `r` as input tiles, and diagonal weight tiles multiply it: one step for
-//! each digit of at most 127. Large multipliers are divided by the shift. With
-//! `m = high * 2^j + low`, exactly,
-//!
-//! `(a + m * r) >> n == (((a + low * r) >> j) + high * r) >> (n - j)`
-//!
-//! for every `j <= n`, since `high * r * 2^j` has no bits below `j`. The form with the fewest
-//! operations is taken, if it has no more than loading the residual into the accumulators (two
-//! beats a tile) and multiplying there, or the machine can't load int8 there. No step wraps: `low`
-//! and `high` aren't negative, so each partial sum lies between sums that were proven to fit.
+//! Residuals that the matrix unit adds: the load module brings them as input tiles, and diagonal
+//! weight tiles multiply them digit by digit (`division`).
 
-use vta_driver::BufferId;
+use std::ops::Range;
+
 use vta_isa::{MemType, Uop};
 
 use super::super::LowerError;
-use super::super::emit::{Emitter, Loops, vector};
+use super::super::emit::{Emitter, Loops};
+use super::layer::{Acc, Conv, Product};
 use super::work::{Work, run, transfers};
-use super::{Acc, Conv};
-use crate::qgraph::LaneOp;
-
-/// Largest diagonal weight.
-const DIGIT: i32 = 127;
-
-/// Most digits of a multiplier: as many as 2048 needs, far beyond what is cheaper than a start of
-/// the sums.
-const MAX_DIGITS: usize = 17;
-
-/// The cost of a multiplier with more.
-const OUT_OF_REACH: usize = 1000;
-
-/// A residual that the matrix unit adds.
-pub(super) struct Product {
-    pub input: BufferId,
-    pub diagonals: BufferId,
-    /// The first scratchpad tile of the residual.
-    pub inp: usize,
-    /// The first scratchpad tile of the diagonals.
-    pub wgt: usize,
-    pub plan: Plan,
-}
-
-/// How the residual's multiplication is divided.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
-    /// Lane operations between the low and the high digits.
-    pub before: Vec<LaneOp>,
-    /// Lane operations after the high digits.
-    pub after: Vec<LaneOp>,
-    /// By digit and channel; one entry where all channels have the same.
-    low: Vec<Vec<i8>>,
-    high: Vec<Vec<i8>>,
-}
-
-impl Plan {
-    /// Diagonal weight tiles for `co` output blocks.
-    pub fn tiles(&self, co: usize) -> usize {
-        self.digits().count() * if self.uniform() { 1 } else { co }
-    }
-
-    /// Steps of the matrix unit for each tile.
-    pub fn steps(&self) -> usize {
-        self.digits().count()
-    }
-
-    fn digits(&self) -> impl Iterator<Item = &Vec<i8>> {
-        self.low.iter().chain(&self.high)
-    }
-
-    fn uniform(&self) -> bool {
-        self.digits().all(|d| d.len() == 1)
-    }
-
-    /// `[CO/B][digit][B out][B in]`, or without blocks where all channels have the same.
-    pub fn pack(&self, co: usize, block: usize) -> Vec<u8> {
-        let steps = self.steps();
-        let mut packed = vec![0u8; self.tiles(co) * block * block];
-        for (tile, packed) in packed.chunks_exact_mut(block * block).enumerate() {
-            let digit = self.digits().nth(tile % steps).map_or(&[][..], |d| d);
-            for lane in 0..block {
-                let channel = match digit.len() {
-                    1 => 0,
-                    _ => tile / steps * block + lane,
-                };
-                let weight = digit.get(channel).copied().unwrap_or(0);
-                packed[lane * (block + 1)] = weight as u8;
-            }
-        }
-        packed
-    }
-}
-
-/// When the matrix unit adds a residual.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum When {
-    /// Where it costs no more than a start of the sums.
-    Cheap,
-    /// Always: the machine can't load int8 into the accumulators.
-    Always,
-}
-
-/// The cheapest division, if the residual's lane operations multiply by values that aren't
-/// negative, and it is wanted.
-pub(super) fn plan(prologue: &[LaneOp], epilogue: &[LaneOp], when: When) -> Option<Plan> {
-    let multipliers = multipliers(prologue)?;
-    let adds = match epilogue.first() {
-        Some(LaneOp::AddVec(_) | LaneOp::AddImm(_)) => 1,
-        _ => 0,
-    };
-    let (add, rest) = epilogue.split_at(adds);
-    let (shift, rest) = match rest {
-        [LaneOp::ShrImm(n), rest @ ..] => (*n, rest),
-        rest => (0, rest),
-    };
-    let divided = (0..=shift.min(30)).map(|j| divide(&multipliers, j, shift));
-    // Of equals the one with the latest digits: the residual is needed later.
-    let (cost, j, low, high) = divided.min_by_key(|d| (d.0, std::cmp::Reverse(d.1)))?;
-    let vectors = prologue.iter().filter(|op| vector(op).is_some()).count();
-    // A start loads two beats and needs no reset. Of equals the one with fewer weights wins.
-    let start = 2 + prologue.len() + vectors;
-    let uniform = multipliers.len() == 1;
-    let cheap = cost + 1 < start || (cost + 1 == start && uniform);
-    if cost >= OUT_OF_REACH || (when == When::Cheap && !cheap) {
-        return None;
-    }
-    let shr = |n: u8| (n > 0).then_some(LaneOp::ShrImm(n));
-    let (add, rest) = (add.iter().cloned(), rest.iter().cloned());
-    let (before, after) = if j == 0 {
-        (Vec::new(), add.chain(shr(shift)).chain(rest).collect())
-    } else {
-        let after = shr(shift - j).into_iter().chain(rest);
-        (add.chain(shr(j)).collect(), after.collect())
-    };
-    Some(Plan {
-        before,
-        after,
-        low,
-        high,
-    })
-}
-
-/// The factor of each channel, or of all.
-fn multipliers(prologue: &[LaneOp]) -> Option<Vec<i32>> {
-    let all = match prologue {
-        [] => vec![1],
-        [LaneOp::ShlImm(k)] if *k < 31 => vec![1 << k],
-        [LaneOp::MulImm(m)] => vec![i32::from(*m)],
-        [LaneOp::MulVec(v)] => v.clone(),
-        _ => return None,
-    };
-    (!all.is_empty() && all.iter().all(|&m| m >= 0)).then_some(all)
-}
-
-/// Operations for a division at `j`, and the digits.
-fn divide(multipliers: &[i32], j: u8, shift: u8) -> (usize, u8, Vec<Vec<i8>>, Vec<Vec<i8>>) {
-    let parts = |part: &dyn Fn(i32) -> i32| -> Vec<Vec<i8>> {
-        let mut rest: Vec<i32> = multipliers.iter().map(|&m| part(m)).collect();
-        let mut digits = Vec::new();
-        while rest.iter().any(|&m| m > 0) && digits.len() < MAX_DIGITS {
-            digits.push(rest.iter().map(|&m| m.min(DIGIT) as i8).collect());
-            rest.iter_mut().for_each(|m| *m -= (*m).min(DIGIT));
-        }
-        if rest.iter().any(|&m| m > 0) {
-            digits.resize(OUT_OF_REACH, Vec::new());
-        }
-        digits
-    };
-    let low = parts(&|m| m - (m >> j << j));
-    let mut high = parts(&|m| m >> j);
-    if high.is_empty() {
-        high.push(vec![0; multipliers.len()]);
-    }
-    let extra = usize::from(0 < j && j < shift);
-    (low.len() + high.len() + extra, j, low, high)
-}
 
 impl Conv<'_> {
     /// Loads a tile's residual and those diagonals of its blocks that come after the `resident`
@@ -191,8 +25,8 @@ impl Conv<'_> {
             e.load(product.input, t.load(MemType::Inp, product.inp))?;
         }
         // Of a diagonal that all blocks share there is one.
-        let tiles = |blocks: usize| product.plan.tiles(blocks);
-        let (from, count) = if product.plan.uniform() {
+        let tiles = |blocks: usize| product.division.tiles(blocks);
+        let (from, count) = if product.division.uniform() {
             (0, if resident == 0 { tiles(1) } else { 0 })
         } else {
             let from = tiles(resident);
@@ -207,41 +41,19 @@ impl Conv<'_> {
         Ok(())
     }
 
-    /// Adds the low digits.
-    pub(super) fn add_low(
+    /// Adds some of the digits' products.
+    pub(super) fn add_digits(
         &self,
         e: &mut Emitter<'_, '_>,
         product: &Product,
         work: &Work,
         acc: &Acc,
-    ) -> Result<(), LowerError> {
-        self.add_digits(e, product, work, acc, 0..product.plan.low.len())
-    }
-
-    /// Adds the high digits.
-    pub(super) fn add_high(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        product: &Product,
-        work: &Work,
-        acc: &Acc,
-    ) -> Result<(), LowerError> {
-        let digits = product.plan.low.len()..product.plan.steps();
-        self.add_digits(e, product, work, acc, digits)
-    }
-
-    fn add_digits(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        product: &Product,
-        work: &Work,
-        acc: &Acc,
-        digits: std::ops::Range<usize>,
+        digits: Range<usize>,
     ) -> Result<(), LowerError> {
         if digits.is_empty() {
             return Ok(());
         }
-        let uniform = product.plan.uniform();
+        let uniform = product.division.uniform();
         let (blocks, area) = if uniform {
             (1, work.co.len() * acc.pitch)
         } else {
@@ -253,7 +65,7 @@ impl Conv<'_> {
                 let tile = if uniform {
                     digit
                 } else {
-                    (work.co.start + block) * product.plan.steps() + digit
+                    (work.co.start + block) * product.division.steps() + digit
                 };
                 uops.push(Uop {
                     dst: (acc.base + block * acc.pitch) as u16,
@@ -268,98 +80,5 @@ impl Conv<'_> {
             src: [0, 1],
         };
         e.gemm(false, uops, loops)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::semantics::apply;
-
-    fn sum(digits: &[Vec<i8>], channel: usize) -> i32 {
-        let at = |d: &Vec<i8>| i32::from(if d.len() == 1 { d[0] } else { d[channel] });
-        digits.iter().map(at).sum()
-    }
-
-    proptest! {
-        #[test]
-        fn divided_multiplications_are_exact(
-            m in prop::collection::vec(0i32..5000, 1..5), shift in 0u8..14, add in any::<i16>(),
-            form in 0usize..3, always in any::<bool>(), a in -4_000_000i32..4_000_000, r in any::<i8>(),
-        ) {
-            let prologue = match form {
-                0 => vec![LaneOp::MulVec(m.clone())],
-                1 => vec![LaneOp::ShlImm((m[0] % 14) as u8)],
-                _ => vec![LaneOp::MulImm(m[0] as i16)],
-            };
-            let mut epilogue = vec![LaneOp::AddImm(add)];
-            if shift > 0 {
-                epilogue.push(LaneOp::ShrImm(shift));
-            }
-            epilogue.push(LaneOp::MinImm(500));
-            let when = if always { When::Always } else { When::Cheap };
-            let Some(plan) = plan(&prologue, &epilogue, when) else { return Ok(()); };
-            for c in 0..m.len() {
-                let run = |ops: &[LaneOp], x: i32| {
-                    let mut lane = [x];
-                    ops.iter().for_each(|op| apply(op, c, &mut lane).unwrap());
-                    lane[0]
-                };
-                let expected = run(&epilogue, a + run(&prologue, r.into()));
-                let r = i32::from(r);
-                let low = run(&plan.before, a + sum(&plan.low, c) * r);
-                prop_assert_eq!(run(&plan.after, low + sum(&plan.high, c) * r), expected, "{:?}", plan);
-            }
-        }
-    }
-
-    #[test]
-    fn the_cheapest_division_is_taken() {
-        let shl = |k: u8| [LaneOp::ShlImm(k)];
-        let steps = |k: u8, n: u8| {
-            let plan = plan(
-                &shl(k),
-                &[LaneOp::AddImm(1), LaneOp::ShrImm(n)],
-                When::Cheap,
-            )
-            .unwrap();
-            (plan.before.len(), plan.after.len(), plan.steps())
-        };
-        // The whole multiplier, after the whole shift, and between two shifts.
-        assert_eq!(steps(3, 9), (0, 2, 1));
-        assert_eq!(steps(3, 3), (2, 0, 1));
-        assert_eq!(steps(10, 10), (2, 0, 1));
-        assert_eq!(steps(12, 8), (2, 0, 1));
-        assert_eq!(steps(11, 13), (2, 1, 1));
-        let epilogue = [LaneOp::AddImm(1), LaneOp::ShrImm(4), LaneOp::MulImm(3)];
-        let plan_of = |m: &[i32]| plan(&[LaneOp::MulVec(m.to_vec())], &epilogue, When::Cheap);
-        let two = plan_of(&[1512, 1995]).unwrap();
-        assert_eq!(
-            (two.steps(), &two.low, &two.high),
-            (2, &vec![vec![8, 11]], &vec![vec![94, 124]])
-        );
-        // Four digits cost more than loading and multiplying in the accumulators.
-        assert_eq!(plan_of(&[9000, 20]), None);
-        assert_eq!(plan_of(&[-1]), None);
-        // Without a load into the accumulators there is no choice.
-        let shl = [LaneOp::ShlImm(11)];
-        assert_eq!(plan(&shl, &[], When::Cheap), None);
-        assert_eq!(plan(&shl, &[], When::Always).unwrap().steps(), MAX_DIGITS);
-        assert_eq!(plan(&[LaneOp::ShlImm(12)], &[], When::Always), None);
-    }
-
-    #[test]
-    fn diagonals_hold_their_channels_digits() {
-        let plan = plan(
-            &[LaneOp::MulVec(vec![3, 5, 7])],
-            &[LaneOp::MinImm(1)],
-            When::Cheap,
-        )
-        .unwrap();
-        assert_eq!(plan.pack(2, 2), [3, 0, 0, 5, 7, 0, 0, 0]);
-        let plan = self::plan(&[], &[LaneOp::MinImm(1)], When::Cheap).unwrap();
-        assert_eq!((plan.pack(9, 2), plan.tiles(9)), (vec![1, 0, 0, 1], 1));
     }
 }

@@ -55,15 +55,17 @@ impl Span {
         out: &Range<usize>,
         taps: &Range<usize>,
     ) -> Option<Self> {
-        let at = |o: usize, tap: usize| o * shape.stride[axis] + tap * shape.dilation[axis];
-        let pad = shape.pads[axis];
+        let at = |o: usize, tap: usize| {
+            o * shape.window.stride[axis] + tap * shape.window.dilation[axis]
+        };
+        let pad = shape.window.pads.before()[axis];
         if axis == 0 && taps.len() == 1 {
-            let (begin, end) = shape.valid(axis, taps.start);
-            let inside = out.start.max(begin)..out.end.min(end);
+            let valid = shape.valid(axis, taps.start);
+            let inside = out.start.max(valid.start)..out.end.min(valid.end);
             return (!inside.is_empty()).then(|| Self {
                 first: at(inside.start, taps.start) - pad,
                 len: inside.len(),
-                step: shape.stride[axis],
+                step: shape.window.stride[axis],
             });
         }
         let first = at(out.start, taps.start).saturating_sub(pad);
@@ -113,7 +115,7 @@ pub(super) fn works(shape: &ConvShape, tile: &ConvTile) -> Vec<Work> {
 }
 
 fn chunks(shape: &ConvShape, tile: &ConvTile, [co, rows, cols]: [&Range<usize>; 3]) -> Vec<Chunk> {
-    let Some(cols) = Span::new(shape, 1, cols, &(0..shape.kernel[1])) else {
+    let Some(cols) = Span::new(shape, 1, cols, &(0..shape.window.kernel[1])) else {
         return Vec::new();
     };
     let mut chunks = Vec::new();
@@ -123,7 +125,7 @@ fn chunks(shape: &ConvShape, tile: &ConvTile, [co, rows, cols]: [&Range<usize>; 
         pairs.any(|(co, ci)| shape.reads(co, ci))
     };
     for ci in pieces(shape.ci, tile.ci).filter(read) {
-        for kernel_rows in pieces(shape.kernel[0], tile.kernel_rows) {
+        for kernel_rows in pieces(shape.window.kernel[0], tile.kernel_rows) {
             // Rows of padding add nothing.
             if let Some(rows) = Span::new(shape, 0, rows, &kernel_rows) {
                 chunks.push(Chunk {

@@ -3,6 +3,7 @@
 use vta_driver::printable;
 
 use crate::onnx::proto;
+use crate::window::Pads;
 
 /// A node to look attributes up in.
 pub(in crate::onnx) struct Attributes<'a>(pub(super) &'a proto::Node);
@@ -52,9 +53,10 @@ impl Attributes<'_> {
         }
     }
 
-    pub(super) fn pads(&self) -> Result<[usize; 4], String> {
+    /// Zeros around rows and columns.
+    pub(super) fn pads(&self) -> Result<Pads, String> {
         let Some(attribute) = self.find("pads") else {
-            return Ok([0; 4]);
+            return Ok(Pads::NONE);
         };
         let pads: Option<Vec<usize>> = attribute
             .ints
@@ -62,6 +64,7 @@ impl Attributes<'_> {
             .map(|&p| usize::try_from(p).ok().filter(|p| *p <= 65535))
             .collect();
         let pads = pads.and_then(|p| <[usize; 4]>::try_from(p).ok());
-        pads.ok_or_else(|| format!("pads are {:?}, not four sizes up to 65535", attribute.ints))
+        pads.map(Pads::from)
+            .ok_or_else(|| format!("pads are {:?}, not four sizes up to 65535", attribute.ints))
     }
 }

@@ -1,17 +1,10 @@
 //! Products with constants, which the device computes: joined to the convolution before them, or
 //! as a convolution with one weight for each channel.
 
-use super::{Attributes, Import};
+use super::Attributes;
+use super::state::Import;
 use crate::graph::{Data, Op, Value, ValueId};
-use crate::qgraph::Window;
-
-/// A convolution of single positions.
-const POINTWISE: Window = Window {
-    kernel: [1, 1],
-    stride: [1, 1],
-    dilation: [1, 1],
-    pads: [0; 4],
-};
+use crate::window::Window;
 
 /// Shape and real values.
 type Reals = (Vec<usize>, Vec<f32>);
@@ -19,6 +12,14 @@ type Reals = (Vec<usize>, Vec<f32>);
 /// The weight that stands for a factor: a power of two, so that the scale is exact, and large, so
 /// that half a step of the output is many of the sum.
 const WEIGHT: i8 = 64;
+
+/// How factors are stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Factors {
+    Float,
+    /// Between quantised tensors.
+    Int8,
+}
 
 impl Import<'_> {
     /// The operator of a Mul with a constant for all values or for each channel, with its inputs;
@@ -64,11 +65,14 @@ impl Import<'_> {
             *inputs = vec![x, gamma, zeros, zeros, ones];
             return Ok(Some(Op::BatchNormalization { epsilon: 0.0 }));
         }
-        let quantised = matches!(producer, Some(Op::DequantizeLinear { .. }));
+        let form = match producer {
+            Some(Op::DequantizeLinear { .. }) => Factors::Int8,
+            _ => Factors::Float,
+        };
         let group = factors.len();
-        let weights = self.diagonal(name, factors, quantised)?;
+        let weights = self.diagonal(name, factors, form)?;
         *inputs = vec![x, weights];
-        let window = POINTWISE;
+        let window = Window::whole([1, 1]);
         Ok(Some(Op::Conv { window, group }))
     }
 
@@ -107,12 +111,12 @@ impl Import<'_> {
         &mut self,
         name: &str,
         factors: Vec<f32>,
-        quantised: bool,
+        form: Factors,
     ) -> Result<ValueId, String> {
         let shape = vec![factors.len(), 1, 1, 1];
         let text = |e: super::OnnxError| e.to_string();
         let weights = format!("{name}.factors");
-        if !quantised {
+        if form == Factors::Float {
             let data = Some(Data::F32(factors));
             return self.define(&weights, shape, data).map_err(text);
         }

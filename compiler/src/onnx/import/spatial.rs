@@ -1,12 +1,11 @@
 //! Operators over rows and columns: padding that the next operator takes over, means over all
 //! positions, and enlarging by whole factors.
 
-use super::{Attributes, Import};
+use super::Attributes;
+use super::state::Import;
 use crate::graph::{Data, Op, ValueId};
 use crate::host::HostOp;
-
-/// Top, left, bottom, right.
-pub(super) type Pads = [usize; 4];
+use crate::window::Pads;
 
 /// The largest pad that is read.
 const MAX_PAD: i64 = 65535;
@@ -49,7 +48,7 @@ impl Import<'_> {
             [0, 0, top, left, 0, 0, bottom, right] => {
                 let pads = [top, left, bottom, right];
                 let fits = pads.iter().all(|p| (0..=MAX_PAD).contains(p));
-                fits.then(|| pads.map(|p| p as usize))
+                fits.then(|| pads.map(|p| p as usize).into())
             }
             _ => None,
         }
@@ -61,21 +60,20 @@ impl Import<'_> {
     /// # Errors
     /// An operator that can't take them over.
     pub(super) fn pad_op(&self, node: &Attributes<'_>, op: Op, pads: Pads) -> Result<Op, String> {
-        if pads == [0; 4] {
+        if pads == Pads::NONE {
             return Ok(op);
         }
         let same = node.text("auto_pad").is_some_and(|t| t.contains("SAME"));
-        let join = |own: Pads| std::array::from_fn(|i| own[i] + pads[i]);
         match op {
             Op::Conv { mut window, group } if !same => {
-                window.pads = join(window.pads);
+                window.pads = window.pads + pads;
                 Ok(Op::Conv { window, group })
             }
             Op::AveragePool {
                 mut window,
                 count_include_pad,
-            } if !same && (count_include_pad || window.pads == [0; 4]) => {
-                window.pads = join(window.pads);
+            } if !same && (count_include_pad || window.pads == Pads::NONE) => {
+                window.pads = window.pads + pads;
                 let count_include_pad = true;
                 Ok(Op::AveragePool {
                     window,

@@ -4,6 +4,7 @@ mod constants;
 mod model;
 
 use super::*;
+use crate::graph::Node;
 use crate::host::HostOp;
 use crate::{float, passes, quantize, reference};
 use model::{Model, int, ints, text};

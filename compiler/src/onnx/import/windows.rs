@@ -1,7 +1,7 @@
 //! Windows of convolutions and pools.
 
 use super::attributes::Attributes;
-use crate::qgraph::Window;
+use crate::window::{Pads, Window};
 
 /// The window of a pool, `ceil_mode` resolved.
 pub(super) fn pool(node: &Attributes<'_>, size: [usize; 2]) -> Result<Window, String> {
@@ -15,18 +15,16 @@ pub(super) fn pool(node: &Attributes<'_>, size: [usize; 2]) -> Result<Window, St
 
 /// `ceil_mode` as larger bottom and right pads; a window never starts in the padding.
 fn round_up(window: &mut Window, size: [usize; 2]) {
-    for (axis, size) in size.into_iter().enumerate() {
-        let (stride, begin) = (window.stride[axis], window.pads[axis]);
-        let span = window.dilation[axis] * (window.kernel[axis] - 1) + 1;
-        let padded = size + begin + window.pads[axis + 2];
-        let Some(room) = padded.checked_sub(span) else {
-            continue;
-        };
-        let last = room.div_ceil(stride) * stride;
-        if last < size + begin {
-            window.pads[axis + 2] += last - room;
-        }
-    }
+    let more = |axis: usize| {
+        let begin = size[axis] + window.pads.before()[axis];
+        let padded = begin + window.pads.after()[axis];
+        let room = padded.checked_sub(window.span(axis))?;
+        let last = room.div_ceil(window.stride[axis]) * window.stride[axis];
+        (last < begin).then_some(last - room)
+    };
+    let [rows, cols] = [0, 1].map(|axis| more(axis).unwrap_or(0));
+    window.pads.bottom += rows;
+    window.pads.right += cols;
 }
 
 /// The window of a convolution or pool with a kernel, over an input of `h` by `w`; `auto_pad`
@@ -55,26 +53,20 @@ pub(super) fn read(
     {
         return Err(format!("kernel_shape differs from the weights' {kernel:?}"));
     }
-    let same = |begin: bool| {
-        let total = |size: usize, axis: usize| {
-            let span = dilation[axis] * (kernel[axis] - 1) + 1;
-            ((size.div_ceil(stride[axis]).max(1) - 1) * stride[axis] + span).saturating_sub(size)
-        };
-        let split = |t: usize| {
-            if begin {
-                (t.div_ceil(2), t / 2)
-            } else {
-                (t / 2, t.div_ceil(2))
-            }
-        };
-        let ((top, bottom), (left, right)) = (split(total(h, 0)), split(total(w, 1)));
-        [top, left, bottom, right]
+    // Zeros of an axis in all, and the smaller half of them.
+    let same = |axis: usize, size: usize| {
+        let span = dilation[axis] * (kernel[axis] - 1) + 1;
+        let last = (size.div_ceil(stride[axis]).max(1) - 1) * stride[axis];
+        let total = (last + span).saturating_sub(size);
+        (total, total / 2)
     };
+    let ((rows, top), (cols, left)) = (same(0, h), same(1, w));
+    let upper = Pads::from([top, left, rows - top, cols - left]);
     let pads = match node.text("auto_pad").as_deref() {
         None | Some("NOTSET" | "") => node.pads()?,
-        Some("VALID") => [0; 4],
-        Some("SAME_UPPER") => same(false),
-        Some("SAME_LOWER") => same(true),
+        Some("VALID") => Pads::NONE,
+        Some("SAME_UPPER") => upper,
+        Some("SAME_LOWER") => Pads::from([upper.bottom, upper.right, upper.top, upper.left]),
         Some(other) => return Err(format!("auto_pad {other} is unknown")),
     };
     Ok(Window {

@@ -1,12 +1,18 @@
 //! Every kind, one after another.
 
 use super::*;
+use crate::window::Pads;
 
 const WINDOW: Window = Window {
     kernel: [3, 2],
     stride: [1, 2],
     dilation: [1, 1],
-    pads: [0, 1, 2, 3],
+    pads: Pads {
+        top: 0,
+        left: 1,
+        bottom: 2,
+        right: 3,
+    },
 };
 const ID: TensorId = TensorId(0);
 
@@ -75,7 +81,7 @@ fn next_net(op: &NetOp) -> Option<NetOp> {
 }
 
 fn next_integer(op: &QOp) -> Option<QOp> {
-    let ops = vec![LaneOp::AddImm(3), LaneOp::ShrImm(4)];
+    let ops = vec![LaneOp::add(3), LaneOp::shr(4)];
     Some(match op {
         QOp::Conv { .. } => QOp::Add {
             a: ID,
@@ -151,8 +157,8 @@ fn every_kind_of_every_network_describes_itself() {
         window: WINDOW,
         weights: vec![],
         group: 1,
-        residual: Some((ID, vec![LaneOp::ShlImm(2)])),
-        epilogue: vec![LaneOp::MinImm(127)],
+        residual: Some((ID, vec![LaneOp::shl(2)])),
+        epilogue: vec![LaneOp::min(127)],
         dense: false,
     };
     assert_eq!(check(conv, next_integer).len(), 6);

@@ -1,0 +1,148 @@
+//! Lane operations: what happens to every int32 of an accumulator between a sum and its int8.
+
+use std::fmt;
+
+use vta_isa::AluOp;
+
+/// One operation on every int32 lane, in the order of execution: `x = kind(x, operand)`. It is
+/// one ALU instruction on the device and one int32 operation in the reference interpreter.
+///
+/// ```
+/// use vta_compiler::lane::LaneOp;
+///
+/// let ops = [LaneOp::add(vec![3, 5]), LaneOp::shr(4)];
+/// assert_eq!(ops.map(|op| op.to_string()), ["add[2]", "shr 4"]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneOp {
+    /// What is done.
+    pub kind: LaneKind,
+    /// With what.
+    pub operand: LaneOperand,
+}
+
+/// What a lane operation does; see [`AluOp`] for the bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneKind {
+    /// Sum.
+    Add,
+    /// Product.
+    Mul,
+    /// Arithmetic shift to the right, rounding towards minus infinity; left by negative amounts.
+    Shr,
+    /// Shift to the left.
+    Shl,
+    /// Minimum.
+    Min,
+    /// Maximum.
+    Max,
+}
+
+/// The second operand of a lane operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LaneOperand {
+    /// The same for every lane.
+    Imm(i16),
+    /// One for each channel of the node's output.
+    Vec(Vec<i32>),
+}
+
+impl From<i16> for LaneOperand {
+    fn from(imm: i16) -> Self {
+        Self::Imm(imm)
+    }
+}
+
+impl From<Vec<i32>> for LaneOperand {
+    fn from(by_channel: Vec<i32>) -> Self {
+        Self::Vec(by_channel)
+    }
+}
+
+impl LaneOperand {
+    /// The operand of a channel; `None` when the vector is too short.
+    pub fn of_channel(&self, channel: usize) -> Option<i32> {
+        match self {
+            Self::Imm(imm) => Some((*imm).into()),
+            Self::Vec(by_channel) => by_channel.get(channel).copied(),
+        }
+    }
+
+    /// Whether a rule holds for the operands of all channels.
+    pub fn all(&self, rule: impl Fn(i32) -> bool) -> bool {
+        match self {
+            Self::Imm(imm) => rule((*imm).into()),
+            Self::Vec(by_channel) => by_channel.iter().all(|&y| rule(y)),
+        }
+    }
+}
+
+impl LaneKind {
+    /// The device's operation.
+    pub const fn alu(self) -> AluOp {
+        match self {
+            Self::Add => AluOp::Add,
+            Self::Mul => AluOp::Mul,
+            Self::Shr => AluOp::Shr,
+            Self::Shl => AluOp::Shl,
+            Self::Min => AluOp::Min,
+            Self::Max => AluOp::Max,
+        }
+    }
+}
+
+impl LaneOp {
+    /// An operation with an immediate or a vector.
+    pub fn new(kind: LaneKind, operand: impl Into<LaneOperand>) -> Self {
+        let operand = operand.into();
+        Self { kind, operand }
+    }
+
+    /// `x + y`.
+    pub fn add(y: impl Into<LaneOperand>) -> Self {
+        Self::new(LaneKind::Add, y)
+    }
+
+    /// `x * y`.
+    pub fn mul(y: impl Into<LaneOperand>) -> Self {
+        Self::new(LaneKind::Mul, y)
+    }
+
+    /// `x >> y`.
+    pub fn shr(y: impl Into<LaneOperand>) -> Self {
+        Self::new(LaneKind::Shr, y)
+    }
+
+    /// `x << y`.
+    pub fn shl(y: impl Into<LaneOperand>) -> Self {
+        Self::new(LaneKind::Shl, y)
+    }
+
+    /// `min(x, y)`.
+    pub fn min(y: impl Into<LaneOperand>) -> Self {
+        Self::new(LaneKind::Min, y)
+    }
+
+    /// `max(x, y)`.
+    pub fn max(y: impl Into<LaneOperand>) -> Self {
+        Self::new(LaneKind::Max, y)
+    }
+
+    /// The vector; `None` for an immediate.
+    pub fn vector(&self) -> Option<&[i32]> {
+        match &self.operand {
+            LaneOperand::Vec(by_channel) => Some(by_channel),
+            LaneOperand::Imm(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for LaneOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.kind.alu().name();
+        match &self.operand {
+            LaneOperand::Imm(imm) => write!(f, "{name} {imm}"),
+            LaneOperand::Vec(by_channel) => write!(f, "{name}[{}]", by_channel.len()),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The form of a convolution: what the matrix unit adds, and the tile.
+
+use vta_driver::{GemmSteps, Packing};
+use vta_isa::Extension;
+
+use super::super::emit::count_vectors;
+use super::super::groups::Groups;
+use super::super::tile::{self, ConvShape, ConvTile, ResidualForm};
+use super::super::{LowerError, Lowering};
+use super::division::{self, Division, When};
+use super::pack::{self, Digits};
+use super::parts::Parts;
+use super::work;
+use crate::lane::{LaneKind, LaneOp, LaneOperand};
+use crate::qgraph::TensorId;
+use crate::window::Window;
+
+/// What to do about sums that are multiplied.
+const SHIFT: &str = ": `vta quantize --mode shift` makes a model that needs shifts only, and \
+                     `zoo:NAME:shift` are such networks";
+
+/// A residual that only a load into the accumulators can bring.
+fn lacks_residual(parts: &Parts<'_>) -> LowerError {
+    LowerError::Lacks {
+        node: parts.name.to_owned(),
+        reason: "its residual has a factor or a tile that the matrix unit can't add".to_owned(),
+        extension: Extension::Acc8,
+        hint: "",
+    }
+}
+
+/// What was decided for a convolution: its tile, the digits of its bias if the matrix unit adds
+/// it, likewise the plan of a residual, and the other lane operations.
+pub(super) struct Choice {
+    pub cost: u64,
+    pub shape: ConvShape,
+    pub tile: ConvTile,
+    pub digits: Option<Digits>,
+    pub product: Option<Division>,
+    pub epilogue: Vec<LaneOp>,
+}
+
+impl Choice {
+    pub(super) fn steps(&self) -> GemmSteps {
+        let outputs = (self.shape.co * self.shape.output[0] * self.shape.output[1]) as u64;
+        let kept = outputs / self.shape.phases() as u64;
+        let residual = self.product.as_ref().map_or(0, Division::steps);
+        GemmSteps {
+            dense: self.shape.dense_products(),
+            products: self.shape.products(),
+            bias: kept * self.shape.bias as u64,
+            residual: outputs * residual as u64,
+        }
+    }
+}
+
+impl Lowering<'_> {
+    /// The cheapest form and tile: the matrix unit may add the bias if its digits reach it, and a
+    /// residual. Every output tile must have products then: their tokens tell when the constants
+    /// are there and when a residual's place is free.
+    pub(super) fn choose(&self, parts: &Parts<'_>) -> Result<Choice, LowerError> {
+        let digits = match parts.epilogue.first() {
+            Some(LaneOp {
+                kind: LaneKind::Add,
+                operand: LaneOperand::Vec(bias),
+            }) => {
+                let blocks = bias.len().div_ceil(self.config.block());
+                pack::bias_weights(bias, blocks, self.config.block())
+            }
+            _ => None,
+        };
+        let starts = parts.residual.is_none() || self.has(Extension::Acc8);
+        let when = match starts {
+            true => When::Cheap,
+            false => When::Always,
+        };
+        let plain = match starts {
+            true => self.choice(parts, None, None),
+            false => Err(lacks_residual(parts)),
+        };
+        let mut best = None;
+        for (bias, residual) in [(true, true), (true, false), (false, true)] {
+            if !(starts || residual) {
+                continue;
+            }
+            let digits = digits.clone().filter(|_| bias);
+            let epilogue = &parts.epilogue[usize::from(digits.is_some())..];
+            let product = parts.residual.filter(|_| residual);
+            let product =
+                product.and_then(|(_, ops)| division::divide_residual(ops, epilogue, when));
+            if digits.is_some() != bias || product.is_some() != residual {
+                continue;
+            }
+            let Ok(choice) = self.choice(parts, digits, product) else {
+                continue;
+            };
+            let worth = |than: &Choice| choice.cost < than.cost;
+            let works = || work::works(&choice.shape, &choice.tile);
+            if plain.as_ref().map_or(true, worth)
+                && best.as_ref().is_none_or(worth)
+                && works().iter().all(|w| !w.chunks.is_empty())
+            {
+                best = Some(choice);
+            }
+        }
+        best.map_or(plain, Ok)
+    }
+
+    /// Whether the machine has what the lane operations of a convolution's sums need.
+    fn check_lanes<'o>(
+        &self,
+        parts: &Parts<'_>,
+        ops: impl Iterator<Item = &'o LaneOp>,
+    ) -> Result<(), LowerError> {
+        let lacks = |reason: String, extension, hint| {
+            Err(LowerError::Lacks {
+                node: parts.name.to_owned(),
+                reason,
+                extension,
+                hint,
+            })
+        };
+        for op in ops {
+            if op.kind == LaneKind::Mul && !self.has(Extension::Mul) {
+                return lacks("its sums are multiplied".to_owned(), Extension::Mul, SHIFT);
+            }
+            // By a register the original RTL shifts to the right only.
+            if op.kind == LaneKind::Shr
+                && !self.has(Extension::Shl)
+                && let Some(n) = op.vector().and_then(|v| v.iter().find(|n| **n < 0))
+            {
+                let reason = format!("a channel's sums are shifted left by {}", n.unsigned_abs());
+                return lacks(reason, Extension::Shl, "");
+            }
+        }
+        Ok(())
+    }
+
+    /// The cheapest tile of one form.
+    pub(super) fn choice(
+        &self,
+        parts: &Parts<'_>,
+        digits: Option<Digits>,
+        product: Option<Division>,
+    ) -> Result<Choice, LowerError> {
+        let epilogue = match &product {
+            Some(plan) => plan.after.clone(),
+            None => parts.epilogue[usize::from(digits.is_some())..].to_vec(),
+        };
+        let before = match &product {
+            Some(plan) => &plan.before[..],
+            None => parts.prologue(),
+        };
+        self.check_lanes(parts, before.iter().chain(&epilogue))?;
+        let shape = self.conv_shape(
+            parts,
+            digits.as_ref().map_or(0, |d| d.steps),
+            product.as_ref(),
+            &epilogue,
+        );
+        let known = self.tiles.get(&shape);
+        let known =
+            known.and_then(|tile| Some((tile::appraise(&shape, self.config, tile)?, *tile)));
+        let searched = || {
+            tile::search(&shape, self.config).map_err(|reason| LowerError::NoTile {
+                node: parts.name.to_owned(),
+                reason,
+            })
+        };
+        let (cost, tile) = known.map_or_else(searched, Ok)?;
+        Ok(Choice {
+            cost,
+            shape,
+            tile,
+            digits,
+            product,
+            epilogue,
+        })
+    }
+
+    /// The convolution in blocks; gathered patches make it a 1x1 convolution.
+    fn conv_shape(
+        &self,
+        parts: &Parts<'_>,
+        bias: usize,
+        product: Option<&Division>,
+        epilogue: &[LaneOp],
+    ) -> ConvShape {
+        let ([ci, h, w], [co, oh, ow]) = (self.tile_chw(parts.input), self.tile_chw(parts.output));
+        let window = parts.window;
+        let (residual, prologue) = match product {
+            Some(plan) => (
+                ResidualForm::Product {
+                    weights: plan.tiles(co),
+                },
+                &plan.before[..],
+            ),
+            None if parts.residual.is_some() => (ResidualForm::Load, parts.prologue()),
+            None => (ResidualForm::None, &[][..]),
+        };
+        let ops = || prologue.iter().chain(epilogue);
+        let vectors = count_vectors(ops());
+        let products = bias + product.map_or(0, Division::steps);
+        let channels = |id: TensorId| self.graph.tensors[id.0].chw[0];
+        let channels = [parts.output, parts.input].map(channels);
+        let groups = Groups::new(parts.group, channels, self.config.block());
+        let base = ConvShape {
+            ci: groups.map_or(ci, |g| g.span()),
+            co,
+            input: [h, w],
+            output: [oh, ow],
+            window: *window,
+            alu_steps: ops().count() + vectors + products,
+            vectors,
+            residual,
+            bias,
+            pool: parts.pool.map(|p| p.window.stride),
+            groups,
+            ones: parts.ones,
+        };
+        let spec = &self.program.tensors[parts.input.0];
+        match spec.packing {
+            Packing::Tiles => base,
+            Packing::Im2col { .. } => ConvShape {
+                ci: spec.packed_dims(self.config).map_or(0, |d| d.0),
+                input: [oh, ow],
+                window: Window::whole([1, 1]),
+                ..base
+            },
+        }
+    }
+}

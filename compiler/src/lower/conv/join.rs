@@ -1,0 +1,66 @@
+//! Max pools that join the convolution before them.
+//!
+//! Requantisation never decreases, so the maximum of requantised values is the requantised
+//! maximum: the accumulators can be pooled first (`pool`), and only what is left is requantised
+//! and stored.
+
+use super::super::readers::Readers;
+use crate::lane::{LaneKind, LaneOp};
+use crate::qgraph::{NodeId, QGraph, QOp, TensorId};
+use crate::window::Window;
+
+/// A pool that follows a convolution.
+#[derive(Clone, Copy)]
+pub(super) struct Pooling<'g> {
+    pub window: &'g Window,
+    /// What the pool writes.
+    pub output: TensorId,
+    /// The pool's name.
+    pub name: &'g str,
+}
+
+/// The pool that a convolution can take in: the next node, alone in reading it.
+pub(super) fn fusable<'g>(graph: &'g QGraph, readers: &Readers, id: NodeId) -> Option<Pooling<'g>> {
+    let conv = &graph.nodes[id.0];
+    let QOp::Conv {
+        residual: None,
+        epilogue,
+        ..
+    } = &conv.op
+    else {
+        return None;
+    };
+    let reader = NodeId(id.0 + 1);
+    let next = graph.nodes.get(reader.0)?;
+    let QOp::MaxPool { input, window, ops } = &next.op else {
+        return None;
+    };
+    let fits = *input == conv.output
+        && ops.is_empty()
+        && readers.only(conv.output) == Some(reader)
+        && epilogue.iter().all(never_decreases)
+        && (0..2).all(|axis| regular(window, axis, graph, conv.output, next.output));
+    fits.then_some(Pooling {
+        window,
+        output: next.output,
+        name: &next.name,
+    })
+}
+
+fn never_decreases(op: &LaneOp) -> bool {
+    match op.kind {
+        LaneKind::Mul => op.operand.all(|y| y >= 0),
+        LaneKind::Add | LaneKind::Shr | LaneKind::Shl | LaneKind::Min | LaneKind::Max => true,
+    }
+}
+
+/// Whole strides cover the input, and windows reach into neighbouring strides only.
+fn regular(window: &Window, axis: usize, graph: &QGraph, from: TensorId, to: TensorId) -> bool {
+    let (k, s, p) = (
+        window.kernel[axis],
+        window.stride[axis],
+        window.pads.before()[axis],
+    );
+    let size = |id: TensorId| graph.tensors[id.0].chw[axis + 1];
+    window.dilation[axis] == 1 && p < s && p < k && k - 1 - p < s && size(from) == s * size(to)
+}

@@ -1,0 +1,63 @@
+//! What a convolution layer is told by its network.
+
+use super::super::{LowerError, Lowering};
+use super::join::Pooling;
+use crate::lane::LaneOp;
+use crate::qgraph::TensorId;
+use crate::window::Window;
+
+/// The parts of a convolution node.
+pub(super) struct Parts<'g> {
+    pub name: &'g str,
+    pub input: TensorId,
+    pub output: TensorId,
+    pub window: &'g Window,
+    pub weights: &'g [i8],
+    /// A sum over windows, without weights of its own.
+    pub ones: bool,
+    /// A dense layer of the network.
+    pub dense: bool,
+    pub group: usize,
+    pub residual: Option<(TensorId, &'g [LaneOp])>,
+    pub epilogue: &'g [LaneOp],
+    pub pool: Option<Pooling<'g>>,
+}
+
+impl<'g> Parts<'g> {
+    pub(super) fn prologue(&self) -> &'g [LaneOp] {
+        self.residual.map_or(&[], |(_, ops)| ops)
+    }
+}
+
+impl Lowering<'_> {
+    /// Sizes that must agree.
+    pub(super) fn check_conv(&self, parts: &Parts<'_>) -> Result<(), LowerError> {
+        let inconsistent = |reason: &str| LowerError::Inconsistent {
+            node: parts.name.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let out = self.graph.tensors[parts.output.0].chw;
+        let [ci, h, w] = self.graph.tensors[parts.input.0].chw;
+        if parts.window.output(h, w) != Some([out[1], out[2]]) {
+            return Err(inconsistent("the window doesn't fit"));
+        }
+        let group = parts.group;
+        if group == 0 || !ci.is_multiple_of(group) || !out[0].is_multiple_of(group) {
+            return Err(inconsistent("its channels don't divide into its groups"));
+        }
+        let taps = ci / group * parts.window.area();
+        if !parts.ones && parts.weights.len() != out[0] * taps {
+            return Err(inconsistent("the weights have another size"));
+        }
+        if let Some((id, _)) = parts.residual
+            && self.graph.tensors[id.0].chw != out
+        {
+            return Err(inconsistent("the residual has another shape"));
+        }
+        let mut ops = parts.prologue().iter().chain(parts.epilogue);
+        if ops.any(|op| op.vector().is_some_and(|v| v.len() != out[0])) {
+            return Err(inconsistent("a lane vector has another length"));
+        }
+        Ok(())
+    }
+}

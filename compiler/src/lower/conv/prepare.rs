@@ -1,0 +1,86 @@
+//! A chosen convolution made ready: its constants packed, the scratchpads divided.
+
+use vta_driver::BufferId;
+use vta_isa::MemType;
+
+use super::super::Lowering;
+use super::choice::Choice;
+use super::layer::{Bias, Conv, Product, Residual};
+use super::pack;
+use super::parts::Parts;
+use crate::lane::LaneOp;
+
+impl Lowering<'_> {
+    /// Packs the constants and divides the scratchpads.
+    pub(super) fn prepare<'g>(&mut self, parts: &Parts<'g>, choice: Choice) -> Conv<'g> {
+        let Choice {
+            cost: _,
+            shape,
+            tile,
+            digits,
+            product,
+            epilogue,
+        } = choice;
+        let (block, batch) = (self.config.block(), self.config.batch());
+        let depth = |mem: MemType| self.config.depth(mem);
+        let sums = tile.co * tile.output[0] * tile.output[1];
+        let (inp, wgt) = shape.streamed(self.config, sums);
+        let vector_base = depth(MemType::Acc) - shape.vectors * tile.co;
+        let channels = self.graph.tensors[parts.output.0].chw[0];
+        let taps = parts.weights.len() / channels.max(1);
+        let packed = pack::weights(parts.weights, [channels, taps], &shape, block);
+        let weights = self.constant(format!("{}.weights", parts.name), packed);
+        let bias = digits.map(|digits| Bias {
+            input: self.constant(
+                format!("{}.bias input", parts.name),
+                pack::bias_input(batch, block),
+            ),
+            digits: self.constant(format!("{}.bias", parts.name), digits.tiles),
+            inp: depth(MemType::Inp) - 1,
+            wgt: depth(MemType::Wgt) - shape.bias * shape.co,
+        });
+        let prologue = match &product {
+            Some(plan) => &plan.before[..],
+            None => parts.prologue(),
+        };
+        let ops = prologue.iter().chain(&epilogue);
+        let lists: Vec<&[i32]> = ops.filter_map(LaneOp::vector).collect();
+        let vectors = (!lists.is_empty()).then(|| {
+            let bytes = pack::vectors(&lists, shape.co, batch, block);
+            self.constant(format!("{}.vectors", parts.name), bytes)
+        });
+        let residual = parts.residual.map(|(id, ops)| {
+            let input = BufferId(id.0 as u32);
+            let Some(division) = product else {
+                return Residual::Start(input, ops);
+            };
+            let packed = division.pack(shape.co, block);
+            Residual::Product(Product {
+                input,
+                diagonals: self.constant(format!("{}.diagonals", parts.name), packed),
+                inp,
+                wgt,
+                division,
+            })
+        });
+        let output = parts.pool.map_or(parts.output, |p| p.output);
+        let [_, oh, ow] = self.tile_chw(output);
+        Conv {
+            input: BufferId(parts.input.0 as u32),
+            weights,
+            bias,
+            vectors,
+            residual,
+            epilogue,
+            pool: parts.pool.map(|p| p.window),
+            output: BufferId(output.0 as u32),
+            out_size: [oh, ow],
+            inp_half: inp / tile.halves,
+            wgt_half: wgt / tile.halves,
+            acc_half: vector_base / tile.acc_halves,
+            vector_base,
+            shape,
+            tile,
+        }
+    }
+}

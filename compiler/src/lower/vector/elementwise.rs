@@ -1,0 +1,106 @@
+//! Sums of two tensors and element-wise operations.
+
+use vta_driver::BufferId;
+use vta_isa::{AluOp, AluOperand, Extension, MemType, Store, Uop};
+
+use super::super::emit::{Emitter, Loops, Rect};
+use super::super::stage::{Rows, Stage, Sums};
+use super::super::{LowerError, Lowering};
+use super::tiles::{HALVES, Tiles};
+use crate::lane::LaneOp;
+use crate::qgraph::{NodeId, QOp, TensorId};
+
+impl Lowering<'_> {
+    /// Sums and element-wise operations: channels and positions are one run of tiles.
+    pub(in crate::lower) fn elementwise(&mut self, id: NodeId) -> Result<(), LowerError> {
+        let graph = self.graph;
+        let node = &graph.nodes[id.0];
+        let buffer = |id: &TensorId| BufferId(id.0 as u32);
+        let same = |id: &TensorId| graph.tensors[id.0].chw == graph.tensors[node.output.0].chw;
+        let operands: Vec<(BufferId, &[LaneOp])> = match &node.op {
+            QOp::Add {
+                a, a_ops, b, b_ops, ..
+            } if same(a) && same(b) => {
+                vec![(buffer(a), a_ops), (buffer(b), b_ops)]
+            }
+            QOp::Eltwise { input, .. } if same(input) => vec![(buffer(input), &[])],
+            _ => return Err(self.inconsistent(id, "the operands have other shapes")),
+        };
+        let mut operands = operands;
+        // The one without operations comes last.
+        operands.sort_by_key(|(_, ops)| !self.has(Extension::Acc8) && ops.is_empty());
+        let epilogue: &[LaneOp] = match &node.op {
+            QOp::Add { epilogue, .. } => epilogue,
+            QOp::Eltwise { ops, .. } => ops,
+            _ => &[],
+        };
+        let layer = self.layer(id);
+        let count: usize = self.tile_chw(node.output).iter().product();
+        let half = self.config.depth(MemType::Acc) / HALVES;
+        let lists = || operands.iter().map(|o| o.1).chain([epilogue]);
+        let copies = usize::from(lists().any(|ops| self.multiplies(ops)));
+        let places = operands.len() + copies;
+        let most = (half / places).min(Stage::most(self.config));
+        if most == 0 {
+            let reason =
+                format!("{places} accumulator tiles are needed, half the scratchpad holds {half}",);
+            return Err(LowerError::NoTile {
+                node: node.name.clone(),
+                reason,
+            });
+        }
+        let mut e = Emitter::new(self, &node.name);
+        let mut tiles = Tiles::open(half, &mut e)?;
+        for first in (0..count).step_by(most) {
+            let n = most.min(count - first);
+            let (begin, base) = (e.len(), tiles.base());
+            let copy = base + operands.len() * n;
+            for (i, (buffer, ops)) in operands.iter().enumerate() {
+                // An operand as it is joins the sum on its way.
+                let joins = i > 0 && ops.is_empty() && tiles.stage.adds();
+                let sram = if joins { base } else { base + i * n };
+                let rows = Rows {
+                    buffer: *buffer,
+                    sram,
+                    dram: first,
+                    size: [1, n],
+                    stride: n,
+                };
+                let sums = if joins { Sums::Add } else { Sums::Set };
+                tiles.stage.load(&mut e, rows, sums)?;
+                e.immediates(ops, Rect::run(sram, n), copy)?;
+                if i > 0 && !joins {
+                    add(&mut e, [base, sram], n)?;
+                }
+            }
+            e.immediates(epilogue, Rect::run(base, n), copy)?;
+            tiles.seal(&mut e, begin);
+            let store = Store {
+                sram_base: base as u16,
+                dram_base: first as u32,
+                y_size: 1,
+                x_size: n as u16,
+                x_stride: n as u16,
+                ..Store::default()
+            };
+            tiles.store(&mut e, BufferId(node.output.0 as u32), store)?;
+        }
+        tiles.close(&mut e)?;
+        e.finish(layer)
+    }
+}
+
+/// `acc[dst..] += acc[src..]`.
+fn add(e: &mut Emitter<'_, '_>, [dst, src]: [usize; 2], count: usize) -> Result<(), LowerError> {
+    let uop = Uop {
+        dst: dst as u16,
+        src: src as u16,
+        wgt: 0,
+    };
+    let loops = Loops {
+        iter: [1, count],
+        dst: [0, 1],
+        src: [0, 1],
+    };
+    e.alu(AluOp::Add, AluOperand::Acc, vec![uop], loops)
+}

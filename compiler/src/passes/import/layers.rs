@@ -1,0 +1,221 @@
+//! Operators between DequantizeLinear and QuantizeLinear.
+
+use super::super::error::PassError;
+use super::super::net::NetOp;
+use super::values::{Constant, Import, UNQUANTIZED, Val, error, real};
+use crate::graph::Node;
+use crate::host::HostOp;
+use crate::qgraph::TensorId;
+use crate::window::Window;
+
+impl Import<'_> {
+    /// Weights with one scale for each output channel, which is axis `axis`.
+    pub(super) fn weights(
+        &self,
+        node: &Node,
+        axis: usize,
+    ) -> Result<(Constant, Vec<f64>), PassError> {
+        let weights = self.constant(node, 1)?;
+        let channels = weights.shape.get(axis).copied().unwrap_or(0);
+        if !weights.is_int8 {
+            return Err(error(node, "its weights are not int8"));
+        }
+        let scale = match weights.scale.len() {
+            1 => vec![weights.scale[0]; channels],
+            _ if weights.axis == axis => weights.scale.clone(),
+            _ => return Err(error(node, "its weights have scales along another axis")),
+        };
+        Ok((weights, scale))
+    }
+
+    /// Real bias values: a quantised or a float constant, zeros when absent.
+    pub(super) fn bias(&self, node: &Node, channels: usize) -> Result<Vec<f64>, PassError> {
+        if node.inputs.len() < 3 {
+            return Ok(vec![0.0; channels]);
+        }
+        let bias: Vec<f64> = match self.floats(node, 2) {
+            Ok(floats) => floats.iter().map(|&b| b.into()).collect(),
+            Err(_) => {
+                let c = self.constant(node, 2)?;
+                let scales = c.scale.iter().cycle();
+                let real = |(&v, &s): (&i32, &f64)| f64::from(v) * s;
+                c.values.iter().zip(scales).map(real).collect()
+            }
+        };
+        if bias.len() != channels || bias.iter().any(|b| !b.is_finite()) {
+            return Err(error(
+                node,
+                format!("a bias of {} values for {channels} channels", bias.len()),
+            ));
+        }
+        Ok(bias)
+    }
+
+    pub(super) fn conv(&self, node: &Node, window: Window, group: usize) -> Result<Val, PassError> {
+        let input = self.tensor(node, 0)?;
+        let (weights, weight_scale) = self.weights(node, 0)?;
+        let [_, h, w] = self.net.tensors[input.0].chw;
+        let [oh, ow] = window
+            .output(h, w)
+            .ok_or_else(|| error(node, "its window doesn't fit"))?;
+        let channels = weight_scale.len();
+        let op = NetOp::Conv {
+            input,
+            window,
+            weights: weights.values.iter().map(|&v| v as i8).collect(),
+            group,
+            weight_scale,
+            bias: self.bias(node, channels)?,
+            residual: None,
+            dense: false,
+        };
+        Ok(real(node, op, [channels, oh, ow]))
+    }
+
+    pub(super) fn gemm(&self, node: &Node, trans_b: bool) -> Result<Val, PassError> {
+        let input = self.tensor(node, 0)?;
+        let (weights, weight_scale) = self.weights(node, usize::from(!trans_b))?;
+        let channels = weight_scale.len();
+        let [c, h, w] = self.net.tensors[input.0].chw;
+        let inner = c * h * w;
+        if weights.values.len() != inner * channels {
+            return Err(error(node, "its weights don't fit the flattened input"));
+        }
+        let at = |o: usize, k: usize| {
+            if trans_b {
+                o * inner + k
+            } else {
+                k * channels + o
+            }
+        };
+        let values = (0..channels).flat_map(|o| (0..inner).map(move |k| (o, k)));
+        let op = NetOp::Conv {
+            input,
+            window: Window::whole([h, w]),
+            weights: values
+                .map(|(o, k)| weights.values[at(o, k)] as i8)
+                .collect(),
+            group: 1,
+            weight_scale,
+            bias: self.bias(node, channels)?,
+            residual: None,
+            dense: true,
+        };
+        Ok(real(node, op, [channels, 1, 1]))
+    }
+
+    pub(super) fn pool(
+        &self,
+        node: &Node,
+        window: Window,
+        op: impl Fn(TensorId, Window) -> NetOp,
+    ) -> Result<Val, PassError> {
+        let input = self.tensor(node, 0)?;
+        let [c, h, w] = self.net.tensors[input.0].chw;
+        let [oh, ow] = window
+            .output(h, w)
+            .ok_or_else(|| error(node, "its window doesn't fit"))?;
+        let covered = |axis: usize| {
+            let pads = [window.pads.before(), window.pads.after()];
+            pads.iter().all(|pads| pads[axis] < window.span(axis))
+        };
+        if !covered(0) || !covered(1) {
+            return Err(error(node, "a pad is as large as the kernel"));
+        }
+        Ok(real(node, op(input, window), [c, oh, ow]))
+    }
+
+    /// What the host computes; vectors in the model are vectors to the operator.
+    pub(super) fn host(&self, node: &Node, op: HostOp) -> Result<Val, PassError> {
+        let ids = (0..node.inputs.len()).map(|i| self.tensor(node, i));
+        let inputs: Vec<TensorId> = ids.collect::<Result<_, _>>()?;
+        let first = node.inputs.first().map(|id| &self.graph.values[id.0].shape);
+        let flat = first.is_some_and(|shape| shape.len() == 2);
+        let chw = |id: &TensorId| match self.net.tensors[id.0].chw {
+            [c, h, w] if flat => [c * h * w, 1, 1],
+            chw => chw,
+        };
+        let shapes: Vec<[usize; 3]> = inputs.iter().map(chw).collect();
+        let shape = op.shape(&shapes);
+        let mut shape = shape.ok_or_else(|| error(node, "its inputs don't fit each other"))?;
+        if let [only] = inputs[..]
+            && flat
+        {
+            shape = self.net.tensors[only.0].chw;
+        }
+        Ok(real(node, NetOp::Host { op, inputs, flat }, shape))
+    }
+
+    /// Relu and Clip: narrower real bounds.
+    pub(super) fn bounded(&self, node: &Node, low: f64, high: f64) -> Result<Val, PassError> {
+        match self.value(node, 0)? {
+            Val::Real(mut real) => {
+                if low > 0.0 || high < 0.0 || low.is_nan() || high.is_nan() {
+                    return Err(error(node, "bounds that exclude 0 are not supported"));
+                }
+                real.bounds = (real.bounds.0.max(low), real.bounds.1.min(high));
+                Ok(Val::Real(real))
+            }
+            _ => Err(error(node, UNQUANTIZED)),
+        }
+    }
+
+    /// Folds into the convolution before it: scales its weights' scales.
+    pub(super) fn batch_norm(&self, node: &Node, epsilon: f64) -> Result<Val, PassError> {
+        let Val::Real(mut value) = self.value(node, 0)? else {
+            return Err(error(node, UNQUANTIZED));
+        };
+        let unbounded = value.bounds == (f64::NEG_INFINITY, f64::INFINITY);
+        let NetOp::Conv {
+            weights,
+            weight_scale,
+            bias,
+            ..
+        } = &mut value.op
+        else {
+            return Err(error(node, "it doesn't follow a convolution"));
+        };
+        if !unbounded {
+            return Err(error(node, "it follows an activation function"));
+        }
+        let [gamma, beta, mean, var] = [
+            self.floats(node, 1)?,
+            self.floats(node, 2)?,
+            self.floats(node, 3)?,
+            self.floats(node, 4)?,
+        ];
+        let per_channel = weights.len() / weight_scale.len().max(1);
+        for c in 0..weight_scale.len() {
+            let factor = f64::from(gamma[c]) / (f64::from(var[c]) + epsilon).sqrt();
+            if !factor.is_finite() || factor == 0.0 {
+                return Err(error(node, format!("channel {c}: its factor is {factor}")));
+            }
+            weight_scale[c] *= factor.abs();
+            bias[c] = (bias[c] - f64::from(mean[c])) * factor + f64::from(beta[c]);
+            if factor < 0.0 {
+                for w in &mut weights[c * per_channel..(c + 1) * per_channel] {
+                    *w = w.checked_neg().ok_or_else(|| {
+                        error(
+                            node,
+                            format!("channel {c}: a weight of -128 and a negative factor"),
+                        )
+                    })?;
+                }
+            }
+        }
+        Ok(Val::Real(value))
+    }
+
+    /// Tensors keep their rows and columns, since a dense layer covers them all; constants don't.
+    pub(super) fn flatten(&self, node: &Node) -> Result<Val, PassError> {
+        let mut value = self.value(node, 0)?;
+        if let Val::Constant(constant) = &mut value {
+            if constant.scale.len() != 1 && constant.axis != 0 {
+                let text = format!("a constant with scales along axis {}", constant.axis);
+                return Err(error(node, text));
+            }
+            constant.shape = self.graph.values[node.output.0].shape.clone();
+        }
+        Ok(value)
+    }
+}

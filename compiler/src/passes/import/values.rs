@@ -1,0 +1,143 @@
+//! What stands between the nodes of a QDQ graph: tensors, real values, constants.
+
+use std::collections::HashMap;
+
+use super::super::error::PassError;
+use super::super::net::{Net, NetOp, NetTensor};
+use crate::graph::{Data, Graph, Node, ValueId};
+use crate::qgraph::TensorId;
+use crate::reflect::Reflect;
+
+/// A constant after DequantizeLinear: integers with scales.
+#[derive(Clone)]
+pub(super) struct Constant {
+    pub values: Vec<i32>,
+    /// One, or one for each slice of `axis`.
+    pub scale: Vec<f64>,
+    pub axis: usize,
+    pub shape: Vec<usize>,
+    pub is_int8: bool,
+}
+
+/// A real value between DequantizeLinear and QuantizeLinear.
+#[derive(Clone)]
+pub(super) struct Real {
+    pub op: NetOp,
+    pub name: String,
+    pub chw: [usize; 3],
+    /// Real bounds of Relu and Clip.
+    pub bounds: (f64, f64),
+}
+
+#[derive(Clone)]
+pub(super) enum Val {
+    /// The network's input before its QuantizeLinear.
+    Input,
+    /// An int8 tensor.
+    Quantized(TensorId),
+    /// A real value not yet rounded.
+    Real(Box<Real>),
+    /// A constant.
+    Constant(Box<Constant>),
+}
+
+pub(super) struct Import<'a> {
+    pub graph: &'a Graph,
+    pub net: Net,
+    pub values: HashMap<ValueId, Val>,
+}
+
+pub(super) fn error(node: &Node, reason: impl Into<String>) -> PassError {
+    let (node, op) = (node.name.clone(), node.op.kind().to_owned());
+    PassError::Node {
+        node,
+        op,
+        reason: reason.into(),
+    }
+}
+
+pub(super) const UNQUANTIZED: &str = "its input is not quantised (no QuantizeLinear and DequantizeLinear \
+                           before it); run `vta quantize` on the float model";
+
+pub(super) fn real(node: &Node, op: NetOp, chw: [usize; 3]) -> Val {
+    let bounds = (f64::NEG_INFINITY, f64::INFINITY);
+    Val::Real(Box::new(Real {
+        op,
+        name: node.name.clone(),
+        chw,
+        bounds,
+    }))
+}
+
+impl Import<'_> {
+    pub(super) fn value(&self, node: &Node, index: usize) -> Result<Val, PassError> {
+        let id = node
+            .inputs
+            .get(index)
+            .ok_or_else(|| error(node, "an input is missing"))?;
+        if let Some(value) = self.values.get(id) {
+            return Ok(value.clone());
+        }
+        let value = &self.graph.values[id.0];
+        let (values, is_int8) = match &value.data {
+            Some(Data::I8(v)) => (v.iter().map(|&x| x.into()).collect(), true),
+            Some(Data::I32(v)) => (v.clone(), false),
+            Some(Data::U8(_)) => {
+                return Err(error(
+                    node,
+                    format!("{} is uint8; only int8 is supported", value.name),
+                ));
+            }
+            _ => return Err(error(node, format!("{}: {UNQUANTIZED}", value.name))),
+        };
+        let shape = value.shape.clone();
+        Ok(Val::Constant(Box::new(Constant {
+            values,
+            scale: vec![1.0],
+            axis: 0,
+            shape,
+            is_int8,
+        })))
+    }
+
+    /// Float data of a constant input.
+    pub(super) fn floats(&self, node: &Node, index: usize) -> Result<&[f32], PassError> {
+        let id = node
+            .inputs
+            .get(index)
+            .ok_or_else(|| error(node, "an input is missing"))?;
+        match &self.graph.values[id.0].data {
+            Some(Data::F32(v)) => Ok(v),
+            _ => Err(error(
+                node,
+                format!("input {index} must be a float constant"),
+            )),
+        }
+    }
+
+    pub(super) fn push_tensor(&mut self, name: String, chw: [usize; 3], scale: f64) -> TensorId {
+        self.net.tensors.push(NetTensor { name, chw, scale });
+        TensorId(self.net.tensors.len() - 1)
+    }
+
+    /// An operand that is exactly an int8 tensor.
+    pub(super) fn tensor(&self, node: &Node, index: usize) -> Result<TensorId, PassError> {
+        match self.value(node, index)? {
+            Val::Real(real) => match real.op {
+                NetOp::Eltwise { input } if real.bounds == (f64::NEG_INFINITY, f64::INFINITY) => {
+                    Ok(input)
+                }
+                _ => Err(error(node, UNQUANTIZED)),
+            },
+            Val::Input | Val::Quantized(_) => Err(error(node, UNQUANTIZED)),
+            Val::Constant(_) => Err(error(node, "a constant operand is not supported here")),
+        }
+    }
+
+    pub(super) fn constant(&self, node: &Node, index: usize) -> Result<Constant, PassError> {
+        match self.value(node, index)? {
+            Val::Constant(constant) => Ok(*constant),
+            _ => Err(error(node, format!("input {index} must be a constant"))),
+        }
+    }
+}

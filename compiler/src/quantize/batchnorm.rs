@@ -1,0 +1,70 @@
+//! BatchNormalization folded into the convolution before it.
+
+use std::collections::BTreeMap;
+
+use super::error::QuantizeError;
+use crate::graph::{Data, Graph, Op, Value, ValueId};
+
+/// Folds every BatchNormalization into the convolution before it.
+///
+/// # Errors
+/// [`QuantizeError::Node`] when one doesn't follow a convolution that it alone reads.
+pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
+    let mut graph = graph.clone();
+    let uses = graph.uses();
+    let mut makers: BTreeMap<ValueId, usize> = BTreeMap::new();
+    for norm in std::mem::take(&mut graph.nodes) {
+        let fail = |reason: &str| QuantizeError::Node {
+            node: norm.name.clone(),
+            reason: reason.to_owned(),
+        };
+        let Op::BatchNormalization { epsilon } = norm.op else {
+            makers.insert(norm.output, graph.nodes.len());
+            graph.nodes.push(norm);
+            continue;
+        };
+        let conv = makers.get(&norm.inputs[0]).copied();
+        let conv = conv.filter(|&c| matches!(graph.nodes[c].op, Op::Conv { .. }));
+        let conv = conv.filter(|_| uses.get(&norm.inputs[0]) == Some(&1));
+        let conv = conv.ok_or_else(|| fail("it doesn't follow a convolution of its own"))?;
+        let data = |id: ValueId| match &graph.values[id.0].data {
+            Some(Data::F32(v)) => Ok(v.clone()),
+            _ => Err(fail("a parameter is not a float constant")),
+        };
+        let inputs = graph.nodes[conv].inputs.clone();
+        let mut weights = data(inputs[1])?;
+        let [scale, shift, mean, var] = [1, 2, 3, 4].map(|i| data(norm.inputs[i]));
+        let (scale, shift, mean, var) = (scale?, shift?, mean?, var?);
+        let mut bias = match inputs.get(2) {
+            Some(id) => data(*id)?,
+            None => vec![0.0; scale.len()],
+        };
+        let per_channel = weights.len() / scale.len().max(1);
+        for c in 0..scale.len() {
+            let factor = scale[c] / (var[c] + epsilon).sqrt();
+            weights[c * per_channel..(c + 1) * per_channel]
+                .iter_mut()
+                .for_each(|w| *w *= factor);
+            bias[c] = (bias[c] - mean[c]) * factor + shift[c];
+        }
+        let shape = graph.values[inputs[1].0].shape.clone();
+        let mut define = |suffix: &str, shape: Vec<usize>, data: Vec<f32>| {
+            let name = format!("{}.{suffix}", graph.nodes[conv].name);
+            graph.values.push(Value {
+                name,
+                shape,
+                data: Some(Data::F32(data)),
+            });
+            ValueId(graph.values.len() - 1)
+        };
+        let folded = [
+            define("folded_weight", shape, weights),
+            define("folded_bias", vec![bias.len()], bias),
+        ];
+        let node = &mut graph.nodes[conv];
+        node.inputs = vec![inputs[0], folded[0], folded[1]];
+        node.output = norm.output;
+        makers.insert(norm.output, conv);
+    }
+    Ok(graph)
+}

@@ -1,0 +1,282 @@
+//! QuantizeLinear and DequantizeLinear put into a graph, with chosen scales.
+
+use std::collections::BTreeMap;
+
+use super::error::QuantizeError;
+use super::scales::{Mode, Scales, best_scale};
+use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
+
+/// The largest magnitude of a quantised bias; leaves the sum a bit more than the same again.
+const MAX_BIAS: f64 = (1 << 30) as f64;
+
+/// Inserts QuantizeLinear and DequantizeLinear with the given scales.
+///
+/// # Errors
+/// [`QuantizeError::Node`] for weights that aren't float constants.
+pub fn apply(graph: &Graph, scales: &Scales, mode: Mode) -> Result<Graph, QuantizeError> {
+    let mut quantized = Quantized {
+        source: graph,
+        mode,
+        out: Graph {
+            name: graph.name.clone(),
+            metadata: graph.metadata.clone(),
+            ..Graph::default()
+        },
+        map: BTreeMap::new(),
+    };
+    for id in &graph.inputs {
+        let value = graph.values[id.0].clone();
+        let new = quantized.value(&value.name, value.shape, None);
+        quantized.out.inputs.push(new);
+        let scale = scales[id.0].unwrap_or(1.0);
+        let real = quantized.round(new, scale, "");
+        quantized.map.insert(*id, (real, scale));
+    }
+    for node in &graph.nodes {
+        quantized.node(node, scales)?;
+    }
+    quantized.outputs()?;
+    Ok(quantized.out)
+}
+
+struct Quantized<'a> {
+    source: &'a Graph,
+    mode: Mode,
+    out: Graph,
+    /// The dequantised value and its scale for each source value.
+    map: BTreeMap<ValueId, (ValueId, f32)>,
+}
+
+impl Quantized<'_> {
+    /// The network's outputs, which keep their names.
+    fn outputs(&mut self) -> Result<(), QuantizeError> {
+        let source = self.source;
+        let makers = source.nodes.iter().map(|n| (n.output, &n.name[..]));
+        let makers: BTreeMap<ValueId, &str> = makers.collect();
+        let mut named: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (index, value) in self.out.values.iter().enumerate() {
+            named.entry(value.name.clone()).or_default().push(index);
+        }
+        for id in &source.outputs {
+            let name = &source.values[id.0].name;
+            let (real, _) = self.mapped(makers.get(id).copied().unwrap_or_default(), *id)?;
+            for index in named.remove(name).unwrap_or_default() {
+                let value = &mut self.out.values[index];
+                if value.name == *name {
+                    value.name.push_str(".float");
+                }
+            }
+            self.out.values[real.0].name.clone_from(name);
+            self.out.outputs.push(real);
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, name: &str, shape: Vec<usize>, data: Option<Data>) -> ValueId {
+        self.out.values.push(Value {
+            name: name.to_owned(),
+            shape,
+            data,
+        });
+        ValueId(self.out.values.len() - 1)
+    }
+
+    fn push(&mut self, name: String, op: Op, inputs: Vec<ValueId>, output: ValueId) {
+        self.out.nodes.push(Node {
+            name,
+            op,
+            inputs,
+            output,
+        });
+    }
+
+    fn mapped(&self, node: &str, id: ValueId) -> Result<(ValueId, f32), QuantizeError> {
+        self.map
+            .get(&id)
+            .copied()
+            .ok_or_else(|| QuantizeError::Node {
+                node: node.to_owned(),
+                reason: format!(
+                    "{} is not computed from the input",
+                    self.source.values[id.0].name
+                ),
+            })
+    }
+
+    /// QuantizeLinear and DequantizeLinear after a value; the real value again.
+    fn round(&mut self, id: ValueId, scale: f32, suffix: &str) -> ValueId {
+        let (name, shape) = (
+            format!("{}{suffix}", self.out.values[id.0].name),
+            self.out.values[id.0].shape.clone(),
+        );
+        let scale = self.value(
+            &format!("{name}.scale"),
+            vec![],
+            Some(Data::F32(vec![scale])),
+        );
+        let zero = self.value(
+            &format!("{name}.zero_point"),
+            vec![],
+            Some(Data::I8(vec![0])),
+        );
+        let int8 = self.value(&format!("{name}.int8"), shape.clone(), None);
+        let real = self.value(&format!("{name}.real"), shape, None);
+        self.push(
+            format!("{name}.quantize"),
+            Op::QuantizeLinear { axis: 1 },
+            vec![id, scale, zero],
+            int8,
+        );
+        self.push(
+            format!("{name}.dequantize"),
+            Op::DequantizeLinear { axis: 1 },
+            vec![int8, scale, zero],
+            real,
+        );
+        real
+    }
+
+    fn node(&mut self, node: &Node, scales: &Scales) -> Result<(), QuantizeError> {
+        let (first, scale_x) = self.mapped(&node.name, node.inputs[0])?;
+        let mut inputs = vec![first];
+        let mut op = node.op.clone();
+        match &node.op {
+            Op::Conv { .. } => inputs.extend(self.weights(node, scale_x)?),
+            Op::Gemm { .. } => {
+                inputs.extend(self.weights(node, scale_x)?);
+                op = Op::Gemm { trans_b: true };
+            }
+            Op::Add | Op::Host(_) => {
+                for id in node.inputs.iter().skip(1) {
+                    inputs.push(self.mapped(&node.name, *id)?.0);
+                }
+            }
+            _ => {}
+        }
+        let source = &self.source.values[node.output.0];
+        let output = self.value(&source.name, source.shape.clone(), None);
+        self.push(node.name.clone(), op, inputs, output);
+        let real = match scales[node.output.0] {
+            Some(scale) => (self.round(output, scale, ""), scale),
+            None => (output, scale_x),
+        };
+        self.map.insert(node.output, real);
+        Ok(())
+    }
+
+    /// Weights and bias as DequantizeLinear of integer constants, output channels first.
+    fn weights(&mut self, node: &Node, scale_x: f32) -> Result<Vec<ValueId>, QuantizeError> {
+        let fail = |reason: &str| QuantizeError::Node {
+            node: node.name.clone(),
+            reason: reason.to_owned(),
+        };
+        let constant = |i: usize| {
+            let value = node.inputs.get(i).map(|id| &self.source.values[id.0]);
+            match value.map(|v| (&v.data, &v.shape)) {
+                Some((Some(Data::F32(data)), shape)) => Ok((data.clone(), shape.clone())),
+                _ => Err(fail("its weights and bias must be float constants")),
+            }
+        };
+        let (mut weights, mut shape) = constant(1)?;
+        if node.op == (Op::Gemm { trans_b: false }) {
+            let (k, n) = (shape[0], shape[1]);
+            weights = (0..n * k).map(|i| weights[i % k * n + i / k]).collect();
+            shape = vec![n, k];
+        }
+        let channels = shape[0];
+        let bias = if node.inputs.len() > 2 {
+            constant(2)?.0
+        } else {
+            vec![0.0; channels]
+        };
+        if weights.iter().chain(&bias).any(|w| !w.is_finite()) {
+            return Err(fail("a weight or bias is not finite"));
+        }
+        let scale = self.weight_scales(&weights, channels, &bias, scale_x);
+        let per_channel = weights.len() / channels.max(1);
+        let round = |(i, w): (usize, &f32)| {
+            let s = scale[if scale.len() == 1 { 0 } else { i / per_channel }];
+            (w / s).round_ties_even().clamp(-127.0, 127.0) as i8
+        };
+        let int8: Vec<i8> = weights.iter().enumerate().map(round).collect();
+        let bias_scale: Vec<f32> = scale.iter().map(|s| s * scale_x).collect();
+        let step = |c: usize| bias_scale[if bias_scale.len() == 1 { 0 } else { c }];
+        let int32 = |(c, b): (usize, &f32)| (f64::from(*b) / f64::from(step(c))).round() as i32;
+        let int32 = bias.iter().enumerate().map(int32).collect();
+        let weight = self.constant(
+            &format!("{}.weight", node.name),
+            shape,
+            Data::I8(int8),
+            scale,
+        );
+        let bias = self.constant(
+            &format!("{}.bias", node.name),
+            vec![channels],
+            Data::I32(int32),
+            bias_scale,
+        );
+        Ok(vec![weight, bias])
+    }
+
+    /// One scale for each output channel, or one power of two.
+    fn weight_scales(
+        &self,
+        weights: &[f32],
+        channels: usize,
+        bias: &[f32],
+        scale_x: f32,
+    ) -> Vec<f32> {
+        // A scale so small that the bias exceeds int32 is raised.
+        let least = |b: &f32| (f64::from(b.abs()) / f64::from(scale_x) / MAX_BIAS) as f32;
+        match self.mode {
+            Mode::Multiply => {
+                let rows = weights.chunks(weights.len() / channels.max(1));
+                let channel = |(row, b): (&[f32], &f32)| {
+                    let largest = row.iter().fold(0f32, |m, w| m.max(w.abs()));
+                    let scale = if largest == 0.0 {
+                        1.0 / 128.0
+                    } else {
+                        largest / 127.0
+                    };
+                    scale.max(least(b)).max(f32::MIN_POSITIVE)
+                };
+                rows.zip(bias).map(channel).collect()
+            }
+            Mode::Shift => {
+                let mut scale = best_scale(weights, Mode::Shift);
+                while bias.iter().any(|b| scale < least(b)) {
+                    scale *= 2.0;
+                }
+                vec![scale]
+            }
+        }
+    }
+
+    fn constant(&mut self, name: &str, shape: Vec<usize>, data: Data, scale: Vec<f32>) -> ValueId {
+        let zero = match data {
+            Data::I32(_) => Data::I32(vec![0; scale.len()]),
+            _ => Data::I8(vec![0; scale.len()]),
+        };
+        let dims = if scale.len() == 1 {
+            vec![]
+        } else {
+            vec![scale.len()]
+        };
+        let int = self.value(&format!("{name}.int"), shape.clone(), Some(data));
+        let scale = self.value(
+            &format!("{name}.scale"),
+            dims.clone(),
+            Some(Data::F32(scale)),
+        );
+        let zero = self.value(&format!("{name}.zero_point"), dims, Some(zero));
+        let real = self.value(name, shape, None);
+        let op = Op::DequantizeLinear { axis: 0 };
+        self.push(
+            format!("{name}.dequantize"),
+            op,
+            vec![int, scale, zero],
+            real,
+        );
+        real
+    }
+}
