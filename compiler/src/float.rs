@@ -82,6 +82,9 @@ fn constant(data: Option<&Data>) -> Vec<f32> {
     }
 }
 
+/// What windows go over.
+const PLANES: &str = "its tensors have no rows and columns";
+
 fn eval(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Result<Vec<f32>, FloatError> {
     let fail = |reason: &str| FloatError::Node {
         node: node.name.clone(),
@@ -111,20 +114,15 @@ fn eval(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Result<Vec<f32>, Flo
                 None
             };
             let sizes = [in_shape, shape(node.output)];
-            conv(x, input(1)?, bias, window, *group, sizes)
+            conv(x, input(1)?, bias, window, *group, sizes).ok_or_else(|| fail(PLANES))?
         }
         Op::Relu => x.iter().map(|v| v.max(0.0)).collect(),
         Op::Clip { min, max } => x.iter().map(|v| v.max(*min).min(*max)).collect(),
         Op::Add => x.iter().zip(input(1)?).map(|(a, b)| a + b).collect(),
         Op::MaxPool { window } => {
-            let folded = pool(
-                x,
-                in_shape,
-                shape(node.output),
-                window,
-                f32::NEG_INFINITY,
-                f32::max,
-            );
+            let sizes = [in_shape, shape(node.output)];
+            let folded = pool(x, sizes, window, f32::NEG_INFINITY, f32::max);
+            let folded = folded.ok_or_else(|| fail(PLANES))?;
             folded.into_iter().map(|(v, _)| v).collect()
         }
         Op::AveragePool {
@@ -132,7 +130,9 @@ fn eval(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Result<Vec<f32>, Flo
             count_include_pad,
         } => {
             let all = window.area();
-            let sums = pool(x, in_shape, shape(node.output), window, 0.0, |a, b| a + b);
+            let sizes = [in_shape, shape(node.output)];
+            let sums = pool(x, sizes, window, 0.0, |a, b| a + b);
+            let sums = sums.ok_or_else(|| fail(PLANES))?;
             let mean =
                 |(sum, n): (f32, usize)| sum / (if *count_include_pad { all } else { n }) as f32;
             sums.into_iter().map(mean).collect()
@@ -157,7 +157,9 @@ fn eval(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Result<Vec<f32>, Flo
             } else {
                 None
             };
-            let n = shape(node.output).last().copied().unwrap_or(0);
+            let n = *shape(node.output)
+                .last()
+                .ok_or_else(|| fail("its output has no dimensions"))?;
             gemm(x, input(1)?, bias, n, *trans_b)
         }
         Op::BatchNormalization { epsilon } => {
@@ -238,9 +240,9 @@ fn conv(
     window: &Window,
     group: usize,
     [input, output]: [&[usize]; 2],
-) -> Vec<f32> {
+) -> Option<Vec<f32>> {
     let (&[_, ci, h, wi], &[_, co, oh, ow]) = (input, output) else {
-        return Vec::new();
+        return None;
     };
     let (area, per_group) = (window.area(), ci / group);
     let taps = window.taps([h, wi], [oh, ow]);
@@ -258,19 +260,18 @@ fn conv(
         sums
     };
     let planes: Vec<Vec<f32>> = (0..co).into_par_iter().map(channel).collect();
-    planes.concat()
+    Some(planes.concat())
 }
 
 fn pool(
     x: &[f32],
-    input: &[usize],
-    output: &[usize],
+    [input, output]: [&[usize]; 2],
     window: &Window,
     start: f32,
     fold: impl Fn(f32, f32) -> f32,
-) -> Vec<(f32, usize)> {
+) -> Option<Vec<(f32, usize)>> {
     let (&[_, c, h, w], &[_, _, oh, ow]) = (input, output) else {
-        return Vec::new();
+        return None;
     };
     let mut values = vec![(start, 0); c * oh * ow];
     let taps = window.taps([h, w], [oh, ow]);
@@ -281,5 +282,5 @@ fn pool(
             });
         }
     }
-    values
+    Some(values)
 }

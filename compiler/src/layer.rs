@@ -212,19 +212,21 @@ fn conv(
         dilation: [1, 1],
         pads: Pads::all(p),
     };
-    let [oh, ow] = window.output(h, w).ok_or_else(|| LayerError::Window {
-        spec: spec.to_owned(),
-        kernel: k,
-        h,
-        w,
-        pad: p,
-    })?;
+    let spec = LayerSpec {
+        name: spec.to_owned(),
+        images: n,
+        chw: [ci, h, w],
+        co,
+        window,
+        group,
+    };
+    let [oh, ow] = outputs(&spec)?;
     let size = |what, dims: [usize; 4]| {
         let count = dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
         match count {
             Some(n) if n <= MAX_ELEMENTS => Ok(()),
             _ => Err(LayerError::Size {
-                spec: spec.to_owned(),
+                spec: spec.name.clone(),
                 what,
                 limit: MAX_ELEMENTS,
             }),
@@ -233,13 +235,19 @@ fn conv(
     size("the input", [n, ci, h, w])?;
     size("the weights", [co, ci / group, k, k])?;
     size("the output", [n, co, oh, ow])?;
-    Ok(LayerSpec {
-        name: spec.to_owned(),
-        images: n,
-        chw: [ci, h, w],
-        co,
-        window,
-        group,
+    Ok(spec)
+}
+
+/// Rows and columns of the output.
+fn outputs(spec: &LayerSpec) -> Result<[usize; 2], LayerError> {
+    let [_, h, w] = spec.chw;
+    let window = &spec.window;
+    window.output(h, w).ok_or_else(|| LayerError::Window {
+        spec: spec.name.clone(),
+        kernel: window.kernel[0],
+        h,
+        w,
+        pad: window.pads.top,
     })
 }
 
@@ -247,11 +255,12 @@ fn conv(
 /// with a power of two.
 ///
 /// # Errors
-/// [`LayerError::Semantics`] when the sums can't be bounded inside int32.
+/// [`LayerError::Semantics`] when the sums can't be bounded inside int32, [`LayerError::Window`] when
+/// the kernel is larger than the padded input.
 pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
     let mut rng = Rng::new(seed);
-    let [ci, h, w] = spec.chw;
-    let [oh, ow] = spec.window.output(h, w).unwrap_or([0, 0]);
+    let [ci, ..] = spec.chw;
+    let [oh, ow] = outputs(spec)?;
     let taps = ci / spec.group * spec.window.area();
     let weights: Vec<i8> = (0..spec.co * taps).map(|_| rng.int8()).collect();
     let bias: Vec<i64> = (0..spec.co).map(|_| i64::from(rng.int8()) * 16).collect();

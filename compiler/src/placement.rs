@@ -26,14 +26,14 @@ use crate::qgraph::{QGraph, QOp};
 
 pub use rules::Rules;
 pub use split::{TilesOf, compile, compile_with};
-pub use target::{PlacementError, Target};
+pub use target::{PlacementError, Target, TargetId};
 pub use uses::{Annotation, TensorCopy};
 
 /// Where every node of a network runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Index of each node's target.
-    pub targets: Vec<usize>,
+    /// By node.
+    pub targets: Vec<TargetId>,
     /// By tensor, then target: exactly where a reader is elsewhere than the writer. The network's
     /// inputs aren't among them, since the host writes them to every target that reads them.
     pub copies: Vec<TensorCopy>,
@@ -70,11 +70,13 @@ pub fn annotate(
             kind: host_op.unwrap_or(kind).to_owned(),
             reason,
         };
-        let can: Vec<usize> = (0..targets.len())
-            .filter(|&t| targets[t].host == host_op.is_some() && !targets[t].lacks.contains(kind))
+        let fits = |t: &Target| t.host == host_op.is_some() && !t.lacks.contains(kind);
+        let can: Vec<TargetId> = (0..targets.len())
+            .filter(|&t| fits(&targets[t]))
+            .map(TargetId)
             .collect();
         if let Some(device) = rules.device_of(&node.name)? {
-            let target = can.iter().find(|&&t| targets[t].name == device);
+            let target = can.iter().find(|t| targets[t.0].name == device);
             return match target {
                 Some(&target) => Ok(Annotation::Fixed(target)),
                 None => Err(fail(format!("a rule wants {device}, which can't run it"))),
@@ -84,8 +86,12 @@ pub fn annotate(
         match can[..] {
             [] if host_op.is_some() => Err(fail(NEEDS_HOST.to_owned())),
             [] => Err(fail("no device can run it".to_owned())),
-            [first, ..] if anchor || can.len() == 1 => Ok(Annotation::Fixed(first)),
-            _ => Ok(Annotation::Free(can)),
+            [first] => Ok(Annotation::Fixed(first)),
+            [first, ..] if anchor => Ok(Annotation::Fixed(first)),
+            [first, ref others @ ..] => Ok(Annotation::Free {
+                first,
+                others: others.to_vec(),
+            }),
         }
     };
     graph.nodes.iter().map(annotation).collect()
@@ -102,7 +108,7 @@ pub fn annotate(
 /// let targets = ["opencl", "sim"].map(|name| Target::new(name, Config::default()));
 /// // Everything on the first device that can run it: nothing travels.
 /// let placement = place(&graph, &targets, &Rules::default())?;
-/// assert!(placement.copies.is_empty() && placement.targets.iter().all(|&t| t == 0));
+/// assert!(placement.copies.is_empty() && placement.targets.iter().all(|t| t.0 == 0));
 ///
 /// // The last layer elsewhere: one tensor travels.
 /// let last = &graph.nodes.last().expect("a network").name;

@@ -294,14 +294,18 @@ pub fn tune(
         observe(done, todo.len());
         let all = explain(job, *node, shape, measure)?;
         let untuned = all.iter().find(|m| m.tile == *searched);
-        if let (Some(best), Some(untuned)) = (all.first(), untuned) {
-            let entry = Entry {
-                tile: best.tile,
-                cycles: best.cycles,
-                untuned_cycles: untuned.cycles,
-            };
-            cache.insert(&machine, shape, entry);
-        }
+        let (Some(best), Some(untuned)) = (all.first(), untuned) else {
+            return Err(TuneError::Measure {
+                node: job.graph.nodes[node.0].name.clone(),
+                reason: "internal error: the search's own tile is no candidate".to_owned(),
+            });
+        };
+        let entry = Entry {
+            tile: best.tile,
+            cycles: best.cycles,
+            untuned_cycles: untuned.cycles,
+        };
+        cache.insert(&machine, shape, entry);
     }
     observe(todo.len(), todo.len());
     Ok(todo.len())

@@ -69,6 +69,12 @@ pub enum ZooError {
     /// Calibration failed.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
+    /// A topology that contradicts itself: a fault of the zoo.
+    #[error("zoo: internal error: the window of {node} doesn't fit its input")]
+    Window {
+        /// The node.
+        node: String,
+    },
     /// The outline can't be planned.
     #[error(transparent)]
     Passes(#[from] PassError),
@@ -145,7 +151,7 @@ pub fn graph_with(name: &str, mode: Mode) -> Result<Graph, ZooError> {
     let small = build(name, CALIBRATION_SIZE, Detail::Whole)?;
     let image = normalise(&sample_image(CALIBRATION_SIZE, 0), CALIBRATION_SIZE);
     let scales = quantize::calibrate(&small, &[image], mode)?;
-    let shapes = build_shapes(small, SIZE);
+    let shapes = build_shapes(small, SIZE)?;
     Ok(quantize::apply(&shapes, &scales, mode)?)
 }
 
@@ -237,18 +243,32 @@ fn build(name: &str, size: usize, detail: Detail) -> Result<Graph, ZooError> {
     let input = b.value("input", vec![1, 3, size, size], None);
     b.graph.inputs.push(input);
     let x = match name {
-        "mobilenet-v1" => b.mobilenet(input),
-        _ => b.resnet(input, stages(name)?),
+        "mobilenet-v1" => b.mobilenet(input)?,
+        _ => b.resnet(input, stages(name)?)?,
     };
-    let pooled = b.unary("avgpool", Op::GlobalAveragePool, x);
-    let flat = b.unary("flatten", Op::Flatten, pooled);
+    let channels = b.graph.values[x.0].shape[1];
+    let pooled = b.push(
+        "avgpool",
+        Op::GlobalAveragePool,
+        vec![x],
+        vec![1, channels, 1, 1],
+    );
+    let flat = b.push("flatten", Op::Flatten, vec![pooled], vec![1, channels]);
     let logits = b.dense("fc", flat, CLASSES);
     b.graph.outputs.push(logits);
     Ok(b.graph)
 }
 
+/// Rows and columns of what a window makes.
+fn output(node: &str, window: &Window, [h, w]: [usize; 2]) -> Result<[usize; 2], ZooError> {
+    let fault = || ZooError::Window {
+        node: node.to_owned(),
+    };
+    window.output(h, w).ok_or_else(fault)
+}
+
 /// The same graph for another input size: only shapes change.
-fn build_shapes(mut graph: Graph, size: usize) -> Graph {
+fn build_shapes(mut graph: Graph, size: usize) -> Result<Graph, ZooError> {
     let input = graph.inputs[0];
     graph.values[input.0].shape = vec![1, 3, size, size];
     for index in 0..graph.nodes.len() {
@@ -257,14 +277,13 @@ fn build_shapes(mut graph: Graph, size: usize) -> Graph {
         let out = &mut graph.values[node.output.0].shape;
         if let (Op::Conv { window, .. } | Op::MaxPool { window }, [_, _, h, w]) = (&node.op, &x[..])
         {
-            if let Some([oh, ow]) = window.output(*h, *w) {
-                (out[2], out[3]) = (oh, ow);
-            }
+            let [oh, ow] = output(&node.name, window, [*h, *w])?;
+            (out[2], out[3]) = (oh, ow);
         } else if matches!(node.op, Op::Relu | Op::Clip { .. } | Op::Add) {
             *out = x;
         }
     }
-    graph
+    Ok(graph)
 }
 
 /// A convolution padded to keep the size at stride 1.
@@ -346,7 +365,7 @@ impl Builder {
         Some(Data::F32(values))
     }
 
-    fn conv(&mut self, name: &str, x: ValueId, conv: Conv) -> ValueId {
+    fn conv(&mut self, name: &str, x: ValueId, conv: Conv) -> Result<ValueId, ZooError> {
         let [ci, h, w] = [1, 2, 3].map(|i| self.graph.values[x.0].shape[i]);
         let Conv {
             co,
@@ -364,23 +383,22 @@ impl Builder {
             dilation: [1, 1],
             pads,
         };
-        let [oh, ow] = window.output(h, w).unwrap_or([1, 1]);
+        let [oh, ow] = output(name, &window, [h, w])?;
         let op = Op::Conv { window, group };
-        self.push(name, op, vec![x, weight, bias], vec![1, co, oh, ow])
+        Ok(self.push(name, op, vec![x, weight, bias], vec![1, co, oh, ow]))
     }
 
-    fn unary(&mut self, name: &str, op: Op, x: ValueId) -> ValueId {
-        let mut shape = self.graph.values[x.0].shape.clone();
-        match &op {
-            Op::MaxPool { window } => {
-                let [oh, ow] = window.output(shape[2], shape[3]).unwrap_or([1, 1]);
-                (shape[2], shape[3]) = (oh, ow);
-            }
-            Op::GlobalAveragePool => (shape[2], shape[3]) = (1, 1),
-            Op::Flatten => shape.truncate(2),
-            _ => {}
-        }
+    /// An operator on every value.
+    fn pointwise(&mut self, name: &str, op: Op, x: ValueId) -> ValueId {
+        let shape = self.graph.values[x.0].shape.clone();
         self.push(name, op, vec![x], shape)
+    }
+
+    fn max_pool(&mut self, name: &str, window: Window, x: ValueId) -> Result<ValueId, ZooError> {
+        let [c, h, w] = [1, 2, 3].map(|i| self.graph.values[x.0].shape[i]);
+        let [oh, ow] = output(name, &window, [h, w])?;
+        let op = Op::MaxPool { window };
+        Ok(self.push(name, op, vec![x], vec![1, c, oh, ow]))
     }
 
     fn dense(&mut self, name: &str, x: ValueId, classes: usize) -> ValueId {
@@ -395,24 +413,28 @@ impl Builder {
     }
 
     /// A ResNet without its classifier.
-    fn resnet(&mut self, input: ValueId, (blocks, kind): ([usize; 4], Block)) -> ValueId {
-        let stem = self.conv("conv1", input, Conv::new(64, 7, 2, 1.0));
-        let stem = self.unary("relu1", Op::Relu, stem);
+    fn resnet(
+        &mut self,
+        input: ValueId,
+        (blocks, kind): ([usize; 4], Block),
+    ) -> Result<ValueId, ZooError> {
+        let stem = self.conv("conv1", input, Conv::new(64, 7, 2, 1.0))?;
+        let stem = self.pointwise("relu1", Op::Relu, stem);
         let pool = Window {
             kernel: [3, 3],
             stride: [2, 2],
             dilation: [1, 1],
             pads: Pads::all(1),
         };
-        let mut x = self.unary("maxpool", Op::MaxPool { window: pool }, stem);
+        let mut x = self.max_pool("maxpool", pool, stem)?;
         for (stage, &count) in blocks.iter().enumerate() {
             for block in 0..count {
                 let stride = if stage > 0 && block == 0 { 2 } else { 1 };
                 let name = format!("layer{}.{block}", stage + 1);
-                x = self.block(&name, x, 64 << stage, stride, kind);
+                x = self.block(&name, x, 64 << stage, stride, kind)?;
             }
         }
-        x
+        Ok(x)
     }
 
     /// A residual block. The gains keep the mean square about 1: half of a shortcut and half of
@@ -424,7 +446,7 @@ impl Builder {
         width: usize,
         stride: usize,
         kind: Block,
-    ) -> ValueId {
+    ) -> Result<ValueId, ZooError> {
         let convs = match kind {
             Block::Basic => vec![
                 Conv::new(width, 3, stride, 2.0),
@@ -448,9 +470,9 @@ impl Builder {
         let mut out = 0;
         for (i, conv) in (1..).zip(convs) {
             out = conv.co;
-            y = self.conv(&format!("{name}.conv{i}"), y, conv);
+            y = self.conv(&format!("{name}.conv{i}"), y, conv)?;
             if i < last {
-                y = self.unary(&format!("{name}.relu{i}"), Op::Relu, y);
+                y = self.pointwise(&format!("{name}.relu{i}"), Op::Relu, y);
             }
         }
         let shape = self.graph.values[y.0].shape.clone();
@@ -458,20 +480,20 @@ impl Builder {
             x
         } else {
             let conv = Conv::new(out, 1, stride, 1.0);
-            self.conv(&format!("{name}.downsample"), x, conv)
+            self.conv(&format!("{name}.downsample"), x, conv)?
         };
         let sum = self.push(&format!("{name}.add"), Op::Add, vec![y, shortcut], shape);
-        self.unary(&format!("{name}.relu"), Op::Relu, sum)
+        Ok(self.pointwise(&format!("{name}.relu"), Op::Relu, sum))
     }
 
     /// MobileNet v1 of width 1.0 without its classifier: a strided convolution, then 13 pairs of
     /// a depthwise 3x3 and a 1x1 convolution, each with ReLU6. The gain is more than ReLU's 2: what
     /// ReLU6 cuts off balances the rest.
-    fn mobilenet(&mut self, input: ValueId) -> ValueId {
+    fn mobilenet(&mut self, input: ValueId) -> Result<ValueId, ZooError> {
         const GAIN: f32 = 2.3;
         let relu6 = Op::Clip { min: 0.0, max: 6.0 };
-        let mut x = self.conv("conv1", input, Conv::new(32, 3, 2, GAIN));
-        x = self.unary("relu1", relu6.clone(), x);
+        let mut x = self.conv("conv1", input, Conv::new(32, 3, 2, GAIN))?;
+        x = self.pointwise("relu1", relu6.clone(), x);
         let pairs = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)];
         let pairs = pairs.into_iter().chain([(512, 1); 5]);
         let mut width = 32;
@@ -480,12 +502,12 @@ impl Builder {
                 group: width,
                 ..Conv::new(width, 3, stride, GAIN)
             };
-            x = self.conv(&format!("block{i}.depthwise"), x, depthwise);
-            x = self.unary(&format!("block{i}.relu1"), relu6.clone(), x);
-            x = self.conv(&format!("block{i}.pointwise"), x, Conv::new(co, 1, 1, GAIN));
-            x = self.unary(&format!("block{i}.relu2"), relu6.clone(), x);
+            x = self.conv(&format!("block{i}.depthwise"), x, depthwise)?;
+            x = self.pointwise(&format!("block{i}.relu1"), relu6.clone(), x);
+            x = self.conv(&format!("block{i}.pointwise"), x, Conv::new(co, 1, 1, GAIN))?;
+            x = self.pointwise(&format!("block{i}.relu2"), relu6.clone(), x);
             width = co;
         }
-        x
+        Ok(x)
     }
 }

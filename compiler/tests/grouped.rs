@@ -226,6 +226,17 @@ fn layers_name_wrong_groups() {
 }
 
 #[test]
+fn a_kernel_that_no_input_holds_is_an_error() {
+    let mut spec = layer::parse("conv:1,16,8,8,16,3,1,0").unwrap();
+    spec.chw = [16, 2, 8];
+    let error = layer::build(&spec, 1).unwrap_err().to_string();
+    assert!(
+        error.contains("a kernel of 3 doesn't fit an input of 2x8"),
+        "{error}"
+    );
+}
+
+#[test]
 fn wrong_groups_are_errors_not_panics() {
     let spec = layer::parse("conv:1,32,8,8,32,3,1,1,4").unwrap();
     let good = layer::build(&spec, 1).unwrap();

@@ -243,6 +243,39 @@ fn quantisation_refuses_what_it_cannot_do() {
 }
 
 #[test]
+fn scales_go_into_folded_float_graphs_only() {
+    let float = demo("resnet20_f32.onnx");
+    let scales = quantize::equal_scales(&float, 0.1);
+    let refused = |graph: &Graph, scales: &quantize::Scales| {
+        let error = quantize::apply(graph, scales, Mode::Multiply);
+        error.unwrap_err().to_string()
+    };
+    let mut none = scales.clone();
+    none[float.inputs[0].0] = None;
+    let error = refused(&float, &none);
+    assert!(error.contains("the input has no scale"), "{error}");
+    // Its parameters would be lost.
+    let normed = classifier(&[5], false);
+    let error = refused(&normed, &quantize::equal_scales(&normed, 0.1));
+    assert!(error.contains("isn't folded"), "{error}");
+    let int8 = demo("resnet20.onnx");
+    let error = refused(&int8, &quantize::equal_scales(&int8, 0.1));
+    assert!(error.contains("quantised already"), "{error}");
+}
+
+#[test]
+fn an_input_that_an_activation_reads_has_a_scale_of_its_own() {
+    let mut b = Builder::default();
+    let x = b.value("x", &[1, 3, 8, 8], None);
+    let y = b.node(Op::Relu, &[x], &[1, 3, 8, 8]);
+    let graph = b.finish(x, y);
+    let images = [vec![-0.5; 192], vec![0.25; 192]];
+    let scales = quantize::calibrate(&graph, &images, Mode::Multiply).unwrap();
+    let input = scales[graph.inputs[0].0].unwrap();
+    assert!((input - 0.5 / 127.0).abs() < 1e-4, "{input}");
+}
+
+#[test]
 fn metadata_says_how_sums_are_requantised() {
     let mut graph = demo("resnet20.onnx");
     let listing = |graph: &Graph| passes::quantized(graph).map(|g| g.to_string());

@@ -54,6 +54,14 @@ pub enum LowerError {
         /// Its operator.
         op: &'static str,
     },
+    /// What can't be: a fault of the compiler.
+    #[error("node {node}: internal error: {reason}")]
+    Internal {
+        /// The node.
+        node: String,
+        /// What.
+        reason: String,
+    },
     /// The network as a whole.
     #[error("{0}")]
     Network(String),

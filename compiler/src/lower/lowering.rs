@@ -72,7 +72,7 @@ impl<'a> Lowering<'a> {
             let dim = |d: usize| u32::try_from(d).map_err(|_| too_large());
             let spec = TensorSpec {
                 name: tensor.name.clone(),
-                buffer: BufferId(index as u32),
+                buffer: buffer(id),
                 chw: [
                     dim(tensor.chw[0])?,
                     dim(tensor.chw[1])?,
@@ -134,6 +134,14 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// What no network can cause, at a node.
+    pub(super) fn internal(&self, id: NodeId, reason: &str) -> LowerError {
+        LowerError::Internal {
+            node: self.graph.nodes[id.0].name.clone(),
+            reason: reason.to_owned(),
+        }
+    }
+
     pub(super) fn constant(&mut self, name: String, bytes: Vec<u8>) -> BufferId {
         let id = BufferId(self.program.buffers.len() as u32);
         let size_bytes = bytes.len() as u64;
@@ -150,6 +158,11 @@ impl<'a> Lowering<'a> {
         let [c, h, w] = self.graph.tensors[id.0].chw;
         [c.div_ceil(self.config.block()), h, w]
     }
+}
+
+/// The buffer of a tensor: it has the tensor's number.
+pub(super) const fn buffer(id: TensorId) -> BufferId {
+    BufferId(id.0 as u32)
 }
 
 /// Patches are gathered for a network input that one convolution alone reads, when they need

@@ -21,6 +21,14 @@ pub enum PassError {
     /// The graph as a whole.
     #[error("{0}")]
     Graph(String),
+    /// What can't be: a fault of the compiler.
+    #[error("node {node}: internal error: {reason}")]
+    Internal {
+        /// The node's name.
+        node: String,
+        /// What.
+        reason: String,
+    },
     /// No integer form keeps a node's arithmetic inside int32.
     #[error("node {node}: {source}")]
     Semantics {

@@ -49,7 +49,7 @@ pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
 impl Import<'_> {
     fn node(&mut self, node: &Node) -> Result<Val, PassError> {
         match &node.op {
-            Op::QuantizeLinear { .. } => self.quantize(node),
+            Op::QuantizeLinear { axis } => self.quantize(node, *axis),
             Op::DequantizeLinear { axis } => self.dequantize(node, *axis),
             Op::Conv { window, group } => self.conv(node, *window, *group),
             Op::Gemm { trans_b } => self.gemm(node, *trans_b),

@@ -20,11 +20,7 @@ pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
         plan.graph.inputs.push(new);
     }
     for node in &net.nodes {
-        let fail = |source| PassError::Semantics {
-            node: node.name.clone(),
-            source,
-        };
-        let op = plan.op(node).map_err(fail)?;
+        let op = plan.op(node)?;
         let output = plan.tensor(node.output, node.clamp);
         plan.graph.nodes.push(QNode {
             name: node.name.clone(),
@@ -32,8 +28,17 @@ pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
             output,
         });
     }
-    plan.graph.outputs = net.outputs.iter().map(|id| plan.id(*id)).collect();
+    let outputs = net.outputs.iter().map(|id| plan.id(*id));
+    plan.graph.outputs = outputs.collect::<Result<_, _>>()?;
     Ok(plan.graph)
+}
+
+/// An error of a node's arithmetic.
+fn of(node: &NetNode) -> impl Fn(SemanticsError) -> PassError {
+    |source| PassError::Semantics {
+        node: node.name.clone(),
+        source,
+    }
 }
 
 struct Plan<'a> {
@@ -58,58 +63,67 @@ impl Plan<'_> {
     }
 
     /// The planned tensor; the net is verified, so it was written before.
-    fn id(&self, id: TensorId) -> TensorId {
-        self.ids[id.0].unwrap_or(TensorId(0))
+    fn id(&self, id: TensorId) -> Result<TensorId, PassError> {
+        self.ids[id.0].ok_or_else(|| {
+            let tensor = &self.net.tensors[id.0].name;
+            PassError::Graph(format!(
+                "internal error: {tensor} is read before it is planned"
+            ))
+        })
     }
 
-    fn range(&self, id: TensorId) -> (i8, i8) {
-        self.graph.tensors[self.id(id).0].range
+    fn range(&self, id: TensorId) -> Result<(i8, i8), PassError> {
+        Ok(self.graph.tensors[self.id(id)?.0].range)
     }
 
     fn scale(&self, id: TensorId) -> f64 {
         self.net.tensors[id.0].scale
     }
 
-    fn op(&self, node: &NetNode) -> Result<QOp, SemanticsError> {
+    fn op(&self, node: &NetNode) -> Result<QOp, PassError> {
         let out = self.scale(node.output);
-        let wide = |id: TensorId| -> Range {
-            let (low, high) = self.range(id);
-            (low.into(), high.into())
+        let wide = |id: TensorId| -> Result<Range, PassError> {
+            let (low, high) = self.range(id)?;
+            Ok((low.into(), high.into()))
         };
         Ok(match &node.op {
             NetOp::Conv { .. } => self.conv(node)?,
             NetOp::Add { a, b } => {
                 let ratios = [self.scale(*a) / out, self.scale(*b) / out];
-                let ranges = [self.range(*a), self.range(*b)];
-                let plan = semantics::plan_add(ratios, ranges, node.clamp, self.net.requant)?;
+                let ranges = [self.range(*a)?, self.range(*b)?];
+                let plan = semantics::plan_add(ratios, ranges, node.clamp, self.net.requant);
+                let plan = plan.map_err(of(node))?;
                 QOp::Add {
-                    a: self.id(*a),
+                    a: self.id(*a)?,
                     a_ops: plan.a,
-                    b: self.id(*b),
+                    b: self.id(*b)?,
                     b_ops: plan.b,
                     epilogue: plan.epilogue,
                 }
             }
             NetOp::Eltwise { input } => {
                 let ratio = self.scale(*input) / out;
-                let ops = self.rescale(ratio, wide(*input), node)?;
+                let ops = self.rescale(ratio, wide(*input)?, node)?;
                 QOp::Eltwise {
-                    input: self.id(*input),
+                    input: self.id(*input)?,
                     ops,
                 }
             }
             NetOp::MaxPool { input, window } => {
                 let ratio = self.scale(*input) / out;
-                let ops = self.rescale(ratio, wide(*input), node)?;
+                let ops = self.rescale(ratio, wide(*input)?, node)?;
                 QOp::MaxPool {
-                    input: self.id(*input),
+                    input: self.id(*input)?,
                     window: *window,
                     ops,
                 }
             }
             NetOp::Host { op, inputs, flat } => QOp::Host {
                 op: *op,
-                inputs: inputs.iter().map(|id| self.id(*id)).collect(),
+                inputs: inputs
+                    .iter()
+                    .map(|id| self.id(*id))
+                    .collect::<Result<_, _>>()?,
                 flat: *flat,
                 clamp: node.clamp,
             },
@@ -123,15 +137,15 @@ impl Plan<'_> {
                 } else {
                     self.counts(*input, node.output, window)
                 };
-                let (low, high) = wide(*input);
+                let (low, high) = wide(*input)?;
                 let all = window.area() as i64;
                 let start = (low.min(0) * all, high.max(0) * all);
-                let ops = |&count: &usize| -> Result<(usize, Vec<LaneOp>), SemanticsError> {
+                let ops = |&count: &usize| -> Result<(usize, Vec<LaneOp>), PassError> {
                     let ratio = self.scale(*input) / out / count as f64;
                     Ok((count, self.rescale(ratio, start, node)?))
                 };
                 QOp::AvgPool {
-                    input: self.id(*input),
+                    input: self.id(*input)?,
                     window: *window,
                     count_include_pad: *count_include_pad,
                     ops_by_count: counts.iter().map(ops).collect::<Result<_, _>>()?,
@@ -140,13 +154,8 @@ impl Plan<'_> {
         })
     }
 
-    fn rescale(
-        &self,
-        ratio: f64,
-        start: Range,
-        node: &NetNode,
-    ) -> Result<Vec<LaneOp>, SemanticsError> {
-        semantics::plan_scale(ratio, start, node.clamp, self.net.requant)
+    fn rescale(&self, ratio: f64, start: Range, node: &NetNode) -> Result<Vec<LaneOp>, PassError> {
+        semantics::plan_scale(ratio, start, node.clamp, self.net.requant).map_err(of(node))
     }
 
     /// The distinct numbers of valid positions in a pool's windows, ascending.
@@ -174,7 +183,7 @@ impl Plan<'_> {
         counts
     }
 
-    fn conv(&self, node: &NetNode) -> Result<QOp, SemanticsError> {
+    fn conv(&self, node: &NetNode) -> Result<QOp, PassError> {
         let NetOp::Conv {
             input,
             window,
@@ -186,8 +195,9 @@ impl Plan<'_> {
             dense,
         } = &node.op
         else {
-            return Err(SemanticsError::Ratio {
-                ratio: "of a node that is no conv".to_owned(),
+            return Err(PassError::Internal {
+                node: node.name.clone(),
+                reason: "it is no convolution".to_owned(),
             });
         };
         let (scale_x, out) = (self.scale(*input), self.scale(node.output));
@@ -199,7 +209,7 @@ impl Plan<'_> {
             .map(|(b, w)| (b / step(w)).round() as i64)
             .collect();
         let channels = weight_scale.len();
-        let mut sum = semantics::sum_bounds(weights, channels, self.range(*input));
+        let mut sum = semantics::sum_bounds(weights, channels, self.range(*input)?);
         let residual = match residual {
             None => None,
             Some(id) => {
@@ -207,17 +217,18 @@ impl Plan<'_> {
                     .iter()
                     .map(|w| self.scale(*id) / step(w))
                     .collect();
-                let prologue = semantics::plan_residual(&aligned, &ratio).ok_or_else(|| {
-                    SemanticsError::Ratio {
-                        ratio: format!("{aligned:?}"),
-                    }
+                let prologue = semantics::plan_residual(&aligned, &ratio);
+                let prologue = prologue.ok_or_else(|| {
+                    let ratio = format!("{aligned:?}");
+                    of(node)(SemanticsError::Ratio { ratio })
                 })?;
-                let (low, high) = self.range(*id);
+                let (low, high) = self.range(*id)?;
                 for (c, sum) in sum.iter_mut().enumerate() {
-                    let (lo, hi) = semantics::range(&prologue, c, (low.into(), high.into()))?;
+                    let (lo, hi) = semantics::range(&prologue, c, (low.into(), high.into()))
+                        .map_err(of(node))?;
                     *sum = (sum.0 + lo.min(0), sum.1 + hi.max(0));
                 }
-                Some((self.id(*id), prologue))
+                Some((self.id(*id)?, prologue))
             }
         };
         let given = Requantize {
@@ -227,9 +238,9 @@ impl Plan<'_> {
             clamp: node.clamp,
             requant: self.net.requant,
         };
-        let epilogue = semantics::plan_requantize(&given)?;
+        let epilogue = semantics::plan_requantize(&given).map_err(of(node))?;
         Ok(QOp::Conv {
-            input: self.id(*input),
+            input: self.id(*input)?,
             window: *window,
             weights: weights.clone(),
             group: *group,

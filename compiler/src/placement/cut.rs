@@ -8,24 +8,26 @@
 
 use std::collections::VecDeque;
 
+use super::target::TargetId;
 use super::uses::{Annotation, Uses};
+use crate::qgraph::NodeId;
 
 /// Edges that no minimum cut contains.
 const TIED: u128 = 1 << 120;
 
 /// The target of every node. `targets` is how many there are.
-pub(super) fn propagate(annotations: &[Annotation], uses: &Uses, targets: usize) -> Vec<usize> {
+pub(super) fn propagate(annotations: &[Annotation], uses: &Uses, targets: usize) -> Vec<TargetId> {
     let first = |a: &Annotation| match a {
         Annotation::Fixed(target) => *target,
-        Annotation::Free(targets) => targets.first().copied().unwrap_or(0),
+        Annotation::Free { first, .. } => *first,
     };
-    let mut placed: Vec<usize> = annotations.iter().map(first).collect();
+    let mut placed: Vec<TargetId> = annotations.iter().map(first).collect();
     // Each round makes it cheaper, so this ends.
     loop {
         let before = uses.cost(&placed);
         for a in 0..targets {
             for b in a + 1..targets {
-                let swapped = swap(annotations, uses, &placed, [a, b]);
+                let swapped = swap(annotations, uses, &placed, [a, b].map(TargetId));
                 if uses.cost(&swapped) <= uses.cost(&placed) {
                     placed = swapped;
                 }
@@ -41,15 +43,18 @@ pub(super) fn propagate(annotations: &[Annotation], uses: &Uses, targets: usize)
 fn swap(
     annotations: &[Annotation],
     uses: &Uses,
-    placed: &[usize],
-    [a, b]: [usize; 2],
-) -> Vec<usize> {
+    placed: &[TargetId],
+    [a, b]: [TargetId; 2],
+) -> Vec<TargetId> {
     let nodes = placed.len();
     let mut flow = Flow::new(nodes);
     let mut moves = false;
     for (node, annotation) in annotations.iter().enumerate() {
-        let movable =
-            matches!(annotation, Annotation::Free(can) if can.contains(&a) && can.contains(&b));
+        let can = |target: &TargetId| match annotation {
+            Annotation::Fixed(_) => false,
+            Annotation::Free { first, others } => first == target || others.contains(target),
+        };
+        let movable = can(&a) && can(&b);
         match placed[node] {
             at if at == a && !movable => flow.edge(Flow::SOURCE, node, TIED),
             at if at == b && !movable => flow.edge(node, Flow::SINK, TIED),
@@ -60,10 +65,10 @@ fn swap(
     if !moves {
         return placed.to_vec();
     }
-    let here = |node: &usize| placed[*node] == a || placed[*node] == b;
+    let here = |node: &NodeId| placed[node.0] == a || placed[node.0] == b;
     for (tensor, readers) in uses.readers.iter().enumerate() {
         let elsewhere = readers.iter().any(|r| !here(r));
-        let readers: Vec<usize> = readers.iter().copied().filter(here).collect();
+        let readers: Vec<NodeId> = readers.iter().copied().filter(here).collect();
         if readers.is_empty() {
             continue;
         }
@@ -72,7 +77,7 @@ fn swap(
         // written by the host, to one device for free: a second side costs, or either if a
         // third device has it already.
         let (from_a, from_b) = match writer.filter(here) {
-            Some(writer) => (writer, writer),
+            Some(writer) => (writer.0, writer.0),
             None if writer.is_none() && !elsewhere => {
                 let host = flow.vertex();
                 (host, host)
@@ -83,8 +88,8 @@ fn swap(
         flow.edge(from_a, to_b, uses.cost[tensor]);
         flow.edge(to_a, from_b, uses.cost[tensor]);
         for reader in readers {
-            flow.edge(to_b, reader, TIED);
-            flow.edge(reader, to_a, TIED);
+            flow.edge(to_b, reader.0, TIED);
+            flow.edge(reader.0, to_a, TIED);
         }
     }
     let on_b = flow.sink_side();
@@ -189,13 +194,16 @@ impl Flow {
         loop {
             let at = path.last().map_or(source, |&edge| self.edges[edge].0);
             if at == sink {
-                let room = path.iter().map(|&edge| self.edges[edge].1).min();
+                // Source and sink differ, so that there is an edge, and one of least room is full
+                // afterwards.
+                let room = path.iter().map(|&edge| self.edges[edge].1);
+                let room = room.fold(u128::MAX, u128::min);
                 for &edge in &path {
-                    self.edges[edge].1 -= room.unwrap_or(0);
-                    self.edges[edge ^ 1].1 += room.unwrap_or(0);
+                    self.edges[edge].1 -= room;
+                    self.edges[edge ^ 1].1 += room;
                 }
-                let full = path.iter().position(|&edge| self.edges[edge].1 == 0);
-                path.truncate(full.unwrap_or(0));
+                let open = path.iter().take_while(|&&edge| self.edges[edge].1 > 0);
+                path.truncate(open.count());
                 continue;
             }
             let forward = |edge: &usize| {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use vta_driver::{HostStep, MultiProgram, Part, Place, Step};
 use vta_isa::Config;
 
-use super::{Placement, PlacementError, Target, TensorCopy, Uses};
+use super::{Placement, PlacementError, Target, TargetId, TensorCopy, Uses};
 use crate::host::HostCall;
 use crate::lower::{self, LowerError, LowerOptions, Tiles};
-use crate::qgraph::{QGraph, QNode, QOp, TensorId};
+use crate::qgraph::{NodeId, QGraph, QNode, QOp, TensorId};
 
 /// Lowers a placed network: each device's nodes become one program, and layers of one device
 /// stand together as far as their inputs allow.
@@ -73,30 +73,22 @@ pub fn compile_with(
         layers: BTreeSet::new(),
     };
     let tensors = (0..graph.tensors.len()).map(TensorId);
-    split.homes = tensors.map(|id| split.home_of(id)).collect();
-    if targets.iter().all(|t| t.host) {
-        return Err(PlacementError::NoDevice);
-    }
+    let first = targets.iter().position(|t| !t.host);
+    let first = first.map(TargetId).ok_or(PlacementError::NoDevice)?;
+    split.homes = tensors.map(|id| split.home_of(id, first)).collect();
     for (target, described) in targets.iter().enumerate() {
         if !described.host {
-            split.part(target, described, options, tiles)?;
+            split.part(TargetId(target), described, options, tiles)?;
         }
     }
     split.steps()?;
-    let place = |split: &Split<'_>, id: TensorId| {
-        let home = split.home(id);
-        split.places.get(&(home, id.0)).copied()
-    };
-    split.multi.outputs = graph
+    let outputs = graph
         .outputs
         .iter()
-        .filter_map(|id| place(&split, *id))
-        .collect();
+        .map(|id| split.place(split.home(*id), *id));
+    split.multi.outputs = outputs.collect::<Result<_, _>>()?;
     for id in &graph.inputs {
-        let all = split
-            .places
-            .iter()
-            .filter(|((_, tensor), _)| *tensor == id.0);
+        let all = split.places.iter().filter(|((_, tensor), _)| tensor == id);
         split.multi.input.extend(all.map(|(_, place)| *place));
     }
     Ok(split.multi)
@@ -107,7 +99,7 @@ fn check_batches(targets: &[Target], placement: &Placement) -> Result<(), Placem
         placement
             .targets
             .iter()
-            .any(|&p| !t.host && targets.get(p) == Some(*t))
+            .any(|p| !t.host && targets.get(p.0) == Some(*t))
     };
     let mut used = targets.iter().filter(used);
     let Some(first) = used.next() else {
@@ -126,24 +118,24 @@ fn check_batches(targets: &[Target], placement: &Placement) -> Result<(), Placem
 
 /// Nodes in an order that stays on a device while it has nodes whose inputs are there: the
 /// earliest such node, else the earliest of all.
-fn schedule(graph: &QGraph, uses: &Uses, placed: &[usize]) -> Vec<usize> {
-    let writers = |node: &QNode| -> Vec<usize> {
+fn schedule(graph: &QGraph, uses: &Uses, placed: &[TargetId]) -> Vec<NodeId> {
+    let writers = |node: &QNode| -> Vec<NodeId> {
         let inputs = node.op.inputs();
-        let mut all: Vec<usize> = inputs.iter().filter_map(|i| uses.writer[i.0]).collect();
+        let mut all: Vec<NodeId> = inputs.iter().filter_map(|i| uses.writer[i.0]).collect();
         all.sort_unstable();
         all.dedup();
         all
     };
     let mut missing: Vec<usize> = graph.nodes.iter().map(|n| writers(n).len()).collect();
     // By target and node, so that the first of a target is the earliest.
-    let mut ready: BTreeSet<(usize, usize)> = (0..graph.nodes.len())
-        .filter(|&n| missing[n] == 0)
-        .map(|n| (placed[n], n))
+    let mut ready: BTreeSet<(TargetId, NodeId)> = (graph.ids().map(|(id, _)| id))
+        .filter(|n| missing[n.0] == 0)
+        .map(|n| (placed[n.0], n))
         .collect();
     let mut order = Vec::with_capacity(graph.nodes.len());
     let mut at = None;
     loop {
-        let same = at.and_then(|t| ready.range((t, 0)..=(t, usize::MAX)).next());
+        let same = at.and_then(|t| ready.range((t, NodeId(0))..=(t, NodeId(usize::MAX))).next());
         let next = same.or_else(|| ready.iter().min_by_key(|(_, node)| *node));
         let Some(&(target, node)) = next else {
             return order;
@@ -151,10 +143,10 @@ fn schedule(graph: &QGraph, uses: &Uses, placed: &[usize]) -> Vec<usize> {
         ready.remove(&(target, node));
         order.push(node);
         at = Some(target);
-        for &reader in &uses.readers[graph.nodes[node].output.0] {
-            missing[reader] -= 1;
-            if missing[reader] == 0 {
-                ready.insert((placed[reader], reader));
+        for &reader in &uses.readers[graph.nodes[node.0].output.0] {
+            missing[reader.0] -= 1;
+            if missing[reader.0] == 0 {
+                ready.insert((placed[reader.0], reader));
             }
         }
     }
@@ -165,61 +157,72 @@ struct Split<'a> {
     placement: &'a Placement,
     targets: &'a [Target],
     uses: Uses,
-    order: Vec<usize>,
+    order: Vec<NodeId>,
     multi: MultiProgram,
-    /// By target and network tensor.
-    places: BTreeMap<(usize, usize), Place>,
+    places: BTreeMap<(TargetId, TensorId), Place>,
     /// [`Self::home_of`] each network tensor.
-    homes: Vec<usize>,
+    homes: Vec<TargetId>,
     /// Network tensors that a device's layer writes. A convolution's that a pool joins isn't
     /// among them.
-    layers: BTreeSet<usize>,
+    layers: BTreeSet<TensorId>,
 }
 
 impl Split<'_> {
     /// The device in whose memory a tensor lies first: the one that writes it, or, if the host
     /// does, the first that reads it, or else the first of all.
-    fn home_of(&self, id: TensorId) -> usize {
-        let device = |node: &usize| {
-            let target = self.placement.targets[*node];
+    fn home_of(&self, id: TensorId, first: TargetId) -> TargetId {
+        let device = |node: &NodeId| {
+            let target = self.target(*node);
             (!self.is_host(target)).then_some(target)
         };
         let written = self.uses.writer[id.0].as_ref().and_then(device);
         let read = || self.uses.readers[id.0].iter().find_map(device);
-        let first = || self.targets.iter().position(|t| !t.host);
-        written.or_else(read).or_else(first).unwrap_or(0)
+        written.or_else(read).unwrap_or(first)
     }
 
-    fn home(&self, id: TensorId) -> usize {
+    fn home(&self, id: TensorId) -> TargetId {
         self.homes[id.0]
     }
 
-    fn is_host(&self, target: usize) -> bool {
-        self.targets.get(target).is_some_and(|t| t.host)
+    fn target(&self, node: NodeId) -> TargetId {
+        self.placement.targets[node.0]
+    }
+
+    /// Where a tensor lies on a target.
+    fn place(&self, target: TargetId, id: TensorId) -> Result<Place, PlacementError> {
+        let place = self.places.get(&(target, id)).copied();
+        place.ok_or_else(|| {
+            let tensor = &self.graph.tensors[id.0].name;
+            PlacementError::Internal(format!("tensor {tensor} isn't on target {}", target.0))
+        })
+    }
+
+    fn is_host(&self, target: TargetId) -> bool {
+        self.targets.get(target.0).is_some_and(|t| t.host)
     }
 
     /// Whether the host computes a tensor.
     fn of_host(&self, id: TensorId) -> bool {
         let writer = self.uses.writer[id.0];
-        writer.is_some_and(|node| self.is_host(self.placement.targets[node]))
+        writer.is_some_and(|node| self.is_host(self.target(node)))
     }
 
     /// Whether the host reads a tensor.
     fn for_host(&self, id: TensorId) -> bool {
         let mut readers = self.uses.readers[id.0].iter();
-        readers.any(|&node| self.is_host(self.placement.targets[node]))
+        readers.any(|&node| self.is_host(self.target(node)))
     }
 
     /// Lowers what a target runs, if anything.
     fn part(
         &mut self,
-        target: usize,
+        target: TargetId,
         described: &Target,
         options: &LowerOptions,
         tiles: &TilesOf<'_>,
     ) -> Result<(), PlacementError> {
-        let mine = |n: &&usize| self.placement.targets[**n] == target;
-        let nodes: Vec<usize> = self.order.iter().filter(mine).copied().collect();
+        let mine = |n: &&NodeId| self.target(**n) == target;
+        let nodes: Vec<NodeId> = self.order.iter().filter(mine).copied().collect();
         let unused =
             |id: &&TensorId| self.uses.writer[id.0].is_none() && self.uses.readers[id.0].is_empty();
         // An output that is an input nobody reads only passes through its home, and so does what
@@ -232,7 +235,7 @@ impl Split<'_> {
         if nodes.is_empty() && through.is_empty() {
             return Ok(());
         }
-        let (part, network_tensors) = self.subgraph(target, &nodes, &through);
+        let (part, tensors) = self.subgraph(target, &nodes, &through);
         let fail = |source| PlacementError::Lower {
             device: described.name.clone(),
             source,
@@ -241,54 +244,57 @@ impl Split<'_> {
         let known = tiles(&part, config).map_err(fail)?;
         let program = lower::compile_with(&part, config, options, &known).map_err(fail)?;
         let written = program.layers.iter().map(|layer| layer.output as usize);
-        let written = written.filter_map(|tensor| network_tensors.get(tensor));
-        self.layers.extend(written.map(|&tensor| tensor as usize));
+        self.layers.extend(written.map(|local| tensors[local]));
         let index = self.multi.parts.len();
-        for (local, &tensor) in (0..).zip(&network_tensors) {
+        for (local, &tensor) in (0..).zip(&tensors) {
             let place = Place {
                 part: index,
                 tensor: local,
             };
-            self.places.insert((target, tensor as usize), place);
+            self.places.insert((target, tensor), place);
         }
         self.multi.parts.push(Part {
-            target,
+            target: target.0,
             program: Arc::new(program),
-            network_tensors,
+            network_tensors: tensors.iter().map(|id| id.0 as u32).collect(),
         });
         Ok(())
     }
 
-    /// The nodes of a target as a network of its own, and its tensors' numbers in the whole.
-    fn subgraph(&self, target: usize, nodes: &[usize], through: &[TensorId]) -> (QGraph, Vec<u32>) {
-        let mut used: Vec<usize> = through.iter().map(|id| id.0).collect();
+    /// The nodes of a target as a network of its own, and which of the whole's its tensors are.
+    fn subgraph(
+        &self,
+        target: TargetId,
+        nodes: &[NodeId],
+        through: &[TensorId],
+    ) -> (QGraph, Vec<TensorId>) {
+        let mut used = through.to_vec();
         for &node in nodes {
-            let node = &self.graph.nodes[node];
-            used.extend(node.op.inputs().iter().map(|id| id.0));
-            used.push(node.output.0);
+            let node = &self.graph.nodes[node.0];
+            used.extend(node.op.inputs());
+            used.push(node.output);
         }
         used.sort_unstable();
         used.dedup();
-        // All are among `used`, so the search never fails.
-        let local = |id: TensorId| TensorId(used.binary_search(&id.0).unwrap_or(0));
+        // All that a node names is among `used`.
+        let local = |id: TensorId| TensorId(used.partition_point(|other| *other < id));
         let copies = &self.placement.copies;
         let outputs: BTreeSet<TensorId> = self.graph.outputs.iter().copied().collect();
         let arrives =
-            |id: usize| self.uses.writer[id].is_none_or(|w| self.placement.targets[w] != target);
-        let leaves = |id: usize| {
-            let copied = of(copies, TensorId(id)).iter().any(|c| c.from == target);
-            let id = TensorId(id);
+            |id: TensorId| self.uses.writer[id.0].is_none_or(|w| self.target(w) != target);
+        let leaves = |id: TensorId| {
+            let copied = of(copies, id).iter().any(|c| c.from == target);
             let output = outputs.contains(&id);
             // The host reads these as tiles.
             let host = self.of_host(id) || self.for_host(id);
             copied || ((output || host) && self.home(id) == target)
         };
-        let pick = |keep: &dyn Fn(usize) -> bool| -> Vec<TensorId> {
+        let pick = |keep: &dyn Fn(TensorId) -> bool| -> Vec<TensorId> {
             let picked = used.iter().filter(|id| keep(**id));
-            picked.map(|id| local(TensorId(*id))).collect()
+            picked.map(|id| local(*id)).collect()
         };
-        let move_node = |&node: &usize| {
-            let mut node = self.graph.nodes[node].clone();
+        let move_node = |&node: &NodeId| {
+            let mut node = self.graph.nodes[node.0].clone();
             rename(&mut node.op, &local);
             node.output = local(node.output);
             node
@@ -296,48 +302,48 @@ impl Split<'_> {
         let graph = QGraph {
             tensors: used
                 .iter()
-                .map(|&id| self.graph.tensors[id].clone())
+                .map(|id| self.graph.tensors[id.0].clone())
                 .collect(),
             nodes: nodes.iter().map(move_node).collect(),
             inputs: pick(&arrives),
             outputs: pick(&leaves),
             metadata: self.graph.metadata.clone(),
         };
-        (graph, used.iter().map(|&id| id as u32).collect())
+        (graph, used)
     }
 
     /// Runs of layers on one part, each followed by the copies of what it computed, and layers of
     /// the host.
     fn steps(&mut self) -> Result<(), PlacementError> {
-        let part_of: BTreeMap<usize, usize> = (self.multi.parts.iter().enumerate())
-            .map(|(part, p)| (p.target, part))
+        let part_of: BTreeMap<TargetId, usize> = (self.multi.parts.iter().enumerate())
+            .map(|(part, p)| (TargetId(p.target), part))
             .collect();
         let mut next = vec![0; self.multi.parts.len()];
-        let same = |a: &usize, b: &usize| self.placement.targets[*a] == self.placement.targets[*b];
+        let same = |a: &NodeId, b: &NodeId| self.target(*a) == self.target(*b);
         let mut steps = Vec::new();
         for run in self.order.chunk_by(same) {
-            let target = self.placement.targets[run[0]];
+            let target = self.target(run[0]);
             if self.is_host(target) {
                 for &node in run {
                     steps.push(Step::Host(self.host_step(node)?));
                 }
                 continue;
             }
-            // Every target with a node has a part.
-            let Some(&part) = part_of.get(&target) else {
-                continue;
-            };
-            let layer = |node: &&usize| self.layers.contains(&self.graph.nodes[**node].output.0);
+            let part = *part_of.get(&target).ok_or_else(|| {
+                let text = format!("target {} has nodes but no program", target.0);
+                PlacementError::Internal(text)
+            })?;
+            let layer = |node: &&NodeId| self.layers.contains(&self.graph.nodes[node.0].output);
             let layers = next[part]..next[part] + run.iter().filter(layer).count();
             next[part] = layers.end;
             steps.push(Step::Run { part, layers });
             for &node in run {
-                let tensor = self.graph.nodes[node].output;
+                let tensor = self.graph.nodes[node.0].output;
                 for copy in of(&self.placement.copies, tensor) {
-                    let place = |t: usize| self.places.get(&(t, tensor.0)).copied();
-                    if let (Some(from), Some(to)) = (place(copy.from), place(copy.to)) {
-                        steps.push(Step::Copy { from, to });
-                    }
+                    steps.push(Step::Copy {
+                        from: self.place(copy.from, tensor)?,
+                        to: self.place(copy.to, tensor)?,
+                    });
                 }
             }
         }
@@ -347,24 +353,24 @@ impl Split<'_> {
 
     /// A node of the host: inputs from their homes, the output to its home and every other device
     /// that reads it.
-    fn host_step(&self, node: usize) -> Result<HostStep, PlacementError> {
-        let node = &self.graph.nodes[node];
+    fn host_step(&self, node: NodeId) -> Result<HostStep, PlacementError> {
+        let node = &self.graph.nodes[node.0];
         let order = || PlacementError::Order {
             node: node.name.clone(),
         };
         let call = HostCall::of(self.graph, node).ok_or_else(order)?;
-        let home = |id: TensorId| self.places.get(&(self.home(id), id.0)).copied();
+        let home = |id: TensorId| self.place(self.home(id), id);
         let inputs = node.op.inputs().into_iter().map(home);
-        let mut outputs: Vec<Place> = home(node.output).into_iter().collect();
-        for target in 0..self.targets.len() {
-            let place = self.places.get(&(target, node.output.0)).copied();
+        let mut outputs = vec![home(node.output)?];
+        for target in (0..self.targets.len()).map(TargetId) {
+            let place = self.places.get(&(target, node.output)).copied();
             outputs.extend(place.filter(|place| !outputs.contains(place)));
         }
         Ok(HostStep {
             name: node.name.clone(),
             op: call.op.name().to_owned(),
             kernel: Arc::new(call),
-            inputs: inputs.collect::<Option<_>>().ok_or_else(order)?,
+            inputs: inputs.collect::<Result<_, _>>()?,
             outputs,
             network_tensor: node.output.0 as u32,
         })

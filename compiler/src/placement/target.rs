@@ -7,6 +7,10 @@ use vta_isa::Config;
 
 use crate::lower::LowerError;
 
+/// Index into the targets that a network is placed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TargetId(pub usize);
+
 /// A device that nodes can be placed on, or the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
@@ -84,6 +88,9 @@ pub enum PlacementError {
         /// Its BATCH.
         batch_b: usize,
     },
+    /// What can't be: a fault of the compiler.
+    #[error("placement: internal error: {0}")]
+    Internal(String),
     /// A device's nodes can't be lowered.
     #[error("device {device}: {source}")]
     Lower {

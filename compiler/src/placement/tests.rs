@@ -88,12 +88,15 @@ fn annotations_say_what_is_known() {
     let mut targets = targets(3);
     targets[0].lacks.insert("maxpool".into());
     let found = annotate(&graph, &targets, &rules("d = \"d2\"")).unwrap();
-    let all = Annotation::Free(vec![0, 1, 2]);
+    let free = |first, others: &[usize]| Annotation::Free {
+        first: TargetId(first),
+        others: others.iter().copied().map(TargetId).collect(),
+    };
     let expected = [
-        Annotation::Fixed(0),
-        Annotation::Free(vec![1, 2]),
-        all,
-        Annotation::Fixed(2),
+        Annotation::Fixed(TargetId(0)),
+        free(1, &[2]),
+        free(0, &[1, 2]),
+        Annotation::Fixed(TargetId(2)),
     ];
     assert_eq!(found, expected);
     targets[2].lacks.insert("conv".into());
@@ -152,7 +155,11 @@ fn a_sum_follows_its_neighbours_whatever_the_order_of_its_operands() {
         for operands in [[3, 4], [4, 3]] {
             let placed = place(&block(operands), &targets(2), &rules(text)).unwrap();
             assert_eq!(placed.copies.len(), copies, "{text} {operands:?}");
-            assert_eq!(placed.targets, expected, "{text} {operands:?}");
+            assert_eq!(
+                placed.targets,
+                expected.map(TargetId),
+                "{text} {operands:?}"
+            );
         }
     }
 }
@@ -213,7 +220,7 @@ fn layers_of_a_device_stand_together() {
     ]);
     let targets = targets(2);
     let placed = place(&graph, &targets, &rules("\"b*\" = \"d1\"")).unwrap();
-    assert_eq!(placed.targets, [0, 1, 0, 1, 0]);
+    assert_eq!(placed.targets, [0, 1, 0, 1, 0].map(TargetId));
     let multi = compile(&graph, &targets, &placed, &LowerOptions::default()).unwrap();
     multi.validate().unwrap();
     let runs: Vec<_> = (multi.steps.iter())
@@ -301,9 +308,11 @@ fn fixing(fixed: &[Option<usize>]) -> Rules {
 fn fewest(uses: &Uses, fixed: &[Option<usize>], devices: usize) -> u128 {
     let all = (0..devices.pow(fixed.len() as u32)).map(|code| {
         let digit = |i: usize| code / devices.pow(i as u32) % devices;
-        (0..fixed.len()).map(digit).collect::<Vec<_>>()
+        (0..fixed.len())
+            .map(|i| TargetId(digit(i)))
+            .collect::<Vec<_>>()
     });
-    let kept = all.filter(|p| p.iter().zip(fixed).all(|(a, f)| f.is_none_or(|f| f == *a)));
+    let kept = all.filter(|p| p.iter().zip(fixed).all(|(a, f)| f.is_none_or(|f| f == a.0)));
     kept.map(|placed| uses.cost(&placed)).min().unwrap()
 }
 
@@ -315,7 +324,7 @@ proptest! {
         let one = build(&nodes, false);
         let placed = place(&one, &targets, &rules).unwrap();
         for (at, fixed) in placed.targets.iter().zip(&fixed) {
-            prop_assert!(fixed.is_none_or(|f| f == *at));
+            prop_assert!(fixed.is_none_or(|f| f == at.0));
         }
         let uses = Uses::of(&one).unwrap();
         prop_assert_eq!(uses.cost(&placed.targets), fewest(&uses, &fixed, 2));
@@ -338,7 +347,7 @@ proptest! {
         let one = build(&nodes, false);
         let placed = place(&one, &targets, &fixing(&fixed)).unwrap();
         for (at, fixed) in placed.targets.iter().zip(&fixed) {
-            prop_assert!(fixed.is_none_or(|f| f == *at));
+            prop_assert!(fixed.is_none_or(|f| f == at.0));
         }
         let uses = Uses::of(&one).unwrap();
         let cost = uses.cost(&placed.targets);

@@ -2,16 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use super::target::PlacementError;
-use crate::qgraph::{QGraph, QTensor, TensorId};
+use super::target::{PlacementError, TargetId};
+use crate::qgraph::{NodeId, QGraph, QTensor, TensorId};
 
 /// What is known of a node before propagation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Annotation {
     /// It runs there.
-    Fixed(usize),
-    /// It may run on any of these, ascending and at least two, and follows its neighbours.
-    Free(Vec<usize>),
+    Fixed(TargetId),
+    /// It may run on any of these, ascending, and follows its neighbours; where nothing pulls it
+    /// elsewhere it is on the first.
+    Free {
+        /// The first of them.
+        first: TargetId,
+        /// All others, at least one.
+        others: Vec<TargetId>,
+    },
 }
 
 /// A tensor that travels.
@@ -19,18 +25,18 @@ pub enum Annotation {
 pub struct TensorCopy {
     /// The tensor.
     pub tensor: TensorId,
-    /// Index of the target that writes it.
-    pub from: usize,
-    /// Index of the target that reads it.
-    pub to: usize,
+    /// The target that writes it.
+    pub from: TargetId,
+    /// The target that reads it.
+    pub to: TargetId,
 }
 
-/// Who writes and who reads each tensor, as indices of nodes.
+/// Who writes and who reads each tensor, by its index.
 pub(super) struct Uses {
     /// `None` for the network's inputs.
-    pub(super) writer: Vec<Option<usize>>,
+    pub(super) writer: Vec<Option<NodeId>>,
     /// Ascending, each once.
-    pub(super) readers: Vec<Vec<usize>>,
+    pub(super) readers: Vec<Vec<NodeId>>,
     /// What it costs to copy each: one [`COPY`] and its values.
     pub(super) cost: Vec<u128>,
 }
@@ -56,7 +62,7 @@ impl Uses {
                 *known = true;
             }
         }
-        for (index, node) in graph.nodes.iter().enumerate() {
+        for (id, node) in graph.ids() {
             let order = || PlacementError::Order {
                 node: node.name.clone(),
             };
@@ -65,32 +71,32 @@ impl Uses {
                     return Err(order());
                 }
                 let readers = &mut uses.readers[input.0];
-                if readers.last() != Some(&index) {
-                    readers.push(index);
+                if readers.last() != Some(&id) {
+                    readers.push(id);
                 }
             }
             let known = known.get_mut(node.output.0).ok_or_else(order)?;
             if std::mem::replace(known, true) {
                 return Err(order());
             }
-            uses.writer[node.output.0] = Some(index);
+            uses.writer[node.output.0] = Some(id);
         }
         Ok(uses)
     }
 
     /// Other devices than the writer's that read a tensor; for an input all that read it.
-    pub(super) fn elsewhere(&self, tensor: usize, placed: &[usize]) -> BTreeSet<usize> {
-        let readers = self.readers[tensor].iter().map(|&r| placed[r]);
-        let home = self.writer[tensor].map(|w| placed[w]);
+    pub(super) fn elsewhere(&self, tensor: TensorId, placed: &[TargetId]) -> BTreeSet<TargetId> {
+        let readers = self.readers[tensor.0].iter().map(|r| placed[r.0]);
+        let home = self.writer[tensor.0].map(|w| placed[w.0]);
         readers.filter(|d| Some(*d) != home).collect()
     }
 
-    pub(super) fn copies(&self, placed: &[usize]) -> Vec<TensorCopy> {
+    pub(super) fn copies(&self, placed: &[TargetId]) -> Vec<TensorCopy> {
         let mut copies = Vec::new();
         for (tensor, writer) in self.writer.iter().enumerate() {
             let Some(writer) = writer else { continue };
+            let (tensor, from) = (TensorId(tensor), placed[writer.0]);
             for to in self.elsewhere(tensor, placed) {
-                let (tensor, from) = (TensorId(tensor), placed[*writer]);
                 copies.push(TensorCopy { tensor, from, to });
             }
         }
@@ -99,9 +105,9 @@ impl Uses {
 
     /// What placements are compared by: copies, and places that an input is written to beyond
     /// the first.
-    pub(super) fn cost(&self, placed: &[usize]) -> u128 {
-        let cost = |(tensor, writer): (usize, &Option<usize>)| {
-            let places = self.elsewhere(tensor, placed).len();
+    pub(super) fn cost(&self, placed: &[TargetId]) -> u128 {
+        let cost = |(tensor, writer): (usize, &Option<NodeId>)| {
+            let places = self.elsewhere(TensorId(tensor), placed).len();
             let paid = places - usize::from(writer.is_none() && places > 0);
             paid as u128 * self.cost[tensor]
         };

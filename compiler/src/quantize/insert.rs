@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::error::QuantizeError;
-use super::scales::{Mode, Scales, best_scale};
+use super::scales::{Mode, Scales, best_scale, refuse_quantized};
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 
 /// The largest magnitude of a quantised bias; leaves the sum a bit more than the same again.
@@ -12,8 +12,11 @@ const MAX_BIAS: f64 = (1 << 30) as f64;
 /// Inserts QuantizeLinear and DequantizeLinear with the given scales.
 ///
 /// # Errors
-/// [`QuantizeError::Node`] for weights that aren't float constants.
+/// [`QuantizeError::Node`] for weights that aren't float constants, an input without a scale and a
+/// BatchNormalization, which [`fold_batchnorm`](super::fold_batchnorm) takes away;
+/// [`QuantizeError::Quantized`] for a graph that is quantised already.
 pub fn apply(graph: &Graph, scales: &Scales, mode: Mode) -> Result<Graph, QuantizeError> {
+    refuse_quantized(graph)?;
     let mut quantized = Quantized {
         source: graph,
         mode,
@@ -26,9 +29,12 @@ pub fn apply(graph: &Graph, scales: &Scales, mode: Mode) -> Result<Graph, Quanti
     };
     for id in &graph.inputs {
         let value = graph.values[id.0].clone();
-        let new = quantized.value(&value.name, value.shape, None);
+        let new = quantized.value(&value.name, value.shape.clone(), None);
         quantized.out.inputs.push(new);
-        let scale = scales[id.0].unwrap_or(1.0);
+        let scale = scales[id.0].ok_or_else(|| QuantizeError::Node {
+            node: value.name.clone(),
+            reason: "the input has no scale".to_owned(),
+        })?;
         let real = quantized.round(new, scale, "");
         quantized.map.insert(*id, (real, scale));
     }
@@ -59,8 +65,9 @@ impl Quantized<'_> {
         }
         for id in &source.outputs {
             let name = &source.values[id.0].name;
-            let (real, _) = self.mapped(makers.get(id).copied().unwrap_or_default(), *id)?;
-            for index in named.remove(name).unwrap_or_default() {
+            let (real, _) = self.mapped(makers.get(id).copied().unwrap_or(name), *id)?;
+            // What two outputs name has its new name by then.
+            for index in named.remove(name).into_iter().flatten() {
                 let value = &mut self.out.values[index];
                 if value.name == *name {
                     value.name.push_str(".float");
@@ -151,7 +158,23 @@ impl Quantized<'_> {
                     inputs.push(self.mapped(&node.name, *id)?.0);
                 }
             }
-            _ => {}
+            Op::Relu
+            | Op::Clip { .. }
+            | Op::MaxPool { .. }
+            | Op::AveragePool { .. }
+            | Op::GlobalAveragePool
+            | Op::Flatten
+            | Op::Identity => {}
+            Op::BatchNormalization { .. } => {
+                return Err(QuantizeError::Node {
+                    node: node.name.clone(),
+                    reason: "it isn't folded into a convolution".to_owned(),
+                });
+            }
+            Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } => {
+                let node = node.name.clone();
+                return Err(QuantizeError::Quantized { node });
+            }
         }
         let source = &self.source.values[node.output.0];
         let output = self.value(&source.name, source.shape.clone(), None);

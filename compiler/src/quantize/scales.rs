@@ -42,17 +42,7 @@ pub fn calibrate_with(
     if images.count() == 0 {
         return Err(QuantizeError::NoImages);
     }
-    let quantized = |n: &&Node| {
-        matches!(
-            n.op,
-            Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. }
-        )
-    };
-    if let Some(node) = graph.nodes.iter().find(quantized) {
-        return Err(QuantizeError::Quantized {
-            node: node.name.clone(),
-        });
-    }
+    refuse_quantized(graph)?;
     let rounded = rounded(graph);
     let sample = |image: &Vec<f32>| -> Result<Vec<Vec<f32>>, FloatError> {
         let values = float::run_all(graph, image)?;
@@ -85,6 +75,22 @@ pub fn calibrate_with(
     Ok(scales)
 }
 
+/// Refuses a graph that has scales already.
+pub(super) fn refuse_quantized(graph: &Graph) -> Result<(), QuantizeError> {
+    let quantized = |n: &&Node| {
+        matches!(
+            n.op,
+            Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. }
+        )
+    };
+    match graph.nodes.iter().find(quantized) {
+        None => Ok(()),
+        Some(node) => Err(QuantizeError::Quantized {
+            node: node.name.clone(),
+        }),
+    }
+}
+
 /// The same scale for every rounded value: for what depends on a graph's structure alone.
 pub fn equal_scales(graph: &Graph, scale: f32) -> Scales {
     let rounded = rounded(graph).into_iter();
@@ -95,9 +101,6 @@ pub fn equal_scales(graph: &Graph, scale: f32) -> Scales {
 /// activation function.
 fn rounded(graph: &Graph) -> Vec<bool> {
     let mut rounded = vec![false; graph.values.len()];
-    for id in &graph.inputs {
-        rounded[id.0] = true;
-    }
     let uses = graph.uses();
     for node in &graph.nodes {
         rounded[node.output.0] = true;
@@ -106,6 +109,10 @@ fn rounded(graph: &Graph) -> Vec<bool> {
         if activation && uses.get(&node.inputs[0]) == Some(&1) {
             rounded[node.inputs[0].0] = false;
         }
+    }
+    // The input is, whatever reads it.
+    for id in &graph.inputs {
+        rounded[id.0] = true;
     }
     rounded
 }

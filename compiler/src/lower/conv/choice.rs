@@ -157,7 +157,7 @@ impl Lowering<'_> {
             digits.as_ref().map_or(0, |d| d.steps),
             product.as_ref(),
             &epilogue,
-        );
+        )?;
         let known = self.tiles.get(&shape);
         let known =
             known.and_then(|tile| Some((tile::appraise(&shape, self.config, tile)?, *tile)));
@@ -185,7 +185,7 @@ impl Lowering<'_> {
         bias: usize,
         product: Option<&Division>,
         epilogue: &[LaneOp],
-    ) -> ConvShape {
+    ) -> Result<ConvShape, LowerError> {
         let ([ci, h, w], [co, oh, ow]) = (self.tile_chw(parts.input), self.tile_chw(parts.output));
         let window = parts.window;
         let (residual, prologue) = match product {
@@ -220,13 +220,20 @@ impl Lowering<'_> {
         };
         let spec = &self.program.tensors[parts.input.0];
         match spec.packing {
-            Packing::Tiles => base,
-            Packing::Im2col { .. } => ConvShape {
-                ci: spec.packed_dims(self.config).map_or(0, |d| d.0),
-                input: [oh, ow],
-                window: Window::whole([1, 1]),
-                ..base
-            },
+            Packing::Tiles => Ok(base),
+            Packing::Im2col { .. } => {
+                let dims = spec.packed_dims(self.config);
+                let (ci, ..) = dims.ok_or_else(|| LowerError::Internal {
+                    node: parts.name.to_owned(),
+                    reason: "its patches don't fit its input".to_owned(),
+                })?;
+                Ok(ConvShape {
+                    ci,
+                    input: [oh, ow],
+                    window: Window::whole([1, 1]),
+                    ..base
+                })
+            }
         }
     }
 }

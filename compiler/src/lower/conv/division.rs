@@ -70,15 +70,16 @@ impl Division {
 
     /// `[CO/B][digit][B out][B in]`, or without blocks where all channels have the same.
     pub fn pack(&self, co: usize, block: usize) -> Vec<u8> {
-        let steps = self.steps();
+        let digits: Vec<&Vec<i8>> = self.digits().collect();
         let mut packed = vec![0u8; self.tiles(co) * block * block];
         for (tile, packed) in packed.chunks_exact_mut(block * block).enumerate() {
-            let digit = self.digits().nth(tile % steps).map_or(&[][..], |d| d);
+            let digit = digits[tile % digits.len()];
             for lane in 0..block {
                 let channel = match digit.len() {
                     1 => 0,
-                    _ => tile / steps * block + lane,
+                    _ => tile / digits.len() * block + lane,
                 };
+                // Lanes beyond the channels are zero.
                 let weight = digit.get(channel).copied().unwrap_or(0);
                 packed[lane * (block + 1)] = weight as u8;
             }

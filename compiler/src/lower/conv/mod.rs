@@ -52,9 +52,9 @@ impl<'a> Lowering<'a> {
     /// Emits the layer of a convolution; the number of nodes that it covers (2 with a pool).
     pub(super) fn conv(&mut self, id: NodeId) -> Result<usize, LowerError> {
         let node = &self.graph.nodes[id.0];
-        let Some((parts, choice)) = self.plan_conv(id)? else {
-            return Ok(1);
-        };
+        let planned = self.plan_conv(id)?;
+        let no_conv = || self.internal(id, "it is no convolution");
+        let (parts, choice) = planned.ok_or_else(no_conv)?;
         let [co, oh, ow] = self.graph.tensors[node.output.0].chw;
         let output = parts.pool.map_or(node.output, |p| p.output);
         let pooled = parts.pool.map(|p| format!("{}+{}", node.name, p.name));

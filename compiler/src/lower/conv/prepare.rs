@@ -1,9 +1,8 @@
 //! A chosen convolution made ready: its constants packed, the scratchpads divided.
 
-use vta_driver::BufferId;
 use vta_isa::MemType;
 
-use super::super::Lowering;
+use super::super::lowering::{Lowering, buffer};
 use super::choice::Choice;
 use super::layer::{Bias, Conv, Product, Residual};
 use super::pack;
@@ -50,7 +49,7 @@ impl Lowering<'_> {
             self.constant(format!("{}.vectors", parts.name), bytes)
         });
         let residual = parts.residual.map(|(id, ops)| {
-            let input = BufferId(id.0 as u32);
+            let input = buffer(id);
             let Some(division) = product else {
                 return Residual::Start(input, ops);
             };
@@ -66,14 +65,14 @@ impl Lowering<'_> {
         let output = parts.pool.map_or(parts.output, |p| p.output);
         let [_, oh, ow] = self.tile_chw(output);
         Conv {
-            input: BufferId(parts.input.0 as u32),
+            input: buffer(parts.input),
             weights,
             bias,
             vectors,
             residual,
             epilogue,
             pool: parts.pool.map(|p| p.window),
-            output: BufferId(output.0 as u32),
+            output: buffer(output),
             out_size: [oh, ow],
             inp_half: inp / tile.halves,
             wgt_half: wgt / tile.halves,

@@ -1,11 +1,11 @@
 //! Sums of two tensors and element-wise operations.
 
-use vta_driver::BufferId;
 use vta_isa::{AluOp, AluOperand, Extension, MemType, Store, Uop};
 
+use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, Rect};
+use super::super::lowering::{Lowering, buffer};
 use super::super::stage::{Rows, Stage, Sums};
-use super::super::{LowerError, Lowering};
 use super::tiles::{HALVES, Tiles};
 use crate::lane::LaneOp;
 use crate::qgraph::{NodeId, QOp, TensorId};
@@ -15,29 +15,29 @@ impl Lowering<'_> {
     pub(in crate::lower) fn elementwise(&mut self, id: NodeId) -> Result<(), LowerError> {
         let graph = self.graph;
         let node = &graph.nodes[id.0];
-        let buffer = |id: &TensorId| BufferId(id.0 as u32);
-        let same = |id: &TensorId| graph.tensors[id.0].chw == graph.tensors[node.output.0].chw;
-        let operands: Vec<(BufferId, &[LaneOp])> = match &node.op {
+        let (mut operands, epilogue): (Vec<(TensorId, &[LaneOp])>, _) = match &node.op {
             QOp::Add {
-                a, a_ops, b, b_ops, ..
-            } if same(a) && same(b) => {
-                vec![(buffer(a), a_ops), (buffer(b), b_ops)]
+                a,
+                a_ops,
+                b,
+                b_ops,
+                epilogue,
+            } => (vec![(*a, a_ops), (*b, b_ops)], epilogue),
+            QOp::Eltwise { input, ops } => (vec![(*input, &[])], ops),
+            QOp::Conv { .. } | QOp::MaxPool { .. } | QOp::AvgPool { .. } | QOp::Host { .. } => {
+                return Err(self.internal(id, "it is neither a sum nor element-wise"));
             }
-            QOp::Eltwise { input, .. } if same(input) => vec![(buffer(input), &[])],
-            _ => return Err(self.inconsistent(id, "the operands have other shapes")),
         };
-        let mut operands = operands;
+        let chw = |id: TensorId| graph.tensors[id.0].chw;
+        if operands.iter().any(|(id, _)| chw(*id) != chw(node.output)) {
+            return Err(self.inconsistent(id, "the operands have other shapes"));
+        }
         // The one without operations comes last.
         operands.sort_by_key(|(_, ops)| !self.has(Extension::Acc8) && ops.is_empty());
-        let epilogue: &[LaneOp] = match &node.op {
-            QOp::Add { epilogue, .. } => epilogue,
-            QOp::Eltwise { ops, .. } => ops,
-            _ => &[],
-        };
         let layer = self.layer(id);
         let count: usize = self.tile_chw(node.output).iter().product();
         let half = self.config.depth(MemType::Acc) / HALVES;
-        let lists = || operands.iter().map(|o| o.1).chain([epilogue]);
+        let lists = || operands.iter().map(|o| o.1).chain([&epilogue[..]]);
         let copies = usize::from(lists().any(|ops| self.multiplies(ops)));
         let places = operands.len() + copies;
         let most = (half / places).min(Stage::most(self.config));
@@ -55,12 +55,12 @@ impl Lowering<'_> {
             let n = most.min(count - first);
             let (begin, base) = (e.len(), tiles.base());
             let copy = base + operands.len() * n;
-            for (i, (buffer, ops)) in operands.iter().enumerate() {
+            for (i, (operand, ops)) in operands.iter().enumerate() {
                 // An operand as it is joins the sum on its way.
                 let joins = i > 0 && ops.is_empty() && tiles.stage.adds();
                 let sram = if joins { base } else { base + i * n };
                 let rows = Rows {
-                    buffer: *buffer,
+                    buffer: buffer(*operand),
                     sram,
                     dram: first,
                     size: [1, n],
@@ -83,7 +83,7 @@ impl Lowering<'_> {
                 x_stride: n as u16,
                 ..Store::default()
             };
-            tiles.store(&mut e, BufferId(node.output.0 as u32), store)?;
+            tiles.store(&mut e, buffer(node.output), store)?;
         }
         tiles.close(&mut e)?;
         e.finish(layer)

@@ -3,12 +3,12 @@
 mod fold;
 mod window;
 
-use vta_driver::BufferId;
 use vta_isa::{Alu, AluOp, Load, MemType, Store, Uop};
 
+use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, Rect};
+use super::super::lowering::{Lowering, buffer};
 use super::super::stage::Stage;
-use super::super::{LowerError, Lowering};
 use super::tiles::{HALVES, Tiles};
 use crate::lane::LaneOp;
 use crate::qgraph::{NodeId, QOp};
@@ -40,7 +40,7 @@ impl Lowering<'_> {
                     },
                 )
             }
-            _ => return Err(self.inconsistent(id, "it is no pool")),
+            _ => return Err(self.internal(id, "it is no pool")),
         };
         let ([blocks, h, w], [out_blocks, oh, ow]) =
             (self.tile_chw(input), self.tile_chw(node.output));
@@ -74,8 +74,8 @@ impl Lowering<'_> {
             ),
         })?;
         let pool = Pool {
-            input: BufferId(input.0 as u32),
-            output: BufferId(node.output.0 as u32),
+            input: buffer(input),
+            output: buffer(node.output),
             window,
             size: [h, w],
             out: [oh, ow],

@@ -16,7 +16,9 @@ impl Import<'_> {
         axis: usize,
     ) -> Result<(Constant, Vec<f64>), PassError> {
         let weights = self.constant(node, 1)?;
-        let channels = weights.shape.get(axis).copied().unwrap_or(0);
+        let channels = weights.shape.get(axis).copied();
+        let channels =
+            channels.ok_or_else(|| error(node, "its weights have too few dimensions"))?;
         if !weights.is_int8 {
             return Err(error(node, "its weights are not int8"));
         }

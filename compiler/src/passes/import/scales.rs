@@ -43,12 +43,12 @@ impl Import<'_> {
         }
     }
 
-    pub(super) fn quantize(&mut self, node: &Node) -> Result<Val, PassError> {
+    pub(super) fn quantize(&mut self, node: &Node, axis: usize) -> Result<Val, PassError> {
         self.check_zero_point(node)?;
         let scale = self.scale(node)?;
         let is_constant = self.graph.values[node.inputs[0].0].data.is_some();
         if is_constant {
-            return self.quantize_constant(node, scale);
+            return self.quantize_constant(node, axis, scale);
         }
         let &[scale] = &scale[..] else {
             return Err(error(node, "activations need one scale per tensor"));
@@ -113,10 +113,12 @@ impl Import<'_> {
         output
     }
 
-    pub(super) fn quantize_constant(&self, node: &Node, scale: Vec<f64>) -> Result<Val, PassError> {
-        let Op::QuantizeLinear { axis } = node.op else {
-            return Err(error(node, "not a QuantizeLinear"));
-        };
+    fn quantize_constant(
+        &self,
+        node: &Node,
+        axis: usize,
+        scale: Vec<f64>,
+    ) -> Result<Val, PassError> {
         let shape = self.graph.values[node.inputs[0].0].shape.clone();
         let floats = self.floats(node, 0)?;
         let inner: usize = shape.iter().skip(axis + 1).product();
