@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use vta_driver::DeviceMemory;
 
 use super::ops::Op;
@@ -10,6 +9,7 @@ use super::plan::Plan;
 use super::run::{self, Laps};
 use super::schedule::{Schedule, Task};
 use super::scratchpads::Scratchpads;
+use super::threads::Threads;
 use super::unit::{Narrowed, Piece, Work};
 use crate::kernels::shared::{Grant, Hand, Shared};
 use crate::kernels::{Memory, lanes};
@@ -18,7 +18,7 @@ use crate::kernels::{Memory, lanes};
 /// with the crew.
 pub(super) struct Crew {
     /// All but the one that runs the executor.
-    pool: ThreadPool,
+    threads: Threads,
     workers: Vec<Worker>,
 }
 
@@ -45,10 +45,6 @@ impl Crew {
     /// `threads`, the caller's among them; `None` when there is none to be had.
     pub fn new(threads: usize, pads: &Scratchpads) -> Option<Self> {
         let others = threads.checked_sub(1).filter(|&n| n > 0)?;
-        let builder = ThreadPoolBuilder::new().num_threads(others);
-        let pool = builder
-            .thread_name(|n| format!("vta-sim-{}", n + 1))
-            .build();
         let worker = |_| Worker {
             pads: pads.own_tiles(),
             stage: Vec::new(),
@@ -56,7 +52,7 @@ impl Crew {
             laps: Vec::new(),
         };
         Some(Self {
-            pool: pool.ok()?,
+            threads: Threads::new(others)?,
             workers: (0..threads).map(worker).collect(),
         })
     }
@@ -81,13 +77,11 @@ impl Crew {
         let Some((own, others)) = self.workers.split_first_mut() else {
             return Vec::new();
         };
-        self.pool.in_place_scope(|scope| {
-            for worker in others {
-                let (job, hand) = (&job, shared.hand());
-                scope.spawn(move |_| worker.work(job, hand));
-            }
-            own.work(&job, shared.hand());
+        let others = others.iter_mut().map(|worker| {
+            let (job, hand) = (&job, shared.hand());
+            move || worker.work(job, hand)
         });
+        self.threads.run(others, || own.work(&job, shared.hand()));
         let mut laps: Vec<(usize, Instant)> = Vec::new();
         for worker in &mut self.workers {
             worker.left.hand_over(pads);

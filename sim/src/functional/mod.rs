@@ -36,6 +36,7 @@ mod shape;
 mod spans;
 mod table;
 mod tasks;
+mod threads;
 mod tiles;
 mod unit;
 mod unplanned;

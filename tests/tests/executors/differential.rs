@@ -1,0 +1,79 @@
+//! The fast executor, with every kernel of this CPU, is the oracle on random legal programs.
+
+use proptest::prelude::*;
+use vta_isa::{Config, check};
+use vta_sim::{Executor, Functional, GemmKernel, Oracle};
+use vta_tests::programs::generate;
+
+const CONFIGS: [&str; 7] = [
+    "{}",
+    r#"{"LOG_BATCH": 1, "LOG_ACC_BUFF_SIZE": 17}"#,
+    r#"{"LOG_BLOCK": 5}"#,
+    r#"{"LOG_BLOCK": 5, "LOG_BATCH": 1}"#,
+    r#"{"LOG_BLOCK": 6, "LOG_ACC_BUFF_SIZE": 15}"#,
+    r#"{"LOG_BLOCK": 2, "LOG_INP_BUFF_SIZE": 10, "LOG_WGT_BUFF_SIZE": 12, "LOG_ACC_BUFF_SIZE": 12}"#,
+    r#"{"LOG_UOP_BUFF_SIZE": 7, "LOG_INP_BUFF_SIZE": 9, "LOG_WGT_BUFF_SIZE": 13, "LOG_ACC_BUFF_SIZE": 11}"#,
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn fast_is_the_oracle_on_random_programs(seed in any::<u64>(), config in 0usize..7, rounds in 1usize..7) {
+        let config = Config::from_json(CONFIGS[config]).unwrap();
+        let program = generate(&config, seed, rounds);
+        prop_assert_eq!(check::check(&config, &program.insns), vec![], "a generated program is legal");
+        let mut memory = program.memory();
+        let report = Oracle::new(config.clone()).run(&program.insns, &[], &mut memory);
+        prop_assert_eq!(report.map(|r| r.leftover_tokens), Ok([0; 4]));
+        let expected = program.contents(&memory);
+        for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
+            let mut memory = program.memory();
+            let run = Functional::with_kernel(config.clone(), kernel).run(&program.insns, &[], &mut memory);
+            prop_assert_eq!(run.map(|r| r.leftover_tokens), Ok([0; 4]));
+            prop_assert!(program.contents(&memory) == expected, "{:?} differs", kernel);
+        }
+    }
+}
+
+#[test]
+fn random_programs_change_memory_and_use_every_instruction() {
+    let config = Config::default();
+    let mut kinds = std::collections::BTreeSet::new();
+    for seed in 0..40 {
+        let program = generate(&config, seed, 4);
+        kinds.extend(
+            program
+                .insns
+                .iter()
+                .map(|i| i.to_string().split(' ').next().unwrap().to_owned()),
+        );
+        let mut memory = program.memory();
+        let before = program.contents(&memory);
+        Oracle::new(config.clone())
+            .run(&program.insns, &[], &mut memory)
+            .unwrap();
+        assert_ne!(
+            before,
+            program.contents(&memory),
+            "seed {seed} stores nothing"
+        );
+    }
+    let all = [
+        "alu.add",
+        "alu.max",
+        "alu.min",
+        "alu.mul",
+        "alu.shl",
+        "alu.shr",
+        "finish",
+        "gemm",
+        "load.acc",
+        "load.acc8",
+        "load.inp",
+        "load.uop",
+        "load.wgt",
+        "store",
+    ];
+    assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), all);
+}

@@ -1,0 +1,189 @@
+//! The invariants of ARCHITECTURE.md that a machine can check.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let names = |p: &serde_json::Value| -> BTreeSet<String> {
+        let all = p["dependencies"].as_array().unwrap().iter();
+        let normal = all.filter(|d| d["kind"].is_null());
+        let names = normal.map(|d| d["name"].as_str().unwrap().to_owned());
+        names.filter(|n| n.starts_with("vta")).collect()
+    };
+    packages
+        .map(|p| (p["name"].as_str().unwrap().to_owned(), names(p)))
+        .collect()
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let found = dependencies();
+    let allowed = [
+        ("vta-isa", vec![]),
+        ("vta-driver", vec!["vta-isa"]),
+        ("vta-sim", vec!["vta-driver", "vta-isa"]),
+        ("vta-hw-opencl", vec!["vta-driver", "vta-isa"]),
+        ("vta-compiler", vec!["vta-driver", "vta-isa"]),
+        (
+            "vta-app",
+            vec![
+                "vta-compiler",
+                "vta-driver",
+                "vta-hw-opencl",
+                "vta-isa",
+                "vta-sim",
+            ],
+        ),
+    ];
+    for (name, allowed) in allowed {
+        let allowed: BTreeSet<String> = allowed.into_iter().map(str::to_owned).collect();
+        let extra: Vec<_> = found[name].difference(&allowed).collect();
+        assert!(extra.is_empty(), "{name} depends on {extra:?}");
+    }
+    assert_eq!(
+        found.len(),
+        8,
+        "a new crate needs its place here: {:?}",
+        found.keys()
+    );
+}
+
+fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, files);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+#[test]
+fn the_instruction_set_does_no_input_or_output() {
+    let mut files = Vec::new();
+    sources(&root().join("isa/src"), &mut files);
+    assert!(files.len() > 5);
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in ["std::fs", "std::net", "std::io", "std::env", "println!"] {
+            assert!(!text.contains(word), "{} uses {word}", file.display());
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_is_where_it_may_be() {
+    let allowed = [
+        "sim/src/kernels/avx2.rs",
+        "sim/src/kernels/avx512.rs",
+        "sim/src/kernels/lanes.rs",
+        "sim/src/kernels/shared.rs",
+        "driver/src/bundle.rs",
+        "hw-opencl/src/cl/context.rs",
+        "hw-opencl/src/cl/queue.rs",
+        "hw-opencl/src/cl/staging.rs",
+    ];
+    for name in [
+        "isa",
+        "driver",
+        "sim",
+        "compiler",
+        "app",
+        "cli",
+        "hw-opencl",
+        "tests",
+    ] {
+        let mut files = Vec::new();
+        sources(&root().join(name).join("src"), &mut files);
+        for file in files {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let may = allowed.iter().any(|a| file.ends_with(a));
+            let unsafe_code = text.contains("unsafe {") || text.contains("unsafe fn");
+            assert!(may || !unsafe_code, "{} has unsafe code", file.display());
+            for (at, _) in text.match_indices("unsafe fn ") {
+                // The function's own comment and attributes, back to what comes before.
+                let before = &text[..at];
+                let item = before
+                    .rfind("\n\n")
+                    .map_or(before, |start| &before[start..]);
+                let line = before.lines().count();
+                let told = item.contains("# Safety");
+                assert!(told, "{}:{line}: no contract", file.display());
+            }
+        }
+    }
+    for name in ["isa/src/lib.rs", "app/src/lib.rs", "cli/src/main.rs"] {
+        let text = std::fs::read_to_string(root().join(name)).unwrap();
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{name}");
+    }
+}
+
+/// What comes before the unit tests of a file.
+fn without_tests(text: &str) -> &str {
+    let tests = text.find("#[cfg(test)]\nmod tests {");
+    tests.map_or(text, |at| &text[..at])
+}
+
+#[test]
+fn every_file_that_a_user_gets_is_written_whole() {
+    let writing = [
+        "File::create",
+        "fs::write",
+        "fs::rename",
+        "fs::copy",
+        "OpenOptions",
+        ".set_len(",
+    ];
+    // The helper itself; rows that are added to the table of a sweep as they are found.
+    let may = [
+        "driver/src/output.rs",
+        "driver/src/output/lock.rs",
+        "sweep/table.rs",
+    ];
+    let mut searched = 0;
+    let folders = std::fs::read_dir(root()).unwrap();
+    for folder in folders.map(|e| e.unwrap().path().join("src")) {
+        // Every crate, whatever it is called; suites may write what they like.
+        if !folder.is_dir() || folder.ends_with("tests/src") {
+            continue;
+        }
+        let mut files = Vec::new();
+        sources(&folder, &mut files);
+        for file in files.iter().filter(|f| !f.ends_with("tests.rs")) {
+            searched += 1;
+            if may.iter().any(|m| file.ends_with(m)) {
+                continue;
+            }
+            let text = std::fs::read_to_string(file).unwrap();
+            let own = without_tests(&text);
+            for word in writing {
+                // Not the end of a longer name.
+                let ends = |at: usize| own[..at].ends_with(char::is_alphanumeric);
+                let mut all = own.match_indices(word).map(|(at, _)| at);
+                let found = all.any(|at| word.starts_with('.') || !ends(at));
+                let name = file.display();
+                assert!(!found, "{name}: {word}; use vta_driver::output");
+            }
+        }
+    }
+    assert!(searched > 150, "{searched} files");
+}
