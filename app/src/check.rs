@@ -9,7 +9,7 @@ use vta_isa::check::Finding;
 use vta_isa::tokens::At;
 use vta_isa::{Config, Finish, Insn, Uop, check as isa_check};
 use vta_sim::Core;
-use vta_sim::hazards::{self, Edge, Hazard, HazardError, Report, UopSource};
+use vta_sim::hazards::{self, DeviationAt, Hazard, HazardError, Report, UopSource};
 
 use crate::compile;
 use crate::error::{Context, Result, bail, ensure};
@@ -101,13 +101,13 @@ pub fn check(args: &CheckOptions) -> Result<Found> {
         find_hazards(&subject, &mut found)?;
     }
     if machine.core() == Core::Rtl {
-        find_edges(&subject, &mut found)?;
+        find_deviations(&subject, &mut found)?;
     }
     Ok(found)
 }
 
 /// What the original RTL does differently.
-fn find_edges(subject: &Subject, found: &mut Found) -> Result<()> {
+fn find_deviations(subject: &Subject, found: &mut Found) -> Result<()> {
     match subject {
         Subject::Program(program) => {
             for layer in &program.layers {
@@ -115,11 +115,13 @@ fn find_edges(subject: &Subject, found: &mut Found) -> Result<()> {
                     let uops = uops_of(program, command);
                     if let Some(what) = hazards::deviation(&command.insn, uops) {
                         let insn = command.insn;
-                        let edge = Edge {
+                        let deviation = DeviationAt {
                             at: At { index, insn },
                             what,
                         };
-                        found.faults.push(format!("layer {}: {edge}", layer.name));
+                        found
+                            .faults
+                            .push(format!("layer {}: {deviation}", layer.name));
                     }
                 }
             }
@@ -127,18 +129,22 @@ fn find_edges(subject: &Subject, found: &mut Found) -> Result<()> {
         Subject::Insns {
             case: Some(case), ..
         } => {
-            let edges = hazards::case_edges(case)?;
-            found.faults.extend(edges.iter().map(ToString::to_string));
+            let deviations = hazards::case_deviations(case)?;
+            found
+                .faults
+                .extend(deviations.iter().map(ToString::to_string));
         }
         Subject::Insns { config, insns, .. } => {
-            let edges = hazards::edges(config, insns, UopSource::Unknown);
-            found.faults.extend(edges.iter().map(ToString::to_string));
+            let deviations = hazards::deviations(config, insns, UopSource::Unknown);
+            found
+                .faults
+                .extend(deviations.iter().map(ToString::to_string));
         }
         Subject::Cases(cases) => {
             for case in cases {
-                let edges = hazards::case_edges(case)?;
-                let line = |edge: &Edge| format!("{}: {edge}", case.name);
-                found.faults.extend(edges.iter().map(line));
+                let deviations = hazards::case_deviations(case)?;
+                let line = |at: &DeviationAt| format!("{}: {at}", case.name);
+                found.faults.extend(deviations.iter().map(line));
             }
         }
     }

@@ -102,8 +102,8 @@ fn time(
     check::extensions(config, insns).map_err(|e| e.to_string())?;
     let mut insns = insns.to_vec();
     if board.core == Core::Rtl {
-        let edges = hazards::edges(config, &insns, UopSource::Unknown);
-        if let Some(edge) = edges.iter().find(|edge| !edge.what.finishes()) {
+        let deviations = hazards::deviations(config, &insns, UopSource::Unknown);
+        if let Some(edge) = deviations.iter().find(|edge| !edge.what.finishes()) {
             return Err(edge.to_string());
         }
         insns

@@ -9,7 +9,7 @@ use crate::cycle::{TimingConfig, TimingError};
 /// Whose design a board's core is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Core {
-    /// The original RTL: what it does differently ([`crate::hazards::edges`]) is refused.
+    /// The original RTL: what it does differently ([`crate::hazards::deviations`]) is refused.
     Rtl,
     /// This project's: what the instruction set says.
     Own,

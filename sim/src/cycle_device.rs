@@ -180,7 +180,7 @@ impl SimDevice {
 
     /// The cycle-level simulator of a board, for a configuration that the board admits
     /// ([`Board::admit`]). On a board with the original RTL a batch that does something else
-    /// there ([`hazards::edges`]) is refused, too.
+    /// there ([`hazards::deviations`]) is refused, too.
     ///
     /// # Errors
     /// [`BoardError::Excess`] when the board has less than the configuration.
@@ -249,7 +249,7 @@ impl Machine {
         let config = &self.config;
         let uops = UopSource::Memory(memory);
         let edges = match self.core {
-            Core::Rtl => hazards::edges(config, &batch.insns, uops),
+            Core::Rtl => hazards::deviations(config, &batch.insns, uops),
             Core::Own => Vec::new(),
         };
         if let Some(edge) = edges.first() {

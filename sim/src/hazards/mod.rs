@@ -10,7 +10,7 @@
 //! - ALU instructions on which the RTL aborts, since a step reads what the step before has not
 //!   written back ([`AluHazard`]).
 //!
-//! [`edges`] lists what does something else on the original RTL.
+//! [`deviations`] lists what does something else on the original RTL.
 //!
 //! The micro-op scratchpad is written and read by compute alone, so it has no races; the DRAM
 //! that micro-ops are loaded from may. STORE reads the accumulator scratchpad, as the
@@ -33,8 +33,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 mod alu;
+mod deviations;
 mod dram;
-mod edges;
 mod order;
 mod program;
 mod races;
@@ -50,7 +50,9 @@ use self::order::{Clocks, Turn};
 use self::races::{Conflicts, Pad};
 use self::uops::KnownUops;
 
-pub use edges::{Deviation, Edge, case_edges, counts_on_rtl, deviation, edges};
+pub use deviations::{
+    Deviation, DeviationAt, case_deviations, counts_on_rtl, deviation, deviations,
+};
 pub use program::{BatchReport, HazardError, check_case, check_program};
 pub use report::{
     Access, AccessKind, AluHazard, Hazard, MAX_HAZARDS, Note, Race, Report, SharedMemory, Unchecked,

@@ -56,7 +56,7 @@ fn listing(program: &Arc<Program>) -> Vec<Insn> {
     };
     let runner = move |batch: &Arc<Batch>, memory: &mut DeviceMemory| {
         let known = |memory| UopSource::Memory(memory);
-        let edges = hazards::edges(&config, &batch.insns, known(memory));
+        let edges = hazards::deviations(&config, &batch.insns, known(memory));
         assert_eq!(edges.first().map(ToString::to_string), None);
         let hazard = hazards::first_alu_hazard(&config, &batch.insns, known(memory));
         assert_eq!(hazard.map(|h| h.to_string()), None);
@@ -288,7 +288,7 @@ fn recorded_edges_of_the_rtl_are_told() {
         let word = |w: &Value| u128::from_str_radix(w.as_str().unwrap(), 16).unwrap();
         let words = program["insns"].as_array().unwrap().iter().map(word);
         let insns: Vec<_> = words.map(|w| Insn::decode(w).unwrap()).collect();
-        let edges = hazards::edges(&board.config, &insns, UopSource::Unknown);
+        let edges = hazards::deviations(&board.config, &insns, UopSource::Unknown);
         let [edge] = &edges[..] else {
             panic!("{name}: {edges:?}");
         };

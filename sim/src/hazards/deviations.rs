@@ -73,14 +73,14 @@ impl fmt::Display for Deviation {
 
 /// An instruction that does something else on the original RTL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edge {
+pub struct DeviationAt {
     /// The instruction.
     pub at: At,
     /// What it does there.
     pub what: Deviation,
 }
 
-impl fmt::Display for Edge {
+impl fmt::Display for DeviationAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.at, self.what)
     }
@@ -115,25 +115,25 @@ pub fn deviation(insn: &Insn, uops: &[Uop]) -> Option<Deviation> {
 }
 
 /// The instructions, in program order, that do something else on the original RTL.
-pub fn edges(config: &Config, insns: &[Insn], uops: UopSource<'_>) -> Vec<Edge> {
+pub fn deviations(config: &Config, insns: &[Insn], uops: UopSource<'_>) -> Vec<DeviationAt> {
     let mut followed = KnownUops::new(uops, config, insns);
-    let edge = |(index, insn): (usize, &Insn)| {
+    let of = |(index, insn): (usize, &Insn)| {
         let known = followed.next(insn).map_or(&[][..], |uops| uops.known);
         let what = deviation(insn, known)?;
         let at = At { index, insn: *insn };
-        Some(Edge { at, what })
+        Some(DeviationAt { at, what })
     };
-    insns.iter().enumerate().filter_map(edge).collect()
+    insns.iter().enumerate().filter_map(of).collect()
 }
 
-/// [`edges`] of a recorded run, with the micro-ops of its DRAM.
+/// [`deviations`] of a recorded run, with the micro-ops of its DRAM.
 ///
 /// # Errors
 /// [`HazardError`] when its allocations overlap.
-pub fn case_edges(case: &Case) -> Result<Vec<Edge>, HazardError> {
+pub fn case_deviations(case: &Case) -> Result<Vec<DeviationAt>, HazardError> {
     let memory = case_memory(case)?;
     let uops = UopSource::Memory(&memory);
-    Ok(edges(&case.config, &case.insns, uops))
+    Ok(deviations(&case.config, &case.insns, uops))
 }
 
 fn no_rows(x_size: u16, y_size: u16) -> Option<Deviation> {
@@ -188,8 +188,8 @@ mod tests {
 
     fn found(text: &str, uops: UopSource<'_>) -> Vec<String> {
         let insns = asm::parse(text).unwrap();
-        let edges = edges(&Config::default(), &insns, uops);
-        edges.iter().map(ToString::to_string).collect()
+        let found = deviations(&Config::default(), &insns, uops);
+        found.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -242,10 +242,10 @@ mod tests {
             let found = found(&format!("{text}\nfinish"), UopSource::Unknown);
             match (expected, &found[..]) {
                 (None, []) => {}
-                (Some(part), [edge]) => {
+                (Some(part), [found]) => {
                     assert!(
-                        edge.contains(part) && edge.contains("instruction 0"),
-                        "{text}: {edge}"
+                        found.contains(part) && found.contains("instruction 0"),
+                        "{text}: {found}"
                     );
                 }
                 _ => panic!("{text}: {found:?}"),
