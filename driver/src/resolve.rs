@@ -24,9 +24,14 @@ impl Interval for Span {
         (self.region, self.start + self.len)
     }
 
-    fn extend_to(&mut self, other: &Self) {
-        let end = self.end().max(other.end()).1;
-        self.len = end - self.start;
+    /// Of spans in one region.
+    fn hull(&self, other: &Self) -> Self {
+        let (start, end) = (self.start.min(other.start), self.end().max(other.end()).1);
+        Self {
+            region: self.region,
+            start,
+            len: end - start,
+        }
     }
 }
 

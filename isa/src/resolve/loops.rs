@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::TileSet;
+use super::{Interval, TileSet};
 use crate::{Alu, AluOperand, Gemm, Uop};
 
 /// The two loops of an instruction around one tile index: trip `i` of the outer and `j` of the
@@ -127,17 +127,13 @@ impl<'u> AffineTiles<'u> {
 
     /// From the lowest tile to the highest; empty when there is no step.
     pub fn span(&self) -> Range<u64> {
-        let hull = |a: Range<u64>, b: Range<u64>| a.start.min(b.start)..a.end.max(b.end);
-        self.spans().reduce(hull).unwrap_or(0..0)
+        self.spans().reduce(|a, b| a.hull(&b)).unwrap_or(0..0)
     }
 
     /// The set of the tiles, all of which must be below [`MAX_TILES`](super::MAX_TILES): others
     /// are left out. The cost is that of the micro-ops, not of the trips.
     pub fn set(&self) -> TileSet {
-        let mut set = TileSet::EMPTY;
-        self.starts().for_each(|start| {
-            set.insert(start.into());
-        });
+        let mut set: TileSet = self.starts().collect();
         let Loops { trips, factors } = self.loops;
         for (count, step) in trips.into_iter().zip(factors) {
             set.repeat(count, step);

@@ -40,7 +40,7 @@ pub use access::{
     AluAccess, Fault, GemmAccess, LoadAccess, Resolved, StoreAccess, Uops, uop_range,
 };
 pub use loops::{AffineTiles, Loops, UopIndex};
-pub use ranges::{Interval, covers, meet, merge};
+pub use ranges::{Interval, covers, disjoint, meet, merge};
 pub use rows::{Changed, Filled, Rows};
 pub use tiles::{MAX_TILES, TileSet};
 pub use uops::{UopDram, UopScratchpad};

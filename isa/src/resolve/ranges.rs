@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// Something with a beginning and an end on a line of ordered points.
-pub trait Interval {
+pub trait Interval: Sized {
     /// A point of the line.
     type Point: Ord;
 
@@ -13,8 +13,9 @@ pub trait Interval {
     /// One past the last point.
     fn end(&self) -> Self::Point;
 
-    /// Grows to the end of another interval, which starts inside this one or where it ends.
-    fn extend_to(&mut self, other: &Self);
+    /// The smallest interval around this one and another.
+    #[must_use]
+    fn hull(&self, other: &Self) -> Self;
 
     /// Whether it has no point.
     fn is_empty(&self) -> bool {
@@ -23,7 +24,7 @@ pub trait Interval {
 
     /// Whether the two have a point in common; an empty interval has none.
     fn overlaps(&self, other: &Self) -> bool {
-        self.start() < other.end() && other.start() < self.end()
+        self.start().max(other.start()) < self.end().min(other.end())
     }
 }
 
@@ -38,8 +39,8 @@ impl<T: Ord + Copy> Interval for Range<T> {
         self.end
     }
 
-    fn extend_to(&mut self, other: &Self) {
-        self.end = self.end.max(other.end);
+    fn hull(&self, other: &Self) -> Self {
+        self.start.min(other.start)..self.end.max(other.end)
     }
 }
 
@@ -59,7 +60,7 @@ pub fn merge<I: Interval>(list: &mut Vec<I>) {
     list.dedup_by(|next, last| {
         let touch = next.start() <= last.end();
         if touch {
-            last.extend_to(next);
+            *last = last.hull(next);
         }
         touch
     });
@@ -73,6 +74,13 @@ pub fn meet<I: Interval>(a: &[I], b: &[I]) -> bool {
         let after = many.partition_point(|m| m.end() <= one.start());
         many.get(after).is_some_and(|m| m.start() < one.end())
     })
+}
+
+/// Whether no two intervals of a list have a point in common.
+pub fn disjoint<I: Interval>(mut list: Vec<I>) -> bool {
+    list.retain(|i| !i.is_empty());
+    list.sort_unstable_by_key(Interval::start);
+    !list.windows(2).any(|pair| pair[0].overlaps(&pair[1]))
 }
 
 /// Whether a merged list holds all points of an interval.
@@ -104,6 +112,8 @@ mod tests {
         #[test]
         fn merged_lists_have_the_points_of_their_ranges(mut a in some(), mut b in some(), one in some()) {
             let (in_a, in_b) = (points(&a), points(&b));
+            let alone = a.iter().map(|r| r.len()).sum::<usize>();
+            prop_assert_eq!(disjoint(a.clone()), alone == in_a.iter().filter(|p| **p).count());
             merge(&mut a);
             merge(&mut b);
             prop_assert_eq!(points(&a), in_a);
@@ -116,6 +126,8 @@ mod tests {
                 let inside = points(std::slice::from_ref(range));
                 let held = (0..80).all(|p| !inside[p] || in_a[p]);
                 prop_assert_eq!(covers(&a, range), held, "{:?} in {:?}", range, a);
+                let shared = (0..80).any(|p| inside[p] && in_a[p]);
+                prop_assert_eq!(a.iter().any(|r| r.overlaps(range)), shared);
             }
         }
     }

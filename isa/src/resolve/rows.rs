@@ -157,8 +157,8 @@ impl Changed {
         }
         self.ranges.push(bytes);
         if self.ranges.len() > MAX_CHANGED {
-            let hull = |a: Range<u64>, b: Range<u64>| a.start.min(b.start)..a.end.max(b.end);
-            self.ranges = self.ranges.drain(..).reduce(hull).into_iter().collect();
+            let all = self.ranges.drain(..).reduce(|a, b| a.hull(&b));
+            self.ranges = all.into_iter().collect();
         }
     }
 

@@ -158,6 +158,28 @@ impl TileSet {
     }
 }
 
+impl Default for TileSet {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+impl<T: Into<usize>> Extend<T> for TileSet {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, tiles: I) {
+        for tile in tiles {
+            self.insert(tile.into());
+        }
+    }
+}
+
+impl<T: Into<usize>> FromIterator<T> for TileSet {
+    fn from_iter<I: IntoIterator<Item = T>>(tiles: I) -> Self {
+        let mut set = Self::EMPTY;
+        set.extend(tiles);
+        set
+    }
+}
+
 /// A word with the lowest `n` bits set, of 0 to 64.
 const fn below(n: usize) -> u64 {
     if n == WORD_BITS {
@@ -178,6 +200,7 @@ mod tests {
     fn of(tiles: &BTreeSet<usize>) -> TileSet {
         let mut set = TileSet::EMPTY;
         tiles.iter().for_each(|&t| assert!(set.insert(t)));
+        assert_eq!(set, tiles.iter().copied().collect());
         set
     }
 

@@ -46,13 +46,13 @@ impl<'a> KnownUops<'a> {
         let of_uops = |insn: &&Insn| matches!(insn, Insn::Load(load) if load.mem == MemType::Uop);
         let loads = insns.iter().filter(of_uops);
         let spans = loads.filter_map(|load| Some(load.dram_rows(config)?.span()));
-        let hull = |a: Range<u64>, b: Range<u64>| a.start.min(b.start)..a.end.max(b.end);
+        let hull = spans.reduce(|a, b| a.hull(&b));
         Self {
             config,
             dram: KnownDram {
                 source,
                 stored: Changed::default(),
-                hull: spans.reduce(hull).unwrap_or_default(),
+                hull: hull.unwrap_or_default(),
             },
             scratchpad: UopScratchpad::unknown(config),
         }
