@@ -215,7 +215,7 @@ fn word(bytes: &[u8]) -> i32 {
     i32::from_le_bytes(word)
 }
 
-fn affine(base: u16, i: u64, factor_out: u16, j: u64, factor_in: u16) -> u64 {
+pub(crate) fn affine(base: u16, i: u64, factor_out: u16, j: u64, factor_in: u16) -> u64 {
     u64::from(base) + i * u64::from(factor_out) + j * u64::from(factor_in)
 }
 

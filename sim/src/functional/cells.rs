@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use vta_isa::MemType;
+use vta_isa::resolve::merge;
 
 use super::ops::{Columns, LoadOp, Op, ProductOp};
 use super::scratchpads::{Places, Scratchpads};
@@ -22,7 +23,8 @@ pub(super) struct Dims {
     pub width: usize,
     /// Cells of the accumulators; those of the inputs follow.
     pub acc_cells: usize,
-    cells: usize,
+    /// Cells of both scratchpads.
+    pub cells: usize,
 }
 
 impl Dims {
@@ -39,30 +41,17 @@ impl Dims {
         }
     }
 
-    /// Cells of both scratchpads.
-    pub fn cells(&self) -> usize {
-        self.cells
-    }
-
     /// The int32 of the accumulators and the bytes of the inputs that some cells are.
     pub fn places(&self, cells: &Cells) -> Places {
-        let mut places = Places::default();
-        for run in &cells.0 {
-            let acc = run.start.min(self.acc_cells)..run.end.min(self.acc_cells);
-            if !acc.is_empty() {
-                places
-                    .acc
-                    .push(acc.start * self.width..acc.end * self.width);
-            }
-            let inp = run.start.max(self.acc_cells) - self.acc_cells
-                ..run.end.max(self.acc_cells) - self.acc_cells;
-            if !inp.is_empty() {
-                places
-                    .inp
-                    .push(inp.start * self.block..inp.end * self.block);
-            }
+        let part = |all: Range<usize>, size: usize| {
+            let within = |cell: usize| (cell.clamp(all.start, all.end) - all.start) * size;
+            let runs = cells.0.iter().map(|run| within(run.start)..within(run.end));
+            runs.filter(|run| !run.is_empty()).collect()
+        };
+        Places {
+            acc: part(0..self.acc_cells, self.width),
+            inp: part(self.acc_cells..self.cells, self.block),
         }
-        places
     }
 
     /// Cells of `len` int32 from `first` on.
@@ -81,7 +70,7 @@ impl Dims {
         match op {
             Op::Mark(_) => 0,
             Op::Load(op) => lanes(op.span.len as u64),
-            Op::Store(op) => lanes((op.rows * op.row_bytes) as u64),
+            Op::Store(op) => lanes((op.shape.rows * op.shape.row_bytes) as u64),
             Op::Zero(runs) => lanes(runs.iter().map(|r| u64::from(r.1)).sum()),
             Op::Chain { steps, runs } => {
                 let all: u64 = runs.iter().map(|r| u64::from(r.1)).sum();
@@ -108,19 +97,17 @@ impl Dims {
         100 + macs as u64 / self.macs_per_ns()
     }
 
-    /// Cells that a load overwrites; `None` for memories that plans don't load.
-    pub fn loaded(&self, op: &LoadOp) -> Option<Range<usize>> {
-        let [cols, rows] = op.size;
-        let [left, right, above, below] = op.padding;
-        let tiles = (left + cols + right) * (above + rows + below);
+    /// Cells that a load overwrites; none of memories that plans don't load.
+    pub fn loaded(&self, op: &LoadOp) -> Range<usize> {
+        let Range { start, end } = op.entries;
         match op.mem {
-            MemType::Uop | MemType::Wgt => None,
+            MemType::Uop | MemType::Wgt => 0..0,
             MemType::Inp => {
                 let cells = |tiles: usize| self.acc_cells + tiles * self.lanes / self.block;
-                Some(cells(op.first)..cells(op.first + tiles))
+                cells(start)..cells(end)
             }
             MemType::Acc | MemType::Acc8 | MemType::Out => {
-                Some(self.acc(op.first * self.lanes, tiles * self.lanes))
+                self.acc(start * self.lanes, op.entries.len() * self.lanes)
             }
         }
     }
@@ -142,15 +129,7 @@ pub(super) struct Cells(Vec<Range<usize>>);
 
 impl Cells {
     pub fn new(mut runs: Vec<Range<usize>>) -> Self {
-        runs.retain(|r| !r.is_empty());
-        runs.sort_unstable_by_key(|r| r.start);
-        runs.dedup_by(|next, last| {
-            let touch = next.start <= last.end;
-            if touch {
-                last.end = last.end.max(next.end);
-            }
-            touch
-        });
+        merge(&mut runs);
         Self(runs)
     }
 

@@ -1,5 +1,6 @@
 //! Threads that run the tasks of one batch.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use vta_driver::DeviceMemory;
@@ -7,10 +8,10 @@ use vta_driver::DeviceMemory;
 use super::ops::Op;
 use super::plan::Plan;
 use super::run::{self, Laps};
-use super::schedule::{Schedule, Task};
+use super::schedule::Schedule;
 use super::scratchpads::Scratchpads;
 use super::threads::Threads;
-use super::unit::{Narrowed, Piece, Work};
+use super::unit::{Copied, Piece, Work};
 use crate::kernels::shared::{Grant, Hand, Shared};
 use crate::kernels::{Memory, lanes};
 
@@ -26,19 +27,16 @@ pub(super) struct Crew {
 struct Worker {
     pads: Scratchpads,
     stage: Vec<u8>,
-    left: Left,
+    acc: Left<i32>,
+    inp: Left<u8>,
     laps: Vec<(usize, Instant)>,
 }
 
-/// What tasks leave in the scratchpads: at most every tile once in a run.
+/// What tasks leave in a scratchpad: at most every tile once in a run.
 #[derive(Default)]
-struct Left {
-    /// First int32 and how many.
-    acc_places: Vec<(usize, usize)>,
-    acc: Vec<i32>,
-    /// First byte and how many.
-    inp_places: Vec<(usize, usize)>,
-    inp: Vec<u8>,
+struct Left<T> {
+    places: Vec<Range<usize>>,
+    values: Vec<T>,
 }
 
 impl Crew {
@@ -48,7 +46,8 @@ impl Crew {
         let worker = |_| Worker {
             pads: pads.own_tiles(),
             stage: Vec::new(),
-            left: Left::default(),
+            acc: Left::default(),
+            inp: Left::default(),
             laps: Vec::new(),
         };
         Some(Self {
@@ -68,7 +67,7 @@ impl Crew {
         pads: &mut Scratchpads,
         memory: &mut DeviceMemory,
     ) -> Vec<Duration> {
-        let shared = Shared::new(schedule.order(), memory.lend(schedule.written()));
+        let shared = Shared::new(&schedule.order, memory.lend(&schedule.written));
         let job = Job {
             plan,
             schedule,
@@ -84,12 +83,13 @@ impl Crew {
         self.threads.run(others, || own.work(&job, shared.hand()));
         let mut laps: Vec<(usize, Instant)> = Vec::new();
         for worker in &mut self.workers {
-            worker.left.hand_over(pads);
+            worker.acc.hand_over(&mut pads.acc);
+            worker.inp.hand_over(&mut pads.inp);
             laps.append(&mut worker.laps);
         }
         laps.sort_unstable();
         let ended = Instant::now();
-        laps.extend(schedule.last_marks().iter().map(|&mark| (mark, ended)));
+        laps.extend(schedule.last_marks.iter().map(|&mark| (mark, ended)));
         let mut all = Laps::default();
         for (mark, at) in laps {
             all.begin(mark, at);
@@ -108,12 +108,12 @@ struct Job<'a> {
 
 impl Worker {
     fn work(&mut self, job: &Job<'_>, mut hand: Hand<'_>) {
-        let bytes = job.schedule.stage_bytes();
+        let bytes = job.schedule.stage_bytes;
         if self.stage.len() < bytes {
             self.stage.resize(bytes, 0);
         }
         while let Some(mut grant) = hand.next() {
-            let task = job.schedule.task(grant.task());
+            let task = &job.schedule.tasks[grant.task()];
             if !task.marks.is_empty() {
                 let now = Instant::now();
                 self.laps.extend(task.marks.iter().map(|&mark| (mark, now)));
@@ -130,13 +130,14 @@ impl Worker {
                     Work::Product(piece) => self.product(job.plan, piece, &mut grant),
                 }
             }
-            self.left.take(&self.pads, task);
+            self.acc.take(&self.pads.acc, &task.after.acc);
+            self.inp.take(&self.pads.inp, &task.after.inp);
         }
     }
 
-    fn store(&mut self, list: &[Narrowed], grant: &mut Grant<'_>) {
+    fn store(&mut self, list: &[Copied], grant: &mut Grant<'_>) {
         for part in list {
-            let acc = &self.pads.acc[part.first..part.first + part.to.len];
+            let acc = &self.pads.acc[part.from..part.from + part.to.len];
             lanes::narrow(self.pads.kernel, acc, grant.write(part.to));
         }
     }
@@ -173,32 +174,21 @@ impl Worker {
     }
 }
 
-impl Left {
-    fn take(&mut self, pads: &Scratchpads, task: &Task) {
-        for range in &task.after.acc {
-            self.acc_places.push((range.start, range.len()));
-            self.acc.extend_from_slice(&pads.acc[range.clone()]);
+impl<T: Copy> Left<T> {
+    fn take(&mut self, pad: &[T], places: &[Range<usize>]) {
+        for place in places {
+            self.values.extend_from_slice(&pad[place.clone()]);
         }
-        for range in &task.after.inp {
-            self.inp_places.push((range.start, range.len()));
-            self.inp.extend_from_slice(&pads.inp[range.clone()]);
-        }
+        self.places.extend_from_slice(places);
     }
 
-    fn hand_over(&mut self, pads: &mut Scratchpads) {
-        let mut acc = &self.acc[..];
-        for (first, len) in self.acc_places.drain(..) {
-            let (now, later) = acc.split_at(len);
-            pads.acc[first..first + len].copy_from_slice(now);
-            acc = later;
+    fn hand_over(&mut self, pad: &mut [T]) {
+        let mut values = &self.values[..];
+        for place in self.places.drain(..) {
+            let (now, later) = values.split_at(place.len());
+            pad[place].copy_from_slice(now);
+            values = later;
         }
-        self.acc.clear();
-        let mut inp = &self.inp[..];
-        for (first, len) in self.inp_places.drain(..) {
-            let (now, later) = inp.split_at(len);
-            pads.inp[first..first + len].copy_from_slice(now);
-            inp = later;
-        }
-        self.inp.clear();
+        self.values.clear();
     }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use vta_driver::Span;
 use vta_isa::AluOp;
 
-use super::cells::{Cells, Dims};
+use super::cells::Dims;
 use super::ops::{Op, ProductOp, StoreOp};
 use super::pieces::Parts;
-use super::unit::{Narrowed, Unit, Work};
+use super::unit::{Copied, Unit, Work};
 use crate::kernels::lanes::{Gather, TileRun};
 
 /// Units that a store or a gather is cut into at most.
@@ -31,35 +31,32 @@ impl Cutter {
         }
     }
 
-    /// Adds the units of an operation, in order; whether it has a known form. A store is cut
-    /// where `owner` says that other units wrote its cells.
+    /// Adds the units of an operation, in order. A store is cut where `owner` says that other
+    /// units wrote its cells.
     pub fn cut(
         &mut self,
         index: usize,
         op: &Op,
         owner: impl Fn(usize) -> u32,
         units: &mut Vec<Unit>,
-    ) -> bool {
+    ) {
         let dims = self.dims;
         let (mut reads, mut writes, mut dram_reads) = (Vec::new(), Vec::new(), Vec::new());
         match op {
-            Op::Mark(_) => return true,
+            Op::Mark(_) => return,
             Op::Product(op) => return self.product(index, op, units),
             Op::Store(op) => {
                 units.extend(self.stores(index, op, owner));
-                return true;
+                return;
             }
             Op::Gather { op, table } => {
                 units.extend(self.gathers((index, *op), table, owner));
-                return true;
+                return;
             }
-            Op::Load(op) => match dims.loaded(op) {
-                Some(cells) => {
-                    writes.push(cells);
-                    dram_reads.push(op.span);
-                }
-                None => return false,
-            },
+            Op::Load(op) => {
+                writes.push(dims.loaded(op));
+                dram_reads.push(op.span);
+            }
             Op::Zero(runs) => {
                 let run = |&(first, len): &(u32, u32)| dims.acc(first as usize, len as usize);
                 writes.extend(runs.iter().map(run));
@@ -78,63 +75,39 @@ impl Cutter {
             }
         }
         units.push(Unit {
-            op: index,
-            work: Work::Op(index),
-            reads: Cells::new(reads),
-            writes: Cells::new(writes),
             dram_reads,
-            dram_writes: Vec::new(),
             cost_ns: dims.cost_ns(op),
+            ..Unit::new(index, Work::Op(index), reads, writes)
         });
-        true
     }
 
     /// A store's units, one for each owner of its cells, in ascending order of owners.
     fn stores(&self, index: usize, op: &StoreOp, owner: impl Fn(usize) -> u32) -> Vec<Unit> {
         let dims = self.dims;
-        let mut by_owner: BTreeMap<u32, Vec<Narrowed>> = BTreeMap::new();
-        for row in 0..op.rows {
-            let (acc, to) = (op.first + row * op.row_bytes, op.row(row));
-            for at in (0..op.row_bytes).step_by(dims.width) {
-                let list = by_owner.entry(owner((acc + at) / dims.width)).or_default();
-                match list.last_mut() {
-                    Some(last)
-                        if last.first + last.to.len == acc + at
-                            && last.to.start + last.to.len == to.start + at =>
-                    {
-                        last.to.len += dims.width;
-                    }
-                    _ => list.push(Narrowed {
-                        first: acc + at,
-                        to: Span {
-                            start: to.start + at,
-                            len: dims.width,
-                            ..to
-                        },
-                    }),
-                }
+        let mut by_owner: BTreeMap<u32, Vec<Copied>> = BTreeMap::new();
+        for (acc, row) in op.rows() {
+            for at in (0..row.len).step_by(dims.width) {
+                let to = Span {
+                    start: row.start + at,
+                    len: dims.width,
+                    ..row
+                };
+                let list = by_owner.entry(owner((acc + at) / dims.width));
+                Copied::push(list.or_default(), acc + at, to);
             }
         }
         // Rows may overlap; then the last must stay, and the store stays whole.
-        let overlaps = op.rows > 1 && op.stride_bytes < op.row_bytes;
-        if overlaps || by_owner.len() > MOST_OWNERS {
-            let row = |row: usize| Narrowed {
-                first: op.first + row * op.row_bytes,
-                to: op.row(row),
-            };
-            by_owner = BTreeMap::from([(0, (0..op.rows).map(row).collect())]);
+        if op.shape.overlaps() || by_owner.len() > MOST_OWNERS {
+            let rows = op.rows().map(|(from, to)| Copied { from, to });
+            by_owner = BTreeMap::from([(0, rows.collect())]);
         }
-        let unit = |list: Vec<Narrowed>| {
-            let cells = list.iter().map(|s| dims.acc(s.first, s.to.len));
+        let unit = |list: Vec<Copied>| {
+            let cells = list.iter().map(|s| dims.acc(s.from, s.to.len)).collect();
             let bytes: usize = list.iter().map(|s| s.to.len).sum();
             Unit {
-                op: index,
-                reads: Cells::new(cells.collect()),
-                writes: Cells::default(),
-                dram_reads: Vec::new(),
                 dram_writes: list.iter().map(|s| s.to).collect(),
                 cost_ns: 20 + bytes as u64 / 16,
-                work: Work::Store(list),
+                ..Unit::new(index, Work::Store(list), cells, Vec::new())
             }
         };
         by_owner.into_values().map(unit).collect()
@@ -156,37 +129,29 @@ impl Cutter {
             owners.extend(tiles.flat_map(|&tile| dims.tile(tile)).map(&owner));
             owners.sort_unstable();
             owners.dedup();
-            if !by_owners.contains_key(&owners) && by_owners.len() < MOST_OWNERS {
-                by_owners.insert(owners.clone(), Gather::default());
+            let full = by_owners.len() == MOST_OWNERS && !by_owners.contains_key(&owners);
+            if full && let Some((most, _)) = by_owners.last_key_value() {
+                // What doesn't fit goes with what needs the most.
+                owners.clone_from(most);
             }
-            // What doesn't fit goes with what needs the most.
-            match by_owners.get_mut(&owners) {
-                Some(part) => part.push(tile, list),
-                None => {
-                    if let Some(mut last) = by_owners.last_entry() {
-                        last.get_mut().push(tile, list);
-                    }
-                }
-            }
+            by_owners
+                .entry(owners.clone())
+                .or_default()
+                .push(tile, list);
         }
         let unit = |part: Gather| {
             let writes: Vec<_> = part.tiles.iter().map(|&tile| dims.tile(tile)).collect();
             let mut reads: Vec<_> = part.operands.iter().map(|&tile| dims.tile(tile)).collect();
             reads.extend_from_slice(&writes);
             Unit {
-                op: index,
-                reads: Cells::new(reads),
-                writes: Cells::new(writes),
-                dram_reads: Vec::new(),
-                dram_writes: Vec::new(),
                 cost_ns: dims.gather_ns(&part),
-                work: Work::Gather(op, Box::new(part)),
+                ..Unit::new(index, Work::Gather(op, Box::new(part)), reads, writes)
             }
         };
         by_owners.into_values().map(unit).collect()
     }
 
-    fn product(&mut self, index: usize, op: &ProductOp, units: &mut Vec<Unit>) -> bool {
+    fn product(&mut self, index: usize, op: &ProductOp, units: &mut Vec<Unit>) {
         let dims = self.dims;
         for (number, group) in op.groups.iter().enumerate() {
             let whole = dims.product_ns(op, group);
@@ -194,14 +159,12 @@ impl Cutter {
             let parts = (whole / self.grain_ns).clamp(1, blocks.max(1) as u64) as usize;
             for part in 0..parts {
                 let part = blocks * part / parts..blocks * (part + 1) / parts;
-                let Some(mut unit) = self.parts.piece((index, number), op, group, part) else {
-                    return false;
-                };
-                unit.cost_ns = whole / parts as u64;
-                units.push(unit);
+                units.push(Unit {
+                    cost_ns: whole / parts as u64,
+                    ..self.parts.piece((index, number), op, group, part)
+                });
             }
         }
-        true
     }
 }
 

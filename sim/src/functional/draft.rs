@@ -4,23 +4,33 @@ use std::sync::Arc;
 
 use vta_driver::Span;
 use vta_isa::AluOp;
+use vta_isa::resolve::{Interval, TileSet};
 
 use super::ops::{LoadOp, StoreOp};
 use super::origin::Origin;
-use super::shape::Shape;
-use super::tiles::Tiles;
+use super::table::Table;
 
 /// One operation of the trace with what it touches.
 pub(super) struct Draft {
     pub kind: Kind,
     /// Accumulator tiles.
-    pub reads: Tiles,
-    pub writes: Tiles,
+    pub reads: TileSet,
+    pub writes: TileSet,
     pub origin: Origin,
 }
 
 impl Draft {
-    pub fn touches(&self, tiles: &Tiles) -> bool {
+    /// A product on some tiles.
+    pub fn product(matmul: Matmul, writes: TileSet, origin: Origin) -> Self {
+        Self {
+            reads: matmul.reads(&writes),
+            kind: Kind::Matmul(Box::new(matmul)),
+            writes,
+            origin,
+        }
+    }
+
+    pub fn touches(&self, tiles: &TileSet) -> bool {
         self.reads.meets(tiles) || self.writes.meets(tiles)
     }
 
@@ -78,6 +88,13 @@ pub(super) enum Weight {
     Held(u16),
 }
 
+impl Weight {
+    /// Whether it was there before the batch.
+    pub fn is_held(&self) -> bool {
+        matches!(self, Self::Held(_))
+    }
+}
+
 /// Where an input tile comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Input {
@@ -99,15 +116,12 @@ pub(super) struct Matmul {
     pub inputs: Vec<u32>,
     /// The DRAM that is read; without one inputs are read from the scratchpad.
     pub read: Option<Span>,
-    /// Starts from zero, not from what the accumulators hold.
-    pub from_zero: bool,
+    pub start: StartDraft,
     /// Bytes that sums start from or that steps scale.
-    pub side: Option<Side>,
-    /// Starts from the bytes of `side`, after these steps on them.
-    pub before: Option<Vec<StepDraft>>,
+    pub side: Option<ByteTiles>,
     /// Steps on the sums.
     pub after: Vec<StepDraft>,
-    pub stored: Option<StoredTiles>,
+    pub stored: Option<ByteTiles>,
     /// Whether somebody reads the accumulators later.
     pub write_acc: bool,
 }
@@ -119,10 +133,69 @@ pub(super) struct GroupDraft {
     pub weights: Vec<Weight>,
 }
 
+/// What sums start from.
+#[derive(Clone, Debug)]
+pub(super) enum StartDraft {
+    /// What the accumulators hold.
+    Acc,
+    Zero,
+    /// The bytes of `side`, after these steps on them.
+    Side(Vec<StepDraft>),
+}
+
 impl Matmul {
+    /// Products that go on with the sums of the accumulators, and nothing else.
+    pub fn new(
+        groups: Vec<GroupDraft>,
+        positions: Vec<u16>,
+        inputs: Vec<u32>,
+        read: Option<Span>,
+    ) -> Self {
+        Self {
+            groups,
+            positions,
+            inputs,
+            read,
+            start: StartDraft::Acc,
+            side: None,
+            after: Vec::new(),
+            stored: None,
+            write_acc: true,
+        }
+    }
+
     /// Whether there is no tap at all: only what steps and stores do.
     pub fn has_no_taps(&self) -> bool {
         self.inputs.is_empty()
+    }
+
+    /// Whether it goes on with what the accumulators hold.
+    pub fn goes_on(&self) -> bool {
+        matches!(self.start, StartDraft::Acc)
+    }
+
+    /// Steps on the bytes that sums start from.
+    pub fn before(&self) -> &[StepDraft] {
+        match &self.start {
+            StartDraft::Side(steps) => steps,
+            StartDraft::Acc | StartDraft::Zero => &[],
+        }
+    }
+
+    /// Accumulator tiles that steps before the products read.
+    pub fn tiles_before(&self) -> TileSet {
+        let steps = self.before().iter();
+        steps.flat_map(|(_, operand)| operand.tiles()).collect()
+    }
+
+    /// Accumulator tiles that it reads: the sums that it goes on with and operands of steps.
+    pub fn reads(&self, writes: &TileSet) -> TileSet {
+        let mut reads = self.tiles_before();
+        reads.extend(self.after.iter().flat_map(|(_, operand)| operand.tiles()));
+        if self.goes_on() {
+            reads.add(writes);
+        }
+        reads
     }
 
     /// DRAM that it reads, from the first byte to the last.
@@ -131,19 +204,19 @@ impl Matmul {
         self.read.into_iter().chain(side)
     }
 
+    /// Accumulator tiles of a group, position by position.
+    pub fn tiles_of(&self, group: &GroupDraft) -> impl Iterator<Item = u16> {
+        let dst = group.dst;
+        self.positions.iter().map(move |offset| dst + offset)
+    }
+
     /// What `of` says of a group's tiles, for each group: `None` unless it is the same for every
     /// position.
-    pub fn by_group<T>(
-        &self,
-        of: impl Fn(u16) -> Option<T>,
-        same: impl Fn(&T, &T) -> bool,
-    ) -> Option<Vec<T>> {
-        let group = |g: &GroupDraft| {
-            let mut tiles = self.positions.iter().map(|offset| of(g.dst + offset));
+    pub fn by_group<T: PartialEq>(&self, of: impl Fn(u16) -> Option<T>) -> Option<Vec<T>> {
+        let group = |group: &GroupDraft| {
+            let mut tiles = self.tiles_of(group).map(&of);
             let first = tiles.next()??;
-            tiles
-                .all(|t| t.is_some_and(|t| same(&first, &t)))
-                .then_some(first)
+            tiles.all(|t| t.as_ref() == Some(&first)).then_some(first)
         };
         self.groups.iter().map(group).collect()
     }
@@ -168,17 +241,20 @@ pub(super) enum OperandDraft {
     Scaled(Vec<Vector>),
 }
 
-/// Stores fused into a product: rows of one shape, one rectangle for each group.
-pub(super) struct StoredTiles {
-    pub span: Span,
-    /// First byte of each group.
-    pub first: Vec<u32>,
-    pub shape: Shape,
+impl OperandDraft {
+    /// Accumulator tiles that it is.
+    pub fn tiles(&self) -> impl Iterator<Item = u16> {
+        let tiles: &[u16] = match self {
+            Self::Tiles(tiles) => tiles,
+            Self::Imm(_) | Self::Constants(_) | Self::Values(_) | Self::Scaled(_) => &[],
+        };
+        tiles.iter().copied()
+    }
 }
 
-/// int8 tiles in DRAM, one for each sum of a product.
+/// int8 tiles in DRAM, one for each sum of a product: what it stores, or reads beside its inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Side {
+pub(super) struct ByteTiles {
     pub span: Span,
     /// First byte of each group.
     pub first: Vec<u32>,
@@ -186,24 +262,22 @@ pub(super) struct Side {
     pub offsets: Vec<u32>,
 }
 
+impl ByteTiles {
+    /// Adds the groups of another product, whose tiles lie in the same region at the same offsets.
+    pub fn append(&mut self, more: Self) {
+        self.span = self.span.hull(&more.span);
+        self.first.extend(more.first);
+    }
+}
+
 /// A GEMM whose weight tiles are diagonal: it adds an input, scaled lane by lane, to each tile.
 pub(super) struct Scaled {
-    /// No tile twice.
-    pub terms: Vec<Term>,
-    pub factors: Vec<Vector>,
+    pub terms: Terms,
     /// The DRAM that is read.
     pub read: Span,
     /// The same as products.
-    pub plain: Vec<(Matmul, Tiles)>,
+    pub plain: Vec<(Matmul, TileSet)>,
 }
 
-/// One tile of a [`Scaled`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Term {
-    /// Accumulator tile.
-    pub dst: u16,
-    /// Byte of the input tile in its region.
-    pub start: u32,
-    /// Index of the factors.
-    pub factors: u32,
-}
+/// For each accumulator tile the byte of its input tile in the region, and the factors.
+pub(super) type Terms = Table<u16, (u32, Vector)>;

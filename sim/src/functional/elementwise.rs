@@ -2,15 +2,14 @@
 //! sum) and a residual (a diagonal weight tile). Both become lane-wise steps of the product
 //! whose sums they add to.
 
-use std::sync::Arc;
+use std::collections::hash_map::Entry;
 
 use vta_driver::{DeviceMemory, Span};
+use vta_isa::resolve::{Interval, TileSet};
 use vta_isa::{AluOp, Config};
 
-use super::draft::{Matmul, OperandDraft, Scaled, Term, Vector, Weight};
-use super::spans::join;
+use super::draft::{Matmul, OperandDraft, Terms, Vector, Weight};
 use super::table::Table;
-use super::tiles::Tiles;
 use crate::kernels::PADDING;
 
 /// Reads tiles of weights and inputs in DRAM.
@@ -46,10 +45,11 @@ impl<'a> TileReader<'a> {
         Some(diagonal.into())
     }
 
-    /// The products of one GEMM as scaled inputs, if that is all they are.
-    pub fn scaled(&self, parts: &[(Matmul, Tiles)]) -> Option<(Vec<Term>, Vec<Vector>, Span)> {
-        let (mut terms, mut factors) = (Vec::new(), Vec::<Vector>::new());
-        let mut known: Table<Weight, u32> = Table::default();
+    /// The products of one GEMM as scaled inputs, if that is all they are: what each tile gets,
+    /// and the DRAM that is read.
+    pub fn scaled(&self, parts: &[(Matmul, TileSet)]) -> Option<(Terms, Span)> {
+        let mut terms = Terms::default();
+        let mut known: Table<Weight, Vector> = Table::default();
         let mut read: Option<Span> = None;
         for (matmul, _) in parts {
             let span = matmul.read?;
@@ -59,27 +59,18 @@ impl<'a> TileReader<'a> {
             {
                 return None;
             }
-            read = Some(read.map_or(span, |r| join(&r, &span)));
+            read = Some(read.map_or(span, |r| r.hull(&span)));
             for group in &matmul.groups {
                 let weight = group.weights.first()?;
-                let index = match known.get(weight) {
-                    Some(&index) => index,
-                    None => {
-                        factors.push(self.diagonal(weight)?);
-                        let index = factors.len() as u32 - 1;
-                        known.insert(*weight, index);
-                        index
-                    }
+                let factors = match known.entry(*weight) {
+                    Entry::Occupied(found) => found.into_mut(),
+                    Entry::Vacant(new) => new.insert(self.diagonal(weight)?),
                 };
-                let tiles = matmul.positions.iter().zip(&matmul.inputs);
-                terms.extend(tiles.map(|(offset, &start)| Term {
-                    dst: group.dst + offset,
-                    start,
-                    factors: index,
-                }));
+                let starts = matmul.tiles_of(group).zip(&matmul.inputs);
+                terms.extend(starts.map(|(tile, &start)| (tile, (start, factors.clone()))));
             }
         }
-        Some((terms, factors, read?))
+        Some((terms, read?))
     }
 
     /// Makes a product whose sums are all over the same input tiles an addition of constants;
@@ -138,17 +129,4 @@ impl<'a> TileReader<'a> {
         let first = rows.next();
         rows.all(|row| Some(row) == first)
     }
-}
-
-impl Scaled {
-    /// What each tile gets: the first byte of its input and the factors.
-    pub fn by_tile(&self) -> Table<u16, (u32, &Vector)> {
-        let term = |t: &Term| Some((t.dst, (t.start, self.factors.get(t.factors as usize)?)));
-        self.terms.iter().filter_map(term).collect()
-    }
-}
-
-/// Whether two vectors hold the same.
-pub(super) fn same_vector(a: &Vector, b: &Vector) -> bool {
-    Arc::ptr_eq(a, b) || a == b
 }

@@ -28,15 +28,16 @@ pub(super) struct Flow {
 
 impl Flow {
     /// Cuts all operations, products that take longer than the grain into more than one unit;
-    /// `None` if there is a form that only one thread runs.
+    /// `None` if there are too many.
     pub fn new(ops: &[Op], dims: Dims, grain_ns: u64) -> Option<Self> {
         let mut cutter = Cutter::new(dims, grain_ns);
         // Who wrote each cell last.
-        let mut owners = vec![BEFORE; dims.cells()];
+        let mut owners = vec![BEFORE; dims.cells];
         let mut units = Vec::with_capacity(ops.len());
         let (mut sources, mut before) = (Vec::new(), Vec::new());
         for (index, op) in ops.iter().enumerate() {
-            if !cutter.cut(index, op, |cell| owners[cell], &mut units) || units.len() > MOST_UNITS {
+            cutter.cut(index, op, |cell| owners[cell], &mut units);
+            if units.len() > MOST_UNITS {
                 return None;
             }
             for (number, unit) in units.iter().enumerate().skip(sources.len()) {

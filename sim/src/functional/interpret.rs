@@ -8,7 +8,7 @@ use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Store};
 use super::scratchpads::Scratchpads;
 use crate::error::SimError;
 use crate::kernels::lanes;
-use crate::oracle::{dram, index, uop_range};
+use crate::oracle::{affine, dram, index, uop_range};
 
 /// Runs one instruction whose tokens are there.
 ///
@@ -29,20 +29,6 @@ pub(super) fn execute(
     }
 }
 
-/// Checks a LOAD's scratchpad range.
-pub(super) fn check_load(at: &At, load: &Load, config: &Config) -> Result<(), SimError> {
-    let depth = config.depth(load.mem);
-    let end = u64::from(load.sram_base) + load.sram_tiles();
-    index(at, "sram_base", end - 1, load.mem.name(), depth).map(|_| ())
-}
-
-/// Checks a STORE's scratchpad range.
-pub(super) fn check_store(at: &At, store: &Store, config: &Config) -> Result<(), SimError> {
-    let depth = config.depth(MemType::Out);
-    let end = u64::from(store.sram_base) + store.tiles();
-    index(at, "sram_base", end - 1, "acc", depth).map(|_| ())
-}
-
 fn load(
     pads: &mut Scratchpads,
     config: &Config,
@@ -53,7 +39,9 @@ fn load(
     if load.is_sync() {
         return Ok(());
     }
-    check_load(at, load, config)?;
+    let end = u64::from(load.sram_base) + load.sram_tiles();
+    let depth = config.depth(load.mem);
+    index(at, "sram_base", end - 1, load.mem.name(), depth)?;
     let elem = config.elem_bytes(load.mem);
     let (left, x) = (usize::from(load.x_pad_0), usize::from(load.x_size));
     let cols = left + x + usize::from(load.x_pad_1);
@@ -83,7 +71,8 @@ fn store(
     if store.is_sync() {
         return Ok(());
     }
-    check_store(at, store, config)?;
+    let end = u64::from(store.sram_base) + store.tiles();
+    index(at, "sram_base", end - 1, "acc", config.depth(MemType::Out))?;
     let elem = config.elem_bytes(MemType::Out) as u64;
     let x = usize::from(store.x_size);
     for y in 0..u64::from(store.y_size) {
@@ -154,18 +143,8 @@ fn alu(pads: &mut Scratchpads, config: &Config, at: &At, alu: &Alu) -> Result<()
 }
 
 /// The steps of two affine loops over micro-ops, in order.
-pub(super) fn steps(
-    iter_out: u16,
-    iter_in: u16,
-    bgn: u16,
-    end: u16,
-) -> impl Iterator<Item = (u64, u64, u16)> {
+fn steps(iter_out: u16, iter_in: u16, bgn: u16, end: u16) -> impl Iterator<Item = (u64, u64, u16)> {
     (0..u64::from(iter_out))
         .flat_map(move |i| (0..u64::from(iter_in)).map(move |j| (i, j)))
         .flat_map(move |(i, j)| (bgn..end).map(move |u| (i, j, u)))
-}
-
-/// A tile of a step.
-pub(super) fn affine(base: u16, i: u64, factor_out: u16, j: u64, factor_in: u16) -> u64 {
-    u64::from(base) + i * u64::from(factor_out) + j * u64::from(factor_in)
 }

@@ -155,8 +155,8 @@ impl Describe<'_> {
             }
             Op::Load(op) => load(op),
             Op::Store(op) => {
-                let tiles = op.row_bytes / self.pads.lanes;
-                format!("store of {} rows of {tiles} tiles", op.rows)
+                let tiles = op.shape.row_bytes / self.pads.lanes;
+                format!("store of {} rows of {tiles} tiles", op.shape.rows)
             }
             Op::Zero(runs) => format!("zero {}", self.runs(runs)),
             Op::Chain { steps, runs } => {
@@ -252,7 +252,7 @@ fn list(steps: &[Step]) -> String {
 }
 
 fn load(op: &LoadOp) -> String {
-    let [cols, rows] = op.size;
+    let (rows, cols) = (op.shape.rows, op.cols);
     let mut text = format!("load {} of {rows} rows of {cols}", op.mem.name());
     if op.padding != [0; 4] {
         let [left, right, above, below] = op.padding;

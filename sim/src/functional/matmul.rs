@@ -6,93 +6,69 @@
 
 use std::collections::BTreeMap;
 
-use vta_isa::{Gemm, Uop};
+use vta_isa::Uop;
+use vta_isa::resolve::{AffineTiles, TileSet};
 
 use super::draft::{GroupDraft, Weight};
-use super::interpret::{affine, steps};
 use super::table::Table;
-use super::tiles::Tiles;
 use super::unplanned::Unplanned;
 
 /// Steps that are sorted one by one; longer instructions of no known form aren't planned.
 const MOST_SORTED_STEPS: u64 = 1 << 16;
 
-/// The products of a GEMM that isn't a reset and whose indices are checked, with the tiles that
-/// each changes; and whether weights are read that the batch didn't load.
+/// The products of a GEMM that has steps and isn't a reset, from its destinations, inputs and
+/// weights: each with the tiles that it changes. `weights` are those of the scratchpad.
 ///
 /// # Errors
 /// [`Unplanned::Pattern`] for long instructions without the form.
 pub(super) fn recognise(
-    gemm: &Gemm,
-    uops: &[Uop],
-    weights: &[Option<Weight>],
-) -> Result<(Vec<(Form, Tiles)>, bool), Unplanned> {
-    let mut weights = Weights {
-        loaded: weights,
-        held: false,
-    };
-    if let Some(found) = affine_form(gemm, uops, &mut weights) {
-        return Ok((vec![found], weights.held));
+    dst: AffineTiles<'_>,
+    operands: [AffineTiles<'_>; 2],
+    weights: &[Weight],
+) -> Result<Vec<(Form, TileSet)>, Unplanned> {
+    if let Some(found) = affine_form(dst, operands, weights) {
+        return Ok(vec![found]);
     }
-    if gemm.steps() > MOST_SORTED_STEPS {
+    if trips(dst) * dst.uops.len() as u64 > MOST_SORTED_STEPS {
         return Err(Unplanned::Pattern);
     }
-    let found = sorted_form(gemm, uops, &mut weights);
-    Ok((found, weights.held))
+    Ok(sorted_form(dst, operands, weights))
 }
 
-/// Where weight tiles come from.
-struct Weights<'a> {
-    loaded: &'a [Option<Weight>],
-    /// Whether a tile was asked for that the batch didn't load.
-    held: bool,
-}
-
-impl Weights<'_> {
-    /// The source of a tile that exists.
-    fn of(&mut self, tile: u16) -> Weight {
-        let loaded = self.loaded[usize::from(tile)];
-        self.held |= loaded.is_none();
-        loaded.unwrap_or(Weight::Held(tile))
-    }
+/// Trips of both loops.
+fn trips(tiles: AffineTiles<'_>) -> u64 {
+    tiles.loops.trips.into_iter().map(u64::from).product()
 }
 
 /// The common form: micro-ops of each destination have the same inputs, weights don't move in
 /// the loops, and no tile is reached twice.
-fn affine_form(gemm: &Gemm, uops: &[Uop], weights: &mut Weights<'_>) -> Option<(Form, Tiles)> {
-    let moves = |iter: u16, factor: u16| iter > 1 && factor != 0;
-    if moves(gemm.iter_out, gemm.wgt_factor_out) || moves(gemm.iter_in, gemm.wgt_factor_in) {
+fn affine_form(
+    dst: AffineTiles<'_>,
+    [src, wgt]: [AffineTiles<'_>; 2],
+    weights: &[Weight],
+) -> Option<(Form, TileSet)> {
+    if wgt.loops.reach() != Some(0) {
         return None;
     }
-    let mut by_dst: Vec<(u16, Vec<&Uop>)> = Vec::new();
-    for uop in uops {
-        match by_dst.last_mut() {
-            Some((dst, list)) if *dst == uop.dst => list.push(uop),
-            _ => by_dst.push((uop.dst, vec![uop])),
-        }
-    }
-    let taps: Vec<u16> = by_dst[0].1.iter().map(|u| u.src).collect();
-    let same = |(_, list): &(u16, Vec<&Uop>)| list.iter().map(|u| u.src).eq(taps.iter().copied());
-    if !by_dst.iter().all(same) {
+    let by_dst = || dst.uops.chunk_by(|a, b| a.dst == b.dst);
+    let inputs = |uops: &[Uop]| uops.iter().map(|u| u.src).collect();
+    let taps: Vec<u16> = inputs(by_dst().next()?);
+    let same = |uops: &[Uop]| uops.iter().map(|u| u.src).eq(taps.iter().copied());
+    if !by_dst().all(same) {
         return None;
     }
-    let mut positions = Vec::new();
-    let mut tiles = Tiles::NONE;
-    for (i, j, _) in steps(gemm.iter_out, gemm.iter_in, 0, 1) {
-        let dst = affine(0, i, gemm.dst_factor_out, j, gemm.dst_factor_in);
-        let src = affine(0, i, gemm.src_factor_out, j, gemm.src_factor_in);
-        for (base, _) in &by_dst {
-            if !tiles.insert(usize::from(*base) + dst as usize) {
-                return None;
-            }
-        }
-        positions.push((dst as u16, src as u16));
+    let tiles = dst.set();
+    if tiles.len() as u64 != trips(dst) * by_dst().count() as u64 {
+        return None;
     }
-    let mut groups = Vec::with_capacity(by_dst.len());
-    for (dst, list) in by_dst {
-        let weights = list.iter().map(|u| weights.of(u.wgt)).collect();
-        groups.push(GroupDraft { dst, weights });
-    }
+    let group = |uops: &[Uop]| GroupDraft {
+        dst: uops[0].dst,
+        weights: uops.iter().map(|u| weights[usize::from(u.wgt)]).collect(),
+    };
+    let groups = by_dst().map(group).collect();
+    let offsets = dst.loops.offsets().zip(src.loops.offsets());
+    let mut positions = Vec::with_capacity(tiles.len());
+    positions.extend(offsets.map(|(d, s)| (d as u16, s as u16)));
     Some((Form::new(groups, &positions, &taps), tiles))
 }
 
@@ -124,18 +100,15 @@ impl Form {
 type Taps = (Vec<u16>, Vec<Weight>);
 
 /// Any GEMM, step by step.
-fn sorted_form(gemm: &Gemm, uops: &[Uop], weights: &mut Weights<'_>) -> Vec<(Form, Tiles)> {
+fn sorted_form(
+    dst: AffineTiles<'_>,
+    [src, wgt]: [AffineTiles<'_>; 2],
+    weights: &[Weight],
+) -> Vec<(Form, TileSet)> {
     let mut by_dst: BTreeMap<u16, Vec<(u16, Weight)>> = BTreeMap::new();
-    for (i, j, u) in steps(gemm.iter_out, gemm.iter_in, 0, uops.len() as u16) {
-        let uop = uops[usize::from(u)];
-        let dst = affine(uop.dst, i, gemm.dst_factor_out, j, gemm.dst_factor_in);
-        let src = affine(uop.src, i, gemm.src_factor_out, j, gemm.src_factor_in);
-        let wgt = affine(uop.wgt, i, gemm.wgt_factor_out, j, gemm.wgt_factor_in);
-        let weight = weights.of(wgt as u16);
-        by_dst
-            .entry(dst as u16)
-            .or_default()
-            .push((src as u16, weight));
+    for ((dst, src), wgt) in dst.steps().zip(src.steps()).zip(wgt.steps()) {
+        let tap = (src as u16, weights[wgt as usize]);
+        by_dst.entry(dst as u16).or_default().push(tap);
     }
     let mut order: Vec<Taps> = Vec::new();
     let mut positions: Table<Taps, Vec<(u16, u16)>> = Table::default();
@@ -150,13 +123,10 @@ fn sorted_form(gemm: &Gemm, uops: &[Uop], weights: &mut Weights<'_>) -> Vec<(For
     }
     let product = |form: Taps| {
         let mut positions = positions.remove(&form).unwrap_or_default();
+        let tiles = positions.iter().map(|p| p.0).collect();
         // Counted from the first, so that groups of other instructions may have the same.
         let dst = positions.first().map_or(0, |p| p.0);
-        let mut tiles = Tiles::NONE;
-        for (tile, _) in &mut positions {
-            tiles.insert(usize::from(*tile));
-            *tile -= dst;
-        }
+        positions.iter_mut().for_each(|p| p.0 -= dst);
         let (taps, weights) = form;
         let groups = vec![GroupDraft { dst, weights }];
         (Form::new(groups, &positions, &taps), tiles)

@@ -33,11 +33,9 @@ mod run;
 mod schedule;
 mod scratchpads;
 mod shape;
-mod spans;
 mod table;
 mod tasks;
 mod threads;
-mod tiles;
 mod unit;
 mod unplanned;
 #[cfg(debug_assertions)]
@@ -47,6 +45,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport, Traffic};
+use vta_isa::resolve::merge;
 use vta_isa::tokens::{self, At};
 use vta_isa::{Config, Insn, Module};
 
@@ -178,26 +177,21 @@ impl Functional {
         let mut spans = std::mem::take(&mut list.constants);
         let drafts = list.into_drafts();
         let mut products = Products::new(memory, &self.pads);
-        let Emitted { ops, origins } = emit::emit(drafts, &mut products)?;
+        let Emitted { ops, origins, .. } = emit::emit(drafts, &mut products)?;
         spans.append(&mut products.constants);
         spans.append(&mut trace.constants);
-        spans::merge(&mut spans);
-        let regions = spans.iter().map(|span| span.region).collect();
-        let constants = Constant::new(&spans, &regions, memory);
-        let uops = trace.uops.iter().enumerate();
+        merge(&mut spans);
+        let constants = Constant::new(&spans, memory);
         let weights = trace.weights.iter().enumerate();
+        let loaded = weights.filter(|(_, weight)| !weight.is_held());
         let plan = Plan {
             ops,
             origins,
             layout: memory.layout(),
             constants,
             once: trace.once,
-            uops: uops
-                .filter_map(|(i, uop)| Some((i as u16, (*uop)?)))
-                .collect(),
-            weights: weights
-                .filter_map(|(i, w)| Some((i as u16, products.tile(w.as_ref()?).into())))
-                .collect(),
+            uops: trace.uops,
+            weights: loaded.map(|(i, w)| (i, products.tile(w).into())).collect(),
             traffic: Traffic::of(insns, &self.config),
             marks: crate::mark_reports(insns, marks, &self.config, &[]),
             leftover_tokens: trace.leftover_tokens,
@@ -279,14 +273,13 @@ impl Functional {
         let start = Instant::now();
         let mut steps = StepBudget::new(self.max_steps);
         let mut laps = run::Laps::default();
-        let mut next = 0;
+        let mut next = (0..).zip(marks).peekable();
         let leftover_tokens = tokens::run_in_token_order(insns, |index, insn| {
             let at = At { index, insn: *insn };
             steps.spend(&at)?;
             if insn.module() == Module::Compute {
-                while marks.get(next).is_some_and(|m| m.first_insn <= index) {
-                    laps.begin(next, Instant::now());
-                    next += 1;
+                while let Some((mark, _)) = next.next_if(|m| m.1.first_insn <= index) {
+                    laps.begin(mark, Instant::now());
                 }
             }
             interpret::execute(&mut self.pads, &self.config, &at, memory)

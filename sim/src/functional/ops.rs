@@ -1,10 +1,12 @@
 //! The operations of a plan.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use vta_driver::Span;
 use vta_isa::MemType;
 
+use super::shape::Shape;
 use crate::kernels::lanes::{Gather, TileRun};
 use crate::kernels::{Bases, COLUMN, Inputs, Panel, Rows, Start, Step, Steps};
 
@@ -38,14 +40,13 @@ pub(crate) enum Op {
 #[derive(Clone, Debug)]
 pub(crate) struct LoadOp {
     pub mem: MemType,
-    /// First element in the scratchpad, padding included.
-    pub first: usize,
+    /// Elements of the scratchpad, padding included.
+    pub entries: Range<usize>,
     /// From the first byte of the first row to the last byte of the last.
     pub span: Span,
-    pub row_bytes: usize,
-    pub stride_bytes: usize,
-    /// Elements of a row, and rows.
-    pub size: [usize; 2],
+    pub shape: Shape,
+    /// Elements of a row.
+    pub cols: usize,
     /// Zero elements left and right, zero rows above and below.
     pub padding: [usize; 4],
 }
@@ -56,19 +57,21 @@ pub(crate) struct StoreOp {
     /// First int32.
     pub first: usize,
     pub span: Span,
-    pub row_bytes: usize,
-    pub stride_bytes: usize,
-    pub rows: usize,
+    pub shape: Shape,
 }
 
 impl StoreOp {
-    /// The bytes of a row.
-    pub fn row(&self, row: usize) -> Span {
-        Span {
-            region: self.span.region,
-            start: self.span.start + row * self.stride_bytes,
-            len: self.row_bytes,
-        }
+    /// The rows: the first int32 of each, and where it is stored.
+    pub fn rows(&self) -> impl Iterator<Item = (usize, Span)> {
+        let Self { first, span, shape } = *self;
+        (0..shape.rows).map(move |row| {
+            let to = Span {
+                start: span.start + row * shape.stride_bytes,
+                len: shape.row_bytes,
+                ..span
+            };
+            (first + row * shape.row_bytes, to)
+        })
     }
 }
 

@@ -5,16 +5,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use vta_driver::Span;
+use vta_isa::resolve::disjoint;
 
-use super::cells::{Cells, Dims};
+use super::cells::Dims;
 use super::ops::{Columns, ProductOp};
-use super::unit::{Piece, Staged, Unit, Work};
+use super::unit::{Copied, Piece, Unit, Work};
 use crate::kernels::{Bases, Inputs, MAX_COLUMNS, Operand, PADDING, Row, Rows, Start, Steps};
 
 /// Makes pieces; what they share is kept once.
 pub(super) struct Parts {
     dims: Dims,
-    rows: HashMap<(*const Rows, Range<usize>, bool), Arc<Rows>>,
+    rows: HashMap<(*const Rows, Range<usize>), Arc<Rows>>,
     inputs: HashMap<(*const Inputs, Range<usize>, u32), Arc<Inputs>>,
 }
 
@@ -27,21 +28,21 @@ impl Parts {
         }
     }
 
-    /// Some blocks of a group's rows; `None` if stored rows overlap.
+    /// Some blocks of a group's rows.
     pub fn piece(
         &mut self,
         (index, number): (usize, usize),
         op: &ProductOp,
         group: &Columns,
         blocks: Range<usize>,
-    ) -> Option<Unit> {
+    ) -> Unit {
         let dims = self.dims;
         let range = group.inputs.rows_of(&blocks);
         let rows = &op.rows.list()[range.clone()];
-        let stage = match op.out {
-            Some(span) => Stage::new(span, rows, &group.bases, dims.width)?,
-            None => Stage::default(),
-        };
+        let stage = op
+            .out
+            .map(|span| Stage::new(span, rows, &group.bases, dims.width));
+        let stage = stage.unwrap_or_default();
         let residual = op
             .residual
             .and_then(|span| residual(span, rows, &group.bases, dims.width));
@@ -74,15 +75,12 @@ impl Parts {
             staged_bytes: stage.bytes,
             copies: stage.copies,
         };
-        Some(Unit {
-            op: index,
-            work: Work::Product(Box::new(piece)),
-            reads: Cells::new(reads),
-            writes: Cells::new(if op.write_acc { sums } else { Vec::new() }),
+        let sums = if op.write_acc { sums } else { Vec::new() };
+        Unit {
             dram_reads: read.into_iter().chain(residual).collect(),
             dram_writes,
-            cost_ns: 0,
-        })
+            ..Unit::new(index, Work::Product(Box::new(piece)), reads, sums)
+        }
     }
 
     /// The DRAM that the blocks' inputs lie in, or the cells.
@@ -123,10 +121,10 @@ impl Parts {
             return Arc::clone(rows);
         }
         let width = self.dims.width as u32;
-        let key = (Arc::as_ptr(rows), range.clone(), stored);
+        let key = (Arc::as_ptr(rows), range.clone());
         let made = self.rows.entry(key).or_insert_with(|| {
-            let staged = |(row, out): (&Row, u32)| Row {
-                out: if stored { out * width } else { 0 },
+            let staged = |(row, at): (&Row, u32)| Row {
+                out: at * width,
                 ..*row
             };
             let rows = rows.list()[range].iter().zip(0..);
@@ -181,36 +179,29 @@ fn residual(whole: Span, rows: &[Row], bases: &Bases, width: usize) -> Option<Sp
 struct Stage {
     bases: [u32; MAX_COLUMNS],
     bytes: usize,
-    copies: Vec<Staged>,
+    copies: Vec<Copied>,
 }
 
 impl Stage {
-    /// `None` if the same byte is stored twice: the last would have to stay.
-    fn new(whole: Span, rows: &[Row], bases: &Bases, width: usize) -> Option<Self> {
+    /// No byte is stored twice: passes take no other stores.
+    fn new(whole: Span, rows: &[Row], bases: &Bases, width: usize) -> Self {
         let mut stage = Self::default();
         for (m, base) in bases.list().enumerate() {
             stage.bases[m] = stage.bytes as u32;
             for row in rows {
-                let start = whole.start + (base.out + row.out) as usize;
-                match stage.copies.last_mut() {
-                    Some(last) if last.to.start + last.to.len == start => last.to.len += width,
-                    _ => stage.copies.push(Staged {
-                        from: stage.bytes,
-                        to: Span {
-                            start,
-                            len: width,
-                            ..whole
-                        },
-                    }),
-                }
+                let to = Span {
+                    start: whole.start + (base.out + row.out) as usize,
+                    len: width,
+                    ..whole
+                };
+                Copied::push(&mut stage.copies, stage.bytes, to);
                 stage.bytes += width;
             }
         }
-        let mut spans: Vec<Span> = stage.copies.iter().map(|c| c.to).collect();
-        spans.sort_unstable_by_key(|s| s.start);
-        let apart = spans
-            .windows(2)
-            .all(|pair| pair[0].start + pair[0].len <= pair[1].start);
-        apart.then_some(stage)
+        debug_assert!(
+            disjoint(stage.copies.iter().map(|c| c.to).collect()),
+            "the last would have to stay"
+        );
+        stage
     }
 }

@@ -1,6 +1,5 @@
 //! A batch decoded once: what remains to be done when it runs again.
 
-use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use vta_driver::{DeviceMemory, MarkReport, Span, Traffic};
@@ -27,9 +26,9 @@ pub(crate) struct Plan {
     /// is good for one run.
     pub once: bool,
     /// Micro-ops that the scratchpad holds after the run.
-    pub uops: Vec<(u16, Uop)>,
+    pub uops: Vec<(usize, Uop)>,
     /// Weight tiles that the scratchpad holds after the run.
-    pub weights: Vec<(u16, Box<[u8]>)>,
+    pub weights: Vec<(usize, Box<[u8]>)>,
     pub traffic: Traffic,
     /// Traffic of each mark; no times.
     pub marks: Vec<MarkReport>,
@@ -50,28 +49,25 @@ pub(crate) struct Constant {
 const MOST_COPIED_BYTES: usize = 4 << 20;
 
 impl Constant {
-    /// The constants of some regions, with copies of the spans that are read as far as there is
+    /// The constants that merged spans are, with copies of those that are read as far as there is
     /// room.
-    pub fn new(spans: &[Span], regions: &BTreeSet<usize>, memory: &DeviceMemory) -> Vec<Self> {
-        let size = |region: usize| -> usize {
-            let spans = spans.iter().filter(|s| s.region == region);
-            spans.map(|s| s.len).sum()
-        };
-        let mut sizes: Vec<(usize, usize)> = regions.iter().map(|&r| (size(r), r)).collect();
+    pub fn new(spans: &[Span], memory: &DeviceMemory) -> Vec<Self> {
+        let regions = spans.chunk_by(|a, b| a.region == b.region);
+        let size = |spans: &[Span]| spans.iter().map(|s| s.len).sum::<usize>();
+        let mut regions: Vec<(usize, &[Span])> = regions.map(|s| (size(s), s)).collect();
         // The small ones first: micro-ops, which a queue writes again for each batch.
-        sizes.sort_unstable();
+        regions.sort_by_key(|(size, _)| *size);
         let mut room = MOST_COPIED_BYTES;
-        let mut constants = Vec::with_capacity(sizes.len());
-        for (size, region) in sizes {
+        let constant = |(size, spans): (usize, &[Span])| {
+            let region = spans[0].region;
             let bytes = memory.region(region);
             let copy = |s: &Span| Some((*s, bytes.get(s.start..s.start + s.len)?.into()));
-            let spans = || spans.iter().filter(|s| s.region == region);
-            let copies = (size <= room).then(|| spans().map(copy).collect());
+            let copies = (size <= room).then(|| spans.iter().map(copy).collect());
             room = room.saturating_sub(size);
             let copies = copies.flatten();
-            constants.push(Self { region, copies });
-        }
-        constants
+            Self { region, copies }
+        };
+        regions.into_iter().map(constant).collect()
     }
 
     fn same_bytes(&self, memory: &DeviceMemory) -> bool {
@@ -86,11 +82,11 @@ impl Plan {
     /// Writes the micro-ops and weights that the plan leaves, which running it doesn't.
     pub fn settle(&self, pads: &mut Scratchpads) {
         for &(index, uop) in &self.uops {
-            pads.uop[usize::from(index)] = uop;
+            pads.uop[index] = uop;
         }
         let size = pads.weight_tile_bytes();
         for (tile, bytes) in &self.weights {
-            let at = usize::from(*tile) * size;
+            let at = tile * size;
             pads.wgt[at..at + size].copy_from_slice(bytes);
         }
     }

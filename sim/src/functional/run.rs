@@ -7,6 +7,7 @@ use vta_driver::DeviceMemory;
 use super::ops::{Columns, LoadOp, Op, ProductOp, StoreOp};
 use super::plan::Plan;
 use super::scratchpads::Scratchpads;
+use super::shape::Shape;
 use super::unit::Piece;
 use crate::kernels::{Memory, Product, lanes};
 
@@ -55,34 +56,35 @@ pub(super) fn lane_wise(op: &Op, pads: &mut Scratchpads) {
 
 /// Loads the bytes of the operation's span.
 pub(super) fn load(op: &LoadOp, pads: &mut Scratchpads, bytes: &[u8]) {
-    let [cols, rows] = op.size;
+    let Shape {
+        row_bytes,
+        stride_bytes,
+        rows,
+    } = op.shape;
     let [left, right, above, below] = op.padding;
-    if op.padding == [0; 4] && (rows == 1 || op.stride_bytes == op.row_bytes) {
-        pads.fill(op.mem, op.first, bytes);
+    let mut tile = op.entries.start;
+    if op.padding == [0; 4] && op.shape.is_dense() {
+        pads.fill(op.mem, tile, bytes);
         return;
     }
-    let pitch = left + cols + right;
-    let mut tile = op.first;
+    let pitch = left + op.cols + right;
     pads.clear(op.mem, tile, above * pitch);
     tile += above * pitch;
     for row in 0..rows {
-        let from = row * op.stride_bytes;
+        let from = row * stride_bytes;
         pads.clear(op.mem, tile, left);
-        pads.fill(op.mem, tile + left, &bytes[from..from + op.row_bytes]);
-        pads.clear(op.mem, tile + left + cols, right);
+        pads.fill(op.mem, tile + left, &bytes[from..from + row_bytes]);
+        pads.clear(op.mem, tile + left + op.cols, right);
         tile += pitch;
     }
     pads.clear(op.mem, tile, below * pitch);
 }
 
 fn store(op: &StoreOp, pads: &Scratchpads, memory: &mut DeviceMemory) {
-    let span = op.span;
-    let bytes = &mut memory.region_mut(span.region)[span.start..span.start + span.len];
-    for row in 0..op.rows {
-        let to = row * op.stride_bytes;
-        let from = op.first + row * op.row_bytes;
-        let acc = &pads.acc[from..from + op.row_bytes];
-        lanes::narrow(pads.kernel, acc, &mut bytes[to..to + op.row_bytes]);
+    let bytes = memory.region_mut(op.span.region);
+    for (first, to) in op.rows() {
+        let acc = &pads.acc[first..first + to.len];
+        lanes::narrow(pads.kernel, acc, &mut bytes[to.start..to.start + to.len]);
     }
 }
 

@@ -49,14 +49,14 @@ const TASKS_PER_THREAD: u64 = 64;
 /// The tasks of a plan.
 pub(crate) struct Schedule {
     works: Vec<Work>,
-    tasks: Vec<Task>,
-    order: Order,
+    pub(super) tasks: Vec<Task>,
+    pub(super) order: Order,
     /// Regions that are written.
-    written: Vec<usize>,
+    pub(super) written: Vec<usize>,
     /// Bytes of the largest stage of a product.
-    stage_bytes: usize,
+    pub(super) stage_bytes: usize,
     /// Marks behind all tasks.
-    last_marks: Vec<usize>,
+    pub(super) last_marks: Vec<usize>,
 }
 
 /// What one thread does.
@@ -74,7 +74,7 @@ pub(super) struct Task {
 impl Schedule {
     /// The schedule of a plan's operations for a number of threads with such scratchpads; `None`
     /// if the plan takes less than the least cost, in nanoseconds, if nothing may run at the same
-    /// time, or if there is a form that only one thread runs.
+    /// time, or if it would take too many parts.
     ///
     /// The number of threads says how finely to cut; any number may run the schedule.
     pub fn new(ops: &[Op], pads: &Scratchpads, threads: usize, least_cost_ns: u64) -> Option<Self> {
@@ -97,11 +97,11 @@ impl Schedule {
     }
 
     fn of_outlines(ops: &[Op], units: Vec<Unit>, outlines: Vec<Outline>, dims: Dims) -> Self {
-        let mut marks = ops.iter().enumerate().filter_map(|(at, op)| match op {
+        let marks = ops.iter().enumerate().filter_map(|(at, op)| match op {
             Op::Mark(mark) => Some((at, *mark)),
             _ => None,
         });
-        let mut mark = marks.next();
+        let mut marks = marks.peekable();
         let mut footprints = Vec::with_capacity(outlines.len());
         let mut tasks = Vec::with_capacity(outlines.len());
         for outline in outlines {
@@ -109,9 +109,8 @@ impl Schedule {
             // A layer's first effect: what it loads may be there long before.
             let mut reached = Vec::new();
             let stores = !outline.footprint.writes().is_empty();
-            while let Some((_, number)) = mark.filter(|m| m.0 < first && stores) {
-                reached.push(number);
-                mark = marks.next();
+            while let Some((_, mark)) = marks.next_if(|m| m.0 < first && stores) {
+                reached.push(mark);
             }
             footprints.push(outline.footprint);
             tasks.push(Task {
@@ -134,14 +133,8 @@ impl Schedule {
             tasks,
             order: Order::new(footprints),
             written: written.into_iter().collect(),
-            last_marks: mark.into_iter().chain(marks).map(|m| m.1).collect(),
+            last_marks: marks.map(|m| m.1).collect(),
         }
-    }
-
-    /// How many tasks there are.
-    #[cfg(test)]
-    pub(super) fn tasks(&self) -> usize {
-        self.tasks.len()
     }
 
     /// Tells each product which weights its thread will want next, if threads take tasks in turns.
@@ -170,26 +163,6 @@ impl Schedule {
                 }
             }
         }
-    }
-
-    pub(super) fn order(&self) -> &Order {
-        &self.order
-    }
-
-    pub(super) fn written(&self) -> &[usize] {
-        &self.written
-    }
-
-    pub(super) fn stage_bytes(&self) -> usize {
-        self.stage_bytes
-    }
-
-    pub(super) fn last_marks(&self) -> &[usize] {
-        &self.last_marks
-    }
-
-    pub(super) fn task(&self, task: usize) -> &Task {
-        &self.tasks[task]
     }
 
     /// What a task does, in order.

@@ -78,9 +78,6 @@ impl Scratchpads {
 
     /// Zeroes `tiles` consecutive elements, which exist.
     pub fn clear(&mut self, mem: MemType, first: usize, tiles: usize) {
-        if tiles == 0 {
-            return;
-        }
         let range = |size: usize| first * size..(first + tiles) * size;
         match mem {
             MemType::Uop => self.uop[range(1)].fill(Uop::default()),

@@ -1,9 +1,11 @@
 //! Units: parts of operations, with exactly what each touches.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use vta_driver::Span;
 use vta_isa::AluOp;
+use vta_isa::resolve::Interval;
 
 use super::cells::Cells;
 use crate::kernels::lanes::Gather;
@@ -14,18 +16,30 @@ pub(super) enum Work {
     /// An operation of the plan that is neither a product nor a store.
     Op(usize),
     /// Accumulators to DRAM.
-    Store(Vec<Narrowed>),
+    Store(Vec<Copied>),
     /// Some tiles of an operation that takes in lists of tiles.
     Gather(AluOp, Box<Gather>),
     Product(Box<Piece>),
 }
 
-/// Neighbouring accumulators whose low bytes are stored.
+/// Neighbouring elements that go to neighbouring bytes of DRAM: int32 of the accumulators, whose
+/// low bytes are stored, or bytes of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Narrowed {
-    /// First int32.
-    pub first: usize,
+pub(super) struct Copied {
+    pub from: usize,
     pub to: Span,
+}
+
+impl Copied {
+    /// Adds elements to a list: to the last of it if they follow right behind that.
+    pub fn push(list: &mut Vec<Self>, from: usize, to: Span) {
+        match list.last_mut() {
+            Some(last) if last.from + last.to.len == from && last.to.end() == to.start() => {
+                last.to.len += to.len;
+            }
+            _ => list.push(Self { from, to }),
+        }
+    }
 }
 
 /// Some rows of one group of a product. Offsets count from the spans.
@@ -44,14 +58,7 @@ pub(super) struct Piece {
     /// Bytes that are put together elsewhere before they are stored, row after row of each
     /// column: no two threads may have a region to write, even if they write different bytes.
     pub staged_bytes: usize,
-    pub copies: Vec<Staged>,
-}
-
-/// Bytes that go from the stage to DRAM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Staged {
-    pub from: usize,
-    pub to: Span,
+    pub copies: Vec<Copied>,
 }
 
 /// A unit with what it touches.
@@ -66,4 +73,19 @@ pub(super) struct Unit {
     pub dram_writes: Vec<Span>,
     /// About what it takes, in nanoseconds.
     pub cost_ns: u64,
+}
+
+impl Unit {
+    /// A unit that touches cells alone; what it takes isn't known yet.
+    pub fn new(op: usize, work: Work, reads: Vec<Range<usize>>, writes: Vec<Range<usize>>) -> Self {
+        Self {
+            op,
+            work,
+            reads: Cells::new(reads),
+            writes: Cells::new(writes),
+            dram_reads: Vec::new(),
+            dram_writes: Vec::new(),
+            cost_ns: 0,
+        }
+    }
 }

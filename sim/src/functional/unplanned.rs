@@ -1,6 +1,8 @@
 //! Batches that no plan has a form for.
 
-use vta_isa::tokens;
+use vta_driver::MemoryError;
+use vta_isa::resolve;
+use vta_isa::tokens::TokenError;
 
 use crate::error::SimError;
 
@@ -13,14 +15,15 @@ pub(super) enum Unplanned {
     Pattern,
 }
 
-impl From<SimError> for Unplanned {
-    fn from(_: SimError) -> Self {
-        Self::Fault
-    }
+/// Errors that are faults of the batch.
+macro_rules! faults {
+    ($($Error:ty),*) => {
+        $(impl From<$Error> for Unplanned {
+            fn from(_: $Error) -> Self {
+                Self::Fault
+            }
+        })*
+    };
 }
 
-impl From<tokens::TokenError> for Unplanned {
-    fn from(_: tokens::TokenError) -> Self {
-        Self::Fault
-    }
-}
+faults!(SimError, TokenError, MemoryError, resolve::Fault);

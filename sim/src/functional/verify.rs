@@ -6,13 +6,13 @@
 //! that went to the wrong place show even where the caller's bytes are all zero.
 
 use vta_driver::{DeviceMemory, Span};
+use vta_isa::resolve::merge;
 use vta_isa::tokens::{self, At};
 use vta_isa::{Config, Insn, MemType};
 
 use super::plan::Plan;
 use super::scratchpads::Scratchpads;
-use super::spans::merge;
-use super::{interpret, run};
+use super::{build, interpret, run};
 
 /// Multiplications and ALU lanes of the largest batch that is checked: some milliseconds.
 const MOST_WORK: u64 = 1 << 21;
@@ -85,24 +85,10 @@ impl Subject<'_> {
 
     /// The bytes that loads and stores name, from the first of each to its last.
     fn touched(&self) -> Vec<Span> {
-        let span = |mem: MemType, dram_base: u32, [rows, cols, stride]: [u16; 3]| {
-            let elem = self.config.elem_bytes(mem) as u64;
-            let last = u64::from(rows.saturating_sub(1)) * u64::from(stride);
-            let len = (last + u64::from(cols)) * elem;
-            self.memory.span(u64::from(dram_base) * elem, len).ok()
-        };
-        let of = |insn: &Insn| match insn {
-            Insn::Load(load) if !load.is_sync() => {
-                let shape = [load.y_size, load.x_size, load.x_stride];
-                span(load.mem, load.dram_base, shape)
-            }
-            Insn::Store(store) if !store.is_sync() => {
-                let shape = [store.y_size, store.x_size, store.x_stride];
-                span(MemType::Out, store.dram_base, shape)
-            }
-            Insn::Load(_) | Insn::Store(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
-        };
-        let mut spans = self.insns.iter().filter_map(of).collect();
+        let rows = self.insns.iter().filter_map(|i| i.dram_rows(self.config));
+        let mut spans = rows
+            .filter_map(|rows| build::span(self.memory, &rows).ok())
+            .collect();
         merge(&mut spans);
         spans
     }

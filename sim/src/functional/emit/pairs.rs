@@ -1,10 +1,10 @@
 //! ALU steps on two tiles.
 
 use vta_isa::AluOp;
+use vta_isa::resolve::TileSet;
 
 use super::super::ops::Op;
 use super::super::table::Table;
-use super::super::tiles::Tiles;
 use crate::kernels::lanes::{Gather, TileRun};
 
 /// Most steps that are joined into one operation.
@@ -14,22 +14,17 @@ const MOST_JOINED: usize = 1 << 16;
 pub(super) struct Pairs {
     op: AluOp,
     pairs: Vec<(u16, u16)>,
-    dst: Tiles,
-    src: Tiles,
+    dst: TileSet,
+    src: TileSet,
 }
 
 impl Pairs {
     pub fn new(op: AluOp, pairs: Vec<(u16, u16)>) -> Self {
-        let (mut dst, mut src) = (Tiles::NONE, Tiles::NONE);
-        for &(d, s) in &pairs {
-            dst.insert(d.into());
-            src.insert(s.into());
-        }
         Self {
             op,
+            dst: pairs.iter().map(|p| p.0).collect(),
+            src: pairs.iter().map(|p| p.1).collect(),
             pairs,
-            dst,
-            src,
         }
     }
 
@@ -38,14 +33,13 @@ impl Pairs {
         if op != self.op || self.pairs.len() + more.len() > MOST_JOINED {
             return false;
         }
-        let more = Self::new(op, more.to_vec());
         let (mut dst, mut src) = (self.dst.clone(), self.src.clone());
-        dst.add(&more.dst);
-        src.add(&more.src);
+        dst.extend(more.iter().map(|p| p.0));
+        src.extend(more.iter().map(|p| p.1));
         if dst.meets(&src) {
             return false;
         }
-        self.pairs.extend(more.pairs);
+        self.pairs.extend_from_slice(more);
         (self.dst, self.src) = (dst, src);
         true
     }
@@ -70,13 +64,7 @@ impl Pairs {
         lists.sort_by_key(|(_, list)| list.len());
         let mut table = Gather::default();
         for (dst, list) in lists {
-            let length = list.len() as u32;
-            match table.runs.last_mut() {
-                Some((count, same)) if *same == length => *count += 1,
-                _ => table.runs.push((1, length)),
-            }
-            table.tiles.push(lane(dst));
-            table.operands.extend(list);
+            table.push(lane(dst), &list);
         }
         Op::Gather {
             op: self.op,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vta_driver::{DeviceMemory, Span};
 use vta_isa::AluOp;
 
-use super::super::draft::{Matmul, OperandDraft, StepDraft, Vector, Weight};
+use super::super::draft::{ByteTiles, Matmul, OperandDraft, StartDraft, StepDraft, Vector, Weight};
 use super::super::ops::{Columns, Op, ProductOp};
 use super::super::scratchpads::Scratchpads;
 use super::super::table::Table;
@@ -57,28 +57,20 @@ impl<'a> Products<'a> {
         self.pads.lanes
     }
 
-    fn lane(&self, tiles: usize) -> u32 {
-        // Scratchpads have at most `Config::MAX_ACC_DEPTH` tiles of a few kilobytes.
-        (tiles * self.pads.lanes) as u32
-    }
-
     pub fn product(&mut self, matmul: &Matmul) -> Result<Op, Unplanned> {
-        let before = matmul.before.iter().flatten();
-        for (_, operand) in before.chain(&matmul.after) {
+        for (_, operand) in matmul.before().iter().chain(&matmul.after) {
             if let OperandDraft::Constants(spans) = operand {
                 self.constants.extend_from_slice(spans);
             }
         }
         let rows = self.rows(matmul);
         let width = self.pads.block.min(COLUMN);
-        let mut columns: Vec<(usize, usize)> = Vec::new();
-        for group in 0..matmul.groups.len() {
-            columns.extend(
-                (0..self.pads.block)
-                    .step_by(width)
-                    .map(|first| (group, first)),
-            );
-        }
+        let of_group = |group| {
+            (0..self.pads.block)
+                .step_by(width)
+                .map(move |first| (group, first))
+        };
+        let columns: Vec<(usize, usize)> = (0..matmul.groups.len()).flat_map(of_group).collect();
         let most = self.pads.kernel.columns();
         let mut groups = Vec::with_capacity(columns.len().div_ceil(most));
         let mut rest = &columns[..];
@@ -89,10 +81,10 @@ impl<'a> Products<'a> {
             rest = later;
             groups.push(self.group(matmul, now)?);
         }
-        let start = match (&matmul.before, matmul.from_zero) {
-            (Some(_), _) => Start::Residual,
-            (None, true) => Start::Zero,
-            (None, false) => Start::Acc,
+        let start = match matmul.start {
+            StartDraft::Side(_) => Start::Residual,
+            StartDraft::Zero => Start::Zero,
+            StartDraft::Acc => Start::Acc,
         };
         Ok(Op::Product(Box::new(ProductOp {
             rows,
@@ -106,37 +98,32 @@ impl<'a> Products<'a> {
     }
 
     fn rows(&mut self, matmul: &Matmul) -> Arc<Rows> {
-        let (lanes, positions) = (self.pads.lanes, matmul.positions.len());
-        let out = matmul.stored.as_ref().map(|s| {
-            let offset = |position: usize| s.shape.offset(position, lanes) as u32;
-            (0..positions).map(offset).collect()
-        });
-        let side = matmul.side.as_ref().map(|s| s.offsets.clone());
+        let offsets = |tiles: &Option<ByteTiles>| {
+            let tiles = tiles.as_ref().map(|t| t.offsets.clone());
+            tiles.unwrap_or_default()
+        };
         let key = (
             matmul.positions.clone(),
-            out.unwrap_or_default(),
-            side.unwrap_or_default(),
+            offsets(&matmul.stored),
+            offsets(&matmul.side),
         );
-        if let Some(rows) = self.rows.get(&key) {
-            return Arc::clone(rows);
-        }
-        let (positions, out, side) = &key;
-        let mut rows = Vec::with_capacity(positions.len() * self.pads.batch);
-        for (i, &dst) in positions.iter().enumerate() {
-            for b in 0..self.pads.batch {
-                let lane = (b * self.pads.block) as u32;
+        let pads = self.pads;
+        let rows = self.rows.entry(key);
+        let rows = rows.or_insert_with_key(|(positions, out, side)| {
+            let row = |(i, b): (usize, usize)| {
+                let lane = (b * pads.block) as u32;
                 let byte = |bytes: &[u32]| bytes.get(i).map_or(0, |byte| byte + lane);
-                rows.push(Row {
-                    dst: self.lane(dst.into()) + lane,
+                Row {
+                    dst: lane_of(pads, positions[i]) + lane,
                     out: byte(out),
                     residual: byte(side),
                     lane,
-                });
-            }
-        }
-        let rows = Arc::new(Rows::new(rows));
-        self.rows.insert(key, Arc::clone(&rows));
-        rows
+                }
+            };
+            let all = (0..positions.len()).flat_map(|i| (0..pads.batch).map(move |b| (i, b)));
+            Arc::new(Rows::new(all.map(row).collect()))
+        });
+        Arc::clone(rows)
     }
 
     fn inputs(&mut self, matmul: &Matmul, columns: usize) -> Arc<Inputs> {
@@ -171,19 +158,16 @@ impl<'a> Products<'a> {
     fn group(&mut self, matmul: &Matmul, columns: &[(usize, usize)]) -> Result<Columns, Unplanned> {
         let base = |&(group, first): &(usize, usize)| {
             // Counted from the first byte that is stored or read.
-            let byte = |bytes: &[u32], span: &Span| bytes[group] - span.start as u32 + first as u32;
+            let byte =
+                |tiles: &ByteTiles| tiles.first[group] - tiles.span.start as u32 + first as u32;
             Row {
-                dst: self.lane(matmul.groups[group].dst.into()) + first as u32,
-                out: matmul
-                    .stored
-                    .as_ref()
-                    .map_or(0, |s| byte(&s.first, &s.span)),
-                residual: matmul.side.as_ref().map_or(0, |s| byte(&s.first, &s.span)),
+                dst: lane_of(self.pads, matmul.groups[group].dst) + first as u32,
+                out: matmul.stored.as_ref().map_or(0, byte),
+                residual: matmul.side.as_ref().map_or(0, byte),
                 ..Row::default()
             }
         };
         let bases: Vec<Row> = columns.iter().map(base).collect();
-        let before = matmul.before.as_deref().unwrap_or_default();
         let panel = self.panel(matmul, columns)?;
         let mut first: Box<[[i32; COLUMN]]> = panel.corrections().into();
         let after = self.add_first(&mut first, &matmul.after, columns);
@@ -193,78 +177,74 @@ impl<'a> Products<'a> {
             panel,
             first,
             bases: Bases::new(&bases),
-            before: self.steps(before, columns),
+            before: self.steps(matmul.before(), columns),
             after: self.steps(after, columns),
         })
     }
 
-    /// 16 int32 of a tile in DRAM, from one of its lanes on; fewer if the block is smaller.
-    fn values(&self, span: &Span, first: usize) -> [i32; COLUMN] {
-        let bytes = self.memory.region(span.region);
-        let bytes = bytes.get(span.start + 4 * first..span.start + span.len);
-        let (words, _) = bytes.unwrap_or(&[]).as_chunks::<4>();
-        let mut values = [0; COLUMN];
-        for (to, from) in values.iter_mut().zip(words) {
-            *to = i32::from_le_bytes(*from);
+    /// The first batch row of an int32 tile in DRAM.
+    fn vector(&self, span: &Span) -> Vector {
+        let bytes = &self.memory.region(span.region)[span.start..span.start + span.len];
+        let words = bytes.as_chunks::<4>().0.iter().take(self.pads.block);
+        words.map(|word| i32::from_le_bytes(*word)).collect()
+    }
+
+    /// What a constant operand is for each column; `None` for tiles and bytes.
+    fn constant(
+        &self,
+        operand: &OperandDraft,
+        columns: &[(usize, usize)],
+    ) -> Option<Vec<[i32; COLUMN]>> {
+        match operand {
+            OperandDraft::Imm(imm) => Some(vec![[*imm; COLUMN]; columns.len()]),
+            OperandDraft::Constants(spans) => {
+                let vectors: Vec<Vector> = spans.iter().map(|s| self.vector(s)).collect();
+                Some(columns_of(&vectors, columns))
+            }
+            OperandDraft::Values(vectors) => Some(columns_of(vectors, columns)),
+            OperandDraft::Tiles(_) | OperandDraft::Scaled(_) => None,
         }
-        values
     }
 
     /// Adds to what sums start from what the first steps would add to them; the other steps.
     fn add_first<'b>(
         &self,
         first: &mut [[i32; COLUMN]],
-        steps: &'b [StepDraft],
+        mut steps: &'b [StepDraft],
         columns: &[(usize, usize)],
     ) -> &'b [StepDraft] {
-        let mut rest = steps;
-        while let [(AluOp::Add, operand), later @ ..] = rest {
-            let added: Vec<[i32; COLUMN]> = match operand {
-                OperandDraft::Imm(imm) => vec![[*imm; COLUMN]; columns.len()],
-                OperandDraft::Constants(spans) => self.constants(spans, columns),
-                OperandDraft::Values(vectors) => columns_of(vectors, columns),
-                OperandDraft::Tiles(_) | OperandDraft::Scaled(_) => break,
-            };
-            for (x, y) in first
-                .as_flattened_mut()
-                .iter_mut()
-                .zip(added.as_flattened())
-            {
+        while let [(AluOp::Add, operand), later @ ..] = steps
+            && let Some(added) = self.constant(operand, columns)
+        {
+            let sums = first.as_flattened_mut().iter_mut();
+            for (x, y) in sums.zip(added.as_flattened()) {
                 *x = x.wrapping_add(*y);
             }
-            rest = later;
+            steps = later;
         }
-        rest
-    }
-
-    fn constants(&self, spans: &[Span], columns: &[(usize, usize)]) -> Vec<[i32; COLUMN]> {
-        let column = |&(group, first): &(usize, usize)| self.values(&spans[group], first);
-        columns.iter().map(column).collect()
+        steps
     }
 
     fn steps(&self, steps: &[StepDraft], columns: &[(usize, usize)]) -> Steps {
-        let step = |(op, operand): &StepDraft| match operand {
-            OperandDraft::Imm(imm) => Step::immediate(*op, *imm),
-            OperandDraft::Constants(spans) => {
-                let operand = Operand::Lanes(self.constants(spans, columns).into());
-                Step { op: *op, operand }
-            }
-            OperandDraft::Values(vectors) => {
-                let operand = Operand::Lanes(columns_of(vectors, columns).into());
-                Step { op: *op, operand }
-            }
-            OperandDraft::Scaled(vectors) => {
-                let operand = Operand::Scaled(columns_of(vectors, columns).into());
-                Step { op: *op, operand }
-            }
-            OperandDraft::Tiles(tiles) => {
-                let mut lanes = [0; MAX_COLUMNS];
-                for (lane, &(group, first)) in lanes.iter_mut().zip(columns) {
-                    *lane = self.lane(tiles[group].into()) + first as u32;
+        let step = |(op, operand): &StepDraft| {
+            let operand = match operand {
+                OperandDraft::Imm(imm) => return Step::immediate(*op, *imm),
+                OperandDraft::Constants(_) | OperandDraft::Values(_) => {
+                    let lanes = self.constant(operand, columns);
+                    Operand::Lanes(lanes.unwrap_or_default().into())
                 }
-                let operand = Operand::Tiles(lanes);
-                Step { op: *op, operand }
-            }
+                OperandDraft::Scaled(vectors) => {
+                    Operand::Scaled(columns_of(vectors, columns).into())
+                }
+                OperandDraft::Tiles(tiles) => {
+                    let mut lanes = [0; MAX_COLUMNS];
+                    for (lane, &(group, first)) in lanes.iter_mut().zip(columns) {
+                        *lane = lane_of(self.pads, tiles[group]) + first as u32;
+                    }
+                    Operand::Tiles(lanes)
+                }
+            };
+            Step { op: *op, operand }
         };
         Steps::new(steps.iter().map(step).collect())
     }
@@ -313,6 +293,12 @@ impl<'a> Products<'a> {
             }
         }
     }
+}
+
+/// The first int32 of an accumulator tile.
+fn lane_of(pads: &Scratchpads, tile: u16) -> u32 {
+    // Scratchpads have at most `Config::MAX_ACC_DEPTH` tiles of a few kilobytes.
+    u32::from(tile) * pads.lanes as u32
 }
 
 /// 16 values of each column's vector, from its first output on; fewer if the block is smaller.

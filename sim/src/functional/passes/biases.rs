@@ -8,9 +8,11 @@
 //! Proof: then what each group adds is one vector. The inputs are constants of the plan, which is
 //! made anew when they change.
 
-use super::super::draft::{Draft, Kind};
+use vta_driver::Span;
+use vta_isa::resolve::meet;
+
+use super::super::draft::Kind;
 use super::super::elementwise::TileReader;
-use super::super::spans::meets_any;
 use super::list::{Context, List, Pass};
 
 pub(super) const PASS: Pass = Pass {
@@ -26,13 +28,10 @@ fn fix(mut list: List, context: &Context<'_>) -> List {
         config: context.config,
         memory: context.memory,
     };
-    for draft in list.drafts.iter_mut().flatten() {
-        if let Draft {
-            kind: Kind::Matmul(matmul),
-            ..
-        } = draft
-        {
-            let fixed = tiles.fix(matmul, |span| meets_any(context.stored, span));
+    let stored = |span: &Span| meet(context.stored, &[*span]);
+    for draft in list.places.iter_mut().flatten() {
+        if let Kind::Matmul(matmul) = &mut draft.kind {
+            let fixed = tiles.fix(matmul, stored);
             list.constants.extend(fixed.into_iter().flatten());
         }
     }

@@ -12,18 +12,22 @@
 //! Proof: the first may be moved to the second. There each group does what it did, since groups
 //! neither share tiles nor read each other's.
 
-use super::super::draft::{Draft, Kind, Matmul, OperandDraft, StepDraft};
-use super::super::spans::{join, overlap};
-use super::list::{Pass, Passed};
+use std::mem;
+
+use vta_isa::resolve::Interval;
+
+use super::super::draft::{ByteTiles, Draft, Kind, Matmul, OperandDraft, StartDraft, StepDraft};
+use super::list::{Pass, Passed, Place, join};
 
 pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |list, context| {
-        let product = |d: &Draft| matches!(d.kind, Kind::Matmul(_));
-        list.each(product, |drafts, index| {
-            if let Some(next) = partner(drafts, index, context.columns)
-                && let Some(first) = drafts[index].take()
-                && let Some(second) = &mut drafts[next]
+        list.each(|_, place, behind| {
+            if let Some(next) = place
+                .as_ref()
+                .and_then(|d| partner(d, behind, context.columns))
+                && let Some(second) = &mut behind[next]
+                && let Some(first) = join(place, &mut second.origin, NAME)
             {
                 absorb(first, second);
             }
@@ -36,9 +40,8 @@ const NAME: &str = "columns";
 /// Operations that are looked through for a product with the same inputs.
 const WINDOW: usize = 96;
 
-/// The product that the one at `index` can be moved to and joined with.
-fn partner(drafts: &[Option<Draft>], index: usize, columns: usize) -> Option<usize> {
-    let first = drafts[index].as_ref()?;
+/// The product that a product can be moved to and joined with.
+fn partner(first: &Draft, behind: &[Place], columns: usize) -> Option<usize> {
     let Kind::Matmul(a) = &first.kind else {
         return None;
     };
@@ -46,7 +49,7 @@ fn partner(drafts: &[Option<Draft>], index: usize, columns: usize) -> Option<usi
         return None;
     }
     let mut passed = Passed::default();
-    for (at, other) in drafts.iter().enumerate().skip(index + 1).take(WINDOW) {
+    for (at, other) in behind.iter().enumerate().take(WINDOW) {
         let Some(other) = other else { continue };
         if let Kind::Matmul(b) = &other.kind
             && a.groups.len() + b.groups.len() <= columns
@@ -69,35 +72,43 @@ fn partner(drafts: &[Option<Draft>], index: usize, columns: usize) -> Option<usi
 /// Whether two products differ in their groups alone. Their steps read no accumulators.
 fn alike(a: &Matmul, b: &Matmul) -> bool {
     let region = |m: &Matmul| m.read.map(|s| s.region);
-    let stored = match (&a.stored, &b.stored) {
+    let apart = match (&a.stored, &b.stored) {
         (Some(x), Some(y)) => {
-            let all = join(&x.span, &y.span);
-            let sides = a.side.iter().zip(&b.side);
-            let side = sides.map(|(x, y)| join(&x.span, &y.span)).next();
-            (x.shape, x.span.region) == (y.shape, y.span.region)
-                && !overlap(&x.span, &y.span)
-                // What is read lies outside of all that is stored, also together.
-                && !a.read.into_iter().chain(b.read).chain(side).any(|r| overlap(&r, &all))
+            // What is read lies outside of all that is stored, also together.
+            let all = x.span.hull(&y.span);
+            let side = a
+                .side
+                .iter()
+                .zip(&b.side)
+                .map(|(x, y)| x.span.hull(&y.span));
+            let mut reads = a.read.into_iter().chain(b.read).chain(side);
+            !x.span.overlaps(&y.span) && !reads.any(|r| r.overlaps(&all))
         }
-        (x, y) => x.is_none() && y.is_none(),
+        _ => true,
     };
-    let start = match (&a.before, &b.before) {
-        (Some(x), Some(y)) => same_steps(x, y),
-        (x, y) => x.is_none() && y.is_none() && a.from_zero == b.from_zero,
+    let start = match (&a.start, &b.start) {
+        (StartDraft::Side(x), StartDraft::Side(y)) => same_steps(x, y),
+        (x, y) => mem::discriminant(x) == mem::discriminant(y),
     };
-    let side = match (&a.side, &b.side) {
-        (Some(x), Some(y)) => x.span.region == y.span.region && x.offsets == y.offsets,
-        (x, y) => x.is_none() && y.is_none(),
-    };
-    stored
+    same_offsets(&a.stored, &b.stored)
+        && same_offsets(&a.side, &b.side)
+        && apart
         && start
-        && side
         && a.write_acc == b.write_acc
         && (region(a).is_some() || (a.has_no_taps() && b.has_no_taps()))
         && region(a) == region(b)
         && a.positions == b.positions
         && same_steps(&a.after, &b.after)
         && a.inputs == b.inputs
+}
+
+/// Whether both have tiles in one region at the same offsets, or neither has.
+fn same_offsets(a: &Option<ByteTiles>, b: &Option<ByteTiles>) -> bool {
+    let place = |tiles: &ByteTiles| tiles.span.region;
+    match (a, b) {
+        (Some(x), Some(y)) => place(x) == place(y) && x.offsets == y.offsets,
+        (x, y) => x.is_none() && y.is_none(),
+    }
 }
 
 /// Whether the steps are the same but for constants, which each group has of its own.
@@ -116,27 +127,23 @@ fn same_steps(a: &[StepDraft], b: &[StepDraft]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(same)
 }
 
-/// Adds the groups of the first product to the second, which is [`alike`].
+/// Makes two products that are alike one: the second, with the first's groups behind its own.
 fn absorb(first: Draft, second: &mut Draft) {
     let (Kind::Matmul(a), Kind::Matmul(b)) = (first.kind, &mut second.kind) else {
         return;
     };
-    second.reads.add(&first.reads);
-    second.writes.add(&first.writes);
-    second.origin.take(first.origin, NAME);
     b.groups.extend(a.groups);
-    if let (Some(x), Some(y)) = (a.stored, &mut b.stored) {
-        y.span = join(&x.span, &y.span);
-        y.first.extend(x.first);
+    for (a, b) in [(a.stored, &mut b.stored), (a.side, &mut b.side)] {
+        if let (Some(a), Some(b)) = (a, b) {
+            b.append(a);
+        }
     }
-    if let (Some(x), Some(y)) = (a.side, &mut b.side) {
-        y.span = join(&x.span, &y.span);
-        y.first.extend(x.first);
-    }
-    if let (Some(x), Some(y)) = (a.before, &mut b.before) {
-        absorb_constants(x, y);
+    if let (StartDraft::Side(a), StartDraft::Side(b)) = (a.start, &mut b.start) {
+        absorb_constants(a, b);
     }
     absorb_constants(a.after, &mut b.after);
+    second.reads.add(&first.reads);
+    second.writes.add(&first.writes);
 }
 
 fn absorb_constants(from: Vec<StepDraft>, to: &mut [StepDraft]) {

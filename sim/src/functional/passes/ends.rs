@@ -14,79 +14,78 @@
 //! touches. What reads the tiles next finds what the last step left.
 
 use vta_isa::AluOp;
+use vta_isa::resolve::Interval;
 
-use super::super::draft::{Draft, Kind, Matmul, OperandDraft, Scaled, Side, StepDraft, Vector};
-use super::super::elementwise::same_vector;
+use super::super::draft::{
+    ByteTiles, Draft, Kind, Matmul, OperandDraft, Scaled, StepDraft, Vector,
+};
 use super::super::table::Table;
-use super::list::{Pass, Passed, WINDOW};
+use super::list::{Pass, Passed, Place, WINDOW, join};
 use super::operand::operand;
-use super::rectangles::Stores;
+use super::rectangles::Rectangles;
 
 pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |list, context| {
-        let product = |d: &Draft| matches!(d.kind, Kind::Matmul(_));
         let lanes = context.lanes();
-        list.each(product, |drafts, index| fold_after(drafts, index, lanes))
+        list.each(|_, place, behind| {
+            if let Some(product) = place {
+                fold_after(product, behind, lanes);
+            }
+        })
     },
 };
 
 const NAME: &str = "ends";
 
 /// ALU instructions, biases and residuals on a product's tiles, then the stores of all of them.
-fn fold_after(drafts: &mut [Option<Draft>], index: usize, lanes: usize) {
-    let Some(mut draft) = drafts[index].take() else {
-        return;
-    };
+fn fold_after(draft: &mut Draft, behind: &mut [Place], lanes: usize) {
     let Kind::Matmul(matmul) = &mut draft.kind else {
-        drafts[index] = Some(draft);
         return;
     };
     let mut passed = Passed::default();
-    let mut stores = Stores::new(matmul.groups.len());
-    let mut at = index;
-    while at + 1 < drafts.len().min(index + WINDOW) {
-        at += 1;
-        let Some(other) = &drafts[at] else { continue };
+    let mut rectangles = Rectangles::new(matmul, lanes);
+    let mut stores = Vec::new();
+    for (at, place) in behind.iter_mut().enumerate().take(WINDOW) {
+        let Some(other) = place else { continue };
         if !other.touches(&draft.writes) {
             passed.pass(other);
             continue;
         }
-        if matches!(other.kind, Kind::Store(_)) {
-            let taken = stores.take(at, other, matmul, &passed, lanes);
-            if !taken || stores.is_whole() {
-                break;
+        if let Kind::Store(op) = &other.kind {
+            let first = op.first / lanes;
+            let take = |mut r: Rectangles| r.take(matmul, first, op.span, op.shape).then_some(r);
+            rectangles = rectangles
+                .filter(|_| passed.lets_store(&op.span))
+                .and_then(take);
+            stores.push(at);
+            match &rectangles {
+                Some(stored) if !stored.is_whole() => continue,
+                _ => break,
             }
-            continue;
         }
         let step = match &other.kind {
-            _ if stores.has_any() => None,
+            _ if !stores.is_empty() => None,
             Kind::Alu(alu) => operand(alu, matmul, &draft.writes, &passed).map(|o| (alu.op, o)),
             Kind::Matmul(more) if other.writes == draft.writes => added(more, matmul),
             Kind::Scaled(more) if other.writes == draft.writes => scaled(more, matmul, &passed),
             _ => None,
         };
         let Some(step) = step else { break };
-        if let OperandDraft::Tiles(tiles) = &step.1 {
-            tiles.iter().for_each(|&t| {
-                draft.reads.insert(usize::from(t));
-            });
-        }
         matmul.after.push(step);
-        if let Some(taken) = drafts[at].take() {
-            draft.origin.take(taken.origin, NAME);
-        }
+        join(place, &mut draft.origin, NAME);
     }
     // A kernel reads these bytes while it writes the stored ones.
-    if let Some((stored, taken)) = stores.finish(matmul.dram_reads()) {
-        matmul.stored = Some(stored);
-        for at in taken {
-            if let Some(taken) = drafts[at].take() {
-                draft.origin.take(taken.origin, NAME);
-            }
+    let stored = rectangles.filter(Rectangles::are_apart);
+    let stored = stored.and_then(|r| r.finish(matmul));
+    let stored = stored.filter(|tiles| !matmul.dram_reads().any(|r| r.overlaps(&tiles.span)));
+    if stored.is_some() {
+        matmul.stored = stored;
+        for at in stores {
+            join(&mut behind[at], &mut draft.origin, NAME);
         }
     }
-    drafts[index] = Some(draft);
+    draft.reads = matmul.reads(&draft.writes);
 }
 
 /// A product without taps, which adds a vector to each of its groups, as a step on the sums of
@@ -95,15 +94,14 @@ fn added(more: &Matmul, matmul: &Matmul) -> Option<StepDraft> {
     let [(AluOp::Add, OperandDraft::Values(values))] = &more.after[..] else {
         return None;
     };
-    let plain = more.has_no_taps() && !more.from_zero && more.before.is_none();
-    if !plain || more.stored.is_some() {
+    if !more.has_no_taps() || !more.goes_on() || more.stored.is_some() {
         return None;
     }
     let mut by_tile: Table<u16, &Vector> = Table::default();
     for (group, vector) in more.groups.iter().zip(values) {
-        by_tile.extend(more.positions.iter().map(|p| (group.dst + p, vector)));
+        by_tile.extend(more.tiles_of(group).map(|tile| (tile, vector)));
     }
-    let vectors = matmul.by_group(|tile| by_tile.get(&tile).copied(), |a, b| same_vector(a, b))?;
+    let vectors = matmul.by_group(|tile| by_tile.get(&tile).copied())?;
     let vectors = vectors.into_iter().cloned().collect();
     Some((AluOp::Add, OperandDraft::Values(vectors)))
 }
@@ -113,34 +111,30 @@ fn scaled(more: &Scaled, matmul: &mut Matmul, passed: &Passed) -> Option<StepDra
     if passed.stored(&more.read) {
         return None;
     }
-    let by_tile = more.by_tile();
-    let factors = matmul.by_group(
-        |tile| by_tile.get(&tile).map(|t| t.1),
-        |a, b| same_vector(a, b),
-    )?;
-    let start = |group: usize, position: usize| {
-        let tile = matmul.groups.get(group)?.dst + matmul.positions.get(position)?;
-        by_tile.get(&tile).map(|t| t.0)
-    };
-    let groups = 0..matmul.groups.len();
-    let first: Vec<u32> = groups.map(|g| start(g, 0)).collect::<Option<_>>()?;
-    let base = *first.first()?;
-    let offset = |position: usize| start(0, position)?.checked_sub(base);
-    let positions = 0..matmul.positions.len();
-    let offsets: Vec<u32> = positions.map(offset).collect::<Option<_>>()?;
-    let follows = |(group, &first): (usize, &u32)| {
-        let mut offsets = offsets.iter().enumerate();
-        offsets.all(|(p, offset)| start(group, p) == first.checked_add(*offset))
-    };
-    if !first.iter().enumerate().all(follows) {
-        return None;
+    let factors = matmul.by_group(|tile| more.terms.get(&tile).map(|t| &t.1))?;
+    let mut side: Option<ByteTiles> = None;
+    for group in &matmul.groups {
+        let starts = matmul
+            .tiles_of(group)
+            .map(|tile| Some(more.terms.get(&tile)?.0));
+        let starts: Vec<u32> = starts.collect::<Option<_>>()?;
+        let first = *starts.first()?;
+        let offsets = starts.iter().map(|start| start.checked_sub(first));
+        let offsets: Vec<u32> = offsets.collect::<Option<_>>()?;
+        match &mut side {
+            Some(side) if side.offsets == offsets => side.first.push(first),
+            Some(_) => return None,
+            None => {
+                side = Some(ByteTiles {
+                    span: more.read,
+                    first: vec![first],
+                    offsets,
+                });
+            }
+        }
     }
-    let side = Side {
-        span: more.read,
-        first,
-        offsets,
-    };
-    let same = |s: &Side| {
+    let side = side?;
+    let same = |s: &ByteTiles| {
         s.span.region == side.span.region && s.first == side.first && s.offsets == side.offsets
     };
     if matmul.side.as_ref().is_some_and(|s| !same(s)) {

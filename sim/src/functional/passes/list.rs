@@ -2,21 +2,23 @@
 
 use vta_driver::{DeviceMemory, Span};
 use vta_isa::Config;
+use vta_isa::resolve::{Interval, TileSet};
 
 use super::super::draft::Draft;
-use super::super::spans::overlap;
-use super::super::tiles::Tiles;
+use super::super::origin::Origin;
 
 /// Operations that are looked through for a partner.
 pub(super) const WINDOW: usize = 512;
 
 /// A batch's operations in order.
 pub(in super::super) struct List {
-    /// `None` where an operation has become part of another.
-    pub drafts: Vec<Option<Draft>>,
+    pub places: Vec<Place>,
     /// Bytes that passes took as constants.
     pub constants: Vec<Span>,
 }
+
+/// An operation; `None` where it has become part of another.
+pub(super) type Place = Option<Draft>;
 
 /// A fusion.
 pub(in super::super) struct Pass {
@@ -47,89 +49,87 @@ impl Context<'_> {
 impl List {
     pub fn new(drafts: Vec<Draft>) -> Self {
         Self {
-            drafts: drafts.into_iter().map(Some).collect(),
+            places: drafts.into_iter().map(Some).collect(),
             constants: Vec::new(),
         }
     }
 
     /// The operations that are left.
     pub fn into_drafts(self) -> Vec<Draft> {
-        self.drafts.into_iter().flatten().collect()
+        self.places.into_iter().flatten().collect()
+    }
+
+    /// The operations that are left, to be put back.
+    pub fn take(&mut self) -> impl Iterator<Item = Draft> + use<> {
+        std::mem::take(&mut self.places).into_iter().flatten()
     }
 
     /// The same list with other operations.
-    pub fn with(self, drafts: impl IntoIterator<Item = Draft>) -> Self {
-        Self {
-            drafts: drafts.into_iter().map(Some).collect(),
-            constants: self.constants,
-        }
+    pub fn with(mut self, drafts: impl IntoIterator<Item = Draft>) -> Self {
+        self.places = drafts.into_iter().map(Some).collect();
+        self
     }
 
-    /// Calls a function for each operation that is of a kind when its turn comes.
-    pub fn each(
-        mut self,
-        is: impl Fn(&Draft) -> bool,
-        mut join: impl FnMut(&mut [Option<Draft>], usize),
-    ) -> Self {
-        for index in 0..self.drafts.len() {
-            if self.drafts[index].as_ref().is_some_and(&is) {
-                join(&mut self.drafts, index);
+    /// Calls a function for each operation in turn, with the places before it, its own, and those
+    /// behind it.
+    pub fn each(mut self, mut join: impl FnMut(&mut [Place], &mut Place, &mut [Place])) -> Self {
+        for index in 0..self.places.len() {
+            let (before, rest) = self.places.split_at_mut(index);
+            if let Some((place, behind)) = rest.split_first_mut() {
+                join(before, place, behind);
             }
         }
         self
     }
 }
 
-/// The next operation after `index` that touches any of the tiles.
-pub(super) fn next_touching(
-    drafts: &[Option<Draft>],
-    index: usize,
-    tiles: &Tiles,
-) -> Option<usize> {
-    let window = drafts.iter().enumerate().skip(index + 1).take(WINDOW);
-    let mut touching = window.filter(|(_, d)| d.as_ref().is_some_and(|d| d.touches(tiles)));
-    touching.next().map(|(i, _)| i)
+/// Takes an operation that has become part of another, which then stands for its instructions.
+pub(super) fn join(place: &mut Place, origin: &mut Origin, pass: &'static str) -> Option<Draft> {
+    let mut draft = place.take()?;
+    origin.take(std::mem::take(&mut draft.origin), pass);
+    Some(draft)
+}
+
+/// The first of the operations that touches any of the tiles.
+pub(super) fn next_touching(behind: &[Place], tiles: &TileSet) -> Option<usize> {
+    let touches = |place: &Place| place.as_ref().is_some_and(|d| d.touches(tiles));
+    behind.iter().take(WINDOW).position(touches)
 }
 
 /// What was passed over while looking ahead.
 #[derive(Default)]
 pub(super) struct Passed {
-    read: Option<Tiles>,
-    written: Option<Tiles>,
+    read: TileSet,
+    written: TileSet,
     dram_read: Vec<Span>,
     dram_written: Vec<Span>,
 }
 
 impl Passed {
     pub fn pass(&mut self, draft: &Draft) {
-        self.read.get_or_insert(Tiles::NONE).add(&draft.reads);
-        self.written.get_or_insert(Tiles::NONE).add(&draft.writes);
+        self.read.add(&draft.reads);
+        self.written.add(&draft.writes);
         self.dram_read.extend(draft.dram_reads());
         self.dram_written.extend(draft.dram_write());
     }
 
-    pub fn writes_any(&self, tiles: impl IntoIterator<Item = u16>) -> bool {
-        let written = self.written.as_ref();
-        written.is_some_and(|w| tiles.into_iter().any(|t| w.contains(usize::from(t))))
+    /// Whether something wrote one of the tiles.
+    pub fn wrote(&self, tiles: &TileSet) -> bool {
+        self.written.meets(tiles)
+    }
+
+    /// Whether something touched the tiles.
+    pub fn touches(&self, tiles: &TileSet) -> bool {
+        self.wrote(tiles) || self.read.meets(tiles)
     }
 
     /// Whether something stored to the span.
     pub fn stored(&self, span: &Span) -> bool {
-        self.dram_written.iter().any(|s| overlap(s, span))
-    }
-
-    /// Whether something touched the tiles.
-    pub fn touches(&self, tiles: &Tiles) -> bool {
-        let met = |t: &Option<Tiles>| t.as_ref().is_some_and(|t| t.meets(tiles));
-        met(&self.written) || met(&self.read)
+        self.dram_written.iter().any(|s| s.overlaps(span))
     }
 
     /// Whether a store to the span may be done before what was passed over.
     pub fn lets_store(&self, span: &Span) -> bool {
-        !self
-            .dram_read
-            .iter()
-            .chain(&self.dram_written)
-            .any(|s| overlap(s, span))
+        !self.stored(span) && !self.dram_read.iter().any(|s| s.overlaps(span))
     }
 }

@@ -1,10 +1,10 @@
 //! ALU instructions as steps on a product's sums.
 
 use vta_driver::Span;
+use vta_isa::resolve::TileSet;
 
 use super::super::draft::{AluDraft, Matmul, OperandDraft};
 use super::super::table::Table;
-use super::super::tiles::Tiles;
 use super::list::Passed;
 
 /// An ALU instruction as a step on all sums of a product, if it is one: every tile once, and
@@ -12,31 +12,25 @@ use super::list::Passed;
 pub(super) fn operand(
     alu: &AluDraft,
     matmul: &Matmul,
-    tiles: &Tiles,
+    tiles: &TileSet,
     passed: &Passed,
 ) -> Option<OperandDraft> {
-    if alu.pairs.len() != matmul.groups.len() * matmul.positions.len() {
-        return None;
-    }
     // As many steps as tiles, and all of the tiles: each once.
-    let mut seen = Tiles::NONE;
-    for (dst, _) in &alu.pairs {
-        seen.insert(usize::from(*dst));
-    }
-    if seen != *tiles {
+    let each_once = alu.pairs.len() == matmul.groups.len() * matmul.positions.len()
+        && alu.pairs.iter().map(|p| p.0).collect::<TileSet>() == *tiles;
+    if !each_once {
         return None;
     }
     if let Some(imm) = alu.imm {
         return Some(OperandDraft::Imm(imm));
     }
-    let outside = |&(_, src): &(u16, u16)| !tiles.contains(usize::from(src));
+    let sources: TileSet = alu.pairs.iter().map(|p| p.1).collect();
     let constant = !alu.constants.is_empty();
-    let changed = !constant && passed.writes_any(alu.pairs.iter().map(|p| p.1));
-    if changed || !alu.pairs.iter().all(outside) {
+    if sources.meets(tiles) || !constant && passed.wrote(&sources) {
         return None;
     }
     let source: Table<u16, u16> = alu.pairs.iter().copied().collect();
-    let sources = matmul.by_group(|tile| source.get(&tile).copied(), |a, b| a == b)?;
+    let sources = matmul.by_group(|tile| source.get(&tile).copied())?;
     if !constant {
         return Some(OperandDraft::Tiles(sources));
     }

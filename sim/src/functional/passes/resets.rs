@@ -9,47 +9,42 @@
 //! Proof: the product is the first to read what the reset wrote, so that adding to zero is starting
 //! from zero. Tiles that no product took are reset as before.
 
-use super::super::draft::{Draft, Kind};
-use super::super::tiles::Tiles;
-use super::list::{Pass, next_touching};
+use super::super::draft::{Kind, StartDraft};
+use super::list::{Pass, Place, next_touching};
 
 pub(super) const PASS: Pass = Pass {
     name: NAME,
-    run: |list, _| list.each(|d| matches!(d.kind, Kind::Zero), fold_zero),
+    run: |list, _| list.each(|_, place, behind| fold_zero(place, behind)),
 };
 
 const NAME: &str = "resets";
 
 /// A reset right before products that begin on all of its tiles, each on some.
-fn fold_zero(drafts: &mut [Option<Draft>], index: usize) {
-    let zero = drafts[index].as_ref();
-    let Some((mut tiles, origin)) = zero.map(|d| (d.writes.clone(), d.origin.clone())) else {
+fn fold_zero(place: &mut Place, mut behind: &mut [Place]) {
+    let Some(zero) = place.as_mut().filter(|d| matches!(d.kind, Kind::Zero)) else {
         return;
     };
-    let mut at = index;
-    while let Some(next) = next_touching(drafts, at, &tiles) {
-        let Some(draft) = &mut drafts[next] else {
-            break;
+    while !zero.writes.is_empty()
+        && let Some(next) = next_touching(behind, &zero.writes)
+    {
+        let rest = behind.split_at_mut(next).1;
+        let Some((Some(draft), later)) = rest.split_first_mut() else {
+            return;
         };
         let Kind::Matmul(matmul) = &mut draft.kind else {
-            break;
+            return;
         };
-        if !tiles.includes(&draft.writes) {
-            break;
+        if !zero.writes.includes(&draft.writes) {
+            return;
         }
-        debug_assert!(
-            !matmul.from_zero && matmul.before.is_none(),
-            "its start is read first"
-        );
-        matmul.from_zero = true;
-        draft.origin.take(origin.clone(), NAME);
-        draft.reads = Tiles::NONE;
-        tiles.remove(&draft.writes);
-        at = next;
+        debug_assert!(matmul.goes_on(), "its start is read first");
+        matmul.start = StartDraft::Zero;
+        draft.reads = matmul.reads(&draft.writes);
+        draft.origin.take(zero.origin.clone(), NAME);
+        zero.writes.remove(&draft.writes);
+        behind = later;
     }
-    if tiles == Tiles::NONE {
-        drafts[index] = None;
-    } else if let Some(zero) = &mut drafts[index] {
-        zero.writes = tiles;
+    if zero.writes.is_empty() {
+        *place = None;
     }
 }

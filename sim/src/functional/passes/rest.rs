@@ -7,14 +7,14 @@
 //! Proof: it was kept as the products that its instruction is, too.
 
 use super::super::draft::{Draft, Kind, Matmul};
-use super::super::tiles::Tiles;
 use super::list::Pass;
+use vta_isa::resolve::TileSet;
 
 pub(super) const PASS: Pass = Pass {
     name: "rest",
     run: |mut list, _| {
-        let drafts = std::mem::take(&mut list.drafts);
-        list.with(drafts.into_iter().flatten().flat_map(plain))
+        let drafts = list.take();
+        list.with(drafts.flat_map(plain))
     },
 };
 
@@ -24,12 +24,7 @@ fn plain(draft: Draft) -> Vec<Draft> {
         return vec![draft];
     };
     let parts = scaled.plain.into_iter();
-    let origin = draft.origin;
-    let product = |(matmul, tiles): (Matmul, Tiles)| Draft {
-        kind: Kind::Matmul(Box::new(matmul)),
-        origin: origin.clone(),
-        reads: tiles.clone(),
-        writes: tiles,
-    };
+    let product =
+        |(matmul, tiles): (Matmul, TileSet)| Draft::product(matmul, tiles, draft.origin.clone());
     parts.map(product).collect()
 }

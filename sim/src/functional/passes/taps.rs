@@ -10,18 +10,17 @@
 //! Proof: over the positions of both, a tap that a position lacks multiplies padding, which adds
 //! nothing. Nothing stands between the two.
 
+use vta_isa::resolve::{Interval, TileSet};
+
 use super::super::draft::{Draft, Kind, Matmul};
-use super::super::spans::join;
-use super::super::tiles::Tiles;
 use super::list::Pass;
 use crate::kernels::PADDING;
 
 pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |mut list, _| {
-        let drafts = std::mem::take(&mut list.drafts);
-        let mut joined: Vec<Draft> = Vec::with_capacity(drafts.len());
-        for draft in drafts.into_iter().flatten() {
+        let mut joined: Vec<Draft> = Vec::with_capacity(list.places.len());
+        for draft in list.take() {
             let taken = match (joined.last_mut(), &draft.kind) {
                 (Some(last), Kind::Matmul(next)) => absorb(last, next, &draft.writes),
                 _ => false,
@@ -38,15 +37,14 @@ pub(super) const PASS: Pass = Pass {
 const NAME: &str = "taps";
 
 /// Adds a product right behind another to it, where that is worth it; whether it did.
-fn absorb(last: &mut Draft, next: &Matmul, writes: &Tiles) -> bool {
+fn absorb(last: &mut Draft, next: &Matmul, writes: &TileSet) -> bool {
     let Kind::Matmul(first) = &mut last.kind else {
         return false;
     };
     let (Some(a), Some(b)) = (first.read, next.read) else {
         return false;
     };
-    let (Some(base), Some(shift)) = (first.groups.first().map(|g| g.dst), shift(first, next))
-    else {
+    let Some(shift) = shift(first, next) else {
         return false;
     };
     // A bias multiplies one input for all sums; alone it can be seen to be constant.
@@ -62,31 +60,20 @@ fn absorb(last: &mut Draft, next: &Matmul, writes: &Tiles) -> bool {
         return false;
     }
     let lowest = union.first().map_or(0, |p| p.0);
-    let Ok(moved) = u16::try_from(i32::from(base) + lowest) else {
-        return false;
-    };
-    let mut inputs = Vec::new();
-    spread(
-        &first.inputs,
-        first.positions.len(),
-        &union,
-        |p| p.1,
-        &mut inputs,
-    );
-    spread(
-        &next.inputs,
-        next.positions.len(),
-        &union,
-        |p| p.2,
-        &mut inputs,
-    );
-    first.inputs = inputs;
+    // Mostly the first has all positions already, in this order.
+    let own = (0..first.positions.len()).map(Some);
+    if !union.iter().map(|p| p.1).eq(own) {
+        first.inputs = spread(&first.inputs, first.positions.len(), &union, |p| p.1);
+    }
+    let inputs = spread(&next.inputs, next.positions.len(), &union, |p| p.2);
+    first.inputs.extend(inputs);
     first.positions = union.iter().map(|p| (p.0 - lowest) as u16).collect();
     for (group, more) in first.groups.iter_mut().zip(&next.groups) {
-        group.dst = (i32::from(group.dst) + i32::from(moved) - i32::from(base)) as u16;
+        // The lowest position of each group is a tile.
+        group.dst = (i32::from(group.dst) + lowest) as u16;
         group.weights.extend_from_slice(&more.weights);
     }
-    first.read = Some(join(&a, &b));
+    first.read = Some(a.hull(&b));
     last.reads.add(writes);
     last.writes = tiles;
     true
@@ -95,12 +82,8 @@ fn absorb(last: &mut Draft, next: &Matmul, writes: &Tiles) -> bool {
 /// Whether a tap multiplies the same input for several positions.
 fn shares_inputs(product: &Matmul) -> bool {
     let positions = product.positions.len();
-    let mut taps = product.inputs.chunks_exact(positions.max(1));
-    positions > 1
-        && taps.any(|tap| {
-            let first = tap.first().filter(|&&first| first != PADDING);
-            first.is_some() && tap.iter().all(|start| Some(start) == first)
-        })
+    let shared = |tap: &[u32]| tap[0] != PADDING && tap.iter().all(|start| *start == tap[0]);
+    positions > 1 && product.inputs.chunks(positions).any(shared)
 }
 
 /// How far the second product's groups lie behind the first's, if all lie equally far.
@@ -112,14 +95,14 @@ fn shift(first: &Matmul, next: &Matmul) -> Option<i32> {
     same.then_some(shift)
 }
 
-/// A position relative to the first product's groups, and its number in each product.
-type Place = (i32, Option<usize>, Option<usize>);
+/// A position, counted from the first product's groups, and its number in each product.
+type Position = (i32, Option<usize>, Option<usize>);
 
 /// All positions of both, ascending.
-fn union(first: &[u16], next: &[u16], shift: i32) -> Vec<Place> {
+fn union(first: &[u16], next: &[u16], shift: i32) -> Vec<Position> {
     let a = first.iter().enumerate();
     let b = next.iter().enumerate();
-    let mut places: Vec<Place> = a
+    let mut places: Vec<Position> = a
         .map(|(i, &p)| (i32::from(p), Some(i), None))
         .chain(b.map(|(i, &p)| (i32::from(p) + shift, None, Some(i))))
         .collect();
@@ -140,14 +123,15 @@ fn union(first: &[u16], next: &[u16], shift: i32) -> Vec<Place> {
 fn spread(
     inputs: &[u32],
     positions: usize,
-    union: &[Place],
-    number: fn(&Place) -> Option<usize>,
-    out: &mut Vec<u32>,
-) {
-    for tap in inputs.chunks(positions.max(1)) {
-        let input = |place| number(place).and_then(|i| tap.get(i).copied());
-        out.extend(union.iter().map(|p| input(p).unwrap_or(PADDING)));
+    union: &[Position],
+    number: fn(&Position) -> Option<usize>,
+) -> Vec<u32> {
+    let mut all = Vec::with_capacity(inputs.len() / positions * union.len());
+    for tap in inputs.chunks(positions) {
+        let input = |place| number(place).map_or(PADDING, |at| tap[at]);
+        all.extend(union.iter().map(input));
     }
+    all
 }
 
 #[cfg(test)]
@@ -158,49 +142,35 @@ mod tests {
     use super::super::super::origin::Origin;
     use super::*;
 
-    fn product(dst: &[u16], positions: &[u16], inputs: &[u32], tap: u16) -> (Matmul, Tiles) {
+    fn product(dst: &[u16], positions: &[u16], inputs: &[u32], tap: u16) -> Draft {
         let group = |&dst: &u16| GroupDraft {
             dst,
             weights: vec![Weight::Held(tap); inputs.len() / positions.len()],
         };
-        let mut tiles = Tiles::NONE;
-        for (dst, p) in dst
+        let read = Some(Span {
+            region: 1,
+            start: 0,
+            len: 1000,
+        });
+        let groups = dst.iter().map(group).collect();
+        let matmul = Matmul::new(groups, positions.to_vec(), inputs.to_vec(), read);
+        let tiles = matmul
+            .groups
             .iter()
-            .flat_map(|d| positions.iter().map(move |p| (d, p)))
-        {
-            tiles.insert(usize::from(dst + p));
-        }
-        let matmul = Matmul {
-            groups: dst.iter().map(group).collect(),
-            positions: positions.to_vec(),
-            inputs: inputs.to_vec(),
-            read: Some(Span {
-                region: 1,
-                start: 0,
-                len: 1000,
-            }),
-            from_zero: false,
-            side: None,
-            before: None,
-            after: Vec::new(),
-            stored: None,
-            write_acc: true,
-        };
-        (matmul, tiles)
+            .flat_map(|g| matmul.tiles_of(g))
+            .collect();
+        Draft::product(matmul, tiles, Origin::default())
     }
 
-    fn joined(first: (Matmul, Tiles), next: (Matmul, Tiles)) -> Option<Box<Matmul>> {
-        let mut draft = Draft {
-            kind: Kind::Matmul(Box::new(first.0)),
-            reads: first.1.clone(),
-            writes: first.1,
-            origin: Origin::default(),
-        };
-        let done = absorb(&mut draft, &next.0, &next.1);
-        let Kind::Matmul(matmul) = draft.kind else {
+    fn joined(mut first: Draft, next: Draft) -> Option<Box<Matmul>> {
+        let (Kind::Matmul(matmul), tiles) = (next.kind, next.writes) else {
             return None;
         };
-        done.then_some(matmul)
+        let done = absorb(&mut first, &matmul, &tiles);
+        match first.kind {
+            Kind::Matmul(matmul) => done.then_some(matmul),
+            _ => None,
+        }
     }
 
     #[test]
@@ -223,11 +193,9 @@ mod tests {
         assert!(joined(one(), product(&[102], &[0, 1], &[30, 40], 1)).is_none());
         assert!(joined(one(), product(&[100, 200], &[0, 1], &[30, 40], 1)).is_none());
         let mut other = product(&[100], &[0, 1], &[30, 40], 1);
-        other.0.read = Some(Span {
-            region: 2,
-            start: 0,
-            len: 1000,
-        });
+        if let Kind::Matmul(matmul) = &mut other.kind {
+            matmul.read.as_mut().unwrap().region = 2;
+        }
         assert!(joined(one(), other).is_none());
         // Groups whose tiles would meet.
         let near = || product(&[100, 102], &[0, 1], &[1, 2], 0);

@@ -8,49 +8,36 @@
 //! Proof: the list is followed backwards with the set of input tiles that will be read.
 
 use vta_isa::MemType;
+use vta_isa::resolve::TileSet;
 
-use super::super::draft::{Draft, Kind};
-use super::super::tiles::Tiles;
-use super::list::Pass;
+use super::super::draft::Kind;
+use super::list::{Pass, Place};
 
 pub(super) const PASS: Pass = Pass {
     name: "unread",
     run: |mut list, context| {
-        drop_unread(&mut list.drafts, context.lanes());
+        drop_unread(&mut list.places, context.lanes());
         list
     },
 };
 
 /// Drops loads of inputs that nothing reads from the scratchpad, neither in this batch nor after.
-fn drop_unread(drafts: &mut Vec<Option<Draft>>, lanes: usize) {
-    let mut live = Tiles::ALL;
-    for place in drafts.iter_mut().rev() {
-        let Some(draft) = place else { continue };
-        match &draft.kind {
-            Kind::Load(op) if op.mem == MemType::Inp => {
-                let [cols, rows] = op.size;
-                let [left, right, above, below] = op.padding;
-                let tiles = (left + cols + right) * (above + rows + below);
-                let tiles = Tiles::range(op.first, tiles);
+fn drop_unread(places: &mut [Place], lanes: usize) {
+    let mut live = TileSet::ALL;
+    for place in places.iter_mut().rev() {
+        match place.as_ref().map(|draft| &draft.kind) {
+            Some(Kind::Load(op)) if op.mem == MemType::Inp => {
+                let tiles = TileSet::range(op.entries.clone());
                 let read = tiles.meets(&live);
                 live.remove(&tiles);
                 if !read {
                     *place = None;
                 }
             }
-            Kind::Matmul(matmul) if matmul.read.is_none() => {
-                for &byte in &matmul.inputs {
-                    live.insert(byte as usize / lanes);
-                }
+            Some(Kind::Matmul(matmul)) if matmul.read.is_none() => {
+                live.extend(matmul.inputs.iter().map(|&byte| byte as usize / lanes));
             }
-            Kind::Mark(_)
-            | Kind::Load(_)
-            | Kind::Store(_)
-            | Kind::Zero
-            | Kind::Alu(_)
-            | Kind::Scaled(_)
-            | Kind::Matmul(_) => {}
+            _ => {}
         }
     }
-    drafts.retain(Option::is_some);
 }
