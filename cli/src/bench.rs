@@ -1,6 +1,7 @@
 //! `vta bench`: how fast the functional simulator is, as a share of what this CPU can do.
 
 mod cores;
+mod figures;
 mod median;
 mod onnxruntime;
 mod tiny;
@@ -9,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::json;
 use vta_app::model::{self, Form};
 use vta_app::{compile, device};
 use vta_compiler::{layer, lower, zoo};
@@ -18,18 +18,15 @@ use vta_isa::Config;
 use vta_sim::{GemmKernel, SimDevice};
 
 use self::cores::on_core;
+use self::figures::{Figures, LayerRow, Measured, NetworkRow, Samples};
 use self::median::median;
-use self::onnxruntime::Comparison;
 use crate::args::BenchArgs;
-use crate::table::{Column, Table};
 use crate::terminal::{print_line, print_text};
 
 /// Layers whose share is reported: ResNet-18's convolutions but the first.
 const LAYERS: std::ops::RangeInclusive<usize> = 2..=11;
 /// Networks of the zoo, all of whose multiply-adds count.
 const NETWORKS: [&str; 2] = ["resnet18", "resnet50"];
-/// Bursts of the CPU's peak before each run; the best counts. Some tens of microseconds each.
-const PEAK_BURSTS: usize = 3;
 /// Samples of one turn when layers take turns.
 const LAYER_TURN: usize = 8;
 /// Runs of a layer before the samples of a turn.
@@ -38,48 +35,6 @@ const WARM_UPS: usize = 4;
 const TURN: usize = 4;
 /// Turns at least: a median of fewer would be one of what else the machine does.
 const MIN_TURNS: usize = 21;
-
-/// What runs took, and what the CPU could do meanwhile: medians of samples that take turns, so
-/// that what else the machine does hits both.
-struct Measured {
-    seconds: f64,
-    /// A quarter of the runs took less than the first share of `seconds`, a quarter more than the
-    /// second.
-    quartiles: [f64; 2],
-    /// Multiply-adds a second.
-    peak: f64,
-}
-
-/// One layer's figures.
-struct LayerRow {
-    name: String,
-    macs: u64,
-    run: Measured,
-}
-
-/// One network's figures.
-struct NetworkRow {
-    name: &'static str,
-    macs: u64,
-    /// An image, from the values that are packed to those that are unpacked.
-    run: Measured,
-    /// On the device alone: the sum of the layers' median times.
-    device_seconds: f64,
-    layers: Vec<(String, u64, f64)>,
-}
-
-/// Everything that is measured.
-struct Figures {
-    kernel: GemmKernel,
-    layers: Vec<LayerRow>,
-    networks: Vec<NetworkRow>,
-    /// Two images on a device each.
-    speedup_2_threads: Option<f64>,
-    /// One image on one device.
-    speedup_2_threads_one_image: Option<f64>,
-    ns_per_insn: f64,
-    onnxruntime: Option<Comparison>,
-}
 
 /// Measures and prints.
 pub fn bench(args: &BenchArgs) -> Result<bool> {
@@ -127,156 +82,6 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
         print_text(&figures.text())?;
     }
     Ok(true)
-}
-
-/// Runs, and the peak that was measured before each.
-#[derive(Default)]
-struct Samples {
-    seconds: Vec<f64>,
-    peaks: Vec<f64>,
-}
-
-impl Samples {
-    fn push(&mut self, kernel: GemmKernel, run: impl FnOnce() -> Result<f64>) -> Result<()> {
-        self.peaks.push(kernel.peak_macs_per_second(PEAK_BURSTS));
-        self.seconds.push(run()?);
-        Ok(())
-    }
-
-    /// Of at least one sample.
-    fn medians(mut self) -> Measured {
-        let samples = self.seconds.len();
-        self.seconds.sort_by(f64::total_cmp);
-        let middle = self.seconds[samples / 2];
-        let quartile = |n: usize| self.seconds[(samples * n / 4).min(samples - 1)] / middle;
-        Measured {
-            quartiles: [quartile(1), quartile(3)],
-            seconds: middle,
-            peak: median(self.peaks),
-        }
-    }
-}
-
-impl Measured {
-    /// Takes `samples` of both in turns, after two runs that plan and touch memory for the first
-    /// time.
-    fn take(
-        kernel: GemmKernel,
-        samples: usize,
-        mut run: impl FnMut() -> Result<f64>,
-    ) -> Result<Self> {
-        run()?;
-        run()?;
-        let mut taken = Samples::default();
-        for _ in 0..samples {
-            taken.push(kernel, &mut run)?;
-        }
-        Ok(taken.medians())
-    }
-
-    fn gmacs(&self, macs: u64) -> f64 {
-        macs as f64 / self.seconds / 1e9
-    }
-
-    fn share(&self, macs: u64) -> f64 {
-        macs as f64 / self.seconds / self.peak
-    }
-}
-
-impl Figures {
-    /// The CPU's peak: the median over everything that was measured.
-    fn peak(&self) -> f64 {
-        let layers = self.layers.iter().map(|l| l.run.peak);
-        median(
-            layers
-                .chain(self.networks.iter().map(|n| n.run.peak))
-                .collect(),
-        )
-    }
-
-    fn json(&self) -> serde_json::Value {
-        let layer = |row: &LayerRow| {
-            json!({
-                "name": row.name, "macs": row.macs, "us": row.run.seconds * 1e6,
-                "gmacs": row.run.gmacs(row.macs), "share": row.run.share(row.macs),
-                "peak_gmacs": row.run.peak / 1e9, "quartiles": row.run.quartiles,
-            })
-        };
-        let of_network = |row: &NetworkRow| {
-            let layers = row.layers.iter();
-            let layers = layers.map(|(name, macs, seconds)| {
-                let share = *macs as f64 / seconds / row.run.peak;
-                json!({"name": name, "macs": macs, "us": seconds * 1e6, "share": share})
-            });
-            json!({
-                "name": row.name, "gmacs": row.run.gmacs(row.macs),
-                "share": row.run.share(row.macs), "images_per_s": 1.0 / row.run.seconds,
-                "peak_gmacs": row.run.peak / 1e9, "quartiles": row.run.quartiles,
-                "device_share": row.macs as f64 / row.device_seconds / row.run.peak,
-                "layers": layers.collect::<Vec<_>>(),
-            })
-        };
-        let comparison = self.onnxruntime.as_ref();
-        json!({
-            "kernel": self.kernel.name(),
-            "peak_gmacs": self.peak() / 1e9,
-            "layers": self.layers.iter().map(layer).collect::<Vec<_>>(),
-            "networks": self.networks.iter().map(of_network).collect::<Vec<_>>(),
-            "speedup_2_threads": self.speedup_2_threads,
-            "speedup_2_threads_one_image": self.speedup_2_threads_one_image,
-            "ns_per_insn": self.ns_per_insn,
-            "onnxruntime": comparison.map(Comparison::json),
-        })
-    }
-
-    fn text(&self) -> String {
-        let mut table = Table::new([
-            Column::words(""),
-            Column::number("GMAC/s"),
-            Column::number("share"),
-            Column::number("quartiles"),
-            Column::text(""),
-        ]);
-        let peak = format!("{}, one thread, measured", self.kernel.name());
-        let gmacs = format!("{:.1}", self.peak() / 1e9);
-        table.row(["peak", &gmacs, "100.0 %", "", &peak].map(str::to_owned));
-        let row = |name: &str, macs: u64, run: &Measured, note: String| {
-            let [low, high] = run.quartiles.map(|q| 100.0 * run.share(macs) / q);
-            let share = format!("{:.1} %", 100.0 * run.share(macs));
-            let quartiles = format!("{high:.0} to {low:.0} %");
-            [
-                name.to_owned(),
-                format!("{:.1}", run.gmacs(macs)),
-                share,
-                quartiles,
-                note,
-            ]
-        };
-        for l in &self.layers {
-            let note = format!("{:.1} us", l.run.seconds * 1e6);
-            table.row(row(&l.name, l.macs, &l.run, note));
-        }
-        for n in &self.networks {
-            let device = 100.0 * n.macs as f64 / n.device_seconds / n.run.peak;
-            let rate = 1.0 / n.run.seconds;
-            let note = format!("{rate:.1} images/s; device alone {device:.1} %");
-            table.row(row(n.name, n.macs, &n.run, note));
-        }
-        let speedups = [self.speedup_2_threads, self.speedup_2_threads_one_image];
-        let speedup = match speedups {
-            [Some(two), Some(one)] => format!(
-                "two threads are {two:.2} times as fast as one on two images, {one:.2} times on one"
-            ),
-            _ => "two threads: not measured on one core".to_owned(),
-        };
-        let comparison = self.onnxruntime.as_ref();
-        let comparison = comparison.map_or_else(String::new, |c| format!("\n{}", c.text()));
-        format!(
-            "{}\n{speedup}\n{:.1} ns for an instruction on one tile{comparison}",
-            table.text(),
-            self.ns_per_insn
-        )
-    }
 }
 
 /// A layer that is measured.
@@ -474,43 +279,4 @@ fn one_image(program: &Arc<Program>, kernel: GemmKernel, samples: usize) -> Resu
         ratios.push((before + turn(one)?) / (2.0 * both));
     }
     Ok(median(ratios))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_fits_a_terminal() {
-        let run = || Measured {
-            seconds: 0.123_456,
-            quartiles: [0.98, 1.31],
-            peak: 312.5e9,
-        };
-        let layer = LayerRow {
-            name: "resnet18.C11".to_owned(),
-            macs: 115_605_504,
-            run: run(),
-        };
-        let network = NetworkRow {
-            name: "resnet50",
-            macs: 4_089_184_256,
-            run: run(),
-            device_seconds: 0.1,
-            layers: Vec::new(),
-        };
-        let figures = Figures {
-            kernel: GemmKernel::Scalar,
-            layers: vec![layer],
-            networks: vec![network],
-            speedup_2_threads: Some(1.98),
-            speedup_2_threads_one_image: Some(1.75),
-            ns_per_insn: 41.5,
-            onnxruntime: None,
-        };
-        let columns = crate::terminal::COLUMNS;
-        let text = crate::terminal::wrapped(&figures.text(), columns);
-        assert!(text.lines().all(|line| line.len() <= columns), "{text}");
-        assert!(text.contains("device alone") && text.contains("two threads are"));
-    }
 }
