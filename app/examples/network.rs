@@ -27,7 +27,7 @@ pub fn classify(model: &str, picture: &Path) -> Result<(String, bool), Error> {
     let recipe = recipe.ok_or_else(|| Error::Usage("the model has no recipe".to_owned()))?;
 
     // A session compiles the network and loads it where it runs.
-    let mut session = Session::verifying(model, &Target::named("sim"))?;
+    let mut session = Session::verifying(model, &Target::named("sim"), &())?;
     let input = session.inputs()?.remove(0);
 
     // The picture, cut to the network's size, by the recipe that it was trained with.

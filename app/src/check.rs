@@ -12,7 +12,7 @@ use vta_sim::Core;
 use vta_sim::hazards::{self, DeviationAt, Hazard, HazardError, Report, UopSource};
 
 use crate::compile;
-use crate::error::{Context, Result, bail, ensure};
+use crate::error::{Context, Error, Result, bail, ensure};
 use crate::files::{decode, is, read_words};
 use crate::machine::{Machine, Wanted};
 use crate::model::{self, Form};
@@ -226,10 +226,9 @@ fn compiled(name: &str, config: &Config) -> Result<Arc<Program>> {
         Form::Program(_) | Form::Hosted(_) => bail!("{name} is compiled already"),
         Form::Graph(graph) => graph,
     };
-    ensure!(
-        model::is_quantised(&graph),
-        "{name} is a float model: run `vta quantize` first"
-    );
+    if !model::is_quantised(&graph) {
+        return Err(Error::Float(name.to_owned()));
+    }
     let (_, program) = compile::compile(&graph, config).with_context(|| name.to_owned())?;
     Ok(Arc::new(program))
 }

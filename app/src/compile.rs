@@ -186,9 +186,9 @@ fn split(target: &Target, graph: &QGraph, config: &Config) -> Result<Option<Mult
     for (i, name) in names.iter().enumerate() {
         ensure!(
             !name.is_empty(),
-            "--device: a name between commas is missing"
+            "`device`: a name between commas is missing"
         );
-        ensure!(!names[..i].contains(name), "--device names {name} twice");
+        ensure!(!names[..i].contains(name), "`device` names {name} twice");
     }
     let rules = match &target.placement {
         None => Rules::default(),
@@ -261,7 +261,7 @@ fn spread(
 pub fn same_config(program: &Program, config: &Config) -> Result<()> {
     ensure!(
         program.config == *config,
-        "--config: the bundle was compiled for another configuration, {}",
+        "`config`: the bundle was compiled for another configuration, {}",
         program.config.to_json()
     );
     Ok(())

@@ -44,13 +44,13 @@ impl Setup {
         let machine = || Machine::read(args.machine());
         if name != "cycle" {
             for (option, given) in [
-                ("--timing", args.timing.is_some()),
-                ("--timing-only", views.timing_only),
-                ("--trace", views.trace.is_some()),
-                ("--report", views.report.is_some()),
-                ("--energy", views.energy.is_some()),
+                ("`timing`", args.timing.is_some()),
+                ("`timing_only`", views.timing_only),
+                ("`trace`", views.trace.is_some()),
+                ("`report`", views.report.is_some()),
+                ("`energy`", views.energy.is_some()),
             ] {
-                ensure!(!given, "{option} needs --device cycle, not {name}");
+                ensure!(!given, "{option} needs `device` cycle, not {name}");
             }
             return Ok(Self {
                 name,
@@ -62,7 +62,7 @@ impl Setup {
         }
         ensure!(
             args.bitstream.is_none(),
-            "--bitstream is for OpenCL devices, not for cycle"
+            "`bitstream` is for OpenCL devices, not for cycle"
         );
         let machine = machine()?;
         let energy = match &views.energy {
@@ -125,7 +125,7 @@ impl Setup {
     ) -> Result<Arc<dyn Device>> {
         ensure!(
             name != "cycle",
-            "--device cycle counts the cycles of one device, not of one of several"
+            "`device` cycle counts the cycles of one device, not of one of several"
         );
         self.machine.admit(config)?;
         let mut opening = self.opening(threads);

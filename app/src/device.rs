@@ -58,7 +58,7 @@ pub fn device(name: &str, config: &Config, opening: Opening<'_>) -> Result<Arc<d
     }
     ensure!(
         bitstream.is_none(),
-        "--bitstream is for OpenCL devices, not for {name}"
+        "`bitstream` is for OpenCL devices, not for {name}"
     );
     Ok(match name {
         "sim" => {

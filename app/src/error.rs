@@ -18,9 +18,13 @@ pub type Cause = Box<dyn StdError + Send + Sync>;
 #[non_exhaustive]
 pub enum Error {
     /// What was asked for makes no sense: a name that nothing has, options that contradict each
-    /// other or the model. The message says which, and what there is.
+    /// other or the model. The message says which, and what there is; options have the names of
+    /// their fields, in backquotes.
     #[error("{0}")]
     Usage(String),
+    /// A float network where only an int8 one will do: it must be quantised first.
+    #[error("{0} is a float model: run `quantize` first, or a run with `calibration`")]
+    Float(String),
     /// Data that isn't what it should be: an image, an array, a configuration, a table, a program.
     #[error("{}", told(at, source))]
     Input {
@@ -99,7 +103,7 @@ impl Error {
                 Self::Io { path, source }
             }
             // They name the file, which says where.
-            Self::Output(_) | Self::Cancelled => self,
+            Self::Float(_) | Self::Output(_) | Self::Cancelled => self,
         }
     }
 

@@ -29,12 +29,12 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
     let path = Path::new(&args.model);
     ensure!(
         !args.target.device.device.contains(','),
-        "--device: a program written by hand runs on one device"
+        "`device`: a program written by hand runs on one device"
     );
     let setup = Setup::new(&args.target.device, &args.target.views, &args.model)?;
     ensure!(
         !setup.timing_only(),
-        "--timing-only computes nothing that could be shown"
+        "`timing_only` computes nothing that could be shown"
     );
     let config = setup.machine().config.clone();
     let source = Source::read(path)?;

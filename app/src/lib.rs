@@ -7,7 +7,7 @@
 //! use vta_app::{Feed, Model, Session, Target, Values};
 //!
 //! let model = Model::open("demo")?;
-//! let mut session = Session::open(model, &Target::named("sim"))?;
+//! let mut session = Session::open(model, &Target::named("sim"), &())?;
 //! let input = session.inputs()?.remove(0);
 //! let grey = vec![0.0; input.len()];
 //! let feed = Feed { name: &input.name, values: Values::Real(grey.into()) };
@@ -23,32 +23,40 @@
 //! | compile and run it, compare it | [`Session`] |
 //! | see where its cycles go | [`Report`], from [`Session::report`] |
 //! | run images and rank labels, as `vta run` does | [`run::run`] |
+//! | run a layer, quantise a model, write a bundle | [`layer::run`], [`quantize::quantize`], [`bundle::bundle`] |
+//! | see what passes and the fast executor make of a network | [`dump`], [`Session::plans`] |
 //! | check, replay and run programs by hand | [`check`], [`replay_rtl`], [`exec`] |
 //! | vary machines, choose tiles | [`sweep`], [`tune`] |
 //!
 //! Nothing here prints or knows of a terminal: long work tells a [`Watch`] how far it is and asks it
-//! whether to go on. Errors are one type, [`Error`], split by cause.
+//! whether to go on. Errors are one type, [`Error`], split by cause; they name options as the fields
+//! that they are, in backquotes.
 //!
 //! What it doesn't do: networks of several inputs, training, anything that `vta-driver` and
 //! `vta-compiler` do alone.
 #![forbid(unsafe_code)]
 
+pub mod bundle;
+mod calibrate;
 pub mod check;
 pub mod compile;
 pub mod cycle;
 pub mod device;
+pub mod dump;
 mod engine;
 pub mod error;
 pub mod exec;
 pub mod files;
 pub mod hints;
 pub mod images;
+pub mod layer;
 pub mod machine;
 pub mod model;
 pub mod options;
 pub mod outcome;
 mod pool;
 pub mod preprocess;
+pub mod quantize;
 pub mod replay_rtl;
 pub mod report;
 pub mod report_html;

@@ -5,7 +5,7 @@ use std::path::Path;
 use vta_driver::{Budget, Program, WorkerDevice};
 use vta_isa::{Config, Excess, Extension, Insn, MemType};
 use vta_sim::cycle::TimingConfig;
-use vta_sim::{Board, Core, CycleLog, Execution, SimDevice};
+use vta_sim::{Board, BoardError, Core, CycleLog, Execution, SimDevice};
 
 use crate::error::{Context, Error, Result, ensure};
 use crate::files;
@@ -39,15 +39,18 @@ pub struct Wanted<'a> {
     pub timing: Option<&'a str>,
 }
 
-/// The board of a name, or of a file.
+/// The board of a name, or of a file, that an option asks for.
 ///
 /// # Errors
 /// A name that is neither, a file with a wrong key or value.
 pub fn board(option: &str, name: &str) -> Result<Board> {
     let known = Board::PRESETS.contains(&name);
     if known || !Path::new(name).exists() {
-        let neither = || format!("{option} {name}: no such preset, and no such file");
-        return Board::preset(name).with_context(neither);
+        let neither = |error: BoardError| {
+            let neither = format!("`{option}` {name}: no such preset, and no such file");
+            Error::Usage(format!("{neither}: {error}"))
+        };
+        return Board::preset(name).map_err(neither);
     }
     Board::from_toml(name, &files::read_text(Path::new(name))?).with_context(|| name.to_owned())
 }
@@ -61,12 +64,9 @@ impl Machine {
     pub fn read(wanted: Wanted<'_>) -> Result<Self> {
         ensure!(
             wanted.board.is_none() || wanted.timing.is_none(),
-            "--board brings its own timing: leave --timing out"
+            "`board` brings its own timing: leave `timing` out"
         );
-        let given = wanted
-            .board
-            .map(|name| board("--board", name))
-            .transpose()?;
+        let given = wanted.board.map(|name| board("board", name)).transpose()?;
         let config = match wanted.config {
             None => given
                 .as_ref()
@@ -82,7 +82,7 @@ impl Machine {
         };
         let lender = wanted
             .timing
-            .map(|name| board("--timing", name))
+            .map(|name| board("timing", name))
             .transpose()?;
         let timed = match given.as_ref().or(lender.as_ref()) {
             Some(board) => board.clone(),
@@ -194,7 +194,7 @@ impl Machine {
             },
         };
         Some(format!(
-            "--timing {name} only takes that board's time: {why}; --board {name} is the whole board"
+            "`timing` {name} only takes that board's time: {why}; `board` {name} is the whole board"
         ))
     }
 }
@@ -258,8 +258,8 @@ mod tests {
         let program = lower::compile(&graph, &timed.config, &LowerOptions::default()).unwrap();
         let text = timed.misfit(&program).unwrap();
         assert!(
-            text.starts_with("--timing pynq only takes that board's time: it has")
-                && text.ends_with("--board pynq is the whole board"),
+            text.starts_with("`timing` pynq only takes that board's time: it has")
+                && text.ends_with("`board` pynq is the whole board"),
             "{text}"
         );
     }
@@ -267,16 +267,16 @@ mod tests {
     #[test]
     fn boards_and_timings_exclude_each_other_and_must_exist() {
         for (board, timing, part) in [
-            (Some("pynq"), Some("de10"), "leave --timing out"),
+            (Some("pynq"), Some("de10"), "leave `timing` out"),
             (
                 Some("zcu"),
                 None,
-                "--board zcu: no such preset, and no such file",
+                "`board` zcu: no such preset, and no such file",
             ),
             (
                 None,
                 Some("zcu"),
-                "--timing zcu: no such preset, and no such file",
+                "`timing` zcu: no such preset, and no such file",
             ),
         ] {
             let config = None;

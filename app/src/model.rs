@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use rayon::prelude::*;
 use vta_compiler::graph::{Graph, Op};
 use vta_compiler::host::HostCall;
 use vta_compiler::qgraph::QGraph;
@@ -17,12 +15,13 @@ use vta_driver::{BUNDLE_MAGIC, Bundle, HostKernel, MultiProgram, Program, printa
 
 use crate::compile::{self, Compiled};
 use crate::device::device_names;
-use crate::error::{Context, Result, bail, ensure, message};
-use crate::images::{self, Item, Picture, Pixels, Reader, Source};
+use crate::error::{Context, Error, Result, bail, ensure};
+use crate::images::{self, Picture, Pixels, Source};
 use crate::machine::Machine;
 use crate::options::Target;
 use crate::preprocess::Preprocess;
-use crate::{files, hints, source};
+use crate::watch::Watch;
+use crate::{calibrate, files, hints, source};
 
 /// The demo's network, trained for this project on CIFAR-10.
 pub const DEMO_MODEL: &[u8] = include_bytes!("../../models/demo/resnet20.onnx");
@@ -86,7 +85,7 @@ impl Model {
     /// Opens an ONNX file, a program bundle, `demo` or `zoo:NAME`.
     ///
     /// # Errors
-    /// [`crate::Error::Usage`] for a name that is nothing, [`crate::Error::Io`] and [`crate::Error::Model`] for a file
+    /// [`Error::Usage`] for a name that is nothing, [`Error::Io`] and [`Error::Model`] for a file
     /// that can't be read or holds no network.
     pub fn open(name: &str) -> Result<Self> {
         let form = load(name)?;
@@ -97,7 +96,7 @@ impl Model {
     /// Reads ONNX from memory; `name` is for messages.
     ///
     /// # Errors
-    /// [`crate::Error::Model`] for what is no ONNX or has operators that aren't supported.
+    /// [`Error::Model`] for what is no ONNX or has operators that aren't supported.
     pub fn from_onnx(name: &str, bytes: &[u8]) -> Result<Self> {
         let graph = onnx::load(bytes).with_context(|| name.to_owned())?;
         Ok(Self {
@@ -146,7 +145,7 @@ impl Model {
     /// The names of the classes; empty when the model has none.
     ///
     /// # Errors
-    /// [`crate::Error::Input`] when they are no list of names.
+    /// [`Error::Input`] when they are no list of names.
     pub fn labels(&self) -> Result<Vec<String>> {
         labels(self.metadata())
     }
@@ -154,7 +153,7 @@ impl Model {
     /// How the model wants its input made, if it says so.
     ///
     /// # Errors
-    /// [`crate::Error::Input`] when what it says can't be read.
+    /// [`Error::Input`] when what it says can't be read.
     pub fn preprocess(&self) -> Result<Option<Preprocess>> {
         let stated = self.metadata().get("preprocess");
         let read = |json: &String| {
@@ -170,22 +169,24 @@ impl Model {
         }
     }
 
-    /// The int8 network of a float one, calibrated with images.
+    /// The int8 network of a float one, calibrated with images, of which `watch` is told.
     ///
     /// # Errors
-    /// [`crate::Error::Usage`] for a compiled network, images that don't fit, [`crate::Error::Model`] for what
-    /// can't be quantised.
+    /// [`Error::Usage`] for a compiled network, images that don't fit, [`Error::Model`] for what
+    /// can't be quantised, [`Error::Cancelled`] when `watch` says so.
     pub fn quantise(
         &self,
         pictures: &Source,
         preprocess: &Preprocess,
         mode: quantize::Mode,
+        watch: &dyn Watch,
     ) -> Result<Self> {
         let name = || self.name.clone();
         let Form::Graph(graph) = &self.form else {
             bail!("{} is compiled already", self.name);
         };
-        let graph = quantise(graph, pictures, preprocess, mode).with_context(name)?;
+        let graph = calibrate::quantise(graph, pictures, preprocess, mode, watch);
+        let graph = graph.with_context(name)?;
         Ok(Self {
             name: name(),
             form: Form::Graph(Box::new(graph)),
@@ -195,7 +196,7 @@ impl Model {
     /// The network as ONNX, which other runtimes load, too.
     ///
     /// # Errors
-    /// [`crate::Error::Usage`] for a compiled network.
+    /// [`Error::Usage`] for a compiled network.
     pub fn to_onnx(&self) -> Result<Vec<u8>> {
         match &self.form {
             Form::Graph(graph) => Ok(onnx::save(graph)),
@@ -206,19 +207,21 @@ impl Model {
     /// Compiles it for a target. A bundle is compiled already, for its configuration.
     ///
     /// # Errors
-    /// [`crate::Error::Usage`] for a float network and for a bundle whose configuration isn't the target's
-    /// or that was to run on several devices, [`crate::Error::Model`] for what can't be lowered.
-    pub fn compile(self, target: &Target) -> Result<Compiled> {
+    /// [`Error::Float`] for a float network, [`Error::Usage`] for a bundle whose configuration isn't
+    /// the target's or that was to run on several devices, [`Error::Model`] for what can't be
+    /// lowered, [`Error::Cancelled`] when `watch` says so between two steps.
+    pub fn compile(self, target: &Target, watch: &dyn Watch) -> Result<Compiled> {
         let config = Machine::read(target.device.machine())?.config;
         let compiled = match self.form {
             Form::Graph(graph) => {
                 let name = || self.name.clone();
-                ensure!(
-                    is_quantised(&graph),
-                    "{} is a float model: quantise it first",
-                    self.name
-                );
+                if !is_quantised(&graph) {
+                    return Err(Error::Float(self.name));
+                }
                 let integer = passes::quantized(&graph).with_context(name)?;
+                if watch.cancelled() {
+                    return Err(Error::Cancelled);
+                }
                 return compile::for_target(target, integer, &config).with_context(name);
             }
             Form::Program(program) => Compiled::from(*program),
@@ -257,7 +260,7 @@ pub enum Form {
 }
 
 /// Why a bundle with layers of the host isn't taken.
-pub const NOT_ALONE: &str = "the host computes some of its layers; only `vta run` takes it";
+pub const NOT_ALONE: &str = "the host computes some of its layers, so that it can only be run";
 
 /// Resolves MODEL.
 ///
@@ -298,11 +301,11 @@ pub fn load(name: &str) -> Result<Form> {
     }
     ensure!(
         !images::is_image(path),
-        "{name} is a picture, not a network: write vta run MODEL --input {name}"
+        "{name} is a picture, not a network: run one with `input` {name}"
     );
     ensure!(
         !source::is_assembly(path),
-        "{name} is assembly text: vta exec {name} runs it"
+        "{name} is assembly text: write `exec` {name}"
     );
     Ok(Form::Graph(Box::new(read_onnx(path)?)))
 }
@@ -326,10 +329,9 @@ pub fn layer_or_network(name: &str) -> Result<QGraph> {
             bail!("{name} is compiled already, so that it can't be varied")
         }
         Form::Graph(graph) => {
-            ensure!(
-                is_quantised(&graph),
-                "{name} is a float model: run `vta quantize` first"
-            );
+            if !is_quantised(&graph) {
+                return Err(Error::Float(name.to_owned()));
+            }
             Ok(passes::quantized(&graph)?)
         }
     }
@@ -382,7 +384,7 @@ fn exists(name: &str) -> Result<()> {
         Some(full) => format!("; did you mean {full}?"),
         None => hints::did_you_mean(name, known),
     };
-    bail!("'{name}' is neither a file nor a built-in network{meant} (vta models lists those)");
+    bail!("'{name}' is neither a file nor a built-in network{meant} (`models` lists those)");
 }
 
 /// Reads an ONNX file.
@@ -398,68 +400,6 @@ pub fn is_quantised(graph: &Graph) -> bool {
         .nodes
         .iter()
         .any(|n| matches!(n.op, Op::QuantizeLinear { .. }))
-}
-
-/// Quantises a float graph with images that are decoded as they are needed.
-///
-/// # Errors
-/// An input that is no image, images that can't be read or don't fit, operators that can't be
-/// quantised.
-pub fn quantise(
-    graph: &Graph,
-    images: &Source,
-    preprocess: &Preprocess,
-    mode: quantize::Mode,
-) -> Result<Graph> {
-    let shape = &graph.values[graph.inputs[0].0].shape;
-    let &[_, c, h, w] = &shape[..] else {
-        bail!("the network's input has shape {shape:?}, not [1, C, H, W]");
-    };
-    let calibration = Calibration {
-        source: images,
-        reader: Mutex::new(images.reader()),
-        preprocess,
-        chw: [c, h, w],
-    };
-    Ok(quantize::quantize_with(graph, &calibration, mode)?)
-}
-
-/// Images to calibrate with, of a source.
-struct Calibration<'a> {
-    source: &'a Source,
-    reader: Mutex<Reader<'a>>,
-    preprocess: &'a Preprocess,
-    chw: [usize; 3],
-}
-
-impl quantize::Calibration for Calibration<'_> {
-    fn count(&self) -> usize {
-        self.source.len()
-    }
-
-    fn images(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>, String> {
-        let read = || -> Result<Vec<Vec<f32>>> {
-            let mut items = Vec::new();
-            {
-                let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-                if reader.position() > range.start {
-                    *reader = self.source.reader();
-                }
-                while reader.position() < range.end
-                    && let Some(item) = reader.next_item()?
-                {
-                    if item.index >= range.start {
-                        items.push(item);
-                    }
-                }
-            }
-            let value = |item: Item| self.preprocess.apply(&item.decode()?, self.chw);
-            // The first of several errors, whichever thread finds its own first.
-            let values: Vec<Result<Vec<f32>>> = items.into_par_iter().map(value).collect();
-            values.into_iter().collect()
-        };
-        read().map_err(|error| message(&error))
-    }
 }
 
 /// Puts the wanted requantisation into the graph's metadata, over what the model says.
@@ -492,5 +432,5 @@ pub fn default_images(model: &str, chw: [usize; 3]) -> Result<Vec<Picture>> {
             label: None,
         }]);
     }
-    bail!("which images? Give --input FILE, a folder, .npy or .npz")
+    bail!("which images? Give a file, a folder, .npy or .npz as `input`")
 }

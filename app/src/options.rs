@@ -1,14 +1,18 @@
-//! What a caller asks for, as plain data: the command line makes these from its arguments.
+//! What a caller asks for, as plain data: the command line makes these from its arguments. A
+//! [`Target`] can be stored and sent, with what isn't given at its default.
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+use vta_compiler::quantize::Mode;
 use vta_compiler::semantics::Requant;
 use vta_driver::Budget;
 
 use crate::machine::Wanted;
 
 /// Where and for what instance a program runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct DeviceOptions {
     /// `sim`, `cycle`, `oracle` or `opencl[:SEL]`; several with commas between, where a network may
     /// be spread: the first runs what no placement puts elsewhere.
@@ -51,7 +55,8 @@ impl Default for DeviceOptions {
 }
 
 /// What the device `cycle` shows of its cycles.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ViewOptions {
     /// Count cycles and compute nothing.
     pub timing_only: bool,
@@ -64,7 +69,8 @@ pub struct ViewOptions {
 }
 
 /// A known recipe from pixels to the network's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Preset {
     /// 1/255, ImageNet's mean and standard deviation.
     Imagenet,
@@ -75,7 +81,8 @@ pub enum Preset {
 }
 
 /// How images become the network's input; what is `None` is the model's own, or the preset's.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct PreprocessOptions {
     /// The recipe to begin with.
     pub preprocess: Option<Preset>,
@@ -88,14 +95,16 @@ pub struct PreprocessOptions {
 }
 
 /// Where tiles come from.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct TilesOptions {
     /// Tiles that were measured, in place of those that come with the compiler.
     pub cache: Option<PathBuf>,
 }
 
 /// Where a network runs, and how it is compiled for that.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Target {
     /// The device, or several.
     pub device: DeviceOptions,
@@ -183,6 +192,79 @@ impl RunOptions {
             verify: false,
             hazards: false,
             calibration: None,
+        }
+    }
+}
+
+/// A layer on seeded data.
+#[derive(Clone, Debug)]
+pub struct LayerOptions {
+    /// `resnet18.C2`, `conv:..`, `dw:..` or `gemm:..`: see [`vta_compiler::layer`].
+    pub layer: String,
+    /// Where it runs.
+    pub device: DeviceOptions,
+    /// What is shown of cycles.
+    pub views: ViewOptions,
+    /// Where tiles come from.
+    pub tiles: TilesOptions,
+    /// Seed of weights and inputs.
+    pub seed: u64,
+}
+
+impl LayerOptions {
+    /// A layer on the fast simulator.
+    pub fn new(layer: &str) -> Self {
+        Self {
+            layer: layer.to_owned(),
+            device: DeviceOptions::default(),
+            views: ViewOptions::default(),
+            tiles: TilesOptions::default(),
+            seed: 1,
+        }
+    }
+}
+
+/// A float model to quantise.
+#[derive(Clone, Debug)]
+pub struct QuantizeOptions {
+    /// Float ONNX file.
+    pub model: PathBuf,
+    /// Calibration images: a folder, an image or an array.
+    pub calibration: PathBuf,
+    /// How scales are chosen.
+    pub mode: Mode,
+    /// Calibration images to use at most.
+    pub limit: Option<usize>,
+    /// How images become inputs.
+    pub preprocess: PreprocessOptions,
+}
+
+/// A network to compile to a bundle.
+#[derive(Clone, Debug)]
+pub struct BundleOptions {
+    /// ONNX file, `demo` or `zoo:NAME`.
+    pub model: String,
+    /// A `vta_config.json`; `None` is what the board has, or the default instance, 1x16x16.
+    pub config: Option<PathBuf>,
+    /// The board: a preset's name or a TOML file; `None` is a machine of one's own.
+    pub board: Option<String>,
+    /// Let the host compute what no device has an operator for.
+    pub allow_host: bool,
+    /// How images become inputs, for the bundle to know.
+    pub preprocess: PreprocessOptions,
+    /// How int32 sums become int8; `None` is what the model says.
+    pub requant: Option<Requant>,
+    /// Where tiles come from.
+    pub tiles: TilesOptions,
+}
+
+impl BundleOptions {
+    /// The machine that they name.
+    pub fn machine(&self) -> Wanted<'_> {
+        Wanted {
+            config: self.config.as_deref(),
+            board: self.board.as_deref(),
+            timing: None,
         }
     }
 }

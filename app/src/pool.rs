@@ -17,24 +17,26 @@ use crate::error::{Context, Error, Result};
 use crate::outcome::Marks;
 use crate::watch::Watch;
 
-/// Images by number. Several threads ask, each image once.
+/// Images by number. Several threads ask, for each input of each image once.
 pub trait Images: Sync {
     /// How many there are.
     fn count(&self) -> usize;
 
-    /// One as int8 values in CHW order.
+    /// What an input of the network takes of one, as int8 values in CHW order; the input by its
+    /// name.
     ///
     /// # Errors
     /// When it can't be read or doesn't fit the network.
-    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>>;
+    fn image(&self, input: &str, index: usize) -> Result<Cow<'_, [i8]>>;
 }
 
+/// For networks of one input.
 impl Images for Vec<Vec<i8>> {
     fn count(&self) -> usize {
         self.len()
     }
 
-    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
+    fn image(&self, _: &str, index: usize) -> Result<Cow<'_, [i8]>> {
         let image = self.get(index).context("there is no such image")?;
         Ok(Cow::Borrowed(image))
     }
@@ -115,6 +117,11 @@ impl Pool {
         }
     }
 
+    /// What it runs.
+    pub fn network(&self) -> &Compiled {
+        &self.network
+    }
+
     /// The devices' options and measurements.
     pub fn setup(&self) -> &Setup {
         &self.setup
@@ -149,7 +156,7 @@ impl Pool {
             let start = |seat| {
                 let worker = std::thread::Builder::new();
                 let worker = worker.spawn_scoped(scope, move || job.work(seat));
-                worker.context("the system gives no more threads; --threads 1 needs fewest")
+                worker.context("the system gives no more threads; `threads` 1 needs fewest")
             };
             let workers: Vec<_> = seats.iter_mut().map(start).collect::<Result<_>>()?;
             let join = |w: ScopedJoinHandle<'_, Result<Share>>| {
@@ -310,7 +317,11 @@ impl Job<'_> {
         if first >= end {
             return Ok(None);
         }
-        let images = (first..end).map(|index| self.images.image(index));
+        let program = &self.network.program;
+        // The driver takes one input a program.
+        let input = program.inputs.first().context("the program has no input")?;
+        let input = &program.tensor(*input)?.name;
+        let images = (first..end).map(|index| self.images.image(input, index));
         Ok(Some((first, images.collect::<Result<_>>()?)))
     }
 

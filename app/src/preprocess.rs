@@ -54,7 +54,7 @@ impl Preprocess {
                 if args.mean.is_none() && args.std.is_none() && args.scale.is_none() {
                     watch.note(
                         "the model doesn't say how its input is made; assuming \
-                         --preprocess imagenet",
+                         `preprocess` imagenet",
                     );
                 }
                 Self::preset(Preset::Imagenet)
@@ -69,13 +69,13 @@ impl Preprocess {
             }
         }
         if !chosen.std.iter().all(|s| s.is_finite() && *s > 0.0) || !chosen.scale.is_finite() {
-            bail!("--std must be positive and --scale finite");
+            bail!("`std` must be positive and `scale` finite");
         }
         ensure!(
             chosen.mean.iter().all(|m| m.is_finite()),
-            "--mean must be finite"
+            "`mean` must be finite"
         );
-        ensure!(chosen.scale != 0.0, "--scale must not be 0");
+        ensure!(chosen.scale != 0.0, "`scale` must not be 0");
         Ok(chosen)
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use vta_driver::Program;
 use vta_sim::views::LayerCycles;
@@ -74,5 +75,14 @@ impl Report {
             program: &self.program,
             timed: &self.timed,
         })
+    }
+}
+
+/// As [`Report::json`], with the title.
+impl Serialize for Report {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = self.json();
+        object["title"] = json!(self.title);
+        object.serialize(serializer)
     }
 }

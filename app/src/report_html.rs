@@ -288,7 +288,7 @@ fn energy(timed: &Timed, rows: &[Row<'_>]) -> Markup {
             h2 { "Energy" }
             p.note {
                 "An estimate of one pass: counted operations and bytes, each at a price for a 45 nm \
-                 process (Horowitz, ISSCC 2014). --energy takes other prices."
+                 process (Horowitz, ISSCC 2014). An energy table takes other prices."
             }
             table.bars {
                 @for (name, pj) in parts {

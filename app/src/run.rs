@@ -9,10 +9,10 @@ use vta_compiler::quantize;
 use vta_compiler::reflect::Network;
 use vta_driver::{Counters, DeviceCounters, Program};
 
-use crate::check;
 use crate::compile::Compiled;
 use crate::cycle::Setup;
-use crate::error::{Context, Error, Result, bail, ensure};
+use crate::dump::Plans;
+use crate::error::{Context, Error, Result, ensure};
 use crate::images::{self, Item, Reader, Source};
 use crate::model::{self, Form, Model};
 use crate::options::RunOptions;
@@ -20,7 +20,8 @@ use crate::outcome::{ImageOutcome, Marks, Outcome, ends_in_softmax, rank};
 use crate::pool::{Checks, Images, Share};
 use crate::preprocess::{Preprocess, to_int8};
 use crate::session::Session;
-use crate::watch::Watch;
+use crate::watch::{Part, Watch};
+use crate::{check, device, dump};
 
 /// Runs a network. An `output` that the caller wants needs computed values.
 ///
@@ -28,18 +29,18 @@ use crate::watch::Watch;
 /// Options that don't fit each other or the model, files that can't be read, compiled or written,
 /// a failure of a device.
 pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outcome> {
-    ensure!(args.top > 0, "--top must be at least 1");
+    ensure!(args.top > 0, "`top` must be at least 1");
     ensure!(
         args.target.threads != Some(0),
-        "--threads must be at least 1"
+        "`threads` must be at least 1"
     );
-    ensure!(args.target.batch > 0, "--batch must be at least 1");
+    ensure!(args.target.batch > 0, "`batch` must be at least 1");
     let title = &args.model;
     let setup = Setup::new(&args.target.device, &args.target.views, title)?;
     let compared = args.verify || output == Wanted::File || args.reference.is_some();
     ensure!(
         !(compared && setup.timing_only()),
-        "--timing-only computes no outputs for --verify, --output or --reference"
+        "`timing_only` computes no outputs for `verify`, `output` or `reference`"
     );
     let given = match args.input.is_empty() {
         true => None,
@@ -111,6 +112,20 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     outcome.timing_only = session.timing_only();
     outcome.timed = session.finish()?;
     Ok(outcome)
+}
+
+/// The plans of one pass over a network, which isn't run: see [`dump::plans`]. A float model is
+/// quantised on the way.
+///
+/// # Errors
+/// As for [`run`] before it runs, and for [`dump::plans`].
+pub fn plans(args: &RunOptions, watch: &dyn Watch) -> Result<Plans> {
+    let given = match args.input.is_empty() {
+        true => None,
+        false => Some(Source::open(&args.input, args.limit)?),
+    };
+    let (compiled, _) = prepare(args, given.as_ref(), watch)?;
+    dump::plans(&compiled, &device::device_names(&args.target.device.device))
 }
 
 /// The images that are given, or those that come with the model; class folders have its classes.
@@ -188,7 +203,7 @@ impl Images for Inputs<'_> {
         self.count
     }
 
-    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
+    fn image(&self, _: &str, index: usize) -> Result<Cow<'_, [i8]>> {
         let item = {
             let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
             // Images before the first one with an error are read nevertheless, so that it doesn't
@@ -234,7 +249,7 @@ fn prepare(
     let choose = || Preprocess::choose(&args.preprocess, stated.as_ref(), watch);
     if model.is_compiled() {
         refuse(args, &model)?;
-        return Ok((model.compile(&args.target)?, choose()?));
+        return Ok((model.compile(&args.target, &Part(watch))?, choose()?));
     }
     let preprocess = choose()?;
     if model.is_float() {
@@ -242,14 +257,14 @@ fn prepare(
     } else {
         ensure!(
             args.calibration.is_none(),
-            "--calibration is for float models, but {} is int8 already",
+            "`calibration` is for float models, but {} is int8 already",
             args.model
         );
     }
     if let Some(requant) = args.requant {
         model.set_requant(requant);
     }
-    Ok((model.compile(&args.target)?, preprocess))
+    Ok((model.compile(&args.target, &Part(watch))?, preprocess))
 }
 
 /// A float model as int8, with the calibration images or else those of the run.
@@ -265,15 +280,13 @@ fn quantised(
         None => None,
     };
     let Some(calibration) = given.as_ref().or(images) else {
-        bail!(
-            "{} is a float model: give --calibration DIR|.npz or run `vta quantize`",
-            args.model
-        );
+        return Err(Error::Float(args.model.clone()));
     };
     if given.is_none() {
         watch.note("quantising the float model with the input images");
     }
-    model.quantise(calibration, preprocess, quantize::Mode::Multiply)
+    let mode = quantize::Mode::Multiply;
+    model.quantise(calibration, preprocess, mode, &Part(watch))
 }
 
 /// What needs the model of a bundle.
@@ -281,19 +294,19 @@ fn refuse(args: &RunOptions, model: &Model) -> Result<()> {
     let hosted = matches!(model.form(), Form::Hosted(_));
     ensure!(
         hosted || !args.target.allow_host,
-        "--allow-host needs the model, not a compiled bundle"
+        "`allow_host` needs the model, not a compiled bundle"
     );
     ensure!(
         args.calibration.is_none() && args.target.tiles.cache.is_none(),
-        "--calibration and --tiles need the model, not a compiled bundle"
+        "`calibration` and `tiles` need the model, not a compiled bundle"
     );
     ensure!(
         !args.verify,
-        "--verify needs the model, not a compiled bundle"
+        "`verify` needs the model, not a compiled bundle"
     );
     ensure!(
         args.requant.is_none(),
-        "--requant needs the model, not a compiled bundle"
+        "`requant` needs the model, not a compiled bundle"
     );
     Ok(())
 }

@@ -8,6 +8,7 @@ use vta_driver::{Counters, DeviceCounters, Program};
 
 use crate::compile::Compiled;
 use crate::cycle::Setup;
+use crate::dump::{self, Plans};
 use crate::error::{Context, Error, Result, ensure};
 use crate::model::{Model, Tensor};
 use crate::options::Target;
@@ -84,13 +85,15 @@ impl Outputs {
 }
 
 impl Session {
-    /// Compiles a model for a target. Devices are opened by the first run.
+    /// Compiles a model for a target. Devices are opened by the first run. `watch` hears why the
+    /// program isn't one for the board whose timing is borrowed, and may cancel between two steps.
     ///
     /// # Errors
     /// [`Error::Usage`] for options that don't fit each other or the model, [`Error::Io`] and
-    /// [`Error::Input`] for their files, [`Error::Model`] for what can't be compiled.
-    pub fn open(model: Model, target: &Target) -> Result<Self> {
-        Self::checking(model, target, Checks::None)
+    /// [`Error::Input`] for their files, [`Error::Float`] for a float model, [`Error::Model`] for
+    /// what can't be compiled, [`Error::Cancelled`] when `watch` says so.
+    pub fn open(model: Model, target: &Target, watch: &dyn Watch) -> Result<Self> {
+        Self::checking(model, target, Checks::None, watch)
     }
 
     /// As [`Self::open`]; every run compares each layer with the reference interpreter.
@@ -98,7 +101,7 @@ impl Session {
     /// # Errors
     /// As for [`Self::open`]; [`Error::Usage`] for a bundle and for a target that only counts
     /// cycles.
-    pub fn verifying(model: Model, target: &Target) -> Result<Self> {
+    pub fn verifying(model: Model, target: &Target, watch: &dyn Watch) -> Result<Self> {
         ensure!(
             !model.is_compiled(),
             "layers can't be compared without the model of {}",
@@ -108,15 +111,21 @@ impl Session {
             !target.views.timing_only,
             "a device that only counts cycles computes nothing to compare"
         );
-        Self::checking(model, target, Checks::Layers)
+        Self::checking(model, target, Checks::Layers, watch)
     }
 
-    fn checking(model: Model, target: &Target, checks: Checks) -> Result<Self> {
+    fn checking(model: Model, target: &Target, checks: Checks, watch: &dyn Watch) -> Result<Self> {
         ensure!(target.threads != Some(0), "there must be a thread at least");
         ensure!(target.batch > 0, "there must be a run in flight at least");
         let title = model.name().to_owned();
-        let compiled = model.compile(target)?;
+        if watch.cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let compiled = model.compile(target, watch)?;
         let setup = Setup::new(&target.device, &target.views, &title)?;
+        if let Some(text) = setup.machine().misfit(&compiled.program) {
+            watch.note(&text);
+        }
         Ok(Self::load(compiled, setup, target, checks, &title))
     }
 
@@ -164,6 +173,15 @@ impl Session {
     /// The compiled network; only its tensors and layers when it runs over several places.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
+    }
+
+    /// What the fast executor makes of one pass over the network: see [`dump::plans`]. Nothing
+    /// runs.
+    ///
+    /// # Errors
+    /// As for [`dump::plans`].
+    pub fn plans(&self) -> Result<Plans> {
+        dump::plans(self.pool.network(), &self.pool.setup().names())
     }
 
     /// Runs the network on arrays: one [`Feed`] for each input.
@@ -302,7 +320,7 @@ impl Images for Int8<'_> {
         self.values.len() / self.len
     }
 
-    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
+    fn image(&self, _: &str, index: usize) -> Result<Cow<'_, [i8]>> {
         let mut all = self.values.chunks_exact(self.len);
         let image = all.nth(index).context("there is no such image")?;
         Ok(Cow::Borrowed(image))

@@ -78,7 +78,7 @@ pub struct Swept {
 /// # Errors
 /// A grid, model or file that can't be read, a table or picture that can't be written.
 pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
-    ensure!(args.threads != Some(0), "--threads must be at least 1");
+    ensure!(args.threads != Some(0), "`threads` must be at least 1");
     let machine = Machine::read(Wanted {
         config: args.config.as_deref(),
         board: args.board.as_deref(),

@@ -100,7 +100,7 @@ fn read(path: &Path, config: &Config, timing: Option<&str>) -> Result<(Cache, St
     };
     ensure!(
         found.is_some(),
-        "--tiles {}: no tiles for {wanted} (there is {listed}); measure them with vta tune",
+        "`tiles` {}: no tiles for {wanted} (there is {listed}); `tune` measures them",
         name()
     );
     let machine = found.unwrap_or_default().to_owned();

@@ -16,6 +16,21 @@ pub trait Watch: Sync {
     fn note(&self, text: &str);
 }
 
+/// Part of longer work: its remarks are told, its progress isn't.
+pub(crate) struct Part<'a>(pub &'a dyn Watch);
+
+impl Watch for Part<'_> {
+    fn progress(&self, _: usize, _: usize) {}
+
+    fn cancelled(&self) -> bool {
+        self.0.cancelled()
+    }
+
+    fn note(&self, text: &str) {
+        self.0.note(text);
+    }
+}
+
 /// Nobody watches.
 impl Watch for () {
     fn progress(&self, _: usize, _: usize) {}

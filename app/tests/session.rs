@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vta_app::machine::{Machine, Wanted};
-use vta_app::options::RunOptions;
+use vta_app::options::{LayerOptions, RunOptions};
 use vta_app::run::{self, run};
 use vta_app::tune::tune;
-use vta_app::{Error, Feed, Images, Model, Session, Target, Values, Watch};
+use vta_app::{Error, Feed, Images, Model, Session, Target, Values, Watch, layer};
 use vta_compiler::tune::Cache;
 
 /// Values for some images of a network, different for each.
@@ -23,7 +23,7 @@ fn values(images: usize, len: usize) -> Vec<i8> {
 }
 
 fn session(target: &Target) -> Session {
-    Session::open(Model::open("demo").unwrap(), target).unwrap()
+    Session::open(Model::open("demo").unwrap(), target, &()).unwrap()
 }
 
 fn feed<'a>(name: &'a str, values: &'a [i8]) -> Feed<'a> {
@@ -102,7 +102,7 @@ impl Images for Demo {
         self.0.len()
     }
 
-    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>, Error> {
+    fn image(&self, _: &str, index: usize) -> Result<Cow<'_, [i8]>, Error> {
         let model = Model::open("demo")?;
         let recipe = model.preprocess()?.unwrap();
         let real = recipe.apply(&self.0[index], [3, 32, 32])?;
@@ -117,14 +117,14 @@ fn a_bundle_computes_what_its_model_does() {
     let path = folder.path().join("demo.vta");
     let compiled = Model::open("demo")
         .unwrap()
-        .compile(&Target::default())
+        .compile(&Target::default(), &())
         .unwrap();
     std::fs::write(&path, compiled.to_bundle().unwrap()).unwrap();
     let name = path.to_str().unwrap();
     let bundle = || Model::open(name).unwrap();
     assert!(bundle().is_compiled());
     let (mut of_bundle, mut of_model) = (
-        Session::open(bundle(), &Target::default()).unwrap(),
+        Session::open(bundle(), &Target::default(), &()).unwrap(),
         session(&Target::default()),
     );
     let input = of_bundle.inputs().unwrap().remove(0);
@@ -133,7 +133,7 @@ fn a_bundle_computes_what_its_model_does() {
     let [a, b] = [&mut of_bundle, &mut of_model]
         .map(|s| s.run(&[feed(&input.name, &all)], &()).unwrap().outputs);
     assert_eq!(a, b);
-    let error = Session::verifying(bundle(), &Target::default())
+    let error = Session::verifying(bundle(), &Target::default(), &())
         .err()
         .unwrap();
     assert!(matches!(error, Error::Usage(_)), "{error}");
@@ -174,7 +174,7 @@ fn errors_are_split_by_cause_and_leave_a_session_usable() {
     assert!(session.run(&[feed(&input.name, &all)], &()).is_ok());
 
     let no_device = Target::named("toaster");
-    let mut session = Session::open(Model::open("demo").unwrap(), &no_device).unwrap();
+    let mut session = Session::open(Model::open("demo").unwrap(), &no_device, &()).unwrap();
     let error = session.run(&[feed(&input.name, &all)], &()).unwrap_err();
     assert!(matches!(error, Error::Usage(_)), "{error:?}");
 }
@@ -232,11 +232,80 @@ fn a_report_has_every_layer() {
 }
 
 #[test]
+fn a_target_is_data_that_travels_and_a_report_is_told_as_data() {
+    let target = Target {
+        threads: Some(2),
+        ..Target::named("cycle")
+    };
+    let text = serde_json::to_string(&target).unwrap();
+    assert_eq!(serde_json::from_str::<Target>(&text).unwrap(), target);
+    // What isn't given is at its default, and what there isn't is an error.
+    let short = r#"{"device": {"device": "cycle", "budget": {"steps": 5}}, "threads": 2}"#;
+    let mut short: Target = serde_json::from_str(short).unwrap();
+    assert_eq!(short.device.budget.steps, 5);
+    short.device.budget = target.device.budget;
+    assert_eq!(short, target);
+    assert!(serde_json::from_str::<Target>(r#"{"thread": 2}"#).is_err());
+
+    let mut session = session(&short);
+    let input = session.inputs().unwrap().remove(0);
+    let image = values(1, input.len());
+    session.run(&[feed(&input.name, &image)], &()).unwrap();
+    let report = session.report().unwrap();
+    let told = serde_json::to_value(&report).unwrap();
+    assert_eq!(told["title"], "demo");
+    assert_eq!(told["layers"], report.json()["layers"]);
+}
+
+#[test]
+fn a_watch_stops_what_opens_a_session() {
+    let watch = After(0, AtomicUsize::new(0));
+    let demo = || Model::open("demo").unwrap();
+    let target = Target::default();
+    let error = Session::open(demo(), &target, &watch).err().unwrap();
+    assert!(matches!(error, Error::Cancelled), "{error:?}");
+    let error = demo().compile(&target, &watch).err().unwrap();
+    assert!(matches!(error, Error::Cancelled), "{error:?}");
+}
+
+#[test]
+fn layers_are_run_and_planned_by_one_call() {
+    let options = LayerOptions::new("conv:2,16,8,8,16,3,1,1");
+    let watch = After(usize::MAX, AtomicUsize::new(0));
+    let outcome = layer::run(&options, &watch).unwrap();
+    assert!(outcome.is_right() && outcome.passes == 2);
+    assert_eq!(watch.1.into_inner(), 2);
+    let plans = layer::plans(&options).unwrap();
+    assert!(plans.summary().contains("layer conv:2,16,8,8,16,3,1,1"));
+    let stopped = layer::run(&options, &After(0, AtomicUsize::new(0)));
+    assert!(matches!(stopped, Err(Error::Cancelled)));
+    let session = session(&Target::default());
+    let plans = session.plans().unwrap();
+    assert!(plans.batches.iter().all(|batch| batch.plan.is_some()));
+}
+
+#[test]
+fn errors_name_fields_and_not_the_options_of_a_command_line() {
+    let demo = || Model::open("demo").unwrap();
+    let mut target = Target::default();
+    target.views.timing_only = true;
+    let error = Session::open(demo(), &target, &()).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "`timing_only` needs `device` cycle, not sim"
+    );
+    let float = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo/resnet20_f32.onnx");
+    let float = Model::open(float.to_str().unwrap()).unwrap();
+    let error = float.compile(&Target::default(), &()).err().unwrap();
+    assert!(matches!(error, Error::Float(_)), "{error:?}");
+}
+
+#[test]
 fn a_model_survives_onnx_and_tiles_are_tuned_within_a_cache() {
     let model = Model::open("demo").unwrap();
     let again = Model::from_onnx("again", &model.to_onnx().unwrap()).unwrap();
     assert_eq!(again.labels().unwrap(), model.labels().unwrap());
-    let program = |model: Model| model.compile(&Target::default()).unwrap().program;
+    let program = |model: Model| model.compile(&Target::default(), &()).unwrap().program;
     assert_eq!(program(again).layers, program(model).layers);
 
     let machine = Machine::read(Wanted::default()).unwrap();

@@ -4,8 +4,10 @@ use std::sync::OnceLock;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use vta_app::watch::Watch;
+use vta_driver::printable;
 
 use crate::terminal::{COLUMNS, is_plain, wrapped};
+use crate::words::of_command_line;
 
 /// A bar on standard error, if that is a terminal.
 pub struct Bar {
@@ -26,6 +28,11 @@ impl Bar {
             quiet,
             bar: OnceLock::new(),
         }
+    }
+
+    /// No bar: remarks alone are shown.
+    pub fn remarks() -> Self {
+        Self::new("", usize::MAX, true)
     }
 
     /// Takes the bar away, for what is printed next.
@@ -53,6 +60,12 @@ impl Watch for Bar {
     }
 
     fn note(&self, text: &str) {
-        eprintln!("{}", wrapped(&format!("note: {text}"), COLUMNS));
+        eprintln!(
+            "{}",
+            wrapped(
+                &format!("note: {}", printable(&of_command_line(text))),
+                COLUMNS
+            )
+        );
     }
 }

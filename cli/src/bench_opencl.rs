@@ -97,7 +97,7 @@ fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result
         Form::Graph(graph) => {
             ensure!(
                 model::is_quantised(&graph),
-                "{network} is a float model: quantise it first (vta quantize)"
+                "{network} is a float model: run vta quantize first"
             );
             Arc::new(compile::compile(&graph, config)?.1)
         }

@@ -2,6 +2,13 @@
 
 pub mod boards;
 pub mod check;
+pub mod compile;
 pub mod exec;
+pub mod layer;
+pub mod listing;
+pub mod models;
+pub mod quantize;
+pub mod replay;
 pub mod run;
+pub mod shell;
 pub mod sweep;

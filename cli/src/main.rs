@@ -11,19 +11,20 @@ mod devices;
 mod report;
 mod table;
 mod terminal;
-mod tools;
 mod tune;
+mod words;
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
-use vta_app::error::message;
 use vta_driver::printable;
 
 use crate::args::{Cli, Command};
-use crate::commands::{boards, check, exec, run, sweep};
+use crate::commands::{
+    boards, check, compile, exec, layer, listing, models, quantize, replay, run, shell, sweep,
+};
 
 /// Exit status: 0 right, 1 a result didn't match or a run failed, 2 bad usage or input.
 fn main() -> ExitCode {
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("error: {}", one_line(&message(error.as_ref())));
+            eprintln!("error: {}", one_line(&words::of_error(&error)));
             ExitCode::from(status(&error))
         }
     }
@@ -68,12 +69,12 @@ fn command(command: &Command) -> anyhow::Result<bool> {
     match command {
         Command::Run(args) => run::run(args),
         Command::Exec(args) => exec::exec(args),
-        Command::Layer(args) => tools::layer(args),
-        Command::Quantize(args) => tools::quantize(args),
-        Command::Compile(args) => tools::compile(args),
-        Command::Replay(args) => tools::replay(args),
-        Command::Asm(args) => tools::asm(args),
-        Command::Disasm(args) => tools::disasm(args),
+        Command::Layer(args) => layer::layer(args),
+        Command::Quantize(args) => quantize::quantize(args),
+        Command::Compile(args) => compile::compile(args),
+        Command::Replay(args) => replay::replay(args),
+        Command::Asm(args) => listing::asm(args),
+        Command::Disasm(args) => listing::disasm(args),
         Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),
         Command::Bench(args) if args.cycles => bench_cycles::bench(args),
@@ -82,11 +83,11 @@ fn command(command: &Command) -> anyhow::Result<bool> {
             Some(devices) => bench_opencl::bench(args, devices),
         },
         Command::Tune(args) => tune::tune(args),
-        Command::Models => tools::models(),
+        Command::Models => models::models(),
         Command::Boards(args) => boards::boards(args),
         Command::Devices(args) => devices::devices(args),
-        Command::Completions { shell } => tools::completions(*shell),
-        Command::Man { folder } => tools::man(folder),
+        Command::Completions { shell } => shell::completions(*shell),
+        Command::Man { folder } => shell::man(folder),
     }
 }
 

@@ -4,13 +4,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use vta_app::dump::Plans;
 use vta_app::outcome::{LayerRow, Outcome};
 use vta_app::timed::{Timed, utilization};
+use vta_driver::printable;
 use vta_sim::views::{LayerCycles, Verdict};
 
-use crate::args::{RunArgs, ViewArgs};
+use crate::args::{PlanDetail, RunArgs, ViewArgs};
 use crate::table::{Column, Table};
-use crate::terminal::{bar, is_plain, paint, print_text, say_written};
+use crate::terminal::{bar, is_plain, paint, print_line, print_text, say_written};
 
 /// Prints for people.
 pub fn text(outcome: &Outcome, args: &RunArgs) -> Result<()> {
@@ -48,7 +50,10 @@ fn describe(outcome: &Outcome, image: usize, out: &mut String) {
         Some(truth) => format!("  {} it is {}", paint("31", wrong), outcome.label(truth)),
         None => String::new(),
     };
-    out.push_str(&format!("{}{verdict}\n", paint("1", &image.name)));
+    out.push_str(&format!(
+        "{}{verdict}\n",
+        paint("1", &printable(&image.name))
+    ));
     let width = ranking
         .iter()
         .take(few)
@@ -296,6 +301,16 @@ fn cycles_table(outcome: &Outcome, timed: &Timed) -> Table {
         }
     }
     table
+}
+
+/// Prints plans as text, or with no detail chosen as one JSON object, which has all.
+pub fn print_plans(plans: &Plans, detail: Option<PlanDetail>) -> Result<()> {
+    let text = match detail {
+        None => serde_json::to_string_pretty(&plans.json())?,
+        Some(PlanDetail::Short) => plans.summary(),
+        Some(PlanDetail::Full) => plans.to_string(),
+    };
+    print_line(text.trim_end())
 }
 
 /// Says which of the views are written: behind the summary, or on standard error where standard

@@ -27,7 +27,7 @@ pub fn tune(args: &TuneArgs) -> Result<bool> {
     ensure!(args.candidates > 0, "--candidates must be at least 1");
     let machine = Machine::read(args.timing.machine(args.config.as_ref()))?;
     if let Some(text) = machine.misfit_of_config() {
-        Bar::new("", usize::MAX, true).note(&text);
+        Bar::remarks().note(&text);
     }
     let graph = model::layer_or_network(&args.model)?;
     if let Some(layer) = &args.explain {

@@ -142,7 +142,7 @@ fn networks_of_multiplications_are_refused_with_the_way_out() {
         &[
             "demo: node ",
             "no MUL",
-            "vta quantize --mode shift",
+            "vta quantize with --mode shift",
             "zoo:NAME:shift",
         ],
     );

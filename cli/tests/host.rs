@@ -122,7 +122,7 @@ fn json(folder: &TempDir, args: &[&str]) -> serde_json::Value {
 fn an_operator_that_only_the_host_has_is_refused_by_name() {
     let folder = folder();
     let says = "error: model.onnx: node gate0 (Sigmoid): the device has no such operator; \
-                `vta run --allow-host` lets the host compute it\n";
+                --allow-host lets the host compute it\n";
     for args in [
         &["run", "model.onnx", "--input", "image.npy"][..],
         &["compile", "model.onnx", "-o", "model.vta"],

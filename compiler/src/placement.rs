@@ -40,8 +40,7 @@ pub struct Placement {
 }
 
 /// Why a node of the host has no place.
-const NEEDS_HOST: &str =
-    "no device has such an operator; `vta run --allow-host` lets the host compute it";
+const NEEDS_HOST: &str = "no device has such an operator; `allow_host` lets the host compute it";
 
 /// Says of each node what it can run on: a rule's device; the first that can for convolutions,
 /// dense layers and what only one device can run; any that can for the rest.

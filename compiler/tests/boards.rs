@@ -127,7 +127,7 @@ fn sums_that_are_multiplied_are_refused_with_the_way_out() {
             &[
                 "node n0: its sums are multiplied",
                 "no MUL",
-                "vta quantize --mode shift",
+                "`quantize` with `mode` shift",
                 "zoo:NAME:shift",
             ][..],
         ),

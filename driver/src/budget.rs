@@ -1,5 +1,6 @@
 //! How much work a program may ask for.
 
+use serde::{Deserialize, Serialize};
 use vta_isa::tokens::At;
 use vta_isa::{Config, Insn};
 
@@ -15,9 +16,10 @@ use crate::Traffic;
 ///
 /// let gemm = Gemm { uop_end: 8191, iter_out: 16383, iter_in: 4096, ..Gemm::default() };
 /// let error = Budget::default().check_steps(&[gemm.into()]).unwrap_err().to_string();
-/// assert!(error.contains("--limit-steps"));
+/// assert!(error.contains("`budget.steps` raises it"));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Budget {
     /// GEMM and ALU steps, resets among them, that executors of results run.
     pub steps: u64,
@@ -47,7 +49,7 @@ pub struct OverBudget {
     pub what: &'static str,
     /// The budget.
     pub limit: u64,
-    /// The option of the command line that raises it.
+    /// The option that raises it.
     pub option: &'static str,
 }
 
@@ -86,7 +88,7 @@ impl Budget {
                 at: Box::new(at),
                 what: "bytes between DRAM and scratchpads",
                 limit: self.bytes,
-                option: "--limit-bytes",
+                option: "`budget.bytes`",
             }),
             None => Ok(()),
         }
@@ -98,7 +100,7 @@ impl Budget {
             at: Box::new(at),
             what: "GEMM and ALU steps",
             limit: self.steps,
-            option: "--limit-steps",
+            option: "`budget.steps`",
         }
     }
 
@@ -108,7 +110,7 @@ impl Budget {
             at: Box::new(at),
             what: "cycles",
             limit: self.cycles,
-            option: "--limit-cycles",
+            option: "`budget.cycles`",
         }
     }
 }
@@ -190,6 +192,6 @@ mod tests {
         let error = budget(bytes - 1).check_bytes(&config, &[load.into()]);
         let text = error.unwrap_err().to_string();
         assert!(text.contains("instruction 0 (load.wgt"), "{text}");
-        assert!(text.contains("--limit-bytes raises it"), "{text}");
+        assert!(text.contains("`budget.bytes` raises it"), "{text}");
     }
 }

@@ -5,7 +5,7 @@ use vta_isa::Config;
 use vta_sim::Board;
 use vta_sim::cycle::TimingConfig;
 
-use crate::error::{Context, Result, bail, ensure};
+use crate::error::{Context, Error, Result, bail, ensure};
 
 /// Points that a grid may have.
 const MAX_POINTS: usize = 100_000;
@@ -45,7 +45,7 @@ impl Grid {
         let axes: Vec<Axis> = vary.iter().map(|text| axis(text)).collect::<Result<_>>()?;
         for (i, axis) in axes.iter().enumerate() {
             let twice = axes[..i].iter().any(|other| other.key == axis.key);
-            ensure!(!twice, "--vary {} is given twice", axis.key);
+            ensure!(!twice, "`vary` {} is given twice", axis.key);
         }
         let points = axes.iter().try_fold(1usize, |n, axis| {
             n.checked_mul(axis.values.len())
@@ -84,7 +84,7 @@ impl Grid {
                 let config = self.config.iter().filter(|(_, v)| v.is_number());
                 let keys: Vec<&str> = config.map(|(k, _)| k.as_str()).collect();
                 bail!(
-                    "--vary {}: there is no such key; there are {}, {}",
+                    "`vary` {}: there is no such key; there are {}, {}",
                     axis.key,
                     keys.join(", "),
                     self.timing.keys().join(", ")
@@ -161,15 +161,15 @@ fn is_config(key: &str) -> bool {
 }
 
 fn axis(text: &str) -> Result<Axis> {
-    let form = || format!("--vary {text}: write KEY=V1,V2,..");
-    let (key, values) = text.split_once('=').with_context(form)?;
+    let form = || Error::Usage(format!("`vary` {text}: write KEY=V1,V2,.."));
+    let (key, values) = text.split_once('=').ok_or_else(form)?;
     let values: Vec<String> = values.split(',').map(|v| v.trim().to_owned()).collect();
     for (i, value) in values.iter().enumerate() {
         let number = value.parse::<f64>().is_ok_and(f64::is_finite);
-        ensure!(number, "--vary {text}: '{value}' is no number");
+        ensure!(number, "`vary` {text}: '{value}' is no number");
         ensure!(
             !values[..i].contains(value),
-            "--vary {text}: {value} is given twice"
+            "`vary` {text}: {value} is given twice"
         );
     }
     let key = key.trim().to_owned();

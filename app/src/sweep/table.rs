@@ -111,7 +111,7 @@ impl Table {
         let mut text = text.with_context(|| format!("{}: not a text file", name()))?;
         let another = || {
             format!(
-                "{}: not the table of this sweep; give another --output or remove it",
+                "{}: not the table of this sweep: give another file or remove it",
                 name()
             )
         };
@@ -238,7 +238,7 @@ fn parse(body: &str, keys: usize, sweep: Option<&str>) -> Result<HashMap<Vec<Str
         let named = sweep.is_none_or(|sweep| cells.last().is_some_and(|cell| *cell == sweep));
         ensure!(
             named,
-            "not the table of this sweep ({}); give another --output or remove it",
+            "not the table of this sweep ({}): give another file or remove it",
             at()
         );
         let (values, rest) = cells.split_at(keys);

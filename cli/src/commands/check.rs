@@ -9,6 +9,7 @@ use vta_sim::hazards::{Access, Hazard, MAX_HAZARDS, SharedMemory};
 
 use crate::args::CheckArgs;
 use crate::terminal::{print_line, print_text};
+use crate::words::of_command_line;
 
 /// Checks a file; whether nothing was found.
 pub fn check(args: &CheckArgs) -> Result<bool> {
@@ -29,7 +30,7 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
         return print_line(&serde_json::to_string_pretty(&object)?);
     }
     for fault in &found.faults {
-        print_text(fault)?;
+        print_text(&of_command_line(fault))?;
     }
     for (place, hazard) in &found.hazards {
         print_text(&format!("{place}{hazard}"))?;

@@ -30,7 +30,7 @@ pub fn exec(args: &RunArgs) -> Result<bool> {
     refuse_network_options(args)?;
     let done = exec::exec(&args.options())?;
     if let Some(text) = &done.misfit {
-        Bar::new("", usize::MAX, true).note(text);
+        Bar::remarks().note(text);
     }
     match args.json {
         true => print_line(&serde_json::to_string_pretty(&done.json())?)?,
@@ -59,6 +59,7 @@ fn refuse_network_options(args: &RunArgs) -> Result<()> {
         ("--allow-host", args.allow_host),
         ("--threads", args.threads.is_some()),
         ("--profile", args.profile),
+        ("--dump-plan", args.dump.plan.is_some()),
     ] {
         ensure!(
             !given,

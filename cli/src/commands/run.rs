@@ -1,6 +1,6 @@
 //! `vta run`.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use vta_app::run::Wanted;
 use vta_app::{images, outcome, run};
 
@@ -11,6 +11,12 @@ use crate::terminal::print_with;
 
 /// Runs a network; whether everything that was compared matched.
 pub fn run(args: &RunArgs) -> Result<bool> {
+    if let Some(detail) = args.dump.plan {
+        refuse_results(args)?;
+        let plans = run::plans(&args.options(), &Bar::remarks())?;
+        report::print_plans(&plans, (!args.json).then_some(detail))?;
+        return Ok(true);
+    }
     let wanted = match args.output {
         Some(_) => Wanted::File,
         None => Wanted::Labels,
@@ -28,4 +34,21 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     report::tell_written(&args.views, args.json)?;
     let clean = outcome.hazards.as_ref().is_none_or(Vec::is_empty);
     Ok(outcome.mismatches.is_empty() && clean)
+}
+
+/// What has no meaning where nothing runs.
+fn refuse_results(args: &RunArgs) -> Result<()> {
+    for (option, given) in [
+        ("--output", args.output.is_some()),
+        ("--reference", args.reference.is_some()),
+        ("--verify", args.verify),
+        ("--hazards", args.hazards),
+        ("--profile", args.profile),
+        ("--timing-only", args.views.timing_only),
+        ("--trace", args.views.trace.is_some()),
+        ("--report", args.views.report.is_some()),
+    ] {
+        ensure!(!given, "{option} needs a run, and --dump-plan runs nothing");
+    }
+    Ok(())
 }

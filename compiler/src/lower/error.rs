@@ -45,8 +45,8 @@ pub enum LowerError {
     },
     /// A node that the device has no operation for, but the host has.
     #[error(
-        "node {node} ({op}): the device has no such operator; `vta run --allow-host` lets the \
-         host compute it"
+        "node {node} ({op}): the device has no such operator; `allow_host` lets the host \
+         compute it"
     )]
     Host {
         /// The node.

@@ -100,7 +100,7 @@ impl Import<'_> {
                     Ok(input)
                 }
                 _ => Err(PassError::Graph(format!(
-                    "output {name} is not quantised (node {}); run `vta quantize` on the float model",
+                    "output {name} is not quantised (node {}); run `quantize` on the float model",
                     value.name
                 ))),
             },

@@ -21,17 +21,19 @@ use crate::kernels::{Operand, Start, Step, Steps};
 /// places in DRAM; [`Self::summary`] counts those that differ in nothing but their places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanListing {
-    lines: Vec<Line>,
+    lines: Vec<PlanLine>,
 }
 
-/// One operation.
+/// One operation of a [`PlanListing`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Line {
-    what: String,
-    /// Spans of DRAM.
-    place: String,
-    /// What each pass brought, from `""`: what the operation was made of. Mnemonics and indices.
-    origin: BTreeMap<&'static str, Vec<(String, u32)>>,
+pub struct PlanLine {
+    /// What is done, in which shape and by which form of the kernel.
+    pub what: String,
+    /// Spans of DRAM, each after a semicolon: region, first byte, length.
+    pub place: String,
+    /// What each fusion brought, from `""`: what the operation was made of. Mnemonics and indices
+    /// of instructions.
+    pub origin: BTreeMap<&'static str, Vec<(String, u32)>>,
 }
 
 impl PlanListing {
@@ -51,7 +53,7 @@ impl PlanListing {
                     index,
                 ));
             }
-            Line {
+            PlanLine {
                 what: describe.op(op),
                 place: places(op),
                 origin: by_pass,
@@ -61,6 +63,11 @@ impl PlanListing {
         Self {
             lines: ops.map(line).collect(),
         }
+    }
+
+    /// The operations, in order.
+    pub fn lines(&self) -> &[PlanLine] {
+        &self.lines
     }
 
     /// Names of the fusions, in the order in which they run.
@@ -95,7 +102,7 @@ impl fmt::Display for PlanListing {
     }
 }
 
-impl Line {
+impl PlanLine {
     fn short(&self) -> String {
         self.what.clone() + &self.from(counted)
     }

@@ -51,7 +51,7 @@ use vta_isa::{Config, Insn, Module};
 
 use self::crew::Crew;
 use self::emit::{Emitted, Products};
-pub use self::listing::PlanListing;
+pub use self::listing::{PlanLine, PlanListing};
 use self::passes::{Context, List};
 use self::plan::{Constant, Plan};
 pub use self::planner::{PlanLog, Planner};

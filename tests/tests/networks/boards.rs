@@ -217,7 +217,7 @@ fn networks_of_multiplications_are_refused_with_the_way_out() {
     for part in [
         "node ",
         "no MUL",
-        "vta quantize --mode shift",
+        "`quantize` with `mode` shift",
         "zoo:NAME:shift",
     ] {
         assert!(error.contains(part), "{part} is not in: {error}");

@@ -276,7 +276,7 @@ fn batches_end_where_the_host_s_layers_begin() {
 fn without_the_host_its_layers_are_refused_by_name() {
     let graph = network(Mode::Multiply);
     let config = Config::default();
-    let says = "node n1 (HardSwish): the device has no such operator; `vta run --allow-host` lets \
+    let says = "node n1 (HardSwish): the device has no such operator; `allow_host` lets \
                 the host compute it";
     let error = lower::compile(&graph, &config, &LowerOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), says);

@@ -16,7 +16,7 @@ use crate::qgraph::TensorId;
 use crate::window::Window;
 
 /// What to do about sums that are multiplied.
-const SHIFT: &str = ": `vta quantize --mode shift` makes a model that needs shifts only, and \
+const SHIFT: &str = ": `quantize` with `mode` shift makes a model that needs shifts only, and \
                      `zoo:NAME:shift` are such networks";
 
 /// A residual that only a load into the accumulators can bring.

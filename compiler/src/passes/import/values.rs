@@ -57,7 +57,7 @@ pub(super) fn error(node: &Node, reason: impl Into<String>) -> PassError {
 }
 
 pub(super) const UNQUANTIZED: &str = "its input is not quantised (no QuantizeLinear and DequantizeLinear \
-                           before it); run `vta quantize` on the float model";
+                           before it); run `quantize` on the float model";
 
 pub(super) fn real(node: &Node, op: NetOp, chw: [usize; 3]) -> Val {
     let bounds = (f64::NEG_INFINITY, f64::INFINITY);

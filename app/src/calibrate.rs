@@ -1,0 +1,91 @@
+//! Scales of an int8 network from images.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use rayon::prelude::*;
+use vta_compiler::graph::Graph;
+use vta_compiler::quantize;
+
+use crate::error::{Error, Result, bail, message};
+use crate::images::{Item, Reader, Source};
+use crate::preprocess::Preprocess;
+use crate::watch::Watch;
+
+/// Quantises a float graph with images that are decoded as they are needed; `watch` is told of each
+/// image, twice where they are read twice.
+///
+/// # Errors
+/// An input that is no image, images that can't be read or don't fit, operators that can't be
+/// quantised, a watch that cancels.
+pub fn quantise(
+    graph: &Graph,
+    images: &Source,
+    preprocess: &Preprocess,
+    mode: quantize::Mode,
+    watch: &dyn Watch,
+) -> Result<Graph> {
+    let input = graph.inputs.first().and_then(|i| graph.values.get(i.0));
+    let shape = input.map_or(&[][..], |value| &value.shape);
+    let &[_, c, h, w] = shape else {
+        bail!("the network's input has shape {shape:?}, not [1, C, H, W]");
+    };
+    let calibration = Calibration {
+        source: images,
+        reader: Mutex::new(images.reader()),
+        preprocess,
+        chw: [c, h, w],
+        watch,
+    };
+    watch.progress(0, images.len());
+    let quantised = quantize::quantize_with(graph, &calibration, mode);
+    match watch.cancelled() {
+        true => Err(Error::Cancelled),
+        false => Ok(quantised?),
+    }
+}
+
+/// Images to calibrate with, of a source.
+struct Calibration<'a> {
+    source: &'a Source,
+    reader: Mutex<Reader<'a>>,
+    preprocess: &'a Preprocess,
+    chw: [usize; 3],
+    watch: &'a dyn Watch,
+}
+
+impl quantize::Calibration for Calibration<'_> {
+    fn count(&self) -> usize {
+        self.source.len()
+    }
+
+    fn images(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>, String> {
+        let end = range.end;
+        let read = || -> Result<Vec<Vec<f32>>> {
+            if self.watch.cancelled() {
+                return Err(Error::Cancelled);
+            }
+            let mut items = Vec::new();
+            {
+                let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+                if reader.position() > range.start {
+                    *reader = self.source.reader();
+                }
+                while reader.position() < range.end
+                    && let Some(item) = reader.next_item()?
+                {
+                    if item.index >= range.start {
+                        items.push(item);
+                    }
+                }
+            }
+            let value = |item: Item| self.preprocess.apply(&item.decode()?, self.chw);
+            // The first of several errors, whichever thread finds its own first.
+            let values: Vec<Result<Vec<f32>>> = items.into_par_iter().map(value).collect();
+            values.into_iter().collect()
+        };
+        let values = read().map_err(|error| message(&error))?;
+        self.watch.progress(end, self.count());
+        Ok(values)
+    }
+}

@@ -1,0 +1,125 @@
+//! Arguments that say where a program runs, and for what machine.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use vta_app::machine::Wanted;
+use vta_app::options::{DeviceOptions, ViewOptions};
+use vta_driver::Budget;
+
+/// Where and for what instance a program runs.
+#[derive(Args, Clone)]
+pub struct DeviceArgs {
+    /// Device: sim (fast functional simulator), cycle (its results with the hardware's cycles),
+    /// oracle (slow, obvious) or `opencl[:cpu|gpu|fpga|NAME[:INDEX]]`, see `vta devices`; `vta run`
+    /// takes several, e.g. opencl,sim: the first runs what no --placement puts elsewhere
+    #[arg(long, default_value = "sim")]
+    pub device: String,
+    /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)
+    #[arg(long, value_name = "FILE")]
+    pub bitstream: Option<PathBuf>,
+    /// VTA configuration, a vta_config.json (default: what the board has, or 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub timing: TimingArgs,
+    #[command(flatten)]
+    pub limits: LimitArgs,
+}
+
+impl DeviceArgs {
+    pub fn options(&self) -> DeviceOptions {
+        DeviceOptions {
+            device: self.device.clone(),
+            bitstream: self.bitstream.clone(),
+            config: self.config.clone(),
+            board: self.timing.board.board.clone(),
+            timing: self.timing.timing.clone(),
+            budget: self.limits.budget(),
+        }
+    }
+}
+
+/// What one batch may ask for.
+#[derive(Args, Clone, Default)]
+pub struct LimitArgs {
+    /// GEMM and ALU steps of a batch at most (2^34)
+    #[arg(long, value_name = "N")]
+    pub limit_steps: Option<u64>,
+    /// Cycles of a batch at most (2^40)
+    #[arg(long, value_name = "N")]
+    pub limit_cycles: Option<u64>,
+    /// DRAM bytes of a batch at most (2^34)
+    #[arg(long, value_name = "N")]
+    pub limit_bytes: Option<u64>,
+}
+
+impl LimitArgs {
+    /// The limits that are given, and the defaults.
+    pub fn budget(&self) -> Budget {
+        let usual = Budget::default();
+        Budget {
+            steps: self.limit_steps.unwrap_or(usual.steps),
+            cycles: self.limit_cycles.unwrap_or(usual.cycles),
+            bytes: self.limit_bytes.unwrap_or(usual.bytes),
+        }
+    }
+}
+
+/// The board that programs are for.
+#[derive(Args, Clone, Default)]
+pub struct BoardArgs {
+    /// Board with its scratchpads, operations and clock: a name of `vta boards`, or a file in TOML
+    #[arg(long, value_name = "BOARD|FILE")]
+    pub board: Option<String>,
+}
+
+/// The board, or how the device `cycle` takes time without one.
+#[derive(Args, Clone, Default)]
+pub struct TimingArgs {
+    #[command(flatten)]
+    pub board: BoardArgs,
+    /// Timing alone of a board, for --device cycle and a machine of one's own: pynq (default),
+    /// de10, or a file in TOML
+    #[arg(long, value_name = "BOARD|FILE", conflicts_with = "board")]
+    pub timing: Option<String>,
+}
+
+impl TimingArgs {
+    /// The machine with a configuration.
+    pub fn machine<'a>(&'a self, config: Option<&'a PathBuf>) -> Wanted<'a> {
+        Wanted {
+            config: config.map(PathBuf::as_path),
+            board: self.board.board.as_deref(),
+            timing: self.timing.as_deref(),
+        }
+    }
+}
+
+/// What `--device cycle` shows of its cycles.
+#[derive(Args, Clone, Default)]
+pub struct ViewArgs {
+    /// Count cycles and compute nothing (--device cycle)
+    #[arg(long)]
+    pub timing_only: bool,
+    /// Write a trace for ui.perfetto.dev: 1 ns is one cycle (--device cycle)
+    #[arg(long, value_name = "TRACE.json")]
+    pub trace: Option<PathBuf>,
+    /// Write a report that says where the cycles go (--device cycle)
+    #[arg(long, value_name = "REPORT.html")]
+    pub report: Option<PathBuf>,
+    /// Energy of each operation, in TOML, for report and JSON (--device cycle)
+    #[arg(long, value_name = "FILE")]
+    pub energy: Option<PathBuf>,
+}
+
+impl ViewArgs {
+    pub fn options(&self) -> ViewOptions {
+        ViewOptions {
+            timing_only: self.timing_only,
+            trace: self.trace.clone(),
+            report: self.report.clone(),
+            energy: self.energy.clone(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Arguments of commands that measure machines, or list them.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::device::TimingArgs;
+
+#[derive(Args)]
+pub struct SweepArgs {
+    /// A network (ONNX file, `demo`, `zoo:NAME`) or a layer as in `vta layer`
+    pub model: String,
+    /// One axis of the grid: a key of vta_config.json (LOG_BLOCK, LOG_WGT_BUFF_SIZE, ..) or of a
+    /// timing file (bus_bytes, memory_latency_cycles, burst_beats, ..) with its values; repeat it
+    #[arg(long, value_name = "KEY=V1,V2,..", required = true)]
+    pub vary: Vec<String>,
+    /// Configuration of all that isn't varied, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub timing: TimingArgs,
+    /// Table to write; rows that are there already are not computed again
+    #[arg(long, short, value_name = "OUT.csv")]
+    pub output: PathBuf,
+    /// Picture of cycles against area, with the Pareto front
+    #[arg(long, value_name = "OUT.svg")]
+    pub picture: Option<PathBuf>,
+    /// Points to compute side by side (default: one for each core)
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct TuneArgs {
+    /// A network (ONNX file, `demo`, `zoo:NAME`) or a layer as in `vta layer`
+    pub model: String,
+    /// VTA configuration, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub timing: TimingArgs,
+    /// Cache to extend; shapes that it knows are not measured again
+    #[arg(long, short, value_name = "CACHE.json")]
+    pub output: Option<PathBuf>,
+    /// Tiles to measure for each shape
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub candidates: usize,
+    /// Measure one layer's candidates and print them, fastest first
+    #[arg(long, value_name = "LAYER")]
+    pub explain: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct BenchArgs {
+    /// Runs of each layer, a quarter as many of each network and way. Medians are printed
+    #[arg(long, value_name = "N", default_value_t = 201)]
+    pub samples: usize,
+    /// Threads to use at most; with 2 or more, what two gain is measured
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub threads: usize,
+    /// VTA configuration, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Measure OpenCL devices instead, `opencl[:SEL]` with commas between: one submission against
+    /// many, two runs in flight against one, the share of time that kernels run
+    #[arg(long, value_name = "SEL,..", conflicts_with = "cycles")]
+    pub device: Option<String>,
+    /// Networks for --device
+    #[arg(
+        long,
+        value_name = "MODEL,..",
+        value_delimiter = ',',
+        default_value = "zoo:resnet18"
+    )]
+    pub model: Vec<String>,
+    /// Images of a run, for --device: each is BATCH of a VTA whose scratchpads grow with it
+    #[arg(long, value_name = "N,..", value_delimiter = ',')]
+    pub batch: Vec<usize>,
+    /// Submit one by one the instructions of the first layers that have up to N together
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    pub instructions: usize,
+    /// Count the cycles of the ResNets and their distinct layers instead, beside what no schedule
+    /// can beat
+    #[arg(long)]
+    pub cycles: bool,
+    #[command(flatten)]
+    pub timing: TimingArgs,
+    /// Tables in Markdown (--cycles)
+    #[arg(long, requires = "cycles", conflicts_with = "json")]
+    pub markdown: bool,
+    /// Also time onnxruntime's int8 resnet18, with this Python (default: python3)
+    #[arg(long, value_name = "PYTHON", num_args = 0..=1, default_missing_value = "python3")]
+    pub onnxruntime: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct BoardsArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct DevicesArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Write the core as a bitstream for a device that builds from source, e.g. an FPGA emulator
+    #[arg(long, value_name = "FILE", requires = "device")]
+    pub save_bitstream: Option<PathBuf>,
+    /// The device to save it for: `opencl[:SEL]`
+    #[arg(long, value_name = "SEL", requires = "save_bitstream")]
+    pub device: Option<String>,
+    /// VTA configuration of the bitstream, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print what an offline compiler needs for a configuration: -D macros of the kernels
+    #[arg(long, conflicts_with_all = ["save_bitstream", "json"])]
+    pub macros: bool,
+}

@@ -1,0 +1,336 @@
+//! Arguments of commands that take a network or a layer.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use vta_app::options::{
+    self, BundleOptions, LayerOptions, PreprocessOptions, QuantizeOptions, RunOptions, Target,
+};
+use vta_compiler::quantize::Mode;
+use vta_compiler::semantics::Requant;
+
+use super::device::{BoardArgs, DeviceArgs, ViewArgs};
+
+/// How images become the network's input.
+#[derive(Args, Clone, Default)]
+pub struct PreprocessArgs {
+    /// Known recipe: (x * scale - mean) / std in RGB
+    #[arg(long, value_enum)]
+    pub preprocess: Option<Preset>,
+    /// Mean of each channel after scaling, e.g. 0.485,0.456,0.406
+    #[arg(
+        long,
+        value_name = "R,G,B",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    pub mean: Option<Vec<f32>>,
+    /// Standard deviation of each channel after scaling
+    #[arg(long, value_name = "R,G,B", value_delimiter = ',')]
+    pub std: Option<Vec<f32>>,
+    /// Factor on 0..255 pixel values
+    #[arg(long, value_name = "FACTOR")]
+    pub scale: Option<f32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Preset {
+    /// 1/255, ImageNet's mean and standard deviation
+    Imagenet,
+    /// 1/255, CIFAR-10's mean and standard deviation
+    Cifar10,
+    /// 0..255 as they are
+    Raw,
+}
+
+impl PreprocessArgs {
+    pub fn options(&self) -> PreprocessOptions {
+        PreprocessOptions {
+            preprocess: self.preprocess.map(|preset| match preset {
+                Preset::Imagenet => options::Preset::Imagenet,
+                Preset::Cifar10 => options::Preset::Cifar10,
+                Preset::Raw => options::Preset::Raw,
+            }),
+            mean: self.mean.clone(),
+            std: self.std.clone(),
+            scale: self.scale,
+        }
+    }
+}
+
+/// Where tiles come from.
+#[derive(Args, Clone, Default)]
+pub struct TilesArgs {
+    /// Tiles that `vta tune` measured, in place of those that come with the compiler
+    #[arg(long = "tiles", value_name = "CACHE.json")]
+    pub cache: Option<PathBuf>,
+}
+
+impl TilesArgs {
+    pub fn options(&self) -> options::TilesOptions {
+        options::TilesOptions {
+            cache: self.cache.clone(),
+        }
+    }
+}
+
+/// How closely fixed point follows the model.
+#[derive(Args, Clone, Default)]
+pub struct RequantArgs {
+    /// How int32 sums become int8 (default: what the model says, else precise; `zoo:` is fast)
+    #[arg(long, value_enum)]
+    pub requant: Option<RequantMode>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RequantMode {
+    /// Round every tensor as the model does: the labels of a runtime that computes in floats
+    Precise,
+    /// Fewest operations: values may differ from the model's by one step
+    Fast,
+}
+
+impl RequantArgs {
+    pub fn mode(&self) -> Option<Requant> {
+        self.requant.map(|mode| match mode {
+            RequantMode::Precise => Requant::Precise,
+            RequantMode::Fast => Requant::Fast,
+        })
+    }
+}
+
+/// What the fast executor makes of a batch.
+#[derive(Args, Clone, Default)]
+pub struct DumpArgs {
+    /// Print what the fast executor makes of the instructions, and run nothing: each different
+    /// operation of a batch once, or, with full, all with their instructions and places in DRAM
+    #[arg(
+        long = "dump-plan",
+        value_enum,
+        value_name = "HOW",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "short"
+    )]
+    pub plan: Option<PlanDetail>,
+}
+
+// The option's help says it: with comments here, the help of every option would be long.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PlanDetail {
+    Short,
+    Full,
+}
+
+#[derive(Args, Clone)]
+pub struct RunArgs {
+    /// ONNX file (float or QDQ int8), .vta bundle, `demo`, or `zoo:NAME`; for `vta exec` also
+    /// assembly text (.asm, .s, .txt) with its data, see docs/first-program.md
+    pub model: String,
+    /// Image (png, jpeg, webp, bmp, tiff), folder of images or of class folders, .npy or .npz with
+    /// `images` (and `labels`); may be repeated
+    #[arg(long, short, value_name = "FILE|DIR")]
+    pub input: Vec<PathBuf>,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    #[command(flatten)]
+    pub views: ViewArgs,
+    #[command(flatten)]
+    pub preprocess: PreprocessArgs,
+    #[command(flatten)]
+    pub requant: RequantArgs,
+    #[command(flatten)]
+    pub tiles: TilesArgs,
+    /// Images to run at most
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Labels to print for each image
+    #[arg(long, value_name = "K", default_value_t = 5)]
+    pub top: usize,
+    /// Write the outputs as float32 [images, values]
+    #[arg(long, short, value_name = "OUT.npy")]
+    pub output: Option<PathBuf>,
+    /// Logits of another runtime to compare labels with: FILE.npz:ARRAY or FILE.npy
+    #[arg(long, value_name = "FILE")]
+    pub reference: Option<String>,
+    /// Compare every layer's output with the reference interpreter, bit for bit
+    #[arg(long)]
+    pub verify: bool,
+    /// Look for accesses that no token orders and for ALU hazards before running
+    #[arg(long)]
+    pub hazards: bool,
+    /// Calibration images for a float model (default: the input images)
+    #[arg(long, value_name = "DIR|.npz")]
+    pub calibration: Option<PathBuf>,
+    /// Runs in flight: copies of one overlap the computation of another, and on several devices
+    /// each has work while another computes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub batch: usize,
+    /// Which layers run on which of several devices: a TOML file of "layer or pattern" = "device"
+    #[arg(long, value_name = "FILE.toml")]
+    pub placement: Option<PathBuf>,
+    /// Let the host compute what no device has an operator for: Sigmoid, HardSigmoid, HardSwish,
+    /// Tanh, Elu, LeakyRelu, Softmax, Mul, Sub, Concat, Resize
+    #[arg(long)]
+    pub allow_host: bool,
+    /// Threads (default: one for each core). As many images run side by side, each on a device of
+    /// its own; with fewer images, several threads share each image on --device sim
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Print a table of all layers
+    #[arg(long)]
+    pub profile: bool,
+    #[command(flatten)]
+    pub dump: DumpArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl RunArgs {
+    pub fn options(&self) -> RunOptions {
+        RunOptions {
+            model: self.model.clone(),
+            input: self.input.clone(),
+            target: Target {
+                device: self.device.options(),
+                views: self.views.options(),
+                tiles: self.tiles.options(),
+                placement: self.placement.clone(),
+                allow_host: self.allow_host,
+                threads: self.threads,
+                batch: self.batch,
+            },
+            preprocess: self.preprocess.options(),
+            requant: self.requant.mode(),
+            limit: self.limit,
+            top: self.top,
+            reference: self.reference.clone(),
+            verify: self.verify,
+            hazards: self.hazards,
+            calibration: self.calibration.clone(),
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct LayerArgs {
+    /// resnet18.C1 to resnet18.C11, `conv:N,CI,H,W,CO,K,S,P[,G]` (G groups), dw:N,C,H,W,K,S,P
+    /// (depthwise) or gemm:M,K,N
+    pub layer: String,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    #[command(flatten)]
+    pub views: ViewArgs,
+    #[command(flatten)]
+    pub tiles: TilesArgs,
+    /// Seed of weights and inputs
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    #[command(flatten)]
+    pub dump: DumpArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct QuantizeArgs {
+    /// Float ONNX model
+    pub model: PathBuf,
+    /// Calibration images: folder, image, .npy or .npz with `images`
+    #[arg(long, value_name = "DIR|.npz", required = true)]
+    pub calibration: PathBuf,
+    /// The QDQ model to write
+    #[arg(long, short, value_name = "Q.onnx")]
+    pub output: PathBuf,
+    /// How scales are chosen
+    #[arg(long, value_enum, default_value = "multiply")]
+    pub mode: QuantizeMode,
+    /// Calibration images to use at most
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    #[command(flatten)]
+    pub preprocess: PreprocessArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum QuantizeMode {
+    /// Power-of-two scales: the device only shifts
+    Shift,
+    /// Any scales, per channel for weights: the device multiplies and shifts
+    Multiply,
+}
+
+#[derive(Args)]
+pub struct CompileArgs {
+    /// ONNX file (QDQ int8), `demo`, or `zoo:NAME`
+    pub model: String,
+    /// The bundle to write
+    #[arg(
+        long,
+        short,
+        value_name = "FILE.vta",
+        required_unless_present = "dump_after"
+    )]
+    pub output: Option<PathBuf>,
+    /// VTA configuration, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub board: BoardArgs,
+    /// Print the network after a pass: import, merge-clamps, fuse-residuals, merge-clamps-again,
+    /// plan, or all
+    #[arg(long, value_name = "PASS")]
+    pub dump_after: Option<String>,
+    /// Let the host compute what no device has an operator for; the bundle says what and where
+    #[arg(long)]
+    pub allow_host: bool,
+    #[command(flatten)]
+    pub preprocess: PreprocessArgs,
+    #[command(flatten)]
+    pub requant: RequantArgs,
+    #[command(flatten)]
+    pub tiles: TilesArgs,
+}
+
+impl LayerArgs {
+    pub fn options(&self) -> LayerOptions {
+        LayerOptions {
+            layer: self.layer.clone(),
+            device: self.device.options(),
+            views: self.views.options(),
+            tiles: self.tiles.options(),
+            seed: self.seed,
+        }
+    }
+}
+
+impl QuantizeArgs {
+    pub fn options(&self) -> QuantizeOptions {
+        QuantizeOptions {
+            model: self.model.clone(),
+            calibration: self.calibration.clone(),
+            mode: match self.mode {
+                QuantizeMode::Shift => Mode::Shift,
+                QuantizeMode::Multiply => Mode::Multiply,
+            },
+            limit: self.limit,
+            preprocess: self.preprocess.options(),
+        }
+    }
+}
+
+impl CompileArgs {
+    pub fn options(&self) -> BundleOptions {
+        BundleOptions {
+            model: self.model.clone(),
+            config: self.config.clone(),
+            board: self.board.board.clone(),
+            allow_host: self.allow_host,
+            preprocess: self.preprocess.options(),
+            requant: self.requant.mode(),
+            tiles: self.tiles.options(),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Arguments of commands that take instructions.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::device::{BoardArgs, LimitArgs, TimingArgs};
+
+#[derive(Args)]
+pub struct ReplayArgs {
+    /// Recorded cases: CASE.tar.gz or a folder; a .json file of programs with the cycles of the
+    /// hardware needs --device cycle
+    #[arg(required = true)]
+    pub cases: Vec<PathBuf>,
+    /// Device: sim, cycle, oracle or `opencl[:SEL]`
+    #[arg(long, default_value = "sim")]
+    pub device: String,
+    /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)
+    #[arg(long, value_name = "FILE")]
+    pub bitstream: Option<PathBuf>,
+    #[command(flatten)]
+    pub timing: TimingArgs,
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct AsmArgs {
+    /// Assembly text
+    pub file: PathBuf,
+    /// Raw instructions, 16 bytes each, little-endian
+    #[arg(long, short, value_name = "FILE.bin")]
+    pub output: PathBuf,
+}
+
+#[derive(Args)]
+pub struct DisasmArgs {
+    /// Raw instructions or a .vta bundle
+    pub file: PathBuf,
+}
+
+#[derive(Args)]
+pub struct CheckArgs {
+    /// Raw instructions (.bin), assembly text (.asm, .s, .txt), a .vta bundle, a recorded case
+    /// (.tar.gz or folder), or a network to compile: .onnx, `demo`, `zoo:NAME`
+    pub file: PathBuf,
+    /// VTA configuration, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub board: BoardArgs,
+    /// Report garbage in bits that no field covers, too
+    #[arg(long)]
+    pub strict: bool,
+    /// Report accesses of different modules to one place that no chain of tokens orders, and
+    /// ALU steps that read what the step before has not written back
+    #[arg(long)]
+    pub hazards: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,54 @@
+//! `vta compile`.
+
+use anyhow::{Context, Result};
+use vta_app::{Model, bundle, dump};
+use vta_driver::{DramPlan, output};
+
+use crate::args::CompileArgs;
+use crate::bar::Bar;
+use crate::terminal::{print_line, say_written};
+
+/// Compiles a network and writes its bundle, or prints it after a pass.
+pub fn compile(args: &CompileArgs) -> Result<bool> {
+    if let Some(pass) = &args.dump_after {
+        let mut model = Model::open(&args.model)?;
+        if let Some(requant) = args.requant.mode() {
+            model.set_requant(requant);
+        }
+        print_line(dump::passes(&model, pass)?.trim_end())?;
+        return Ok(true);
+    }
+    let output = args.output.as_ref().context("--output is missing")?;
+    let bundle = bundle::bundle(&args.options(), &Bar::remarks())?;
+    output::write(output, &bundle.bytes)?;
+    let program = &bundle.program;
+    let commands: usize = program.layers.iter().map(|l| l.commands.len()).sum();
+    let host = match bundle.host_ops {
+        0 => String::new(),
+        n => format!(" and {n} of the host"),
+    };
+    let line = format!(
+        "{}: {} layers{host}, {commands} commands, {} micro-op kernels, {} bytes",
+        output.display(),
+        program.layers.len(),
+        program.kernels.len(),
+        bundle.bytes.len(),
+    );
+    say_written(output, &line)?;
+    say_written(output, &memory_line(&DramPlan::of(program)))?;
+    Ok(true)
+}
+
+/// Device memory in words.
+fn memory_line(plan: &DramPlan) -> String {
+    let kib = |bytes: u64| bytes.div_ceil(1024);
+    format!(
+        "{} KiB of device memory at most: {} KiB between layers ({} KiB without sharing), \
+         {} KiB of constants, {} KiB of inputs and outputs",
+        kib(plan.total_bytes()),
+        kib(plan.scratch_bytes),
+        kib(plan.unshared_bytes),
+        kib(plan.constant_bytes),
+        kib(plan.io_bytes),
+    )
+}

@@ -1,0 +1,63 @@
+//! `vta asm` and `vta disasm`.
+
+use anyhow::Result;
+use vta_app::files::{decode, read_words};
+use vta_app::model;
+use vta_app::source::Source;
+use vta_driver::{Program, Symbol, output};
+use vta_isa::{INSN_BYTES, Uop};
+
+use crate::args::{AsmArgs, DisasmArgs};
+use crate::terminal::{print_line, say_written};
+
+/// Writes the instructions of assembly text.
+pub fn asm(args: &AsmArgs) -> Result<bool> {
+    let insns = Source::read(&args.file)?.insns;
+    let mut bytes = Vec::with_capacity(insns.len() * INSN_BYTES);
+    for insn in &insns {
+        bytes.extend_from_slice(&insn.encode()?.to_le_bytes());
+    }
+    output::write(&args.output, bytes)?;
+    let line = format!("{}: {} instructions", args.output.display(), insns.len());
+    say_written(&args.output, &line)?;
+    Ok(true)
+}
+
+/// Prints instructions, or a bundle, as text.
+pub fn disasm(args: &DisasmArgs) -> Result<bool> {
+    let mut text = String::new();
+    if model::is_bundle(&args.file) {
+        list_program(&*model::bundle_program(&args.file)?, &mut text);
+    } else {
+        let words = read_words(&args.file)?;
+        for (i, insn) in decode(&args.file, &words)?.iter().enumerate() {
+            text.push_str(&format!("{insn}  # {i}\n"));
+        }
+    }
+    if !text.is_empty() {
+        print_line(text.trim_end())?;
+    }
+    Ok(true)
+}
+
+/// The instructions of each layer, then the micro-ops of each kernel.
+fn list_program(program: &Program, text: &mut String) {
+    for layer in &program.layers {
+        text.push_str(&format!("# {} ({})\n", layer.name, layer.kind));
+        for command in &layer.commands {
+            let symbol = match command.symbol {
+                Symbol::None => String::new(),
+                Symbol::Buffer(id) => format!("  # {}", program.buffers[id.0 as usize].name),
+                Symbol::Kernel(id) => format!("  # kernel {}", id.0),
+            };
+            text.push_str(&format!("{}{symbol}\n", command.insn));
+        }
+    }
+    for (id, kernel) in program.kernels.iter().enumerate() {
+        text.push_str(&format!("# kernel {id}\n"));
+        for uop in &kernel.uops {
+            let Uop { dst, src, wgt } = uop;
+            text.push_str(&format!("#   dst={dst} src={src} wgt={wgt}\n"));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `vta replay`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use vta_app::cycle::Setup;
+use vta_app::files::is;
+use vta_app::options::{DeviceOptions, ViewOptions};
+use vta_app::{machine, replay_rtl};
+use vta_driver::{printable, replay};
+
+use crate::args::{ReplayArgs, TimingArgs};
+use crate::terminal::{print_line, print_text};
+use crate::words::of_command_line;
+
+/// Replays recorded runs; whether all match.
+pub fn replay(args: &ReplayArgs) -> Result<bool> {
+    let device = DeviceOptions {
+        device: args.device.clone(),
+        bitstream: args.bitstream.clone(),
+        config: None,
+        board: args.timing.board.board.clone(),
+        timing: args.timing.timing.clone(),
+        budget: args.limits.budget(),
+    };
+    let setup = Setup::new(&device, &ViewOptions::default(), "replay")?;
+    let (mut matched, mut total, mut compared) = (0, 0, 0);
+    let mut rows = Vec::new();
+    for path in &args.cases {
+        if is(path, &["json"]) {
+            let (m, t) = replay_counters(args, path, &mut rows)?;
+            (matched, total) = (matched + m, total + t);
+            continue;
+        }
+        for case in replay::load(path)? {
+            let device = setup.device(&case.config, 1)?;
+            let report = replay::run_case(&case, &*device).with_context(|| case.name.clone())?;
+            total += 1;
+            compared += report.bytes_compared;
+            matched += usize::from(report.bytes_different == 0);
+            let leftover: u32 = report.run.leftover_tokens.iter().sum();
+            rows.push(json!({
+                "case": case.name, "insns": case.insns.len(),
+                "bytes_compared": report.bytes_compared,
+                "bytes_different": report.bytes_different, "leftover_tokens": leftover,
+            }));
+            if !args.json {
+                let verdict = if report.bytes_different == 0 {
+                    "ok  "
+                } else {
+                    "FAIL"
+                };
+                let mut line = format!(
+                    "{verdict} {} ({} bytes",
+                    printable(&case.name),
+                    report.bytes_compared
+                );
+                if leftover > 0 {
+                    line.push_str(&format!(", {leftover} leftover token(s)"));
+                }
+                line.push(')');
+                for m in &report.mismatches {
+                    line.push_str(&format!(
+                        "\n       {:#x}: {:#04x}, recorded {:#04x}",
+                        m.addr, m.found, m.expected
+                    ));
+                }
+                print_text(&line)?;
+            }
+        }
+    }
+    if args.json {
+        let object = json!({
+            "device": args.device, "matched": matched, "total": total,
+            "bytes_compared": compared, "cases": rows,
+        });
+        print_line(&serde_json::to_string_pretty(&object)?)?;
+    } else {
+        let bytes = match compared {
+            0 => String::new(),
+            n => format!(", {n} bytes compared"),
+        };
+        print_text(&format!("{matched} of {total} runs match{bytes}"))?;
+    }
+    Ok(matched == total)
+}
+
+/// Programs with recorded cycles; how many match, and how many there are.
+fn replay_counters(
+    args: &ReplayArgs,
+    path: &Path,
+    rows: &mut Vec<serde_json::Value>,
+) -> Result<(usize, usize)> {
+    let name = path.display();
+    ensure!(
+        args.device == "cycle",
+        "{name}: cycles are only counted with --device cycle, not {}",
+        args.device
+    );
+    // The counters are those of hardware: a timing is that of its board here.
+    let TimingArgs { board, timing } = &args.timing;
+    let named = match (&board.board, timing) {
+        (Some(name), _) => machine::board("board", name)?,
+        (None, Some(name)) => machine::board("timing", name)?,
+        (None, None) => machine::board("board", "pynq")?,
+    };
+    let outcome = replay_rtl::replay(path, &named, &args.limits.budget())?;
+    let board = &named.name;
+    if !args.json {
+        print_text(&format!(
+            "{name} on {board}: {} of {} programs match in cycles, requests and beats",
+            outcome.matched, outcome.total
+        ))?;
+        for line in outcome.differences.iter().take(10) {
+            print_text(&format!("  {}", of_command_line(line)))?;
+        }
+        if let Some(more) = outcome.differences.len().checked_sub(11) {
+            print_text(&format!("  and {} more", more + 1))?;
+        }
+    }
+    rows.extend(outcome.rows);
+    Ok((outcome.matched, outcome.total))
+}
