@@ -118,8 +118,10 @@ pub fn pareto(model: &str, grid: &Grid, rows: &[Row]) -> String {
                 @if let Ok(m) = &rows[i].outcome {
                     @let y = format!("{:.1}", LIST + LINE * n as f64);
                     (dot("f", at(m), &text(&rows[i]), m))
-                    text x=(format!("{:.1}", at(m).0)) y=(format!("{:.1}", at(m).1 - 10.0))
-                        text-anchor="middle" { (n + 1) }
+                    // No point is smaller and faster than one of the front: there is room for its
+                    // number.
+                    text x=(format!("{:.1}", at(m).0 - 6.0)) y=(format!("{:.1}", at(m).1 + 15.0))
+                        text-anchor="end" { (n + 1) }
                     text.b x=(LEFT) y=(y) text-anchor="end" { (n + 1) }
                     text x=(LEFT + 12.0) y=(y) {
                         (format!("{:.0} cycles, {:.2} mm²", m.cycles_per_image(), m.area_mm2))
