@@ -13,9 +13,9 @@ use crate::terminal::{print_line, print_text};
 
 /// The devices that are part of the program.
 const BUILT_IN: [(&str, &str); 3] = [
-    ("sim", "functional simulator, fast"),
-    ("cycle", "its results with the cycles of the hardware"),
-    ("oracle", "functional simulator, slow and obvious"),
+    ("sim", "functional, fast"),
+    ("cycle", "the same, with cycles of the hardware"),
+    ("oracle", "functional, slow and obvious"),
 ];
 
 /// Lists the devices, or helps to build a bitstream for one.
@@ -141,7 +141,7 @@ mod tests {
                 "1099.5 GB",
                 "OpenCL 3.0 PoCL HSTR: cpu-x86_64-pc-linux-gnu-skylake-avx512, 5.0+debian",
             ],
-            ["sim", "functional simulator, fast", "simulator", "", "", ""],
+            ["sim", "functional, fast", "simulator", "", "", ""],
         ];
         let rows = rows.map(|row| row.map(str::to_owned));
         let (text, missing) = table(rows.into_iter()).fitting(COLUMNS);

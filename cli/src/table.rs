@@ -178,7 +178,8 @@ impl Table {
     }
 }
 
-/// The lines, those of one long word broken anywhere: a column has no room beside it.
+/// The lines, those of one long word broken behind one of its parts, or anywhere: a column has no
+/// room beside it.
 fn chunks(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -186,7 +187,9 @@ fn chunks(text: &str, width: usize) -> Vec<String> {
         for letter in line.chars() {
             let wide = chunk.width() + letter.to_string().width();
             if wide > width && !chunk.is_empty() {
-                lines.push(std::mem::take(&mut chunk));
+                let part = chunk.rfind(['-', '/', '_', '.', ',']).map(|at| at + 1);
+                let rest = chunk.split_off(part.unwrap_or(chunk.len()));
+                lines.push(std::mem::replace(&mut chunk, rest));
             }
             chunk.push(letter);
         }
@@ -285,6 +288,7 @@ mod tests {
         for (text, lines) in [
             ("abc", &["abc"][..]),
             ("abcdefg\nhi", &["abcd", "efg", "hi"]),
+            ("ab-cd-efghij", &["ab-", "cd-", "efgh", "ij"]),
             ("", &[]),
         ] {
             assert_eq!(chunks(text, 4), lines, "{text}");
