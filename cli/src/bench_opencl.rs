@@ -432,3 +432,69 @@ impl Figures {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terminal::{COLUMNS, wrapped};
+
+    fn way(name: &str, ms: f64, submissions: usize) -> Way {
+        Way {
+            name: name.to_owned(),
+            ms,
+            submissions,
+            counted: DeviceCounters::default(),
+        }
+    }
+
+    fn figures() -> Figures {
+        let [first, second] = [1, 2].map(|in_flight| Flow {
+            in_flight,
+            images_per_s: 40.0 * in_flight as f64,
+        });
+        Figures {
+            device: "opencl:pocl:0".to_owned(),
+            name: "pthread-skylake-avx512-AMD EPYC 9654 96-Core Processor".to_owned(),
+            structure: "throughput".to_owned(),
+            model: "zoo:resnet152".to_owned(),
+            batch: 16,
+            plan_ms: 12_345.6,
+            whole: [way("at once", 250.0, 1), way("layer by layer", 500.0, 157)],
+            part: (3, [way("few at once", 8.0, 1), way("each", 1234.5, 12_345)]),
+            flows: vec![first, second],
+            kernel_share: 0.875,
+            mismatches: vec!["each".to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_table_has_each_way_beside_the_one_before_it() {
+        let text = wrapped(&figures().text(), COLUMNS);
+        assert!(text.lines().all(|line| line.len() <= COLUMNS), "{text}");
+        let cells = |name: &str| -> Vec<&str> {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap().split_whitespace().collect()
+        };
+        assert_eq!(cells("at once")[..3], ["250.00", "1.00", "1"]);
+        assert_eq!(cells("layer by layer")[..3], ["500.00", "2.00", "157"]);
+        assert_eq!(cells("each")[..3], ["1234.50", "154.31", "12345"]);
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for says in [
+            "16 images a run",
+            "80.00 with two in flight (2.00 times)",
+            "kernels run in 88 % of the time",
+            "WRONG: other outputs from each",
+        ] {
+            assert!(flat.contains(says), "{text}");
+        }
+    }
+
+    #[test]
+    fn json_has_what_the_table_has() {
+        let json = figures().json();
+        assert_eq!(json["whole"][1]["ratio"], 2.0);
+        assert_eq!(json["part"]["ways"][1]["submissions"], 12_345);
+        assert_eq!(json["two_in_flight"], 2.0);
+        assert_eq!(json["mismatches"], json!(["each"]));
+    }
+}
