@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use vta_driver::{Budget, Device, Program, output};
-use vta_isa::Config;
+use vta_isa::{Config, MemType};
 use vta_sim::views::EnergyTable;
 use vta_sim::{CycleLog, Execution};
 
@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::options::{DeviceOptions, ViewOptions};
 use crate::timed::{Timed, leave_out_additions, merge};
 use crate::trace::TraceFile;
-use crate::{device, files, report_html};
+use crate::{device, files, report_html, room};
 
 /// The device of a run, and what is asked of it.
 pub struct Setup {
@@ -103,6 +103,10 @@ impl Setup {
     /// When there is no such device.
     pub fn device(&self, config: &Config, threads: usize) -> Result<Arc<dyn Device>> {
         self.machine.admit(config)?;
+        // Two sets of scratchpads: a kernel has its own form of them.
+        let tiles = |mem: &MemType| (config.depth(*mem) * config.elem_bytes(*mem)) as u64;
+        let scratchpads: u64 = MemType::ALL.iter().map(tiles).sum();
+        room::ask(2 * scratchpads, || format!("device {}", self.name))?;
         let Some(cycle) = &self.cycle else {
             return device::device(&self.name, config, self.opening(threads));
         };

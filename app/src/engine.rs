@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use vta_driver::{
-    Counters, Device, MultiSession, Part, Place, QueueLimits, RunOutput, Session, Step,
+    Counters, Device, DramPlan, MultiSession, Part, Place, QueueLimits, RunOutput, Session, Step,
 };
 
 use crate::compile::Compiled;
 use crate::cycle::Setup;
 use crate::error::{Context, Result};
+use crate::room;
 
 /// How a network is loaded.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +57,19 @@ impl Engine {
     /// A name that is no device; what a device can't load.
     pub fn open(network: &Compiled, setup: &Setup, load: Load) -> Result<Self> {
         let (config, limits) = (&network.program.config, QueueLimits::default());
+        let programs = network.programs().into_iter();
+        // Device memory, and the constants in plans.
+        let each = programs.map(|program| {
+            let plan = DramPlan::of(program);
+            let scratch = match load.keep {
+                Keep::Outputs => plan.scratch_bytes,
+                Keep::All => plan.unshared_bytes,
+            };
+            let in_flight = (scratch + plan.io_bytes).saturating_mul(load.in_flight as u64);
+            in_flight.saturating_add(2 * plan.constant_bytes)
+        });
+        let bytes = each.fold(0, u64::saturating_add);
+        room::ask(bytes, || "the network's device memory".to_owned())?;
         let Some(split) = &network.split else {
             let device = setup.device(config, load.threads)?;
             let (program, on) = (Arc::clone(&network.program), Arc::clone(&device));

@@ -68,6 +68,17 @@ pub enum Error {
     /// An output that can't be made, or not be written to its end.
     #[error("{0}")]
     Output(#[from] FileError),
+    /// Work for which the system has no memory, found before it began.
+    #[error(
+        "{what} takes about {} MiB of memory, which the system hasn't",
+        bytes.div_ceil(1 << 20)
+    )]
+    Memory {
+        /// The network, layer, image or machine.
+        what: String,
+        /// How much it takes.
+        bytes: u64,
+    },
     /// The work was told to stop.
     #[error("cancelled")]
     Cancelled,
@@ -103,7 +114,7 @@ impl Error {
                 Self::Io { path, source }
             }
             // They name the file, which says where.
-            Self::Float(_) | Self::Output(_) | Self::Cancelled => self,
+            Self::Float(_) | Self::Output(_) | Self::Memory { .. } | Self::Cancelled => self,
         }
     }
 

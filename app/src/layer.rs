@@ -17,9 +17,9 @@ use crate::dump::{self, Plans};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::LayerOptions;
-use crate::tiles;
 use crate::timed::{Timed, cycles_json, utilization};
 use crate::watch::Watch;
+use crate::{room, tiles};
 
 /// A layer that has run.
 pub struct LayerOutcome {
@@ -139,6 +139,7 @@ pub fn plans(args: &LayerOptions) -> Result<Plans> {
 
 fn lower(args: &LayerOptions, machine: &Machine) -> Result<Lowered> {
     let spec = layer::parse(&args.layer)?;
+    room::ask(bytes(&spec), || args.layer.clone())?;
     let graph = layer::build(&spec, args.seed)?;
     let program = tiles::lower(&graph, &machine.config, &args.tiles, machine.named())?;
     Ok(Lowered {
@@ -146,6 +147,21 @@ fn lower(args: &LayerOptions, machine: &Machine) -> Result<Lowered> {
         graph,
         program: Arc::new(program),
     })
+}
+
+/// About what an image of a layer takes, compiled, run and compared.
+fn bytes(spec: &LayerSpec) -> u64 {
+    /// Of each value: as the reference and the session have it, packed, and on the device.
+    const PER_VALUE: u64 = 8;
+    let [c, h, w] = spec.chw.map(|d| d as u64);
+    let (co, window) = (spec.co as u64, &spec.window);
+    let [k, l] = window.kernel.map(|d| d as u64);
+    let [down, right] = window.stride.map(|d| d.max(1) as u64);
+    let weights = co * (c / spec.group.max(1) as u64) * k * l;
+    // Pads are smaller than the kernel.
+    let values = c * h * w + co * ((h + k) / down + 1) * ((w + l) / right + 1);
+    let values = values.saturating_mul(PER_VALUE);
+    values.saturating_add(weights.saturating_mul(room::PER_WEIGHT))
 }
 
 /// What all passes gave.

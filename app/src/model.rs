@@ -21,7 +21,7 @@ use crate::machine::Machine;
 use crate::options::Target;
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
-use crate::{calibrate, files, hints, source};
+use crate::{calibrate, files, hints, room, source};
 
 /// The demo's network, trained for this project on CIFAR-10.
 pub const DEMO_MODEL: &[u8] = include_bytes!("../../models/demo/resnet20.onnx");
@@ -98,7 +98,7 @@ impl Model {
     /// # Errors
     /// [`Error::Model`] for what is no ONNX or has operators that aren't supported.
     pub fn from_onnx(name: &str, bytes: &[u8]) -> Result<Self> {
-        let graph = onnx::load(bytes).with_context(|| name.to_owned())?;
+        let graph = of_bytes(bytes, name)?;
         Ok(Self {
             name: name.to_owned(),
             form: Form::Graph(Box::new(graph)),
@@ -288,6 +288,8 @@ pub fn load(name: &str) -> Result<Form> {
             Some((network, "shift")) => (network, quantize::Mode::Shift),
             Some((_, mode)) => bail!("{name}: no mode '{mode}' (there are multiply, shift)"),
         };
+        let weights = zoo::outline(network)?.weights;
+        room::ask(weights.saturating_mul(room::PER_WEIGHT), || name.to_owned())?;
         let graph = zoo::graph_with(network, mode)?;
         return Ok(Form::Graph(Box::new(graph)));
     }
@@ -391,7 +393,17 @@ fn exists(name: &str) -> Result<()> {
 pub fn read_onnx(path: &Path) -> Result<Graph> {
     let bytes = files::read_file(path)?;
     ensure!(!bytes.is_empty(), "{}: the file is empty", path.display());
-    onnx::load(&bytes).with_context(|| path.display().to_string())
+    of_bytes(&bytes, &path.display().to_string())
+}
+
+/// Reads ONNX for which, and for compiling it, there is room.
+fn of_bytes(bytes: &[u8], name: &str) -> Result<Graph> {
+    // The message, and what is made of it.
+    room::ask(3 * bytes.len() as u64, || name.to_owned())?;
+    let graph = onnx::load(bytes).with_context(|| name.to_owned())?;
+    let more = graph.weights().saturating_mul(room::PER_WEIGHT - 4);
+    room::ask(more, || name.to_owned())?;
+    Ok(graph)
 }
 
 /// Whether the graph has int8 tensors.

@@ -15,6 +15,7 @@ use crate::device::is_opencl;
 use crate::engine::{Engine, Form, Keep, Load};
 use crate::error::{Context, Error, Result};
 use crate::outcome::Marks;
+use crate::room;
 use crate::watch::Watch;
 
 /// Images by number. Several threads ask, for each input of each image once.
@@ -151,6 +152,15 @@ impl Pool {
             watch,
         };
         watch.progress(0, count);
+        if let Some(graph) = job.graph {
+            let values = graph
+                .tensors
+                .iter()
+                .map(|t| t.chw.iter().product::<usize>());
+            // What the reference computes, and what is read of the device.
+            let bytes = 2 * values.sum::<usize>() as u64 * self.seats.len() as u64;
+            room::ask(bytes, || "the reference interpreter".to_owned())?;
+        }
         let (job, seats) = (&job, &mut self.seats);
         let shares: Result<Vec<Share>> = std::thread::scope(|scope| {
             let start = |seat| {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 use vta_compiler::lower;
-use vta_compiler::qgraph::QGraph;
+use vta_compiler::qgraph::{QGraph, QOp};
 use vta_driver::output;
 use vta_driver::{
     Batch, Device, DeviceInfo, Program, QueueLimits, RunReport, Runner, Session, WorkerDevice,
@@ -25,7 +25,7 @@ use crate::error::{Context, Result, ensure};
 use crate::machine::{Machine, Wanted};
 use crate::timed::{leave_out_additions, merge, utilization};
 use crate::watch::Watch;
-use crate::{files, model};
+use crate::{files, model, room};
 use grid::{Grid, Point};
 use table::{Measured, Row, Table};
 
@@ -89,6 +89,7 @@ pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
     }
     let mut grid = Grid::new(&args.vary, &machine.config, &machine.timing)?.on(machine.board);
     let graph = model::layer_or_network(&args.model)?;
+    room::ask(compiling(&graph, args.threads), || args.model.clone())?;
     let file = Path::new(&args.model);
     if file.is_file() {
         grid = grid.of_file(&files::read_file(file)?);
@@ -130,6 +131,18 @@ pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
         resumed,
         computed,
     })
+}
+
+/// Bytes while each thread compiles the network.
+fn compiling(graph: &QGraph, threads: Option<usize>) -> u64 {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = threads.unwrap_or_else(cores) as u64;
+    let weights = graph.nodes.iter().filter_map(|node| match &node.op {
+        QOp::Conv { weights, .. } => Some(weights.len() as u64),
+        _ => None,
+    });
+    let each = weights.sum::<u64>().saturating_mul(room::PER_WEIGHT);
+    each.saturating_mul(threads)
 }
 
 /// What a point takes. Programs are compiled once for each configuration.

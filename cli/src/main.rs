@@ -16,9 +16,13 @@ mod words;
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
+#[cfg(unix)]
+use std::sync::{Arc, atomic::AtomicBool};
 
 use anyhow::Context;
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
+#[cfg(unix)]
+use signal_hook::consts::SIGABRT;
 use vta_driver::printable;
 
 use crate::args::{Cli, Command};
@@ -28,6 +32,7 @@ use crate::commands::{
 
 /// Exit status: 0 right, 1 a result didn't match or a run failed, 2 bad usage or input.
 fn main() -> ExitCode {
+    end_as_failed();
     let cli = parse();
     let done = start_threads().and_then(|()| command(&cli.command));
     match done {
@@ -50,6 +55,19 @@ fn parse() -> Cli {
     let matches = Cli::command().color(colours).get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
+
+/// Has an allocation that fails end the program as any failure does, with status 1, after the line
+/// that the standard library writes; by itself it would be a signal. Large ones are asked for
+/// before, and are errors.
+#[cfg(unix)]
+fn end_as_failed() {
+    let always = Arc::new(AtomicBool::new(true));
+    // Without a handler nothing is lost but the status.
+    let _ = signal_hook::flag::register_conditional_shutdown(SIGABRT, 1, always);
+}
+
+#[cfg(not(unix))]
+fn end_as_failed() {}
 
 /// Starts the threads that compiling, calibrating and reference runs share, which would otherwise
 /// panic where there are none to be had.
@@ -104,7 +122,10 @@ fn status(error: &anyhow::Error) -> u8 {
     if error.chain().any(unwritten) {
         return 1;
     }
-    let of_app = matches!(error.downcast_ref(), Some(vta_app::Error::Run { .. }));
+    let of_app = matches!(
+        error.downcast_ref(),
+        Some(vta_app::Error::Run { .. } | vta_app::Error::Memory { .. })
+    );
     let of_driver = matches!(
         error.downcast_ref(),
         Some(

@@ -3,6 +3,8 @@
 
 mod common;
 
+#[cfg(target_os = "linux")]
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use assert_cmd::Command;
@@ -154,6 +156,18 @@ fn errors_of_tables_are_one_line() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn names_of_files_are_shown_without_control_characters() {
+    let folder = tempfile::tempdir().unwrap();
+    let photo = std::fs::read(root().join("models/demo/cat.png")).unwrap();
+    let image = file(&folder, "a\u{1b}[2J\u{7}.png", &photo);
+    let (status, out, _) = vta(&["run", "demo", "--input", &image]);
+    assert_eq!(status, 0);
+    assert!(out.contains("a\\u{1b}[2J\\u{7}.png"), "{out:?}");
+    assert!(!out.contains(['\u{1b}', '\u{7}']), "{out:?}");
+}
+
 #[test]
 fn a_bundle_is_the_same_however_its_model_is_spelled() {
     let folder = tempfile::tempdir().unwrap();
@@ -188,7 +202,20 @@ fn a_system_without_threads_is_one_line() {
     }
 }
 
-/// A model that is larger than the memory that the process may have.
+/// Runs the program with so many KiB of addresses; its status and what it says.
+#[cfg(target_os = "linux")]
+fn within(kib: u64, arguments: &[&str]) -> (Option<i32>, String) {
+    let vta = assert_cmd::cargo::cargo_bin("vta");
+    let script = format!("ulimit -v {kib} && exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.current_dir(root()).env_remove("RUST_BACKTRACE");
+    let output = command.args(["-c", &script]).arg(vta).args(arguments);
+    let output = output.output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), err)
+}
+
+/// Work that a file, an argument or a model makes too large is refused before it begins.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_system_without_memory_is_one_line() {
@@ -196,15 +223,50 @@ fn a_system_without_memory_is_one_line() {
     let large = folder.path().join("large.onnx");
     let sparse = std::fs::File::create(&large).unwrap();
     sparse.set_len((2 << 30) - 4096).unwrap();
-    let vta = assert_cmd::cargo::cargo_bin("vta");
-    let script = "ulimit -v 1500000 && exec \"$0\" run \"$1\"";
-    let mut command = Command::new("sh");
-    let output = command.args(["-c", script]).arg(vta).arg(&large).output();
-    let output = output.unwrap();
-    let err = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{err}");
-    assert!(
-        err.starts_with("error: ") && err.lines().count() == 1,
-        "{err}"
-    );
+    let large = large.display().to_string();
+    let bundle = folder.path().join("b.vta").display().to_string();
+    let table = folder.path().join("t.csv").display().to_string();
+    let sweep = ["sweep", "zoo:resnet50", "--vary", "tags=1,2", "-o", &table];
+    for (kib, arguments) in [
+        (1_500_000, &["run", &large][..]),
+        (1_500_000, &["check", &large]),
+        (400_000, &["run", "zoo:resnet50"]),
+        (600_000, &["run", "zoo:resnet152", "--limit", "1"]),
+        (400_000, &["compile", "zoo:resnet152", "-o", &bundle]),
+        (700_000, &["layer", "conv:1,16,2048,2048,16,3,1,1"]),
+        (700_000, &["layer", "gemm:1024,8192,8192"]),
+        (400_000, &sweep),
+    ] {
+        let (status, err) = within(kib, arguments);
+        assert_eq!(status, Some(1), "{arguments:?}: {err}");
+        assert!(
+            err.starts_with("error: ") && err.lines().count() == 1,
+            "{arguments:?}: {err}"
+        );
+    }
+    assert!(!Path::new(&bundle).exists());
+}
+
+/// Also where memory ends in the midst of it, however little there is.
+#[cfg(target_os = "linux")]
+#[test]
+fn no_limit_of_memory_ends_in_a_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("b.vta").display().to_string();
+    let far = file(&folder, "far.asm", b".inp 900000 1\nfinish\n");
+    let mut failed = 0;
+    for arguments in [
+        &["run", "demo", "--limit", "2"][..],
+        &["layer", "conv:1,64,56,56,64,3,1,1"],
+        &["compile", "demo", "-o", &bundle],
+        &["exec", &far],
+    ] {
+        for kib in (24_000..260_000).step_by(24_000) {
+            let (status, err) = within(kib, arguments);
+            let ended = status.is_some_and(|status| status <= 1);
+            assert!(ended, "{kib} KiB, {arguments:?}: {status:?} {err}");
+            failed += usize::from(status == Some(1));
+        }
+    }
+    assert!(failed > 4, "{failed}");
 }

@@ -14,6 +14,7 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 
 use crate::error::{Context, Error, Result, bail_input as bail, ensure_input as ensure};
 use crate::files;
+use crate::room;
 
 /// The largest side of an image file, in pixels.
 const MAX_SIDE: u32 = 16_384;
@@ -97,7 +98,9 @@ fn check_size(w: u32, h: u32) -> Result<()> {
         w.max(h) <= MAX_SIDE && u64::from(w) * u64::from(h) <= MAX_PIXELS,
         "{w}x{h} pixels; images up to {MAX_PIXELS} pixels and {MAX_SIDE} a side are read"
     );
-    Ok(())
+    // Decoded with up to 16 bits a sample, then as RGB.
+    let bytes = u64::from(w) * u64::from(h) * 12;
+    room::ask(bytes, || format!("an image of {w}x{h} pixels"))
 }
 
 /// A jpeg image. What cameras leave between its segments is passed over, but its pixels are decoded
