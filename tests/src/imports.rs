@@ -1,7 +1,8 @@
 //! Which files of a crate use which others: for the rule that they stand in layers.
 //!
 //! A file uses another where a path of its code ends at something that the other defines, wherever
-//! a facade re-exports it; `pub use` itself is no use. Tests inside a file don't count. Calls of
+//! a facade re-exports it; `pub use` itself is no use. What macros make belongs to the file that
+//! a path names before it. Tests inside a file don't count. Calls of
 //! methods name no file, so that they aren't seen.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,8 @@ type ModulePath = Vec<String>;
 struct Module {
     file: PathBuf,
     defined: BTreeSet<String>,
+    /// Whether macros may define something here.
+    calls_macros: bool,
     children: BTreeSet<String>,
     /// What `use` brings in, by the name that it has here.
     imported: BTreeMap<String, ModulePath>,
@@ -137,7 +140,8 @@ impl Imports {
         }
         if module.children.contains(first) {
             let child: ModulePath = at.iter().cloned().chain([first.clone()]).collect();
-            return self.inside(&child, further, depth);
+            let found = self.inside(&child, further, depth);
+            return found.or_else(|| self.made_by_macro(child, further));
         }
         if module.defined.contains(first) {
             return Some(at.clone());
@@ -155,6 +159,18 @@ impl Imports {
             self.definer(at, &path, depth + 1)
         };
         module.globs.iter().find_map(through)
+    }
+}
+
+impl Imports {
+    /// A module that a path leads into by name, if its macros may have made what the path goes
+    /// on with: nothing that is written out there has that name.
+    fn made_by_macro(&self, at: ModulePath, rest: &[String]) -> Option<ModulePath> {
+        let module = self.modules.get(&at)?;
+        let written =
+            |name: &String| module.children.contains(name) || module.imported.contains_key(name);
+        let made = module.calls_macros && !rest.first().is_none_or(written);
+        made.then_some(at)
     }
 }
 
@@ -217,7 +233,7 @@ impl Collector<'_> {
             Item::Union(item) => &item.ident,
             Item::Macro(item) => match &item.ident {
                 Some(name) => name,
-                None => return,
+                None => return self.module.calls_macros = true,
             },
             _ => return,
         };
