@@ -2,7 +2,7 @@
 
 use crate::field::codes;
 use crate::looped::looped;
-use crate::{DecodeError, Deps, Extension, FieldError, Opcode};
+use crate::{Deps, Extension, FieldError, Opcode};
 
 /// The operations: `Name = code, "name", extension, "meaning", |x, y| lane`. What knows them one by
 /// one comes from these lines: codes, names and texts, the definition on a lane, the choice of a
@@ -115,16 +115,6 @@ looped! {
 }
 
 impl Alu {
-    pub(crate) fn decode(word: u128) -> Result<Self, DecodeError> {
-        let code = Self::FIELDS.alu_opcode.get(word) as u8;
-        let op = AluOp::from_code(code).ok_or(DecodeError::AluOpcode(code))?;
-        let operand = match Self::FIELDS.use_imm.get(word) {
-            0 => AluOperand::Acc,
-            _ => AluOperand::Imm(Self::FIELDS.imm.get(word) as u16 as i16),
-        };
-        Ok(Self::unpack(word, Deps::unpack(word), op, operand))
-    }
-
     pub(crate) fn encode(&self) -> Result<u128, FieldError> {
         let operand = match self.operand {
             AluOperand::Acc => 0,

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::Insn;
-
 /// The extensions, each once: `Variant = "name", "meaning"`, in the order of their names.
 macro_rules! extensions {
     ($( $Extension:ident = $name:literal, $meaning:literal; )*) => {
@@ -52,20 +50,6 @@ impl fmt::Display for Extension {
     }
 }
 
-impl Insn {
-    /// The extension that the instruction needs; `None` for those of the original RTL.
-    pub const fn extension(&self) -> Option<Extension> {
-        if let Some(extension) = self.opcode().extension() {
-            return Some(extension);
-        }
-        match self {
-            Self::Load(load) => load.mem.extension(),
-            Self::Alu(alu) => alu.op.extension(),
-            Self::Store(_) | Self::Gemm(_) | Self::Finish(_) => None,
-        }
-    }
-}
-
 /// A set of extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extensions(u32);
@@ -80,18 +64,6 @@ impl Extensions {
     /// Whether one is in the set.
     pub const fn contains(self, extension: Extension) -> bool {
         self.0 & extension.bit() != 0
-    }
-
-    /// Whether a machine with this set has what the instruction needs; else the extension that
-    /// it lacks.
-    ///
-    /// # Errors
-    /// The extension.
-    pub const fn allow(self, insn: &Insn) -> Result<(), Extension> {
-        match insn.extension() {
-            Some(extension) if !self.contains(extension) => Err(extension),
-            _ => Ok(()),
-        }
     }
 
     /// Those in the set, in the order of [`Extension::ALL`].

@@ -1,9 +1,7 @@
-//! The instruction: the sum of all kinds, decoding and encoding.
+//! The instruction: the sum of all kinds, and what they have in common.
 
-use thiserror::Error;
-
-use crate::opcode::{Deps, Module, OPCODE, Opcode};
-use crate::{Alu, AluOp, Field, FieldError, Finish, Gemm, Load, MemType, Store};
+use crate::opcode::{Deps, Module, Opcode};
+use crate::{Alu, Extension, Extensions, Field, FieldError, Finish, Gemm, Load, MemType, Store};
 
 /// Bytes of one instruction in DRAM.
 pub const INSN_BYTES: usize = 16;
@@ -19,27 +17,6 @@ impl Opcode {
             Self::Alu => Alu::LIST,
         }
     }
-}
-
-/// A 128-bit pattern that is no instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum DecodeError {
-    /// No kind of instruction has the opcode.
-    #[error("opcode is {0}, but only {known} are defined", known = Opcode::assigned())]
-    Opcode(u8),
-    /// No memory type has the code.
-    #[error("memory_type is {0}, but only {known} are defined", known = MemType::assigned())]
-    MemType(u8),
-    /// LOAD can't fill the output scratchpad.
-    #[error("memory_type of a LOAD is {0}, but it must be uop, wgt, inp, acc or acc8")]
-    LoadMemType(MemType),
-    /// STORE that moves data must name OUT.
-    #[error("memory_type of a STORE is {0}, but it must be out")]
-    StoreMemType(MemType),
-    /// No operation has the code.
-    #[error("alu_opcode is {0}, but only {known} are defined", known = AluOp::assigned())]
-    AluOpcode(u8),
 }
 
 /// One instruction. Fields have the names of the VTA hardware headers.
@@ -58,22 +35,6 @@ pub enum Insn {
 }
 
 impl Insn {
-    /// Decodes a 128-bit little-endian word. Bits that no field covers are ignored: streams of
-    /// the original runtime carry garbage there.
-    ///
-    /// # Errors
-    /// [`DecodeError`] for an unassigned opcode, memory type or ALU opcode.
-    pub fn decode(word: u128) -> Result<Self, DecodeError> {
-        let code = OPCODE.get(word) as u8;
-        match Opcode::from_code(code).ok_or(DecodeError::Opcode(code))? {
-            Opcode::Load => Load::decode(word).map(Self::Load),
-            Opcode::Store => Store::decode(word).map(Self::Store),
-            Opcode::Gemm => Ok(Self::Gemm(Gemm::decode(word))),
-            Opcode::Finish => Ok(Self::Finish(Finish::decode(word))),
-            Opcode::Alu => Alu::decode(word).map(Self::Alu),
-        }
-    }
-
     /// Encodes the instruction; bits that no field covers are zero.
     ///
     /// # Errors
@@ -85,6 +46,18 @@ impl Insn {
             Self::Gemm(x) => x.encode(),
             Self::Finish(x) => x.encode(),
             Self::Alu(x) => x.encode(),
+        }
+    }
+
+    /// The extension that the instruction needs; `None` for those of the original RTL.
+    pub const fn extension(&self) -> Option<Extension> {
+        if let Some(extension) = self.opcode().extension() {
+            return Some(extension);
+        }
+        match self {
+            Self::Load(load) => load.mem.extension(),
+            Self::Alu(alu) => alu.op.extension(),
+            Self::Store(_) | Self::Gemm(_) | Self::Finish(_) => None,
         }
     }
 
@@ -130,6 +103,20 @@ impl Insn {
             Self::Gemm(x) => &mut x.deps,
             Self::Finish(x) => &mut x.deps,
             Self::Alu(x) => &mut x.deps,
+        }
+    }
+}
+
+impl Extensions {
+    /// Whether a machine with this set has what the instruction needs; else the extension that
+    /// it lacks.
+    ///
+    /// # Errors
+    /// The extension.
+    pub const fn allow(self, insn: &Insn) -> Result<(), Extension> {
+        match insn.extension() {
+            Some(extension) if !self.contains(extension) => Err(extension),
+            _ => Ok(()),
         }
     }
 }

@@ -1,7 +1,20 @@
-//! LOAD: rows of tiles from DRAM into a scratchpad, with zero padding.
+//! LOAD: rows of tiles from DRAM into a scratchpad, with zero padding; memory types.
 
+use crate::field::codes;
 use crate::transfer::transfer;
-use crate::{DecodeError, Deps, FieldError, MemType, Opcode};
+use crate::{Deps, Extension, FieldError, Opcode};
+
+codes! {
+    /// The memory type of LOAD and STORE.
+    MemType of Load::FIELDS.memory_type; {
+        Uop = 0, "uop", None, "Micro-ops, 4 bytes each, into the micro-op scratchpad";
+        Wgt = 1, "wgt", None, "Weight tiles, `BLOCK_OUT * BLOCK_IN` int8, into the weight scratchpad";
+        Inp = 2, "inp", None, "Input tiles, `BATCH * BLOCK_IN` int8, into the input scratchpad";
+        Acc = 3, "acc", None, "Accumulator tiles, `BATCH * BLOCK_OUT` int32, into the accumulator scratchpad";
+        Out = 4, "out", None, "Output tiles, `BATCH * BLOCK_OUT` int8, written by STORE from the accumulator scratchpad";
+        Acc8 = 5, "acc8", Some(Extension::Acc8), "Tiles of `BATCH * BLOCK_OUT` int8 in DRAM, sign-extended to int32 in the accumulator scratchpad";
+    }
+}
 
 transfer! {
     /// LOAD writes `y_pad_0 + y_size + y_pad_1` rows of `x_pad_0 + x_size + x_pad_1` consecutive
@@ -33,14 +46,6 @@ impl Default for Load {
 }
 
 impl Load {
-    pub(crate) fn decode(word: u128) -> Result<Self, DecodeError> {
-        let mem = MemType::of(Self::FIELDS.memory_type, word)?;
-        if mem == MemType::Out {
-            return Err(DecodeError::LoadMemType(mem));
-        }
-        Ok(Self::unpack(word, Deps::unpack(word), mem))
-    }
-
     pub(crate) fn encode(&self) -> Result<u128, FieldError> {
         let mem = Self::FIELDS.memory_type.put(self.mem.code().into())?;
         Ok(Opcode::Load.word(self.deps)? | mem | self.pack()?)

@@ -1,7 +1,7 @@
 //! STORE: rows of accumulator tiles to DRAM, low 8 bits of each element.
 
 use crate::transfer::transfer;
-use crate::{DecodeError, Deps, FieldError, MemType, Opcode};
+use crate::{Deps, FieldError, MemType, Opcode};
 
 transfer! {
     /// STORE reads `y_size` rows of `x_size` consecutive accumulator tiles from `sram_base` and
@@ -18,16 +18,6 @@ transfer! {
 }
 
 impl Store {
-    pub(crate) fn decode(word: u128) -> Result<Self, DecodeError> {
-        let store = Self::unpack(word, Deps::unpack(word));
-        let mem = MemType::of(Self::FIELDS.memory_type, word)?;
-        // Synchronisation STOREs of the original runtime carry memory type 0.
-        if mem != MemType::Out && !store.is_sync() {
-            return Err(DecodeError::StoreMemType(mem));
-        }
-        Ok(store)
-    }
-
     pub(crate) fn encode(&self) -> Result<u128, FieldError> {
         let mem = Self::FIELDS.memory_type.put(MemType::Out.code().into())?;
         Ok(Opcode::Store.word(self.deps)? | mem | self.pack()?)

@@ -1,0 +1,89 @@
+//! From words to instructions.
+
+use thiserror::Error;
+
+use crate::opcode::OPCODE;
+use crate::{
+    Alu, AluOp, AluOperand, Deps, Field, Finish, Gemm, Insn, Load, MemType, Opcode, Store,
+};
+
+/// A 128-bit pattern that is no instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// No kind of instruction has the opcode.
+    #[error("opcode is {0}, but only {known} are defined", known = Opcode::assigned())]
+    Opcode(u8),
+    /// No memory type has the code.
+    #[error("memory_type is {0}, but only {known} are defined", known = MemType::assigned())]
+    MemType(u8),
+    /// LOAD can't fill the output scratchpad.
+    #[error("memory_type of a LOAD is {0}, but it must be uop, wgt, inp, acc or acc8")]
+    LoadMemType(MemType),
+    /// STORE that moves data must name OUT.
+    #[error("memory_type of a STORE is {0}, but it must be out")]
+    StoreMemType(MemType),
+    /// No operation has the code.
+    #[error("alu_opcode is {0}, but only {known} are defined", known = AluOp::assigned())]
+    AluOpcode(u8),
+}
+
+impl Insn {
+    /// Decodes a 128-bit little-endian word. Bits that no field covers are ignored: streams of
+    /// the original runtime carry garbage there.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for an unassigned opcode, memory type or ALU opcode.
+    pub fn decode(word: u128) -> Result<Self, DecodeError> {
+        let code = OPCODE.get(word) as u8;
+        match Opcode::from_code(code).ok_or(DecodeError::Opcode(code))? {
+            Opcode::Load => Load::decode(word).map(Self::Load),
+            Opcode::Store => Store::decode(word).map(Self::Store),
+            Opcode::Gemm => Ok(Self::Gemm(Gemm::decode(word))),
+            Opcode::Finish => Ok(Self::Finish(Finish::decode(word))),
+            Opcode::Alu => Alu::decode(word).map(Self::Alu),
+        }
+    }
+}
+
+impl MemType {
+    /// What the field of a word says.
+    fn of(field: Field, word: u128) -> Result<Self, DecodeError> {
+        let code = field.get(word) as u8;
+        Self::from_code(code).ok_or(DecodeError::MemType(code))
+    }
+}
+
+impl Load {
+    fn decode(word: u128) -> Result<Self, DecodeError> {
+        let mem = MemType::of(Self::FIELDS.memory_type, word)?;
+        if mem == MemType::Out {
+            return Err(DecodeError::LoadMemType(mem));
+        }
+        Ok(Self::unpack(word, Deps::unpack(word), mem))
+    }
+}
+
+impl Store {
+    fn decode(word: u128) -> Result<Self, DecodeError> {
+        let store = Self::unpack(word, Deps::unpack(word));
+        let mem = MemType::of(Self::FIELDS.memory_type, word)?;
+        // Synchronisation STOREs of the original runtime carry memory type 0.
+        if mem != MemType::Out && !store.is_sync() {
+            return Err(DecodeError::StoreMemType(mem));
+        }
+        Ok(store)
+    }
+}
+
+impl Alu {
+    fn decode(word: u128) -> Result<Self, DecodeError> {
+        let code = Self::FIELDS.alu_opcode.get(word) as u8;
+        let op = AluOp::from_code(code).ok_or(DecodeError::AluOpcode(code))?;
+        let operand = match Self::FIELDS.use_imm.get(word) {
+            0 => AluOperand::Acc,
+            _ => AluOperand::Imm(Self::FIELDS.imm.get(word) as u16 as i16),
+        };
+        Ok(Self::unpack(word, Deps::unpack(word), op, operand))
+    }
+}
