@@ -121,7 +121,7 @@ fn find_deviations(subject: &Subject, found: &mut Found) -> Result<()> {
                         };
                         found
                             .faults
-                            .push(format!("layer {}: {deviation}", layer.name));
+                            .push(format!("layer {}: {deviation}", layer.described()));
                     }
                 }
             }
@@ -250,7 +250,11 @@ fn check_program(program: &Program, faults: &mut Vec<String>) {
         insns.push(Finish::default().into());
         uops.resize(insns.len(), None);
         let found = isa_check::check_with(&program.config, &insns, |i| uops[i]);
-        faults.extend(found.iter().map(|f| format!("layer {}: {f}", layer.name)));
+        faults.extend(
+            found
+                .iter()
+                .map(|f| format!("layer {}: {f}", layer.described())),
+        );
     }
 }
 

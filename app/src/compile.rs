@@ -8,7 +8,8 @@ use vta_compiler::passes;
 use vta_compiler::placement::{self, Rules, Target as Place};
 use vta_compiler::qgraph::{QGraph, QNode, QOp};
 use vta_driver::{
-    BufferId, Layer, MultiProgram, Packing, Place as TensorPlace, Program, Step, TensorSpec,
+    BufferId, HostStep, Layer, MultiProgram, NodeInfo, Packing, Place as TensorPlace, Program,
+    Step, TensorInfo, TensorSpec,
 };
 use vta_isa::Config;
 
@@ -145,6 +146,7 @@ pub fn overview(split: &MultiProgram, config: &Config) -> Program {
                 name: step.name.clone(),
                 kind: format!("host {}", step.op),
                 output: step.network_tensor,
+                nodes: vec![host_node(split, step)],
                 ..Layer::default()
             }),
             Step::Run { part, layers } => {
@@ -155,6 +157,7 @@ pub fn overview(split: &MultiProgram, config: &Config) -> Program {
                         kind: layer.kind.clone(),
                         macs: layer.macs,
                         output: part.network_tensors[layer.output as usize],
+                        nodes: layer.nodes.clone(),
                         ..Layer::default()
                     });
                 }
@@ -162,6 +165,24 @@ pub fn overview(split: &MultiProgram, config: &Config) -> Program {
         }
     }
     program
+}
+
+/// What a layer of the host says of itself.
+fn host_node(split: &MultiProgram, step: &HostStep) -> NodeInfo {
+    let tensor = |place: &TensorPlace| {
+        let spec = &split.parts[place.part].program.tensors[place.tensor as usize];
+        TensorInfo {
+            name: spec.name.clone(),
+            shape: spec.chw.iter().map(|&d| d as usize).collect(),
+        }
+    };
+    NodeInfo {
+        name: step.name.clone(),
+        kind: "host".into(),
+        attributes: step.kernel.attributes(),
+        inputs: step.inputs.iter().map(tensor).collect(),
+        output: tensor(&step.outputs[0]),
+    }
 }
 
 /// A tensor that no place has.

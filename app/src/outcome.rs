@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
-use vta_compiler::reflect::Attribute;
-use vta_driver::{Counters, DeviceCounters, DramPlan, FlushReason, Program, RunReport, Traffic};
+use vta_driver::{
+    Counters, DeviceCounters, DramPlan, FlushReason, NodeInfo, Program, RunReport, Traffic,
+};
 use vta_isa::MemType;
 
 use crate::timed::{Timed, cycles_json};
@@ -31,8 +32,6 @@ pub struct Outcome {
     pub counters: Vec<Counters>,
     /// By the names of the devices that launch kernels.
     pub devices: BTreeMap<String, DeviceCounters>,
-    /// The attributes of each layer's node, by the layer's name; none of a compiled bundle.
-    pub attributes: BTreeMap<String, Vec<Attribute>>,
     /// Whether layers were compared with the reference interpreter.
     pub verified: bool,
     /// The device computed nothing, so that outputs mean nothing.
@@ -297,6 +296,11 @@ fn facts(outcome: &Outcome) -> Value {
     let (total, rows) = outcome.totals();
     let runs = outcome.passes().max(1);
     let (images, passes) = (outcome.images.len() as u64, outcome.passes());
+    let layers = outcome.program.layers.iter();
+    let nodes: HashMap<&str, &[NodeInfo]> = layers
+        .filter(|l| !l.nodes.is_empty())
+        .map(|l| (&l.name[..], &l.nodes[..]))
+        .collect();
     let layer = |r: &LayerRow| {
         let mut object = json!({
             "name": r.name,
@@ -307,8 +311,8 @@ fn facts(outcome: &Outcome) -> Value {
             "wall_ms": ms(r.wall),
             "utilization": r.utilization(&outcome.program, runs),
         });
-        if let Some(attributes) = outcome.attributes.get(&r.name) {
-            object["attributes"] = json!(attributes);
+        if let Some(nodes) = nodes.get(&r.name[..]) {
+            object["nodes"] = json!(nodes);
         }
         if let Some(timed) = &outcome.timed
             && let Some(cycles) = timed.layer(&r.name)

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use vta_compiler::quantize;
-use vta_compiler::reflect::Network;
 use vta_driver::{Counters, DeviceCounters, Program};
 
 use crate::compile::Compiled;
@@ -67,11 +66,6 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     }
     let hazards = args.hazards.then(|| hazards(&compiled)).transpose()?;
     let host_ops = compiled.host_ops();
-    let described = compiled.graph.as_ref().map(|graph| graph.describe());
-    let attributes = described.unwrap_or_default().into_iter();
-    let attributes = attributes
-        .map(|node| (node.name, node.attributes))
-        .collect();
     let checks = match args.verify {
         true => Checks::Layers,
         false => Checks::None,
@@ -108,7 +102,6 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     outcome.reference = reference;
     outcome.hazards = hazards;
     outcome.host_ops = host_ops;
-    outcome.attributes = attributes;
     outcome.timing_only = session.timing_only();
     outcome.timed = session.finish()?;
     Ok(outcome)
@@ -333,7 +326,6 @@ fn outcome(
         mismatches.extend(share.mismatches);
     }
     let outcome = Outcome {
-        attributes: BTreeMap::new(),
         device: args.target.device.device.clone(),
         program: Arc::clone(program),
         images: Vec::new(),

@@ -198,11 +198,21 @@ fn a_bundle_holds_the_layers_of_the_host() {
         let found: serde_json::Value = serde_json::from_str(&out).unwrap();
         assert_eq!(found["outputs"], expected["outputs"]);
         assert_eq!(found["host_ops"], 4);
-        let names = |run: &serde_json::Value| -> Vec<serde_json::Value> {
+        let described = |run: &serde_json::Value| -> Vec<[serde_json::Value; 2]> {
             let layers = run["layers"].as_array().unwrap().iter();
-            layers.map(|l| l["name"].clone()).collect()
+            let layers = layers.map(|l| ["name", "nodes"].map(|key| l[key].clone()));
+            layers.collect()
         };
-        assert_eq!(names(&found), names(&expected));
+        assert_eq!(described(&found), described(&expected));
+        // The host's layers and the device's, each with attributes and shapes.
+        for layer in found["layers"].as_array().unwrap() {
+            let node = &layer["nodes"][0];
+            assert!(!node["attributes"].as_array().unwrap().is_empty(), "{node}");
+            assert!(
+                !node["output"]["shape"].as_array().unwrap().is_empty(),
+                "{node}"
+            );
+        }
     }
     for tool in [
         &["check", "model.vta", "--hazards"][..],

@@ -172,6 +172,12 @@ impl QOp {
     }
 }
 
+/// Tensors as listings have them.
+pub(crate) fn listed_ids(ids: &[TensorId]) -> String {
+    let ids: Vec<String> = ids.iter().map(|id| format!("%{}", id.0)).collect();
+    ids.join(", ")
+}
+
 impl std::fmt::Display for QGraph {
     /// One line a node: output, kind, inputs, attributes.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -185,20 +191,9 @@ impl std::fmt::Display for QGraph {
         }
         for node in &self.nodes {
             let t = &self.tensors[node.output.0];
-            let inputs: Vec<_> = node
-                .op
-                .inputs()
-                .iter()
-                .map(|i| format!("%{}", i.0))
-                .collect();
+            let inputs = listed_ids(&node.op.inputs());
             let kind = node.op.kind();
-            write!(
-                f,
-                "%{} {:?} = {kind}({})",
-                node.output.0,
-                t.chw,
-                inputs.join(", ")
-            )?;
+            write!(f, "%{} {:?} = {kind}({})", node.output.0, t.chw, inputs)?;
             write!(f, "{}", listed(&node.op.attributes()))?;
             writeln!(f, " \"{}\"", node.name)?;
         }

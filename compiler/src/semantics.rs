@@ -32,7 +32,7 @@ mod precise;
 mod sums;
 
 pub use self::lanes::{
-    Range, Requant, Requantize, SemanticsError, apply, log2_exact, range, sum_bounds,
+    Interval, Requant, Requantize, SemanticsError, apply, log2_exact, range, sum_bounds,
 };
 use self::lanes::{push_add, push_clamp, saturate};
 pub use self::sums::{AddPlan, plan_add, plan_residual, plan_scale};

@@ -7,6 +7,8 @@ use common::{Rng, check, clamp, config, push, tensor, window};
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{LaneOp, QGraph, QOp, Window};
+use vta_compiler::reflect::Network;
+use vta_driver::{Layer, Program};
 use vta_isa::Config;
 
 #[derive(Debug, Clone)]
@@ -252,4 +254,83 @@ fn large_averages_are_products() {
         assert_eq!(program.layers[0].steps.products > 0, products, "{chw:?}");
         check(&graph, &config, 7).unwrap();
     }
+}
+
+#[test]
+fn layers_describe_the_nodes_that_they_compute_and_so_do_bundles() {
+    let mut graph = QGraph::default();
+    let input = tensor(&mut graph, [16, 8, 8]);
+    graph.inputs = vec![input];
+    let window = |kernel, stride, pad| Window {
+        kernel: [kernel; 2],
+        stride: [stride; 2],
+        dilation: [1, 1],
+        pads: [pad; 4].into(),
+    };
+    let conv = |input, window: Window, dense| QOp::Conv {
+        input,
+        window,
+        weights: vec![1; 16 * 16 * window.area()],
+        group: 1,
+        residual: None,
+        epilogue: [vec![LaneOp::shr(8)], clamp()].concat(),
+        dense,
+    };
+    let pool = |input, ops| QOp::MaxPool {
+        input,
+        window: window(2, 2, 0),
+        ops,
+    };
+    let a = push(&mut graph, conv(input, window(3, 1, 1), false), [16, 8, 8]);
+    let joined = push(&mut graph, pool(a, vec![]), [16, 4, 4]);
+    let scaled = QOp::Eltwise {
+        input: joined,
+        ops: vec![LaneOp::max(0)],
+    };
+    let scaled = push(&mut graph, scaled, [16, 4, 4]);
+    let sum = QOp::Add {
+        a: joined,
+        a_ops: vec![],
+        b: scaled,
+        b_ops: vec![LaneOp::shl(1)],
+        epilogue: clamp(),
+    };
+    let sum = push(&mut graph, sum, [16, 4, 4]);
+    let alone = push(&mut graph, pool(sum, vec![LaneOp::min(9)]), [16, 2, 2]);
+    let mean = QOp::AvgPool {
+        input: alone,
+        window: Window::whole([2, 2]),
+        count_include_pad: false,
+        ops_by_count: vec![(4, vec![LaneOp::shr(2)])],
+    };
+    let mean = push(&mut graph, mean, [16, 1, 1]);
+    let last = push(
+        &mut graph,
+        conv(mean, Window::whole([1, 1]), true),
+        [16, 1, 1],
+    );
+    graph.outputs = vec![last];
+
+    let program = lower::compile(&graph, &Config::default(), &LowerOptions::default()).unwrap();
+    let described = graph.describe();
+    let of_layers = program.layers.iter().flat_map(|layer| &layer.nodes);
+    assert!(of_layers.eq(&described));
+    let kinds = |layer: &Layer| -> Vec<String> {
+        let kinds = layer.nodes.iter().map(|node| node.kind.to_string());
+        kinds.collect()
+    };
+    let kinds: Vec<_> = program.layers.iter().map(kinds).collect();
+    let expected: [&[&str]; 6] = [
+        &["conv", "maxpool"],
+        &["eltwise"],
+        &["add"],
+        &["maxpool"],
+        &["avgpool"],
+        &["dense"],
+    ];
+    assert_eq!(kinds, expected);
+    let joined = "n0+n1 (conv 16x8x8 to 16x8x8, maxpool 16x8x8 to 16x4x4)";
+    assert_eq!(program.layers[0].described(), joined);
+    let bundle = Program::from_bytes(&program.to_bytes().unwrap()).unwrap();
+    assert_eq!(bundle, program);
 }

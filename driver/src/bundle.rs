@@ -6,7 +6,7 @@
 //!
 //! | kind | section | contents |
 //! |---|---|---|
-//! | 1 | meta | JSON: configuration, buffers, tensors, layers without commands, metadata |
+//! | 1 | meta | JSON: configuration, buffers, tensors, layers with their nodes, without commands, metadata |
 //! | 2 | commands | all layers' commands: 16-byte instruction, `u32` symbol kind, `u32` symbol |
 //! | 3 | micro-ops | all kernels' micro-ops, `u32` each (lengths stand in meta) |
 //! | 4 | data | the constants one after another, each on a 64-byte boundary |
@@ -37,8 +37,8 @@ use self::error::invalid;
 pub use self::error::{BUNDLE_VERSION, BundleError, HOSTED_VERSION};
 use crate::input::printable;
 use crate::{
-    Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, Packing,
-    Program, Symbol, TensorSpec, output,
+    Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, NodeInfo,
+    Packing, Program, Symbol, TensorSpec, output,
 };
 
 pub use hosted::{Bundle, ReadKernel};
@@ -104,6 +104,9 @@ struct MetaLayer {
     #[serde(default)]
     steps: GemmSteps,
     output: u32,
+    /// Bundles that were written before there were descriptions have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    nodes: Vec<NodeInfo>,
 }
 
 impl Meta {
@@ -118,6 +121,8 @@ impl Meta {
                 *name = shown;
             }
         }
+        let nodes = self.layers.iter_mut().flat_map(|l| &mut l.nodes);
+        nodes.for_each(NodeInfo::escape);
     }
 }
 
@@ -355,6 +360,7 @@ fn meta_layer(l: &Layer) -> MetaLayer {
         macs: l.macs,
         steps: l.steps,
         output: l.output,
+        nodes: l.nodes.clone(),
     }
 }
 
@@ -466,7 +472,8 @@ fn read_layers(bytes: &[u8], layers: Vec<MetaLayer>) -> Result<Vec<Layer>, Bundl
             macs,
             steps,
             output,
-            ..
+            nodes,
+            commands: _,
         } = l;
         Ok(Layer {
             name,
@@ -476,6 +483,7 @@ fn read_layers(bytes: &[u8], layers: Vec<MetaLayer>) -> Result<Vec<Layer>, Bundl
             macs,
             steps,
             output,
+            nodes,
         })
     };
     layers.into_iter().map(layer).collect()

@@ -32,6 +32,7 @@ mod budget;
 mod bundle;
 mod bytes;
 mod counters;
+mod describe;
 mod device;
 mod dram_plan;
 mod error;
@@ -66,6 +67,7 @@ pub use budget::{Budget, OverBudget};
 pub use bundle::{BUNDLE_MAGIC, BUNDLE_VERSION, Bundle, BundleError, HOSTED_VERSION, ReadKernel};
 pub use bytes::Bytes;
 pub use counters::{Counters, DeviceCounters, FlushReason};
+pub use describe::{Attribute, AttributeValue, NodeInfo, TensorInfo};
 pub use device::{
     Batch, Device, DeviceInfo, Lane, LayerMark, MarkReport, RunReport, Ticket, Work, WorkDone,
 };

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Packing, Program, ProgramError, TensorSpec};
+use crate::{Attribute, Packing, Program, ProgramError, TensorSpec};
 
 /// A tensor of one of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,6 +39,11 @@ pub trait HostKernel: Debug + Send + Sync {
     /// A text from which the same kernel can be made, for bundles; `None` if there is none.
     fn to_text(&self) -> Option<String> {
         None
+    }
+
+    /// What it is told, for listings; nothing where that isn't known.
+    fn attributes(&self) -> Vec<Attribute> {
+        Vec::new()
     }
 
     /// The values of an image in each input and in the output, where the kernel takes no others.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use vta_isa::{Config, Deps, Insn, Load, MemType, Store, Uop};
 
-use crate::Bytes;
+use crate::{Bytes, NodeInfo};
 
 /// Index into [`Program::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,7 +102,7 @@ impl GemmSteps {
 /// the tokens that its last instructions leave say which scratchpad tiles and which of its
 /// outputs it is done with, in an order that the compiler and the layer agree on. The driver adds
 /// them at the start of a batch, when nothing is in use, and takes them at its end.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Default)]
 pub struct Layer {
     /// The graph node's name.
     pub name: String,
@@ -120,6 +120,20 @@ pub struct Layer {
     pub steps: GemmSteps,
     /// Index into [`Program::tensors`] of what the layer writes.
     pub output: u32,
+    /// The network's nodes that it computes, in their order: one, or a convolution and the pool
+    /// that joined it. None where nothing is known of them.
+    pub nodes: Vec<NodeInfo>,
+}
+
+impl Layer {
+    /// The name with what the layer computes, for errors: `conv1 (conv 3x32x32 to 16x32x32)`.
+    pub fn described(&self) -> String {
+        let nodes: Vec<String> = self.nodes.iter().map(ToString::to_string).collect();
+        match nodes[..] {
+            [] => self.name.clone(),
+            _ => format!("{} ({})", self.name, nodes.join(", ")),
+        }
+    }
 }
 
 /// How an NCHW int8 tensor lies in its device buffer.

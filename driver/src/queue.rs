@@ -226,7 +226,7 @@ impl CommandQueue {
         let insns = commands.len() + kernels + seams + 1;
         let too_large = |what, need, limit| {
             Err(DriverError::SegmentTooLarge {
-                layer: layer.name.clone(),
+                layer: layer.described(),
                 what,
                 need,
                 limit,

@@ -102,7 +102,7 @@ impl Program {
         let uops = kernel.uops.len();
         if bgn > end || usize::from(end) > uops {
             return Err(ProgramError::UopRange {
-                layer: layer.name.clone(),
+                layer: layer.described(),
                 command,
                 kernel: index,
                 bgn,
@@ -197,7 +197,7 @@ impl Program {
     ) -> Result<(), ProgramError> {
         if let Err(extension) = self.config.extensions().allow(&command.insn) {
             return Err(ProgramError::Extension {
-                layer: at.layer.name.clone(),
+                layer: at.layer.described(),
                 command: at.at,
                 extension,
             });
@@ -275,7 +275,7 @@ impl Program {
         };
         if mem == MemType::Out && matches!(buffer.kind, BufferKind::Constant(_)) {
             return Err(ProgramError::StoreToConstant {
-                layer: at.layer.name.clone(),
+                layer: at.layer.described(),
                 command: at.at,
                 buffer: buffer.name.clone(),
             });
@@ -286,7 +286,7 @@ impl Program {
         let end = rows.span().end;
         if end > buffer.size_bytes {
             return Err(ProgramError::Range {
-                layer: at.layer.name.clone(),
+                layer: at.layer.described(),
                 command: at.at,
                 buffer: buffer.name.clone(),
                 end,
@@ -308,7 +308,7 @@ struct At<'a> {
 impl At<'_> {
     fn wrong_symbol(self, insn: &Insn) -> ProgramError {
         ProgramError::Symbol {
-            layer: self.layer.name.clone(),
+            layer: self.layer.described(),
             command: self.at,
             insn: format!("{insn:?}"),
         }
@@ -325,7 +325,7 @@ impl At<'_> {
             return Ok(());
         }
         Err(ProgramError::Scratchpad {
-            layer: self.layer.name.clone(),
+            layer: self.layer.described(),
             command: self.at,
             field,
             // These two live in the accumulator scratchpad.

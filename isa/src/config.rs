@@ -249,7 +249,7 @@ impl Config {
     }
 
     fn check_depths(&self) -> Result<(), ConfigError> {
-        let pads = [
+        let scratchpads = [
             (
                 "LOG_UOP_BUFF_SIZE",
                 self.log_uop_buff_size,
@@ -275,7 +275,7 @@ impl Config {
                 Self::MAX_ACC_DEPTH,
             ),
         ];
-        for (key, value, mem, limit) in pads {
+        for (key, value, mem, limit) in scratchpads {
             let log_elem = self.elem_bytes(mem).ilog2();
             if value < log_elem || value > 40 {
                 return Err(ConfigError::Range {

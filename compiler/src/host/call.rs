@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::bits;
 use super::operator::{HostError, HostOp};
 use crate::qgraph::{QGraph, QNode, QOp, TensorId};
+use crate::reflect::{Attribute, Reflect};
 
 /// A tensor's shape and the real value of its step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -123,6 +124,10 @@ impl vta_driver::HostKernel for HostCall {
 
     fn to_text(&self) -> Option<String> {
         serde_json::to_string(self).ok()
+    }
+
+    fn attributes(&self) -> Vec<Attribute> {
+        Reflect::attributes(self)
     }
 
     fn sizes(&self) -> Option<(Vec<usize>, usize)> {

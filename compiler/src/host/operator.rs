@@ -59,6 +59,18 @@ pub struct HostError {
     pub op: &'static str,
 }
 
+/// What the output's shape is, by the inputs'.
+enum ShapeRule {
+    /// That of the one input.
+    Same,
+    /// That of the larger of two.
+    Pair,
+    /// All channels together.
+    Joined,
+    /// Rows and columns times these.
+    Enlarged([usize; 2]),
+}
+
 impl HostOp {
     /// ONNX's name.
     pub const fn name(&self) -> &'static str {
@@ -77,19 +89,27 @@ impl HostOp {
         }
     }
 
-    /// Fewest and most inputs.
-    pub const fn arity(&self) -> (usize, usize) {
+    const fn rule(&self) -> ShapeRule {
         match self {
-            Self::Mul | Self::Sub => (2, 2),
-            Self::Concat => (1, 1024),
             Self::Sigmoid
             | Self::HardSigmoid { .. }
             | Self::HardSwish
             | Self::Tanh
             | Self::Elu { .. }
             | Self::LeakyRelu { .. }
-            | Self::Softmax
-            | Self::Resize { .. } => (1, 1),
+            | Self::Softmax => ShapeRule::Same,
+            Self::Mul | Self::Sub => ShapeRule::Pair,
+            Self::Concat => ShapeRule::Joined,
+            Self::Resize { factors } => ShapeRule::Enlarged(*factors),
+        }
+    }
+
+    /// Fewest and most inputs.
+    pub const fn arity(&self) -> (usize, usize) {
+        match self.rule() {
+            ShapeRule::Same | ShapeRule::Enlarged(_) => (1, 1),
+            ShapeRule::Pair => (2, 2),
+            ShapeRule::Joined => (1, 1024),
         }
     }
 
@@ -100,8 +120,8 @@ impl HostOp {
         if !(least..=most).contains(&inputs.len()) {
             return None;
         }
-        match self {
-            Self::Mul | Self::Sub => {
+        match self.rule() {
+            ShapeRule::Pair => {
                 let (a, b) = (first, inputs[1]);
                 let fits = |large: [usize; 3], small: [usize; 3]| {
                     large == small || (large[0] == small[0] && small[1..] == [1, 1])
@@ -112,25 +132,19 @@ impl HostOp {
                     _ => None,
                 }
             }
-            Self::Concat => {
+            ShapeRule::Joined => {
                 let same = inputs.iter().all(|chw| chw[1..] == first[1..]);
                 let channels = inputs
                     .iter()
                     .try_fold(0usize, |n, chw| n.checked_add(chw[0]));
                 channels.filter(|_| same).map(|c| [c, first[1], first[2]])
             }
-            Self::Resize { factors } if factors.contains(&0) => None,
-            Self::Resize { factors } => {
+            ShapeRule::Enlarged(factors) if factors.contains(&0) => None,
+            ShapeRule::Enlarged(factors) => {
                 let [c, h, w] = first;
                 Some([c, h.checked_mul(factors[0])?, w.checked_mul(factors[1])?])
             }
-            Self::Sigmoid
-            | Self::HardSigmoid { .. }
-            | Self::HardSwish
-            | Self::Tanh
-            | Self::Elu { .. }
-            | Self::LeakyRelu { .. }
-            | Self::Softmax => Some(first),
+            ShapeRule::Same => Some(first),
         }
     }
 

@@ -121,6 +121,7 @@ impl<'a> Lowering<'a> {
             name: node.name.clone(),
             kind: node.op.kind().to_owned(),
             output: node.output.0 as u32,
+            nodes: vec![self.graph.describe_node(id)],
             ..Layer::default()
         }
     }

@@ -12,41 +12,41 @@ use crate::graph::{Graph, Node, Op, ValueId};
 use crate::qgraph::TensorId;
 use crate::semantics::Requant;
 use crate::window::Window;
-use values::{Import, Val, real};
+use values::{Reading, Val, real};
 
 /// The net of a QDQ graph, one node for each quantised operator.
 pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
-    let mut import = Import {
+    let mut reading = Reading {
         graph,
         net: Net::default(),
         values: HashMap::new(),
     };
-    import.net.metadata.clone_from(&graph.metadata);
+    reading.net.metadata.clone_from(&graph.metadata);
     if let Some(name) = graph.metadata.get(Requant::KEY) {
         let requant = name.parse::<Requant>();
-        import.net.requant = requant.map_err(|e| PassError::Graph(format!("metadata: {e}")))?;
+        reading.net.requant = requant.map_err(|e| PassError::Graph(format!("metadata: {e}")))?;
     }
     for id in &graph.inputs {
-        import.values.insert(*id, Val::Input);
+        reading.values.insert(*id, Val::Input);
     }
     for node in &graph.nodes {
-        let value = import.node(node)?;
-        import.values.insert(node.output, value);
+        let value = reading.node(node)?;
+        reading.values.insert(node.output, value);
     }
     for id in &graph.outputs {
-        let output = import.output(*id)?;
-        import.net.outputs.push(output);
+        let output = reading.output(*id)?;
+        reading.net.outputs.push(output);
     }
-    if import.net.inputs.is_empty() {
+    if reading.net.inputs.is_empty() {
         return Err(PassError::Graph(
             "the network's input is never quantised".to_owned(),
         ));
     }
-    import.net.verify()?;
-    Ok(import.net)
+    reading.net.verify()?;
+    Ok(reading.net)
 }
 
-impl Import<'_> {
+impl Reading<'_> {
     fn node(&mut self, node: &Node) -> Result<Val, PassError> {
         match &node.op {
             Op::QuantizeLinear { axis } => self.quantize(node, *axis),

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::error::PassError;
 use crate::host::HostOp;
-use crate::qgraph::TensorId;
+use crate::qgraph::{TensorId, listed_ids};
 use crate::reflect::{Reflect, listed};
 use crate::semantics::Requant;
 use crate::window::Window;
@@ -201,13 +201,7 @@ impl fmt::Display for Net {
             writeln!(f, "input {} \"{}\"", tensor(*id), self.tensors[id.0].name)?;
         }
         for node in &self.nodes {
-            let inputs: Vec<_> = node
-                .op
-                .inputs()
-                .iter()
-                .map(|id| format!("%{}", id.0))
-                .collect();
-            let (kind, inputs) = (node.op.kind(), inputs.join(", "));
+            let (kind, inputs) = (node.op.kind(), listed_ids(&node.op.inputs()));
             let (low, high) = node.clamp;
             let out = tensor(node.output);
             write!(f, "{out} = {kind}({inputs}) clamp {low}..{high}")?;

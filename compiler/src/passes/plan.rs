@@ -4,7 +4,7 @@ use super::error::PassError;
 use super::net::{Net, NetNode, NetOp};
 use crate::lane::LaneOp;
 use crate::qgraph::{QGraph, QNode, QOp, QTensor, TensorId};
-use crate::semantics::{self, Range, Requantize, SemanticsError};
+use crate::semantics::{self, Interval, Requantize, SemanticsError};
 use crate::window::Window;
 
 /// Plans every node; tensors that nothing uses are dropped.
@@ -31,6 +31,14 @@ pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
     let outputs = net.outputs.iter().map(|id| plan.id(*id));
     plan.graph.outputs = outputs.collect::<Result<_, _>>()?;
     Ok(plan.graph)
+}
+
+/// What can't be.
+fn internal(node: &NetNode, reason: &str) -> PassError {
+    PassError::Internal {
+        node: node.name.clone(),
+        reason: reason.to_owned(),
+    }
 }
 
 /// An error of a node's arithmetic.
@@ -82,7 +90,7 @@ impl Plan<'_> {
 
     fn op(&self, node: &NetNode) -> Result<QOp, PassError> {
         let out = self.scale(node.output);
-        let wide = |id: TensorId| -> Result<Range, PassError> {
+        let wide = |id: TensorId| -> Result<Interval, PassError> {
             let (low, high) = self.range(id)?;
             Ok((low.into(), high.into()))
         };
@@ -127,34 +135,44 @@ impl Plan<'_> {
                 flat: *flat,
                 clamp: node.clamp,
             },
-            NetOp::AvgPool {
-                input,
-                window,
-                count_include_pad,
-            } => {
-                let counts = if *count_include_pad {
-                    vec![window.area()]
-                } else {
-                    self.counts(*input, node.output, window)
-                };
-                let (low, high) = wide(*input)?;
-                let all = window.area() as i64;
-                let start = (low.min(0) * all, high.max(0) * all);
-                let ops = |&count: &usize| -> Result<(usize, Vec<LaneOp>), PassError> {
-                    let ratio = self.scale(*input) / out / count as f64;
-                    Ok((count, self.rescale(ratio, start, node)?))
-                };
-                QOp::AvgPool {
-                    input: self.id(*input)?,
-                    window: *window,
-                    count_include_pad: *count_include_pad,
-                    ops_by_count: counts.iter().map(ops).collect::<Result<_, _>>()?,
-                }
-            }
+            NetOp::AvgPool { .. } => self.average(node)?,
         })
     }
 
-    fn rescale(&self, ratio: f64, start: Range, node: &NetNode) -> Result<Vec<LaneOp>, PassError> {
+    fn average(&self, node: &NetNode) -> Result<QOp, PassError> {
+        let NetOp::AvgPool {
+            input,
+            window,
+            count_include_pad,
+        } = &node.op
+        else {
+            return Err(internal(node, "it is no average"));
+        };
+        let counts = match count_include_pad {
+            true => vec![window.area()],
+            false => self.counts(*input, node.output, window),
+        };
+        let (low, high) = self.range(*input)?;
+        let all = window.area() as i64;
+        let start = (i64::from(low.min(0)) * all, i64::from(high.max(0)) * all);
+        let ratio = self.scale(*input) / self.scale(node.output);
+        let ops = |&count: &usize| -> Result<(usize, Vec<LaneOp>), PassError> {
+            Ok((count, self.rescale(ratio / count as f64, start, node)?))
+        };
+        Ok(QOp::AvgPool {
+            input: self.id(*input)?,
+            window: *window,
+            count_include_pad: *count_include_pad,
+            ops_by_count: counts.iter().map(ops).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn rescale(
+        &self,
+        ratio: f64,
+        start: Interval,
+        node: &NetNode,
+    ) -> Result<Vec<LaneOp>, PassError> {
         semantics::plan_scale(ratio, start, node.clamp, self.net.requant).map_err(of(node))
     }
 
@@ -195,10 +213,7 @@ impl Plan<'_> {
             dense,
         } = &node.op
         else {
-            return Err(PassError::Internal {
-                node: node.name.clone(),
-                reason: "it is no convolution".to_owned(),
-            });
+            return Err(internal(node, "it is no convolution"));
         };
         let (scale_x, out) = (self.scale(*input), self.scale(node.output));
         let step = |w: &f64| scale_x * w;

@@ -3,11 +3,11 @@
 use std::fmt;
 
 use super::{Attribute, AttributeValue, Network, NodeInfo, Reflect, TensorInfo, listed};
-use crate::graph::{Graph, Op, ValueId};
-use crate::host::HostOp;
+use crate::graph::{Graph, Node, Op, ValueId};
+use crate::host::{HostCall, HostOp};
 use crate::lane::LaneOp;
-use crate::passes::{Net, NetOp};
-use crate::qgraph::{QGraph, QOp, TensorId};
+use crate::passes::{Net, NetNode, NetOp};
+use crate::qgraph::{NodeId, QGraph, QOp, TensorId};
 use crate::window::Window;
 
 const CLAMP: &str = "bounds of the output, in its steps";
@@ -15,6 +15,26 @@ const DENSE: &str = "whether it is a dense layer, whose window is the whole inpu
 const DIVISOR: &str = "whether padding counts in the divisor";
 const FLAT: &str = "whether tensors are vectors, however many rows and columns they have";
 const GROUP: &str = "groups that the channels are divided into";
+
+fn float(name: &'static str, value: f32, meaning: &'static str) -> Attribute {
+    Attribute::new(name, AttributeValue::Float(value.into()), meaning)
+}
+
+fn count(name: &'static str, value: usize, meaning: &'static str) -> Attribute {
+    Attribute::new(name, AttributeValue::Int(value as i64), meaning)
+}
+
+fn flag(name: &'static str, value: bool, meaning: &'static str) -> Attribute {
+    Attribute::new(name, AttributeValue::Flag(value), meaning)
+}
+
+fn lanes(name: &'static str, ops: &[LaneOp], meaning: &'static str) -> Attribute {
+    Attribute::new(name, AttributeValue::texts(ops), meaning)
+}
+
+fn include_pad(included: bool) -> Attribute {
+    flag("count_include_pad", included, DIVISOR)
+}
 
 /// The four attributes of a window.
 fn window(window: &Window) -> Vec<Attribute> {
@@ -55,7 +75,6 @@ impl Reflect for HostOp {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        let float = Attribute::float;
         match self {
             Self::HardSigmoid { alpha, beta } => vec![
                 float("alpha", *alpha, "slope"),
@@ -100,37 +119,26 @@ impl Reflect for Op {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        let axis = |axis: &usize| Attribute::count("axis", *axis, "axis of several scales");
+        let axis = |axis: &usize| count("axis", *axis, "axis of several scales");
         match self {
-            Self::Conv { window: w, group } => {
-                and(window(w), [Attribute::count("group", *group, GROUP)])
-            }
+            Self::Conv { window: w, group } => and(window(w), [count("group", *group, GROUP)]),
             Self::Clip { min, max } => vec![
-                Attribute::float("min", *min, "lower bound"),
-                Attribute::float("max", *max, "upper bound"),
+                float("min", *min, "lower bound"),
+                float("max", *max, "upper bound"),
             ],
             Self::MaxPool { window: w } => window(w),
             Self::AveragePool {
                 window: w,
                 count_include_pad,
-            } => and(
-                window(w),
-                [Attribute::flag(
-                    "count_include_pad",
-                    *count_include_pad,
-                    DIVISOR,
-                )],
-            ),
-            Self::Gemm { trans_b } => vec![Attribute::flag(
+            } => and(window(w), [include_pad(*count_include_pad)]),
+            Self::Gemm { trans_b } => vec![flag(
                 "transB",
                 *trans_b,
                 "whether weights are [N][K], not [K][N]",
             )],
-            Self::BatchNormalization { epsilon } => vec![Attribute::float(
-                "epsilon",
-                *epsilon,
-                "added to the variance",
-            )],
+            Self::BatchNormalization { epsilon } => {
+                vec![float("epsilon", *epsilon, "added to the variance")]
+            }
             Self::QuantizeLinear { axis: a } | Self::DequantizeLinear { axis: a } => vec![axis(a)],
             Self::Host(op) => op.attributes(),
             Self::Relu | Self::Add | Self::GlobalAveragePool | Self::Flatten | Self::Identity => {
@@ -159,9 +167,9 @@ impl Reflect for NetOp {
             } => and(
                 window(w),
                 [
-                    Attribute::count("group", *group, GROUP),
-                    Attribute::flag("dense", *dense, DENSE),
-                    Attribute::flag(
+                    count("group", *group, GROUP),
+                    flag("dense", *dense, DENSE),
+                    flag(
                         "residual",
                         residual.is_some(),
                         "whether its last input is added before rounding",
@@ -176,14 +184,7 @@ impl Reflect for NetOp {
                 input: _,
                 window: w,
                 count_include_pad,
-            } => and(
-                window(w),
-                [Attribute::flag(
-                    "count_include_pad",
-                    *count_include_pad,
-                    DIVISOR,
-                )],
-            ),
+            } => and(window(w), [include_pad(*count_include_pad)]),
             Self::Host {
                 op,
                 inputs: _,
@@ -194,13 +195,15 @@ impl Reflect for NetOp {
     }
 }
 
-/// What the host computes: its operator, whether tensors are vectors, the operator's attributes.
-fn host(op: &HostOp, flat: bool) -> Vec<Attribute> {
+/// The operator of what the host computes.
+fn operator(op: &HostOp) -> Attribute {
     let name = AttributeValue::Texts(vec![op.name().to_owned()]);
-    let first = [
-        Attribute::new("op", name, "ONNX's operator"),
-        Attribute::flag("flat", flat, FLAT),
-    ];
+    Attribute::new("op", name, "ONNX's operator")
+}
+
+/// What the host computes: its operator, whether tensors are vectors, the operator's attributes.
+fn host(op: &HostOp, is_flat: bool) -> Vec<Attribute> {
+    let first = [operator(op), flag("flat", is_flat, FLAT)];
     first.into_iter().chain(op.attributes()).collect()
 }
 
@@ -210,7 +213,7 @@ impl Reflect for QOp {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        let epilogue = |ops| Attribute::lanes("epilogue", ops, "requantisation and clamp of sums");
+        let epilogue = |ops| lanes("epilogue", ops, "requantisation and clamp of sums");
         match self {
             Self::Conv {
                 input: _,
@@ -222,11 +225,11 @@ impl Reflect for QOp {
                 dense,
             } => {
                 let prologue = residual.as_ref().map(|(_, ops)| {
-                    Attribute::lanes("residual", ops, "alignment of the residual to the sums")
+                    lanes("residual", ops, "alignment of the residual to the sums")
                 });
                 let mut all = window(w);
-                all.push(Attribute::count("group", *group, GROUP));
-                all.push(Attribute::flag("dense", *dense, DENSE));
+                all.push(count("group", *group, GROUP));
+                all.push(flag("dense", *dense, DENSE));
                 all.extend(prologue);
                 all.push(epilogue(ops));
                 all
@@ -238,8 +241,8 @@ impl Reflect for QOp {
                 b_ops,
                 epilogue: ops,
             } => vec![
-                Attribute::lanes("a", a_ops, "what the first operand goes through"),
-                Attribute::lanes("b", b_ops, "what the second operand goes through"),
+                lanes("a", a_ops, "what the first operand goes through"),
+                lanes("b", b_ops, "what the second operand goes through"),
                 epilogue(ops),
             ],
             Self::Eltwise { input: _, ops } => vec![epilogue(ops)],
@@ -254,16 +257,18 @@ impl Reflect for QOp {
                 count_include_pad,
                 ops_by_count,
             } => {
-                let line = |(count, ops): &(usize, Vec<LaneOp>)| {
-                    format!("{count}: {}", AttributeValue::lanes(ops))
+                let line = |(positions, ops): &(usize, Vec<LaneOp>)| {
+                    format!("{positions}: {}", AttributeValue::texts(ops))
                 };
                 let lines = ops_by_count.iter().map(line).collect();
-                let flag = Attribute::flag("count_include_pad", *count_include_pad, DIVISOR);
                 let meaning = "requantisation and clamp by the number of positions in a window";
                 let epilogues = AttributeValue::Texts(lines);
                 and(
                     window(w),
-                    [flag, Attribute::new("epilogues", epilogues, meaning)],
+                    [
+                        include_pad(*count_include_pad),
+                        Attribute::new("epilogues", epilogues, meaning),
+                    ],
                 )
             }
             Self::Host {
@@ -276,54 +281,86 @@ impl Reflect for QOp {
     }
 }
 
+/// What a node says of itself, its tensors described by `tensor`.
+fn info<Id>(
+    name: &str,
+    op: &impl Reflect,
+    inputs: impl IntoIterator<Item = Id>,
+    output: Id,
+    tensor: impl Fn(Id) -> TensorInfo,
+) -> NodeInfo {
+    NodeInfo {
+        name: name.to_owned(),
+        kind: op.kind().into(),
+        attributes: op.attributes(),
+        inputs: inputs.into_iter().map(&tensor).collect(),
+        output: tensor(output),
+    }
+}
+
+/// A tensor of a net or an integer graph.
+fn tensor_info(name: &str, chw: [usize; 3]) -> TensorInfo {
+    TensorInfo {
+        name: name.to_owned(),
+        shape: chw.to_vec(),
+    }
+}
+
 impl Network for Graph {
     fn describe(&self) -> Vec<NodeInfo> {
-        let info = |id: &ValueId| TensorInfo {
+        let tensor = |id: ValueId| TensorInfo {
             name: self.values[id.0].name.clone(),
             shape: self.values[id.0].shape.clone(),
         };
-        let nodes = self.nodes.iter().map(|node| NodeInfo {
-            name: node.name.clone(),
-            kind: node.op.kind(),
-            attributes: node.op.attributes(),
-            inputs: node.inputs.iter().map(info).collect(),
-            output: info(&node.output),
-        });
-        nodes.collect()
+        let nodes = self.nodes.iter();
+        let node = |n: &Node| info(&n.name, &n.op, n.inputs.iter().copied(), n.output, tensor);
+        nodes.map(node).collect()
     }
 }
 
 impl Network for Net {
     fn describe(&self) -> Vec<NodeInfo> {
-        let info = |id: &TensorId| TensorInfo {
-            name: self.tensors[id.0].name.clone(),
-            shape: self.tensors[id.0].chw.to_vec(),
+        let tensor = |id: TensorId| {
+            let tensor = &self.tensors[id.0];
+            tensor_info(&tensor.name, tensor.chw)
         };
-        let nodes = self.nodes.iter().map(|node| NodeInfo {
-            name: node.name.clone(),
-            kind: node.op.kind(),
-            attributes: and(node.op.attributes(), [clamp(node.clamp)]),
-            inputs: node.op.inputs().iter().map(info).collect(),
-            output: info(&node.output),
-        });
-        nodes.collect()
+        let node = |n: &NetNode| {
+            let mut all = info(&n.name, &n.op, n.op.inputs(), n.output, tensor);
+            all.attributes.push(clamp(n.clamp));
+            all
+        };
+        self.nodes.iter().map(node).collect()
     }
 }
 
 impl Network for QGraph {
     fn describe(&self) -> Vec<NodeInfo> {
-        let info = |id: &TensorId| TensorInfo {
-            name: self.tensors[id.0].name.clone(),
-            shape: self.tensors[id.0].chw.to_vec(),
+        self.ids().map(|(id, _)| self.describe_node(id)).collect()
+    }
+}
+
+impl QGraph {
+    /// What one node says of itself.
+    pub fn describe_node(&self, id: NodeId) -> NodeInfo {
+        let tensor = |id: TensorId| {
+            let tensor = &self.tensors[id.0];
+            tensor_info(&tensor.name, tensor.chw)
         };
-        let nodes = self.nodes.iter().map(|node| NodeInfo {
-            name: node.name.clone(),
-            kind: node.op.kind(),
-            attributes: node.op.attributes(),
-            inputs: node.op.inputs().iter().map(info).collect(),
-            output: info(&node.output),
-        });
-        nodes.collect()
+        let node = &self.nodes[id.0];
+        info(&node.name, &node.op, node.op.inputs(), node.output, tensor)
+    }
+}
+
+impl Reflect for HostCall {
+    fn kind(&self) -> &'static str {
+        "host"
+    }
+
+    /// Whether tensors are vectors is told by their shapes.
+    fn attributes(&self) -> Vec<Attribute> {
+        let op = [operator(&self.op)];
+        let rest = self.op.attributes().into_iter().chain([clamp(self.clamp)]);
+        op.into_iter().chain(rest).collect()
     }
 }
 

@@ -86,7 +86,7 @@ pub enum SemanticsError {
 }
 
 /// Smallest and largest value of a lane.
-pub type Range = (i64, i64);
+pub type Interval = (i64, i64);
 
 /// The operand of an operation for a channel.
 fn operand(op: &LaneOp, channel: usize) -> Result<i32, SemanticsError> {
@@ -111,7 +111,7 @@ pub fn apply(op: &LaneOp, channel: usize, lanes: &mut [i32]) -> Result<(), Seman
 ///
 /// # Errors
 /// [`SemanticsError::Overflow`] at the first operation that could leave int32.
-pub fn range(ops: &[LaneOp], channel: usize, start: Range) -> Result<Range, SemanticsError> {
+pub fn range(ops: &[LaneOp], channel: usize, start: Interval) -> Result<Interval, SemanticsError> {
     let mut now = fits(start, channel, "the sum")?;
     for op in ops {
         let y = i64::from(operand(op, channel)?);
@@ -129,7 +129,7 @@ pub fn range(ops: &[LaneOp], channel: usize, start: Range) -> Result<Range, Sema
 }
 
 /// To the right, to the left by negative amounts, which count modulo 32 as on the device.
-fn shifted((lo, hi): Range, amount: i64) -> Range {
+fn shifted((lo, hi): Interval, amount: i64) -> Interval {
     let bits = amount.unsigned_abs() % 32;
     match amount {
         0.. => (lo >> bits, hi >> bits),
@@ -137,12 +137,12 @@ fn shifted((lo, hi): Range, amount: i64) -> Range {
     }
 }
 
-fn product((lo, hi): Range, y: i64) -> Range {
+fn product((lo, hi): Interval, y: i64) -> Interval {
     let (a, b) = (lo * y, hi * y);
     (a.min(b), a.max(b))
 }
 
-fn fits(range: Range, channel: usize, op: &'static str) -> Result<Range, SemanticsError> {
+fn fits(range: Interval, channel: usize, op: &'static str) -> Result<Interval, SemanticsError> {
     for value in [range.0, range.1] {
         if i32::try_from(value).is_err() {
             return Err(SemanticsError::Overflow { channel, op, value });
@@ -153,7 +153,7 @@ fn fits(range: Range, channel: usize, op: &'static str) -> Result<Range, Semanti
 
 /// Bounds of `sum x * w` for each output channel, over every partial sum in any order and any
 /// padding: terms that can't be positive don't raise the upper bound.
-pub fn sum_bounds(weights: &[i8], channels: usize, input: (i8, i8)) -> Vec<Range> {
+pub fn sum_bounds(weights: &[i8], channels: usize, input: (i8, i8)) -> Vec<Interval> {
     let per_channel = weights.len() / channels.max(1);
     let (low, high) = (i64::from(input.0.min(0)), i64::from(input.1.max(0)));
     let bound = |row: &[i8]| {
@@ -178,7 +178,7 @@ pub struct Requantize<'a> {
     /// Added to the sum, in its steps.
     pub bias: &'a [i64],
     /// Bounds of the sum without bias.
-    pub sum: &'a [Range],
+    pub sum: &'a [Interval],
     /// Bounds of the output.
     pub clamp: (i8, i8),
     /// How closely.
@@ -206,7 +206,7 @@ pub(super) fn push_add(ops: &mut Vec<LaneOp>, bias: Vec<i32>) {
 /// Clamps to the output's bounds, leaving out what the interval proves unnecessary.
 pub(super) fn push_clamp(
     ops: &mut Vec<LaneOp>,
-    start: &[Range],
+    start: &[Interval],
     (low, high): (i8, i8),
 ) -> Result<(), SemanticsError> {
     let (mut lo, mut hi) = (i64::MAX, i64::MIN);

@@ -9,7 +9,7 @@
 //! product. Values of few bits are multiplied by two immediates instead, whose product is the
 //! multiplier.
 
-use super::lanes::{Range, Requantize, log2_exact, push_add, saturate};
+use super::lanes::{Interval, Requantize, log2_exact, push_add, saturate};
 use super::multiply::is_zero;
 use crate::lane::{LaneOp, LaneOperand};
 
@@ -42,7 +42,7 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
         return None;
     }
     let bias: Vec<i32> = given.bias.iter().map(|&b| saturate(b)).collect();
-    let biased: Vec<Range> = given
+    let biased: Vec<Interval> = given
         .sum
         .iter()
         .zip(&bias)
@@ -207,7 +207,7 @@ pub(super) fn add(ratios: [f64; 2]) -> Option<([Vec<LaneOp>; 2], Vec<LaneOp>)> {
 }
 
 /// `round(x * ratio)` of values within `start`.
-pub(super) fn scale(ratio: f64, start: Range) -> Option<Vec<LaneOp>> {
+pub(super) fn scale(ratio: f64, start: Interval) -> Option<Vec<LaneOp>> {
     if log2_exact(ratio).is_some_and(|n| (-15..=0).contains(&n)) {
         return None;
     }

@@ -1,6 +1,6 @@
 //! Residuals, sums of two tensors, and changes of scale.
 
-use super::lanes::{Range, Requant, SemanticsError, log2_exact, push_clamp, range};
+use super::lanes::{Interval, Requant, SemanticsError, log2_exact, push_clamp, range};
 use super::precise;
 use crate::lane::LaneOp;
 
@@ -111,7 +111,7 @@ fn halves_up(shift: i32) -> Vec<LaneOp> {
 /// [`SemanticsError::Ratio`] for ratios outside fixed point.
 pub fn plan_scale(
     ratio: f64,
-    start: Range,
+    start: Interval,
     clamp: (i8, i8),
     requant: Requant,
 ) -> Result<Vec<LaneOp>, SemanticsError> {

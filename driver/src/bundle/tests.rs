@@ -4,6 +4,7 @@ use vta_isa::MemType;
 use super::container::{ENTRY_BYTES, HEADER_BYTES, SECTIONS, all_sections};
 use super::*;
 use crate::testing::{program, tensor};
+use crate::{Attribute, AttributeValue, TensorInfo};
 
 /// A bundle of four sections.
 fn assemble(sections: [&[u8]; 4]) -> Vec<u8> {
@@ -27,6 +28,29 @@ fn sample() -> Program {
     program.tensors.push(patches);
     program.layers[1].cuts = vec![1, 2];
     program.layers[1].macs = u64::MAX;
+    let tensor = |name: &str| TensorInfo {
+        name: name.to_owned(),
+        shape: vec![2, 1, 2],
+    };
+    program.layers[1].nodes = vec![NodeInfo {
+        name: "pool".to_owned(),
+        kind: "maxpool".into(),
+        attributes: vec![
+            Attribute::new(
+                "none",
+                AttributeValue::Texts(vec![]),
+                "an empty list of texts",
+            ),
+            Attribute::new(
+                "whole",
+                AttributeValue::Float(1.0),
+                "a real number without a fraction",
+            ),
+            Attribute::new("kernel", AttributeValue::ints(&[3, 3]), "rows and columns"),
+        ],
+        inputs: vec![tensor("x")],
+        output: tensor("y"),
+    }];
     program.metadata.insert("labels".into(), "[\"ä\"]".into());
     let sync = vta_isa::Load {
         mem: MemType::Acc,

@@ -162,7 +162,7 @@ impl Pending {
             Insn::Store(store) => (MemType::Out, &mut store.dram_base),
             Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {
                 return Err(ProgramError::Symbol {
-                    layer: placed.layer.name.clone(),
+                    layer: placed.layer.described(),
                     command: placed.at,
                     insn: format!("{insn:?}"),
                 }

@@ -4,7 +4,7 @@ use vta_isa::{Alu, AluOp, Deps, Finish, Gemm, Load, Store};
 
 use super::*;
 use crate::testing::{buffer, clear, kernel, program, tensor};
-use crate::{BufferId, Bytes};
+use crate::{BufferId, Bytes, NodeInfo, TensorInfo};
 
 type Case = (&'static str, fn(&mut Program), &'static str);
 
@@ -132,6 +132,24 @@ fn buffers_are_not_left_or_misused() {
             "store into a constant",
             |p| set(p, on_buffer(Store::default(), 2)),
             "layer l1, command 1 stores into the constant w",
+        ),
+        (
+            "a layer that says what it computes",
+            |p| {
+                set(p, on_buffer(Store::default(), 2));
+                let tensor = |shape: [usize; 3]| TensorInfo {
+                    name: String::new(),
+                    shape: shape.to_vec(),
+                };
+                p.layers[1].nodes = vec![NodeInfo {
+                    name: "l1".to_owned(),
+                    kind: "conv".into(),
+                    attributes: vec![],
+                    inputs: vec![tensor([3, 2, 2])],
+                    output: tensor([16, 2, 2]),
+                }];
+            },
+            "layer l1 (conv 3x2x2 to 16x2x2), command 1 stores into the constant w",
         ),
         (
             "constant of another size",

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use vta_isa::{AluOp, AluOperand, MemType, Module, Store, Uop};
+use vta_isa::{AluOp, AluOperand, MemType, Module, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, Rect, count_vectors};
@@ -296,15 +296,7 @@ impl Conv<'_> {
         let blocks = work.co.start + part.start..work.co.start + part.end;
         let base = acc.base + part.start * acc.pitch;
         for t in transfers(&blocks, &rows, &cols, self.out_size, acc.pitch) {
-            let store = Store {
-                sram_base: (base + t.offset) as u16,
-                dram_base: t.dram as u32,
-                y_size: t.y as u16,
-                x_size: t.x as u16,
-                x_stride: t.stride as u16,
-                ..Store::default()
-            };
-            e.store(self.output, store)?;
+            e.store(self.output, t.store(base))?;
         }
         if let Some(deps) = e.first_since(begin, Module::Store) {
             deps.pop_prev = true;

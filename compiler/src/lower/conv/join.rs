@@ -17,6 +17,8 @@ pub(super) struct Pooling<'g> {
     pub output: TensorId,
     /// The pool's name.
     pub name: &'g str,
+    /// The pool.
+    pub node: NodeId,
 }
 
 /// The pool that a convolution can take in: the next node, alone in reading it.
@@ -44,6 +46,7 @@ pub(super) fn fusable<'g>(graph: &'g QGraph, readers: &Readers, id: NodeId) -> O
         window,
         output: next.output,
         name: &next.name,
+        node: reader,
     })
 }
 

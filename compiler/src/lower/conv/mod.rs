@@ -56,16 +56,16 @@ impl<'a> Lowering<'a> {
         let no_conv = || self.internal(id, "it is no convolution");
         let (parts, choice) = planned.ok_or_else(no_conv)?;
         let [co, oh, ow] = self.graph.tensors[node.output.0].chw;
-        let output = parts.pool.map_or(node.output, |p| p.output);
-        let pooled = parts.pool.map(|p| format!("{}+{}", node.name, p.name));
-        let layer = Layer {
-            name: pooled.unwrap_or_else(|| node.name.clone()),
-            kind: if parts.dense { "dense" } else { "conv" }.to_owned(),
+        let mut layer = Layer {
             macs: (co * oh * ow) as u64 * (parts.weights.len() / co.max(1)) as u64,
             steps: choice.steps(),
-            output: output.0 as u32,
-            ..Layer::default()
+            ..self.layer(id)
         };
+        if let Some(pool) = &parts.pool {
+            layer.name = format!("{}+{}", node.name, pool.name);
+            layer.output = pool.output.0 as u32;
+            layer.nodes.push(self.graph.describe_node(pool.node));
+        }
         let conv = self.prepare(&parts, choice);
         let mut emitter = Emitter::new(self, &node.name);
         conv.emit(&mut emitter)?;
@@ -84,7 +84,7 @@ impl<'a> Lowering<'a> {
             weights,
             residual,
             epilogue,
-            dense,
+            dense: _,
             group,
         } = &node.op
         else {
@@ -97,7 +97,6 @@ impl<'a> Lowering<'a> {
             window,
             weights,
             ones: false,
-            dense: *dense,
             group: *group,
             residual: residual.as_ref().map(|(id, ops)| (*id, &ops[..])),
             epilogue,
@@ -154,7 +153,6 @@ impl<'a> Lowering<'a> {
             window,
             weights: &[],
             ones: true,
-            dense: false,
             group: graph.tensors[input.0].chw[0],
             residual: None,
             epilogue: ops,

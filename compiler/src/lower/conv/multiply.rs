@@ -23,7 +23,7 @@ struct Reach {
 }
 
 /// Taps that multiply for the same rectangle of a tile's places.
-struct Group {
+struct SharedTaps {
     rows: Range<usize>,
     cols: Range<usize>,
     taps: Vec<Tap>,
@@ -61,18 +61,18 @@ impl Conv<'_> {
         acc: &Acc,
         halves: [usize; 2],
     ) -> Result<(), LowerError> {
-        let groups = self.groups(work, chunk, acc, halves);
-        if groups.is_empty() {
+        let shared = self.shared(work, chunk, acc, halves);
+        if shared.is_empty() {
             // Dilated taps may all fall beside the input; the chunk's tokens still pass.
             return e.sync(Module::Compute, Deps::NONE);
         }
         let [ph, pw] = self.phases();
         let cols = work.cols.len() / pw;
         let mut kernel = Vec::new();
-        let lists = groups.into_iter().map(|group| {
+        let lists = shared.into_iter().map(|one| {
             let begin = kernel.len();
-            self.push_uops(work, chunk, acc, &group.taps, &mut kernel);
-            (group.rows, group.cols, begin..kernel.len())
+            self.push_uops(work, chunk, acc, &one.taps, &mut kernel);
+            (one.rows, one.cols, begin..kernel.len())
         });
         let lists: Vec<_> = lists.collect();
         let kernel = e.kernel(kernel)?;
@@ -119,12 +119,18 @@ impl Conv<'_> {
     }
 
     /// All taps of a chunk whose first input and weight tiles are `[inp, wgt]`.
-    fn groups(&self, work: &Work, chunk: &Chunk, acc: &Acc, [inp, wgt]: [usize; 2]) -> Vec<Group> {
+    fn shared(
+        &self,
+        work: &Work,
+        chunk: &Chunk,
+        acc: &Acc,
+        [inp, wgt]: [usize; 2],
+    ) -> Vec<SharedTaps> {
         let [ph, pw] = self.phases();
         let (columns, taps) = (work.cols.len() / pw, chunk.kernel_rows.len());
         let width = chunk.cols.len;
         let kw = self.shape.window.kernel[1];
-        let mut groups: Vec<Group> = Vec::new();
+        let mut shared: Vec<SharedTaps> = Vec::new();
         let phases = (0..ph).flat_map(|p| (0..pw).map(move |q| (p, q)));
         let all = (0..taps).flat_map(|y| (0..kw).map(move |x| (y, x)));
         for ((p, q), (y, x)) in phases.flat_map(|phase| all.clone().map(move |tap| (phase, tap))) {
@@ -143,15 +149,15 @@ impl Conv<'_> {
                 src,
                 wgt: wgt + place,
             };
-            match groups.iter_mut().find(|g| g.rows == rows && g.cols == cols) {
-                Some(group) => group.taps.push(tap),
-                None => groups.push(Group {
+            match shared.iter_mut().find(|g| g.rows == rows && g.cols == cols) {
+                Some(one) => one.taps.push(tap),
+                None => shared.push(SharedTaps {
                     rows,
                     cols,
                     taps: vec![tap],
                 }),
             }
         }
-        groups
+        shared
     }
 }

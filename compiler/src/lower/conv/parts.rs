@@ -15,8 +15,6 @@ pub(super) struct Parts<'g> {
     pub weights: &'g [i8],
     /// A sum over windows, without weights of its own.
     pub ones: bool,
-    /// A dense layer of the network.
-    pub dense: bool,
     pub group: usize,
     pub residual: Option<(TensorId, &'g [LaneOp])>,
     pub epilogue: &'g [LaneOp],

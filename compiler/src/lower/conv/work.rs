@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vta_isa::{Load, MemType};
+use vta_isa::{Load, MemType, Store};
 
 use super::super::tile::{ConvShape, ConvTile, LoopOrder};
 
@@ -34,19 +34,19 @@ impl Work {
 pub(super) struct Chunk {
     pub ci: Range<usize>,
     pub kernel_rows: Range<usize>,
-    pub rows: Span,
-    pub cols: Span,
+    pub rows: Strided,
+    pub cols: Strided,
 }
 
 /// Input rows or columns that a chunk loads, all inside the input: `first`, `first + step` ..
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct Strided {
     pub first: usize,
     pub len: usize,
     pub step: usize,
 }
 
-impl Span {
+impl Strided {
     /// What `out` outputs and `taps` taps of an axis reach; `None` if all of it is padding. One
     /// tap needs one position an output; several need all between.
     fn new(
@@ -115,7 +115,7 @@ pub(super) fn works(shape: &ConvShape, tile: &ConvTile) -> Vec<Work> {
 }
 
 fn chunks(shape: &ConvShape, tile: &ConvTile, [co, rows, cols]: [&Range<usize>; 3]) -> Vec<Chunk> {
-    let Some(cols) = Span::new(shape, 1, cols, &(0..shape.window.kernel[1])) else {
+    let Some(cols) = Strided::new(shape, 1, cols, &(0..shape.window.kernel[1])) else {
         return Vec::new();
     };
     let mut chunks = Vec::new();
@@ -127,7 +127,7 @@ fn chunks(shape: &ConvShape, tile: &ConvTile, [co, rows, cols]: [&Range<usize>; 
     for ci in pieces(shape.ci, tile.ci).filter(read) {
         for kernel_rows in pieces(shape.window.kernel[0], tile.kernel_rows) {
             // Rows of padding add nothing.
-            if let Some(rows) = Span::new(shape, 0, rows, &kernel_rows) {
+            if let Some(rows) = Strided::new(shape, 0, rows, &kernel_rows) {
                 chunks.push(Chunk {
                     ci: ci.clone(),
                     kernel_rows,
@@ -152,6 +152,18 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
+    /// A STORE of it, from the scratchpad's `sram` on.
+    pub fn store(&self, sram: usize) -> Store {
+        Store {
+            sram_base: (sram + self.offset) as u16,
+            dram_base: self.dram as u32,
+            y_size: self.y as u16,
+            x_size: self.x as u16,
+            x_stride: self.stride as u16,
+            ..Store::default()
+        }
+    }
+
     /// A LOAD of it without padding, to the scratchpad from `sram` on.
     pub fn load(&self, mem: MemType, sram: usize) -> Load {
         Load {

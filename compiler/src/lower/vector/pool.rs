@@ -9,17 +9,44 @@ use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, Rect};
 use super::super::lowering::{Lowering, buffer};
 use super::super::stage::Stage;
-use super::tiles::{HALVES, Tiles};
+use super::tiles::{HALVES, Halves};
 use crate::lane::LaneOp;
 use crate::qgraph::{NodeId, QOp};
 use crate::window::Window;
 use window::{Out, Pool, PoolOp};
 
-impl Lowering<'_> {
+impl<'a> Lowering<'a> {
+    /// Emits the layer of a pool.
     pub(in crate::lower) fn pool(&mut self, id: NodeId) -> Result<(), LowerError> {
         if self.average(id)? {
             return Ok(());
         }
+        let (pool, tile) = self.plan_pool(id)?;
+        let ([blocks, ..], [oh, ow]) = (self.tile_chw(pool.from), pool.out);
+        let half = self.config.depth(MemType::Acc) / HALVES;
+        let layer = self.layer(id);
+        let name = &self.graph.nodes[id.0].name;
+        let mut e = Emitter::new(self, name);
+        let mut halves = Halves::open(half, &mut e)?;
+        for block in 0..blocks {
+            for row in (0..oh).step_by(tile[0]) {
+                for col in (0..ow).step_by(tile[1]) {
+                    let out = Out {
+                        block,
+                        rows: row..(row + tile[0]).min(oh),
+                        cols: col..(col + tile[1]).min(ow),
+                        base: halves.base(),
+                    };
+                    pool.emit(&mut e, &mut halves, &out)?;
+                }
+            }
+        }
+        halves.close(&mut e)?;
+        e.finish(layer)
+    }
+
+    /// A pool in blocks, and the rows and columns of its tiles.
+    fn plan_pool(&self, id: NodeId) -> Result<(Pool<'a>, [usize; 2]), LowerError> {
         let graph = self.graph;
         let node = &graph.nodes[id.0];
         let (input, window, op) = match &node.op {
@@ -40,7 +67,9 @@ impl Lowering<'_> {
                     },
                 )
             }
-            _ => return Err(self.internal(id, "it is no pool")),
+            QOp::Conv { .. } | QOp::Add { .. } | QOp::Eltwise { .. } | QOp::Host { .. } => {
+                return Err(self.internal(id, "it is no pool"));
+            }
         };
         let ([blocks, h, w], [out_blocks, oh, ow]) =
             (self.tile_chw(input), self.tile_chw(node.output));
@@ -74,7 +103,7 @@ impl Lowering<'_> {
             ),
         })?;
         let pool = Pool {
-            input: buffer(input),
+            from: input,
             output: buffer(node.output),
             window,
             size: [h, w],
@@ -82,24 +111,7 @@ impl Lowering<'_> {
             kernel_rows,
             op,
         };
-        let layer = self.layer(id);
-        let mut e = Emitter::new(self, &node.name);
-        let mut tiles = Tiles::open(half, &mut e)?;
-        for block in 0..blocks {
-            for row in (0..oh).step_by(tile[0]) {
-                for col in (0..ow).step_by(tile[1]) {
-                    let out = Out {
-                        block,
-                        rows: row..(row + tile[0]).min(oh),
-                        cols: col..(col + tile[1]).min(ow),
-                        base: tiles.base(),
-                    };
-                    pool.emit(&mut e, &mut tiles, &out)?;
-                }
-            }
-        }
-        tiles.close(&mut e)?;
-        e.finish(layer)
+        Ok((pool, tile))
     }
 }
 
@@ -151,7 +163,7 @@ impl Pool<'_> {
     fn emit(
         &self,
         e: &mut Emitter<'_, '_>,
-        tiles: &mut Tiles,
+        halves: &mut Halves,
         out: &Out,
     ) -> Result<(), LowerError> {
         let (begin, base) = (e.len(), out.base);
@@ -185,7 +197,7 @@ impl Pool<'_> {
         let kernel_rows = self.window.kernel[0];
         for k in (0..kernel_rows).step_by(self.kernel_rows) {
             let taps = k..(k + self.kernel_rows).min(kernel_rows);
-            self.fold(e, &mut tiles.stage, out, taps)?;
+            self.fold(e, &mut halves.stage, out, taps)?;
         }
         match &self.op {
             PoolOp::Max(ops) => e.immediates(ops, whole, base + out.count())?,
@@ -196,7 +208,7 @@ impl Pool<'_> {
                 self.average(e, by_count, *include_pad, out)?;
             }
         }
-        tiles.seal(e, begin);
+        halves.seal(e, begin);
         let [oh, ow] = self.out;
         let store = Store {
             sram_base: base as u16,
@@ -206,7 +218,7 @@ impl Pool<'_> {
             x_stride: ow as u16,
             ..Store::default()
         };
-        tiles.store(e, self.output, store)
+        halves.store(e, self.output, store)
     }
 
     /// Applies each divisor's operations to the rectangles of outputs that have it.

@@ -1,4 +1,4 @@
-//! Tiles under way through the accumulators, which are two halves, so that storing one tile
+//! Halves under way through the accumulators, which are two halves, so that storing one tile
 //! overlaps working on the next.
 
 use vta_driver::BufferId;
@@ -12,13 +12,13 @@ use super::super::{LowerError, seam};
 pub(super) const HALVES: usize = 2;
 
 /// Tiles that are under way: where the next goes and which wait for a store.
-pub(super) struct Tiles {
+pub(super) struct Halves {
     pub half: usize,
     pub done: usize,
     pub stage: Stage,
 }
 
-impl Tiles {
+impl Halves {
     pub(super) fn base(&self) -> usize {
         self.done % HALVES * self.half
     }

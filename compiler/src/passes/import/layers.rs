@@ -2,13 +2,13 @@
 
 use super::super::error::PassError;
 use super::super::net::NetOp;
-use super::values::{Constant, Import, UNQUANTIZED, Val, error, real};
+use super::values::{Constant, Reading, UNQUANTIZED, Val, error, real};
 use crate::graph::Node;
 use crate::host::HostOp;
 use crate::qgraph::TensorId;
 use crate::window::Window;
 
-impl Import<'_> {
+impl Reading<'_> {
     /// Weights with one scale for each output channel, which is axis `axis`.
     pub(super) fn weights(
         &self,

@@ -2,11 +2,11 @@
 
 use super::super::error::PassError;
 use super::super::net::{NetNode, NetOp};
-use super::values::{Constant, Import, Real, UNQUANTIZED, Val, error, real};
+use super::values::{Constant, Reading, Real, UNQUANTIZED, Val, error, real};
 use crate::graph::{Data, Node, Op};
 use crate::qgraph::TensorId;
 
-impl Import<'_> {
+impl Reading<'_> {
     pub(super) fn scale(&self, node: &Node) -> Result<Vec<f64>, PassError> {
         let scale: Vec<f64> = self.floats(node, 1)?.iter().map(|&s| s.into()).collect();
         if scale.is_empty() || scale.iter().any(|s| !(s.is_finite() && *s > 0.0)) {

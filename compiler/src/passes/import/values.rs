@@ -41,7 +41,7 @@ pub(super) enum Val {
     Constant(Box<Constant>),
 }
 
-pub(super) struct Import<'a> {
+pub(super) struct Reading<'a> {
     pub graph: &'a Graph,
     pub net: Net,
     pub values: HashMap<ValueId, Val>,
@@ -69,7 +69,7 @@ pub(super) fn real(node: &Node, op: NetOp, chw: [usize; 3]) -> Val {
     }))
 }
 
-impl Import<'_> {
+impl Reading<'_> {
     pub(super) fn value(&self, node: &Node, index: usize) -> Result<Val, PassError> {
         let id = node
             .inputs

@@ -5,11 +5,13 @@ use std::ops::Range;
 use vta_driver::BufferId;
 
 use crate::lane::LaneOp;
+use crate::qgraph::TensorId;
 use crate::window::Window;
 
 /// Geometry of a pool in blocks.
 pub(super) struct Pool<'g> {
-    pub input: BufferId,
+    /// What it reads.
+    pub from: TensorId,
     pub output: BufferId,
     pub window: &'g Window,
     pub size: [usize; 2],
