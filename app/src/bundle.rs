@@ -37,7 +37,7 @@ pub fn bundle(args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
         Form::Program(_) | Form::Hosted(_) => bail!("{} is compiled already", args.model),
     };
     model::choose_requant(&mut graph, args.requant);
-    if !model::is_quantised(&graph) {
+    if !model::is_quantized(&graph) {
         return Err(Error::Float(args.model.clone()));
     }
     let stated = graph.metadata.get("preprocess");

@@ -18,7 +18,7 @@ use crate::watch::Watch;
 /// # Errors
 /// An input that is no image, images that can't be read or don't fit, operators that can't be
 /// quantised, a watch that cancels.
-pub fn quantise(
+pub fn quantize(
     graph: &Graph,
     images: &Source,
     preprocess: &Preprocess,
@@ -38,10 +38,10 @@ pub fn quantise(
         watch,
     };
     watch.progress(0, images.len());
-    let quantised = quantize::quantize_with(graph, &calibration, mode);
+    let quantized = quantize::quantize_with(graph, &calibration, mode);
     match watch.cancelled() {
         true => Err(Error::Cancelled),
-        false => Ok(quantised?),
+        false => Ok(quantized?),
     }
 }
 

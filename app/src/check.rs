@@ -226,7 +226,7 @@ fn compiled(name: &str, config: &Config) -> Result<Arc<Program>> {
         Form::Program(_) | Form::Hosted(_) => bail!("{name} is compiled already"),
         Form::Graph(graph) => graph,
     };
-    if !model::is_quantised(&graph) {
+    if !model::is_quantized(&graph) {
         return Err(Error::Float(name.to_owned()));
     }
     let (_, program) = compile::compile(&graph, config).with_context(|| name.to_owned())?;

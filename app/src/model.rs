@@ -127,7 +127,7 @@ impl Model {
 
     /// Whether it must be quantised before it can be compiled.
     pub fn is_float(&self) -> bool {
-        matches!(&self.form, Form::Graph(graph) if !is_quantised(graph))
+        matches!(&self.form, Form::Graph(graph) if !is_quantized(graph))
     }
 
     /// What the model says of itself: `labels` and `preprocess` among it, JSON text each.
@@ -174,7 +174,7 @@ impl Model {
     /// # Errors
     /// [`Error::Usage`] for a compiled network, images that don't fit, [`Error::Model`] for what
     /// can't be quantised, [`Error::Cancelled`] when `watch` says so.
-    pub fn quantise(
+    pub fn quantize(
         &self,
         pictures: &Source,
         preprocess: &Preprocess,
@@ -185,7 +185,7 @@ impl Model {
         let Form::Graph(graph) = &self.form else {
             bail!("{} is compiled already", self.name);
         };
-        let graph = calibrate::quantise(graph, pictures, preprocess, mode, watch);
+        let graph = calibrate::quantize(graph, pictures, preprocess, mode, watch);
         let graph = graph.with_context(name)?;
         Ok(Self {
             name: name(),
@@ -215,7 +215,7 @@ impl Model {
         let compiled = match self.form {
             Form::Graph(graph) => {
                 let name = || self.name.clone();
-                if !is_quantised(&graph) {
+                if !is_quantized(&graph) {
                     return Err(Error::Float(self.name));
                 }
                 let integer = passes::quantized(&graph).with_context(name)?;
@@ -331,7 +331,7 @@ pub fn layer_or_network(name: &str) -> Result<QGraph> {
             bail!("{name} is compiled already, so that it can't be varied")
         }
         Form::Graph(graph) => {
-            if !is_quantised(&graph) {
+            if !is_quantized(&graph) {
                 return Err(Error::Float(name.to_owned()));
             }
             Ok(passes::quantized(&graph)?)
@@ -407,7 +407,7 @@ fn of_bytes(bytes: &[u8], name: &str) -> Result<Graph> {
 }
 
 /// Whether the graph has int8 tensors.
-pub fn is_quantised(graph: &Graph) -> bool {
+pub fn is_quantized(graph: &Graph) -> bool {
     graph
         .nodes
         .iter()

@@ -33,13 +33,13 @@ pub fn quantize(args: &QuantizeOptions, watch: &dyn Watch) -> Result<Quantized> 
     graph
         .metadata
         .insert("preprocess".to_owned(), preprocess.to_json());
-    let quantised = calibrate::quantise(&graph, &pictures, &preprocess, args.mode, watch);
-    let quantised = quantised.with_context(|| args.model.display().to_string())?;
+    let quantized = calibrate::quantize(&graph, &pictures, &preprocess, args.mode, watch);
+    let quantized = quantized.with_context(|| args.model.display().to_string())?;
     // What is written is known to compile.
-    passes::quantized(&quantised)?;
+    passes::quantized(&quantized)?;
     Ok(Quantized {
-        onnx: onnx::save(&quantised),
-        nodes: quantised.nodes.len(),
+        onnx: onnx::save(&quantized),
+        nodes: quantized.nodes.len(),
         images: pictures.len(),
     })
 }

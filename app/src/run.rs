@@ -246,7 +246,7 @@ fn prepare(
     }
     let preprocess = choose()?;
     if model.is_float() {
-        model = quantised(args, &model, images, &preprocess, watch)?;
+        model = quantized(args, &model, images, &preprocess, watch)?;
     } else {
         ensure!(
             args.calibration.is_none(),
@@ -261,7 +261,7 @@ fn prepare(
 }
 
 /// A float model as int8, with the calibration images or else those of the run.
-fn quantised(
+fn quantized(
     args: &RunOptions,
     model: &Model,
     images: Option<&Source>,
@@ -279,7 +279,7 @@ fn quantised(
         watch.note("quantising the float model with the input images");
     }
     let mode = quantize::Mode::Multiply;
-    model.quantise(calibration, preprocess, mode, &Part(watch))
+    model.quantize(calibration, preprocess, mode, &Part(watch))
 }
 
 /// What needs the model of a bundle.

@@ -96,7 +96,7 @@ fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result
     let program = match model::load(network)? {
         Form::Graph(graph) => {
             ensure!(
-                model::is_quantised(&graph),
+                model::is_quantized(&graph),
                 "{network} is a float model: run vta quantize first"
             );
             Arc::new(compile::compile(&graph, config)?.1)

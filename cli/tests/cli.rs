@@ -158,7 +158,7 @@ fn hazards_are_found_in_streams_and_none_in_compiled_networks() {
 }
 
 #[test]
-fn a_quantised_model_keeps_its_recipe() {
+fn a_quantized_model_keeps_its_recipe() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("q.onnx").display().to_string();
     for mode in ["shift", "multiply"] {

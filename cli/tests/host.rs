@@ -79,9 +79,9 @@ fn folder() -> TempDir {
     let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
     let float = model();
     write("float.onnx", &onnx::save(&float));
-    let quantised = quantize::quantize(&float, &[image(0), image(1)], Mode::Multiply).unwrap();
-    write("model.onnx", &onnx::save(&quantised));
-    write("unknown.onnx", &renamed(&onnx::save(&quantised)));
+    let quantized = quantize::quantize(&float, &[image(0), image(1)], Mode::Multiply).unwrap();
+    write("model.onnx", &onnx::save(&quantized));
+    write("unknown.onnx", &renamed(&onnx::save(&quantized)));
     npy(&folder.path().join("image.npy"), &image(2));
     folder
 }
@@ -242,7 +242,7 @@ fn a_bundle_holds_the_layers_of_the_host() {
 }
 
 #[test]
-fn a_float_model_is_quantised_on_the_way() {
+fn a_float_model_is_quantized_on_the_way() {
     let folder = folder();
     let args = [
         "run",

@@ -122,9 +122,9 @@ fn small_network(folder: &TempDir) -> String {
         output,
     });
     let sample: Vec<f32> = (0..3072).map(|i| (i % 255) as f32).collect();
-    let quantised = quantize::quantize(&graph, &[sample], Mode::Multiply).unwrap();
+    let quantized = quantize::quantize(&graph, &[sample], Mode::Multiply).unwrap();
     let path = folder.path().join("small.onnx");
-    std::fs::write(&path, onnx::save(&quantised)).unwrap();
+    std::fs::write(&path, onnx::save(&quantized)).unwrap();
     path.display().to_string()
 }
 

@@ -189,7 +189,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
         #[test]
-        fn requantisation_is_within_one_step_and_never_wraps(
+        fn requantization_is_within_one_step_and_never_wraps(
             channels in prop::collection::vec((1e-5f64..0.3, -200_000i64..200_000, 1i64..30_000_000), 1..6),
             relu in any::<bool>(), at in 0.0f64..1.0, requant in modes(),
         ) {

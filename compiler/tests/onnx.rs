@@ -137,7 +137,7 @@ fn an_added_constant_becomes_the_bias() {
 }
 
 #[test]
-fn a_quantised_bias_that_is_added_is_the_bias_too() {
+fn a_quantized_bias_that_is_added_is_the_bias_too() {
     // QDQ with MatMul and Add between one DequantizeLinear and one QuantizeLinear.
     let mut b = Builder::default();
     let x = b.value("x", &[1, 4], None);
@@ -193,12 +193,12 @@ fn batch_norm_folds_into_its_convolution_only() {
 }
 
 #[test]
-fn quantised_networks_compute_what_the_float_one_does() {
+fn quantized_networks_compute_what_the_float_one_does() {
     let graph = onnx::load(&onnx::save(&classifier(&[5], false))).unwrap();
     let images: Vec<_> = (0..16).map(image).collect();
     for mode in [Mode::Multiply, Mode::Shift] {
-        let quantised = quantize::quantize(&graph, &images, mode).unwrap();
-        let again = onnx::load(&onnx::save(&quantised)).unwrap();
+        let quantized = quantize::quantize(&graph, &images, mode).unwrap();
+        let again = onnx::load(&onnx::save(&quantized)).unwrap();
         let network = passes::quantized(&again).unwrap();
         let input = &network.tensors[network.inputs[0].0];
         let output = &network.tensors[network.outputs[0].0];
@@ -229,7 +229,7 @@ fn quantised_networks_compute_what_the_float_one_does() {
 }
 
 #[test]
-fn quantisation_refuses_what_it_cannot_do() {
+fn quantization_refuses_what_it_cannot_do() {
     let float = demo("resnet20_f32.onnx");
     assert_eq!(
         quantize::quantize(&float, &[], Mode::Shift),
@@ -276,7 +276,7 @@ fn an_input_that_an_activation_reads_has_a_scale_of_its_own() {
 }
 
 #[test]
-fn metadata_says_how_sums_are_requantised() {
+fn metadata_says_how_sums_are_requantized() {
     let mut graph = demo("resnet20.onnx");
     let listing = |graph: &Graph| passes::quantized(graph).map(|g| g.to_string());
     let precise = listing(&graph).unwrap();
@@ -420,15 +420,15 @@ fn wrong_groups_are_refused_by_name() {
 }
 
 #[test]
-fn grouped_convolutions_are_quantised_like_others() {
+fn grouped_convolutions_are_quantized_like_others() {
     for (ci, co, group) in [(8, 8, 8), (8, 16, 8), (6, 9, 3)] {
         let graph = onnx::load(&grouped(ci, co, ci / group, group)).unwrap();
         let image: Vec<f32> = (0..ci * 36)
             .map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0)
             .collect();
         let images = std::slice::from_ref(&image);
-        let quantised = quantize::quantize(&graph, images, Mode::Multiply).unwrap();
-        let network = passes::quantized(&onnx::load(&onnx::save(&quantised)).unwrap()).unwrap();
+        let quantized = quantize::quantize(&graph, images, Mode::Multiply).unwrap();
+        let network = passes::quantized(&onnx::load(&onnx::save(&quantized)).unwrap()).unwrap();
         let [input, output] =
             [network.inputs[0], network.outputs[0]].map(|id| &network.tensors[id.0]);
         let int8: Vec<i8> = image

@@ -11,15 +11,15 @@ use crate::terminal::say_written;
 /// Quantises a float model and writes it.
 pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
     let bar = Bar::new("images", 20, false);
-    let quantised = quantize::quantize(&args.options(), &bar)?;
+    let quantized = quantize::quantize(&args.options(), &bar)?;
     bar.clear();
-    output::write(&args.output, &quantised.onnx)?;
+    output::write(&args.output, &quantized.onnx)?;
     let line = format!(
         "{}: {} nodes, {} bytes, calibrated with {} images",
         args.output.display(),
-        quantised.nodes,
-        quantised.onnx.len(),
-        quantised.images
+        quantized.nodes,
+        quantized.onnx.len(),
+        quantized.images
     );
     say_written(&args.output, &line)?;
     Ok(true)

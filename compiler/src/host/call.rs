@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_quantised_as_onnx_does() {
+    fn results_are_quantized_as_onnx_does() {
         let operand = |scale| Operand {
             chw: [1, 1, 5],
             scale,

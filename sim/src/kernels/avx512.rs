@@ -251,7 +251,7 @@ macro_rules! each_number {
 }
 
 /// Shifts, clamps and multiplies the sums as `end` says, in registers; all but the last clamp.
-macro_rules! requantise {
+macro_rules! requantize {
     ($end:ident, $sums:ident) => {
         if let Some(factors) = &$end.factors {
             if $end.shift != 0 {
@@ -467,7 +467,7 @@ unsafe fn block<const M: usize, const N: usize>(
             if let Some(digits) = &end.residual {
                 add_digits!(digits, product, rows, pointers, sums);
             }
-            requantise!(end, sums);
+            requantize!(end, sums);
             match end.bytes {
                 Some(bounds) if product.store && !product.write_acc => {
                     store_bytes!(bounds, product, rows, pointers, sums);

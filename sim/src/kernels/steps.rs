@@ -67,7 +67,7 @@ pub(crate) struct Digits {
 /// How sums usually end: a residual, then shift, clamp, multiply, shift and clamp, each of which
 /// may be missing. A kernel does it all to a sum at once, in registers.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Requantise {
+pub(crate) struct Requantize {
     pub residual: Option<Digits>,
     /// Arithmetic shift right before the multiplication, 0 to 31.
     pub shift: i32,
@@ -88,7 +88,7 @@ pub(crate) struct Steps {
     list: Box<[Step]>,
     /// How many of them `end` doesn't cover.
     before_end: usize,
-    end: Requantise,
+    end: Requantize,
     most_tile: u32,
     /// How many columns steps have values for; `None` if none has.
     columns: Option<usize>,
@@ -102,7 +102,7 @@ impl Steps {
             Operand::Imm(_) | Operand::Lanes(_) | Operand::Scaled(_) => None,
         });
         let most_tile = tiles.max().unwrap_or(0);
-        let (before_end, end) = Requantise::of(&list);
+        let (before_end, end) = Requantize::of(&list);
         let operands = || list.iter().map(|step| &step.operand);
         let columns = operands().filter_map(|operand| match operand {
             Operand::Lanes(values) | Operand::Scaled(values) => Some(values.len()),
@@ -127,7 +127,7 @@ impl Steps {
     }
 
     /// Steps and how it goes on: together the same as [`Self::list`].
-    pub fn parts(&self) -> (&[Step], &Requantise) {
+    pub fn parts(&self) -> (&[Step], &Requantize) {
         (&self.list[..self.before_end], &self.end)
     }
 
@@ -158,7 +158,7 @@ impl Steps {
     }
 }
 
-impl Requantise {
+impl Requantize {
     /// The longest end of the list that has the form; how many steps are before it.
     fn of(list: &[Step]) -> (usize, Self) {
         let (list, last_clamp) = take_clamp(list);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requantisation_is_an_end() {
+    fn a_requantization_is_an_end() {
         let lanes = |v: i32| Operand::Lanes([[v; COLUMN]].into());
         let list = vec![
             Step::immediate(AluOp::Add, 7),

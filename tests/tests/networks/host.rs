@@ -88,8 +88,8 @@ impl Net {
                 .collect()
         };
         let images: Vec<Vec<f32>> = (0..2).map(image).collect();
-        let quantised = quantize::quantize(&graph, &images, mode).unwrap();
-        passes::quantized(&onnx::load(&onnx::save(&quantised)).unwrap()).unwrap()
+        let quantized = quantize::quantize(&graph, &images, mode).unwrap();
+        passes::quantized(&onnx::load(&onnx::save(&quantized)).unwrap()).unwrap()
     }
 }
 

@@ -36,8 +36,8 @@ fn check(model: &str, recipe: &Recipe) {
     let real = right(&test.par_iter().map(predict).collect::<Vec<_>>(), &labels);
     // Points of top-1 that each mode may lose, in images of 200.
     for (mode, may_lose) in [(Mode::Multiply, 1), (Mode::Shift, 2)] {
-        let quantised = quantize::quantize(&graph, &calibration, mode).unwrap();
-        let ours = right(&labels_of(&quantised, &test), &labels);
+        let quantized = quantize::quantize(&graph, &calibration, mode).unwrap();
+        let ours = right(&labels_of(&quantized, &test), &labels);
         println!("{model} {mode:?}: {ours} of 200 right, float {real}");
         assert!(
             ours + may_lose >= real,

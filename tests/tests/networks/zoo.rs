@@ -250,11 +250,11 @@ fn the_demo_keeps_its_accuracy_on_all_test_images() {
     let (mean, std) = ([0.4914f32, 0.4822, 0.4465], [0.2470f32, 0.2435, 0.2616]);
     let scale = graph.tensors[graph.inputs[0].0].scale;
     let predict = |(image, label): (&[u8], &u8)| {
-        let quantise = |(i, &x): (usize, &u8)| {
+        let quantize = |(i, &x): (usize, &u8)| {
             let value = (f32::from(x) / 255.0 - mean[i / 1024]) / std[i / 1024] / scale;
             value.round_ties_even().clamp(-128.0, 127.0) as i8
         };
-        let image: Vec<i8> = image.iter().enumerate().map(quantise).collect();
+        let image: Vec<i8> = image.iter().enumerate().map(quantize).collect();
         let mut session = session(&program, QueueLimits::default());
         let logits = check_layers(&graph, &mut session, &image);
         let best = (0..10).fold(0, |b, i| if logits[i] > logits[b] { i } else { b });

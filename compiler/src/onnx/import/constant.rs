@@ -105,7 +105,7 @@ impl Import<'_> {
         }
     }
 
-    /// Weights `[C][1][1][1]`: floats, or between quantised tensors [`WEIGHT`] with the factor's
+    /// Weights `[C][1][1][1]`: floats, or between quantized tensors [`WEIGHT`] with the factor's
     /// sign and a scale for each channel, which is exact.
     fn diagonal(
         &mut self,

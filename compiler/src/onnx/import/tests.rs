@@ -20,9 +20,9 @@ fn run(graph: &Graph) -> Vec<f32> {
 }
 
 /// The quantised network's output is within two steps of the float one's, through a file.
-fn quantises(graph: &Graph) {
-    let quantised = quantize::quantize(graph, &[image()], quantize::Mode::Multiply).unwrap();
-    let again = load(&super::super::save(&quantised)).unwrap();
+fn quantizes(graph: &Graph) {
+    let quantized = quantize::quantize(graph, &[image()], quantize::Mode::Multiply).unwrap();
+    let again = load(&super::super::save(&quantized)).unwrap();
     let network = passes::quantized(&again).unwrap();
     let step = |id: usize| network.tensors[id].scale;
     let input = step(network.inputs[0].0);
@@ -55,7 +55,7 @@ fn padding_joins_the_convolution() {
         assert_eq!(graph.nodes.len(), 1);
         assert_eq!(graph.nodes[0].op, expected.nodes[0].op);
         assert_eq!(run(&graph), run(&expected));
-        quantises(&graph);
+        quantizes(&graph);
     }
 }
 
@@ -108,7 +108,7 @@ fn padding_counts_in_an_average() {
     assert_eq!(found.len(), 2 * 3 * 3);
     assert!((found[0] - (x[0] + x[1]) / 4.0).abs() < 1e-6);
     assert!((found[3] - (x[6] + x[7] + x[12] + x[13]) / 4.0).abs() < 1e-6);
-    quantises(&graph);
+    quantizes(&graph);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_mean_over_rows_and_columns_is_a_global_average() {
         );
         let shape = &graph.values[graph.outputs[0].0].shape;
         assert_eq!(shape[..], [1, 2, 1, 1][..if keep == 1 { 4 } else { 2 }]);
-        quantises(&graph);
+        quantizes(&graph);
     }
     for axes in [&[1][..], &[2], &[1, 2, 3], &[i64::MIN, i64::MAX], &[]] {
         let model = Model::default().node("ReduceMean", &["x"], "y", &[ints("axes", axes)]);
@@ -221,7 +221,7 @@ fn constant_factors_scale_channels() {
                 .collect();
             assert_eq!(run(&graph), expected);
             assert!(matches!(graph.nodes[0].op, Op::Conv { group: 2, .. }));
-            quantises(&graph);
+            quantizes(&graph);
         }
     }
 }
@@ -244,7 +244,7 @@ fn a_factor_after_a_convolution_joins_its_weights() {
     };
     let joins = |graph: &Graph| {
         let norm = |n: &Node| matches!(n.op, Op::BatchNormalization { .. });
-        quantises(graph);
+        quantizes(graph);
         graph.nodes.iter().any(norm)
     };
     assert!(joins(&scaled(&[2.0, -0.5, 1.25], false)));
@@ -254,8 +254,8 @@ fn a_factor_after_a_convolution_joins_its_weights() {
 }
 
 #[test]
-fn a_factor_between_quantised_tensors_is_exact() {
-    for quantised in [false, true] {
+fn a_factor_between_quantized_tensors_is_exact() {
+    for quantized in [false, true] {
         let model = Model::default()
             .floats("s", &[], vec![0.5])
             .int8("z", &[], &[0])
@@ -263,7 +263,7 @@ fn a_factor_between_quantised_tensors_is_exact() {
             .floats("m float", &[2, 1, 1], vec![-1.5, 1.0])
             .node("DequantizeLinear", &["m int8", "s", "z"], "m", &[])
             .rounded("x", "a");
-        let factor = if quantised { "m" } else { "m float" };
+        let factor = if quantized { "m" } else { "m float" };
         let model = model
             .node("Mul", &["a", factor], "b", &[])
             .rounded("b", "y");
@@ -354,7 +354,7 @@ fn whole_factors_repeat_values() {
             let (c, row, col) = (i / 180, i / 18 % 10, i % 18);
             assert_eq!(*value, x[c * 30 + row / 2 * 6 + col / 3]);
         }
-        quantises(&graph);
+        quantizes(&graph);
     }
     let old = doubled().node(
         "Upsample",

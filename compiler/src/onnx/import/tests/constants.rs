@@ -199,8 +199,8 @@ fn all_of(graph: &crate::graph::Graph) -> usize {
     done += lowered(graph);
     for mode in [quantize::Mode::Multiply, quantize::Mode::Shift] {
         let images = [image.clone(), vec![0.25; 60]];
-        if let Ok(quantised) = quantize::quantize(graph, &images, mode) {
-            let again = onnx::load(&onnx::save(&quantised));
+        if let Ok(quantized) = quantize::quantize(graph, &images, mode) {
+            let again = onnx::load(&onnx::save(&quantized));
             done += 1 + again.map_or(0, |graph| lowered(&graph));
         }
     }
@@ -241,7 +241,7 @@ fn a_constant_that_is_flattened_is_a_constant() {
             .node("Gemm", &["f", "w"], "y", &[int("transB", trans)]);
         let graph = model.read(13).unwrap();
         assert_eq!(super::run(&graph).len(), 3);
-        super::quantises(&graph);
+        super::quantizes(&graph);
     }
 }
 
@@ -273,6 +273,6 @@ fn the_recorded_model_with_a_flattened_constant_runs_or_is_refused() {
     let len = graph.values[graph.inputs[0].0].shape.iter().product();
     let image = vec![0.5; len];
     float::run(&graph, &image).unwrap();
-    let quantised = quantize::quantize(&graph, &[image], quantize::Mode::Multiply).unwrap();
-    passes::quantized(&quantised).unwrap();
+    let quantized = quantize::quantize(&graph, &[image], quantize::Mode::Multiply).unwrap();
+    passes::quantized(&quantized).unwrap();
 }
