@@ -77,6 +77,31 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
+/// They name their own fields and functions, which the command line turns into options.
+#[test]
+fn libraries_know_no_options_of_the_command_line() {
+    for name in ["isa", "driver", "sim", "hw-opencl", "compiler", "app"] {
+        let mut files = Vec::new();
+        sources(&root().join(name).join("src"), &mut files);
+        for file in files {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let lines = text.lines().enumerate();
+            for (i, line) in lines.filter(|(_, line)| !line.trim_start().starts_with("//")) {
+                // Options of cargo and of style sheets begin or stand behind other words.
+                let option = line.match_indices("--").any(|(at, _)| {
+                    let (before, after) = (&line[..at], &line[at + 2..]);
+                    let named = after.starts_with(|c: char| c.is_ascii_lowercase());
+                    named && before.ends_with(['"', '\'', '`', ' ', '(']) && before.contains('"')
+                });
+                let other = ["cargo ", "--heat"].iter().any(|word| line.contains(word));
+                assert!(!option || other, "{}:{}: {line}", file.display(), i + 1);
+                let command = line.contains("`vta ") && line.contains('"');
+                assert!(!command, "{}:{}: {line}", file.display(), i + 1);
+            }
+        }
+    }
+}
+
 #[test]
 fn the_instruction_set_does_no_input_or_output() {
     let mut files = Vec::new();
