@@ -8,7 +8,7 @@ use vta_isa::resolve::{
 use vta_isa::tokens::{self, At};
 use vta_isa::{AluOperand, Config, Insn, MemType, Module, Uop};
 
-use super::draft::{AluDraft, Draft, Input, Kind, Matmul, Scaled, Weight};
+use super::draft::{AluDraft, Draft, Input, Kind, Scaled, Weight};
 use super::elementwise::TileReader;
 use super::matmul;
 use super::ops::{LoadOp, StoreOp};
@@ -227,12 +227,12 @@ impl Builder<'_> {
 
     /// Where the tiles lie in DRAM, if all that aren't padding were loaded from one region and
     /// nothing was stored there since. Then the product can read them without the scratchpad.
-    fn sources(&self, tiles: &[u16]) -> Option<(Vec<u32>, Span)> {
+    fn sources(&self, tiles: &[u32]) -> Option<(Vec<u32>, Span)> {
         let mut starts = Vec::with_capacity(tiles.len());
         let (mut from, mut low, mut high) = (None, u32::MAX, 0);
         let mut first = u32::MAX;
         for &tile in tiles {
-            match self.inputs[usize::from(tile)] {
+            match self.inputs[tile as usize] {
                 Input::Unknown => return None,
                 Input::Zero => starts.push(PADDING),
                 Input::Dram {
@@ -301,24 +301,19 @@ impl Builder<'_> {
             self.push(Kind::Zero, TileSet::EMPTY, writes);
             return Ok(());
         };
-        let forms = matmul::recognise(access.dst, operands, &self.trace.weights)?;
-        let mut groups = forms.iter().flat_map(|(form, _)| &form.groups);
-        self.trace.once |= groups.any(|group| group.weights.iter().any(Weight::is_held));
+        let mut parts = matmul::recognise(access.dst, operands, &self.trace.weights)?;
         let lanes = self.config.lanes() as u32;
-        let product = |(form, writes): (matmul::Form, TileSet)| {
-            let (inputs, read) = match self.sources(&form.inputs) {
-                Some((starts, span)) => (starts, Some(span)),
-                None => {
-                    let byte = |&tile: &u16| u32::from(tile) * lanes;
-                    (form.inputs.iter().map(byte).collect(), None)
+        for (matmul, _) in &mut parts {
+            let mut weights = matmul.groups.iter().flat_map(|group| &group.weights);
+            self.trace.once |= weights.any(Weight::is_held);
+            match self.sources(&matmul.inputs) {
+                Some((starts, span)) => {
+                    matmul.inputs = starts;
+                    matmul.read = Some(span);
                 }
-            };
-            (
-                Matmul::new(form.groups, form.positions, inputs, read),
-                writes,
-            )
-        };
-        let parts: Vec<(Matmul, TileSet)> = forms.into_iter().map(product).collect();
+                None => matmul.inputs.iter_mut().for_each(|tile| *tile *= lanes),
+            }
+        }
         let tiles = TileReader {
             config: self.config,
             memory: self.memory,

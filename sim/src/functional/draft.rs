@@ -36,13 +36,13 @@ impl Draft {
 
     /// DRAM that it reads, from the first byte to the last.
     pub fn dram_reads(&self) -> impl Iterator<Item = Span> {
-        let (one, product) = match &self.kind {
-            Kind::Load(op) => (Some(op.span), None),
-            Kind::Matmul(op) => (None, Some(op.dram_reads())),
-            Kind::Scaled(op) => (Some(op.read), None),
-            Kind::Mark(_) | Kind::Store(_) | Kind::Zero | Kind::Alu(_) => (None, None),
+        let spans = match &self.kind {
+            Kind::Load(op) => [Some(op.span), None],
+            Kind::Matmul(op) => op.dram_reads(),
+            Kind::Scaled(op) => [Some(op.read), None],
+            Kind::Mark(_) | Kind::Store(_) | Kind::Zero | Kind::Alu(_) => [None, None],
         };
-        one.into_iter().chain(product.into_iter().flatten())
+        spans.into_iter().flatten()
     }
 
     /// DRAM that it writes.
@@ -199,9 +199,8 @@ impl Matmul {
     }
 
     /// DRAM that it reads, from the first byte to the last.
-    pub fn dram_reads(&self) -> impl Iterator<Item = Span> + use<> {
-        let side = self.side.as_ref().map(|s| s.span);
-        self.read.into_iter().chain(side)
+    pub fn dram_reads(&self) -> [Option<Span>; 2] {
+        [self.read, self.side.as_ref().map(|s| s.span)]
     }
 
     /// Accumulator tiles of a group, position by position.

@@ -42,22 +42,17 @@ fn load(
     let end = u64::from(load.sram_base) + load.sram_tiles();
     let depth = config.depth(load.mem);
     index(at, "sram_base", end - 1, load.mem.name(), depth)?;
-    let elem = config.elem_bytes(load.mem);
-    let (left, x) = (usize::from(load.x_pad_0), usize::from(load.x_size));
-    let cols = left + x + usize::from(load.x_pad_1);
-    let mut tile = usize::from(load.sram_base);
-    pads.clear(load.mem, tile, usize::from(load.y_pad_0) * cols);
-    tile += usize::from(load.y_pad_0) * cols;
-    for y in 0..u64::from(load.y_size) {
-        let first = u64::from(load.dram_base) + y * u64::from(load.x_stride);
-        let row = memory.read(first * elem as u64, (x * elem) as u64);
-        let row = row.map_err(|source| dram(at, source))?;
-        pads.clear(load.mem, tile, left);
-        pads.fill(load.mem, tile + left, row);
-        pads.clear(load.mem, tile + left + x, cols - left - x);
-        tile += cols;
+    for piece in load.fills(config) {
+        let first = piece.entries.start;
+        match piece.from {
+            None => pads.clear(load.mem, first, piece.entries.len()),
+            Some(row) => {
+                let row = memory.read(row.start, row.end - row.start);
+                let row = row.map_err(|source| dram(at, source))?;
+                pads.fill(load.mem, first, row);
+            }
+        }
     }
-    pads.clear(load.mem, tile, usize::from(load.y_pad_1) * cols);
     Ok(())
 }
 
@@ -73,14 +68,13 @@ fn store(
     }
     let end = u64::from(store.sram_base) + store.tiles();
     index(at, "sram_base", end - 1, "acc", config.depth(MemType::Out))?;
-    let elem = config.elem_bytes(MemType::Out) as u64;
-    let x = usize::from(store.x_size);
-    for y in 0..u64::from(store.y_size) {
-        let first = u64::from(store.dram_base) + y * u64::from(store.x_stride);
-        let row = memory.write(first * elem, x as u64 * elem);
+    let rows = store.dram_rows(config).into_iter();
+    let mut first = usize::from(store.sram_base) * pads.lanes;
+    for row in rows.flat_map(|rows| rows.iter()) {
+        let row = memory.write(row.start, row.end - row.start);
         let row = row.map_err(|source| dram(at, source))?;
-        let tile = usize::from(store.sram_base) + y as usize * x;
-        lanes::narrow(pads.kernel, &pads.acc[tile * pads.lanes..], row);
+        lanes::narrow(pads.kernel, &pads.acc[first..], row);
+        first += row.len();
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use vta_isa::Uop;
 use vta_isa::resolve::{AffineTiles, TileSet};
 
-use super::draft::{GroupDraft, Weight};
+use super::draft::{GroupDraft, Matmul, Weight};
 use super::table::Table;
 use super::unplanned::Unplanned;
 
@@ -17,7 +17,8 @@ use super::unplanned::Unplanned;
 const MOST_SORTED_STEPS: u64 = 1 << 16;
 
 /// The products of a GEMM that has steps and isn't a reset, from its destinations, inputs and
-/// weights: each with the tiles that it changes. `weights` are those of the scratchpad.
+/// weights: each with the tiles that it changes. Inputs are tiles of the scratchpad yet, and
+/// `weights` what its weight tiles are.
 ///
 /// # Errors
 /// [`Unplanned::Pattern`] for long instructions without the form.
@@ -25,7 +26,7 @@ pub(super) fn recognise(
     dst: AffineTiles<'_>,
     operands: [AffineTiles<'_>; 2],
     weights: &[Weight],
-) -> Result<Vec<(Form, TileSet)>, Unplanned> {
+) -> Result<Vec<(Matmul, TileSet)>, Unplanned> {
     if let Some(found) = affine_form(dst, operands, weights) {
         return Ok(vec![found]);
     }
@@ -46,7 +47,7 @@ fn affine_form(
     dst: AffineTiles<'_>,
     [src, wgt]: [AffineTiles<'_>; 2],
     weights: &[Weight],
-) -> Option<(Form, TileSet)> {
+) -> Option<(Matmul, TileSet)> {
     if wgt.loops.reach() != Some(0) {
         return None;
     }
@@ -69,31 +70,17 @@ fn affine_form(
     let offsets = dst.loops.offsets().zip(src.loops.offsets());
     let mut positions = Vec::with_capacity(tiles.len());
     positions.extend(offsets.map(|(d, s)| (d as u16, s as u16)));
-    Some((Form::new(groups, &positions, &taps), tiles))
+    Some((product(groups, &positions, &taps), tiles))
 }
 
-/// A product before it is known where its inputs come from.
-pub(super) struct Form {
-    pub groups: Vec<GroupDraft>,
-    /// Accumulator tiles, from the group's first.
-    pub positions: Vec<u16>,
-    /// Input tiles, `[tap][position]`.
-    pub inputs: Vec<u16>,
-}
-
-impl Form {
-    /// From positions `(accumulator, input)` and the input of each tap before the position's.
-    fn new(groups: Vec<GroupDraft>, positions: &[(u16, u16)], taps: &[u16]) -> Self {
-        let mut inputs = Vec::with_capacity(taps.len() * positions.len());
-        for tap in taps {
-            inputs.extend(positions.iter().map(|p| tap + p.1));
-        }
-        Self {
-            groups,
-            inputs,
-            positions: positions.iter().map(|p| p.0).collect(),
-        }
+/// A product from positions `(accumulator, input)` and the input of each tap before the position's.
+fn product(groups: Vec<GroupDraft>, positions: &[(u16, u16)], taps: &[u16]) -> Matmul {
+    let mut inputs = Vec::with_capacity(taps.len() * positions.len());
+    for tap in taps {
+        inputs.extend(positions.iter().map(|p| u32::from(tap + p.1)));
     }
+    let positions = positions.iter().map(|p| p.0).collect();
+    Matmul::new(groups, positions, inputs, None)
 }
 
 /// What makes destinations one product: inputs relative to the lowest, and the weights.
@@ -104,7 +91,7 @@ fn sorted_form(
     dst: AffineTiles<'_>,
     [src, wgt]: [AffineTiles<'_>; 2],
     weights: &[Weight],
-) -> Vec<(Form, TileSet)> {
+) -> Vec<(Matmul, TileSet)> {
     let mut by_dst: BTreeMap<u16, Vec<(u16, Weight)>> = BTreeMap::new();
     for ((dst, src), wgt) in dst.steps().zip(src.steps()).zip(wgt.steps()) {
         let tap = (src as u16, weights[wgt as usize]);
@@ -121,7 +108,7 @@ fn sorted_form(
         }
         list.push((dst, base));
     }
-    let product = |form: Taps| {
+    let of_form = |form: Taps| {
         let mut positions = positions.remove(&form).unwrap_or_default();
         let tiles = positions.iter().map(|p| p.0).collect();
         // Counted from the first, so that groups of other instructions may have the same.
@@ -129,7 +116,7 @@ fn sorted_form(
         positions.iter_mut().for_each(|p| p.0 -= dst);
         let (taps, weights) = form;
         let groups = vec![GroupDraft { dst, weights }];
-        (Form::new(groups, &positions, &taps), tiles)
+        (product(groups, &positions, &taps), tiles)
     };
-    order.into_iter().map(product).collect()
+    order.into_iter().map(of_form).collect()
 }

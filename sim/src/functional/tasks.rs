@@ -58,10 +58,7 @@ fn outlines(flow: &Flow, clusters: &Clusters<'_>) -> Vec<Outline> {
         outlines.push(Outline {
             cluster: number,
             first: cluster.first,
-            ends: [
-                units.first().copied().unwrap_or(0),
-                units.last().copied().unwrap_or(0),
-            ],
+            ends: [units[0], units[units.len() - 1]],
             footprint: Footprint::new(spans(|u| &u.dram_reads), spans(|u| &u.dram_writes)),
             units,
             before,

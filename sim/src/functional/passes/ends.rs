@@ -78,7 +78,8 @@ fn fold_after(draft: &mut Draft, behind: &mut [Place], lanes: usize) {
     // A kernel reads these bytes while it writes the stored ones.
     let stored = rectangles.filter(Rectangles::are_apart);
     let stored = stored.and_then(|r| r.finish(matmul));
-    let stored = stored.filter(|tiles| !matmul.dram_reads().any(|r| r.overlaps(&tiles.span)));
+    let mut reads = matmul.dram_reads().into_iter().flatten();
+    let stored = stored.filter(|tiles| !reads.any(|r| r.overlaps(&tiles.span)));
     if stored.is_some() {
         matmul.stored = stored;
         for at in stores {
@@ -94,7 +95,8 @@ fn added(more: &Matmul, matmul: &Matmul) -> Option<StepDraft> {
     let [(AluOp::Add, OperandDraft::Values(values))] = &more.after[..] else {
         return None;
     };
-    if !more.has_no_taps() || !more.goes_on() || more.stored.is_some() {
+    debug_assert!(more.stored.is_none(), "its turn comes later");
+    if !more.has_no_taps() || !more.goes_on() {
         return None;
     }
     let mut by_tile: Table<u16, &Vector> = Table::default();

@@ -4,8 +4,8 @@
 //! residual or a bias on part of them: a compiler that stores the first half while it computes the
 //! rest makes such.
 //!
-//! Condition: no step, residual or store has joined the product yet but biases, which each group has
-//! of its own.
+//! Condition: sums start from no bytes. No step or store has joined the product yet but biases, which
+//! each group has of its own.
 //!
 //! Proof: groups share no accumulator tile and read no sums of each other, so that each can be
 //! computed alone; the parts stand where the whole stood.
@@ -41,10 +41,13 @@ fn parts_of(places: &[Place], at: usize) -> Vec<Draft> {
     let Kind::Matmul(matmul) = &draft.kind else {
         return Vec::new();
     };
-    // Steps that read other tiles or bytes are rare before this; such a product stays whole.
     let values = |(_, operand): &StepDraft| matches!(operand, OperandDraft::Values(_));
-    let plain = matmul.stored.is_none() && matmul.side.is_none();
-    if matmul.groups.len() < 2 || !plain || !matmul.after.iter().all(values) {
+    debug_assert!(
+        matmul.stored.is_none() && matmul.after.iter().all(values),
+        "nothing but biases has joined it"
+    );
+    // A residual before this is rare; such a product stays whole.
+    if matmul.groups.len() < 2 || matmul.side.is_some() {
         return Vec::new();
     }
     let mut whole = vec![(0..matmul.groups.len()).collect::<Vec<usize>>()];
