@@ -41,10 +41,11 @@ impl Shape {
         at / self.row_bytes * self.stride_bytes + at % self.row_bytes
     }
 
-    /// The rectangle of `len` tiles from tile `at` on, if it is one: whole rows, or a part of one.
+    /// The rectangle of `len` tiles from tile `at` on, a multiple of them, if it is one: whole rows,
+    /// or a part of one.
     pub fn part(&self, at: usize, len: usize, lanes: usize) -> Option<Self> {
         let row = self.row_bytes / lanes;
-        if at.is_multiple_of(row) && len.is_multiple_of(row) {
+        if len.is_multiple_of(row) {
             return Some(Self::new(self.row_bytes, self.stride_bytes, len / row));
         }
         let bytes = len * lanes;

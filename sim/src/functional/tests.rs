@@ -189,14 +189,31 @@ fn a_constant_input_that_changes_is_seen() {
     changing_input(&biased_first());
 }
 
-/// Compares with the oracle while bytes change that a plan takes as constants.
-fn changing_input(text: &str) {
-    let batch = Arc::new(Batch {
+fn batch(text: &str) -> Arc<Batch> {
+    Arc::new(Batch {
         words: Vec::new(),
         insns: asm::parse(text).unwrap(),
         insn_addr: vta_driver::PhysAddr(0),
         marks: Vec::new(),
+    })
+}
+
+#[test]
+fn an_input_that_has_changed_is_data_from_then_on() {
+    let (batch, mut memory) = (batch(BIASED), biased_memory());
+    let mut functional = Functional::with_kernel(Config::default(), GemmKernel::Scalar);
+    let plans = [0u8, 1, 2].map(|value| {
+        memory.write(0x4070, 1).unwrap()[0] = value;
+        functional.run_batch(&batch, &mut memory).unwrap();
+        Arc::clone(&functional.plans[0].plan)
     });
+    assert!(!Arc::ptr_eq(&plans[0], &plans[1]));
+    assert!(Arc::ptr_eq(&plans[1], &plans[2]));
+}
+
+/// Compares with the oracle while bytes change that a plan takes as constants.
+fn changing_input(text: &str) {
+    let batch = batch(text);
     for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
         let mut functional = Functional::with_kernel(Config::default(), kernel);
         let mut oracle = crate::Oracle::new(Config::default());

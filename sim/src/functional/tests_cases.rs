@@ -866,6 +866,120 @@ pub(super) const CASES: &[Case] = &[
                alu.add uop=1..2 n=2 d=1 s=1
                store to=0 at=0x4000 x=10",
     },
+    Case {
+        name: "a store whose rows cut a group in two",
+        uops: &[(0, 0, 0), (2, 0, 1), (4, 0, 2)],
+        text: "load.inp at=0x2000 x=16
+               load.wgt at=0x80 x=16
+               gemm uop=0..3 n=2 d=1 s=1
+               store to=0 at=0x4000 y_size=2 x_size=3 x_stride=8",
+    },
+    Case {
+        name: "residuals of two regions",
+        uops: &[(0, 0, 0), (0, 8, 8), (0, 12, 9)],
+        text: "load.inp at=0x2010 x=8
+               load.inp to=8 at=0x2000 x=2
+               load.inp to=12 at=0x4000 x=2
+               load.wgt at=0x80 x=16
+               gemm uop=0..1 n=2 d=1 s=1
+               gemm uop=1..2 n=2 d=1 s=1
+               gemm uop=2..3 n=2 d=1 s=1
+               store to=0 at=0x4020 x=2",
+    },
+    Case {
+        name: "residuals that begin alike",
+        uops: &[(0, 0, 0), (0, 8, 8), (0, 8, 9)],
+        text: "load.inp at=0x2000 x=16
+               load.wgt at=0x80 x=16
+               gemm uop=0..1 n=2 d=1 s=1
+               gemm uop=1..2 n=2 d=1 s=1
+               gemm uop=2..3 n=2 d=1 s=2
+               store to=0 at=0x4000 x=2",
+    },
+    Case {
+        name: "products of the same inputs on bytes that other steps change",
+        uops: &[(0, 0, 0), (4, 0, 1)],
+        text: "load.inp at=0x2000 x=16
+               load.wgt at=0x80 x=16
+               load.acc8 to=0 at=0x2018 x=2
+               load.acc8 to=4 at=0x2020 x=2
+               alu.shl imm=1 uop=0..1 n=2 d=1
+               alu.shl imm=2 uop=1..2 n=2 d=1
+               gemm uop=0..1 n=2 d=1 s=1
+               gemm uop=1..2 n=2 d=1 s=1
+               store to=0 at=0x4000 x=2
+               store to=4 at=0x4010 x=2",
+    },
+    Case {
+        name: "products of the same inputs that are stored in two regions",
+        uops: &[(0, 0, 0), (4, 0, 1)],
+        text: "load.inp at=0x2000 x=16
+               load.wgt at=0x80 x=16
+               gemm uop=0..1 n=2 d=1 s=1
+               gemm uop=1..2 n=2 d=1 s=1
+               store to=0 at=0x4000 x=2
+               store to=4 at=0x3010 x=2",
+    },
+    Case {
+        name: "products of input tiles that change in between",
+        uops: &[(0, 0, 0), (8, 0, 1)],
+        text: "load.inp at=0x2000 x=2
+               load.inp to=2 at=0x4000 x=2
+               load.wgt at=0x80 x=16
+               gemm uop=0..1 n=4 d=1 s=1
+               load.inp at=0x2008 x=1
+               gemm uop=1..2 n=4 d=1 s=1
+               store to=0 at=0x4020 x=4
+               store to=8 at=0x4030 x=4",
+    },
+    Case {
+        name: "products of the same inputs that add tiles",
+        uops: &[(0, 0, 0), (4, 0, 1), (0, 20, 0), (4, 21, 0)],
+        text: "load.inp at=0x2000 x=16
+               load.wgt at=0x80 x=16
+               load.acc8 to=20 at=0x2018 x=2
+               gemm uop=0..1 n=2 d=1 s=1
+               gemm uop=1..2 n=2 d=1 s=1
+               alu.add uop=2..3 n=2 d=1
+               alu.add uop=3..4 n=2 d=1
+               store to=0 at=0x4000 x=2
+               store to=4 at=0x4010 x=2",
+    },
+    Case {
+        name: "products of the same inputs with fewer steps",
+        uops: &[(0, 0, 0), (4, 0, 1)],
+        text: "load.inp at=0x2000 x=16
+               load.wgt at=0x80 x=16
+               gemm uop=0..1 n=2 d=1 s=1
+               gemm uop=1..2 n=2 d=1 s=1
+               alu.shr imm=2 uop=0..1 n=2 d=1
+               alu.shr imm=2 uop=1..2 n=2 d=1
+               alu.min imm=3 uop=1..2 n=2 d=1
+               store to=0 at=0x4000 x=2
+               store to=4 at=0x4010 x=2",
+    },
+    Case {
+        name: "a product isn't moved behind a load of the sums that it goes on with",
+        uops: &[(0, 0, 0), (4, 0, 1)],
+        text: "load.inp at=0x2000 x=16
+               load.wgt at=0x80 x=16
+               load.acc at=0xc00 x=8
+               gemm uop=0..1 n=2 d=1 s=1
+               store to=0 at=0x4000 x=2
+               load.acc8 to=0 at=0x2018 x=2
+               gemm uop=1..2 n=2 d=1 s=1
+               store to=4 at=0x4010 x=2
+               load.acc8 to=4 at=0x2020 x=2",
+    },
+    Case {
+        name: "a step on two tiles between immediates",
+        uops: &[(0, 0, 0), (0, 4, 0)],
+        text: "load.acc at=0xc00 x=8
+               alu.add imm=7 uop=0..1 n=2 d=1
+               alu.add uop=1..2 n=2 d=1 s=1
+               alu.shl imm=1 uop=0..1 n=2 d=1
+               store to=0 at=0x4000 x=2",
+    },
 ];
 
 /// Programs of two batch rows.

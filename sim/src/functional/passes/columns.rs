@@ -45,14 +45,14 @@ fn partner(first: &Draft, behind: &[Place], columns: usize) -> Option<usize> {
     let Kind::Matmul(a) = &first.kind else {
         return None;
     };
-    if a.groups.len() >= columns {
-        return None;
-    }
+    let room = columns
+        .checked_sub(a.groups.len())
+        .filter(|&room| room > 0)?;
     let mut passed = Passed::default();
     for (at, other) in behind.iter().enumerate().take(WINDOW) {
         let Some(other) = other else { continue };
         if let Kind::Matmul(b) = &other.kind
-            && a.groups.len() + b.groups.len() <= columns
+            && b.groups.len() <= room
             && alike(a, b)
         {
             let mut own = first.reads.clone();

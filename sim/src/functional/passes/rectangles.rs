@@ -34,6 +34,7 @@ impl Rectangles {
         if whole.overlaps() {
             return false;
         }
+        // Groups share no tile: if all is taken, each begins at a multiple of their tiles.
         let mut taken = 0;
         for (index, group) in matmul.groups.iter().enumerate() {
             let Some(at) = usize::from(group.dst).checked_sub(first) else {

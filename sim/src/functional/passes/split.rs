@@ -47,7 +47,7 @@ fn parts_of(places: &[Place], at: usize) -> Vec<Draft> {
         "nothing but biases has joined it"
     );
     // A residual before this is rare; such a product stays whole.
-    if matmul.groups.len() < 2 || matmul.side.is_some() {
+    if matmul.side.is_some() {
         return Vec::new();
     }
     let mut whole = vec![(0..matmul.groups.len()).collect::<Vec<usize>>()];
@@ -74,14 +74,11 @@ fn parts_of(places: &[Place], at: usize) -> Vec<Draft> {
 /// The groups that what follows treats first, and the others.
 fn first_treated(matmul: &Matmul, groups: &[usize], behind: &[Place]) -> (Vec<usize>, Vec<usize>) {
     let next = next_touching(behind, &tiles_of(matmul, groups));
-    let treats = |draft: &&Draft| match &draft.kind {
-        Kind::Alu(_) | Kind::Scaled(_) => true,
-        Kind::Matmul(matmul) => matmul.has_no_taps(),
-        Kind::Mark(_) | Kind::Load(_) | Kind::Store(_) | Kind::Zero => false,
-    };
-    let next = next.and_then(|next| behind[next].as_ref()).filter(treats);
-    let inside =
-        |group: &usize| next.is_some_and(|d| d.writes.includes(&tiles_of(matmul, &[*group])));
+    let next = next.and_then(|next| behind[next].as_ref());
+    // A product with taps is a chunk, which goes on with all groups.
+    let next = next.filter(|d| !matches!(&d.kind, Kind::Matmul(m) if !m.has_no_taps()));
+    let all = |d: &Draft, group: usize| d.writes.includes(&tiles_of(matmul, &[group]));
+    let inside = |group: &usize| next.is_some_and(|d| all(d, *group));
     groups.iter().partition(|group| inside(group))
 }
 

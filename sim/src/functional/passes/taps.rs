@@ -188,6 +188,20 @@ mod tests {
     }
 
     #[test]
+    fn one_output_or_padding_alone_is_no_bias() {
+        let one = |input, tap| product(&[100], &[0], &[input], tap);
+        assert_eq!(joined(one(10, 0), one(20, 1)).unwrap().inputs, [10, 20]);
+        let two = |inputs: &[u32; 4], tap| product(&[100], &[0, 1], inputs, tap);
+        let beside = two(&[PADDING, PADDING, 10, 20], 0);
+        assert!(joined(beside, two(&[30, 40, 50, 60], 1)).is_some());
+        // Which an input of all outputs is.
+        let bias = two(&[30, 40, 50, 50], 0);
+        assert!(joined(bias, two(&[10, 20, 30, 40], 1)).is_none());
+        let bias = two(&[30, 40, 50, 50], 1);
+        assert!(joined(two(&[10, 20, 30, 40], 0), bias).is_none());
+    }
+
+    #[test]
     fn products_that_hardly_meet_or_read_elsewhere_stay_apart() {
         let one = || product(&[100], &[0, 1], &[10, 20], 0);
         assert!(joined(one(), product(&[102], &[0, 1], &[30, 40], 1)).is_none());
