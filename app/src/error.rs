@@ -6,8 +6,8 @@ use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
-use vta_driver::DriverError;
 use vta_driver::output::FileError;
+use vta_driver::{AllocError, DriverError};
 
 /// What an error of another crate was.
 pub type Cause = Box<dyn StdError + Send + Sync>;
@@ -68,7 +68,7 @@ pub enum Error {
     /// An output that can't be made, or not be written to its end.
     #[error("{0}")]
     Output(#[from] FileError),
-    /// Work for which the system has no memory, found before it began.
+    /// Work for which the system has no memory, found before it takes it.
     #[error(
         "{what} takes about {} MiB of memory, which the system hasn't",
         bytes.div_ceil(1 << 20)
@@ -188,6 +188,13 @@ impl From<DriverError> for Error {
             | DriverError::Host { .. }
             | DriverError::Lost { .. }
             | DriverError::Memory { .. } => Self::Run { at, source },
+            DriverError::Alloc {
+                device,
+                source: AllocError::Host { requested_bytes },
+            } => Self::Memory {
+                what: format!("an allocation on device {device}"),
+                bytes: requested_bytes,
+            },
             DriverError::Alloc { .. } => Self::Device {
                 at,
                 source: source.into(),
@@ -315,6 +322,22 @@ pub(crate) use {bail, bail_input, ensure, ensure_input};
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_without_memory_for_a_device_is_no_fault_of_the_device() {
+        let alloc = |source| {
+            let device = "sim".to_owned();
+            Error::from(DriverError::Alloc { device, source })
+        };
+        let error = alloc(AllocError::Host {
+            requested_bytes: 3 << 20,
+        });
+        assert_eq!(
+            error.to_string(),
+            "an allocation on device sim takes about 3 MiB of memory, which the system hasn't"
+        );
+        assert!(matches!(alloc(AllocError::Empty), Error::Device { .. }));
+    }
 
     #[test]
     fn every_cause_is_told_once() {

@@ -239,6 +239,19 @@ pub struct QuantizeOptions {
     pub preprocess: PreprocessOptions,
 }
 
+impl QuantizeOptions {
+    /// A model with any scales and its own recipe, all images.
+    pub fn new(model: impl Into<PathBuf>, calibration: impl Into<PathBuf>) -> Self {
+        Self {
+            model: model.into(),
+            calibration: calibration.into(),
+            mode: Mode::Multiply,
+            limit: None,
+            preprocess: PreprocessOptions::default(),
+        }
+    }
+}
+
 /// A network to compile to a bundle.
 #[derive(Clone, Debug)]
 pub struct BundleOptions {
@@ -259,6 +272,19 @@ pub struct BundleOptions {
 }
 
 impl BundleOptions {
+    /// A network for the default instance, as it says itself.
+    pub fn new(model: &str) -> Self {
+        Self {
+            model: model.to_owned(),
+            config: None,
+            board: None,
+            allow_host: false,
+            preprocess: PreprocessOptions::default(),
+            requant: None,
+            tiles: TilesOptions::default(),
+        }
+    }
+
     /// The machine that they name.
     pub fn machine(&self) -> Wanted<'_> {
         Wanted {

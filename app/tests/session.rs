@@ -10,10 +10,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vta_app::machine::{Machine, Wanted};
-use vta_app::options::{LayerOptions, RunOptions};
+use vta_app::options::{BundleOptions, LayerOptions, QuantizeOptions, RunOptions};
 use vta_app::run::{self, run};
 use vta_app::tune::tune;
-use vta_app::{Error, Feed, Images, Model, Session, Target, Values, Watch, layer};
+use vta_app::{
+    Error, Feed, Images, Model, Session, Target, Values, Watch, bundle, layer, quantize,
+};
 use vta_compiler::tune::Cache;
 
 /// Values for some images of a network, different for each.
@@ -266,6 +268,32 @@ fn a_watch_stops_what_opens_a_session() {
     assert!(matches!(error, Error::Cancelled), "{error:?}");
     let error = demo().compile(&target, &watch).err().unwrap();
     assert!(matches!(error, Error::Cancelled), "{error:?}");
+}
+
+#[test]
+fn models_are_quantised_and_bundled_by_one_call_each() {
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
+    let images = demo.join("cifar10_calib128.npz");
+    let mut options = QuantizeOptions::new(demo.join("resnet20_f32.onnx"), images);
+    options.limit = Some(6);
+    let watch = After(usize::MAX, AtomicUsize::new(0));
+    let quantised = quantize::quantize(&options, &watch).unwrap();
+    assert_eq!((quantised.images, watch.1.into_inner()), (6, 6));
+    let stopped = quantize::quantize(&options, &After(0, AtomicUsize::new(0)));
+    assert!(matches!(stopped, Err(Error::Cancelled)));
+
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("q.onnx");
+    std::fs::write(&model, &quantised.onnx).unwrap();
+    let options = BundleOptions::new(model.to_str().unwrap());
+    let made = bundle::bundle(&options, &()).unwrap();
+    let path = folder.path().join("q.vta");
+    std::fs::write(&path, &made.bytes).unwrap();
+    let name = path.to_str().unwrap();
+    let compiled = Model::open(name).unwrap().compile(&Target::default(), &());
+    assert_eq!(compiled.unwrap().program.layers, made.program.layers);
+    let stopped = bundle::bundle(&options, &After(0, AtomicUsize::new(0)));
+    assert!(matches!(stopped, Err(Error::Cancelled)));
 }
 
 #[test]

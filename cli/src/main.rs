@@ -113,8 +113,8 @@ fn command(command: &Command) -> anyhow::Result<bool> {
 /// bad usage or input.
 fn status(error: &anyhow::Error) -> u8 {
     use std::error::Error;
-    use vta_driver::DriverError;
     use vta_driver::output::FileError;
+    use vta_driver::{AllocError, DriverError};
     let unwritten = |cause: &(dyn Error + 'static)| {
         let fault = cause.downcast_ref::<FileError>();
         matches!(fault, Some(FileError::Write { .. }))
@@ -133,6 +133,10 @@ fn status(error: &anyhow::Error) -> u8 {
                 | DriverError::Host { .. }
                 | DriverError::Lost { .. }
                 | DriverError::Memory { .. }
+                | DriverError::Alloc {
+                    source: AllocError::Host { .. },
+                    ..
+                }
         )
     );
     // A system without memory or threads.
