@@ -174,6 +174,13 @@ impl Builder<'_> {
         });
     }
 
+    fn reader(&self) -> TileReader<'_> {
+        TileReader {
+            config: self.config,
+            memory: self.memory,
+        }
+    }
+
     fn load(&mut self, access: &LoadAccess) -> Result<(), Unplanned> {
         let (config, load) = (self.config, &access.load);
         let span = span(self.memory, &access.rows)?;
@@ -266,14 +273,11 @@ impl Builder<'_> {
         if tiles.len() > MOST_CONSTANTS || !self.loaded.includes(tiles) {
             return None;
         }
-        let row = self.config.block() * 4;
+        let (reader, row_bytes) = (self.reader(), self.config.block() * 4);
         let constant = |tile: usize| {
             let span = self.sources[tile];
-            let bytes = self.memory.region(span.region);
-            let bytes = bytes.get(span.start..span.start + span.len)?;
-            let mut rows = bytes.chunks(row);
-            let first = rows.next()?;
-            rows.all(|r| r == first).then_some((tile as u16, span))
+            let equal = reader.rows_are_equal(&span, row_bytes);
+            equal.then_some((tile as u16, span))
         };
         tiles.iter().map(constant).collect()
     }
@@ -314,11 +318,7 @@ impl Builder<'_> {
                 None => matmul.inputs.iter_mut().for_each(|tile| *tile *= lanes),
             }
         }
-        let tiles = TileReader {
-            config: self.config,
-            memory: self.memory,
-        };
-        if let Some((terms, read)) = tiles.scaled(&parts) {
+        if let Some((terms, read)) = self.reader().scaled(&parts) {
             let scaled = Scaled {
                 terms,
                 read,

@@ -94,7 +94,7 @@ impl<'a> TileReader<'a> {
             let (start, len) = (first as usize, lanes);
             spans.push(Span { region, start, len });
         }
-        let constant = |span: &Span| !is_stored(span) && self.rows_are_equal(span);
+        let constant = |span: &Span| !is_stored(span) && self.rows_are_equal(span, block);
         if !spans.iter().all(constant) {
             return None;
         }
@@ -120,14 +120,12 @@ impl<'a> TileReader<'a> {
         Some(spans)
     }
 
-    /// Whether all batch rows of an input tile are the same.
-    fn rows_are_equal(&self, span: &Span) -> bool {
+    /// Whether there is a tile there whose batch rows, of so many bytes, are the same.
+    pub fn rows_are_equal(&self, span: &Span, row_bytes: usize) -> bool {
         let bytes = self.memory.region(span.region);
-        let Some(tile) = bytes.get(span.start..span.start + span.len) else {
-            return false;
-        };
-        let mut rows = tile.chunks_exact(self.config.block());
-        let first = rows.next();
-        rows.all(|row| Some(row) == first)
+        let tile = bytes.get(span.start..span.start + span.len);
+        let mut rows = tile.unwrap_or_default().chunks_exact(row_bytes);
+        rows.next()
+            .is_some_and(|first| rows.all(|row| row == first))
     }
 }

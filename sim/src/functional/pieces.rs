@@ -39,13 +39,11 @@ impl Parts {
         let dims = self.dims;
         let range = group.inputs.rows_of(&blocks);
         let rows = &op.rows.list()[range.clone()];
-        let stage = op
-            .out
-            .map(|span| Stage::new(span, rows, &group.bases, dims.width));
+        let (bases, width) = (&group.bases, dims.width);
+        let stage = op.out.map(|span| Stage::new(span, rows, bases, width));
         let stage = stage.unwrap_or_default();
-        let residual = op
-            .residual
-            .and_then(|span| residual(span, rows, &group.bases, dims.width));
+        let residual = op.residual;
+        let residual = residual.and_then(|span| self::residual(span, rows, bases, width));
         let (read, cells) = self.inputs_of(op, group, &blocks);
         let offset = |part: Option<Span>, whole: Option<Span>| match (part, whole) {
             (Some(part), Some(whole)) => (part.start - whole.start) as u32,
@@ -53,13 +51,13 @@ impl Parts {
         };
         let base = offset(read, op.read);
         let inputs = self.part(&group.inputs, &blocks, base);
-        let sums = sums(rows, &group.bases, dims);
+        let sums = sums(rows, bases, dims);
         let mut reads = cells;
         if op.start == Start::Acc {
             reads.extend_from_slice(&sums);
         }
         for steps in [&group.before, &group.after] {
-            operands(steps, rows, group.bases.list().count(), dims, &mut reads);
+            operands(steps, rows, bases.list().count(), dims, &mut reads);
         }
         let dram_writes = stage.copies.iter().map(|c| c.to).collect();
         let from = offset(residual, op.residual);
@@ -68,7 +66,7 @@ impl Parts {
             group: number,
             rows: self.staged_rows(&op.rows, range, op.out.is_some()),
             inputs,
-            bases: group.bases.moved(stage.bases, from),
+            bases: bases.moved(stage.bases, from),
             read,
             residual,
             ahead: None,
@@ -107,7 +105,8 @@ impl Parts {
     }
 
     fn part(&mut self, inputs: &Arc<Inputs>, blocks: &Range<usize>, base: u32) -> Arc<Inputs> {
-        if *blocks == (0..inputs.blocks()) && base == 0 {
+        if *blocks == (0..inputs.blocks()) {
+            debug_assert_eq!(base, 0, "all inputs are counted from the first byte");
             return Arc::clone(inputs);
         }
         let key = (Arc::as_ptr(inputs), blocks.clone(), base);

@@ -64,12 +64,9 @@ impl<'a> Products<'a> {
             }
         }
         let rows = self.rows(matmul);
-        let width = self.pads.block.min(COLUMN);
-        let of_group = |group| {
-            (0..self.pads.block)
-                .step_by(width)
-                .map(move |first| (group, first))
-        };
+        let block = self.pads.block;
+        let width = block.min(COLUMN);
+        let of_group = |group| (0..block).step_by(width).map(move |first| (group, first));
         let columns: Vec<(usize, usize)> = (0..matmul.groups.len()).flat_map(of_group).collect();
         let most = self.pads.kernel.columns();
         let mut groups = Vec::with_capacity(columns.len().div_ceil(most));

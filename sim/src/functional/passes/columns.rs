@@ -104,9 +104,8 @@ fn alike(a: &Matmul, b: &Matmul) -> bool {
 
 /// Whether both have tiles in one region at the same offsets, or neither has.
 fn same_offsets(a: &Option<ByteTiles>, b: &Option<ByteTiles>) -> bool {
-    let place = |tiles: &ByteTiles| tiles.span.region;
     match (a, b) {
-        (Some(x), Some(y)) => place(x) == place(y) && x.offsets == y.offsets,
+        (Some(x), Some(y)) => x.span.region == y.span.region && x.offsets == y.offsets,
         (x, y) => x.is_none() && y.is_none(),
     }
 }

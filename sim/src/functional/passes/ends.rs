@@ -27,7 +27,7 @@ use super::rectangles::Rectangles;
 pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |list, context| {
-        let lanes = context.lanes();
+        let lanes = context.config.lanes();
         list.each(|_, place, behind| {
             if let Some(product) = place {
                 fold_after(product, behind, lanes);

@@ -39,13 +39,6 @@ pub(in super::super) struct Context<'a> {
     pub columns: usize,
 }
 
-impl Context<'_> {
-    /// Bytes of an int8 tile.
-    pub fn lanes(&self) -> usize {
-        self.config.lanes()
-    }
-}
-
 impl List {
     pub fn new(drafts: Vec<Draft>) -> Self {
         Self {

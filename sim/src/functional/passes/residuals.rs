@@ -20,7 +20,7 @@ use super::rectangles::Rectangles;
 pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |list, context| {
-        let lanes = context.lanes();
+        let lanes = context.config.lanes();
         list.each(|before, place, _| {
             if let Some(product) = place {
                 fold_before(before, product, lanes);

@@ -16,7 +16,7 @@ use super::list::{Pass, Place};
 pub(super) const PASS: Pass = Pass {
     name: "unread",
     run: |mut list, context| {
-        drop_unread(&mut list.places, context.lanes());
+        drop_unread(&mut list.places, context.config.lanes());
         list
     },
 };
