@@ -8,6 +8,7 @@ use vta_driver::{
     Batch, Budget, Device, DriverError, Layer, LayerMark, PhysAddr, Program, RunReport, Work,
     WorkDone,
 };
+use vta_isa::resolve::stored_bytes;
 use vta_isa::{Config, Insn, MemType, Module};
 use vta_sim::cycle::{self, Listener, TimingConfig};
 
@@ -15,7 +16,7 @@ use crate::check;
 use crate::cycle::Setup;
 use crate::error::{Context, Result, ensure};
 use crate::options::RunOptions;
-use crate::source::{self, Source};
+use crate::source::Source;
 use crate::timed::Timed;
 
 /// The name of the whole as a layer, in reports and traces.
@@ -116,7 +117,7 @@ fn run_case(case: &Case, device: &dyn Device) -> Result<(RunReport, Stored), Dri
     let elem = case.config.elem_bytes(MemType::Out) as u64;
     let base = u64::from(spaces::address(MemType::Out, 0).0);
     let mut out = Vec::new();
-    for bytes in source::stored(&case.insns, &case.config) {
+    for bytes in stored_bytes(&case.config, &case.insns) {
         let first = (bytes.start - base) / elem;
         let read = Work::Read {
             // Inside the space of what is stored.

@@ -14,13 +14,11 @@
 //! `dram_base` counts in the same elements: every memory type has a space of its own.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::Path;
 
 use vta_driver::PhysAddr;
 use vta_driver::replay::spaces::{SPACE_BYTES, address, moved, reach};
-use vta_driver::replay::{Case, Region};
-use vta_isa::resolve::merge;
+use vta_driver::replay::{Case, DramBytes};
 use vta_isa::{Config, Insn, MemType, Uop, asm};
 
 use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
@@ -130,7 +128,7 @@ impl Source {
             inside(end).with_context(at)?;
             next.insert(line.mem.code(), end);
             grow(&mut ends, line.mem, end);
-            let region = Region {
+            let region = DramBytes {
                 addr: address(line.mem, first),
                 bytes: line.bytes.clone(),
             };
@@ -166,17 +164,6 @@ impl Source {
             complete: false,
         })
     }
-}
-
-/// The bytes of device memory that the program stores to, as ranges in order that don't touch.
-pub fn stored(insns: &[Insn], config: &Config) -> Vec<Range<u64>> {
-    let rows = insns.iter().filter_map(|insn| match insn {
-        Insn::Store(store) => store.dram_rows(config),
-        Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
-    });
-    let mut ranges: Vec<Range<u64>> = rows.flat_map(|rows| rows.apart()).collect();
-    merge(&mut ranges);
-    ranges
 }
 
 fn inside(end: u64) -> Result<()> {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use vta_driver::{Batch, Footprints, Lane, LayerMark, MarkReport, RunReport, Traffic, Work};
-use vta_isa::resolve::{UopScratchpad, meet, merge};
+use vta_isa::resolve::{UopScratchpad, meet, stored_bytes};
 use vta_isa::{Config, Insn, MemType, Uop, check, tokens};
 
 use crate::arena::Arena;
@@ -360,7 +360,7 @@ impl Engine {
             batch: Arc::downgrade(batch),
             part,
             report: report.clone(),
-            writes: written_ranges(batch, &self.config),
+            writes: stored_bytes(&self.config, &batch.insns),
             generation: self.mirror.generation(),
             arena: (self.arena.base(), self.arena.size_bytes()),
             uop_sources,
@@ -370,15 +370,6 @@ impl Engine {
         };
         self.plans.insert(Arc::as_ptr(batch) as usize, plan);
     }
-}
-
-/// Bytes that a batch stores, ascending and apart.
-fn written_ranges(batch: &Batch, config: &Config) -> Vec<Range<u64>> {
-    let stores = batch.insns.iter().filter(|i| matches!(i, Insn::Store(_)));
-    let rows = stores.filter_map(|store| store.dram_rows(config));
-    let mut ranges = rows.flat_map(|rows| rows.apart()).collect();
-    merge(&mut ranges);
-    ranges
 }
 
 /// The report of a batch, without the time that it takes. Layers overlap on the device, so no

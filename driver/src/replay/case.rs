@@ -70,7 +70,7 @@ pub enum ReplayError {
 
 /// Bytes at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Region {
+pub struct DramBytes {
     /// First byte.
     pub addr: PhysAddr,
     /// The bytes.
@@ -93,9 +93,9 @@ pub struct Case {
     /// First byte and size of each allocation.
     pub allocations: Vec<(PhysAddr, u64)>,
     /// DRAM before the run; the rest is zero.
-    pub before: Vec<Region>,
+    pub before: Vec<DramBytes>,
     /// DRAM after the run where it changed.
-    pub after: Vec<Region>,
+    pub after: Vec<DramBytes>,
     /// Whether everything outside `after` must be as before.
     pub complete: bool,
 }

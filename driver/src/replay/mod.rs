@@ -20,7 +20,7 @@ mod traced;
 use std::path::Path;
 
 use self::case::list;
-pub use self::case::{Case, Region, ReplayError};
+pub use self::case::{Case, DramBytes, ReplayError};
 use crate::{Batch, Device, DriverError, LayerMark, PhysAddr, RunReport, Work, WorkDone};
 
 /// Differences that are kept.
@@ -157,7 +157,7 @@ fn run_allocated(case: &Case, device: &dyn Device) -> Result<CaseReport, DriverE
 }
 
 /// The part of a region that lies inside an allocation, and where it starts there.
-fn clip(region: &Region, start: PhysAddr, size: u64) -> Option<(usize, &[u8])> {
+fn clip(region: &DramBytes, start: PhysAddr, size: u64) -> Option<(usize, &[u8])> {
     let (start, first) = (u64::from(start.0), u64::from(region.addr.0));
     let from = first.max(start);
     let to = (first + region.bytes.len() as u64).min(start.saturating_add(size));

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use vta_isa::{Config, Insn, MemType};
 
-use super::case::{Case, Region, ReplayError, decode, read};
+use super::case::{Case, DramBytes, ReplayError, decode, read};
 use super::spaces::{SPACE_BYTES, address, moved, reach};
 use crate::PhysAddr;
 
@@ -119,7 +119,7 @@ fn case(path: &Path, insns: &str, placed: &Placed, expected: &str) -> Result<Cas
         let file = path.join(file);
         let bytes = read(&file)?;
         inside(&file, *base, bytes.len() as u64)?;
-        before.push(Region {
+        before.push(DramBytes {
             addr: address(*mem, *base),
             bytes,
         });
@@ -179,7 +179,7 @@ fn stores(insns: &[Insn], config: &Config) -> Vec<Range<u64>> {
 }
 
 /// The stored rows, counted from the lowest address, are the expected file's.
-fn expectations(path: &Path, stored: &[Range<u64>]) -> Result<Vec<Region>, ReplayError> {
+fn expectations(path: &Path, stored: &[Range<u64>]) -> Result<Vec<DramBytes>, ReplayError> {
     let bytes = read(path)?;
     let lowest = stored.iter().map(|row| row.start).min().unwrap_or(0);
     let region = |row: &Range<u64>| {
@@ -188,7 +188,7 @@ fn expectations(path: &Path, stored: &[Range<u64>]) -> Result<Vec<Region>, Repla
             path: path.display().to_string(),
             reason: format!("{} bytes, but the program stores up to {}", bytes.len(), to),
         })?;
-        Ok(Region {
+        Ok(DramBytes {
             // Inside the space of what is stored.
             addr: PhysAddr(row.start as u32),
             bytes: part.to_vec(),

@@ -9,7 +9,9 @@ use flate2::read::GzDecoder;
 use serde::Deserialize;
 use vta_isa::Config;
 
-use super::case::{Case, MAX_CASE_BYTES, MAX_FILE_BYTES, Region, ReplayError, decode, list, read};
+use super::case::{
+    Case, DramBytes, MAX_CASE_BYTES, MAX_FILE_BYTES, ReplayError, decode, list, read,
+};
 use crate::PhysAddr;
 
 const FILES: [&str; 5] = [
@@ -152,7 +154,7 @@ fn case(name: &str, files: &Files) -> Result<Case, ReplayError> {
             limit: MAX_CASE_BYTES,
         });
     }
-    let regions = |list: &[MapRegion], file: &'static str| -> Result<Vec<Region>, ReplayError> {
+    let regions = |list: &[MapRegion], file: &'static str| -> Result<Vec<DramBytes>, ReplayError> {
         let data = get(file)?;
         let region = |r: &MapRegion| {
             let bytes = r
@@ -165,7 +167,7 @@ fn case(name: &str, files: &Files) -> Result<Case, ReplayError> {
                     format!("{} bytes at {} of {}", r.size, r.offset, data.len()),
                 )
             })?;
-            Ok(Region {
+            Ok(DramBytes {
                 addr: PhysAddr(r.phys_addr),
                 bytes: bytes.to_vec(),
             })

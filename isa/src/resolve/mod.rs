@@ -41,6 +41,6 @@ pub use access::{
 };
 pub use loops::{AffineTiles, Loops, UopIndex};
 pub use ranges::{Interval, covers, disjoint, meet, merge};
-pub use rows::{Changed, Filled, Rows};
+pub use rows::{Changed, Filled, Rows, stored_bytes};
 pub use tiles::{MAX_TILES, TileSet};
 pub use uops::{UopDram, UopScratchpad};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Interval;
+use super::{Interval, merge};
 use crate::{Config, Insn, Load, MemType, Store};
 
 /// Rows of DRAM bytes, equally long and equally far apart; at least one, of at least one byte.
@@ -73,6 +73,17 @@ impl Insn {
             Self::Gemm(_) | Self::Alu(_) | Self::Finish(_) => None,
         }
     }
+}
+
+/// The DRAM bytes that STOREs write, ascending and apart.
+pub fn stored_bytes(config: &Config, insns: &[Insn]) -> Vec<Range<u64>> {
+    let stores = insns.iter().filter_map(|insn| match insn {
+        Insn::Store(store) => store.dram_rows(config),
+        Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
+    });
+    let mut bytes = stores.flat_map(|rows| rows.apart()).collect();
+    merge(&mut bytes);
+    bytes
 }
 
 /// Consecutive elements of a scratchpad that a LOAD fills.
@@ -198,6 +209,31 @@ mod tests {
         assert!(spans(0, [0, 4, 4]).is_empty() && spans(0, [4, 0, 4]).is_empty());
         let last = spans(u32::MAX, [u16::MAX; 3]);
         assert_eq!(last[0].0, u64::from(u32::MAX) * 16);
+    }
+
+    #[test]
+    fn stored_bytes_are_those_of_all_stores() {
+        let config = Config::default();
+        let store = |dram_base, x_size, x_stride| {
+            let y_size = 2;
+            Insn::from(Store {
+                dram_base,
+                y_size,
+                x_size,
+                x_stride,
+                ..Store::default()
+            })
+        };
+        let insns = [
+            store(8, 1, 4),
+            load(0, [1, 9, 9]).into(),
+            store(9, 1, 9),
+            store(3, 0, 1),
+        ];
+        assert_eq!(
+            stored_bytes(&config, &insns),
+            [128..160, 192..208, 288..304]
+        );
     }
 
     #[test]
