@@ -12,8 +12,9 @@ use super::schedule::Schedule;
 use super::scratchpads::Scratchpads;
 use super::threads::Threads;
 use super::unit::{Copied, Piece, Work};
+use crate::kernels::Memory;
+use crate::kernels::lanes::{self, TileOp};
 use crate::kernels::shared::{Grant, Hand, Shared};
-use crate::kernels::{Memory, lanes};
 
 /// The threads of one executor, and what each has of its own. They sleep between runs and end
 /// with the crew.
@@ -123,8 +124,9 @@ impl Worker {
                 match work {
                     Work::Op(index) => self.op(&job.plan.ops[*index], &grant),
                     Work::Gather(op, table) => {
-                        let (kernel, lanes) = (self.pads.kernel, self.pads.lanes);
-                        lanes::gather(kernel, *op, table, lanes, &mut self.pads.acc);
+                        let (op, on, lanes) = (*op, &**table, self.pads.lanes);
+                        let gather = TileOp { op, on, lanes };
+                        lanes::gather(self.pads.kernel, gather, &mut self.pads.acc);
                     }
                     Work::Store(list) => self.store(list, &mut grant),
                     Work::Product(piece) => self.product(job.plan, piece, &mut grant),

@@ -9,7 +9,8 @@ use super::plan::Plan;
 use super::scratchpads::Scratchpads;
 use super::shape::Shape;
 use super::unit::Piece;
-use crate::kernels::{Memory, Product, lanes};
+use crate::kernels::lanes::{self, TileOp};
+use crate::kernels::{Memory, Product};
 
 /// Runs every operation; the wall time of each mark.
 pub(super) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory) -> Vec<Duration> {
@@ -47,9 +48,13 @@ pub(super) fn lane_wise(op: &Op, pads: &mut Scratchpads) {
                 lanes::chain(pads.kernel, steps, lanes);
             }
         }
-        Op::Zip { op, runs } => lanes::zip(pads.kernel, *op, runs, pads.lanes, &mut pads.acc),
+        Op::Zip { op, runs } => {
+            let (op, on, lanes) = (*op, &**runs, pads.lanes);
+            lanes::zip(pads.kernel, TileOp { op, on, lanes }, &mut pads.acc);
+        }
         Op::Gather { op, table } => {
-            lanes::gather(pads.kernel, *op, table, pads.lanes, &mut pads.acc);
+            let (op, on, lanes) = (*op, &**table, pads.lanes);
+            lanes::gather(pads.kernel, TileOp { op, on, lanes }, &mut pads.acc);
         }
     }
 }

@@ -9,57 +9,52 @@ use std::ops::Range;
 
 use vta_isa::AluOp;
 
+use super::pointers::Pointers;
 use super::{Memory, Operand, PADDING, Product, Row, Start, Stretch};
 
 /// A column's 16 sums.
 type Sums = [__m256i; 2];
 
-/// Pointers of a product's memory, which stays borrowed while they live.
-struct Pointers {
-    inp: *const u8,
-    zeros: *const u8,
-    acc: *mut i32,
-    out: *mut u8,
-    residual: *const u8,
+/// N rows of a product's only column, and where its memory is.
+#[derive(Clone, Copy)]
+struct Here<'a, const N: usize> {
+    product: &'a Product<'a>,
+    rows: &'a [Row; N],
+    pointers: &'a Pointers,
 }
 
-impl Pointers {
-    fn new(memory: &mut Memory<'_>) -> Self {
-        Self {
-            inp: memory.inp.as_ptr(),
-            zeros: memory.zeros.as_ptr(),
-            acc: memory.acc.as_mut_ptr(),
-            out: memory.out.as_mut_ptr(),
-            residual: memory.residual.as_ptr(),
-        }
-    }
+/// The rows of a range, of which there are N.
+fn rows_of<'a, const N: usize>(product: &'a Product<'_>, range: &Range<usize>) -> &'a [Row; N] {
+    let (rows, _) = product.rows.rows[range.clone()].as_chunks();
+    &rows[0]
 }
 
 /// Applies lane-wise steps to all sums. A macro, since sums that a function borrowed or moved
 /// would leave their registers.
 macro_rules! apply_steps {
-    ($steps:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
-        for step in $product.$steps.list() {
-            for (sum, row) in $sums.iter_mut().zip($rows) {
-                if let Operand::Scaled(factors) = &step.operand {
-                    let at = ($product.bases.residual[0] + row.residual) as usize;
-                    // SAFETY: the caller's promise: 16 bytes, and a column has 16 factors.
-                    let [x, y] = unsafe {
-                        let factors = load(factors[0].as_ptr(), 0);
-                        let bytes = widen($pointers.residual.add(at));
-                        [0, 1].map(|i| _mm256_mullo_epi32(bytes[i], factors[i]))
-                    };
-                    sum[0] = _mm256_add_epi32(sum[0], x);
-                    sum[1] = _mm256_add_epi32(sum[1], y);
-                    continue;
-                }
+    ($steps:ident, $here:ident, $sums:ident) => {
+        for step in $here.product.$steps.list() {
+            for (sum, row) in $sums.iter_mut().zip($here.rows) {
                 let y = match &step.operand {
                     Operand::Imm(imm) => [_mm256_set1_epi32(*imm); 2],
                     // SAFETY: a column has 16 values.
                     Operand::Lanes(lanes) => unsafe { load(lanes[0].as_ptr(), 0) },
                     // SAFETY: the caller's promise: the tile's lanes are readable.
-                    Operand::Tiles(tiles) => unsafe { load($pointers.acc, tiles[0] + row.lane) },
-                    Operand::Scaled(_) => continue,
+                    Operand::Tiles(tiles) => unsafe {
+                        load($here.pointers.acc, tiles[0] + row.lane)
+                    },
+                    Operand::Scaled(factors) => {
+                        let at = ($here.product.bases.residual[0] + row.residual) as usize;
+                        // SAFETY: the caller's promise: 16 bytes, and a column has 16 factors.
+                        let [x, y] = unsafe {
+                            let factors = load(factors[0].as_ptr(), 0);
+                            let bytes = widen($here.pointers.residual.add(at));
+                            [0, 1].map(|i| _mm256_mullo_epi32(bytes[i], factors[i]))
+                        };
+                        sum[0] = _mm256_add_epi32(sum[0], x);
+                        sum[1] = _mm256_add_epi32(sum[1], y);
+                        continue;
+                    }
                 };
                 for (x, y) in sum.iter_mut().zip(y) {
                     *x = apply(step.op, *x, y);
@@ -81,8 +76,8 @@ macro_rules! run {
                 unsafe {
                     match now.len() {
                         $($n => $block::<$n>(product, now, &pointers),)*
-                        // `GemmKernel::rows` says no other number.
-                        _ => {}
+                        // `Product::check` has seen to it that it is one of `GemmKernel::rows`.
+                        rows => unreachable!("{rows} rows"),
                     }
                 }
             }
@@ -122,9 +117,7 @@ unsafe fn block_vnni<const N: usize>(
     range: Range<usize>,
     pointers: &Pointers,
 ) {
-    let Some(rows) = product.rows.rows[range.clone()].as_array::<N>() else {
-        return;
-    };
+    let rows: &[Row; N] = rows_of(product, &range);
     let mut panel = product.panel.lines().as_ptr().cast::<__m256i>();
     let bias = _mm256_set1_epi8(i8::MIN);
     // SAFETY: accumulator, residual, step and output offsets of these rows are inside their
@@ -134,12 +127,9 @@ unsafe fn block_vnni<const N: usize>(
         // Sums that another function sees would leave their registers: these are added to what
         // they start from at the end.
         let mut products: [Sums; N] = [load(product.first[0].as_ptr(), 0); N];
-        let mut offsets = product
-            .inputs
-            .offsets
-            .as_ptr()
-            .add(range.start * product.inputs.taps());
-        for _ in 0..product.inputs.taps() {
+        let taps = product.inputs.taps();
+        let mut offsets = product.inputs.offsets.as_ptr().add(range.start * taps);
+        for _ in 0..taps {
             let inputs: [*const u8; N] = inputs(offsets, pointers);
             offsets = offsets.add(N);
             for k in 0..product.block / 4 {
@@ -173,19 +163,14 @@ unsafe fn block_madd<const N: usize>(
     range: Range<usize>,
     pointers: &Pointers,
 ) {
-    let Some(rows) = product.rows.rows[range.clone()].as_array::<N>() else {
-        return;
-    };
+    let rows: &[Row; N] = rows_of(product, &range);
     // SAFETY: as in `block_vnni`, but a tap has two lines for every four bytes of an input.
     unsafe {
         let mut panel = product.panel.lines().as_ptr().cast::<__m256i>();
         let mut pairs = [[_mm256_setzero_si256(); 4]; N];
-        let mut offsets = product
-            .inputs
-            .offsets
-            .as_ptr()
-            .add(range.start * product.inputs.taps());
-        for _ in 0..product.inputs.taps() {
+        let taps = product.inputs.taps();
+        let mut offsets = product.inputs.offsets.as_ptr().add(range.start * taps);
+        for _ in 0..taps {
             let inputs: [*const u8; N] = inputs(offsets, pointers);
             offsets = offsets.add(N);
             for k in 0..product.block / 4 {
@@ -247,7 +232,12 @@ unsafe fn begin<const N: usize>(
             }
         }
     }
-    apply_steps!(before, product, rows, pointers, sums);
+    let here = Here {
+        product,
+        rows,
+        pointers,
+    };
+    apply_steps!(before, here, sums);
     sums
 }
 
@@ -263,7 +253,12 @@ unsafe fn end<const N: usize>(
     pointers: &Pointers,
     mut sums: [Sums; N],
 ) {
-    apply_steps!(after, product, rows, pointers, sums);
+    let here = Here {
+        product,
+        rows,
+        pointers,
+    };
+    apply_steps!(after, here, sums);
     for (sum, row) in sums.iter().zip(rows) {
         if product.write_acc {
             let at = (product.bases.acc[0] + row.dst) as usize;

@@ -9,44 +9,46 @@ use std::arch::x86_64::*;
 
 use vta_isa::AluOp;
 
+use super::pointers::Pointers;
 use super::{Line, Memory, Operand, PADDING, Product, Row, Start, Step, Stretch};
 
 /// Lines of the weights wanted next that are prefetched with each tap at most.
 const MOST_AHEAD: usize = 8;
 
-/// Pointers of a product's memory, which stays borrowed while they live.
-struct Pointers {
-    inp: *const u8,
-    zeros: *const u8,
-    acc: *mut i32,
-    out: *mut u8,
-    residual: *const u8,
-    /// How many lines of the weights wanted next are prefetched with each tap.
-    ahead_lines: usize,
+/// Weights that are wanted next and prefetched meanwhile.
+#[derive(Clone, Copy)]
+struct Ahead {
+    next: *const Line,
+    lines_per_tap: usize,
+}
+
+/// A block of N rows: what it is of, and where its memory is.
+#[derive(Clone, Copy)]
+struct Here<'a, const N: usize> {
+    product: &'a Product<'a>,
+    rows: &'a [Row; N],
+    pointers: &'a Pointers,
 }
 
 /// Runs a product whose offsets were checked, on a CPU that has the instructions.
 pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
+    let taps = product.inputs.taps();
     let blocks: usize = product.inputs.stretches.iter().map(|s| s.blocks).sum();
-    let ahead_lines = match product.ahead.len() {
+    let lines_per_tap = match product.ahead.len() {
         0 => 0,
-        lines => lines.div_ceil((blocks * product.inputs.taps()).max(1)),
+        lines => lines.div_ceil((blocks * taps).max(1)),
     };
-    let pointers = Pointers {
-        inp: memory.inp.as_ptr(),
-        zeros: memory.zeros.as_ptr(),
-        acc: memory.acc.as_mut_ptr(),
-        out: memory.out.as_mut_ptr(),
-        residual: memory.residual.as_ptr(),
-        ahead_lines: ahead_lines.min(MOST_AHEAD),
+    let pointers = Pointers::new(memory);
+    let mut ahead = Ahead {
+        next: product.ahead.as_ptr(),
+        lines_per_tap: lines_per_tap.min(MOST_AHEAD),
     };
-    let mut ahead = product.ahead.as_ptr();
     for stretch in product.inputs.stretches {
         // SAFETY: `GemmKernel::run` has checked every offset of the product against its memory
         // and the panel's length; kernels are only chosen where `GemmKernel::supported` is true.
         unsafe { dispatch(product, stretch, &pointers, ahead) };
-        let taps = stretch.blocks * product.inputs.taps();
-        ahead = ahead.wrapping_add(taps * pointers.ahead_lines);
+        let lines = stretch.blocks * taps * ahead.lines_per_tap;
+        ahead.next = ahead.next.wrapping_add(lines);
     }
 }
 
@@ -58,23 +60,18 @@ macro_rules! by_shape {
             $($(($m, $n) => unsafe {
                 block::<$m, $n>($product, $stretch, $pointers, $ahead)
             },)*)*
-            // `GemmKernel::rows` says no other shape.
-            _ => {}
+            (columns, rows) => unreachable!("{rows} rows of {columns} columns"),
         }
     };
 }
 
 /// # Safety
 /// As for [`block`].
-unsafe fn dispatch(
-    product: &Product<'_>,
-    stretch: Stretch,
-    pointers: &Pointers,
-    ahead: *const Line,
-) {
+unsafe fn dispatch(product: &Product<'_>, stretch: Stretch, pointers: &Pointers, ahead: Ahead) {
     if stretch.blocks == 0 {
         return;
     }
+    // `Product::check` has seen to it that these are the shapes of `GemmKernel::rows`.
     by_shape!(product, stretch, pointers, ahead,
         1: 1 2 3 4 5 6 7 8 9 10 11 12;
         2: 1 2 3 4 5 6 7 8 9 10;
@@ -82,24 +79,25 @@ unsafe fn dispatch(
         4: 1 2 3 4 5 6;);
 }
 
+/// Applies an operation to all sums, whatever its operand is.
 macro_rules! each {
-    ($operand:ident, $rows:ident, $pointers:ident, $sums:ident, $f:ident) => {
+    ($operand:ident, $here:ident, $sums:ident, $f:ident) => {
         match $operand {
             Operand::Imm(imm) => each_imm!(imm, $sums, $f),
             Operand::Lanes(lanes) => each_lane!(lanes, $sums, $f),
-            Operand::Tiles(tiles) => each_tile!(tiles, $rows, $pointers, $sums, $f),
-            Operand::Scaled(_) => {}
+            Operand::Tiles(tiles) => each_tile!(tiles, $here, $sums, $f),
+            Operand::Scaled(_) => unreachable!("a scaled residual is added"),
         }
     };
 }
 
 macro_rules! add_scaled {
-    ($factors:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+    ($factors:ident, $here:ident, $sums:ident) => {
         for (m, factors) in $factors.iter().enumerate().take(M) {
             let factors = load(factors.as_ptr(), 0);
-            for (sums, row) in $sums.iter_mut().zip($rows) {
-                let at = ($product.bases.residual[m] + row.residual) as usize;
-                let bytes = widen($pointers.residual.add(at));
+            for (sums, row) in $sums.iter_mut().zip($here.rows) {
+                let at = ($here.product.bases.residual[m] + row.residual) as usize;
+                let bytes = widen($here.pointers.residual.add(at));
                 sums[m] = _mm512_add_epi32(sums[m], _mm512_mullo_epi32(bytes, factors));
             }
         }
@@ -127,10 +125,10 @@ macro_rules! each_lane {
 }
 
 macro_rules! each_tile {
-    ($tiles:ident, $rows:ident, $pointers:ident, $sums:ident, $f:ident) => {
-        for (sums, row) in $sums.iter_mut().zip($rows) {
+    ($tiles:ident, $here:ident, $sums:ident, $f:ident) => {
+        for (sums, row) in $sums.iter_mut().zip($here.rows) {
             for (m, sum) in sums.iter_mut().enumerate() {
-                *sum = $f(*sum, load($pointers.acc, $tiles[m] + row.lane));
+                *sum = $f(*sum, load($here.pointers.acc, $tiles[m] + row.lane));
             }
         }
     };
@@ -144,26 +142,24 @@ macro_rules! each_tile {
 #[inline(never)]
 unsafe fn apply_steps<const M: usize, const N: usize>(
     steps: &[Step],
-    product: &Product<'_>,
-    rows: &[Row; N],
-    pointers: &Pointers,
+    here: Here<'_, N>,
     mut sums: [[__m512i; M]; N],
 ) -> [[__m512i; M]; N] {
     // SAFETY: the caller's promise.
     unsafe {
         for step in steps {
             match (step.op, &step.operand) {
-                (_, Operand::Scaled(y)) => add_scaled!(y, product, rows, pointers, sums),
-                (AluOp::Min, y) => each!(y, rows, pointers, sums, _mm512_min_epi32),
-                (AluOp::Max, y) => each!(y, rows, pointers, sums, _mm512_max_epi32),
-                (AluOp::Add, y) => each!(y, rows, pointers, sums, _mm512_add_epi32),
-                (AluOp::Mul, y) => each!(y, rows, pointers, sums, _mm512_mullo_epi32),
+                (_, Operand::Scaled(y)) => add_scaled!(y, here, sums),
+                (AluOp::Min, y) => each!(y, here, sums, _mm512_min_epi32),
+                (AluOp::Max, y) => each!(y, here, sums, _mm512_max_epi32),
+                (AluOp::Add, y) => each!(y, here, sums, _mm512_add_epi32),
+                (AluOp::Mul, y) => each!(y, here, sums, _mm512_mullo_epi32),
                 (AluOp::Shr, Operand::Imm(y)) => each_imm!(y, sums, _mm512_srav_epi32),
                 (AluOp::Shl, Operand::Imm(y)) => each_imm!(y, sums, _mm512_sllv_epi32),
                 (AluOp::Shr, Operand::Lanes(y)) => each_lane!(y, sums, shift_right),
                 (AluOp::Shl, Operand::Lanes(y)) => each_lane!(y, sums, shift_left),
-                (AluOp::Shr, Operand::Tiles(y)) => each_tile!(y, rows, pointers, sums, shift_right),
-                (AluOp::Shl, Operand::Tiles(y)) => each_tile!(y, rows, pointers, sums, shift_left),
+                (AluOp::Shr, Operand::Tiles(y)) => each_tile!(y, here, sums, shift_right),
+                (AluOp::Shl, Operand::Tiles(y)) => each_tile!(y, here, sums, shift_left),
             }
         }
     }
@@ -172,24 +168,24 @@ unsafe fn apply_steps<const M: usize, const N: usize>(
 
 /// What the sums start from: `first` for each column, and what the product says.
 macro_rules! start_sums {
-    ($product:ident, $rows:ident, $pointers:ident, $sums:ident, $first:ident) => {
-        match $product.start {
+    ($here:ident, $sums:ident, $first:ident) => {
+        match $here.product.start {
             Start::Zero => $sums = [$first; N],
             Start::Acc => {
-                for (of_row, row) in $sums.iter_mut().zip($rows) {
+                for (of_row, row) in $sums.iter_mut().zip($here.rows) {
                     for (m, sum) in of_row.iter_mut().enumerate() {
-                        let held = load($pointers.acc, $product.bases.acc[m] + row.dst);
+                        let held = load($here.pointers.acc, $here.product.bases.acc[m] + row.dst);
                         *sum = _mm512_add_epi32(held, $first[m]);
                     }
                 }
             }
             Start::Residual => {
-                let factors = $product.before.factors();
+                let factors = $here.product.before.factors();
                 for (m, first) in $first.iter().enumerate() {
                     let factors = factors.map(|f| load(f[m].as_ptr(), 0));
-                    for (sums, row) in $sums.iter_mut().zip($rows) {
-                        let at = ($product.bases.residual[m] + row.residual) as usize;
-                        let bytes = widen($pointers.residual.add(at));
+                    for (sums, row) in $sums.iter_mut().zip($here.rows) {
+                        let at = ($here.product.bases.residual[m] + row.residual) as usize;
+                        let bytes = widen($here.pointers.residual.add(at));
                         sums[m] = match factors {
                             Some(factors) => _mm512_mullo_epi32(bytes, factors),
                             None => bytes,
@@ -197,15 +193,14 @@ macro_rules! start_sums {
                         sums[m] = _mm512_add_epi32(sums[m], *first);
                     }
                 }
-                if factors.is_none() && !$product.before.list().is_empty() {
+                if factors.is_none() && !$here.product.before.list().is_empty() {
                     // What was added would go through the steps, too.
                     for sums in &mut $sums {
                         for (sum, first) in sums.iter_mut().zip(&$first) {
                             *sum = _mm512_sub_epi32(*sum, *first);
                         }
                     }
-                    let steps = $product.before.list();
-                    $sums = apply_steps(steps, $product, $rows, $pointers, $sums);
+                    $sums = apply_steps($here.product.before.list(), $here, $sums);
                     for sums in &mut $sums {
                         for (sum, first) in sums.iter_mut().zip(&$first) {
                             *sum = _mm512_add_epi32(*sum, *first);
@@ -219,13 +214,14 @@ macro_rules! start_sums {
 
 /// Adds the residual in two digits, in registers.
 macro_rules! add_digits {
-    ($digits:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
+    ($digits:ident, $here:ident, $sums:ident) => {
         let shift = _mm512_set1_epi32($digits.shift);
         for m in 0..M {
-            let bytes = $pointers.residual.add($product.bases.residual[m] as usize);
+            let base = $here.product.bases.residual[m] as usize;
+            let bytes = $here.pointers.residual.add(base);
             let high = load($digits.high[m].as_ptr(), 0);
             let low = load($digits.low[m].as_ptr(), 0);
-            for (sums, row) in $sums.iter_mut().zip($rows) {
+            for (sums, row) in $sums.iter_mut().zip($here.rows) {
                 let residual = widen(bytes.add(row.residual as usize));
                 let sum = _mm512_add_epi32(sums[m], _mm512_mullo_epi32(residual, high));
                 let sum = _mm512_srav_epi32(sum, shift);
@@ -235,116 +231,21 @@ macro_rules! add_digits {
     };
 }
 
-/// What a macro does to the sum of each number, of which there are 24 at most. There is no loop,
-/// since sums that a loop which isn't unrolled early indexes would leave their registers.
-macro_rules! each_number {
-    ($do:ident, $($arguments:tt)*) => {
-        $do!(0, $($arguments)*); $do!(1, $($arguments)*); $do!(2, $($arguments)*);
-        $do!(3, $($arguments)*); $do!(4, $($arguments)*); $do!(5, $($arguments)*);
-        $do!(6, $($arguments)*); $do!(7, $($arguments)*); $do!(8, $($arguments)*);
-        $do!(9, $($arguments)*); $do!(10, $($arguments)*); $do!(11, $($arguments)*);
-        $do!(12, $($arguments)*); $do!(13, $($arguments)*); $do!(14, $($arguments)*);
-        $do!(15, $($arguments)*); $do!(16, $($arguments)*); $do!(17, $($arguments)*);
-        $do!(18, $($arguments)*); $do!(19, $($arguments)*); $do!(20, $($arguments)*);
-        $do!(21, $($arguments)*); $do!(22, $($arguments)*); $do!(23, $($arguments)*);
+/// Does something with each row `n` and column `m` of the sums, of which there are 24 at most.
+/// There is no loop, since sums that a loop which isn't unrolled early indexes would leave their
+/// registers.
+macro_rules! each_sum {
+    (($n:ident, $m:ident) $body:block) => {
+        each_sum!(
+            ($n, $m) $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23
+        )
     };
-}
-
-/// Shifts, clamps and multiplies the sums as `end` says, in registers; all but the last clamp.
-macro_rules! requantize {
-    ($end:ident, $sums:ident) => {
-        if let Some(factors) = &$end.factors {
-            if $end.shift != 0 {
-                let shift = _mm512_set1_epi32($end.shift);
-                each_number!(shift, shift, $sums);
-            }
-            if $end.clamp != [i32::MIN, i32::MAX] {
-                let [low, high] = $end.clamp.map(|bound| _mm512_set1_epi32(bound));
-                each_number!(clamp, low, high, $sums);
-            }
-            let factors: [__m512i; M] = std::array::from_fn(|m| load(factors[m].as_ptr(), 0));
-            each_number!(multiply, factors, $sums);
-        }
-        if $end.last_shift != 0 {
-            let shift = _mm512_set1_epi32($end.last_shift);
-            each_number!(shift, shift, $sums);
-        }
-    };
-}
-
-macro_rules! clamp {
-    ($number:literal, $low:ident, $high:ident, $sums:ident) => {
+    (($n:ident, $m:ident) $body:block $($number:literal)*) => {$(
         if const { $number < M * N } {
-            let (n, m) = const { at::<M, N>($number) };
-            $sums[n][m] = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], $low), $high);
+            let ($n, $m) = const { at::<M, N>($number) };
+            $body
         }
-    };
-}
-
-macro_rules! multiply {
-    ($number:literal, $factors:ident, $sums:ident) => {
-        if const { $number < M * N } {
-            let (n, m) = const { at::<M, N>($number) };
-            $sums[n][m] = _mm512_mullo_epi32($sums[n][m], $factors[m]);
-        }
-    };
-}
-
-macro_rules! shift {
-    ($number:literal, $shift:ident, $sums:ident) => {
-        if const { $number < M * N } {
-            let (n, m) = const { at::<M, N>($number) };
-            $sums[n][m] = _mm512_srav_epi32($sums[n][m], $shift);
-        }
-    };
-}
-
-/// Stores sums as bytes where saturating and then clamping bytes is exact. What saturating does
-/// alone is left out: ends of short sums take time.
-macro_rules! store_bytes {
-    ($bounds:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
-        let low = _mm512_set1_epi32($bounds[0].into());
-        let high = _mm_set1_epi8($bounds[1]);
-        if $bounds[0] != i8::MIN {
-            each_number!(raise, low, $sums);
-        }
-        if $bounds[1] == i8::MAX {
-            each_number!(store_one, $product, $rows, $pointers, $sums);
-        } else {
-            each_number!(store_below, high, $product, $rows, $pointers, $sums);
-        }
-    };
-}
-
-macro_rules! raise {
-    ($number:literal, $low:ident, $sums:ident) => {
-        if const { $number < M * N } {
-            let (n, m) = const { at::<M, N>($number) };
-            $sums[n][m] = _mm512_max_epi32($sums[n][m], $low);
-        }
-    };
-}
-
-macro_rules! store_one {
-    ($number:literal, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
-        if const { $number < M * N } {
-            let (n, m) = const { at::<M, N>($number) };
-            let bytes = _mm512_cvtsepi32_epi8($sums[n][m]);
-            let at = ($product.bases.out[m] + $rows[n].out) as usize;
-            _mm_storeu_si128($pointers.out.add(at).cast(), bytes);
-        }
-    };
-}
-
-macro_rules! store_below {
-    ($number:literal, $high:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
-        if const { $number < M * N } {
-            let (n, m) = const { at::<M, N>($number) };
-            let bytes = _mm_min_epi8(_mm512_cvtsepi32_epi8($sums[n][m]), $high);
-            let at = ($product.bases.out[m] + $rows[n].out) as usize;
-            _mm_storeu_si128($pointers.out.add(at).cast(), bytes);
-        }
-    };
+    )*};
 }
 
 /// Row and column of a sum, counted column by column of each row.
@@ -352,35 +253,84 @@ const fn at<const M: usize, const N: usize>(number: usize) -> (usize, usize) {
     (number / M, number % M)
 }
 
-/// Clamps the sums and writes them where the product says.
-macro_rules! write_sums {
-    ($end:ident, $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
-        let [low, high] = $end.last_clamp.map(|bound| _mm512_set1_epi32(bound));
-        each_number!(write, low, high, $product, $rows, $pointers, $sums);
+/// Shifts, clamps and multiplies the sums as `end` says, in registers; all but the last clamp.
+macro_rules! requantize {
+    ($end:ident, $sums:ident) => {
+        if let Some(factors) = &$end.factors {
+            if $end.shift != 0 {
+                shift!($end.shift, $sums);
+            }
+            if $end.clamp != [i32::MIN, i32::MAX] {
+                let [low, high] = $end.clamp.map(|bound| _mm512_set1_epi32(bound));
+                each_sum!((n, m) {
+                    $sums[n][m] = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
+                });
+            }
+            let factors: [__m512i; M] = std::array::from_fn(|m| load(factors[m].as_ptr(), 0));
+            each_sum!((n, m) { $sums[n][m] = _mm512_mullo_epi32($sums[n][m], factors[m]); });
+        }
+        if $end.last_shift != 0 {
+            shift!($end.last_shift, $sums);
+        }
     };
 }
 
-macro_rules! write {
-    ($number:literal, $low:ident, $high:ident,
-        $product:ident, $rows:ident, $pointers:ident, $sums:ident) => {
-        if const { $number < M * N } {
-            let (n, m) = const { at::<M, N>($number) };
-            let sum = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], $low), $high);
-            if $product.write_acc {
-                let at = ($product.bases.acc[m] + $rows[n].dst) as usize;
-                _mm512_storeu_si512($pointers.acc.add(at).cast(), sum);
-            }
-            if $product.store {
-                let at = ($product.bases.out[m] + $rows[n].out) as usize;
-                _mm_storeu_si128($pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(sum));
-            }
+macro_rules! shift {
+    ($places:expr, $sums:ident) => {
+        let shift = _mm512_set1_epi32($places);
+        each_sum!((n, m) { $sums[n][m] = _mm512_srav_epi32($sums[n][m], shift); });
+    };
+}
+
+/// Stores sums as bytes where saturating and then clamping bytes is exact. What saturating does
+/// alone is left out: ends of short sums take time.
+macro_rules! store_bytes {
+    ($bounds:ident, $here:ident, $sums:ident) => {
+        let low = _mm512_set1_epi32($bounds[0].into());
+        let high = _mm_set1_epi8($bounds[1]);
+        if $bounds[0] != i8::MIN {
+            each_sum!((n, m) { $sums[n][m] = _mm512_max_epi32($sums[n][m], low); });
         }
+        if $bounds[1] == i8::MAX {
+            each_sum!((n, m) {
+                let bytes = _mm512_cvtsepi32_epi8($sums[n][m]);
+                let at = ($here.product.bases.out[m] + $here.rows[n].out) as usize;
+                _mm_storeu_si128($here.pointers.out.add(at).cast(), bytes);
+            });
+        } else {
+            each_sum!((n, m) {
+                let bytes = _mm_min_epi8(_mm512_cvtsepi32_epi8($sums[n][m]), high);
+                let at = ($here.product.bases.out[m] + $here.rows[n].out) as usize;
+                _mm_storeu_si128($here.pointers.out.add(at).cast(), bytes);
+            });
+        }
+    };
+}
+
+/// Clamps the sums and writes them where the product says.
+macro_rules! write_sums {
+    ($end:ident, $here:ident, $sums:ident) => {
+        let [low, high] = $end.last_clamp.map(|bound| _mm512_set1_epi32(bound));
+        each_sum!((n, m) {
+            let sum = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
+            if $here.product.write_acc {
+                let at = ($here.product.bases.acc[m] + $here.rows[n].dst) as usize;
+                _mm512_storeu_si512($here.pointers.acc.add(at).cast(), sum);
+            }
+            if $here.product.store {
+                let at = ($here.product.bases.out[m] + $here.rows[n].out) as usize;
+                _mm_storeu_si128($here.pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(sum));
+            }
+        });
     };
 }
 
 /// Adds the products of inputs `4 * k` to `4 * k + 3` of a group of 16.
 macro_rules! add_products {
-    ($k:literal, $panel:ident, $inputs:ident, $group:ident, $bias:ident, $sums:ident) => {
+    (
+        k: $k:literal, panel: $panel:ident, inputs: $inputs:ident,
+        group: $group:ident, bias: $bias:ident, sums: $sums:ident
+    ) => {
         let weights: [__m512i; M] =
             std::array::from_fn(|m| _mm512_load_si512($panel.add($k * M + m)));
         for (sums, input) in $sums.iter_mut().zip(&$inputs) {
@@ -411,7 +361,7 @@ unsafe fn block<const M: usize, const N: usize>(
     product: &Product<'_>,
     stretch: Stretch,
     pointers: &Pointers,
-    mut ahead: *const Line,
+    mut ahead: Ahead,
 ) {
     let (taps, groups) = (product.inputs.taps(), product.block / 16);
     let last = stretch.blocks - 1;
@@ -427,7 +377,12 @@ unsafe fn block<const M: usize, const N: usize>(
         for (index, rows) in all_rows.iter().enumerate() {
             let mut panel = product.panel.lines().as_ptr().cast::<__m512i>();
             let mut sums = [[_mm512_setzero_si512(); M]; N];
-            start_sums!(product, rows, pointers, sums, first);
+            let here = Here {
+                product,
+                rows,
+                pointers,
+            };
+            start_sums!(here, sums, first);
             // The next block's first row, or again this one's.
             let (mut next, next_step) = match stretch.rows_after {
                 _ if index < last => (offsets.add(N * taps), N),
@@ -444,36 +399,36 @@ unsafe fn block<const M: usize, const N: usize>(
                 let offset = *next as usize;
                 next = next.add(next_step);
                 _mm_prefetch::<_MM_HINT_T0>(pointers.inp.wrapping_add(offset).cast());
-                for _ in 0..pointers.ahead_lines {
+                for _ in 0..ahead.lines_per_tap {
                     // Prefetching beyond the end does no harm.
-                    _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
-                    ahead = ahead.wrapping_add(1);
+                    _mm_prefetch::<_MM_HINT_T1>(ahead.next.cast());
+                    ahead.next = ahead.next.wrapping_add(1);
                 }
                 offsets = offsets.add(N);
                 for group in 0..groups {
                     // A group is 16 inputs: four lines a column. The panel has `block / 4`
                     // lines a column for each tap, and an input has `block` bytes.
-                    add_products!(0, panel, inputs, group, bias, sums);
-                    add_products!(1, panel, inputs, group, bias, sums);
-                    add_products!(2, panel, inputs, group, bias, sums);
-                    add_products!(3, panel, inputs, group, bias, sums);
+                    add_products!(k: 0, panel: panel, inputs: inputs, group: group, bias: bias, sums: sums);
+                    add_products!(k: 1, panel: panel, inputs: inputs, group: group, bias: bias, sums: sums);
+                    add_products!(k: 2, panel: panel, inputs: inputs, group: group, bias: bias, sums: sums);
+                    add_products!(k: 3, panel: panel, inputs: inputs, group: group, bias: bias, sums: sums);
                     panel = panel.add(4 * M);
                 }
             }
             let (steps, end) = product.after.parts();
             if !steps.is_empty() {
-                sums = apply_steps(steps, product, rows, pointers, sums);
+                sums = apply_steps(steps, here, sums);
             }
             if let Some(digits) = &end.residual {
-                add_digits!(digits, product, rows, pointers, sums);
+                add_digits!(digits, here, sums);
             }
             requantize!(end, sums);
             match end.bytes {
                 Some(bounds) if product.store && !product.write_acc => {
-                    store_bytes!(bounds, product, rows, pointers, sums);
+                    store_bytes!(bounds, here, sums);
                 }
                 _ => {
-                    write_sums!(end, product, rows, pointers, sums);
+                    write_sums!(end, here, sums);
                 }
             }
         }

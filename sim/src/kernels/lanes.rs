@@ -98,16 +98,26 @@ fn chain_body(steps: &[Step], lanes: &mut [i32]) {
     }
 }
 
+/// An operation on whole tiles.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TileOp<T> {
+    pub op: AluOp,
+    /// Which tiles.
+    pub on: T,
+    /// int32 of a tile.
+    pub lanes: usize,
+}
+
 versions!(
-    /// `x = op(x, y)` on whole tiles of `lanes` int32, strictly in order: a tile may be the
-    /// operand of a later one, or its own.
-    zip, zip_body, zip_avx2, zip_avx512,
-    (op: AluOp, runs: &[TileRun], lanes: usize, acc: &mut [i32])
+    /// `x = op(x, y)` on runs of tiles, strictly in order: a tile may be the operand of a later
+    /// one, or its own.
+    zip, zip_body, zip_avx2, zip_avx512, (zip: TileOp<&[TileRun]>, acc: &mut [i32])
 );
 
 #[inline(always)]
-fn zip_body(op: AluOp, runs: &[TileRun], lanes: usize, acc: &mut [i32]) {
-    for_alu_op!(op, OP => zip_runs(runs, lanes, acc, |x, y| OP.apply(x, y)));
+fn zip_body(zip: TileOp<&[TileRun]>, acc: &mut [i32]) {
+    let TileOp { op, on, lanes } = zip;
+    for_alu_op!(op, OP => zip_runs(on, lanes, acc, |x, y| OP.apply(x, y)));
 }
 
 #[inline(always)]
@@ -183,14 +193,25 @@ impl Gather {
 }
 
 versions!(
-    /// `x = op(.. op(op(x, y0), y1) ..)` for each tile of `lanes` int32 and its list.
+    /// `x = op(.. op(op(x, y0), y1) ..)` for each tile and its list.
     gather, gather_body, gather_avx2, gather_avx512,
-    (op: AluOp, table: &Gather, lanes: usize, acc: &mut [i32])
+    (gather: TileOp<&Gather>, acc: &mut [i32])
 );
 
 #[inline(always)]
-fn gather_body(op: AluOp, table: &Gather, lanes: usize, acc: &mut [i32]) {
-    for_alu_op!(op, OP => gather_tiles(table, lanes, acc, |x, y| OP.apply(x, y)));
+fn gather_body(gather: TileOp<&Gather>, acc: &mut [i32]) {
+    let TileOp { op, on, lanes } = gather;
+    for_alu_op!(op, OP => gather_tiles(on, lanes, acc, |x, y| OP.apply(x, y)));
+}
+
+/// Tiles whose lists are equally long.
+#[derive(Clone, Copy)]
+struct Lists<'a> {
+    tiles: &'a [u32],
+    /// List after list.
+    operands: &'a [u32],
+    /// int32 of a tile.
+    lanes: usize,
 }
 
 #[inline(always)]
@@ -203,18 +224,23 @@ fn gather_tiles(
     let (mut tiles, mut operands) = (&table.tiles[..], &table.operands[..]);
     for &(count, length) in &table.runs {
         let (now, later) = tiles.split_at(count as usize);
-        let (lists, rest) = operands.split_at(count as usize * length as usize);
+        let (list, rest) = operands.split_at(count as usize * length as usize);
         (tiles, operands) = (later, rest);
+        let lists = Lists {
+            tiles: now,
+            operands: list,
+            lanes,
+        };
         if !lanes.is_multiple_of(16) {
-            gather_lists::<1>(now, lists, lanes, acc, op);
+            gather_lists::<1>(lists, acc, op);
             continue;
         }
         // Lengths that the compiler knows: no loop over the list.
         match length {
-            1 => gather_known::<1>(now, lists, lanes, acc, op),
-            2 => gather_known::<2>(now, lists, lanes, acc, op),
-            3 => gather_known::<3>(now, lists, lanes, acc, op),
-            _ => gather_lists::<16>(now, lists, lanes, acc, op),
+            1 => gather_known::<1>(lists, acc, op),
+            2 => gather_known::<2>(lists, acc, op),
+            3 => gather_known::<3>(lists, acc, op),
+            _ => gather_lists::<16>(lists, acc, op),
         }
     }
 }
@@ -222,16 +248,14 @@ fn gather_tiles(
 /// Lists of LENGTH tiles of a multiple of 16 lanes.
 #[inline(always)]
 fn gather_known<const LENGTH: usize>(
-    tiles: &[u32],
-    lists: &[u32],
-    lanes: usize,
+    lists: Lists<'_>,
     acc: &mut [i32],
     op: impl Fn(i32, i32) -> i32 + Copy,
 ) {
-    let (lists, _) = lists.as_chunks::<LENGTH>();
-    for (&tile, list) in tiles.iter().zip(lists) {
-        for lane in (0..lanes).step_by(16) {
-            gather_tile::<16>(acc, tile as usize, list, lane, op);
+    let (operands, _) = lists.operands.as_chunks::<LENGTH>();
+    for (&tile, list) in lists.tiles.iter().zip(operands) {
+        for lane in (0..lists.lanes).step_by(16) {
+            gather_tile::<16>(acc, [tile as usize, lane], list, op);
         }
     }
 }
@@ -239,26 +263,29 @@ fn gather_known<const LENGTH: usize>(
 /// Lists of any one length.
 #[inline(always)]
 fn gather_lists<const N: usize>(
-    tiles: &[u32],
-    lists: &[u32],
-    lanes: usize,
+    lists: Lists<'_>,
     acc: &mut [i32],
     op: impl Fn(i32, i32) -> i32 + Copy,
 ) {
-    let length = lists.len().checked_div(tiles.len()).unwrap_or(0).max(1);
-    for (&tile, list) in tiles.iter().zip(lists.chunks_exact(length)) {
+    let Lists {
+        tiles,
+        operands,
+        lanes,
+    } = lists;
+    let length = operands.len().checked_div(tiles.len()).unwrap_or(0).max(1);
+    for (&tile, list) in tiles.iter().zip(operands.chunks_exact(length)) {
         for lane in (0..lanes).step_by(N) {
-            gather_tile::<N>(acc, tile as usize, list, lane, op);
+            gather_tile::<N>(acc, [tile as usize, lane], list, op);
         }
     }
 }
 
+/// N lanes of a tile, from one on, and of the tiles of its list.
 #[inline(always)]
 fn gather_tile<const N: usize>(
     acc: &mut [i32],
-    tile: usize,
+    [tile, lane]: [usize; 2],
     operands: &[u32],
-    lane: usize,
     op: impl Fn(i32, i32) -> i32 + Copy,
 ) {
     let mut sums = [0; N];

@@ -16,6 +16,8 @@ pub(crate) mod lanes;
 mod panel;
 mod part;
 pub(crate) mod peak;
+#[cfg(target_arch = "x86_64")]
+mod pointers;
 mod product;
 mod scalar;
 pub(crate) mod shared;

@@ -37,7 +37,7 @@ impl Panel {
             match format {
                 Format::Plain => {
                     for column in columns {
-                        plain(column, tap, block, width, &mut lines);
+                        plain(column, tap, block, &mut lines);
                     }
                 }
                 Format::Wide => interleave::<8>(columns, tap, block, &mut lines),
@@ -105,9 +105,10 @@ fn correction(column: &Column<'_>, format: Format, block: usize, width: usize) -
     correction
 }
 
-fn plain(column: &Column<'_>, tap: usize, block: usize, width: usize, lines: &mut Vec<Line>) {
+fn plain(column: &Column<'_>, tap: usize, block: usize, lines: &mut Vec<Line>) {
     let first = column.first * block;
-    for bytes in column.tiles[tap][first..first + width * block].chunks(64) {
+    let len = block.min(COLUMN) * block;
+    for bytes in column.tiles[tap][first..first + len].chunks(64) {
         let mut line = Line([0; 64]);
         line.0[..bytes.len()].copy_from_slice(bytes);
         lines.push(line);
