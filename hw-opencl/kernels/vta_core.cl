@@ -41,6 +41,21 @@
 
 #define VTA_SINGLE __attribute__((reqd_work_group_size(1, 1, 1)))
 
+/* The scratchpads on chip, of zeros. */
+#define VTA_SCRATCHPADS                                                                          \
+    uint uop[VTA_UOP_DEPTH];                                                                     \
+    int acc[VTA_ACC_DEPTH * VTA_LANES];                                                          \
+    char wgt[VTA_WGT_DEPTH * VTA_WGT_TILE];                                                      \
+    char inp[VTA_INP_DEPTH * VTA_LANES];                                                         \
+    for (uint i = 0; i < VTA_UOP_DEPTH; ++i)                                                     \
+        uop[i] = 0;                                                                              \
+    for (uint i = 0; i < VTA_ACC_DEPTH * VTA_LANES; ++i)                                         \
+        acc[i] = 0;                                                                              \
+    for (uint i = 0; i < VTA_WGT_DEPTH * VTA_WGT_TILE; ++i)                                      \
+        wgt[i] = 0;                                                                              \
+    for (uint i = 0; i < VTA_INP_DEPTH * VTA_LANES; ++i)                                         \
+        inp[i] = 0;
+
 /* The instance that this program was built for: the host compares it with the one it wants. */
 VTA_SINGLE __kernel void vta_identity(__global uint *restrict out)
 {
@@ -252,30 +267,20 @@ static void vta_store(ulong2 w, ulong dram_base, __global uchar *restrict dram,
 
 /*
  * Runs instructions 0 to count - 1.
- *   dram_base   the physical address of the first byte of dram
- *   pads        micro-op, accumulator, weight and input scratchpad in this order; unused (and
- *               any buffer) with VTA_ON_CHIP
+ *   dram_base     the physical address of the first byte of dram
+ *   scratchpads   of micro-ops, accumulators, weights and inputs, in this order; unused (and any
+ *                 buffer) with VTA_ON_CHIP
  */
 VTA_SINGLE __kernel void vta_core(uint count, ulong dram_base,
                                   __global const ulong2 *restrict insns,
-                                  __global uchar *restrict dram, __global uint *restrict pads)
+                                  __global uchar *restrict dram,
+                                  __global uint *restrict scratchpads)
 {
 #ifdef VTA_ON_CHIP
-    uint uop[VTA_UOP_DEPTH];
-    int acc[VTA_ACC_DEPTH * VTA_LANES];
-    char wgt[VTA_WGT_DEPTH * VTA_WGT_TILE];
-    char inp[VTA_INP_DEPTH * VTA_LANES];
-    for (uint i = 0; i < VTA_UOP_DEPTH; ++i)
-        uop[i] = 0;
-    for (uint i = 0; i < VTA_ACC_DEPTH * VTA_LANES; ++i)
-        acc[i] = 0;
-    for (uint i = 0; i < VTA_WGT_DEPTH * VTA_WGT_TILE; ++i)
-        wgt[i] = 0;
-    for (uint i = 0; i < VTA_INP_DEPTH * VTA_LANES; ++i)
-        inp[i] = 0;
+    VTA_SCRATCHPADS
 #else
-    __global uint *restrict uop = pads;
-    __global int *restrict acc = (__global int *)(pads + VTA_UOP_DEPTH);
+    __global uint *restrict uop = scratchpads;
+    __global int *restrict acc = (__global int *)(scratchpads + VTA_UOP_DEPTH);
     __global char *restrict wgt = (__global char *)(acc + VTA_ACC_DEPTH * VTA_LANES);
     __global char *restrict inp = wgt + VTA_WGT_DEPTH * VTA_WGT_TILE;
 #endif
@@ -370,18 +375,7 @@ VTA_SINGLE __kernel void vta_load(uint count, ulong dram_base,
 
 VTA_SINGLE __kernel void vta_compute(uint count, __global const ulong2 *restrict insns)
 {
-    uint uop[VTA_UOP_DEPTH];
-    int acc[VTA_ACC_DEPTH * VTA_LANES];
-    char wgt[VTA_WGT_DEPTH * VTA_WGT_TILE];
-    char inp[VTA_INP_DEPTH * VTA_LANES];
-    for (uint i = 0; i < VTA_UOP_DEPTH; ++i)
-        uop[i] = 0;
-    for (uint i = 0; i < VTA_ACC_DEPTH * VTA_LANES; ++i)
-        acc[i] = 0;
-    for (uint i = 0; i < VTA_WGT_DEPTH * VTA_WGT_TILE; ++i)
-        wgt[i] = 0;
-    for (uint i = 0; i < VTA_INP_DEPTH * VTA_LANES; ++i)
-        inp[i] = 0;
+    VTA_SCRATCHPADS
     for (uint i = 0; i < count; ++i) {
         const ulong2 w = insns[i];
         const uint opcode = VTA_INSN_OPCODE(w);

@@ -403,20 +403,27 @@ typedef vta_ints vta_sum;
     }
 #endif
 
-VTA_DEFINE_GEMM(vta_gemm_row, 1)
+/* A kind whose units sum one row, or VTA_ROWS at once: DEFINE(name, ROWS) is its function for so
+ * many, and VTA_BY_ROWS calls that of the rows that an operation has. */
 #if VTA_ROWS > 1
-VTA_DEFINE_GEMM(vta_gemm_rows, VTA_ROWS)
+#define VTA_DEFINE_BY_ROWS(DEFINE, NAME)                                                         \
+    DEFINE(NAME##_row, 1)                                                                        \
+    DEFINE(NAME##_rows, VTA_ROWS)
+#define VTA_BY_ROWS(NAME, rows)                                                                  \
+    if ((rows) > 1)                                                                              \
+        NAME##_rows(a, unit, m);                                                                 \
+    else                                                                                         \
+        NAME##_row(a, unit, m);
+#else
+#define VTA_DEFINE_BY_ROWS(DEFINE, NAME) DEFINE(NAME##_row, 1)
+#define VTA_BY_ROWS(NAME, rows) NAME##_row(a, unit, m);
 #endif
+
+VTA_DEFINE_BY_ROWS(VTA_DEFINE_GEMM, vta_gemm)
 
 static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
 {
-#if VTA_ROWS > 1
-    if (a[17] > 1) {
-        vta_gemm_rows(a, unit, m);
-        return;
-    }
-#endif
-    vta_gemm_row(a, unit, m);
+    VTA_BY_ROWS(vta_gemm, a[17])
 }
 
 /*
@@ -471,20 +478,11 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
         VTA_FLUSH(ROWS)                                                                          \
     }
 
-VTA_DEFINE_PRODUCTS(vta_products_row, 1)
-#if VTA_ROWS > 1
-VTA_DEFINE_PRODUCTS(vta_products_rows, VTA_ROWS)
-#endif
+VTA_DEFINE_BY_ROWS(VTA_DEFINE_PRODUCTS, vta_products)
 
 static void vta_products(__global const uint *a, uint unit, vta_memory m)
 {
-#if VTA_ROWS > 1
-    if (a[6] > 1) {
-        vta_products_rows(a, unit, m);
-        return;
-    }
-#endif
-    vta_products_row(a, unit, m);
+    VTA_BY_ROWS(vta_products, a[6])
 }
 
 /*

@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use vta_isa::AluOperand;
-use vta_isa::resolve::{AluAccess, merge};
+use vta_isa::resolve::{AluAccess, meet, merge};
 
-use crate::ops::Touches;
-use crate::versions::Pad;
+use crate::ops::{Touches, narrow};
+use crate::versions::Scratchpad;
 use crate::words::{STAGE_WORDS, StageOp, StageOperand, UNTOUCHED};
 
 /// Stages of one chain.
@@ -29,27 +29,20 @@ struct Stage {
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     stages: Vec<Stage>,
-    /// Whether the chain writes a tile.
-    written: Vec<bool>,
-    /// Whether a stage reads a tile for another.
-    read: Vec<bool>,
+    /// Tiles that it writes, ascending and apart.
+    written: Vec<Range<usize>>,
+    /// Likewise those that a stage reads for another tile.
+    read: Vec<Range<usize>>,
 }
 
 impl Chain {
     /// Zeroes tiles, ascending.
     pub fn clear(tiles: impl IntoIterator<Item = u32>) -> Self {
-        let stage = Stage {
+        Self::of_stages(vec![Stage {
             op: StageOp::Clear,
             imm: Some(0),
             tiles: tiles.into_iter().map(|t| (t, t)).collect(),
-        };
-        let mut chain = Self {
-            stages: Vec::new(),
-            written: Vec::new(),
-            read: Vec::new(),
-        };
-        chain.add(stage);
-        chain
+        }])
     }
 
     /// The stages of an ALU instruction: the n-th step on a tile belongs to the n-th. `None` when
@@ -74,36 +67,24 @@ impl Chain {
             *time += 1;
             Some(())
         })?;
-        let mut chain = Self {
-            stages: Vec::new(),
-            written: Vec::new(),
-            read: Vec::new(),
-        };
-        for mut tiles in lists {
+        let stages = lists.into_iter().map(|mut tiles| {
             tiles.sort_unstable();
             let op = StageOp::Alu(alu.op);
-            chain.add(Stage { op, imm, tiles });
-        }
-        chain.is_sound().then_some(chain)
+            Stage { op, imm, tiles }
+        });
+        let chain = Self::of_stages(stages.collect());
+        (!meet(&chain.written, &chain.read)).then_some(chain)
     }
 
-    /// Adds a stage without asking whether the chain stays sound.
-    fn add(&mut self, stage: Stage) {
-        for &(dst, src) in &stage.tiles {
-            mark(&mut self.written, dst);
-            if src != dst {
-                mark(&mut self.read, src);
-            }
+    /// A chain that may not be sound.
+    fn of_stages(stages: Vec<Stage>) -> Self {
+        let pairs = || stages.iter().flat_map(|stage| &stage.tiles);
+        let foreign = pairs().filter(|(dst, src)| src != dst);
+        Self {
+            written: ranges(pairs().map(|pair| pair.0)),
+            read: ranges(foreign.map(|pair| pair.1)),
+            stages,
         }
-        self.stages.push(stage);
-    }
-
-    /// Whether no tile is both written and read for another.
-    fn is_sound(&self) -> bool {
-        self.written
-            .iter()
-            .zip(&self.read)
-            .all(|(w, r)| !(*w && *r))
     }
 
     /// Joins another chain to this one; whether it could, else this one is as it was.
@@ -117,53 +98,55 @@ impl Chain {
     ///   held in registers from the first to the last. That a stage visits a tile once is by
     ///   construction: the n-th visit of an instruction is a stage of its own.
     pub fn append(&mut self, more: &Self) -> bool {
-        let clash = |a: &[bool], b: &[bool]| a.iter().zip(b).any(|(a, b)| *a && *b);
         if self.stages.len() + more.stages.len() > MAX_STAGES
-            || !clash(&self.written, &more.written)
-            || clash(&self.written, &more.read)
-            || clash(&self.read, &more.written)
+            || !meet(&self.written, &more.written)
+            || meet(&self.written, &more.read)
+            || meet(&self.read, &more.written)
         {
             return false;
         }
-        more.stages.iter().for_each(|stage| self.add(stage.clone()));
+        self.stages.extend_from_slice(&more.stages);
+        for (all, more) in [
+            (&mut self.written, &more.written),
+            (&mut self.read, &more.read),
+        ] {
+            all.extend_from_slice(more);
+            merge(all);
+        }
         true
     }
 
     /// Runs of tiles that the chain writes, ascending.
-    pub fn written_runs(&self) -> Vec<Range<u32>> {
-        let runs = runs(&self.written).into_iter();
-        runs.map(|r| r.start as u32..r.end as u32).collect()
+    pub fn written_runs(&self) -> impl Iterator<Item = Range<u32>> {
+        self.written.iter().map(narrow)
     }
 
     /// Moves each tile by how far `shift` says, modulo 2^32.
-    pub fn place(&mut self, shift: impl Fn(u32) -> u32) {
-        self.written.clear();
-        self.read.clear();
-        for mut stage in std::mem::take(&mut self.stages) {
-            for (dst, src) in &mut stage.tiles {
-                *dst = dst.wrapping_add(shift(*dst));
-                *src = src.wrapping_add(shift(*src));
-            }
-            self.add(stage);
+    #[must_use]
+    pub fn placed(mut self, shift: impl Fn(u32) -> u32) -> Self {
+        for (dst, src) in self.stages.iter_mut().flat_map(|stage| &mut stage.tiles) {
+            *dst = dst.wrapping_add(shift(*dst));
+            *src = src.wrapping_add(shift(*src));
         }
+        Self::of_stages(self.stages)
     }
 
     /// What the chain touches.
     pub fn touches(&self) -> Touches {
-        let written = runs(&self.written);
+        let mut reads = [&self.written[..], &self.read].concat();
+        merge(&mut reads);
         let mut touches = Touches::default();
-        let reads = &mut touches.reads[Pad::Acc as usize];
-        reads.extend(written.iter().cloned().chain(runs(&self.read)));
-        merge(reads);
-        touches.writes[Pad::Acc as usize] = written;
+        touches.reads[Scratchpad::Acc as usize] = reads;
+        touches.writes[Scratchpad::Acc as usize].clone_from(&self.written);
         touches
     }
 
     /// The chain's words. `list` stores a list of words and says where.
     pub fn encode(&self, mut list: impl FnMut(&[u32]) -> u32) -> Vec<u32> {
-        let written: Vec<usize> = runs(&self.written).into_iter().flatten().collect();
+        let written: Vec<usize> = self.written.iter().cloned().flatten().collect();
         let first = written.first().copied().unwrap_or(0);
-        let mut numbers = vec![0; self.written.len() - first];
+        let end = written.last().map_or(first, |last| last + 1);
+        let mut numbers = vec![0; end - first];
         for (number, tile) in written.iter().enumerate() {
             numbers[tile - first] = number;
         }
@@ -196,25 +179,17 @@ impl Chain {
     }
 }
 
-/// Runs of flags that are set.
-fn runs(flags: &[bool]) -> Vec<Range<usize>> {
-    let mut at = 0;
-    let mut runs = Vec::new();
-    for run in flags.chunk_by(|a, b| a == b) {
-        if run[0] {
-            runs.push(at..at + run.len());
+/// The ranges of some tiles, ascending and apart.
+fn ranges(tiles: impl Iterator<Item = u32>) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for tile in tiles.map(|tile| tile as usize) {
+        match ranges.last_mut() {
+            Some(last) if last.end == tile => last.end += 1,
+            _ => ranges.push(tile..tile + 1),
         }
-        at += run.len();
     }
-    runs
-}
-
-fn mark(flags: &mut Vec<bool>, tile: u32) {
-    let tile = tile as usize;
-    if flags.len() <= tile {
-        flags.resize(tile + 1, false);
-    }
-    flags[tile] = true;
+    merge(&mut ranges);
+    ranges
 }
 
 #[cfg(test)]
@@ -313,7 +288,7 @@ mod tests {
         );
         assert_eq!(lists[2], [0, 1, 3], "offsets of the tiles");
         assert_eq!(args, [2, 2, 2, 3]);
-        let acc = Pad::Acc as usize;
+        let acc = Scratchpad::Acc as usize;
         assert_eq!(touches.writes[acc], [2..4, 5..6]);
         assert_eq!(touches.reads[acc], [2..4, 5..6, 9..11]);
     }

@@ -10,13 +10,14 @@ use vta_isa::{Config, MemType, Store};
 
 use crate::batch::Sink;
 use crate::chain::Chain;
-use crate::emit::{Source, emit};
+use crate::emit::{Encoder, emit};
 use crate::error::EngineError;
 use crate::looped::Looped;
-use crate::ops::{Decoded, Op, Room, Shape, Tables, depth};
-use crate::products::{Products, Target};
-use crate::steps::{Step, loaded, narrow};
-use crate::versions::{Pad, Versions};
+use crate::ops::{Decoded, Op, Room, Shape, Tables, Target, depth, narrow};
+use crate::place::Placer;
+use crate::products::Products;
+use crate::steps::{Step, loaded};
+use crate::versions::{Scratchpad, Versions};
 
 /// ALU steps that are written out one by one; a longer instruction runs in order.
 const MAX_LISTED_STEPS: u64 = 1 << 16;
@@ -51,7 +52,7 @@ impl<'a> Decoder<'a> {
             dram_base,
             steps: Vec::new(),
             listed: 0,
-            versions: Versions::new(Pad::ALL.map(|pad| depth(config, pad))),
+            versions: Versions::new(Scratchpad::ALL.map(|scratchpad| depth(config, scratchpad))),
             products: Products::default(),
             looped: Looped::new(config, shape),
             tables: Tables::default(),
@@ -69,24 +70,24 @@ impl<'a> Decoder<'a> {
             block: self.config.block() as u32,
             zeros: self.room.zeros(self.config),
         };
-        let source = Source {
-            config: self.config,
+        let places = self.versions.places(self.room.0);
+        let placer = Placer::new(self.config, target, self.dram_base, places);
+        let encoder = Encoder {
             target,
-            dram_base: self.dram_base,
-            places: self.versions.places(self.room.0),
             products: self.products,
             tables: self.tables,
+            ops: Vec::new(),
         };
-        emit(source, self.steps)
+        emit(self.steps, placer, encoder)
     }
 
     /// An instruction that runs with its own loops needs its tiles at home.
     fn at_home(&mut self, op: Op) {
-        for pad in Pad::ALL {
+        for scratchpad in Scratchpad::ALL {
             let touched = [&op.touches.reads, &op.touches.writes];
-            for range in touched.iter().flat_map(|t| &t[pad as usize]) {
+            for range in touched.iter().flat_map(|t| &t[scratchpad as usize]) {
                 let span = range.start as u32..range.end as u32;
-                self.versions.pin(pad, &span);
+                self.versions.pin(scratchpad, &span);
             }
         }
         self.steps.push(Step::Op(Box::new(op)));
@@ -97,8 +98,8 @@ impl<'a> Decoder<'a> {
         if access.load.mem == MemType::Uop {
             return;
         }
-        let (pad, tiles) = loaded(access);
-        self.versions.write(pad, &[tiles], self.steps.len());
+        let (scratchpad, tiles) = loaded(access);
+        self.versions.write(scratchpad, &[tiles], self.steps.len());
         self.steps.push(Step::Load(access.clone()));
     }
 
@@ -124,7 +125,8 @@ impl<'a> Decoder<'a> {
         }
         for access in rows {
             let tiles = narrow(&access.tiles);
-            self.versions.join(Pad::Acc, [tiles], self.steps.len());
+            self.versions
+                .join(Scratchpad::Acc, [tiles], self.steps.len());
             self.steps.push(Step::Store(access));
         }
     }
@@ -132,7 +134,8 @@ impl<'a> Decoder<'a> {
     fn reset(&mut self, access: &GemmAccess<'_>) {
         let tiles = access.dst.set();
         let runs: Vec<_> = tiles.runs().map(|run| narrow(&run)).collect();
-        self.versions.write(Pad::Acc, &runs, self.steps.len());
+        self.versions
+            .write(Scratchpad::Acc, &runs, self.steps.len());
         self.steps.push(Step::Clear(runs));
     }
 
@@ -165,7 +168,7 @@ impl<'a> Decoder<'a> {
         if access.alu.steps() == 0 {
             return;
         }
-        let depth = depth(self.config, Pad::Acc) as usize;
+        let depth = depth(self.config, Scratchpad::Acc) as usize;
         let chain = (access.alu.steps() <= MAX_LISTED_STEPS)
             .then(|| Chain::of(access, depth))
             .flatten();
@@ -175,10 +178,11 @@ impl<'a> Decoder<'a> {
             return;
         };
         let step = self.steps.len();
-        self.versions.join(Pad::Acc, chain.written_runs(), step);
+        self.versions
+            .join(Scratchpad::Acc, chain.written_runs(), step);
         for span in access.src.iter().flat_map(AffineTiles::spans) {
             let span = span.start as u32..span.end as u32;
-            self.versions.touch(Pad::Acc, &span, step);
+            self.versions.touch(Scratchpad::Acc, &span, step);
         }
         let uops = access.uops.known.to_vec();
         self.steps.push(Step::Chain(access.alu, uops));

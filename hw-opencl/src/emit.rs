@@ -9,49 +9,25 @@
 //! | encode (here) | groups | operations and tables | writes the words that the kernel reads |
 //! | level (`schedule.rs`) | operations | launches | finds out what may run side by side |
 
-use vta_isa::Config;
-
 use crate::chain::Chain;
 use crate::error::EngineError;
 use crate::join::{Group, Joiner};
-use crate::ops::{Decoded, Kind, Op, Tables, Touches};
+use crate::ops::{Decoded, Kind, Op, Tables, Target, Touches};
 use crate::place::Placer;
-use crate::products::{Products, Target};
+use crate::products::Products;
 use crate::steps::Step;
-use crate::versions::{Pad, Places};
-
-/// What the passes start from.
-pub(crate) struct Source<'a> {
-    pub config: &'a Config,
-    pub target: Target,
-    /// The address of the first byte of the device's memory buffer.
-    pub dram_base: u64,
-    pub places: Places,
-    pub products: Products,
-    pub tables: Tables,
-}
+use crate::versions::Scratchpad;
 
 /// Makes operations of all steps.
 ///
 /// # Errors
 /// [`EngineError::Internal`], as for [`Placer::place`].
-pub(crate) fn emit(source: Source<'_>, steps: Vec<Step>) -> Result<Decoded, EngineError> {
-    let Source {
-        config,
-        target,
-        dram_base,
-        places,
-        products,
-        tables,
-    } = source;
-    let mut placer = Placer::new(config, target, dram_base, places);
+pub(crate) fn emit(
+    steps: Vec<Step>,
+    mut placer: Placer<'_>,
+    mut encoder: Encoder,
+) -> Result<Decoded, EngineError> {
     let mut joiner = Joiner::default();
-    let mut encoder = Encoder {
-        target,
-        products,
-        tables,
-        ops: Vec::new(),
-    };
     for (number, step) in steps.into_iter().enumerate() {
         let placed = placer.place(number, step)?;
         joiner.take(placed, &mut |group| encoder.encode(group));
@@ -64,11 +40,12 @@ pub(crate) fn emit(source: Source<'_>, steps: Vec<Step>) -> Result<Decoded, Engi
 }
 
 /// Writes groups as operations.
-struct Encoder {
-    target: Target,
-    products: Products,
-    tables: Tables,
-    ops: Vec<Op>,
+pub(crate) struct Encoder {
+    pub target: Target,
+    pub products: Products,
+    pub tables: Tables,
+    /// Those that are done.
+    pub ops: Vec<Op>,
 }
 
 impl Encoder {
@@ -88,9 +65,9 @@ impl Encoder {
 
     fn chain(&mut self, chain: &Chain, touches: Touches) -> Op {
         let args = chain.encode(|list| self.tables.list(list));
-        let written = &touches.writes[Pad::Acc as usize];
+        let written = &touches.writes[Scratchpad::Acc as usize];
         let tiles: u32 = written.iter().map(|r| r.len() as u32).sum();
-        let lanes = self.target.batch * self.target.block;
+        let lanes = self.target.lanes();
         Op {
             kind: Kind::Chain,
             units: tiles * (lanes / self.target.shape.lanes),

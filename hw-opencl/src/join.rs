@@ -40,31 +40,31 @@ impl Joiner {
     pub fn take(&mut self, placed: Placed, emit: &mut impl FnMut(Group)) {
         match placed {
             Placed::Op(op) => {
-                self.close_products_before(&op.touches, emit);
-                self.close_chain_before(&op.touches, emit);
+                self.close_products(emit, |open| open.conflicts(&op.touches));
+                self.close_chain(emit, |open| open.conflicts(&op.touches));
                 emit(Group::Op(*op));
             }
             Placed::Product(product) => {
                 let touches = product.touches();
-                self.close_chain_before(&touches, emit);
+                self.close_chain(emit, |open| open.conflicts(&touches));
                 let rest = match &mut self.products {
                     Some(open) => open.take(product, &touches),
                     None => Some(product),
                 };
                 if let Some(product) = rest {
-                    self.close_products(emit);
+                    self.close_products(emit, |_| true);
                     self.products = Some(Joined::new(product, touches));
                 }
             }
             Placed::Chain(more) => {
                 let touches = more.touches();
-                self.close_products_before(&touches, emit);
+                self.close_products(emit, |open| open.conflicts(&touches));
                 if let Some((open, all)) = &mut self.chain {
                     if open.append(&more) {
                         *all = open.touches();
                         return;
                     }
-                    self.close_chain(emit);
+                    self.close_chain(emit, |_| true);
                 }
                 self.chain = Some((more, touches));
             }
@@ -73,33 +73,19 @@ impl Joiner {
 
     /// Closes what is still open.
     pub fn finish(mut self, emit: &mut impl FnMut(Group)) {
-        self.close_products(emit);
-        self.close_chain(emit);
+        self.close_products(emit, |_| true);
+        self.close_chain(emit, |_| true);
     }
 
-    fn close_products_before(&mut self, touches: &Touches, emit: &mut impl FnMut(Group)) {
-        let open = self.products.as_ref();
-        if open.is_some_and(|open| open.touches.conflicts(touches)) {
-            self.close_products(emit);
-        }
+    fn close_products(&mut self, emit: &mut impl FnMut(Group), when: impl Fn(&Touches) -> bool) {
+        let open = self.products.take_if(|open| when(&open.touches));
+        open.into_iter()
+            .for_each(|open| emit(Group::Products(open)));
     }
 
-    fn close_chain_before(&mut self, touches: &Touches, emit: &mut impl FnMut(Group)) {
-        let open = self.chain.as_ref();
-        if open.is_some_and(|(_, all)| all.conflicts(touches)) {
-            self.close_chain(emit);
-        }
-    }
-
-    fn close_products(&mut self, emit: &mut impl FnMut(Group)) {
-        if let Some(joined) = self.products.take() {
-            emit(Group::Products(joined));
-        }
-    }
-
-    fn close_chain(&mut self, emit: &mut impl FnMut(Group)) {
-        if let Some((chain, touches)) = self.chain.take() {
-            emit(Group::Chain(chain, touches));
-        }
+    fn close_chain(&mut self, emit: &mut impl FnMut(Group), when: impl Fn(&Touches) -> bool) {
+        let open = self.chain.take_if(|(_, touches)| when(touches));
+        open.into_iter()
+            .for_each(|(chain, touches)| emit(Group::Chain(chain, touches)));
     }
 }

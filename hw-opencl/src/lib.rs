@@ -49,6 +49,7 @@ mod products;
 mod program;
 mod schedule;
 mod select;
+mod sets;
 mod shared;
 mod sources;
 mod stats;

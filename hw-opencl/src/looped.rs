@@ -8,7 +8,7 @@ use vta_isa::resolve::{AffineTiles, AluAccess, GemmAccess, Loops, TileSet};
 use vta_isa::{AluOperand, Config, Uop};
 
 use crate::ops::{Kind, Op, Shape, Tables, Touches};
-use crate::versions::Pad;
+use crate::versions::Scratchpad;
 use crate::words::StageOp;
 
 /// The groups of a list of micro-ops.
@@ -120,12 +120,10 @@ impl<'a> Looped<'a> {
 
     /// An instruction as it is, a reset, too.
     fn gemm_in_order(&self, access: &GemmAccess<'_>, tables: &mut Tables) -> Op {
-        let (gemm, uops) = (&access.gemm, access.uops.known);
-        let first = tables.uops(uops);
+        let gemm = &access.gemm;
         let loops = [gemm.dst_loops(), gemm.src_loops(), gemm.wgt_loops()];
-        let mut args = gemm.dst_loops().trips.map(u32::from).to_vec();
-        args.extend(loops.iter().flat_map(|l| l.factors.map(u32::from)));
-        args.extend([first, first + uops.len() as u32, gemm.reset.into()]);
+        let mut args = own_loops(loops, access.uops.known, tables);
+        args.push(gemm.reset.into());
         Op {
             kind: Kind::GemmInOrder,
             units: self.config.lanes() as u32 / self.shape.lanes,
@@ -137,23 +135,24 @@ impl<'a> Looped<'a> {
 
     /// An instruction as it is.
     pub fn alu_in_order(&self, access: &AluAccess<'_>, tables: &mut Tables) -> Op {
-        let (alu, uops) = (&access.alu, access.uops.known);
-        let first = tables.uops(uops);
-        let loops = [alu.dst_loops(), alu.src_loops()];
+        let alu = &access.alu;
+        let no_weights = Loops {
+            factors: [0; 2],
+            ..alu.dst_loops()
+        };
+        let loops = [alu.dst_loops(), alu.src_loops(), no_weights];
         let (use_imm, imm) = match alu.operand {
             AluOperand::Acc => (0, 0),
             AluOperand::Imm(imm) => (1, i32::from(imm) as u32),
         };
-        let mut args = alu.dst_loops().trips.map(u32::from).to_vec();
-        args.extend(loops.iter().flat_map(|l| l.factors.map(u32::from)));
-        args.extend([0, 0, first, first + uops.len() as u32]);
+        let mut args = own_loops(loops, access.uops.known, tables);
         args.extend([StageOp::Alu(alu.op).word(), use_imm, imm]);
         let dst = span(&access.dst);
         let mut touches = Touches::default()
-            .reading(Pad::Acc, dst.clone())
-            .writing(Pad::Acc, dst);
+            .reading(Scratchpad::Acc, dst.clone())
+            .writing(Scratchpad::Acc, dst);
         if let Some(src) = &access.src {
-            touches = touches.reading(Pad::Acc, span(src));
+            touches = touches.reading(Scratchpad::Acc, span(src));
         }
         Op {
             kind: Kind::AluInOrder,
@@ -163,6 +162,16 @@ impl<'a> Looped<'a> {
             cost: alu.steps().saturating_mul(4 * self.config.lanes() as u64),
         }
     }
+}
+
+/// The words of loops around destination, source and weights, which have the same trips, and of
+/// the micro-ops in them.
+fn own_loops(loops: [Loops; 3], uops: &[Uop], tables: &mut Tables) -> Vec<u32> {
+    let first = tables.uops(uops);
+    let mut words = loops[0].trips.map(u32::from).to_vec();
+    words.extend(loops.iter().flat_map(|l| l.factors.map(u32::from)));
+    words.extend([first, first + uops.len() as u32]);
+    words
 }
 
 /// Whether destinations of different groups and trips never meet.
@@ -185,12 +194,12 @@ fn span(tiles: &AffineTiles<'_>) -> Range<usize> {
 fn gemm_touches(access: &GemmAccess<'_>) -> Touches {
     let dst = span(&access.dst);
     let mut touches = Touches::default()
-        .reading(Pad::Acc, dst.clone())
-        .writing(Pad::Acc, dst);
+        .reading(Scratchpad::Acc, dst.clone())
+        .writing(Scratchpad::Acc, dst);
     if let Some([src, wgt]) = &access.operands {
         touches = touches
-            .reading(Pad::Inp, span(src))
-            .reading(Pad::Wgt, span(wgt));
+            .reading(Scratchpad::Inp, span(src))
+            .reading(Scratchpad::Wgt, span(wgt));
     }
     touches
 }

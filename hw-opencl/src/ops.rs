@@ -7,7 +7,7 @@ use std::ops::Range;
 use vta_isa::resolve::{Rows, meet, merge};
 use vta_isa::{Config, MemType, Uop};
 
-use crate::versions::Pad;
+use crate::versions::Scratchpad;
 pub(crate) use crate::words::{Kind, OP_WORDS};
 
 /// What a unit is, which follows from how the kernels were built.
@@ -34,35 +34,58 @@ impl Shape {
     };
 }
 
-/// Tiles of the device's scratchpads beyond those of the program, in [`Pad`]'s order. One more
+/// Tiles of the device's scratchpads beyond those of the program, in [`Scratchpad`]'s order. One more
 /// input tile, behind these, is always zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room(pub [u32; 3]);
 
 impl Room {
     /// Tiles of a scratchpad of the device.
-    pub fn tiles(self, config: &Config, pad: Pad) -> usize {
-        let zeros = usize::from(pad == Pad::Inp);
-        depth(config, pad) as usize + self.0[pad as usize] as usize + zeros
+    pub fn tiles(self, config: &Config, scratchpad: Scratchpad) -> usize {
+        let zeros = usize::from(scratchpad == Scratchpad::Inp);
+        depth(config, scratchpad) as usize + self.0[scratchpad as usize] as usize + zeros
     }
 
     /// The input tile that is always zero.
     pub fn zeros(self, config: &Config) -> u32 {
-        depth(config, Pad::Inp) + self.0[Pad::Inp as usize]
+        depth(config, Scratchpad::Inp) + self.0[Scratchpad::Inp as usize]
     }
 }
 
 /// Tiles of a scratchpad of the program.
-pub(crate) fn depth(config: &Config, pad: Pad) -> u32 {
-    let mem = match pad {
-        Pad::Inp => MemType::Inp,
-        Pad::Wgt => MemType::Wgt,
-        Pad::Acc => MemType::Acc,
+pub(crate) fn depth(config: &Config, scratchpad: Scratchpad) -> u32 {
+    let mem = match scratchpad {
+        Scratchpad::Inp => MemType::Inp,
+        Scratchpad::Wgt => MemType::Wgt,
+        Scratchpad::Acc => MemType::Acc,
     };
     config.depth(mem) as u32
 }
 
-/// What an operation reads and writes: tiles of the scratchpads in [`Pad`]'s order, ascending and
+/// What operations are made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub shape: Shape,
+    /// Of the configuration.
+    pub batch: u32,
+    pub block: u32,
+    /// An input tile that is always zero.
+    pub zeros: u32,
+}
+
+impl Target {
+    /// Lanes of an input or accumulator tile.
+    pub const fn lanes(&self) -> u32 {
+        self.batch * self.block
+    }
+}
+
+/// Tiles of a scratchpad, whose indices have 16 bits at most.
+pub(crate) fn narrow(tiles: &Range<usize>) -> Range<u32> {
+    tiles.start as u32..tiles.end as u32
+}
+
+/// What an operation reads and writes: tiles of the scratchpads in [`Scratchpad`]'s order, ascending and
 /// apart, and rows of DRAM. Ranges may be wider than what is touched; that only orders more than
 /// necessary.
 #[derive(Clone, Debug, Default)]
@@ -75,16 +98,16 @@ pub(crate) struct Touches {
 
 impl Touches {
     /// Also reads these tiles.
-    pub fn reading(mut self, pad: Pad, tiles: Range<usize>) -> Self {
-        self.reads[pad as usize].push(tiles);
-        merge(&mut self.reads[pad as usize]);
+    pub fn reading(mut self, scratchpad: Scratchpad, tiles: Range<usize>) -> Self {
+        self.reads[scratchpad as usize].push(tiles);
+        merge(&mut self.reads[scratchpad as usize]);
         self
     }
 
     /// Also writes these tiles.
-    pub fn writing(mut self, pad: Pad, tiles: Range<usize>) -> Self {
-        self.writes[pad as usize].push(tiles);
-        merge(&mut self.writes[pad as usize]);
+    pub fn writing(mut self, scratchpad: Scratchpad, tiles: Range<usize>) -> Self {
+        self.writes[scratchpad as usize].push(tiles);
+        merge(&mut self.writes[scratchpad as usize]);
         self
     }
 
@@ -99,11 +122,11 @@ impl Touches {
 
     /// Whether the order of the two matters to the scratchpads.
     pub fn conflicts(&self, other: &Self) -> bool {
-        Pad::ALL.iter().any(|&pad| {
-            let pad = pad as usize;
-            meet(&self.writes[pad], &other.writes[pad])
-                || meet(&self.writes[pad], &other.reads[pad])
-                || meet(&self.reads[pad], &other.writes[pad])
+        Scratchpad::ALL.iter().any(|&scratchpad| {
+            let scratchpad = scratchpad as usize;
+            meet(&self.writes[scratchpad], &other.writes[scratchpad])
+                || meet(&self.writes[scratchpad], &other.reads[scratchpad])
+                || meet(&self.reads[scratchpad], &other.writes[scratchpad])
         })
     }
 }

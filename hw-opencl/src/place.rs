@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use vta_isa::resolve::{AluAccess, LoadAccess, Rows, StoreAccess, Uops};
-use vta_isa::{Config, MemType};
+use vta_isa::{Config, Load, MemType};
 
 use crate::chain::Chain;
 use crate::error::EngineError;
-use crate::ops::{Kind, Op, Touches};
-use crate::products::{Product, Target};
-use crate::steps::{Step, loaded, narrow};
-use crate::versions::{Pad, Places};
+use crate::ops::{Kind, Op, Target, Touches, narrow};
+use crate::products::Product;
+use crate::steps::{Step, loaded};
+use crate::versions::{Places, Scratchpad};
 
 /// A step at its place, not yet joined with others.
 #[derive(Debug)]
@@ -59,18 +59,22 @@ impl<'a> Placer<'a> {
     pub fn place(&mut self, number: usize, step: Step) -> Result<Placed, EngineError> {
         Ok(match step {
             Step::Load(access) => {
-                let (pad, tiles) = loaded(&access);
+                let (scratchpad, tiles) = loaded(&access);
                 let runs = std::slice::from_ref(&tiles);
-                let shift = self.places.write(pad, runs, number);
-                Placed::Op(Box::new(self.load(&access, pad, moved(&tiles, shift))))
+                let shift = self.places.write(scratchpad, runs, number);
+                Placed::Op(Box::new(self.load(
+                    &access,
+                    scratchpad,
+                    moved(&tiles, shift),
+                )))
             }
             Step::Store(access) => {
                 let tiles = narrow(&access.tiles);
-                let shift = self.places.shift(Pad::Acc, tiles.start);
+                let shift = self.places.shift(Scratchpad::Acc, tiles.start);
                 Placed::Op(Box::new(self.store(&access, moved(&tiles, shift))))
             }
             Step::Clear(runs) => {
-                self.places.write(Pad::Acc, &runs, number);
+                self.places.write(Scratchpad::Acc, &runs, number);
                 self.chain(Chain::clear(runs.into_iter().flatten()))
             }
             Step::Chain(alu, uops) => {
@@ -87,24 +91,13 @@ impl<'a> Placer<'a> {
         })
     }
 
-    fn chain(&self, mut chain: Chain) -> Placed {
-        chain.place(|tile| self.places.shift(Pad::Acc, tile));
-        Placed::Chain(chain)
+    fn chain(&self, chain: Chain) -> Placed {
+        Placed::Chain(chain.placed(|tile| self.places.shift(Scratchpad::Acc, tile)))
     }
 
-    /// The place of the first row in the device's buffer. The rows were checked, so they lie
-    /// behind its first byte.
-    fn offset(&self, rows: &Rows) -> u32 {
-        (rows.first - self.dram_base) as u32
-    }
-
-    fn load(&self, access: &LoadAccess, pad: Pad, to: Range<usize>) -> Op {
-        let (load, rows) = (&access.load, access.rows);
-        let (y, x, offset) = (load.y_size, load.x_size, self.offset(&rows));
-        let lanes = self.target.batch * self.target.block;
-        let area = self.target.block.pow(2);
-        let tiles = to.len() as u32;
-        let shape = self.target.shape;
+    fn load(&self, access: &LoadAccess, scratchpad: Scratchpad, to: Range<usize>) -> Op {
+        let (load, shape) = (&access.load, self.target.shape);
+        let (lanes, area) = (self.target.lanes(), self.target.block.pow(2));
         let (kind, units, cost) = match load.mem {
             MemType::Wgt => (Kind::LoadWgt, area / shape.wgt_elems, area * 3),
             MemType::Inp => (Kind::LoadInp, lanes / shape.lanes, lanes * 2),
@@ -113,55 +106,52 @@ impl<'a> Placer<'a> {
                 (Kind::LoadAcc8, lanes / shape.lanes, lanes * 2)
             }
         };
-        let cols = u32::from(load.x_pad_0) + u32::from(x) + u32::from(load.x_pad_1);
-        let args = vec![
-            to.start as u32,
-            offset,
-            rows.stride_bytes as u32,
-            x.into(),
-            y.into(),
-            load.x_pad_0.into(),
-            load.y_pad_0.into(),
-            cols,
-        ];
+        let tiles = to.len() as u32;
         Op {
             kind,
             units: tiles * units,
-            args,
+            args: self.transfer(&access.rows, &to, load),
             touches: Touches {
-                reads_dram: Some(rows),
-                ..Touches::default().writing(pad, to)
+                reads_dram: Some(access.rows),
+                ..Touches::default().writing(scratchpad, to)
             },
             cost: u64::from(tiles) * u64::from(cost),
         }
     }
 
     fn store(&self, access: &StoreAccess, from: Range<usize>) -> Op {
-        let rows = access.rows;
-        let (y, x) = (access.store.y_size, access.store.x_size);
-        let offset = self.offset(&rows);
-        let tiles = from.len() as u32;
-        let lanes = self.target.batch * self.target.block;
-        let stride = rows.stride_bytes as u32;
-        let args = vec![
-            from.start as u32,
-            offset,
-            stride,
-            x.into(),
-            y.into(),
-            0,
-            0,
-            x.into(),
-        ];
+        let (y_size, x_size) = (access.store.y_size, access.store.x_size);
+        let unpadded = Load {
+            y_size,
+            x_size,
+            ..Load::default()
+        };
+        let (tiles, lanes) = (from.len() as u32, self.target.lanes());
         Op {
             kind: Kind::Store,
             units: tiles * (lanes / self.target.shape.lanes),
-            args,
+            args: self.transfer(&access.rows, &from, &unpadded),
             touches: Touches {
-                writes_dram: Some(rows),
-                ..Touches::default().reading(Pad::Acc, from)
+                writes_dram: Some(access.rows),
+                ..Touches::default().reading(Scratchpad::Acc, from)
             },
             cost: u64::from(tiles * lanes * 2),
         }
+    }
+
+    /// The words of a LOAD or STORE of tiles; `shape` has its counts and padding. The rows were
+    /// checked, so they lie behind the first byte of the device's buffer.
+    fn transfer(&self, rows: &Rows, tiles: &Range<usize>, shape: &Load) -> Vec<u32> {
+        let cols = u32::from(shape.x_pad_0) + u32::from(shape.x_size) + u32::from(shape.x_pad_1);
+        vec![
+            tiles.start as u32,
+            (rows.first - self.dram_base) as u32,
+            rows.stride_bytes as u32,
+            shape.x_size.into(),
+            shape.y_size.into(),
+            shape.x_pad_0.into(),
+            shape.y_pad_0.into(),
+            cols,
+        ]
     }
 }

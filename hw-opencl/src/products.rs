@@ -12,8 +12,9 @@ use std::rc::Rc;
 
 use vta_isa::resolve::{AffineTiles, GemmAccess, Loops, meet, merge};
 
-use crate::ops::{Kind, Op, Shape, Tables, Touches};
-use crate::versions::{Pad, Places, Versions};
+use crate::ops::{Kind, Op, Shape, Tables, Target, Touches};
+use crate::sets::Sets;
+use crate::versions::{Places, Scratchpad, Versions};
 use crate::words::{MISSING, PIECE_WORDS};
 
 /// Products of one instruction that are listed; a longer one runs with its loops.
@@ -128,16 +129,16 @@ impl Product {
         self.taps.len() as u64 * self.rows.offsets.len() as u64
     }
 
-    fn span(&self, pad: Pad, tap: &Tap) -> Range<u32> {
-        match pad {
-            Pad::Inp => tap.src..tap.src + self.rows.src_reach + 1,
-            Pad::Wgt => tap.wgt..tap.wgt + 1,
-            Pad::Acc => tap.dst..tap.dst + self.rows.dst_reach + 1,
+    fn span(&self, scratchpad: Scratchpad, tap: &Tap) -> Range<u32> {
+        match scratchpad {
+            Scratchpad::Inp => tap.src..tap.src + self.rows.src_reach + 1,
+            Scratchpad::Wgt => tap.wgt..tap.wgt + 1,
+            Scratchpad::Acc => tap.dst..tap.dst + self.rows.dst_reach + 1,
         }
     }
 
-    fn ranges(&self, pad: Pad) -> Vec<Range<usize>> {
-        let spans = self.taps.iter().map(|tap| self.span(pad, tap));
+    fn ranges(&self, scratchpad: Scratchpad) -> Vec<Range<usize>> {
+        let spans = self.taps.iter().map(|tap| self.span(scratchpad, tap));
         let mut ranges = spans.map(|s| s.start as usize..s.end as usize).collect();
         merge(&mut ranges);
         ranges
@@ -145,9 +146,9 @@ impl Product {
 
     /// Tells the first pass what moves together.
     pub fn join(&self, versions: &mut Versions, step: usize) {
-        for pad in Pad::ALL {
+        for scratchpad in Scratchpad::ALL {
             for tap in &self.taps {
-                versions.join(pad, [self.span(pad, tap)], step);
+                versions.join(scratchpad, [self.span(scratchpad, tap)], step);
             }
         }
     }
@@ -155,16 +156,20 @@ impl Product {
     /// Moves tiles from home to their places.
     pub fn place(&mut self, places: &Places) {
         for tap in &mut self.taps {
-            tap.dst = tap.dst.wrapping_add(places.shift(Pad::Acc, tap.dst));
-            tap.src = tap.src.wrapping_add(places.shift(Pad::Inp, tap.src));
-            tap.wgt = tap.wgt.wrapping_add(places.shift(Pad::Wgt, tap.wgt));
+            tap.dst = tap.dst.wrapping_add(places.shift(Scratchpad::Acc, tap.dst));
+            tap.src = tap.src.wrapping_add(places.shift(Scratchpad::Inp, tap.src));
+            tap.wgt = tap.wgt.wrapping_add(places.shift(Scratchpad::Wgt, tap.wgt));
         }
     }
 
     pub fn touches(&self) -> Touches {
-        let acc = self.ranges(Pad::Acc);
+        let acc = self.ranges(Scratchpad::Acc);
         Touches {
-            reads: [self.ranges(Pad::Inp), self.ranges(Pad::Wgt), acc.clone()],
+            reads: [
+                self.ranges(Scratchpad::Inp),
+                self.ranges(Scratchpad::Wgt),
+                acc.clone(),
+            ],
             writes: [Vec::new(), Vec::new(), acc],
             ..Touches::default()
         }
@@ -210,7 +215,7 @@ impl Joined {
     ///   that it doesn't write. Sums may be formed in any order, so that of each output may be one
     ///   list of products; a missing product is one of a tile of zeros.
     pub fn take(&mut self, product: Product, touches: &Touches) -> Option<Product> {
-        let acc = Pad::Acc as usize;
+        let acc = Scratchpad::Acc as usize;
         let steps = self.steps + product.steps();
         let meets = meet(&self.touches.writes[acc], &touches.writes[acc]);
         if !meets || steps > MAX_JOINED_STEPS {
@@ -262,23 +267,18 @@ impl Joined {
         tables: &mut Tables,
         shape: Shape,
     ) -> Vec<Component> {
-        let acc = &self.touches.writes[Pad::Acc as usize];
+        let acc = &self.touches.writes[Scratchpad::Acc as usize];
         let first = acc.first().map_or(0, |r| r.start as u32);
         let end = acc.last().map_or(0, |r| r.end as u32);
         let (of, mut components) = self.connect(first, end - first);
         for component in &mut components {
-            let offsets: Vec<u32> = component
-                .tiles
-                .iter()
-                .map(|t| t - component.tiles[0])
-                .collect();
+            let tiles = component.tiles.iter();
+            let offsets: Vec<u32> = tiles.map(|t| t - component.tiles[0]).collect();
             component.positions = tables.list(&offsets);
         }
         let mut numbers = vec![0; (end - first) as usize];
-        for component in &components {
-            for (number, tile) in component.tiles.iter().enumerate() {
-                numbers[(tile - first) as usize] = number;
-            }
+        for (number, tile) in components.iter().flat_map(|c| c.tiles.iter().enumerate()) {
+            numbers[(tile - first) as usize] = number;
         }
         let mut taps: Vec<Vec<Tap>> = vec![Vec::new(); components.len()];
         for part in &self.parts {
@@ -298,17 +298,14 @@ impl Joined {
                     taps: taps.iter().map(|t| [t.dst - base, t.src - src]).collect(),
                 };
                 let number = |offset: u32| numbers[(base + offset - first) as usize];
-                let build = || pattern(&key.taps, &part.rows, component.tiles.len(), number, shape);
-                let pattern = match products.patterns.get(&key) {
-                    Some(known) => *known,
-                    None => {
-                        let (words, steps) = build();
-                        let at = tables.list(&words);
-                        let new = Pattern { at, steps };
-                        products.patterns.insert(key, new);
-                        new
-                    }
-                };
+                let known = products.patterns.get(&key).copied();
+                let pattern = known.unwrap_or_else(|| {
+                    let outputs = component.tiles.len();
+                    let (words, steps) = pattern(&key.taps, &part.rows, outputs, number, shape);
+                    let at = tables.list(&words);
+                    Pattern { at, steps }
+                });
+                products.patterns.insert(key, pattern);
                 let weights = taps.iter().map(|t| t.wgt).collect();
                 component.pieces.push((pattern, src, weights));
             }
@@ -318,38 +315,27 @@ impl Joined {
 
     /// The component of each accumulator tile from `first` on.
     fn connect(&self, first: u32, len: u32) -> (Vec<u32>, Vec<Component>) {
-        let mut parent: Vec<u32> = vec![MISSING; len as usize];
+        let (mut sets, mut outputs) = (Sets::new(len), vec![false; len as usize]);
         let mut done = std::collections::HashSet::new();
         for part in &self.parts {
             for tap in &part.taps {
                 if !done.insert((part.rows.id, tap.dst)) {
                     continue;
                 }
-                let mut group = None;
+                // The first row's offset is 0.
+                let group = tap.dst - first;
                 for [dst, _] in &part.rows.offsets {
-                    let at = tap.dst + dst - first;
-                    if parent[at as usize] == MISSING {
-                        parent[at as usize] = at;
-                    }
-                    let root = root(&mut parent, at);
-                    let low = group.map_or(root, |g: u32| g.min(root));
-                    if let Some(group) = group {
-                        parent[group as usize] = low;
-                    }
-                    parent[root as usize] = low;
-                    group = Some(low);
+                    outputs[(group + dst) as usize] = true;
+                    sets.unite(group, group + dst);
                 }
             }
         }
         let mut of = vec![MISSING; len as usize];
         let mut components: Vec<Component> = Vec::new();
-        for at in 0..len {
-            if parent[at as usize] == MISSING {
-                continue;
-            }
-            let root = root(&mut parent, at);
-            // A root is the first tile of its component.
-            if root == at {
+        for at in (0..len).filter(|&at| outputs[at as usize]) {
+            // The least tile of a component comes first.
+            let least = sets.least(at);
+            if least == at {
                 of[at as usize] = components.len() as u32;
                 components.push(Component {
                     tiles: Vec::new(),
@@ -357,21 +343,12 @@ impl Joined {
                     positions: 0,
                 });
             }
-            let component = of[root as usize];
+            let component = of[least as usize];
             of[at as usize] = component;
             components[component as usize].tiles.push(first + at);
         }
         (of, components)
     }
-}
-
-fn root(parent: &mut [u32], mut at: u32) -> u32 {
-    while parent[at as usize] != at {
-        let up = parent[parent[at as usize] as usize];
-        parent[at as usize] = up;
-        at = up;
-    }
-    at
 }
 
 /// Outputs that a unit sums at once, of a component with so many.
@@ -417,17 +394,6 @@ fn pattern(
     (words, u64::from(entries) * at_once as u64)
 }
 
-/// What operations are made for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
-    pub shape: Shape,
-    /// Of the configuration.
-    pub batch: u32,
-    pub block: u32,
-    /// An input tile that is always zero.
-    pub zeros: u32,
-}
-
 /// The operation of components that differ only in place and weights.
 fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &Touches) -> Op {
     let shape = target.shape;
@@ -460,8 +426,8 @@ fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &T
     let mut tiles = tiles.map(|&t| t as usize..t as usize + 1).collect();
     merge(&mut tiles);
     let mut touches = all.clone();
-    touches.reads[Pad::Acc as usize].clone_from(&tiles);
-    touches.writes[Pad::Acc as usize] = tiles;
+    touches.reads[Scratchpad::Acc as usize].clone_from(&tiles);
+    touches.writes[Scratchpad::Acc as usize] = tiles;
     Op {
         kind: Kind::Products,
         units: class.len() as u32 * blocks * target.batch * chunks,

@@ -192,8 +192,10 @@ impl Builder<'_> {
         let mut options = config_macros(self.config);
         match structure {
             Structure::Channels => options.push_str(" -DVTA_CHANNELS"),
-            _ if self.on_chip() => options.push_str(" -DVTA_ON_CHIP"),
-            _ => {}
+            Structure::Core | Structure::Throughput if self.on_chip() => {
+                options.push_str(" -DVTA_ON_CHIP");
+            }
+            Structure::Core | Structure::Throughput => {}
         }
         self.source(CORE_SOURCE, &options)
     }

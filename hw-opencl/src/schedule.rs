@@ -10,7 +10,7 @@ use vta_isa::resolve::Rows;
 use vta_isa::{Config, MemType};
 
 use crate::ops::{Decoded, OP_WORDS, Op, Room, Shape};
-use crate::versions::Pad;
+use crate::versions::Scratchpad;
 
 /// DRAM is tracked in at most so many pieces.
 const MAX_GRANULES: u64 = 1 << 22;
@@ -64,35 +64,32 @@ impl Track {
         }
     }
 
-    /// The first level in which something that reads these pieces may run.
-    fn readable(&self, reads: Range<usize>) -> u32 {
-        self.wrote[reads].iter().copied().max().unwrap_or(0)
+    /// The first level in which something that reads and writes these pieces may run.
+    fn first(&self, reads: &[Range<usize>], writes: &[Range<usize>]) -> u32 {
+        let after = |levels: &[u32], pieces: &[Range<usize>]| {
+            let levels = pieces.iter().flat_map(|r| &levels[r.clone()]);
+            levels.copied().max().unwrap_or(0)
+        };
+        let behind_writes = after(&self.wrote, reads).max(after(&self.wrote, writes));
+        behind_writes.max(after(&self.read, writes))
     }
 
-    /// The first level in which something that writes these pieces may run.
-    fn writable(&self, writes: Range<usize>) -> u32 {
-        let read = self.read[writes.clone()].iter().copied().max();
-        self.readable(writes).max(read.unwrap_or(0))
-    }
-
-    fn reads(&mut self, reads: Range<usize>, level: u32) {
-        for read in &mut self.read[reads] {
-            *read = (*read).max(level + 1);
-        }
-    }
-
-    fn writes(&mut self, writes: Range<usize>, level: u32) {
-        for wrote in &mut self.wrote[writes] {
-            *wrote = (*wrote).max(level + 1);
+    /// Notes what is read and written in a level.
+    fn note(&mut self, reads: &[Range<usize>], writes: &[Range<usize>], level: u32) {
+        for (levels, pieces) in [(&mut self.read, reads), (&mut self.wrote, writes)] {
+            for range in pieces {
+                for last in &mut levels[range.clone()] {
+                    *last = (*last).max(level + 1);
+                }
+            }
         }
     }
 }
 
 /// The levels of all operations, in program order.
 struct Levels {
-    /// In the order of `Pad`.
-    pads: [Track; 3],
-    dram: Track,
+    /// The scratchpads in the order of `Scratchpad`, and DRAM.
+    memories: [Track; 4],
     dram_base: u64,
     granule_bytes: u64,
 }
@@ -104,45 +101,36 @@ impl Levels {
         while dram_bytes / granule_bytes > MAX_GRANULES {
             granule_bytes *= 2;
         }
+        let [inp, wgt, acc] = Scratchpad::ALL.map(|scratchpad| room.tiles(config, scratchpad));
+        let dram = dram_bytes.div_ceil(granule_bytes) as usize;
         Self {
-            pads: Pad::ALL.map(|pad| Track::new(room.tiles(config, pad))),
-            dram: Track::new(dram_bytes.div_ceil(granule_bytes) as usize),
+            memories: [inp, wgt, acc, dram].map(Track::new),
             dram_base,
             granule_bytes,
         }
     }
 
-    fn granules(&self, rows: Option<&Rows>) -> impl Iterator<Item = Range<usize>> + use<> {
+    fn granules(&self, rows: Option<&Rows>) -> Vec<Range<usize>> {
         let (base, granule) = (self.dram_base, self.granule_bytes);
-        let rows = rows.copied().into_iter().flat_map(|rows| rows.apart());
-        rows.map(move |row| {
+        let rows = rows.into_iter().flat_map(Rows::apart);
+        let granules = rows.map(|row| {
             let (first, end) = (row.start - base, row.end - base);
             (first / granule) as usize..end.div_ceil(granule) as usize
-        })
+        });
+        granules.collect()
     }
 
     fn place(&mut self, op: &Op) -> u32 {
         let t = &op.touches;
-        let mut level = 0;
-        for ((track, reads), writes) in self.pads.iter().zip(&t.reads).zip(&t.writes) {
-            let readable = reads.iter().map(|r| track.readable(r.clone()));
-            let writable = writes.iter().map(|w| track.writable(w.clone()));
-            level = readable.chain(writable).fold(level, u32::max);
-        }
-        let reads = self.granules(t.reads_dram.as_ref());
-        let reads = reads.map(|r| self.dram.readable(r));
-        let writes = self.granules(t.writes_dram.as_ref());
-        let writes = writes.map(|w| self.dram.writable(w));
-        level = reads.chain(writes).fold(level, u32::max);
-        for ((track, reads), writes) in self.pads.iter_mut().zip(&t.reads).zip(&t.writes) {
-            reads.iter().for_each(|r| track.reads(r.clone(), level));
-            writes.iter().for_each(|w| track.writes(w.clone(), level));
-        }
-        for r in self.granules(t.reads_dram.as_ref()) {
-            self.dram.reads(r, level);
-        }
-        for w in self.granules(t.writes_dram.as_ref()) {
-            self.dram.writes(w, level);
+        let dram_reads = self.granules(t.reads_dram.as_ref());
+        let dram_writes = self.granules(t.writes_dram.as_ref());
+        let reads = t.reads.iter().chain([&dram_reads]);
+        let writes = t.writes.iter().chain([&dram_writes]);
+        let first = self.memories.iter().zip(reads.clone().zip(writes.clone()));
+        let first = first.map(|(track, (reads, writes))| track.first(reads, writes));
+        let level = first.max().unwrap_or(0);
+        for (track, (reads, writes)) in self.memories.iter_mut().zip(reads.zip(writes)) {
+            track.note(reads, writes, level);
         }
         level
     }
@@ -253,8 +241,8 @@ mod tests {
 
     fn acc(reads: Range<usize>, writes: Range<usize>) -> Touches {
         Touches::default()
-            .reading(Pad::Acc, reads)
-            .writing(Pad::Acc, writes)
+            .reading(Scratchpad::Acc, reads)
+            .writing(Scratchpad::Acc, writes)
     }
 
     fn run(ops: Vec<Op>) -> Scheduled {

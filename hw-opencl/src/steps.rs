@@ -5,9 +5,9 @@ use std::ops::Range;
 use vta_isa::resolve::{LoadAccess, StoreAccess};
 use vta_isa::{Alu, MemType, Uop};
 
-use crate::ops::Op;
+use crate::ops::{Op, narrow};
 use crate::products::Product;
-use crate::versions::Pad;
+use crate::versions::Scratchpad;
 
 /// What an instruction does, with tiles at home.
 #[derive(Debug)]
@@ -24,17 +24,12 @@ pub(crate) enum Step {
 }
 
 /// The scratchpad that a LOAD fills, and the tiles there.
-pub(crate) fn loaded(access: &LoadAccess) -> (Pad, Range<u32>) {
-    let pad = match access.load.mem {
-        MemType::Inp => Pad::Inp,
-        MemType::Wgt => Pad::Wgt,
+pub(crate) fn loaded(access: &LoadAccess) -> (Scratchpad, Range<u32>) {
+    let scratchpad = match access.load.mem {
+        MemType::Inp => Scratchpad::Inp,
+        MemType::Wgt => Scratchpad::Wgt,
         // LOAD OUT doesn't decode, and micro-ops stay on the host.
-        MemType::Acc | MemType::Acc8 | MemType::Out | MemType::Uop => Pad::Acc,
+        MemType::Acc | MemType::Acc8 | MemType::Out | MemType::Uop => Scratchpad::Acc,
     };
-    (pad, narrow(&access.entries))
-}
-
-/// Tiles of a scratchpad, whose indices have 16 bits at most.
-pub(crate) fn narrow(tiles: &Range<usize>) -> Range<u32> {
-    tiles.start as u32..tiles.end as u32
+    (scratchpad, narrow(&access.entries))
 }

@@ -8,15 +8,17 @@
 
 use std::ops::Range;
 
+use crate::sets::Sets;
+
 /// A scratchpad that the device holds. Micro-ops stay on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pad {
+pub(crate) enum Scratchpad {
     Inp,
     Wgt,
     Acc,
 }
 
-impl Pad {
+impl Scratchpad {
     pub const ALL: [Self; 3] = [Self::Inp, Self::Wgt, Self::Acc];
 }
 
@@ -26,8 +28,8 @@ impl Pad {
 struct Writer(u32);
 
 impl Writer {
-    const fn home(pad: Pad) -> Self {
-        Self(pad as u32)
+    const fn home(scratchpad: Scratchpad) -> Self {
+        Self(scratchpad as u32)
     }
 
     const fn index(self) -> usize {
@@ -83,120 +85,120 @@ impl Written {
 #[derive(Debug)]
 pub(crate) struct Versions {
     depths: [u32; 3],
-    pads: [Written; 3],
-    /// Of each writer: towards the first one of its group.
-    parent: Vec<Writer>,
-    hull: Vec<Range<u32>>,
-    /// The last step that touches a group.
-    last: Vec<usize>,
+    scratchpads: [Written; 3],
+    /// Of writers.
+    groups: Sets,
+    /// Of groups, by the first writer.
+    extents: Vec<Extent>,
+}
+
+/// What a group needs of a scratchpad.
+#[derive(Clone, Debug)]
+struct Extent {
+    /// From its lowest tile to its highest.
+    hull: Range<u32>,
+    /// The last step that touches it.
+    last: usize,
+}
+
+/// Makes one group of those of two writers. The first writer stands for the group, so home stays
+/// home.
+fn unite(groups: &mut Sets, extents: &mut [Extent], a: Writer, b: Writer) -> Writer {
+    let [first, other] = groups.unite(a.0, b.0);
+    let more = extents[other as usize].clone();
+    let all = &mut extents[first as usize];
+    all.hull = all.hull.start.min(more.hull.start)..all.hull.end.max(more.hull.end);
+    all.last = all.last.max(more.last);
+    Writer(first)
 }
 
 impl Versions {
-    /// `depths` are the scratchpads' tiles, in [`Pad`]'s order.
+    /// `depths` are the scratchpads' tiles, in [`Scratchpad`]'s order.
     pub fn new(depths: [u32; 3]) -> Self {
         Self {
             depths,
-            pads: at_home(depths),
-            parent: Pad::ALL.map(Writer::home).to_vec(),
-            hull: depths.map(|depth| 0..depth).to_vec(),
-            last: vec![0; 3],
+            scratchpads: at_home(depths),
+            groups: Sets::new(Scratchpad::ALL.len() as u32),
+            extents: depths
+                .map(|depth| Extent {
+                    hull: 0..depth,
+                    last: 0,
+                })
+                .to_vec(),
         }
     }
 
     /// A step overwrites tiles, whatever they held.
-    pub fn write(&mut self, pad: Pad, runs: &[Range<u32>], step: usize) {
-        let writer = Writer(self.parent.len() as u32);
-        self.parent.push(writer);
+    pub fn write(&mut self, scratchpad: Scratchpad, runs: &[Range<u32>], step: usize) {
+        let writer = Writer(self.groups.push());
         let first = runs.iter().map(|r| r.start).min().unwrap_or(0);
         let end = runs.iter().map(|r| r.end).max().unwrap_or(0);
-        self.hull.push(first..end);
-        self.last.push(step);
+        let hull = first..end;
+        self.extents.push(Extent { hull, last: step });
         for run in runs {
-            self.pads[pad as usize].set(run, writer);
+            self.scratchpads[scratchpad as usize].set(run, writer);
         }
     }
 
     /// A step needs tiles in places beside each other: all of these spans move together.
-    pub fn join(&mut self, pad: Pad, spans: impl IntoIterator<Item = Range<u32>>, step: usize) {
+    pub fn join(
+        &mut self,
+        scratchpad: Scratchpad,
+        spans: impl IntoIterator<Item = Range<u32>>,
+        step: usize,
+    ) {
         let mut group = None;
-        for span in spans {
-            if span.is_empty() {
-                continue;
-            }
-            for i in 0..self.pads[pad as usize].over(&span).len() {
-                let writer = self.pads[pad as usize].over(&span)[i].writer;
-                let root = self.root(writer);
-                group = Some(match group {
-                    Some(other) => self.unite(root, other),
-                    None => root,
-                });
+        for span in spans.into_iter().filter(|span| !span.is_empty()) {
+            for segment in self.scratchpads[scratchpad as usize].over(&span) {
+                let with = group.unwrap_or(segment.writer);
+                group = Some(unite(
+                    &mut self.groups,
+                    &mut self.extents,
+                    segment.writer,
+                    with,
+                ));
             }
         }
         if let Some(group) = group {
-            self.last[group.index()] = step;
+            self.extents[group.index()].last = step;
         }
     }
 
     /// A step reads tiles, each wherever it is.
-    pub fn touch(&mut self, pad: Pad, span: &Range<u32>, step: usize) {
-        for i in 0..self.pads[pad as usize].over(span).len() {
-            let writer = self.pads[pad as usize].over(span)[i].writer;
-            let root = self.root(writer);
-            self.last[root.index()] = step;
+    pub fn touch(&mut self, scratchpad: Scratchpad, span: &Range<u32>, step: usize) {
+        for segment in self.scratchpads[scratchpad as usize].over(span) {
+            let group = self.groups.least(segment.writer.0);
+            self.extents[group as usize].last = step;
         }
     }
 
     /// A step needs tiles at home.
-    pub fn pin(&mut self, pad: Pad, span: &Range<u32>) {
-        for i in 0..self.pads[pad as usize].over(span).len() {
-            let writer = self.pads[pad as usize].over(span)[i].writer;
-            let root = self.root(writer);
-            self.unite(root, Writer::home(pad));
+    pub fn pin(&mut self, scratchpad: Scratchpad, span: &Range<u32>) {
+        for segment in self.scratchpads[scratchpad as usize].over(span) {
+            let home = Writer::home(scratchpad);
+            unite(&mut self.groups, &mut self.extents, segment.writer, home);
         }
-    }
-
-    fn root(&mut self, mut writer: Writer) -> Writer {
-        while self.parent[writer.index()] != writer {
-            let up = self.parent[writer.index()];
-            self.parent[writer.index()] = self.parent[up.index()];
-            writer = up;
-        }
-        writer
-    }
-
-    /// The first writer stands for the group, so home stays home.
-    fn unite(&mut self, a: Writer, b: Writer) -> Writer {
-        let (first, other) = (a.min(b), a.max(b));
-        if first != other {
-            self.parent[other.index()] = first;
-            let (into, from) = (first.index(), other.index());
-            let (a, b) = (&self.hull[into], &self.hull[from]);
-            self.hull[into] = a.start.min(b.start)..a.end.max(b.end);
-            self.last[into] = self.last[into].max(self.last[from]);
-        }
-        first
     }
 
     /// Ends the pass; what is left in the scratchpads must be at home. `room` is the device's
     /// tiles beyond each scratchpad's own.
     pub fn places(mut self, room: [u32; 3]) -> Places {
-        for pad in Pad::ALL {
-            self.pin(pad, &(0..self.depths[pad as usize]));
+        for scratchpad in Scratchpad::ALL {
+            self.pin(scratchpad, &(0..self.depths[scratchpad as usize]));
         }
-        let writers = (0..self.parent.len() as u32).map(Writer);
-        let groups: Vec<Writer> = writers.map(|w| self.root(w)).collect();
+        let writers = 0..self.groups.len();
+        let groups: Vec<Writer> = writers.map(|w| Writer(self.groups.least(w))).collect();
         let mut shifts = vec![None; groups.len()];
         shifts[..3].fill(Some(0));
         Places {
-            pads: at_home(self.depths),
+            scratchpads: at_home(self.depths),
             groups,
-            hull: self.hull,
-            last: self.last,
+            extents: self.extents,
             shifts,
-            next: Writer(Pad::ALL.len() as u32),
-            rings: Pad::ALL.map(|pad| Ring {
-                first: self.depths[pad as usize],
-                size: room[pad as usize],
+            next: Writer(Scratchpad::ALL.len() as u32),
+            rings: Scratchpad::ALL.map(|scratchpad| Ring {
+                first: self.depths[scratchpad as usize],
+                size: room[scratchpad as usize],
                 cursor: 0,
                 live: Vec::new(),
             }),
@@ -205,17 +207,17 @@ impl Versions {
 }
 
 fn at_home(depths: [u32; 3]) -> [Written; 3] {
-    Pad::ALL.map(|pad| Written::new(depths[pad as usize], Writer::home(pad)))
+    Scratchpad::ALL
+        .map(|scratchpad| Written::new(depths[scratchpad as usize], Writer::home(scratchpad)))
 }
 
 /// The second pass: the same writes in the same order, each with its place.
 #[derive(Debug)]
 pub(crate) struct Places {
-    pads: [Written; 3],
+    scratchpads: [Written; 3],
     /// Of each writer.
     groups: Vec<Writer>,
-    hull: Vec<Range<u32>>,
-    last: Vec<usize>,
+    extents: Vec<Extent>,
     /// How far a group's tiles lie behind home, modulo 2^32.
     shifts: Vec<Option<u32>>,
     next: Writer,
@@ -224,27 +226,26 @@ pub(crate) struct Places {
 
 impl Places {
     /// The next write of the first pass; how far its tiles lie behind home.
-    pub fn write(&mut self, pad: Pad, runs: &[Range<u32>], step: usize) -> u32 {
+    pub fn write(&mut self, scratchpad: Scratchpad, runs: &[Range<u32>], step: usize) -> u32 {
         let writer = self.next;
         self.next = Writer(writer.0 + 1);
         for run in runs {
-            self.pads[pad as usize].set(run, writer);
+            self.scratchpads[scratchpad as usize].set(run, writer);
         }
         let group = self.groups[writer.index()].index();
-        let hull = self.hull[group].clone();
-        let ring = &mut self.rings[pad as usize];
-        let last = self.last[group];
+        let Extent { hull, last } = &self.extents[group];
+        let ring = &mut self.rings[scratchpad as usize];
         *self.shifts[group].get_or_insert_with(|| {
-            let place = ring.take(hull.len() as u32, step, last);
+            let place = ring.take(hull.len() as u32, step, *last);
             // Home is right for any group, only later than elsewhere.
             place.map_or(0, |place| place.wrapping_sub(hull.start))
         })
     }
 
     /// How far what a tile now holds lies behind home.
-    pub fn shift(&self, pad: Pad, tile: u32) -> u32 {
-        let over = self.pads[pad as usize].over(&(tile..tile + 1));
-        let writer = over.first().map_or(Writer::home(pad), |s| s.writer);
+    pub fn shift(&self, scratchpad: Scratchpad, tile: u32) -> u32 {
+        let over = self.scratchpads[scratchpad as usize].over(&(tile..tile + 1));
+        let writer = over.first().map_or(Writer::home(scratchpad), |s| s.writer);
         let group = self.groups[writer.index()];
         self.shifts[group.index()].unwrap_or(0)
     }
@@ -321,15 +322,15 @@ mod tests {
     fn shifts(room: u32, writes: &[Range<u32>], reads: &[(usize, &[Range<u32>])]) -> Vec<u32> {
         let mut versions = Versions::new(DEPTHS);
         for (step, write) in writes.iter().enumerate() {
-            versions.write(Pad::Inp, std::slice::from_ref(write), step);
+            versions.write(Scratchpad::Inp, std::slice::from_ref(write), step);
             for (_, spans) in reads.iter().filter(|r| r.0 == step) {
-                versions.join(Pad::Inp, spans.iter().cloned(), step);
+                versions.join(Scratchpad::Inp, spans.iter().cloned(), step);
             }
         }
         let mut places = versions.places([room, 0, 0]);
         let write = |(step, run): (usize, &Range<u32>)| {
-            let shift = places.write(Pad::Inp, std::slice::from_ref(run), step);
-            assert_eq!(places.shift(Pad::Inp, run.start), shift);
+            let shift = places.write(Scratchpad::Inp, std::slice::from_ref(run), step);
+            assert_eq!(places.shift(Scratchpad::Inp, run.start), shift);
             shift
         };
         writes.iter().enumerate().map(write).collect()

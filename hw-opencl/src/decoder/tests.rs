@@ -121,10 +121,13 @@ fn different_rectangles_on_the_same_outputs_are_one_operation() {
     assert_eq!(op.units, 3, "24 outputs, 8 at once");
     assert_eq!(op.args[..2], [24, 3]);
     assert_eq!(op.args[7], 2048 + 4096, "zeros lie behind all places");
-    let acc = Pad::Acc as usize;
+    let acc = Scratchpad::Acc as usize;
     assert_eq!(op.touches.writes[acc], [0..24]);
-    assert_eq!(op.touches.reads[Pad::Wgt as usize], [0..4, 9..10]);
-    assert_eq!(op.touches.reads[Pad::Inp as usize], [0..38, 2000..2001]);
+    assert_eq!(op.touches.reads[Scratchpad::Wgt as usize], [0..4, 9..10]);
+    assert_eq!(
+        op.touches.reads[Scratchpad::Inp as usize],
+        [0..38, 2000..2001]
+    );
 }
 
 #[test]
@@ -223,7 +226,7 @@ fn a_tile_from_reset_to_store_is_four_operations() {
         tile(d);
     });
     assert_eq!(kinds(&decoded), [four; 2].concat());
-    let acc = Pad::Acc as usize;
+    let acc = Scratchpad::Acc as usize;
     let places = |n: usize| decoded.ops[n].touches.writes[acc].clone();
     assert_eq!(
         places(1),
@@ -251,7 +254,7 @@ fn a_source_keeps_its_place_until_its_last_reader() {
         }
         take(d, load(MemType::Acc, 100, 1), &[]);
     });
-    let acc = Pad::Acc as usize;
+    let acc = Scratchpad::Acc as usize;
     let writes = |op: &Op| op.touches.writes[acc].clone();
     assert_eq!(writes(&decoded.ops[0]), [2048..2049]);
     let chains = decoded.ops.iter().filter(|op| op.kind == Kind::Chain);
@@ -270,7 +273,10 @@ fn a_reset_clears_each_tile_once() {
     };
     let decoded = decode(|d| take(d, again, &[uop(8, 0, 0), uop(9, 0, 0)]));
     assert_eq!(kinds(&decoded), [Kind::Chain]);
-    assert_eq!(decoded.ops[0].touches.writes[Pad::Acc as usize], [8..33]);
+    assert_eq!(
+        decoded.ops[0].touches.writes[Scratchpad::Acc as usize],
+        [8..33]
+    );
     assert_eq!(decoded.ops[0].units, 25);
 }
 

@@ -14,7 +14,7 @@ use crate::program::{Builder, ThroughputBuild};
 use crate::schedule::{Cut, Goal, Launch, Scheduled, schedule};
 use crate::select::Structure;
 use crate::shared::Shared;
-use crate::versions::Pad;
+use crate::versions::Scratchpad;
 
 /// The throughput structure.
 pub(crate) struct Throughput {
@@ -75,8 +75,8 @@ impl Throughput {
         let (lanes, area) = (config.lanes() as u64, (config.block() as u64).pow(2));
         let limit = builder.entry.max_alloc_bytes();
         let room = build.room(config, limit);
-        let pad = |pad, elems: u64| -> Result<Bytes, ClFault> {
-            let size = room.tiles(config, pad) as u64 * elems;
+        let scratchpad = |scratchpad, elems: u64| -> Result<Bytes, ClFault> {
+            let size = room.tiles(config, scratchpad) as u64 * elems;
             let mut bytes = builder.ctx.buffer(size)?;
             queue.zero(&mut bytes, 0, size)?;
             Ok(bytes)
@@ -95,9 +95,9 @@ impl Throughput {
                 shape: build.shape,
                 room,
                 cut: cut(build.shape, builder.entry.compute_units()),
-                inp: pad(Pad::Inp, lanes * build.elem_bytes())?,
-                wgt: pad(Pad::Wgt, area * build.elem_bytes())?,
-                acc: pad(Pad::Acc, lanes * 4)?,
+                inp: scratchpad(Scratchpad::Inp, lanes * build.elem_bytes())?,
+                wgt: scratchpad(Scratchpad::Wgt, area * build.elem_bytes())?,
+                acc: scratchpad(Scratchpad::Acc, lanes * 4)?,
             };
             let mut nothing = builder.ctx.buffer(16)?;
             queue.zero(&mut nothing, 0, 16)?;
