@@ -2,6 +2,7 @@
 
 mod patches;
 
+use self::patches::Image;
 use vta_isa::Config;
 
 use crate::{Packing, TensorSpec};
@@ -141,13 +142,13 @@ fn packed_len(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<us
 
 /// Writes everything that depends on the images; what doesn't is zero already.
 fn pack_zeroed(spec: &TensorSpec, config: &Config, images: &[&[i8]], out: &mut [u8]) -> Option<()> {
-    for (row, image) in images.iter().enumerate() {
+    for (row, values) in images.iter().enumerate() {
+        let image = Image { row, values };
         match &spec.packing {
-            Packing::Tiles => pack_tiles(spec, config, row, image, out),
+            Packing::Tiles => pack_tiles(spec, config, image, out),
             Packing::Im2col { .. } => {
-                let dims = spec.im2col_output()?;
-                if !patches::pack(spec, config, (row, image), dims, out) {
-                    pack_im2col(spec, config, row, image, out)?;
+                if !patches::pack(spec, config, image, out) {
+                    pack_im2col(spec, config, image, out)?;
                 }
             }
         }
@@ -185,7 +186,8 @@ pub fn unpack(spec: &TensorSpec, config: &Config, bytes: &[u8]) -> Option<Vec<Ve
     Some((0..config.batch()).map(image).collect())
 }
 
-fn pack_tiles(spec: &TensorSpec, config: &Config, row: usize, image: &[i8], out: &mut [u8]) {
+fn pack_tiles(spec: &TensorSpec, config: &Config, image: Image<'_>, out: &mut [u8]) {
+    let Image { row, values: image } = image;
     let (block, lanes) = (config.block(), config.lanes());
     let plane = spec.chw[1] as usize * spec.chw[2] as usize;
     if plane == 0 {
@@ -199,13 +201,8 @@ fn pack_tiles(spec: &TensorSpec, config: &Config, row: usize, image: &[i8], out:
     }
 }
 
-fn pack_im2col(
-    spec: &TensorSpec,
-    config: &Config,
-    row: usize,
-    image: &[i8],
-    out: &mut [u8],
-) -> Option<()> {
+fn pack_im2col(spec: &TensorSpec, config: &Config, image: Image<'_>, out: &mut [u8]) -> Option<()> {
+    let Image { row, values: image } = image;
     let Packing::Im2col {
         kernel,
         stride,

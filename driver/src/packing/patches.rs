@@ -28,24 +28,31 @@ struct Patches {
     tile: [usize; 2],
 }
 
-/// Packs one image into batch row `row`; `out` has `out_dims` positions for each block. Whether
-/// it did: `false` when the taps aren't side by side, or padding would make the copy large.
-pub(super) fn pack(
-    spec: &TensorSpec,
-    config: &Config,
-    (row, image): (usize, &[i8]),
-    out_dims: [usize; 2],
-    out: &mut [u8],
-) -> bool {
-    let Packing::Im2col {
-        kernel,
-        stride,
-        dilation,
-        pads,
-    } = &spec.packing
+/// An image that is packed.
+#[derive(Clone, Copy)]
+pub(super) struct Image<'a> {
+    /// Its batch row.
+    pub row: usize,
+    /// NCHW.
+    pub values: &'a [i8],
+}
+
+/// Packs one image into its batch row. Whether it did: `false` when the taps aren't side by side,
+/// or padding would make the copy large.
+pub(super) fn pack(spec: &TensorSpec, config: &Config, image: Image<'_>, out: &mut [u8]) -> bool {
+    let (
+        Packing::Im2col {
+            kernel,
+            stride,
+            dilation,
+            pads,
+        },
+        Some(out_dims),
+    ) = (&spec.packing, spec.im2col_output())
     else {
         return false;
     };
+    let Image { row, values: image } = image;
     let [c, h, w] = spec.chw.map(|d| d as usize);
     let [kh, kw] = kernel.map(|k| k as usize);
     let [top, left, bottom, right] = pads.map(|p| p as usize);
