@@ -11,7 +11,7 @@ use vta_driver::{
 };
 use vta_isa::Config;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Setup};
 use crate::error::OpenClError;
 use crate::options::Options;
 use crate::select::{DeviceEntry, Selector, Structure};
@@ -78,7 +78,13 @@ impl OpenClDevice {
             format!("{}+{structure}", entry.selector)
         };
         let shared = Arc::new(Shared::new(name.clone(), &options));
-        let engine = Engine::new(entry, structure, &config, &options, &shared)?;
+        let setup = Setup {
+            entry,
+            structure,
+            config: &config,
+            options: &options,
+        };
+        let engine = Engine::new(&setup, &shared)?;
         let keeps_scratchpads = !engine.clears_scratchpads();
         let (sender, receiver) = bounded(QUEUE_DEPTH);
         let finished = worker::start(engine, receiver, &shared)?;

@@ -18,7 +18,7 @@ use crate::options::Options;
 use crate::program::Builder;
 use crate::select::{DeviceEntry, Structure};
 use crate::shared::Shared;
-use crate::structure::{Part, Runner};
+use crate::structure::{Part, Runner, Site};
 
 /// Plans that are kept for batches that are still alive.
 const MAX_PLANS: usize = 4096;
@@ -77,14 +77,23 @@ pub(crate) struct Engine {
     shared: Arc<Shared>,
 }
 
+/// What an engine is made for.
+pub(crate) struct Setup<'a> {
+    pub entry: &'a DeviceEntry,
+    pub structure: Structure,
+    pub config: &'a Config,
+    pub options: &'a Options,
+}
+
 impl Engine {
-    pub fn new(
-        entry: &DeviceEntry,
-        structure: Structure,
-        config: &Config,
-        options: &Options,
-        shared: &Arc<Shared>,
-    ) -> Result<Self, OpenClError> {
+    /// An engine with the kernels of a structure.
+    pub fn new(setup: &Setup<'_>, shared: &Arc<Shared>) -> Result<Self, OpenClError> {
+        let Setup {
+            entry,
+            structure,
+            config,
+            options,
+        } = *setup;
         let call = |fault| OpenClError::Call {
             device: shared.device.clone(),
             fault,
@@ -235,10 +244,13 @@ impl Engine {
                 plan.writes
                     .iter()
                     .for_each(|bytes| self.mirror.device_writes(bytes));
-                let pending =
-                    self.runner
-                        .run(&plan.part, &self.arena, &self.queue, &self.shared)?;
-                (pending, plan.report.clone())
+                let site = Site {
+                    ctx: &self.ctx,
+                    arena: &self.arena,
+                    queue: &self.queue,
+                    shared: &self.shared,
+                };
+                (self.runner.run(&plan.part, site)?, plan.report.clone())
             }
             _ => {
                 self.plans.remove(&key);
@@ -307,10 +319,14 @@ impl Engine {
                 .iter()
                 .map(|&i| (i as usize, batch.insns[i as usize]));
             let insns = insns.filter(|(_, insn)| !matches!(insn, Insn::Finish(_)));
-            let (part, uploads) = Runner::make(draft, insns, &self.ctx, &self.queue, &self.shared)?;
-            let pending = self
-                .runner
-                .run(&part, &self.arena, &self.queue, &self.shared)?;
+            let site = Site {
+                ctx: &self.ctx,
+                arena: &self.arena,
+                queue: &self.queue,
+                shared: &self.shared,
+            };
+            let (part, uploads) = Runner::make(draft, insns, site)?;
+            let pending = self.runner.run(&part, site)?;
             all.extend(uploads.into_iter().chain(pending));
             let Stop::ReadBack { position, ranges } = stop else {
                 let report = report(batch, &self.config, leftover_tokens);

@@ -134,7 +134,7 @@ pub fn config_macros(config: &Config) -> String {
 }
 
 /// Bytes of the core's scratchpads.
-pub(crate) fn pad_bytes(config: &Config) -> usize {
+pub(crate) fn scratchpad_bytes(config: &Config) -> usize {
     let (lanes, area) = (config.lanes(), config.block() * config.block());
     config.depth(MemType::Uop) * 4
         + config.depth(MemType::Inp) * lanes
@@ -174,7 +174,8 @@ impl Builder<'_> {
 
     /// Whether scratchpads are arrays of the core's kernel.
     pub fn on_chip(&self) -> bool {
-        self.entry.kind == DeviceKind::Accelerator && pad_bytes(self.config) <= MAX_ON_CHIP_BYTES
+        self.entry.kind == DeviceKind::Accelerator
+            && scratchpad_bytes(self.config) <= MAX_ON_CHIP_BYTES
     }
 
     /// The core's program: of the bitstream, if there is one, else from source.

@@ -5,13 +5,12 @@ use std::sync::atomic::Ordering;
 use vta_isa::Insn;
 use vta_isa::tokens::At;
 
-use crate::arena::Arena;
+use super::site::Site;
 use crate::cl::{Arg, Bytes, CoreKernel, Pending, Queue};
 use crate::core_stream::Stream;
 use crate::error::{BatchError, ClFault, EngineError, OpenClError};
-use crate::program::{Builder, pad_bytes};
+use crate::program::{Builder, scratchpad_bytes};
 use crate::select::Structure;
-use crate::shared::Shared;
 
 /// The single-work-item core.
 pub(crate) struct Core {
@@ -74,7 +73,7 @@ impl Core {
             let size = if on_chip {
                 16
             } else {
-                pad_bytes(builder.config) as u64
+                scratchpad_bytes(builder.config) as u64
             };
             let mut scratchpads = builder.ctx.buffer(size)?;
             queue.zero(&mut scratchpads, 0, size)?;
@@ -103,16 +102,16 @@ impl Core {
     pub fn run(
         &self,
         stream: &StreamOnDevice,
-        arena: &Arena,
-        queue: &Queue,
-        shared: &Shared,
+        site: Site<'_>,
     ) -> Result<Vec<Pending>, EngineError> {
+        let Site { arena, queue, .. } = site;
         let dram = arena.buffer().unwrap_or(&self.scratchpads);
         let buffers = [&stream.insns, dram, &self.scratchpads].map(Arg::Buffer);
         let head = [Arg::U32(stream.count), Arg::U64(arena.base())];
         self.kernel.set(0, &head)?;
         self.kernel.set(2, &buffers)?;
-        shared.stats.launches.fetch_add(1, Ordering::Relaxed);
+        let launches = &site.shared.stats.launches;
+        launches.fetch_add(1, Ordering::Relaxed);
         Ok(vec![queue.launch(&self.kernel, 1, 1)?])
     }
 }
@@ -147,15 +146,11 @@ impl Channels {
     }
 
     /// Runs the three kernels side by side and waits: queues don't order each other.
-    pub fn run(
-        &self,
-        stream: &StreamOnDevice,
-        arena: &Arena,
-        shared: &Shared,
-        queue: &Queue,
-    ) -> Result<(), EngineError> {
-        shared.stats.launches.fetch_add(3, Ordering::Relaxed);
-        shared.stats.stalled();
+    pub fn run(&self, stream: &StreamOnDevice, site: Site<'_>) -> Result<(), EngineError> {
+        let Site { arena, queue, .. } = site;
+        let stats = &site.shared.stats;
+        stats.launches.fetch_add(3, Ordering::Relaxed);
+        stats.stalled();
         let StreamOnDevice {
             insns,
             fences,

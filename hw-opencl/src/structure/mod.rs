@@ -2,25 +2,23 @@
 //! on the device, launching it.
 
 mod core;
+mod site;
 mod throughput;
-
-use std::sync::Arc;
 
 use vta_isa::resolve::Resolved;
 use vta_isa::{Config, Insn};
 
 use self::core::{Channels, Core, StreamOnDevice};
+pub(crate) use self::site::Site;
 use self::throughput::{Launches, Throughput};
-use crate::arena::Arena;
 use crate::batch::Sink;
-use crate::cl::{Bytes, Ctx, Pending, Queue};
+use crate::cl::{Pending, Queue};
 use crate::core_stream::{Stream, StreamBuilder};
 use crate::decoder::Decoder;
-use crate::error::{BatchError, ClFault, EngineError, OpenClError};
+use crate::error::{BatchError, EngineError, OpenClError};
 use crate::program::Builder;
 use crate::schedule::Scheduled;
 use crate::select::Structure;
-use crate::shared::Shared;
 
 /// Kernels and scratchpads of a structure.
 pub(crate) enum Runner {
@@ -127,21 +125,10 @@ impl Runner {
     pub fn make(
         draft: Draft,
         insns: impl Iterator<Item = (usize, Insn)>,
-        ctx: &Ctx,
-        queue: &Queue,
-        shared: &Shared,
+        site: Site<'_>,
     ) -> Result<(Part, Vec<Pending>), EngineError> {
         let mut uploads = Vec::new();
-        let mut upload = |words: &[u32]| -> Result<Bytes, ClFault> {
-            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
-            let len = bytes.len() as u64;
-            let mut buffer = ctx.buffer(len.max(16))?;
-            if len > 0 {
-                shared.stats.copied(&shared.stats.plan_bytes, len);
-                uploads.push(queue.write(&mut buffer, 0, Arc::from(bytes))?);
-            }
-            Ok(buffer)
-        };
+        let mut upload = |words: &[u32]| site.upload(words, &mut uploads);
         let part = match draft {
             Draft::Throughput(scheduled) => {
                 Part::Throughput(Throughput::make(scheduled, &mut upload)?)
@@ -154,20 +141,14 @@ impl Runner {
     }
 
     /// Enqueues a part. What it returns is finished when the part is.
-    pub fn run(
-        &mut self,
-        part: &Part,
-        arena: &Arena,
-        queue: &Queue,
-        shared: &Shared,
-    ) -> Result<Vec<Pending>, EngineError> {
+    pub fn run(&mut self, part: &Part, site: Site<'_>) -> Result<Vec<Pending>, EngineError> {
         match (self, part) {
             (Self::Throughput(throughput), Part::Throughput(launches)) => {
-                throughput.run(launches, arena, queue, shared)
+                throughput.run(launches, site)
             }
-            (Self::Core(core), Part::Stream(stream)) => core.run(stream, arena, queue, shared),
+            (Self::Core(core), Part::Stream(stream)) => core.run(stream, site),
             (Self::Channels(channels), Part::Stream(stream)) => {
-                channels.run(stream, arena, shared, queue)?;
+                channels.run(stream, site)?;
                 Ok(Vec::new())
             }
             (Self::Throughput(_), Part::Stream(_))

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use vta_isa::Config;
 
-use crate::arena::Arena;
+use super::site::Site;
 use crate::cl::{Arg, Bytes, CoreKernel, Pending, Queue};
 use crate::decoder::Decoder;
 use crate::error::{ClFault, EngineError, OpenClError};
@@ -13,7 +13,6 @@ use crate::ops::{Room, Shape};
 use crate::program::{Builder, ThroughputBuild};
 use crate::schedule::{Cut, Goal, Launch, Scheduled, schedule};
 use crate::select::Structure;
-use crate::shared::Shared;
 use crate::versions::Scratchpad;
 
 /// The throughput structure.
@@ -99,9 +98,17 @@ impl Throughput {
                 wgt: scratchpad(Scratchpad::Wgt, area * build.elem_bytes())?,
                 acc: scratchpad(Scratchpad::Acc, lanes * 4)?,
             };
-            let mut nothing = builder.ctx.buffer(16)?;
-            queue.zero(&mut nothing, 0, 16)?;
-            made.launch(&[&nothing; 4], None, &[NOTHING], 0, queue, false)?;
+            let zeros = || -> Result<Bytes, ClFault> {
+                let mut zeros = builder.ctx.buffer(16)?;
+                queue.zero(&mut zeros, 0, 16)?;
+                Ok(zeros)
+            };
+            let nothing = Launches {
+                buffers: [zeros()?, zeros()?, zeros()?, zeros()?],
+                launches: vec![NOTHING],
+                phases: 0,
+            };
+            made.launch(&nothing, None, queue, Events::Last)?;
             queue.finish()?;
             Ok(made)
         };
@@ -157,47 +164,36 @@ impl Throughput {
     }
 
     /// Enqueues a batch. What it returns is finished when the batch is.
-    pub fn run(
-        &mut self,
-        batch: &Launches,
-        arena: &Arena,
-        queue: &Queue,
-        shared: &Shared,
-    ) -> Result<Vec<Pending>, EngineError> {
-        let pending = self.launch(
-            &batch.buffers.each_ref(),
-            arena.buffer(),
-            &batch.launches,
-            batch.phases,
-            queue,
-            shared.profile,
-        )?;
+    pub fn run(&mut self, batch: &Launches, site: Site<'_>) -> Result<Vec<Pending>, EngineError> {
+        let events = match site.shared.profile {
+            true => Events::All,
+            false => Events::Last,
+        };
+        let pending = self.launch(batch, site.arena.buffer(), site.queue, events)?;
         let launched = match self.one_launch {
             Some(_) => batch.launches.len().min(1),
             None => batch.launches.len(),
         };
-        let launches = &shared.stats.launches;
+        let launches = &site.shared.stats.launches;
         launches.fetch_add(launched as u64, Ordering::Relaxed);
         Ok(pending)
     }
 
-    /// Enqueues launches. `plan` is operations, blocks, levels, tables; `phases` where in these
-    /// the launches' levels are. The events are the last one's, or all with `profile`.
+    /// Enqueues launches; what is asked for of their events.
     fn launch(
         &mut self,
-        plan: &[&Bytes; 4],
+        batch: &Launches,
         dram: Option<&Bytes>,
-        launches: &[Launch],
-        phases: u32,
         queue: &Queue,
-        profile: bool,
+        events: Events,
     ) -> Result<Vec<Pending>, ClFault> {
+        let launches = &batch.launches;
         let group = self.shape.group as usize;
         // A batch that touches no memory needs none; any buffer will do.
         let dram = dram.unwrap_or(&self.acc);
         let memory = [dram, &self.inp, &self.wgt, &self.acc].map(Arg::Buffer);
         let set = |kernel: &CoreKernel| {
-            kernel.set(2, &plan.map(Arg::Buffer))?;
+            kernel.set(2, &batch.buffers.each_ref().map(Arg::Buffer))?;
             kernel.set(6, &memory)
         };
         if let Some(one) = &mut self.one_launch {
@@ -207,7 +203,8 @@ impl Throughput {
             queue.zero(&mut one.arrived, 0, 4)?;
             let count = launches.len() as u32;
             set(&one.kernel)?;
-            one.kernel.set(0, &[Arg::U32(phases), Arg::U32(count)])?;
+            let head = [batch.phases, count].map(Arg::U32);
+            one.kernel.set(0, &head)?;
             one.kernel.set(10, &[Arg::Buffer(&one.arrived)])?;
             return Ok(vec![queue.launch(
                 &one.kernel,
@@ -221,14 +218,23 @@ impl Throughput {
             let levels = [launch.first_level, launch.last_level].map(Arg::U32);
             self.kernel.set(0, &levels)?;
             let next = queue.launch(&self.kernel, launch.groups as usize, group)?;
-            if !profile {
+            match events {
+                Events::All => {}
                 // Events that nobody releases slow some runtimes down.
-                pending.clear();
+                Events::Last => pending.clear(),
             }
             pending.push(next);
         }
         Ok(pending)
     }
+}
+
+/// Which launches' events are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Events {
+    /// All, to take their times.
+    All,
+    Last,
 }
 
 /// A launch that has nothing to do.
