@@ -82,7 +82,7 @@ pub enum ProgramError {
     },
     /// A command reaches beyond a scratchpad.
     #[error(
-        "program: layer {layer}, command {command}: {field} goes from {pad} tile {first} to {last}, but the scratchpad has {depth}"
+        "program: layer {layer}, command {command}: {field} goes from {scratchpad} tile {first} to {last}, but the scratchpad has {depth}"
     )]
     Scratchpad {
         /// The layer.
@@ -92,7 +92,7 @@ pub enum ProgramError {
         /// The field that is too large: `dst`, `src`, `wgt` of a micro-op, or `sram_base`.
         field: &'static str,
         /// The scratchpad.
-        pad: MemType,
+        scratchpad: MemType,
         /// The field's own tile.
         first: u64,
         /// The last tile that sizes or loops lead to.

@@ -84,8 +84,7 @@ impl Program {
     /// The kernel of a GEMM or ALU command, whose micro-op range lies inside it.
     pub(crate) fn kernel_of(
         &self,
-        layer: &Layer,
-        command: usize,
+        at: At<'_>,
         insn: &Insn,
         id: KernelId,
     ) -> Result<&Kernel, ProgramError> {
@@ -93,7 +92,7 @@ impl Program {
             Insn::Gemm(gemm) => (gemm.uop_bgn, gemm.uop_end),
             Insn::Alu(alu) => (alu.uop_bgn, alu.uop_end),
             Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {
-                return Err(At { layer, at: command }.wrong_symbol(insn));
+                return Err(at.wrong_symbol(insn));
             }
         };
         let index = id.0;
@@ -102,8 +101,8 @@ impl Program {
         let uops = kernel.uops.len();
         if bgn > end || usize::from(end) > uops {
             return Err(ProgramError::UopRange {
-                layer: layer.described(),
-                command,
+                layer: at.layer.described(),
+                command: at.at,
                 kernel: index,
                 bgn,
                 end,
@@ -215,7 +214,9 @@ impl Program {
             (Symbol::Buffer(id), Insn::Load(_) | Insn::Store(_)) => {
                 self.check_range(at, &command.insn, self.buffer(id.0)?)
             }
-            _ => Err(at.wrong_symbol(&command.insn)),
+            (Symbol::None | Symbol::Kernel(_), Insn::Load(_) | Insn::Store(_))
+            | (Symbol::None | Symbol::Buffer(_), Insn::Gemm(_) | Insn::Alu(_))
+            | (_, Insn::Finish(_)) => Err(at.wrong_symbol(&command.insn)),
         }
     }
 
@@ -227,7 +228,7 @@ impl Program {
         id: KernelId,
         furthest: &[Furthest],
     ) -> Result<(), ProgramError> {
-        let uops = &self.kernel_of(at.layer, at.at, insn, id)?.uops;
+        let uops = &self.kernel_of(at, insn, id)?.uops;
         let used = |bgn: u16, end: u16| {
             let range = usize::from(bgn)..usize::from(end);
             match furthest.get(id.0 as usize) {
@@ -235,32 +236,31 @@ impl Program {
                 _ => Furthest::of(uops.get(range).unwrap_or_default()),
             }
         };
-        let pad = |field, pad, first: Option<u16>, loops: Loops| match (first, loops.reach()) {
-            (Some(first), Some(reach)) => {
-                let first = u64::from(first);
-                let depth = self.config.depth(pad);
-                at.check_pad(field, pad, first..first + reach + 1, depth)
-            }
-            // No micro-op, or a loop without trips.
-            _ => Ok(()),
+        let inside = |field, mem, first: Option<u16>, loops: Loops| {
+            let (Some(first), Some(reach)) = (first.map(u64::from), loops.reach()) else {
+                // No micro-op, or a loop without trips.
+                return Ok(());
+            };
+            let depth = self.config.depth(mem);
+            at.check_tiles(field, mem, first..first + reach + 1, depth)
         };
         match insn {
             Insn::Gemm(gemm) => {
                 let far = used(gemm.uop_bgn, gemm.uop_end);
-                pad("dst", MemType::Acc, far.dst, gemm.dst_loops())?;
+                inside("dst", MemType::Acc, far.dst, gemm.dst_loops())?;
                 if gemm.reset {
                     return Ok(());
                 }
-                pad("src", MemType::Inp, far.src, gemm.src_loops())?;
-                pad("wgt", MemType::Wgt, far.wgt, gemm.wgt_loops())
+                inside("src", MemType::Inp, far.src, gemm.src_loops())?;
+                inside("wgt", MemType::Wgt, far.wgt, gemm.wgt_loops())
             }
             Insn::Alu(alu) => {
                 let far = used(alu.uop_bgn, alu.uop_end);
-                pad("dst", MemType::Acc, far.dst, alu.dst_loops())?;
+                inside("dst", MemType::Acc, far.dst, alu.dst_loops())?;
                 if alu.operand != AluOperand::Acc {
                     return Ok(());
                 }
-                pad("src", MemType::Acc, far.src, alu.src_loops())
+                inside("src", MemType::Acc, far.src, alu.src_loops())
             }
             Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => Ok(()),
         }
@@ -294,19 +294,21 @@ impl Program {
             });
         }
         let depth = self.config.depth(mem);
-        at.check_pad("sram_base", mem, entries, depth)
+        at.check_tiles("sram_base", mem, entries, depth)
     }
 }
 
 /// A command's place.
 #[derive(Clone, Copy)]
-struct At<'a> {
-    layer: &'a Layer,
-    at: usize,
+pub(crate) struct At<'a> {
+    pub layer: &'a Layer,
+    /// Which of the layer's commands.
+    pub at: usize,
 }
 
 impl At<'_> {
-    fn wrong_symbol(self, insn: &Insn) -> ProgramError {
+    /// The command's symbol isn't what its instruction needs.
+    pub(crate) fn wrong_symbol(self, insn: &Insn) -> ProgramError {
         ProgramError::Symbol {
             layer: self.layer.described(),
             command: self.at,
@@ -314,10 +316,10 @@ impl At<'_> {
         }
     }
 
-    fn check_pad(
+    fn check_tiles(
         self,
         field: &'static str,
-        pad: MemType,
+        mem: MemType,
         tiles: std::ops::Range<u64>,
         depth: usize,
     ) -> Result<(), ProgramError> {
@@ -329,9 +331,9 @@ impl At<'_> {
             command: self.at,
             field,
             // These two live in the accumulator scratchpad.
-            pad: match pad {
+            scratchpad: match mem {
                 MemType::Acc8 | MemType::Out => MemType::Acc,
-                MemType::Uop | MemType::Wgt | MemType::Inp | MemType::Acc => pad,
+                MemType::Uop | MemType::Wgt | MemType::Inp | MemType::Acc => mem,
             },
             first: tiles.start,
             last: tiles.end - 1,
@@ -367,7 +369,9 @@ fn check_constant(buffer: &Buffer) -> Result<(), ProgramError> {
                 have: buffer.size_bytes,
             })
         }
-        _ => Ok(()),
+        BufferKind::Constant(_) | BufferKind::Input | BufferKind::Output | BufferKind::Scratch => {
+            Ok(())
+        }
     }
 }
 

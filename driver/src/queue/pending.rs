@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vta_isa::{Insn, Load, MemType, UOP_BYTES};
 
 use crate::uop_cache::UopCache;
+use crate::validate::At;
 use crate::{
     Command, Counters, DriverError, KernelId, Layer, LayerMark, PhysAddr, Program, ProgramError,
     Symbol,
@@ -34,14 +35,6 @@ pub(super) struct Filled {
     pub marks: Vec<LayerMark>,
     /// Encoded micro-ops.
     pub uops: Vec<u8>,
-}
-
-/// A command with its place in its layer.
-#[derive(Clone, Copy)]
-struct Placed<'p> {
-    layer: &'p Layer,
-    at: usize,
-    command: &'p Command,
 }
 
 impl Pending {
@@ -109,7 +102,7 @@ impl Pending {
         }
         for (index, command) in commands.iter().enumerate() {
             let at = first + index;
-            self.push_command(Placed { layer, at, command }, counters)?;
+            self.push_command(At { layer, at }, command, counters)?;
         }
         Ok(())
     }
@@ -137,36 +130,31 @@ impl Pending {
 
     fn push_command(
         &mut self,
-        placed: Placed<'_>,
+        at: At<'_>,
+        command: &Command,
         counters: &mut Counters,
     ) -> Result<(), DriverError> {
-        let insn = match placed.command.symbol {
-            Symbol::None => placed.command.insn,
+        let insn = match command.symbol {
+            Symbol::None => command.insn,
             Symbol::Buffer(id) => {
                 let addr = self
                     .addresses
                     .get(id.0 as usize)
                     .ok_or(ProgramError::Buffer { index: id.0 })?;
-                self.relocate(placed, *addr)?
+                self.relocate(at, command.insn, *addr)?
             }
-            Symbol::Kernel(id) => self.bind_kernel(placed, id, counters)?,
+            Symbol::Kernel(id) => self.bind_kernel(at, command.insn, id, counters)?,
         };
         self.append(insn)
     }
 
     /// Counts `dram_base` from the start of memory instead of the buffer's.
-    fn relocate(&self, placed: Placed<'_>, addr: PhysAddr) -> Result<Insn, DriverError> {
-        let mut insn = placed.command.insn;
+    fn relocate(&self, at: At<'_>, mut insn: Insn, addr: PhysAddr) -> Result<Insn, DriverError> {
         let (mem, base) = match &mut insn {
             Insn::Load(load) => (load.mem, &mut load.dram_base),
             Insn::Store(store) => (MemType::Out, &mut store.dram_base),
             Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {
-                return Err(ProgramError::Symbol {
-                    layer: placed.layer.described(),
-                    command: placed.at,
-                    insn: format!("{insn:?}"),
-                }
-                .into());
+                return Err(at.wrong_symbol(&insn).into());
             }
         };
         let elem = self.program.config.elem_bytes(mem) as u32;
@@ -189,13 +177,13 @@ impl Pending {
     /// Makes the kernel resident and the instruction's micro-op range absolute.
     fn bind_kernel(
         &mut self,
-        placed: Placed<'_>,
+        at: At<'_>,
+        mut insn: Insn,
         id: KernelId,
         counters: &mut Counters,
     ) -> Result<Insn, DriverError> {
-        let mut insn = placed.command.insn;
         let program = Arc::clone(&self.program);
-        let kernel = program.kernel_of(placed.layer, placed.at, &insn, id)?;
+        let kernel = program.kernel_of(at, &insn, id)?;
         let (bgn, end) = match &mut insn {
             Insn::Gemm(gemm) => (&mut gemm.uop_bgn, &mut gemm.uop_end),
             Insn::Alu(alu) => (&mut alu.uop_bgn, &mut alu.uop_end),
