@@ -339,7 +339,9 @@ impl Split<'_> {
             steps.push(Step::Run { part, layers });
             for &node in run {
                 let tensor = self.graph.nodes[node.0].output;
-                for copy in of(&self.placement.copies, tensor) {
+                // The host reads a tensor where it lies.
+                let copies = of(&self.placement.copies, tensor).iter();
+                for copy in copies.filter(|copy| !self.is_host(copy.to)) {
                     steps.push(Step::Copy {
                         from: self.place(copy.from, tensor)?,
                         to: self.place(copy.to, tensor)?,

@@ -4,6 +4,7 @@ use vta_isa::Config;
 
 use super::*;
 use crate::graph::Op;
+use crate::host::HostOp;
 use crate::lower::{LowerError, LowerOptions};
 use crate::qgraph::{QNode, QOp, QTensor, TensorId, Window};
 use crate::{passes, zoo};
@@ -378,4 +379,29 @@ fn a_device_s_part_takes_the_tiles_that_are_known() {
     let fail = |_: &QGraph, _: &Config| Err(LowerError::Network("no tiles".to_owned()));
     let error = compile_with(&graph, &targets, &placement, &options, &fail).unwrap_err();
     assert_eq!(error.to_string(), "device d0: no tiles");
+}
+
+#[test]
+fn the_host_reads_a_tensor_where_it_lies() {
+    let mut graph = graph(vec![
+        node("before", "conv", &[0], 1),
+        node("host", "relu", &[1], 2),
+        node("after", "conv", &[2], 3),
+    ]);
+    graph.nodes[1].op = QOp::Host {
+        op: HostOp::Tanh,
+        inputs: vec![TensorId(1)],
+        flat: false,
+        clamp: (-128, 127),
+    };
+    let mut targets = targets(1);
+    targets.push(Target::host(Config::default()));
+    let placed = place(&graph, &targets, &Rules::default()).unwrap();
+    assert_eq!(placed.targets, [0, 1, 0].map(TargetId));
+    let multi = compile(&graph, &targets, &placed, &LowerOptions::default()).unwrap();
+    multi.validate().unwrap();
+    assert_eq!(
+        (multi.host_ops(), multi.copies(), multi.steps.len()),
+        (1, 0, 3)
+    );
 }
