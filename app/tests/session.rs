@@ -271,20 +271,20 @@ fn a_watch_stops_what_opens_a_session() {
 }
 
 #[test]
-fn models_are_quantised_and_bundled_by_one_call_each() {
+fn models_are_quantized_and_bundled_by_one_call_each() {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
     let images = demo.join("cifar10_calib128.npz");
     let mut options = QuantizeOptions::new(demo.join("resnet20_f32.onnx"), images);
     options.limit = Some(6);
     let watch = After(usize::MAX, AtomicUsize::new(0));
-    let quantised = quantize::quantize(&options, &watch).unwrap();
-    assert_eq!((quantised.images, watch.1.into_inner()), (6, 6));
+    let quantized = quantize::quantize(&options, &watch).unwrap();
+    assert_eq!((quantized.images, watch.1.into_inner()), (6, 6));
     let stopped = quantize::quantize(&options, &After(0, AtomicUsize::new(0)));
     assert!(matches!(stopped, Err(Error::Cancelled)));
 
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("q.onnx");
-    std::fs::write(&model, &quantised.onnx).unwrap();
+    std::fs::write(&model, &quantized.onnx).unwrap();
     let options = BundleOptions::new(model.to_str().unwrap());
     let made = bundle::bundle(&options, &()).unwrap();
     let path = folder.path().join("q.vta");
