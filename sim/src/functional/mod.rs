@@ -346,8 +346,6 @@ impl Executor for Functional {
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-mod tests_cases;
-#[cfg(test)]
 mod tests_fusions;
 #[cfg(test)]
 mod tests_threads;
