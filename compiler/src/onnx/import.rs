@@ -181,16 +181,9 @@ impl<'a> Import<'a> {
             let (least, most) = op.arity();
             return arity(least, most).map(|()| Op::Host(op));
         }
-        match op_type {
-            "Conv" => arity(2, 3)?,
-            "Add" | "MatMul" | "Reshape" => arity(2, 2)?,
-            "Gemm" => arity(2, 3)?,
-            "BatchNormalization" => arity(5, 5)?,
-            "QuantizeLinear" | "DequantizeLinear" => arity(2, 3)?,
-            "Clip" => arity(1, 3)?,
-            "Resize" => arity(1, 4)?,
-            _ => arity(1, 2)?,
-        }
+        let known = input_counts(op_type);
+        let (least, most) = known.ok_or("neither the device nor the host has this operator")?;
+        arity(least, most)?;
         Ok(match op_type {
             "Conv" => {
                 let weights = &self.graph.values[inputs[1].0].shape;
@@ -279,7 +272,7 @@ impl<'a> Import<'a> {
                 inputs.truncate(1);
                 Op::Identity
             }
-            _ => return Err("neither the device nor the host has this operator".to_owned()),
+            _ => return Err("internal error: its inputs are counted, but it isn't read".to_owned()),
         })
     }
 
@@ -322,6 +315,21 @@ impl<'a> Import<'a> {
             _ => Err("its shape must be a constant".to_owned()),
         }
     }
+}
+
+/// Fewest and most inputs of an operator that [`Import::op`] reads; `None` for any other.
+fn input_counts(op_type: &str) -> Option<(usize, usize)> {
+    Some(match op_type {
+        "Relu" | "MaxPool" | "AveragePool" | "GlobalAveragePool" | "GlobalMaxPool" | "Flatten"
+        | "Identity" => (1, 1),
+        "Dropout" | "ReduceMean" | "Squeeze" | "Upsample" => (1, 2),
+        "Clip" => (1, 3),
+        "Resize" => (1, 4),
+        "Add" | "MatMul" | "Reshape" => (2, 2),
+        "Conv" | "Gemm" | "QuantizeLinear" | "DequantizeLinear" => (2, 3),
+        "BatchNormalization" => (5, 5),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -417,3 +417,19 @@ fn names_that_could_move_a_cursor_are_escaped() {
         assert!(!error.contains(char::is_control), "{error:?}");
     }
 }
+
+#[test]
+fn an_input_that_an_operator_has_not_is_refused() {
+    let found = Model::default()
+        .floats("c", &[1, 2, 5, 6], vec![1.0; 60])
+        .node("Relu", &["x", "c"], "y", &[])
+        .refused(13);
+    assert!(
+        found.contains("Relu") && found.contains("2 inputs, not 1 to 1"),
+        "{found}"
+    );
+    let found = Model::default()
+        .node("Frobnicate", &["x", "x", "x"], "y", &[])
+        .refused(13);
+    assert!(found.contains("neither the device nor the host"), "{found}");
+}
