@@ -67,8 +67,7 @@ pub fn calibrate_with(
     }
     // These only move or compare values: their steps are their input's.
     for node in &graph.nodes {
-        let resize = matches!(node.op, Op::Host(HostOp::Resize { .. }));
-        if resize || matches!(node.op, Op::MaxPool { .. } | Op::Flatten | Op::Identity) {
+        if steps(&node.op) == Steps::Input {
             scales[node.output.0] = scales[node.inputs[0].0];
         }
     }
@@ -104,9 +103,8 @@ fn rounded(graph: &Graph) -> Vec<bool> {
     let uses = graph.uses();
     for node in &graph.nodes {
         rounded[node.output.0] = true;
-        let activation = matches!(node.op, Op::Relu | Op::Clip { .. });
         // An operator that only its activation function reads needs no rounding of its own.
-        if activation && uses.get(&node.inputs[0]) == Some(&1) {
+        if steps(&node.op) == Steps::Activation && uses.get(&node.inputs[0]) == Some(&1) {
             rounded[node.inputs[0].0] = false;
         }
     }
@@ -115,6 +113,45 @@ fn rounded(graph: &Graph) -> Vec<bool> {
         rounded[id.0] = true;
     }
     rounded
+}
+
+/// Where the steps of an operator's output come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Steps {
+    /// They are chosen.
+    Own,
+    /// They are its input's, whose values it only moves or compares.
+    Input,
+    /// They are chosen for it and what it bounds together.
+    Activation,
+}
+
+const fn steps(op: &Op) -> Steps {
+    match op {
+        Op::Relu | Op::Clip { .. } => Steps::Activation,
+        Op::MaxPool { .. } | Op::Flatten | Op::Identity => Steps::Input,
+        Op::Host(op) => match op {
+            HostOp::Resize { .. } => Steps::Input,
+            HostOp::Sigmoid
+            | HostOp::HardSigmoid { .. }
+            | HostOp::HardSwish
+            | HostOp::Tanh
+            | HostOp::Elu { .. }
+            | HostOp::LeakyRelu { .. }
+            | HostOp::Softmax
+            | HostOp::Mul
+            | HostOp::Sub
+            | HostOp::Concat => Steps::Own,
+        },
+        Op::Conv { .. }
+        | Op::Add
+        | Op::AveragePool { .. }
+        | Op::GlobalAveragePool
+        | Op::Gemm { .. }
+        | Op::BatchNormalization { .. }
+        | Op::QuantizeLinear { .. }
+        | Op::DequantizeLinear { .. } => Steps::Own,
+    }
 }
 
 /// Evenly spaced values and the extremes.
