@@ -8,7 +8,7 @@ use crate::{AluOp, Deps, Extension, Field, Form, MemType, Opcode, Uop};
 ///
 /// ```
 /// let tables = vta_isa::reference::tables();
-/// assert!(tables.contains("| `uop_bgn` | GEMM, ALU | 0 | 20:8 | 0..8191 |"));
+/// assert!(tables.contains("| `wgt_factor_out` | GEMM | 1 | 53:44 | 0..1023 |"));
 /// ```
 pub fn tables() -> String {
     let mut text = String::from(

@@ -1,7 +1,7 @@
 //! The fast executor, with every kernel of this CPU, is the oracle on random legal programs.
 
 use proptest::prelude::*;
-use vta_isa::{Config, check};
+use vta_isa::{AluOp, Config, MemType, Opcode, check};
 use vta_sim::{Executor, Functional, GemmKernel, Oracle};
 use vta_tests::programs::generate;
 
@@ -59,21 +59,13 @@ fn random_programs_change_memory_and_use_every_instruction() {
             "seed {seed} stores nothing"
         );
     }
-    let all = [
-        "alu.add",
-        "alu.max",
-        "alu.min",
-        "alu.mul",
-        "alu.shl",
-        "alu.shr",
-        "finish",
-        "gemm",
-        "load.acc",
-        "load.acc8",
-        "load.inp",
-        "load.uop",
-        "load.wgt",
-        "store",
-    ];
-    assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), all);
+    let all = Opcode::ALL.into_iter().flat_map(|opcode| match opcode {
+        Opcode::Load => {
+            let loaded = MemType::ALL.into_iter().filter(|m| *m != MemType::Out);
+            loaded.map(|mem| format!("{opcode}.{mem}")).collect()
+        }
+        Opcode::Alu => AluOp::ALL.map(|op| format!("{opcode}.{op}")).to_vec(),
+        Opcode::Store | Opcode::Gemm | Opcode::Finish => vec![opcode.to_string()],
+    });
+    assert_eq!(kinds, all.collect());
 }
