@@ -2,9 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod binaries;
-mod joins;
 mod kit;
-mod lanes;
 mod memory;
 mod networks;
 mod programs;

@@ -4,10 +4,10 @@ use vta_driver::{Device, PhysAddr, replay};
 use vta_hw_opencl::{Math, OpenClDevice, Options, Structure};
 use vta_isa::Config;
 use vta_sim::Oracle;
-use vta_tests::opencl::{Backend, backends};
+use vta_tests::opencl::backends;
 use vta_tests::programs::generate;
 
-use crate::kit::{CONFIGS, check_random, contents, expected, fpgas, parsed, read, run, write};
+use crate::kit::{CONFIGS, check_random, contents, expected, parsed, read, run, write};
 
 fn check_recorded(folder: &str, least: usize) {
     let Some(shared) = vta_tests::shared(folder) else {
@@ -61,18 +61,6 @@ fn random_programs_are_the_oracles() {
         for config in CONFIGS {
             check_random(&backend, config, 0..60);
         }
-    }
-}
-
-#[test]
-fn kernels_joined_by_channels_are_the_oracle() {
-    for Backend { entry, .. } in fpgas("channels") {
-        let backend = Backend {
-            entry,
-            structure: Structure::Channels,
-        };
-        check_random(&backend, "{}", 0..3);
-        check_random(&backend, CONFIGS[2], 0..6);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Copies beside batches, runs in flight, and batches of images on every OpenCL device of this
 //! machine: the same bits as one after the other.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::Path;
 use std::sync::Arc;
