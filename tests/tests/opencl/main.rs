@@ -7,4 +7,3 @@ mod memory;
 mod networks;
 mod programs;
 mod refusals;
-mod speed;

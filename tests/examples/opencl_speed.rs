@@ -1,15 +1,15 @@
-//! How fast networks run, on demand.
+//! How fast a network runs on every OpenCL backend of this machine:
+//! `cargo run --release -p vta-tests --example opencl_speed`.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::{passes, zoo};
 use vta_driver::{Device, QueueLimits, Session};
 use vta_hw_opencl::{Math, Options, Structure};
 use vta_isa::Config;
 use vta_tests::opencl::backends;
-
-use crate::kit::compile;
 
 /// Processor time of this process in seconds, where the system tells.
 fn processor_seconds() -> f64 {
@@ -24,17 +24,16 @@ fn processor_seconds() -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
-/// GMAC/s of a network's images on every backend, after a first one that compiles and plans. The
+/// Prints GMAC/s of a network's images on every backend, after a first one that compiles and plans. The
 /// environment narrows it: VTA_SPEED_NET, VTA_SPEED_ONLY (a part of a backend's name),
 /// VTA_SPEED_ALL (every way of forming products).
-#[test]
-#[ignore = "measures"]
-fn speed() {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let set = |name| std::env::var(name).ok();
     let name = set("VTA_SPEED_NET").unwrap_or_else(|| "resnet18".into());
     let only = set("VTA_SPEED_ONLY").unwrap_or_default();
-    let graph = passes::quantized(&zoo::graph(&name).unwrap()).unwrap();
-    let program = compile(&graph, &Config::default());
+    let graph = passes::quantized(&zoo::graph(&name)?)?;
+    let program = lower::compile(&graph, &Config::default(), &LowerOptions::default());
+    let program = Arc::new(program?);
     let image = zoo::sample_image(224, 1);
     let image: Vec<i8> = image
         .iter()
@@ -52,18 +51,17 @@ fn speed() {
                 math: *math,
                 ..Options::from_env()
             };
-            let device = Arc::new(backend.open_with(&program.config, options).unwrap());
+            let device = Arc::new(backend.open_with(&program.config, options)?);
             let shared: Arc<dyn Device> = device.clone();
-            let mut session =
-                Session::new(Arc::clone(&program), shared, QueueLimits::default()).unwrap();
+            let mut session = Session::new(Arc::clone(&program), shared, QueueLimits::default())?;
             let first = Instant::now();
-            session.run(&[&image]).unwrap();
+            session.run(&[&image])?;
             let first = first.elapsed().as_secs_f64() * 1e3;
             let (runs, mut best) = (10, f64::MAX);
             let processor = processor_seconds();
             for _ in 0..runs {
                 let start = Instant::now();
-                session.run(&[&image]).unwrap();
+                session.run(&[&image])?;
                 best = best.min(start.elapsed().as_secs_f64());
             }
             let processor = (processor_seconds() - processor) * 1e3 / f64::from(runs);
@@ -80,4 +78,5 @@ fn speed() {
             );
         }
     }
+    Ok(())
 }
