@@ -30,8 +30,7 @@ fn vta(folder: &TempDir, args: &[&str]) -> (i32, String, String) {
 fn model() -> Graph {
     let mut graph = Graph::default();
     let value = |graph: &mut Graph, name: &str, shape: &[usize], data| {
-        let (name, shape) = (name.to_owned(), shape.to_vec());
-        graph.values.push(Value { name, shape, data });
+        graph.values.push(Value::new(name, shape.to_vec(), data));
         ValueId(graph.values.len() - 1)
     };
     let shape = [1, 3, 6, 6];
@@ -274,11 +273,9 @@ fn a_softmax_at_the_end_is_the_confidence() {
     {
         let (name, shape) = (name.to_owned(), shape.to_vec());
         let output = ValueId(float.values.len());
-        float.values.push(Value {
-            name: format!("{name}.out"),
-            shape,
-            data: None,
-        });
+        float
+            .values
+            .push(Value::new(format!("{name}.out"), shape, None));
         let input = if i == 0 { last } else { ValueId(output.0 - 1) };
         float.nodes.push(Node {
             name,

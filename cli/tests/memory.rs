@@ -101,8 +101,7 @@ fn photos_are_decoded_as_they_are_needed() {
 fn small_network(folder: &TempDir) -> String {
     let mut graph = Graph::default();
     let mut value = |name: &str, shape: &[usize], data: Option<Data>| {
-        let (name, shape) = (name.to_owned(), shape.to_vec());
-        graph.values.push(Value { name, shape, data });
+        graph.values.push(Value::new(name, shape.to_vec(), data));
         ValueId(graph.values.len() - 1)
     };
     let image = value("image", &[1, 3, 32, 32], None);

@@ -1,9 +1,13 @@
 //! The imported network: ONNX operators over float (or QDQ-wrapped int8) values.
 
+mod onnx_op;
+
 use std::collections::BTreeMap;
 
 use crate::host::HostOp;
-use crate::window::Window;
+use crate::window::{Pads, Window};
+
+pub use onnx_op::{OnnxAttribute, OnnxOp};
 
 /// Index into [`Graph::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,6 +26,81 @@ pub enum Data {
     I32(Vec<i32>),
     /// int64 (shapes).
     I64(Vec<i64>),
+    /// Truth values.
+    Bool(Vec<bool>),
+}
+
+/// The type of a value's elements. Floats of other widths are read as float32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Element {
+    /// float32.
+    #[default]
+    F32,
+    /// int8.
+    I8,
+    /// uint8.
+    U8,
+    /// int32.
+    I32,
+    /// int64.
+    I64,
+    /// Truth values.
+    Bool,
+}
+
+impl Data {
+    /// The type of the elements.
+    pub const fn element(&self) -> Element {
+        match self {
+            Self::F32(_) => Element::F32,
+            Self::I8(_) => Element::I8,
+            Self::U8(_) => Element::U8,
+            Self::I32(_) => Element::I32,
+            Self::I64(_) => Element::I64,
+            Self::Bool(_) => Element::Bool,
+        }
+    }
+
+    /// How many elements there are.
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::F32(v) => v.len(),
+            Self::I8(v) => v.len(),
+            Self::U8(v) => v.len(),
+            Self::I32(v) => v.len(),
+            Self::I64(v) => v.len(),
+            Self::Bool(v) => v.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// As many zeros of a type.
+    pub fn zeros(element: Element, count: usize) -> Self {
+        match element {
+            Element::F32 => Self::F32(vec![0.0; count]),
+            Element::I8 => Self::I8(vec![0; count]),
+            Element::U8 => Self::U8(vec![0; count]),
+            Element::I32 => Self::I32(vec![0; count]),
+            Element::I64 => Self::I64(vec![0; count]),
+            Element::Bool => Self::Bool(vec![false; count]),
+        }
+    }
+
+    /// Whole numbers of any width; `None` for floats.
+    pub fn integers(&self) -> Option<Vec<i64>> {
+        Some(match self {
+            Self::F32(_) => return None,
+            Self::I8(v) => v.iter().map(|&v| v.into()).collect(),
+            Self::U8(v) => v.iter().map(|&v| v.into()).collect(),
+            Self::I32(v) => v.iter().map(|&v| v.into()).collect(),
+            Self::I64(v) => v.clone(),
+            Self::Bool(v) => v.iter().map(|&v| v.into()).collect(),
+        })
+    }
 }
 
 /// A value of the graph: the input, a node's output, or an initializer.
@@ -29,10 +108,25 @@ pub enum Data {
 pub struct Value {
     /// The model's name.
     pub name: String,
-    /// Dimensions as inferred, batch first (the batch dimension is always 1).
+    /// Dimensions, all known; what the device computes has the batch first, which is 1.
     pub shape: Vec<usize>,
+    /// The type of its elements; that of its data where it has some.
+    pub element: Element,
     /// The data of an initializer.
     pub data: Option<Data>,
+}
+
+impl Value {
+    /// An initializer, or a value of float32 that is computed.
+    pub fn new(name: impl Into<String>, shape: Vec<usize>, data: Option<Data>) -> Self {
+        let element = data.as_ref().map_or(Element::F32, Data::element);
+        Self {
+            name: name.into(),
+            shape,
+            element,
+            data,
+        }
+    }
 }
 
 /// An operator, with the semantics of ONNX opset 13 and later.
@@ -95,8 +189,16 @@ pub enum Op {
     },
     /// Passes its input through (Identity, Dropout in inference).
     Identity,
+    /// Zeros around rows and columns, which a convolution or an average takes over where one reads
+    /// them.
+    Pad {
+        /// How many.
+        pads: Pads,
+    },
     /// An operator that only the host computes.
     Host(HostOp),
+    /// An operator as the file has it, which only the host computes.
+    Onnx(Box<OnnxOp>),
 }
 
 /// A node.

@@ -19,11 +19,7 @@ struct Builder(Graph);
 
 impl Builder {
     fn value(&mut self, name: &str, shape: &[usize], data: Option<Data>) -> ValueId {
-        self.0.values.push(Value {
-            name: name.into(),
-            shape: shape.into(),
-            data,
-        });
+        self.0.values.push(Value::new(name, shape.into(), data));
         ValueId(self.0.values.len() - 1)
     }
 

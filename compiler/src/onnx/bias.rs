@@ -140,10 +140,16 @@ impl Folded<'_> {
 
 /// A copy of a value as `[C]`.
 fn vector(graph: &mut Graph, id: ValueId) -> ValueId {
-    let Value { name, shape, data } = &graph.values[id.0];
+    let Value {
+        name,
+        shape,
+        element,
+        data,
+    } = &graph.values[id.0];
     let copy = Value {
         name: format!("{name}.bias"),
         shape: vec![shape.iter().product()],
+        element: *element,
         data: data.clone(),
     };
     graph.values.push(copy);

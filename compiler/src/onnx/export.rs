@@ -3,9 +3,9 @@
 use prost::Message;
 
 use super::proto;
-use crate::graph::{Data, Graph, Node, Op, ValueId};
+use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::host::HostOp;
-use crate::window::Window;
+use crate::window::{Pads, Window};
 
 /// The bytes of an ONNX model, the same for the same graph.
 pub fn save(graph: &Graph) -> Vec<u8> {
@@ -14,11 +14,7 @@ pub fn save(graph: &Graph) -> Vec<u8> {
         .iter()
         .filter_map(|v| Some(tensor(&v.name, &v.shape, v.data.as_ref()?)));
     let mut initializer: Vec<_> = initializer.collect();
-    let nodes = graph
-        .nodes
-        .iter()
-        .map(|node| export_node(graph, node, &mut initializer));
-    let node = nodes.collect();
+    let node = nodes(graph, &mut initializer);
     let info = |ids: &[ValueId]| ids.iter().map(|id| value_info(graph, *id)).collect();
     let proto = proto::Graph {
         node,
@@ -27,13 +23,12 @@ pub fn save(graph: &Graph) -> Vec<u8> {
         input: info(&graph.inputs),
         output: info(&graph.outputs),
     };
-    // HardSwish is the only operator here that came later.
-    let later = |n: &Node| n.op == Op::Host(HostOp::HardSwish);
-    let opset = if graph.nodes.iter().any(later) {
-        14
-    } else {
-        13
+    let needed = |n: &Node| match &n.op {
+        Op::Host(HostOp::HardSwish) => 14,
+        Op::Onnx(op) => op.opset,
+        _ => 13,
     };
+    let opset = graph.nodes.iter().map(needed).fold(13, i64::max);
     let entry = |(k, v): (&String, &String)| proto::StringEntry {
         key: format!("vta.{k}"),
         value: v.clone(),
@@ -51,26 +46,30 @@ pub fn save(graph: &Graph) -> Vec<u8> {
     model.encode_to_vec()
 }
 
-fn tensor(name: &str, shape: &[usize], data: &Data) -> proto::Tensor {
-    let (data_type, raw): (i32, Vec<u8>) = match data {
-        Data::F32(v) => (
-            proto::FLOAT,
-            v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        ),
-        Data::I8(v) => (proto::INT8, v.iter().map(|&x| x as u8).collect()),
-        Data::U8(v) => (proto::UINT8, v.clone()),
-        Data::I32(v) => (
-            proto::INT32,
-            v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        ),
-        Data::I64(v) => (
-            proto::INT64,
-            v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        ),
+/// ONNX's number of a type.
+const fn data_type(element: Element) -> i32 {
+    match element {
+        Element::F32 => proto::FLOAT,
+        Element::I8 => proto::INT8,
+        Element::U8 => proto::UINT8,
+        Element::I32 => proto::INT32,
+        Element::I64 => proto::INT64,
+        Element::Bool => proto::BOOL,
+    }
+}
+
+pub(super) fn tensor(name: &str, shape: &[usize], data: &Data) -> proto::Tensor {
+    let raw: Vec<u8> = match data {
+        Data::F32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        Data::I8(v) => v.iter().map(|&x| x as u8).collect(),
+        Data::U8(v) => v.clone(),
+        Data::I32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        Data::I64(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        Data::Bool(v) => v.iter().map(|&x| x.into()).collect(),
     };
     proto::Tensor {
         dims: shape.iter().map(|&d| d as i64).collect(),
-        data_type,
+        data_type: data_type(data.element()),
         name: name.to_owned(),
         raw_data: raw.into(),
         ..proto::Tensor::default()
@@ -87,7 +86,7 @@ fn value_info(graph: &Graph, id: ValueId) -> proto::ValueInfo {
         dim: value.shape.iter().map(dim).collect(),
     };
     let tensor_type = proto::TensorType {
-        elem_type: proto::FLOAT,
+        elem_type: data_type(value.element),
         shape: Some(shape),
     };
     let r#type = Some(proto::Type {
@@ -166,7 +165,100 @@ fn host(op: &HostOp) -> Vec<proto::Attribute> {
     }
 }
 
+/// All nodes; those that make several outputs of one operator are one.
+fn nodes(graph: &Graph, initializer: &mut Vec<proto::Tensor>) -> Vec<proto::Node> {
+    let mut made: Vec<proto::Node> = Vec::with_capacity(graph.nodes.len());
+    let mut first: Option<(&Node, &OnnxOp)> = None;
+    for node in &graph.nodes {
+        if let (Op::Onnx(op), Some((before, of)), Some(last)) = (&node.op, first, made.last_mut())
+            && before.inputs == node.inputs
+            && (OnnxOp {
+                output: of.output,
+                ..(**op).clone()
+            }) == *of
+        {
+            set_output(
+                &mut last.output,
+                op.output,
+                &graph.values[node.output.0].name,
+            );
+            continue;
+        }
+        made.push(export_node(graph, node, initializer));
+        first = match &node.op {
+            Op::Onnx(op) => Some((node, op)),
+            _ => None,
+        };
+    }
+    made
+}
+
+/// Names one of several outputs.
+fn set_output(outputs: &mut Vec<String>, index: usize, name: &str) {
+    if outputs.len() <= index {
+        outputs.resize(index + 1, String::new());
+    }
+    name.clone_into(&mut outputs[index]);
+}
+
+/// An operator as its file had it.
+fn export_onnx(graph: &Graph, node: &Node, op: &OnnxOp) -> proto::Node {
+    let mut inputs = node.inputs.iter().map(|id| graph.values[id.0].name.clone());
+    let argument = |given: &bool| match given {
+        true => inputs.next().unwrap_or_default(),
+        false => String::new(),
+    };
+    let mut output = Vec::new();
+    set_output(&mut output, op.output, &graph.values[node.output.0].name);
+    proto::Node {
+        input: op.arguments.iter().map(argument).collect(),
+        output,
+        name: node.name.clone(),
+        op_type: op.kind.to_owned(),
+        attribute: op.attributes.iter().map(|(n, v)| attribute(n, v)).collect(),
+        domain: op.domain.to_owned(),
+    }
+}
+
+/// An attribute as its file had it.
+fn attribute(name: &str, value: &OnnxAttribute) -> proto::Attribute {
+    let mut made = proto::Attribute {
+        name: name.to_owned(),
+        ..Default::default()
+    };
+    made.kind = match value {
+        OnnxAttribute::Int(i) => {
+            made.i = *i;
+            proto::ATTRIBUTE_INT
+        }
+        OnnxAttribute::Float(f) => {
+            made.f = *f;
+            proto::ATTRIBUTE_FLOAT
+        }
+        OnnxAttribute::Text(text) => {
+            made.s = bytes::Bytes::copy_from_slice(text);
+            proto::ATTRIBUTE_STRING
+        }
+        OnnxAttribute::Ints(ints) => {
+            made.ints.clone_from(ints);
+            proto::ATTRIBUTE_INTS
+        }
+        OnnxAttribute::Floats(floats) => {
+            made.floats.clone_from(floats);
+            proto::ATTRIBUTE_FLOATS
+        }
+        OnnxAttribute::Tensor { shape, data } => {
+            made.t = Some(tensor("", shape, data));
+            proto::ATTRIBUTE_TENSOR
+        }
+    };
+    made
+}
+
 fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>) -> proto::Node {
+    if let Op::Onnx(op) = &node.op {
+        return export_onnx(graph, node, op);
+    }
     let name = |id: &ValueId| graph.values[id.0].name.clone();
     let mut input: Vec<String> = node.inputs.iter().map(name).collect();
     let (op_type, attribute) = match &node.op {
@@ -207,6 +299,21 @@ fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>)
         Op::QuantizeLinear { axis } => ("QuantizeLinear", vec![int("axis", *axis)]),
         Op::DequantizeLinear { axis } => ("DequantizeLinear", vec![int("axis", *axis)]),
         Op::Identity => ("Identity", vec![]),
+        Op::Pad { pads } => {
+            let name = format!("{}_pads", node.name);
+            let Pads {
+                top,
+                left,
+                bottom,
+                right,
+            } = *pads;
+            let all = [0, 0, top, left, 0, 0, bottom, right].map(|p| p as i64);
+            initializer.push(tensor(&name, &[8], &Data::I64(all.into())));
+            input.push(name);
+            ("Pad", vec![])
+        }
+        // Written as it was read.
+        Op::Onnx(op) => (op.kind, vec![]),
         Op::Host(op) => {
             if let HostOp::Resize { factors } = op {
                 let name = format!("{}_scales", node.name);

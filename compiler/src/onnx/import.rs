@@ -12,19 +12,28 @@ use std::collections::HashMap;
 
 use prost::Message;
 
-use super::{OnnxError, bias, host, proto};
+use super::external::External;
+use super::{OnnxError, ReadOptions, bias, host, proto};
 use crate::graph::{Data, Graph, Op, ValueId};
 use crate::window::{Pads, Window};
 pub(super) use attributes::Attributes;
 use order::{escape_names, node_error, sorted, uses};
 use state::Import;
-use tensor::{input_shape, read_tensor};
+use tensor::{input_type, read_tensor};
+
+/// Reads an ONNX model that lies in one file.
+///
+/// # Errors
+/// [`OnnxError`] naming the tensor or node and what is wrong with it.
+pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
+    load_with(bytes, &ReadOptions::default())
+}
 
 /// Reads an ONNX model.
 ///
 /// # Errors
 /// [`OnnxError`] naming the tensor or node and what is wrong with it.
-pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
+pub fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxError> {
     let bytes = bytes::Bytes::copy_from_slice(bytes);
     let model = proto::Model::decode(bytes).map_err(|e| OnnxError::Decode(e.to_string()))?;
     let opset = model
@@ -48,6 +57,7 @@ pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
         uses: uses(&proto),
         padded: HashMap::new(),
         opset,
+        external: External::new(options),
     };
     import.graph.name.clone_from(&proto.name);
     let metadata = model.metadata_props.into_iter();
@@ -55,13 +65,14 @@ pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
         .filter_map(|e| Some((e.key.strip_prefix("vta.")?.to_owned(), e.value)))
         .collect();
     for tensor in &proto.initializer {
-        let (shape, data) = read_tensor(&tensor.name, tensor)?;
+        let (shape, data) = read_tensor(&tensor.name, tensor, &mut import.external)?;
         import.define(&tensor.name, shape, Some(data))?;
     }
     for input in &proto.input {
         if !import.names.contains_key(&input.name) {
-            let shape = input_shape(input)?;
+            let (shape, element) = input_type(input, options)?;
             let id = import.define(&input.name, shape, None)?;
+            import.graph.values[id.0].element = element;
             import.graph.inputs.push(id);
         }
     }
@@ -110,7 +121,7 @@ impl<'a> Import<'a> {
                 .find(|a| a.name == "value")
                 .and_then(|a| a.t.as_ref());
             let tensor = tensor.ok_or_else(|| fail("only 'value' tensors are supported".into()))?;
-            let (shape, data) = read_tensor(output, tensor)?;
+            let (shape, data) = read_tensor(output, tensor, &mut self.external)?;
             return self.define(output, shape, Some(data)).map(drop);
         }
         let name = if node.name.is_empty() {

@@ -1,18 +1,45 @@
 //! ONNX files: reading into a [`Graph`](crate::graph::Graph) and writing one.
 //!
-//! Opsets 7 to 25 of the default domain, float32 graphs and their QDQ form. The batch is 1.
+//! Opsets 7 to 25 of the default domain, float graphs and their QDQ form. The batch is 1.
 
 mod bias;
 mod export;
+mod external;
 mod host;
 mod import;
 mod proto;
 mod shape;
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use thiserror::Error;
 
 pub use export::save;
-pub use import::load;
+pub use import::{load, load_with};
+
+/// What a file doesn't say of itself.
+#[derive(Clone)]
+pub struct ReadOptions<'a> {
+    /// Shapes of inputs by name, for dimensions that the file leaves open; a batch of another size
+    /// than 1 may be cut to 1.
+    pub shapes: BTreeMap<String, Vec<usize>>,
+    /// The model's folder: tensors may lie in files in it and below it.
+    pub folder: Option<&'a Path>,
+    /// Asked before so many bytes of such a file are read; an error says why they can't be.
+    pub ask: &'a dyn Fn(u64) -> Result<(), String>,
+}
+
+impl Default for ReadOptions<'_> {
+    /// Shapes as the file has them, no other files.
+    fn default() -> Self {
+        Self {
+            shapes: BTreeMap::new(),
+            folder: None,
+            ask: &|_| Ok(()),
+        }
+    }
+}
 
 /// The largest number of elements that a tensor may have.
 pub const MAX_ELEMENTS: usize = 1 << 28;

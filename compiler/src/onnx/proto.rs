@@ -89,6 +89,10 @@ pub const ATTRIBUTE_INT: i32 = 2;
 pub const ATTRIBUTE_FLOAT: i32 = 1;
 /// `Attribute::kind` of a text.
 pub const ATTRIBUTE_STRING: i32 = 3;
+/// `Attribute::kind` of a tensor.
+pub const ATTRIBUTE_TENSOR: i32 = 4;
+/// `Attribute::kind` of a list of floats.
+pub const ATTRIBUTE_FLOATS: i32 = 6;
 /// `Attribute::kind` of a list of integers.
 pub const ATTRIBUTE_INTS: i32 = 7;
 
@@ -108,9 +112,16 @@ pub struct Tensor {
     pub name: String,
     #[prost(bytes = "bytes", tag = "9")]
     pub raw_data: bytes::Bytes,
+    #[prost(double, repeated, tag = "10")]
+    pub double_data: Vec<f64>,
+    #[prost(message, repeated, tag = "13")]
+    pub external_data: Vec<StringEntry>,
     #[prost(int32, tag = "14")]
     pub data_location: i32,
 }
+
+/// `Tensor::data_location` of data in another file.
+pub const EXTERNAL: i32 = 1;
 
 /// `Tensor::data_type` of float32.
 pub const FLOAT: i32 = 1;
@@ -122,6 +133,14 @@ pub const INT8: i32 = 3;
 pub const INT32: i32 = 6;
 /// `Tensor::data_type` of int64.
 pub const INT64: i32 = 7;
+/// `Tensor::data_type` of truth values.
+pub const BOOL: i32 = 9;
+/// `Tensor::data_type` of float16.
+pub const FLOAT16: i32 = 10;
+/// `Tensor::data_type` of float64.
+pub const DOUBLE: i32 = 11;
+/// `Tensor::data_type` of bfloat16.
+pub const BFLOAT16: i32 = 16;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct ValueInfo {

@@ -125,6 +125,16 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
             false => Ok(x.to_vec()),
         },
         Op::Relu | Op::Clip { .. } | Op::Identity => Ok(x.to_vec()),
+        Op::Pad { pads } => {
+            let [n, c, h, w] = nchw(x)?;
+            let [top, left, bottom, right] = pads.to_array();
+            Ok(vec![n, c, h + top + bottom, w + left + right])
+        }
+        // Its reader says its shape.
+        Op::Onnx(op) => Err(format!(
+            "internal error: the shape of {} is asked for",
+            op.kind
+        )),
     }
 }
 

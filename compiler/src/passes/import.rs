@@ -12,7 +12,7 @@ use crate::graph::{Graph, Node, Op, ValueId};
 use crate::qgraph::TensorId;
 use crate::semantics::Requant;
 use crate::window::Window;
-use values::{Reading, Val, real};
+use values::{Reading, Val, error, real};
 
 /// The net of a QDQ graph, one node for each quantised operator.
 pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
@@ -89,6 +89,8 @@ impl Reading<'_> {
             Op::Host(op) => self.host(node, *op),
             Op::Flatten => self.flatten(node),
             Op::Identity => self.value(node, 0),
+            Op::Pad { .. } => Err(error(node, "no convolution takes its zeros over")),
+            Op::Onnx(op) => Err(error(node, op.reason.clone())),
         }
     }
 

@@ -50,11 +50,9 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
         let shape = graph.values[inputs[1].0].shape.clone();
         let mut define = |suffix: &str, shape: Vec<usize>, data: Vec<f32>| {
             let name = format!("{}.{suffix}", graph.nodes[conv].name);
-            graph.values.push(Value {
-                name,
-                shape,
-                data: Some(Data::F32(data)),
-            });
+            graph
+                .values
+                .push(Value::new(name, shape, Some(Data::F32(data))));
             ValueId(graph.values.len() - 1)
         };
         let folded = [

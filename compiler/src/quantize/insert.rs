@@ -80,11 +80,7 @@ impl Quantized<'_> {
     }
 
     fn value(&mut self, name: &str, shape: Vec<usize>, data: Option<Data>) -> ValueId {
-        self.out.values.push(Value {
-            name: name.to_owned(),
-            shape,
-            data,
-        });
+        self.out.values.push(Value::new(name, shape, data));
         ValueId(self.out.values.len() - 1)
     }
 
@@ -164,7 +160,14 @@ impl Quantized<'_> {
             | Op::AveragePool { .. }
             | Op::GlobalAveragePool
             | Op::Flatten
+            | Op::Pad { .. }
             | Op::Identity => {}
+            Op::Onnx(op) => {
+                return Err(QuantizeError::Node {
+                    node: node.name.clone(),
+                    reason: op.reason.clone(),
+                });
+            }
             Op::BatchNormalization { .. } => {
                 return Err(QuantizeError::Node {
                     node: node.name.clone(),

@@ -129,7 +129,7 @@ enum Steps {
 const fn steps(op: &Op) -> Steps {
     match op {
         Op::Relu | Op::Clip { .. } => Steps::Activation,
-        Op::MaxPool { .. } | Op::Flatten | Op::Identity => Steps::Input,
+        Op::MaxPool { .. } | Op::Flatten | Op::Pad { .. } | Op::Identity => Steps::Input,
         Op::Host(op) => match op {
             HostOp::Resize { .. } => Steps::Input,
             HostOp::Sigmoid
@@ -149,6 +149,7 @@ const fn steps(op: &Op) -> Steps {
         | Op::GlobalAveragePool
         | Op::Gemm { .. }
         | Op::BatchNormalization { .. }
+        | Op::Onnx(_)
         | Op::QuantizeLinear { .. }
         | Op::DequantizeLinear { .. } => Steps::Own,
     }

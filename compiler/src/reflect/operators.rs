@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use vta_driver::printable;
+
 use super::{Attribute, AttributeValue, Network, NodeInfo, Reflect, TensorInfo, listed};
-use crate::graph::{Graph, Node, Op, ValueId};
+use crate::graph::{Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::host::{HostCall, HostOp};
 use crate::lane::LaneOp;
 use crate::passes::{Net, NetNode, NetOp};
@@ -14,6 +16,7 @@ const CLAMP: &str = "bounds of the output, in its steps";
 const DENSE: &str = "whether it is a dense layer, whose window is the whole input";
 const DIVISOR: &str = "whether padding counts in the divisor";
 const FLAT: &str = "whether tensors are vectors, however many rows and columns they have";
+const PADS: &str = "zeros at the top, left, bottom and right";
 const GROUP: &str = "groups that the channels are divided into";
 
 fn float(name: &'static str, value: f32, meaning: &'static str) -> Attribute {
@@ -51,12 +54,32 @@ fn window(window: &Window) -> Vec<Attribute> {
         ints("kernel", kernel, "rows and columns of the kernel"),
         ints("stride", stride, "rows and columns from window to window"),
         ints("dilation", dilation, "rows and columns from tap to tap"),
-        ints(
-            "pads",
-            &pads.to_array(),
-            "zeros at the top, left, bottom and right",
-        ),
+        ints("pads", &pads.to_array(), PADS),
     ]
+}
+
+/// What an operator that is kept as its file has it is told there, without tensors.
+fn onnx(op: &OnnxOp) -> Vec<Attribute> {
+    let value = |value: &OnnxAttribute| {
+        Some(match value {
+            OnnxAttribute::Int(i) => AttributeValue::Int(*i),
+            OnnxAttribute::Float(f) => AttributeValue::Float((*f).into()),
+            OnnxAttribute::Text(text) => {
+                let text = String::from_utf8_lossy(text);
+                AttributeValue::Texts(vec![printable(&text).into_owned()])
+            }
+            OnnxAttribute::Ints(ints) => AttributeValue::Ints(ints.clone()),
+            OnnxAttribute::Floats(_) | OnnxAttribute::Tensor { .. } => return None,
+        })
+    };
+    let named = |(name, v): &(String, OnnxAttribute)| {
+        Some(Attribute {
+            name: name.clone().into(),
+            value: value(v)?,
+            meaning: "as in the model".into(),
+        })
+    };
+    op.attributes.iter().filter_map(named).collect()
 }
 
 /// A window's attributes and one more.
@@ -114,7 +137,9 @@ impl Reflect for Op {
             Self::QuantizeLinear { .. } => "QuantizeLinear",
             Self::DequantizeLinear { .. } => "DequantizeLinear",
             Self::Identity => "Identity",
+            Self::Pad { .. } => "Pad",
             Self::Host(op) => op.kind(),
+            Self::Onnx(op) => op.kind,
         }
     }
 
@@ -140,7 +165,12 @@ impl Reflect for Op {
                 vec![float("epsilon", *epsilon, "added to the variance")]
             }
             Self::QuantizeLinear { axis: a } | Self::DequantizeLinear { axis: a } => vec![axis(a)],
+            Self::Pad { pads } => {
+                let sides = AttributeValue::ints(&pads.to_array());
+                vec![Attribute::new("pads", sides, PADS)]
+            }
             Self::Host(op) => op.attributes(),
+            Self::Onnx(op) => onnx(op),
             Self::Relu | Self::Add | Self::GlobalAveragePool | Self::Flatten | Self::Identity => {
                 vec![]
             }

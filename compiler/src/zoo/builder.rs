@@ -85,11 +85,7 @@ pub(super) struct Builder {
 
 impl Builder {
     pub(super) fn value(&mut self, name: &str, shape: Vec<usize>, data: Option<Data>) -> ValueId {
-        self.graph.values.push(Value {
-            name: name.to_owned(),
-            shape,
-            data,
-        });
+        self.graph.values.push(Value::new(name, shape, data));
         ValueId(self.graph.values.len() - 1)
     }
 

@@ -30,8 +30,7 @@ impl Net {
     }
 
     fn value(&mut self, name: &str, shape: &[usize], data: Option<Data>) -> ValueId {
-        let (name, shape) = (name.to_owned(), shape.to_vec());
-        self.0.values.push(Value { name, shape, data });
+        self.0.values.push(Value::new(name, shape.to_vec(), data));
         ValueId(self.0.values.len() - 1)
     }
 

@@ -168,7 +168,7 @@ impl Import<'_> {
                 Data::I8(v) => v.iter().map(|&q| q.into()).collect(),
                 Data::U8(v) => v.iter().map(|&q| q.into()).collect(),
                 Data::I32(v) => v.clone(),
-                Data::F32(_) | Data::I64(_) => return None,
+                Data::F32(_) | Data::I64(_) | Data::Bool(_) => return None,
             })
         };
         let Some(values) = data(0).and_then(Option::as_ref).and_then(wide) else {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::order::node_error;
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
+use crate::onnx::external::External;
 use crate::onnx::{OnnxError, proto, shape};
 use crate::window::Pads;
 
@@ -18,6 +19,8 @@ pub(super) struct Import<'a> {
     /// none.
     pub padded: HashMap<&'a str, Pads>,
     pub opset: i64,
+    /// Files that tensors lie in.
+    pub external: External<'a>,
 }
 
 /// A node that can't be added.
@@ -58,11 +61,7 @@ impl Import<'_> {
         if self.names.insert(name.to_owned(), id).is_some() {
             return Err(defined_twice(name));
         }
-        self.graph.values.push(Value {
-            name: name.to_owned(),
-            shape,
-            data,
-        });
+        self.graph.values.push(Value::new(name, shape, data));
         Ok(id)
     }
 

@@ -1,59 +1,147 @@
-//! Tensors of a file: shapes of inputs, data of constants.
+//! Tensors of a file: types and shapes of inputs, data of constants.
 
-use crate::graph::Data;
-use crate::onnx::{OnnxError, proto, shape};
+use half::{bf16, f16};
 
-/// The shape of a network's input, the batch 1.
+use crate::graph::{Data, Element};
+use crate::onnx::external::External;
+use crate::onnx::{OnnxError, ReadOptions, proto, shape};
+
+/// The type that values of one of ONNX's types are read as; floats become float32.
 ///
 /// # Errors
-/// Another type than float32, or a dimension other than the batch that isn't known.
-pub(super) fn input_shape(input: &proto::ValueInfo) -> Result<Vec<usize>, OnnxError> {
-    let fail = |reason: &str| OnnxError::Tensor {
+/// A type that isn't supported, in words.
+pub(super) fn element(data_type: i32) -> Result<Element, String> {
+    Ok(match data_type {
+        proto::FLOAT | proto::FLOAT16 | proto::BFLOAT16 | proto::DOUBLE => Element::F32,
+        proto::INT8 => Element::I8,
+        proto::UINT8 => Element::U8,
+        proto::INT32 => Element::I32,
+        proto::INT64 => Element::I64,
+        proto::BOOL => Element::Bool,
+        other => {
+            return Err(format!(
+                "data type {other} is not supported (floats, int8, uint8, int32, int64 and bool are)"
+            ));
+        }
+    })
+}
+
+/// Type and shape of a network's input: the given shape, or the file's with a batch of 1 where it
+/// leaves that open.
+///
+/// # Errors
+/// What is no tensor, a type that isn't supported, other dimensions that are open, a given shape that
+/// the file's excludes.
+pub(super) fn input_type(
+    input: &proto::ValueInfo,
+    options: &ReadOptions<'_>,
+) -> Result<(Vec<usize>, Element), OnnxError> {
+    let fail = |reason: String| OnnxError::Tensor {
         tensor: input.name.clone(),
-        reason: reason.to_owned(),
+        reason,
     };
     let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-    let tensor = tensor.ok_or_else(|| fail("the input is not a tensor"))?;
-    if tensor.elem_type != proto::FLOAT {
-        return Err(fail("the input is not float32"));
-    }
-    let shape = tensor
-        .shape
-        .as_ref()
-        .ok_or_else(|| fail("the input has no shape"))?;
-    let dim = |(i, d): (usize, &proto::Dimension)| match (i, d.dim_value) {
-        (0, None | Some(0 | -1)) => Ok(1),
-        (_, Some(n)) if n > 0 => Ok(n as usize),
-        _ => Err(fail("only the first dimension may be dynamic")),
+    let tensor = tensor.ok_or_else(|| fail("the input is not a tensor".to_owned()))?;
+    let element = element(tensor.elem_type).map_err(fail)?;
+    let dims = tensor.shape.as_ref().map(|s| &s.dim[..]);
+    let shape = match (options.shapes.get(&input.name), dims) {
+        (Some(given), dims) => given_shape(given, dims).map_err(fail)?,
+        (None, Some(dims)) => known_shape(dims, &input.name).map_err(fail)?,
+        (None, None) => {
+            let hint = "the file doesn't say its shape: give it as `input_shape`";
+            return Err(fail(format!("{hint} {}=1x3x224x224", input.name)));
+        }
     };
-    let shape = shape
-        .dim
-        .iter()
-        .enumerate()
-        .map(dim)
-        .collect::<Result<Vec<_>, _>>()?;
-    if shape.first().is_some_and(|&n| n != 1) {
-        return Err(fail("the batch must be 1 or dynamic"));
-    }
     shape::elements(&input.name, &shape)?;
-    Ok(shape)
+    Ok((shape, element))
+}
+
+/// A dimension's size where the file says it.
+fn known(dim: &proto::Dimension) -> Option<usize> {
+    dim.dim_value
+        .and_then(|d| usize::try_from(d).ok())
+        .filter(|d| *d > 0)
+}
+
+/// How the file has its shape: names where sizes are open.
+fn shown(dims: &[proto::Dimension]) -> String {
+    let dim = |d: &proto::Dimension| match (known(d), &d.dim_param) {
+        (Some(size), _) => size.to_string(),
+        (None, Some(name)) if !name.is_empty() => vta_driver::printable(name).into_owned(),
+        (None, _) => "?".to_owned(),
+    };
+    dims.iter().map(dim).collect::<Vec<_>>().join("x")
+}
+
+/// The shape that a caller gives, which the file must allow.
+fn given_shape(given: &[usize], dims: Option<&[proto::Dimension]>) -> Result<Vec<usize>, String> {
+    let fits = |dims: &[proto::Dimension]| {
+        // The batch may be cut to 1: what the network does with an image is the same.
+        let fits = |(i, (size, dim)): (usize, (&usize, &proto::Dimension))| {
+            known(dim).is_none_or(|d| d == *size || (i == 0 && *size == 1))
+        };
+        dims.len() == given.len() && given.iter().zip(dims).enumerate().all(fits)
+    };
+    let text = || {
+        given
+            .iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join("x")
+    };
+    if given.is_empty() || given.contains(&0) {
+        return Err(format!("`input_shape` {}: a size is 0", text()));
+    }
+    match dims {
+        Some(dims) if !fits(dims) => Err(format!(
+            "`input_shape` {}: the model says {}",
+            text(),
+            shown(dims)
+        )),
+        _ => Ok(given.to_vec()),
+    }
+}
+
+/// The file's shape with a batch of 1.
+fn known_shape(dims: &[proto::Dimension], name: &str) -> Result<Vec<usize>, String> {
+    let batched = dims.len() > 1;
+    let size =
+        |(i, dim): (usize, &proto::Dimension)| known(dim).or((i == 0 && batched).then_some(1));
+    let shape: Option<Vec<usize>> = dims.iter().enumerate().map(size).collect();
+    let hint = || {
+        let first = |i: usize| (i == 0 && batched).then(|| "1".to_owned());
+        let size = |d: &proto::Dimension| known(d).map_or("N".to_owned(), |d| d.to_string());
+        let sizes = dims
+            .iter()
+            .enumerate()
+            .map(|(i, d)| first(i).unwrap_or_else(|| size(d)));
+        let example = sizes.collect::<Vec<_>>().join("x");
+        format!("give it as `input_shape` {name}={example}")
+    };
+    match shape {
+        None => Err(format!("its shape {} is open: {}", shown(dims), hint())),
+        Some(shape) if shape.len() > 3 && shape[0] != 1 => Err(format!(
+            "its shape {} has a batch other than 1: {}",
+            shown(dims),
+            hint()
+        )),
+        Some(shape) => Ok(shape),
+    }
 }
 
 /// Shape and data of a constant.
 ///
 /// # Errors
-/// A type that isn't supported, data that doesn't fill the shape.
+/// A type that isn't supported, data that doesn't fill the shape, or that lies where it may not.
 pub(super) fn read_tensor(
     name: &str,
     tensor: &proto::Tensor,
+    external: &mut External<'_>,
 ) -> Result<(Vec<usize>, Data), OnnxError> {
     let fail = |reason: String| OnnxError::Tensor {
         tensor: name.to_owned(),
         reason,
     };
-    if tensor.data_location != 0 {
-        return Err(fail("external data is not supported".to_owned()));
-    }
     let dims: Option<Vec<usize>> = tensor
         .dims
         .iter()
@@ -61,58 +149,73 @@ pub(super) fn read_tensor(
         .collect();
     let dims = dims.ok_or_else(|| fail(format!("dimensions {:?}", tensor.dims)))?;
     let count = shape::elements(name, &dims)?;
-    let raw = &tensor.raw_data[..];
-    let checked = |found: usize| match found == count {
-        true => Ok(()),
-        false => Err(fail(format!("{found} elements for shape {dims:?}"))),
+    element(tensor.data_type).map_err(fail)?;
+    let data = if tensor.data_location == proto::EXTERNAL {
+        let bytes = count * width(tensor.data_type);
+        let bytes = external.read(&tensor.external_data, bytes).map_err(fail)?;
+        raw(tensor.data_type, &bytes)
+    } else if tensor.raw_data.is_empty() {
+        fields(tensor)
+    } else {
+        raw(tensor.data_type, &tensor.raw_data)
     };
-    let has_raw = !raw.is_empty();
-    let words = |size: usize| match raw.len().is_multiple_of(size) {
-        true => Ok(raw.chunks_exact(size)),
-        false => Err(fail(format!("{} bytes of {size}-byte elements", raw.len()))),
+    let data = data.map_err(fail)?;
+    match data.len() == count {
+        true => Ok((dims, data)),
+        false => Err(fail(format!("{} elements for shape {dims:?}", data.len()))),
+    }
+}
+
+/// Bytes of an element.
+const fn width(data_type: i32) -> usize {
+    match data_type {
+        proto::DOUBLE | proto::INT64 => 8,
+        proto::FLOAT | proto::INT32 => 4,
+        proto::FLOAT16 | proto::BFLOAT16 => 2,
+        _ => 1,
+    }
+}
+
+/// Elements from their bytes, little endian.
+fn raw(data_type: i32, bytes: &[u8]) -> Result<Data, String> {
+    let size = width(data_type);
+    if !bytes.len().is_multiple_of(size) {
+        return Err(format!("{} bytes of {size}-byte elements", bytes.len()));
+    }
+    let two = || bytes.as_chunks().0.iter().copied();
+    let four = || bytes.as_chunks().0.iter().copied();
+    let eight = || bytes.as_chunks().0.iter().copied();
+    Ok(match data_type {
+        proto::FLOAT => Data::F32(four().map(f32::from_le_bytes).collect()),
+        proto::FLOAT16 => Data::F32(two().map(|b| f16::from_le_bytes(b).to_f32()).collect()),
+        proto::BFLOAT16 => Data::F32(two().map(|b| bf16::from_le_bytes(b).to_f32()).collect()),
+        proto::DOUBLE => Data::F32(eight().map(|b| f64::from_le_bytes(b) as f32).collect()),
+        proto::INT8 => Data::I8(bytes.iter().map(|&b| b as i8).collect()),
+        proto::INT32 => Data::I32(four().map(i32::from_le_bytes).collect()),
+        proto::INT64 => Data::I64(eight().map(i64::from_le_bytes).collect()),
+        proto::BOOL => Data::Bool(bytes.iter().map(|&b| b != 0).collect()),
+        _ => Data::U8(bytes.to_vec()),
+    })
+}
+
+/// Elements from the message's lists.
+fn fields(tensor: &proto::Tensor) -> Result<Data, String> {
+    let ints = &tensor.int32_data;
+    let within = |low: i32, high: i32| match ints.iter().all(|v| (low..=high).contains(v)) {
+        true => Ok(ints.iter()),
+        false => Err("an element is out of range".to_owned()),
     };
-    let narrow =
-        |low: i32, high: i32| match tensor.int32_data.iter().all(|v| (low..=high).contains(v)) {
-            true => Ok(tensor.int32_data.iter()),
-            false => Err(fail("an element is out of range".to_owned())),
-        };
-    let four = |b: &[u8]| [b[0], b[1], b[2], b[3]];
-    let data = match tensor.data_type {
-        proto::FLOAT if has_raw => {
-            Data::F32(words(4)?.map(|b| f32::from_le_bytes(four(b))).collect())
-        }
+    // Halves stand in the lower bits of integers.
+    let halves = || within(0, 0xffff).map(|v| v.map(|&v| v as u16));
+    Ok(match tensor.data_type {
         proto::FLOAT => Data::F32(tensor.float_data.clone()),
-        proto::INT8 if has_raw => Data::I8(raw.iter().map(|&b| b as i8).collect()),
-        proto::INT8 => Data::I8(narrow(-128, 127)?.map(|&v| v as i8).collect()),
-        proto::UINT8 if has_raw => Data::U8(raw.to_vec()),
-        proto::UINT8 => Data::U8(narrow(0, 255)?.map(|&v| v as u8).collect()),
-        proto::INT32 if has_raw => {
-            Data::I32(words(4)?.map(|b| i32::from_le_bytes(four(b))).collect())
-        }
-        proto::INT32 => Data::I32(tensor.int32_data.clone()),
-        proto::INT64 if has_raw => {
-            let long = |b: &[u8]| {
-                let (low, high) = (
-                    u32::from_le_bytes(four(b)),
-                    u32::from_le_bytes(four(&b[4..])),
-                );
-                (u64::from(low) | u64::from(high) << 32) as i64
-            };
-            Data::I64(words(8)?.map(long).collect())
-        }
+        proto::FLOAT16 => Data::F32(halves()?.map(|v| f16::from_bits(v).to_f32()).collect()),
+        proto::BFLOAT16 => Data::F32(halves()?.map(|v| bf16::from_bits(v).to_f32()).collect()),
+        proto::DOUBLE => Data::F32(tensor.double_data.iter().map(|&v| v as f32).collect()),
+        proto::INT8 => Data::I8(within(-128, 127)?.map(|&v| v as i8).collect()),
+        proto::INT32 => Data::I32(ints.clone()),
         proto::INT64 => Data::I64(tensor.int64_data.clone()),
-        other => {
-            return Err(fail(format!(
-                "data type {other} is not supported (float32, int8, uint8, int32, int64 are)"
-            )));
-        }
-    };
-    checked(match &data {
-        Data::F32(v) => v.len(),
-        Data::I8(v) => v.len(),
-        Data::U8(v) => v.len(),
-        Data::I32(v) => v.len(),
-        Data::I64(v) => v.len(),
-    })?;
-    Ok((dims, data))
+        proto::BOOL => Data::Bool(within(0, 1)?.map(|&v| v != 0).collect()),
+        _ => Data::U8(within(0, 255)?.map(|&v| v as u8).collect()),
+    })
 }

@@ -1,0 +1,77 @@
+//! Operators as a file has them.
+
+use super::Data;
+
+/// An operator of ONNX with its attributes, as far as they are given, in the form of opset 13 or of
+/// [`opset`](Self::opset) where that is later.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OnnxOp {
+    /// ONNX's name.
+    pub kind: &'static str,
+    /// The operator set; empty for ONNX's own.
+    pub domain: &'static str,
+    /// The version of ONNX's operator set that it is meant in, 13 or later.
+    pub opset: i64,
+    /// Names and values, in the file's order.
+    pub attributes: Vec<(String, OnnxAttribute)>,
+    /// Which of its arguments are given: the node's inputs are these, in order.
+    pub arguments: Vec<bool>,
+    /// Which of its outputs the node makes. Nodes of equal operators and inputs that make others
+    /// are one node of a file.
+    pub output: usize,
+    /// Why no device computes it.
+    pub reason: String,
+}
+
+/// What an attribute holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OnnxAttribute {
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Float(f32),
+    /// Bytes, mostly UTF-8.
+    Text(Vec<u8>),
+    /// Whole numbers.
+    Ints(Vec<i64>),
+    /// Numbers.
+    Floats(Vec<f32>),
+    /// A tensor.
+    Tensor {
+        /// Dimensions.
+        shape: Vec<usize>,
+        /// As many elements as they say.
+        data: Data,
+    },
+}
+
+impl OnnxOp {
+    /// The value of an attribute.
+    pub fn attribute(&self, name: &str) -> Option<&OnnxAttribute> {
+        let named = self.attributes.iter().find(|(n, _)| n == name);
+        named.map(|(_, value)| value)
+    }
+
+    /// A whole number, or a default where it isn't given.
+    pub fn int(&self, name: &str, default: i64) -> i64 {
+        match self.attribute(name) {
+            Some(OnnxAttribute::Int(value)) => *value,
+            _ => default,
+        }
+    }
+
+    /// Whole numbers; `None` where they aren't given.
+    pub fn ints(&self, name: &str) -> Option<&[i64]> {
+        match self.attribute(name) {
+            Some(OnnxAttribute::Ints(values)) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// The place of an argument among the node's inputs; `None` where it isn't given.
+    pub fn place(&self, argument: usize) -> Option<usize> {
+        let before = self.arguments.get(..argument)?;
+        let given = self.arguments.get(argument).copied().unwrap_or(false);
+        given.then(|| before.iter().filter(|&&given| given).count())
+    }
+}
