@@ -2,6 +2,8 @@
 //!
 //! Sums run in a fixed order, so results don't depend on the number of threads.
 
+mod moves;
+
 use rayon::prelude::*;
 use thiserror::Error;
 
@@ -118,7 +120,43 @@ fn eval(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Result<Vec<f32>, Flo
         }
         Op::Relu => x.iter().map(|v| v.max(0.0)).collect(),
         Op::Clip { min, max } => x.iter().map(|v| v.max(*min).min(*max)).collect(),
-        Op::Add => x.iter().zip(input(1)?).map(|(a, b)| a + b).collect(),
+        Op::Add | Op::Mul | Op::Sub | Op::Div | Op::PRelu => {
+            let pair = [(x, in_shape), (input(1)?, shape(node.inputs[1]))];
+            let f = match node.op {
+                Op::Add => |a, b| a + b,
+                Op::Mul => |a, b| a * b,
+                Op::Sub => |a, b| a - b,
+                Op::Div => |a, b| a / b,
+                _ => |x: f32, slope: f32| if x < 0.0 { slope * x } else { x },
+            };
+            moves::binary(pair, shape(node.output), f)
+        }
+        Op::LeakyRelu { alpha } => {
+            let leak = |&x: &f32| if x < 0.0 { alpha * x } else { x };
+            x.iter().map(leak).collect()
+        }
+        Op::HardSigmoid { alpha, beta } => x
+            .iter()
+            .map(|x| (alpha * x + beta).clamp(0.0, 1.0))
+            .collect(),
+        Op::HardSwish => x
+            .iter()
+            .map(|x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0))
+            .collect(),
+        Op::ConvTranspose { .. }
+        | Op::Concat { .. }
+        | Op::Slice { .. }
+        | Op::Gather { .. }
+        | Op::DepthToSpace { .. }
+        | Op::SpaceToDepth { .. }
+        | Op::Resize { .. } => {
+            let count = match node.op {
+                Op::Gather { .. } => 1,
+                _ => node.inputs.len(),
+            };
+            let all = (0..count).map(input).collect::<Result<Vec<_>, _>>()?;
+            moves::eval(graph, node, &all).ok_or_else(|| fail("its inputs don't fit each other"))?
+        }
         Op::MaxPool { window } => {
             let sizes = [in_shape, shape(node.output)];
             let folded = pool(x, sizes, window, f32::NEG_INFINITY, f32::max);

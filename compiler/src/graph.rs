@@ -195,10 +195,109 @@ pub enum Op {
         /// How many.
         pads: Pads,
     },
+    /// Inputs x, w `[CI][CO/group][KH][KW]`, optional b `[CO]`.
+    ConvTranspose {
+        /// Geometry of the convolution that it is the transpose of, `auto_pad` and `output_shape`
+        /// resolved: pads are cut off the output.
+        window: Window,
+        /// Groups.
+        group: usize,
+        /// Rows and columns more, below and on the right.
+        output_padding: [usize; 2],
+    },
+    /// Tensors one after another; all other dimensions are equal.
+    Concat {
+        /// The dimension that grows.
+        axis: usize,
+    },
+    /// `len` entries of a dimension: `start`, `start + step` ..
+    Slice {
+        /// The dimension.
+        axis: usize,
+        /// The first entry.
+        start: usize,
+        /// How many.
+        len: usize,
+        /// From one to the next.
+        step: usize,
+    },
+    /// Inputs x and a constant list of entries (int64, not negative, one dimension): those of x
+    /// along a dimension, in the list's order. A shuffle of channels is one.
+    Gather {
+        /// The dimension.
+        axis: usize,
+    },
+    /// `[1, C*B*B, H, W]` to `[1, C, H*B, W*B]`.
+    DepthToSpace {
+        /// B.
+        block: usize,
+        /// Where the channels of a block's positions lie.
+        mode: DepthMode,
+    },
+    /// `[1, C, H*B, W*B]` to `[1, B*B*C, H, W]`, the inverse of [`DepthMode::Dcr`].
+    SpaceToDepth {
+        /// B.
+        block: usize,
+    },
+    /// Every value repeated over rows and columns: Resize to the nearest by whole factors.
+    Resize {
+        /// Rows and columns for each, at least 1.
+        factors: [usize; 2],
+    },
+    /// Element-wise product, with ONNX's broadcasting.
+    Mul,
+    /// Element-wise difference, with ONNX's broadcasting.
+    Sub,
+    /// Element-wise quotient, with ONNX's broadcasting.
+    Div,
+    /// `x`, and below 0 `alpha * x`.
+    LeakyRelu {
+        /// Slope below 0.
+        alpha: f32,
+    },
+    /// Inputs x and slopes, which broadcast to x: `x`, and below 0 `slope * x`.
+    PRelu,
+    /// `max(0, min(1, alpha * x + beta))`.
+    HardSigmoid {
+        /// Slope.
+        alpha: f32,
+        /// Value at 0.
+        beta: f32,
+    },
+    /// `x * max(0, min(1, x / 6 + 1/2))`.
+    HardSwish,
     /// An operator that only the host computes.
     Host(HostOp),
     /// An operator as the file has it, which only the host computes.
     Onnx(Box<OnnxOp>),
+}
+
+/// Where the channels that become a block's positions lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DepthMode {
+    /// Position by position: `[B][B][C]`.
+    Dcr,
+    /// Channel by channel: `[C][B][B]`.
+    Crd,
+}
+
+impl DepthMode {
+    /// ONNX's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dcr => "DCR",
+            Self::Crd => "CRD",
+        }
+    }
+
+    /// The input channel of an output channel, of `channels`, at a position of its block, of
+    /// `area`.
+    pub const fn channel(self, [output, channels]: [usize; 2], [at, area]: [usize; 2]) -> usize {
+        match self {
+            Self::Dcr => at * channels + output,
+            Self::Crd => output * area + at,
+        }
+    }
 }
 
 /// A node.
@@ -261,13 +360,16 @@ impl Graph {
     /// Weights, and positions of the output, of each convolution and dense layer.
     fn weighted(&self) -> impl Iterator<Item = (u64, u64)> {
         self.nodes.iter().filter_map(|node| {
-            if !matches!(node.op, Op::Conv { .. } | Op::Gemm { .. }) {
-                return None;
-            }
+            // A transposed convolution multiplies every input, any other gives every output.
+            let at = match node.op {
+                Op::Conv { .. } | Op::Gemm { .. } => node.output,
+                Op::ConvTranspose { .. } => *node.inputs.first()?,
+                _ => return None,
+            };
             let size = |shape: &[usize]| shape.iter().map(|&d| d as u64).product::<u64>();
             let weights = &self.values[node.inputs.get(1)?.0].shape;
             // Behind the batch and the channels.
-            let positions = self.values[node.output.0].shape.get(2..).unwrap_or(&[]);
+            let positions = self.values[at.0].shape.get(2..).unwrap_or(&[]);
             Some((size(weights), size(positions)))
         })
     }

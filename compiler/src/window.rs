@@ -138,6 +138,22 @@ impl Window {
         Some([axis(0, h)?, axis(1, w)?])
     }
 
+    /// Output rows and columns of the transposed convolution of an input of `h` by `w`, with as
+    /// many more below and on the right; `None` where nothing is left, or for sizes that overflow.
+    pub fn transposed(&self, input: [usize; 2], more: [usize; 2]) -> Option<[usize; 2]> {
+        let axis = |axis: usize| {
+            let (kernel, dilation) = (self.kernel[axis], self.dilation[axis]);
+            let span = dilation
+                .checked_mul(kernel.checked_sub(1)?)?
+                .checked_add(1)?;
+            let last = input[axis].checked_sub(1)?.checked_mul(self.stride[axis])?;
+            let all = last.checked_add(span)?.checked_add(more[axis])?;
+            let pads = self.pads.before()[axis].checked_add(self.pads.after()[axis])?;
+            all.checked_sub(pads).filter(|&n| n > 0)
+        };
+        Some([axis(0)?, axis(1)?])
+    }
+
     /// Positions from a kernel's first tap to its last.
     pub const fn span(&self, axis: usize) -> usize {
         self.dilation[axis] * (self.kernel[axis] - 1) + 1

@@ -5,6 +5,7 @@ use prost::Message;
 use super::proto;
 use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::host::HostOp;
+use crate::reflect::Reflect;
 use crate::window::{Pads, Window};
 
 /// The bytes of an ONNX model, the same for the same graph.
@@ -24,7 +25,7 @@ pub fn save(graph: &Graph) -> Vec<u8> {
         output: info(&graph.outputs),
     };
     let needed = |n: &Node| match &n.op {
-        Op::Host(HostOp::HardSwish) => 14,
+        Op::HardSwish | Op::Host(HostOp::HardSwish) => 14,
         Op::Onnx(op) => op.opset,
         _ => 13,
     };
@@ -314,6 +315,23 @@ fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>)
         }
         // Written as it was read.
         Op::Onnx(op) => (op.kind, vec![]),
+        Op::Mul => ("Mul", vec![]),
+        Op::Sub => ("Sub", vec![]),
+        Op::Div => ("Div", vec![]),
+        Op::LeakyRelu { alpha } => ("LeakyRelu", vec![float("alpha", *alpha)]),
+        Op::PRelu => ("PRelu", vec![]),
+        Op::HardSigmoid { alpha, beta } => (
+            "HardSigmoid",
+            vec![float("alpha", *alpha), float("beta", *beta)],
+        ),
+        Op::HardSwish => ("HardSwish", vec![]),
+        Op::ConvTranspose { .. }
+        | Op::Concat { .. }
+        | Op::Slice { .. }
+        | Op::Gather { .. }
+        | Op::DepthToSpace { .. }
+        | Op::SpaceToDepth { .. }
+        | Op::Resize { .. } => moved(node, &mut input, initializer),
         Op::Host(op) => {
             if let HostOp::Resize { factors } = op {
                 let name = format!("{}_scales", node.name);
@@ -331,5 +349,68 @@ fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>)
         op_type: op_type.to_owned(),
         attribute,
         domain: String::new(),
+    }
+}
+
+/// Name and attributes of an operator that gives values another place; lists of sizes are inputs.
+fn moved(
+    node: &Node,
+    input: &mut Vec<String>,
+    initializer: &mut Vec<proto::Tensor>,
+) -> (&'static str, Vec<proto::Attribute>) {
+    let mut constant = |suffix: &str, data: Data| {
+        let name = format!("{}_{suffix}", node.name);
+        initializer.push(tensor(&name, &[data.len()], &data));
+        name
+    };
+    match &node.op {
+        Op::ConvTranspose {
+            window: w,
+            group,
+            output_padding,
+        } => {
+            let mut attributes = window(w);
+            attributes.push(ints("dilations", &w.dilation));
+            attributes.push(int("group", *group));
+            attributes.push(ints("output_padding", output_padding));
+            ("ConvTranspose", attributes)
+        }
+        Op::Concat { axis } => ("Concat", vec![int("axis", *axis)]),
+        Op::Gather { axis } => ("Gather", vec![int("axis", *axis)]),
+        Op::Slice {
+            axis,
+            start,
+            len,
+            step,
+        } => {
+            let end = start + len.saturating_sub(1) * step + 1;
+            for (suffix, value) in [
+                ("starts", *start),
+                ("ends", end),
+                ("axes", *axis),
+                ("steps", *step),
+            ] {
+                input.push(constant(suffix, Data::I64(vec![value as i64])));
+            }
+            ("Slice", vec![])
+        }
+        Op::DepthToSpace { block, mode } => {
+            let attributes = vec![int("blocksize", *block), text("mode", mode.name())];
+            ("DepthToSpace", attributes)
+        }
+        Op::SpaceToDepth { block } => ("SpaceToDepth", vec![int("blocksize", *block)]),
+        Op::Resize { factors } => {
+            let scales = [1, 1, factors[0], factors[1]].map(|f| f as f32);
+            input.extend([String::new(), constant("scales", Data::F32(scales.into()))]);
+            (
+                "Resize",
+                vec![
+                    text("coordinate_transformation_mode", "asymmetric"),
+                    text("mode", "nearest"),
+                    text("nearest_mode", "floor"),
+                ],
+            )
+        }
+        _ => (node.op.kind(), vec![]),
     }
 }

@@ -15,22 +15,11 @@ pub(super) fn read(
 ) -> Result<Option<HostOp>, String> {
     let op = match node.op_type() {
         "Sigmoid" => HostOp::Sigmoid,
-        "HardSigmoid" => HostOp::HardSigmoid {
-            alpha: node.float("alpha", 0.2),
-            beta: node.float("beta", 0.5),
-        },
-        "HardSwish" => HostOp::HardSwish,
         "Tanh" => HostOp::Tanh,
         "Elu" => HostOp::Elu {
             alpha: node.float("alpha", 1.0),
         },
-        "LeakyRelu" => HostOp::LeakyRelu {
-            alpha: node.float("alpha", 0.01),
-        },
         "Softmax" => HostOp::Softmax,
-        "Mul" => HostOp::Mul,
-        "Sub" => HostOp::Sub,
-        "Concat" => HostOp::Concat,
         _ => return Ok(None),
     };
     if !matches!(rank, 2 | 4) {
@@ -41,7 +30,6 @@ pub(super) fn read(
     let axis = match op {
         HostOp::Softmax if together => node.int("axis", 1),
         HostOp::Softmax => node.int("axis", -1),
-        HostOp::Concat => node.int("axis", 1),
         _ => 1,
     };
     if axis != 1 && axis != 1 - rank as i64 {

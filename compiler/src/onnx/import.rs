@@ -2,6 +2,7 @@
 
 mod attributes;
 mod constant;
+mod moves;
 mod order;
 mod spatial;
 mod state;
@@ -136,6 +137,17 @@ impl<'a> Import<'a> {
             self.padded.insert(output, pads + more);
             return self.alias(output, inputs[0]);
         }
+        if node.op_type == "Split" {
+            let &[input] = &inputs[..1.min(inputs.len())] else {
+                return Err(fail("it has no input".to_owned()));
+            };
+            let pieces = self.split(&attributes, input).map_err(fail)?;
+            for (index, (output, op)) in moves::pieces(node, pieces).enumerate() {
+                let made = self.push(format!("{name}.{index}"), op, vec![input], output);
+                made.map_err(|e| e.of(node))?;
+            }
+            return Ok(());
+        }
         let product = self.product(&attributes, &name, &mut inputs);
         let op = match product.map_err(fail)? {
             Some(op) => op,
@@ -180,9 +192,10 @@ impl<'a> Import<'a> {
     }
 
     fn op(&self, node: &Attributes<'_>, inputs: &mut Vec<ValueId>) -> Result<Op, String> {
-        let arity = |least: usize, most: usize| match inputs.len() {
-            n if (least..=most).contains(&n) => Ok(()),
-            n => Err(format!("{n} inputs, not {least} to {most}")),
+        let count = inputs.len();
+        let arity = |least: usize, most: usize| match (least..=most).contains(&count) {
+            true => Ok(()),
+            false => Err(format!("{count} inputs, not {least} to {most}")),
         };
         let op_type = node.op_type();
         let rank = inputs
@@ -191,6 +204,12 @@ impl<'a> Import<'a> {
         if let Some(op) = host::read(node, self.opset, rank)? {
             let (least, most) = op.arity();
             return arity(least, most).map(|()| Op::Host(op));
+        }
+        if let Some((least, most)) = moves::input_counts(op_type) {
+            arity(least, most)?;
+        }
+        if let Some(op) = self.moves(node, inputs)? {
+            return Ok(op);
         }
         let known = input_counts(op_type);
         let (least, most) = known.ok_or("neither the device nor the host has this operator")?;
@@ -216,6 +235,18 @@ impl<'a> Import<'a> {
                 Op::Clip { min, max }
             }
             "Add" => Op::Add,
+            "Mul" => Op::Mul,
+            "Sub" => Op::Sub,
+            "Div" => Op::Div,
+            "PRelu" => Op::PRelu,
+            "LeakyRelu" => Op::LeakyRelu {
+                alpha: node.float("alpha", 0.01),
+            },
+            "HardSigmoid" => Op::HardSigmoid {
+                alpha: node.float("alpha", 0.2),
+                beta: node.float("beta", 0.5),
+            },
+            "HardSwish" => Op::HardSwish,
             "MaxPool" => {
                 if node.0.output.len() > 1 {
                     return Err("the Indices output is not supported".to_owned());
@@ -332,11 +363,11 @@ impl<'a> Import<'a> {
 fn input_counts(op_type: &str) -> Option<(usize, usize)> {
     Some(match op_type {
         "Relu" | "MaxPool" | "AveragePool" | "GlobalAveragePool" | "GlobalMaxPool" | "Flatten"
-        | "Identity" => (1, 1),
+        | "Identity" | "LeakyRelu" | "HardSigmoid" | "HardSwish" => (1, 1),
         "Dropout" | "ReduceMean" | "Squeeze" | "Upsample" => (1, 2),
         "Clip" => (1, 3),
         "Resize" => (1, 4),
-        "Add" | "MatMul" | "Reshape" => (2, 2),
+        "Add" | "Mul" | "Sub" | "Div" | "PRelu" | "MatMul" | "Reshape" => (2, 2),
         "Conv" | "Gemm" | "QuantizeLinear" | "DequantizeLinear" => (2, 3),
         "BatchNormalization" => (5, 5),
         _ => return None,

@@ -1,5 +1,7 @@
 //! Output shapes of operators, with every size bounded.
 
+mod moves;
+
 use super::{MAX_ELEMENTS, OnnxError};
 use crate::graph::{Graph, Node, Op};
 use crate::host::HostOp;
@@ -120,11 +122,28 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
             Ok(x.to_vec())
         }
         Op::Host(op) => host(graph, node, op),
+        Op::ConvTranspose { .. }
+        | Op::Concat { .. }
+        | Op::Slice { .. }
+        | Op::Gather { .. }
+        | Op::DepthToSpace { .. }
+        | Op::SpaceToDepth { .. }
+        | Op::Resize { .. } => moves::infer(graph, node, x),
+        Op::Mul | Op::Sub | Op::Div => broadcast(x, shape(1)?),
+        Op::PRelu => match broadcast(x, shape(1)?)? {
+            all if all == x => Ok(all),
+            _ => Err(format!("slopes of shape {:?} for {x:?}", shape(1)?)),
+        },
         Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } => match shape(1)?.contains(&0) {
             true => Err(format!("scales of shape {:?}: there is none", shape(1)?)),
             false => Ok(x.to_vec()),
         },
-        Op::Relu | Op::Clip { .. } | Op::Identity => Ok(x.to_vec()),
+        Op::Relu
+        | Op::Clip { .. }
+        | Op::Identity
+        | Op::LeakyRelu { .. }
+        | Op::HardSigmoid { .. }
+        | Op::HardSwish => Ok(x.to_vec()),
         Op::Pad { pads } => {
             let [n, c, h, w] = nchw(x)?;
             let [top, left, bottom, right] = pads.to_array();
@@ -136,6 +155,20 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
             op.kind
         )),
     }
+}
+
+/// The shape of two operands' elements: aligned at the last dimension, sizes are equal or 1.
+pub(super) fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
+    let rank = a.len().max(b.len());
+    let size =
+        |shape: &[usize], i: usize| (i + shape.len()).checked_sub(rank).map_or(1, |i| shape[i]);
+    let join = |i: usize| match (size(a, i), size(b, i)) {
+        (a, b) if a == b || b == 1 => Some(a),
+        (1, b) => Some(b),
+        _ => None,
+    };
+    let all: Option<Vec<usize>> = (0..rank).map(join).collect();
+    all.ok_or_else(|| format!("shapes {a:?} and {b:?} differ"))
 }
 
 /// The shape of what the host computes from tensors of one rank, `[1, C, H, W]` or `[1, N]`.

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use super::error::PassError;
 use super::net::{Net, NetOp};
 use crate::graph::{Graph, Node, Op, ValueId};
+use crate::host::HostOp;
 use crate::qgraph::TensorId;
 use crate::semantics::Requant;
 use crate::window::Window;
@@ -87,6 +88,27 @@ impl Reading<'_> {
             }
             Op::BatchNormalization { epsilon } => self.batch_norm(node, (*epsilon).into()),
             Op::Host(op) => self.host(node, *op),
+            Op::Concat { axis: 1 } => self.host(node, HostOp::Concat),
+            Op::Mul => self.host(node, HostOp::Mul),
+            Op::Sub => self.host(node, HostOp::Sub),
+            Op::LeakyRelu { alpha } => self.host(node, HostOp::LeakyRelu { alpha: *alpha }),
+            Op::HardSwish => self.host(node, HostOp::HardSwish),
+            Op::HardSigmoid { alpha, beta } => {
+                let (alpha, beta) = (*alpha, *beta);
+                self.host(node, HostOp::HardSigmoid { alpha, beta })
+            }
+            Op::Resize { factors } => self.host(node, HostOp::Resize { factors: *factors }),
+            Op::Concat { .. }
+            | Op::ConvTranspose { .. }
+            | Op::Slice { .. }
+            | Op::Gather { .. }
+            | Op::DepthToSpace { .. }
+            | Op::SpaceToDepth { .. }
+            | Op::Div
+            | Op::PRelu => Err(error(
+                node,
+                "neither the device nor the host has this operator",
+            )),
             Op::Flatten => self.flatten(node),
             Op::Identity => self.value(node, 0),
             Op::Pad { .. } => Err(error(node, "no convolution takes its zeros over")),

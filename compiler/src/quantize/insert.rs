@@ -140,8 +140,11 @@ impl Quantized<'_> {
     }
 
     fn node(&mut self, node: &Node, scales: &Scales) -> Result<(), QuantizeError> {
-        let (first, scale_x) = self.mapped(&node.name, node.inputs[0])?;
-        let mut inputs = vec![first];
+        // A constant operand of a product or a difference has no scale of its own.
+        let constant = |id: &&ValueId| self.source.values[id.0].data.is_some();
+        let real = node.inputs.iter().find(|id| !constant(id));
+        let (_, scale_x) = self.mapped(&node.name, *real.unwrap_or(&node.inputs[0]))?;
+        let mut inputs = vec![self.operand(node, 0)?];
         let mut op = node.op.clone();
         match &node.op {
             Op::Conv { .. } => inputs.extend(self.weights(node, scale_x)?),
@@ -149,9 +152,22 @@ impl Quantized<'_> {
                 inputs.extend(self.weights(node, scale_x)?);
                 op = Op::Gemm { trans_b: true };
             }
-            Op::Add | Op::Host(_) => {
-                for id in node.inputs.iter().skip(1) {
-                    inputs.push(self.mapped(&node.name, *id)?.0);
+            Op::ConvTranspose { .. } => {
+                return Err(QuantizeError::Node {
+                    node: node.name.clone(),
+                    reason: "transposed convolutions aren't quantised".to_owned(),
+                });
+            }
+            Op::Add
+            | Op::Mul
+            | Op::Sub
+            | Op::Div
+            | Op::PRelu
+            | Op::Concat { .. }
+            | Op::Gather { .. }
+            | Op::Host(_) => {
+                for index in 1..node.inputs.len() {
+                    inputs.push(self.operand(node, index)?);
                 }
             }
             Op::Relu
@@ -160,8 +176,15 @@ impl Quantized<'_> {
             | Op::AveragePool { .. }
             | Op::GlobalAveragePool
             | Op::Flatten
+            | Op::Identity
+            | Op::Slice { .. }
             | Op::Pad { .. }
-            | Op::Identity => {}
+            | Op::DepthToSpace { .. }
+            | Op::SpaceToDepth { .. }
+            | Op::Resize { .. }
+            | Op::LeakyRelu { .. }
+            | Op::HardSigmoid { .. }
+            | Op::HardSwish => {}
             Op::Onnx(op) => {
                 return Err(QuantizeError::Node {
                     node: node.name.clone(),
@@ -188,6 +211,18 @@ impl Quantized<'_> {
         };
         self.map.insert(node.output, real);
         Ok(())
+    }
+
+    /// An input as it is read: dequantised, or a constant as it stands.
+    fn operand(&mut self, node: &Node, index: usize) -> Result<ValueId, QuantizeError> {
+        let id = node.inputs[index];
+        let Value {
+            name, shape, data, ..
+        } = &self.source.values[id.0];
+        match data {
+            Some(data) => Ok(self.value(name, shape.clone(), Some(data.clone()))),
+            None => Ok(self.mapped(&node.name, id)?.0),
+        }
     }
 
     /// Weights and bias as DequantizeLinear of integer constants, output channels first.

@@ -129,7 +129,15 @@ enum Steps {
 const fn steps(op: &Op) -> Steps {
     match op {
         Op::Relu | Op::Clip { .. } => Steps::Activation,
-        Op::MaxPool { .. } | Op::Flatten | Op::Pad { .. } | Op::Identity => Steps::Input,
+        Op::MaxPool { .. }
+        | Op::Flatten
+        | Op::Identity
+        | Op::Slice { .. }
+        | Op::Gather { .. }
+        | Op::Pad { .. }
+        | Op::DepthToSpace { .. }
+        | Op::SpaceToDepth { .. }
+        | Op::Resize { .. } => Steps::Input,
         Op::Host(op) => match op {
             HostOp::Resize { .. } => Steps::Input,
             HostOp::Sigmoid
@@ -144,6 +152,15 @@ const fn steps(op: &Op) -> Steps {
             | HostOp::Concat => Steps::Own,
         },
         Op::Conv { .. }
+        | Op::ConvTranspose { .. }
+        | Op::Concat { .. }
+        | Op::Mul
+        | Op::Sub
+        | Op::Div
+        | Op::LeakyRelu { .. }
+        | Op::PRelu
+        | Op::HardSigmoid { .. }
+        | Op::HardSwish
         | Op::Add
         | Op::AveragePool { .. }
         | Op::GlobalAveragePool

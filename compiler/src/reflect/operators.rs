@@ -12,8 +12,10 @@ use crate::passes::{Net, NetNode, NetOp};
 use crate::qgraph::{NodeId, QGraph, QOp, TensorId};
 use crate::window::Window;
 
+const BLOCK: &str = "rows and columns of a block";
 const CLAMP: &str = "bounds of the output, in its steps";
 const DENSE: &str = "whether it is a dense layer, whose window is the whole input";
+const DIMENSION: &str = "the dimension that entries are taken of";
 const DIVISOR: &str = "whether padding counts in the divisor";
 const FLAT: &str = "whether tensors are vectors, however many rows and columns they have";
 const PADS: &str = "zeros at the top, left, bottom and right";
@@ -140,6 +142,20 @@ impl Reflect for Op {
             Self::Pad { .. } => "Pad",
             Self::Host(op) => op.kind(),
             Self::Onnx(op) => op.kind,
+            Self::ConvTranspose { .. } => "ConvTranspose",
+            Self::Concat { .. } => "Concat",
+            Self::Slice { .. } => "Slice",
+            Self::Gather { .. } => "Gather",
+            Self::DepthToSpace { .. } => "DepthToSpace",
+            Self::SpaceToDepth { .. } => "SpaceToDepth",
+            Self::Resize { .. } => "Resize",
+            Self::Mul => "Mul",
+            Self::Sub => "Sub",
+            Self::Div => "Div",
+            Self::LeakyRelu { .. } => "LeakyRelu",
+            Self::PRelu => "PRelu",
+            Self::HardSigmoid { .. } => "HardSigmoid",
+            Self::HardSwish => "HardSwish",
         }
     }
 
@@ -171,9 +187,63 @@ impl Reflect for Op {
             }
             Self::Host(op) => op.attributes(),
             Self::Onnx(op) => onnx(op),
-            Self::Relu | Self::Add | Self::GlobalAveragePool | Self::Flatten | Self::Identity => {
-                vec![]
+            Self::ConvTranspose {
+                window: w,
+                group,
+                output_padding,
+            } => {
+                let meaning = "rows and columns more, below and on the right";
+                let more = AttributeValue::ints(output_padding);
+                and(
+                    window(w),
+                    [
+                        count("group", *group, GROUP),
+                        Attribute::new("output_padding", more, meaning),
+                    ],
+                )
             }
+            Self::Concat { axis } => vec![count("axis", *axis, "dimension that grows")],
+            Self::Gather { axis } => vec![count("axis", *axis, DIMENSION)],
+            Self::Slice {
+                axis,
+                start,
+                len,
+                step,
+            } => vec![
+                count("axis", *axis, DIMENSION),
+                count("start", *start, "the first entry"),
+                count("len", *len, "how many entries"),
+                count("step", *step, "from one entry to the next"),
+            ],
+            Self::DepthToSpace { block, mode } => {
+                let mode = AttributeValue::Texts(vec![mode.name().to_owned()]);
+                let meaning = "whether channels lie position by position or channel by channel";
+                vec![
+                    count("block", *block, BLOCK),
+                    Attribute::new("mode", mode, meaning),
+                ]
+            }
+            Self::SpaceToDepth { block } => vec![count("block", *block, BLOCK)],
+            Self::Resize { factors } => vec![Attribute::new(
+                "factors",
+                AttributeValue::ints(factors),
+                "rows and columns for each",
+            )],
+            Self::LeakyRelu { alpha } => vec![float("alpha", *alpha, "slope below 0")],
+            Self::HardSigmoid { alpha, beta } => vec![
+                float("alpha", *alpha, "slope"),
+                float("beta", *beta, "value at 0"),
+            ],
+            Self::Relu
+            | Self::Add
+            | Self::GlobalAveragePool
+            | Self::Flatten
+            | Self::Identity
+            | Self::Mul
+            | Self::Sub
+            | Self::Div
+            | Self::PRelu
+            | Self::HardSwish => vec![],
         }
     }
 }

@@ -4,7 +4,6 @@
 use super::Attributes;
 use super::state::Import;
 use crate::graph::{Data, Op, ValueId};
-use crate::host::HostOp;
 use crate::window::Pads;
 
 /// The largest pad that is read.
@@ -182,10 +181,10 @@ impl Import<'_> {
                 "coordinates {place} with {choose} by {factors:?} are not supported"
             ));
         }
-        Ok(Op::Host(HostOp::Resize { factors }))
+        Ok(Op::Resize { factors })
     }
 
-    fn data(&self, name: &str) -> Option<&Data> {
+    pub(super) fn data(&self, name: &str) -> Option<&Data> {
         let id = self.names.get(name)?;
         self.graph.values[id.0].data.as_ref()
     }

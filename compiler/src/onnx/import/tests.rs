@@ -2,10 +2,10 @@
 
 mod constants;
 mod model;
+mod moves;
 
 use super::*;
 use crate::graph::Node;
-use crate::host::HostOp;
 use crate::{float, passes, quantize, reference};
 use model::{Model, int, ints, text};
 
@@ -331,7 +331,7 @@ fn whole_factors_repeat_values() {
     };
     let scales = |scales: [f32; 4]| Model::default().floats("scales", &[4], scales.to_vec());
     let doubled = || scales([1.0, 1.0, 2.0, 3.0]);
-    let expected = HostOp::Resize { factors: [2, 3] };
+    let expected = Op::Resize { factors: [2, 3] };
     for model in [
         doubled().node("Resize", &["x", "", "scales"], "y", &[]),
         doubled().node(
@@ -348,7 +348,7 @@ fn whole_factors_repeat_values() {
         ),
     ] {
         let graph = model.read(13).unwrap();
-        assert_eq!(graph.nodes[0].op, Op::Host(expected));
+        assert_eq!(graph.nodes[0].op, expected);
         let (found, x) = (run(&graph), image());
         for (i, value) in found.iter().enumerate() {
             let (c, row, col) = (i / 180, i / 18 % 10, i % 18);
@@ -362,7 +362,7 @@ fn whole_factors_repeat_values() {
         "y",
         &[text("mode", "nearest")],
     );
-    assert_eq!(old.read(9).unwrap().nodes[0].op, Op::Host(expected));
+    assert_eq!(old.read(9).unwrap().nodes[0].op, expected);
     let resize = |s: [f32; 4], attributes: &[proto::Attribute]| {
         scales(s).node("Resize", &["x", "", "scales"], "y", attributes)
     };

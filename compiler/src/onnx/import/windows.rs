@@ -27,6 +27,36 @@ fn round_up(window: &mut Window, size: [usize; 2]) {
     window.pads.right += cols;
 }
 
+/// The window of a transposed convolution, without its pads.
+pub(super) fn unpadded(node: &Attributes<'_>, kernel: [usize; 2]) -> Result<Window, String> {
+    let window = Window {
+        stride: node.pair("strides", Some([1, 1]))?,
+        dilation: node.pair("dilations", Some([1, 1]))?,
+        ..Window::whole(kernel)
+    };
+    check(node, &window)?;
+    Ok(window)
+}
+
+/// Sizes within their bounds, and a kernel that is the weights'.
+fn check(node: &Attributes<'_>, window: &Window) -> Result<(), String> {
+    let positive = |name, pair: [usize; 2]| match pair.iter().all(|&v| (1..=65535).contains(&v)) {
+        true => Ok(()),
+        false => Err(format!("{name} {pair:?} must be within 1 to 65535")),
+    };
+    let kernel = window.kernel;
+    positive("kernel_shape", kernel)?;
+    positive("strides", window.stride)?;
+    positive("dilations", window.dilation)?;
+    if node
+        .find("kernel_shape")
+        .is_some_and(|a| a.ints != kernel.map(|k| k as i64))
+    {
+        return Err(format!("kernel_shape differs from the weights' {kernel:?}"));
+    }
+    Ok(())
+}
+
 /// The window of a convolution or pool with a kernel, over an input of `h` by `w`; `auto_pad`
 /// resolved.
 ///
@@ -40,19 +70,12 @@ pub(super) fn read(
 ) -> Result<Window, String> {
     let stride = node.pair("strides", Some([1, 1]))?;
     let dilation = node.pair("dilations", Some([1, 1]))?;
-    let positive = |name, pair: [usize; 2]| match pair.iter().all(|&v| (1..=65535).contains(&v)) {
-        true => Ok(()),
-        false => Err(format!("{name} {pair:?} must be within 1 to 65535")),
+    let unpadded = Window {
+        stride,
+        dilation,
+        ..Window::whole(kernel)
     };
-    positive("kernel_shape", kernel)?;
-    positive("strides", stride)?;
-    positive("dilations", dilation)?;
-    if node
-        .find("kernel_shape")
-        .is_some_and(|a| a.ints != kernel.map(|k| k as i64))
-    {
-        return Err(format!("kernel_shape differs from the weights' {kernel:?}"));
-    }
+    check(node, &unpadded)?;
     // Zeros of an axis in all, and the smaller half of them.
     let same = |axis: usize, size: usize| {
         let span = dilation[axis] * (kernel[axis] - 1) + 1;
@@ -69,10 +92,5 @@ pub(super) fn read(
         Some("SAME_LOWER") => Pads::from([upper.bottom, upper.right, upper.top, upper.left]),
         Some(other) => return Err(format!("auto_pad {other} is unknown")),
     };
-    Ok(Window {
-        kernel,
-        stride,
-        dilation,
-        pads,
-    })
+    Ok(Window { pads, ..unpadded })
 }

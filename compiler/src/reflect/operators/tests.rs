@@ -1,6 +1,7 @@
 //! Every kind, one after another.
 
 use super::*;
+use crate::graph::DepthMode;
 use crate::host::Operand;
 use crate::window::Pads;
 
@@ -66,8 +67,41 @@ fn next_op(op: &Op) -> Option<Op> {
             output: 0,
             reason: "no device has it".to_owned(),
         })),
-        Op::Onnx(_) => Op::Host(HostOp::Sigmoid),
-        Op::Host(op) => Op::Host(next_host(op)?),
+        Op::Onnx(_) => Op::ConvTranspose {
+            window: WINDOW,
+            group: 2,
+            output_padding: [0, 1],
+        },
+        Op::ConvTranspose { .. } => Op::Slice {
+            axis: 1,
+            start: 2,
+            len: 3,
+            step: 4,
+        },
+        Op::Slice { .. } => Op::Gather { axis: 1 },
+        Op::Gather { .. } => Op::DepthToSpace {
+            block: 2,
+            mode: DepthMode::Crd,
+        },
+        Op::DepthToSpace { .. } => Op::SpaceToDepth { block: 2 },
+        Op::SpaceToDepth { .. } => Op::Div,
+        Op::Div => Op::PRelu,
+        Op::PRelu => Op::Concat { axis: 1 },
+        Op::Concat { .. } => Op::Mul,
+        Op::Mul => Op::Sub,
+        Op::Sub => Op::LeakyRelu { alpha: 0.1 },
+        Op::LeakyRelu { .. } => Op::HardSwish,
+        Op::HardSwish => Op::HardSigmoid {
+            alpha: 0.2,
+            beta: 0.5,
+        },
+        Op::HardSigmoid { .. } => Op::Resize { factors: [2, 3] },
+        Op::Resize { .. } => Op::Host(HostOp::Sigmoid),
+        // Of the others every kind stands above.
+        Op::Host(HostOp::Sigmoid) => Op::Host(HostOp::Tanh),
+        Op::Host(HostOp::Tanh) => Op::Host(HostOp::Elu { alpha: 1.0 }),
+        Op::Host(HostOp::Elu { .. }) => Op::Host(HostOp::Softmax),
+        Op::Host(_) => return None,
     })
 }
 
@@ -153,7 +187,8 @@ fn every_kind_of_every_network_describes_itself() {
     let attributes = conv.attributes();
     let names: Vec<&str> = attributes.iter().map(|a| &*a.name).collect();
     assert_eq!(names, ["kernel", "stride", "dilation", "pads", "group"]);
-    assert_eq!(check(conv, next_op).len(), 13 + 11);
+    assert_eq!(check(conv, next_op).len(), 15 + 14 + 4);
+    assert_eq!(check(HostOp::Sigmoid, next_host).len(), 11);
     let conv = NetOp::Conv {
         input: ID,
         window: WINDOW,

@@ -7,7 +7,7 @@ use crate::zoo::Rng;
 use crate::{float, onnx, passes, quantize, reference};
 
 /// Every operator that is read, with how many inputs it may have.
-const OPERATORS: [(&str, usize); 34] = [
+const OPERATORS: [(&str, usize); 42] = [
     ("Conv", 3),
     ("Relu", 1),
     ("Clip", 3),
@@ -41,6 +41,14 @@ const OPERATORS: [(&str, usize); 34] = [
     ("Elu", 1),
     ("LeakyRelu", 1),
     ("Softmax", 1),
+    ("Div", 2),
+    ("PRelu", 2),
+    ("ConvTranspose", 3),
+    ("Slice", 5),
+    ("Split", 2),
+    ("Gather", 2),
+    ("DepthToSpace", 1),
+    ("SpaceToDepth", 1),
     ("Transpose", 1),
 ];
 
@@ -122,7 +130,9 @@ impl Random {
         let pools = op.ends_with("Pool") && !op.starts_with("Global");
         let mut all = match op {
             _ if pools => vec![ints("kernel_shape", self.one(&[&[1, 1], &[2, 2], &[5, 6]]))],
-            "Conv" => vec![int("group", self.one(&[1, 1, 1, 2, 0]))],
+            "Conv" | "ConvTranspose" => vec![int("group", self.one(&[1, 1, 1, 2, 0]))],
+            "Gather" | "Split" => vec![int("axis", self.one(&[1, 3, 0, -9]))],
+            "DepthToSpace" | "SpaceToDepth" => vec![int("blocksize", self.one(&[1, 2, 0]))],
             "Gemm" => vec![int("transB", self.one(&[0, 1]))],
             "QuantizeLinear" | "DequantizeLinear" => vec![int("axis", self.one(&[0, 1, 7]))],
             "Concat" | "Softmax" | "Flatten" => vec![int("axis", self.one(&[1, 1, 0]))],
@@ -134,7 +144,7 @@ impl Random {
             }],
             _ => vec![],
         };
-        if (pools || op == "Conv") && self.below(3) == 0 {
+        if (pools || op.starts_with("Conv")) && self.below(3) == 0 {
             all.push(ints("strides", self.one(&[&[2, 2], &[1, 3]])));
             all.push(ints("pads", self.one(&[&[1, 1, 1, 1], &[0, 0, 4, 4]])));
         }

@@ -1,0 +1,272 @@
+//! Operators that give values another place: what is read, what it means, and written again.
+
+use super::*;
+use crate::graph::{Data, DepthMode, Value, ValueId};
+use crate::zoo::Rng;
+
+/// A graph of one node that reads `x` and constants.
+fn graph(op: Op, x: &[usize], constants: Vec<(Vec<usize>, Data)>) -> Graph {
+    let mut graph = Graph::default();
+    let mut value = |name: &str, shape: Vec<usize>, data| {
+        graph.values.push(Value::new(name, shape, data));
+        ValueId(graph.values.len() - 1)
+    };
+    let mut inputs = vec![value("x", x.to_vec(), None)];
+    for (index, (shape, data)) in constants.into_iter().enumerate() {
+        inputs.push(value(&format!("c{index}"), shape, Some(data)));
+    }
+    let output = value("y", vec![], None);
+    let name = "node".to_owned();
+    let node = Node {
+        name,
+        op,
+        inputs,
+        output,
+    };
+    let shape = crate::onnx::shape::infer(&graph, &node).unwrap();
+    graph.values[output.0].shape = shape;
+    (graph.inputs, graph.outputs) = (vec![node.inputs[0]], vec![output]);
+    graph.nodes.push(node);
+    graph
+}
+
+/// What is written is what is read; the values of a graph of `x = 0, 1, 2 ..`.
+fn values(graph: &Graph) -> Vec<f32> {
+    let again = load(&crate::onnx::save(graph)).unwrap();
+    assert_eq!(again.nodes[0].op, graph.nodes[0].op);
+    let shape = |g: &Graph| g.values[g.outputs[0].0].shape.clone();
+    assert_eq!(shape(&again), shape(graph));
+    let count: usize = graph.values[0].shape.iter().product();
+    let x: Vec<f32> = (0..count).map(|i| i as f32).collect();
+    let [first, second] = [graph, &again].map(|g| float::run(g, &x).unwrap().remove(0));
+    assert_eq!(first, second);
+    first
+}
+
+#[test]
+fn entries_are_taken_in_their_order() {
+    let slice = |axis, start, len, step| Op::Slice {
+        axis,
+        start,
+        len,
+        step,
+    };
+    let x = [1, 4, 1, 2];
+    let found = values(&graph(slice(1, 1, 2, 1), &x, vec![]));
+    assert_eq!(found, [2.0, 3.0, 4.0, 5.0]);
+    let found = values(&graph(slice(1, 0, 2, 3), &x, vec![]));
+    assert_eq!(found, [0.0, 1.0, 6.0, 7.0]);
+    let found = values(&graph(slice(3, 1, 1, 1), &x, vec![]));
+    assert_eq!(found, [1.0, 3.0, 5.0, 7.0]);
+    let list = (vec![3], Data::I64(vec![3, 0, 3]));
+    let found = values(&graph(Op::Gather { axis: 1 }, &x, vec![list]));
+    assert_eq!(found, [6.0, 7.0, 0.0, 1.0, 6.0, 7.0]);
+}
+
+#[test]
+fn tensors_follow_each_other_along_any_dimension() {
+    let more = || vec![(vec![1, 2, 1, 2], Data::F32(vec![-1.0, -2.0, -3.0, -4.0]))];
+    let found = values(&graph(Op::Concat { axis: 1 }, &[1, 2, 1, 2], more()));
+    assert_eq!(found, [0.0, 1.0, 2.0, 3.0, -1.0, -2.0, -3.0, -4.0]);
+    let found = values(&graph(Op::Concat { axis: 3 }, &[1, 2, 1, 2], more()));
+    assert_eq!(found, [0.0, 1.0, -1.0, -2.0, 2.0, 3.0, -3.0, -4.0]);
+}
+
+#[test]
+fn blocks_become_channels_and_channels_blocks() {
+    let to = |mode| Op::DepthToSpace { block: 2, mode };
+    let found = values(&graph(to(DepthMode::Dcr), &[1, 8, 1, 1], vec![]));
+    assert_eq!(found, [0.0, 2.0, 4.0, 6.0, 1.0, 3.0, 5.0, 7.0]);
+    let found = values(&graph(to(DepthMode::Crd), &[1, 8, 1, 1], vec![]));
+    assert_eq!(found, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    let back = Op::SpaceToDepth { block: 2 };
+    let found = values(&graph(back, &[1, 2, 2, 2], vec![]));
+    assert_eq!(found, [0.0, 4.0, 1.0, 5.0, 2.0, 6.0, 3.0, 7.0]);
+    let found = values(&graph(
+        Op::Resize { factors: [2, 1] },
+        &[1, 2, 1, 2],
+        vec![],
+    ));
+    assert_eq!(found, [0.0, 1.0, 0.0, 1.0, 2.0, 3.0, 2.0, 3.0]);
+}
+
+#[test]
+fn operands_are_broadcast() {
+    let operand = || vec![(vec![2, 1, 1], Data::F32(vec![2.0, 4.0]))];
+    for (op, expected) in [
+        (Op::Mul, [0.0, 2.0, 8.0, 12.0]),
+        (Op::Sub, [-2.0, -1.0, -2.0, -1.0]),
+        (Op::Div, [0.0, 0.5, 0.5, 0.75]),
+    ] {
+        let graph = graph(op, &[1, 2, 1, 2], operand());
+        assert_eq!(
+            float::run(&graph, &[0.0, 1.0, 2.0, 3.0]).unwrap()[0],
+            expected
+        );
+    }
+    let graph = graph(Op::PRelu, &[1, 2, 1, 2], operand());
+    let found = float::run(&graph, &[-1.0, 1.0, -2.0, 3.0]).unwrap();
+    assert_eq!(found[0], [-2.0, 1.0, -8.0, 3.0]);
+}
+
+/// Every output by its definition: `y[o][i * s + k * d - p] += x[c][i] * w[c][o][k]`.
+#[test]
+fn transposed_convolutions_spread_their_inputs() {
+    let mut rng = Rng::new(5);
+    let mut below = |n: usize| (rng.next_u64() % n as u64) as usize;
+    let mut tried = 0;
+    while tried < 60 {
+        let [group, inputs, outputs] = [1 + below(3), 1 + below(3), 1 + below(3)];
+        let mut pair = |least: usize, n: usize| [least + below(n), least + below(n)];
+        let (kernel, stride, dilation) = (pair(1, 4), pair(1, 3), pair(1, 2));
+        let (size, before, after) = (pair(1, 4), pair(0, 2), pair(0, 2));
+        let more = [0, 1].map(|a| below(stride[a].max(dilation[a])));
+        let window = Window {
+            kernel,
+            stride,
+            dilation,
+            pads: [before[0], before[1], after[0], after[1]].into(),
+        };
+        let Some(out) = window.transposed(size, more) else {
+            continue;
+        };
+        tried += 1;
+        let (ci, co, area) = (group * inputs, group * outputs, window.area());
+        let weights: Vec<f32> = (0..ci * outputs * area).map(|i| (i % 7) as f32).collect();
+        let bias: Vec<f32> = (0..co).map(|i| i as f32).collect();
+        let mut expected: Vec<f32> = bias
+            .iter()
+            .flat_map(|b| vec![*b; out[0] * out[1]])
+            .collect();
+        for index in 0..ci * outputs * area * size[0] * size[1] {
+            let (at, rest) = (index % (size[0] * size[1]), index / (size[0] * size[1]));
+            let (k, rest) = (rest % area, rest / area);
+            let (o, c) = (rest % outputs, rest / outputs);
+            let (place, tap) = ([at / size[1], at % size[1]], [k / kernel[1], k % kernel[1]]);
+            let to = [0, 1]
+                .map(|a| (place[a] * stride[a] + tap[a] * dilation[a]).checked_sub(before[a]));
+            if let [Some(y), Some(x)] = to
+                && y < out[0]
+                && x < out[1]
+            {
+                let o = c / inputs * outputs + o;
+                let weight = weights[(c * outputs + o % outputs) * area + k];
+                expected[(o * out[0] + y) * out[1] + x] +=
+                    weight * (c * size[0] * size[1] + at) as f32;
+            }
+        }
+        let op = Op::ConvTranspose {
+            window,
+            group,
+            output_padding: more,
+        };
+        let constants = vec![
+            (vec![ci, outputs, kernel[0], kernel[1]], Data::F32(weights)),
+            (vec![co], Data::F32(bias)),
+        ];
+        let graph = graph(op, &[1, ci, size[0], size[1]], constants);
+        assert_eq!(values(&graph), expected, "{window} {more:?} {size:?}");
+    }
+}
+
+#[test]
+fn a_split_is_a_slice_for_each_output() {
+    let pieces = |sizes: &[i64], outputs: &[&str]| {
+        let mut model = Model::default().longs("sizes", sizes);
+        model = model.node("Split", &["x", "sizes"], "y", &[int("axis", 3)]);
+        model.0.node[0].output = outputs.iter().map(|o| (*o).to_owned()).collect();
+        model
+    };
+    let graph = pieces(&[1, 2, 3], &["a", "y", "b"]).read(13).unwrap();
+    let slice = |start, len| Op::Slice {
+        axis: 3,
+        start,
+        len,
+        step: 1,
+    };
+    let ops: Vec<Op> = graph.nodes.iter().map(|n| n.op.clone()).collect();
+    assert_eq!(ops, [slice(0, 1), slice(1, 2), slice(3, 3)]);
+    for sizes in [
+        &[1, 2, 2][..],
+        &[6, 0, 0],
+        &[3, 3],
+        &[i64::MAX; 3],
+        &[-1, 4, 3],
+    ] {
+        let found = pieces(sizes, &["a", "y", "b"]).refused(13);
+        assert!(found.contains("Split y"), "{found}");
+    }
+}
+
+#[test]
+fn output_shapes_become_pads() {
+    let w: Vec<f32> = (0..2 * 3 * 9).map(|i| i as f32).collect();
+    let read = |attribute: &[proto::Attribute]| {
+        let model = Model::default().floats("w", &[2, 3, 3, 3], w.clone());
+        let graph = model.node("ConvTranspose", &["x", "w"], "y", attribute);
+        let graph = graph.read(13).unwrap();
+        let shape = graph.values[graph.outputs[0].0].shape[2..].to_vec();
+        let Op::ConvTranspose {
+            window,
+            output_padding,
+            ..
+        } = graph.nodes[0].op
+        else {
+            panic!("{:?}", graph.nodes[0]);
+        };
+        (shape, window.pads.to_array(), output_padding)
+    };
+    let strides = ints("strides", &[2, 2]);
+    let upper = read(&[strides.clone(), text("auto_pad", "SAME_UPPER")]);
+    assert_eq!(upper, (vec![10, 12], [0, 0, 1, 1], [0, 0]));
+    let lower = read(&[strides.clone(), text("auto_pad", "SAME_LOWER")]);
+    assert_eq!(lower, (vec![10, 12], [1, 1, 0, 0], [0, 0]));
+    let shape = read(&[strides, ints("output_shape", &[9, 14])]);
+    assert_eq!(shape, (vec![9, 14], [1, 0, 1, 0], [0, 1]));
+}
+
+#[test]
+fn hostile_sizes_are_refused() {
+    for (op, inputs, attributes) in [
+        ("DepthToSpace", &["x"][..], vec![int("blocksize", i64::MAX)]),
+        ("DepthToSpace", &["x"], vec![int("blocksize", -1)]),
+        ("DepthToSpace", &["x"], vec![]),
+        ("SpaceToDepth", &["x"], vec![int("blocksize", 1 << 40)]),
+        ("SpaceToDepth", &["x"], vec![int("blocksize", 0)]),
+        ("Concat", &["x", "x"], vec![int("axis", 9)]),
+        ("Concat", &["x", "one"], vec![int("axis", -4)]),
+        ("Gather", &["x", "one"], vec![int("axis", i64::MIN)]),
+        ("Gather", &["x", "far"], vec![int("axis", 1)]),
+        ("Slice", &["x", "one", "far", "far"], vec![]),
+        ("Split", &["x", "one"], vec![int("axis", 4)]),
+        ("ConvTranspose", &["x", "one"], vec![]),
+        ("ConvTranspose", &["x", "w"], vec![ints("strides", &[0, 1])]),
+        (
+            "ConvTranspose",
+            &["x", "w"],
+            vec![
+                ints("strides", &[65535; 2]),
+                ints("dilations", &[65535; 2]),
+                ints("output_shape", &[i64::MAX, i64::MAX]),
+            ],
+        ),
+        (
+            "ConvTranspose",
+            &["x", "w"],
+            vec![ints("output_padding", &[1, 0])],
+        ),
+        ("ConvTranspose", &["x", "w"], vec![ints("pads", &[9; 4])]),
+        ("PRelu", &["x", "wide"], vec![]),
+    ] {
+        let model = Model::default()
+            .longs("one", &[1])
+            .longs("far", &[i64::MIN])
+            .floats("wide", &[2, 5, 12], vec![1.0; 120])
+            .floats("w", &[2, 3, 3, 3], vec![1.0; 54]);
+        let found = model.node(op, inputs, "y", &attributes).refused(13);
+        assert!(
+            found.contains(&format!("{op} y")),
+            "{op} {inputs:?}: {found}"
+        );
+    }
+}
