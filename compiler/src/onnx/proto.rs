@@ -1,5 +1,6 @@
 //! The parts of ONNX's protobuf messages that the project reads and writes (field numbers from
-//! the public `onnx.proto`).
+//! the public `onnx.proto`). Lists of numbers are packed where that says so: not every reader
+//! takes both.
 
 use prost::Message;
 
@@ -75,9 +76,9 @@ pub struct Attribute {
     pub s: bytes::Bytes,
     #[prost(message, optional, tag = "5")]
     pub t: Option<Tensor>,
-    #[prost(float, repeated, tag = "7")]
+    #[prost(float, repeated, packed = "false", tag = "7")]
     pub floats: Vec<f32>,
-    #[prost(int64, repeated, tag = "8")]
+    #[prost(int64, repeated, packed = "false", tag = "8")]
     pub ints: Vec<i64>,
     #[prost(int32, tag = "20")]
     pub kind: i32,
@@ -98,7 +99,7 @@ pub const ATTRIBUTE_INTS: i32 = 7;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Tensor {
-    #[prost(int64, repeated, tag = "1")]
+    #[prost(int64, repeated, packed = "false", tag = "1")]
     pub dims: Vec<i64>,
     #[prost(int32, tag = "2")]
     pub data_type: i32,

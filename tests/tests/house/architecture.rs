@@ -102,6 +102,25 @@ fn libraries_know_no_options_of_the_command_line() {
     }
 }
 
+/// One module knows the library that computes on the host, so that it can be replaced.
+#[test]
+fn one_module_names_the_engine_of_the_host() {
+    let mut naming = Vec::new();
+    for name in ["driver", "compiler", "app", "cli"] {
+        let mut files = Vec::new();
+        sources(&root().join(name).join("src"), &mut files);
+        for file in files {
+            if std::fs::read_to_string(&file).unwrap().contains("rten::") {
+                naming.push(file);
+            }
+        }
+    }
+    let [only] = &naming[..] else {
+        panic!("{naming:?} name it");
+    };
+    assert!(only.ends_with("compiler/src/engine.rs"), "{naming:?}");
+}
+
 #[test]
 fn the_instruction_set_does_no_input_or_output() {
     let mut files = Vec::new();
