@@ -192,6 +192,7 @@ fn nothing() -> TensorSpec {
         buffer: BufferId(0),
         chw: [0; 3],
         scale: 1.0,
+        zero: 0,
         packing: Packing::Tiles,
     }
 }

@@ -58,6 +58,8 @@ pub struct Tensor {
     pub chw: [usize; 3],
     /// The real value of one int8 step; `None` for a float model.
     pub scale: Option<f32>,
+    /// The zero point: the step that stands for 0.
+    pub zero: i8,
 }
 
 impl Tensor {
@@ -77,6 +79,7 @@ impl Tensor {
             name: spec.name.clone(),
             chw: spec.chw.map(|d| d as usize),
             scale: Some(spec.scale),
+            zero: spec.zero,
         })
     }
 }

@@ -106,10 +106,13 @@ impl Preprocess {
     }
 }
 
-/// Rounds to steps of the input tensor's scale.
-pub fn to_int8(values: &[f32], scale: f32) -> Vec<i8> {
+/// Rounds to steps of the input tensor's scale, counted from its zero point.
+pub fn to_int8(values: &[f32], scale: f32, zero: i8) -> Vec<i8> {
     values
         .iter()
-        .map(|v| (v / scale).round_ties_even().clamp(-128.0, 127.0) as i8)
+        .map(|v| {
+            let steps = (v / scale).round_ties_even() + f32::from(zero);
+            steps.clamp(-128.0, 127.0) as i8
+        })
         .collect()
 }

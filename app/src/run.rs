@@ -77,6 +77,7 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
         preprocess: &preprocess,
         chw,
         scale: spec.scale,
+        zero: spec.zero,
         reading: Mutex::new(Reading {
             reader: source.reader(),
             ahead: BTreeMap::new(),
@@ -146,6 +147,7 @@ struct Inputs<'a> {
     chw: [usize; 3],
     /// Of the input's values.
     scale: f32,
+    zero: i8,
     reading: Mutex<Reading<'a>>,
 }
 
@@ -209,7 +211,7 @@ impl Images for Inputs<'_> {
         };
         let decoded = item.and_then(|item| self.preprocess.apply(&item.decode()?, self.chw));
         let values = decoded.map_err(|error| self.fail(index, error))?;
-        Ok(to_int8(&values, self.scale).into())
+        Ok(to_int8(&values, self.scale, self.zero).into())
     }
 }
 
@@ -357,16 +359,15 @@ fn image_outcomes(
     [top, kept]: [usize; 2],
 ) -> Result<Vec<ImageOutcome>> {
     let output = program.outputs.first();
-    let scale = program
-        .tensor(*output.context("the program has no output")?)?
-        .scale;
+    let output = program.tensor(*output.context("the program has no output")?)?;
+    let real = |&v: &i8| (f32::from(v) - f32::from(output.zero)) * output.scale;
     let are_confidences = ends_in_softmax(program);
     found.sort_unstable_by_key(|(first, _)| *first);
     let mut outcomes = Vec::with_capacity(facts.len());
     for (first, outputs) in found {
         let values = outputs.into_iter().next().unwrap_or_default();
         for (index, values) in (first..).zip(values) {
-            let logits: Vec<f32> = values.iter().map(|&v| f32::from(v) * scale).collect();
+            let logits: Vec<f32> = values.iter().map(real).collect();
             let (name, truth) = facts.remove(&index).unwrap_or_default();
             outcomes.push(ImageOutcome {
                 name,

@@ -59,7 +59,9 @@ impl Output {
     /// The values in the output's own unit.
     pub fn real(&self) -> Vec<f32> {
         let scale = self.tensor.scale.unwrap_or(1.0);
-        self.int8.iter().map(|&v| f32::from(v) * scale).collect()
+        let zero = f32::from(self.tensor.zero);
+        let real = |&v: &i8| (f32::from(v) - zero) * scale;
+        self.int8.iter().map(real).collect()
     }
 }
 
@@ -300,7 +302,7 @@ impl<'a> Int8<'a> {
                     let text = format!("input '{}', value {at}: {}", feed.name, values[at]);
                     return Err(Error::input(text));
                 }
-                to_int8(values, input.scale.unwrap_or(1.0)).into()
+                to_int8(values, input.scale.unwrap_or(1.0), input.zero).into()
             }
         };
         let len = input.len();

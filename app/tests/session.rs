@@ -109,7 +109,7 @@ impl Images for Demo {
         let recipe = model.preprocess()?.unwrap();
         let real = recipe.apply(&self.0[index], [3, 32, 32])?;
         let scale = session(&Target::default()).inputs()?[0].scale.unwrap();
-        Ok(vta_app::preprocess::to_int8(&real, scale).into())
+        Ok(vta_app::preprocess::to_int8(&real, scale, 0).into())
     }
 }
 

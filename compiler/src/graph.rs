@@ -20,7 +20,7 @@ pub enum Data {
     F32(Vec<f32>),
     /// int8.
     I8(Vec<i8>),
-    /// uint8 (zero points of models that are then refused by name).
+    /// uint8.
     U8(Vec<u8>),
     /// int32.
     I32(Vec<i32>),

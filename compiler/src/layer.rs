@@ -270,6 +270,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
         ratio: &vec![2f64.powi(-shift); spec.co],
         bias: &bias,
         sum: &semantics::sum_bounds(&weights, spec.co, (-127, 127)),
+        zero: 0,
         clamp: (-128, 127),
         requant: Requant::Fast,
     };
@@ -285,6 +286,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
         name: name.to_owned(),
         chw,
         scale: 1.0,
+        zero: 0,
         range: (-128, 127),
     };
     let op = QOp::Conv {

@@ -24,8 +24,10 @@ pub struct QTensor {
     pub name: String,
     /// Channels, rows, columns; `[C, 1, 1]` for vectors.
     pub chw: [usize; 3],
-    /// `real = scale * int8`, zero point 0.
+    /// `real = scale * (int8 - zero)`.
     pub scale: f32,
+    /// The zero point, from -128 to 127. A convolution's taps on padding read it.
+    pub zero: i32,
     /// Smallest and largest value that occurs (from the producer's clamp), for bounds.
     pub range: (i8, i8),
 }
@@ -46,7 +48,8 @@ pub struct QNode {
 pub enum QOp {
     /// Convolution or dense layer (`kernel` = the input's rows and columns, no padding), with an
     /// optional residual: `y = int8(epilogue(prologue(residual) + sum x * w))`; without a
-    /// residual the sum starts at 0. The epilogue ends in a clamp to int8.
+    /// residual the sum starts at 0. Where a tap is on padding, x is the input's zero point. The
+    /// epilogue ends in a clamp to int8.
     Conv {
         /// Input tensor.
         input: TensorId,
@@ -93,16 +96,18 @@ pub enum QOp {
         /// After the maximum (empty: keep).
         ops: Vec<LaneOp>,
     },
-    /// Sum over the valid part of each window, then the operations that belong to the number of
-    /// positions that the average divides by.
+    /// Sum over the valid part of each window, then the operations that belong to the number of its
+    /// positions.
     AvgPool {
         /// Input.
         input: TensorId,
         /// Geometry.
         window: Window,
-        /// Whether padding counts in the divisor.
+        /// Whether all windows have one list of operations, that of the whole window. Otherwise the
+        /// number of positions inside says which, as where padding counts but stands for a zero
+        /// point.
         count_include_pad: bool,
-        /// By divisor: requantisation and clamp for windows with that many positions.
+        /// By number of positions: requantisation and clamp for windows with that many.
         ops_by_count: Vec<(usize, Vec<LaneOp>)>,
     },
     /// What the device has no operation for: dequantised, computed and quantised on the host.
@@ -183,9 +188,14 @@ impl std::fmt::Display for QGraph {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for id in &self.inputs {
             let t = &self.tensors[id.0];
+            let zero = if t.zero == 0 {
+                String::new()
+            } else {
+                format!(" zero {}", t.zero)
+            };
             writeln!(
                 f,
-                "input %{} {:?} scale {:e} \"{}\"",
+                "input %{} {:?} scale {:e}{zero} \"{}\"",
                 id.0, t.chw, t.scale, t.name
             )?;
         }

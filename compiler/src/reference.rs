@@ -89,6 +89,8 @@ struct Eval<'a> {
 struct View<'a> {
     data: &'a [i8],
     chw: [usize; 3],
+    /// The zero point.
+    zero: i32,
 }
 
 impl<'a> View<'a> {
@@ -106,12 +108,13 @@ impl<'a> Eval<'a> {
     }
 
     fn view(&self, id: TensorId) -> Result<View<'a>, ReferenceError> {
-        let chw = self.graph.tensors[id.0].chw;
+        let tensor = &self.graph.tensors[id.0];
+        let (chw, zero) = (tensor.chw, tensor.zero);
         let data = &self.values[id.0];
         if data.len() != chw.iter().product::<usize>() {
             return Err(self.shape_error());
         }
-        Ok(View { data, chw })
+        Ok(View { data, chw, zero })
     }
 
     fn node(&self) -> Result<Vec<i8>, ReferenceError> {
@@ -239,6 +242,7 @@ impl<'a> Eval<'a> {
         Ok(View {
             data: &view.data[first..first + inputs * h * w],
             chw: [inputs, h, w],
+            ..view
         })
     }
 
@@ -295,16 +299,23 @@ fn widen(values: &[i8]) -> Vec<i32> {
     values.iter().map(|&x| x.into()).collect()
 }
 
-/// Adds one output channel's products to `sums`.
+/// Adds one output channel's products to `sums`. Taps on padding read the zero point `z`: all that
+/// read it is added first, and then `w * (x - z)` where there is an input.
 fn convolve(view: View<'_>, window: &Window, weights: &[i8], out: [usize; 3], sums: &mut [i32]) {
     let [ci, h, w] = view.chw;
     let taps = window.taps([h, w], [out[1], out[2]]);
+    let all = weights
+        .iter()
+        .map(|&w| i32::from(w).wrapping_mul(view.zero));
+    let start = all.fold(0, i32::wrapping_add);
+    sums.iter_mut()
+        .for_each(|sum| *sum = sum.wrapping_add(start));
     for (c, weights) in (0..ci).zip(weights.chunks(window.area())) {
         for tap in &taps {
             let weight = i32::from(weights[tap.index[0] * window.kernel[1] + tap.index[1]]);
             if weight != 0 {
                 tap.fold(view.channel(c), sums, |sum, x| {
-                    *sum = sum.wrapping_add(weight * i32::from(x));
+                    *sum = sum.wrapping_add(weight * (i32::from(x) - view.zero));
                 });
             }
         }

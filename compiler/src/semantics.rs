@@ -1,8 +1,10 @@
 //! Integer semantics: how real-valued scales become lane operations, with proofs.
 //!
-//! A tensor's int8 value `q` means `scale * q`. A convolution accumulates `A = sum x * w` in
-//! int32; the real result in steps of the output's scale is `(A + bias) * r[c]` with
-//! `r[c] = s_x * s_w[c] / s_y`. It becomes int8 by rounding half up and clamping, in one of
+//! A tensor's int8 value `q` means `scale * (q - z)` with its zero point `z`, 0 where it is
+//! symmetric. A convolution accumulates `A = sum x * w` in int32, and the bias takes `z_x * sum w`
+//! off it; the real result in steps of the output's scale is `(A + bias) * r[c]` with
+//! `r[c] = s_x * s_w[c] / s_y`. It becomes int8 by rounding half up, adding the output's zero
+//! point, and clamping, in one of
 //! these forms, every step one [`LaneOp`]:
 //!
 //! - **shift**, when every `r[c] = 2^-n`: `(A + bias + 2^(n-1)) >> n`, exact;
@@ -32,10 +34,10 @@ mod precise;
 mod sums;
 
 pub use self::lanes::{
-    Interval, Requant, Requantize, SemanticsError, apply, log2_exact, range, sum_bounds,
+    Interval, Requant, Requantize, SemanticsError, apply, log2_exact, range, sum_bounds, zero_sums,
 };
-use self::lanes::{push_add, push_clamp, saturate};
-pub use self::sums::{AddPlan, plan_add, plan_residual, plan_scale};
+use self::lanes::{push_add, push_clamp, push_zero, saturate};
+pub use self::sums::{AddPlan, Addition, Rescale, plan_add, plan_residual, plan_scale};
 use crate::lane::LaneOp;
 
 /// Largest magnitude of a bias that plans look at.
@@ -72,7 +74,17 @@ pub fn plan_requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsE
         .map(|&r| log2_exact(r).map(|n| -n))
         .collect();
     let mut ops = match shifts {
-        Some(shifts) if shifts.iter().all(|n| (0..=30).contains(n)) => plan_shift(given, &shifts),
+        Some(shifts) if shifts.iter().all(|n| (0..=30).contains(n)) => {
+            let joined = plan_shift(given, &shifts);
+            joined
+                .filter(|ops| proven(ops, given.sum))
+                .unwrap_or_else(|| {
+                    let bias = rounding(given, &shifts).map(saturate);
+                    let mut ops = shifted(bias.collect(), &shifts);
+                    push_zero(&mut ops, given.zero);
+                    ops
+                })
+        }
         _ => match precisely(given) {
             Some(ops) => ops,
             None => multiply::requantize(given)?,
@@ -88,20 +100,40 @@ fn precisely(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
         Requant::Precise => precise::requantize(given)?,
         Requant::Fast => return None,
     };
-    let mut sums = given.sum.iter().enumerate();
-    let proven = sums.all(|(c, &sum)| range(&ops, c, sum).is_ok());
-    proven.then_some(ops)
+    proven(&ops, given.sum).then_some(ops)
 }
 
-fn plan_shift(given: &Requantize<'_>, shifts: &[i32]) -> Vec<LaneOp> {
+/// Whether no channel's operations wrap.
+fn proven(ops: &[LaneOp], sums: &[Interval]) -> bool {
+    let mut sums = sums.iter().enumerate();
+    sums.all(|(c, &sum)| range(ops, c, sum).is_ok())
+}
+
+/// The bias that rounds what is shifted, in the sum's steps.
+fn rounding(given: &Requantize<'_>, shifts: &[i32]) -> impl Iterator<Item = i64> {
     let half = |n: i32| if n > 0 { 1i64 << (n - 1) } else { 0 };
-    let bias = given
+    given
         .bias
         .iter()
         .zip(shifts)
-        .map(|(&b, &n)| saturate(b + half(n)));
+        .map(move |(&b, &n)| b + half(n))
+}
+
+/// Shifts whose bias rounds, and has the zero point in it; `None` where it is too large for that.
+fn plan_shift(given: &Requantize<'_>, shifts: &[i32]) -> Option<Vec<LaneOp>> {
+    let zero = |n: &i32| i64::from(given.zero) << n;
+    let bias = rounding(given, shifts)
+        .zip(shifts)
+        .map(|(b, n)| b + zero(n));
+    let exact = |b: i64| i32::try_from(b).ok().filter(|&exact| exact == saturate(b));
+    let bias: Option<Vec<i32>> = bias.map(exact).collect();
+    Some(shifted(bias?, shifts))
+}
+
+/// A sum with its bias, shifted.
+fn shifted(bias: Vec<i32>, shifts: &[i32]) -> Vec<LaneOp> {
     let mut ops = Vec::new();
-    push_add(&mut ops, bias.collect());
+    push_add(&mut ops, bias);
     match shifts.first() {
         Some(&n) if shifts.iter().all(|&m| m == n) => {
             if n > 0 {
@@ -131,8 +163,14 @@ mod tests {
         prop_oneof![Just(Requant::Fast), Just(Requant::Precise)]
     }
 
-    fn ideal(value: f64, (low, high): (i8, i8)) -> f64 {
-        (value + 0.5).floor().clamp(low.into(), high.into())
+    fn ideal(value: f64, zero: i32, (low, high): (i8, i8)) -> f64 {
+        let rounded = (value + 0.5).floor() + f64::from(zero);
+        rounded.clamp(low.into(), high.into())
+    }
+
+    /// 0, or anything that int8 holds.
+    fn zeros() -> impl Strategy<Value = i32> {
+        prop_oneof![Just(0), -128..=127, Just(-128), Just(127)]
     }
 
     #[test]
@@ -141,6 +179,7 @@ mod tests {
             ratio: &[1.0 / 256.0; 2],
             bias: &[100, -7],
             sum: &[(-40_000, 40_000); 2],
+            zero: 0,
             clamp: (-128, 127),
             requant: Requant::Fast,
         };
@@ -159,6 +198,7 @@ mod tests {
             ratio: &[1.0 / 16.0],
             bias: &[0],
             sum: &[(0, 1000)],
+            zero: 0,
             clamp: (0, 127),
             requant: Requant::Fast,
         };
@@ -166,6 +206,81 @@ mod tests {
             plan_requantize(&given).unwrap(),
             [LaneOp::add(8), LaneOp::shr(4)]
         );
+    }
+
+    fn scale(ratio: f64, zeros: [i64; 2], requant: Requant) -> Rescale {
+        Rescale {
+            ratio,
+            range: (-6272, 6272),
+            zeros,
+            clamp: (-128, 127),
+            requant,
+        }
+    }
+
+    fn addition(ratios: [f64; 2], [za, zb, zero]: [i32; 3], requant: Requant) -> Addition {
+        Addition {
+            ratios,
+            ranges: [(-128, 127); 2],
+            zeros: [za, zb],
+            zero,
+            clamp: (-128, 127),
+            requant,
+        }
+    }
+
+    #[test]
+    fn a_zero_point_is_added_after_rounding() {
+        let given = Requantize {
+            ratio: &[1.0 / 256.0],
+            bias: &[100],
+            sum: &[(-40_000, 40_000)],
+            zero: -3,
+            clamp: (-3, 127),
+            requant: Requant::Fast,
+        };
+        let ops = [
+            LaneOp::add(100 + 128 - 3 * 256),
+            LaneOp::shr(8),
+            LaneOp::min(127),
+            LaneOp::max(-3),
+        ];
+        assert_eq!(plan_requantize(&given).unwrap(), ops);
+        // A bias that has no room for it leaves it behind the shift.
+        let given = Requantize {
+            ratio: &[2f64.powi(-24)],
+            bias: &[0],
+            sum: &[(-1 << 30, 1 << 30)],
+            zero: 127,
+            ..given
+        };
+        let ops = [
+            LaneOp::add(vec![1 << 23]),
+            LaneOp::shr(24),
+            LaneOp::add(127),
+        ];
+        let ops = ops.into_iter().chain([LaneOp::min(127)]);
+        assert_eq!(plan_requantize(&given).unwrap(), ops.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn zeros_stay_zeros() {
+        for requant in [Requant::Fast, Requant::Precise] {
+            for ratios in [[0.3, 0.7], [0.25, 2.0], [1.0, 1.0], [3.9, 0.011]] {
+                for zeros in [[0, 0, 9], [-128, -128, -128], [5, -77, 127], [-128, 127, 0]] {
+                    let plan = plan_add(&addition(ratios, zeros, requant)).unwrap();
+                    let sum = run(&plan.a, 0, zeros[0]) + run(&plan.b, 0, zeros[1]);
+                    assert_eq!(
+                        run(&plan.epilogue, 0, sum as i32),
+                        i64::from(zeros[2]),
+                        "{ratios:?} {zeros:?}"
+                    );
+                    let [from, to, _] = zeros.map(i64::from);
+                    let ops = plan_scale(&scale(ratios[0], [from * 49, to], requant)).unwrap();
+                    assert_eq!(run(&ops, 0, zeros[0] * 49), to, "{} {zeros:?}", ratios[0]);
+                }
+            }
+        }
     }
 
     #[test]
@@ -176,12 +291,13 @@ mod tests {
                 ratio: &[ratio],
                 bias: &[0],
                 sum: &sum,
+                zero: 0,
                 clamp: (0, 1),
                 requant: Requant::Fast,
             };
             assert!(plan_requantize(&given).is_err());
-            assert!(plan_scale(ratio, (0, 1), (0, 1), Requant::Fast).is_err());
-            assert!(plan_add([ratio, 1.0], [(0, 1); 2], (0, 1), Requant::Precise).is_err());
+            assert!(plan_scale(&scale(ratio, [0, 0], Requant::Fast)).is_err());
+            assert!(plan_add(&addition([ratio, 1.0], [0; 3], Requant::Precise)).is_err());
         }
     }
 
@@ -191,21 +307,21 @@ mod tests {
         #[test]
         fn requantization_is_within_one_step_and_never_wraps(
             channels in prop::collection::vec((1e-5f64..0.3, -200_000i64..200_000, 1i64..30_000_000), 1..6),
-            relu in any::<bool>(), at in 0.0f64..1.0, requant in modes(),
+            relu in any::<bool>(), at in 0.0f64..1.0, requant in modes(), zero in zeros(),
         ) {
-            let clamp = if relu { (0, 127) } else { (-128, 127) };
+            let clamp = if relu { (zero as i8, 127) } else { (-128, 127) };
             let ratio: Vec<_> = channels.iter().map(|c| c.0).collect();
             let bias: Vec<_> = channels.iter().map(|c| c.1).collect();
             let sum: Vec<_> = channels.iter().map(|c| (-c.2, c.2)).collect();
-            let ops = plan_requantize(&Requantize { ratio: &ratio, bias: &bias, sum: &sum, clamp, requant }).unwrap();
+            let ops = plan_requantize(&Requantize { ratio: &ratio, bias: &bias, sum: &sum, zero, clamp, requant }).unwrap();
             for c in 0..channels.len() {
                 let (lo, hi) = range(&ops, c, sum[c]).unwrap();
                 prop_assert!(lo >= clamp.0.into() && hi <= clamp.1.into());
-                let useful = (200.0 / ratio[c]).min(sum[c].1 as f64);
+                let useful = (400.0 / ratio[c]).min(sum[c].1 as f64);
                 for x in [at * useful, -at * useful, sum[c].1 as f64, sum[c].0 as f64] {
                     let exact = (x.trunc() + bias[c] as f64) * ratio[c];
                     let got = run(&ops, c, x as i32) as f64;
-                    prop_assert!((got - ideal(exact, clamp)).abs() <= 1.0, "{} for {} by {:?}", got, exact, ops);
+                    prop_assert!((got - ideal(exact, zero, clamp)).abs() <= 1.0, "{} for {} by {:?}", got, exact, ops);
                 }
             }
         }
@@ -213,35 +329,40 @@ mod tests {
         #[test]
         fn any_numbers_get_a_plan_or_an_error(
             channels in prop::collection::vec((any::<f64>(), any::<i64>(), -(1i64 << 50)..0, 0i64..1 << 50), 1..4),
-            requant in modes(),
+            requant in modes(), zero in any::<i8>(),
         ) {
+            let zero = i32::from(zero);
             let ratio: Vec<_> = channels.iter().map(|c| c.0.abs()).collect();
             let bias: Vec<_> = channels.iter().map(|c| c.1).collect();
             let sum: Vec<_> = channels.iter().map(|c| (c.2, c.3)).collect();
-            let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, clamp: (-128, 127), requant };
+            let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, zero, clamp: (-128, 127), requant };
             if let Ok(ops) = plan_requantize(&given) {
                 for (c, &sum) in sum.iter().enumerate() {
                     prop_assert!(range(&ops, c, sum).is_ok());
                 }
             }
             let _ = plan_residual(&ratio, &ratio);
-            let _ = plan_scale(ratio[0], sum[0], (-128, 127), requant);
-            let _ = plan_add([ratio[0], ratio[ratio.len() - 1]], [(-128, 127); 2], (-128, 127), requant);
+            let _ = plan_scale(&Rescale { range: sum[0], ..scale(ratio[0], [bias[0], zero.into()], requant) });
+            let _ = plan_add(&addition([ratio[0], ratio[ratio.len() - 1]], [zero; 3], requant));
         }
 
         #[test]
         fn sums_and_scales_are_within_one_step(
             ra in 0.01f64..4.0, rb in 0.01f64..4.0, a in any::<i8>(), b in any::<i8>(), x in -6000i32..6000, r in 0.001f64..2.0,
-            requant in modes(),
+            requant in modes(), zeros in [zeros(), zeros(), zeros()],
         ) {
             let clamp = (-128, 127);
-            let plan = plan_add([ra, rb], [(-128, 127); 2], clamp, requant).unwrap();
+            let [za, zb, zero] = zeros;
+            let plan = plan_add(&addition([ra, rb], zeros, requant)).unwrap();
             let sum = run(&plan.a, 0, a.into()) + run(&plan.b, 0, b.into());
             let got = run(&plan.epilogue, 0, sum as i32) as f64;
-            prop_assert!((got - ideal(f64::from(a) * ra + f64::from(b) * rb, clamp)).abs() <= 1.0);
-            let ops = plan_scale(r, (-6272, 6272), clamp, requant).unwrap();
+            let exact = (f64::from(a) - f64::from(za)) * ra + (f64::from(b) - f64::from(zb)) * rb;
+            prop_assert!((got - ideal(exact, zero, clamp)).abs() <= 1.0, "{} {}", got, exact);
+            let from = i64::from(za) * 40;
+            let ops = plan_scale(&scale(r, [from, zero.into()], requant)).unwrap();
             let got = run(&ops, 0, x) as f64;
-            prop_assert!((got - ideal(f64::from(x) * r, clamp)).abs() <= 1.0, "{} {} {:?}", x, r, ops);
+            let exact = (i64::from(x) - from) as f64 * r;
+            prop_assert!((got - ideal(exact, zero, clamp)).abs() <= 1.0, "{} {} {:?}", x, r, ops);
         }
     }
 }

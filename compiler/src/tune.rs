@@ -170,9 +170,13 @@ fn shape_key(shape: &ConvShape) -> String {
         format!(" groups {} of {} to {}", g.count, g.inputs, g.outputs)
     });
     let ones = if shape.ones { " ones" } else { "" };
+    let regions = match shape.regions {
+        0 => String::new(),
+        count => format!(" regions {count}"),
+    };
     format!(
         "ci {} {} co {} {} kernel {} stride {} dilation {} pads {top},{left},{bottom},{right} \
-         lanes {} vectors {} residual {residual} bias {} pool {}{groups}{ones}",
+         lanes {} vectors {} residual {residual} bias {} pool {}{groups}{ones}{regions}",
         shape.ci,
         pair(shape.input),
         shape.co,

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Rng, check, clamp, config, push, tensor, window};
+use common::{Rng, check, clamp, config, push, tensor, window, zero};
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{LaneOp, QGraph, QOp, Window};
@@ -32,11 +32,13 @@ proptest! {
     fn shifted_residuals_are_the_direct_ones(
         ci in 1usize..40, co in 1usize..40, hw in [2usize..12, 2usize..12], window in covered_window(),
         has in lacking(), c in 0usize..6, align in 0i16..14, shift in 0i16..10, one in any::<bool>(), seed in any::<u64>(),
+        zero in zero(),
     ) {
         let Some([oh, ow]) = window.output(hw[0], hw[1]) else { return Ok(()); };
         let mut graph = QGraph::default();
         let mut rng = Rng(seed);
         let input = tensor(&mut graph, [ci, hw[0], hw[1]]);
+        graph.tensors[input.0].zero = zero;
         graph.inputs = vec![input];
         let mut conv = |graph: &mut QGraph, residual| {
             let weights = rng.int8(co * ci * window.kernel[0] * window.kernel[1]);

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Rng, check, clamp, config, push, tensor, window};
+use common::{Rng, check, clamp, config, push, tensor, window, zero};
 use proptest::prelude::*;
 use vta_compiler::qgraph::{LaneOp, QGraph, QOp, TensorId, Window};
 use vta_compiler::{layer, lower, reference};
@@ -92,10 +92,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(250))]
 
     #[test]
-    fn tiled_groups_are_the_direct_ones(g in grouped(), residual in any::<bool>()) {
+    fn tiled_groups_are_the_direct_ones(g in grouped(), residual in any::<bool>(), zero in zero()) {
         let mut graph = QGraph::default();
         let mut rng = Rng(g.seed);
         let input = tensor(&mut graph, [g.group * g.inputs, g.hw[0], g.hw[1]]);
+        graph.tensors[input.0].zero = zero;
         graph.inputs = vec![input];
         let mut last = conv(&mut graph, &g, &mut rng, input, None);
         if residual {
@@ -107,11 +108,12 @@ proptest! {
     }
 
     #[test]
-    fn a_grouped_convolution_is_the_dense_one_with_zeros_between_groups(g in grouped()) {
+    fn a_grouped_convolution_is_the_dense_one_with_zeros_between_groups(g in grouped(), zero in zero()) {
         let mut graph = QGraph::default();
         let mut rng = Rng(g.seed);
         let [ci, area] = [g.group * g.inputs, g.window.kernel[0] * g.window.kernel[1]];
         let input = tensor(&mut graph, [ci, g.hw[0], g.hw[1]]);
+        graph.tensors[input.0].zero = zero;
         graph.inputs = vec![input];
         graph.outputs = vec![conv(&mut graph, &g, &mut rng, input, None)];
         let mut dense = graph.clone();
@@ -130,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pool_joins_a_depthwise_convolution(c in 1usize..50, n in 1usize..7, at in 0usize..6, seed in any::<u64>()) {
+    fn a_pool_joins_a_depthwise_convolution(c in 1usize..50, n in 1usize..7, at in 0usize..6, seed in any::<u64>(), zero in zero()) {
         let g = Grouped {
             group: c,
             inputs: 1,
@@ -143,6 +145,7 @@ proptest! {
         let mut graph = QGraph::default();
         let mut rng = Rng(seed);
         let input = tensor(&mut graph, [c, 2 * n, 2 * n]);
+        graph.tensors[input.0].zero = zero;
         graph.inputs = vec![input];
         let out = conv(&mut graph, &g, &mut rng, input, None);
         let window = Window { kernel: [2, 2], stride: [2, 2], dilation: [1, 1], pads: [0; 4].into() };

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Rng, check, clamp, config, push, tensor, window};
+use common::{Rng, check, clamp, config, push, tensor, window, zero};
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{LaneOp, QGraph, QOp, Window};
@@ -50,16 +50,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn tiled_convolution_is_the_direct_one(s in shape(), residual in any::<bool>(), vectors in any::<bool>()) {
+    fn tiled_convolution_is_the_direct_one(s in shape(), residual in any::<bool>(), vectors in any::<bool>(), zero in zero(), bias in 0usize..3) {
         let mut graph = QGraph::default();
         let mut rng = Rng(s.seed);
         let input = tensor(&mut graph, [s.ci, s.hw[0], s.hw[1]]);
+        graph.tensors[input.0].zero = zero;
         graph.inputs = vec![input];
         let [oh, ow] = s.window.output(s.hw[0], s.hw[1]).unwrap();
         let out = [s.co, oh, ow];
         let mut conv = |graph: &mut QGraph, residual| {
             let weights = rng.int8(s.co * s.ci * s.window.kernel[0] * s.window.kernel[1]);
-            let mut epilogue = vec![LaneOp::add((0..s.co).map(|_| rng.next() as i32 >> 16).collect::<Vec<_>>())];
+            // Within the reach of digits, beyond it, or the same for all channels.
+            let mut epilogue = match bias {
+                0 => vec![LaneOp::add((0..s.co).map(|_| rng.next() as i32 >> 16).collect::<Vec<_>>())],
+                1 => vec![LaneOp::add((0..s.co).map(|_| rng.next() as i32 >> 8).collect::<Vec<_>>())],
+                _ => vec![],
+            };
             if vectors {
                 epilogue.push(LaneOp::min((0..s.co).map(|_| (rng.next() >> 12) as i32 & 0xf_ffff).collect::<Vec<_>>()));
                 epilogue.push(LaneOp::max((0..s.co).map(|_| -((rng.next() >> 12) as i32 & 0xf_ffff)).collect::<Vec<_>>()));
@@ -109,7 +115,7 @@ proptest! {
     fn a_pool_joined_to_its_convolution_is_the_separate_one(
         ci in 1usize..40, co in 1usize..70, out in [1usize..8, 1usize..8],
         conv in (1usize..4, 1usize..3, 0usize..2), pool in prop::array::uniform2((1usize..4, 0usize..3, 0usize..5)),
-        c in 0usize..6, vectors in any::<bool>(), seed in any::<u64>(),
+        c in 0usize..6, vectors in any::<bool>(), seed in any::<u64>(), zero in zero(),
     ) {
         let (k, stride, pad) = conv;
         // Strides 1 to 3, pads below the stride, kernels that reach into neighbours at most.
@@ -121,6 +127,7 @@ proptest! {
         let mut graph = QGraph::default();
         let mut rng = Rng(seed);
         let input = tensor(&mut graph, [ci, hw[0], hw[1]]);
+        graph.tensors[input.0].zero = zero;
         graph.inputs = vec![input];
         let weights = rng.int8(co * ci * k * k);
         let mut epilogue = vec![LaneOp::add((0..co).map(|_| rng.next() as i32 >> 16).collect::<Vec<_>>())];

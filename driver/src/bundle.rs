@@ -83,6 +83,9 @@ struct MetaTensor {
     chw: [u32; 3],
     /// The bits of the f32, so that nothing is lost in decimal.
     scale_bits: u32,
+    /// Symmetric tensors leave it out, as bundles did before there were others.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    zero: i8,
     im2col: Option<MetaIm2col>,
 }
 
@@ -301,6 +304,10 @@ fn io_error(path: &Path, error: &std::io::Error) -> BundleError {
     }
 }
 
+fn is_zero(zero: &i8) -> bool {
+    *zero == 0
+}
+
 fn meta_tensor(t: &TensorSpec) -> MetaTensor {
     let im2col = match t.packing {
         Packing::Tiles => None,
@@ -322,6 +329,7 @@ fn meta_tensor(t: &TensorSpec) -> MetaTensor {
         buffer: t.buffer.0,
         chw: t.chw,
         scale_bits,
+        zero: t.zero,
         im2col,
     }
 }
@@ -347,6 +355,7 @@ fn read_tensor(t: MetaTensor) -> TensorSpec {
         buffer: BufferId(t.buffer),
         chw: t.chw,
         scale,
+        zero: t.zero,
         packing,
     }
 }

@@ -76,7 +76,7 @@ impl TensorSpec {
 }
 
 /// Packs up to BATCH images (each NCHW int8, `spec.image_len()` long) into device layout;
-/// batch rows without an image and channels beyond C are zero.
+/// batch rows without an image and channels beyond C are zero, padding is the tensor's zero point.
 ///
 /// Returns `None` when there are more images than batch rows, an image has another length, the
 /// spec is inconsistent, or the packed tensor exceeds [`MAX_PACKED_BYTES`] or the host's memory.
@@ -88,7 +88,7 @@ impl TensorSpec {
 ///
 /// let config = Config::default();
 /// let mut spec = TensorSpec {
-///     name: "x".into(), buffer: BufferId(0), chw: [2, 1, 3], scale: 1.0, packing: Packing::Tiles,
+///     name: "x".into(), buffer: BufferId(0), chw: [2, 1, 3], scale: 1.0, zero: 0, packing: Packing::Tiles,
 /// };
 /// let image = [1, 2, 3, -1, -2, -3];
 ///
@@ -124,7 +124,7 @@ pub(crate) fn pack_again(
     if packed_len(spec, config, images)? != out.len() {
         return None;
     }
-    // What padding and missing channels are stays zero; only batch rows may have been used.
+    // What missing channels are stays zero; only batch rows may have been used.
     if images.len() < config.batch() {
         out.fill(0);
     }
@@ -140,7 +140,7 @@ fn packed_len(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<us
     usize::try_from(bytes.filter(|&n| n <= MAX_PACKED_BYTES)?).ok()
 }
 
-/// Writes everything that depends on the images; what doesn't is zero already.
+/// Writes everything that depends on the images, padding included; what doesn't is zero already.
 fn pack_zeroed(spec: &TensorSpec, config: &Config, images: &[&[i8]], out: &mut [u8]) -> Option<()> {
     for (row, values) in images.iter().enumerate() {
         let image = Image { row, values };
@@ -231,6 +231,11 @@ fn pack_im2col(spec: &TensorSpec, config: &Config, image: Image<'_>, out: &mut [
     for i in 0..oh {
         for col in 0..c * kh * kw {
             let (channel, y, x) = (col / (kh * kw), col / kw % kh, col % kw);
+            let first = (col / block * oh + i) * ow * lanes + row * block + col % block;
+            if spec.zero != 0 {
+                let to = out[first..].iter_mut().step_by(lanes);
+                to.take(ow).for_each(|to| *to = spec.zero as u8);
+            }
             let source = (i * sy + y * dilation[0] as usize).checked_sub(pads[0] as usize);
             let Some(source_row) = source.filter(|&r| r < h) else {
                 continue;
@@ -241,7 +246,6 @@ fn pack_im2col(spec: &TensorSpec, config: &Config, image: Image<'_>, out: &mut [
             }
             let skip = range.start * sx + x * dilation[1] as usize - pads[1] as usize;
             let values = &image[(channel * h + source_row) * w..][skip..w];
-            let first = (col / block * oh + i) * ow * lanes + row * block + col % block;
             let to = out[first + range.start * lanes..].iter_mut().step_by(lanes);
             for (to, &value) in to.zip(values.iter().step_by(sx)).take(range.len()) {
                 *to = value as u8;
@@ -264,6 +268,7 @@ mod tests {
             buffer: BufferId(0),
             chw,
             scale: 1.0,
+            zero: 0,
             packing,
         }
     }
@@ -294,12 +299,13 @@ mod tests {
         fn im2col_gathers_the_patches(
             c in 1usize..4, h in 1usize..9, w in 1usize..14, k in (1usize..4, 1usize..12),
             s in 1usize..4, d in 1usize..3, pads in prop::array::uniform4(0u32..3), seed in any::<u64>(),
+            zero in prop_oneof![Just(0i8), any::<i8>()],
         ) {
             let config = Config::default();
             let packing = Packing::Im2col {
                 kernel: [k.0 as u32, k.1 as u32], stride: [s as u32; 2], dilation: [d as u32; 2], pads,
             };
-            let spec = spec([c as u32, h as u32, w as u32], packing);
+            let spec = TensorSpec { zero, ..spec([c as u32, h as u32, w as u32], packing) };
             let image: Vec<i8> = (0..c * h * w).map(|i| (seed.wrapping_mul(i as u64 * 2 + 1) >> 40) as i8).collect();
             let Some(packed) = pack(&spec, &config, &[&image]) else {
                 prop_assert!(h + (pads[0] + pads[2]) as usize <= d * (k.0 - 1) || w + (pads[1] + pads[3]) as usize <= d * (k.1 - 1));
@@ -317,7 +323,8 @@ mod tests {
                     let r = (i * s + y * d) as i64 - i64::from(pads[0]);
                     let q = (j * s + x * d) as i64 - i64::from(pads[1]);
                     let inside = ch < c && (0..h as i64).contains(&r) && (0..w as i64).contains(&q);
-                    let want = if inside { image[ch * h * w + r as usize * w + q as usize] } else { 0 };
+                    let padding = if ch < c { zero } else { 0 };
+                    let want = if inside { image[ch * h * w + r as usize * w + q as usize] } else { padding };
                     prop_assert_eq!(got, want);
                 } }
             }

@@ -143,7 +143,8 @@ pub enum Packing {
     Tiles,
     /// The patches of a convolution, gathered by the host:
     /// `[ceil(C*KH*KW/BLOCK)][OH][OW][BATCH][BLOCK]`, where column `(c*KH + kh)*KW + kw` of output
-    /// position `(oh, ow)` holds `x[c][oh*stride_h + kh*dilation_h - pad_top][..]`, zero outside.
+    /// position `(oh, ow)` holds `x[c][oh*stride_h + kh*dilation_h - pad_top][..]`, the tensor's zero
+    /// point outside.
     Im2col {
         /// KH, KW.
         kernel: [u32; 2],
@@ -165,8 +166,10 @@ pub struct TensorSpec {
     pub buffer: BufferId,
     /// Channels, rows, columns of one image (`[C, 1, 1]` for vectors).
     pub chw: [u32; 3],
-    /// Real value of one step: `real = scale * int8`.
+    /// Real value of one step: `real = scale * (int8 - zero)`.
     pub scale: f32,
+    /// The zero point: what stands for a real 0, and for padding.
+    pub zero: i8,
     /// Layout in the buffer.
     pub packing: Packing,
 }

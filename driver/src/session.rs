@@ -40,7 +40,7 @@ pub struct RunOutput {
 ///
 /// // A network without layers: its output is its input of three channels and two pixels.
 /// let x = TensorSpec {
-///     name: "x".into(), buffer: BufferId(0), chw: [3, 1, 2], scale: 0.5, packing: Packing::Tiles,
+///     name: "x".into(), buffer: BufferId(0), chw: [3, 1, 2], scale: 0.5, zero: 0, packing: Packing::Tiles,
 /// };
 /// let program = Program {
 ///     buffers: vec![Buffer { name: "x".into(), size_bytes: 32, kind: BufferKind::Input }],

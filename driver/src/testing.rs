@@ -220,6 +220,7 @@ pub fn tensor(name: &str, buffer: u32, chw: [u32; 3]) -> TensorSpec {
         buffer: BufferId(buffer),
         chw,
         scale: 0.5,
+        zero: 0,
         packing: Packing::Tiles,
     }
 }

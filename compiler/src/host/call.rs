@@ -13,9 +13,12 @@ use crate::reflect::{Attribute, Reflect};
 pub struct Operand {
     /// Channels, rows, columns.
     pub chw: [usize; 3],
-    /// `real = scale * int8`.
+    /// `real = scale * (int8 - zero)`.
     #[serde(with = "bits")]
     pub scale: f32,
+    /// The zero point; texts of symmetric tensors leave it out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub zero: i8,
 }
 
 /// A host operator of a network with all that it needs.
@@ -50,8 +53,11 @@ impl HostCall {
                 [c, h, w] if *flat => [c.checked_mul(h)?.checked_mul(w)?, 1, 1],
                 chw => chw,
             };
-            let scale = tensor.scale;
-            Some(Operand { chw, scale })
+            Some(Operand {
+                chw,
+                scale: tensor.scale,
+                zero: i8::try_from(tensor.zero).ok()?,
+            })
         };
         Some(Self {
             op: *op,
@@ -92,8 +98,8 @@ impl HostCall {
             return Err(fail);
         }
         let real = |(x, operand): (&&[i8], &Operand)| -> Vec<f64> {
-            let scale = f64::from(operand.scale);
-            x.iter().map(|&q| f64::from(q) * scale).collect()
+            let (scale, zero) = (f64::from(operand.scale), f64::from(operand.zero));
+            x.iter().map(|&q| (f64::from(q) - zero) * scale).collect()
         };
         let values: Vec<Vec<f64>> = inputs.iter().zip(&self.inputs).map(real).collect();
         let given = values.iter().zip(&self.inputs);
@@ -103,10 +109,14 @@ impl HostCall {
             return Err(fail);
         }
         let (low, high) = (f64::from(self.clamp.0), f64::from(self.clamp.1));
-        let step = f64::from(self.output.scale);
-        let round = |y: f64| (y / step).round_ties_even().max(low).min(high) as i8;
+        let (step, zero) = (f64::from(self.output.scale), f64::from(self.output.zero));
+        let round = |y: f64| ((y / step).round_ties_even() + zero).max(low).min(high) as i8;
         Ok(out.into_iter().map(round).collect())
     }
+}
+
+fn is_zero(zero: &i8) -> bool {
+    *zero == 0
 }
 
 /// The most values of a tensor that a call is read with.
@@ -142,9 +152,12 @@ mod tests {
 
     #[test]
     fn results_are_quantized_as_onnx_does() {
+        use vta_driver::HostKernel;
+
         let operand = |scale| Operand {
             chw: [1, 1, 5],
             scale,
+            zero: 0,
         };
         let call = HostCall {
             op: HostOp::LeakyRelu { alpha: 0.5 },
@@ -155,6 +168,12 @@ mod tests {
         // Halves go to the even neighbour.
         let out = call.run(&[&[-1, -3, -5, 7, 127]]).unwrap();
         assert_eq!(out, [0, -2, -2, 7, 100]);
+        // Zero points are counted from.
+        let mut call = call;
+        (call.inputs[0].zero, call.output.zero) = (-3, 2);
+        let out = call.run(&[&[-4, -3, -6, 4, 127]]).unwrap();
+        assert_eq!(out, [2, 2, 0, 9, 100]);
+        assert_eq!(HostCall::from_text(&call.to_text().unwrap()).unwrap(), call);
         assert!(call.run(&[&[1, 2]]).is_err() && call.run(&[]).is_err());
     }
 
@@ -162,7 +181,11 @@ mod tests {
     fn calls_are_read_from_their_text_or_refused() {
         use vta_driver::HostKernel;
 
-        let operand = |chw, scale| Operand { chw, scale };
+        let operand = |chw, scale| Operand {
+            chw,
+            scale,
+            zero: 0,
+        };
         for (op, inputs, output) in [
             (HostOp::Elu { alpha: 0.1 }, vec![[3, 2, 2]], [3, 2, 2]),
             (HostOp::Mul, vec![[3, 2, 2], [3, 1, 1]], [3, 2, 2]),

@@ -10,7 +10,7 @@ use super::readers::Readers;
 use super::seam;
 use super::tile::{ConvShape, ConvTile};
 use crate::lane::{LaneKind, LaneOp};
-use crate::qgraph::{NodeId, QGraph, QOp, TensorId};
+use crate::qgraph::{NodeId, QGraph, QOp, QTensor, TensorId};
 
 /// How to lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +79,7 @@ impl<'a> Lowering<'a> {
                     dim(tensor.chw[2])?,
                 ],
                 scale: tensor.scale,
+                zero: zero(tensor)?,
                 packing: match kind {
                     BufferKind::Input => packing(graph, &readers, id, config, options),
                     _ => Packing::Tiles,
@@ -159,6 +160,14 @@ impl<'a> Lowering<'a> {
         let [c, h, w] = self.graph.tensors[id.0].chw;
         [c.div_ceil(self.config.block()), h, w]
     }
+}
+
+/// The zero point as programs hold it.
+fn zero(tensor: &QTensor) -> Result<i8, LowerError> {
+    i8::try_from(tensor.zero).map_err(|_| {
+        let (name, zero) = (&tensor.name, tensor.zero);
+        LowerError::Network(format!("tensor {name}: its zero point {zero} is no int8"))
+    })
 }
 
 /// The buffer of a tensor: it has the tensor's number.

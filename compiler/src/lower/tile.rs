@@ -45,13 +45,15 @@ pub struct ConvShape {
     /// How a residual joins.
     pub residual: ResidualForm,
     /// Steps in which the matrix unit adds the bias, 0 if it doesn't: one input tile and as many
-    /// weight tiles for each output block are resident.
+    /// weight tiles for each output block and region are resident.
     pub bias: usize,
     /// Strides of a max pool that joins: tiles are whole strides of whole rows.
     pub pool: Option<[usize; 2]>,
     /// Groups, if there are several: which input blocks the `ci` are then depends on the output
     /// block.
     pub groups: Option<Groups>,
+    /// How many rectangles of outputs have a bias of their own; 0 where all have the same.
+    pub regions: usize,
     /// Every weight is 1, from a channel to itself: a sum over windows. One weight tile serves
     /// all taps and blocks.
     pub ones: bool,
@@ -158,7 +160,7 @@ impl ConvShape {
     /// has `sums` accumulator tiles. Above them lie the residual, then the bias input; the
     /// diagonals, then the bias.
     pub(super) fn streamed(&self, config: &Config, sums: usize) -> (usize, usize) {
-        let (bias, digits) = (self.bias.min(1), self.bias * self.co);
+        let (bias, digits) = (self.bias.min(1), self.bias_tiles(self.co));
         let (residual, diagonals) = match self.residual {
             ResidualForm::Product { weights } => (sums, weights),
             ResidualForm::None | ResidualForm::Load => (0, 0),
@@ -208,6 +210,11 @@ impl ConvShape {
             true => 1,
             false => co * ci * kernel_rows * self.window.kernel[1],
         }
+    }
+
+    /// Weight tiles of a bias that the matrix unit adds.
+    pub(super) fn bias_tiles(&self, co: usize) -> usize {
+        co * self.regions.max(1) * self.bias
     }
 
     /// Positions of which one is kept.
@@ -475,7 +482,7 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
         + vectors
         + pooling
         + kept * shape.alu_steps
-        + 7 * tiles * (4 + shape.alu_steps);
+        + 7 * tiles * (3 + shape.regions.max(1) + shape.alu_steps);
     let store = beats(MemType::Out, kept) * 3 / 2 + 7 * tiles * tile.co;
     let fill = inp_chunk + wgt_chunk + store / tiles.max(1);
     let total = match (tile.halves, tile.acc_halves) {

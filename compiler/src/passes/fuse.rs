@@ -47,6 +47,10 @@ impl<'n> Nodes<'n> {
         self.tensors[id.0].scale
     }
 
+    fn zero(&self, id: TensorId) -> i32 {
+        self.tensors[id.0].zero
+    }
+
     /// Takes a node away.
     fn take(&mut self, index: usize) -> Option<NetNode> {
         let node = self.nodes[index].take()?;
@@ -95,12 +99,13 @@ fn merge(nodes: &mut Nodes<'_>, producer: usize, eltwise: usize) {
         return;
     };
     let ratio = nodes.scale(node.output) / nodes.scale(removed.output);
-    // A bound of the producer is kept in the new steps, except int8's own.
+    let [from, to] = [node.output, removed.output].map(|id| f64::from(nodes.zero(id)));
+    // A bound of the producer is kept in the new steps, except int8's own where steps differ.
     let keep = |bound: i8, own: i8| {
-        if bound == own {
+        if bound == own && ratio != 1.0 {
             own
         } else {
-            (f64::from(bound) * ratio).round() as i8
+            ((f64::from(bound) - from) * ratio + to).round() as i8
         }
     };
     let low = keep(node.clamp.0, -128).max(removed.clamp.0);

@@ -4,7 +4,7 @@ mod layers;
 mod scales;
 mod values;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::error::PassError;
 use super::net::{Net, NetOp};
@@ -21,6 +21,7 @@ pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
         graph,
         net: Net::default(),
         values: HashMap::new(),
+        unsigned: HashSet::new(),
     };
     reading.net.metadata.clone_from(&graph.metadata);
     if let Some(name) = graph.metadata.get(Requant::KEY) {

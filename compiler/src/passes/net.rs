@@ -10,7 +10,7 @@ use crate::reflect::{Reflect, listed};
 use crate::semantics::Requant;
 use crate::window::Window;
 
-/// An int8 tensor: `real = scale * int8`.
+/// An int8 tensor: `real = scale * (int8 - zero)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetTensor {
     /// The model's name.
@@ -19,6 +19,8 @@ pub struct NetTensor {
     pub chw: [usize; 3],
     /// Real value of one step.
     pub scale: f64,
+    /// The zero point, from -128 to 127.
+    pub zero: i32,
 }
 
 /// A node: computes in reals, rounds to steps of its output, clamps.
@@ -195,7 +197,12 @@ impl fmt::Display for Net {
         let tensor = |id: TensorId| {
             let t = &self.tensors[id.0];
             let [c, h, w] = t.chw;
-            format!("%{} {c}x{h}x{w} scale {:.6e}", id.0, t.scale)
+            let zero = if t.zero == 0 {
+                String::new()
+            } else {
+                format!(" zero {}", t.zero)
+            };
+            format!("%{} {c}x{h}x{w} scale {:.6e}{zero}", id.0, t.scale)
         };
         for id in &self.inputs {
             writeln!(f, "input {} \"{}\"", tensor(*id), self.tensors[id.0].name)?;

@@ -4,8 +4,8 @@ use super::error::PassError;
 use super::net::{Net, NetNode, NetOp};
 use crate::lane::LaneOp;
 use crate::qgraph::{QGraph, QNode, QOp, QTensor, TensorId};
-use crate::semantics::{self, Interval, Requantize, SemanticsError};
-use crate::window::Window;
+use crate::semantics::{self, Addition, Interval, Requantize, Rescale, SemanticsError};
+use crate::window::{Pads, Window};
 
 /// Plans every node; tensors that nothing uses are dropped.
 pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
@@ -31,6 +31,12 @@ pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
     let outputs = net.outputs.iter().map(|id| plan.id(*id));
     plan.graph.outputs = outputs.collect::<Result<_, _>>()?;
     Ok(plan.graph)
+}
+
+/// A range that has a zero point, too.
+fn wider((low, high): (i8, i8), zero: i32) -> (i8, i8) {
+    let zero = zero.clamp(-128, 127) as i8;
+    (low.min(zero), high.max(zero))
 }
 
 /// What can't be.
@@ -64,6 +70,7 @@ impl Plan<'_> {
             name,
             chw: from.chw,
             scale,
+            zero: from.zero,
             range,
         });
         self.ids[id.0] = Some(new);
@@ -88,18 +95,33 @@ impl Plan<'_> {
         self.net.tensors[id.0].scale
     }
 
+    fn zero(&self, id: TensorId) -> i32 {
+        self.net.tensors[id.0].zero
+    }
+
     fn op(&self, node: &NetNode) -> Result<QOp, PassError> {
         let out = self.scale(node.output);
-        let wide = |id: TensorId| -> Result<Interval, PassError> {
+        // The values that a tensor has, rescaled.
+        let rescaled = |id: TensorId| -> Result<Vec<LaneOp>, PassError> {
             let (low, high) = self.range(id)?;
-            Ok((low.into(), high.into()))
+            self.rescale(
+                node,
+                self.scale(id) / out,
+                (low.into(), high.into()),
+                self.zero(id).into(),
+            )
         };
         Ok(match &node.op {
             NetOp::Conv { .. } => self.conv(node)?,
             NetOp::Add { a, b } => {
-                let ratios = [self.scale(*a) / out, self.scale(*b) / out];
-                let ranges = [self.range(*a)?, self.range(*b)?];
-                let plan = semantics::plan_add(ratios, ranges, node.clamp, self.net.requant);
+                let plan = semantics::plan_add(&Addition {
+                    ratios: [self.scale(*a) / out, self.scale(*b) / out],
+                    ranges: [self.range(*a)?, self.range(*b)?],
+                    zeros: [self.zero(*a), self.zero(*b)],
+                    zero: self.zero(node.output),
+                    clamp: node.clamp,
+                    requant: self.net.requant,
+                });
                 let plan = plan.map_err(of(node))?;
                 QOp::Add {
                     a: self.id(*a)?,
@@ -109,23 +131,15 @@ impl Plan<'_> {
                     epilogue: plan.epilogue,
                 }
             }
-            NetOp::Eltwise { input } => {
-                let ratio = self.scale(*input) / out;
-                let ops = self.rescale(ratio, wide(*input)?, node)?;
-                QOp::Eltwise {
-                    input: self.id(*input)?,
-                    ops,
-                }
-            }
-            NetOp::MaxPool { input, window } => {
-                let ratio = self.scale(*input) / out;
-                let ops = self.rescale(ratio, wide(*input)?, node)?;
-                QOp::MaxPool {
-                    input: self.id(*input)?,
-                    window: *window,
-                    ops,
-                }
-            }
+            NetOp::Eltwise { input } => QOp::Eltwise {
+                input: self.id(*input)?,
+                ops: rescaled(*input)?,
+            },
+            NetOp::MaxPool { input, window } => QOp::MaxPool {
+                input: self.id(*input)?,
+                window: *window,
+                ops: rescaled(*input)?,
+            },
             NetOp::Host { op, inputs, flat } => QOp::Host {
                 op: *op,
                 inputs: inputs
@@ -148,7 +162,10 @@ impl Plan<'_> {
         else {
             return Err(internal(node, "it is no average"));
         };
-        let counts = match count_include_pad {
+        // Padding that counts adds zero points to the sum, as many as there are positions missing.
+        let zero = i64::from(self.zero(*input));
+        let alike = *count_include_pad && (zero == 0 || window.pads == Pads::NONE);
+        let counts = match alike {
             true => vec![window.area()],
             false => self.counts(*input, node.output, window),
         };
@@ -157,23 +174,41 @@ impl Plan<'_> {
         let start = (i64::from(low.min(0)) * all, i64::from(high.max(0)) * all);
         let ratio = self.scale(*input) / self.scale(node.output);
         let ops = |&count: &usize| -> Result<(usize, Vec<LaneOp>), PassError> {
-            Ok((count, self.rescale(ratio / count as f64, start, node)?))
+            let divisor = if *count_include_pad {
+                window.area()
+            } else {
+                count
+            };
+            let ratio = ratio / divisor as f64;
+            Ok((
+                count,
+                self.rescale(node, ratio, start, zero * count as i64)?,
+            ))
         };
         Ok(QOp::AvgPool {
             input: self.id(*input)?,
             window: *window,
-            count_include_pad: *count_include_pad,
+            count_include_pad: alike,
             ops_by_count: counts.iter().map(ops).collect::<Result<_, _>>()?,
         })
     }
 
+    /// The operations on values within `range`, of which `from` stands for 0.
     fn rescale(
         &self,
-        ratio: f64,
-        start: Interval,
         node: &NetNode,
+        ratio: f64,
+        range: Interval,
+        from: i64,
     ) -> Result<Vec<LaneOp>, PassError> {
-        semantics::plan_scale(ratio, start, node.clamp, self.net.requant).map_err(of(node))
+        let plan = semantics::plan_scale(&Rescale {
+            ratio,
+            range,
+            zeros: [from, self.zero(node.output).into()],
+            clamp: node.clamp,
+            requant: self.net.requant,
+        });
+        plan.map_err(of(node))
     }
 
     /// The distinct numbers of valid positions in a pool's windows, ascending.
@@ -218,13 +253,19 @@ impl Plan<'_> {
         let (scale_x, out) = (self.scale(*input), self.scale(node.output));
         let step = |w: &f64| scale_x * w;
         let ratio: Vec<f64> = weight_scale.iter().map(|w| step(w) / out).collect();
-        let bias: Vec<i64> = bias
+        let mut bias: Vec<i64> = bias
             .iter()
             .zip(weight_scale)
             .map(|(b, w)| (b / step(w)).round() as i64)
             .collect();
         let channels = weight_scale.len();
-        let mut sum = semantics::sum_bounds(weights, channels, self.range(*input)?);
+        let zero = self.zero(*input);
+        let offsets = semantics::zero_sums(weights, channels, zero).map_err(of(node))?;
+        bias.iter_mut()
+            .zip(offsets)
+            .for_each(|(b, offset)| *b = b.saturating_sub(offset));
+        let padded = wider(self.range(*input)?, zero);
+        let mut sum = semantics::sum_bounds(weights, channels, padded);
         let residual = match residual {
             None => None,
             Some(id) => {
@@ -238,6 +279,13 @@ impl Plan<'_> {
                     of(node)(SemanticsError::Ratio { ratio })
                 })?;
                 let (low, high) = self.range(*id)?;
+                for (c, bias) in bias.iter_mut().enumerate() {
+                    let mut zero = [self.zero(*id)];
+                    for op in &prologue {
+                        semantics::apply(op, c, &mut zero).map_err(of(node))?;
+                    }
+                    *bias = bias.saturating_sub(zero[0].into());
+                }
                 for (c, sum) in sum.iter_mut().enumerate() {
                     let (lo, hi) = semantics::range(&prologue, c, (low.into(), high.into()))
                         .map_err(of(node))?;
@@ -250,6 +298,7 @@ impl Plan<'_> {
             ratio: &ratio,
             bias: &bias,
             sum: &sum,
+            zero: self.zero(node.output),
             clamp: node.clamp,
             requant: self.net.requant,
         };

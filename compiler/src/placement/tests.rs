@@ -67,6 +67,7 @@ fn graph(nodes: Vec<QNode>) -> QGraph {
         name: format!("t{i}"),
         chw: [16, 2, 2],
         scale: 1.0,
+        zero: 0,
         range: (-128, 127),
     };
     QGraph {

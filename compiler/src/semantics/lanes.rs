@@ -165,6 +165,27 @@ pub fn sum_bounds(weights: &[i8], channels: usize, input: (i8, i8)) -> Vec<Inter
     weights.chunks(per_channel.max(1)).map(bound).collect()
 }
 
+/// What each output channel's sum is where every input is `zero`: the part of `sum x * w` that
+/// isn't `sum (x - zero) * w`.
+///
+/// # Errors
+/// [`SemanticsError::Overflow`] for a part beyond a quarter of int32, which leaves no room for the
+/// rest.
+pub fn zero_sums(weights: &[i8], channels: usize, zero: i32) -> Result<Vec<i64>, SemanticsError> {
+    let per_channel = weights.len() / channels.max(1);
+    let part = |(channel, row): (usize, &[i8])| {
+        let weights: i64 = row.iter().map(|&w| i64::from(w)).sum();
+        let value = weights * i64::from(zero);
+        let op = "the zero point's part of the sum";
+        match value.abs() <= 1 << 29 {
+            true => Ok(value),
+            false => Err(SemanticsError::Overflow { channel, op, value }),
+        }
+    };
+    let rows = weights.chunks(per_channel.max(1)).enumerate();
+    rows.map(part).collect()
+}
+
 /// `Some(n)` when the value is exactly `2^n`.
 pub fn log2_exact(value: f64) -> Option<i32> {
     let n = value.log2().round();
@@ -179,10 +200,19 @@ pub struct Requantize<'a> {
     pub bias: &'a [i64],
     /// Bounds of the sum without bias.
     pub sum: &'a [Interval],
+    /// The output's zero point, from -128 to 127: added after rounding.
+    pub zero: i32,
     /// Bounds of the output.
     pub clamp: (i8, i8),
     /// How closely.
     pub requant: Requant,
+}
+
+impl Requantize<'_> {
+    /// Bounds of the output, counted from its zero point.
+    pub(super) fn span(&self) -> [i32; 2] {
+        [self.clamp.0, self.clamp.1].map(|bound| i32::from(bound) - self.zero)
+    }
 }
 
 /// A bias beyond a quarter of int32 decides the result alone; keeping it there leaves room for
@@ -200,6 +230,13 @@ pub(super) fn push_add(ops: &mut Vec<LaneOp>, bias: Vec<i32>) {
             Err(_) => ops.push(LaneOp::add(bias)),
         },
         _ => ops.push(LaneOp::add(bias)),
+    }
+}
+
+/// Adds a zero point to what is rounded.
+pub(super) fn push_zero(ops: &mut Vec<LaneOp>, zero: i32) {
+    if zero != 0 {
+        ops.push(LaneOp::add(zero as i16));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The fast form: one multiplier, after a first shift.
 
-use super::lanes::{Requantize, SemanticsError, push_add, saturate};
+use super::lanes::{Requantize, SemanticsError, push_add, push_zero, saturate};
 use crate::lane::LaneOp;
 
 /// One choice of the multiply form.
@@ -65,7 +65,7 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
         ops.push(LaneOp::shr(form.pre_shift as i16));
     }
     if form.clamp {
-        ops.extend(int16_clamps(given.clamp));
+        ops.extend(int16_clamps(given.span()));
     }
     match (uniform, multipliers.first().map(|&m| i16::try_from(m))) {
         (true, Some(Ok(imm))) => ops.push(LaneOp::mul(imm)),
@@ -74,15 +74,22 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
     if form.shift > 0 {
         ops.push(LaneOp::shr(form.shift as i16));
     }
+    push_zero(&mut ops, given.zero);
     Ok(ops)
 }
 
 /// Clamps to int16 before a multiplication. Multipliers are at least 0, so a negative value stays
-/// negative or becomes 0: an output that is at least 0 gets its own lower clamp here, and needs
-/// none at the end.
-fn int16_clamps((low, _): (i8, i8)) -> [LaneOp; 2] {
+/// negative or becomes 0: an output that is at least its zero point gets its own lower clamp here,
+/// and needs none at the end.
+fn int16_clamps([low, _]: [i32; 2]) -> [LaneOp; 2] {
     let low = if low >= 0 { 0 } else { -CLAMP as i16 };
     [LaneOp::min(CLAMP as i16), LaneOp::max(low)]
+}
+
+/// The farthest that an output may be from its zero point: 128 for symmetric ones.
+fn farthest(given: &Requantize<'_>) -> f64 {
+    let [low, high] = given.span();
+    f64::from(low.abs().max(high.abs()).max(128))
 }
 
 /// The multiply form for ratios too far apart for one first shift: a vector of them leaves steps
@@ -103,11 +110,12 @@ fn spread(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     let mut ops = Vec::new();
     push_add(&mut ops, bias.collect());
     ops.push(LaneOp::shr(channels().map(pre).collect::<Vec<_>>()));
-    ops.extend(int16_clamps(given.clamp));
+    ops.extend(int16_clamps(given.span()));
     ops.push(LaneOp::mul(channels().map(multiplier).collect::<Vec<_>>()));
     if shift > 0 {
         ops.push(LaneOp::shr(shift as i16));
     }
+    push_zero(&mut ops, given.zero);
     Ok(ops)
 }
 
@@ -152,7 +160,12 @@ fn best_shift(given: &Requantize<'_>, pre_shift: u32, clamp: bool, uniform: bool
     };
     // Clamping must not touch values that the output can still tell apart.
     let reach = |c: usize| CLAMP as f64 * 2f64.powi(pre_shift as i32) * given.ratio[c];
-    if clamp && live.iter().any(|&c| lane(c) == CLAMP && reach(c) < 130.0) {
+    let farthest = farthest(given);
+    if clamp
+        && live
+            .iter()
+            .any(|&c| lane(c) == CLAMP && reach(c) < farthest + 2.0)
+    {
         return None;
     }
     if live.iter().any(|&c| biased(given, c) > i64::from(i32::MAX)) {
@@ -170,7 +183,7 @@ fn best_shift(given: &Requantize<'_>, pre_shift: u32, clamp: bool, uniform: bool
     let error = live.iter().map(|&c| {
         let ratio = given.ratio[c];
         let m = (ratio * scale).round();
-        let largest = (biased(given, c) as f64 * ratio).min(128.0);
+        let largest = (biased(given, c) as f64 * ratio).min(farthest);
         let rounding = (m / scale - ratio).abs() / ratio * largest;
         rounding + ratio * (2f64.powi(pre_shift as i32) - 1.0) / 2.0
     });

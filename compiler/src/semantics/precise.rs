@@ -8,9 +8,14 @@
 //! because it lies a quarter of a step inside the output's outermost values, and it bounds every
 //! product. Values of few bits are multiplied by two immediates instead, whose product is the
 //! multiplier.
+//!
+//! Values are counted from the output's zero point until they are rounded. Where they may be
+//! farther from it than int8 reaches, the last shift is 23, so that products twice as large fit.
+//! The zero point is part of `h[c]`.
 
 use super::lanes::{Interval, Requantize, log2_exact, push_add, saturate};
 use super::multiply::is_zero;
+use super::sums::Scaled;
 use crate::lane::{LaneOp, LaneOperand};
 
 /// First shifts, best first: a larger one has multipliers of more bits for small ratios, and
@@ -18,6 +23,8 @@ use crate::lane::{LaneOp, LaneOperand};
 const FIRST: std::ops::RangeInclusive<u32> = 7..=10;
 /// The second shift: 127.75 * 2^24 is still an int32.
 const SECOND: u32 = 24;
+/// The second shift where outputs lie farther from their zero point: 255.75 * 2^23 is one, too.
+const SECOND_FAR: u32 = 23;
 /// Ratios up to this have a sum's value within a quarter of a step of every clamp.
 const MAX_RATIO: f64 = 0.125;
 /// The error, in steps of the output, that is aimed at.
@@ -48,12 +55,15 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
         .zip(&bias)
         .map(|(&(lo, hi), &b)| (lo + i64::from(b), hi + i64::from(b)))
         .collect();
+    let [nearest, farthest] = given.span();
+    let far = nearest < -128 || farthest > 127;
+    let second = if far { SECOND_FAR } else { SECOND };
     let (low, high) = clamps(given);
     let largest = |c: usize| {
         let clamped = |x: i64| x.max(low[c]).min(high[c]).abs();
         clamped(biased[c].0).max(clamped(biased[c].1))
     };
-    let (first, pairs) = multipliers(given, &largest)?;
+    let (first, pairs) = multipliers(given, &largest, second)?;
     let mut ops = Vec::new();
     push_add(&mut ops, bias);
     if biased.iter().zip(&high).any(|(b, &high)| b.1 > high) {
@@ -69,20 +79,24 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
     ops.push(LaneOp::mul(
         pairs.iter().map(|p| p.second).collect::<Vec<_>>(),
     ));
-    // Half a step, and half of what the first shift drops.
-    let half = |p: &Pair| (1 << (SECOND - 1)) + p.second / 2;
+    // Half a step, half of what the first shift drops, and the zero point.
+    let half = |p: &Pair| (1 << (second - 1)) + p.second / 2 + (given.zero << second);
     push_add(&mut ops, pairs.iter().map(half).collect());
-    ops.push(LaneOp::shr(SECOND as i16));
+    ops.push(LaneOp::shr(second as i16));
     Some(ops)
 }
 
 /// The first shift and the channels' pairs for values up to `largest`: the first good ones, else
 /// the best. `None` when none is precise.
-fn multipliers(given: &Requantize<'_>, largest: &dyn Fn(usize) -> i64) -> Option<(u32, Vec<Pair>)> {
+fn multipliers(
+    given: &Requantize<'_>,
+    largest: &dyn Fn(usize) -> i64,
+    second: u32,
+) -> Option<(u32, Vec<Pair>)> {
     let mut best: Option<(f64, u32, Vec<Pair>)> = None;
     for first in FIRST {
         let channels = 0..given.ratio.len();
-        let pairs = channels.map(|c| pair(given, c, largest(c), first));
+        let pairs = channels.map(|c| pair(given, c, largest(c), [first, second]));
         let Some(pairs) = pairs.collect::<Option<Vec<Pair>>>() else {
             continue;
         };
@@ -99,9 +113,9 @@ fn multipliers(given: &Requantize<'_>, largest: &dyn Fn(usize) -> i64) -> Option
 }
 
 /// Bounds of each channel's biased sum that lie a quarter of a step inside the outermost values
-/// of the output. A lower bound of 0 is 0 for every channel.
+/// of the output, all counted from its zero point. A lower bound of 0 is 0 for every channel.
 fn clamps(given: &Requantize<'_>) -> (Vec<i64>, Vec<i64>) {
-    let (low, high) = (f64::from(given.clamp.0), f64::from(given.clamp.1));
+    let [low, high] = given.span().map(f64::from);
     let lower = |r: &f64| {
         if low == 0.0 {
             0
@@ -131,7 +145,7 @@ fn limit(bounds: &[i64]) -> Option<LaneOperand> {
 }
 
 /// A channel's best multipliers for values up to `largest`; `None` when products can't fit.
-fn pair(given: &Requantize<'_>, c: usize, largest: i64, shift: u32) -> Option<Pair> {
+fn pair(given: &Requantize<'_>, c: usize, largest: i64, [shift, last]: [u32; 2]) -> Option<Pair> {
     if is_zero(given, c, false) {
         return Some(Pair {
             first: 0,
@@ -140,12 +154,12 @@ fn pair(given: &Requantize<'_>, c: usize, largest: i64, shift: u32) -> Option<Pa
         });
     }
     let ratio = given.ratio[c];
-    let scale = 2f64.powi((shift + SECOND) as i32);
+    let scale = 2f64.powi((shift + last) as i32);
     let largest = largest as f64;
     let choice = |second: i32| {
         let first = (ratio * scale / f64::from(second)).round();
         let error = (first * f64::from(second) / scale - ratio).abs() * largest
-            + f64::from(second) / 2f64.powi(SECOND as i32 + 1);
+            + f64::from(second) / 2f64.powi(last as i32 + 1);
         let fits = first * largest.max(1.0) <= f64::from(i32::MAX);
         fits.then_some(Pair {
             first: first as i32,
@@ -178,44 +192,36 @@ fn factors(multiplier: f64) -> [i16; 2] {
     best.0
 }
 
-/// Operations that multiply by a value below 2^30.
-fn multiply(multiplier: f64) -> Vec<LaneOp> {
+/// Operations that multiply by a value below 2^30, and what they really multiply by.
+fn multiply(multiplier: f64) -> (Vec<LaneOp>, i64) {
     let [first, second] = factors(multiplier);
+    let product = i64::from(first) * i64::from(second);
     let first = (first != 1).then_some(LaneOp::mul(first));
-    first.into_iter().chain([LaneOp::mul(second)]).collect()
+    let ops = first.into_iter().chain([LaneOp::mul(second)]);
+    (ops.collect(), product)
 }
 
-/// Operations for `round(x >> shift)`, half up. An immediate can't hold half of a large step,
-/// so that the value is first brought to 15 bits after the binary point; nothing is lost by it.
-fn round(shift: i32) -> Vec<LaneOp> {
-    match shift {
-        ..=0 => Vec::new(),
-        1..=15 => vec![LaneOp::add(1 << (shift - 1)), LaneOp::shr(shift as i16)],
-        _ => vec![
-            LaneOp::shr((shift - 15) as i16),
-            LaneOp::add(1 << 14),
-            LaneOp::shr(15),
-        ],
-    }
-}
-
-/// Multiplications of both operands of a sum, and the rounding after it.
-pub(super) fn add(ratios: [f64; 2]) -> Option<([Vec<LaneOp>; 2], Vec<LaneOp>)> {
+/// Multiplications of both operands of a sum, and the shift that undoes them.
+pub(super) fn add(ratios: [f64; 2]) -> Option<([Scaled; 2], i32)> {
     let shift = shift_for(ratios[0].max(ratios[1]), PAIR_BITS)?;
-    let operand = |r: f64| multiply(r * 2f64.powi(shift));
-    Some((ratios.map(operand), round(shift)))
+    let operand = |r: f64| {
+        let (ops, factor) = multiply(r * 2f64.powi(shift));
+        Scaled { ops, factor }
+    };
+    Some((ratios.map(operand), shift))
 }
 
-/// `round(x * ratio)` of values within `start`.
-pub(super) fn scale(ratio: f64, start: Interval) -> Option<Vec<LaneOp>> {
+/// The multiplication of values within `start` by a ratio, and the shift that undoes the rest of
+/// it; `None` where a shift alone does.
+pub(super) fn scale(ratio: f64, start: Interval) -> Option<(Scaled, i32)> {
     if log2_exact(ratio).is_some_and(|n| (-15..=0).contains(&n)) {
         return None;
     }
     let extreme = start.0.abs().max(start.1.abs()).max(1) as f64;
     let bits = 30 - extreme.log2().ceil() as i32;
     let shift = shift_for(ratio, bits.min(29))?;
-    let ops = multiply(ratio * 2f64.powi(shift));
-    Some(ops.into_iter().chain(round(shift)).collect())
+    let (ops, factor) = multiply(ratio * 2f64.powi(shift));
+    Some((Scaled { ops, factor }, shift))
 }
 
 /// The largest shift for which a ratio's multiplier stays below `2^bits`.
@@ -230,7 +236,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::semantics::{Requant, apply, plan_add, plan_requantize, plan_scale, range};
+    use crate::semantics::{
+        Addition, Requant, Rescale, apply, plan_add, plan_requantize, plan_scale, range,
+    };
 
     fn run(ops: &[LaneOp], channel: usize, x: i64) -> i64 {
         let mut lane = [i32::try_from(x).unwrap()];
@@ -241,10 +249,10 @@ mod tests {
     }
 
     /// Rounded and clamped, and whether it is farther from a tie than forms may be wrong.
-    fn ideal(value: f64, (low, high): (i8, i8), error: f64) -> (i64, bool) {
-        let rounded = (value + 0.5).floor().clamp(low.into(), high.into()) as i64;
+    fn ideal(value: f64, zero: i32, (low, high): (i8, i8), error: f64) -> (i64, bool) {
+        let rounded = (value + 0.5).floor() + f64::from(zero);
         (
-            rounded,
+            rounded.clamp(low.into(), high.into()) as i64,
             ((value + 0.5).fract().abs() - 0.5).abs() < 0.5 - error,
         )
     }
@@ -255,6 +263,7 @@ mod tests {
             ratio: &[0.001],
             bias: &[7],
             sum: &[(-9_000_000, 9_000_000)],
+            zero: 0,
             clamp: (0, 127),
             requant: Requant::Precise,
         };
@@ -283,6 +292,7 @@ mod tests {
             ratio: &[0.3],
             bias: &[0],
             sum: &[(-1000, 1000)],
+            zero: 0,
             clamp: (-128, 127),
             requant: Requant::Precise,
         };
@@ -308,20 +318,22 @@ mod tests {
         #[test]
         fn sums_round_as_reals_do_except_beside_ties(
             channels in prop::collection::vec((1e-4f64..0.02, -200_000i64..200_000, 1i64..30_000_000), 1..4),
-            relu in any::<bool>(), at in -1.2f64..1.2,
+            relu in any::<bool>(), at in -2.2f64..2.2, zero in prop_oneof![Just(0), -128..=127],
         ) {
-            let clamp = if relu { (0, 127) } else { (-128, 127) };
+            let clamp = if relu { (zero as i8, 127) } else { (-128, 127) };
+            // Outputs far from their zero point have a bit less.
+            let bound = if zero == 0 { GOOD_ERROR } else { 2.0 * GOOD_ERROR };
             let ratio: Vec<_> = channels.iter().map(|c| c.0).collect();
             let bias: Vec<_> = channels.iter().map(|c| c.1).collect();
             let sum: Vec<_> = channels.iter().map(|c| (-c.2, c.2)).collect();
-            let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, clamp, requant: Requant::Precise };
+            let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, zero, clamp, requant: Requant::Precise };
             let ops = requantize(&given).unwrap();
             for c in 0..channels.len() {
                 prop_assert!(range(&ops, c, sum[c]).is_ok());
                 let target = (128.0 / ratio[c] * at) as i64 - bias[c];
                 for x in [target.clamp(sum[c].0, sum[c].1), sum[c].0, sum[c].1] {
                     let exact = (x + bias[c]) as f64 * ratio[c];
-                    let (expected, clear) = ideal(exact, clamp, GOOD_ERROR);
+                    let (expected, clear) = ideal(exact, zero, clamp, bound);
                     let got = run(&ops, c, x).clamp(clamp.0.into(), clamp.1.into());
                     prop_assert!(got == expected || !clear, "{} for {} by {:?}", got, exact, ops);
                 }
@@ -331,16 +343,20 @@ mod tests {
         #[test]
         fn additions_and_scales_round_as_reals_do_except_beside_ties(
             ra in 0.01f64..4.0, rb in 0.01f64..4.0, a in any::<i8>(), b in any::<i8>(),
-            x in -6000i64..6000, r in 0.001f64..2.0,
+            x in -6000i64..6000, r in 0.001f64..2.0, zeros in prop_oneof![Just([0; 3]), prop::array::uniform3(-128..=127)],
         ) {
-            let clamp = (-128, 127);
-            let plan = plan_add([ra, rb], [clamp; 2], clamp, Requant::Precise).unwrap();
+            let (clamp, requant) = ((-128, 127), Requant::Precise);
+            let [za, zb, zero] = zeros;
+            let given = Addition { ratios: [ra, rb], ranges: [clamp; 2], zeros: [za, zb], zero, clamp, requant };
+            let plan = plan_add(&given).unwrap();
             let sum = run(&plan.a, 0, a.into()) + run(&plan.b, 0, b.into());
-            let exact = f64::from(a) * ra + f64::from(b) * rb;
-            let (expected, clear) = ideal(exact, clamp, MAX_ERROR);
+            let exact = (f64::from(a) - f64::from(za)) * ra + (f64::from(b) - f64::from(zb)) * rb;
+            let (expected, clear) = ideal(exact, zero, clamp, MAX_ERROR);
             prop_assert!(run(&plan.epilogue, 0, sum) == expected || !clear, "{}", exact);
-            let ops = plan_scale(r, (-6272, 6272), clamp, Requant::Precise).unwrap();
-            let (expected, clear) = ideal(x as f64 * r, clamp, MAX_ERROR);
+            let from = 40 * i64::from(za);
+            let given = Rescale { ratio: r, range: (-6272, 6272), zeros: [from, zero.into()], clamp, requant };
+            let ops = plan_scale(&given).unwrap();
+            let (expected, clear) = ideal((x - from) as f64 * r, zero, clamp, MAX_ERROR);
             prop_assert!(run(&ops, 0, x) == expected || !clear, "{} * {}: {:?}", x, r, ops);
         }
     }

@@ -45,16 +45,34 @@ pub struct AddPlan {
     pub epilogue: Vec<LaneOp>,
 }
 
-/// `round(a * ratio_a + b * ratio_b)` of two int8 tensors, the ratios `s / s_y`.
+/// What a sum of two tensors starts from.
+pub struct Addition {
+    /// `s / s_y` of each operand.
+    pub ratios: [f64; 2],
+    /// Their smallest and largest values.
+    pub ranges: [(i8, i8); 2],
+    /// Their zero points.
+    pub zeros: [i32; 2],
+    /// The output's zero point: added after rounding.
+    pub zero: i32,
+    /// Bounds of the output.
+    pub clamp: (i8, i8),
+    /// How closely.
+    pub requant: Requant,
+}
+
+/// A multiplication: its operations, and the factor that they really multiply by.
+pub(super) struct Scaled {
+    pub ops: Vec<LaneOp>,
+    pub factor: i64,
+}
+
+/// `round((a - z_a) * ratio_a + (b - z_b) * ratio_b) + z` of two int8 tensors.
 ///
 /// # Errors
 /// [`SemanticsError::Ratio`] for ratios outside fixed point.
-pub fn plan_add(
-    ratios: [f64; 2],
-    ranges: [(i8, i8); 2],
-    clamp: (i8, i8),
-    requant: Requant,
-) -> Result<AddPlan, SemanticsError> {
+pub fn plan_add(given: &Addition) -> Result<AddPlan, SemanticsError> {
+    let ratios = given.ratios;
     let bad = || SemanticsError::Ratio {
         ratio: format!("{ratios:?}"),
     };
@@ -65,99 +83,144 @@ pub fn plan_add(
         return Err(bad());
     }
     let logs = ratios.map(log2_exact);
-    let (operand, mut epilogue) = match logs {
+    let ([a, b], shift) = match logs {
         [Some(a), Some(b)] if a.min(b) >= -14 && (a - b).abs() <= 14 => add_shifted([a, b]),
-        _ if requant == Requant::Precise => precise::add(ratios).ok_or_else(bad)?,
+        _ if given.requant == Requant::Precise => precise::add(ratios).ok_or_else(bad)?,
         _ => add_multiplied(ratios).ok_or_else(bad)?,
     };
-    let [a, b] = operand;
+    let [za, zb] = given.zeros.map(i64::from);
+    let offset = (i64::from(given.zero) << shift) - za * a.factor - zb * b.factor;
+    let mut epilogue = round(shift, offset).ok_or_else(bad)?;
+    let (a, b) = (a.ops, b.ops);
     let wide = |(lo, hi): (i8, i8)| (i64::from(lo), i64::from(hi));
     let (ra, rb) = (
-        range(&a, 0, wide(ranges[0]))?,
-        range(&b, 0, wide(ranges[1]))?,
+        range(&a, 0, wide(given.ranges[0]))?,
+        range(&b, 0, wide(given.ranges[1]))?,
     );
-    push_clamp(&mut epilogue, &[(ra.0 + rb.0, ra.1 + rb.1)], clamp)?;
+    push_clamp(&mut epilogue, &[(ra.0 + rb.0, ra.1 + rb.1)], given.clamp)?;
     Ok(AddPlan { a, b, epilogue })
 }
 
-/// Operands by powers of two, and the rounding after the sum.
-fn add_shifted([a, b]: [i32; 2]) -> ([Vec<LaneOp>; 2], Vec<LaneOp>) {
+/// Operands by powers of two, and the shift that is left for the sum.
+fn add_shifted([a, b]: [i32; 2]) -> ([Scaled; 2], i32) {
     let low = a.min(b).min(0);
     let shl = |k: i32| (k > 0).then_some(LaneOp::shl(k as i16));
-    let operand = |k: i32| shl(k - low).into_iter().collect();
-    ([operand(a), operand(b)], halves_up(-low))
+    let operand = |k: i32| Scaled {
+        ops: shl(k - low).into_iter().collect(),
+        factor: 1 << (k - low),
+    };
+    ([operand(a), operand(b)], -low)
 }
 
-/// Operands by one multiplier each, and the rounding after the sum.
-fn add_multiplied(ratios: [f64; 2]) -> Option<([Vec<LaneOp>; 2], Vec<LaneOp>)> {
+/// Operands by one multiplier each, and the shift that is left for the sum.
+fn add_multiplied(ratios: [f64; 2]) -> Option<([Scaled; 2], i32)> {
     let largest = ratios[0].max(ratios[1]);
     let fits = |s: &i32| (largest * 2f64.powi(*s)).round() <= 32767.0;
     let shift = (0..=15).rev().find(fits)?;
-    let multiply = |r: f64| vec![LaneOp::mul((r * 2f64.powi(shift)).round() as i16)];
-    Some((ratios.map(multiply), halves_up(shift)))
+    let multiply = |r: f64| {
+        let factor = (r * 2f64.powi(shift)).round() as i16;
+        Scaled {
+            ops: vec![LaneOp::mul(factor)],
+            factor: factor.into(),
+        }
+    };
+    Some((ratios.map(multiply), shift))
 }
 
-/// A shift, at most 15, that rounds half up.
-fn halves_up(shift: i32) -> Vec<LaneOp> {
-    if shift == 0 {
-        return Vec::new();
-    }
-    vec![LaneOp::add(1 << (shift - 1)), LaneOp::shr(shift as i16)]
+/// Operations for `round((x + offset) >> shift)`, half up; `None` for an offset that moves the
+/// result by more than an immediate holds. An immediate can't hold half of a large step either, so
+/// that the value is first brought to 15 bits after the binary point. A zero offset loses nothing
+/// by it, another half of the last of these bits.
+///
+/// The offset's whole steps are added after the shift, what is left of it with the half.
+fn round(shift: i32, offset: i64) -> Option<Vec<LaneOp>> {
+    let dropped = (shift - 15).max(0);
+    let bits = shift.clamp(0, 15);
+    let offset = match dropped {
+        0 => offset,
+        _ => (offset + (1 << (dropped - 1))) >> dropped,
+    };
+    let half = if bits > 0 { 1 << (bits - 1) } else { 0 };
+    let (whole, part) = ((offset + half) >> bits, (offset + half) & ((1 << bits) - 1));
+    let add = |value: i64| (value != 0).then_some(LaneOp::add(value as i16));
+    let shr = |bits: i32| (bits > 0).then_some(LaneOp::shr(bits as i16));
+    let ops = [shr(dropped), add(part), shr(bits), add(whole)];
+    i16::try_from(whole).ok()?;
+    Some(ops.into_iter().flatten().collect())
 }
 
-/// `round(x * ratio)` of lanes within `start`, clamped: pooling sums and changes of scale.
+/// What a change of scale starts from.
+pub struct Rescale {
+    /// `s_x / s_y`, for a mean divided by the number of values.
+    pub ratio: f64,
+    /// Smallest and largest lane.
+    pub range: Interval,
+    /// The lane that stands for 0, and the output's zero point, which is added after rounding.
+    pub zeros: [i64; 2],
+    /// Bounds of the output.
+    pub clamp: (i8, i8),
+    /// How closely.
+    pub requant: Requant,
+}
+
+/// `round((x - z_x) * ratio) + z` of lanes within a range, clamped: pooling sums and changes of
+/// scale.
 ///
 /// # Errors
 /// [`SemanticsError::Ratio`] for ratios outside fixed point.
-pub fn plan_scale(
-    ratio: f64,
-    start: Interval,
-    clamp: (i8, i8),
-    requant: Requant,
-) -> Result<Vec<LaneOp>, SemanticsError> {
+pub fn plan_scale(given: &Rescale) -> Result<Vec<LaneOp>, SemanticsError> {
+    let Rescale { ratio, range, .. } = *given;
+    let bad = || SemanticsError::Ratio {
+        ratio: ratio.to_string(),
+    };
     if !(ratio.is_finite() && ratio > 0.0 && ratio < 4096.0) {
-        return Err(SemanticsError::Ratio {
-            ratio: ratio.to_string(),
-        });
+        return Err(bad());
     }
-    if requant == Requant::Precise
-        && let Some(mut ops) = precise::scale(ratio, start)
-    {
-        push_clamp(&mut ops, &[start], clamp)?;
-        return Ok(ops);
-    }
+    let [from, to] = given.zeros;
+    let offset = |factor: i64, shift: i32| (to << shift) - from * factor;
+    let symmetric = given.zeros == [0, 0];
+    // One multiplier alone hasn't the bits for sums that are far from 0.
+    let precisely = (given.requant == Requant::Precise || !symmetric)
+        .then(|| precise::scale(ratio, range))
+        .flatten();
+    let mut ops = match (precisely, log2_exact(ratio)) {
+        (Some((scaled, shift)), _) => {
+            let rounding = round(shift, offset(scaled.factor, shift)).ok_or_else(bad)?;
+            scaled.ops.into_iter().chain(rounding).collect()
+        }
+        (None, Some(n)) if (-15..=0).contains(&n) => round(-n, offset(1, -n)).ok_or_else(bad)?,
+        (None, _) if symmetric => scale_fast(ratio, range)?,
+        (None, _) => return Err(bad()),
+    };
+    push_clamp(&mut ops, &[range], given.clamp)?;
+    Ok(ops)
+}
+
+/// `round(x * ratio)` by one multiplier.
+fn scale_fast(ratio: f64, range: Interval) -> Result<Vec<LaneOp>, SemanticsError> {
+    let extreme = range.0.abs().max(range.1.abs()) as f64 + 1.0;
+    // Rounding is added before the product where a step is fine, else after it.
+    let before = 0.5 / ratio;
+    let early = (16.0..=32767.0).contains(&before);
+    let top = if early { 30 } else { 15 };
+    let extreme = if early { extreme + before } else { extreme };
+    let fits = |s: &i32| {
+        let m = (ratio * 2f64.powi(*s)).round();
+        m <= 32767.0 && (m + 1.0) * extreme < f64::from(i32::MAX) / 2.0
+    };
+    let shift = (0..=top).rev().find(fits);
+    let shift = shift.ok_or(SemanticsError::Ratio {
+        ratio: ratio.to_string(),
+    })?;
+    let multiply = LaneOp::mul((ratio * 2f64.powi(shift)).round() as i16);
     let mut ops = Vec::new();
-    match log2_exact(ratio) {
-        Some(0) => {}
-        Some(n) if (-15..0).contains(&n) => {
-            ops.extend([LaneOp::add(1 << (-n - 1)), LaneOp::shr(-n as i16)]);
-        }
-        _ => {
-            let extreme = start.0.abs().max(start.1.abs()) as f64 + 1.0;
-            // Rounding is added before the product where a step is fine, else after it.
-            let before = 0.5 / ratio;
-            let early = (16.0..=32767.0).contains(&before);
-            let top = if early { 30 } else { 15 };
-            let extreme = if early { extreme + before } else { extreme };
-            let fits = |s: &i32| {
-                let m = (ratio * 2f64.powi(*s)).round();
-                m <= 32767.0 && (m + 1.0) * extreme < f64::from(i32::MAX) / 2.0
-            };
-            let shift = (0..=top).rev().find(fits);
-            let shift = shift.ok_or(SemanticsError::Ratio {
-                ratio: ratio.to_string(),
-            })?;
-            let multiply = LaneOp::mul((ratio * 2f64.powi(shift)).round() as i16);
-            match (early, shift) {
-                (true, _) => ops.extend([LaneOp::add(before.round() as i16), multiply]),
-                (false, 0) => ops.push(multiply),
-                (false, _) => ops.extend([multiply, LaneOp::add(1 << (shift - 1))]),
-            }
-            if shift > 0 {
-                ops.push(LaneOp::shr(shift as i16));
-            }
-        }
+    match (early, shift) {
+        (true, _) => ops.extend([LaneOp::add(before.round() as i16), multiply]),
+        (false, 0) => ops.push(multiply),
+        (false, _) => ops.extend([multiply, LaneOp::add(1 << (shift - 1))]),
     }
-    push_clamp(&mut ops, &[start], clamp)?;
+    if shift > 0 {
+        ops.push(LaneOp::shr(shift as i16));
+    }
     Ok(ops)
 }

@@ -54,12 +54,18 @@ pub fn window(kernel: usize) -> impl Strategy<Value = Window> {
     )
 }
 
+/// Zero points: none, any, and the farthest.
+pub fn zero() -> impl Strategy<Value = i32> {
+    prop_oneof![Just(0), -128..=127i32, Just(-128), Just(127)]
+}
+
 pub fn tensor(graph: &mut QGraph, chw: [usize; 3]) -> TensorId {
     let name = format!("t{}", graph.tensors.len());
     graph.tensors.push(QTensor {
         name,
         chw,
         scale: 1.0,
+        zero: 0,
         range: (-128, 127),
     });
     TensorId(graph.tensors.len() - 1)

@@ -25,6 +25,7 @@ fn sample() -> Program {
         pads: [0, 2, 2, 3],
     };
     patches.scale = f32::from_bits(0x3eaa_aaab);
+    patches.zero = -128;
     program.tensors.push(patches);
     program.layers[1].cuts = vec![1, 2];
     program.layers[1].macs = u64::MAX;

@@ -65,7 +65,7 @@ pub(super) fn pack(spec: &TensorSpec, config: &Config, image: Image<'_>, out: &m
     let Some(padded_bytes) = padded_bytes.filter(|_| dilation[1] == 1 && kw > 0 && w > 0) else {
         return false;
     };
-    let mut padded = vec![0u8; padded_bytes + RUN];
+    let mut padded = vec![spec.zero as u8; padded_bytes + RUN];
     for (index, values) in image.chunks_exact(w).enumerate() {
         let (channel, y) = (index / h, index % h);
         let first = (channel * rows + y + top) * pitch + left;

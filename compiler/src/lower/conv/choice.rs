@@ -8,10 +8,10 @@ use super::super::groups::Groups;
 use super::super::tile::{self, ConvShape, ConvTile, ResidualForm};
 use super::super::{LowerError, Lowering};
 use super::division::{self, Division, When};
-use super::pack::{self, Digits};
+use super::pack::Digits;
 use super::parts::Parts;
 use super::work;
-use crate::lane::{LaneKind, LaneOp, LaneOperand};
+use crate::lane::{LaneKind, LaneOp};
 use crate::qgraph::TensorId;
 use crate::window::Window;
 
@@ -43,7 +43,10 @@ pub(super) struct Choice {
 impl Choice {
     pub(super) fn steps(&self) -> GemmSteps {
         let outputs = (self.shape.co * self.shape.output[0] * self.shape.output[1]) as u64;
-        let kept = outputs / self.shape.phases() as u64;
+        let kept = match self.shape.regions {
+            0 => outputs / self.shape.phases() as u64,
+            _ => outputs,
+        };
         let residual = self.product.as_ref().map_or(0, Division::steps);
         GemmSteps {
             dense: self.shape.dense_products(),
@@ -59,16 +62,7 @@ impl Lowering<'_> {
     /// residual. Every output tile must have products then: their tokens tell when the constants
     /// are there and when a residual's place is free.
     pub(super) fn choose(&self, parts: &Parts<'_>) -> Result<Choice, LowerError> {
-        let digits = match parts.epilogue.first() {
-            Some(LaneOp {
-                kind: LaneKind::Add,
-                operand: LaneOperand::Vec(bias),
-            }) => {
-                let blocks = bias.len().div_ceil(self.config.block());
-                pack::bias_weights(bias, blocks, self.config.block())
-            }
-            _ => None,
-        };
+        let digits = parts.digits(self.config.block());
         let starts = parts.residual.is_none() || self.has(Extension::Acc8);
         let when = match starts {
             true => When::Cheap,
@@ -84,7 +78,10 @@ impl Lowering<'_> {
                 continue;
             }
             let digits = digits.clone().filter(|_| bias);
-            let epilogue = &parts.epilogue[usize::from(digits.is_some())..];
+            let epilogue = match digits {
+                Some(_) => parts.after_bias(),
+                None => parts.epilogue,
+            };
             let product = parts.residual.filter(|_| residual);
             let product =
                 product.and_then(|(_, ops)| division::divide_residual(ops, epilogue, when));
@@ -143,9 +140,10 @@ impl Lowering<'_> {
         digits: Option<Digits>,
         product: Option<Division>,
     ) -> Result<Choice, LowerError> {
-        let epilogue = match &product {
-            Some(plan) => plan.after.clone(),
-            None => parts.epilogue[usize::from(digits.is_some())..].to_vec(),
+        let epilogue = match (&product, &digits) {
+            (Some(plan), _) => plan.after.clone(),
+            (None, Some(_)) => parts.after_bias().to_vec(),
+            (None, None) => parts.epilogue.to_vec(),
         };
         let before = match &product {
             Some(plan) => &plan.before[..],
@@ -199,6 +197,12 @@ impl Lowering<'_> {
             None => (ResidualForm::None, &[][..]),
         };
         let ops = || prologue.iter().chain(epilogue);
+        let places = parts.regions.len();
+        // Of several regions each is a vector, and each output adds one.
+        let (by_place, added) = match bias {
+            0 => (places, usize::from(places > 0)),
+            _ => (0, 0),
+        };
         let vectors = count_vectors(ops());
         let products = bias + product.map_or(0, Division::steps);
         let channels = |id: TensorId| self.graph.tensors[id.0].chw[0];
@@ -210,12 +214,13 @@ impl Lowering<'_> {
             input: [h, w],
             output: [oh, ow],
             window: *window,
-            alu_steps: ops().count() + vectors + products,
-            vectors,
+            alu_steps: ops().count() + vectors + products + 2 * added,
+            vectors: vectors + by_place,
             residual,
             bias,
             pool: parts.pool.map(|p| p.window.stride),
             groups,
+            regions: places,
             ones: parts.ones,
         };
         let spec = &self.program.tensors[parts.input.0];

@@ -66,7 +66,7 @@ impl Conv<'_> {
             }
             self.load_chunk(e, work, chunk, progress, i == 0)?;
             let mut begin = e.len();
-            if i == 0 && self.pool.is_none() {
+            if i == 0 && self.bias_first() {
                 self.add_bias(e, work, &acc)?;
                 if progress.chunks == 0
                     && let Some(deps) = e.first_since(begin, Module::Compute)
@@ -82,7 +82,9 @@ impl Conv<'_> {
         }
         if let Some(window) = self.pool {
             self.pool_sums(e, window, work, &acc, above.base)?;
-            self.add_bias(e, work, &acc)?;
+            if !self.bias_first() {
+                self.add_bias(e, work, &acc)?;
+            }
             if remaining == 0
                 && !work.chunks.is_empty()
                 && let Some(deps) = e.last_of(Module::Compute)
@@ -90,7 +92,7 @@ impl Conv<'_> {
                 deps.push_prev = true;
             }
         }
-        let vectors = match &self.residual {
+        let residual = match &self.residual {
             None => 0,
             Some(Residual::Start(_, ops)) => count_vectors(*ops),
             Some(Residual::Product(product)) => {
@@ -98,6 +100,7 @@ impl Conv<'_> {
                 count_vectors(&product.division.before)
             }
         };
+        let vectors = self.region_vectors() + residual;
         self.end_tile(e, work, &acc, vectors, remaining)?;
         progress.tiles += 1;
         Ok(())
@@ -120,7 +123,7 @@ impl Conv<'_> {
         let division = &product.division;
         self.add_digits(e, product, work, acc, division.low())?;
         let waits = e.len() > begin;
-        self.lanes(e, &division.before, 0, work, acc)?;
+        self.lanes(e, &division.before, self.region_vectors(), work, acc)?;
         if !waits {
             begin = e.len();
         }
@@ -189,7 +192,7 @@ impl Conv<'_> {
         self.pool.map_or([1, 1], |w| w.stride)
     }
 
-    /// Zeroes the sums or starts them with the residual.
+    /// Zeroes the sums or starts them with the residual, and adds the regions that are vectors.
     pub(super) fn start_sums(
         &self,
         e: &mut Emitter<'_, '_>,
@@ -207,12 +210,20 @@ impl Conv<'_> {
                 dst: [0, 1],
                 src: [0, 0],
             };
-            return e.gemm(true, uops, loops);
+            e.gemm(true, uops, loops)?;
+            return self.add_region_vectors(e, work, acc);
         };
         for t in transfers(&work.co, &work.rows, &work.cols, self.out_size, acc.pitch) {
             e.load(*buffer, t.load(MemType::Acc8, acc.base))?;
         }
-        self.lanes(e, prologue, 0, work, acc)
+        self.lanes(e, prologue, self.region_vectors(), work, acc)?;
+        self.add_region_vectors(e, work, acc)
+    }
+
+    /// Whether the bias comes with the first products: pooled sums get theirs in the end, unless it
+    /// differs between those that are pooled.
+    pub(super) fn bias_first(&self) -> bool {
+        self.pool.is_none() || !self.regions.is_empty()
     }
 
     /// The bias as more steps of the matrix unit for each tile that is kept.
@@ -220,6 +231,9 @@ impl Conv<'_> {
         let Some(bias) = &self.bias else {
             return Ok(());
         };
+        if !self.regions.is_empty() {
+            return self.add_regions(e, work, acc, [bias.inp, bias.wgt]);
+        }
         let steps = self.shape.bias;
         let uop = |(i, tile): (usize, usize)| Uop {
             dst: (acc.base + i / steps * acc.pitch) as u16,

@@ -149,7 +149,7 @@ impl Conv<'_> {
         }
         let begin = e.len();
         // Pooled sums get theirs at the end, where the chunk's token has told of it.
-        if self.pool.is_none() {
+        if self.bias_first() {
             self.load_bias(e, &work.co, progress)?;
         }
         if e.len() == begin {
@@ -212,9 +212,9 @@ impl Conv<'_> {
         let half = (progress.weights + 1) % self.tile.halves;
         let mut read = vec![self.weight_tiles(work, chunk, half)];
         if let Some(bias) = &self.bias
-            && (self.pool.is_some() || work.chunks.len() == 1)
+            && (!self.bias_first() || work.chunks.len() == 1)
         {
-            read.push(bias.wgt..bias.wgt + self.shape.bias * self.shape.co);
+            read.push(bias.wgt..bias.wgt + self.shape.bias_tiles(self.shape.co));
         }
         read
     }

@@ -1,5 +1,7 @@
 //! A convolution with everything that its tiles need, once its form and tile are chosen.
 
+use std::ops::Range;
+
 use vta_driver::BufferId;
 
 use super::super::tile::{ConvShape, ConvTile};
@@ -14,6 +16,8 @@ pub(super) struct Conv<'g> {
     pub input: BufferId,
     pub weights: BufferId,
     pub bias: Option<Bias>,
+    /// Output rows and columns of each region, if there are several: the biases are theirs.
+    pub regions: Vec<[Range<usize>; 2]>,
     pub vectors: Option<BufferId>,
     pub residual: Option<Residual<'g>>,
     /// The epilogue, after a bias that the matrix unit adds and without what comes before a

@@ -116,9 +116,9 @@ impl Conv<'_> {
             e.load(bias.input, run(0, 1).load(MemType::Inp, bias.inp))?;
         }
         if progress.loaded_bias < co.end {
-            let count = co.end - progress.loaded_bias;
-            let steps = self.shape.bias;
-            let digits = run(progress.loaded_bias * steps, count * steps);
+            let tiles = |blocks: usize| self.shape.bias_tiles(blocks);
+            let count = tiles(co.end - progress.loaded_bias);
+            let digits = run(tiles(progress.loaded_bias), count);
             e.load(bias.digits, digits.load(MemType::Wgt, bias.wgt))?;
             progress.loaded_bias = co.end;
         }

@@ -19,6 +19,7 @@ mod pack;
 mod parts;
 mod pool;
 mod prepare;
+mod region;
 mod residual;
 mod work;
 
@@ -100,9 +101,11 @@ impl<'a> Lowering<'a> {
             group: *group,
             residual: residual.as_ref().map(|(id, ops)| (*id, &ops[..])),
             epilogue,
+            regions: Vec::new(),
             pool: join::fusable(graph, &self.readers, id),
         };
         self.check_conv(&parts)?;
+        let parts = self.divide(parts);
         match self.choose(&parts) {
             Err(LowerError::NoTile { .. }) if parts.pool.is_some() => {
                 let parts = Parts {
@@ -156,6 +159,7 @@ impl<'a> Lowering<'a> {
             group: graph.tensors[input.0].chw[0],
             residual: None,
             epilogue: ops,
+            regions: Vec::new(),
             pool: None,
         };
         self.check_conv(&parts)?;

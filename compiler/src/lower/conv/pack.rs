@@ -65,30 +65,33 @@ pub(super) fn bias_input(batch: usize, block: usize) -> Vec<u8> {
 pub(super) struct Digits {
     /// Steps of the matrix unit that add it.
     pub steps: usize,
-    /// Weight tiles `[CO/B][step][B out][B in]`.
+    /// Weight tiles `[CO/B][bias][step][B out][B in]`.
     pub tiles: Vec<u8>,
 }
 
 /// Steps beyond which an addition by the ALU is cheaper.
 const MAX_STEPS: usize = 2;
 
-/// Digits whose products with [`bias_input`], summed over the steps, are the bias: in the first
+/// Digits whose products with [`bias_input`], summed over the steps, are each bias: in the first
 /// step `w[0] + 127 * (w[1] + .. + w[B-1])`, in others without `w[0]`. `None` when a value is
 /// out of their reach.
-pub(super) fn bias_weights(bias: &[i32], co: usize, block: usize) -> Option<Digits> {
+pub(super) fn bias_weights(biases: &[&[i32]], co: usize, block: usize) -> Option<Digits> {
     (1..=MAX_STEPS).find_map(|steps| {
-        let tiles = digits(bias, [co, steps], block)?;
+        let tiles = digits(biases, [co, steps], block)?;
         Some(Digits { steps, tiles })
     })
 }
 
-fn digits(bias: &[i32], [co, steps]: [usize; 2], block: usize) -> Option<Vec<u8>> {
-    let mut packed = vec![0u8; co * steps * block * block];
-    for (channel, &value) in bias.iter().enumerate() {
+fn digits(biases: &[&[i32]], [co, steps]: [usize; 2], block: usize) -> Option<Vec<u8>> {
+    let count = biases.len();
+    let mut packed = vec![0u8; co * count * steps * block * block];
+    let all = biases.iter().enumerate();
+    let all = all.flat_map(|(bias, values)| (0..).zip(*values).map(move |(c, &v)| (bias, c, v)));
+    for (bias, channel, value) in all {
         let low = (i64::from(value) + 63).rem_euclid(127) - 63;
         let mut rest = (i64::from(value) - low) / i64::from(DIGIT);
         for step in 0..steps {
-            let tile = channel / block * steps + step;
+            let tile = (channel / block * count + bias) * steps + step;
             let first = (tile * block + channel % block) * block;
             let row = packed.get_mut(first..first + block)?;
             if step == 0 {
@@ -136,7 +139,7 @@ mod tests {
         ] {
             let mut bias = [7; 18];
             (bias[1], bias[17]) = (value, -3);
-            let digits = bias_weights(&bias, 2, 16).unwrap();
+            let digits = bias_weights(&[&bias], 2, 16).unwrap();
             assert_eq!(digits.steps, steps, "{value}");
             let sum = |channel: usize| -> i32 {
                 let dot = |step: usize| -> i32 {
@@ -158,7 +161,7 @@ mod tests {
     #[test]
     fn a_bias_beyond_the_digits_is_left_to_the_alu() {
         for value in [REACH[1] + 1, -REACH[1] - 1, i32::MIN, i32::MAX] {
-            assert_eq!(bias_weights(&[value], 1, 16), None, "{value}");
+            assert_eq!(bias_weights(&[&[value]], 1, 16), None, "{value}");
         }
     }
 }

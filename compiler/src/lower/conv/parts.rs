@@ -2,7 +2,9 @@
 
 use super::super::{LowerError, Lowering};
 use super::join::Pooling;
-use crate::lane::LaneOp;
+use super::pack::{self, Digits};
+use super::region::Region;
+use crate::lane::{LaneKind, LaneOp, LaneOperand};
 use crate::qgraph::TensorId;
 use crate::window::Window;
 
@@ -17,13 +19,35 @@ pub(super) struct Parts<'g> {
     pub ones: bool,
     pub group: usize,
     pub residual: Option<(TensorId, &'g [LaneOp])>,
+    /// Without a bias that regions have.
     pub epilogue: &'g [LaneOp],
+    /// Outputs with a bias of their own; none where all have one.
+    pub regions: Vec<Region>,
     pub pool: Option<Pooling<'g>>,
 }
 
 impl<'g> Parts<'g> {
     pub(super) fn prologue(&self) -> &'g [LaneOp] {
         self.residual.map_or(&[], |(_, ops)| ops)
+    }
+
+    /// The biases as digits for the matrix unit, if they are vectors within its reach.
+    pub(super) fn digits(&self, block: usize) -> Option<Digits> {
+        let regions = self.regions.iter().map(|region| &region.bias[..]);
+        let biases: Vec<&[i32]> = match self.epilogue.first() {
+            Some(LaneOp {
+                kind: LaneKind::Add,
+                operand: LaneOperand::Vec(bias),
+            }) if self.regions.is_empty() => vec![bias],
+            _ => regions.collect(),
+        };
+        let blocks = biases.first()?.len().div_ceil(block);
+        pack::bias_weights(&biases, blocks, block)
+    }
+
+    /// The epilogue after a bias that the matrix unit adds.
+    pub(super) fn after_bias(&self) -> &'g [LaneOp] {
+        &self.epilogue[usize::from(self.regions.is_empty())..]
     }
 }
 

@@ -36,14 +36,16 @@ impl Lowering<'_> {
             ),
             digits: self.constant(format!("{}.bias", parts.name), digits.tiles),
             inp: depth(MemType::Inp) - 1,
-            wgt: depth(MemType::Wgt) - shape.bias * shape.co,
+            wgt: depth(MemType::Wgt) - shape.bias_tiles(shape.co),
         });
         let prologue = match &product {
             Some(plan) => &plan.before[..],
             None => parts.prologue(),
         };
         let ops = prologue.iter().chain(&epilogue);
-        let lists: Vec<&[i32]> = ops.filter_map(LaneOp::vector).collect();
+        let regions = parts.regions.iter().filter(|_| bias.is_none());
+        let regions = regions.map(|region| &region.bias[..]);
+        let lists: Vec<&[i32]> = regions.chain(ops.filter_map(LaneOp::vector)).collect();
         let vectors = (!lists.is_empty()).then(|| {
             let bytes = pack::vectors(&lists, shape.co, batch, block);
             self.constant(format!("{}.vectors", parts.name), bytes)
@@ -68,6 +70,7 @@ impl Lowering<'_> {
             input: buffer(parts.input),
             weights,
             bias,
+            regions: parts.regions.iter().map(|r| r.places.clone()).collect(),
             vectors,
             residual,
             epilogue,

@@ -19,8 +19,11 @@ impl Reading<'_> {
         let channels = weights.shape.get(axis).copied();
         let channels =
             channels.ok_or_else(|| error(node, "its weights have too few dimensions"))?;
-        if !weights.is_int8 {
-            return Err(error(node, "its weights are not int8"));
+        if !weights.is_byte {
+            return Err(error(node, "its weights are neither int8 nor uint8"));
+        }
+        if weights.values.iter().any(|&w| i8::try_from(w).is_err()) {
+            return Err(error(node, "a weight less its zero point is no int8"));
         }
         let scale = match weights.scale.len() {
             1 => vec![weights.scale[0]; channels],

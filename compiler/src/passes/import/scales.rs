@@ -1,13 +1,33 @@
 //! QuantizeLinear and DequantizeLinear.
 
 use super::super::error::PassError;
-use super::super::net::{NetNode, NetOp};
+use super::super::net::{NetNode, NetOp, NetTensor};
 use super::values::{Constant, Reading, Real, UNQUANTIZED, Val, error, real};
-use crate::graph::{Data, Node, Op};
+use crate::graph::{Data, Node};
 use crate::qgraph::TensorId;
 
+/// What uint8 values are read less of: int8 holds the differences.
+const UINT8_OFFSET: i32 = 128;
+
+/// The integers of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Storage {
+    Int8,
+    Uint8,
+    Int32,
+}
+
+/// What the integers of an activation mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Steps {
+    scale: f64,
+    /// In int8, whatever the storage.
+    zero: i32,
+    storage: Storage,
+}
+
 impl Reading<'_> {
-    pub(super) fn scale(&self, node: &Node) -> Result<Vec<f64>, PassError> {
+    fn scale(&self, node: &Node) -> Result<Vec<f64>, PassError> {
         let scale: Vec<f64> = self.floats(node, 1)?.iter().map(|&s| s.into()).collect();
         if scale.is_empty() || scale.iter().any(|s| !(s.is_finite() && *s > 0.0)) {
             return Err(error(node, "a scale is not positive and finite"));
@@ -15,58 +35,74 @@ impl Reading<'_> {
         Ok(scale)
     }
 
-    /// Zero points must be int8 (int32 for a bias) and zero.
-    pub(super) fn check_zero_point(&self, node: &Node) -> Result<(), PassError> {
+    /// The zero points, one or one a slice, and the storage that they and the integers around them
+    /// have; `None` without one.
+    fn zero_points(&self, node: &Node) -> Result<Option<(Vec<i32>, Storage)>, PassError> {
         let Some(id) = node.inputs.get(2) else {
-            // Without a zero point QuantizeLinear makes uint8.
-            return match node.op {
-                Op::QuantizeLinear { .. } => Err(error(
-                    node,
-                    "it makes uint8 (no zero point); only int8 is supported",
-                )),
-                _ => Ok(()),
-            };
+            return Ok(None);
         };
-        let zero = match &self.graph.values[id.0].data {
-            Some(Data::I8(v)) => v.iter().all(|&z| z == 0),
-            Some(Data::I32(v)) => v.iter().all(|&z| z == 0),
-            Some(Data::U8(_)) => return Err(error(node, "it is uint8; only int8 is supported")),
-            _ => return Err(error(node, "the zero point is not an int8 constant")),
+        let (zeros, storage): (Vec<i32>, _) = match &self.graph.values[id.0].data {
+            Some(Data::I8(v)) => (v.iter().map(|&z| z.into()).collect(), Storage::Int8),
+            Some(Data::U8(v)) => (v.iter().map(|&z| z.into()).collect(), Storage::Uint8),
+            Some(Data::I32(v)) => (v.clone(), Storage::Int32),
+            _ => {
+                let text = "the zero point is not an int8, uint8 or int32 constant";
+                return Err(error(node, text));
+            }
         };
-        if zero {
-            Ok(())
-        } else {
-            Err(error(
-                node,
-                "a zero point is not 0; only symmetric scales are supported",
-            ))
+        if zeros.is_empty() {
+            return Err(error(node, "its zero point has no value"));
         }
+        Ok(Some((zeros, storage)))
+    }
+
+    /// The steps of an activation: its scale, and its zero point as that of int8.
+    fn steps(&self, node: &Node) -> Result<Steps, PassError> {
+        let &[scale] = &self.scale(node)?[..] else {
+            return Err(error(node, "activations need one scale per tensor"));
+        };
+        // Without a zero point QuantizeLinear makes uint8.
+        let (zeros, storage) = self
+            .zero_points(node)?
+            .unwrap_or_else(|| (vec![0], Storage::Uint8));
+        let offset = match storage {
+            Storage::Int8 => 0,
+            Storage::Uint8 => UINT8_OFFSET,
+            Storage::Int32 => return Err(error(node, "it makes int32; activations are 8 bits")),
+        };
+        let &[zero] = &zeros[..] else {
+            return Err(error(node, "activations need one zero point per tensor"));
+        };
+        Ok(Steps {
+            scale,
+            zero: zero - offset,
+            storage,
+        })
     }
 
     pub(super) fn quantize(&mut self, node: &Node, axis: usize) -> Result<Val, PassError> {
-        self.check_zero_point(node)?;
-        let scale = self.scale(node)?;
         let is_constant = self.graph.values[node.inputs[0].0].data.is_some();
         if is_constant {
-            return self.quantize_constant(node, axis, scale);
+            return self.quantize_constant(node, axis);
         }
-        let &[scale] = &scale[..] else {
-            return Err(error(node, "activations need one scale per tensor"));
-        };
+        let steps = self.steps(node)?;
         let name = self.graph.values[node.inputs[0].0].name.clone();
-        match self.value(node, 0)? {
-            Val::Input => self.network_input(node, name, scale),
-            Val::Real(real) => Ok(Val::Quantized(self.round(*real, name, scale))),
-            Val::Quantized(_) | Val::Constant(_) => Err(error(node, "its input is not real")),
-        }
+        let tensor = match self.value(node, 0)? {
+            Val::Input => self.network_input(node, name, steps)?,
+            Val::Real(real) => self.round(*real, name, steps),
+            Val::Quantized(_) | Val::Constant(_) => {
+                return Err(error(node, "its input is not real"));
+            }
+        };
+        Ok(Val::Quantized(tensor))
     }
 
     pub(super) fn network_input(
         &mut self,
         node: &Node,
         name: String,
-        scale: f64,
-    ) -> Result<Val, PassError> {
+        steps: Steps,
+    ) -> Result<TensorId, PassError> {
         let shape = &self.graph.values[node.inputs[0].0].shape;
         let chw = match shape[..] {
             [_, c, h, w] => [c, h, w],
@@ -80,30 +116,56 @@ impl Reading<'_> {
         };
         if let Some(id) = self.net.inputs.first() {
             let known = &self.net.tensors[id.0];
-            return match known.name == name && known.scale == scale {
-                true => Ok(Val::Quantized(*id)),
+            return match known.name == name && self.has_steps(*id, steps) {
+                true => Ok(*id),
                 false => Err(error(
                     node,
                     "a second input, or a second scale of the input",
                 )),
             };
         }
-        let id = self.push_tensor(name, chw, scale);
+        let id = self.push(name, chw, steps);
         self.net.inputs.push(id);
-        Ok(Val::Quantized(id))
+        Ok(id)
+    }
+
+    fn push(&mut self, name: String, chw: [usize; 3], steps: Steps) -> TensorId {
+        let id = self.push_tensor(NetTensor {
+            name,
+            chw,
+            scale: steps.scale,
+            zero: steps.zero,
+        });
+        if steps.storage == Storage::Uint8 {
+            self.unsigned.insert(id);
+        }
+        id
+    }
+
+    /// Whether a tensor's integers mean what these steps say.
+    fn has_steps(&self, id: TensorId, steps: Steps) -> bool {
+        let tensor = &self.net.tensors[id.0];
+        let storage = match self.unsigned.contains(&id) {
+            true => Storage::Uint8,
+            false => Storage::Int8,
+        };
+        tensor.scale == steps.scale && tensor.zero == steps.zero && storage == steps.storage
     }
 
     /// Ends a real value in an int8 tensor; rounding a tensor to its own steps changes nothing.
-    pub(super) fn round(&mut self, real: Real, name: String, scale: f64) -> TensorId {
-        let step = |bound: f64| (bound / scale).round().clamp(-128.0, 127.0) as i8;
+    fn round(&mut self, real: Real, name: String, steps: Steps) -> TensorId {
+        let step = |bound: f64| {
+            let steps = (bound / steps.scale).round() + f64::from(steps.zero);
+            steps.clamp(-128.0, 127.0) as i8
+        };
         let clamp = (step(real.bounds.0), step(real.bounds.1));
         if let NetOp::Eltwise { input } = real.op
-            && self.net.tensors[input.0].scale == scale
+            && self.has_steps(input, steps)
             && clamp == (-128, 127)
         {
             return input;
         }
-        let output = self.push_tensor(name, real.chw, scale);
+        let output = self.push(name, real.chw, steps);
         self.net.nodes.push(NetNode {
             name: real.name,
             op: real.op,
@@ -113,22 +175,27 @@ impl Reading<'_> {
         output
     }
 
-    fn quantize_constant(
-        &self,
-        node: &Node,
-        axis: usize,
-        scale: Vec<f64>,
-    ) -> Result<Val, PassError> {
+    /// A float constant as the integers that the file would hold.
+    fn quantize_constant(&self, node: &Node, axis: usize) -> Result<Val, PassError> {
+        let scale = self.scale(node)?;
+        let (zeros, storage) = self
+            .zero_points(node)?
+            .unwrap_or_else(|| (vec![0], Storage::Uint8));
+        let (low, high) = match storage {
+            Storage::Int8 => (-128.0, 127.0),
+            Storage::Uint8 => (0.0, 255.0),
+            Storage::Int32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
+        };
         let shape = self.graph.values[node.inputs[0].0].shape.clone();
         let floats = self.floats(node, 0)?;
-        let inner: usize = shape.iter().skip(axis + 1).product();
+        let slices = Slices::of(&shape, axis);
+        for count in [scale.len(), zeros.len()] {
+            slices.check(node, count)?;
+        }
         let round = |(i, &x): (usize, &f32)| {
-            let s = if scale.len() == 1 {
-                scale[0]
-            } else {
-                scale[i / inner.max(1) % scale.len()]
-            };
-            (f64::from(x) / s).round_ties_even().clamp(-128.0, 127.0) as i32
+            let steps = (f64::from(x) / scale[slices.at(i, scale.len())]).round_ties_even();
+            let zero = zeros[slices.at(i, zeros.len())];
+            (steps + f64::from(zero)).clamp(low, high) as i32
         };
         let values = floats.iter().enumerate().map(round).collect();
         let constant = Constant {
@@ -136,34 +203,101 @@ impl Reading<'_> {
             scale: vec![1.0],
             axis,
             shape,
-            is_int8: true,
+            is_byte: storage != Storage::Int32,
         };
         Ok(Val::Constant(Box::new(constant)))
     }
 
     pub(super) fn dequantize(&mut self, node: &Node, axis: usize) -> Result<Val, PassError> {
-        self.check_zero_point(node)?;
-        let scale = self.scale(node)?;
         match self.value(node, 0)? {
-            Val::Constant(mut constant) => {
-                constant.axis = if scale.len() == 1 { 0 } else { axis };
-                let slices = constant.shape.get(axis).copied().unwrap_or(1);
-                if scale.len() != 1 && scale.len() != slices {
-                    let text = format!("{} scales for {slices} slices", scale.len());
+            Val::Constant(constant) => self.dequantize_constant(node, axis, *constant),
+            Val::Quantized(input) => {
+                // Without a zero point it is 0, whatever the storage.
+                let steps = match node.inputs.len() {
+                    0..=2 => {
+                        let unsigned = self.unsigned.contains(&input);
+                        let storage = if unsigned {
+                            Storage::Uint8
+                        } else {
+                            Storage::Int8
+                        };
+                        let zero = if unsigned { -UINT8_OFFSET } else { 0 };
+                        let &[scale] = &self.scale(node)?[..] else {
+                            return Err(error(node, "activations need one scale per tensor"));
+                        };
+                        Steps {
+                            scale,
+                            zero,
+                            storage,
+                        }
+                    }
+                    _ => self.steps(node)?,
+                };
+                if !self.has_steps(input, steps) {
+                    let text = "its scale or zero point differs from its QuantizeLinear's";
                     return Err(error(node, text));
                 }
-                constant.scale = scale;
-                Ok(Val::Constant(constant))
-            }
-            Val::Quantized(input) => {
-                let tensor = &self.net.tensors[input.0];
-                if scale != [tensor.scale] {
-                    return Err(error(node, "its scale differs from its QuantizeLinear's"));
-                }
-                let chw = tensor.chw;
+                let chw = self.net.tensors[input.0].chw;
                 Ok(real(node, NetOp::Eltwise { input }, chw))
             }
             Val::Input | Val::Real(_) => Err(error(node, UNQUANTIZED)),
         }
+    }
+
+    /// Integers become differences from their zero points.
+    fn dequantize_constant(
+        &self,
+        node: &Node,
+        axis: usize,
+        mut constant: Constant,
+    ) -> Result<Val, PassError> {
+        let scale = self.scale(node)?;
+        let zeros = self.zero_points(node)?.map_or(vec![0], |(zeros, _)| zeros);
+        let slices = Slices::of(&constant.shape, axis);
+        for count in [scale.len(), zeros.len()] {
+            slices.check(node, count)?;
+        }
+        for (i, value) in constant.values.iter_mut().enumerate() {
+            let zero = zeros[slices.at(i, zeros.len())];
+            let difference = value.checked_sub(zero);
+            *value =
+                difference.ok_or_else(|| error(node, "a value and its zero point overflow"))?;
+        }
+        constant.axis = if scale.len() == 1 { 0 } else { axis };
+        constant.scale = scale;
+        Ok(Val::Constant(Box::new(constant)))
+    }
+}
+
+/// How a constant is divided along an axis.
+struct Slices {
+    /// How many there are.
+    count: usize,
+    /// Elements that follow each other in one.
+    inner: usize,
+}
+
+impl Slices {
+    fn of(shape: &[usize], axis: usize) -> Self {
+        Self {
+            count: shape.get(axis).copied().unwrap_or(1),
+            inner: shape.iter().skip(axis + 1).product::<usize>().max(1),
+        }
+    }
+
+    /// Scales or zero points are one, or one for each slice.
+    fn check(&self, node: &Node, count: usize) -> Result<(), PassError> {
+        match count == 1 || count == self.count {
+            true => Ok(()),
+            false => {
+                let text = format!("{count} scales or zero points for {} slices", self.count);
+                Err(error(node, text))
+            }
+        }
+    }
+
+    /// Which of `count` scales or zero points an element has.
+    fn at(&self, element: usize, count: usize) -> usize {
+        element / self.inner % count
     }
 }

@@ -1,6 +1,6 @@
 //! What stands between the nodes of a QDQ graph: tensors, real values, constants.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::super::error::PassError;
 use super::super::net::{Net, NetOp, NetTensor};
@@ -8,7 +8,8 @@ use crate::graph::{Data, Graph, Node, ValueId};
 use crate::qgraph::TensorId;
 use crate::reflect::Reflect;
 
-/// A constant after DequantizeLinear: integers with scales.
+/// A constant: integers as a file has them, or after DequantizeLinear with scales, and less their
+/// zero points.
 #[derive(Clone)]
 pub(super) struct Constant {
     pub values: Vec<i32>,
@@ -16,7 +17,8 @@ pub(super) struct Constant {
     pub scale: Vec<f64>,
     pub axis: usize,
     pub shape: Vec<usize>,
-    pub is_int8: bool,
+    /// The file has int8 or uint8.
+    pub is_byte: bool,
 }
 
 /// A real value between DequantizeLinear and QuantizeLinear.
@@ -45,6 +47,8 @@ pub(super) struct Reading<'a> {
     pub graph: &'a Graph,
     pub net: Net,
     pub values: HashMap<ValueId, Val>,
+    /// Tensors that are uint8 in the file; read as int8, everything is 128 less.
+    pub unsigned: HashSet<TensorId>,
 }
 
 pub(super) fn error(node: &Node, reason: impl Into<String>) -> PassError {
@@ -79,15 +83,10 @@ impl Reading<'_> {
             return Ok(value.clone());
         }
         let value = &self.graph.values[id.0];
-        let (values, is_int8) = match &value.data {
+        let (values, is_byte) = match &value.data {
             Some(Data::I8(v)) => (v.iter().map(|&x| x.into()).collect(), true),
             Some(Data::I32(v)) => (v.clone(), false),
-            Some(Data::U8(_)) => {
-                return Err(error(
-                    node,
-                    format!("{} is uint8; only int8 is supported", value.name),
-                ));
-            }
+            Some(Data::U8(v)) => (v.iter().map(|&x| x.into()).collect(), true),
             _ => return Err(error(node, format!("{}: {UNQUANTIZED}", value.name))),
         };
         let shape = value.shape.clone();
@@ -96,7 +95,7 @@ impl Reading<'_> {
             scale: vec![1.0],
             axis: 0,
             shape,
-            is_int8,
+            is_byte,
         })))
     }
 
@@ -115,8 +114,8 @@ impl Reading<'_> {
         }
     }
 
-    pub(super) fn push_tensor(&mut self, name: String, chw: [usize; 3], scale: f64) -> TensorId {
-        self.net.tensors.push(NetTensor { name, chw, scale });
+    pub(super) fn push_tensor(&mut self, tensor: NetTensor) -> TensorId {
+        self.net.tensors.push(tensor);
         TensorId(self.net.tensors.len() - 1)
     }
 

@@ -245,6 +245,7 @@ fn what_the_host_computes_describes_itself_by_its_call_alone() {
     let operand = Operand {
         chw: [2, 3, 3],
         scale: 0.5,
+        zero: 0,
     };
     let call = HostCall {
         op: HostOp::LeakyRelu { alpha: 0.25 },
