@@ -110,6 +110,18 @@ pub enum QOp {
         /// By number of positions: requantisation and clamp for windows with that many.
         ops_by_count: Vec<(usize, Vec<LaneOp>)>,
     },
+    /// `y[c] = int8(ops(gain * x[map[c]]))`: channels of tensors of one plane, in any order, and
+    /// zeros.
+    Channels {
+        /// What channels are taken of.
+        inputs: Vec<TensorId>,
+        /// Where each output channel comes from; `None` is a channel of zeros.
+        map: Vec<Option<ChannelOf>>,
+        /// At least 1.
+        gain: i8,
+        /// Requantisation, clamp.
+        ops: Vec<LaneOp>,
+    },
     /// What the device has no operation for: dequantised, computed and quantised on the host.
     Host {
         /// The operator.
@@ -121,6 +133,15 @@ pub enum QOp {
         /// Bounds of the output, in its steps.
         clamp: (i8, i8),
     },
+}
+
+/// A channel of one of a node's inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChannelOf {
+    /// Which input.
+    pub input: usize,
+    /// Which of its channels.
+    pub channel: usize,
 }
 
 /// An integer network, nodes in execution order.
@@ -147,7 +168,8 @@ impl QGraph {
 }
 
 impl QOp {
-    /// The kind, for tables: `conv`, `dense`, `add`, `eltwise`, `maxpool`, `avgpool`, `host`.
+    /// The kind, for tables: `conv`, `dense`, `add`, `eltwise`, `maxpool`, `avgpool`,
+    /// `channels`, `host`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Conv { dense: true, .. } => "dense",
@@ -156,6 +178,7 @@ impl QOp {
             Self::Eltwise { .. } => "eltwise",
             Self::MaxPool { .. } => "maxpool",
             Self::AvgPool { .. } => "avgpool",
+            Self::Channels { .. } => "channels",
             Self::Host { .. } => "host",
         }
     }
@@ -169,7 +192,7 @@ impl QOp {
                 .chain(residual.as_ref().map(|r| r.0))
                 .collect(),
             Self::Add { a, b, .. } => vec![*a, *b],
-            Self::Host { inputs, .. } => inputs.clone(),
+            Self::Host { inputs, .. } | Self::Channels { inputs, .. } => inputs.clone(),
             Self::Eltwise { input, .. }
             | Self::MaxPool { input, .. }
             | Self::AvgPool { input, .. } => vec![*input],

@@ -201,6 +201,27 @@ impl<'a> Eval<'a> {
                 let lanes = values.into_iter().map(|(v, _)| v.unwrap_or(-128)).collect();
                 self.lanes(lanes, ops, c)?
             }
+            QOp::Channels {
+                inputs,
+                map,
+                gain,
+                ops,
+            } => {
+                let from = map.get(c).ok_or_else(|| self.shape_error())?;
+                let lanes = match from {
+                    None => vec![0; len],
+                    Some(from) => {
+                        let id = inputs.get(from.input).ok_or_else(|| self.shape_error())?;
+                        let view = self.view(*id)?;
+                        if from.channel >= view.chw[0] || view.chw[1..] != out[1..] {
+                            return Err(self.shape_error());
+                        }
+                        widen(view.channel(from.channel))
+                    }
+                };
+                let gain = i32::from(*gain);
+                self.lanes(lanes.into_iter().map(|x| x * gain).collect(), ops, c)?
+            }
             // Computed above, unless its tensors don't exist.
             QOp::Host { .. } => return Err(self.shape_error()),
             QOp::AvgPool {

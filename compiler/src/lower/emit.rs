@@ -271,7 +271,8 @@ impl<'l, 'a> Emitter<'l, 'a> {
         self.lowering.config.extensions().contains(extension)
     }
 
-    fn inconsistent(&self, reason: String) -> LowerError {
+    /// What the node's parts contradict each other in.
+    pub fn inconsistent(&self, reason: String) -> LowerError {
         LowerError::Inconsistent {
             node: self.node.clone(),
             reason,

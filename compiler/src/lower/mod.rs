@@ -11,6 +11,7 @@
 //! through the matrix unit (`stage`); without MUL an immediate factor is shifts and sums. The
 //! sums of convolutions can't be multiplied then: such networks are refused.
 
+mod channels;
 mod conv;
 mod emit;
 mod error;
@@ -127,6 +128,7 @@ impl Lowering<'_> {
             QOp::Conv { .. } => self.conv(id),
             QOp::Add { .. } | QOp::Eltwise { .. } => self.elementwise(id).map(|()| 1),
             QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(id).map(|()| 1),
+            QOp::Channels { .. } => self.channels(id).map(|()| 1),
             QOp::Host { op, .. } => Err(of_host(node, *op)),
         }
     }

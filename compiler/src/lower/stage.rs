@@ -70,6 +70,8 @@ pub(super) struct Products {
     half: usize,
     /// Loads so far.
     loads: usize,
+    /// Weight tiles from the first on that are in use.
+    weights: usize,
 }
 
 impl Stage {
@@ -84,43 +86,35 @@ impl Stage {
     /// Waits until the layer before has stored its outputs, but for the last token where loads go
     /// to the accumulators: their first takes that one.
     pub fn open(e: &mut Emitter<'_, '_>) -> Result<Self, LowerError> {
-        let wait = Deps {
-            pop_next: true,
-            ..Deps::NONE
-        };
-        for _ in 1..seam::TOKENS {
-            e.sync(Module::Compute, wait)?;
-        }
+        Self::await_outputs(e)?;
         if e.has(Extension::Acc8) {
             return Ok(Self::Direct);
         }
-        // The last token goes on to the load module.
-        let hand_on = Deps {
-            push_prev: true,
-            ..wait
-        };
-        e.sync(Module::Compute, hand_on)?;
-        for _ in 1..seam::TOKENS {
-            e.sync(Module::Load, wait)?;
-        }
-        let config = e.lowering.config;
-        let block = config.block();
+        let block = e.lowering.config.block();
         let one = |i: usize| u8::from(i / block == i % block);
         let bytes = (0..block * block).map(one).collect();
         let name = format!("{}.identity", e.node);
         let identity = e.lowering.constant(name, bytes);
-        let load = Load {
-            deps: wait,
-            mem: MemType::Wgt,
-            sram_base: IDENTITY as u16,
-            y_size: 1,
-            x_size: 1,
-            x_stride: 1,
-            ..Load::default()
+        Products::open(e, identity, 1).map(Self::Products)
+    }
+
+    /// Takes the matrix unit on any machine, with the first weight tiles of a constant.
+    pub fn selecting(
+        e: &mut Emitter<'_, '_>,
+        weights: BufferId,
+        tiles: usize,
+    ) -> Result<Self, LowerError> {
+        Self::await_outputs(e)?;
+        Products::open(e, weights, tiles).map(Self::Products)
+    }
+
+    /// Waits for the layer before, but for its last token.
+    fn await_outputs(e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
+        let wait = Deps {
+            pop_next: true,
+            ..Deps::NONE
         };
-        e.load(identity, load)?;
-        let half = Self::most(config);
-        Ok(Self::Products(Products { half, loads: 0 }))
+        (1..seam::TOKENS).try_for_each(|_| e.sync(Module::Compute, wait))
     }
 
     /// Whether tiles can be added to others on their way.
@@ -179,21 +173,89 @@ impl Stage {
         for _ in products.loads.min(HALVES)..seam::TOKENS as usize {
             e.sync(Module::Compute, leave)?;
         }
-        let identity = IDENTITY..IDENTITY + 1;
-        e.lowering.seam.wgt = Vec::from([identity]);
+        let weights = IDENTITY..IDENTITY + products.weights;
+        e.lowering.seam.wgt = Vec::from([weights]);
         Ok(())
     }
 }
 
 impl Products {
+    /// Takes the last token of the layer before and loads the first weight tiles.
+    fn open(e: &mut Emitter<'_, '_>, weights: BufferId, tiles: usize) -> Result<Self, LowerError> {
+        let wait = Deps {
+            pop_next: true,
+            ..Deps::NONE
+        };
+        // The last token goes on to the load module.
+        let hand_on = Deps {
+            push_prev: true,
+            ..wait
+        };
+        e.sync(Module::Compute, hand_on)?;
+        for _ in 1..seam::TOKENS {
+            e.sync(Module::Load, wait)?;
+        }
+        let load = Load {
+            deps: wait,
+            mem: MemType::Wgt,
+            sram_base: IDENTITY as u16,
+            y_size: 1,
+            x_size: tiles as u16,
+            x_stride: tiles as u16,
+            ..Load::default()
+        };
+        e.load(weights, load)?;
+        Ok(Self {
+            half: e.lowering.config.depth(MemType::Inp) / HALVES,
+            loads: 0,
+            weights: tiles,
+        })
+    }
+
+    /// Other weight tiles, from one of a constant on, come before what is fetched next.
+    pub fn renew(
+        &mut self,
+        e: &mut Emitter<'_, '_>,
+        weights: BufferId,
+        [from, count]: [usize; 2],
+        place: usize,
+    ) -> Result<(), LowerError> {
+        let load = Load {
+            mem: MemType::Wgt,
+            sram_base: place as u16,
+            dram_base: from as u32,
+            y_size: 1,
+            x_size: count as u16,
+            x_stride: count as u16,
+            ..Load::default()
+        };
+        self.weights = self.weights.max(place + count);
+        e.load(weights, load)
+    }
+
     /// Brings tiles into a half of the input scratchpad; the first one.
     pub fn fetch(&mut self, e: &mut Emitter<'_, '_>, rows: Rows) -> Result<usize, LowerError> {
+        let begin = e.len();
+        self.fetch_since(e, rows, begin)
+    }
+
+    /// As [`Self::fetch`]; loads from `begin` on, which belong to it, wait for the half, too.
+    pub fn fetch_since(
+        &mut self,
+        e: &mut Emitter<'_, '_>,
+        rows: Rows,
+        begin: usize,
+    ) -> Result<usize, LowerError> {
         let first = self.loads % HALVES * self.half;
         let mut load = rows.load(MemType::Inp, first);
-        load.deps.pop_next = self.loads == 0 || self.loads >= HALVES;
         load.deps.push_next = true;
-        self.loads += 1;
         e.load(rows.buffer, load)?;
+        if (self.loads == 0 || self.loads >= HALVES)
+            && let Some(deps) = e.first_since(begin, Module::Load)
+        {
+            deps.pop_next = true;
+        }
+        self.loads += 1;
         Ok(first)
     }
 

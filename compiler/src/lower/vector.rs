@@ -3,4 +3,4 @@
 
 mod elementwise;
 mod pool;
-mod tiles;
+pub(super) mod tiles;

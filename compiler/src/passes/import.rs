@@ -1,6 +1,7 @@
 //! Reads the QDQ pattern: QuantizeLinear after, DequantizeLinear before every operator.
 
 mod layers;
+mod moves;
 mod scales;
 mod values;
 
@@ -89,7 +90,17 @@ impl Reading<'_> {
             }
             Op::BatchNormalization { epsilon } => self.batch_norm(node, (*epsilon).into()),
             Op::Host(op) => self.host(node, *op),
-            Op::Concat { axis: 1 } => self.host(node, HostOp::Concat),
+            Op::Concat { axis } => self.concat(node, *axis),
+            Op::Slice {
+                axis: 1,
+                start,
+                len,
+                step,
+            } => {
+                let entries = (0..*len).map(|i| start + i * step);
+                self.entries(node, entries.collect())
+            }
+            Op::Gather { axis: 1 } => self.gather(node),
             Op::Mul => self.host(node, HostOp::Mul),
             Op::Sub => self.host(node, HostOp::Sub),
             Op::LeakyRelu { alpha } => self.host(node, HostOp::LeakyRelu { alpha: *alpha }),
@@ -99,8 +110,7 @@ impl Reading<'_> {
                 self.host(node, HostOp::HardSigmoid { alpha, beta })
             }
             Op::Resize { factors } => self.host(node, HostOp::Resize { factors: *factors }),
-            Op::Concat { .. }
-            | Op::ConvTranspose { .. }
+            Op::ConvTranspose { .. }
             | Op::Slice { .. }
             | Op::Gather { .. }
             | Op::DepthToSpace { .. }

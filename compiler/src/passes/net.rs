@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::error::PassError;
 use crate::host::HostOp;
-use crate::qgraph::{TensorId, listed_ids};
+use crate::qgraph::{ChannelOf, TensorId, listed_ids};
 use crate::reflect::{Reflect, listed};
 use crate::semantics::Requant;
 use crate::window::Window;
@@ -86,6 +86,13 @@ pub enum NetOp {
         /// Whether padding counts in the divisor.
         count_include_pad: bool,
     },
+    /// Channels of tensors of one plane, in any order, and zeros.
+    Channels {
+        /// What channels are taken of.
+        inputs: Vec<TensorId>,
+        /// Where each output channel comes from; `None` is a channel of zeros.
+        map: Vec<Option<ChannelOf>>,
+    },
     /// What only the host computes.
     Host {
         /// The operator.
@@ -105,7 +112,7 @@ impl NetOp {
                 input, residual, ..
             } => std::iter::once(*input).chain(*residual).collect(),
             Self::Add { a, b } => vec![*a, *b],
-            Self::Host { inputs, .. } => inputs.clone(),
+            Self::Host { inputs, .. } | Self::Channels { inputs, .. } => inputs.clone(),
             Self::Eltwise { input } | Self::MaxPool { input, .. } | Self::AvgPool { input, .. } => {
                 vec![*input]
             }
@@ -121,6 +128,7 @@ impl NetOp {
             Self::Eltwise { .. } => "eltwise",
             Self::MaxPool { .. } => "maxpool",
             Self::AvgPool { .. } => "avgpool",
+            Self::Channels { .. } => "channels",
             Self::Host { .. } => "host",
         }
     }

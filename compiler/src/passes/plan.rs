@@ -3,9 +3,13 @@
 use super::error::PassError;
 use super::net::{Net, NetNode, NetOp};
 use crate::lane::LaneOp;
-use crate::qgraph::{QGraph, QNode, QOp, QTensor, TensorId};
+use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, QTensor, TensorId};
 use crate::semantics::{self, Addition, Interval, Requantize, Rescale, SemanticsError};
 use crate::window::{Pads, Window};
+
+/// What channels of several ratios are multiplied by first: a power of two, so that the ratio
+/// stays one if it was, and large, so that half a step of the output is many of the product.
+const CHANNEL_GAIN: i8 = 64;
 
 /// Plans every node; tensors that nothing uses are dropped.
 pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
@@ -150,6 +154,56 @@ impl Plan<'_> {
                 clamp: node.clamp,
             },
             NetOp::AvgPool { .. } => self.average(node)?,
+            NetOp::Channels { inputs, map } => self.channels(node, inputs, map)?,
+        })
+    }
+
+    /// One ratio and zero point for all channels become immediates, several become vectors.
+    fn channels(
+        &self,
+        node: &NetNode,
+        inputs: &[TensorId],
+        map: &[Option<ChannelOf>],
+    ) -> Result<QOp, PassError> {
+        let out = self.scale(node.output);
+        // Ratio, zero point and bounds of what each channel is.
+        let taken = |from: &Option<ChannelOf>| -> Result<(f64, i64, Interval), PassError> {
+            let Some(id) = from.and_then(|from| inputs.get(from.input)) else {
+                return Ok((1.0, 0, (0, 0)));
+            };
+            let (low, high) = self.range(*id)?;
+            let ratio = self.scale(*id) / out;
+            Ok((ratio, self.zero(*id).into(), (low.into(), high.into())))
+        };
+        let taken = map.iter().map(taken).collect::<Result<Vec<_>, _>>()?;
+        let first = taken.first().map_or((1.0, 0), |t| (t.0, t.1));
+        let (gain, ops) = if taken.iter().all(|t| (t.0, t.1) == first) {
+            let all = taken.iter().map(|t| t.2);
+            let range = all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+            let ops = self.rescale(node, first.0, range.unwrap_or((0, 0)), first.1)?;
+            (1, ops)
+        } else {
+            let gain = i64::from(CHANNEL_GAIN);
+            let ratio: Vec<f64> = taken.iter().map(|t| t.0 / gain as f64).collect();
+            let bias: Vec<i64> = taken.iter().map(|t| -gain * t.1).collect();
+            let sum = taken.iter().map(|t| (gain * t.2.0, gain * t.2.1));
+            let given = Requantize {
+                ratio: &ratio,
+                bias: &bias,
+                sum: &sum.collect::<Vec<Interval>>(),
+                zero: self.zero(node.output),
+                clamp: node.clamp,
+                requant: self.net.requant,
+            };
+            let ops = semantics::plan_requantize(&given);
+            (CHANNEL_GAIN, ops.map_err(of(node))?)
+        };
+        let inputs = inputs.iter().map(|id| self.id(*id));
+        Ok(QOp::Channels {
+            inputs: inputs.collect::<Result<_, _>>()?,
+            map: map.to_vec(),
+            gain,
+            ops,
         })
     }
 

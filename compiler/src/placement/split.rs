@@ -398,7 +398,9 @@ fn rename(op: &mut QOp, local: &dyn Fn(TensorId) -> TensorId) {
             }
         }
         QOp::Add { a, b, .. } => (*a, *b) = (local(*a), local(*b)),
-        QOp::Host { inputs, .. } => inputs.iter_mut().for_each(|id| *id = local(*id)),
+        QOp::Host { inputs, .. } | QOp::Channels { inputs, .. } => {
+            inputs.iter_mut().for_each(|id| *id = local(*id))
+        }
         QOp::Eltwise { input, .. } | QOp::MaxPool { input, .. } | QOp::AvgPool { input, .. } => {
             *input = local(*input);
         }

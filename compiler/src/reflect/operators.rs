@@ -9,7 +9,7 @@ use crate::graph::{Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::host::{HostCall, HostOp};
 use crate::lane::LaneOp;
 use crate::passes::{Net, NetNode, NetOp};
-use crate::qgraph::{NodeId, QGraph, QOp, TensorId};
+use crate::qgraph::{ChannelOf, NodeId, QGraph, QOp, TensorId};
 use crate::window::Window;
 
 const BLOCK: &str = "rows and columns of a block";
@@ -290,9 +290,25 @@ impl Reflect for NetOp {
                 inputs: _,
                 flat,
             } => host(op, *flat),
+            Self::Channels { inputs: _, map } => vec![channels(map)],
             Self::Add { a: _, b: _ } | Self::Eltwise { input: _ } => vec![],
         }
     }
+}
+
+/// Where channels come from, by runs of neighbours: `input:first..end`, or zeros.
+fn channels(map: &[Option<ChannelOf>]) -> Attribute {
+    let follows = |a: &Option<ChannelOf>, b: &Option<ChannelOf>| match (a, b) {
+        (Some(a), Some(b)) => a.input == b.input && a.channel + 1 == b.channel,
+        (a, b) => a.is_none() && b.is_none(),
+    };
+    let text = |run: &[Option<ChannelOf>]| match run.first().copied().flatten() {
+        None => format!("{} zeros", run.len()),
+        Some(ChannelOf { input, channel }) => format!("{input}:{channel}..{}", channel + run.len()),
+    };
+    let runs = map.chunk_by(follows).map(text).collect();
+    let meaning = "where channels come from, by runs: input, first and end";
+    Attribute::new("from", AttributeValue::Texts(runs), meaning)
 }
 
 /// The operator of what the host computes.
@@ -371,6 +387,20 @@ impl Reflect for QOp {
                     ],
                 )
             }
+            Self::Channels {
+                inputs: _,
+                map,
+                gain,
+                ops,
+            } => vec![
+                channels(map),
+                count(
+                    "gain",
+                    (*gain).max(0) as usize,
+                    "what values are multiplied by first",
+                ),
+                epilogue(ops),
+            ],
             Self::Host {
                 op,
                 inputs: _,

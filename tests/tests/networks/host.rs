@@ -190,7 +190,7 @@ fn check(graph: &QGraph, program: &Arc<MultiProgram>, devices: &[Arc<dyn Device>
 fn a_network_with_layers_of_the_host_gives_the_reference_s_bits() {
     for mode in [Mode::Multiply, Mode::Shift] {
         let graph = network(mode);
-        assert_eq!(host_nodes(&graph), 6);
+        assert_eq!(host_nodes(&graph), 5);
         for text in [
             "{}",
             r#"{"LOG_BLOCK": 5}"#,
@@ -202,7 +202,7 @@ fn a_network_with_layers_of_the_host_gives_the_reference_s_bits() {
                 Target::host(config.clone()),
             ];
             let program = Arc::new(compile(&graph, &targets, ""));
-            assert_eq!((program.parts.len(), program.host_ops()), (1, 6));
+            assert_eq!((program.parts.len(), program.host_ops()), (1, 5));
             for device in simulators(&config) {
                 check(&graph, &program, &[device]);
             }

@@ -104,14 +104,14 @@ impl Lowering<'_> {
     }
 
     /// Whether the machine has what the lane operations of a convolution's sums need.
-    fn check_lanes<'o>(
+    pub(in crate::lower) fn check_lanes<'o>(
         &self,
-        parts: &Parts<'_>,
+        node: &str,
         ops: impl Iterator<Item = &'o LaneOp>,
     ) -> Result<(), LowerError> {
         let lacks = |reason: String, extension, hint| {
             Err(LowerError::Lacks {
-                node: parts.name.to_owned(),
+                node: node.to_owned(),
                 reason,
                 extension,
                 hint,
@@ -149,7 +149,7 @@ impl Lowering<'_> {
             Some(plan) => &plan.before[..],
             None => parts.prologue(),
         };
-        self.check_lanes(parts, before.iter().chain(&epilogue))?;
+        self.check_lanes(parts.name, before.iter().chain(&epilogue))?;
         let shape = self.conv_shape(
             parts,
             digits.as_ref().map_or(0, |d| d.steps),

@@ -33,6 +33,7 @@ use super::{LowerError, Lowering};
 use crate::qgraph::{NodeId, QGraph, QOp};
 use crate::window::Pads;
 use choice::Choice;
+pub(super) use pack::vectors as pack_vectors;
 use parts::Parts;
 
 /// Whether the node is a convolution that the max pool behind it joins.

@@ -39,7 +39,12 @@ pub(super) fn weights(
 }
 
 /// `[vector][CO/B][BATCH][B]` int32, zero beyond the channels.
-pub(super) fn vectors(lists: &[&[i32]], co: usize, batch: usize, block: usize) -> Vec<u8> {
+pub(in crate::lower) fn vectors(
+    lists: &[&[i32]],
+    co: usize,
+    batch: usize,
+    block: usize,
+) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(lists.len() * co * batch * block * 4);
     for list in lists {
         for group in 0..co {

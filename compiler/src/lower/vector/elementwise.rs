@@ -86,7 +86,11 @@ impl<'a> Lowering<'a> {
                 epilogue,
             } => (vec![(*a, a_ops), (*b, b_ops)], epilogue),
             QOp::Eltwise { input, ops } => (vec![(*input, &[])], ops),
-            QOp::Conv { .. } | QOp::MaxPool { .. } | QOp::AvgPool { .. } | QOp::Host { .. } => {
+            QOp::Conv { .. }
+            | QOp::MaxPool { .. }
+            | QOp::AvgPool { .. }
+            | QOp::Channels { .. }
+            | QOp::Host { .. } => {
                 return Err(self.internal(id, "it is neither a sum nor element-wise"));
             }
         };

@@ -67,7 +67,11 @@ impl<'a> Lowering<'a> {
                     },
                 )
             }
-            QOp::Conv { .. } | QOp::Add { .. } | QOp::Eltwise { .. } | QOp::Host { .. } => {
+            QOp::Conv { .. }
+            | QOp::Add { .. }
+            | QOp::Eltwise { .. }
+            | QOp::Channels { .. }
+            | QOp::Host { .. } => {
                 return Err(self.internal(id, "it is no pool"));
             }
         };

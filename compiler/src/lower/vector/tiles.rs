@@ -9,32 +9,36 @@ use super::super::stage::Stage;
 use super::super::{LowerError, seam};
 
 /// How many parts the accumulators are split into.
-pub(super) const HALVES: usize = 2;
+pub(in crate::lower) const HALVES: usize = 2;
 
 /// Tiles that are under way: where the next goes and which wait for a store.
-pub(super) struct Halves {
+pub(in crate::lower) struct Halves {
     pub half: usize,
     pub done: usize,
     pub stage: Stage,
 }
 
 impl Halves {
-    pub(super) fn base(&self) -> usize {
+    pub(in crate::lower) fn base(&self) -> usize {
         self.done % HALVES * self.half
     }
 
-    pub(super) fn open(half: usize, e: &mut Emitter<'_, '_>) -> Result<Self, LowerError> {
-        let stage = Stage::open(e)?;
-        Ok(Self {
+    pub(in crate::lower) fn open(half: usize, e: &mut Emitter<'_, '_>) -> Result<Self, LowerError> {
+        Ok(Self::of(half, Stage::open(e)?))
+    }
+
+    /// Halves of a layer whose tiles come in their own way.
+    pub(in crate::lower) const fn of(half: usize, stage: Stage) -> Self {
+        Self {
             half,
             done: 0,
             stage,
-        })
+        }
     }
 
     /// Sets the tokens of a tile whose commands start at `begin`: its first waits for the store
     /// that used this half (the first tile's for the layer before), its last lets the store go.
-    pub(super) fn seal(&self, e: &mut Emitter<'_, '_>, begin: usize) {
+    pub(in crate::lower) fn seal(&self, e: &mut Emitter<'_, '_>, begin: usize) {
         let first = self.done == 0 && self.stage.waits();
         if (first || self.done >= HALVES)
             && let Some(deps) = e.first_since(begin, Module::Compute)
@@ -46,7 +50,7 @@ impl Halves {
         }
     }
 
-    pub(super) fn store(
+    pub(in crate::lower) fn store(
         &mut self,
         e: &mut Emitter<'_, '_>,
         buffer: BufferId,
@@ -59,7 +63,7 @@ impl Halves {
     }
 
     /// Leaves the tokens of the seam.
-    pub(super) fn close(&self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
+    pub(in crate::lower) fn close(&self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
         self.stage.close(e)?;
         let deps = Deps {
             push_prev: true,

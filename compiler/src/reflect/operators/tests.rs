@@ -118,7 +118,11 @@ fn next_net(op: &NetOp) -> Option<NetOp> {
             window: WINDOW,
             count_include_pad: false,
         },
-        NetOp::AvgPool { .. } => NetOp::Host {
+        NetOp::AvgPool { .. } => NetOp::Channels {
+            inputs: vec![ID],
+            map: vec![None],
+        },
+        NetOp::Channels { .. } => NetOp::Host {
             op: HostOp::Concat,
             inputs: vec![ID, ID],
             flat: true,
@@ -149,7 +153,13 @@ fn next_integer(op: &QOp) -> Option<QOp> {
             count_include_pad: true,
             ops_by_count: vec![(4, ops)],
         },
-        QOp::AvgPool { .. } => QOp::Host {
+        QOp::AvgPool { .. } => QOp::Channels {
+            inputs: vec![ID],
+            map: vec![None],
+            gain: 1,
+            ops,
+        },
+        QOp::Channels { .. } => QOp::Host {
             op: HostOp::Resize { factors: [2, 2] },
             inputs: vec![ID],
             flat: false,
@@ -199,7 +209,7 @@ fn every_kind_of_every_network_describes_itself() {
         residual: Some(ID),
         dense: false,
     };
-    assert_eq!(check(conv, next_net).len(), 6);
+    assert_eq!(check(conv, next_net).len(), 7);
     let conv = QOp::Conv {
         input: ID,
         window: WINDOW,
@@ -209,7 +219,7 @@ fn every_kind_of_every_network_describes_itself() {
         epilogue: vec![LaneOp::min(127)],
         dense: false,
     };
-    assert_eq!(check(conv, next_integer).len(), 6);
+    assert_eq!(check(conv, next_integer).len(), 7);
 }
 
 #[test]

@@ -1,0 +1,157 @@
+//! Channels in any order: the bits of the reference interpreter on every simulator, without
+//! hazards.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use proptest::prelude::*;
+use vta_compiler::qgraph::{ChannelOf, LaneOp, QGraph, QOp, TensorId};
+use vta_isa::{Extension, Extensions};
+
+use common::{Rng, check, clamp, config, push, tensor, window, zero};
+
+/// An element-wise step, so that its output isn't the network's input.
+fn step(graph: &mut QGraph, input: TensorId, add: i16) -> TensorId {
+    let chw = graph.tensors[input.0].chw;
+    let ops = [vec![LaneOp::add(add)], clamp()].concat();
+    push(graph, QOp::Eltwise { input, ops }, chw)
+}
+
+/// Some channels of tensors: runs of them, from anywhere, and zeros.
+fn map(rng: &mut Rng, inputs: &[usize], runs: usize) -> Vec<Option<ChannelOf>> {
+    let mut below = |n: usize| (rng.next() % n as u64) as usize;
+    let mut map = Vec::new();
+    for _ in 0..runs {
+        let input = below(inputs.len());
+        // Blocks are 8 to 64 channels.
+        let first = match below(3) {
+            0 => below(inputs[input]),
+            _ => below(inputs[input]) / 8 * 8,
+        };
+        let len = 1 + below(inputs[input] - first);
+        match below(6) {
+            0 => map.extend(vec![None; len]),
+            1 => map.extend((0..len).rev().map(|c| {
+                Some(ChannelOf {
+                    input,
+                    channel: first + c,
+                })
+            })),
+            _ => map.extend((0..len).map(|c| {
+                Some(ChannelOf {
+                    input,
+                    channel: first + c,
+                })
+            })),
+        }
+    }
+    map
+}
+
+fn operations(rng: &mut Rng, channels: usize, kind: usize) -> (i8, Vec<LaneOp>) {
+    let mut vector = |n: i32| -> Vec<i32> {
+        // Neighbours often have the same.
+        let mut value = 0;
+        let mut next = || {
+            if rng.next().is_multiple_of(9) {
+                value = (rng.next() % n as u64) as i32;
+            }
+            value
+        };
+        (0..channels).map(|_| next()).collect()
+    };
+    match kind {
+        0 => (1, vec![]),
+        1 => (
+            1,
+            [
+                vec![LaneOp::mul(3), LaneOp::add(4), LaneOp::shr(3)],
+                clamp(),
+            ]
+            .concat(),
+        ),
+        _ => {
+            let ops = vec![
+                LaneOp::add(vector(90)),
+                LaneOp::mul(vector(60_000)),
+                LaneOp::shr(vector(9)),
+                LaneOp::shr(12),
+            ];
+            (64, [ops, clamp()].concat())
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn channels_are_where_the_map_says(
+        sizes in prop::collection::vec(1usize..70, 1..4), plane in [1usize..12, 1usize..12], runs in 1usize..9,
+        kind in 0usize..3, c in 0usize..6, window in window(3), mul in any::<bool>(), zero in zero(), seed in any::<u64>(),
+    ) {
+        let mut graph = QGraph::default();
+        let mut rng = Rng(seed);
+        let [h, w] = plane;
+        let widest = *sizes.iter().max().unwrap();
+        let input = tensor(&mut graph, [widest, h, w]);
+        graph.inputs = vec![input];
+        // The first input is the network's, the others are made from it.
+        let mut inputs = vec![input];
+        let mut counts = vec![widest];
+        for (n, &size) in sizes.iter().enumerate() {
+            let map = (0..size).map(|channel| Some(ChannelOf { input: 0, channel })).collect();
+            let op = QOp::Channels { inputs: vec![input], map, gain: 1, ops: vec![] };
+            let part = push(&mut graph, op, [size, h, w]);
+            inputs.push(step(&mut graph, part, n as i16 - 1));
+            counts.push(size);
+        }
+        let map = map(&mut rng, &counts, runs);
+        let channels = map.len();
+        let (gain, ops) = operations(&mut rng, channels, kind);
+        let joined = push(&mut graph, QOp::Channels { inputs, map, gain, ops }, [channels, h, w]);
+        graph.tensors[joined.0].zero = zero;
+        let mut last = step(&mut graph, joined, 1);
+        if let Some([oh, ow]) = window.output(h, w) {
+            // What lies beside the channels in a block counts for nothing.
+            let weights = rng.int8(3 * channels * window.area());
+            let epilogue = [vec![LaneOp::shr(8)], clamp()].concat();
+            let op = QOp::Conv { input: joined, window, weights, residual: None, epilogue, dense: false, group: 1 };
+            last = push(&mut graph, op, [3, oh, ow]);
+        }
+        graph.outputs = vec![last];
+        // Without MUL an immediate factor is shifts and sums, and there is none for each channel.
+        let lacking = Extensions::from_iter([Extension::Shl]);
+        let config = match mul || kind == 2 {
+            true => config(c),
+            false => config(c).with_extensions(lacking),
+        };
+        check(&graph, &config, seed)?;
+    }
+}
+
+/// More selection tiles than the scratchpad holds: they come in sets.
+#[test]
+fn selections_that_do_not_fit_come_in_sets() {
+    for (c, channels) in [(0, 2300), (4, 700), (5, 300)] {
+        let mut graph = QGraph::default();
+        let mut rng = Rng(channels as u64);
+        let input = tensor(&mut graph, [channels, 2, 1]);
+        graph.inputs = vec![input];
+        let any = |_| {
+            let channel = (rng.next() % channels as u64) as usize;
+            Some(ChannelOf { input: 0, channel })
+        };
+        let map = (0..channels).map(any).collect();
+        let op = QOp::Channels {
+            inputs: vec![input],
+            map,
+            gain: 1,
+            ops: vec![],
+        };
+        let last = push(&mut graph, op, [channels, 2, 1]);
+        graph.outputs = vec![last];
+        check(&graph, &config(c), 1).unwrap();
+    }
+}
