@@ -3,7 +3,10 @@
 mod attributes;
 mod constant;
 mod moves;
+mod older;
 mod order;
+mod raw;
+mod sizes;
 mod spatial;
 mod state;
 mod tensor;
@@ -15,11 +18,14 @@ use prost::Message;
 
 use super::external::External;
 use super::{OnnxError, ReadOptions, bias, host, proto};
-use crate::graph::{Data, Graph, Op, ValueId};
-use crate::window::{Pads, Window};
+use super::{pads, prune, shape};
+use crate::graph::{Data, Element, Graph, Op, ValueId};
+use crate::window::Window;
 pub(super) use attributes::Attributes;
 use order::{escape_names, node_error, sorted, uses};
+use raw::Arguments;
 use state::Import;
+pub(super) use tensor::element;
 use tensor::{input_type, read_tensor};
 
 /// Reads an ONNX model that lies in one file.
@@ -56,8 +62,8 @@ pub fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxE
         names: HashMap::new(),
         makers: HashMap::new(),
         uses: uses(&proto),
-        padded: HashMap::new(),
         opset,
+        computed: 0,
         external: External::new(options),
     };
     import.graph.name.clone_from(&proto.name);
@@ -81,13 +87,13 @@ pub fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxE
         import.node(node, index)?;
     }
     for output in &proto.output {
-        if import.padded.contains_key(&output.name[..]) {
-            let text = format!("output {} comes from a Pad", output.name);
-            return Err(OnnxError::Model(text));
-        }
         let id = import.names.get(&output.name).copied();
         let id =
             id.ok_or_else(|| OnnxError::Model(format!("no node makes output {}", output.name)))?;
+        if import.graph.values[id.0].data.is_some() {
+            let text = format!("output {} depends on no input", output.name);
+            return Err(OnnxError::Model(text));
+        }
         import.graph.outputs.push(id);
     }
     if import.graph.inputs.is_empty() || import.graph.outputs.is_empty() {
@@ -96,99 +102,213 @@ pub fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxE
         ));
     }
     bias::fold(&mut import.graph)?;
+    pads::fold(&mut import.graph);
+    prune::prune(&mut import.graph);
     Ok(import.graph)
 }
 
 impl<'a> Import<'a> {
     fn node(&mut self, node: &'a proto::Node, index: usize) -> Result<(), OnnxError> {
         let fail = |reason: String| node_error(node, reason);
-        if !node.domain.is_empty() && node.domain != "ai.onnx" {
-            return Err(fail(format!(
-                "operators of domain {} are not supported",
-                node.domain
-            )));
-        }
         let output = node.output.first().filter(|o| !o.is_empty());
         let output = output.ok_or_else(|| fail("it has no output".to_owned()))?;
-        let mut inputs = Vec::new();
-        for name in node.input.iter().take_while(|n| !n.is_empty()) {
+        let mut arguments = Arguments::with_capacity(node.input.len());
+        for name in &node.input {
             let id = self.names.get(name).copied();
-            inputs.push(id.ok_or_else(|| fail(format!("input {name} is not defined")))?);
+            arguments.push(match name.is_empty() {
+                true => None,
+                false => Some(id.ok_or_else(|| fail(format!("input {name} is not defined")))?),
+            });
         }
-        if node.op_type == "Constant" {
-            let tensor = node
-                .attribute
-                .iter()
-                .find(|a| a.name == "value")
-                .and_then(|a| a.t.as_ref());
-            let tensor = tensor.ok_or_else(|| fail("only 'value' tensors are supported".into()))?;
-            let (shape, data) = read_tensor(output, tensor, &mut self.external)?;
-            return self.define(output, shape, Some(data)).map(drop);
+        while let Some(None) = arguments.last() {
+            arguments.pop();
+        }
+        let own = node.domain.is_empty() || node.domain == "ai.onnx";
+        if own && self.known_here(node, output, &arguments)? {
+            return Ok(());
+        }
+        let constant =
+            |id: &Option<ValueId>| id.is_none_or(|id| self.graph.values[id.0].data.is_some());
+        let scales = matches!(&node.op_type[..], "QuantizeLinear" | "DequantizeLinear");
+        if own && !scales && !arguments.is_empty() && arguments.iter().all(constant) {
+            return self.fold(node, arguments);
         }
         let name = if node.name.is_empty() {
             format!("{}_{index}", node.op_type)
         } else {
             node.name.clone()
         };
-        let attributes = Attributes(node);
-        let pads = self.pads_of(node).map_err(fail)?;
-        if node.op_type == "Pad" {
-            let more = self.pad(&attributes, &inputs).map_err(fail)?;
-            self.padded.insert(output, pads + more);
-            return self.alias(output, inputs[0]);
+        let mark = self.graph.values.len();
+        let nodes = self.graph.nodes.len();
+        let typed = match own {
+            true => self.typed(node, &name, &arguments, output),
+            false => Err(format!(
+                "operators of domain {} are not supported",
+                node.domain
+            )),
+        };
+        match typed {
+            Ok(()) => Ok(()),
+            Err(reason) => {
+                self.forget(mark, nodes);
+                self.raw(node, &name, arguments, reason)
+            }
         }
+    }
+
+    /// What needs no computing: constants, shapes, and other names of constants. Whether the node
+    /// was such.
+    fn known_here(
+        &mut self,
+        node: &proto::Node,
+        output: &str,
+        arguments: &Arguments,
+    ) -> Result<bool, OnnxError> {
+        let fail = |reason: String| node_error(node, reason);
+        let first = arguments.first().copied().flatten();
+        let attributes = Attributes(node);
+        let longs = |v: Vec<i64>| (vec![v.len()], Data::I64(v));
+        let (shape, data) = match (&node.op_type[..], first) {
+            ("Constant", _) => self.constant_node(&attributes, output)?,
+            ("Shape", Some(x)) => {
+                let shape = &self.graph.values[x.0].shape;
+                let rank = shape.len() as i64;
+                let at = |i: i64| (if i < 0 { i + rank } else { i }).clamp(0, rank) as usize;
+                let (start, end) = (
+                    at(attributes.int("start", 0)),
+                    at(attributes.int("end", rank)),
+                );
+                longs(
+                    shape
+                        .get(start..end)
+                        .unwrap_or(&[])
+                        .iter()
+                        .map(|&d| d as i64)
+                        .collect(),
+                )
+            }
+            ("Size", Some(x)) => {
+                let count: usize = self.graph.values[x.0].shape.iter().product();
+                (vec![], Data::I64(vec![count as i64]))
+            }
+            ("Identity" | "Dropout", Some(x)) if self.graph.values[x.0].data.is_some() => {
+                return self.alias(output, x).map(|()| true);
+            }
+            _ => return Ok(false),
+        };
+        shape::elements(output, &shape).map_err(|e| fail(e.to_string()))?;
+        self.define(output, shape, Some(data)).map(|_| true)
+    }
+
+    /// The tensor of a Constant.
+    fn constant_node(
+        &mut self,
+        node: &Attributes<'_>,
+        output: &str,
+    ) -> Result<(Vec<usize>, Data), OnnxError> {
+        if let Some(tensor) = node.find("value").and_then(|a| a.t.as_ref()) {
+            return read_tensor(output, tensor, &mut self.external);
+        }
+        let list = |data: Data| (vec![data.len()], data);
+        let found = [
+            (
+                "value_float",
+                node.find("value_float")
+                    .map(|a| (vec![], Data::F32(vec![a.f]))),
+            ),
+            (
+                "value_int",
+                node.find("value_int")
+                    .map(|a| (vec![], Data::I64(vec![a.i]))),
+            ),
+            (
+                "value_floats",
+                node.find("value_floats")
+                    .map(|a| list(Data::F32(a.floats.clone()))),
+            ),
+            (
+                "value_ints",
+                node.find("value_ints")
+                    .map(|a| list(Data::I64(a.ints.clone()))),
+            ),
+        ];
+        let found = found.into_iter().find_map(|(_, value)| value);
+        found.ok_or_else(|| node_error(node.0, "its value is neither numbers nor a tensor".into()))
+    }
+
+    /// Reads a node as an operator that devices may have.
+    ///
+    /// # Errors
+    /// Why it can't be, in words; what was defined until then must be forgotten.
+    fn typed(
+        &mut self,
+        node: &'a proto::Node,
+        name: &str,
+        arguments: &Arguments,
+        output: &str,
+    ) -> Result<(), String> {
+        let mut inputs: Vec<ValueId> = arguments.iter().map_while(|id| *id).collect();
+        let attributes = Attributes(node);
+        let reads = |id: &ValueId| self.graph.values[id.0].element;
+        match inputs.first().map(reads) {
+            Some(Element::F32) => {}
+            Some(_) if node.op_type == "DequantizeLinear" => {}
+            Some(element) => return Err(format!("it computes with {element:?}")),
+            None => return Err("it has no input".to_owned()),
+        }
+        let text = |e: OnnxError| e.to_string();
         if node.op_type == "Split" {
-            let &[input] = &inputs[..1.min(inputs.len())] else {
-                return Err(fail("it has no input".to_owned()));
-            };
-            let pieces = self.split(&attributes, input).map_err(fail)?;
+            let pieces = self.split(&attributes, inputs[0])?;
             for (index, (output, op)) in moves::pieces(node, pieces).enumerate() {
-                let made = self.push(format!("{name}.{index}"), op, vec![input], output);
-                made.map_err(|e| e.of(node))?;
+                let made = self.push(format!("{name}.{index}"), op, vec![inputs[0]], output);
+                made.map_err(|e| text(e.of(node)))?;
             }
             return Ok(());
         }
-        let product = self.product(&attributes, &name, &mut inputs);
-        let op = match product.map_err(fail)? {
-            Some(op) => op,
-            None => self.op(&attributes, &mut inputs).map_err(fail)?,
-        };
-        let op = self.pad_op(&attributes, op, pads).map_err(fail)?;
-        if let Some(constant) = self.moved(&op, &inputs) {
-            let shape = self.shape_of(&op, &inputs).map_err(fail)?;
-            return self.define(output, shape, Some(constant)).map(drop);
+        if self.wanted(node).iter().any(|output| *output > 0) {
+            return Err("a second output is read".to_owned());
         }
-        let moves = matches!(
-            op,
-            Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } | Op::Identity
-        );
-        if moves && pads != Pads::NONE {
-            self.padded.insert(output, pads);
+        let product = self.product(&attributes, name, &mut inputs)?;
+        let op = match product {
+            Some(op) => op,
+            None => self.op(&attributes, &mut inputs)?,
+        };
+        if let Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } = op {
+            return self.scaled(name, op, inputs, output);
         }
         if node.op_type == "ReduceMean" && attributes.int("keepdims", 1) == 0 {
-            let mean = self.push(name.clone(), op, inputs, &format!("{output}.mean"));
-            let mean = mean.map_err(|e| e.of(node))?;
+            let mean = self.push(name.to_owned(), op, inputs, &format!("{output}.mean"));
+            let mean = mean.map_err(|e| text(e.of(node)))?;
             let flat = self.push(format!("{name}.flatten"), Op::Flatten, vec![mean], output);
-            return flat.map(drop).map_err(|e| e.of(node));
+            return flat.map(drop).map_err(|e| text(e.of(node)));
         }
-        let made = self.push(name, op, inputs, output);
-        made.map(drop).map_err(|e| e.of(node))
+        match self.push(name.to_owned(), op, inputs, output) {
+            Ok(_) => Ok(()),
+            Err(state::PushError::Shape(reason)) => Err(reason),
+            Err(state::PushError::Other(error)) => Err(error.to_string()),
+        }
     }
 
-    /// The data of a constant that an operator only gives another shape.
-    fn moved(&self, op: &Op, inputs: &[ValueId]) -> Option<Data> {
-        let first = &self.graph.values[inputs.first()?.0];
-        let moves = matches!(op, Op::Flatten | Op::Identity);
-        first.data.clone().filter(|_| moves)
-    }
-
-    /// The zeros around a node's first input.
-    fn pads_of(&self, node: &proto::Node) -> Result<Pads, String> {
-        let pads = |name: &String| self.padded.get(&name[..]).copied();
-        if node.input.iter().skip(1).any(|name| pads(name).is_some()) {
-            return Err("an input other than its first comes from a Pad".to_owned());
-        }
-        Ok(node.input.first().and_then(pads).unwrap_or_default())
+    /// QuantizeLinear makes integers, of its zero point's type.
+    fn scaled(
+        &mut self,
+        name: &str,
+        op: Op,
+        inputs: Vec<ValueId>,
+        output: &str,
+    ) -> Result<(), String> {
+        let zero = inputs.get(2).map(|id| self.graph.values[id.0].element);
+        let element = match op {
+            Op::QuantizeLinear { .. } => zero.unwrap_or(Element::U8),
+            _ => Element::F32,
+        };
+        let made = match self.push(name.to_owned(), op, inputs, output) {
+            Ok(id) => id,
+            Err(state::PushError::Shape(reason)) => return Err(reason),
+            Err(state::PushError::Other(error)) => return Err(error.to_string()),
+        };
+        self.graph.values[made.0].element = element;
+        Ok(())
     }
 
     fn op(&self, node: &Attributes<'_>, inputs: &mut Vec<ValueId>) -> Result<Op, String> {
@@ -212,7 +332,7 @@ impl<'a> Import<'a> {
             return Ok(op);
         }
         let known = input_counts(op_type);
-        let (least, most) = known.ok_or("neither the device nor the host has this operator")?;
+        let (least, most) = known.ok_or("the device has no such operator")?;
         arity(least, most)?;
         Ok(match op_type {
             "Conv" => {
@@ -281,13 +401,20 @@ impl<'a> Import<'a> {
                 inputs.truncate(1);
                 self.resize(node, inputs[0])?
             }
-            "Flatten" if node.int("axis", 1) == 1 => Op::Flatten,
-            "Flatten" => return Err("only axis 1 is supported".to_owned()),
-            "Reshape" | "Squeeze" => {
-                self.check_flatten(node, inputs)?;
+            "Pad" => {
+                let pads = self.pad(node, inputs)?;
                 inputs.truncate(1);
-                Op::Flatten
+                Op::Pad { pads }
             }
+            "Flatten" | "Reshape" | "Squeeze" | "Unsqueeze" => {
+                let op = self.reshape(node, inputs)?;
+                inputs.truncate(1);
+                op
+            }
+            "Cast" => match element(node.int("to", 0) as i32)? {
+                Element::F32 => Op::Identity,
+                other => return Err(format!("it makes {other:?}")),
+            },
             "Gemm" => {
                 if node.float("alpha", 1.0) != 1.0
                     || node.float("beta", 1.0) != 1.0
@@ -332,42 +459,119 @@ impl<'a> Import<'a> {
         ))
     }
 
-    /// A Reshape or Squeeze is supported where it flattens `[1, C, H, W]`.
-    fn check_flatten(&self, node: &Attributes<'_>, inputs: &[ValueId]) -> Result<(), String> {
+    /// What only gives another shape: flattening, or nothing at all.
+    fn reshape(&self, node: &Attributes<'_>, inputs: &[ValueId]) -> Result<Op, String> {
         let x = &self.graph.values[inputs[0].0].shape;
-        let total: usize = x.iter().product();
-        let wrong = || format!("only flattening {x:?} to [1, {total}] is supported");
-        if node.0.op_type == "Squeeze" {
-            let plane: usize = x.iter().skip(2).product();
-            return if x.len() == 4 && plane == 1 {
-                Ok(())
-            } else {
-                Err(wrong())
-            };
-        }
-        match &self.graph.values[inputs[1].0].data {
-            Some(Data::I64(shape)) => {
-                let flat = [[1, -1], [0, -1], [-1, total as i64], [1, total as i64]];
-                if flat.iter().any(|f| f == &shape[..]) {
-                    Ok(())
-                } else {
-                    Err(wrong())
-                }
+        let ints = |name: &str| match (inputs.get(1), node.find(name)) {
+            (Some(id), _) => {
+                let data = self.graph.values[id.0].data.as_ref();
+                let values = data.and_then(Data::integers);
+                values
+                    .map(Some)
+                    .ok_or_else(|| format!("its {name} must be a constant"))
             }
-            _ => Err("its shape must be a constant".to_owned()),
+            (None, Some(attribute)) => Ok(Some(attribute.ints.clone())),
+            (None, None) => Ok(None),
+        };
+        let to = match node.op_type() {
+            "Flatten" => {
+                let axis = at(node.int("axis", 1), x.len() + 1)?;
+                let (first, last) = x.split_at(axis);
+                Some(vec![first.iter().product(), last.iter().product()])
+            }
+            "Reshape" => reshaped(
+                x,
+                &ints("shape")?.ok_or("it has no shape")?,
+                node.int("allowzero", 0),
+            ),
+            "Squeeze" => squeezed(x, ints("axes")?)?,
+            _ => unsqueezed(x, &ints("axes")?.ok_or("it has no axes")?)?,
+        };
+        let to = to.ok_or_else(|| format!("it gives {x:?} another shape, which doesn't fit"))?;
+        match &to[..] {
+            same if same == x => Ok(Op::Identity),
+            &[batch, n]
+                if x.first() == Some(&batch)
+                    && x.len() > 2
+                    && batch * n == x.iter().product::<usize>() =>
+            {
+                Ok(Op::Flatten)
+            }
+            _ => Err(format!("it makes {to:?} of {x:?}")),
         }
     }
 }
 
+/// An axis, counted from the end where it is negative.
+fn at(axis: i64, rank: usize) -> Result<usize, String> {
+    let at = if axis < 0 { axis + rank as i64 } else { axis };
+    let at = usize::try_from(at).ok().filter(|a| *a < rank);
+    at.ok_or_else(|| format!("axis {axis} of {rank} dimensions"))
+}
+
+/// A shape whose -1 is what remains, and whose zeros are the input's unless they are allowed.
+fn reshaped(x: &[usize], shape: &[i64], allow_zero: i64) -> Option<Vec<usize>> {
+    let total: usize = x.iter().product();
+    let size = |(i, d): (usize, &i64)| match d {
+        0 if allow_zero == 0 => x.get(i).copied(),
+        -1 => Some(1),
+        d => usize::try_from(*d).ok(),
+    };
+    let mut to: Vec<usize> = shape.iter().enumerate().map(size).collect::<Option<_>>()?;
+    let known = to.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
+    match shape.iter().filter(|d| **d == -1).count() {
+        0 => (known == total).then_some(to),
+        1 if known > 0 && total.is_multiple_of(known) => {
+            let open = shape.iter().position(|d| *d == -1)?;
+            to[open] = total / known;
+            Some(to)
+        }
+        _ => None,
+    }
+}
+
+fn squeezed(x: &[usize], axes: Option<Vec<i64>>) -> Result<Option<Vec<usize>>, String> {
+    let gone = match axes {
+        Some(axes) => axes
+            .into_iter()
+            .map(|a| at(a, x.len()))
+            .collect::<Result<Vec<_>, _>>()?,
+        None => (0..x.len()).filter(|&i| x[i] == 1).collect(),
+    };
+    if gone.iter().any(|&i| x[i] != 1) {
+        return Ok(None);
+    }
+    let left = x.iter().enumerate().filter(|(i, _)| !gone.contains(i));
+    Ok(Some(left.map(|(_, &d)| d).collect()))
+}
+
+fn unsqueezed(x: &[usize], axes: &[i64]) -> Result<Option<Vec<usize>>, String> {
+    let rank = x.len() + axes.len();
+    let new = axes
+        .iter()
+        .map(|&a| at(a, rank))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut old = x.iter().copied();
+    let size = |i| {
+        if new.contains(&i) {
+            Some(1)
+        } else {
+            old.next()
+        }
+    };
+    Ok((0..rank).map(size).collect())
+}
+
 /// Fewest and most inputs of an operator that [`Import::op`] reads; `None` for any other.
-fn input_counts(op_type: &str) -> Option<(usize, usize)> {
+pub(super) fn input_counts(op_type: &str) -> Option<(usize, usize)> {
     Some(match op_type {
         "Relu" | "MaxPool" | "AveragePool" | "GlobalAveragePool" | "GlobalMaxPool" | "Flatten"
-        | "Identity" | "LeakyRelu" | "HardSigmoid" | "HardSwish" => (1, 1),
-        "Dropout" | "ReduceMean" | "Squeeze" | "Upsample" => (1, 2),
+        | "Identity" | "Cast" | "LeakyRelu" | "HardSigmoid" | "HardSwish" => (1, 1),
+        "ReduceMean" | "Squeeze" | "Unsqueeze" | "Upsample" | "Reshape" => (1, 2),
+        "Dropout" | "Pad" => (1, 3),
         "Clip" => (1, 3),
         "Resize" => (1, 4),
-        "Add" | "Mul" | "Sub" | "Div" | "PRelu" | "MatMul" | "Reshape" => (2, 2),
+        "Add" | "Mul" | "Sub" | "Div" | "PRelu" | "MatMul" => (2, 2),
         "Conv" | "Gemm" | "QuantizeLinear" | "DequantizeLinear" => (2, 3),
         "BatchNormalization" => (5, 5),
         _ => return None,

@@ -7,7 +7,10 @@ mod export;
 mod external;
 mod host;
 mod import;
+mod operators;
+mod pads;
 mod proto;
+mod prune;
 mod shape;
 
 use std::collections::BTreeMap;

@@ -54,38 +54,6 @@ impl Import<'_> {
         .ok_or_else(|| format!("pads {pads:?}; only rows and columns may be padded"))
     }
 
-    /// An operator whose input has zeros around it.
-    ///
-    /// # Errors
-    /// An operator that can't take them over.
-    pub(super) fn pad_op(&self, node: &Attributes<'_>, op: Op, pads: Pads) -> Result<Op, String> {
-        if pads == Pads::NONE {
-            return Ok(op);
-        }
-        let same = node.text("auto_pad").is_some_and(|t| t.contains("SAME"));
-        match op {
-            Op::Conv { mut window, group } if !same => {
-                window.pads = window.pads + pads;
-                Ok(Op::Conv { window, group })
-            }
-            Op::AveragePool {
-                mut window,
-                count_include_pad,
-            } if !same && (count_include_pad || window.pads == Pads::NONE) => {
-                window.pads = window.pads + pads;
-                let count_include_pad = true;
-                Ok(Op::AveragePool {
-                    window,
-                    count_include_pad,
-                })
-            }
-            Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } | Op::Identity => Ok(op),
-            _ => Err(
-                "its input comes from a Pad, which only Conv and AveragePool take over".to_owned(),
-            ),
-        }
-    }
-
     /// Checks that a ReduceMean goes over rows and columns.
     ///
     /// # Errors

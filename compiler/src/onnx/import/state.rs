@@ -6,7 +6,6 @@ use super::order::node_error;
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 use crate::onnx::external::External;
 use crate::onnx::{OnnxError, proto, shape};
-use crate::window::Pads;
 
 pub(super) struct Import<'a> {
     pub graph: Graph,
@@ -15,10 +14,9 @@ pub(super) struct Import<'a> {
     pub makers: HashMap<ValueId, usize>,
     /// How often nodes and the graph's outputs name a value.
     pub uses: HashMap<&'a String, usize>,
-    /// Values with zeros around them that the next operator takes over: the graph's value has
-    /// none.
-    pub padded: HashMap<&'a str, Pads>,
     pub opset: i64,
+    /// Elements that were computed so far.
+    pub computed: u64,
     /// Files that tensors lie in.
     pub external: External<'a>,
 }
@@ -91,20 +89,18 @@ impl Import<'_> {
         self.graph.nodes.push(node);
     }
 
+    /// Takes back the values and nodes behind so many of each.
+    pub(super) fn forget(&mut self, values: usize, nodes: usize) {
+        for value in self.graph.values.drain(values..) {
+            self.names.remove(&value.name);
+        }
+        self.graph.nodes.truncate(nodes);
+        self.makers.retain(|_, node| *node < nodes);
+    }
+
     /// The node that makes a value.
     pub(super) fn maker(&self, id: ValueId) -> Option<&Node> {
         self.graph.nodes.get(*self.makers.get(&id)?)
-    }
-
-    /// The shape that an operator gives.
-    pub(super) fn shape_of(&self, op: &Op, inputs: &[ValueId]) -> Result<Vec<usize>, String> {
-        let made = Node {
-            name: String::new(),
-            op: op.clone(),
-            inputs: inputs.to_vec(),
-            output: ValueId(0),
-        };
-        shape::infer(&self.graph, &made)
     }
 
     /// Another name of a value.

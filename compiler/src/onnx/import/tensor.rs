@@ -10,7 +10,7 @@ use crate::onnx::{OnnxError, ReadOptions, proto, shape};
 ///
 /// # Errors
 /// A type that isn't supported, in words.
-pub(super) fn element(data_type: i32) -> Result<Element, String> {
+pub(in crate::onnx) fn element(data_type: i32) -> Result<Element, String> {
     Ok(match data_type {
         proto::FLOAT | proto::FLOAT16 | proto::BFLOAT16 | proto::DOUBLE => Element::F32,
         proto::INT8 => Element::I8,

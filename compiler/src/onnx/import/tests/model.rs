@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-use super::super::{Graph, OnnxError, load};
+use super::super::{Graph, OnnxError, Op, load};
 use crate::onnx::proto;
 
 /// A model of `x`, nodes and constants.
@@ -70,6 +70,14 @@ impl Model {
         self
     }
 
+    pub(super) fn long(mut self, name: &str, value: i64) -> Self {
+        self = self.longs(name, &[value]);
+        if let Some(tensor) = self.0.initializer.last_mut() {
+            tensor.dims.clear();
+        }
+        self
+    }
+
     pub(super) fn node(
         mut self,
         op: &str,
@@ -104,11 +112,21 @@ impl Model {
     }
 
     /// Read with an input `x` of `[1, 2, 5, 6]` and the output `y`.
-    pub(super) fn read(mut self, opset: i64) -> Result<Graph, OnnxError> {
-        let info = |name: &str, dims: &[i64]| {
-            let dim = |&d: &i64| proto::Dimension {
-                dim_value: Some(d),
-                dim_param: None,
+    pub(super) fn read(self, opset: i64) -> Result<Graph, OnnxError> {
+        load(&self.encoded(opset))
+    }
+
+    /// The file's bytes, with that input and output.
+    pub(super) fn encoded(self, opset: i64) -> Vec<u8> {
+        self.with_input(opset, &[1, 2, 5, 6].map(Some))
+    }
+
+    /// The file's bytes with an input whose dimensions may be open, by the name `n`.
+    pub(super) fn with_input(mut self, opset: i64, dims: &[Option<i64>]) -> Vec<u8> {
+        let info = |name: &str, dims: &[Option<i64>]| {
+            let dim = |d: &Option<i64>| proto::Dimension {
+                dim_value: *d,
+                dim_param: d.is_none().then(|| "n".to_owned()),
             };
             let shape = proto::Shape {
                 dim: dims.iter().map(dim).collect(),
@@ -122,7 +140,7 @@ impl Model {
                 r#type: Some(proto::Type { tensor_type }),
             }
         };
-        self.0.input.push(info("x", &[1, 2, 5, 6]));
+        self.0.input.push(info("x", dims));
         self.0.output.push(info("y", &[]));
         let model = proto::Model {
             ir_version: 8,
@@ -134,10 +152,23 @@ impl Model {
             }],
             metadata_props: Vec::new(),
         };
-        load(&model.encode_to_vec())
+        model.encode_to_vec()
     }
 
+    /// Why the device computes no node, or the host neither.
     pub(super) fn refused(self, opset: i64) -> String {
-        self.read(opset).unwrap_err().to_string()
+        let graph = match self.read(opset) {
+            Ok(graph) => graph,
+            Err(error) => return error.to_string(),
+        };
+        let kept = graph.nodes.iter().find_map(|node| match &node.op {
+            Op::Onnx(op) => Some(OnnxError::Node {
+                node: node.name.clone(),
+                op: op.kind.to_owned(),
+                reason: op.reason.clone(),
+            }),
+            _ => None,
+        });
+        kept.unwrap().to_string()
     }
 }

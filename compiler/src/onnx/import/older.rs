@@ -1,0 +1,116 @@
+//! Operators of older operator sets in the form of opset 13.
+
+use super::raw::Arguments;
+use crate::graph::{Data, OnnxAttribute};
+
+/// Attributes that became inputs: operator, attribute, input, first opset that has the input.
+const MOVED: [(&str, &str, usize, i64); 12] = [
+    ("Clip", "max", 2, 11),
+    ("Clip", "min", 1, 11),
+    ("Pad", "pads", 1, 11),
+    ("Pad", "value", 2, 11),
+    ("ReduceSum", "axes", 1, 13),
+    ("Slice", "axes", 3, 10),
+    ("Slice", "ends", 2, 10),
+    ("Slice", "starts", 1, 10),
+    ("Split", "split", 1, 13),
+    ("Squeeze", "axes", 1, 13),
+    ("TopK", "k", 1, 10),
+    ("Unsqueeze", "axes", 1, 13),
+];
+
+/// An operator that is being brought up to date.
+pub(super) struct Older<'n> {
+    pub kind: &'n str,
+    pub attributes: Vec<(String, OnnxAttribute)>,
+    /// Inputs that its attributes become: which, a name's ending, shape, data.
+    pub constants: Vec<(usize, &'static str, Vec<usize>, Data)>,
+}
+
+impl Older<'_> {
+    /// Brings it to opset 13, or leaves it where that is older.
+    ///
+    /// # Errors
+    /// Attributes that can't be moved, in words.
+    pub(super) fn renew(
+        &mut self,
+        opset: i64,
+        rank: usize,
+        arguments: &mut Arguments,
+    ) -> Result<(), String> {
+        for (kind, name, argument, since) in MOVED {
+            let absent = arguments.get(argument).copied().flatten().is_none();
+            if kind == self.kind && (opset < since || absent) {
+                self.take(name, argument)?;
+            }
+        }
+        match self.kind {
+            "Softmax" | "LogSoftmax" if opset < 13 => self.softmax(opset, rank)?,
+            "Upsample" => self.upsample(arguments)?,
+            // Inputs are x and scales.
+            "Resize" if opset < 11 => {
+                arguments.insert(1.min(arguments.len()), None);
+                self.nearest();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &str) -> Option<OnnxAttribute> {
+        let at = self.attributes.iter().position(|(n, _)| n == name)?;
+        Some(self.attributes.remove(at).1)
+    }
+
+    fn take(&mut self, name: &'static str, argument: usize) -> Result<(), String> {
+        let (shape, data) = match self.remove(name) {
+            None => return Ok(()),
+            Some(OnnxAttribute::Ints(v)) => (vec![v.len()], Data::I64(v)),
+            Some(OnnxAttribute::Int(v)) => (vec![1], Data::I64(vec![v])),
+            Some(OnnxAttribute::Float(v)) => (vec![], Data::F32(vec![v])),
+            Some(OnnxAttribute::Floats(v)) => (vec![v.len()], Data::F32(v)),
+            Some(_) => return Err(format!("{name} is of another kind")),
+        };
+        self.constants.push((argument, name, shape, data));
+        Ok(())
+    }
+
+    /// Softmax took all dimensions from its axis on together.
+    fn softmax(&mut self, opset: i64, rank: usize) -> Result<(), String> {
+        let axis = match self.remove("axis") {
+            Some(OnnxAttribute::Int(axis)) if axis < 0 => axis + rank as i64,
+            Some(OnnxAttribute::Int(axis)) => axis,
+            _ => 1,
+        };
+        if axis + 1 != rank as i64 {
+            return Err(format!(
+                "opset {opset} takes all dimensions from {axis} on together; only opset 13 and later \
+                 is supported here"
+            ));
+        }
+        let last = OnnxAttribute::Int(-1);
+        self.attributes.push(("axis".to_owned(), last));
+        Ok(())
+    }
+
+    fn upsample(&mut self, arguments: &mut Arguments) -> Result<(), String> {
+        self.kind = "Resize";
+        self.take("scales", 2)?;
+        if let [x, scales] = arguments[..] {
+            *arguments = vec![x, None, scales];
+        }
+        self.nearest();
+        Ok(())
+    }
+
+    /// Where values came from before attributes said it.
+    fn nearest(&mut self) {
+        for (name, value) in [
+            ("coordinate_transformation_mode", "asymmetric"),
+            ("nearest_mode", "floor"),
+        ] {
+            let value = OnnxAttribute::Text(value.as_bytes().to_vec());
+            self.attributes.push((name.to_owned(), value));
+        }
+    }
+}

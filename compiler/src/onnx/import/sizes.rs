@@ -1,0 +1,368 @@
+//! Shapes of operators that are kept as the file has them, from their inputs' shapes.
+
+use crate::graph::{Data, OnnxAttribute, OnnxOp, Value};
+use crate::onnx::MAX_ELEMENTS;
+use crate::onnx::operators::{Bound, Size, Stated, WindowKind};
+
+/// The shape of the outputs where the inputs' shapes say it; `None` where it must be computed.
+///
+/// # Errors
+/// Inputs that don't fit each other, in words.
+pub(super) fn direct(
+    size: Size,
+    op: &OnnxOp,
+    inputs: &[&[usize]],
+) -> Result<Option<Vec<usize>>, String> {
+    let input = |argument: usize| {
+        let at = op.place(argument).and_then(|at| inputs.get(at));
+        at.copied()
+            .ok_or_else(|| format!("its input {argument} is missing"))
+    };
+    let shape = match size {
+        Size::First => input(0)?.to_vec(),
+        Size::Broadcast => inputs
+            .iter()
+            .try_fold(Vec::new(), |all, shape| broadcast(&all, shape))?,
+        Size::Product if op.kind == "Gemm" => gemm(op, input(0)?, input(1)?)?,
+        Size::Product => product(input(0)?, input(1)?)?,
+        Size::Window(kind) => {
+            let weights = match kind {
+                WindowKind::Conv | WindowKind::ConvTranspose => input(1)?,
+                WindowKind::Pool | WindowKind::Global => &[],
+            };
+            window(kind, op, input(0)?, weights)?
+        }
+        Size::Computed(_) => return Ok(None),
+    };
+    Ok(Some(shape))
+}
+
+/// Two shapes, aligned at their last dimension, as elementwise operators take them together.
+fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
+    let rank = a.len().max(b.len());
+    let at =
+        |shape: &[usize], i: usize| (i + shape.len()).checked_sub(rank).map_or(1, |i| shape[i]);
+    let size = |i| match (at(a, i), at(b, i)) {
+        (x, y) if x == y || y == 1 => Ok(x),
+        (1, y) => Ok(y),
+        _ => Err(format!("shapes {a:?} and {b:?} don't fit each other")),
+    };
+    (0..rank).map(size).collect()
+}
+
+fn product(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
+    let fail = || format!("operands {a:?} and {b:?} don't fit each other");
+    let (rows, k, before) = match a {
+        [] => return Err(fail()),
+        [k] => (None, *k, &[][..]),
+        [before @ .., m, k] => (Some(*m), *k, before),
+    };
+    let (inner, columns, others) = match b {
+        [] => return Err(fail()),
+        [k] => (*k, None, &[][..]),
+        [others @ .., k, n] => (*k, Some(*n), others),
+    };
+    if k != inner {
+        return Err(fail());
+    }
+    let mut shape = broadcast(before, others)?;
+    shape.extend(rows.into_iter().chain(columns));
+    Ok(shape)
+}
+
+fn gemm(op: &OnnxOp, a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
+    let (&[mut m, mut k], &[mut inner, mut n]) = (a, b) else {
+        return Err(format!("operands {a:?} and {b:?} aren't matrices"));
+    };
+    if op.int("transA", 0) != 0 {
+        (m, k) = (k, m);
+    }
+    if op.int("transB", 0) != 0 {
+        (inner, n) = (n, inner);
+    }
+    match k == inner {
+        true => Ok(vec![m, n]),
+        false => Err(format!("inner sizes {k} and {inner} differ")),
+    }
+}
+
+/// Sizes up to this are taken for windows.
+const MAX_SIZE: i64 = 65535;
+
+/// An attribute of sizes, one for each of `count` dimensions.
+fn counts(op: &OnnxOp, name: &str, default: usize, count: usize) -> Result<Vec<usize>, String> {
+    let Some(values) = op.ints(name) else {
+        return Ok(vec![default; count]);
+    };
+    let fits = |v: &i64| (0..=MAX_SIZE).contains(v);
+    match values.len() == count && values.iter().all(fits) {
+        true => Ok(values.iter().map(|&v| v as usize).collect()),
+        false => Err(format!(
+            "{name} is {values:?}, not {count} sizes up to {MAX_SIZE}"
+        )),
+    }
+}
+
+/// What a window over rows, columns or any other dimensions gives.
+fn window(
+    kind: WindowKind,
+    op: &OnnxOp,
+    x: &[usize],
+    weights: &[usize],
+) -> Result<Vec<usize>, String> {
+    let &[batch, channels, ref space @ ..] = x else {
+        return Err(format!("input of shape {x:?}, not [N, C, ..]"));
+    };
+    let n = space.len();
+    if kind == WindowKind::Global {
+        return Ok([&[batch, channels], &vec![1; n][..]].concat());
+    }
+    let group = op.int("group", 1);
+    let group = usize::try_from(group).ok().filter(|g| *g > 0);
+    let group = group.ok_or_else(|| format!("group is {}", op.int("group", 1)))?;
+    let (outputs, kernel) = match (kind, weights) {
+        (WindowKind::Conv, [co, ci, kernel @ ..]) if ci.checked_mul(group) == Some(channels) => {
+            (*co, kernel.to_vec())
+        }
+        (WindowKind::ConvTranspose, [ci, co, kernel @ ..]) if *ci == channels => {
+            let outputs = co.checked_mul(group);
+            (outputs.ok_or("it has too many channels")?, kernel.to_vec())
+        }
+        (WindowKind::Pool, _) => (channels, counts(op, "kernel_shape", 1, n)?),
+        _ => {
+            return Err(format!(
+                "weights {weights:?} don't fit input {x:?}, group {group}"
+            ));
+        }
+    };
+    if kernel.len() != n || kernel.contains(&0) || kernel.iter().any(|&k| k as i64 > MAX_SIZE) {
+        return Err(format!("a kernel of {kernel:?} over {space:?}"));
+    }
+    let (stride, dilation) = (counts(op, "strides", 1, n)?, counts(op, "dilations", 1, n)?);
+    if stride.contains(&0) || dilation.contains(&0) {
+        return Err("a stride or dilation is 0".to_owned());
+    }
+    let pads = counts(op, "pads", 0, 2 * n)?;
+    let same = match op.attribute("auto_pad") {
+        Some(OnnxAttribute::Text(text)) => text.starts_with(b"SAME"),
+        _ => false,
+    };
+    let mut shape = vec![batch, outputs];
+    for i in 0..n {
+        let span = dilation[i] * (kernel[i] - 1) + 1;
+        let padded = space[i] + pads[i] + pads[n + i];
+        let size = match kind {
+            WindowKind::ConvTranspose => transposed(op, i, n, space[i], span, stride[i], same)?,
+            _ if same => Some(space[i].div_ceil(stride[i])),
+            WindowKind::Pool if op.int("ceil_mode", 0) != 0 => {
+                let room = padded.checked_sub(span);
+                let windows = room.map(|room| room.div_ceil(stride[i]) + 1);
+                // None starts in the padding behind.
+                let last = |w: usize| (w - 1) * stride[i] >= space[i] + pads[i];
+                windows.map(|w| w - usize::from(last(w)))
+            }
+            _ => padded.checked_sub(span).map(|room| room / stride[i] + 1),
+        };
+        let size = size.ok_or_else(|| format!("a kernel of {kernel:?} doesn't fit {space:?}"))?;
+        shape.push(size);
+    }
+    Ok(shape)
+}
+
+/// A size of a transposed convolution's output.
+fn transposed(
+    op: &OnnxOp,
+    i: usize,
+    n: usize,
+    size: usize,
+    span: usize,
+    stride: usize,
+    same: bool,
+) -> Result<Option<usize>, String> {
+    if op.ints("output_shape").is_some() {
+        return Ok(counts(op, "output_shape", 1, n)?.get(i).copied());
+    }
+    if same {
+        return Ok(Some(size * stride));
+    }
+    let (pads, more) = (
+        counts(op, "pads", 0, 2 * n)?,
+        counts(op, "output_padding", 0, n)?,
+    );
+    let all = (size.max(1) - 1) * stride + span + more[i];
+    Ok(all.checked_sub(pads[i] + pads[n + i]).filter(|&n| n > 0))
+}
+
+/// What computing an operator takes: elements that it gives, or multiply-adds where these are more.
+///
+/// # Errors
+/// More than [`MAX_ELEMENTS`] in an output, or a size that isn't known yet, in words.
+pub(super) fn work(size: Size, op: &OnnxOp, inputs: &[&Value]) -> Result<u64, String> {
+    let input = |argument: usize| {
+        let at = op.place(argument).and_then(|at| inputs.get(at));
+        at.copied()
+            .ok_or_else(|| format!("its input {argument} is missing"))
+    };
+    let elements = match size {
+        Size::Computed(Bound::First) => count(&input(0)?.shape),
+        Size::Computed(Bound::Sum) => {
+            let all = inputs.iter().map(|v| count(&v.shape));
+            all.fold(0, u64::saturating_add)
+        }
+        Size::Computed(Bound::Index) => gathered(op, &input(0)?.shape, &input(1)?.shape),
+        Size::Computed(Bound::Stated(at)) => stated(at, op, &input)?,
+        Size::First | Size::Broadcast | Size::Product | Size::Window(_) => {
+            let shapes: Vec<&[usize]> = inputs.iter().map(|v| &v.shape[..]).collect();
+            count(&direct(size, op, &shapes)?.unwrap_or_default())
+        }
+    };
+    let limit = MAX_ELEMENTS as u64;
+    // The letters of an Einsum count its sums, too.
+    let summed = matches!(size, Size::Computed(Bound::Stated(Stated::Letters)));
+    if elements > limit && !summed {
+        return Err(format!(
+            "it may give {elements} elements; the most is {limit}"
+        ));
+    }
+    Ok(match size {
+        // Each output is a sum over at most so many weights.
+        Size::Product | Size::Window(_) => {
+            let inner = inputs.get(1).map_or(1, |w| count(&w.shape).max(1));
+            elements.saturating_mul(inner)
+        }
+        _ => elements,
+    })
+}
+
+fn count(shape: &[usize]) -> u64 {
+    shape.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64))
+}
+
+/// What gathering gives at most: a slice of the data for each index.
+fn gathered(op: &OnnxOp, data: &[usize], indices: &[usize]) -> u64 {
+    let slice = match op.kind {
+        "Gather" => {
+            let axis = op.int("axis", 0);
+            let axis = if axis < 0 {
+                axis + data.len() as i64
+            } else {
+                axis
+            };
+            let along = usize::try_from(axis).ok().and_then(|a| data.get(a));
+            along.map_or(u64::MAX, |&d| count(data) / (d as u64).max(1))
+        }
+        "GatherElements" => 1,
+        _ => count(data),
+    };
+    slice.saturating_mul(count(indices))
+}
+
+/// Sizes that stand in a constant input.
+fn stated<'v>(
+    at: Stated,
+    op: &OnnxOp,
+    input: &dyn Fn(usize) -> Result<&'v Value, String>,
+) -> Result<u64, String> {
+    let unknown = |what: &str| format!("its {what} isn't known before it runs");
+    let ints = |argument: usize, what: &str| -> Result<Vec<i64>, String> {
+        let data = input(argument)?.data.as_ref();
+        data.and_then(Data::integers).ok_or_else(|| unknown(what))
+    };
+    let product = |sizes: &mut dyn Iterator<Item = u64>| sizes.fold(1u64, u64::saturating_mul);
+    let size = |v: &i64| u64::try_from(*v).unwrap_or(0);
+    let count = |v: &Value| count(&v.shape);
+    Ok(match at {
+        Stated::Shape => product(&mut ints(0, "shape")?.iter().map(size)),
+        Stated::Expand => {
+            let shape = ints(1, "shape")?;
+            let shape: Vec<usize> = shape.iter().map(|v| size(v) as usize).collect();
+            let all = broadcast(&input(0)?.shape, &shape)?;
+            product(&mut all.iter().map(|&d| d as u64))
+        }
+        Stated::Repeats => {
+            let repeats = product(&mut ints(1, "repeats")?.iter().map(size));
+            repeats.saturating_mul(count(input(0)?))
+        }
+        Stated::Pads => {
+            let pads = ints(1, "pads")?;
+            let shape = &input(0)?.shape;
+            let half = pads.len() / 2;
+            // With axes the pads may stand for any dimensions: each counts for the largest.
+            let wide = |i: usize| size(&pads[i]).saturating_add(size(&pads[half + i]));
+            if half == shape.len() {
+                product(&mut (0..half).map(|i| wide(i).saturating_add(shape[i] as u64)))
+            } else {
+                let grown = product(&mut (0..half).map(|i| wide(i).saturating_add(1)));
+                grown.saturating_mul(count(input(0)?))
+            }
+        }
+        Stated::Resize => match (input(3), input(2)) {
+            (Ok(sizes), _) => {
+                let sizes = sizes.data.as_ref().and_then(Data::integers);
+                let sizes = sizes.ok_or_else(|| unknown("sizes"))?;
+                let all = product(&mut sizes.iter().map(size));
+                match sizes.len() == input(0)?.shape.len() {
+                    true => all,
+                    false => all.saturating_mul(count(input(0)?)),
+                }
+            }
+            (Err(_), Ok(scales)) => match &scales.data {
+                Some(Data::F32(scales)) => {
+                    let factor: f64 = scales.iter().map(|&s| f64::from(s).max(0.0)).product();
+                    (factor * count(input(0)?) as f64) as u64
+                }
+                _ => return Err(unknown("scales")),
+            },
+            (Err(_), Err(_)) => return Err("it has neither sizes nor scales".to_owned()),
+        },
+        Stated::Range => {
+            range([input(0)?, input(1)?, input(2)?]).ok_or_else(|| unknown("range"))?
+        }
+        Stated::Depth => {
+            let depth = match &input(1)?.data {
+                Some(Data::F32(v)) => v.iter().map(|&v| v as i64).collect(),
+                Some(data) => data.integers().unwrap_or_default(),
+                None => return Err(unknown("depth")),
+            };
+            count(input(0)?).saturating_mul(product(&mut depth.iter().map(size)))
+        }
+        Stated::Letters => letters(op, input)?,
+    })
+}
+
+/// How many numbers a range has.
+fn range(ends: [&Value; 3]) -> Option<u64> {
+    let number = |value: &Value| match value.data.as_ref()? {
+        Data::F32(v) => v.first().map(|&v| f64::from(v)),
+        data => data.integers()?.first().map(|&v| v as f64),
+    };
+    let [start, limit, step] = [number(ends[0])?, number(ends[1])?, number(ends[2])?];
+    let count = ((limit - start) / step).ceil();
+    (step != 0.0 && count.is_finite()).then_some(count.max(0.0) as u64)
+}
+
+/// The terms of an Einsum: what all its letters together count.
+fn letters<'v>(
+    op: &OnnxOp,
+    input: &dyn Fn(usize) -> Result<&'v Value, String>,
+) -> Result<u64, String> {
+    let Some(OnnxAttribute::Text(equation)) = op.attribute("equation") else {
+        return Err("its equation is missing".to_owned());
+    };
+    let equation = String::from_utf8_lossy(equation).replace(' ', "");
+    let terms = equation.split("->").next().unwrap_or("");
+    let mut sizes = std::collections::BTreeMap::new();
+    for (index, term) in terms.split(',').enumerate() {
+        let shape = &input(index)?.shape;
+        if term.contains('.') || term.chars().count() != shape.len() {
+            return Err(format!(
+                "the term {term} doesn't name the dimensions of {shape:?}"
+            ));
+        }
+        for (letter, &size) in term.chars().zip(shape) {
+            let known = sizes.entry(letter).or_insert(size as u64);
+            *known = (*known).max(size as u64);
+        }
+    }
+    Ok(sizes.values().fold(1u64, |n, &d| n.saturating_mul(d)))
+}
