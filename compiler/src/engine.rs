@@ -11,6 +11,8 @@
 //! A run holds the model's constants, and of the values those that are asked for or still read.
 //! Nothing limits them here: a caller that doesn't know the model bounds the shapes of its values first.
 
+mod model;
+
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +23,8 @@ use rten_tensor::prelude::*;
 use thiserror::Error;
 
 use crate::graph::Data;
+
+pub use model::model;
 
 /// A tensor of any shape, its last dimension the innermost.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,17 +1,16 @@
-//! The float32 interpreter: for calibration, and to see what quantisation costs.
+//! What a graph computes in float32: for calibration, and to see what quantisation costs.
 //!
-//! Sums run in a fixed order, so results don't depend on the number of threads.
+//! The engine of the host computes it, so that results don't depend on the number of threads.
 
-mod moves;
+use std::borrow::Cow;
 
-use rayon::prelude::*;
 use thiserror::Error;
 
-use crate::graph::{Data, Graph, Node, Op, ValueId};
-use crate::host::HostOp;
-use crate::window::Window;
+use crate::engine::{self, Engine, EngineError, Tensor};
+use crate::graph::{Data, Element, Graph, Value, ValueId};
+use crate::onnx;
 
-/// A graph or input that can't be interpreted.
+/// A graph or input that can't be run in floats.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FloatError {
@@ -23,303 +22,133 @@ pub enum FloatError {
         /// Values needed.
         expected: usize,
     },
-    /// A node lacks data.
-    #[error("node {node}: {reason}")]
-    Node {
-        /// The node.
-        node: String,
-        /// Why.
-        reason: String,
-    },
+    /// The engine refuses the graph, or a node of it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 }
 
-/// Every value of the graph on one image (float32, NCHW), indexed by [`ValueId`]; float
-/// initializers are included, other constants are empty.
+/// A graph that is loaded once, to be run on many images.
+#[derive(Debug)]
+pub struct FloatNetwork<'g> {
+    graph: Cow<'g, Graph>,
+    engine: Engine,
+    wanted: Vec<ValueId>,
+    /// Those of `wanted` that a node computes.
+    computed: Vec<ValueId>,
+}
+
+impl<'g> FloatNetwork<'g> {
+    /// Loads a graph of which some values are wanted. A run holds those, and of the others what
+    /// is still to be read.
+    ///
+    /// # Errors
+    /// [`FloatError::Engine`] naming the node that can't be loaded.
+    pub fn new(graph: &'g Graph, wanted: Vec<ValueId>) -> Result<Self, FloatError> {
+        let graph = onnx::with_unique_names(graph);
+        let mut is_wanted = vec![false; graph.values.len()];
+        for id in &wanted {
+            is_wanted[id.0] = true;
+        }
+        let made = graph.nodes.iter().map(|node| node.output);
+        let computed: Vec<ValueId> = made.filter(|id| is_wanted[id.0]).collect();
+        let engine = Engine::new(&engine::model(&graph, &computed))?;
+        Ok(Self {
+            graph,
+            engine,
+            wanted,
+            computed,
+        })
+    }
+
+    /// The wanted values on one image (float32, NCHW), in their order; integers as floats. All
+    /// inputs of the network are the image.
+    ///
+    /// # Errors
+    /// [`FloatError`] for an image of another length or a node that can't be computed.
+    pub fn run(&self, image: &[f32]) -> Result<Vec<Vec<f32>>, FloatError> {
+        let values = &self.graph.values;
+        let mut inputs = Vec::with_capacity(self.graph.inputs.len());
+        for id in &self.graph.inputs {
+            inputs.push((&values[id.0].name[..], input(&values[id.0], image)?));
+        }
+        let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, x)| (*name, x)).collect();
+        let names = self.computed.iter().map(|id| &values[id.0].name[..]);
+        let names: Vec<&str> = names.collect();
+        let mut found = vec![None; values.len()];
+        for (id, tensor) in self.computed.iter().zip(self.engine.run(&inputs, &names)?) {
+            found[id.0] = Some(floats(tensor.data));
+        }
+        let given = |id: &ValueId| match &values[id.0].data {
+            Some(data) => floats(data.clone()),
+            None if self.graph.inputs.contains(id) => image.to_vec(),
+            None => Vec::new(),
+        };
+        // A value may be wanted several times.
+        let mut still = vec![0; values.len()];
+        self.wanted.iter().for_each(|id| still[id.0] += 1);
+        let mut value = |id: &ValueId| {
+            still[id.0] -= 1;
+            let slot = &mut found[id.0];
+            let value = if still[id.0] == 0 {
+                slot.take()
+            } else {
+                slot.clone()
+            };
+            value.unwrap_or_else(|| given(id))
+        };
+        Ok(self.wanted.iter().map(&mut value).collect())
+    }
+}
+
+/// Every value of the graph on one image (float32, NCHW), indexed by [`ValueId`].
 ///
 /// # Errors
-/// [`FloatError`] for an input of another length or inconsistent nodes.
-pub fn run_all(graph: &Graph, input: &[f32]) -> Result<Vec<Vec<f32>>, FloatError> {
-    let mut values: Vec<Vec<f32>> = graph
-        .values
-        .iter()
-        .map(|v| constant(v.data.as_ref()))
-        .collect();
-    for id in &graph.inputs {
-        let expected = graph.values[id.0].shape.iter().product();
-        if input.len() != expected {
-            return Err(FloatError::Input {
-                found: input.len(),
-                expected,
-            });
-        }
-        values[id.0] = input.to_vec();
-    }
-    for node in &graph.nodes {
-        values[node.output.0] = eval(graph, node, &values)?;
-    }
-    Ok(values)
+/// [`FloatError`] for an image of another length or a node that can't be computed.
+pub fn run_all(graph: &Graph, image: &[f32]) -> Result<Vec<Vec<f32>>, FloatError> {
+    let all = (0..graph.values.len()).map(ValueId).collect();
+    FloatNetwork::new(graph, all)?.run(image)
 }
 
 /// The network's outputs on one image.
 ///
 /// # Errors
 /// As [`run_all`].
-pub fn run(graph: &Graph, input: &[f32]) -> Result<Vec<Vec<f32>>, FloatError> {
-    let mut values = run_all(graph, input)?;
-    Ok(graph
-        .outputs
+pub fn run(graph: &Graph, image: &[f32]) -> Result<Vec<Vec<f32>>, FloatError> {
+    FloatNetwork::new(graph, graph.outputs.clone())?.run(image)
+}
+
+/// An image as an input takes it.
+fn input(value: &Value, image: &[f32]) -> Result<Tensor, FloatError> {
+    let expected = value
+        .shape
         .iter()
-        .map(|id| std::mem::take(&mut values[id.0]))
-        .collect())
+        .try_fold(1usize, |n, &d| n.checked_mul(d));
+    if expected != Some(image.len()) {
+        return Err(FloatError::Input {
+            found: image.len(),
+            expected: expected.unwrap_or(usize::MAX),
+        });
+    }
+    let each = || image.iter().copied();
+    let data = match value.element {
+        Element::F32 => Data::F32(image.to_vec()),
+        Element::I8 => Data::I8(each().map(|x| x as i8).collect()),
+        Element::U8 => Data::U8(each().map(|x| x as u8).collect()),
+        Element::I32 => Data::I32(each().map(|x| x as i32).collect()),
+        Element::I64 => Data::I64(each().map(|x| x as i64).collect()),
+        Element::Bool => Data::Bool(each().map(|x| x != 0.0).collect()),
+    };
+    let shape = value.shape.clone();
+    Ok(Tensor { shape, data })
 }
 
-/// Constants as floats: integers are wanted by DequantizeLinear.
-fn constant(data: Option<&Data>) -> Vec<f32> {
+fn floats(data: Data) -> Vec<f32> {
     match data {
-        Some(Data::F32(v)) => v.clone(),
-        Some(Data::I8(v)) => v.iter().map(|&x| x.into()).collect(),
-        Some(Data::U8(v)) => v.iter().map(|&x| x.into()).collect(),
-        Some(Data::I32(v)) => v.iter().map(|&x| x as f32).collect(),
-        Some(Data::I64(_) | Data::Bool(_)) | None => Vec::new(),
+        Data::F32(v) => v,
+        Data::I8(v) => v.into_iter().map(f32::from).collect(),
+        Data::U8(v) => v.into_iter().map(f32::from).collect(),
+        Data::I32(v) => v.into_iter().map(|x| x as f32).collect(),
+        Data::I64(v) => v.into_iter().map(|x| x as f32).collect(),
+        Data::Bool(v) => v.into_iter().map(|x| f32::from(u8::from(x))).collect(),
     }
-}
-
-/// What windows go over.
-const PLANES: &str = "its tensors have no rows and columns";
-
-fn eval(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Result<Vec<f32>, FloatError> {
-    let fail = |reason: &str| FloatError::Node {
-        node: node.name.clone(),
-        reason: reason.to_owned(),
-    };
-    let input = |i: usize| -> Result<&[f32], FloatError> {
-        let id = node
-            .inputs
-            .get(i)
-            .ok_or_else(|| fail("an input is missing"))?;
-        let expected: usize = graph.values[id.0].shape.iter().product();
-        let value = &values[id.0];
-        if value.len() == expected {
-            Ok(value)
-        } else {
-            Err(fail("an input has no data"))
-        }
-    };
-    let shape = |id: ValueId| &graph.values[id.0].shape[..];
-    let x = input(0)?;
-    let in_shape = shape(node.inputs[0]);
-    Ok(match &node.op {
-        Op::Conv { window, group } => {
-            let bias = if node.inputs.len() > 2 {
-                Some(input(2)?)
-            } else {
-                None
-            };
-            let sizes = [in_shape, shape(node.output)];
-            conv(x, input(1)?, bias, window, *group, sizes).ok_or_else(|| fail(PLANES))?
-        }
-        Op::Relu => x.iter().map(|v| v.max(0.0)).collect(),
-        Op::Clip { min, max } => x.iter().map(|v| v.max(*min).min(*max)).collect(),
-        Op::Add | Op::Mul | Op::Sub | Op::Div | Op::PRelu => {
-            let pair = [(x, in_shape), (input(1)?, shape(node.inputs[1]))];
-            let f = match node.op {
-                Op::Add => |a, b| a + b,
-                Op::Mul => |a, b| a * b,
-                Op::Sub => |a, b| a - b,
-                Op::Div => |a, b| a / b,
-                _ => |x: f32, slope: f32| if x < 0.0 { slope * x } else { x },
-            };
-            moves::binary(pair, shape(node.output), f)
-        }
-        Op::LeakyRelu { alpha } => {
-            let leak = |&x: &f32| if x < 0.0 { alpha * x } else { x };
-            x.iter().map(leak).collect()
-        }
-        Op::HardSigmoid { alpha, beta } => x
-            .iter()
-            .map(|x| (alpha * x + beta).clamp(0.0, 1.0))
-            .collect(),
-        Op::HardSwish => x
-            .iter()
-            .map(|x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0))
-            .collect(),
-        Op::ConvTranspose { .. }
-        | Op::Concat { .. }
-        | Op::Slice { .. }
-        | Op::Gather { .. }
-        | Op::DepthToSpace { .. }
-        | Op::SpaceToDepth { .. }
-        | Op::Resize { .. } => {
-            let count = match node.op {
-                Op::Gather { .. } => 1,
-                _ => node.inputs.len(),
-            };
-            let all = (0..count).map(input).collect::<Result<Vec<_>, _>>()?;
-            moves::eval(graph, node, &all).ok_or_else(|| fail("its inputs don't fit each other"))?
-        }
-        Op::MaxPool { window } => {
-            let sizes = [in_shape, shape(node.output)];
-            let folded = pool(x, sizes, window, f32::NEG_INFINITY, f32::max);
-            let folded = folded.ok_or_else(|| fail(PLANES))?;
-            folded.into_iter().map(|(v, _)| v).collect()
-        }
-        Op::AveragePool {
-            window,
-            count_include_pad,
-        } => {
-            let all = window.area();
-            let sizes = [in_shape, shape(node.output)];
-            let sums = pool(x, sizes, window, 0.0, |a, b| a + b);
-            let sums = sums.ok_or_else(|| fail(PLANES))?;
-            let mean =
-                |(sum, n): (f32, usize)| sum / (if *count_include_pad { all } else { n }) as f32;
-            sums.into_iter().map(mean).collect()
-        }
-        Op::GlobalAveragePool => {
-            let plane: usize = in_shape.iter().skip(2).product();
-            x.chunks(plane.max(1))
-                .map(|c| c.iter().sum::<f32>() / plane as f32)
-                .collect()
-        }
-        Op::Flatten | Op::Identity => x.to_vec(),
-        Op::Pad { .. } | Op::Onnx(_) => return Err(fail("it isn't computed here")),
-        Op::Host(op) => {
-            let all = (0..node.inputs.len())
-                .map(input)
-                .collect::<Result<Vec<_>, _>>()?;
-            let shapes = node.inputs.iter().map(|id| shape(*id));
-            host(op, &all, shapes).ok_or_else(|| fail("its inputs don't fit each other"))?
-        }
-        Op::Gemm { trans_b } => {
-            let bias = if node.inputs.len() > 2 {
-                Some(input(2)?)
-            } else {
-                None
-            };
-            let n = *shape(node.output)
-                .last()
-                .ok_or_else(|| fail("its output has no dimensions"))?;
-            gemm(x, input(1)?, bias, n, *trans_b)
-        }
-        Op::BatchNormalization { epsilon } => {
-            let plane: usize = in_shape.iter().skip(2).product();
-            let [scale, bias, mean, var] = [input(1)?, input(2)?, input(3)?, input(4)?];
-            let channel = |(c, v): (usize, &[f32])| {
-                let factor = scale[c] / (var[c] + epsilon).sqrt();
-                v.iter()
-                    .map(|v| (v - mean[c]) * factor + bias[c])
-                    .collect::<Vec<_>>()
-            };
-            x.chunks(plane.max(1))
-                .enumerate()
-                .flat_map(channel)
-                .collect()
-        }
-        Op::QuantizeLinear { axis } => {
-            let scales = input(1)?;
-            let quantize = |(i, v): (usize, &f32)| {
-                (v / slice(scales, in_shape, *axis, i))
-                    .round_ties_even()
-                    .clamp(-128.0, 127.0)
-            };
-            x.iter().enumerate().map(quantize).collect()
-        }
-        Op::DequantizeLinear { axis } => {
-            let scales = input(1)?;
-            let real = |(i, v): (usize, &f32)| v * slice(scales, in_shape, *axis, i);
-            x.iter().enumerate().map(real).collect()
-        }
-    })
-}
-
-/// What the host computes, through float64.
-fn host<'s>(
-    op: &HostOp,
-    inputs: &[&[f32]],
-    shapes: impl Iterator<Item = &'s [usize]>,
-) -> Option<Vec<f32>> {
-    let wide = |x: &&[f32]| x.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
-    let values: Vec<Vec<f64>> = inputs.iter().map(wide).collect();
-    let chw = |shape: &[usize]| match *shape {
-        [_, c, h, w] => Some([c, h, w]),
-        [_, n] => Some([n, 1, 1]),
-        _ => None,
-    };
-    let shapes: Vec<[usize; 3]> = shapes.map(chw).collect::<Option<_>>()?;
-    let given: Vec<_> = values.iter().map(Vec::as_slice).zip(shapes).collect();
-    let out = op.real(&given).ok()?;
-    Some(out.into_iter().map(|v| v as f32).collect())
-}
-
-/// The scale of element `i`: one for all, or one for each slice along an axis.
-fn slice(scales: &[f32], shape: &[usize], axis: usize, i: usize) -> f32 {
-    let inner: usize = shape.iter().skip(axis + 1).product();
-    scales[if scales.len() == 1 {
-        0
-    } else {
-        i / inner.max(1) % scales.len()
-    }]
-}
-
-fn gemm(x: &[f32], w: &[f32], bias: Option<&[f32]>, n: usize, trans_b: bool) -> Vec<f32> {
-    let k = x.len();
-    let column = |o: usize| {
-        let dot: f32 = (0..k)
-            .map(|i| x[i] * if trans_b { w[o * k + i] } else { w[i * n + o] })
-            .sum();
-        dot + bias.map_or(0.0, |b| b[o])
-    };
-    (0..n).map(column).collect()
-}
-
-fn conv(
-    x: &[f32],
-    w: &[f32],
-    bias: Option<&[f32]>,
-    window: &Window,
-    group: usize,
-    [input, output]: [&[usize]; 2],
-) -> Option<Vec<f32>> {
-    let (&[_, ci, h, wi], &[_, co, oh, ow]) = (input, output) else {
-        return None;
-    };
-    let (area, per_group) = (window.area(), ci / group);
-    let taps = window.taps([h, wi], [oh, ow]);
-    let channel = |o: usize| {
-        let mut sums = vec![bias.map_or(0.0, |b| b[o]); oh * ow];
-        let first = o / (co / group).max(1) * per_group;
-        for c in 0..per_group {
-            let plane = &x[(first + c) * h * wi..(first + c + 1) * h * wi];
-            let weights = &w[(o * per_group + c) * area..][..area];
-            for tap in &taps {
-                let weight = weights[tap.index[0] * window.kernel[1] + tap.index[1]];
-                tap.fold(plane, &mut sums, |sum, x| *sum += weight * x);
-            }
-        }
-        sums
-    };
-    let planes: Vec<Vec<f32>> = (0..co).into_par_iter().map(channel).collect();
-    Some(planes.concat())
-}
-
-fn pool(
-    x: &[f32],
-    [input, output]: [&[usize]; 2],
-    window: &Window,
-    start: f32,
-    fold: impl Fn(f32, f32) -> f32,
-) -> Option<Vec<(f32, usize)>> {
-    let (&[_, c, h, w], &[_, _, oh, ow]) = (input, output) else {
-        return None;
-    };
-    let mut values = vec![(start, 0); c * oh * ow];
-    let taps = window.taps([h, w], [oh, ow]);
-    for (plane, out) in x.chunks(h * w).zip(values.chunks_mut(oh * ow)) {
-        for tap in &taps {
-            tap.fold(plane, out, |value, x| {
-                *value = (fold(value.0, x), value.1 + 1)
-            });
-        }
-    }
-    Some(values)
 }

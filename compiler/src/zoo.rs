@@ -3,28 +3,27 @@
 //! The networks have the layers of the published ResNet-18 to -152 (with the stride of a
 //! bottleneck in its 3x3 convolution), ResNeXt-50 32x4d and MobileNet v1 (width 1.0), 224x224 input
 //! and 1000 classes. Weights are drawn by an
-//! integer generator and scaled to keep the variance from layer to layer, activation scales are
-//! calibrated on a small synthetic image: the same bytes on every machine. They classify
+//! integer generator and scaled to keep the variance from layer to layer, activation scales
+//! were calibrated on a small synthetic image: the same bytes on every machine. They classify
 //! nothing; they are there to measure and to test.
 
 mod builder;
 mod error;
 mod rng;
+mod scales;
 
 use crate::graph::{Graph, Op};
 use crate::lower;
 use crate::passes;
 use crate::quantize::{self, Mode};
 use crate::semantics::Requant;
-use builder::{Block, Builder, Detail, output};
+use builder::{Block, Builder, Detail};
 
 pub use error::{NAMES, ZooError};
 pub use rng::Rng;
 
 /// Rows and columns of the input.
 pub const SIZE: usize = 224;
-/// The size at which activation scales are calibrated.
-const CALIBRATION_SIZE: usize = 128;
 const CLASSES: usize = 1000;
 /// Blocks in each stage of a ResNet, and their kind.
 fn stages(name: &str) -> Result<([usize; 4], Block), ZooError> {
@@ -56,11 +55,9 @@ pub fn graph(name: &str) -> Result<Graph, ZooError> {
 /// # Errors
 /// [`ZooError::Unknown`] listing the names.
 pub fn graph_with(name: &str, mode: Mode) -> Result<Graph, ZooError> {
-    let small = build(name, CALIBRATION_SIZE, Detail::Whole)?;
-    let image = normalise(&sample_image(CALIBRATION_SIZE, 0), CALIBRATION_SIZE);
-    let scales = quantize::calibrate(&small, &[image], mode)?;
-    let shapes = build_shapes(small, SIZE)?;
-    Ok(quantize::apply(&shapes, &scales, mode)?)
+    let graph = build(name, SIZE, Detail::Whole)?;
+    let scales = scales::recorded(name, &graph, mode)?;
+    Ok(quantize::apply(&graph, &scales, mode)?)
 }
 
 /// What a network amounts to.
@@ -120,18 +117,6 @@ pub fn sample_image(size: usize, seed: u64) -> Vec<u8> {
     image
 }
 
-/// ImageNet's usual mean and standard deviation.
-const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
-const STD: [f32; 3] = [0.229, 0.224, 0.225];
-
-fn normalise(image: &[u8], size: usize) -> Vec<f32> {
-    let value = |(i, &x): (usize, &u8)| {
-        let c = i / (size * size);
-        (f32::from(x) / 255.0 - MEAN[c]) / STD[c]
-    };
-    image.iter().enumerate().map(value).collect()
-}
-
 /// The float graph for an input of `size`.
 fn build(name: &str, size: usize, detail: Detail) -> Result<Graph, ZooError> {
     let mut b = Builder {
@@ -165,23 +150,4 @@ fn build(name: &str, size: usize, detail: Detail) -> Result<Graph, ZooError> {
     let logits = b.dense("fc", flat, CLASSES);
     b.graph.outputs.push(logits);
     Ok(b.graph)
-}
-
-/// The same graph for another input size: only shapes change.
-fn build_shapes(mut graph: Graph, size: usize) -> Result<Graph, ZooError> {
-    let input = graph.inputs[0];
-    graph.values[input.0].shape = vec![1, 3, size, size];
-    for index in 0..graph.nodes.len() {
-        let node = graph.nodes[index].clone();
-        let x = graph.values[node.inputs[0].0].shape.clone();
-        let out = &mut graph.values[node.output.0].shape;
-        if let (Op::Conv { window, .. } | Op::MaxPool { window }, [_, _, h, w]) = (&node.op, &x[..])
-        {
-            let [oh, ow] = output(&node.name, window, [*h, *w])?;
-            (out[2], out[3]) = (oh, ow);
-        } else if matches!(node.op, Op::Relu | Op::Clip { .. } | Op::Add) {
-            *out = x;
-        }
-    }
-    Ok(graph)
 }

@@ -1,5 +1,8 @@
 //! Writing: a graph as standard ONNX (IR version 8, opset 13, or 14 where an operator needs it).
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use prost::Message;
 
 use super::proto;
@@ -10,6 +13,12 @@ use crate::window::{Pads, Window};
 
 /// The bytes of an ONNX model, the same for the same graph.
 pub fn save(graph: &Graph) -> Vec<u8> {
+    save_with_outputs(graph, &graph.outputs)
+}
+
+/// [`save`] of a graph that gives other values: any that its nodes compute.
+pub fn save_with_outputs(graph: &Graph, outputs: &[ValueId]) -> Vec<u8> {
+    let graph = &*with_unique_names(graph);
     let initializer = graph
         .values
         .iter()
@@ -22,7 +31,7 @@ pub fn save(graph: &Graph) -> Vec<u8> {
         name: graph.name.clone(),
         initializer,
         input: info(&graph.inputs),
-        output: info(&graph.outputs),
+        output: info(outputs),
     };
     let needed = |n: &Node| match &n.op {
         Op::HardSwish | Op::Host(HostOp::HardSwish) => 14,
@@ -45,6 +54,29 @@ pub fn save(graph: &Graph) -> Vec<u8> {
         metadata_props: graph.metadata.iter().map(entry).collect(),
     };
     model.encode_to_vec()
+}
+
+/// The graph, its values and nodes renamed where two have one name: nodes of a file may, and what is
+/// made of them is named after them.
+pub(crate) fn with_unique_names(graph: &Graph) -> Cow<'_, Graph> {
+    let mut graph = Cow::Borrowed(graph);
+    let mut used = HashSet::new();
+    for index in 0..graph.values.len() {
+        if !used.insert(graph.values[index].name.clone()) {
+            let name = format!("{}#{index}", graph.values[index].name);
+            used.insert(name.clone());
+            graph.to_mut().values[index].name = name;
+        }
+    }
+    let mut used = HashSet::new();
+    for index in 0..graph.nodes.len() {
+        if !used.insert(graph.nodes[index].name.clone()) {
+            let name = format!("{}#{index}", graph.nodes[index].name);
+            used.insert(name.clone());
+            graph.to_mut().nodes[index].name = name;
+        }
+    }
+    graph
 }
 
 /// ONNX's number of a type.

@@ -18,7 +18,8 @@ use std::path::Path;
 
 use thiserror::Error;
 
-pub use export::save;
+pub(crate) use export::with_unique_names;
+pub use export::{save, save_with_outputs};
 pub use import::{load, load_with};
 
 /// What a file doesn't say of itself.

@@ -2,8 +2,8 @@
 
 use super::calibration::{Calibration, Errors, add_errors, best_of};
 use super::error::QuantizeError;
-use crate::float::{self, FloatError};
-use crate::graph::{Graph, Node, Op};
+use crate::float::{FloatError, FloatNetwork};
+use crate::graph::{Graph, Node, Op, ValueId};
 use crate::host::HostOp;
 
 /// How scales are chosen.
@@ -44,13 +44,15 @@ pub fn calibrate_with(
     }
     refuse_quantized(graph)?;
     let rounded = rounded(graph);
+    let ids = (0..graph.values.len()).map(ValueId);
+    let wanted: Vec<ValueId> = ids.filter(|id| rounded[id.0]).collect();
+    let network = FloatNetwork::new(graph, wanted.clone())?;
     let sample = |image: &Vec<f32>| -> Result<Vec<Vec<f32>>, FloatError> {
-        let values = float::run_all(graph, image)?;
-        Ok(values
-            .iter()
-            .zip(&rounded)
-            .map(|(v, r)| if *r { thin(v) } else { vec![] })
-            .collect())
+        let mut samples = vec![Vec::new(); graph.values.len()];
+        for (id, values) in wanted.iter().zip(network.run(image)?) {
+            samples[id.0] = thin(&values);
+        }
+        Ok(samples)
     };
     let mut errors = Errors::new(images, &sample, graph.values.len())?;
     let largest = errors.largest().to_vec();

@@ -26,7 +26,7 @@ pub enum ZooError {
         /// The name.
         name: String,
     },
-    /// Calibration failed.
+    /// Its scales can't be applied.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
     /// A topology that contradicts itself: a fault of the zoo.
@@ -35,6 +35,9 @@ pub enum ZooError {
         /// The node.
         node: String,
     },
+    /// Recorded scales that contradict the topology: a fault of the zoo.
+    #[error("zoo: internal error: the scales of {0} aren't those of its layers")]
+    Scales(String),
     /// The outline can't be planned.
     #[error(transparent)]
     Passes(#[from] PassError),
