@@ -55,7 +55,8 @@ pub enum QOp {
         input: TensorId,
         /// Geometry.
         window: Window,
-        /// `[CO][CI / group][KH][KW]`.
+        /// `[N][CO][CI / group][KH][KW]`: N parts, which are added up. One where int8 holds the
+        /// weights, as it may not once zero points are taken off.
         weights: Vec<i8>,
         /// How many groups the channels are divided into; output channels read the input channels
         /// of their group only.

@@ -162,15 +162,15 @@ impl<'a> Eval<'a> {
                 };
                 let view = self.group(self.view(*input)?, *group, [c, out[0]])?;
                 let per_channel = view.chw[0] * window.area();
-                let row = weights.get(c * per_channel..(c + 1) * per_channel);
                 self.check_window(window, view, out)?;
-                convolve(
-                    view,
-                    window,
-                    row.ok_or_else(|| self.shape_error())?,
-                    out,
-                    &mut sums,
-                );
+                let count = out[0] * per_channel;
+                if count == 0 || weights.is_empty() || !weights.len().is_multiple_of(count) {
+                    return Err(self.shape_error());
+                }
+                for part in weights.chunks(count) {
+                    let row = &part[c * per_channel..(c + 1) * per_channel];
+                    convolve(view, window, row, out, &mut sums);
+                }
                 self.lanes(sums, epilogue, c)?
             }
             QOp::Add {

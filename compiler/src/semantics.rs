@@ -34,7 +34,8 @@ mod precise;
 mod sums;
 
 pub use self::lanes::{
-    Interval, Requant, Requantize, SemanticsError, apply, log2_exact, range, sum_bounds, zero_sums,
+    Interval, Requant, Requantize, SemanticsError, apply, log2_exact, range, sum_bounds,
+    weight_parts, whole_weights, zero_sums,
 };
 use self::lanes::{push_add, push_clamp, push_zero, saturate};
 pub use self::sums::{AddPlan, Addition, Rescale, plan_add, plan_residual, plan_scale};

@@ -170,13 +170,17 @@ fn shape_key(shape: &ConvShape) -> String {
         format!(" groups {} of {} to {}", g.count, g.inputs, g.outputs)
     });
     let ones = if shape.ones { " ones" } else { "" };
+    let parts = match shape.weight_parts {
+        1 => String::new(),
+        count => format!(" parts {count}"),
+    };
     let regions = match shape.regions {
         0 => String::new(),
         count => format!(" regions {count}"),
     };
     format!(
         "ci {} {} co {} {} kernel {} stride {} dilation {} pads {top},{left},{bottom},{right} \
-         lanes {} vectors {} residual {residual} bias {} pool {}{groups}{ones}{regions}",
+         lanes {} vectors {} residual {residual} bias {} pool {}{groups}{ones}{regions}{parts}",
         shape.ci,
         pair(shape.input),
         shape.co,

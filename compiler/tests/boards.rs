@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
+#[path = "common/parts.rs"]
+mod parts;
 
 use common::{Rng, check, clamp, config, push, tensor, window, zero};
+use parts::parts;
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{LaneOp, QGraph, QOp, Window};
@@ -32,7 +35,7 @@ proptest! {
     fn shifted_residuals_are_the_direct_ones(
         ci in 1usize..40, co in 1usize..40, hw in [2usize..12, 2usize..12], window in covered_window(),
         has in lacking(), c in 0usize..6, align in 0i16..14, shift in 0i16..10, one in any::<bool>(), seed in any::<u64>(),
-        zero in zero(),
+        zero in zero(), parts in parts(),
     ) {
         let Some([oh, ow]) = window.output(hw[0], hw[1]) else { return Ok(()); };
         let mut graph = QGraph::default();
@@ -41,7 +44,7 @@ proptest! {
         graph.tensors[input.0].zero = zero;
         graph.inputs = vec![input];
         let mut conv = |graph: &mut QGraph, residual| {
-            let weights = rng.int8(co * ci * window.kernel[0] * window.kernel[1]);
+            let weights = parts::weights(&mut rng, co * ci * window.kernel[0] * window.kernel[1], parts);
             let mut epilogue = vec![LaneOp::add((0..co).map(|_| rng.next() as i32 >> 16).collect::<Vec<_>>())];
             epilogue.push(match one {
                 true => LaneOp::shr(shift),

@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
+#[path = "common/parts.rs"]
+mod parts;
 
 use common::{Rng, check, clamp, config, push, tensor, window, zero};
+use parts::parts;
 use proptest::prelude::*;
 use vta_compiler::qgraph::{LaneOp, QGraph, QOp, TensorId, Window};
 use vta_compiler::{layer, lower, reference};
@@ -20,6 +23,7 @@ struct Grouped {
     window: Window,
     config: usize,
     seed: u64,
+    parts: (usize, u64),
 }
 
 /// Group counts and sizes: depthwise with one or several outputs a channel, aligned to blocks or
@@ -38,10 +42,11 @@ fn grouped() -> impl Strategy<Value = Grouped> {
         window(4),
         0usize..6,
         any::<u64>(),
+        parts(),
     )
         .prop_filter_map(
             "the window must fit",
-            |((group, inputs, outputs), hw, window, config, seed)| {
+            |((group, inputs, outputs), hw, window, config, seed, parts)| {
                 window.output(hw[0], hw[1])?;
                 Some(Grouped {
                     group,
@@ -51,6 +56,7 @@ fn grouped() -> impl Strategy<Value = Grouped> {
                     window,
                     config,
                     seed,
+                    parts,
                 })
             },
         )
@@ -66,7 +72,8 @@ fn conv(
 ) -> TensorId {
     let co = g.group * g.outputs;
     let [oh, ow] = g.window.output(g.hw[0], g.hw[1]).unwrap();
-    let weights = rng.int8(co * g.inputs * g.window.kernel[0] * g.window.kernel[1]);
+    let count = co * g.inputs * g.window.kernel[0] * g.window.kernel[1];
+    let weights = parts::weights(rng, count, g.parts);
     let bias: Vec<i32> = (0..co).map(|_| rng.next() as i32 >> 16).collect();
     let mut epilogue = vec![LaneOp::add(bias)];
     if g.seed.is_multiple_of(3) {
@@ -119,6 +126,7 @@ proptest! {
         let mut dense = graph.clone();
         if let QOp::Conv { weights, group, .. } = &mut dense.nodes[0].op {
             let rows = weights.chunks(g.inputs * area).enumerate().flat_map(|(o, row)| {
+                let o = o % (g.group * g.outputs);
                 let mut all = vec![0; ci * area];
                 let first = o / g.outputs * g.inputs * area;
                 all[first..first + row.len()].copy_from_slice(row);
@@ -141,6 +149,7 @@ proptest! {
             window: Window { kernel: [3, 3], stride: [1, 1], dilation: [1, 1], pads: [1; 4].into() },
             config: at,
             seed,
+            parts: (1, 1),
         };
         let mut graph = QGraph::default();
         let mut rng = Rng(seed);

@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
+#[path = "common/parts.rs"]
+mod parts;
 
 use common::{Rng, check, clamp, config, push, tensor, window, zero};
+use parts::parts;
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{LaneOp, QGraph, QOp, Window};
@@ -50,7 +53,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn tiled_convolution_is_the_direct_one(s in shape(), residual in any::<bool>(), vectors in any::<bool>(), zero in zero(), bias in 0usize..3) {
+    fn tiled_convolution_is_the_direct_one(s in shape(), residual in any::<bool>(), vectors in any::<bool>(), zero in zero(), bias in 0usize..3, parts in parts()) {
         let mut graph = QGraph::default();
         let mut rng = Rng(s.seed);
         let input = tensor(&mut graph, [s.ci, s.hw[0], s.hw[1]]);
@@ -59,7 +62,7 @@ proptest! {
         let [oh, ow] = s.window.output(s.hw[0], s.hw[1]).unwrap();
         let out = [s.co, oh, ow];
         let mut conv = |graph: &mut QGraph, residual| {
-            let weights = rng.int8(s.co * s.ci * s.window.kernel[0] * s.window.kernel[1]);
+            let weights = parts::weights(&mut rng, s.co * s.ci * s.window.kernel[0] * s.window.kernel[1], parts);
             // Within the reach of digits, beyond it, or the same for all channels.
             let mut epilogue = match bias {
                 0 => vec![LaneOp::add((0..s.co).map(|_| rng.next() as i32 >> 16).collect::<Vec<_>>())],

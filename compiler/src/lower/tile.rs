@@ -54,6 +54,9 @@ pub struct ConvShape {
     pub groups: Option<Groups>,
     /// How many rectangles of outputs have a bias of their own; 0 where all have the same.
     pub regions: usize,
+    /// Parts that the weights are the sums of: weight tiles for each tap. Most of those after the
+    /// first are all zeros and multiply nothing.
+    pub weight_parts: usize,
     /// Every weight is 1, from a channel to itself: a sum over windows. One weight tile serves
     /// all taps and blocks.
     pub ones: bool,
@@ -141,7 +144,8 @@ impl ConvShape {
         pairs.filter(|&(co, ci)| self.reads(co, ci)).count() as u64
     }
 
-    /// GEMM steps that multiply: all taps of all outputs but those on padding.
+    /// GEMM steps that multiply: all taps of all outputs but those on padding, by the first part of
+    /// the weights.
     pub fn products(&self) -> u64 {
         let taps = |axis: usize| -> usize {
             let count = |tap| self.valid(axis, tap).len();
@@ -208,8 +212,13 @@ impl ConvShape {
     pub(super) fn weight_tiles(&self, [co, ci, kernel_rows]: [usize; 3]) -> usize {
         match self.ones {
             true => 1,
-            false => co * ci * kernel_rows * self.window.kernel[1],
+            false => co * ci * kernel_rows * self.tiles_across(),
         }
+    }
+
+    /// Weight tiles of a kernel row for a pair of blocks.
+    pub(super) fn tiles_across(&self) -> usize {
+        self.window.kernel[1] * self.weight_parts
     }
 
     /// Weight tiles of a bias that the matrix unit adds.
@@ -300,7 +309,7 @@ fn check_limits(shape: &ConvShape) -> Result<(), String> {
     {
         side(name, pad)?;
     }
-    let row = shape.ci * shape.window.area();
+    let row = shape.ci * shape.window.kernel[0] * shape.tiles_across();
     for (name, value) in [
         ("input columns", shape.input[1]),
         ("output columns", shape.output[1]),
@@ -381,7 +390,7 @@ fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
         .saturating_sub(shape.vectors * tile.co);
     let (inp, wgt) = shape.streamed(config, sums);
     let weights = shape.weight_tiles([tile.co, tile.ci, tile.kernel_rows]);
-    let uops = tile.co * tile.ci * tile.kernel_rows * shape.window.kernel[1] * shape.phases();
+    let uops = tile.co * tile.ci * tile.kernel_rows * shape.tiles_across() * shape.phases();
     if sums > acc / tile.acc_halves
         || weights > wgt / tile.halves
         || uops > config.depth(MemType::Uop)

@@ -45,7 +45,8 @@ pub enum NetOp {
         input: TensorId,
         /// Geometry.
         window: Window,
-        /// `[CO][CI / group][KH][KW]`.
+        /// `[N][CO][CI / group][KH][KW]`: N parts, which are added up. One where int8 holds the
+        /// weights.
         weights: Vec<i8>,
         /// Groups that the channels are divided into.
         group: usize,

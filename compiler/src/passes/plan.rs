@@ -314,12 +314,15 @@ impl Plan<'_> {
             .collect();
         let channels = weight_scale.len();
         let zero = self.zero(*input);
-        let offsets = semantics::zero_sums(weights, channels, zero).map_err(of(node))?;
+        let [ci, ..] = self.net.tensors[input.0].chw;
+        let count = channels * (ci / (*group).max(1)) * window.area();
+        let whole = semantics::whole_weights(weights, count);
+        let offsets = semantics::zero_sums(&whole, channels, zero).map_err(of(node))?;
         bias.iter_mut()
             .zip(offsets)
             .for_each(|(b, offset)| *b = b.saturating_sub(offset));
         let padded = wider(self.range(*input)?, zero);
-        let mut sum = semantics::sum_bounds(weights, channels, padded);
+        let mut sum = semantics::sum_bounds(&whole, channels, padded);
         let residual = match residual {
             None => None,
             Some(id) => {

@@ -151,14 +151,49 @@ fn fits(range: Interval, channel: usize, op: &'static str) -> Result<Interval, S
     Ok(range)
 }
 
+/// Weights as parts that int8 holds, one behind the other: as many as the farthest weight needs.
+/// Those of one weight have its sign, so that no sum of some is farther from 0 than it is.
+pub fn weight_parts(weights: &[i32]) -> Vec<i8> {
+    let mut rest = weights.to_vec();
+    let mut parts = Vec::with_capacity(weights.len());
+    loop {
+        for weight in &mut rest {
+            let part = (*weight).clamp(-128, 127);
+            *weight -= part;
+            parts.push(part as i8);
+        }
+        if rest.iter().all(|&weight| weight == 0) {
+            return parts;
+        }
+    }
+}
+
+/// The sums of weights' parts, of which each has `count` values.
+pub fn whole_weights(parts: &[i8], count: usize) -> Vec<i32> {
+    let mut parts = parts.chunks(count.max(1));
+    let first = parts.next().unwrap_or(&[]);
+    let mut whole: Vec<i32> = first.iter().map(|&w| w.into()).collect();
+    for part in parts {
+        whole
+            .iter_mut()
+            .zip(part)
+            .for_each(|(sum, &w)| *sum += i32::from(w));
+    }
+    whole
+}
+
 /// Bounds of `sum x * w` for each output channel, over every partial sum in any order and any
 /// padding: terms that can't be positive don't raise the upper bound.
-pub fn sum_bounds(weights: &[i8], channels: usize, input: (i8, i8)) -> Vec<Interval> {
+pub fn sum_bounds<W: Copy + Into<i64>>(
+    weights: &[W],
+    channels: usize,
+    input: (i8, i8),
+) -> Vec<Interval> {
     let per_channel = weights.len() / channels.max(1);
     let (low, high) = (i64::from(input.0.min(0)), i64::from(input.1.max(0)));
-    let bound = |row: &[i8]| {
+    let bound = |row: &[W]| {
         row.iter().fold((0, 0), |(lo, hi), &w| {
-            let (a, b) = (low * i64::from(w), high * i64::from(w));
+            let (a, b) = (low * w.into(), high * w.into());
             (lo + a.min(b), hi + a.max(b))
         })
     };
@@ -171,10 +206,14 @@ pub fn sum_bounds(weights: &[i8], channels: usize, input: (i8, i8)) -> Vec<Inter
 /// # Errors
 /// [`SemanticsError::Overflow`] for a part beyond a quarter of int32, which leaves no room for the
 /// rest.
-pub fn zero_sums(weights: &[i8], channels: usize, zero: i32) -> Result<Vec<i64>, SemanticsError> {
+pub fn zero_sums<W: Copy + Into<i64>>(
+    weights: &[W],
+    channels: usize,
+    zero: i32,
+) -> Result<Vec<i64>, SemanticsError> {
     let per_channel = weights.len() / channels.max(1);
-    let part = |(channel, row): (usize, &[i8])| {
-        let weights: i64 = row.iter().map(|&w| i64::from(w)).sum();
+    let part = |(channel, row): (usize, &[W])| {
+        let weights: i64 = row.iter().map(|&w| w.into()).sum();
         let value = weights * i64::from(zero);
         let op = "the zero point's part of the sum";
         match value.abs() <= 1 << 29 {

@@ -176,6 +176,13 @@ impl Lowering<'_> {
         })
     }
 
+    /// How many parts the weights have.
+    fn weight_parts(&self, parts: &Parts<'_>) -> usize {
+        let channels = |id: TensorId| self.graph.tensors[id.0].chw[0];
+        let count = parts.weight_count([parts.input, parts.output].map(channels));
+        (parts.weights.len() / count.max(1)).max(1)
+    }
+
     /// The convolution in blocks; gathered patches make it a 1x1 convolution.
     fn conv_shape(
         &self,
@@ -221,6 +228,7 @@ impl Lowering<'_> {
             pool: parts.pool.map(|p| p.window.stride),
             groups,
             regions: places,
+            weight_parts: self.weight_parts(parts),
             ones: parts.ones,
         };
         let spec = &self.program.tensors[parts.input.0];

@@ -114,7 +114,7 @@ impl Conv<'_> {
             return Ok(());
         };
         self.load_first(e, work, chunk, progress)?;
-        let taps = self.shape.window.area();
+        let taps = self.shape.window.kernel[0] * self.shape.tiles_across();
         let weights = self.shape.co * self.shape.ci * taps;
         let config = e.lowering.config;
         let beats = (weights * config.elem_bytes(MemType::Wgt)).div_ceil(BUS_BYTES) as u64;

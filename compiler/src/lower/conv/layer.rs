@@ -15,6 +15,8 @@ pub(super) struct Conv<'g> {
     pub tile: ConvTile,
     pub input: BufferId,
     pub weights: BufferId,
+    /// Of weights in several parts: which tiles are all zeros, in the order of memory.
+    pub blank: Vec<bool>,
     pub bias: Option<Bias>,
     /// Output rows and columns of each region, if there are several: the biases are theirs.
     pub regions: Vec<[Range<usize>; 2]>,

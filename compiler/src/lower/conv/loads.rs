@@ -172,14 +172,16 @@ impl Conv<'_> {
         if self.shape.ones {
             return e.load(self.weights, run(0, 1).load(MemType::Wgt, half));
         }
-        let [kh, kw] = self.shape.window.kernel;
-        let row = self.shape.ci * kh * kw;
-        let first = work.co.start * row + chunk.ci.start * kh * kw + chunk.kernel_rows.start * kw;
+        let [kh, _] = self.shape.window.kernel;
+        let across = self.shape.tiles_across();
+        let row = self.shape.ci * kh * across;
+        let block = work.co.start * row + chunk.ci.start * kh * across;
+        let first = block + chunk.kernel_rows.start * across;
         let rows = Transfer {
             offset: 0,
             dram: first,
             y: work.co.len(),
-            x: chunk.ci.len() * chunk.kernel_rows.len() * kw,
+            x: chunk.ci.len() * chunk.kernel_rows.len() * across,
             stride: row,
         };
         e.load(self.weights, rows.load(MemType::Wgt, half))

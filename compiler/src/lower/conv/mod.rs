@@ -58,8 +58,9 @@ impl<'a> Lowering<'a> {
         let no_conv = || self.internal(id, "it is no convolution");
         let (parts, choice) = planned.ok_or_else(no_conv)?;
         let [co, oh, ow] = self.graph.tensors[node.output.0].chw;
+        let count = parts.weight_count([self.graph.tensors[parts.input.0].chw[0], co]);
         let mut layer = Layer {
-            macs: (co * oh * ow) as u64 * (parts.weights.len() / co.max(1)) as u64,
+            macs: (co * oh * ow) as u64 * (count / co.max(1)) as u64,
             steps: choice.steps(),
             ..self.layer(id)
         };
@@ -69,6 +70,7 @@ impl<'a> Lowering<'a> {
             layer.nodes.push(self.graph.describe_node(pool.node));
         }
         let conv = self.prepare(&parts, choice);
+        layer.steps.products += conv.further_products();
         let mut emitter = Emitter::new(self, &node.name);
         conv.emit(&mut emitter)?;
         emitter.finish(layer)?;

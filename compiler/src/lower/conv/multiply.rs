@@ -4,6 +4,9 @@
 //! that it has an input for. Taps with the same rectangle of outputs share an instruction, so
 //! a tile in the middle of the image takes one, or three where it reaches both sides; micro-ops
 //! of all of a chunk's instructions are one kernel.
+//!
+//! Weights in several parts have as many tiles for each tap, which multiply the same inputs. Of the
+//! parts after the first most tiles are all zeros, and no step visits those.
 
 use std::ops::Range;
 
@@ -29,11 +32,13 @@ struct SharedTaps {
     taps: Vec<Tap>,
 }
 
-/// One tap of one phase: the tiles of its first product.
+/// One tap of one phase, or a part of it: the tiles of its first product.
 struct Tap {
     dst: usize,
     src: usize,
     wgt: usize,
+    /// The tile of a further part, among all of a pair of blocks.
+    further: Option<usize>,
 }
 
 impl Conv<'_> {
@@ -50,6 +55,30 @@ impl Conv<'_> {
             input: input - self.shape.window.pads.before()[axis],
             places,
         })
+    }
+
+    /// Whether a weight tile of a pair of output and input blocks is all zeros.
+    fn is_blank(&self, pair: usize, tile: usize) -> bool {
+        let tiles = self.shape.window.kernel[0] * self.shape.tiles_across();
+        let blank = self.blank.get(pair * tiles + tile);
+        blank.copied().unwrap_or(false)
+    }
+
+    /// Steps of the parts of weights after the first.
+    pub(super) fn further_products(&self) -> u64 {
+        let [kh, kw] = self.shape.window.kernel;
+        let parts = self.shape.weight_parts;
+        let taps = (0..kh).flat_map(|y| (0..kw).map(move |x| (y, x)));
+        let of = |(y, x): (usize, usize)| -> u64 {
+            let outputs = self.shape.valid(0, y).len() * self.shape.valid(1, x).len();
+            let tiles = (1..parts).map(|part| (y * kw + x) * parts + part);
+            let visited = |tile| {
+                let pairs = 0..self.shape.co * self.shape.ci;
+                pairs.filter(|&pair| !self.is_blank(pair, tile)).count()
+            };
+            outputs as u64 * tiles.map(visited).sum::<usize>() as u64
+        };
+        taps.map(of).sum()
     }
 
     /// Emits the products of a chunk, whose inputs and weights start at `[inp, wgt]`.
@@ -97,7 +126,7 @@ impl Conv<'_> {
         // Of a sum over windows all weights are one tile.
         let weights = match self.shape.ones {
             true => 0,
-            false => chunk.kernel_rows.len() * self.shape.window.kernel[1],
+            false => chunk.kernel_rows.len() * self.shape.tiles_across(),
         };
         let blocks = chunk.ci.len();
         // Blocks count from the first that was loaded.
@@ -107,7 +136,11 @@ impl Conv<'_> {
             let read = |ci: &usize| self.shape.reads(block, chunk.ci.start + ci);
             let before = self.shape.first_input(block) - first;
             for tap in taps {
-                for ci in (0..blocks).filter(read) {
+                let multiplies = |ci: &usize| {
+                    let pair = block * self.shape.ci + chunk.ci.start + ci;
+                    read(ci) && !tap.further.is_some_and(|tile| self.is_blank(pair, tile))
+                };
+                for ci in (0..blocks).filter(multiplies) {
                     uops.push(Uop {
                         dst: (tap.dst + co * acc.pitch) as u16,
                         src: (tap.src + (before + ci) * area) as u16,
@@ -143,18 +176,26 @@ impl Conv<'_> {
             let place = row.places.start * columns + col.places.start;
             let dst = acc.base + (p * pw + q) * acc.kept + place;
             let (rows, cols) = (row.places, col.places);
-            let place = if self.shape.ones { 0 } else { y * kw + x };
-            let tap = Tap {
+            let parts = self.shape.weight_parts;
+            let place = if self.shape.ones {
+                0
+            } else {
+                (y * kw + x) * parts
+            };
+            let row = (chunk.kernel_rows.start + y) * kw + x;
+            let tap = |part: usize| Tap {
                 dst,
                 src,
-                wgt: wgt + place,
+                wgt: wgt + place + part,
+                further: (part > 0).then_some(row * parts + part),
             };
+            let taps = (0..parts).map(tap);
             match shared.iter_mut().find(|g| g.rows == rows && g.cols == cols) {
-                Some(one) => one.taps.push(tap),
+                Some(one) => one.taps.extend(taps),
                 None => shared.push(SharedTaps {
                     rows,
                     cols,
-                    taps: vec![tap],
+                    taps: taps.collect(),
                 }),
             }
         }

@@ -5,7 +5,7 @@ use super::super::tile::ConvShape;
 /// Largest magnitude of a digit and of the constant lanes that it meets.
 const DIGIT: i32 = 127;
 
-/// `[CO/B][CI/B][KH][KW][B out][B in]` from `[CO][CI][KH][KW]`; for gathered patches the kernel
+/// `[CO/B][CI/B][KH][KW][N][B out][B in]` from `[N][CO][CI][KH][KW]`; for gathered patches the kernel
 /// is 1x1 and a row of `taps` weights is its channels. Of a grouped convolution each output block has
 /// the tiles of the `shape.ci` input blocks from its first on. Where every weight is 1, one
 /// diagonal tile is all.
@@ -19,23 +19,28 @@ pub(super) fn weights(
         let at = |i: usize| u8::from(i / block == i % block);
         return (0..block * block).map(at).collect();
     }
-    let area = shape.window.area();
+    let (area, parts) = (shape.window.area(), shape.weight_parts);
     let channels = taps / area;
-    let mut packed = vec![0u8; shape.co * shape.ci * area * block * block];
-    for (o, row) in weights.chunks_exact(taps.max(1)).take(co).enumerate() {
+    let mut packed = vec![0u8; shape.co * shape.ci * area * parts * block * block];
+    for (row, (part, o)) in weights.chunks_exact(taps.max(1)).zip(rows(parts, co)) {
         // The first input channel of the output channel's group.
         let first = shape.groups.map_or(0, |g| o / g.outputs * g.inputs);
         for (c, weight) in row.chunks_exact(area).enumerate().take(channels) {
             for (k, &weight) in weight.iter().enumerate() {
                 let c = first + c;
                 let ci = c / block - shape.first_input(o / block);
-                let tile = (o / block * shape.ci + ci) * area + k;
+                let tile = ((o / block * shape.ci + ci) * area + k) * parts + part;
                 let at = (tile * block + o % block) * block + c % block;
                 packed[at] = weight as u8;
             }
         }
     }
     packed
+}
+
+/// The parts and output channels of rows of weights, in their order.
+fn rows(parts: usize, co: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..parts).flat_map(move |part| (0..co).map(move |o| (part, o)))
 }
 
 /// `[vector][CO/B][BATCH][B]` int32, zero beyond the channels.

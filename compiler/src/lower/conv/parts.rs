@@ -14,6 +14,7 @@ pub(super) struct Parts<'g> {
     pub input: TensorId,
     pub output: TensorId,
     pub window: &'g Window,
+    /// In parts that add up.
     pub weights: &'g [i8],
     /// A sum over windows, without weights of its own.
     pub ones: bool,
@@ -29,6 +30,11 @@ pub(super) struct Parts<'g> {
 impl<'g> Parts<'g> {
     pub(super) fn prologue(&self) -> &'g [LaneOp] {
         self.residual.map_or(&[], |(_, ops)| ops)
+    }
+
+    /// Weights of one part for `channels` inputs and outputs.
+    pub(super) fn weight_count(&self, [ci, co]: [usize; 2]) -> usize {
+        co * (ci / self.group.max(1)) * self.window.area()
     }
 
     /// The biases as digits for the matrix unit, if they are vectors within its reach.
@@ -67,8 +73,10 @@ impl Lowering<'_> {
         if group == 0 || !ci.is_multiple_of(group) || !out[0].is_multiple_of(group) {
             return Err(inconsistent("its channels don't divide into its groups"));
         }
-        let taps = ci / group * parts.window.area();
-        if !parts.ones && parts.weights.len() != out[0] * taps {
+        let count = out[0] * (ci / group) * parts.window.area();
+        if !parts.ones
+            && (parts.weights.is_empty() || !parts.weights.len().is_multiple_of(count.max(1)))
+        {
             return Err(inconsistent("the weights have another size"));
         }
         if let Some((id, _)) = parts.residual

@@ -26,8 +26,15 @@ impl Lowering<'_> {
         let (inp, wgt) = shape.streamed(self.config, sums);
         let vector_base = depth(MemType::Acc) - shape.vectors * tile.co;
         let channels = self.graph.tensors[parts.output.0].chw[0];
-        let taps = parts.weights.len() / channels.max(1);
+        let taps = parts.weights.len() / (channels * shape.weight_parts).max(1);
         let packed = pack::weights(parts.weights, [channels, taps], &shape, block);
+        let blank = match shape.weight_parts {
+            1 => Vec::new(),
+            _ => {
+                let tiles = packed.chunks_exact(block * block);
+                tiles.map(|tile| tile.iter().all(|&w| w == 0)).collect()
+            }
+        };
         let weights = self.constant(format!("{}.weights", parts.name), packed);
         let bias = digits.map(|digits| Bias {
             input: self.constant(
@@ -69,6 +76,7 @@ impl Lowering<'_> {
         Conv {
             input: buffer(parts.input),
             weights,
+            blank,
             bias,
             regions: parts.regions.iter().map(|r| r.places.clone()).collect(),
             vectors,

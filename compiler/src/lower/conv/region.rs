@@ -18,6 +18,7 @@ use super::layer::{Acc, Conv};
 use super::parts::Parts;
 use super::work::Work;
 use crate::lane::{LaneKind, LaneOp};
+use crate::semantics;
 use crate::window::Window;
 
 /// Outputs that lack the same taps.
@@ -50,7 +51,9 @@ impl Lowering<'_> {
             return parts;
         }
         let (base, rest) = bias(parts.epilogue, output.chw[0]);
-        let sums = tap_sums(parts.weights, base.len(), parts.window.kernel);
+        let count = parts.weight_count([input, output].map(|tensor| tensor.chw[0]));
+        let whole = semantics::whole_weights(parts.weights, count);
+        let sums = tap_sums(&whole, base.len(), parts.window.kernel);
         let region = |(row, col): (&Run, &Run)| {
             let lacks =
                 |sums: &TapSums| sums.total().wrapping_sub(sums.within(&row.taps, &col.taps));
@@ -143,16 +146,16 @@ impl TapSums {
 }
 
 /// The sums of each channel's weights, `[CO][CI][KH][KW]`.
-fn tap_sums(weights: &[i8], channels: usize, [kh, kw]: [usize; 2]) -> Vec<TapSums> {
+fn tap_sums(weights: &[i32], channels: usize, [kh, kw]: [usize; 2]) -> Vec<TapSums> {
     let taps = weights.len() / channels.max(1);
-    let channel = |row: &[i8]| {
+    let channel = |row: &[i32]| {
         let mut sums = TapSums {
             kernel: [kh, kw],
             before: vec![0; (kh + 1) * (kw + 1)],
         };
         for (y, x) in (0..kh).flat_map(|y| (0..kw).map(move |x| (y, x))) {
             let tap = row.iter().skip(y * kw + x).step_by(kh * kw);
-            let tap = tap.fold(0i32, |sum, &w| sum.wrapping_add(w.into()));
+            let tap = tap.fold(0i32, |sum, &w| sum.wrapping_add(w));
             let sides = sums.at(y, x + 1).wrapping_add(sums.at(y + 1, x));
             let sum = tap.wrapping_add(sides).wrapping_sub(sums.at(y, x));
             sums.before[(y + 1) * (kw + 1) + x + 1] = sum;
@@ -288,13 +291,13 @@ mod tests {
             seed in any::<u64>(),
         ) {
             let [kh, kw] = kernel;
-            let weights: Vec<i8> = (0..2 * ci * kh * kw).map(|i| (seed.rotate_left(i as u32 * 7) >> 13) as i8).collect();
+            let weights: Vec<i32> = (0..2 * ci * kh * kw).map(|i| (seed.rotate_left(i as u32 * 7) >> 13) as i8 as i32).collect();
             let part = |a: usize, b: usize, k: usize| a.min(b).min(k)..a.max(b).min(k);
             let (rows, cols) = (part(at[0], at[1], kh), part(at[2], at[3], kw));
             for (c, sums) in tap_sums(&weights, 2, kernel).iter().enumerate() {
                 let taps = rows.clone().flat_map(|y| cols.clone().map(move |x| (y, x)));
                 let all = taps.flat_map(|(y, x)| (0..ci).map(move |i| ((i * kh) + y) * kw + x));
-                let expected: i32 = all.map(|i| i32::from(weights[c * ci * kh * kw + i])).sum();
+                let expected: i32 = all.map(|i| weights[c * ci * kh * kw + i]).sum();
                 prop_assert_eq!(sums.within(&rows, &cols), expected);
                 prop_assert_eq!(sums.within(&(0..kh), &(0..kw)), sums.total());
             }

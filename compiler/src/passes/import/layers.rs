@@ -6,6 +6,7 @@ use super::values::{Constant, Reading, UNQUANTIZED, Val, error, real};
 use crate::graph::Node;
 use crate::host::HostOp;
 use crate::qgraph::TensorId;
+use crate::semantics;
 use crate::window::Window;
 
 impl Reading<'_> {
@@ -21,9 +22,6 @@ impl Reading<'_> {
             channels.ok_or_else(|| error(node, "its weights have too few dimensions"))?;
         if !weights.is_byte {
             return Err(error(node, "its weights are neither int8 nor uint8"));
-        }
-        if weights.values.iter().any(|&w| i8::try_from(w).is_err()) {
-            return Err(error(node, "a weight less its zero point is no int8"));
         }
         let scale = match weights.scale.len() {
             1 => vec![weights.scale[0]; channels],
@@ -59,15 +57,19 @@ impl Reading<'_> {
     pub(super) fn conv(&self, node: &Node, window: Window, group: usize) -> Result<Val, PassError> {
         let input = self.tensor(node, 0)?;
         let (weights, weight_scale) = self.weights(node, 0)?;
-        let [_, h, w] = self.net.tensors[input.0].chw;
+        let [ci, h, w] = self.net.tensors[input.0].chw;
         let [oh, ow] = window
             .output(h, w)
             .ok_or_else(|| error(node, "its window doesn't fit"))?;
         let channels = weight_scale.len();
+        let taps = ci / group.max(1) * window.area();
+        if weights.values.len() != channels * taps {
+            return Err(error(node, "its weights don't fit its input"));
+        }
         let op = NetOp::Conv {
             input,
             window,
-            weights: weights.values.iter().map(|&v| v as i8).collect(),
+            weights: semantics::weight_parts(&weights.values),
             group,
             weight_scale,
             bias: self.bias(node, channels)?,
@@ -94,12 +96,11 @@ impl Reading<'_> {
             }
         };
         let values = (0..channels).flat_map(|o| (0..inner).map(move |k| (o, k)));
+        let values: Vec<i32> = values.map(|(o, k)| weights.values[at(o, k)]).collect();
         let op = NetOp::Conv {
             input,
             window: Window::whole([h, w]),
-            weights: values
-                .map(|(o, k)| weights.values[at(o, k)] as i8)
-                .collect(),
+            weights: semantics::weight_parts(&values),
             group: 1,
             weight_scale,
             bias: self.bias(node, channels)?,
@@ -172,7 +173,10 @@ impl Reading<'_> {
         };
         let unbounded = value.bounds == (f64::NEG_INFINITY, f64::INFINITY);
         let NetOp::Conv {
+            input,
+            window,
             weights,
+            group,
             weight_scale,
             bias,
             ..
@@ -189,7 +193,9 @@ impl Reading<'_> {
             self.floats(node, 3)?,
             self.floats(node, 4)?,
         ];
-        let per_channel = weights.len() / weight_scale.len().max(1);
+        let [channels, ..] = self.net.tensors[input.0].chw;
+        let per_channel = channels / (*group).max(1) * window.area();
+        let mut whole = semantics::whole_weights(weights, per_channel * weight_scale.len());
         for c in 0..weight_scale.len() {
             let factor = f64::from(gamma[c]) / (f64::from(var[c]) + epsilon).sqrt();
             if !factor.is_finite() || factor == 0.0 {
@@ -198,16 +204,11 @@ impl Reading<'_> {
             weight_scale[c] *= factor.abs();
             bias[c] = (bias[c] - f64::from(mean[c])) * factor + f64::from(beta[c]);
             if factor < 0.0 {
-                for w in &mut weights[c * per_channel..(c + 1) * per_channel] {
-                    *w = w.checked_neg().ok_or_else(|| {
-                        error(
-                            node,
-                            format!("channel {c}: a weight of -128 and a negative factor"),
-                        )
-                    })?;
-                }
+                let row = whole.iter_mut().skip(c * per_channel).take(per_channel);
+                row.for_each(|w| *w = -*w);
             }
         }
+        *weights = semantics::weight_parts(&whole);
         Ok(Val::Real(value))
     }
 

@@ -1,0 +1,131 @@
+//! The check that programs compute what the reference interpreter does.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use vta_compiler::lower::{self, LowerOptions};
+use vta_compiler::qgraph::QGraph;
+use vta_compiler::reference;
+use vta_driver::{Device, Program, QueueLimits, Session};
+use vta_isa::Config;
+use vta_sim::cycle::TimingConfig;
+use vta_sim::{CycleLog, Execution, SimDevice, hazards};
+
+/// A generator of test data (SplitMix64).
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn int8(&mut self, n: usize) -> Vec<i8> {
+        (0..n).map(|_| self.next() as i8).collect()
+    }
+}
+
+pub fn config(index: usize) -> Config {
+    let text = [
+        "{}",
+        r#"{"LOG_BLOCK": 5}"#,
+        r#"{"LOG_BLOCK": 6}"#,
+        r#"{"LOG_BATCH": 1, "LOG_ACC_BUFF_SIZE": 16}"#,
+        r#"{"LOG_INP_BUFF_SIZE": 11, "LOG_WGT_BUFF_SIZE": 15, "LOG_ACC_BUFF_SIZE": 12, "LOG_UOP_BUFF_SIZE": 10}"#,
+        r#"{"LOG_BLOCK": 3, "LOG_INP_BUFF_SIZE": 11, "LOG_WGT_BUFF_SIZE": 12, "LOG_ACC_BUFF_SIZE": 13}"#,
+    ];
+    Config::from_json(text[index % text.len()]).unwrap()
+}
+
+/// Runs the graph on all simulators and compares every tensor with the reference; the program must
+/// be free of hazards.
+pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError> {
+    let compiled = lower::compile(
+        graph,
+        config,
+        &LowerOptions {
+            im2col: seed.is_multiple_of(2),
+        },
+    );
+    let program = match compiled {
+        Ok(program) => Arc::new(program),
+        Err(error) => {
+            prop_assert!(
+                error.to_string().contains("no tile fits")
+                    || error.to_string().contains("more than"),
+                "{}",
+                error
+            );
+            return Ok(());
+        }
+    };
+    let mut rng = Rng(seed);
+    let len = graph.tensors[graph.inputs[0].0].chw.iter().product();
+    let images: Vec<_> = (0..config.batch()).map(|_| rng.int8(len)).collect();
+    let refs: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
+    let expected: Vec<_> = images
+        .iter()
+        .map(|x| reference::run(graph, x).unwrap())
+        .collect();
+    let (timing, log) = (TimingConfig::default(), CycleLog::default());
+    let cycle = SimDevice::cycle(config.clone(), timing, Execution::Full, log);
+    let devices: [Arc<dyn Device>; 3] = [
+        Arc::new(SimDevice::functional_from_env(config.clone()).unwrap()),
+        Arc::new(SimDevice::oracle(config.clone())),
+        Arc::new(cycle),
+    ];
+    for device in devices {
+        let name = device.info().name.clone();
+        let mut session =
+            Session::keeping_tensors(Arc::clone(&program), device, QueueLimits::default()).unwrap();
+        for _ in 0..2 {
+            let out = session.run(&refs);
+            prop_assert!(out.is_ok(), "{}: {}", name, out.unwrap_err());
+            let out = out.unwrap();
+            prop_assert_eq!(out.reports[0].leftover_tokens, [0; 4]);
+        }
+        prop_assert_eq!(session.counters().submissions, 2);
+        for layer in &program.layers {
+            let got = session.read_tensor(layer.output).unwrap();
+            for (image, values) in got.iter().zip(&expected) {
+                prop_assert_eq!(
+                    image,
+                    &values[layer.output as usize],
+                    "{} {}",
+                    name,
+                    layer.name
+                );
+            }
+        }
+    }
+    check_seams(&program, &refs, &expected[0], config)
+}
+
+/// Layers race neither with each other nor with themselves, in one batch and in many, with
+/// tensors that share device memory.
+fn check_seams(
+    program: &Arc<Program>,
+    images: &[&[i8]],
+    expected: &[Vec<i8>],
+    config: &Config,
+) -> Result<(), TestCaseError> {
+    let longest = program.layers.iter().map(|l| l.commands.len()).max();
+    let cut = QueueLimits {
+        insns: 2 * longest.unwrap_or(0) + 16,
+        ..QueueLimits::default()
+    };
+    for limits in [QueueLimits::default(), cut] {
+        for batch in hazards::check_program(program, limits).unwrap() {
+            let found = &batch.report.hazards;
+            prop_assert!(batch.report.is_clean(), "{:?}", found.first());
+        }
+        let device = Arc::new(SimDevice::functional(config.clone()));
+        let mut session = Session::new(Arc::clone(program), device, limits).unwrap();
+        let out = session.run(images).unwrap();
+        let last = program.outputs[0] as usize;
+        prop_assert_eq!(&out.outputs[0][0], &expected[last]);
+    }
+    Ok(())
+}
