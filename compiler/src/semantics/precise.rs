@@ -60,7 +60,7 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
     let second = if far { SECOND_FAR } else { SECOND };
     let (low, high) = clamps(given);
     let largest = |c: usize| {
-        let clamped = |x: i64| x.max(low[c]).min(high[c]).abs();
+        let clamped = |x: i64| x.max(low[c]).min(high[c]).saturating_abs();
         clamped(biased[c].0).max(clamped(biased[c].1))
     };
     let (first, pairs) = multipliers(given, &largest, second)?;

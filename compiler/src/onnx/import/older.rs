@@ -2,6 +2,7 @@
 
 use super::raw::Arguments;
 use crate::graph::{Data, OnnxAttribute};
+use crate::onnx::operators::WindowKind;
 
 /// Attributes that became inputs: operator, attribute, input, first opset that has the input.
 const MOVED: [(&str, &str, usize, i64); 12] = [
@@ -55,6 +56,28 @@ impl Older<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Writes the sizes of a window over `space` dimensions out that depend on their number, since
+    /// the engine wants them.
+    pub(super) fn windows(&mut self, kind: WindowKind, space: usize) {
+        let same = self.attributes.iter().any(|(name, _)| name == "auto_pad");
+        let wanted = match kind {
+            WindowKind::Global => &[][..],
+            WindowKind::Pool => &[("strides", 1), ("pads", 0)],
+            WindowKind::Conv | WindowKind::ConvTranspose => {
+                &[("strides", 1), ("dilations", 1), ("pads", 0)]
+            }
+        };
+        for &(name, value) in wanted {
+            let given = self.attributes.iter().any(|(n, _)| n == name);
+            let count = if name == "pads" { 2 * space } else { space };
+            let left_out = given || (same && name == "pads");
+            if !left_out {
+                let sizes = OnnxAttribute::Ints(vec![value; count]);
+                self.attributes.push((name.to_owned(), sizes));
+            }
+        }
     }
 
     fn remove(&mut self, name: &str) -> Option<OnnxAttribute> {

@@ -8,7 +8,7 @@ use super::tensor::read_tensor;
 use super::{moves, older, sizes};
 use crate::engine::{self, Engine};
 use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId};
-use crate::onnx::operators::{Known, known};
+use crate::onnx::operators::{Known, Size, known};
 use crate::onnx::{OnnxError, export, proto, shape};
 
 /// Elements that operators may have while a file is read, all together: what computing them for their
@@ -131,6 +131,9 @@ impl<'a> Import<'a> {
         let rank = first.map_or(0, |id| self.graph.values[id.0].shape.len());
         older.renew(self.opset, rank, arguments)?;
         let known = known(&node.domain, older.kind).ok_or(UNKNOWN)?;
+        if let Size::Window(kind) = known.size {
+            older.windows(kind, rank.saturating_sub(2));
+        }
         for (argument, suffix, shape, data) in older.constants {
             let output = node.output.first().map_or("", String::as_str);
             let name = format!("{output}.{suffix}");
