@@ -151,3 +151,6 @@ fn build(name: &str, size: usize, detail: Detail) -> Result<Graph, ZooError> {
     b.graph.outputs.push(logits);
     Ok(b.graph)
 }
+
+#[cfg(test)]
+mod tests;

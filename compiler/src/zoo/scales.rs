@@ -1,7 +1,7 @@
 //! The activation scales of the networks, recorded: calibrating computes in floats, whose last bits
 //! depend on the CPU, and takes longer than all else that a network takes to build.
 
-use super::ZooError;
+use super::error::ZooError;
 use crate::graph::Graph;
 use crate::quantize::{Mode, Scales, equal_scales};
 
@@ -9,7 +9,7 @@ use crate::quantize::{Mode, Scales, equal_scales};
 const RECORDED: &str = include_str!("scales.txt");
 
 /// The name of a mode in the list.
-const fn word(mode: Mode) -> &'static str {
+pub(super) const fn word(mode: Mode) -> &'static str {
     match mode {
         Mode::Multiply => "multiply",
         Mode::Shift => "shift",
@@ -36,79 +36,5 @@ pub(super) fn recorded(name: &str, graph: &Graph, mode: Mode) -> Result<Scales, 
     match bits.next() {
         None => Ok(scales),
         Some(_) => Err(fail()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{NAMES, build, sample_image};
-    use super::*;
-    use crate::quantize::calibrate;
-    use crate::zoo::builder::Detail;
-
-    /// Rows and columns of the image that the scales were calibrated on.
-    const SIZE: usize = 128;
-
-    /// The image, with ImageNet's usual mean and standard deviation.
-    fn image() -> Vec<f32> {
-        let (mean, std) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
-        let value = |(i, &x): (usize, &u8)| {
-            let c = i / (SIZE * SIZE);
-            (f32::from(x) / 255.0 - mean[c]) / std[c]
-        };
-        sample_image(SIZE, 0)
-            .iter()
-            .enumerate()
-            .map(value)
-            .collect()
-    }
-
-    #[test]
-    fn every_network_has_the_scales_that_calibration_gives() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/zoo/scales.txt");
-        let update = std::env::var_os("VTA_UPDATE_GENERATED").is_some();
-        let images = [image()];
-        let mut lines = Vec::new();
-        for name in NAMES {
-            let graph = build(name, SIZE, Detail::Whole).unwrap();
-            for mode in [Mode::Multiply, Mode::Shift] {
-                // The deeper networks take their time, and are of the blocks of the others.
-                let deep = matches!(name, "resnet101" | "resnet152");
-                if deep && !update {
-                    recorded(name, &graph, mode).unwrap();
-                    continue;
-                }
-                let fresh = calibrate(&graph, &images, mode).unwrap();
-                let bits = fresh
-                    .iter()
-                    .flatten()
-                    .map(|s| format!(" {:08x}", s.to_bits()));
-                lines.push(format!(
-                    "{name} {}{}\n",
-                    word(mode),
-                    bits.collect::<String>()
-                ));
-                if update {
-                    continue;
-                }
-                let listed = recorded(name, &graph, mode).unwrap();
-                assert_eq!(listed.len(), fresh.len());
-                for (a, b) in listed.iter().zip(&fresh) {
-                    let near = match (a, b, mode) {
-                        (Some(a), Some(b), Mode::Shift) => a == b,
-                        // Of scales that are tried, the next ones are 2 % away or more.
-                        (Some(a), Some(b), Mode::Multiply) => (a / b - 1.0).abs() < 1e-4,
-                        _ => a.is_none() && b.is_none(),
-                    };
-                    assert!(
-                        near,
-                        "{name} {mode:?}: {a:?} is recorded, calibration gives {b:?}"
-                    );
-                }
-            }
-        }
-        if update {
-            std::fs::write(path, lines.concat()).unwrap();
-        }
     }
 }
