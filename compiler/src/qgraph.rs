@@ -68,8 +68,22 @@ pub enum QOp {
         /// `conv` or `dense`, for tables.
         dense: bool,
     },
-    /// `y = int8(epilogue(a_ops(a) + b_ops(b)))`.
+    /// `y = int8(epilogue(a_ops(a) + b_ops(b)))`. Of a sum or a product one operand may be
+    /// `[C, 1, 1]`: its value of a channel meets all of the other's.
     Add {
+        /// First operand.
+        a: TensorId,
+        /// Its lane operations.
+        a_ops: Vec<LaneOp>,
+        /// Second operand.
+        b: TensorId,
+        /// Its lane operations.
+        b_ops: Vec<LaneOp>,
+        /// Requantisation, clamp.
+        epilogue: Vec<LaneOp>,
+    },
+    /// `y = int8(epilogue(a_ops(a) * b_ops(b)))`.
+    Mul {
         /// First operand.
         a: TensorId,
         /// Its lane operations.
@@ -169,13 +183,14 @@ impl QGraph {
 }
 
 impl QOp {
-    /// The kind, for tables: `conv`, `dense`, `add`, `eltwise`, `maxpool`, `avgpool`,
+    /// The kind, for tables: `conv`, `dense`, `add`, `mul`, `eltwise`, `maxpool`, `avgpool`,
     /// `channels`, `host`.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Conv { dense: true, .. } => "dense",
             Self::Conv { .. } => "conv",
             Self::Add { .. } => "add",
+            Self::Mul { .. } => "mul",
             Self::Eltwise { .. } => "eltwise",
             Self::MaxPool { .. } => "maxpool",
             Self::AvgPool { .. } => "avgpool",
@@ -192,7 +207,7 @@ impl QOp {
             } => std::iter::once(*input)
                 .chain(residual.as_ref().map(|r| r.0))
                 .collect(),
-            Self::Add { a, b, .. } => vec![*a, *b],
+            Self::Add { a, b, .. } | Self::Mul { a, b, .. } => vec![*a, *b],
             Self::Host { inputs, .. } | Self::Channels { inputs, .. } => inputs.clone(),
             Self::Eltwise { input, .. }
             | Self::MaxPool { input, .. }

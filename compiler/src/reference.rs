@@ -180,14 +180,18 @@ impl<'a> Eval<'a> {
                 b_ops,
                 epilogue,
             } => {
-                let a = self.same_shape(*a, out)?;
-                let b = self.same_shape(*b, out)?;
-                let mut sum = self.lanes(widen(a.channel(c)), a_ops, c)?;
-                let b = self.lanes(widen(b.channel(c)), b_ops, c)?;
-                sum.iter_mut()
-                    .zip(b)
-                    .for_each(|(x, y)| *x = x.wrapping_add(y));
+                let sum = self.pair([(*a, a_ops), (*b, b_ops)], [c, len], i32::wrapping_add)?;
                 self.lanes(sum, epilogue, c)?
+            }
+            QOp::Mul {
+                a,
+                a_ops,
+                b,
+                b_ops,
+                epilogue,
+            } => {
+                let product = self.pair([(*a, a_ops), (*b, b_ops)], [c, len], i32::wrapping_mul)?;
+                self.lanes(product, epilogue, c)?
             }
             QOp::Eltwise { input, ops } => {
                 let view = self.same_shape(*input, out)?;
@@ -265,6 +269,27 @@ impl<'a> Eval<'a> {
             chw: [inputs, h, w],
             ..view
         })
+    }
+
+    /// A channel of two operands, joined lane by lane. One may have one position for all.
+    fn pair(
+        &self,
+        operands: [(TensorId, &[LaneOp]); 2],
+        [c, len]: [usize; 2],
+        join: impl Fn(i32, i32) -> i32,
+    ) -> Result<Vec<i32>, ReferenceError> {
+        let out = self.graph.tensors[self.node.output.0].chw;
+        let lanes = |(id, ops): (TensorId, &[LaneOp])| {
+            let view = self.view(id)?;
+            let lanes = match view.chw {
+                chw if chw == out => widen(view.channel(c)),
+                [channels, 1, 1] if channels == out[0] => vec![view.channel(c)[0].into(); len],
+                _ => return Err(self.shape_error()),
+            };
+            self.lanes(lanes, ops, c)
+        };
+        let [a, b] = [lanes(operands[0])?, lanes(operands[1])?];
+        Ok(a.into_iter().zip(b).map(|(x, y)| join(x, y)).collect())
     }
 
     fn same_shape(&self, id: TensorId, out: [usize; 3]) -> Result<View<'a>, ReferenceError> {

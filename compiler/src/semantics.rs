@@ -31,6 +31,7 @@
 mod lanes;
 mod multiply;
 mod precise;
+mod products;
 mod sums;
 
 pub use self::lanes::{
@@ -38,6 +39,7 @@ pub use self::lanes::{
     weight_parts, whole_weights, zero_sums,
 };
 use self::lanes::{push_add, push_clamp, push_zero, saturate};
+pub use self::products::{Function, Multiplication, plan_hard_swish, plan_mul, plan_slopes};
 pub use self::sums::{AddPlan, Addition, Rescale, plan_add, plan_residual, plan_scale};
 use crate::lane::LaneOp;
 

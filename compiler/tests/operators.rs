@@ -25,6 +25,11 @@ impl Net {
         ValueId(self.0.values.len() - 1)
     }
 
+    fn floats(&mut self, shape: &[usize], data: Vec<f32>) -> ValueId {
+        let name = format!("c{}", self.0.values.len());
+        self.value(&name, shape, Some(Data::F32(data)))
+    }
+
     fn push(&mut self, op: Op, inputs: &[ValueId], shape: &[usize]) -> ValueId {
         let name = format!("n{}", self.0.nodes.len());
         let output = self.value(&format!("{name}.out"), shape, None);
@@ -90,5 +95,88 @@ proptest! {
         let last = net.push(Op::Gather { axis: 1 }, &[slice, list], &[1, len + 1, h, w]);
         let (off, all, largest) = net.compare(last, &image(c * h * w, seed, 2.0));
         prop_assert!(largest < 1.01 && off * 20 <= all + 19, "{} of {}: {}", off, all, largest);
+    }
+
+    #[test]
+    fn constants_scale_and_shift_channels(
+        c in 1usize..40, hw in [1usize..5, 1usize..5], kind in 0usize..7, shape in 0usize..3, range in 0.05f32..3.0,
+        seed in 1u64..1000,
+    ) {
+        let [h, w] = hw;
+        let x_shape = [1, c, h, w];
+        let (mut net, x) = Net::new(&x_shape);
+        let value = |i: usize| 0.3 + ((i as u64 * 7 + seed) % 11) as f32 / 4.0;
+        let signed = |i: usize| if (i as u64 + seed).is_multiple_of(3) { -value(i) } else { value(i) };
+        let count = if shape == 0 { 1 } else { c };
+        let shape = [vec![], vec![c, 1, 1], vec![1, c, 1, 1]][shape].clone();
+        let constant = net.floats(&shape, (0..count).map(signed).collect());
+        // Another node between, or the product would be read as a convolution.
+        let x = net.push(Op::Relu, &[x], &x_shape);
+        let y = match kind {
+            0 => net.push(Op::Add, &[x, constant], &x_shape),
+            1 => net.push(Op::Sub, &[x, constant], &x_shape),
+            2 => net.push(Op::Sub, &[constant, x], &x_shape),
+            3 => net.push(Op::Mul, &[x, constant], &x_shape),
+            4 => net.push(Op::Div, &[x, constant], &x_shape),
+            5 => {
+                let alpha = 1.0 / value(0) / 4.0;
+                net.push(Op::HardSigmoid { alpha, beta: 0.4 }, &[x], &x_shape)
+            }
+            _ => {
+                let channels = |f: &dyn Fn(usize) -> f32| (0..c).map(f).collect::<Vec<_>>();
+                let gamma = net.floats(&[c], channels(&signed));
+                let beta = net.floats(&[c], channels(&|i| signed(i + 3)));
+                let mean = net.floats(&[c], channels(&|i| signed(i + 5)));
+                let var = net.floats(&[c], channels(&value));
+                net.push(Op::BatchNormalization { epsilon: 1e-5 }, &[x, gamma, beta, mean, var], &x_shape)
+            }
+        };
+        let (off, all, largest) = net.compare(y, &image(c * h * w, seed, range));
+        prop_assert!(largest < 1.01 && off * 20 <= all + 19, "{} of {}: {}", off, all, largest);
+    }
+
+    #[test]
+    fn two_tensors_meet_value_by_value_or_by_channel(
+        c in 1usize..40, hw in [1usize..5, 1usize..5], product in any::<bool>(), spread in 0usize..3, range in 0.05f32..3.0,
+        seed in 1u64..1000,
+    ) {
+        let [h, w] = hw;
+        let x_shape = [1, c, h, w];
+        let (mut net, x) = Net::new(&x_shape);
+        let clip = net.push(Op::Clip { min: -0.6 * range, max: 0.4 * range }, &[x], &x_shape);
+        let mean = net.push(Op::GlobalAveragePool, &[x], &[1, c, 1, 1]);
+        let op = if product { Op::Mul } else { Op::Add };
+        let y = match spread {
+            0 => net.push(op, &[clip, x], &x_shape),
+            1 => net.push(op, &[clip, mean], &x_shape),
+            _ => net.push(op, &[mean, clip], &x_shape),
+        };
+        let (off, all, largest) = net.compare(y, &image(c * h * w, seed, range));
+        // The mean may be a step off, which is as much of the sum or product.
+        let most = if spread > 0 { 2.5 } else { 1.01 };
+        prop_assert!(largest < most, "{} of {}: {}", off, all, largest);
+        prop_assert!(spread > 0 || off * 20 <= all + 19, "{} of {}: {}", off, all, largest);
+    }
+
+    #[test]
+    fn functions_of_one_tensor_are_the_model_s(
+        c in 1usize..40, hw in [1usize..5, 1usize..5], kind in 0usize..4, range in 0.05f32..9.0, alpha in -0.5f32..1.5,
+        seed in 1u64..1000,
+    ) {
+        let [h, w] = hw;
+        let x_shape = [1, c, h, w];
+        let (mut net, x) = Net::new(&x_shape);
+        let y = match kind {
+            0 => net.push(Op::HardSwish, &[x], &x_shape),
+            1 => net.push(Op::LeakyRelu { alpha }, &[x], &x_shape),
+            kind => {
+                let count = if kind == 2 { 1 } else { c };
+                let slopes = (0..count).map(|i| alpha * (i % 5) as f32 - 0.4).collect();
+                let slopes = net.floats(&[count, 1, 1], slopes);
+                net.push(Op::PRelu, &[x, slopes], &x_shape)
+            }
+        };
+        let (off, all, largest) = net.compare(y, &image(c * h * w, seed, range));
+        prop_assert!(largest < 1.01 && off * 12 <= all + 11, "{} of {}: {}", off, all, largest);
     }
 }

@@ -126,7 +126,9 @@ impl Lowering<'_> {
         let node = &self.graph.nodes[id.0];
         match &node.op {
             QOp::Conv { .. } => self.conv(id),
-            QOp::Add { .. } | QOp::Eltwise { .. } => self.elementwise(id).map(|()| 1),
+            QOp::Add { .. } | QOp::Mul { .. } | QOp::Eltwise { .. } => {
+                self.elementwise(id).map(|()| 1)
+            }
             QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(id).map(|()| 1),
             QOp::Channels { .. } => self.channels(id).map(|()| 1),
             QOp::Host { op, .. } => Err(of_host(node, *op)),

@@ -2,5 +2,7 @@
 //! the accumulators (`stage`), the ALU works, STORE writes.
 
 mod elementwise;
+pub(super) mod lanes;
+mod pairs;
 mod pool;
 pub(super) mod tiles;

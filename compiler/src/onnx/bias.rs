@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use super::OnnxError;
+use super::shape::broadcast;
 use crate::graph::{Graph, Node, Op, Value, ValueId};
 
-/// Rewrites every such Add; what remains must have operands of one shape. Takes time linear in
+/// Rewrites every such Add; what remains must broadcast as ONNX says. Takes time linear in
 /// the number of nodes.
 ///
 /// # Errors
@@ -47,7 +48,7 @@ fn uses(graph: &Graph, nodes: &[Node]) -> BTreeMap<ValueId, usize> {
 
 fn same_shapes(graph: &Graph, node: &Node) -> Result<(), OnnxError> {
     let [a, b] = [0, 1].map(|i| &graph.values[node.inputs[i].0].shape);
-    if a == b {
+    if broadcast(a, b).is_ok() {
         return Ok(());
     }
     Err(OnnxError::Node {

@@ -101,10 +101,9 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
             };
             let channels = large.get(1).copied();
             let fits = is_vector(small) && Some(small.iter().product()) == channels;
-            if x == y || fits {
-                Ok(large.to_vec())
-            } else {
-                Err(format!("shapes {x:?} and {y:?} differ"))
+            match x == y || fits {
+                true => Ok(large.to_vec()),
+                false => broadcast(x, y),
             }
         }
         Op::BatchNormalization { .. } => {

@@ -140,6 +140,10 @@ pub(super) fn fuse_residuals(net: &mut Net) -> Result<(), PassError> {
 
 /// The convolution that makes `conv`, if the sum at `add` can join it.
 fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) -> Option<usize> {
+    let chw = |id: TensorId| nodes.tensors[id.0].chw;
+    if chw(conv) != chw(shortcut) {
+        return None;
+    }
     let producer = nodes.only_reader_of(conv)?;
     let node = nodes.nodes[producer].as_ref()?;
     let NetOp::Conv {

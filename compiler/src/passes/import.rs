@@ -1,5 +1,6 @@
 //! Reads the QDQ pattern: QuantizeLinear after, DequantizeLinear before every operator.
 
+mod affine;
 mod layers;
 mod moves;
 mod scales;
@@ -14,7 +15,8 @@ use crate::host::HostOp;
 use crate::qgraph::TensorId;
 use crate::semantics::Requant;
 use crate::window::Window;
-use values::{Reading, Val, error, real};
+use affine::Arithmetic;
+use values::{Reading, Val, error};
 
 /// The net of a QDQ graph, one node for each quantised operator.
 pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
@@ -58,11 +60,7 @@ impl Reading<'_> {
             Op::Gemm { trans_b } => self.gemm(node, *trans_b),
             Op::Relu => self.bounded(node, 0.0, f64::INFINITY),
             Op::Clip { min, max } => self.bounded(node, (*min).into(), (*max).into()),
-            Op::Add => {
-                let (a, b) = (self.tensor(node, 0)?, self.tensor(node, 1)?);
-                let chw = self.net.tensors[a.0].chw;
-                Ok(real(node, NetOp::Add { a, b }, chw))
-            }
+            Op::Add => self.arithmetic(node, Arithmetic::Add),
             Op::MaxPool { window } => self.pool(node, *window, |input, window| NetOp::MaxPool {
                 input,
                 window,
@@ -101,22 +99,19 @@ impl Reading<'_> {
                 self.entries(node, entries.collect())
             }
             Op::Gather { axis: 1 } => self.gather(node),
-            Op::Mul => self.host(node, HostOp::Mul),
-            Op::Sub => self.host(node, HostOp::Sub),
-            Op::LeakyRelu { alpha } => self.host(node, HostOp::LeakyRelu { alpha: *alpha }),
-            Op::HardSwish => self.host(node, HostOp::HardSwish),
-            Op::HardSigmoid { alpha, beta } => {
-                let (alpha, beta) = (*alpha, *beta);
-                self.host(node, HostOp::HardSigmoid { alpha, beta })
-            }
+            Op::Mul => self.arithmetic(node, Arithmetic::Mul),
+            Op::Sub => self.arithmetic(node, Arithmetic::Sub),
+            Op::Div => self.arithmetic(node, Arithmetic::Div),
+            Op::LeakyRelu { alpha } => self.leaky(node, *alpha),
+            Op::PRelu => self.prelu(node),
+            Op::HardSwish => self.hard_swish(node),
+            Op::HardSigmoid { alpha, beta } => self.hard_sigmoid(node, *alpha, *beta),
             Op::Resize { factors } => self.host(node, HostOp::Resize { factors: *factors }),
             Op::ConvTranspose { .. }
             | Op::Slice { .. }
             | Op::Gather { .. }
             | Op::DepthToSpace { .. }
-            | Op::SpaceToDepth { .. }
-            | Op::Div
-            | Op::PRelu => Err(error(
+            | Op::SpaceToDepth { .. } => Err(error(
                 node,
                 "neither the device nor the host has this operator",
             )),

@@ -59,12 +59,32 @@ pub enum NetOp {
         /// A dense layer.
         dense: bool,
     },
-    /// Sum of two tensors.
+    /// Sum of two tensors. Of a sum or a product one operand may be `[C, 1, 1]`: its value of a
+    /// channel meets all of the other's.
     Add {
         /// One.
         a: TensorId,
         /// The other.
         b: TensorId,
+    },
+    /// Product of two tensors.
+    Mul {
+        /// One.
+        a: TensorId,
+        /// The other.
+        b: TensorId,
+    },
+    /// `x * max(0, min(1, x / 6 + 1/2))`.
+    HardSwish {
+        /// Input.
+        input: TensorId,
+    },
+    /// The input, and below 0 its product with a slope.
+    Slopes {
+        /// Input.
+        input: TensorId,
+        /// One that is positive, or one for each channel.
+        slopes: Vec<f64>,
     },
     /// The input itself, rescaled and clamped.
     Eltwise {
@@ -112,11 +132,13 @@ impl NetOp {
             Self::Conv {
                 input, residual, ..
             } => std::iter::once(*input).chain(*residual).collect(),
-            Self::Add { a, b } => vec![*a, *b],
+            Self::Add { a, b } | Self::Mul { a, b } => vec![*a, *b],
             Self::Host { inputs, .. } | Self::Channels { inputs, .. } => inputs.clone(),
-            Self::Eltwise { input } | Self::MaxPool { input, .. } | Self::AvgPool { input, .. } => {
-                vec![*input]
-            }
+            Self::Eltwise { input }
+            | Self::HardSwish { input }
+            | Self::Slopes { input, .. }
+            | Self::MaxPool { input, .. }
+            | Self::AvgPool { input, .. } => vec![*input],
         }
     }
 
@@ -126,6 +148,9 @@ impl NetOp {
             Self::Conv { dense: true, .. } => "dense",
             Self::Conv { .. } => "conv",
             Self::Add { .. } => "add",
+            Self::Mul { .. } => "mul",
+            Self::HardSwish { .. } => "hardswish",
+            Self::Slopes { .. } => "slopes",
             Self::Eltwise { .. } => "eltwise",
             Self::MaxPool { .. } => "maxpool",
             Self::AvgPool { .. } => "avgpool",

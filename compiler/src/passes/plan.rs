@@ -4,7 +4,9 @@ use super::error::PassError;
 use super::net::{Net, NetNode, NetOp};
 use crate::lane::LaneOp;
 use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, QTensor, TensorId};
-use crate::semantics::{self, Addition, Interval, Requantize, Rescale, SemanticsError};
+use crate::semantics::{
+    self, Addition, Function, Interval, Multiplication, Requantize, Rescale, SemanticsError,
+};
 use crate::window::{Pads, Window};
 
 /// What channels of several ratios are multiplied by first: a power of two, so that the ratio
@@ -135,6 +137,46 @@ impl Plan<'_> {
                     epilogue: plan.epilogue,
                 }
             }
+            NetOp::Mul { a, b } => {
+                let plan = semantics::plan_mul(&Multiplication {
+                    ratio: self.scale(*a) * self.scale(*b) / out,
+                    ranges: [self.range(*a)?, self.range(*b)?],
+                    zeros: [self.zero(*a), self.zero(*b)],
+                    zero: self.zero(node.output),
+                    clamp: node.clamp,
+                    requant: self.net.requant,
+                });
+                let plan = plan.map_err(of(node))?;
+                QOp::Mul {
+                    a: self.id(*a)?,
+                    a_ops: plan.a,
+                    b: self.id(*b)?,
+                    b_ops: plan.b,
+                    epilogue: plan.epilogue,
+                }
+            }
+            NetOp::HardSwish { input } => {
+                let plan = semantics::plan_hard_swish(&self.function(node, *input, &[])?);
+                let (plan, input) = (plan.map_err(of(node))?, self.id(*input)?);
+                QOp::Mul {
+                    a: input,
+                    a_ops: plan.a,
+                    b: input,
+                    b_ops: plan.b,
+                    epilogue: plan.epilogue,
+                }
+            }
+            NetOp::Slopes { input, slopes } => {
+                let plan = semantics::plan_slopes(&self.function(node, *input, slopes)?);
+                let (plan, input) = (plan.map_err(of(node))?, self.id(*input)?);
+                QOp::Add {
+                    a: input,
+                    a_ops: plan.a,
+                    b: input,
+                    b_ops: plan.b,
+                    epilogue: plan.epilogue,
+                }
+            }
             NetOp::Eltwise { input } => QOp::Eltwise {
                 input: self.id(*input)?,
                 ops: rescaled(*input)?,
@@ -155,6 +197,24 @@ impl Plan<'_> {
             },
             NetOp::AvgPool { .. } => self.average(node)?,
             NetOp::Channels { inputs, map } => self.channels(node, inputs, map)?,
+        })
+    }
+
+    /// What a function of one tensor starts from.
+    fn function<'s>(
+        &self,
+        node: &NetNode,
+        input: TensorId,
+        slopes: &'s [f64],
+    ) -> Result<Function<'s>, PassError> {
+        Ok(Function {
+            scale: self.scale(input),
+            out: self.scale(node.output),
+            range: self.range(input)?,
+            zeros: [self.zero(input), self.zero(node.output)],
+            slopes,
+            clamp: node.clamp,
+            requant: self.net.requant,
         })
     }
 

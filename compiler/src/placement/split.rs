@@ -397,7 +397,7 @@ fn rename(op: &mut QOp, local: &dyn Fn(TensorId) -> TensorId) {
                 *id = local(*id);
             }
         }
-        QOp::Add { a, b, .. } => (*a, *b) = (local(*a), local(*b)),
+        QOp::Add { a, b, .. } | QOp::Mul { a, b, .. } => (*a, *b) = (local(*a), local(*b)),
         QOp::Host { inputs, .. } | QOp::Channels { inputs, .. } => {
             inputs.iter_mut().for_each(|id| *id = local(*id))
         }

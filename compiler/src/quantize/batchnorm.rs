@@ -1,21 +1,22 @@
-//! BatchNormalization folded into the convolution before it.
+//! BatchNormalization folded into the convolution before it; elsewhere it stays.
 
 use std::collections::BTreeMap;
 
 use super::error::QuantizeError;
 use crate::graph::{Data, Graph, Op, Value, ValueId};
 
-/// Folds every BatchNormalization into the convolution before it.
+/// Folds every BatchNormalization into the convolution before it, if it alone reads that.
 ///
 /// # Errors
-/// [`QuantizeError::Node`] when one doesn't follow a convolution that it alone reads.
+/// [`QuantizeError::Node`] for parameters that aren't float constants.
 pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
     let mut graph = graph.clone();
     let uses = graph.uses();
     let mut makers: BTreeMap<ValueId, usize> = BTreeMap::new();
     for norm in std::mem::take(&mut graph.nodes) {
+        let name = norm.name.clone();
         let fail = |reason: &str| QuantizeError::Node {
-            node: norm.name.clone(),
+            node: name.clone(),
             reason: reason.to_owned(),
         };
         let Op::BatchNormalization { epsilon } = norm.op else {
@@ -26,7 +27,11 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
         let conv = makers.get(&norm.inputs[0]).copied();
         let conv = conv.filter(|&c| matches!(graph.nodes[c].op, Op::Conv { .. }));
         let conv = conv.filter(|_| uses.get(&norm.inputs[0]) == Some(&1));
-        let conv = conv.ok_or_else(|| fail("it doesn't follow a convolution of its own"))?;
+        let Some(conv) = conv else {
+            makers.insert(norm.output, graph.nodes.len());
+            graph.nodes.push(norm);
+            continue;
+        };
         let data = |id: ValueId| match &graph.values[id.0].data {
             Some(Data::F32(v)) => Ok(v.clone()),
             _ => Err(fail("a parameter is not a float constant")),

@@ -12,8 +12,7 @@ const MAX_BIAS: f64 = (1 << 30) as f64;
 /// Inserts QuantizeLinear and DequantizeLinear with the given scales.
 ///
 /// # Errors
-/// [`QuantizeError::Node`] for weights that aren't float constants, an input without a scale and a
-/// BatchNormalization, which [`fold_batchnorm`](super::fold_batchnorm) takes away;
+/// [`QuantizeError::Node`] for weights that aren't float constants and an input without a scale;
 /// [`QuantizeError::Quantized`] for a graph that is quantised already.
 pub fn apply(graph: &Graph, scales: &Scales, mode: Mode) -> Result<Graph, QuantizeError> {
     refuse_quantized(graph)?;
@@ -163,6 +162,7 @@ impl Quantized<'_> {
             | Op::Sub
             | Op::Div
             | Op::PRelu
+            | Op::BatchNormalization { .. }
             | Op::Concat { .. }
             | Op::Gather { .. }
             | Op::Host(_) => {
@@ -189,12 +189,6 @@ impl Quantized<'_> {
                 return Err(QuantizeError::Node {
                     node: node.name.clone(),
                     reason: op.reason.clone(),
-                });
-            }
-            Op::BatchNormalization { .. } => {
-                return Err(QuantizeError::Node {
-                    node: node.name.clone(),
-                    reason: "it isn't folded into a convolution".to_owned(),
                 });
             }
             Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } => {

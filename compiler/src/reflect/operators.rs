@@ -291,7 +291,19 @@ impl Reflect for NetOp {
                 flat,
             } => host(op, *flat),
             Self::Channels { inputs: _, map } => vec![channels(map)],
-            Self::Add { a: _, b: _ } | Self::Eltwise { input: _ } => vec![],
+            Self::Slopes { input: _, slopes } => {
+                let all = slopes.iter().map(ToString::to_string).collect();
+                let meaning = "slopes below 0, one or one for each channel";
+                vec![Attribute::new(
+                    "slopes",
+                    AttributeValue::Texts(all),
+                    meaning,
+                )]
+            }
+            Self::Add { a: _, b: _ }
+            | Self::Mul { a: _, b: _ }
+            | Self::HardSwish { input: _ }
+            | Self::Eltwise { input: _ } => vec![],
         }
     }
 }
@@ -351,6 +363,13 @@ impl Reflect for QOp {
                 all
             }
             Self::Add {
+                a: _,
+                a_ops,
+                b: _,
+                b_ops,
+                epilogue: ops,
+            }
+            | Self::Mul {
                 a: _,
                 a_ops,
                 b: _,

@@ -224,6 +224,35 @@ pub(super) fn scale(ratio: f64, start: Interval) -> Option<(Scaled, i32)> {
     Some((Scaled { ops, factor }, shift))
 }
 
+/// The multiplication of values within `start`, which have too many bits for one multiplier, by a
+/// ratio: a multiplier, a shift, another multiplier. With the shift that undoes the rest and half
+/// of what the first one drops; `None` where no two immediates come close.
+pub(super) fn scale_wide(ratio: f64, start: Interval) -> Option<(Vec<LaneOp>, i32, i64)> {
+    let extreme = start.0.abs().max(start.1.abs()).max(1) as f64;
+    // The result has room for what lies beyond int8, since it is clamped last.
+    let bits = (extreme * ratio).max(1.0).log2().ceil() as i32;
+    let last = (29 - bits).clamp(0, 28);
+    let most = (f64::from(i32::MAX) / extreme).min(i16::MAX.into());
+    let choice = |first_shift: i32, second: i32| {
+        let scale = 2f64.powi(first_shift + last);
+        let first = (ratio * scale / f64::from(second)).round();
+        let error = (first * f64::from(second) / scale - ratio).abs() * extreme
+            + f64::from(second) / 2f64.powi(last + 1);
+        let fits = (1.0..=most).contains(&first);
+        fits.then_some((error, first as i16, first_shift, second as i16))
+    };
+    let shifts = (6..=13).flat_map(|shift| (1 << (shift - 2)..4 << shift).map(move |m| (shift, m)));
+    let all = shifts.filter(|(_, second)| *second <= i32::from(i16::MAX));
+    let all = all.filter_map(|(shift, second)| choice(shift, second));
+    let (error, first, shift, second) = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let ops = vec![
+        LaneOp::mul(first),
+        LaneOp::shr(shift as i16),
+        LaneOp::mul(second),
+    ];
+    (error <= MAX_ERROR).then_some((ops, last, i64::from(second) / 2))
+}
+
 /// The largest shift for which a ratio's multiplier stays below `2^bits`.
 fn shift_for(ratio: f64, bits: i32) -> Option<i32> {
     (0..=30)

@@ -82,12 +82,7 @@ pub fn plan_add(given: &Addition) -> Result<AddPlan, SemanticsError> {
     {
         return Err(bad());
     }
-    let logs = ratios.map(log2_exact);
-    let ([a, b], shift) = match logs {
-        [Some(a), Some(b)] if a.min(b) >= -14 && (a - b).abs() <= 14 => add_shifted([a, b]),
-        _ if given.requant == Requant::Precise => precise::add(ratios).ok_or_else(bad)?,
-        _ => add_multiplied(ratios).ok_or_else(bad)?,
-    };
+    let ([a, b], shift) = scaled(ratios, given.requant).ok_or_else(bad)?;
     let [za, zb] = given.zeros.map(i64::from);
     let offset = (i64::from(given.zero) << shift) - za * a.factor - zb * b.factor;
     let mut epilogue = round(shift, offset).ok_or_else(bad)?;
@@ -99,6 +94,22 @@ pub fn plan_add(given: &Addition) -> Result<AddPlan, SemanticsError> {
     );
     push_clamp(&mut epilogue, &[(ra.0 + rb.0, ra.1 + rb.1)], given.clamp)?;
     Ok(AddPlan { a, b, epilogue })
+}
+
+/// Operands by their ratios, and the shift that undoes the rest of it.
+pub(super) fn scaled(ratios: [f64; 2], requant: Requant) -> Option<([Scaled; 2], i32)> {
+    match ratios.map(log2_exact) {
+        [Some(a), Some(b)] if a.min(b) >= -14 && (a - b).abs() <= 14 => Some(add_shifted([a, b])),
+        _ => multiplied(ratios, requant),
+    }
+}
+
+/// As [`scaled`], by multipliers.
+pub(super) fn multiplied(ratios: [f64; 2], requant: Requant) -> Option<([Scaled; 2], i32)> {
+    match requant {
+        Requant::Precise => precise::add(ratios),
+        Requant::Fast => add_multiplied(ratios),
+    }
 }
 
 /// Operands by powers of two, and the shift that is left for the sum.
@@ -133,7 +144,7 @@ fn add_multiplied(ratios: [f64; 2]) -> Option<([Scaled; 2], i32)> {
 /// by it, another half of the last of these bits.
 ///
 /// The offset's whole steps are added after the shift, what is left of it with the half.
-fn round(shift: i32, offset: i64) -> Option<Vec<LaneOp>> {
+pub(super) fn round(shift: i32, offset: i64) -> Option<Vec<LaneOp>> {
     let dropped = (shift - 15).max(0);
     let bits = shift.clamp(0, 15);
     let offset = match dropped {

@@ -92,24 +92,20 @@ impl Net {
     }
 }
 
-/// What MobileNet v3 and its like are made of: HardSwish, squeeze and excitation, branches that
-/// are joined, and a Softmax at the end.
+/// An activation function, squeeze and excitation, branches that are joined, and a Softmax at the
+/// end, all but the joining on the host.
 fn network(mode: Mode) -> QGraph {
     let (mut net, x) = Net::new(&[1, 3, 8, 8]);
     let x = net.conv(x, 20, 3);
-    let x = net.host(HostOp::HardSwish, x);
+    let x = net.host(HostOp::Elu { alpha: 1.0 }, x);
     let squeezed = net.push(Op::GlobalAveragePool, vec![x], &[1, 20, 1, 1]);
     let reduced = net.conv(squeezed, 6, 1);
     let reduced = net.push(Op::Relu, vec![reduced], &[1, 6, 1, 1]);
     let gate = net.conv(reduced, 20, 1);
-    let hard = HostOp::HardSigmoid {
-        alpha: 1.0 / 6.0,
-        beta: 0.5,
-    };
-    let gate = net.host(hard, gate);
-    let scaled = net.push(Op::Host(HostOp::Mul), vec![x, gate], &[1, 20, 8, 8]);
+    let gate = net.host(HostOp::Sigmoid, gate);
+    let scaled = net.push(Op::Host(HostOp::Sub), vec![x, gate], &[1, 20, 8, 8]);
     let a = net.conv(scaled, 17, 3);
-    let a = net.host(HostOp::LeakyRelu { alpha: 0.1 }, a);
+    let a = net.host(HostOp::Tanh, a);
     let b = net.conv(scaled, 9, 1);
     let joined = net.push(Op::Host(HostOp::Concat), vec![a, b, x], &[1, 46, 8, 8]);
     let pooled = net.push(Op::GlobalAveragePool, vec![joined], &[1, 46, 1, 1]);
@@ -235,7 +231,7 @@ fn two_devices_and_the_host_work_together() {
     for (rule, says) in [
         (
             "n1 = \"sim\"",
-            "node n1 (HardSwish): a rule wants sim, which can't run it",
+            "node n1 (Elu): a rule wants sim, which can't run it",
         ),
         (
             "n0 = \"host\"",
@@ -261,8 +257,7 @@ fn batches_end_where_the_host_s_layers_begin() {
     let limits = QueueLimits::default();
     let mut session = MultiSession::new(Arc::clone(&program), &[device], limits).unwrap();
     session.run(&[&[1; 192]]).unwrap();
-    // conv | HardSwish | pool to conv | HardSigmoid Mul | two convs | LeakyRelu Concat |
-    // pool, conv | Softmax.
+    // conv | Elu | pool to conv | Sigmoid Sub | two convs | Tanh | channels, pool, conv | Softmax.
     let counters = session.counters();
     assert_eq!(counters.submissions, 4);
     assert_eq!(counters.flushed(FlushReason::NextLayerElsewhere), 4);
@@ -275,7 +270,7 @@ fn batches_end_where_the_host_s_layers_begin() {
 fn without_the_host_its_layers_are_refused_by_name() {
     let graph = network(Mode::Multiply);
     let config = Config::default();
-    let says = "node n1 (HardSwish): the device has no such operator; `allow_host` lets \
+    let says = "node n1 (Elu): the device has no such operator; `allow_host` lets \
                 the host compute it";
     let error = lower::compile(&graph, &config, &LowerOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), says);
@@ -284,7 +279,7 @@ fn without_the_host_its_layers_are_refused_by_name() {
     assert!(
         error
             .to_string()
-            .starts_with("node n1 (HardSwish): no device has"),
+            .starts_with("node n1 (Elu): no device has"),
         "{error}"
     );
     let host = [Target::host(config)];

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use vta_isa::{Config, MemType};
 
-use super::Piece;
+use crate::lower::vector::lanes::Piece;
 use crate::qgraph::ChannelOf;
 
 /// An input block's part in an output block.
@@ -141,36 +141,22 @@ impl Selection {
     /// takes one block with the same tile, the one behind that of its neighbour.
     pub fn pieces(&self, plane: usize, together: usize, most: usize) -> Vec<Piece> {
         let blocks = self.of_block.len();
-        let together = together.min(most / plane.max(1));
         let single = |block: usize| match self.of_block.get(block).cloned() {
             Some(picks) if picks.len() == 1 => Some(self.picks[picks.start]),
             _ => None,
+        };
+        let follows = |end: usize| match (single(end - 1), single(end)) {
+            (Some(a), Some(b)) => (b.input, b.tile) == (a.input, a.tile) && b.block == a.block + 1,
+            _ => false,
         };
         let mut pieces = Vec::new();
         let mut block = 0;
         while block < blocks {
             let mut end = block + 1;
-            let follows = |end: usize| match (single(end - 1), single(end)) {
-                (Some(a), Some(b)) => {
-                    (b.input, b.tile) == (a.input, a.tile) && b.block == a.block + 1
-                }
-                _ => false,
-            };
-            while end - block < together && follows(end) {
+            while end < blocks && follows(end) {
                 end += 1;
             }
-            if together > 0 {
-                pieces.push(Piece {
-                    blocks: block..end,
-                    positions: 0..plane,
-                });
-            } else {
-                let parts = (0..plane).step_by(most);
-                pieces.extend(parts.map(|first| Piece {
-                    blocks: block..end,
-                    positions: first..(first + most).min(plane),
-                }));
-            }
+            pieces.extend(Piece::of_blocks(block..end, plane, [together, most]));
             block = end;
         }
         pieces

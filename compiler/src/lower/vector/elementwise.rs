@@ -1,4 +1,4 @@
-//! Sums of two tensors and element-wise operations.
+//! Sums and products of two tensors and element-wise operations.
 
 use vta_isa::{AluOp, AluOperand, Extension, MemType, Store, Uop};
 
@@ -10,19 +10,59 @@ use super::tiles::{HALVES, Halves};
 use crate::lane::LaneOp;
 use crate::qgraph::{NodeId, QOp, TensorId};
 
-/// Tensors with their lane operations.
-type Operands<'a> = Vec<(TensorId, &'a [LaneOp])>;
+/// A tensor with its lane operations.
+#[derive(Clone, Copy)]
+pub(super) struct Operand<'a> {
+    pub tensor: TensorId,
+    pub ops: &'a [LaneOp],
+    /// It has one position for every channel.
+    pub spread: bool,
+}
+
+/// What is joined, and what follows.
+pub(super) struct Elementwise<'a> {
+    /// The first has the output's shape.
+    pub operands: Vec<Operand<'a>>,
+    pub join: AluOp,
+    pub epilogue: &'a [LaneOp],
+}
+
+impl<'a> Elementwise<'a> {
+    /// All lists of operations, in the order of their execution.
+    pub fn lists(&self) -> impl Iterator<Item = &'a [LaneOp]> {
+        let operands = self.operands.iter().map(|o| o.ops);
+        operands.chain([self.epilogue])
+    }
+}
 
 impl<'a> Lowering<'a> {
     /// Sums and element-wise operations: channels and positions are one run of tiles.
     pub(in crate::lower) fn elementwise(&mut self, id: NodeId) -> Result<(), LowerError> {
         let node = &self.graph.nodes[id.0];
-        let (operands, epilogue) = self.operands(id)?;
+        let elementwise = self.operands(id)?;
+        if elementwise.join == AluOp::Mul && !self.has(Extension::Mul) {
+            return Err(LowerError::Lacks {
+                node: node.name.clone(),
+                reason: "it multiplies two tensors".to_owned(),
+                extension: Extension::Mul,
+                hint: "",
+            });
+        }
+        let vector = |op: &LaneOp| op.vector().is_some();
+        if elementwise.operands.iter().any(|o| o.spread)
+            || elementwise.lists().flatten().any(vector)
+        {
+            return self.by_blocks(id, &elementwise);
+        }
+        let Elementwise {
+            operands,
+            join: op,
+            epilogue,
+        } = &elementwise;
         let layer = self.layer(id);
         let count: usize = self.tile_chw(node.output).iter().product();
         let half = self.config.depth(MemType::Acc) / HALVES;
-        let lists = || operands.iter().map(|o| o.1).chain([epilogue]);
-        let copies = usize::from(lists().any(|ops| self.multiplies(ops)));
+        let copies = usize::from(elementwise.lists().any(|ops| self.multiplies(ops)));
         let places = operands.len() + copies;
         let most = (half / places).min(Stage::most(self.config));
         if most == 0 {
@@ -39,12 +79,14 @@ impl<'a> Lowering<'a> {
             let n = most.min(count - first);
             let (begin, base) = (e.len(), halves.base());
             let copy = base + operands.len() * n;
-            for (i, (operand, ops)) in operands.iter().enumerate() {
+            for (i, operand) in operands.iter().enumerate() {
+                let ops = operand.ops;
                 // An operand as it is joins the sum on its way.
-                let joins = i > 0 && ops.is_empty() && halves.stage.adds();
+                let adds = *op == AluOp::Add && halves.stage.adds();
+                let joins = i > 0 && ops.is_empty() && adds;
                 let sram = if joins { base } else { base + i * n };
                 let rows = Rows {
-                    buffer: buffer(*operand),
+                    buffer: buffer(operand.tensor),
                     sram,
                     dram: first,
                     size: [1, n],
@@ -54,7 +96,7 @@ impl<'a> Lowering<'a> {
                 halves.stage.load(&mut e, rows, sums)?;
                 e.immediates(ops, Rect::run(sram, n), copy)?;
                 if i > 0 && !joins {
-                    add(&mut e, [base, sram], n)?;
+                    join(&mut e, *op, [base, sram], n)?;
                 }
             }
             e.immediates(epilogue, Rect::run(base, n), copy)?;
@@ -73,39 +115,74 @@ impl<'a> Lowering<'a> {
         e.finish(layer)
     }
 
-    /// What is summed with its operations, and what follows the sum.
-    fn operands(&self, id: NodeId) -> Result<(Operands<'a>, &'a [LaneOp]), LowerError> {
+    /// What is joined with its operations, and what follows.
+    fn operands(&self, id: NodeId) -> Result<Elementwise<'a>, LowerError> {
         let graph = self.graph;
         let node = &graph.nodes[id.0];
-        let (mut operands, epilogue): (Operands<'_>, &[LaneOp]) = match &node.op {
+        let chw = |id: TensorId| graph.tensors[id.0].chw;
+        let out = chw(node.output);
+        let operand = |tensor: &TensorId, ops: &'a [LaneOp]| Operand {
+            tensor: *tensor,
+            ops,
+            spread: chw(*tensor) != out,
+        };
+        let (mut operands, join, epilogue): (Vec<Operand<'a>>, AluOp, &[LaneOp]) = match &node.op {
             QOp::Add {
                 a,
                 a_ops,
                 b,
                 b_ops,
                 epilogue,
-            } => (vec![(*a, a_ops), (*b, b_ops)], epilogue),
-            QOp::Eltwise { input, ops } => (vec![(*input, &[])], ops),
+            } => (
+                vec![operand(a, a_ops), operand(b, b_ops)],
+                AluOp::Add,
+                epilogue,
+            ),
+            QOp::Mul {
+                a,
+                a_ops,
+                b,
+                b_ops,
+                epilogue,
+            } => (
+                vec![operand(a, a_ops), operand(b, b_ops)],
+                AluOp::Mul,
+                epilogue,
+            ),
+            QOp::Eltwise { input, ops } => (vec![operand(input, &[])], AluOp::Add, ops),
             QOp::Conv { .. }
             | QOp::MaxPool { .. }
             | QOp::AvgPool { .. }
             | QOp::Channels { .. }
             | QOp::Host { .. } => {
-                return Err(self.internal(id, "it is neither a sum nor element-wise"));
+                return Err(self.internal(id, "it is neither a sum, a product nor element-wise"));
             }
         };
-        let chw = |id: TensorId| graph.tensors[id.0].chw;
-        if operands.iter().any(|(id, _)| chw(*id) != chw(node.output)) {
+        // The one without operations comes last, one that is spread in any case.
+        let bare = |o: &Operand<'_>| !self.has(Extension::Acc8) && o.ops.is_empty();
+        operands.sort_by_key(|o| (o.spread, bare(o)));
+        let fits = |(i, o): (usize, &Operand<'_>)| match o.spread {
+            true => i > 0 && chw(o.tensor) == [out[0], 1, 1],
+            false => true,
+        };
+        if !operands.iter().enumerate().all(fits) {
             return Err(self.inconsistent(id, "the operands have other shapes"));
         }
-        // The one without operations comes last.
-        operands.sort_by_key(|(_, ops)| !self.has(Extension::Acc8) && ops.is_empty());
-        Ok((operands, epilogue))
+        Ok(Elementwise {
+            operands,
+            join,
+            epilogue,
+        })
     }
 }
 
-/// `acc[dst..] += acc[src..]`.
-fn add(e: &mut Emitter<'_, '_>, [dst, src]: [usize; 2], count: usize) -> Result<(), LowerError> {
+/// `acc[dst..]` joined with `acc[src..]`.
+pub(super) fn join(
+    e: &mut Emitter<'_, '_>,
+    op: AluOp,
+    [dst, src]: [usize; 2],
+    count: usize,
+) -> Result<(), LowerError> {
     let uop = Uop {
         dst: dst as u16,
         src: src as u16,
@@ -116,5 +193,5 @@ fn add(e: &mut Emitter<'_, '_>, [dst, src]: [usize; 2], count: usize) -> Result<
         dst: [0, 1],
         src: [0, 1],
     };
-    e.alu(AluOp::Add, AluOperand::Acc, vec![uop], loops)
+    e.alu(op, AluOperand::Acc, vec![uop], loops)
 }

@@ -69,6 +69,7 @@ impl<'a> Lowering<'a> {
             }
             QOp::Conv { .. }
             | QOp::Add { .. }
+            | QOp::Mul { .. }
             | QOp::Eltwise { .. }
             | QOp::Channels { .. }
             | QOp::Host { .. } => {

@@ -168,6 +168,9 @@ impl Reading<'_> {
 
     /// Folds into the convolution before it: scales its weights' scales.
     pub(super) fn batch_norm(&self, node: &Node, epsilon: f64) -> Result<Val, PassError> {
+        if self.tensor(node, 0).is_ok() {
+            return self.normalized(node, epsilon);
+        }
         let Val::Real(mut value) = self.value(node, 0)? else {
             return Err(error(node, UNQUANTIZED));
         };

@@ -9,7 +9,11 @@ use crate::qgraph::{ChannelOf, TensorId};
 
 impl Reading<'_> {
     /// An operand whose channels are those of its tensor: not one that was flattened.
-    fn channels(&self, node: &Node, index: usize) -> Result<Option<TensorId>, PassError> {
+    pub(super) fn channels(
+        &self,
+        node: &Node,
+        index: usize,
+    ) -> Result<Option<TensorId>, PassError> {
         let id = self.tensor(node, index)?;
         let chw = self.net.tensors[id.0].chw;
         let shape = &self.graph.values[node.inputs[index].0].shape;

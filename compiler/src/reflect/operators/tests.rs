@@ -108,7 +108,13 @@ fn next_op(op: &Op) -> Option<Op> {
 fn next_net(op: &NetOp) -> Option<NetOp> {
     Some(match op {
         NetOp::Conv { .. } => NetOp::Add { a: ID, b: ID },
-        NetOp::Add { .. } => NetOp::Eltwise { input: ID },
+        NetOp::Add { .. } => NetOp::Mul { a: ID, b: ID },
+        NetOp::Mul { .. } => NetOp::HardSwish { input: ID },
+        NetOp::HardSwish { .. } => NetOp::Slopes {
+            input: ID,
+            slopes: vec![0.1],
+        },
+        NetOp::Slopes { .. } => NetOp::Eltwise { input: ID },
         NetOp::Eltwise { .. } => NetOp::MaxPool {
             input: ID,
             window: WINDOW,
@@ -141,7 +147,14 @@ fn next_integer(op: &QOp) -> Option<QOp> {
             b_ops: vec![],
             epilogue: ops,
         },
-        QOp::Add { .. } => QOp::Eltwise { input: ID, ops },
+        QOp::Add { .. } => QOp::Mul {
+            a: ID,
+            a_ops: vec![],
+            b: ID,
+            b_ops: ops.clone(),
+            epilogue: ops,
+        },
+        QOp::Mul { .. } => QOp::Eltwise { input: ID, ops },
         QOp::Eltwise { .. } => QOp::MaxPool {
             input: ID,
             window: WINDOW,
@@ -209,7 +222,7 @@ fn every_kind_of_every_network_describes_itself() {
         residual: Some(ID),
         dense: false,
     };
-    assert_eq!(check(conv, next_net).len(), 7);
+    assert_eq!(check(conv, next_net).len(), 10);
     let conv = QOp::Conv {
         input: ID,
         window: WINDOW,
@@ -219,7 +232,7 @@ fn every_kind_of_every_network_describes_itself() {
         epilogue: vec![LaneOp::min(127)],
         dense: false,
     };
-    assert_eq!(check(conv, next_integer).len(), 7);
+    assert_eq!(check(conv, next_integer).len(), 8);
 }
 
 #[test]

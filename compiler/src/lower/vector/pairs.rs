@@ -1,0 +1,147 @@
+//! Sums and products of two tensors of which one has one position for every channel, or whose
+//! operations have vectors: by blocks, so that every tile meets the tile of its block.
+
+use vta_isa::{MemType, Store};
+
+use super::super::LowerError;
+use super::super::emit::Emitter;
+use super::super::lowering::{Lowering, buffer};
+use super::super::stage::{Rows, Stage, Sums};
+use super::elementwise::{Elementwise, Operand, join};
+use super::lanes::{Piece, Vectors, by_block};
+use super::tiles::{HALVES, Halves};
+use crate::qgraph::NodeId;
+
+/// A layer that is being emitted.
+struct Pairs<'e, 'g> {
+    layer: &'e Elementwise<'g>,
+    vectors: Vectors,
+    /// Tiles of a block of the output.
+    plane: usize,
+}
+
+impl Lowering<'_> {
+    /// Emits a layer by blocks.
+    pub(super) fn by_blocks(
+        &mut self,
+        id: NodeId,
+        elementwise: &Elementwise<'_>,
+    ) -> Result<(), LowerError> {
+        let node = &self.graph.nodes[id.0];
+        let lists = || elementwise.lists().flatten();
+        self.check_lanes(&node.name, lists().filter(|op| op.vector().is_some()))?;
+        let [channels, ..] = self.graph.tensors[node.output.0].chw;
+        if lists().any(|op| op.vector().is_some_and(|v| v.len() != channels)) {
+            return Err(self.inconsistent(id, "a lane vector has another length"));
+        }
+        let layer = self.layer(id);
+        let [blocks, h, w] = self.tile_chw(node.output);
+        let (plane, depth) = (h * w, self.config.depth(MemType::Acc));
+        let mut vectors = Vectors::new(self, &node.name, lists(), channels);
+        let copies = usize::from(elementwise.lists().any(|ops| self.multiplies(ops)));
+        // Every operand has a place of its own, as large as the output.
+        let places = elementwise.operands.len() + copies;
+        let each = vectors.count() + HALVES * places * plane;
+        let together = (depth / each.max(1)).clamp(1, blocks.max(1));
+        let half = depth.saturating_sub(vectors.count() * together) / HALVES;
+        let most = (half / places).min(Stage::most(self.config));
+        if most == 0 {
+            return Err(LowerError::NoTile {
+                node: node.name.clone(),
+                reason: format!(
+                    "no tile fits: {places} accumulator tiles beside {} vectors",
+                    vectors.count()
+                ),
+            });
+        }
+        vectors.base = HALVES * half;
+        let mut pairs = Pairs {
+            layer: elementwise,
+            vectors,
+            plane,
+        };
+        let mut e = Emitter::new(self, &node.name);
+        let mut halves = Halves::open(half, &mut e)?;
+        for piece in Piece::of_blocks(0..blocks, plane, [together, most]) {
+            let base = pairs.piece(&mut e, &mut halves, &piece)?;
+            let count = piece.count() as u16;
+            let store = Store {
+                sram_base: base as u16,
+                dram_base: (piece.blocks.start * plane + piece.positions.start) as u32,
+                y_size: 1,
+                x_size: count,
+                x_stride: count,
+                ..Store::default()
+            };
+            halves.store(&mut e, buffer(node.output), store)?;
+        }
+        halves.close(&mut e)?;
+        e.finish(layer)
+    }
+}
+
+impl Pairs<'_, '_> {
+    /// All of a piece but its store; where it lies.
+    fn piece(
+        &mut self,
+        e: &mut Emitter<'_, '_>,
+        halves: &mut Halves,
+        piece: &Piece,
+    ) -> Result<usize, LowerError> {
+        let (begin, base, count) = (e.len(), halves.base(), piece.count());
+        let places = self.layer.operands.len();
+        let copy = base + places * count;
+        self.vectors.load(e, &piece.blocks)?;
+        let mut next = 0;
+        for (i, operand) in self.layer.operands.iter().enumerate() {
+            let sram = base + i * count;
+            let own = match operand.spread {
+                true => Piece {
+                    blocks: piece.blocks.clone(),
+                    positions: 0..1,
+                },
+                false => piece.clone(),
+            };
+            let plane = if operand.spread { 1 } else { self.plane };
+            self.load(
+                e,
+                halves,
+                operand,
+                [
+                    own.blocks.start * plane + own.positions.start,
+                    own.count(),
+                    sram,
+                ],
+            )?;
+            self.vectors
+                .apply(e, operand.ops, &mut next, &own, [sram, copy])?;
+            match (i, operand.spread) {
+                (0, _) => {}
+                (_, true) => by_block(e, self.layer.join, piece, [base, sram])?,
+                (_, false) => join(e, self.layer.join, [base, sram], count)?,
+            }
+        }
+        let all = [base, copy];
+        self.vectors
+            .apply(e, self.layer.epilogue, &mut next, piece, all)?;
+        halves.seal(e, begin);
+        Ok(base)
+    }
+
+    fn load(
+        &self,
+        e: &mut Emitter<'_, '_>,
+        halves: &mut Halves,
+        operand: &Operand<'_>,
+        [dram, count, sram]: [usize; 3],
+    ) -> Result<(), LowerError> {
+        let rows = Rows {
+            buffer: buffer(operand.tensor),
+            sram,
+            dram,
+            size: [1, count],
+            stride: count,
+        };
+        halves.stage.load(e, rows, Sums::Set)
+    }
+}

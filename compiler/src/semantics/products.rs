@@ -1,0 +1,278 @@
+//! Products of two tensors, and functions of one that are products or have two slopes.
+
+use super::lanes::{Interval, Requant, SemanticsError, log2_exact, push_clamp, range};
+use super::precise;
+use super::sums::{AddPlan, Rescale, multiplied, plan_scale, round, scaled};
+use crate::lane::LaneOp;
+
+/// The most that HardSwish's second factor is, whose product with a value is still multiplied by
+/// a ratio.
+const WIDEST: f64 = 32767.0;
+
+/// What a product of two tensors starts from.
+pub struct Multiplication {
+    /// `s_a * s_b / s_y`.
+    pub ratio: f64,
+    /// The operands' smallest and largest values.
+    pub ranges: [(i8, i8); 2],
+    /// Their zero points.
+    pub zeros: [i32; 2],
+    /// The output's zero point: added after rounding.
+    pub zero: i32,
+    /// Bounds of the output.
+    pub clamp: (i8, i8),
+    /// How closely.
+    pub requant: Requant,
+}
+
+/// What a function of one tensor starts from.
+pub struct Function<'a> {
+    /// The input's step.
+    pub scale: f64,
+    /// The output's step.
+    pub out: f64,
+    /// The input's smallest and largest value.
+    pub range: (i8, i8),
+    /// The zero points of input and output.
+    pub zeros: [i32; 2],
+    /// Slopes below 0, one or one for each channel.
+    pub slopes: &'a [f64],
+    /// Bounds of the output.
+    pub clamp: (i8, i8),
+    /// How closely.
+    pub requant: Requant,
+}
+
+fn wide((low, high): (i8, i8)) -> Interval {
+    (low.into(), high.into())
+}
+
+/// Values counted from their zero point.
+fn centred(zero: i32) -> Vec<LaneOp> {
+    let minus = (zero != 0).then(|| LaneOp::add(-zero as i16));
+    minus.into_iter().collect()
+}
+
+fn product(a: Interval, b: Interval) -> Interval {
+    let all = [a.0 * b.0, a.0 * b.1, a.1 * b.0, a.1 * b.1];
+    let largest = all.iter().fold(i64::MIN, |m, &x| m.max(x));
+    (all.iter().fold(i64::MAX, |m, &x| m.min(x)), largest)
+}
+
+/// `round((a - z_a) * (b - z_b) * ratio) + z` of two int8 tensors, whose lanes are multiplied
+/// after their own operations.
+///
+/// # Errors
+/// [`SemanticsError::Ratio`] for a ratio outside fixed point.
+pub fn plan_mul(given: &Multiplication) -> Result<AddPlan, SemanticsError> {
+    let [a, b] = given.zeros.map(centred);
+    let lanes = product(
+        range(&a, 0, wide(given.ranges[0]))?,
+        range(&b, 0, wide(given.ranges[1]))?,
+    );
+    let epilogue = requantized(given.ratio, lanes, given)?;
+    Ok(AddPlan { a, b, epilogue })
+}
+
+/// `round(x * ratio) + z` of products, clamped.
+fn requantized(
+    ratio: f64,
+    lanes: Interval,
+    given: &Multiplication,
+) -> Result<Vec<LaneOp>, SemanticsError> {
+    let shift = log2_exact(ratio).is_some_and(|n| (-15..=0).contains(&n));
+    let usable = ratio.is_finite() && ratio > 0.0 && ratio < 4096.0;
+    if usable
+        && !shift
+        && given.requant == Requant::Precise
+        && let Some((mut ops, last, half)) = precise::scale_wide(ratio, lanes)
+        && let Some(rounding) = round(last, (i64::from(given.zero) << last) + half)
+    {
+        ops.extend(rounding);
+        if range(&ops, 0, lanes).is_ok() {
+            push_clamp(&mut ops, &[lanes], given.clamp)?;
+            return Ok(ops);
+        }
+    }
+    plan_scale(&Rescale {
+        ratio,
+        range: lanes,
+        zeros: [0, given.zero.into()],
+        clamp: given.clamp,
+        requant: given.requant,
+    })
+}
+
+/// `x * max(0, min(1, x / 6 + 1/2))` as a product of the tensor by itself.
+///
+/// # Errors
+/// [`SemanticsError::Ratio`] for steps so small or large that 3 or 6 of them is no immediate.
+pub fn plan_hard_swish(given: &Function<'_>) -> Result<AddPlan, SemanticsError> {
+    let scale = given.scale;
+    let bad = || SemanticsError::Ratio {
+        ratio: scale.to_string(),
+    };
+    // A power of two, so that machines without MUL shift.
+    let factor = 2f64.powi((WIDEST * scale / 6.0).log2().floor().min(14.0) as i32);
+    let (three, six) = (3.0 / scale * factor, 6.0 / scale * factor);
+    if !(factor >= 1.0 && six <= WIDEST && three >= 1.0) {
+        return Err(bad());
+    }
+    let zero = given.zeros[0];
+    let a = centred(zero);
+    let mut b = centred(zero);
+    b.extend([
+        LaneOp::shl(factor.log2() as i16),
+        LaneOp::add(three.round() as i16),
+        LaneOp::max(0),
+        LaneOp::min(six.round() as i16),
+    ]);
+    let range_of = |ops: &[LaneOp]| range(ops, 0, wide(given.range));
+    let lanes = product(range_of(&a)?, range_of(&b)?);
+    let multiplication = Multiplication {
+        ratio: scale * scale / (6.0 * factor) / given.out,
+        ranges: [given.range; 2],
+        zeros: [zero; 2],
+        zero: given.zeros[1],
+        clamp: given.clamp,
+        requant: given.requant,
+    };
+    let epilogue = requantized(multiplication.ratio, lanes, &multiplication)?;
+    Ok(AddPlan { a, b, epilogue })
+}
+
+/// `x`, and below 0 its product with a slope, as a sum of what is above 0 and what is below.
+///
+/// # Errors
+/// [`SemanticsError::Ratio`] for a ratio outside fixed point.
+pub fn plan_slopes(given: &Function<'_>) -> Result<AddPlan, SemanticsError> {
+    let ratio = given.scale / given.out;
+    let bad = || SemanticsError::Ratio {
+        ratio: ratio.to_string(),
+    };
+    let steepest = given.slopes.iter().fold(0f64, |m, s| m.max(s.abs()));
+    let usable = |r: f64| r.is_finite() && r > 0.0 && r < 4096.0;
+    if !usable(ratio) || !steepest.is_finite() || (steepest > 0.0 && !usable(ratio * steepest)) {
+        return Err(bad());
+    }
+    let both = match given.slopes {
+        [one] if *one > 0.0 => scaled([ratio, ratio * one], given.requant),
+        // Slopes are products, whatever the ratio is.
+        _ => multiplied([ratio, ratio * steepest.max(1.0)], given.requant),
+    };
+    let ([above, below], shift) = both.ok_or_else(bad)?;
+    let zero = i64::from(given.zeros[0]);
+    let imm = given.zeros[0] as i16;
+    let a = [vec![LaneOp::max(imm)], above.ops].concat();
+    let (b, offset) = match given.slopes {
+        [one] if *one > 0.0 => {
+            let ops = [vec![LaneOp::min(imm)], below.ops].concat();
+            (ops, zero * (above.factor + below.factor))
+        }
+        slopes => {
+            let factor = |s: &f64| (ratio * s * 2f64.powi(shift)).round() as i32;
+            let mut ops = vec![LaneOp::min(imm)];
+            ops.extend(centred(given.zeros[0]));
+            ops.push(LaneOp::mul(slopes.iter().map(factor).collect::<Vec<_>>()));
+            (ops, zero * above.factor)
+        }
+    };
+    let offset = (i64::from(given.zeros[1]) << shift) - offset;
+    let mut epilogue = round(shift, offset).ok_or_else(bad)?;
+    let channels = if b.iter().any(|op| op.vector().is_some()) {
+        given.slopes.len()
+    } else {
+        1
+    };
+    let sums = (0..channels).map(|c| {
+        let (above, below) = (
+            range(&a, 0, wide(given.range))?,
+            range(&b, c, wide(given.range))?,
+        );
+        Ok((above.0 + below.0, above.1 + below.1))
+    });
+    let sums = sums.collect::<Result<Vec<Interval>, SemanticsError>>()?;
+    let mut start = (0, 0);
+    for sum in &sums {
+        start = (start.0.min(sum.0), start.1.max(sum.1));
+    }
+    push_clamp(&mut epilogue, &[start], given.clamp)?;
+    Ok(AddPlan { a, b, epilogue })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::semantics::apply;
+
+    fn run(ops: &[LaneOp], channel: usize, x: i32) -> i32 {
+        let mut lane = [x];
+        for op in ops {
+            apply(op, channel, &mut lane).unwrap();
+        }
+        lane[0]
+    }
+
+    /// Rounded, and whether the value is far enough from a tie for it to be certain.
+    fn ideal(value: f64, zero: i32, (low, high): (i8, i8), error: f64) -> (i32, bool) {
+        let value = value + f64::from(zero);
+        let rounded = (value + 0.5).floor().clamp(low.into(), high.into()) as i32;
+        let clear = ((value + 0.5).rem_euclid(1.0) - 0.5).abs() < 0.5 - error;
+        (rounded, clear)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn products_round_as_reals_do_except_beside_ties(
+            ratio in 1e-4f64..0.5, a in any::<i8>(), b in any::<i8>(), zeros in [-128i32..=127, -128i32..=127, -128i32..=127],
+            fast in any::<bool>(),
+        ) {
+            let clamp = (-128, 127);
+            let requant = if fast { Requant::Fast } else { Requant::Precise };
+            let plan = plan_mul(&Multiplication {
+                ratio, ranges: [clamp; 2], zeros: [zeros[0], zeros[1]], zero: zeros[2], clamp, requant,
+            }).unwrap();
+            let product = run(&plan.a, 0, a.into()) * run(&plan.b, 0, b.into());
+            let found = run(&plan.epilogue, 0, product);
+            let real = f64::from(i32::from(a) - zeros[0]) * f64::from(i32::from(b) - zeros[1]) * ratio;
+            let (expected, clear) = ideal(real, zeros[2], clamp, 1.0 / 128.0);
+            prop_assert!((found - expected).abs() <= 1);
+            prop_assert!(found == expected || !clear || fast, "{} for {} by {:?}", found, real, plan.epilogue);
+        }
+
+        #[test]
+        fn functions_round_as_reals_do_except_beside_ties(
+            scale in 0.002f64..0.5, stretch in 0.3f64..2.0, x in any::<i8>(), zeros in [-128i32..=127, -128i32..=127],
+            slopes in prop::collection::vec(-1.5f64..1.5, 1..4), fast in any::<bool>(),
+        ) {
+            let clamp = (-128, 127);
+            let requant = if fast { Requant::Fast } else { Requant::Precise };
+            let out = scale * stretch;
+            let given = Function { scale, out, range: clamp, zeros, slopes: &slopes, clamp, requant };
+            let real = f64::from(i32::from(x) - zeros[0]) * scale;
+            let plan = plan_hard_swish(&given).unwrap();
+            let product = run(&plan.a, 0, x.into()) * run(&plan.b, 0, x.into());
+            let found = run(&plan.epilogue, 0, product);
+            let swish = real * (real / 6.0 + 0.5).clamp(0.0, 1.0) / out;
+            let (expected, clear) = ideal(swish, zeros[1], clamp, 1.0 / 16.0);
+            prop_assert!((found - expected).abs() <= 1, "{} for {}", found, swish);
+            prop_assert!(found == expected || !clear || fast, "{} for {} by {:?}", found, swish, plan.epilogue);
+            // A power of two has a shift of its own.
+            let out = if fast { scale } else { out };
+            let given = Function { out, ..given };
+            let plan = plan_slopes(&given).unwrap();
+            for (c, slope) in slopes.iter().enumerate() {
+                let sum = run(&plan.a, c, x.into()) + run(&plan.b, c, x.into());
+                let found = run(&plan.epilogue, c, sum);
+                let leaky = real * if real < 0.0 { *slope } else { 1.0 } / out;
+                let (expected, clear) = ideal(leaky, zeros[1], clamp, 1.0 / 128.0);
+                prop_assert!((found - expected).abs() <= 1, "{} for {}", found, leaky);
+                prop_assert!(found == expected || !clear || fast, "{} for {} by {:?}", found, leaky, plan.b);
+            }
+        }
+    }
+}

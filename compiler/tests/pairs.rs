@@ -1,0 +1,97 @@
+//! Sums and products of two tensors, of which one may have one position for every channel: the
+//! bits of the reference interpreter on every simulator, without hazards.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use proptest::prelude::*;
+use vta_compiler::lower::{self, LowerOptions};
+use vta_compiler::qgraph::{LaneOp, QGraph, QOp};
+use vta_isa::{Extension, Extensions};
+
+use common::{Rng, check, clamp, config, push, tensor, window, zero};
+
+/// Immediates, and vectors if there may be some.
+fn operations(rng: &mut Rng, channels: usize, kind: usize) -> Vec<LaneOp> {
+    let mut vector = |n: u64| -> Vec<i32> {
+        (0..channels)
+            .map(|_| (rng.next() % n) as i32 - 40)
+            .collect()
+    };
+    match kind {
+        0 => vec![],
+        1 => vec![LaneOp::add(9), LaneOp::max(-100)],
+        2 => vec![LaneOp::mul(5), LaneOp::shr(2)],
+        3 => vec![LaneOp::add(vector(90)), LaneOp::max(3)],
+        _ => vec![LaneOp::min(vector(90)), LaneOp::mul(vector(300))],
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn pairs_are_what_the_reference_says(
+        channels in 1usize..100, plane in [1usize..14, 1usize..14], kinds in [0usize..5, 0usize..5, 0usize..5],
+        spread in 0usize..3, product in any::<bool>(), acc8 in any::<bool>(), window in window(3), zero in zero(),
+        c in 0usize..6, seed in any::<u64>(),
+    ) {
+        let mut graph = QGraph::default();
+        let mut rng = Rng(seed);
+        let [h, w] = plane;
+        let input = tensor(&mut graph, [channels, h, w]);
+        graph.inputs = vec![input];
+        let ops = [vec![LaneOp::add(1)], clamp()].concat();
+        let other = push(&mut graph, QOp::Eltwise { input, ops: ops.clone() }, [channels, h, w]);
+        let small = QOp::AvgPool {
+            input,
+            window: vta_compiler::qgraph::Window::whole(plane),
+            count_include_pad: false,
+            ops_by_count: vec![(h * w, [vec![LaneOp::shr(3)], clamp()].concat())],
+        };
+        let small = push(&mut graph, small, [channels, 1, 1]);
+        let (a, b) = [(input, other), (other, small), (small, other)][spread];
+        let [a_ops, b_ops, last] = kinds.map(|kind| operations(&mut rng, channels, kind));
+        let epilogue = [last, vec![LaneOp::shr(5)], clamp()].concat();
+        let op = match product {
+            true => QOp::Mul { a, a_ops, b, b_ops, epilogue },
+            false => QOp::Add { a, a_ops, b, b_ops, epilogue },
+        };
+        let mut last = push(&mut graph, op, [channels, h, w]);
+        graph.tensors[last.0].zero = zero;
+        if let Some([oh, ow]) = window.output(h, w) {
+            let weights = rng.int8(3 * channels * window.area());
+            let epilogue = [vec![LaneOp::shr(8)], clamp()].concat();
+            let op = QOp::Conv { input: last, window, weights, residual: None, epilogue, dense: false, group: 1 };
+            last = push(&mut graph, op, [3, oh, ow]);
+        }
+        graph.outputs = vec![last];
+        let config = match acc8 {
+            true => config(c),
+            false => config(c).with_extensions(Extensions::from_iter([Extension::Mul, Extension::Shl])),
+        };
+        check(&graph, &config, seed)?;
+    }
+}
+
+#[test]
+fn products_of_tensors_need_mul() {
+    let mut graph = QGraph::default();
+    let input = tensor(&mut graph, [3, 2, 2]);
+    let op = QOp::Mul {
+        a: input,
+        a_ops: vec![],
+        b: input,
+        b_ops: vec![],
+        epilogue: clamp(),
+    };
+    let last = push(&mut graph, op, [3, 2, 2]);
+    (graph.inputs, graph.outputs) = (vec![input], vec![last]);
+    let config = config(0).with_extensions(Extensions::from_iter([Extension::Acc8]));
+    let error = lower::compile(&graph, &config, &LowerOptions::default()).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("multiplies two tensors") && text.contains("no MUL"),
+        "{text}"
+    );
+}
