@@ -145,7 +145,7 @@ pub fn overview(split: &MultiProgram, config: &Config) -> Program {
             Step::Host(step) => program.layers.push(Layer {
                 name: step.name.clone(),
                 kind: format!("host {}", step.op),
-                output: step.network_tensor,
+                output: step.outputs.first().map_or(0, |o| o.network_tensor),
                 nodes: vec![host_node(split, step)],
                 ..Layer::default()
             }),
@@ -181,7 +181,7 @@ fn host_node(split: &MultiProgram, step: &HostStep) -> NodeInfo {
         kind: "host".into(),
         attributes: step.kernel.attributes(),
         inputs: step.inputs.iter().map(tensor).collect(),
-        output: tensor(&step.outputs[0]),
+        output: tensor(&step.outputs[0].places[0]),
     }
 }
 

@@ -152,11 +152,12 @@ impl Engine {
                     }
                 }
                 for step in &program.steps {
-                    if let Step::Host(step) = step
-                        && let Some(place) = step.outputs.first()
-                    {
-                        let found = session.read_tensor(*place)?;
-                        all.push((step.name.clone(), step.network_tensor as usize, found));
+                    let Step::Host(step) = step else { continue };
+                    for output in &step.outputs {
+                        if let Some(place) = output.places.first() {
+                            let found = session.read_tensor(*place)?;
+                            all.push((step.name.clone(), output.network_tensor as usize, found));
+                        }
                     }
                 }
             }

@@ -343,7 +343,8 @@ pub fn layer_or_network(name: &str) -> Result<QGraph> {
 }
 
 fn read_bundle(path: &Path) -> Result<Bundle> {
-    let read = |text: &str| -> Result<Arc<dyn HostKernel>, String> {
+    let read = |bytes: &[u8]| -> Result<Arc<dyn HostKernel>, String> {
+        let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
         Ok(Arc::new(HostCall::from_text(text)?))
     };
     Bundle::load(path, &read).with_context(|| path.display().to_string())

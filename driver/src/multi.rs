@@ -29,16 +29,21 @@ pub struct Part {
 
 /// What the host computes between layers.
 pub trait HostKernel: Debug + Send + Sync {
-    /// The output of one image from its inputs, int8 in NCHW order. It must depend on nothing
+    /// The outputs of one image from its inputs, int8 in NCHW order. They must depend on nothing
     /// else.
     ///
     /// # Errors
     /// Why it can't be computed, in words.
-    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<i8>, String>;
+    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<Vec<i8>>, String>;
 
-    /// A text from which the same kernel can be made, for bundles; `None` if there is none.
-    fn to_text(&self) -> Option<String> {
+    /// Bytes from which the same kernel can be made, for bundles; `None` if there are none.
+    fn to_bytes(&self) -> Option<Vec<u8>> {
         None
+    }
+
+    /// How many operators of the model it computes.
+    fn ops(&self) -> usize {
+        1
     }
 
     /// What it is told, for listings; nothing where that isn't known.
@@ -46,13 +51,22 @@ pub trait HostKernel: Debug + Send + Sync {
         Vec::new()
     }
 
-    /// The values of an image in each input and in the output, where the kernel takes no others.
-    fn sizes(&self) -> Option<(Vec<usize>, usize)> {
+    /// The values of an image in each input and in each output, where the kernel takes no others.
+    fn sizes(&self) -> Option<(Vec<usize>, Vec<usize>)> {
         None
     }
 }
 
-/// A layer of the host: tensors of devices are read, one is computed and written.
+/// A tensor that the host computes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostOutput {
+    /// Every place that it is written to, at least one.
+    pub places: Vec<Place>,
+    /// The whole network's number of it.
+    pub network_tensor: u32,
+}
+
+/// A layer of the host: tensors of devices are read, others are computed and written.
 #[derive(Clone, Debug)]
 pub struct HostStep {
     /// The layer's name.
@@ -63,19 +77,16 @@ pub struct HostStep {
     pub kernel: Arc<dyn HostKernel>,
     /// Where its inputs lie.
     pub inputs: Vec<Place>,
-    /// Every place that the output is written to, at least one.
-    pub outputs: Vec<Place>,
-    /// The whole network's number of the output.
-    pub network_tensor: u32,
+    /// What it computes, in the kernel's order, at least one.
+    pub outputs: Vec<HostOutput>,
 }
 
 impl PartialEq for HostStep {
     fn eq(&self, other: &Self) -> bool {
-        // A kernel's text says all that it depends on.
+        // A kernel's listing says all that it depends on.
         let kernel = |step: &Self| format!("{:?}", step.kernel);
         (&self.name, &self.op, &self.inputs, &self.outputs)
             == (&other.name, &other.op, &other.inputs, &other.outputs)
-            && self.network_tensor == other.network_tensor
             && kernel(self) == kernel(other)
     }
 }
@@ -97,7 +108,7 @@ pub enum Step {
         /// Where it is read.
         to: Place,
     },
-    /// The host computes a tensor.
+    /// The host computes tensors.
     Host(HostStep),
 }
 
@@ -168,35 +179,41 @@ impl MultiProgram {
 
     fn check_host(&self, index: usize, step: &HostStep) -> Result<(), ProgramError> {
         let refuse = |reason| Err(ProgramError::Step { index, reason });
-        let Some(first) = step.outputs.first() else {
-            return refuse("the host's result goes nowhere");
-        };
-        let chw = self.tensor(*first)?.chw;
         let batch = |place: &Place| self.parts.get(place.part).map(|p| p.program.config.batch());
         for place in &step.inputs {
             if self.tensor(*place)?.packing != Packing::Tiles {
                 return refuse("the host reads a tensor that isn't packed as tiles");
             }
         }
-        for place in &step.outputs {
-            if self.tensor(*place)?.chw != chw {
-                return refuse("the host's result has different shapes");
+        let mut shapes = Vec::with_capacity(step.outputs.len());
+        for output in &step.outputs {
+            let Some(first) = output.places.first() else {
+                return refuse("the host's result goes nowhere");
+            };
+            let chw = self.tensor(*first)?.chw;
+            for place in &output.places {
+                if self.tensor(*place)?.chw != chw {
+                    return refuse("the host's result has different shapes");
+                }
             }
+            shapes.push(chw);
         }
-        if let Some((inputs, output)) = step.kernel.sizes() {
+        if shapes.is_empty() {
+            return refuse("the host's result goes nowhere");
+        }
+        if let Some((inputs, outputs)) = step.kernel.sizes() {
             let values = |chw: [u32; 3]| chw.iter().map(|&d| d as usize).product::<usize>();
             let found = step.inputs.iter().map(|p| Ok(values(self.tensor(*p)?.chw)));
             let found: Vec<usize> = found.collect::<Result<_, ProgramError>>()?;
-            if found != inputs || values(chw) != output {
+            let made: Vec<usize> = shapes.into_iter().map(values).collect();
+            if found != inputs || made != outputs {
                 return refuse("the host's tensors aren't of its operator's sizes");
             }
         }
-        match step
-            .inputs
-            .iter()
-            .chain(&step.outputs)
-            .all(|p| batch(p) == batch(first))
-        {
+        let written = step.outputs.iter().flat_map(|output| &output.places);
+        let mut batches = step.inputs.iter().chain(written).map(batch);
+        let first = batches.next();
+        match batches.all(|found| Some(found) == first) {
             true => Ok(()),
             false => refuse("the host's tensors are of devices that differ in BATCH"),
         }
@@ -235,10 +252,17 @@ impl MultiProgram {
         part.program.tensor(place.tensor)
     }
 
-    /// How many layers the host computes.
+    /// How many operators of the model the host computes.
     pub fn host_ops(&self) -> usize {
-        let steps = self.steps.iter();
-        steps.filter(|s| matches!(s, Step::Host(_))).count()
+        self.host_steps().map(|step| step.kernel.ops()).sum()
+    }
+
+    /// The layers of the host.
+    pub fn host_steps(&self) -> impl Iterator<Item = &HostStep> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Host(step) => Some(step),
+            Step::Run { .. } | Step::Copy { .. } => None,
+        })
     }
 
     /// How many tensors travel between devices.

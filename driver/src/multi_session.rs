@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::packing::pack;
 use crate::queue::Route;
 use crate::session::{pack_input, unpack_output};
 use crate::{
-    Counters, Device, DriverError, FlushReason, HostStep, Lane, MultiProgram, Place, Point,
-    ProgramError, QueueLimits, Recording, RunOutput, Session, Step, Stream, Ticket, Timeline, Work,
-    WorkDone,
+    Counters, Device, DriverError, FlushReason, HostKernel, HostStep, Lane, MultiProgram, Place,
+    Point, ProgramError, QueueLimits, Recording, RunOutput, Session, Step, Stream, Ticket,
+    Timeline, Work, WorkDone,
 };
 
 /// A [`MultiProgram`] loaded on its devices.
@@ -71,6 +71,9 @@ struct PartStreams {
     compute: Arc<Stream>,
     leaving: Stream,
 }
+
+/// What the host computed: by image, by output, in NCHW order.
+type Computed = Vec<Vec<Vec<i8>>>;
 
 /// One run being submitted.
 struct Launch {
@@ -288,8 +291,8 @@ impl MultiSession {
         self.arrive(launch, to, &[there], make)
     }
 
-    /// Reads a host layer's inputs when they are there, and computes and writes its output on the
-    /// thread of the first place's stream; the other places get it from there.
+    /// Reads a host layer's inputs when they are there, and computes on the thread of the first
+    /// place's stream; every place of an output but its first gets it from there.
     fn host(
         &mut self,
         program: &MultiProgram,
@@ -303,14 +306,9 @@ impl MultiSession {
             fetched.push((ticket, program.tensor(place)?.clone(), config));
             ready.push(there);
         }
-        let Some((&to, others)) = step.outputs.split_first() else {
-            return Ok(());
-        };
-        let (addr, target) = (self.address(to)?, program.tensor(to)?.clone());
-        let config = program.parts[to.part].program.config.clone();
+        let (images, count) = (self.images, step.outputs.len());
         let (name, kernel) = (step.name.clone(), Arc::clone(&step.kernel));
-        let images = self.images;
-        let make = move || {
+        let mut compute = Some(move || {
             let inputs = fetched.into_iter().map(|(ticket, spec, config)| {
                 let WorkDone::Data(bytes) = ticket.wait()? else {
                     let text = format!("tensor {} was not read", spec.name);
@@ -319,29 +317,43 @@ impl MultiSession {
                 unpack_output(&spec, &config, &bytes)
             });
             let inputs: Vec<Vec<Vec<i8>>> = inputs.collect::<Result<_, _>>()?;
-            let one = |image: usize| {
-                let rows: Option<Vec<&[i8]>> = inputs
-                    .iter()
-                    .map(|x| x.get(image).map(Vec::as_slice))
-                    .collect();
-                let rows = rows.ok_or_else(|| "an image is missing".to_owned());
-                // A panic would take the stream's thread along, and with it every later ticket.
-                let run = |rows: Vec<&[i8]>| {
-                    let run = AssertUnwindSafe(|| kernel.run(&rows));
-                    catch_unwind(run).unwrap_or_else(|_| Err("it panicked".to_owned()))
-                };
-                let out = rows.and_then(run);
+            let one = |image| {
                 let layer = name.clone();
+                let out = run_kernel(&*kernel, &inputs, image, count);
                 out.map_err(|reason| DriverError::Host { layer, reason })
             };
-            let out: Vec<Vec<i8>> = (0..images).map(one).collect::<Result<_, _>>()?;
-            let rows: Vec<&[i8]> = out.iter().map(Vec::as_slice).collect();
-            let data = pack_input(&target, &config, &rows)?;
-            Ok(Work::Write { addr, data })
-        };
-        self.arrive(launch, to, &ready, make)?;
-        for &other in others {
-            self.copy(program, launch, to, other)?;
+            (0..images).map(one).collect::<Result<Computed, _>>()
+        });
+        // The first output's thread computes all, the others' wait until its tensor is there.
+        let shared = Arc::new(Mutex::new(Computed::new()));
+        for (index, output) in step.outputs.iter().enumerate() {
+            let Some((&to, others)) = output.places.split_first() else {
+                continue;
+            };
+            let (addr, target) = (self.address(to)?, program.tensor(to)?.clone());
+            let config = program.parts[to.part].program.config.clone();
+            let (shared, compute) = (Arc::clone(&shared), compute.take());
+            let make = move || {
+                let mut computed = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(compute) = compute {
+                    *computed = compute()?;
+                }
+                let rows = computed
+                    .iter_mut()
+                    .map(|all| std::mem::take(&mut all[index]));
+                let rows: Vec<Vec<i8>> = rows.collect();
+                drop(computed);
+                let rows: Vec<&[i8]> = rows.iter().map(Vec::as_slice).collect();
+                let data = pack_input(&target, &config, &rows)?;
+                Ok(Work::Write { addr, data })
+            };
+            self.arrive(launch, to, &ready, make)?;
+            if index == 0 {
+                ready.extend(launch.arrived.get(&to).cloned());
+            }
+            for &other in others {
+                self.copy(program, launch, to, other)?;
+            }
         }
         Ok(())
     }
@@ -440,6 +452,25 @@ impl MultiSession {
     /// What one part counted.
     pub fn part_counters(&self, part: usize) -> Option<Counters> {
         self.parts.get(part).map(Session::counters)
+    }
+}
+
+/// The outputs of a kernel for one image, as many as its step has.
+fn run_kernel(
+    kernel: &dyn HostKernel,
+    inputs: &[Vec<Vec<i8>>],
+    image: usize,
+    count: usize,
+) -> Result<Vec<Vec<i8>>, String> {
+    let rows = inputs.iter().map(|x| x.get(image).map(Vec::as_slice));
+    let rows: Option<Vec<&[i8]>> = rows.collect();
+    let rows = rows.ok_or("an image is missing")?;
+    // A panic would take the stream's thread along, and with it every later ticket.
+    let run = AssertUnwindSafe(|| kernel.run(&rows));
+    let out = catch_unwind(run).unwrap_or_else(|_| Err("it panicked".to_owned()))?;
+    match out.len() == count {
+        true => Ok(out),
+        false => Err(format!("it gave {} tensors, not {count}", out.len())),
     }
 }
 

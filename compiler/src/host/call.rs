@@ -128,21 +128,23 @@ fn values(chw: [usize; 3]) -> Option<usize> {
 }
 
 impl vta_driver::HostKernel for HostCall {
-    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<i8>, String> {
-        self.run(inputs).map_err(|e| e.to_string())
+    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<Vec<i8>>, String> {
+        let output = self.run(inputs).map_err(|e| e.to_string())?;
+        Ok(vec![output])
     }
 
-    fn to_text(&self) -> Option<String> {
-        serde_json::to_string(self).ok()
+    fn to_bytes(&self) -> Option<Vec<u8>> {
+        serde_json::to_vec(self).ok()
     }
 
     fn attributes(&self) -> Vec<Attribute> {
         Reflect::attributes(self)
     }
 
-    fn sizes(&self) -> Option<(Vec<usize>, usize)> {
+    fn sizes(&self) -> Option<(Vec<usize>, Vec<usize>)> {
         let inputs = self.inputs.iter().map(|o| values(o.chw));
-        Some((inputs.collect::<Option<_>>()?, values(self.output.chw)?))
+        let output = values(self.output.chw)?;
+        Some((inputs.collect::<Option<_>>()?, vec![output]))
     }
 }
 
@@ -150,10 +152,12 @@ impl vta_driver::HostKernel for HostCall {
 mod tests {
     use super::*;
 
+    fn call_text(call: &HostCall) -> String {
+        serde_json::to_string(call).unwrap()
+    }
+
     #[test]
     fn results_are_quantized_as_onnx_does() {
-        use vta_driver::HostKernel;
-
         let operand = |scale| Operand {
             chw: [1, 1, 5],
             scale,
@@ -173,7 +177,7 @@ mod tests {
         (call.inputs[0].zero, call.output.zero) = (-3, 2);
         let out = call.run(&[&[-4, -3, -6, 4, 127]]).unwrap();
         assert_eq!(out, [2, 2, 0, 9, 100]);
-        assert_eq!(HostCall::from_text(&call.to_text().unwrap()).unwrap(), call);
+        assert_eq!(HostCall::from_text(&call_text(&call)).unwrap(), call);
         assert!(call.run(&[&[1, 2]]).is_err() && call.run(&[]).is_err());
     }
 
@@ -202,11 +206,11 @@ mod tests {
                 output: operand(output, 1.0 / 3.0),
                 clamp: (-128, 127),
             };
-            let text = call.to_text().unwrap();
+            let text = call_text(&call);
             assert_eq!(HostCall::from_text(&text).unwrap(), call);
             let (inputs, output) = call.sizes().unwrap();
             assert_eq!(inputs.len(), call.inputs.len());
-            assert_eq!(output, call.output.chw.iter().product::<usize>());
+            assert_eq!(output, [call.output.chw.iter().product::<usize>()]);
         }
         let sound = HostCall {
             op: HostOp::Sigmoid,
@@ -225,14 +229,11 @@ mod tests {
             |c| (c.inputs[0].chw, c.output.chw) = ([usize::MAX; 3], [usize::MAX; 3]),
             |c| (c.inputs[0].chw, c.output.chw) = ([1 << 31, 1, 1], [1 << 31, 1, 1]),
         ];
-        assert!(HostCall::from_text(&sound.to_text().unwrap()).is_ok());
+        assert!(HostCall::from_text(&call_text(&sound)).is_ok());
         for edit in edits {
             let mut call = sound.clone();
             edit(&mut call);
-            assert!(
-                HostCall::from_text(&call.to_text().unwrap()).is_err(),
-                "{call:?}"
-            );
+            assert!(HostCall::from_text(&call_text(&call)).is_err(), "{call:?}");
         }
         for text in ["", "{}", "null", "[1]"] {
             assert!(HostCall::from_text(text).is_err(), "{text}");

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use vta_driver::{HostStep, MultiProgram, Part, Place, Step};
+use vta_driver::{HostOutput, HostStep, MultiProgram, Part, Place, Step};
 use vta_isa::Config;
 
 use super::{Placement, PlacementError, Target, TargetId, TensorCopy, Uses};
@@ -363,18 +363,20 @@ impl Split<'_> {
         let call = HostCall::of(self.graph, node).ok_or_else(order)?;
         let home = |id: TensorId| self.place(self.home(id), id);
         let inputs = node.op.inputs().into_iter().map(home);
-        let mut outputs = vec![home(node.output)?];
+        let mut places = vec![home(node.output)?];
         for target in (0..self.targets.len()).map(TargetId) {
             let place = self.places.get(&(target, node.output)).copied();
-            outputs.extend(place.filter(|place| !outputs.contains(place)));
+            places.extend(place.filter(|place| !places.contains(place)));
         }
         Ok(HostStep {
             name: node.name.clone(),
             op: call.op.name().to_owned(),
             kernel: Arc::new(call),
             inputs: inputs.collect::<Result<_, _>>()?,
-            outputs,
-            network_tensor: node.output.0 as u32,
+            outputs: vec![HostOutput {
+                places,
+                network_tensor: node.output.0 as u32,
+            }],
         })
     }
 }

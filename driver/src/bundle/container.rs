@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::error::{BUNDLE_VERSION, BundleError, HOSTED_VERSION, invalid};
+use super::error::{BUNDLE_VERSION, BundleError, FORMER_VERSION, HOSTED_VERSION, invalid};
 
 /// The first bytes of every program bundle.
 pub const BUNDLE_MAGIC: &[u8; 8] = b"VTAPROG\n";
@@ -79,6 +79,7 @@ pub(super) fn all_sections(bytes: &[u8]) -> Result<Sections, BundleError> {
     match read_u32(bytes, 8) {
         BUNDLE_VERSION => {}
         HOSTED_VERSION => named.push(STEPS),
+        found @ FORMER_VERSION => return Err(BundleError::Former { found }),
         found => return Err(BundleError::Version { found }),
     }
     let count = read_u32(bytes, 12) as usize;

@@ -7,7 +7,10 @@ use crate::output::FileError;
 /// The version of bundles that hold a program alone.
 pub const BUNDLE_VERSION: u32 = 1;
 /// The version of bundles with layers of the host.
-pub const HOSTED_VERSION: u32 = 2;
+pub const HOSTED_VERSION: u32 = 3;
+/// The version of bundles in which the host computed one operator at a time, which is read no more.
+pub(super) const FORMER_VERSION: u32 = 2;
+
 /// A bundle that can't be read or written.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
@@ -32,6 +35,15 @@ pub enum BundleError {
          {HOSTED_VERSION}"
     )]
     Version {
+        /// The file's version.
+        found: u32,
+    },
+    /// A version that was written before and is read no more.
+    #[error(
+        "bundle: format version {found} of an earlier build, whose layers of the host are kept in \
+         another form; compile the model again"
+    )]
+    Former {
         /// The file's version.
         found: u32,
     },

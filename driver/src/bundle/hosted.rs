@@ -11,13 +11,13 @@ use super::container::{all_sections, assemble};
 use super::error::{BundleError, invalid};
 use super::{map_bytes, map_file, read_program};
 use crate::output;
-use crate::{HostKernel, HostStep, MultiProgram, Part, Place, Program, Step};
+use crate::{HostKernel, HostOutput, HostStep, MultiProgram, Part, Place, Program, Step};
 
 /// The largest number of a network's tensor.
 const MAX_TENSOR: u32 = 1 << 20;
 
-/// Makes a kernel of the host from the text that [`HostKernel::to_text`] gave, or says why not.
-pub type ReadKernel<'a> = dyn Fn(&str) -> Result<Arc<dyn HostKernel>, String> + 'a;
+/// Makes a kernel of the host from the bytes that [`HostKernel::to_bytes`] gave, or says why not.
+pub type ReadKernel<'a> = dyn Fn(&[u8]) -> Result<Arc<dyn HostKernel>, String> + 'a;
 
 /// What a bundle holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,9 +52,8 @@ impl Bundle {
         let Some(steps) = steps else {
             return Ok(Self::Program(Box::new(program)));
         };
-        let meta: MetaNetwork =
-            serde_json::from_slice(&map[steps]).map_err(|e| invalid("steps", e))?;
-        let network = read_network(program, meta, read)?;
+        let (meta, kernels) = split_steps(&map[steps])?;
+        let network = read_network(program, meta, kernels, read)?;
         Ok(Self::Network(Box::new(network)))
     }
 }
@@ -82,10 +81,33 @@ enum MetaStep {
 struct MetaHost {
     name: String,
     op: String,
-    kernel: String,
+    /// Bytes of its kernel, which come after those of the steps before.
+    kernel: usize,
     inputs: Vec<u32>,
-    outputs: Vec<u32>,
+    outputs: Vec<MetaOutput>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetaOutput {
+    tensors: Vec<u32>,
     network_tensor: u32,
+}
+
+/// The steps of a section, and the kernels' bytes behind them.
+fn split_steps(section: &[u8]) -> Result<(MetaNetwork, &[u8]), BundleError> {
+    let short = || invalid("steps", format!("{} bytes are too few", section.len()));
+    let (len, rest) = section.split_first_chunk().ok_or_else(short)?;
+    let len = usize::try_from(u64::from_le_bytes(*len)).map_err(|_| short())?;
+    let (json, kernels) = rest.split_at_checked(len).ok_or_else(short)?;
+    let meta = serde_json::from_slice(json).map_err(|e| invalid("steps", e))?;
+    Ok((meta, kernels))
+}
+
+/// The section of steps and kernels.
+fn join_steps(meta: &MetaNetwork, kernels: &[u8]) -> Result<Vec<u8>, BundleError> {
+    let json = serde_json::to_vec(meta).map_err(|e| invalid("steps", e))?;
+    Ok([&(json.len() as u64).to_le_bytes()[..], &json, kernels].concat())
 }
 
 impl MultiProgram {
@@ -104,28 +126,34 @@ impl MultiProgram {
             return Err(invalid("steps", text));
         };
         let tensors = |places: &[Place]| places.iter().map(|p| p.tensor).collect();
-        let step = |step: &Step| match step {
+        let output = |output: &HostOutput| MetaOutput {
+            tensors: tensors(&output.places),
+            network_tensor: output.network_tensor,
+        };
+        let mut kernels = Vec::new();
+        let mut step = |step: &Step| match step {
             Step::Run { layers, .. } => Ok(MetaStep::Run(layers.start, layers.end)),
             Step::Host(host) => {
                 let unwritable = || invalid("steps", format!("{} can't be written", host.name));
+                let kernel = host.kernel.to_bytes().ok_or_else(unwritable)?;
+                kernels.extend_from_slice(&kernel);
                 Ok(MetaStep::Host(MetaHost {
                     name: host.name.clone(),
                     op: host.op.clone(),
-                    kernel: host.kernel.to_text().ok_or_else(unwritable)?,
+                    kernel: kernel.len(),
                     inputs: tensors(&host.inputs),
-                    outputs: tensors(&host.outputs),
-                    network_tensor: host.network_tensor,
+                    outputs: host.outputs.iter().map(output).collect(),
                 }))
             }
             Step::Copy { .. } => Err(invalid("steps", "a copy between devices")),
         };
         let meta = MetaNetwork {
             network_tensors: part.network_tensors.clone(),
-            steps: self.steps.iter().map(step).collect::<Result<_, _>>()?,
+            steps: self.steps.iter().map(&mut step).collect::<Result<_, _>>()?,
             input: tensors(&self.input),
             outputs: tensors(&self.outputs),
         };
-        let steps = serde_json::to_vec(&meta).map_err(|e| invalid("steps", e))?;
+        let steps = join_steps(&meta, &kernels)?;
         let [meta, commands, uops, data] = part.program.sections()?;
         Ok(assemble([&meta, &commands, &uops, &data], Some(&steps)))
     }
@@ -142,6 +170,7 @@ impl MultiProgram {
 fn read_network(
     program: Program,
     meta: MetaNetwork,
+    mut kernels: &[u8],
     read: &ReadKernel<'_>,
 ) -> Result<MultiProgram, BundleError> {
     let numbers = &meta.network_tensors;
@@ -156,28 +185,35 @@ fn read_network(
         let place = |tensor| Place { part: 0, tensor };
         tensors.into_iter().map(place).collect()
     };
-    let step = |step: MetaStep| {
+    let mut step = |step: MetaStep| {
         Ok(match step {
             MetaStep::Run(start, end) => Step::Run {
                 part: 0,
                 layers: start..end,
             },
-            MetaStep::Host(host) => Step::Host(HostStep {
-                kernel: read(&host.kernel)
-                    .map_err(|e| invalid("steps", format!("{}: {e}", host.name)))?,
-                name: host.name,
-                op: host.op,
-                inputs: places(host.inputs),
-                outputs: places(host.outputs),
-                network_tensor: host.network_tensor,
-            }),
+            MetaStep::Host(host) => {
+                let fail = |what: String| invalid("steps", format!("{}: {what}", host.name));
+                let bytes = kernels.split_off(..host.kernel);
+                let bytes = bytes.ok_or_else(|| fail("its kernel is cut off".to_owned()))?;
+                let output = |output: MetaOutput| HostOutput {
+                    places: places(output.tensors),
+                    network_tensor: output.network_tensor,
+                };
+                Step::Host(HostStep {
+                    kernel: read(bytes).map_err(fail)?,
+                    name: host.name,
+                    op: host.op,
+                    inputs: places(host.inputs),
+                    outputs: host.outputs.into_iter().map(output).collect(),
+                })
+            }
         })
     };
     let network = MultiProgram {
         steps: meta
             .steps
             .into_iter()
-            .map(step)
+            .map(&mut step)
             .collect::<Result<_, BundleError>>()?,
         input: places(meta.input),
         outputs: places(meta.outputs),
@@ -187,6 +223,10 @@ fn read_network(
             network_tensors: meta.network_tensors,
         }],
     };
+    if !kernels.is_empty() {
+        let text = format!("{} bytes belong to no kernel", kernels.len());
+        return Err(invalid("steps", text));
+    }
     network.validate().map_err(|e| invalid("steps", e))?;
     check_order(&network)?;
     Ok(network)
@@ -211,10 +251,12 @@ fn check_order(network: &MultiProgram) -> Result<(), BundleError> {
                 if !host.inputs.iter().all(|p| known[p.tensor as usize]) {
                     return refuse(&host.name, "reads what nothing before it computes");
                 }
-                for place in &host.outputs {
-                    known[place.tensor as usize] = true;
-                    if part.network_tensors[place.tensor as usize] != host.network_tensor {
-                        return refuse(&host.name, "writes a tensor of another number");
+                for output in &host.outputs {
+                    for place in &output.places {
+                        known[place.tensor as usize] = true;
+                        if part.network_tensors[place.tensor as usize] != output.network_tensor {
+                            return refuse(&host.name, "writes a tensor of another number");
+                        }
                     }
                 }
             }

@@ -4,7 +4,7 @@ use crossbeam_channel::bounded;
 
 use super::*;
 use crate::testing::{buffer, doubler, load_and_store, tensor};
-use crate::{BufferKind, HostKernel, Layer, Packing, Part, Program};
+use crate::{BufferKind, HostKernel, HostOutput, Layer, Packing, Part, Program};
 
 const SMALL: QueueLimits = QueueLimits {
     insns: 64,
@@ -265,12 +265,12 @@ fn sessions_that_take_turns_share_their_devices() {
 struct Sum(i8);
 
 impl HostKernel for Sum {
-    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<i8>, String> {
+    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<Vec<i8>>, String> {
         let at = |i: usize| inputs.iter().map(|x| x[i]).sum::<i8>() + self.0;
         assert!(inputs[0][0] != 101, "the kernel is broken");
         match inputs[0][0] {
             100 => Err("a hundred is too much".to_owned()),
-            _ => Ok((0..inputs[0].len()).map(at).collect()),
+            _ => Ok(vec![(0..inputs[0].len()).map(at).collect()]),
         }
     }
 }
@@ -281,8 +281,10 @@ fn host(name: &str, constant: i8, inputs: &[Place], outputs: &[Place]) -> Step {
         op: "Sum".to_owned(),
         kernel: Arc::new(Sum(constant)),
         inputs: inputs.to_vec(),
-        outputs: outputs.to_vec(),
-        network_tensor: 0,
+        outputs: vec![HostOutput {
+            places: outputs.to_vec(),
+            network_tensor: 0,
+        }],
     })
 }
 
@@ -323,6 +325,61 @@ fn the_host_computes_between_devices() {
     let counters = session.counters();
     assert_eq!(counters.flushed(FlushReason::NextLayerElsewhere), 8);
     assert_eq!(counters.flushed(FlushReason::HostRead), 0);
+}
+
+/// Gives its input, its negative, and as many more as it says.
+#[derive(Debug)]
+struct Both(usize);
+
+impl HostKernel for Both {
+    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<Vec<i8>>, String> {
+        let negative = inputs[0].iter().map(|x| -x).collect();
+        let mut all = vec![inputs[0].to_vec(), negative];
+        all.extend((0..self.0).map(|_| Vec::new()));
+        Ok(all)
+    }
+}
+
+/// The host computes two tensors at once, of which each device gets the second.
+fn with_two_outputs(more: usize) -> MultiProgram {
+    let output = |places: &[Place]| HostOutput {
+        places: places.to_vec(),
+        network_tensor: 0,
+    };
+    let mut program = with_host();
+    program.steps[1] = Step::Host(HostStep {
+        name: "both".to_owned(),
+        op: "Both".to_owned(),
+        kernel: Arc::new(Both(more)),
+        inputs: vec![at(0, 1)],
+        outputs: vec![output(&[at(0, 3)]), output(&[at(1, 0), at(0, 2)])],
+    });
+    program.steps[3] = host("second", 0, &[at(0, 2), at(1, 1), at(0, 3)], &[at(0, 4)]);
+    program.steps.pop();
+    program
+}
+
+#[test]
+fn the_host_computes_several_tensors_at_once() {
+    let program = with_two_outputs(0);
+    assert_eq!(program.host_ops(), 2);
+    let mut session = session(program, &[healthy(), healthy()]);
+    for n in 1..=4i8 {
+        // 2x and -2x; -2x is doubled by the other device; their sum with 2x.
+        let out = session.run(&[&[n, -n]]).unwrap();
+        assert_eq!(out.outputs, [[[-4 * n, 4 * n]]]);
+        assert_eq!(session.read_tensor(at(0, 2)).unwrap(), [[-2 * n, 2 * n]]);
+    }
+    let mut wrong = self::session(with_two_outputs(1), &[healthy(), healthy()]);
+    let error = wrong.run(&[&[1, 1]]).unwrap_err().to_string();
+    assert!(error.contains("it gave 3 tensors, not 2"), "{error}");
+    let mut nowhere = with_two_outputs(0);
+    let Step::Host(step) = &mut nowhere.steps[1] else {
+        panic!("a step of the host");
+    };
+    step.outputs[1].places.clear();
+    let error = nowhere.validate().unwrap_err().to_string();
+    assert!(error.contains("goes nowhere"), "{error}");
 }
 
 #[test]

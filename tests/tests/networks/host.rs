@@ -11,7 +11,9 @@ use vta_compiler::placement::{self, Rules, Target};
 use vta_compiler::qgraph::{QGraph, QOp, Window};
 use vta_compiler::quantize::{self, Mode};
 use vta_compiler::{onnx, passes, reference};
-use vta_driver::{Device, FlushReason, MultiProgram, MultiSession, QueueLimits, RunOutput, Step};
+use vta_driver::{
+    Device, FlushReason, HostOutput, MultiProgram, MultiSession, QueueLimits, RunOutput, Step,
+};
 use vta_isa::Config;
 use vta_sim::cycle::TimingConfig;
 use vta_sim::{CycleLog, Execution, SimDevice, hazards};
@@ -171,9 +173,14 @@ fn check(graph: &QGraph, program: &Arc<MultiProgram>, devices: &[Arc<dyn Device>
             assert_eq!(outputs[0][n], expected[graph.outputs[0].0]);
             for step in &program.steps {
                 if let Step::Host(step) = step {
-                    for place in &step.outputs {
-                        let found = session.read_tensor(*place).unwrap();
-                        let expected = &expected[step.network_tensor as usize];
+                    let places = |o: &HostOutput| {
+                        let number = o.network_tensor as usize;
+                        let places: Vec<_> = o.places.iter().map(|p| (*p, number)).collect();
+                        places
+                    };
+                    for (place, number) in step.outputs.iter().flat_map(places) {
+                        let found = session.read_tensor(place).unwrap();
+                        let expected = &expected[number];
                         assert_eq!(&found[n], expected, "{}", step.name);
                     }
                 }

@@ -8,20 +8,23 @@ use crate::testing::{program, tensor};
 struct Plus(i8);
 
 impl HostKernel for Plus {
-    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<i8>, String> {
-        Ok(inputs[0].iter().map(|x| x.wrapping_add(self.0)).collect())
+    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<Vec<i8>>, String> {
+        Ok(vec![
+            inputs[0].iter().map(|x| x.wrapping_add(self.0)).collect(),
+        ])
     }
 
-    fn to_text(&self) -> Option<String> {
-        (self.0 != 99).then(|| self.0.to_string())
+    fn to_bytes(&self) -> Option<Vec<u8>> {
+        (self.0 != 99).then(|| self.0.to_string().into_bytes())
     }
 
-    fn sizes(&self) -> Option<(Vec<usize>, usize)> {
-        Some((vec![6], 6))
+    fn sizes(&self) -> Option<(Vec<usize>, Vec<usize>)> {
+        Some((vec![6], vec![6]))
     }
 }
 
-fn read(text: &str) -> Result<Arc<dyn HostKernel>, String> {
+fn read(bytes: &[u8]) -> Result<Arc<dyn HostKernel>, String> {
+    let text = String::from_utf8_lossy(bytes);
     match text.parse() {
         Ok(constant) => Ok(Arc::new(Plus(constant))),
         Err(_) => Err(format!("'{text}' is no constant")),
@@ -38,8 +41,10 @@ fn host(name: &str, constant: i8, input: u32, output: u32) -> Step {
         op: "Plus".to_owned(),
         kernel: Arc::new(Plus(constant)),
         inputs: vec![place(input)],
-        outputs: vec![place(output)],
-        network_tensor: 3 * output,
+        outputs: vec![HostOutput {
+            places: vec![place(output)],
+            network_tensor: 3 * output,
+        }],
     })
 }
 
@@ -75,11 +80,15 @@ fn edited(edit: impl FnOnce(&mut serde_json::Value)) -> Vec<u8> {
     let network = sample();
     let bytes = network.to_bytes().unwrap();
     let (_, steps) = all_sections(&bytes).unwrap();
-    let mut meta = serde_json::from_slice(&bytes[steps.unwrap()]).unwrap();
+    let section = &bytes[steps.unwrap()];
+    let (_, kernels) = split_steps(section).unwrap();
+    let json = &section[8..section.len() - kernels.len()];
+    let mut meta = serde_json::from_slice(json).unwrap();
     edit(&mut meta);
     let [a, b, c, d] = network.parts[0].program.sections().unwrap();
-    let meta = serde_json::to_vec(&meta).unwrap();
-    assemble([&a, &b, &c, &d], Some(&meta))
+    let json = serde_json::to_vec(&meta).unwrap();
+    let steps = [&(json.len() as u64).to_le_bytes()[..], &json, kernels].concat();
+    assemble([&a, &b, &c, &d], Some(&steps))
 }
 
 #[test]
@@ -127,9 +136,17 @@ fn what_a_bundle_cannot_hold_is_not_written() {
 }
 
 #[test]
+fn bundles_of_the_version_before_say_what_to_do() {
+    let mut bytes = sample().to_bytes().unwrap();
+    bytes[8] = 2;
+    let error = open(&bytes).unwrap_err().to_string();
+    assert!(error.contains("compile the model again"), "{error}");
+}
+
+#[test]
 fn hostile_steps_are_refused() {
     type Edit = fn(&mut serde_json::Value);
-    let cases: [(&str, Edit, &str); 15] = [
+    let cases: [(&str, Edit, &str); 18] = [
         ("not a map", |m| *m = 1.into(), "invalid type"),
         ("more", |m| m["more"] = 1.into(), "unknown field `more`"),
         (
@@ -149,8 +166,18 @@ fn hostile_steps_are_refused() {
         ),
         (
             "an unknown kernel",
-            |m| m["steps"][0]["host"]["kernel"] = "x".into(),
-            "h: 'x' is no constant",
+            |m| m["steps"][0]["host"]["kernel"] = 0.into(),
+            "h: '' is no constant",
+        ),
+        (
+            "a kernel that is cut off",
+            |m| m["steps"][0]["host"]["kernel"] = usize::MAX.into(),
+            "h: its kernel is cut off",
+        ),
+        (
+            "bytes behind the kernels",
+            |m| m["steps"][2]["host"]["kernel"] = 1.into(),
+            "g: '-' is no constant",
         ),
         (
             "a tensor that isn't there",
@@ -163,13 +190,18 @@ fn hostile_steps_are_refused() {
             "goes nowhere",
         ),
         (
+            "an output without a place",
+            |m| m["steps"][0]["host"]["outputs"][0]["tensors"] = Vec::<u32>::new().into(),
+            "goes nowhere",
+        ),
+        (
             "two inputs",
             |m| m["steps"][0]["host"]["inputs"] = vec![0, 0].into(),
             "aren't of its operator's sizes",
         ),
         (
             "another number",
-            |m| m["steps"][0]["host"]["network_tensor"] = 5.into(),
+            |m| m["steps"][0]["host"]["outputs"][0]["network_tensor"] = 5.into(),
             "h writes a tensor of another number",
         ),
         (
@@ -195,8 +227,9 @@ fn hostile_steps_are_refused() {
         (
             "an output that nothing computes",
             |m| {
-                m["steps"][2]["host"]["outputs"] = vec![2].into();
-                m["steps"][2]["host"]["network_tensor"] = 6.into();
+                let output = &mut m["steps"][2]["host"]["outputs"][0];
+                output["tensors"] = vec![2].into();
+                output["network_tensor"] = 6.into();
             },
             "an output is computed by nothing",
         ),
