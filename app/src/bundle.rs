@@ -32,7 +32,7 @@ pub struct Bundle {
 /// [`Error::Model`] for what can't be lowered, [`Error::Cancelled`] when `watch` says so.
 pub fn bundle(args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
     let machine = Machine::read(args.machine())?;
-    let mut graph = match model::load(&args.model)? {
+    let mut graph = match model::load_with(&args.model, &args.input_shape)? {
         Form::Graph(graph) => *graph,
         Form::Program(_) | Form::Hosted(_) => bail!("{} is compiled already", args.model),
     };

@@ -16,6 +16,7 @@ use crate::error::{Context, Error, Result, bail, ensure};
 use crate::files::{decode, is, read_words};
 use crate::machine::{Machine, Wanted};
 use crate::model::{self, Form};
+use crate::options::InputShape;
 use crate::source::{self, Source};
 
 /// What FILE holds.
@@ -58,6 +59,8 @@ pub struct CheckOptions {
     pub config: Option<PathBuf>,
     /// The board that it should run on, too; `None` is a machine of one's own.
     pub board: Option<String>,
+    /// Shapes of inputs whose dimensions an ONNX file leaves open.
+    pub input_shape: Vec<InputShape>,
     /// Report garbage in bits that no field covers, too.
     pub strict: bool,
     /// Look for hazards, too.
@@ -195,7 +198,7 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
         return Ok(Subject::Program(program));
     }
     if name == "demo" || name.starts_with("zoo:") || is(file, &["onnx"]) {
-        return compiled(&name, &config).map(Subject::Program);
+        return compiled(&name, &config, &args.input_shape).map(Subject::Program);
     }
     if source::is_assembly(file) {
         let source = Source::read(file)?;
@@ -221,8 +224,8 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
 }
 
 /// The program of a network that is compiled now.
-fn compiled(name: &str, config: &Config) -> Result<Arc<Program>> {
-    let graph = match model::load(name)? {
+fn compiled(name: &str, config: &Config, shapes: &[InputShape]) -> Result<Arc<Program>> {
+    let graph = match model::load_with(name, shapes)? {
         Form::Program(_) | Form::Hosted(_) => bail!("{name} is compiled already"),
         Form::Graph(graph) => graph,
     };

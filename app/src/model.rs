@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use vta_compiler::graph::{Graph, Op};
 use vta_compiler::host::HostCall;
+use vta_compiler::onnx::ReadOptions;
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::semantics::Requant;
 use vta_compiler::{layer, onnx, passes, quantize, zoo};
@@ -18,7 +19,7 @@ use crate::device::device_names;
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::images::{self, Picture, Pixels, Source};
 use crate::machine::Machine;
-use crate::options::Target;
+use crate::options::{InputShape, Target};
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
 use crate::{calibrate, files, hints, room, source};
@@ -91,7 +92,16 @@ impl Model {
     /// [`Error::Usage`] for a name that is nothing, [`Error::Io`] and [`Error::Model`] for a file
     /// that can't be read or holds no network.
     pub fn open(name: &str) -> Result<Self> {
-        let form = load(name)?;
+        Self::open_with(name, &[])
+    }
+
+    /// [`Model::open`] with shapes of inputs whose dimensions an ONNX file leaves open.
+    ///
+    /// # Errors
+    /// As for [`Model::open`]; [`Error::Model`] for a shape that the file excludes, or of an input
+    /// that it hasn't; [`Error::Usage`] for shapes of what is no ONNX file.
+    pub fn open_with(name: &str, shapes: &[InputShape]) -> Result<Self> {
+        let form = load_with(name, shapes)?;
         let name = name.to_owned();
         Ok(Self { name, form })
     }
@@ -101,7 +111,7 @@ impl Model {
     /// # Errors
     /// [`Error::Model`] for what is no ONNX or has operators that aren't supported.
     pub fn from_onnx(name: &str, bytes: &[u8]) -> Result<Self> {
-        let graph = of_bytes(bytes, name)?;
+        let graph = of_bytes(bytes, name, None, &[])?;
         Ok(Self {
             name: name.to_owned(),
             form: Form::Graph(Box::new(graph)),
@@ -270,6 +280,19 @@ pub const NOT_ALONE: &str = "the host computes some of its layers, so that it ca
 /// # Errors
 /// As for [`Model::open`].
 pub fn load(name: &str) -> Result<Form> {
+    load_with(name, &[])
+}
+
+/// Resolves MODEL with shapes that an ONNX file leaves open.
+///
+/// # Errors
+/// As for [`Model::open_with`].
+pub fn load_with(name: &str, shapes: &[InputShape]) -> Result<Form> {
+    let is_file = || name != "demo" && !name.starts_with("zoo:") && !is_bundle(Path::new(name));
+    ensure!(
+        shapes.is_empty() || is_file(),
+        "{name} has its shapes: `input_shape` is for ONNX files"
+    );
     if name == "demo" {
         let mut graph = onnx::load(DEMO_MODEL)?;
         let labels = serde_json::to_string(&CIFAR10)?;
@@ -312,7 +335,7 @@ pub fn load(name: &str) -> Result<Form> {
         !source::is_assembly(path),
         "{name} is assembly text: write `exec` {name}"
     );
-    Ok(Form::Graph(Box::new(read_onnx(path)?)))
+    Ok(Form::Graph(Box::new(read_onnx(path, shapes)?)))
 }
 
 /// The network, or the layer as a network.
@@ -393,18 +416,32 @@ fn exists(name: &str) -> Result<()> {
     bail!("'{name}' is neither a file nor a built-in network{meant} (`models` lists those)");
 }
 
-/// Reads an ONNX file.
-pub fn read_onnx(path: &Path) -> Result<Graph> {
+/// Reads an ONNX file, with the files beside it that its tensors lie in.
+pub fn read_onnx(path: &Path, shapes: &[InputShape]) -> Result<Graph> {
     let bytes = files::read_file(path)?;
     ensure!(!bytes.is_empty(), "{}: the file is empty", path.display());
-    of_bytes(&bytes, &path.display().to_string())
+    // A file without a folder lies in the current one.
+    let folder = path.parent().filter(|f| !f.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    of_bytes(&bytes, &path.display().to_string(), Some(folder), shapes)
 }
 
 /// Reads ONNX for which, and for compiling it, there is room.
-fn of_bytes(bytes: &[u8], name: &str) -> Result<Graph> {
+fn of_bytes(
+    bytes: &[u8],
+    name: &str,
+    folder: Option<&Path>,
+    shapes: &[InputShape],
+) -> Result<Graph> {
     // The message, and what is made of it.
     room::ask(3 * bytes.len() as u64, || name.to_owned())?;
-    let graph = onnx::load(bytes).with_context(|| name.to_owned())?;
+    let given = shapes.iter().map(|s| (s.name.clone(), s.shape.clone()));
+    let options = ReadOptions {
+        shapes: given.collect(),
+        folder,
+        ask: &|bytes| room::ask(2 * bytes, || name.to_owned()).map_err(|e| e.to_string()),
+    };
+    let graph = onnx::load_with(bytes, &options).with_context(|| name.to_owned())?;
     let more = graph.weights().saturating_mul(room::PER_WEIGHT - 4);
     room::ask(more, || name.to_owned())?;
     Ok(graph)

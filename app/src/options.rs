@@ -2,6 +2,7 @@
 //! [`Target`] can be stored and sent, with what isn't given at its default.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use vta_compiler::quantize::Mode;
@@ -150,11 +151,38 @@ impl Default for Target {
     }
 }
 
+/// The shape of an input whose dimensions a model leaves open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputShape {
+    /// The input's name; empty for the only one that there is.
+    pub name: String,
+    /// Its dimensions, the batch first, each at least 1.
+    pub shape: Vec<usize>,
+}
+
+impl FromStr for InputShape {
+    type Err = String;
+
+    /// `NAME=1x3x224x224`, or the dimensions alone where there is one input.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, sizes) = text.rsplit_once('=').unwrap_or(("", text));
+        let size = |s: &str| s.parse::<usize>().ok().filter(|n| *n > 0);
+        let shape: Option<Vec<usize>> = sizes.split('x').map(size).collect();
+        let shape = shape.ok_or_else(|| {
+            format!("'{sizes}' is no shape: sizes of at least 1 with x between, 1x3x224x224")
+        })?;
+        let name = name.to_owned();
+        Ok(Self { name, shape })
+    }
+}
+
 /// A run of a network on images.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     /// ONNX file, bundle, `demo` or `zoo:NAME`.
     pub model: String,
+    /// Shapes of inputs whose dimensions an ONNX file leaves open.
+    pub input_shape: Vec<InputShape>,
     /// Images, folders of them and arrays; none for what the model brings along.
     pub input: Vec<PathBuf>,
     /// Where it runs.
@@ -182,6 +210,7 @@ impl RunOptions {
     pub fn new(model: &str) -> Self {
         Self {
             model: model.to_owned(),
+            input_shape: Vec::new(),
             input: Vec::new(),
             target: Target::default(),
             preprocess: PreprocessOptions::default(),
@@ -229,6 +258,8 @@ impl LayerOptions {
 pub struct QuantizeOptions {
     /// Float ONNX file.
     pub model: PathBuf,
+    /// Shapes of inputs whose dimensions the file leaves open.
+    pub input_shape: Vec<InputShape>,
     /// Calibration images: a folder, an image or an array.
     pub calibration: PathBuf,
     /// How scales are chosen.
@@ -244,6 +275,7 @@ impl QuantizeOptions {
     pub fn new(model: impl Into<PathBuf>, calibration: impl Into<PathBuf>) -> Self {
         Self {
             model: model.into(),
+            input_shape: Vec::new(),
             calibration: calibration.into(),
             mode: Mode::Multiply,
             limit: None,
@@ -257,6 +289,8 @@ impl QuantizeOptions {
 pub struct BundleOptions {
     /// ONNX file, `demo` or `zoo:NAME`.
     pub model: String,
+    /// Shapes of inputs whose dimensions an ONNX file leaves open.
+    pub input_shape: Vec<InputShape>,
     /// A `vta_config.json`; `None` is what the board has, or the default instance, 1x16x16.
     pub config: Option<PathBuf>,
     /// The board: a preset's name or a TOML file; `None` is a machine of one's own.
@@ -276,6 +310,7 @@ impl BundleOptions {
     pub fn new(model: &str) -> Self {
         Self {
             model: model.to_owned(),
+            input_shape: Vec::new(),
             config: None,
             board: None,
             allow_host: false,

@@ -26,7 +26,7 @@ pub struct Quantized {
 /// quantised, [`crate::Error::Input`] for images that can't be read or don't fit, [`crate::Error::Cancelled`]
 /// when `watch` says so.
 pub fn quantize(args: &QuantizeOptions, watch: &dyn Watch) -> Result<Quantized> {
-    let mut graph = model::read_onnx(&args.model)?;
+    let mut graph = model::read_onnx(&args.model, &args.input_shape)?;
     let stated = graph.metadata.get("preprocess");
     let preprocess = Preprocess::choose(&args.preprocess, stated, watch)?;
     let pictures = Source::open(std::slice::from_ref(&args.calibration), args.limit)?;

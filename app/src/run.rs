@@ -239,7 +239,7 @@ fn prepare(
     images: Option<&Source>,
     watch: &dyn Watch,
 ) -> Result<(Compiled, Preprocess)> {
-    let mut model = Model::open(&args.model)?;
+    let mut model = Model::open_with(&args.model, &args.input_shape)?;
     let stated = model.metadata().get("preprocess").cloned();
     let choose = || Preprocess::choose(&args.preprocess, stated.as_ref(), watch);
     if model.is_compiled() {

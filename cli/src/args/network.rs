@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use vta_app::options::{
-    self, BundleOptions, LayerOptions, PreprocessOptions, QuantizeOptions, RunOptions, Target,
+    self, BundleOptions, InputShape, LayerOptions, PreprocessOptions, QuantizeOptions, RunOptions,
+    Target,
 };
 use vta_compiler::quantize::Mode;
 use vta_compiler::semantics::Requant;
@@ -56,6 +57,15 @@ impl PreprocessArgs {
             scale: self.scale,
         }
     }
+}
+
+/// Shapes that a model leaves open.
+#[derive(Args, Clone, Default)]
+pub struct ShapeArgs {
+    /// Shape of an input whose dimensions an ONNX file leaves open (default: a batch of 1); NAME=
+    /// may be left out where there is one input; may be repeated
+    #[arg(long = "input-shape", value_name = "NAME=1x3x224x224")]
+    pub shapes: Vec<InputShape>,
 }
 
 /// Where tiles come from.
@@ -132,6 +142,8 @@ pub struct RunArgs {
     #[arg(long, short, value_name = "FILE|DIR")]
     pub input: Vec<PathBuf>,
     #[command(flatten)]
+    pub shape: ShapeArgs,
+    #[command(flatten)]
     pub device: DeviceArgs,
     #[command(flatten)]
     pub views: ViewArgs,
@@ -191,6 +203,7 @@ impl RunArgs {
     pub fn options(&self) -> RunOptions {
         RunOptions {
             model: self.model.clone(),
+            input_shape: self.shape.shapes.clone(),
             input: self.input.clone(),
             target: Target {
                 device: self.device.options(),
@@ -238,6 +251,8 @@ pub struct LayerArgs {
 pub struct QuantizeArgs {
     /// Float ONNX model
     pub model: PathBuf,
+    #[command(flatten)]
+    pub shape: ShapeArgs,
     /// Calibration images: folder, image, .npy or .npz with `images`
     #[arg(long, value_name = "DIR|.npz", required = true)]
     pub calibration: PathBuf,
@@ -266,6 +281,8 @@ pub enum QuantizeMode {
 pub struct CompileArgs {
     /// ONNX file (QDQ int8), `demo`, or `zoo:NAME`
     pub model: String,
+    #[command(flatten)]
+    pub shape: ShapeArgs,
     /// The bundle to write
     #[arg(
         long,
@@ -310,6 +327,7 @@ impl QuantizeArgs {
     pub fn options(&self) -> QuantizeOptions {
         QuantizeOptions {
             model: self.model.clone(),
+            input_shape: self.shape.shapes.clone(),
             calibration: self.calibration.clone(),
             mode: match self.mode {
                 QuantizeMode::Shift => Mode::Shift,
@@ -325,6 +343,7 @@ impl CompileArgs {
     pub fn options(&self) -> BundleOptions {
         BundleOptions {
             model: self.model.clone(),
+            input_shape: self.shape.shapes.clone(),
             config: self.config.clone(),
             board: self.board.board.clone(),
             allow_host: self.allow_host,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::device::{BoardArgs, LimitArgs, TimingArgs};
+use super::network::ShapeArgs;
 
 #[derive(Args)]
 pub struct ReplayArgs {
@@ -47,6 +48,8 @@ pub struct CheckArgs {
     /// Raw instructions (.bin), assembly text (.asm, .s, .txt), a .vta bundle, a recorded case
     /// (.tar.gz or folder), or a network to compile: .onnx, `demo`, `zoo:NAME`
     pub file: PathBuf,
+    #[command(flatten)]
+    pub shape: ShapeArgs,
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

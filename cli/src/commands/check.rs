@@ -15,6 +15,7 @@ use crate::words::of_command_line;
 pub fn check(args: &CheckArgs) -> Result<bool> {
     let found = check::check(&CheckOptions {
         file: args.file.clone(),
+        input_shape: args.shape.shapes.clone(),
         config: args.config.clone(),
         board: args.board.board.clone(),
         strict: args.strict,

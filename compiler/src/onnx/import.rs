@@ -75,13 +75,17 @@ pub fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxE
         let (shape, data) = read_tensor(&tensor.name, tensor, &mut import.external)?;
         import.define(&tensor.name, shape, Some(data))?;
     }
-    for input in &proto.input {
-        if !import.names.contains_key(&input.name) {
-            let (shape, element) = input_type(input, options)?;
-            let id = import.define(&input.name, shape, None)?;
-            import.graph.values[id.0].element = element;
-            import.graph.inputs.push(id);
-        }
+    let inputs = proto
+        .input
+        .iter()
+        .filter(|i| !import.names.contains_key(&i.name));
+    let inputs: Vec<&proto::ValueInfo> = inputs.collect();
+    named_inputs(&inputs, options)?;
+    for input in inputs {
+        let (shape, element) = input_type(input, options)?;
+        let id = import.define(&input.name, shape, None)?;
+        import.graph.values[id.0].element = element;
+        import.graph.inputs.push(id);
     }
     for (index, node) in sorted(&proto.node, &import.names)?.into_iter().enumerate() {
         import.node(node, index)?;
@@ -105,6 +109,23 @@ pub fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxE
     pads::fold(&mut import.graph);
     prune::prune(&mut import.graph);
     Ok(import.graph)
+}
+
+/// Every given shape is one of an input.
+fn named_inputs(inputs: &[&proto::ValueInfo], options: &ReadOptions<'_>) -> Result<(), OnnxError> {
+    let is_input = |name: &String| match name.is_empty() {
+        true => inputs.len() == 1,
+        false => inputs.iter().any(|i| i.name == *name),
+    };
+    let Some(name) = options.shapes.keys().find(|name| !is_input(name)) else {
+        return Ok(());
+    };
+    let names: Vec<&str> = inputs.iter().map(|i| &i.name[..]).collect();
+    Err(OnnxError::Model(format!(
+        "`input_shape` {}: the inputs are {}",
+        vta_driver::printable(name),
+        names.join(", ")
+    )))
 }
 
 impl<'a> Import<'a> {

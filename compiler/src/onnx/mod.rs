@@ -25,8 +25,8 @@ pub use import::{load, load_with};
 /// What a file doesn't say of itself.
 #[derive(Clone)]
 pub struct ReadOptions<'a> {
-    /// Shapes of inputs by name, for dimensions that the file leaves open; a batch of another size
-    /// than 1 may be cut to 1.
+    /// Shapes of inputs by name, for dimensions that the file leaves open; an empty name is the only
+    /// input's. A batch of another size than 1 may be cut to 1.
     pub shapes: BTreeMap<String, Vec<usize>>,
     /// The model's folder: tensors may lie in files in it and below it.
     pub folder: Option<&'a Path>,

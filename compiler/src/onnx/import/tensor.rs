@@ -44,7 +44,9 @@ pub(super) fn input_type(
     let tensor = tensor.ok_or_else(|| fail("the input is not a tensor".to_owned()))?;
     let element = element(tensor.elem_type).map_err(fail)?;
     let dims = tensor.shape.as_ref().map(|s| &s.dim[..]);
-    let shape = match (options.shapes.get(&input.name), dims) {
+    let given = options.shapes.get(&input.name);
+    let given = given.or_else(|| options.shapes.get(""));
+    let shape = match (given, dims) {
         (Some(given), dims) => given_shape(given, dims).map_err(fail)?,
         (None, Some(dims)) => known_shape(dims, &input.name).map_err(fail)?,
         (None, None) => {
