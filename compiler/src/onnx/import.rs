@@ -5,6 +5,7 @@ mod constant;
 mod moves;
 mod older;
 mod order;
+mod qoperator;
 mod raw;
 mod sizes;
 mod spatial;
@@ -57,6 +58,7 @@ pub fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxE
         .graph
         .ok_or_else(|| OnnxError::Model("the file has no graph".to_owned()))?;
     escape_names(&mut proto);
+    qoperator::expand(&mut proto);
     let mut import = Import {
         graph: Graph::default(),
         names: HashMap::new(),

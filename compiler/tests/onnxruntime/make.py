@@ -57,6 +57,43 @@ def network():
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def integers():
+    """Sums of products as integers, which the file itself makes reals of."""
+    nodes, weights = [], []
+
+    def constant(name, values):
+        weights.append(numpy_helper.from_array(values, name))
+        return name
+
+    def node(op, inputs, name, **attributes):
+        nodes.append(helper.make_node(op, inputs, [name], name, **attributes))
+        return name
+
+    def quantized(x, name, scale, zero):
+        scale = constant(f"{name}.s", np.float32(scale))
+        zero = constant(f"{name}.z", np.uint8(zero))
+        q = node("QuantizeLinear", [x, scale, zero], f"{name}.q")
+        return q, zero, node("DequantizeLinear", [q, scale, zero], f"{name}.r")
+
+    q, zero, _ = quantized("x", "i", 0.01, 90)
+    w = constant("c.w", RNG.integers(0, 256, (8, 3, 3, 3)).astype(np.uint8))
+    y = node("ConvInteger", [q, w, zero, constant("c.z", np.uint8(120))], "c", pads=[1, 2, 0, 1],
+             strides=[2, 2], kernel_shape=[3, 3])
+    y = node("Mul", [node("Cast", [y], "c.f", to=TensorProto.FLOAT), constant("c.k", np.float32(2e-5))], "c.r")
+    _, _, y = quantized(node("Relu", [y], "r"), "a", 0.008, 0)
+    q, zero, _ = quantized(node("Flatten", [node("GlobalAveragePool", [y], "g")], "f"), "b", 0.005, 3)
+    w = constant("d.w", RNG.integers(-128, 128, (8, 10)).astype(np.int8))
+    y = node("MatMulInteger", [q, w, zero], "d")
+    y = node("Mul", [node("Cast", [y], "d.f", to=TensorProto.FLOAT), constant("d.k", np.float32(4e-4))], "d.r")
+    q = quantized(y, "o", 0.06, 131)[2]
+    node("Identity", [q], "y")
+    graph = helper.make_graph(
+        nodes, "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 12, 12])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 class Images(CalibrationDataReader):
     def __init__(self, images):
         self.images = iter(images)
@@ -95,9 +132,20 @@ def main():
         session = ort.InferenceSession(path, options)
         found = np.concatenate([session.run(None, {"x": image})[0] for image in images])
         np.save(os.path.join(HERE, f"{name}.npy"), found)
-        cosine = (found * truth).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(truth, axis=1)
-        print(name, os.path.getsize(path), cosine.min(), sorted({n.op_type for n in model.graph.node}))
+        report(name, path, found, truth, model)
+    path = os.path.join(HERE, "integers.onnx")
+    model = integers()
+    onnx.save(model, path)
+    session = ort.InferenceSession(path, options)
+    found = np.concatenate([session.run(None, {"x": image})[0] for image in images])
+    np.save(os.path.join(HERE, "integers.npy"), found)
+    print("integers", os.path.getsize(path), found[0])
     os.remove(floating)
+
+
+def report(name, path, found, truth, model):
+    cosine = (found * truth).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(truth, axis=1)
+    print(name, os.path.getsize(path), cosine.min(), sorted({n.op_type for n in model.graph.node}))
 
 
 if __name__ == "__main__":

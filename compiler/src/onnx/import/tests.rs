@@ -4,6 +4,7 @@ mod constants;
 mod kept;
 mod model;
 mod moves;
+mod qoperator;
 
 use super::*;
 use crate::graph::Node;
