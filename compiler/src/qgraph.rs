@@ -126,12 +126,14 @@ pub enum QOp {
         ops_by_count: Vec<(usize, Vec<LaneOp>)>,
     },
     /// `y[c] = int8(ops(gain * x[map[c]]))`: channels of tensors of one plane, in any order, and
-    /// zeros.
+    /// zeros; neighbouring positions may be those of several channels.
     Channels {
         /// What channels are taken of.
         inputs: Vec<TensorId>,
-        /// Where each output channel comes from; `None` is a channel of zeros.
+        /// Where each output channel comes from, for each phase; `None` is a channel of zeros.
         map: Vec<Option<ChannelOf>>,
+        /// Where positions come from.
+        spread: Spread,
         /// At least 1.
         gain: i8,
         /// Requantisation, clamp.
@@ -148,6 +150,49 @@ pub enum QOp {
         /// Bounds of the output, in its steps.
         clamp: (i8, i8),
     },
+}
+
+/// Where the positions of a tensor come from whose neighbours are those of several channels: the
+/// output at `at` is at `(at + skip) / up` in the channel for the phase `(at + skip) % up`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Spread {
+    /// Output rows and columns for each of an input's.
+    pub up: [usize; 2],
+    /// Rows and columns that are left out in front.
+    pub skip: [usize; 2],
+}
+
+impl Spread {
+    /// Every position is where it was.
+    pub const NONE: Self = Self {
+        up: [1, 1],
+        skip: [0, 0],
+    };
+
+    /// Phases of positions.
+    pub const fn phases(&self) -> usize {
+        self.up[0] * self.up[1]
+    }
+
+    /// The input position of an output position of an axis.
+    pub const fn position(&self, axis: usize, at: usize) -> usize {
+        (at + self.skip[axis]) / self.up[axis]
+    }
+
+    /// Its phase.
+    pub const fn phase(&self, axis: usize, at: usize) -> usize {
+        (at + self.skip[axis]) % self.up[axis]
+    }
+
+    /// Whether an input of some rows and columns has all that an output needs.
+    pub fn fits(&self, input: [usize; 2], output: [usize; 2]) -> bool {
+        (0..2).all(|axis| {
+            let last = output[axis].saturating_sub(1);
+            let last = last.checked_add(self.skip[axis]);
+            let at = last.and_then(|last| last.checked_div(self.up[axis]));
+            at.is_some_and(|at| at < input[axis])
+        })
+    }
 }
 
 /// A channel of one of a node's inputs.

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::host::{HostCall, HostError};
 use crate::lane::LaneOp;
-use crate::qgraph::{QGraph, QNode, QOp, TensorId};
+use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, Spread, TensorId};
 use crate::semantics::{self, SemanticsError};
 use crate::window::Window;
 
@@ -208,21 +208,11 @@ impl<'a> Eval<'a> {
             QOp::Channels {
                 inputs,
                 map,
+                spread,
                 gain,
                 ops,
             } => {
-                let from = map.get(c).ok_or_else(|| self.shape_error())?;
-                let lanes = match from {
-                    None => vec![0; len],
-                    Some(from) => {
-                        let id = inputs.get(from.input).ok_or_else(|| self.shape_error())?;
-                        let view = self.view(*id)?;
-                        if from.channel >= view.chw[0] || view.chw[1..] != out[1..] {
-                            return Err(self.shape_error());
-                        }
-                        widen(view.channel(from.channel))
-                    }
-                };
+                let lanes = self.spread([c, out[0]], out, (inputs, map), *spread)?;
                 let gain = i32::from(*gain);
                 self.lanes(lanes.into_iter().map(|x| x * gain).collect(), ops, c)?
             }
@@ -269,6 +259,43 @@ impl<'a> Eval<'a> {
             chw: [inputs, h, w],
             ..view
         })
+    }
+
+    /// A channel whose positions are those of its phases' channels.
+    fn spread(
+        &self,
+        [c, channels]: [usize; 2],
+        [_, oh, ow]: [usize; 3],
+        (inputs, map): (&[TensorId], &[Option<ChannelOf>]),
+        spread: Spread,
+    ) -> Result<Vec<i32>, ReferenceError> {
+        let mut lanes = vec![0; oh * ow];
+        if map.len() != spread.phases() * channels || spread.phases() == 0 {
+            return Err(self.shape_error());
+        }
+        for (phase, part) in map.chunks(channels).enumerate() {
+            let Some(from) = part[c] else {
+                continue;
+            };
+            let id = inputs.get(from.input).ok_or_else(|| self.shape_error())?;
+            let view = self.view(*id)?;
+            let [depth, h, w] = view.chw;
+            if from.channel >= depth || !spread.fits([h, w], [oh, ow]) {
+                return Err(self.shape_error());
+            }
+            let plane = view.channel(from.channel);
+            let of = |axis: usize, at: &usize| {
+                let own = [phase / spread.up[1], phase % spread.up[1]][axis];
+                spread.phase(axis, *at) == own
+            };
+            for y in (0..oh).filter(|y| of(0, y)) {
+                for x in (0..ow).filter(|x| of(1, x)) {
+                    let at = spread.position(0, y) * w + spread.position(1, x);
+                    lanes[y * ow + x] = plane[at].into();
+                }
+            }
+        }
+        Ok(lanes)
     }
 
     /// A channel of two operands, joined lane by lane. One may have one position for all.

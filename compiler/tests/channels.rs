@@ -6,7 +6,7 @@
 mod common;
 
 use proptest::prelude::*;
-use vta_compiler::qgraph::{ChannelOf, LaneOp, QGraph, QOp, TensorId};
+use vta_compiler::qgraph::{ChannelOf, LaneOp, QGraph, QOp, Spread, TensorId, Window};
 use vta_isa::{Extension, Extensions};
 
 use common::{Rng, check, clamp, config, push, tensor, window, zero};
@@ -102,7 +102,7 @@ proptest! {
         let mut counts = vec![widest];
         for (n, &size) in sizes.iter().enumerate() {
             let map = (0..size).map(|channel| Some(ChannelOf { input: 0, channel })).collect();
-            let op = QOp::Channels { inputs: vec![input], map, gain: 1, ops: vec![] };
+            let op = QOp::Channels { inputs: vec![input], map, spread: Spread::NONE, gain: 1, ops: vec![] };
             let part = push(&mut graph, op, [size, h, w]);
             inputs.push(step(&mut graph, part, n as i16 - 1));
             counts.push(size);
@@ -110,7 +110,7 @@ proptest! {
         let map = map(&mut rng, &counts, runs);
         let channels = map.len();
         let (gain, ops) = operations(&mut rng, channels, kind);
-        let joined = push(&mut graph, QOp::Channels { inputs, map, gain, ops }, [channels, h, w]);
+        let joined = push(&mut graph, QOp::Channels { inputs, map, spread: Spread::NONE, gain, ops }, [channels, h, w]);
         graph.tensors[joined.0].zero = zero;
         let mut last = step(&mut graph, joined, 1);
         if let Some([oh, ow]) = window.output(h, w) {
@@ -131,6 +131,63 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn channels_become_positions(
+        depth in 1usize..90, channels in 1usize..60, plane in [1usize..12, 1usize..12], up in [1usize..5, 1usize..5],
+        cut in prop::array::uniform4(0usize..6), kind in 0usize..3, same in any::<bool>(), c in 0usize..6, seed in any::<u64>(),
+    ) {
+        let mut graph = QGraph::default();
+        let mut rng = Rng(seed);
+        let [h, w] = plane;
+        let skip = [cut[0].min(h * up[0] - 1), cut[1].min(w * up[1] - 1)];
+        let out = [0, 1].map(|a| (plane[a] * up[a] - skip[a]).saturating_sub(cut[2 + a]).max(1));
+        let input = tensor(&mut graph, [depth, h, w]);
+        graph.inputs = vec![input];
+        let from = step(&mut graph, input, 1);
+        let any = |i: usize| {
+            let channel = if same { i % channels % depth } else { (rng.next() % depth as u64) as usize };
+            (!rng.next().is_multiple_of(17)).then_some(ChannelOf { input: 0, channel })
+        };
+        let map = (0..up[0] * up[1] * channels).map(any).collect();
+        let (gain, ops) = operations(&mut Rng(seed), channels, kind);
+        let op = QOp::Channels { inputs: vec![from], map, spread: Spread { up, skip }, gain, ops };
+        let last = push(&mut graph, op, [channels, out[0], out[1]]);
+        let last = step(&mut graph, last, -1);
+        graph.outputs = vec![last];
+        check(&graph, &config(c), seed)?;
+    }
+}
+
+/// Padding of any width is left out of the products.
+#[test]
+fn pads_may_be_as_wide_as_dilated_kernels_want() {
+    for (c, dilation) in [(0, 12), (0, 36), (4, 24)] {
+        let mut graph = QGraph::default();
+        let input = tensor(&mut graph, [20, 33, 30]);
+        graph.inputs = vec![input];
+        let op = QOp::Conv {
+            input,
+            window: Window {
+                kernel: [3, 3],
+                stride: [1, 1],
+                dilation: [dilation; 2],
+                pads: [dilation; 4].into(),
+            },
+            weights: Rng(7).int8(18 * 20 * 9),
+            residual: None,
+            epilogue: [vec![LaneOp::shr(9)], clamp()].concat(),
+            dense: false,
+            group: 1,
+        };
+        let last = push(&mut graph, op, [18, 33, 30]);
+        graph.outputs = vec![last];
+        check(&graph, &config(c), 3).unwrap();
+    }
+}
+
 /// More selection tiles than the scratchpad holds: they come in sets.
 #[test]
 fn selections_that_do_not_fit_come_in_sets() {
@@ -147,6 +204,7 @@ fn selections_that_do_not_fit_come_in_sets() {
         let op = QOp::Channels {
             inputs: vec![input],
             map,
+            spread: Spread::NONE,
             gain: 1,
             ops: vec![],
         };

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
-use vta_compiler::graph::{Data, Graph, Node, Op, Value, ValueId};
-use vta_compiler::qgraph::QOp;
+use vta_compiler::graph::{Data, DepthMode, Graph, Node, Op, Value, ValueId};
+use vta_compiler::qgraph::{QOp, Window};
 use vta_compiler::quantize::{self, Mode};
 use vta_compiler::{float, onnx, passes, reference};
 
@@ -178,5 +178,76 @@ proptest! {
         };
         let (off, all, largest) = net.compare(y, &image(c * h * w, seed, range));
         prop_assert!(largest < 1.01 && off * 12 <= all + 11, "{} of {}: {}", off, all, largest);
+    }
+
+    #[test]
+    fn transposed_convolutions_are_the_model_s(
+        group in 1usize..4, sizes in [1usize..6, 1usize..6], hw in [1usize..6, 1usize..6], kernel in [1usize..5, 1usize..5],
+        stride in [1usize..4, 1usize..4], dilation in [1usize..3, 1usize..3], cut in prop::array::uniform4(0usize..4),
+        more in [0usize..3, 0usize..3], norm in any::<bool>(), seed in 1u64..1000,
+    ) {
+        let (ci, co) = (group * sizes[0], group * sizes[1]);
+        let window = Window { kernel, stride, dilation, pads: cut.into() };
+        let more = [0, 1].map(|a| more[a] % stride[a].max(dilation[a]));
+        let Some([oh, ow]) = window.transposed(hw, more) else { return Ok(()); };
+        let (mut net, x) = Net::new(&[1, ci, hw[0], hw[1]]);
+        let value = |i: usize| ((i as u64 * 37 + seed) % 29) as f32 / 14.0 - 1.0;
+        let count = ci * sizes[1] * window.area();
+        let weights = net.floats(&[ci, sizes[1], kernel[0], kernel[1]], (0..count).map(value).collect());
+        let bias = net.floats(&[co], (0..co).map(value).collect());
+        let op = Op::ConvTranspose { window, group, output_padding: more };
+        let shape = [1, co, oh, ow];
+        let mut y = net.push(op, &[x, weights, bias], &shape);
+        if norm {
+            let channels = |f: &dyn Fn(usize) -> f32| (0..co).map(f).collect::<Vec<_>>();
+            let gamma = net.floats(&[co], channels(&|i| value(i + 7) + 0.01));
+            let beta = net.floats(&[co], channels(&value));
+            let var = net.floats(&[co], channels(&|i| value(i + 2).abs() + 0.5));
+            y = net.push(Op::BatchNormalization { epsilon: 1e-5 }, &[y, gamma, beta, beta, var], &shape);
+        }
+        let (off, all, largest) = net.compare(y, &image(ci * hw[0] * hw[1], seed, 1.0));
+        prop_assert!(largest < 1.01 && off * 20 <= all + 19, "{} of {}: {}", off, all, largest);
+    }
+
+    #[test]
+    fn channels_and_positions_change_places(
+        c in 1usize..20, hw in [1usize..5, 1usize..5], block in 1usize..4, kind in 0usize..4, seed in 1u64..1000,
+    ) {
+        let [h, w] = hw;
+        let (op, from, to) = match kind {
+            0 => (Op::Resize { factors: [block, 1 + block % 3] }, [c, h, w], [c, h * block, w * (1 + block % 3)]),
+            1 => (Op::SpaceToDepth { block }, [c, h * block, w * block], [c * block * block, h, w]),
+            _ => {
+                let mode = if kind == 2 { DepthMode::Dcr } else { DepthMode::Crd };
+                (Op::DepthToSpace { block, mode }, [c * block * block, h, w], [c, h * block, w * block])
+            }
+        };
+        let shape = |[c, h, w]: [usize; 3]| [1, c, h, w];
+        let (mut net, x) = Net::new(&shape(from));
+        let y = net.push(op, &[x], &shape(to));
+        // An input beside a tie may be another step here than to the engine.
+        let (off, all, largest) = net.compare(y, &image(from.iter().product(), seed, 2.0));
+        prop_assert!(largest < 1.01 && off * 50 <= all + 49, "{} of {}: {}", off, all, largest);
+    }
+
+    #[test]
+    fn bounds_may_lie_on_either_side_of_0(
+        c in 1usize..20, bounds in [-1.5f32..1.5, -1.5f32..1.5], relu in any::<bool>(), conv in any::<bool>(), seed in 1u64..1000,
+    ) {
+        let shape = [1, c, 3, 3];
+        let (mut net, x) = Net::new(&shape);
+        let mut y = x;
+        if conv {
+            let weights = net.floats(&[c, 1, 1, 1], (0..c).map(|i| 0.3 + i as f32 / 20.0).collect());
+            let window = Window::whole([1, 1]);
+            y = net.push(Op::Conv { window, group: c }, &[y, weights], &shape);
+        }
+        if relu {
+            y = net.push(Op::Relu, &[y], &shape);
+        }
+        let [a, b] = bounds;
+        let y = net.push(Op::Clip { min: a.min(b), max: a.max(b) }, &[y], &shape);
+        let (off, all, largest) = net.compare(y, &image(c * 9, seed, 2.0));
+        prop_assert!(largest < 1.01 && off * 20 <= all + 19, "{} of {}: {}", off, all, largest);
     }
 }

@@ -9,6 +9,7 @@
 //! them. Tokens are those of `stage`.
 
 mod select;
+mod spread;
 
 use vta_driver::{BufferId, GemmSteps};
 use vta_isa::{MemType, Store, Uop};
@@ -20,11 +21,13 @@ use super::stage::{Rows, Stage};
 use super::vector::lanes::{Piece, Vectors};
 use super::vector::tiles::{HALVES, Halves};
 use crate::lane::LaneOp;
-use crate::qgraph::{NodeId, QOp, TensorId};
+use crate::qgraph::{NodeId, QOp, Spread, TensorId};
 use select::{Pick, Selection};
 
 /// A layer that is being emitted.
 struct Channels<'g> {
+    /// Products so far.
+    products: u64,
     output: TensorId,
     inputs: &'g [TensorId],
     ops: &'g [LaneOp],
@@ -46,6 +49,7 @@ impl Lowering<'_> {
         let QOp::Channels {
             inputs,
             map,
+            spread,
             gain,
             ops,
         } = &node.op
@@ -56,11 +60,12 @@ impl Lowering<'_> {
         // An immediate factor is shifts and sums where there is no MUL.
         let several = ops.iter().filter(|op| op.vector().is_some());
         self.check_lanes(&node.name, several)?;
+        let [channels, ..] = self.graph.tensors[node.output.0].chw;
         let [blocks, h, w] = self.tile_chw(node.output);
         let (plane, config) = (h * w, self.config);
-        let selection = Selection::new(map, *gain, config);
+        let selection = Selection::new(map, channels, *gain, config);
         let copies = usize::from(self.multiplies(ops));
-        let mut vectors = Vectors::new(self, &node.name, ops.iter(), map.len());
+        let mut vectors = Vectors::new(self, &node.name, ops.iter(), channels);
         let weights = self.constant(format!("{}.selection", node.name), selection.bytes());
         let depth = config.depth(MemType::Acc);
         // Half the accumulators hold as many whole blocks and their vectors, or a part of one.
@@ -74,16 +79,10 @@ impl Lowering<'_> {
                 reason: format!("no tile fits beside {} vectors", vectors.count()),
             });
         }
-        let pieces = selection.pieces(plane, together, most);
-        let layer = vta_driver::Layer {
-            steps: GemmSteps {
-                products: selection.products() * plane as u64,
-                ..GemmSteps::default()
-            },
-            ..self.layer(id)
-        };
         vectors.base = HALVES * half;
+        let mut layer = self.layer(id);
         let mut channels = Channels {
+            products: 0,
             output: node.output,
             inputs,
             ops,
@@ -96,10 +95,22 @@ impl Lowering<'_> {
         let mut e = Emitter::new(self, &node.name);
         let stage = Stage::selecting(&mut e, weights, channels.selection.load(0)[1])?;
         let mut halves = Halves::of(half, stage);
-        for piece in pieces {
-            channels.piece(&mut e, &mut halves, &piece)?;
+        if *spread == Spread::NONE {
+            for piece in channels.selection.pieces(plane, together, most) {
+                channels.piece(&mut e, &mut halves, &piece)?;
+            }
+        } else {
+            let sizes = [inputs[0], node.output].map(|id| {
+                let [_, h, w] = e.lowering.graph.tensors[id.0].chw;
+                [h, w]
+            });
+            channels.spread(&mut e, &mut halves, *spread, (blocks, sizes, most))?;
         }
         halves.close(&mut e)?;
+        layer.steps = GemmSteps {
+            products: channels.products,
+            ..GemmSteps::default()
+        };
         e.finish(layer)
     }
 
@@ -109,6 +120,7 @@ impl Lowering<'_> {
         let QOp::Channels {
             inputs,
             map,
+            spread,
             gain,
             ops,
         } = &node.op
@@ -118,9 +130,17 @@ impl Lowering<'_> {
         let [channels, h, w] = self.graph.tensors[node.output.0].chw;
         let chw = |input: usize| inputs.get(input).map(|id| self.graph.tensors[id.0].chw);
         let exists = map.iter().flatten().all(|from| {
-            chw(from.input).is_some_and(|[c, y, x]| from.channel < c && [y, x] == [h, w])
+            chw(from.input).is_some_and(|[c, y, x]| from.channel < c && spread.fits([y, x], [h, w]))
         });
-        if !exists || map.len() != channels || *gain < 1 {
+        // Channels that lie where they did are of tensors of the output's plane.
+        let alike = (0..inputs.len())
+            .filter_map(chw)
+            .all(|[_, y, x]| match *spread {
+                Spread::NONE => [y, x] == [h, w],
+                _ => chw(0).is_some_and(|first| first[1..] == [y, x]),
+            });
+        let phases = map.len() == spread.phases() * channels && spread.phases() > 0;
+        if !exists || !alike || !phases || inputs.is_empty() || *gain < 1 {
             return Err(self.inconsistent(id, "it takes channels that its inputs haven't"));
         }
         if ops
@@ -178,10 +198,8 @@ impl Channels<'_> {
         };
         let Pick { input, block, tile } = self.selection.pick(index);
         let begin = e.len();
-        let (place, renewed) = self.selection.place(tile);
-        if let Some(set) = renewed {
-            let load = self.selection.load(set);
-            products.renew(e, self.weights, load, self.selection.base(set))?;
+        if let Some((place, load)) = self.selection.renew(tile) {
+            products.renew(e, self.weights, load, place)?;
         }
         let count = piece.count();
         let rows = Rows {
@@ -196,7 +214,7 @@ impl Channels<'_> {
         let uop = Uop {
             dst: base as u16,
             src: src as u16,
-            wgt: place as u16,
+            wgt: self.selection.place(tile) as u16,
         };
         let loops = Loops {
             iter: [1, count],
@@ -204,6 +222,7 @@ impl Channels<'_> {
             src: [0, 1],
         };
         e.gemm(false, vec![uop], loops)?;
+        self.products += count as u64;
         products.release(e, begin)
     }
 }

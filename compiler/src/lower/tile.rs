@@ -296,19 +296,6 @@ const PARTS: [[usize; 2]; 4] = [[2, 2], [2, 1], [1, 2], [1, 1]];
 
 /// Limits of instruction fields that no tile can avoid.
 fn check_limits(shape: &ConvShape) -> Result<(), String> {
-    let side = |name: &str, pad: usize| match Load::FIELDS.y_pad_0 {
-        field if field.fits(pad) => Ok(()),
-        field => {
-            let most = field.max();
-            Err(format!("a pad of {pad} {name}; LOAD pads at most {most}"))
-        }
-    };
-    for (name, pad) in ["above", "left", "below", "right"]
-        .iter()
-        .zip(shape.window.pads.to_array())
-    {
-        side(name, pad)?;
-    }
     let row = shape.ci * shape.window.kernel[0] * shape.tiles_across();
     for (name, value) in [
         ("input columns", shape.input[1]),

@@ -4,6 +4,7 @@ mod affine;
 mod layers;
 mod moves;
 mod scales;
+mod transposed;
 mod values;
 
 use std::collections::{HashMap, HashSet};
@@ -11,7 +12,6 @@ use std::collections::{HashMap, HashSet};
 use super::error::PassError;
 use super::net::{Net, NetOp};
 use crate::graph::{Graph, Node, Op, ValueId};
-use crate::host::HostOp;
 use crate::qgraph::TensorId;
 use crate::semantics::Requant;
 use crate::window::Window;
@@ -106,15 +106,13 @@ impl Reading<'_> {
             Op::PRelu => self.prelu(node),
             Op::HardSwish => self.hard_swish(node),
             Op::HardSigmoid { alpha, beta } => self.hard_sigmoid(node, *alpha, *beta),
-            Op::Resize { factors } => self.host(node, HostOp::Resize { factors: *factors }),
-            Op::ConvTranspose { .. }
-            | Op::Slice { .. }
-            | Op::Gather { .. }
-            | Op::DepthToSpace { .. }
-            | Op::SpaceToDepth { .. } => Err(error(
-                node,
-                "neither the device nor the host has this operator",
-            )),
+            Op::Resize { factors } => self.resize(node, *factors),
+            Op::ConvTranspose { window, group, .. } => self.conv_transpose(node, *window, *group),
+            Op::DepthToSpace { block, mode } => self.depth_to_space(node, *block, *mode),
+            Op::SpaceToDepth { block } => self.space_to_depth(node, *block),
+            Op::Slice { .. } | Op::Gather { .. } => {
+                Err(error(node, "only channels, axis 1, are taken of a tensor"))
+            }
             Op::Flatten => self.flatten(node),
             Op::Identity => self.value(node, 0),
             Op::Pad { .. } => Err(error(node, "no convolution takes its zeros over")),

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::error::PassError;
 use crate::host::HostOp;
-use crate::qgraph::{ChannelOf, TensorId, listed_ids};
+use crate::qgraph::{ChannelOf, Spread, TensorId, listed_ids};
 use crate::reflect::{Reflect, listed};
 use crate::semantics::Requant;
 use crate::window::Window;
@@ -107,12 +107,15 @@ pub enum NetOp {
         /// Whether padding counts in the divisor.
         count_include_pad: bool,
     },
-    /// Channels of tensors of one plane, in any order, and zeros.
+    /// Channels of tensors of one plane, in any order, and zeros; neighbouring positions may be
+    /// those of several channels.
     Channels {
         /// What channels are taken of.
         inputs: Vec<TensorId>,
-        /// Where each output channel comes from; `None` is a channel of zeros.
+        /// Where each output channel comes from, for each phase; `None` is a channel of zeros.
         map: Vec<Option<ChannelOf>>,
+        /// Where positions come from.
+        spread: Spread,
     },
     /// What only the host computes.
     Host {

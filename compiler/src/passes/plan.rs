@@ -3,7 +3,7 @@
 use super::error::PassError;
 use super::net::{Net, NetNode, NetOp};
 use crate::lane::LaneOp;
-use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, QTensor, TensorId};
+use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, QTensor, Spread, TensorId};
 use crate::semantics::{
     self, Addition, Function, Interval, Multiplication, Requantize, Rescale, SemanticsError,
 };
@@ -196,7 +196,11 @@ impl Plan<'_> {
                 clamp: node.clamp,
             },
             NetOp::AvgPool { .. } => self.average(node)?,
-            NetOp::Channels { inputs, map } => self.channels(node, inputs, map)?,
+            NetOp::Channels {
+                inputs,
+                map,
+                spread,
+            } => self.channels(node, inputs, map, *spread)?,
         })
     }
 
@@ -224,6 +228,7 @@ impl Plan<'_> {
         node: &NetNode,
         inputs: &[TensorId],
         map: &[Option<ChannelOf>],
+        spread: Spread,
     ) -> Result<QOp, PassError> {
         let out = self.scale(node.output);
         // Ratio, zero point and bounds of what each channel is.
@@ -235,7 +240,16 @@ impl Plan<'_> {
             let ratio = self.scale(*id) / out;
             Ok((ratio, self.zero(*id).into(), (low.into(), high.into())))
         };
+        let [channels, ..] = self.net.tensors[node.output.0].chw;
         let taken = map.iter().map(taken).collect::<Result<Vec<_>, _>>()?;
+        // All phases of a channel are requantised alike.
+        let alike = taken
+            .chunks(channels.max(1))
+            .all(|phase| phase == &taken[..phase.len()]);
+        if !alike {
+            return Err(internal(node, "its phases are of tensors with other steps"));
+        }
+        let taken = &taken[..channels.min(taken.len())];
         let first = taken.first().map_or((1.0, 0), |t| (t.0, t.1));
         let (gain, ops) = if taken.iter().all(|t| (t.0, t.1) == first) {
             let all = taken.iter().map(|t| t.2);
@@ -262,6 +276,7 @@ impl Plan<'_> {
         Ok(QOp::Channels {
             inputs: inputs.collect::<Result<_, _>>()?,
             map: map.to_vec(),
+            spread,
             gain,
             ops,
         })

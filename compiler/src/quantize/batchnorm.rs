@@ -25,7 +25,12 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
             continue;
         };
         let conv = makers.get(&norm.inputs[0]).copied();
-        let conv = conv.filter(|&c| matches!(graph.nodes[c].op, Op::Conv { .. }));
+        let conv = conv.filter(|&c| {
+            matches!(
+                graph.nodes[c].op,
+                Op::Conv { .. } | Op::ConvTranspose { .. }
+            )
+        });
         let conv = conv.filter(|_| uses.get(&norm.inputs[0]) == Some(&1));
         let Some(conv) = conv else {
             makers.insert(norm.output, graph.nodes.len());
@@ -44,15 +49,25 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
             Some(id) => data(*id)?,
             None => vec![0.0; scale.len()],
         };
-        let per_channel = weights.len() / scale.len().max(1);
-        for c in 0..scale.len() {
-            let factor = scale[c] / (var[c] + epsilon).sqrt();
-            weights[c * per_channel..(c + 1) * per_channel]
-                .iter_mut()
-                .for_each(|w| *w *= factor);
-            bias[c] = (bias[c] - mean[c]) * factor + shift[c];
-        }
         let shape = graph.values[inputs[1].0].shape.clone();
+        // Weights of a channel follow each other, or lie beside those of the others of its group.
+        let (inner, group) = match graph.nodes[conv].op {
+            Op::ConvTranspose { group, .. } => (shape[2..].iter().product(), group),
+            _ => (weights.len() / scale.len().max(1), 1),
+        };
+        let per_group = scale.len() / group.max(1);
+        let inputs_of_group = weights.len() / (inner * scale.len()).max(1);
+        let factors: Vec<f32> = (0..scale.len())
+            .map(|c| scale[c] / (var[c] + epsilon).sqrt())
+            .collect();
+        for (slice, weights) in weights.chunks_mut(inner.max(1)).enumerate() {
+            let group = slice / per_group.max(1) / inputs_of_group.max(1);
+            let channel = group * per_group + slice % per_group.max(1);
+            weights.iter_mut().for_each(|w| *w *= factors[channel]);
+        }
+        for c in 0..scale.len() {
+            bias[c] = (bias[c] - mean[c]) * factors[c] + shift[c];
+        }
         let mut define = |suffix: &str, shape: Vec<usize>, data: Vec<f32>| {
             let name = format!("{}.{suffix}", graph.nodes[conv].name);
             graph

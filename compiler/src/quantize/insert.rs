@@ -52,6 +52,22 @@ struct Quantized<'a> {
     map: BTreeMap<ValueId, (ValueId, f32)>,
 }
 
+/// Scales of weights: one, or one for each of the `channels` slices of an axis, of `inner` weights.
+struct Slices {
+    scale: Vec<f32>,
+    axis: usize,
+    channels: usize,
+    inner: usize,
+}
+
+impl Slices {
+    /// That of a slice, counted over all that the weights have.
+    fn of(&self, slice: usize) -> f32 {
+        let own = slice % self.channels.max(1);
+        self.scale[if self.scale.len() == 1 { 0 } else { own }]
+    }
+}
+
 impl Quantized<'_> {
     /// The network's outputs, which keep their names.
     fn outputs(&mut self) -> Result<(), QuantizeError> {
@@ -151,12 +167,7 @@ impl Quantized<'_> {
                 inputs.extend(self.weights(node, scale_x)?);
                 op = Op::Gemm { trans_b: true };
             }
-            Op::ConvTranspose { .. } => {
-                return Err(QuantizeError::Node {
-                    node: node.name.clone(),
-                    reason: "transposed convolutions aren't quantised".to_owned(),
-                });
-            }
+            Op::ConvTranspose { .. } => inputs.extend(self.transposed_weights(node, scale_x)?),
             Op::Add
             | Op::Mul
             | Op::Sub
@@ -219,20 +230,25 @@ impl Quantized<'_> {
         }
     }
 
-    /// Weights and bias as DequantizeLinear of integer constants, output channels first.
-    fn weights(&mut self, node: &Node, scale_x: f32) -> Result<Vec<ValueId>, QuantizeError> {
-        let fail = |reason: &str| QuantizeError::Node {
+    /// A float constant, by the index of an input, and its shape.
+    fn floats(&self, node: &Node, index: usize) -> Result<(Vec<f32>, Vec<usize>), QuantizeError> {
+        let value = node.inputs.get(index).map(|id| &self.source.values[id.0]);
+        let reason = match value.map(|v| (&v.data, &v.shape)) {
+            Some((Some(Data::F32(data)), shape)) if data.iter().all(|w| w.is_finite()) => {
+                return Ok((data.clone(), shape.clone()));
+            }
+            Some((Some(Data::F32(_)), _)) => "a weight or bias is not finite",
+            _ => "its weights and bias must be float constants",
+        };
+        Err(QuantizeError::Node {
             node: node.name.clone(),
             reason: reason.to_owned(),
-        };
-        let constant = |i: usize| {
-            let value = node.inputs.get(i).map(|id| &self.source.values[id.0]);
-            match value.map(|v| (&v.data, &v.shape)) {
-                Some((Some(Data::F32(data)), shape)) => Ok((data.clone(), shape.clone())),
-                _ => Err(fail("its weights and bias must be float constants")),
-            }
-        };
-        let (mut weights, mut shape) = constant(1)?;
+        })
+    }
+
+    /// Weights and bias as DequantizeLinear of integer constants, output channels first.
+    fn weights(&mut self, node: &Node, scale_x: f32) -> Result<Vec<ValueId>, QuantizeError> {
+        let (mut weights, mut shape) = self.floats(node, 1)?;
         if node.op == (Op::Gemm { trans_b: false }) {
             let (k, n) = (shape[0], shape[1]);
             weights = (0..n * k).map(|i| weights[i % k * n + i / k]).collect();
@@ -240,37 +256,90 @@ impl Quantized<'_> {
         }
         let channels = shape[0];
         let bias = if node.inputs.len() > 2 {
-            constant(2)?.0
+            self.floats(node, 2)?.0
         } else {
             vec![0.0; channels]
         };
-        if weights.iter().chain(&bias).any(|w| !w.is_finite()) {
-            return Err(fail("a weight or bias is not finite"));
-        }
         let scale = self.weight_scales(&weights, channels, &bias, scale_x);
-        let per_channel = weights.len() / channels.max(1);
+        let inner = weights.len() / channels.max(1);
+        let scale = Slices {
+            scale,
+            inner,
+            axis: 0,
+            channels,
+        };
+        Ok(self.parameters(node, (weights, shape), bias, scale, scale_x))
+    }
+
+    /// Those of a transposed convolution, `[CI][CO / group][KH][KW]`.
+    fn transposed_weights(
+        &mut self,
+        node: &Node,
+        scale_x: f32,
+    ) -> Result<Vec<ValueId>, QuantizeError> {
+        let (weights, shape) = self.floats(node, 1)?;
+        let (channels, inner) = (shape[1], shape[2..].iter().product::<usize>());
+        let group = match node.op {
+            Op::ConvTranspose { group, .. } => group,
+            _ => 1,
+        };
+        let bias = if node.inputs.len() > 2 {
+            self.floats(node, 2)?.0
+        } else {
+            vec![0.0; channels * group]
+        };
+        // All weights of a channel, of each group, have one scale.
+        let of = |c: usize| {
+            let rows = weights
+                .chunks(inner.max(1))
+                .skip(c)
+                .step_by(channels.max(1));
+            rows.flatten().copied()
+        };
+        let rows: Vec<f32> = (0..channels).flat_map(of).collect();
+        let largest = |c: usize| {
+            let all = bias.iter().skip(c).step_by(channels.max(1));
+            all.fold(0f32, |m, b| m.max(b.abs()))
+        };
+        let biases: Vec<f32> = (0..channels).map(largest).collect();
+        let scale = Slices {
+            scale: self.weight_scales(&rows, channels, &biases, scale_x),
+            inner,
+            axis: 1,
+            channels,
+        };
+        Ok(self.parameters(node, (weights, shape), bias, scale, scale_x))
+    }
+
+    /// Weights by their scales, and the bias.
+    fn parameters(
+        &mut self,
+        node: &Node,
+        (weights, shape): (Vec<f32>, Vec<usize>),
+        bias: Vec<f32>,
+        slices: Slices,
+        scale_x: f32,
+    ) -> Vec<ValueId> {
         let round = |(i, w): (usize, &f32)| {
-            let s = scale[if scale.len() == 1 { 0 } else { i / per_channel }];
+            let s = slices.of(i / slices.inner.max(1));
             (w / s).round_ties_even().clamp(-127.0, 127.0) as i8
         };
         let int8: Vec<i8> = weights.iter().enumerate().map(round).collect();
-        let bias_scale: Vec<f32> = scale.iter().map(|s| s * scale_x).collect();
-        let step = |c: usize| bias_scale[if bias_scale.len() == 1 { 0 } else { c }];
+        let steps = match slices.scale.len() {
+            1 => 1,
+            _ => bias.len(),
+        };
+        let bias_scale: Vec<f32> = (0..steps).map(|c| slices.of(c) * scale_x).collect();
+        let step = |c: usize| bias_scale[if steps == 1 { 0 } else { c }];
         let int32 = |(c, b): (usize, &f32)| (f64::from(*b) / f64::from(step(c))).round() as i32;
         let int32 = bias.iter().enumerate().map(int32).collect();
-        let weight = self.constant(
-            &format!("{}.weight", node.name),
-            shape,
-            Data::I8(int8),
-            scale,
-        );
-        let bias = self.constant(
-            &format!("{}.bias", node.name),
-            vec![channels],
-            Data::I32(int32),
-            bias_scale,
-        );
-        Ok(vec![weight, bias])
+        let Slices { scale, axis, .. } = slices;
+        let name = format!("{}.weight", node.name);
+        let weight = self.constant(&name, shape, Data::I8(int8), (scale, axis));
+        let name = format!("{}.bias", node.name);
+        let shape = vec![bias.len()];
+        let bias = self.constant(&name, shape, Data::I32(int32), (bias_scale, 0));
+        vec![weight, bias]
     }
 
     /// One scale for each output channel, or one power of two.
@@ -307,7 +376,13 @@ impl Quantized<'_> {
         }
     }
 
-    fn constant(&mut self, name: &str, shape: Vec<usize>, data: Data, scale: Vec<f32>) -> ValueId {
+    fn constant(
+        &mut self,
+        name: &str,
+        shape: Vec<usize>,
+        data: Data,
+        (scale, axis): (Vec<f32>, usize),
+    ) -> ValueId {
         let zero = match data {
             Data::I32(_) => Data::I32(vec![0; scale.len()]),
             _ => Data::I8(vec![0; scale.len()]),
@@ -325,7 +400,7 @@ impl Quantized<'_> {
         );
         let zero = self.value(&format!("{name}.zero_point"), dims, Some(zero));
         let real = self.value(name, shape, None);
-        let op = Op::DequantizeLinear { axis: 0 };
+        let op = Op::DequantizeLinear { axis };
         self.push(
             format!("{name}.dequantize"),
             op,

@@ -9,7 +9,7 @@ use crate::graph::{Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::host::{HostCall, HostOp};
 use crate::lane::LaneOp;
 use crate::passes::{Net, NetNode, NetOp};
-use crate::qgraph::{ChannelOf, NodeId, QGraph, QOp, TensorId};
+use crate::qgraph::{ChannelOf, NodeId, QGraph, QOp, Spread, TensorId};
 use crate::window::Window;
 
 const BLOCK: &str = "rows and columns of a block";
@@ -290,7 +290,11 @@ impl Reflect for NetOp {
                 inputs: _,
                 flat,
             } => host(op, *flat),
-            Self::Channels { inputs: _, map } => vec![channels(map)],
+            Self::Channels {
+                inputs: _,
+                map,
+                spread,
+            } => channels(map, *spread),
             Self::Slopes { input: _, slopes } => {
                 let all = slopes.iter().map(ToString::to_string).collect();
                 let meaning = "slopes below 0, one or one for each channel";
@@ -309,7 +313,7 @@ impl Reflect for NetOp {
 }
 
 /// Where channels come from, by runs of neighbours: `input:first..end`, or zeros.
-fn channels(map: &[Option<ChannelOf>]) -> Attribute {
+fn channels(map: &[Option<ChannelOf>], spread: Spread) -> Vec<Attribute> {
     let follows = |a: &Option<ChannelOf>, b: &Option<ChannelOf>| match (a, b) {
         (Some(a), Some(b)) => a.input == b.input && a.channel + 1 == b.channel,
         (a, b) => a.is_none() && b.is_none(),
@@ -320,7 +324,14 @@ fn channels(map: &[Option<ChannelOf>]) -> Attribute {
     };
     let runs = map.chunk_by(follows).map(text).collect();
     let meaning = "where channels come from, by runs: input, first and end";
-    Attribute::new("from", AttributeValue::Texts(runs), meaning)
+    let ints = |name, values: &[usize; 2], meaning| {
+        Attribute::new(name, AttributeValue::ints(values), meaning)
+    };
+    vec![
+        Attribute::new("from", AttributeValue::Texts(runs), meaning),
+        ints("up", &spread.up, "rows and columns for each of an input's"),
+        ints("skip", &spread.skip, "rows and columns left out in front"),
+    ]
 }
 
 /// The operator of what the host computes.
@@ -409,17 +420,20 @@ impl Reflect for QOp {
             Self::Channels {
                 inputs: _,
                 map,
+                spread,
                 gain,
                 ops,
-            } => vec![
-                channels(map),
-                count(
-                    "gain",
-                    (*gain).max(0) as usize,
-                    "what values are multiplied by first",
-                ),
-                epilogue(ops),
-            ],
+            } => and(
+                channels(map, *spread),
+                [
+                    count(
+                        "gain",
+                        (*gain).max(0) as usize,
+                        "what values are multiplied by first",
+                    ),
+                    epilogue(ops),
+                ],
+            ),
             Self::Host {
                 op,
                 inputs: _,

@@ -22,8 +22,9 @@ pub(super) struct Pick {
 /// What a layer takes from where.
 ///
 /// Its tiles lie in the constant in the order of their first use. Where the scratchpad holds all,
-/// they are one set; else sets fill half of it in turn, and a tile is in every set that needs it:
-/// the half that a set goes to was last used before the set in between.
+/// they are one set; else every set fills half of it, and a tile is in every set that needs it. A set
+/// goes to the other half than the one before, so that what it takes the place of was last used
+/// before that.
 pub(super) struct Selection {
     picks: Vec<Pick>,
     /// The picks of each output block.
@@ -33,16 +34,19 @@ pub(super) struct Selection {
     /// Scratchpad tiles of a set.
     room: usize,
     tiles: Vec<Vec<u8>>,
-    /// The set that was loaded last.
+    /// The set that was loaded last, and its half.
     loaded: usize,
+    half: usize,
 }
 
 impl Selection {
-    pub fn new(map: &[Option<ChannelOf>], gain: i8, config: &Config) -> Self {
+    /// Output blocks are those of all phases, which have `channels` each.
+    pub fn new(map: &[Option<ChannelOf>], channels: usize, gain: i8, config: &Config) -> Self {
         let block = config.block();
         let mut all = Vec::new();
         let mut of_block = Vec::new();
-        for lanes in map.chunks(block) {
+        let phases = map.chunks(channels.max(1));
+        for lanes in phases.flat_map(|phase| phase.chunks(block)) {
             let mut parts: BTreeMap<(usize, usize), Vec<u8>> = BTreeMap::new();
             for (lane, from) in lanes.iter().enumerate() {
                 if let Some(ChannelOf { input, channel }) = *from {
@@ -69,6 +73,7 @@ impl Selection {
             room: room.max(1),
             tiles: Vec::new(),
             loaded: 0,
+            half: 0,
         };
         let mut known: HashMap<Vec<u8>, usize> = HashMap::new();
         for ((input, block), tile) in all {
@@ -105,11 +110,6 @@ impl Selection {
         self.tiles.concat()
     }
 
-    /// Products of a position.
-    pub fn products(&self) -> u64 {
-        self.picks.len() as u64
-    }
-
     /// The picks of an output block.
     pub fn picks(&self, block: usize) -> Range<usize> {
         self.of_block[block].clone()
@@ -124,17 +124,25 @@ impl Selection {
         [self.sets[set].start, self.sets[set].len()]
     }
 
-    /// The first scratchpad tile of a set.
-    pub fn base(&self, set: usize) -> usize {
-        set % 2 * self.room
+    /// The set that a tile is in.
+    pub fn set(&self, tile: usize) -> usize {
+        self.sets.partition_point(|set| set.end <= tile)
     }
 
-    /// Where a tile lies in the scratchpad, and the set that must be loaded before.
-    pub fn place(&mut self, tile: usize) -> (usize, Option<usize>) {
-        let set = self.sets.partition_point(|set| set.end <= tile);
-        let renewed = (set != self.loaded).then_some(set);
-        self.loaded = set;
-        (self.base(set) + tile - self.sets[set].start, renewed)
+    /// Whether the set of a tile must be loaded before: its first scratchpad tile, and where it
+    /// lies in the constant.
+    pub fn renew(&mut self, tile: usize) -> Option<(usize, [usize; 2])> {
+        let set = self.set(tile);
+        if set == self.loaded {
+            return None;
+        }
+        (self.loaded, self.half) = (set, 1 - self.half);
+        Some((self.half * self.room, self.load(set)))
+    }
+
+    /// Where a tile of the set that was loaded last lies in the scratchpad.
+    pub fn place(&self, tile: usize) -> usize {
+        self.half * self.room + tile - self.sets[self.loaded].start
     }
 
     /// Pieces of at most `together` whole blocks and `most` tiles. Blocks go together where each

@@ -156,10 +156,11 @@ impl Reading<'_> {
     pub(super) fn bounded(&self, node: &Node, low: f64, high: f64) -> Result<Val, PassError> {
         match self.value(node, 0)? {
             Val::Real(mut real) => {
-                if low > 0.0 || high < 0.0 || low.is_nan() || high.is_nan() {
-                    return Err(error(node, "bounds that exclude 0 are not supported"));
+                if low.is_nan() || high.is_nan() || low > high {
+                    return Err(error(node, format!("its bounds are {low} and {high}")));
                 }
-                real.bounds = (real.bounds.0.max(low), real.bounds.1.min(high));
+                let within = |bound: f64| bound.max(low).min(high);
+                real.bounds = (within(real.bounds.0), within(real.bounds.1));
                 Ok(Val::Real(real))
             }
             _ => Err(error(node, UNQUANTIZED)),
@@ -175,6 +176,7 @@ impl Reading<'_> {
             return Err(error(node, UNQUANTIZED));
         };
         let unbounded = value.bounds == (f64::NEG_INFINITY, f64::INFINITY);
+        let moved = value.moved.as_ref().map(|moved| &moved.channels);
         let NetOp::Conv {
             input,
             window,
@@ -200,12 +202,13 @@ impl Reading<'_> {
         let per_channel = channels / (*group).max(1) * window.area();
         let mut whole = semantics::whole_weights(weights, per_channel * weight_scale.len());
         for c in 0..weight_scale.len() {
-            let factor = f64::from(gamma[c]) / (f64::from(var[c]) + epsilon).sqrt();
+            let of = moved.map_or(c, |moved| moved[c]);
+            let factor = f64::from(gamma[of]) / (f64::from(var[of]) + epsilon).sqrt();
             if !factor.is_finite() || factor == 0.0 {
                 return Err(error(node, format!("channel {c}: its factor is {factor}")));
             }
             weight_scale[c] *= factor.abs();
-            bias[c] = (bias[c] - f64::from(mean[c])) * factor + f64::from(beta[c]);
+            bias[c] = (bias[c] - f64::from(mean[of])) * factor + f64::from(beta[of]);
             if factor < 0.0 {
                 let row = whole.iter_mut().skip(c * per_channel).take(per_channel);
                 row.for_each(|w| *w = -*w);

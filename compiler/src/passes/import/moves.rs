@@ -5,7 +5,7 @@ use super::super::net::NetOp;
 use super::values::{Reading, Val, error, real};
 use crate::graph::{Data, Node};
 use crate::host::HostOp;
-use crate::qgraph::{ChannelOf, TensorId};
+use crate::qgraph::{ChannelOf, Spread, TensorId};
 
 impl Reading<'_> {
     /// An operand whose channels are those of its tensor: not one that was flattened.
@@ -49,7 +49,15 @@ impl Reading<'_> {
         };
         let map: Vec<_> = shapes.iter().enumerate().flat_map(of).collect();
         let chw = [map.len(), first[1], first[2]];
-        Ok(real(node, NetOp::Channels { inputs, map }, chw))
+        Ok(real(
+            node,
+            NetOp::Channels {
+                inputs,
+                map,
+                spread: Spread::NONE,
+            },
+            chw,
+        ))
     }
 
     /// Some channels of the first input.
@@ -68,7 +76,15 @@ impl Reading<'_> {
         let map: Vec<_> = channels.into_iter().map(of).collect();
         let chw = [map.len(), h, w];
         let inputs = vec![id];
-        Ok(real(node, NetOp::Channels { inputs, map }, chw))
+        Ok(real(
+            node,
+            NetOp::Channels {
+                inputs,
+                map,
+                spread: Spread::NONE,
+            },
+            chw,
+        ))
     }
 
     pub(super) fn gather(&self, node: &Node) -> Result<Val, PassError> {

@@ -165,10 +165,32 @@ impl Reading<'_> {
         {
             return input;
         }
-        let output = self.push(name, real.chw, steps);
+        let Some(moved) = real.moved else {
+            return self.write(real.op, real.name, (name, real.chw, steps), clamp);
+        };
+        let phases = (format!("{name}.phases"), real.chw, steps);
+        let input = self.write(real.op, real.name.clone(), phases, clamp);
+        let op = NetOp::Channels {
+            inputs: vec![input],
+            map: moved.map,
+            spread: moved.spread,
+        };
+        let name_of = format!("{}.spread", real.name);
+        self.write(op, name_of, (name, moved.chw, steps), clamp)
+    }
+
+    /// A node and the tensor that it writes.
+    fn write(
+        &mut self,
+        op: NetOp,
+        name: String,
+        (tensor, chw, steps): (String, [usize; 3], Steps),
+        clamp: (i8, i8),
+    ) -> TensorId {
+        let output = self.push(tensor, chw, steps);
         self.net.nodes.push(NetNode {
-            name: real.name,
-            op: real.op,
+            name,
+            op,
             output,
             clamp,
         });

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::super::error::PassError;
 use super::super::net::{Net, NetOp, NetTensor};
 use crate::graph::{Data, Graph, Node, ValueId};
-use crate::qgraph::TensorId;
+use crate::qgraph::{ChannelOf, Spread, TensorId};
 use crate::reflect::Reflect;
 
 /// A constant: integers as a file has them, or after DequantizeLinear with scales, and less their
@@ -29,6 +29,19 @@ pub(super) struct Real {
     pub chw: [usize; 3],
     /// Real bounds of Relu and Clip.
     pub bounds: (f64, f64),
+    /// What becomes of its channels once they are rounded.
+    pub moved: Option<Moved>,
+}
+
+/// Channels that are phases of positions.
+#[derive(Clone)]
+pub(super) struct Moved {
+    /// Which channel of the model's each is.
+    pub channels: Vec<usize>,
+    pub map: Vec<Option<ChannelOf>>,
+    pub spread: Spread,
+    /// The result's.
+    pub chw: [usize; 3],
 }
 
 #[derive(Clone)]
@@ -70,6 +83,7 @@ pub(super) fn real(node: &Node, op: NetOp, chw: [usize; 3]) -> Val {
         name: node.name.clone(),
         chw,
         bounds,
+        moved: None,
     }))
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::graph::DepthMode;
 use crate::host::Operand;
+use crate::qgraph::Spread;
 use crate::window::Pads;
 
 const WINDOW: Window = Window {
@@ -127,6 +128,7 @@ fn next_net(op: &NetOp) -> Option<NetOp> {
         NetOp::AvgPool { .. } => NetOp::Channels {
             inputs: vec![ID],
             map: vec![None],
+            spread: Spread::NONE,
         },
         NetOp::Channels { .. } => NetOp::Host {
             op: HostOp::Concat,
@@ -169,6 +171,7 @@ fn next_integer(op: &QOp) -> Option<QOp> {
         QOp::AvgPool { .. } => QOp::Channels {
             inputs: vec![ID],
             map: vec![None],
+            spread: Spread::NONE,
             gain: 1,
             ops,
         },

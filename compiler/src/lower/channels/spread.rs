@@ -1,0 +1,188 @@
+//! Channels that become neighbouring positions: products go to every `up`-th accumulator, so that
+//! the output's rows lie whole in the accumulators and are stored as they are.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use vta_isa::{Gemm, Load, Store, Uop};
+
+use super::super::LowerError;
+use super::super::emit::{Emitter, Loops, Rect};
+use super::super::lowering::buffer;
+use super::super::stage::{Rows, Stage};
+use super::super::vector::lanes::Piece;
+use super::super::vector::tiles::Halves;
+use super::Channels;
+use crate::qgraph::Spread;
+
+/// A rectangle of output positions of a block.
+struct Area {
+    block: usize,
+    rows: Range<usize>,
+    cols: Range<usize>,
+}
+
+/// What is fetched at once: the set of its selection tiles, the input and its block.
+type Source = (usize, usize, usize);
+
+impl Channels<'_> {
+    /// All blocks, with input and output rows and columns, and tiles that fit.
+    pub(super) fn spread(
+        &mut self,
+        e: &mut Emitter<'_, '_>,
+        halves: &mut Halves,
+        spread: Spread,
+        (blocks, sizes, most): (usize, [[usize; 2]; 2], usize),
+    ) -> Result<(), LowerError> {
+        let [input, [oh, ow]] = sizes;
+        let widest = input[1].max(ow);
+        if !Load::FIELDS.x_stride.fits(widest) {
+            let limit = Load::FIELDS.x_stride.max();
+            return Err(LowerError::NoTile {
+                node: e.node.clone(),
+                reason: format!("{widest} columns; x_stride holds at most {limit}"),
+            });
+        }
+        let c = ow.min(most);
+        // Rows of one phase lie as many tiles apart as an instruction can step.
+        let most_rows = match Gemm::FIELDS.dst_factor_out.fits(spread.up[0] * c) {
+            true => oh,
+            false => spread.up[0],
+        };
+        let r = (most / c).min(most_rows).min(oh);
+        for block in 0..blocks {
+            for row in (0..oh).step_by(r) {
+                for col in (0..ow).step_by(c) {
+                    let area = Area {
+                        block,
+                        rows: row..(row + r).min(oh),
+                        cols: col..(col + c).min(ow),
+                    };
+                    self.area(e, halves, spread, &area, (blocks, sizes))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn area(
+        &mut self,
+        e: &mut Emitter<'_, '_>,
+        halves: &mut Halves,
+        spread: Spread,
+        area: &Area,
+        (blocks, [input, [oh, ow]]): (usize, [[usize; 2]; 2]),
+    ) -> Result<(), LowerError> {
+        let (begin, base) = (e.len(), halves.base());
+        let (r, c) = (area.rows.len(), area.cols.len());
+        e.clear(Rect::run(base, r * c))?;
+        let mut sources: BTreeMap<Source, Vec<(usize, usize)>> = BTreeMap::new();
+        for phase in 0..spread.phases() {
+            for index in self.selection.picks(phase * blocks + area.block) {
+                let pick = self.selection.pick(index);
+                let source = (self.selection.set(pick.tile), pick.input, pick.block);
+                sources.entry(source).or_default().push((phase, pick.tile));
+            }
+        }
+        for ((_, from, block), parts) in sources {
+            self.source(
+                e,
+                halves,
+                spread,
+                area,
+                (input, [from, block, base]),
+                &parts,
+            )?;
+        }
+        let piece = Piece {
+            blocks: area.block..area.block + 1,
+            positions: 0..r * c,
+        };
+        self.vectors.load(e, &piece.blocks)?;
+        let copy = base + self.copies * r * c;
+        self.vectors
+            .apply(e, self.ops, &mut 0, &piece, [base, copy])?;
+        halves.seal(e, begin);
+        let store = Store {
+            sram_base: base as u16,
+            dram_base: ((area.block * oh + area.rows.start) * ow + area.cols.start) as u32,
+            y_size: r as u16,
+            x_size: c as u16,
+            x_stride: ow as u16,
+            ..Store::default()
+        };
+        halves.store(e, buffer(self.output), store)
+    }
+
+    /// Fetches what an area reads of an input block and adds it where each phase has it.
+    fn source(
+        &mut self,
+        e: &mut Emitter<'_, '_>,
+        halves: &mut Halves,
+        spread: Spread,
+        area: &Area,
+        ([h, w], [from, block, base]): ([usize; 2], [usize; 3]),
+        parts: &[(usize, usize)],
+    ) -> Result<(), LowerError> {
+        let Stage::Products(products) = &mut halves.stage else {
+            return Err(e.inconsistent("it has no products".to_owned()));
+        };
+        let begin = e.len();
+        if let Some((_, tile)) = parts.first()
+            && let Some((place, load)) = self.selection.renew(*tile)
+        {
+            products.renew(e, self.weights, load, place)?;
+        }
+        let reach = |axis: usize, out: &Range<usize>| {
+            spread.position(axis, out.start)..spread.position(axis, out.end - 1) + 1
+        };
+        let (rows, cols) = (reach(0, &area.rows), reach(1, &area.cols));
+        let fetched = Rows {
+            buffer: buffer(self.inputs[from]),
+            sram: 0,
+            dram: (block * h + rows.start) * w + cols.start,
+            size: [rows.len(), cols.len()],
+            stride: w,
+        };
+        let first = products.fetch_since(e, fetched, begin)?;
+        let begin = e.len();
+        for &(phase, tile) in parts {
+            let own = [phase / spread.up[1], phase % spread.up[1]];
+            let outs = |axis: usize, out: &Range<usize>| {
+                let apart = own[axis] + spread.up[axis] - spread.phase(axis, out.start);
+                let start = out.start + apart % spread.up[axis];
+                let count = out.end.saturating_sub(start).div_ceil(spread.up[axis]);
+                (start, count)
+            };
+            let ((y, rows_of), (x, cols_of)) = (outs(0, &area.rows), outs(1, &area.cols));
+            if rows_of == 0 || cols_of == 0 {
+                continue;
+            }
+            let width = area.cols.len();
+            let dst = base + (y - area.rows.start) * width + x - area.cols.start;
+            let at = [
+                spread.position(0, y) - rows.start,
+                spread.position(1, x) - cols.start,
+            ];
+            let src = first + at[0] * cols.len() + at[1];
+            // A factor of a loop with one trip is never used.
+            let factor = |count: usize, step: usize| if count > 1 { step } else { 0 };
+            let loops = Loops {
+                iter: [rows_of, cols_of],
+                dst: [
+                    factor(rows_of, spread.up[0] * width),
+                    factor(cols_of, spread.up[1]),
+                ],
+                src: [factor(rows_of, cols.len()), factor(cols_of, 1)],
+            };
+            let uop = Uop {
+                dst: dst as u16,
+                src: src as u16,
+                wgt: self.selection.place(tile) as u16,
+            };
+            e.gemm(false, vec![uop], loops)?;
+            self.products += (rows_of * cols_of) as u64;
+        }
+        products.release(e, begin)
+    }
+}

@@ -1,0 +1,234 @@
+//! Operators that enlarge rows and columns, or make channels of them.
+//!
+//! A transposed convolution of stride s gives s * s phases of positions. Each is a convolution with
+//! stride 1 of the same input: of taps k those with k * dilation = phase modulo s. So it is one
+//! convolution whose channels are the phases of all channels, and then channels become neighbouring
+//! positions; what pads cut off is left out there.
+
+use super::super::error::PassError;
+use super::super::net::NetOp;
+use super::values::{Moved, Reading, Val, error, real};
+use crate::graph::{DepthMode, Node};
+use crate::host::HostOp;
+use crate::qgraph::{ChannelOf, Spread, TensorId};
+use crate::semantics;
+use crate::window::{Pads, Window};
+
+/// The most phases that channels become.
+const MAX_PHASES: usize = 1 << 10;
+/// The most channels of all phases, and weights, that an operator is rewritten to.
+const MAX_CHANNELS: usize = 1 << 22;
+const MAX_WEIGHTS: usize = 1 << 27;
+
+impl Reading<'_> {
+    /// An operand with rows and columns.
+    fn plane(&self, node: &Node) -> Result<TensorId, PassError> {
+        let id = self.channels(node, 0)?;
+        id.ok_or_else(|| error(node, "its input was flattened"))
+    }
+
+    fn within(&self, node: &Node, sizes: &[usize], most: usize) -> Result<usize, PassError> {
+        let size = sizes.iter().try_fold(1usize, |n, s| n.checked_mul(*s));
+        size.filter(|&n| n <= most)
+            .ok_or_else(|| error(node, format!("its sizes {sizes:?} are more than {most}")))
+    }
+
+    /// Channels that become positions: `from` says which an output channel is at a phase.
+    fn spread(
+        &self,
+        node: &Node,
+        channels: usize,
+        up: [usize; 2],
+        from: impl Fn(usize, usize) -> usize,
+    ) -> Result<Val, PassError> {
+        let input = self.plane(node)?;
+        let [_, h, w] = self.net.tensors[input.0].chw;
+        let phases = self.within(node, &up, MAX_PHASES)?;
+        self.within(node, &[phases, channels], MAX_CHANNELS)?;
+        let of = |channel: usize| Some(ChannelOf { input: 0, channel });
+        let all = (0..phases).flat_map(|phase| (0..channels).map(move |c| (phase, c)));
+        let map = all.map(|(phase, c)| of(from(phase, c))).collect();
+        let op = NetOp::Channels {
+            inputs: vec![input],
+            map,
+            spread: Spread { up, skip: [0, 0] },
+        };
+        Ok(real(node, op, [channels, h * up[0], w * up[1]]))
+    }
+
+    pub(super) fn resize(&self, node: &Node, factors: [usize; 2]) -> Result<Val, PassError> {
+        if factors.iter().product::<usize>() > MAX_PHASES {
+            return self.host(node, HostOp::Resize { factors });
+        }
+        let [channels, ..] = self.net.tensors[self.plane(node)?.0].chw;
+        self.spread(node, channels, factors, |_, c| c)
+    }
+
+    pub(super) fn depth_to_space(
+        &self,
+        node: &Node,
+        block: usize,
+        mode: DepthMode,
+    ) -> Result<Val, PassError> {
+        let [channels, ..] = self.net.tensors[self.plane(node)?.0].chw;
+        let area = self.within(node, &[block; 2], MAX_PHASES)?;
+        let count = channels / area.max(1);
+        if area == 0 || count * area != channels {
+            return Err(error(
+                node,
+                format!("{channels} channels for blocks of {block}x{block}"),
+            ));
+        }
+        let from = |phase: usize, c: usize| mode.channel([c, count], [phase, area]);
+        self.spread(node, count, [block; 2], from)
+    }
+
+    /// Rows and columns become channels: a convolution with one weight for each of them.
+    pub(super) fn space_to_depth(&self, node: &Node, block: usize) -> Result<Val, PassError> {
+        /// As large as precise requantisation wants it, and a power of two.
+        const GAIN: i8 = 64;
+        let input = self.plane(node)?;
+        let [c, h, w] = self.net.tensors[input.0].chw;
+        let area = self.within(node, &[block; 2], MAX_PHASES)?;
+        if area == 0 || h % block != 0 || w % block != 0 {
+            return Err(error(node, format!("{h}x{w} in blocks of {block}x{block}")));
+        }
+        let count = self.within(node, &[area, c, c, area], MAX_WEIGHTS)?;
+        let mut weights = vec![0; count];
+        for o in 0..area * c {
+            let (at, channel) = (o / c, o % c);
+            weights[(o * c + channel) * area + at] = GAIN;
+        }
+        let op = NetOp::Conv {
+            input,
+            window: Window {
+                stride: [block; 2],
+                ..Window::whole([block; 2])
+            },
+            weights,
+            group: 1,
+            weight_scale: vec![1.0 / f64::from(GAIN); area * c],
+            bias: vec![0.0; area * c],
+            residual: None,
+            dense: false,
+        };
+        Ok(real(node, op, [area * c, h / block, w / block]))
+    }
+
+    pub(super) fn conv_transpose(
+        &self,
+        node: &Node,
+        window: Window,
+        group: usize,
+    ) -> Result<Val, PassError> {
+        let input = self.plane(node)?;
+        let [ci, h, w] = self.net.tensors[input.0].chw;
+        let (weights, scale) = self.weights(node, 1)?;
+        let &[_, per_group, ..] = &weights.shape[..] else {
+            return Err(error(node, "its weights have too few dimensions"));
+        };
+        let shape = &self.graph.values[node.output.0].shape;
+        let &[_, channels, oh, ow] = &shape[..] else {
+            return Err(error(node, format!("its output is {shape:?}")));
+        };
+        let phases = self.within(node, &window.stride, MAX_PHASES)?;
+        let taps = Taps::of(&window);
+        let wide = self.within(node, &[phases, channels], MAX_CHANNELS)?;
+        let inputs = ci / group.max(1);
+        self.within(
+            node,
+            &[wide, inputs, taps.kernel[0], taps.kernel[1]],
+            MAX_WEIGHTS,
+        )?;
+        if weights.values.len() != ci * per_group * window.area() || per_group * group != channels {
+            return Err(error(node, "its weights don't fit its channels"));
+        }
+        let bias = self.bias(node, channels)?;
+        // Channels of a group stand together, those of one phase within them.
+        let channel =
+            |phase: usize, c: usize| (c / per_group * phases + phase) * per_group + c % per_group;
+        let mut whole = vec![0; wide * inputs * taps.area()];
+        let mut of = vec![0; wide];
+        for c in 0..channels {
+            for phase in 0..phases {
+                of[channel(phase, c)] = c;
+            }
+            for i in 0..inputs {
+                let row = (c / per_group * inputs + i) * per_group + c % per_group;
+                for k in 0..window.area() {
+                    let (phase, tap) = taps.place(&window, k);
+                    let at = (channel(phase, c) * inputs + i) * taps.area() + tap;
+                    whole[at] = weights.values[row * window.area() + k];
+                }
+            }
+        }
+        // As many positions as the output has of each phase.
+        let skip = window.pads.before();
+        let need = |axis: usize, out: usize| (out - 1 + skip[axis]) / window.stride[axis] + 1;
+        let [rows, cols] = [need(0, oh).max(h), need(1, ow).max(w)];
+        let conv = NetOp::Conv {
+            input,
+            window: Window {
+                pads: Pads {
+                    top: taps.kernel[0] - 1,
+                    left: taps.kernel[1] - 1,
+                    bottom: rows - h,
+                    right: cols - w,
+                },
+                ..Window::whole(taps.kernel)
+            },
+            weights: semantics::weight_parts(&whole),
+            group,
+            weight_scale: of.iter().map(|&c| scale[c % per_group]).collect(),
+            bias: of.iter().map(|&c| bias[c]).collect(),
+            residual: None,
+            dense: false,
+        };
+        let Val::Real(mut value) = real(node, conv, [wide, rows, cols]) else {
+            return Err(error(node, "internal error: it is no value"));
+        };
+        let pairs = (0..phases).flat_map(|phase| (0..channels).map(move |c| (phase, c)));
+        let from = |channel: usize| Some(ChannelOf { input: 0, channel });
+        value.moved = Some(Moved {
+            channels: of,
+            map: pairs.map(|(phase, c)| from(channel(phase, c))).collect(),
+            spread: Spread {
+                up: window.stride,
+                skip,
+            },
+            chw: [channels, oh, ow],
+        });
+        Ok(Val::Real(value))
+    }
+}
+
+/// The taps of the phases' convolutions.
+struct Taps {
+    kernel: [usize; 2],
+}
+
+impl Taps {
+    fn of(window: &Window) -> Self {
+        let kernel = [0, 1].map(|axis| {
+            let reach = (window.kernel[axis] - 1) * window.dilation[axis];
+            reach / window.stride[axis] + 1
+        });
+        Self { kernel }
+    }
+
+    const fn area(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
+    }
+
+    /// The phase and the tap that a tap of the transposed convolution is.
+    fn place(&self, window: &Window, k: usize) -> (usize, usize) {
+        let index = [k / window.kernel[1], k % window.kernel[1]];
+        let at = [0, 1].map(|axis| index[axis] * window.dilation[axis]);
+        let phase = [0, 1].map(|axis| at[axis] % window.stride[axis]);
+        let tap = [0, 1].map(|axis| self.kernel[axis] - 1 - at[axis] / window.stride[axis]);
+        (
+            phase[0] * window.stride[1] + phase[1],
+            tap[0] * self.kernel[1] + tap[1],
+        )
+    }
+}
