@@ -134,6 +134,7 @@ pub fn overview(split: &MultiProgram, config: &Config) -> Program {
             tensors.extend((0..missing).map(|_| nothing()));
             tensors[number as usize] = TensorSpec {
                 buffer: BufferId(number),
+                offset_bytes: 0,
                 packing: Packing::Tiles,
                 ..tensor.clone()
             };
@@ -190,6 +191,7 @@ fn nothing() -> TensorSpec {
     TensorSpec {
         name: String::new(),
         buffer: BufferId(0),
+        offset_bytes: 0,
         chw: [0; 3],
         scale: 1.0,
         zero: 0,

@@ -6,6 +6,7 @@
 mod common;
 
 use proptest::prelude::*;
+use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{ChannelOf, LaneOp, QGraph, QOp, Spread, TensorId, Window};
 use vta_isa::{Extension, Extensions};
 
@@ -159,6 +160,178 @@ proptest! {
         graph.outputs = vec![last];
         check(&graph, &config(c), seed)?;
     }
+}
+
+/// A network of steps, joined and taken apart channels: some by whole blocks, which need no copy.
+fn joined(rng: &mut Rng, nodes: usize, plane: [usize; 2], block: usize) -> QGraph {
+    let mut graph = QGraph::default();
+    let [h, w] = plane;
+    let input = tensor(&mut graph, [2 * block, h, w]);
+    graph.inputs = vec![input];
+    let mut all = vec![input];
+    for _ in 0..nodes {
+        let mut below = |n: usize| (rng.next() % n as u64) as usize;
+        let any = all[below(all.len())];
+        let channels = |graph: &QGraph, id: TensorId| graph.tensors[id.0].chw[0];
+        let made = match below(5) {
+            0 => step(&mut graph, any, below(5) as i16 - 2),
+            1 => {
+                // Some channels, mostly from a block on.
+                let count = channels(&graph, any);
+                let first = match below(4) {
+                    0 => below(count),
+                    _ => below(count) / block * block,
+                };
+                let len = match below(3) {
+                    0 => 1 + below(count - first),
+                    _ => block.min(count - first),
+                };
+                let of = |channel| Some(ChannelOf { input: 0, channel });
+                let map = (first..first + len).map(of).collect();
+                // A clamp that every value is within changes nothing either.
+                let ops = if below(2) == 0 { vec![] } else { clamp() };
+                let op = QOp::Channels {
+                    inputs: vec![any],
+                    map,
+                    spread: Spread::NONE,
+                    gain: 1,
+                    ops,
+                };
+                push(&mut graph, op, [len, h, w])
+            }
+            _ => {
+                let count = 2 + below(3);
+                let inputs: Vec<TensorId> = (0..count)
+                    .map(|_| all[all.len() - 1 - below(all.len().min(6))])
+                    .collect();
+                let of = |(input, id): (usize, &TensorId)| {
+                    let count = channels(&graph, *id);
+                    (0..count)
+                        .map(move |channel| Some(ChannelOf { input, channel }))
+                        .collect::<Vec<_>>()
+                };
+                let map: Vec<_> = inputs
+                    .iter()
+                    .enumerate()
+                    .flat_map(of)
+                    .take(12 * block)
+                    .collect();
+                let len = map.len();
+                let ops = match below(4) {
+                    0 => [
+                        vec![LaneOp::add(
+                            (0..len).map(|c| i32::from(c >= block)).collect::<Vec<_>>(),
+                        )],
+                        clamp(),
+                    ]
+                    .concat(),
+                    _ => vec![],
+                };
+                let op = QOp::Channels {
+                    inputs,
+                    map,
+                    spread: Spread::NONE,
+                    gain: 1,
+                    ops,
+                };
+                push(&mut graph, op, [len, h, w])
+            }
+        };
+        all.push(made);
+    }
+    // Something reads most of them, and one in between may be an output, too.
+    let last = all[all.len() - 1];
+    let window = Window::whole([1, 1]);
+    let epilogue = [vec![LaneOp::shr(8)], clamp()].concat();
+    let count = graph.tensors[last.0].chw[0];
+    let op = QOp::Conv {
+        input: last,
+        window,
+        weights: rng.int8(7 * count),
+        residual: None,
+        epilogue,
+        dense: false,
+        group: 1,
+    };
+    graph.outputs = vec![push(&mut graph, op, [7, h, w])];
+    if rng.next().is_multiple_of(2) {
+        graph
+            .outputs
+            .push(all[1 + (rng.next() % nodes as u64) as usize]);
+    }
+    graph
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn channels_that_share_memory_keep_their_values(
+        nodes in 1usize..14, plane in [1usize..6, 1usize..6], c in 0usize..6, seed in any::<u64>(),
+    ) {
+        let config = config(c);
+        let graph = joined(&mut Rng(seed), nodes, plane, config.block());
+        check(&graph, &config, seed)?;
+    }
+}
+
+/// Every step's result is joined to all before it: one piece of memory has them all.
+#[test]
+fn chains_that_join_all_before_copy_nothing() {
+    let mut graph = QGraph::default();
+    let input = tensor(&mut graph, [32, 5, 5]);
+    graph.inputs = vec![input];
+    let mut made = vec![step(&mut graph, input, 1)];
+    let mut last = made[0];
+    for n in 0..6 {
+        let count = graph.tensors[last.0].chw[0];
+        let weights = Rng(n).int8(16 * count);
+        let epilogue = [vec![LaneOp::shr(7)], clamp()].concat();
+        let op = QOp::Conv {
+            input: last,
+            window: Window::whole([1, 1]),
+            weights,
+            residual: None,
+            epilogue,
+            dense: false,
+            group: 1,
+        };
+        made.push(push(&mut graph, op, [16, 5, 5]));
+        let of = |(input, id): (usize, &TensorId)| {
+            let count = graph.tensors[id.0].chw[0];
+            (0..count).map(move |channel| Some(ChannelOf { input, channel }))
+        };
+        let map: Vec<_> = made.iter().enumerate().flat_map(of).collect();
+        let len = map.len();
+        let op = QOp::Channels {
+            inputs: made.clone(),
+            map,
+            spread: Spread::NONE,
+            gain: 1,
+            ops: vec![],
+        };
+        last = push(&mut graph, op, [len, 5, 5]);
+    }
+    let last = step(&mut graph, last, 1);
+    graph.outputs = vec![last];
+    let config = config(0);
+    check(&graph, &config, 1).unwrap();
+    let program = lower::compile(&graph, &config, &LowerOptions::default()).unwrap();
+    let joins = program
+        .layers
+        .iter()
+        .filter(|layer| layer.kind == "channels");
+    assert_eq!(joins.clone().count(), 6);
+    assert!(joins.clone().all(|layer| layer.commands.is_empty()));
+    // The memory of one for all, which a bundle keeps.
+    let spec = |id: &TensorId| &program.tensors[id.0];
+    assert!(
+        made.iter()
+            .all(|id| spec(id).buffer == spec(&made[0]).buffer)
+    );
+    assert_eq!(spec(&made[3]).offset_bytes, 4 * 25 * 16);
+    let again = vta_driver::Program::from_bytes(&program.to_bytes().unwrap()).unwrap();
+    assert_eq!(again, program);
 }
 
 /// Padding of any width is left out of the products.

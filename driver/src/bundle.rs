@@ -80,6 +80,9 @@ enum MetaKind {
 struct MetaTensor {
     name: String,
     buffer: u32,
+    /// Tensors at the start of their buffer leave it out.
+    #[serde(default, skip_serializing_if = "starts")]
+    offset_bytes: u64,
     chw: [u32; 3],
     /// The bits of the f32, so that nothing is lost in decimal.
     scale_bits: u32,
@@ -304,6 +307,10 @@ fn io_error(path: &Path, error: &std::io::Error) -> BundleError {
     }
 }
 
+fn starts(offset_bytes: &u64) -> bool {
+    *offset_bytes == 0
+}
+
 fn is_zero(zero: &i8) -> bool {
     *zero == 0
 }
@@ -327,6 +334,7 @@ fn meta_tensor(t: &TensorSpec) -> MetaTensor {
     MetaTensor {
         name: t.name.clone(),
         buffer: t.buffer.0,
+        offset_bytes: t.offset_bytes,
         chw: t.chw,
         scale_bits,
         zero: t.zero,
@@ -353,6 +361,7 @@ fn read_tensor(t: MetaTensor) -> TensorSpec {
     TensorSpec {
         name: t.name,
         buffer: BufferId(t.buffer),
+        offset_bytes: t.offset_bytes,
         chw: t.chw,
         scale,
         zero: t.zero,

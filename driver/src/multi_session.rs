@@ -32,7 +32,7 @@ use crate::{
 /// // Each part has one tensor and no layer: the input goes to the first, from there to the
 /// // second, and back to the host.
 /// let tensor = TensorSpec {
-///     name: "x".into(), buffer: BufferId(0), chw: [3, 1, 2], scale: 0.5, zero: 0, packing: Packing::Tiles,
+///     name: "x".into(), buffer: BufferId(0), offset_bytes: 0, chw: [3, 1, 2], scale: 0.5, zero: 0, packing: Packing::Tiles,
 /// };
 /// let buffer = Buffer { name: "x".into(), size_bytes: 32, kind: BufferKind::Input };
 /// let program = Arc::new(Program {

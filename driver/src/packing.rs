@@ -5,7 +5,7 @@ mod patches;
 use self::patches::Image;
 use vta_isa::Config;
 
-use crate::{Packing, TensorSpec};
+use crate::{Packing, PhysAddr, TensorSpec};
 
 /// The most int8 values of one image in a program: 1 Gi, far beyond what devices hold.
 pub const MAX_IMAGE_LEN: u64 = 1 << 30;
@@ -21,6 +21,13 @@ impl TensorSpec {
         // Any dimension of zero makes an empty image, also where the others overflow.
         let empty = self.chw.contains(&0);
         len.unwrap_or(if empty { 0 } else { usize::MAX })
+    }
+
+    /// Where it starts, by the addresses of the program's buffers. The program is validated, so that
+    /// the tensor lies within its buffer.
+    pub fn address(&self, buffers: &[PhysAddr]) -> PhysAddr {
+        let PhysAddr(start) = buffers[self.buffer.0 as usize];
+        PhysAddr(start.wrapping_add(self.offset_bytes as u32))
     }
 
     /// Whether there is a position: im2col windows fit the padded image, and step.
@@ -88,7 +95,7 @@ impl TensorSpec {
 ///
 /// let config = Config::default();
 /// let mut spec = TensorSpec {
-///     name: "x".into(), buffer: BufferId(0), chw: [2, 1, 3], scale: 1.0, zero: 0, packing: Packing::Tiles,
+///     name: "x".into(), buffer: BufferId(0), offset_bytes: 0, chw: [2, 1, 3], scale: 1.0, zero: 0, packing: Packing::Tiles,
 /// };
 /// let image = [1, 2, 3, -1, -2, -3];
 ///
@@ -266,6 +273,7 @@ mod tests {
         TensorSpec {
             name: "x".into(),
             buffer: BufferId(0),
+            offset_bytes: 0,
             chw,
             scale: 1.0,
             zero: 0,

@@ -164,6 +164,9 @@ pub struct TensorSpec {
     pub name: String,
     /// Where it lies.
     pub buffer: BufferId,
+    /// Where it starts there: a whole number of tiles. Tensors whose channels others have may lie
+    /// in one buffer, beside or within each other.
+    pub offset_bytes: u64,
     /// Channels, rows, columns of one image (`[C, 1, 1]` for vectors).
     pub chw: [u32; 3],
     /// Real value of one step: `real = scale * (int8 - zero)`.

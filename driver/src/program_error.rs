@@ -167,6 +167,18 @@ pub enum ProgramError {
         /// Bytes there.
         have: u64,
     },
+    /// A tensor that starts within a tile of its buffer.
+    #[error(
+        "program: tensor {name} starts at byte {offset_bytes}, which is no multiple of {tile_bytes}"
+    )]
+    Offset {
+        /// The tensor.
+        name: String,
+        /// Where it starts.
+        offset_bytes: u64,
+        /// Bytes of a tile.
+        tile_bytes: u64,
+    },
     /// A tensor's geometry is impossible.
     #[error("program: tensor {name} has an impossible shape or window")]
     Shape {

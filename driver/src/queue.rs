@@ -61,7 +61,7 @@ impl Default for QueueLimits {
 ///     layers: vec![Layer { name: "clear".into(), commands: vec![clear], ..Layer::default() }],
 ///     buffers: vec![Buffer { name: "y".into(), size_bytes: 16, kind: BufferKind::Output }],
 ///     tensors: vec![TensorSpec {
-///         name: "y".into(), buffer: BufferId(0), chw: [16, 1, 1], scale: 1.0, zero: 0, packing: Packing::Tiles,
+///         name: "y".into(), buffer: BufferId(0), offset_bytes: 0, chw: [16, 1, 1], scale: 1.0, zero: 0, packing: Packing::Tiles,
 ///     }],
 ///     ..Program::default()
 /// };

@@ -40,7 +40,7 @@ pub struct RunOutput {
 ///
 /// // A network without layers: its output is its input of three channels and two pixels.
 /// let x = TensorSpec {
-///     name: "x".into(), buffer: BufferId(0), chw: [3, 1, 2], scale: 0.5, zero: 0, packing: Packing::Tiles,
+///     name: "x".into(), buffer: BufferId(0), offset_bytes: 0, chw: [3, 1, 2], scale: 0.5, zero: 0, packing: Packing::Tiles,
 /// };
 /// let program = Program {
 ///     buffers: vec![Buffer { name: "x".into(), size_bytes: 32, kind: BufferKind::Input }],
@@ -219,7 +219,7 @@ impl Session {
         let BufferSet {
             addresses, packed, ..
         } = &mut self.sets[set];
-        let addr = addresses[spec.buffer.0 as usize];
+        let addr = spec.address(addresses);
         let again = packed.as_mut().and_then(Arc::get_mut).and_then(|bytes| {
             let rows = !images.is_empty();
             rows.then(|| pack_again(spec, config, images, bytes))?
@@ -248,7 +248,7 @@ impl Session {
     }
 
     fn read_work(&self, set: usize, spec: &TensorSpec) -> Work {
-        let addr = self.sets[set].addresses[spec.buffer.0 as usize];
+        let addr = spec.address(&self.sets[set].addresses);
         let size_bytes = spec.packed_bytes(&self.program.config).unwrap_or(0);
         Work::Read { addr, size_bytes }
     }
@@ -292,7 +292,7 @@ impl Session {
 
     /// Where a tensor of the first set lies.
     pub(crate) fn address(&self, spec: &TensorSpec) -> PhysAddr {
-        self.sets[0].addresses[spec.buffer.0 as usize]
+        spec.address(&self.sets[0].addresses)
     }
 
     /// The device.

@@ -218,6 +218,7 @@ pub fn tensor(name: &str, buffer: u32, chw: [u32; 3]) -> TensorSpec {
     TensorSpec {
         name: name.into(),
         buffer: BufferId(buffer),
+        offset_bytes: 0,
         chw,
         scale: 0.5,
         zero: 0,

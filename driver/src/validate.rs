@@ -146,6 +146,15 @@ impl Program {
             .filter(|&n| n <= MAX_PACKED_BYTES)
             .ok_or_else(|| too_large("packed bytes", MAX_PACKED_BYTES))?;
         let have = self.buffer(tensor.buffer.0)?.size_bytes;
+        let tile = self.config.elem_bytes(MemType::Inp) as u64;
+        if !tensor.offset_bytes.is_multiple_of(tile) {
+            return Err(ProgramError::Offset {
+                name: name(),
+                offset_bytes: tensor.offset_bytes,
+                tile_bytes: tile,
+            });
+        }
+        let need = need.saturating_add(tensor.offset_bytes);
         if need > have {
             let name = name();
             return Err(ProgramError::Size { name, need, have });

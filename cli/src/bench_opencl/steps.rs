@@ -136,7 +136,7 @@ impl Steps {
     }
 
     fn address(&self, spec: &TensorSpec) -> PhysAddr {
-        self.addresses[spec.buffer.0 as usize]
+        spec.address(&self.addresses)
     }
 }
 

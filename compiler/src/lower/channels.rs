@@ -16,7 +16,7 @@ use vta_isa::{MemType, Store, Uop};
 
 use super::LowerError;
 use super::emit::{Emitter, Loops, Rect};
-use super::lowering::{Lowering, buffer};
+use super::lowering::Lowering;
 use super::stage::{Rows, Stage};
 use super::vector::lanes::{Piece, Vectors};
 use super::vector::tiles::{HALVES, Halves};
@@ -62,7 +62,15 @@ impl Lowering<'_> {
         self.check_lanes(&node.name, several)?;
         let [channels, ..] = self.graph.tensors[node.output.0].chw;
         let [blocks, h, w] = self.tile_chw(node.output);
+        let mut layer = self.layer(id);
         let (plane, config) = (h * w, self.config);
+        // Blocks that lie where they come from are left out.
+        let shared: Vec<bool> = (0..blocks)
+            .map(|block| self.places.is_shared(node.output, block))
+            .collect();
+        if shared.iter().all(|shared| *shared) {
+            return Emitter::new(self, &node.name).finish(layer);
+        }
         let selection = Selection::new(map, channels, *gain, config);
         let copies = usize::from(self.multiplies(ops));
         let mut vectors = Vectors::new(self, &node.name, ops.iter(), channels);
@@ -80,7 +88,6 @@ impl Lowering<'_> {
             });
         }
         vectors.base = HALVES * half;
-        let mut layer = self.layer(id);
         let mut channels = Channels {
             products: 0,
             output: node.output,
@@ -96,7 +103,8 @@ impl Lowering<'_> {
         let stage = Stage::selecting(&mut e, weights, channels.selection.load(0)[1])?;
         let mut halves = Halves::of(half, stage);
         if *spread == Spread::NONE {
-            for piece in channels.selection.pieces(plane, together, most) {
+            let pieces = channels.selection.pieces(&shared, plane, [together, most]);
+            for piece in pieces {
                 channels.piece(&mut e, &mut halves, &piece)?;
             }
         } else {
@@ -181,7 +189,8 @@ impl Channels<'_> {
             x_stride: count as u16,
             ..Store::default()
         };
-        halves.store(e, buffer(self.output), store)
+        let output = e.lowering.place(self.output);
+        halves.store(e, output, store)
     }
 
     /// Adds what one input block, and its neighbours in as many output blocks, give.
@@ -203,7 +212,7 @@ impl Channels<'_> {
         }
         let count = piece.count();
         let rows = Rows {
-            buffer: buffer(self.inputs[input]),
+            place: e.lowering.place(self.inputs[input]),
             sram: 0,
             dram: block * self.plane + piece.positions.start,
             size: [1, count],

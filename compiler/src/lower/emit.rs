@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
-use vta_driver::{BufferId, Command, Kernel, KernelId, Layer, Symbol};
+use vta_driver::{Command, Kernel, KernelId, Layer, Symbol};
 use vta_isa::{
     Alu, AluOp, AluOperand, Deps, Extension, Field, FieldError, Gemm, Insn, Load, MemType, Module,
     Store, Uop, tokens,
 };
 
+use super::places::Place;
 use super::{LowerError, Lowering};
 use crate::lane::{LaneKind, LaneOp, LaneOperand};
 
@@ -133,12 +134,17 @@ impl<'l, 'a> Emitter<'l, 'a> {
         Ok(id)
     }
 
-    pub fn load(&mut self, buffer: BufferId, load: Load) -> Result<(), LowerError> {
-        self.push(load.into(), Symbol::Buffer(buffer))
+    /// A load of a buffer's elements, or of a tensor's tiles.
+    pub fn load(&mut self, from: impl Into<Place>, mut load: Load) -> Result<(), LowerError> {
+        let from = from.into();
+        load.dram_base += from.tiles as u32;
+        self.push(load.into(), Symbol::Buffer(from.buffer))
     }
 
-    pub fn store(&mut self, buffer: BufferId, store: Store) -> Result<(), LowerError> {
-        self.push(store.into(), Symbol::Buffer(buffer))
+    /// A store to a tensor's tiles.
+    pub fn store(&mut self, to: Place, mut store: Store) -> Result<(), LowerError> {
+        store.dram_base += to.tiles as u32;
+        self.push(store.into(), Symbol::Buffer(to.buffer))
     }
 
     /// A command that only moves tokens.

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use vta_driver::{Buffer, BufferId, BufferKind, Kernel, Layer, Packing, Program, TensorSpec};
-use vta_isa::{Config, Extension};
+use vta_isa::{Config, Extension, MemType};
 
 use super::error::LowerError;
+use super::places::{Body, Place, Places};
 use super::readers::Readers;
 use super::seam;
 use super::tile::{ConvShape, ConvTile};
@@ -36,6 +37,7 @@ pub(super) struct Lowering<'a> {
     pub(super) kernels: HashMap<Kernel, vta_driver::KernelId>,
     pub(super) tiles: &'a Tiles,
     pub(super) readers: Readers,
+    pub(super) places: Places,
     /// What the layer before may still use.
     pub(super) seam: seam::Seam,
 }
@@ -58,21 +60,20 @@ impl<'a> Lowering<'a> {
             outputs: graph.outputs.iter().map(|id| id.0 as u32).collect(),
             metadata: graph.metadata.clone(),
         };
-        let mut kinds = vec![BufferKind::Scratch; graph.tensors.len()];
-        for id in &graph.outputs {
-            kinds[id.0] = BufferKind::Output;
-        }
-        for id in &graph.inputs {
-            kinds[id.0] = BufferKind::Input;
-        }
         let readers = Readers::of(graph);
-        for ((index, tensor), kind) in graph.tensors.iter().enumerate().zip(kinds) {
+        let places = Places::of(graph, config.block());
+        for (index, tensor) in graph.tensors.iter().enumerate() {
             let id = TensorId(index);
-            let too_large = || LowerError::Network(format!("tensor {} is too large", tensor.name));
-            let dim = |d: usize| u32::try_from(d).map_err(|_| too_large());
+            let (body, block) = places.of[index];
+            let dim = |d: usize| u32::try_from(d).map_err(|_| too_large(tensor));
+            let packing = match graph.inputs.contains(&id) {
+                true => packing(graph, &readers, id, config, options),
+                false => Packing::Tiles,
+            };
             let spec = TensorSpec {
                 name: tensor.name.clone(),
-                buffer: buffer(id),
+                buffer: BufferId(body as u32),
+                offset_bytes: bytes_of(tensor, block, config)?,
                 chw: [
                     dim(tensor.chw[0])?,
                     dim(tensor.chw[1])?,
@@ -80,19 +81,13 @@ impl<'a> Lowering<'a> {
                 ],
                 scale: tensor.scale,
                 zero: zero(tensor)?,
-                packing: match kind {
-                    BufferKind::Input => packing(graph, &readers, id, config, options),
-                    _ => Packing::Tiles,
-                },
+                packing,
             };
-            let size_bytes = spec.packed_bytes(config).filter(|&n| n < 1 << 32);
-            let size_bytes = size_bytes.ok_or_else(too_large)?;
-            program.buffers.push(Buffer {
-                name: tensor.name.clone(),
-                size_bytes,
-                kind,
-            });
             program.tensors.push(spec);
+        }
+        for body in &places.bodies {
+            let buffer = body_buffer(graph, config, &program, body)?;
+            program.buffers.push(buffer);
         }
         Ok(Self {
             graph,
@@ -101,6 +96,7 @@ impl<'a> Lowering<'a> {
             kernels: HashMap::new(),
             tiles,
             readers,
+            places,
             seam: seam::Seam::default(),
         })
     }
@@ -156,6 +152,16 @@ impl<'a> Lowering<'a> {
         id
     }
 
+    /// Where a tensor lies.
+    pub(super) fn place(&self, id: TensorId) -> Place {
+        let (body, block) = self.places.of[id.0];
+        let [_, h, w] = self.graph.tensors[id.0].chw;
+        Place {
+            buffer: BufferId(body as u32),
+            tiles: block * h * w,
+        }
+    }
+
     pub(super) fn tile_chw(&self, id: TensorId) -> [usize; 3] {
         let [c, h, w] = self.graph.tensors[id.0].chw;
         [c.div_ceil(self.config.block()), h, w]
@@ -170,9 +176,59 @@ fn zero(tensor: &QTensor) -> Result<i8, LowerError> {
     })
 }
 
-/// The buffer of a tensor: it has the tensor's number.
-pub(super) const fn buffer(id: TensorId) -> BufferId {
-    BufferId(id.0 as u32)
+fn too_large(tensor: &QTensor) -> LowerError {
+    LowerError::Network(format!("tensor {} is too large", tensor.name))
+}
+
+/// Bytes of some blocks of a tensor.
+fn bytes_of(tensor: &QTensor, blocks: usize, config: &Config) -> Result<u64, LowerError> {
+    let [_, h, w] = tensor.chw;
+    let tile = config.elem_bytes(MemType::Inp);
+    let bytes = [h, w, tile]
+        .iter()
+        .try_fold(blocks as u64, |n, &size| n.checked_mul(size as u64));
+    let bytes = bytes.filter(|&n| n < 1 << 32);
+    bytes.ok_or_else(|| too_large(tensor))
+}
+
+/// The buffer of a body, named after its largest tensor.
+fn body_buffer(
+    graph: &QGraph,
+    config: &Config,
+    program: &Program,
+    body: &Body,
+) -> Result<Buffer, LowerError> {
+    let mut size_bytes = 0;
+    let mut largest: Option<TensorId> = None;
+    let mut kind = BufferKind::Scratch;
+    for &(id, _) in &body.tensors {
+        let tensor = &graph.tensors[id.0];
+        let spec = &program.tensors[id.0];
+        let end = spec
+            .packed_bytes(config)
+            .and_then(|n| n.checked_add(spec.offset_bytes));
+        let end = end
+            .filter(|&n| n < 1 << 32)
+            .ok_or_else(|| too_large(tensor))?;
+        size_bytes = end.max(size_bytes);
+        let channels = |id: TensorId| graph.tensors[id.0].chw[0];
+        if largest.is_none_or(|other| channels(id) > channels(other)) {
+            largest = Some(id);
+        }
+        if graph.inputs.contains(&id) {
+            kind = BufferKind::Input;
+        } else if graph.outputs.contains(&id) {
+            kind = BufferKind::Output;
+        }
+    }
+    let name = largest
+        .map_or("", |id| &graph.tensors[id.0].name)
+        .to_owned();
+    Ok(Buffer {
+        name,
+        size_bytes,
+        kind,
+    })
 }
 
 /// Patches are gathered for a network input that one convolution alone reads, when they need

@@ -1,7 +1,7 @@
 //! From the integer graph to a program: tiles, scratchpad addresses, tokens, instructions.
 //!
 //! Every node becomes one layer, except a max pool that joins the convolution before it. Activations lie in device memory as
-//! `[C / BLOCK][H][W][BATCH][BLOCK]`, one buffer a tensor; weights as
+//! `[C / BLOCK][H][W][BATCH][BLOCK]`, one buffer a tensor, but for those that lie in others (`places`); weights as
 //! `[CO / BLOCK][CI / BLOCK][KH][KW][BLOCK_OUT][BLOCK_IN]`. Channels that don't fill a block are
 //! zero. The first convolution reads patches that the host gathers ([`Im2col`](vta_driver::Packing::Im2col)) when
 //! that wastes less of the matrix unit than padding its few channels to a block.
@@ -17,6 +17,7 @@ mod emit;
 mod error;
 mod groups;
 mod lowering;
+mod places;
 mod readers;
 mod seam;
 mod stage;

@@ -13,6 +13,7 @@ use vta_isa::{Deps, Extension, Load, MemType, Module, Uop};
 
 use super::LowerError;
 use super::emit::{Emitter, Loops, Rect};
+use super::places::Place;
 use super::seam;
 
 /// Parts of the input scratchpad.
@@ -24,7 +25,7 @@ const IDENTITY: usize = 0;
 /// Rows of int8 tiles in memory, and the accumulator tile of the first.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    pub buffer: BufferId,
+    pub place: Place,
     pub sram: usize,
     pub dram: usize,
     /// Rows and columns.
@@ -135,7 +136,7 @@ impl Stage {
         sums: Sums,
     ) -> Result<(), LowerError> {
         let products = match self {
-            Self::Direct => return e.load(rows.buffer, rows.load(MemType::Acc8, rows.sram)),
+            Self::Direct => return e.load(rows.place, rows.load(MemType::Acc8, rows.sram)),
             Self::Products(products) => products,
         };
         let count = rows.size[0] * rows.size[1];
@@ -249,7 +250,7 @@ impl Products {
         let first = self.loads % HALVES * self.half;
         let mut load = rows.load(MemType::Inp, first);
         load.deps.push_next = true;
-        e.load(rows.buffer, load)?;
+        e.load(rows.place, load)?;
         if (self.loads == 0 || self.loads >= HALVES)
             && let Some(deps) = e.first_since(begin, Module::Load)
         {

@@ -27,7 +27,7 @@ impl Session {
     /// use vta_isa::Config;
     ///
     /// # let x = TensorSpec {
-    /// #     name: "x".into(), buffer: BufferId(0), chw: [1, 1, 2], scale: 0.5, zero: 0, packing: Packing::Tiles,
+    /// #     name: "x".into(), buffer: BufferId(0), offset_bytes: 0, chw: [1, 1, 2], scale: 0.5, zero: 0, packing: Packing::Tiles,
     /// # };
     /// # let program = Program {
     /// #     buffers: vec![Buffer { name: "x".into(), size_bytes: 32, kind: BufferKind::Input }],

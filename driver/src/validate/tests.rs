@@ -71,6 +71,16 @@ fn indices_and_order_are_checked() {
             |p| p.tensors[0].buffer.0 = 3,
             "there is no buffer 3",
         ),
+        (
+            "start within a tile",
+            |p| p.tensors[0].offset_bytes = 8,
+            "starts at byte 8, which is no multiple of 16",
+        ),
+        (
+            "start behind the buffer",
+            |p| p.tensors[0].offset_bytes = 1 << 60,
+            "its buffer has",
+        ),
         ("input", |p| p.inputs = vec![2], "there is no tensor 2"),
         ("output", |p| p.outputs = vec![7], "there is no tensor 7"),
         (

@@ -145,9 +145,14 @@ impl Selection {
         self.half * self.room + tile - self.sets[self.loaded].start
     }
 
-    /// Pieces of at most `together` whole blocks and `most` tiles. Blocks go together where each
+    /// Pieces of at most `together` whole blocks and `most` tiles of all blocks but shared ones. Blocks go together where each
     /// takes one block with the same tile, the one behind that of its neighbour.
-    pub fn pieces(&self, plane: usize, together: usize, most: usize) -> Vec<Piece> {
+    pub fn pieces(
+        &self,
+        shared: &[bool],
+        plane: usize,
+        [together, most]: [usize; 2],
+    ) -> Vec<Piece> {
         let blocks = self.of_block.len();
         let single = |block: usize| match self.of_block.get(block).cloned() {
             Some(picks) if picks.len() == 1 => Some(self.picks[picks.start]),
@@ -160,8 +165,12 @@ impl Selection {
         let mut pieces = Vec::new();
         let mut block = 0;
         while block < blocks {
+            if shared[block] {
+                block += 1;
+                continue;
+            }
             let mut end = block + 1;
-            while end < blocks && follows(end) {
+            while end < blocks && !shared[end] && follows(end) {
                 end += 1;
             }
             pieces.extend(Piece::of_blocks(block..end, plane, [together, most]));

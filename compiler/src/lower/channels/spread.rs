@@ -8,7 +8,6 @@ use vta_isa::{Gemm, Load, Store, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, Rect};
-use super::super::lowering::buffer;
 use super::super::stage::{Rows, Stage};
 use super::super::vector::lanes::Piece;
 use super::super::vector::tiles::Halves;
@@ -111,7 +110,8 @@ impl Channels<'_> {
             x_stride: ow as u16,
             ..Store::default()
         };
-        halves.store(e, buffer(self.output), store)
+        let output = e.lowering.place(self.output);
+        halves.store(e, output, store)
     }
 
     /// Fetches what an area reads of an input block and adds it where each phase has it.
@@ -138,7 +138,7 @@ impl Channels<'_> {
         };
         let (rows, cols) = (reach(0, &area.rows), reach(1, &area.cols));
         let fetched = Rows {
-            buffer: buffer(self.inputs[from]),
+            place: e.lowering.place(self.inputs[from]),
             sram: 0,
             dram: (block * h + rows.start) * w + cols.start,
             size: [rows.len(), cols.len()],

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use vta_driver::BufferId;
 
+use super::super::places::Place;
 use super::super::tile::{ConvShape, ConvTile};
 use super::division::Division;
 use crate::lane::LaneOp;
@@ -13,7 +14,7 @@ use crate::window::Window;
 pub(super) struct Conv<'g> {
     pub shape: ConvShape,
     pub tile: ConvTile,
-    pub input: BufferId,
+    pub input: Place,
     pub weights: BufferId,
     /// Of weights in several parts: which tiles are all zeros, in the order of memory.
     pub blank: Vec<bool>,
@@ -26,7 +27,7 @@ pub(super) struct Conv<'g> {
     /// residual that it adds.
     pub epilogue: Vec<LaneOp>,
     pub pool: Option<&'g Window>,
-    pub output: BufferId,
+    pub output: Place,
     /// Output rows and columns in memory.
     pub out_size: [usize; 2],
     /// Where a part of each scratchpad starts, in tiles.
@@ -50,7 +51,7 @@ pub(super) struct Bias {
 /// A residual.
 pub(super) enum Residual<'g> {
     /// Loaded as the start of the sums, then aligned.
-    Start(BufferId, &'g [LaneOp]),
+    Start(Place, &'g [LaneOp]),
     /// Added by the matrix unit.
     Product(Product),
 }
@@ -65,7 +66,7 @@ pub(super) struct Acc {
 
 /// A residual that the matrix unit adds.
 pub(super) struct Product {
-    pub input: BufferId,
+    pub input: Place,
     pub diagonals: BufferId,
     /// The first scratchpad tile of the residual.
     pub inp: usize,

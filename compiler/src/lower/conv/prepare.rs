@@ -2,7 +2,7 @@
 
 use vta_isa::MemType;
 
-use super::super::lowering::{Lowering, buffer};
+use super::super::lowering::Lowering;
 use super::choice::Choice;
 use super::layer::{Bias, Conv, Product, Residual};
 use super::pack;
@@ -58,7 +58,7 @@ impl Lowering<'_> {
             self.constant(format!("{}.vectors", parts.name), bytes)
         });
         let residual = parts.residual.map(|(id, ops)| {
-            let input = buffer(id);
+            let input = self.place(id);
             let Some(division) = product else {
                 return Residual::Start(input, ops);
             };
@@ -74,7 +74,7 @@ impl Lowering<'_> {
         let output = parts.pool.map_or(parts.output, |p| p.output);
         let [_, oh, ow] = self.tile_chw(output);
         Conv {
-            input: buffer(parts.input),
+            input: self.place(parts.input),
             weights,
             blank,
             bias,
@@ -83,7 +83,7 @@ impl Lowering<'_> {
             residual,
             epilogue,
             pool: parts.pool.map(|p| p.window),
-            output: buffer(output),
+            output: self.place(output),
             out_size: [oh, ow],
             inp_half: inp / tile.halves,
             wgt_half: wgt / tile.halves,

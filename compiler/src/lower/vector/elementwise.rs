@@ -4,7 +4,7 @@ use vta_isa::{AluOp, AluOperand, Extension, MemType, Store, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, Rect};
-use super::super::lowering::{Lowering, buffer};
+use super::super::lowering::Lowering;
 use super::super::stage::{Rows, Stage, Sums};
 use super::tiles::{HALVES, Halves};
 use crate::lane::LaneOp;
@@ -86,7 +86,7 @@ impl<'a> Lowering<'a> {
                 let joins = i > 0 && ops.is_empty() && adds;
                 let sram = if joins { base } else { base + i * n };
                 let rows = Rows {
-                    buffer: buffer(operand.tensor),
+                    place: e.lowering.place(operand.tensor),
                     sram,
                     dram: first,
                     size: [1, n],
@@ -109,7 +109,8 @@ impl<'a> Lowering<'a> {
                 x_stride: n as u16,
                 ..Store::default()
             };
-            halves.store(&mut e, buffer(node.output), store)?;
+            let output = e.lowering.place(node.output);
+            halves.store(&mut e, output, store)?;
         }
         halves.close(&mut e)?;
         e.finish(layer)

@@ -5,7 +5,7 @@ use vta_isa::{MemType, Store};
 
 use super::super::LowerError;
 use super::super::emit::Emitter;
-use super::super::lowering::{Lowering, buffer};
+use super::super::lowering::Lowering;
 use super::super::stage::{Rows, Stage, Sums};
 use super::elementwise::{Elementwise, Operand, join};
 use super::lanes::{Piece, Vectors, by_block};
@@ -73,7 +73,8 @@ impl Lowering<'_> {
                 x_stride: count,
                 ..Store::default()
             };
-            halves.store(&mut e, buffer(node.output), store)?;
+            let output = e.lowering.place(node.output);
+            halves.store(&mut e, output, store)?;
         }
         halves.close(&mut e)?;
         e.finish(layer)
@@ -136,7 +137,7 @@ impl Pairs<'_, '_> {
         [dram, count, sram]: [usize; 3],
     ) -> Result<(), LowerError> {
         let rows = Rows {
-            buffer: buffer(operand.tensor),
+            place: e.lowering.place(operand.tensor),
             sram,
             dram,
             size: [1, count],

@@ -7,7 +7,7 @@ use vta_isa::{Alu, AluOp, Load, MemType, Store, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, Rect};
-use super::super::lowering::{Lowering, buffer};
+use super::super::lowering::Lowering;
 use super::super::stage::Stage;
 use super::tiles::{HALVES, Halves};
 use crate::lane::LaneOp;
@@ -109,7 +109,8 @@ impl<'a> Lowering<'a> {
         })?;
         let pool = Pool {
             from: input,
-            output: buffer(node.output),
+            input: self.place(input),
+            output: self.place(node.output),
             window,
             size: [h, w],
             out: [oh, ow],

@@ -1,10 +1,10 @@
 //! Halves under way through the accumulators, which are two halves, so that storing one tile
 //! overlaps working on the next.
 
-use vta_driver::BufferId;
 use vta_isa::{Deps, Module, Store};
 
 use super::super::emit::Emitter;
+use super::super::places::Place;
 use super::super::stage::Stage;
 use super::super::{LowerError, seam};
 
@@ -53,13 +53,13 @@ impl Halves {
     pub(in crate::lower) fn store(
         &mut self,
         e: &mut Emitter<'_, '_>,
-        buffer: BufferId,
+        output: Place,
         mut store: Store,
     ) -> Result<(), LowerError> {
         store.deps.pop_prev = true;
         store.deps.push_prev = true;
         self.done += 1;
-        e.store(buffer, store)
+        e.store(output, store)
     }
 
     /// Leaves the tokens of the seam.

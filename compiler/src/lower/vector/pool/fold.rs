@@ -6,7 +6,6 @@ use vta_isa::{AluOp, AluOperand, Uop};
 
 use super::super::super::LowerError;
 use super::super::super::emit::{Emitter, Loops};
-use super::super::super::lowering::buffer;
 use super::super::super::stage::{self, Rows, Stage, Sums};
 use super::window::{Out, Pool, PoolOp};
 
@@ -46,7 +45,7 @@ impl Pool<'_> {
             return Ok(());
         }
         let rows = Rows {
-            buffer: buffer(self.from),
+            place: self.input,
             sram: out.base + out.count(),
             dram: (out.block * h + y.start) * w + x.start,
             size: [y.len(), x.len()],

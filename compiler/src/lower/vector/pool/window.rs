@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use vta_driver::BufferId;
-
 use crate::lane::LaneOp;
+use crate::lower::places::Place;
 use crate::qgraph::TensorId;
 use crate::window::Window;
 
@@ -12,7 +11,8 @@ use crate::window::Window;
 pub(super) struct Pool<'g> {
     /// What it reads.
     pub from: TensorId,
-    pub output: BufferId,
+    pub input: Place,
+    pub output: Place,
     pub window: &'g Window,
     pub size: [usize; 2],
     pub out: [usize; 2],

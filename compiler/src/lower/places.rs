@@ -1,0 +1,277 @@
+//! Where tensors lie: channels that are taken as they are lie in the memory of both tensors.
+//!
+//! Blocks of channels that a tensor has from another, whole, lane by lane and unchanged, needn't be
+//! copied: if the one tensor's memory is a part of the other's, its producer stores where they
+//! are read. Tensors that lie in one piece of memory are a body; every such run of blocks asks
+//! that two tensors lie at a distance from each other, so that their bodies become one, unless
+//! different blocks would then lie in one place. Blocks that are copies of each other may. Later
+//! nodes go first: a tensor that everything before is joined to has room for what earlier nodes
+//! join.
+
+use std::collections::BTreeMap;
+
+use vta_driver::BufferId;
+
+use crate::lane::LaneOp;
+use crate::qgraph::{ChannelOf, QGraph, QOp, Spread, TensorId};
+use crate::semantics;
+
+/// A tensor's memory: a buffer, and tiles of it in front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub buffer: BufferId,
+    pub tiles: usize,
+}
+
+impl From<BufferId> for Place {
+    fn from(buffer: BufferId) -> Self {
+        Self { buffer, tiles: 0 }
+    }
+}
+
+/// The most blocks, those of all tensors counted, that bodies are joined for.
+const MAX_BLOCKS: usize = 1 << 14;
+
+/// A block of a tensor.
+type Block = (TensorId, usize);
+
+/// Tensors that lie in one buffer.
+pub(super) struct Body {
+    /// With the first block of each.
+    pub tensors: Vec<(TensorId, usize)>,
+    /// Blocks in all.
+    pub blocks: usize,
+}
+
+/// Where all tensors lie.
+pub(super) struct Places {
+    /// In the order of their first tensors.
+    pub bodies: Vec<Body>,
+    /// The body of each tensor, and its first block there.
+    pub of: Vec<(usize, usize)>,
+    /// Blocks of tensors that needn't be written, since they lie where they come from.
+    shared: BTreeMap<TensorId, Vec<bool>>,
+}
+
+impl Places {
+    /// The places of a graph's tensors with `block` channels in a block.
+    pub fn of(graph: &QGraph, block: usize) -> Self {
+        let mut join = Join::new(graph, block);
+        for node in graph.nodes.iter().rev() {
+            if let QOp::Channels {
+                inputs,
+                map,
+                spread: Spread::NONE,
+                gain,
+                ops,
+            } = &node.op
+            {
+                let kept = kept(graph, (inputs, map), (*gain, ops), block);
+                join.node(node.output, &kept);
+            }
+        }
+        join.finish()
+    }
+
+    /// Whether a block of a tensor lies where it comes from.
+    pub fn is_shared(&self, id: TensorId, block: usize) -> bool {
+        let blocks = self.shared.get(&id);
+        blocks
+            .and_then(|all| all.get(block))
+            .copied()
+            .unwrap_or(false)
+    }
+}
+
+/// Which block each output block is, whole and unchanged.
+fn kept(
+    graph: &QGraph,
+    (inputs, map): (&[TensorId], &[Option<ChannelOf>]),
+    (gain, ops): (i8, &[LaneOp]),
+    block: usize,
+) -> Vec<Option<Block>> {
+    let whole = |(index, lanes): (usize, &[Option<ChannelOf>])| {
+        let first = (*lanes.first()?)?;
+        let id = *inputs.get(first.input)?;
+        let from = first
+            .channel
+            .is_multiple_of(block)
+            .then_some(first.channel)?;
+        let same = |(lane, of): (usize, &Option<ChannelOf>)| {
+            let channel = from + lane;
+            *of == Some(ChannelOf {
+                input: first.input,
+                channel,
+            }) && keeps(graph, id, (gain, ops), index * block + lane)
+        };
+        let all = lanes.iter().enumerate().all(same);
+        all.then_some((id, from / block))
+    };
+    map.chunks(block).enumerate().map(whole).collect()
+}
+
+/// Whether operations leave all values of a tensor as they are, in an output channel.
+fn keeps(graph: &QGraph, id: TensorId, (gain, ops): (i8, &[LaneOp]), channel: usize) -> bool {
+    if gain == 1 && ops.is_empty() {
+        return true;
+    }
+    let (low, high) = graph.tensors[id.0].range;
+    let values: Vec<i32> = (i32::from(low)..=high.into()).collect();
+    let mut lanes: Vec<i32> = values.iter().map(|v| v * i32::from(gain)).collect();
+    for op in ops {
+        if semantics::apply(op, channel, &mut lanes).is_err() {
+            return false;
+        }
+    }
+    lanes == values
+}
+
+/// Bodies that are being joined.
+struct Join<'g> {
+    graph: &'g QGraph,
+    block: usize,
+    /// The body of each tensor, and where its first block lies; bodies that were joined are empty.
+    of: Vec<(usize, i64)>,
+    bodies: Vec<Vec<TensorId>>,
+    /// What each block is a copy of, or itself.
+    origin: Vec<Vec<Block>>,
+    shared: BTreeMap<TensorId, Vec<bool>>,
+}
+
+impl<'g> Join<'g> {
+    fn new(graph: &'g QGraph, block: usize) -> Self {
+        let ids = || (0..graph.tensors.len()).map(TensorId);
+        let blocks = |id: TensorId| graph.tensors[id.0].chw[0].div_ceil(block);
+        let own = |id: TensorId| (0..blocks(id)).map(|b| (id, b)).collect();
+        let mut origin: Vec<Vec<Block>> = ids().map(own).collect();
+        for node in &graph.nodes {
+            if let QOp::Channels {
+                inputs,
+                map,
+                spread: Spread::NONE,
+                gain,
+                ops,
+            } = &node.op
+            {
+                let kept = kept(graph, (inputs, map), (*gain, ops), block);
+                for (at, from) in kept.into_iter().enumerate() {
+                    let of = from.and_then(|(id, b)| origin[id.0].get(b).copied());
+                    if let (Some(of), Some(to)) = (of, origin[node.output.0].get_mut(at)) {
+                        *to = of;
+                    }
+                }
+            }
+        }
+        Self {
+            graph,
+            block,
+            of: ids().map(|id| (id.0, 0)).collect(),
+            bodies: ids().map(|id| vec![id]).collect(),
+            origin,
+            shared: BTreeMap::new(),
+        }
+    }
+
+    /// The runs of blocks that a node's output has from others.
+    fn node(&mut self, output: TensorId, kept: &[Option<Block>]) {
+        // The host writes inputs in its own way.
+        let graph = self.graph;
+        let fixed = |id: TensorId| graph.inputs.contains(&id);
+        if fixed(output) || kept.len() != self.origin[output.0].len() {
+            return;
+        }
+        // What was tried last: neighbours mostly ask for the same.
+        let mut last = None;
+        for (at, from) in kept.iter().enumerate() {
+            let Some((id, block)) = from.filter(|(id, _)| !fixed(*id) && *id != output) else {
+                continue;
+            };
+            // The output's first block would be as many blocks behind that tensor's.
+            let distance = block as i64 - at as i64;
+            let tried = last == Some((id, distance));
+            last = Some((id, distance));
+            let lies = self.lies(output, id, distance);
+            if lies || (!tried && self.joins(output, id, distance)) {
+                let blocks = self
+                    .shared
+                    .entry(output)
+                    .or_insert_with(|| vec![false; kept.len()]);
+                blocks[at] = true;
+            }
+        }
+    }
+
+    /// Whether a tensor lies at a distance from another.
+    fn lies(&self, id: TensorId, other: TensorId, distance: i64) -> bool {
+        let ((body, at), (of, from)) = (self.of[id.0], self.of[other.0]);
+        body == of && at == from + distance
+    }
+
+    /// Joins two bodies so that it does, if no different blocks meet.
+    fn joins(&mut self, id: TensorId, other: TensorId, distance: i64) -> bool {
+        let ((body, at), (of, from)) = (self.of[id.0], self.of[other.0]);
+        if body == of {
+            return false;
+        }
+        let tensors = self.bodies[body].iter().chain(&self.bodies[of]);
+        let blocks = tensors.map(|id| self.origin[id.0].len()).sum::<usize>();
+        if blocks > MAX_BLOCKS {
+            return false;
+        }
+        let shift = from + distance - at;
+        let taken = self.blocks(of);
+        let meets = |(at, origin): (&i64, &Block)| {
+            taken
+                .get(&(at + shift))
+                .is_some_and(|there| there != origin)
+        };
+        if self.blocks(body).iter().any(meets) {
+            return false;
+        }
+        let moved = std::mem::take(&mut self.bodies[body]);
+        for id in &moved {
+            self.of[id.0] = (of, self.of[id.0].1 + shift);
+        }
+        self.bodies[of].extend(moved);
+        true
+    }
+
+    /// What lies where in a body.
+    fn blocks(&self, body: usize) -> BTreeMap<i64, Block> {
+        let tensors = self.bodies[body].iter();
+        let all = tensors.flat_map(|id| {
+            let first = self.of[id.0].1;
+            let origins = self.origin[id.0].iter().enumerate();
+            origins.map(move |(at, origin)| (first + at as i64, *origin))
+        });
+        all.collect()
+    }
+
+    fn finish(self) -> Places {
+        let mut of = vec![(0, 0); self.of.len()];
+        let mut bodies: Vec<Body> = Vec::new();
+        // In the order of the first tensors, so that one alone has its tensor's place.
+        let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
+        for (index, &(body, _)) in self.of.iter().enumerate() {
+            let least = self.bodies[body].iter().map(|id| self.of[id.0].1).min();
+            let number = *numbers.entry(body).or_insert_with(|| {
+                bodies.push(Body {
+                    tensors: Vec::new(),
+                    blocks: 0,
+                });
+                bodies.len() - 1
+            });
+            let first = (self.of[index].1 - least.unwrap_or(0)) as usize;
+            let blocks = self.graph.tensors[index].chw[0].div_ceil(self.block);
+            let body = &mut bodies[number];
+            body.tensors.push((TensorId(index), first));
+            body.blocks = body.blocks.max(first + blocks);
+            of[index] = (number, first);
+        }
+        Places {
+            bodies,
+            of,
+            shared: self.shared,
+        }
+    }
+}
