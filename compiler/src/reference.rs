@@ -144,35 +144,7 @@ impl<'a> Eval<'a> {
     fn channel(&self, c: usize, out: [usize; 3]) -> Result<Vec<i8>, ReferenceError> {
         let len = out[1] * out[2];
         let lanes = match &self.node.op {
-            QOp::Conv {
-                input,
-                window,
-                weights,
-                group,
-                residual,
-                epilogue,
-                ..
-            } => {
-                let mut sums = match residual {
-                    Some((id, prologue)) => {
-                        let view = self.same_shape(*id, out)?;
-                        self.lanes(widen(view.channel(c)), prologue, c)?
-                    }
-                    None => vec![0; len],
-                };
-                let view = self.group(self.view(*input)?, *group, [c, out[0]])?;
-                let per_channel = view.chw[0] * window.area();
-                self.check_window(window, view, out)?;
-                let count = out[0] * per_channel;
-                if count == 0 || weights.is_empty() || !weights.len().is_multiple_of(count) {
-                    return Err(self.shape_error());
-                }
-                for part in weights.chunks(count) {
-                    let row = &part[c * per_channel..(c + 1) * per_channel];
-                    convolve(view, window, row, out, &mut sums);
-                }
-                self.lanes(sums, epilogue, c)?
-            }
+            QOp::Conv { .. } => self.convolution(c, out)?,
             QOp::Add {
                 a,
                 a_ops,
@@ -239,6 +211,41 @@ impl<'a> Eval<'a> {
             }
         };
         Ok(lanes.into_iter().map(|x| x as i8).collect())
+    }
+
+    /// One channel of a convolution.
+    fn convolution(&self, c: usize, out: [usize; 3]) -> Result<Vec<i32>, ReferenceError> {
+        let QOp::Conv {
+            input,
+            window,
+            weights,
+            group,
+            residual,
+            epilogue,
+            dense: _,
+        } = &self.node.op
+        else {
+            return Err(self.shape_error());
+        };
+        let mut sums = match residual {
+            Some((id, prologue)) => {
+                let view = self.same_shape(*id, out)?;
+                self.lanes(widen(view.channel(c)), prologue, c)?
+            }
+            None => vec![0; out[1] * out[2]],
+        };
+        let view = self.group(self.view(*input)?, *group, [c, out[0]])?;
+        let per_channel = view.chw[0] * window.area();
+        self.check_window(window, view, out)?;
+        let count = out[0] * per_channel;
+        if count == 0 || weights.is_empty() || !weights.len().is_multiple_of(count) {
+            return Err(self.shape_error());
+        }
+        for part in weights.chunks(count) {
+            let row = &part[c * per_channel..(c + 1) * per_channel];
+            convolve(view, window, row, out, &mut sums);
+        }
+        self.lanes(sums, epilogue, c)
     }
 
     /// The input channels of the group that an output channel is in.

@@ -4,33 +4,15 @@
 
 #[path = "common/check.rs"]
 mod common;
+#[path = "common/definition.rs"]
+mod definition;
 
 use common::{Rng, check, config};
+use definition::{Real, Steps, convolution, dequantized, round, windows};
 use proptest::prelude::*;
 use vta_compiler::graph::{Data, Graph, Node, Op, Value, ValueId};
 use vta_compiler::qgraph::Window;
 use vta_compiler::{passes, reference};
-
-/// Steps of a tensor as a file has them.
-#[derive(Clone, Copy, Debug)]
-struct Steps {
-    scale: f32,
-    zero: i32,
-    unsigned: bool,
-}
-
-impl Steps {
-    fn integers(self, values: &[i32]) -> Data {
-        match self.unsigned {
-            true => Data::U8(values.iter().map(|&v| v as u8).collect()),
-            false => Data::I8(values.iter().map(|&v| v as i8).collect()),
-        }
-    }
-
-    fn range(self) -> (i32, i32) {
-        if self.unsigned { (0, 255) } else { (-128, 127) }
-    }
-}
 
 fn steps() -> impl Strategy<Value = Steps> {
     (0.01f32..0.1, 0u8..=255, 0..4, any::<bool>()).prop_map(|(scale, zero, kind, unsigned)| {
@@ -213,80 +195,6 @@ impl Builder {
         let [scale, zero] = self.scale(steps);
         let x = self.node(Op::QuantizeLinear { axis: 1 }, &[x, scale, zero], shape);
         self.dequantized(x, steps, shape)
-    }
-}
-
-/// Real values with their shape, and what implementations may be off by.
-struct Real {
-    chw: [usize; 3],
-    values: Vec<f64>,
-}
-
-/// The integers of a tensor, rounded as QuantizeLinear does, with the distance from a tie.
-fn round(value: f64, steps: Steps) -> (i32, f64) {
-    let exact = value / f64::from(steps.scale);
-    let (low, high) = steps.range();
-    let rounded = exact.round_ties_even() + f64::from(steps.zero);
-    (
-        rounded.clamp(low.into(), high.into()) as i32,
-        ((exact - exact.floor()) - 0.5).abs(),
-    )
-}
-
-fn dequantized(integers: &[i32], steps: Steps) -> Vec<f64> {
-    integers
-        .iter()
-        .map(|&q| f64::from(q - steps.zero) * f64::from(steps.scale))
-        .collect()
-}
-
-/// Folds the positions inside each window.
-fn windows(x: &Real, window: &Window, fold: impl Fn(&[f64]) -> f64) -> Real {
-    let [c, h, w] = x.chw;
-    let [oh, ow] = window.output(h, w).unwrap();
-    let mut values = Vec::new();
-    for (c, i, j) in (0..c).flat_map(|c| (0..oh).flat_map(move |i| (0..ow).map(move |j| (c, i, j))))
-    {
-        let rows = window.positions(0, i, 0..window.kernel[0], h);
-        let inside = rows.flat_map(|r| {
-            window
-                .positions(1, j, 0..window.kernel[1], w)
-                .map(move |q| (r, q))
-        });
-        let inside: Vec<f64> = inside.map(|(r, q)| x.values[(c * h + r) * w + q]).collect();
-        values.push(fold(&inside));
-    }
-    Real {
-        chw: [c, oh, ow],
-        values,
-    }
-}
-
-/// A convolution by its definition.
-fn convolution(x: &Real, window: &Window, group: usize, weights: &[f64], bias: &[f64]) -> Real {
-    let [ci, h, w] = x.chw;
-    let [oh, ow] = window.output(h, w).unwrap();
-    let (co, inputs) = (bias.len(), ci / group);
-    let [kh, kw] = window.kernel;
-    let mut values = Vec::new();
-    for (o, i, j) in
-        (0..co).flat_map(|o| (0..oh).flat_map(move |i| (0..ow).map(move |j| (o, i, j))))
-    {
-        let mut sum = bias[o];
-        for (c, y, q) in
-            (0..inputs).flat_map(|c| (0..kh).flat_map(move |y| (0..kw).map(move |q| (c, y, q))))
-        {
-            let at = [window.position(0, i, y, h), window.position(1, j, q, w)];
-            if let [Some(row), Some(col)] = at {
-                let from = (o / (co / group) * inputs + c) * h + row;
-                sum += weights[((o * inputs + c) * kh + y) * kw + q] * x.values[from * w + col];
-            }
-        }
-        values.push(sum);
-    }
-    Real {
-        chw: [co, oh, ow],
-        values,
     }
 }
 
@@ -519,5 +427,117 @@ proptest! {
             prop_assert!(off == 0 || off == 1 && distance < near, "{} for {} ({})", got, want, value / f64::from(case.output.scale));
         }
         check(&graph, &config(case.seed as usize % 6), case.seed)?;
+    }
+
+    /// A block of a `fast` network: the convolution takes its shortcut in, and rounds once.
+    #[test]
+    fn a_residual_that_joins_has_its_zero_point_taken_off(
+        channels in 1usize..24, hw in [1usize..8, 1usize..8], input in steps(), middle in steps(), output in steps(),
+        seed in any::<u64>(),
+    ) {
+        let mut rng = Rng(seed);
+        let mut b = Builder::default();
+        let (chw, shape) = ([channels, hw[0], hw[1]], [1, channels, hw[0], hw[1]]);
+        let x = b.value(&shape, None);
+        b.0.inputs = vec![x];
+        b.0.metadata.insert("requant".to_owned(), "fast".to_owned());
+        let image = rng.int8(chw.iter().product());
+        let offset = if input.unsigned { 128 } else { 0 };
+        let integers: Vec<i32> = image.iter().map(|&q| i32::from(q) + offset).collect();
+        let x = b.rounded(x, input, &shape);
+        let real = Real { chw, values: dequantized(&integers, input) };
+        let window = Window { kernel: [3, 3], stride: [1, 1], dilation: [1, 1], pads: [1; 4].into() };
+        let weights = rng.int8(channels * channels * 9);
+        // Sums of a tenth of the input's range, so that no rounding between clamps.
+        let scale = 0.01 / (channels as f32 * 9.0);
+        let w = b.value(&[channels, channels, 3, 3], Some(Data::I8(weights.clone())));
+        let w_steps = Steps { scale, zero: 0, unsigned: false };
+        let [s, z] = b.scale(w_steps);
+        let w = b.node(Op::DequantizeLinear { axis: 0 }, &[w, s, z], &[channels, channels, 3, 3]);
+        let y = b.node(Op::Conv { window, group: 1 }, &[x, w], &shape);
+        let middle = Steps { scale: input.scale * 4.0, ..middle };
+        let y = b.rounded(y, middle, &shape);
+        let y = b.node(Op::Add, &[y, x], &shape);
+        let output = Steps { scale: input.scale * 2.0, ..output };
+        let y = b.rounded(y, output, &shape);
+        b.0.outputs = vec![y];
+        let graph = passes::quantized(&b.0).unwrap();
+        prop_assert_eq!(graph.nodes.len(), 1);
+        let weights: Vec<f64> = weights.iter().map(|&w| f64::from(w) * f64::from(scale)).collect();
+        let sum = convolution(&real, &window, 1, &weights, &vec![0.0; channels]);
+        let got = reference::run(&graph, &image).unwrap().swap_remove(graph.outputs[0].0);
+        let offset = if output.unsigned { 128 } else { 0 };
+        for ((&got, sum), shortcut) in got.iter().zip(&sum.values).zip(&real.values) {
+            let (want, _) = round(sum + shortcut, output);
+            let off = (i32::from(got) + offset - want).abs();
+            prop_assert!(off <= 1, "{} for {}", i32::from(got) + offset, want);
+        }
+        check(&graph, &config(seed as usize % 6), seed)?;
+    }
+}
+
+/// Through QuantizeLinear and DequantizeLinear with these zero points, or none.
+fn through(zeros: [Option<Data>; 2]) -> Result<i32, String> {
+    let mut b = Builder::default();
+    let shape = [1, 2, 3, 3];
+    let x = b.value(&shape, None);
+    b.0.inputs = vec![x];
+    let scale = b.value(&[], Some(Data::F32(vec![0.5])));
+    let mut last = x;
+    for (op, zero) in [
+        Op::QuantizeLinear { axis: 1 },
+        Op::DequantizeLinear { axis: 1 },
+    ]
+    .into_iter()
+    .zip(zeros)
+    {
+        let zero = zero.map(|data| b.value(&[data.len()], Some(data)));
+        let inputs: Vec<ValueId> = [last, scale].into_iter().chain(zero).collect();
+        last = b.node(op, &inputs, &shape);
+    }
+    b.0.outputs = vec![last];
+    let graph = passes::quantized(&b.0).map_err(|e| e.to_string())?;
+    Ok(graph.tensors[graph.outputs[0].0].zero)
+}
+
+#[test]
+fn zero_points_of_activations_are_one_value_of_eight_bits() {
+    let int8 = |zero: i8| Some(Data::I8(vec![zero]));
+    let uint8 = |zero: u8| Some(Data::U8(vec![zero]));
+    for (zeros, expected) in [
+        ([int8(0), int8(0)], 0),
+        ([int8(0), None], 0),
+        ([int8(-128), int8(-128)], -128),
+        ([uint8(0), uint8(0)], -128),
+        ([uint8(255), uint8(255)], 127),
+        ([None, None], -128),
+        ([None, uint8(0)], -128),
+    ] {
+        assert_eq!(through(zeros.clone()).unwrap(), expected, "{zeros:?}");
+    }
+    let differs = "differs from its QuantizeLinear's";
+    for (zeros, reason) in [
+        ([int8(3), int8(4)], differs),
+        ([int8(3), None], differs),
+        // The same distance, of other integers.
+        ([int8(-128), uint8(0)], differs),
+        ([uint8(0), int8(-128)], differs),
+        ([Some(Data::I8(vec![])), int8(0)], "no value"),
+        (
+            [Some(Data::U8(vec![1, 1])), uint8(1)],
+            "one zero point per tensor",
+        ),
+        (
+            [int8(0), Some(Data::I8(vec![0, 0]))],
+            "one zero point per tensor",
+        ),
+        ([Some(Data::I32(vec![0])), int8(0)], "8 bits"),
+        (
+            [Some(Data::F32(vec![0.0])), int8(0)],
+            "not an int8, uint8 or int32 constant",
+        ),
+    ] {
+        let error = through(zeros.clone()).unwrap_err();
+        assert!(error.contains(reason), "{zeros:?}: {error}");
     }
 }

@@ -54,8 +54,7 @@ pub struct ConvShape {
     pub groups: Option<Groups>,
     /// How many rectangles of outputs have a bias of their own; 0 where all have the same.
     pub regions: usize,
-    /// Parts that the weights are the sums of: weight tiles for each tap. Most of those after the
-    /// first are all zeros and multiply nothing.
+    /// Parts that the weights are the sums of: weight tiles for each tap.
     pub weight_parts: usize,
     /// Every weight is 1, from a channel to itself: a sum over windows. One weight tile serves
     /// all taps and blocks.
@@ -144,8 +143,7 @@ impl ConvShape {
         pairs.filter(|&(co, ci)| self.reads(co, ci)).count() as u64
     }
 
-    /// GEMM steps that multiply: all taps of all outputs but those on padding, by the first part of
-    /// the weights.
+    /// GEMM steps by the first part of the weights: all taps of all outputs but those on padding.
     pub fn products(&self) -> u64 {
         let taps = |axis: usize| -> usize {
             let count = |tap| self.valid(axis, tap).len();
@@ -261,8 +259,7 @@ pub(super) fn search(shape: &ConvShape, config: &Config) -> Result<(u64, ConvTil
     best.ok_or_else(|| explain(shape, config))
 }
 
-/// The `count` cheapest tiles with their costs in cycles, cheapest first: what is worth
-/// measuring.
+/// The `count` cheapest tiles with their costs in cycles, cheapest first.
 pub fn candidates(shape: &ConvShape, config: &Config, count: usize) -> Vec<(u64, ConvTile)> {
     let mut all = Vec::new();
     if check_limits(shape).is_ok() {
@@ -278,8 +275,7 @@ pub fn candidates(shape: &ConvShape, config: &Config, count: usize) -> Vec<(u64,
     all
 }
 
-/// The cost of a tile that comes from elsewhere; `None` when it doesn't fit the shape, the
-/// scratchpads or the instruction fields.
+/// The cost of a tile that comes from elsewhere; `None` when it doesn't fit shape and machine.
 pub(super) fn appraise(shape: &ConvShape, config: &Config, tile: &ConvTile) -> Option<u64> {
     check_limits(shape).ok()?;
     let [rows, cols] = shape.sides();

@@ -398,31 +398,12 @@ impl Plan<'_> {
             .for_each(|(b, offset)| *b = b.saturating_sub(offset));
         let padded = wider(self.range(*input)?, zero);
         let mut sum = semantics::sum_bounds(&whole, channels, padded);
+        let steps: Vec<f64> = weight_scale.iter().map(step).collect();
         let residual = match residual {
             None => None,
             Some(id) => {
-                let aligned: Vec<f64> = weight_scale
-                    .iter()
-                    .map(|w| self.scale(*id) / step(w))
-                    .collect();
-                let prologue = semantics::plan_residual(&aligned, &ratio);
-                let prologue = prologue.ok_or_else(|| {
-                    let ratio = format!("{aligned:?}");
-                    of(node)(SemanticsError::Ratio { ratio })
-                })?;
-                let (low, high) = self.range(*id)?;
-                for (c, bias) in bias.iter_mut().enumerate() {
-                    let mut zero = [self.zero(*id)];
-                    for op in &prologue {
-                        semantics::apply(op, c, &mut zero).map_err(of(node))?;
-                    }
-                    *bias = bias.saturating_sub(zero[0].into());
-                }
-                for (c, sum) in sum.iter_mut().enumerate() {
-                    let (lo, hi) = semantics::range(&prologue, c, (low.into(), high.into()))
-                        .map_err(of(node))?;
-                    *sum = (sum.0 + lo.min(0), sum.1 + hi.max(0));
-                }
+                let prologue = self.aligned(node, *id, [&steps, &ratio])?;
+                self.join(node, *id, &prologue, (&mut bias, &mut sum))?;
                 Some((self.id(*id)?, prologue))
             }
         };
@@ -444,5 +425,43 @@ impl Plan<'_> {
             epilogue,
             dense: *dense,
         })
+    }
+
+    /// The operations that bring a residual to a sum's steps, which `ratio` has in the output's.
+    fn aligned(
+        &self,
+        node: &NetNode,
+        residual: TensorId,
+        [steps, ratio]: [&[f64]; 2],
+    ) -> Result<Vec<LaneOp>, PassError> {
+        let scale = self.scale(residual);
+        let aligned: Vec<f64> = steps.iter().map(|step| scale / step).collect();
+        let prologue = semantics::plan_residual(&aligned, ratio);
+        prologue.ok_or_else(|| {
+            let ratio = format!("{aligned:?}");
+            of(node)(SemanticsError::Ratio { ratio })
+        })
+    }
+
+    /// Takes a residual's zero point off the bias, and adds its values to the sums' bounds.
+    fn join(
+        &self,
+        node: &NetNode,
+        residual: TensorId,
+        prologue: &[LaneOp],
+        (bias, sum): (&mut [i64], &mut [Interval]),
+    ) -> Result<(), PassError> {
+        let (low, high) = self.range(residual)?;
+        for (c, (bias, sum)) in bias.iter_mut().zip(sum).enumerate() {
+            let mut zero = [self.zero(residual)];
+            for op in prologue {
+                semantics::apply(op, c, &mut zero).map_err(of(node))?;
+            }
+            *bias = bias.saturating_sub(zero[0].into());
+            let range = semantics::range(prologue, c, (low.into(), high.into()));
+            let (lo, hi) = range.map_err(of(node))?;
+            *sum = (sum.0 + lo.min(0), sum.1 + hi.max(0));
+        }
+        Ok(())
     }
 }

@@ -254,6 +254,12 @@ impl Requantize<'_> {
     }
 }
 
+/// A multiplication: its operations, and the factor that they really multiply by.
+pub(super) struct Scaled {
+    pub ops: Vec<LaneOp>,
+    pub factor: i64,
+}
+
 /// A bias beyond a quarter of int32 decides the result alone; keeping it there leaves room for
 /// the sum. Whether the sum really fits is proven afterwards.
 pub(super) fn saturate(bias: i64) -> i32 {

@@ -13,9 +13,8 @@
 //! farther from it than int8 reaches, the last shift is 23, so that products twice as large fit.
 //! The zero point is part of `h[c]`.
 
-use super::lanes::{Interval, Requantize, log2_exact, push_add, saturate};
+use super::lanes::{Interval, Requantize, Scaled, log2_exact, push_add, saturate};
 use super::multiply::is_zero;
-use super::sums::Scaled;
 use crate::lane::{LaneOp, LaneOperand};
 
 /// First shifts, best first: a larger one has multipliers of more bits for small ratios, and

@@ -1,6 +1,6 @@
 //! Residuals, sums of two tensors, and changes of scale.
 
-use super::lanes::{Interval, Requant, SemanticsError, log2_exact, push_clamp, range};
+use super::lanes::{Interval, Requant, Scaled, SemanticsError, log2_exact, push_clamp, range};
 use super::precise;
 use crate::lane::LaneOp;
 
@@ -59,12 +59,6 @@ pub struct Addition {
     pub clamp: (i8, i8),
     /// How closely.
     pub requant: Requant,
-}
-
-/// A multiplication: its operations, and the factor that they really multiply by.
-pub(super) struct Scaled {
-    pub ops: Vec<LaneOp>,
-    pub factor: i64,
 }
 
 /// `round((a - z_a) * ratio_a + (b - z_b) * ratio_b) + z` of two int8 tensors.

@@ -38,6 +38,13 @@ pub(super) fn weights(
     packed
 }
 
+/// Of weights in several parts, which packed tiles are all zeros; empty for one part.
+pub(super) fn blank(packed: &[u8], shape: &ConvShape, block: usize) -> Vec<bool> {
+    let tiles = packed.chunks_exact(block * block);
+    let tiles = tiles.filter(|_| shape.weight_parts > 1);
+    tiles.map(|tile| tile.iter().all(|&w| w == 0)).collect()
+}
+
 /// The parts and output channels of rows of weights, in their order.
 fn rows(parts: usize, co: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..parts).flat_map(move |part| (0..co).map(move |o| (part, o)))

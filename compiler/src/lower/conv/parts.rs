@@ -1,12 +1,22 @@
 //! What a convolution layer is told by its network.
 
+use std::ops::Range;
+
 use super::super::{LowerError, Lowering};
 use super::join::Pooling;
 use super::pack::{self, Digits};
-use super::region::Region;
 use crate::lane::{LaneKind, LaneOp, LaneOperand};
 use crate::qgraph::TensorId;
 use crate::window::Window;
+
+/// Outputs that lack the same taps (`region`).
+#[derive(Clone)]
+pub(super) struct Region {
+    /// Output rows and columns.
+    pub places: [Range<usize>; 2],
+    /// By channel, with what the outputs lack.
+    pub bias: Vec<i32>,
+}
 
 /// The parts of a convolution node.
 pub(super) struct Parts<'g> {

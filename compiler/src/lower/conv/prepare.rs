@@ -3,9 +3,10 @@
 use vta_isa::MemType;
 
 use super::super::lowering::Lowering;
+use super::super::tile::ConvShape;
 use super::choice::Choice;
 use super::layer::{Bias, Conv, Product, Residual};
-use super::pack;
+use super::pack::{self, Digits};
 use super::parts::Parts;
 use crate::lane::LaneOp;
 
@@ -28,23 +29,9 @@ impl Lowering<'_> {
         let channels = self.graph.tensors[parts.output.0].chw[0];
         let taps = parts.weights.len() / (channels * shape.weight_parts).max(1);
         let packed = pack::weights(parts.weights, [channels, taps], &shape, block);
-        let blank = match shape.weight_parts {
-            1 => Vec::new(),
-            _ => {
-                let tiles = packed.chunks_exact(block * block);
-                tiles.map(|tile| tile.iter().all(|&w| w == 0)).collect()
-            }
-        };
+        let blank = pack::blank(&packed, &shape, block);
         let weights = self.constant(format!("{}.weights", parts.name), packed);
-        let bias = digits.map(|digits| Bias {
-            input: self.constant(
-                format!("{}.bias input", parts.name),
-                pack::bias_input(batch, block),
-            ),
-            digits: self.constant(format!("{}.bias", parts.name), digits.tiles),
-            inp: depth(MemType::Inp) - 1,
-            wgt: depth(MemType::Wgt) - shape.bias_tiles(shape.co),
-        });
+        let bias = digits.map(|digits| self.bias(parts.name, digits, &shape));
         let prologue = match &product {
             Some(plan) => &plan.before[..],
             None => parts.prologue(),
@@ -91,6 +78,19 @@ impl Lowering<'_> {
             vector_base,
             shape,
             tile,
+        }
+    }
+
+    /// The constants of a bias that the matrix unit adds, at the ends of their scratchpads.
+    fn bias(&mut self, name: &str, digits: Digits, shape: &ConvShape) -> Bias {
+        let input = pack::bias_input(self.config.batch(), self.config.block());
+        let depth = |mem: MemType| self.config.depth(mem);
+        let (inp, wgt) = (depth(MemType::Inp) - 1, depth(MemType::Wgt));
+        Bias {
+            input: self.constant(format!("{name}.bias input"), input),
+            digits: self.constant(format!("{name}.bias"), digits.tiles),
+            inp,
+            wgt: wgt - shape.bias_tiles(shape.co),
         }
     }
 }

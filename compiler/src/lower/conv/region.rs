@@ -15,20 +15,11 @@ use vta_isa::{AluOp, AluOperand, Uop};
 use super::super::emit::{Emitter, Loops};
 use super::super::{LowerError, Lowering};
 use super::layer::{Acc, Conv};
-use super::parts::Parts;
+use super::parts::{Parts, Region};
 use super::work::Work;
 use crate::lane::{LaneKind, LaneOp};
 use crate::semantics;
 use crate::window::Window;
-
-/// Outputs that lack the same taps.
-#[derive(Clone)]
-pub(super) struct Region {
-    /// Output rows and columns.
-    pub places: [Range<usize>; 2],
-    /// By channel, with what the outputs lack.
-    pub bias: Vec<i32>,
-}
 
 impl Lowering<'_> {
     /// Divides a convolution's outputs into regions and takes the bias from the epilogue, which is
