@@ -27,14 +27,19 @@ pub fn quantize(
 ) -> Result<Graph> {
     let input = graph.inputs.first().and_then(|i| graph.values.get(i.0));
     let shape = input.map_or(&[][..], |value| &value.shape);
-    let &[_, c, h, w] = shape else {
-        bail!("the network's input has shape {shape:?}, not [1, C, H, W]");
+    let chw = match *shape {
+        [_, c, h, w] => [c, h, w],
+        [_, c, w] => [c, 1, w],
+        [_, n] => [n, 1, 1],
+        _ => {
+            bail!("the network's input has shape {shape:?}, not [1, C, H, W], [1, C, W] or [1, N]")
+        }
     };
     let calibration = Calibration {
         source: images,
         reader: Mutex::new(images.reader()),
         preprocess,
-        chw: [c, h, w],
+        chw,
         watch,
     };
     watch.progress(0, images.len());

@@ -10,8 +10,6 @@ mod tests;
 
 use std::path::Path;
 
-use vta_driver::output;
-
 use self::array::ImageArray;
 use self::npy::{Array, Store};
 use crate::error::{Context, Result, bail_input as bail};
@@ -99,26 +97,4 @@ fn member(path: &str, name: Option<&str>) -> Result<Array> {
 /// The index of the largest value, the first of equal ones.
 pub fn first_largest(values: &[f32]) -> usize {
     (0..values.len()).fold(0, |best, i| if values[i] > values[best] { i } else { best })
-}
-
-/// Writes float32 rows `[images, values]`, all of the same length.
-///
-/// # Errors
-/// When the file can't be written.
-pub fn save_rows<'a>(
-    path: &Path,
-    rows: impl ExactSizeIterator<Item = &'a [f32]> + Clone,
-) -> Result<()> {
-    use npyz::WriterBuilder;
-    let width = rows.clone().next().map_or(0, <[f32]>::len);
-    let shape = [rows.len() as u64, width as u64];
-    Ok(output::write_with(path, |out| {
-        let mut writer = npyz::WriteOptions::new()
-            .default_dtype()
-            .shape(&shape)
-            .writer(out)
-            .begin_nd()?;
-        writer.extend(rows.flatten().copied())?;
-        writer.finish()
-    })?)
 }

@@ -54,6 +54,7 @@ pub mod machine;
 pub mod model;
 pub mod options;
 pub mod outcome;
+pub mod outputs;
 mod pool;
 pub mod preprocess;
 pub mod quantize;

@@ -12,6 +12,7 @@ use vta_driver::{
 };
 use vta_isa::MemType;
 
+use crate::model::Tensor;
 use crate::timed::{Timed, cycles_json};
 
 /// A finished run of some images.
@@ -22,6 +23,8 @@ pub struct Outcome {
     pub program: Arc<Program>,
     /// What was found of each image, in their order.
     pub images: Vec<ImageOutcome>,
+    /// The network's outputs, in its order.
+    pub outputs: Vec<Tensor>,
     /// Of the classes; empty when the model has none.
     pub labels: Vec<String>,
     /// Another runtime's best class of each image.
@@ -61,8 +64,8 @@ pub struct ImageOutcome {
     /// The best classes with their softmax confidence (that of the network, if it ends so), best
     /// first, the lower class first among equals; as many as were asked for.
     pub ranking: Vec<(usize, f32)>,
-    /// Real outputs, if they were wanted.
-    pub logits: Vec<f32>,
+    /// The real values of each of the network's outputs, if they were wanted.
+    pub outputs: Vec<Vec<f32>>,
 }
 
 /// What layers took, by name.
@@ -143,6 +146,11 @@ impl LayerRow {
 }
 
 impl Outcome {
+    /// Whether the network gives one vector, whose largest value may name a class.
+    pub fn is_classifier(&self) -> bool {
+        matches!(&self.outputs[..], [only] if only.chw[1..] == [1, 1])
+    }
+
     /// A class's name, or its number in words.
     pub fn label(&self, class: usize) -> String {
         self.labels
@@ -291,6 +299,11 @@ pub fn json(outcome: &Outcome) -> Json<'_> {
     Json { outcome, object }
 }
 
+/// An output: its name, dimensions of one image, and what a step means.
+fn output_json(tensor: &Tensor) -> Value {
+    json!({ "name": tensor.name, "shape": tensor.chw, "scale": tensor.scale, "zero_point": tensor.zero })
+}
+
 /// All but the images.
 fn facts(outcome: &Outcome) -> Value {
     let (total, rows) = outcome.totals();
@@ -335,6 +348,7 @@ fn facts(outcome: &Outcome) -> Value {
         "encoded_batches": total.encoded_batches,
         "replayed_batches": total.replayed_batches,
         "host_ops": outcome.host_ops,
+        "outputs": outcome.outputs.iter().map(output_json).collect::<Vec<_>>(),
         "bytes": bytes_json(&total.traffic),
         "memory": memory_json(&DramPlan::of(&outcome.program)),
         "compile_ms": ms(outcome.prepared),

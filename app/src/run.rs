@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use vta_compiler::quantize;
-use vta_driver::{Counters, DeviceCounters, Program};
+use vta_driver::{Counters, DeviceCounters, Program, TensorSpec};
 
 use crate::compile::Compiled;
 use crate::cycle::Setup;
 use crate::dump::Plans;
-use crate::error::{Context, Error, Result, ensure};
+use crate::error::{Context, Error, Result, bail, ensure};
 use crate::images::{self, Item, Reader, Source};
-use crate::model::{self, Form, Model};
+use crate::model::{self, Form, Model, Tensor};
 use crate::options::RunOptions;
 use crate::outcome::{ImageOutcome, Marks, Outcome, ends_in_softmax, rank};
 use crate::pool::{Checks, Images, Share};
@@ -36,7 +36,7 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     ensure!(args.target.batch > 0, "`batch` must be at least 1");
     let title = &args.model;
     let setup = Setup::new(&args.target.device, &args.target.views, title)?;
-    let compared = args.verify || output == Wanted::File || args.reference.is_some();
+    let compared = args.verify || output != Wanted::Labels || args.reference.is_some();
     ensure!(
         !(compared && setup.timing_only()),
         "`timing_only` computes no outputs for `verify`, `output` or `reference`"
@@ -57,6 +57,18 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     let labels = model::labels(&program.metadata)?;
     let result = program.outputs.first();
     let result = program.tensor(*result.context("the program has no output")?)?;
+    if output == Wanted::File && program.outputs.len() > 1 {
+        let tensors = program.outputs.iter().map(|&index| program.tensor(index));
+        let names = tensors
+            .map(|t| Ok(&t?.name[..]))
+            .collect::<Result<Vec<&str>>>()?;
+        bail!(
+            "{} has {} outputs ({}): an `output` whose name ends in .npz holds them",
+            args.model,
+            names.len(),
+            names.join(", ")
+        );
+    }
     let source = images_of(args, given, chw, &labels, result.image_len())?;
     let reference = args.reference.as_deref().map(images::best_classes);
     let reference = reference.transpose()?;
@@ -94,11 +106,10 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
         return Err(error);
     }
     let (mut outcome, found) = outcome(args, &program, shares?, [prepared, wall]);
-    let kept = match output {
-        Wanted::File => usize::MAX,
-        Wanted::Labels => 0,
-    };
-    outcome.images = image_outcomes(&program, found, reading.facts, [args.top, kept])?;
+    outcome.images = image_outcomes(&program, found, reading.facts, args.top, output)?;
+    let tensors = program.outputs.iter();
+    let tensors = tensors.map(|&index| Tensor::of_program(&program, index));
+    outcome.outputs = tensors.collect::<Result<_>>()?;
     outcome.labels = labels;
     outcome.reference = reference;
     outcome.hazards = hazards;
@@ -220,8 +231,10 @@ impl Images for Inputs<'_> {
 pub enum Wanted {
     /// Labels at most, so that a device that only counts cycles will do.
     Labels,
-    /// Values to keep.
+    /// The values of the only output.
     File,
+    /// The values of all outputs.
+    Archive,
 }
 
 /// The hazards of a program, or of those of all devices that it runs on.
@@ -331,6 +344,7 @@ fn outcome(
         device: args.target.device.device.clone(),
         program: Arc::clone(program),
         images: Vec::new(),
+        outputs: Vec::new(),
         labels: Vec::new(),
         reference: None,
         marks,
@@ -356,25 +370,43 @@ fn image_outcomes(
     program: &Program,
     mut found: Vec<RunImages>,
     mut facts: BTreeMap<usize, (String, Option<usize>)>,
-    [top, kept]: [usize; 2],
+    top: usize,
+    wanted: Wanted,
 ) -> Result<Vec<ImageOutcome>> {
-    let output = program.outputs.first();
-    let output = program.tensor(*output.context("the program has no output")?)?;
-    let real = |&v: &i8| (f32::from(v) - f32::from(output.zero)) * output.scale;
+    let tensors = program.outputs.iter().map(|&index| program.tensor(index));
+    let tensors: Vec<&TensorSpec> = tensors.collect::<Result<_, _>>()?;
+    let real = |(values, tensor): (&Vec<i8>, &&TensorSpec)| -> Vec<f32> {
+        let real = |&v: &i8| (f32::from(v) - f32::from(tensor.zero)) * tensor.scale;
+        values.iter().map(real).collect()
+    };
     let are_confidences = ends_in_softmax(program);
     found.sort_unstable_by_key(|(first, _)| *first);
     let mut outcomes = Vec::with_capacity(facts.len());
     for (first, outputs) in found {
-        let values = outputs.into_iter().next().unwrap_or_default();
-        for (index, values) in (first..).zip(values) {
-            let logits: Vec<f32> = values.iter().map(real).collect();
-            let (name, truth) = facts.remove(&index).unwrap_or_default();
+        let count = outputs.first().map_or(0, Vec::len);
+        for at in 0..count {
+            let of_image = outputs.iter().map(|images| &images[at]).zip(&tensors);
+            let told = if wanted == Wanted::Labels {
+                1
+            } else {
+                tensors.len()
+            };
+            let mut outputs: Vec<Vec<f32>> = of_image.take(told).map(real).collect();
+            let logits = outputs.first().map_or(&[][..], Vec::as_slice);
+            let (name, truth) = facts.remove(&(first + at)).unwrap_or_default();
+            let (best, ranking) = (
+                images::first_largest(logits),
+                rank(logits, are_confidences, top),
+            );
+            if wanted == Wanted::Labels {
+                outputs.clear();
+            }
             outcomes.push(ImageOutcome {
                 name,
                 truth,
-                best: images::first_largest(&logits),
-                ranking: rank(&logits, are_confidences, top),
-                logits: logits.into_iter().take(kept).collect(),
+                best,
+                ranking,
+                outputs,
             });
         }
     }

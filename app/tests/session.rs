@@ -91,7 +91,10 @@ fn a_session_gives_what_a_run_of_its_images_gives() {
     let mut session = session(&Target::default());
     let images = Demo(vta_app::model::default_images("demo", [3, 32, 32]).unwrap());
     let found = session.run_images(&images, &()).unwrap();
-    let logits = outcome.images.iter().flat_map(|image| image.logits.clone());
+    let logits = outcome
+        .images
+        .iter()
+        .flat_map(|image| image.outputs[0].clone());
     assert_eq!(found.outputs[0].real(), logits.collect::<Vec<f32>>());
     assert_eq!(outcome.correct(), Some((10, 10)));
 }

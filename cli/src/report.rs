@@ -18,9 +18,17 @@ use crate::terminal::{bar, is_plain, paint, print_line, print_text, say_written}
 pub fn text(outcome: &Outcome, args: &RunArgs) -> Result<()> {
     let mut out = String::new();
     let images = outcome.images.len();
-    if images <= 12 && !outcome.timing_only {
-        for image in 0..images {
-            describe(outcome, image, &mut out);
+    if outcome.is_classifier() {
+        if images <= 12 && !outcome.timing_only {
+            for image in 0..images {
+                describe(outcome, image, &mut out);
+            }
+        }
+    } else {
+        for output in &outcome.outputs {
+            let name = printable(&output.name);
+            let shape = output.chw.map(|d| d.to_string()).join("x");
+            out.push_str(&format!("output {name}: {shape} an image\n"));
         }
     }
     if args.profile {

@@ -254,8 +254,8 @@ fn bad_input_gets_one_message_and_status_2() {
             "a kernel of 9 doesn't fit an input of 4x4 padded by 1",
         ),
         (
-            vec!["layer", "conv:1,16,4,70000,16,1,1,0"],
-            "70000 input columns; x_stride holds at most 65535",
+            vec!["layer", "conv:1,16,4,65536,16,1,1,0"],
+            "65536 input columns; x_stride holds at most 65535",
         ),
         (
             vec!["run", "demo", "--device", "toaster"],

@@ -1,4 +1,5 @@
-//! Arrays of images, `[images, C, H, W]` or `[C, H, W]`, read image by image.
+//! Arrays of images, `[images, C, H, W]` or `[C, H, W]`, or of vectors, `[vectors, values]`, read one
+//! by one.
 
 use std::io::Read;
 use std::path::Path;
@@ -73,7 +74,10 @@ impl ImageArray {
         let (count, chw) = match shape[..] {
             [n, c, h, w] => (n, [c, h, w]),
             [c, h, w] => (1, [c, h, w]),
-            _ => bail!("an array of shape {shape:?}, not [images, C, H, W]"),
+            [n, values] => (n, [values, 1, 1]),
+            _ => bail!(
+                "an array of shape {shape:?}, not [images, C, H, W], [C, H, W] or [vectors, values]"
+            ),
         };
         let values = chw
             .iter()

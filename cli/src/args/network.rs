@@ -159,8 +159,8 @@ pub struct RunArgs {
     /// Labels to print for each image
     #[arg(long, value_name = "K", default_value_t = 5)]
     pub top: usize,
-    /// Write the outputs as float32 [images, values]
-    #[arg(long, short, value_name = "OUT.npy")]
+    /// Write the output as float32 [images, values], or all outputs by name into an .npz
+    #[arg(long, short, value_name = "OUT.npy|OUT.npz")]
     pub output: Option<PathBuf>,
     /// Logits of another runtime to compare labels with: FILE.npz:ARRAY or FILE.npy
     #[arg(long, value_name = "FILE")]

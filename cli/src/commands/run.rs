@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use vta_app::run::Wanted;
-use vta_app::{images, outcome, run};
+use vta_app::{outcome, outputs, run};
 
 use crate::args::RunArgs;
 use crate::bar::Bar;
@@ -17,7 +17,8 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         report::print_plans(&plans, (!args.json).then_some(detail))?;
         return Ok(true);
     }
-    let wanted = match args.output {
+    let wanted = match &args.output {
+        Some(path) if path.extension().is_some_and(|e| e == "npz") => Wanted::Archive,
         Some(_) => Wanted::File,
         None => Wanted::Labels,
     };
@@ -25,7 +26,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     let outcome = run::run(&args.options(), wanted, &bar)?;
     bar.clear();
     if let Some(path) = &args.output {
-        images::save_rows(path, outcome.images.iter().map(|image| &image.logits[..]))?;
+        outputs::save(path, &outcome.outputs, &outcome.images)?;
     }
     match args.json {
         true => print_with(|out| outcome::json(&outcome).write_pretty(out))?,

@@ -40,6 +40,11 @@ pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
     }
     for id in &graph.outputs {
         let output = reading.output(*id)?;
+        // The model's name for it, not that of the value before its QuantizeLinear.
+        if !reading.net.outputs.contains(&output) && !reading.net.inputs.contains(&output) {
+            let name = &graph.values[id.0].name;
+            reading.net.tensors[output.0].name.clone_from(name);
+        }
         reading.net.outputs.push(output);
     }
     if reading.net.inputs.is_empty() {

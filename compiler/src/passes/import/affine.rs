@@ -87,7 +87,7 @@ impl Reading<'_> {
     }
 
     /// Shape and real values of a constant operand; `None` for any other.
-    fn reals(&self, node: &Node, index: usize) -> Option<(Vec<usize>, Vec<f64>)> {
+    pub(super) fn reals(&self, node: &Node, index: usize) -> Option<(Vec<usize>, Vec<f64>)> {
         let value = &self.graph.values[node.inputs.get(index)?.0];
         if let Some(Data::F32(data)) = &value.data {
             let data = data.iter().map(|&v| v.into()).collect();
@@ -186,10 +186,7 @@ impl Reading<'_> {
 
     /// BatchNormalization of a tensor.
     pub(super) fn normalized(&self, node: &Node, epsilon: f64) -> Result<Val, PassError> {
-        let wide = |i: usize| -> Result<Vec<f64>, PassError> {
-            Ok(self.floats(node, i)?.iter().map(|&v| v.into()).collect())
-        };
-        let [gamma, beta, mean, var] = [wide(1)?, wide(2)?, wide(3)?, wide(4)?];
+        let [gamma, beta, mean, var] = self.statistics(node)?;
         let factor = |(g, v): (&f64, &f64)| g / (v + epsilon).sqrt();
         let factors: ByChannel = gamma.iter().zip(&var).map(factor).collect();
         let offset = |((b, m), f): ((&f64, &f64), &f64)| b - m * f;

@@ -192,23 +192,18 @@ impl Reading<'_> {
         if !unbounded {
             return Err(error(node, "it follows an activation function"));
         }
-        let [gamma, beta, mean, var] = [
-            self.floats(node, 1)?,
-            self.floats(node, 2)?,
-            self.floats(node, 3)?,
-            self.floats(node, 4)?,
-        ];
+        let [gamma, beta, mean, var] = self.statistics(node)?;
         let [channels, ..] = self.net.tensors[input.0].chw;
         let per_channel = channels / (*group).max(1) * window.area();
         let mut whole = semantics::whole_weights(weights, per_channel * weight_scale.len());
         for c in 0..weight_scale.len() {
             let of = moved.map_or(c, |moved| moved[c]);
-            let factor = f64::from(gamma[of]) / (f64::from(var[of]) + epsilon).sqrt();
+            let factor = gamma[of] / (var[of] + epsilon).sqrt();
             if !factor.is_finite() || factor == 0.0 {
                 return Err(error(node, format!("channel {c}: its factor is {factor}")));
             }
             weight_scale[c] *= factor.abs();
-            bias[c] = (bias[c] - f64::from(mean[of])) * factor + f64::from(beta[of]);
+            bias[c] = (bias[c] - mean[of]) * factor + beta[of];
             if factor < 0.0 {
                 let row = whole.iter_mut().skip(c * per_channel).take(per_channel);
                 row.for_each(|w| *w = -*w);
@@ -216,6 +211,15 @@ impl Reading<'_> {
         }
         *weights = semantics::weight_parts(&whole);
         Ok(Val::Real(value))
+    }
+
+    /// Scale, bias, mean and variance of a BatchNormalization, floats or dequantised.
+    pub(super) fn statistics(&self, node: &Node) -> Result<[Vec<f64>; 4], PassError> {
+        let list = |index: usize| {
+            let reals = self.reals(node, index).map(|(_, values)| values);
+            reals.ok_or_else(|| error(node, format!("input {index} must be a constant")))
+        };
+        Ok([list(1)?, list(2)?, list(3)?, list(4)?])
     }
 
     /// Tensors keep their rows and columns, since a dense layer covers them all; constants don't.

@@ -106,6 +106,7 @@ impl Reading<'_> {
         let shape = &self.graph.values[node.inputs[0].0].shape;
         let chw = match shape[..] {
             [_, c, h, w] => [c, h, w],
+            [_, c, w] => [c, 1, w],
             [_, c] => [c, 1, 1],
             _ => {
                 return Err(error(
