@@ -5,10 +5,15 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{ChannelOf, LaneOp, QGraph, QOp, Spread, TensorId, Window};
+use vta_driver::{QueueLimits, Session};
 use vta_isa::{Extension, Extensions};
+use vta_sim::cycle::TimingConfig;
+use vta_sim::{CycleLog, Execution, SimDevice};
 
 use common::{Rng, check, clamp, config, push, tensor, window, zero};
 
@@ -275,6 +280,19 @@ proptest! {
     }
 }
 
+/// Two tensors with copies of one block lie apart, since both are written.
+#[test]
+fn copies_of_a_block_have_one_writer_each() {
+    let config = config(2);
+    let graph = joined(
+        &mut Rng(6_960_455_102_629_585_312),
+        10,
+        [1, 1],
+        config.block(),
+    );
+    check(&graph, &config, 6_960_455_102_629_585_312).unwrap();
+}
+
 /// Every step's result is joined to all before it: one piece of memory has them all.
 #[test]
 fn chains_that_join_all_before_copy_nothing() {
@@ -332,6 +350,74 @@ fn chains_that_join_all_before_copy_nothing() {
     assert_eq!(spec(&made[3]).offset_bytes, 4 * 25 * 16);
     let again = vta_driver::Program::from_bytes(&program.to_bytes().unwrap()).unwrap();
     assert_eq!(again, program);
+}
+
+/// Cycles of the first layer of a network, and what its stores take at least: 3 for each tile.
+fn share(graph: &QGraph) -> f64 {
+    let config = config(0);
+    let program = lower::compile(graph, &config, &LowerOptions::default()).unwrap();
+    let device = SimDevice::cycle(
+        config,
+        TimingConfig::default(),
+        Execution::TimingOnly,
+        CycleLog::default(),
+    );
+    let mut session =
+        Session::new(Arc::new(program), Arc::new(device), QueueLimits::default()).unwrap();
+    let len = graph.tensors[graph.inputs[0].0].chw.iter().product();
+    let out = session.run(&[&vec![1; len]]).unwrap();
+    let [c, h, w] = graph.tensors[graph.outputs[0].0].chw;
+    let stores = 3 * c.div_ceil(16) * h * w;
+    stores as f64 / out.reports[0].cycles.unwrap() as f64
+}
+
+/// What part of a layer's cycles its stores alone would take.
+#[test]
+fn layers_that_move_values_come_near_their_stores() {
+    let of = |channel| Some(ChannelOf { input: 0, channel });
+    let from = |n: usize, first: usize| (first..first + n).map(of).collect::<Vec<_>>();
+    let scaled = [
+        vec![LaneOp::mul(93), LaneOp::add(64), LaneOp::shr(7)],
+        clamp(),
+    ]
+    .concat();
+    let twice = Spread {
+        up: [2, 2],
+        skip: [0, 0],
+    };
+    let shuffled = (0..128).map(|c| of(c % 2 * 64 + c / 2)).collect();
+    let four = |channel: &dyn Fn(usize, usize) -> usize| -> Vec<_> {
+        let all = (0..4).flat_map(|phase| (0..32).map(move |c| (phase, c)));
+        all.map(|(phase, c)| of(channel(phase, c))).collect()
+    };
+    for (name, spread, map, ops, least) in [
+        ("slice from a lane", Spread::NONE, from(64, 8), vec![], 0.55),
+        ("change of scale", Spread::NONE, from(128, 0), scaled, 0.37),
+        ("shuffle", Spread::NONE, shuffled, vec![], 0.6),
+        ("resize", twice, from(128, 0).repeat(4), vec![], 0.79),
+        ("DCR", twice, four(&|phase, c| phase * 32 + c), vec![], 0.74),
+        ("CRD", twice, four(&|phase, c| c * 4 + phase), vec![], 0.44),
+    ] {
+        let mut graph = QGraph::default();
+        let input = tensor(&mut graph, [128, 28, 28]);
+        let out = [
+            map.len() / spread.phases(),
+            28 * spread.up[0],
+            28 * spread.up[1],
+        ];
+        let inputs = vec![input];
+        let op = QOp::Channels {
+            inputs,
+            map,
+            spread,
+            gain: 1,
+            ops,
+        };
+        let last = push(&mut graph, op, out);
+        (graph.inputs, graph.outputs) = (vec![input], vec![last]);
+        let found = share(&graph);
+        assert!(found >= least, "{name}: {found:.3}");
+    }
 }
 
 /// Padding of any width is left out of the products.

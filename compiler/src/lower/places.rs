@@ -3,12 +3,11 @@
 //! Blocks of channels that a tensor has from another, whole, lane by lane and unchanged, needn't be
 //! copied: if the one tensor's memory is a part of the other's, its producer stores where they
 //! are read. Tensors that lie in one piece of memory are a body; every such run of blocks asks
-//! that two tensors lie at a distance from each other, so that their bodies become one, unless
-//! different blocks would then lie in one place. Blocks that are copies of each other may. Later
-//! nodes go first: a tensor that everything before is joined to has room for what earlier nodes
-//! join.
+//! that two tensors lie at a distance from each other, so that their bodies become one, unless two
+//! blocks that are written would then lie in one place. Later nodes go first: a tensor that
+//! everything before is joined to has room for what earlier nodes join.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vta_driver::BufferId;
 
@@ -133,41 +132,22 @@ struct Join<'g> {
     /// The body of each tensor, and where its first block lies; bodies that were joined are empty.
     of: Vec<(usize, i64)>,
     bodies: Vec<Vec<TensorId>>,
-    /// What each block is a copy of, or itself.
-    origin: Vec<Vec<Block>>,
+    /// Blocks of each tensor.
+    blocks: Vec<usize>,
     shared: BTreeMap<TensorId, Vec<bool>>,
 }
 
 impl<'g> Join<'g> {
     fn new(graph: &'g QGraph, block: usize) -> Self {
         let ids = || (0..graph.tensors.len()).map(TensorId);
-        let blocks = |id: TensorId| graph.tensors[id.0].chw[0].div_ceil(block);
-        let own = |id: TensorId| (0..blocks(id)).map(|b| (id, b)).collect();
-        let mut origin: Vec<Vec<Block>> = ids().map(own).collect();
-        for node in &graph.nodes {
-            if let QOp::Channels {
-                inputs,
-                map,
-                spread: Spread::NONE,
-                gain,
-                ops,
-            } = &node.op
-            {
-                let kept = kept(graph, (inputs, map), (*gain, ops), block);
-                for (at, from) in kept.into_iter().enumerate() {
-                    let of = from.and_then(|(id, b)| origin[id.0].get(b).copied());
-                    if let (Some(of), Some(to)) = (of, origin[node.output.0].get_mut(at)) {
-                        *to = of;
-                    }
-                }
-            }
-        }
         Self {
             graph,
             block,
             of: ids().map(|id| (id.0, 0)).collect(),
             bodies: ids().map(|id| vec![id]).collect(),
-            origin,
+            blocks: ids()
+                .map(|id| graph.tensors[id.0].chw[0].div_ceil(block))
+                .collect(),
             shared: BTreeMap::new(),
         }
     }
@@ -177,28 +157,28 @@ impl<'g> Join<'g> {
         // The host writes inputs in its own way.
         let graph = self.graph;
         let fixed = |id: TensorId| graph.inputs.contains(&id);
-        if fixed(output) || kept.len() != self.origin[output.0].len() {
+        if fixed(output) || kept.len() != self.blocks[output.0] {
             return;
         }
-        // What was tried last: neighbours mostly ask for the same.
+        // The output's first block would be as many blocks behind the other tensor's.
+        let asked = |(at, from): (usize, &Option<Block>)| {
+            let (id, block) = from.filter(|(id, _)| !fixed(*id) && *id != output)?;
+            Some((at, id, block as i64 - at as i64))
+        };
+        let asked: Vec<_> = kept.iter().enumerate().filter_map(asked).collect();
+        // Neighbours mostly ask for the same.
         let mut last = None;
-        for (at, from) in kept.iter().enumerate() {
-            let Some((id, block)) = from.filter(|(id, _)| !fixed(*id) && *id != output) else {
-                continue;
-            };
-            // The output's first block would be as many blocks behind that tensor's.
-            let distance = block as i64 - at as i64;
-            let tried = last == Some((id, distance));
-            last = Some((id, distance));
-            let lies = self.lies(output, id, distance);
-            if lies || (!tried && self.joins(output, id, distance)) {
-                let blocks = self
-                    .shared
-                    .entry(output)
-                    .or_insert_with(|| vec![false; kept.len()]);
-                blocks[at] = true;
+        for &(_, id, distance) in &asked {
+            if last != Some((id, distance)) {
+                last = Some((id, distance));
+                self.joins(output, kept, id, distance);
             }
         }
+        let mut shared = vec![false; kept.len()];
+        for (at, id, distance) in asked {
+            shared[at] = self.lies(output, id, distance);
+        }
+        self.shared.insert(output, shared);
     }
 
     /// Whether a tensor lies at a distance from another.
@@ -207,44 +187,47 @@ impl<'g> Join<'g> {
         body == of && at == from + distance
     }
 
-    /// Joins two bodies so that it does, if no different blocks meet.
-    fn joins(&mut self, id: TensorId, other: TensorId, distance: i64) -> bool {
+    /// Joins two bodies so that it does, if no two blocks that are written meet. Those that the
+    /// tensor is `kept` of aren't, if they then lie where they come from.
+    fn joins(&mut self, id: TensorId, kept: &[Option<Block>], other: TensorId, distance: i64) {
         let ((body, at), (of, from)) = (self.of[id.0], self.of[other.0]);
         if body == of {
-            return false;
+            return;
         }
-        let tensors = self.bodies[body].iter().chain(&self.bodies[of]);
-        let blocks = tensors.map(|id| self.origin[id.0].len()).sum::<usize>();
-        if blocks > MAX_BLOCKS {
-            return false;
+        let both = self.bodies[body].iter().chain(&self.bodies[of]);
+        if both.map(|id| self.blocks[id.0]).sum::<usize>() > MAX_BLOCKS {
+            return;
         }
         let shift = from + distance - at;
-        let taken = self.blocks(of);
-        let meets = |(at, origin): (&i64, &Block)| {
-            taken
-                .get(&(at + shift))
-                .is_some_and(|there| there != origin)
+        let lies = |block: usize| {
+            kept[block].is_some_and(|(source, b)| {
+                let (body, first) = self.of[source.0];
+                body == of && first + b as i64 == at + shift + block as i64
+            })
         };
-        if self.blocks(body).iter().any(meets) {
-            return false;
+        let taken: BTreeSet<i64> = self.written(of).map(|(_, _, at)| at).collect();
+        let mut written = self.written(body);
+        if written.any(|(tensor, block, at)| {
+            taken.contains(&(at + shift)) && !(tensor == id && lies(block))
+        }) {
+            return;
         }
+        drop(written);
         let moved = std::mem::take(&mut self.bodies[body]);
         for id in &moved {
             self.of[id.0] = (of, self.of[id.0].1 + shift);
         }
         self.bodies[of].extend(moved);
-        true
     }
 
-    /// What lies where in a body.
-    fn blocks(&self, body: usize) -> BTreeMap<i64, Block> {
-        let tensors = self.bodies[body].iter();
-        let all = tensors.flat_map(|id| {
-            let first = self.of[id.0].1;
-            let origins = self.origin[id.0].iter().enumerate();
-            origins.map(move |(at, origin)| (first + at as i64, *origin))
-        });
-        all.collect()
+    /// The blocks of a body that nodes write, and where each lies.
+    fn written(&self, body: usize) -> impl Iterator<Item = (TensorId, usize, i64)> {
+        self.bodies[body].iter().flat_map(|&id| {
+            let (first, shared) = (self.of[id.0].1, self.shared.get(&id));
+            let writes = move |block: &usize| shared.is_none_or(|shared| !shared[*block]);
+            let all = (0..self.blocks[id.0]).filter(writes);
+            all.map(move |block| (id, block, first + block as i64))
+        })
     }
 
     fn finish(self) -> Places {

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use prost::Message;
 
 use super::external::External;
-use super::{OnnxError, ReadOptions, bias, host, proto};
+use super::{OnnxError, ReadOptions, bias, host, proto, shuffle};
 use super::{pads, prune, shape};
 use crate::graph::{Data, Element, Graph, Op, ValueId};
 use crate::window::Window;
@@ -109,6 +109,7 @@ pub fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxE
     }
     bias::fold(&mut import.graph)?;
     pads::fold(&mut import.graph);
+    shuffle::fold(&mut import.graph);
     prune::prune(&mut import.graph);
     Ok(import.graph)
 }
@@ -400,11 +401,14 @@ impl<'a> Import<'a> {
             }
             "AveragePool" => {
                 let count_include_pad = node.int("count_include_pad", 0) != 0;
-                if node.int("ceil_mode", 0) != 0 {
-                    return Err("ceil_mode of an average is not supported".to_owned());
+                let window = windows::pool(node, self.plane(inputs[0])?)?;
+                if count_include_pad && window.pads != node.pads()? && node.int("ceil_mode", 0) != 0
+                {
+                    // What is behind the padding doesn't count.
+                    return Err("ceil_mode of an average that counts padding".to_owned());
                 }
                 Op::AveragePool {
-                    window: windows::pool(node, self.plane(inputs[0])?)?,
+                    window,
                     count_include_pad,
                 }
             }

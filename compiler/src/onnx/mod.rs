@@ -12,6 +12,7 @@ mod pads;
 mod proto;
 mod prune;
 mod shape;
+mod shuffle;
 
 use std::collections::BTreeMap;
 use std::path::Path;

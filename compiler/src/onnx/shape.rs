@@ -1,11 +1,13 @@
 //! Output shapes of operators, with every size bounded.
 
 mod moves;
+mod plane;
 
 use super::{MAX_ELEMENTS, OnnxError};
 use crate::graph::{Graph, Node, Op};
 use crate::host::HostOp;
 use crate::window::Window;
+use plane::nchw;
 
 /// The element count of a shape. Dimensions beside a 0 are bounded, too, so that no product of some
 /// of them overflows.
@@ -193,20 +195,6 @@ fn host(graph: &Graph, node: &Node, op: &HostOp) -> Result<Vec<usize>, String> {
 /// A shape with at most one size above 1.
 fn is_vector(shape: &[usize]) -> bool {
     shape.iter().filter(|&&d| d != 1).count() <= 1
-}
-
-fn nchw(x: &[usize]) -> Result<[usize; 4], String> {
-    let shape = x
-        .try_into()
-        .map_err(|_| format!("input of shape {x:?}, not [1, C, H, W]"))?;
-    let [n, c, h, w]: [usize; 4] = shape;
-    if n == 1 && c > 0 && h > 0 && w > 0 {
-        Ok(shape)
-    } else {
-        Err(format!(
-            "input of shape {x:?}: the batch must be 1 and no size 0"
-        ))
-    }
 }
 
 fn output(window: &Window, h: usize, w: usize) -> Result<[usize; 2], String> {

@@ -1,6 +1,6 @@
 //! Operators that give values another place, and transposed convolutions, which spread them.
 
-use super::nchw;
+use super::plane::nchw;
 use crate::graph::{Data, Graph, Node, Op};
 use crate::window::Window;
 

@@ -277,3 +277,52 @@ fn hostile_sizes_are_refused() {
         );
     }
 }
+
+/// A shuffle of six channels in `groups`, rounded in between if it says so.
+fn shuffle(groups: i64, perm: &[i64], rounded: bool) -> Model {
+    let each = 6 / groups;
+    let mut model = Model::default()
+        .floats("s", &[], vec![0.125])
+        .int8("z", &[], &[0])
+        .longs("divided", &[1, groups, each, 5, 6])
+        .longs("whole", &[1, -1, 5, 6])
+        .node("Concat", &["x", "x", "x"], "wide", &[int("axis", 1)])
+        .rounded("wide", "from")
+        .node("Reshape", &["from", "divided"], "a", &[]);
+    let mut last = "a";
+    if rounded {
+        model = model.rounded("a", "a2");
+        last = "a2";
+    }
+    model = model.node("Transpose", &[last], "b", &[ints("perm", perm)]);
+    last = "b";
+    if rounded {
+        model = model.rounded("b", "b2");
+        last = "b2";
+    }
+    model.node("Reshape", &[last, "whole"], "y", &[])
+}
+
+#[test]
+fn a_shuffle_of_channels_is_a_gather() {
+    for (groups, rounded) in [(2, false), (3, false), (2, true)] {
+        let graph = shuffle(groups, &[0, 2, 1, 3, 4], rounded).read(13).unwrap();
+        let last = graph.nodes.last().unwrap();
+        assert_eq!(last.op, Op::Gather { axis: 1 });
+        let list = &graph.values[last.inputs[1].0].data;
+        let expected: &[i64] = match groups {
+            2 => &[0, 3, 1, 4, 2, 5],
+            _ => &[0, 2, 4, 1, 3, 5],
+        };
+        assert_eq!(list, &Some(Data::I64(expected.to_vec())));
+        // Nothing else is left of it.
+        assert!(
+            graph.nodes.iter().all(|n| !matches!(n.op, Op::Onnx(_))),
+            "{graph}"
+        );
+    }
+    // Another permutation is none.
+    let graph = shuffle(2, &[0, 2, 1, 4, 3], false).read(13);
+    let kept = |graph: Graph| matches!(graph.nodes.last().unwrap().op, Op::Onnx(_));
+    assert!(graph.map_or(true, kept));
+}

@@ -1,0 +1,19 @@
+//! Tensors with rows and columns.
+
+/// The sizes of a tensor that has all of them.
+///
+/// # Errors
+/// Another rank, a batch that isn't 1, and sizes of 0.
+pub(super) fn nchw(x: &[usize]) -> Result<[usize; 4], String> {
+    let shape = x
+        .try_into()
+        .map_err(|_| format!("input of shape {x:?}, not [1, C, H, W]"))?;
+    let [n, c, h, w]: [usize; 4] = shape;
+    if n == 1 && c > 0 && h > 0 && w > 0 {
+        Ok(shape)
+    } else {
+        Err(format!(
+            "input of shape {x:?}: the batch must be 1 and no size 0"
+        ))
+    }
+}
