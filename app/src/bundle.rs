@@ -20,7 +20,7 @@ pub struct Bundle {
     pub bytes: Vec<u8>,
     /// What the device runs of it.
     pub program: Arc<Program>,
-    /// Layers that the host computes.
+    /// Operators that the host computes.
     pub host_ops: usize,
 }
 

@@ -56,9 +56,15 @@ impl From<MultiProgram> for Compiled {
 }
 
 impl Compiled {
-    /// Layers of each pass that the host computes.
+    /// Operators of each pass that the host computes.
     pub fn host_ops(&self) -> usize {
         self.split.as_ref().map_or(0, |split| split.host_ops())
+    }
+
+    /// Layers that the host computes them in.
+    pub fn host_segments(&self) -> usize {
+        let split = self.split.as_ref();
+        split.map_or(0, |split| split.host_steps().count())
     }
 
     /// The bundle of a network that one device runs, with what the host computes.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vta_compiler::graph::{Graph, Op};
-use vta_compiler::host::HostCall;
+use vta_compiler::host::Segment;
 use vta_compiler::onnx::ReadOptions;
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::semantics::Requant;
@@ -367,8 +367,9 @@ pub fn layer_or_network(name: &str) -> Result<QGraph> {
 
 fn read_bundle(path: &Path) -> Result<Bundle> {
     let read = |bytes: &[u8]| -> Result<Arc<dyn HostKernel>, String> {
-        let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
-        Ok(Arc::new(HostCall::from_text(text)?))
+        Ok(Arc::new(
+            Segment::from_bytes(bytes).map_err(|e| e.to_string())?,
+        ))
     };
     Bundle::load(path, &read).with_context(|| path.display().to_string())
 }

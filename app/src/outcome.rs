@@ -43,8 +43,10 @@ pub struct Outcome {
     pub timed: Option<Timed>,
     /// Layers' outputs that are not the reference interpreter's, a line each.
     pub mismatches: Vec<String>,
-    /// Layers of each pass that the host computes.
+    /// Operators of each pass that the host computes.
     pub host_ops: usize,
+    /// Layers that it computes them in.
+    pub host_segments: usize,
     /// What the hazard checker found, if it was asked.
     pub hazards: Option<Vec<String>>,
     /// Loading and compiling.
@@ -119,7 +121,11 @@ pub fn rank(logits: &[f32], are_confidences: bool, top: usize) -> Vec<(usize, f3
 pub fn ends_in_softmax(program: &Program) -> bool {
     let output = program.outputs.first();
     let mut layers = program.layers.iter();
-    layers.any(|l| Some(&l.output) == output && l.kind == "host Softmax")
+    // The last of a segment's operators gives its output.
+    layers.any(|l| {
+        let softmax = l.kind.starts_with("host ") && l.kind.ends_with("Softmax");
+        Some(&l.output) == output && softmax
+    })
 }
 
 /// One layer over all runs.
@@ -349,6 +355,7 @@ fn facts(outcome: &Outcome) -> Value {
         "replayed_batches": total.replayed_batches,
         "host_ops": outcome.host_ops,
         "outputs": outcome.outputs.iter().map(output_json).collect::<Vec<_>>(),
+        "host_segments": outcome.host_segments,
         "bytes": bytes_json(&total.traffic),
         "memory": memory_json(&DramPlan::of(&outcome.program)),
         "compile_ms": ms(outcome.prepared),

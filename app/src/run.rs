@@ -77,7 +77,7 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
         ensure!(m >= n, "{m} rows of reference logits for {n} images");
     }
     let hazards = args.hazards.then(|| hazards(&compiled)).transpose()?;
-    let host_ops = compiled.host_ops();
+    let (host_ops, host_segments) = (compiled.host_ops(), compiled.host_segments());
     let checks = match args.verify {
         true => Checks::Layers,
         false => Checks::None,
@@ -113,7 +113,7 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     outcome.labels = labels;
     outcome.reference = reference;
     outcome.hazards = hazards;
-    outcome.host_ops = host_ops;
+    (outcome.host_ops, outcome.host_segments) = (host_ops, host_segments);
     outcome.timing_only = session.timing_only();
     outcome.timed = session.finish()?;
     Ok(outcome)
@@ -356,6 +356,7 @@ fn outcome(
         mismatches,
         hazards: None,
         host_ops: 0,
+        host_segments: 0,
         prepared,
         wall,
     };

@@ -113,8 +113,9 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
     }
     if outcome.host_ops > 0 {
         out.push_str(&format!(
-            "{} of {} layers on the host\n",
+            "{} operators on the host, in {} of {} layers\n",
             outcome.host_ops,
+            outcome.host_segments,
             outcome.program.layers.len()
         ));
     }

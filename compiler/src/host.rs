@@ -1,14 +1,12 @@
-//! Operators that the host computes: what networks have between layers that the device has no
-//! operation for.
+//! What the host computes: the parts of networks that the device has no operation for.
 //!
-//! A host operator reads and writes int8 tensors like any other: it dequantises its inputs,
-//! computes in float64, and quantises the result as QuantizeLinear does, rounding half to even.
-//! The reference interpreter and the driver call the same code. [`exp`] takes only additions,
-//! multiplications and divisions, so that the bits are the same on every machine.
+//! A [`Segment`] reads and writes int8 tensors like any layer: it dequantises its inputs, computes in
+//! float32 by the [`engine`](crate::engine), and quantises the results as QuantizeLinear does, dividing
+//! by the scale and rounding half to even. The reference interpreter and the driver run the same
+//! segment. [`HostOp`] are operators of graphs that only the host computes.
 
-mod bits;
-mod call;
 mod operator;
+mod segment;
 
-pub use call::{HostCall, Operand};
-pub use operator::{HostError, HostOp, exp};
+pub use operator::HostOp;
+pub use segment::{HostError, Segment};

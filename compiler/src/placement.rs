@@ -61,12 +61,12 @@ pub fn annotate(
     let annotation = |node: &crate::qgraph::QNode| {
         let kind = node.op.kind();
         let host_op = match &node.op {
-            QOp::Host { op, .. } => Some(op.name()),
+            QOp::Host { segment, .. } => Some(segment.kinds().join(", ")),
             _ => None,
         };
         let fail = |reason: String| PlacementError::Node {
             node: node.name.clone(),
-            kind: host_op.unwrap_or(kind).to_owned(),
+            kind: host_op.as_deref().unwrap_or(kind).to_owned(),
             reason,
         };
         let fits = |t: &Target| t.host == host_op.is_some() && !t.lacks.contains(kind);

@@ -3,7 +3,10 @@
 //! Every node reads and writes int8 tensors. What happens between (int32 accumulation, bias,
 //! residual, requantisation, clamp) is spelled out as [`LaneOp`]s. The plan of lane operations is made once (see `semantics`), with bounds that prove that int32 never wraps.
 
-use crate::host::HostOp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::host::Segment;
 use crate::reflect::{Reflect, listed};
 
 pub use crate::lane::{LaneKind, LaneOp, LaneOperand};
@@ -141,14 +144,13 @@ pub enum QOp {
     },
     /// What the device has no operation for: dequantised, computed and quantised on the host.
     Host {
-        /// The operator.
-        op: HostOp,
+        /// What the host computes at once. Nodes of its other outputs stand beside this one, with
+        /// the same inputs.
+        segment: Arc<Segment>,
         /// What it reads.
         inputs: Vec<TensorId>,
-        /// Tensors are vectors, however many rows and columns they have.
-        flat: bool,
-        /// Bounds of the output, in its steps.
-        clamp: (i8, i8),
+        /// Which of the segment's outputs.
+        output: usize,
     },
 }
 
@@ -216,7 +218,7 @@ pub struct QGraph {
     /// Network outputs.
     pub outputs: Vec<TensorId>,
     /// Free facts: `preprocess`, `labels` and so on.
-    pub metadata: std::collections::BTreeMap<String, String>,
+    pub metadata: BTreeMap<String, String>,
 }
 
 impl QGraph {
@@ -258,6 +260,50 @@ impl QOp {
             | Self::MaxPool { input, .. }
             | Self::AvgPool { input, .. } => vec![*input],
         }
+    }
+}
+
+/// What only the host computes of a network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostNeeds {
+    /// How many nodes of the model.
+    pub nodes: usize,
+    /// Segments that they are computed in.
+    pub segments: usize,
+    /// The name of the first node; empty where there is none.
+    pub first: String,
+    /// Operators, the most frequent first: `12 Sigmoid, 3 Softmax`.
+    pub kinds: String,
+}
+
+impl HostNeeds {
+    /// Counts the nodes of a network's segments.
+    pub fn of(graph: &QGraph) -> Self {
+        let mut needs = Self::default();
+        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut before: Option<&Arc<Segment>> = None;
+        for node in &graph.nodes {
+            let QOp::Host { segment, .. } = &node.op else {
+                continue;
+            };
+            if before.is_some_and(|before| Arc::ptr_eq(before, segment)) {
+                continue;
+            }
+            before = Some(segment);
+            needs.segments += 1;
+            needs.nodes += segment.nodes().len();
+            for (name, kind) in segment.nodes() {
+                if needs.first.is_empty() {
+                    needs.first.clone_from(name);
+                }
+                *kinds.entry(kind).or_insert(0) += 1;
+            }
+        }
+        let mut kinds: Vec<_> = kinds.into_iter().collect();
+        kinds.sort_by_key(|(kind, count)| (std::cmp::Reverse(*count), *kind));
+        let listed = kinds.iter().map(|(kind, count)| format!("{count} {kind}"));
+        needs.kinds = listed.collect::<Vec<_>>().join(", ");
+        needs
     }
 }
 

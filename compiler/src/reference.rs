@@ -1,9 +1,11 @@
 //! The reference interpreter: what an integer graph means, without tiles or devices.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 use thiserror::Error;
 
-use crate::host::{HostCall, HostError};
+use crate::host::{HostError, Segment};
 use crate::lane::LaneOp;
 use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, Spread, TensorId};
 use crate::semantics::{self, SemanticsError};
@@ -67,13 +69,21 @@ pub fn run(graph: &QGraph, input: &[i8]) -> Result<Vec<Vec<i8>>, ReferenceError>
         }
         values[id.0] = input.to_vec();
     }
+    // Nodes of one segment stand together.
+    let mut computed = None;
     for node in &graph.nodes {
-        values[node.output.0] = Eval {
+        let eval = Eval {
             graph,
             node,
             values: &values,
-        }
-        .node()?;
+        };
+        let value = match &node.op {
+            QOp::Host {
+                segment, output, ..
+            } => eval.host(segment, *output, &mut computed)?,
+            _ => eval.node()?,
+        };
+        values[node.output.0] = value;
     }
     Ok(values)
 }
@@ -118,9 +128,6 @@ impl<'a> Eval<'a> {
     }
 
     fn node(&self) -> Result<Vec<i8>, ReferenceError> {
-        if let Some(call) = HostCall::of(self.graph, self.node) {
-            return self.host(&call);
-        }
         let out = self.graph.tensors[self.node.output.0].chw;
         let channel = |c: usize| self.channel(c, out);
         let planes: Vec<Vec<i8>> = (0..out[0])
@@ -130,14 +137,34 @@ impl<'a> Eval<'a> {
         Ok(planes.concat())
     }
 
-    /// What the host computes, all channels together.
-    fn host(&self, call: &HostCall) -> Result<Vec<i8>, ReferenceError> {
-        let inputs = self.node.op.inputs();
-        let inputs: Vec<&[i8]> = inputs.iter().map(|id| &self.values[id.0][..]).collect();
-        call.run(&inputs).map_err(|source| ReferenceError::Host {
-            node: self.node.name.clone(),
-            source,
-        })
+    /// One of a segment's outputs, of which `computed` are those that were computed before.
+    fn host(
+        &self,
+        segment: &Arc<Segment>,
+        output: usize,
+        computed: &mut Option<(Arc<Segment>, Vec<Vec<i8>>)>,
+    ) -> Result<Vec<i8>, ReferenceError> {
+        let known = computed.take();
+        let known = known.filter(|(of, _)| Arc::ptr_eq(of, segment));
+        let made = match known {
+            Some((_, made)) => made,
+            None => {
+                let inputs = self.node.op.inputs();
+                let inputs = inputs.iter().map(|id| self.view(*id).map(|view| view.data));
+                let inputs: Vec<&[i8]> = inputs.collect::<Result<_, _>>()?;
+                segment
+                    .run(&inputs)
+                    .map_err(|source| ReferenceError::Host {
+                        node: self.node.name.clone(),
+                        source,
+                    })?
+            }
+        };
+        let value = made.get(output).cloned();
+        *computed = Some((Arc::clone(segment), made));
+        let len: usize = self.graph.tensors[self.node.output.0].chw.iter().product();
+        let value = value.filter(|value| value.len() == len);
+        value.ok_or_else(|| self.shape_error())
     }
 
     /// One channel of the output.
@@ -188,7 +215,7 @@ impl<'a> Eval<'a> {
                 let gain = i32::from(*gain);
                 self.lanes(lanes.into_iter().map(|x| x * gain).collect(), ops, c)?
             }
-            // Computed above, unless its tensors don't exist.
+            // Computed with the others of its segment.
             QOp::Host { .. } => return Err(self.shape_error()),
             QOp::AvgPool {
                 input,

@@ -25,7 +25,7 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
     let commands: usize = program.layers.iter().map(|l| l.commands.len()).sum();
     let host = match bundle.host_ops {
         0 => String::new(),
-        n => format!(" and {n} of the host"),
+        n => format!(" and {n} operators of the host"),
     };
     let line = format!(
         "{}: {} layers{host}, {commands} commands, {} micro-op kernels, {} bytes",

@@ -2,18 +2,20 @@
 
 use std::borrow::Cow;
 
-use crate::graph::{Data, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId};
-use crate::onnx;
+use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId};
+use crate::onnx::save_with_outputs;
 
 /// The ONNX model of a graph, or of the part of one that gives some of its values, in operators that
 /// the library has. Values have their names, but where two have the same.
 pub fn model(graph: &Graph, outputs: &[ValueId]) -> Vec<u8> {
-    onnx::save_with_outputs(&without_missing(graph), outputs)
+    save_with_outputs(&without_missing(graph), outputs)
 }
 
-/// The graph without operators that the library lacks.
+/// The graph without operators that the library lacks, and with a QuantizeLinear that divides, as ONNX
+/// has it: the library multiplies by the reciprocal of the scale.
 fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
-    let missing = |node: &Node| matches!(node.op, Op::SpaceToDepth { .. });
+    let missing =
+        |node: &Node| matches!(node.op, Op::SpaceToDepth { .. } | Op::QuantizeLinear { .. });
     if !graph.nodes.iter().any(missing) {
         return Cow::Borrowed(graph);
     }
@@ -22,62 +24,159 @@ fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
         ..graph.clone()
     };
     for node in &graph.nodes {
-        match node.op {
+        let replaced = match node.op {
             Op::SpaceToDepth { block } => blocks_to_channels(&mut made, node, block),
-            _ => made.nodes.push(node.clone()),
+            Op::QuantizeLinear { axis } => divided(&mut made, node, axis),
+            _ => None,
+        };
+        // What can't be replaced is left to the engine to say so.
+        if replaced.is_none() {
+            made.nodes.push(node.clone());
         }
     }
     Cow::Owned(made)
 }
 
+/// A new value beside a node's output.
+fn value(
+    graph: &mut Graph,
+    node: &Node,
+    suffix: &str,
+    shape: Vec<usize>,
+    data: Option<Data>,
+) -> ValueId {
+    let name = format!("{}.{suffix}", graph.values[node.output.0].name);
+    graph.values.push(Value::new(name, shape, data));
+    ValueId(graph.values.len() - 1)
+}
+
+/// A node in a node's place.
+fn push(graph: &mut Graph, node: &Node, op: Op, inputs: Vec<ValueId>, output: ValueId) {
+    let name = format!("{}.{}", node.name, graph.nodes.len());
+    graph.nodes.push(Node {
+        name,
+        op,
+        inputs,
+        output,
+    });
+}
+
+/// An operator as ONNX has it.
+fn onnx(kind: &'static str, arguments: usize, attributes: Vec<(String, OnnxAttribute)>) -> Op {
+    Op::Onnx(Box::new(OnnxOp {
+        kind,
+        domain: "",
+        opset: 13,
+        attributes,
+        arguments: vec![true; arguments],
+        output: 0,
+        reason: String::new(),
+    }))
+}
+
+/// `clamp(round(x / scale) + zero)`, for constant scales and zero points of bytes.
+fn divided(graph: &mut Graph, node: &Node, axis: usize) -> Option<()> {
+    let shape = graph.values[node.output.0].shape.clone();
+    let constant = |index: usize| graph.values[node.inputs.get(index)?.0].data.clone();
+    let Some(Data::F32(scales)) = constant(1) else {
+        return None;
+    };
+    // Without a zero point the output is uint8.
+    let zeros = match node.inputs.len() {
+        2 => Data::U8(vec![0; scales.len()]),
+        _ => constant(2)?,
+    };
+    let (low, high, number) = match zeros.element() {
+        Element::I8 => (-128.0, 127.0, 3),
+        Element::U8 => (0.0, 255.0, 2),
+        Element::F32 | Element::I32 | Element::I64 | Element::Bool => return None,
+    };
+    let zeros = zeros.integers()?;
+    if zeros.len() != scales.len() || (scales.len() != 1 && shape.get(axis) != Some(&scales.len()))
+    {
+        return None;
+    }
+    // Along their axis. One scale is repeated along some axis, or behind the values if there is only
+    // one: a single divisor would be the library's reciprocal again.
+    let at = match scales.len() {
+        1 => shape.iter().position(|&size| size > 1),
+        _ => Some(axis),
+    };
+    let mut x = node.inputs[0];
+    let mut sizes = vec![1; shape.len()];
+    match at.and_then(|at| Some((sizes.get_mut(at)?, shape.get(at)?))) {
+        Some((size, &count)) => *size = count,
+        None => {
+            let last = sizes.last_mut()?;
+            *last = 2;
+            let zeros = Some(Data::F32(vec![0.0; 2]));
+            let zeros = value(graph, node, "twice.zeros", vec![2], zeros);
+            let twice = value(graph, node, "twice", sizes.clone(), None);
+            push(graph, node, Op::Add, vec![x, zeros], twice);
+            x = twice;
+        }
+    }
+    let repeated = |all: Vec<f32>| match all[..] {
+        [one] => vec![one; sizes.iter().product()],
+        _ => all,
+    };
+    let zeros = zeros.iter().map(|&zero| zero as f32).collect();
+    let (scales, zeros) = (repeated(scales), repeated(zeros));
+    let scale = value(graph, node, "step", sizes.clone(), Some(Data::F32(scales)));
+    let steps = value(graph, node, "steps", shape.clone(), None);
+    let mut rounded = value(graph, node, "rounded", shape.clone(), None);
+    push(graph, node, Op::Div, vec![x, scale], steps);
+    push(graph, node, onnx("Round", 1, vec![]), vec![steps], rounded);
+    if zeros.iter().any(|&zero| zero != 0.0) {
+        let zeros = value(graph, node, "zeros", sizes, Some(Data::F32(zeros)));
+        let moved = value(graph, node, "moved", shape.clone(), None);
+        push(graph, node, Op::Add, vec![rounded, zeros], moved);
+        rounded = moved;
+    }
+    if x != node.inputs[0] {
+        let first = Op::Slice {
+            axis: shape.len().checked_sub(1)?,
+            start: 0,
+            len: 1,
+            step: 1,
+        };
+        let single = value(graph, node, "single", shape.clone(), None);
+        push(graph, node, first, vec![rounded], single);
+        rounded = single;
+    }
+    let clamped = value(graph, node, "clamped", shape, None);
+    let (min, max) = (low, high);
+    push(graph, node, Op::Clip { min, max }, vec![rounded], clamped);
+    let to = vec![("to".to_owned(), OnnxAttribute::Int(number))];
+    push(graph, node, onnx("Cast", 1, to), vec![clamped], node.output);
+    Some(())
+}
+
 /// `[1, C, H*B, W*B]` to `[1, B, B, C, H, W]`, of which the channels are one dimension.
-fn blocks_to_channels(graph: &mut Graph, node: &Node, block: usize) {
+fn blocks_to_channels(graph: &mut Graph, node: &Node, block: usize) -> Option<()> {
     let [_, channels, height, width] = graph.values[node.inputs[0].0].shape[..] else {
-        // It is left to the engine to say so.
-        graph.nodes.push(node.clone());
-        return;
+        return None;
     };
     let (rows, columns) = (height / block.max(1), width / block.max(1));
+    let sizes = |shape: &[usize]| Some(Data::I64(shape.iter().map(|&d| d as i64).collect()));
     let cut = vec![1, channels, rows, block, columns, block];
     let turned = vec![1, block, block, channels, rows, columns];
-    let mut value = |suffix: &str, shape: Vec<usize>, data: Option<Data>| {
-        let name = format!("{}.{suffix}", graph.values[node.output.0].name);
-        graph.values.push(Value::new(name, shape, data));
-        ValueId(graph.values.len() - 1)
-    };
-    let sizes = |shape: &[usize]| Data::I64(shape.iter().map(|&d| d as i64).collect());
     let whole = [1, channels * block * block, rows, columns];
-    let (cut_sizes, whole_sizes) = (sizes(&cut), sizes(&whole));
-    let cut_sizes = value("cut.shape", vec![6], Some(cut_sizes));
-    let whole_sizes = value("whole.shape", vec![4], Some(whole_sizes));
-    let (cut, turned) = (value("cut", cut, None), value("turned", turned, None));
+    let cut_sizes = value(graph, node, "cut.shape", vec![6], sizes(&cut));
+    let whole_sizes = value(graph, node, "whole.shape", vec![4], sizes(&whole));
+    let cut = value(graph, node, "cut", cut, None);
+    let turned = value(graph, node, "turned", turned, None);
     let order = OnnxAttribute::Ints(vec![0, 3, 5, 1, 2, 4]);
-    let attributes = vec![("perm".to_owned(), order)];
-    let x = node.inputs[0];
-    let mut push = |suffix: &str, kind, inputs: Vec<ValueId>, attributes, output| {
-        let op = OnnxOp {
-            kind,
-            domain: "",
-            opset: 13,
-            attributes,
-            arguments: vec![true; inputs.len()],
-            output: 0,
-            reason: String::new(),
-        };
-        graph.nodes.push(Node {
-            name: format!("{}.{suffix}", node.name),
-            op: Op::Onnx(Box::new(op)),
-            inputs,
-            output,
-        });
-    };
-    push("cut", "Reshape", vec![x, cut_sizes], vec![], cut);
-    push("turn", "Transpose", vec![cut], attributes, turned);
+    let order = vec![("perm".to_owned(), order)];
+    let reshape = || onnx("Reshape", 2, vec![]);
+    push(graph, node, reshape(), vec![node.inputs[0], cut_sizes], cut);
+    push(graph, node, onnx("Transpose", 1, order), vec![cut], turned);
     push(
-        "whole",
-        "Reshape",
+        graph,
+        node,
+        reshape(),
         vec![turned, whole_sizes],
-        vec![],
         node.output,
     );
+    Some(())
 }

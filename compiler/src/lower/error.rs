@@ -43,16 +43,18 @@ pub enum LowerError {
         /// What to do, after a colon, or nothing.
         hint: &'static str,
     },
-    /// A node that the device has no operation for, but the host has.
+    /// Nodes that the device has no operation for, but the host has.
     #[error(
-        "node {node} ({op}): the device has no such operator; `allow_host` lets the host \
-         compute it"
+        "the device has no operator for {nodes} of the nodes ({kinds}; the first is {first}); \
+         `allow_host` lets the host compute them"
     )]
     Host {
-        /// The node.
-        node: String,
-        /// Its operator.
-        op: &'static str,
+        /// How many.
+        nodes: usize,
+        /// The name of the first.
+        first: String,
+        /// Their operators, the most frequent first, with how many there are of each.
+        kinds: String,
     },
     /// What can't be: a fault of the compiler.
     #[error("node {node}: internal error: {reason}")]

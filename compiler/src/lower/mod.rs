@@ -27,8 +27,7 @@ mod vector;
 use vta_driver::Program;
 use vta_isa::Config;
 
-use crate::host::HostOp;
-use crate::qgraph::{NodeId, QGraph, QNode, QOp};
+use crate::qgraph::{HostNeeds, NodeId, QGraph, QOp};
 
 pub use error::LowerError;
 pub use groups::Groups;
@@ -109,8 +108,8 @@ pub fn conv_tiles(
     let lowering = Lowering::new(graph, config, options, tiles)?;
     let mut found = Vec::new();
     for (id, node) in graph.ids() {
-        if let QOp::Host { op, .. } = &node.op {
-            return Err(of_host(node, *op));
+        if let QOp::Host { .. } = &node.op {
+            return Err(of_host(graph));
         }
         found.extend(
             lowering
@@ -132,14 +131,17 @@ impl Lowering<'_> {
             }
             QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(id).map(|()| 1),
             QOp::Channels { .. } => self.channels(id).map(|()| 1),
-            QOp::Host { op, .. } => Err(of_host(node, *op)),
+            QOp::Host { .. } => Err(of_host(self.graph)),
         }
     }
 }
 
-fn of_host(node: &QNode, op: HostOp) -> LowerError {
+/// What the host would have to compute of a network.
+fn of_host(graph: &QGraph) -> LowerError {
+    let needs = HostNeeds::of(graph);
     LowerError::Host {
-        node: node.name.clone(),
-        op: op.name(),
+        nodes: needs.nodes,
+        first: needs.first,
+        kinds: needs.kinds,
     }
 }

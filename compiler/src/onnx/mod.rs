@@ -7,6 +7,7 @@ mod export;
 mod external;
 mod host;
 mod import;
+mod interface;
 mod operators;
 mod pads;
 mod proto;
@@ -22,6 +23,7 @@ use thiserror::Error;
 pub(crate) use export::with_unique_names;
 pub use export::{save, save_with_outputs};
 pub use import::{load, load_with};
+pub use interface::{Interface, Port, interface};
 
 /// What a file doesn't say of itself.
 #[derive(Clone)]

@@ -92,7 +92,7 @@ impl Reading<'_> {
                 })
             }
             Op::BatchNormalization { epsilon } => self.batch_norm(node, (*epsilon).into()),
-            Op::Host(op) => self.host(node, *op),
+            Op::Host(_) => self.host(node),
             Op::Concat { axis } => self.concat(node, *axis),
             Op::Slice {
                 axis: 1,
@@ -115,9 +115,7 @@ impl Reading<'_> {
             Op::ConvTranspose { window, group, .. } => self.conv_transpose(node, *window, *group),
             Op::DepthToSpace { block, mode } => self.depth_to_space(node, *block, *mode),
             Op::SpaceToDepth { block } => self.space_to_depth(node, *block),
-            Op::Slice { .. } | Op::Gather { .. } => {
-                Err(error(node, "only channels, axis 1, are taken of a tensor"))
-            }
+            Op::Slice { .. } | Op::Gather { .. } => self.host(node),
             Op::Flatten => self.flatten(node),
             Op::Identity => self.value(node, 0),
             Op::Pad { .. } => Err(error(node, "no convolution takes its zeros over")),

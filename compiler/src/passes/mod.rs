@@ -9,6 +9,7 @@ mod fuse;
 mod import;
 mod net;
 mod plan;
+mod segments;
 
 use crate::graph::Graph;
 use crate::qgraph::QGraph;

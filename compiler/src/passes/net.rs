@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use super::error::PassError;
-use crate::host::HostOp;
+use crate::graph::Graph;
 use crate::qgraph::{ChannelOf, Spread, TensorId, listed_ids};
 use crate::reflect::{Reflect, listed};
 use crate::semantics::Requant;
@@ -119,12 +120,13 @@ pub enum NetOp {
     },
     /// What only the host computes.
     Host {
-        /// The operator.
-        op: HostOp,
+        /// Float nodes with the model's shapes. Its inputs are `inputs`, in order; nodes that give
+        /// several of its outputs share it.
+        part: Arc<Graph>,
         /// What it reads.
         inputs: Vec<TensorId>,
-        /// Tensors are vectors, however many rows and columns they have.
-        flat: bool,
+        /// Which of the part's outputs.
+        output: usize,
     },
 }
 

@@ -1,7 +1,10 @@
 //! The last step: real scales become lane operations.
 
+use std::sync::Arc;
+
 use super::error::PassError;
 use super::net::{Net, NetNode, NetOp};
+use super::segments::{self, Unit};
 use crate::lane::LaneOp;
 use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, QTensor, Spread, TensorId};
 use crate::semantics::{
@@ -25,14 +28,15 @@ pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
         let new = plan.tensor(*id, (-128, 127));
         plan.graph.inputs.push(new);
     }
-    for node in &net.nodes {
-        let op = plan.op(node)?;
-        let output = plan.tensor(node.output, node.clamp);
-        plan.graph.nodes.push(QNode {
-            name: node.name.clone(),
-            op,
-            output,
-        });
+    for unit in segments::units(net) {
+        match unit {
+            Unit::Node(index) => {
+                let node = &net.nodes[index];
+                let op = plan.op(node)?;
+                plan.push(node, op);
+            }
+            Unit::Host(nodes) => plan.host(&nodes)?,
+        }
     }
     let outputs = net.outputs.iter().map(|id| plan.id(*id));
     plan.graph.outputs = outputs.collect::<Result<_, _>>()?;
@@ -68,6 +72,33 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
+    fn push(&mut self, node: &NetNode, op: QOp) {
+        let output = self.tensor(node.output, node.clamp);
+        self.graph.nodes.push(QNode {
+            name: node.name.clone(),
+            op,
+            output,
+        });
+    }
+
+    /// Nodes of the host become one for each tensor that is read elsewhere.
+    fn host(&mut self, nodes: &[usize]) -> Result<(), PassError> {
+        let Some(part) = segments::part(self.net, nodes)? else {
+            return Ok(());
+        };
+        let inputs = part.inputs.iter().map(|id| self.id(*id));
+        let inputs: Vec<TensorId> = inputs.collect::<Result<_, _>>()?;
+        for (output, (_, node)) in part.outputs.iter().enumerate() {
+            let op = QOp::Host {
+                segment: Arc::clone(&part.segment),
+                inputs: inputs.clone(),
+                output,
+            };
+            self.push(&self.net.nodes[*node], op);
+        }
+        Ok(())
+    }
+
     fn tensor(&mut self, id: TensorId, range: (i8, i8)) -> TensorId {
         let from = &self.net.tensors[id.0];
         let new = TensorId(self.graph.tensors.len());
@@ -186,15 +217,7 @@ impl Plan<'_> {
                 window: *window,
                 ops: rescaled(*input)?,
             },
-            NetOp::Host { op, inputs, flat } => QOp::Host {
-                op: *op,
-                inputs: inputs
-                    .iter()
-                    .map(|id| self.id(*id))
-                    .collect::<Result<_, _>>()?,
-                flat: *flat,
-                clamp: node.clamp,
-            },
+            NetOp::Host { .. } => return Err(internal(node, "the host's are planned together")),
             NetOp::AvgPool { .. } => self.average(node)?,
             NetOp::Channels {
                 inputs,

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use vta_driver::{HostOutput, HostStep, MultiProgram, Part, Place, Step};
+use vta_driver::{HostKernel, HostOutput, HostStep, MultiProgram, Part, Place, Step};
 use vta_isa::Config;
 
 use super::{Placement, PlacementError, Target, TargetId, TensorCopy, Uses};
-use crate::host::HostCall;
+use crate::host::Segment;
 use crate::lower::{self, LowerError, LowerOptions, Tiles};
 use crate::qgraph::{NodeId, QGraph, QNode, QOp, TensorId};
 
@@ -320,12 +320,19 @@ impl Split<'_> {
             .collect();
         let mut next = vec![0; self.multi.parts.len()];
         let same = |a: &NodeId, b: &NodeId| self.target(*a) == self.target(*b);
-        let mut steps = Vec::new();
+        let (mut steps, mut segments) = (Vec::new(), BTreeSet::new());
         for run in self.order.chunk_by(same) {
             let target = self.target(run[0]);
             if self.is_host(target) {
                 for &node in run {
-                    steps.push(Step::Host(self.host_step(node)?));
+                    let node = &self.graph.nodes[node.0];
+                    let QOp::Host { segment, .. } = &node.op else {
+                        let node = node.name.clone();
+                        return Err(PlacementError::Order { node });
+                    };
+                    if segments.insert(Arc::as_ptr(segment)) {
+                        steps.push(Step::Host(self.host_step(segment)?));
+                    }
                 }
                 continue;
             }
@@ -353,30 +360,49 @@ impl Split<'_> {
         Ok(())
     }
 
-    /// A node of the host: inputs from their homes, the output to its home and every other device
-    /// that reads it.
-    fn host_step(&self, node: NodeId) -> Result<HostStep, PlacementError> {
-        let node = &self.graph.nodes[node.0];
-        let order = || PlacementError::Order {
-            node: node.name.clone(),
+    /// The step of a segment: inputs from their homes, each output to its home and every other
+    /// device that reads it.
+    fn host_step(&self, segment: &Arc<Segment>) -> Result<HostStep, PlacementError> {
+        let output_of = |node: &QNode| match &node.op {
+            QOp::Host {
+                segment: of,
+                output,
+                ..
+            } if Arc::ptr_eq(of, segment) => Some(*output),
+            _ => None,
         };
-        let call = HostCall::of(self.graph, node).ok_or_else(order)?;
+        let nodes = self.graph.nodes.iter();
+        let mut nodes: Vec<_> = nodes.filter_map(|n| Some((output_of(n)?, n))).collect();
+        nodes.sort_by_key(|(output, _)| *output);
+        let Some(&(_, node)) = nodes.first() else {
+            return Err(PlacementError::Internal(
+                "a segment has no nodes".to_owned(),
+            ));
+        };
         let home = |id: TensorId| self.place(self.home(id), id);
         let inputs = node.op.inputs().into_iter().map(home);
-        let mut places = vec![home(node.output)?];
-        for target in (0..self.targets.len()).map(TargetId) {
-            let place = self.places.get(&(target, node.output)).copied();
-            places.extend(place.filter(|place| !places.contains(place)));
+        let mut outputs = Vec::with_capacity(nodes.len());
+        for (index, (output, node)) in nodes.iter().enumerate() {
+            if *output != index {
+                let text = format!("{} is output {output}, not {index}", node.name);
+                return Err(PlacementError::Internal(text));
+            }
+            let mut places = vec![home(node.output)?];
+            for target in (0..self.targets.len()).map(TargetId) {
+                let place = self.places.get(&(target, node.output)).copied();
+                places.extend(place.filter(|place| !places.contains(place)));
+            }
+            outputs.push(HostOutput {
+                places,
+                network_tensor: node.output.0 as u32,
+            });
         }
         Ok(HostStep {
             name: node.name.clone(),
-            op: call.op.name().to_owned(),
-            kernel: Arc::new(call),
+            op: segment.kinds().join(", "),
+            kernel: Arc::clone(segment) as Arc<dyn HostKernel>,
             inputs: inputs.collect::<Result<_, _>>()?,
-            outputs: vec![HostOutput {
-                places,
-                network_tensor: node.output.0 as u32,
-            }],
+            outputs,
         })
     }
 }

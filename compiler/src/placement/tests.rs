@@ -3,8 +3,10 @@ use vta_driver::Step;
 use vta_isa::Config;
 
 use super::*;
-use crate::graph::Op;
-use crate::host::HostOp;
+use std::sync::Arc;
+
+use crate::graph::{Element, Graph, Node, Op, Value, ValueId};
+use crate::host::Segment;
 use crate::lower::{LowerError, LowerOptions};
 use crate::qgraph::{QNode, QOp, QTensor, TensorId, Window};
 use crate::{passes, zoo};
@@ -382,6 +384,24 @@ fn a_device_s_part_takes_the_tiles_that_are_known() {
     assert_eq!(error.to_string(), "device d0: no tiles");
 }
 
+/// A segment that gives its input.
+fn segment() -> Segment {
+    let mut graph = Graph::default();
+    for name in ["x", "y"] {
+        let mut value = Value::new(name, vec![1, 16, 2, 2], None);
+        value.element = Element::I8;
+        graph.values.push(value);
+    }
+    graph.nodes.push(Node {
+        name: "n".to_owned(),
+        op: Op::Identity,
+        inputs: vec![ValueId(0)],
+        output: ValueId(1),
+    });
+    (graph.inputs, graph.outputs) = (vec![ValueId(0)], vec![ValueId(1)]);
+    Segment::new(graph, &[("n".to_owned(), "Tanh".to_owned())]).unwrap()
+}
+
 #[test]
 fn the_host_reads_a_tensor_where_it_lies() {
     let mut graph = graph(vec![
@@ -390,10 +410,9 @@ fn the_host_reads_a_tensor_where_it_lies() {
         node("after", "conv", &[2], 3),
     ]);
     graph.nodes[1].op = QOp::Host {
-        op: HostOp::Tanh,
+        segment: Arc::new(segment()),
         inputs: vec![TensorId(1)],
-        flat: false,
-        clamp: (-128, 127),
+        output: 0,
     };
     let mut targets = targets(1);
     targets.push(Target::host(Config::default()));

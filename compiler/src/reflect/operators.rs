@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use vta_driver::printable;
+use vta_driver::{HostKernel, printable};
 
 use super::{Attribute, AttributeValue, Network, NodeInfo, Reflect, TensorInfo, listed};
 use crate::graph::{Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
-use crate::host::{HostCall, HostOp};
+use crate::host::HostOp;
 use crate::lane::LaneOp;
 use crate::passes::{Net, NetNode, NetOp};
 use crate::qgraph::{ChannelOf, NodeId, QGraph, QOp, Spread, TensorId};
@@ -17,7 +17,6 @@ const CLAMP: &str = "bounds of the output, in its steps";
 const DENSE: &str = "whether it is a dense layer, whose window is the whole input";
 const DIMENSION: &str = "the dimension that entries are taken of";
 const DIVISOR: &str = "whether padding counts in the divisor";
-const FLAT: &str = "whether tensors are vectors, however many rows and columns they have";
 const PADS: &str = "zeros at the top, left, bottom and right";
 const GROUP: &str = "groups that the channels are divided into";
 
@@ -286,10 +285,17 @@ impl Reflect for NetOp {
                 count_include_pad,
             } => and(window(w), [include_pad(*count_include_pad)]),
             Self::Host {
-                op,
+                part,
                 inputs: _,
-                flat,
-            } => host(op, *flat),
+                output,
+            } => {
+                let kinds = part.nodes.iter().map(|n| n.op.kind().to_owned());
+                let kinds = AttributeValue::Texts(kinds.collect());
+                vec![
+                    Attribute::new("ops", kinds, "ONNX's operators"),
+                    count("output", *output, OUTPUT),
+                ]
+            }
             Self::Channels {
                 inputs: _,
                 map,
@@ -334,17 +340,8 @@ fn channels(map: &[Option<ChannelOf>], spread: Spread) -> Vec<Attribute> {
     ]
 }
 
-/// The operator of what the host computes.
-fn operator(op: &HostOp) -> Attribute {
-    let name = AttributeValue::Texts(vec![op.name().to_owned()]);
-    Attribute::new("op", name, "ONNX's operator")
-}
-
-/// What the host computes: its operator, whether tensors are vectors, the operator's attributes.
-fn host(op: &HostOp, is_flat: bool) -> Vec<Attribute> {
-    let first = [operator(op), flag("flat", is_flat, FLAT)];
-    first.into_iter().chain(op.attributes()).collect()
-}
+/// What the number of an output of the host is.
+const OUTPUT: &str = "which of the outputs";
 
 impl Reflect for QOp {
     fn kind(&self) -> &'static str {
@@ -435,11 +432,13 @@ impl Reflect for QOp {
                 ],
             ),
             Self::Host {
-                op,
+                segment,
                 inputs: _,
-                flat,
-                clamp: bounds,
-            } => and(host(op, *flat), [clamp(*bounds)]),
+                output,
+            } => and(
+                HostKernel::attributes(&**segment),
+                [count("output", *output, OUTPUT)],
+            ),
         }
     }
 }
@@ -511,19 +510,6 @@ impl QGraph {
         };
         let node = &self.nodes[id.0];
         info(&node.name, &node.op, node.op.inputs(), node.output, tensor)
-    }
-}
-
-impl Reflect for HostCall {
-    fn kind(&self) -> &'static str {
-        "host"
-    }
-
-    /// Whether tensors are vectors is told by their shapes.
-    fn attributes(&self) -> Vec<Attribute> {
-        let op = [operator(&self.op)];
-        let rest = self.op.attributes().into_iter().chain([clamp(self.clamp)]);
-        op.into_iter().chain(rest).collect()
     }
 }
 

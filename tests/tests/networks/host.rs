@@ -8,7 +8,7 @@ use vta_compiler::graph::{Data, Graph, Node, Op, Value, ValueId};
 use vta_compiler::host::HostOp;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::placement::{self, Rules, Target};
-use vta_compiler::qgraph::{QGraph, QOp, Window};
+use vta_compiler::qgraph::{HostNeeds, QGraph, QOp, Window};
 use vta_compiler::quantize::{self, Mode};
 use vta_compiler::{onnx, passes, reference};
 use vta_driver::{
@@ -117,9 +117,15 @@ fn network(mode: Mode) -> QGraph {
     net.finish(out, mode)
 }
 
-fn host_nodes(graph: &QGraph) -> usize {
-    let host = |op: &QOp| matches!(op, QOp::Host { .. });
-    graph.nodes.iter().filter(|n| host(&n.op)).count()
+/// Nodes of the host and the segments that they are computed in.
+fn host_nodes(graph: &QGraph) -> [usize; 2] {
+    let needs = HostNeeds::of(graph);
+    [needs.nodes, needs.segments]
+}
+
+/// The same of a program.
+fn host_steps(program: &MultiProgram) -> [usize; 2] {
+    [program.host_ops(), program.host_steps().count()]
 }
 
 fn compile(graph: &QGraph, targets: &[Target], rules: &str) -> MultiProgram {
@@ -193,7 +199,7 @@ fn check(graph: &QGraph, program: &Arc<MultiProgram>, devices: &[Arc<dyn Device>
 fn a_network_with_layers_of_the_host_gives_the_reference_s_bits() {
     for mode in [Mode::Multiply, Mode::Shift] {
         let graph = network(mode);
-        assert_eq!(host_nodes(&graph), 5);
+        assert_eq!(host_nodes(&graph), [5, 4]);
         for text in [
             "{}",
             r#"{"LOG_BLOCK": 5}"#,
@@ -205,12 +211,50 @@ fn a_network_with_layers_of_the_host_gives_the_reference_s_bits() {
                 Target::host(config.clone()),
             ];
             let program = Arc::new(compile(&graph, &targets, ""));
-            assert_eq!((program.parts.len(), program.host_ops()), (1, 5));
+            assert_eq!((program.parts.len(), host_steps(&program)), (1, [5, 4]));
             for device in simulators(&config) {
                 check(&graph, &program, &[device]);
             }
         }
     }
+}
+
+#[test]
+fn segments_are_few_and_convex() {
+    let config = Config::default();
+    let targets = [
+        Target::new("sim", config.clone()),
+        Target::host(config.clone()),
+    ];
+    let device = || -> Arc<dyn Device> { Arc::new(SimDevice::functional(config.clone())) };
+    let shape = [1, 20, 8, 8];
+    // Two operators one after another, both of which the device reads: one segment of two outputs.
+    let (mut net, x) = Net::new(&[1, 3, 8, 8]);
+    let x = net.conv(x, 20, 1);
+    let a = net.host(HostOp::Sigmoid, x);
+    let b = net.host(HostOp::Tanh, a);
+    let (c, d) = (net.conv(a, 20, 1), net.conv(b, 20, 1));
+    let sum = net.push(Op::Add, vec![c, d], &shape);
+    // One that reads the host's and what the device made of that can't join it.
+    let last = net.push(Op::Host(HostOp::Sub), vec![a, sum], &shape);
+    let last = net.host(HostOp::Elu { alpha: 0.5 }, last);
+    let graph = net.finish(last, Mode::Multiply);
+    assert_eq!(host_nodes(&graph), [4, 2]);
+    let program = Arc::new(compile(&graph, &targets, ""));
+    assert_eq!(host_steps(&program), [4, 2]);
+    let outputs: Vec<usize> = program.host_steps().map(|s| s.outputs.len()).collect();
+    assert_eq!(outputs, [2, 1]);
+    check(&graph, &program, &[device()]);
+    // Branches that the host continues side by side are one segment, too.
+    let (mut net, x) = Net::new(&[1, 3, 8, 8]);
+    let (a, b) = (net.conv(x, 20, 1), net.conv(x, 20, 3));
+    let (a, b) = (net.host(HostOp::Sigmoid, a), net.host(HostOp::Tanh, b));
+    let (a, b) = (net.conv(a, 20, 1), net.conv(b, 20, 3));
+    let sum = net.push(Op::Add, vec![a, b], &shape);
+    let graph = net.finish(sum, Mode::Multiply);
+    assert_eq!(host_nodes(&graph), [2, 1]);
+    let program = Arc::new(compile(&graph, &targets, ""));
+    check(&graph, &program, &[device()]);
 }
 
 #[test]
@@ -277,8 +321,8 @@ fn batches_end_where_the_host_s_layers_begin() {
 fn without_the_host_its_layers_are_refused_by_name() {
     let graph = network(Mode::Multiply);
     let config = Config::default();
-    let says = "node n1 (Elu): the device has no such operator; `allow_host` lets \
-                the host compute it";
+    let says = "the device has no operator for 5 of the nodes (1 Elu, 1 Sigmoid, 1 Softmax, 1 Sub, \
+                1 Tanh; the first is n1); `allow_host` lets the host compute them";
     let error = lower::compile(&graph, &config, &LowerOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), says);
     let sim = Target::new("sim", config.clone());
@@ -438,7 +482,7 @@ proptest! {
         }
         targets.push(Target::host(config.clone()));
         let program = Arc::new(compile(&graph, &targets, &rules));
-        prop_assert_eq!(program.host_ops(), host_nodes(&graph));
+        prop_assert_eq!(host_steps(&program), host_nodes(&graph));
         let [device, other, _] = simulators(&config);
         let devices = [device, other];
         let used: Vec<_> = program.parts.iter().map(|p| Arc::clone(&devices[p.target])).collect();

@@ -1,10 +1,11 @@
 //! Operators between DequantizeLinear and QuantizeLinear.
 
+use std::sync::Arc;
+
 use super::super::error::PassError;
 use super::super::net::NetOp;
 use super::values::{Constant, Reading, UNQUANTIZED, Val, error, real};
-use crate::graph::Node;
-use crate::host::HostOp;
+use crate::graph::{Data, Element, Graph, Node, Value, ValueId};
 use crate::qgraph::TensorId;
 use crate::semantics;
 use crate::window::Window;
@@ -131,25 +132,59 @@ impl Reading<'_> {
         Ok(real(node, op(input, window), [c, oh, ow]))
     }
 
-    /// What the host computes; vectors in the model are vectors to the operator.
-    pub(super) fn host(&self, node: &Node, op: HostOp) -> Result<Val, PassError> {
-        let ids = (0..node.inputs.len()).map(|i| self.tensor(node, i));
-        let inputs: Vec<TensorId> = ids.collect::<Result<_, _>>()?;
-        let first = node.inputs.first().map(|id| &self.graph.values[id.0].shape);
-        let flat = first.is_some_and(|shape| shape.len() == 2);
-        let chw = |id: &TensorId| match self.net.tensors[id.0].chw {
-            [c, h, w] if flat => [c * h * w, 1, 1],
-            chw => chw,
-        };
-        let shapes: Vec<[usize; 3]> = inputs.iter().map(chw).collect();
-        let shape = op.shape(&shapes);
-        let mut shape = shape.ok_or_else(|| error(node, "its inputs don't fit each other"))?;
-        if let [only] = inputs[..]
-            && flat
-        {
-            shape = self.net.tensors[only.0].chw;
+    /// What the host computes: a part of the one node, which reads int8 tensors and constants.
+    pub(super) fn host(&self, node: &Node) -> Result<Val, PassError> {
+        let mut part = Graph::default();
+        let mut inputs = Vec::new();
+        let mut ids = Vec::with_capacity(node.inputs.len());
+        for (index, id) in node.inputs.iter().enumerate() {
+            let mut value = self.graph.values[id.0].clone();
+            value.name = format!("x{index}");
+            if value.data.is_none() {
+                if let Some((_, reals)) = self.reals(node, index) {
+                    let reals = reals.into_iter().map(|v| v as f32);
+                    value.data = Some(Data::F32(reals.collect()));
+                } else {
+                    inputs.push(self.tensor(node, index)?);
+                    part.inputs.push(ValueId(index));
+                }
+                value.element = Element::F32;
+            }
+            part.values.push(value);
+            ids.push(ValueId(index));
         }
-        Ok(real(node, NetOp::Host { op, inputs, flat }, shape))
+        let shape = &self.graph.values[node.output.0].shape;
+        let all: usize = shape.iter().product();
+        let single = match inputs[..] {
+            [only] => Some(self.net.tensors[only.0].chw),
+            _ => None,
+        };
+        let chw = match shape[..] {
+            // Of a tensor that was flattened, every value keeps its place.
+            [1, _] if let Some(chw) = single.filter(|chw| chw.iter().product::<usize>() == all) => {
+                chw
+            }
+            [1, c, h, w] => [c, h, w],
+            _ => [all, 1, 1],
+        };
+        if all == 0 || inputs.is_empty() {
+            return Err(error(node, "it reads or writes no tensor"));
+        }
+        let output = ValueId(part.values.len());
+        part.values.push(Value::new("y", shape.clone(), None));
+        part.outputs.push(output);
+        part.nodes.push(Node {
+            name: node.name.clone(),
+            op: node.op.clone(),
+            inputs: ids,
+            output,
+        });
+        let op = NetOp::Host {
+            part: Arc::new(part),
+            inputs,
+            output: 0,
+        };
+        Ok(real(node, op, chw))
     }
 
     /// Relu and Clip: narrower real bounds.

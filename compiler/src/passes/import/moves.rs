@@ -4,7 +4,6 @@ use super::super::error::PassError;
 use super::super::net::NetOp;
 use super::values::{Reading, Val, error, real};
 use crate::graph::{Data, Node};
-use crate::host::HostOp;
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 
 impl Reading<'_> {
@@ -30,7 +29,7 @@ impl Reading<'_> {
         let inputs: Option<Vec<TensorId>> = inputs.collect::<Result<_, _>>()?;
         let Some(inputs) = inputs.filter(|_| axis == 1) else {
             return match axis {
-                1 => self.host(node, HostOp::Concat),
+                1 => self.host(node),
                 _ => Err(error(
                     node,
                     format!("axis {axis}; only 1, of the channels, is supported"),

@@ -9,7 +9,6 @@ use super::super::error::PassError;
 use super::super::net::NetOp;
 use super::values::{Moved, Reading, Val, error, real};
 use crate::graph::{DepthMode, Node};
-use crate::host::HostOp;
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 use crate::semantics;
 use crate::window::{Pads, Window};
@@ -58,7 +57,7 @@ impl Reading<'_> {
 
     pub(super) fn resize(&self, node: &Node, factors: [usize; 2]) -> Result<Val, PassError> {
         if factors.iter().product::<usize>() > MAX_PHASES {
-            return self.host(node, HostOp::Resize { factors });
+            return self.host(node);
         }
         let [channels, ..] = self.net.tensors[self.plane(node)?.0].chw;
         self.spread(node, channels, factors, |_, c| c)

@@ -1,8 +1,10 @@
 //! Every kind, one after another.
 
 use super::*;
-use crate::graph::DepthMode;
-use crate::host::Operand;
+use std::sync::Arc;
+
+use crate::graph::{DepthMode, Element, Node, Value, ValueId};
+use crate::host::Segment;
 use crate::qgraph::Spread;
 use crate::window::Pads;
 
@@ -131,9 +133,9 @@ fn next_net(op: &NetOp) -> Option<NetOp> {
             spread: Spread::NONE,
         },
         NetOp::Channels { .. } => NetOp::Host {
-            op: HostOp::Concat,
+            part: Arc::new(Graph::default()),
             inputs: vec![ID, ID],
-            flat: true,
+            output: 0,
         },
         NetOp::Host { .. } => return None,
     })
@@ -176,10 +178,9 @@ fn next_integer(op: &QOp) -> Option<QOp> {
             ops,
         },
         QOp::Channels { .. } => QOp::Host {
-            op: HostOp::Resize { factors: [2, 2] },
+            segment: segment(),
             inputs: vec![ID],
-            flat: false,
-            clamp: (-128, 127),
+            output: 0,
         },
         QOp::Host { .. } => return None,
     })
@@ -266,19 +267,31 @@ fn attributes_are_json_with_their_types() {
     }
 }
 
+/// A Relu of the host.
+fn segment() -> Arc<Segment> {
+    let mut graph = Graph::default();
+    for (name, element) in [("x", Element::I8), ("y", Element::I8)] {
+        let mut value = Value::new(name, vec![1, 4], None);
+        value.element = element;
+        graph.values.push(value);
+    }
+    graph.nodes.push(Node {
+        name: "n".to_owned(),
+        op: Op::Identity,
+        inputs: vec![ValueId(0)],
+        output: ValueId(1),
+    });
+    (graph.inputs, graph.outputs) = (vec![ValueId(0)], vec![ValueId(1)]);
+    Arc::new(Segment::new(graph, &[("gate".to_owned(), "Sigmoid".to_owned())]).unwrap())
+}
+
 #[test]
-fn what_the_host_computes_describes_itself_by_its_call_alone() {
-    let operand = Operand {
-        chw: [2, 3, 3],
-        scale: 0.5,
-        zero: 0,
+fn what_the_host_computes_lists_its_nodes() {
+    let op = QOp::Host {
+        segment: segment(),
+        inputs: vec![ID],
+        output: 1,
     };
-    let call = HostCall {
-        op: HostOp::LeakyRelu { alpha: 0.25 },
-        inputs: vec![operand],
-        output: operand,
-        clamp: (-128, 127),
-    };
-    let texts: Vec<String> = call.attributes().iter().map(ToString::to_string).collect();
-    assert_eq!(texts, ["op {LeakyRelu}", "alpha 0.25", "clamp [-128, 127]"]);
+    let texts: Vec<String> = op.attributes().iter().map(ToString::to_string).collect();
+    assert_eq!(texts, ["nodes {gate (Sigmoid)}", "output 1"]);
 }

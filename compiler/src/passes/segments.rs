@@ -1,0 +1,331 @@
+//! Which nodes the host computes together, and the model of such a part.
+//!
+//! Nodes of the host that as many parts of the host precede on the longest way from the input are
+//! one part. No way leads from such a part through a device and back into it, since what comes after a
+//! device has one part more before it; and no network has fewer parts than that way.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+
+use super::error::PassError;
+use super::net::{Net, NetNode, NetOp, NetTensor};
+use crate::graph::{Data, Element, Graph, Node, OnnxOp, Op, Value, ValueId};
+use crate::host::Segment;
+use crate::qgraph::TensorId;
+use crate::reflect::Reflect;
+
+/// What is planned at once.
+pub(super) enum Unit {
+    /// A node of the device, by its index.
+    Node(usize),
+    /// Nodes of the host, in execution order.
+    Host(Vec<usize>),
+}
+
+/// A part of the host with what it reads and writes.
+pub(super) struct HostPart {
+    pub segment: Arc<Segment>,
+    pub inputs: Vec<TensorId>,
+    /// What is read elsewhere, and the node that computes it.
+    pub outputs: Vec<(TensorId, usize)>,
+}
+
+/// The nodes in an execution order in which each part of the host stands together; that of the net where
+/// the host computes nothing.
+pub(super) fn units(net: &Net) -> Vec<Unit> {
+    // By tensor: parts of the host before it, and whether one of them computes it.
+    let mut before = vec![(0usize, false); net.tensors.len()];
+    let mut units: Vec<Unit> = Vec::new();
+    let mut parts: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut unit_of = Vec::with_capacity(net.nodes.len());
+    for (index, node) in net.nodes.iter().enumerate() {
+        let is_host = matches!(node.op, NetOp::Host { .. });
+        let inputs = node.op.inputs().into_iter().map(|id| before[id.0]);
+        let count = |(count, of_host): (usize, bool)| count + usize::from(is_host && !of_host);
+        let level = inputs.map(count).max().unwrap_or(usize::from(is_host));
+        before[node.output.0] = (level, is_host);
+        let unit = match (is_host, parts.get(&level)) {
+            (true, Some(&unit)) => {
+                if let Unit::Host(nodes) = &mut units[unit] {
+                    nodes.push(index);
+                }
+                unit
+            }
+            (true, None) => {
+                parts.insert(level, units.len());
+                units.push(Unit::Host(vec![index]));
+                units.len() - 1
+            }
+            (false, _) => {
+                units.push(Unit::Node(index));
+                units.len() - 1
+            }
+        };
+        unit_of.push(unit);
+    }
+    match parts.is_empty() {
+        true => units,
+        false => ordered(net, units, &unit_of),
+    }
+}
+
+/// Units so that each comes after those that it reads from; of several, the first of the net.
+fn ordered(net: &Net, units: Vec<Unit>, unit_of: &[usize]) -> Vec<Unit> {
+    let mut writer = vec![None; net.tensors.len()];
+    for (node, unit) in net.nodes.iter().zip(unit_of) {
+        writer[node.output.0] = Some(*unit);
+    }
+    let mut readers = vec![BTreeSet::new(); units.len()];
+    let mut missing = vec![0usize; units.len()];
+    for (node, &unit) in net.nodes.iter().zip(unit_of) {
+        for id in node.op.inputs() {
+            if let Some(from) = writer[id.0]
+                && from != unit
+                && readers[from].insert(unit)
+            {
+                missing[unit] += 1;
+            }
+        }
+    }
+    let first = |unit: usize| match &units[unit] {
+        Unit::Node(index) => *index,
+        Unit::Host(nodes) => nodes.first().copied().unwrap_or_default(),
+    };
+    let free = (0..units.len()).filter(|&unit| missing[unit] == 0);
+    let mut ready: BinaryHeap<_> = free.map(|unit| Reverse((first(unit), unit))).collect();
+    let mut order = Vec::with_capacity(units.len());
+    while let Some(Reverse((_, unit))) = ready.pop() {
+        order.push(unit);
+        for &reader in &readers[unit] {
+            missing[reader] -= 1;
+            if missing[reader] == 0 {
+                ready.push(Reverse((first(reader), reader)));
+            }
+        }
+    }
+    let mut units: Vec<Option<Unit>> = units.into_iter().map(Some).collect();
+    order
+        .into_iter()
+        .filter_map(|unit| units[unit].take())
+        .collect()
+}
+
+/// Makes a part of the host of some nodes, `None` when nothing reads what they compute.
+///
+/// # Errors
+/// What the engine can't load.
+pub(super) fn part(net: &Net, nodes: &[usize]) -> Result<Option<HostPart>, PassError> {
+    let inside: BTreeSet<usize> = nodes.iter().copied().collect();
+    let made: BTreeSet<TensorId> = nodes.iter().map(|&i| net.nodes[i].output).collect();
+    let mut read: BTreeSet<TensorId> = net.outputs.iter().copied().collect();
+    for (index, node) in net.nodes.iter().enumerate() {
+        if !inside.contains(&index) {
+            read.extend(node.op.inputs());
+        }
+    }
+    let outputs = nodes.iter().map(|&i| (net.nodes[i].output, i));
+    let outputs: Vec<_> = outputs.filter(|(id, _)| read.contains(id)).collect();
+    let Some((_, first)) = outputs.first() else {
+        return Ok(None);
+    };
+    let inputs: BTreeSet<TensorId> = nodes
+        .iter()
+        .flat_map(|&i| net.nodes[i].op.inputs())
+        .collect();
+    let inputs: Vec<TensorId> = inputs.difference(&made).copied().collect();
+    let mut model = Model {
+        net,
+        graph: Graph::default(),
+        quantized: BTreeMap::new(),
+        parts: BTreeMap::new(),
+    };
+    model.graph.name = "host".to_owned();
+    for id in &inputs {
+        let value = model.tensor(*id);
+        model.graph.inputs.push(value);
+    }
+    let mut listed = Vec::with_capacity(nodes.len());
+    for &index in nodes {
+        model.node(&net.nodes[index], &mut listed)?;
+    }
+    let ids = outputs
+        .iter()
+        .filter_map(|(id, _)| model.quantized.get(id).copied());
+    model.graph.outputs = ids.collect();
+    let segment = Segment::new(model.graph, &listed);
+    let segment = segment.map_err(|e| error(&net.nodes[*first], &e.to_string()))?;
+    Ok(Some(HostPart {
+        segment: Arc::new(segment),
+        inputs,
+        outputs,
+    }))
+}
+
+fn error(node: &NetNode, reason: &str) -> PassError {
+    PassError::Node {
+        node: node.name.clone(),
+        op: "host".to_owned(),
+        reason: reason.to_owned(),
+    }
+}
+
+/// The model of a part while it grows.
+struct Model<'n> {
+    net: &'n Net,
+    graph: Graph,
+    /// The int8 value of each tensor.
+    quantized: BTreeMap<TensorId, ValueId>,
+    /// Values of each part's outputs: nodes with several are copied once.
+    parts: BTreeMap<(*const Graph, Vec<TensorId>), Vec<ValueId>>,
+}
+
+impl Model<'_> {
+    fn value(&mut self, what: &str, shape: Vec<usize>, data: Option<Data>) -> ValueId {
+        let id = self.graph.values.len();
+        let value = Value::new(format!("v{id}.{what}"), shape, data);
+        self.graph.values.push(value);
+        ValueId(id)
+    }
+
+    fn push(&mut self, op: Op, inputs: Vec<ValueId>, output: ValueId) {
+        let name = format!("{}.{}", self.graph.nodes.len(), op.kind());
+        self.graph.nodes.push(Node {
+            name,
+            op,
+            inputs,
+            output,
+        });
+    }
+
+    /// A new int8 value of a tensor.
+    fn tensor(&mut self, id: TensorId) -> ValueId {
+        let NetTensor { name, chw, .. } = &self.net.tensors[id.0];
+        let (name, [c, h, w]) = (name.clone(), *chw);
+        let value = self.value(&name, vec![1, c, h, w], None);
+        self.graph.values[value.0].element = Element::I8;
+        self.quantized.insert(id, value);
+        value
+    }
+
+    /// Scale and zero point of a tensor.
+    fn steps(&mut self, node: &NetNode, id: TensorId) -> Result<[ValueId; 2], PassError> {
+        let NetTensor { scale, zero, .. } = self.net.tensors[id.0];
+        let outside = |_| error(node, &format!("a zero point of {zero}"));
+        let zero = i8::try_from(zero).map_err(outside)?;
+        let scale = Some(Data::F32(vec![scale as f32]));
+        Ok([
+            self.value("scale", vec![], scale),
+            self.value("zero", vec![], Some(Data::I8(vec![zero]))),
+        ])
+    }
+
+    /// The values of `from` in another shape.
+    fn reshaped(&mut self, from: ValueId, shape: &[usize]) -> ValueId {
+        if self.graph.values[from.0].shape == shape {
+            return from;
+        }
+        let sizes = Data::I64(shape.iter().map(|&d| d as i64).collect());
+        let sizes = self.value("shape", vec![shape.len()], Some(sizes));
+        let to = self.value("reshaped", shape.to_vec(), None);
+        let op = OnnxOp {
+            kind: "Reshape",
+            domain: "",
+            opset: 13,
+            attributes: vec![],
+            arguments: vec![true; 2],
+            output: 0,
+            reason: String::new(),
+        };
+        self.push(Op::Onnx(Box::new(op)), vec![from, sizes], to);
+        to
+    }
+
+    /// A node between DequantizeLinear and QuantizeLinear.
+    fn node(
+        &mut self,
+        node: &NetNode,
+        listed: &mut Vec<(String, String)>,
+    ) -> Result<(), PassError> {
+        let NetOp::Host {
+            part,
+            inputs,
+            output,
+        } = &node.op
+        else {
+            return Err(error(node, "it is none of the host's"));
+        };
+        let key = (Arc::as_ptr(part), inputs.clone());
+        if !self.parts.contains_key(&key) {
+            let made = self.copy(node, part, inputs)?;
+            self.parts.insert(key.clone(), made);
+            let kinds = part.nodes.iter().map(|n| n.op.kind().to_owned());
+            match &part.nodes[..] {
+                [_] => listed.extend(kinds.map(|kind| (node.name.clone(), kind))),
+                all => listed.extend(all.iter().map(|n| n.name.clone()).zip(kinds)),
+            }
+        }
+        let made = self.parts.get(&key).and_then(|made| made.get(*output));
+        let real = *made.ok_or_else(|| error(node, "it has no such output"))?;
+        let [c, h, w] = self.net.tensors[node.output.0].chw;
+        let mut real = self.reshaped(real, &[1, c, h, w]);
+        let [scale, zero] = self.steps(node, node.output)?;
+        if node.clamp != (-128, 127) {
+            let NetTensor { scale, zero, .. } = self.net.tensors[node.output.0];
+            let bound = |q: i8| (i32::from(q) - zero) as f32 * scale as f32;
+            let (min, max) = (bound(node.clamp.0), bound(node.clamp.1));
+            let clamped = self.value("clamped", vec![1, c, h, w], None);
+            self.push(Op::Clip { min, max }, vec![real], clamped);
+            real = clamped;
+        }
+        let output = self.tensor(node.output);
+        self.push(
+            Op::QuantizeLinear { axis: 1 },
+            vec![real, scale, zero],
+            output,
+        );
+        Ok(())
+    }
+
+    /// The nodes of a part, which read tensors; the values of its outputs.
+    fn copy(
+        &mut self,
+        node: &NetNode,
+        part: &Graph,
+        inputs: &[TensorId],
+    ) -> Result<Vec<ValueId>, PassError> {
+        let mut ids = vec![None; part.values.len()];
+        if part.inputs.len() != inputs.len() {
+            return Err(error(node, "its inputs aren't those of its part"));
+        }
+        for (value, &id) in part.inputs.iter().zip(inputs) {
+            let from = self.quantized.get(&id).copied();
+            let from = from.ok_or_else(|| error(node, "it is read before it is computed"))?;
+            let [scale, zero] = self.steps(node, id)?;
+            let shape = self.graph.values[from.0].shape.clone();
+            let real = self.value("real", shape, None);
+            self.push(
+                Op::DequantizeLinear { axis: 1 },
+                vec![from, scale, zero],
+                real,
+            );
+            ids[value.0] = Some(self.reshaped(real, &part.values[value.0].shape));
+        }
+        for (index, value) in part.values.iter().enumerate() {
+            if ids[index].is_none() {
+                let id = self.value(&value.name, value.shape.clone(), value.data.clone());
+                self.graph.values[id.0].element = value.element;
+                ids[index] = Some(id);
+            }
+        }
+        let id = |value: &ValueId| ids.get(value.0).copied().flatten();
+        let missing = || error(node, "its part has no such value");
+        for inner in &part.nodes {
+            let inputs = inner.inputs.iter().map(id).collect::<Option<_>>();
+            let output = id(&inner.output).ok_or_else(missing)?;
+            self.push(inner.op.clone(), inputs.ok_or_else(missing)?, output);
+        }
+        let outputs = part.outputs.iter().map(id).collect::<Option<_>>();
+        outputs.ok_or_else(missing)
+    }
+}
