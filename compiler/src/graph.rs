@@ -1,5 +1,6 @@
 //! The imported network: ONNX operators over float (or QDQ-wrapped int8) values.
 
+mod data;
 mod onnx_op;
 
 use std::collections::BTreeMap;
@@ -7,101 +8,12 @@ use std::collections::BTreeMap;
 use crate::host::HostOp;
 use crate::window::{Pads, Window};
 
+pub use data::{Data, Element};
 pub use onnx_op::{OnnxAttribute, OnnxOp};
 
 /// Index into [`Graph::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub usize);
-
-/// Constant data.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Data {
-    /// float32.
-    F32(Vec<f32>),
-    /// int8.
-    I8(Vec<i8>),
-    /// uint8.
-    U8(Vec<u8>),
-    /// int32.
-    I32(Vec<i32>),
-    /// int64 (shapes).
-    I64(Vec<i64>),
-    /// Truth values.
-    Bool(Vec<bool>),
-}
-
-/// The type of a value's elements. Floats of other widths are read as float32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Element {
-    /// float32.
-    #[default]
-    F32,
-    /// int8.
-    I8,
-    /// uint8.
-    U8,
-    /// int32.
-    I32,
-    /// int64.
-    I64,
-    /// Truth values.
-    Bool,
-}
-
-impl Data {
-    /// The type of the elements.
-    pub const fn element(&self) -> Element {
-        match self {
-            Self::F32(_) => Element::F32,
-            Self::I8(_) => Element::I8,
-            Self::U8(_) => Element::U8,
-            Self::I32(_) => Element::I32,
-            Self::I64(_) => Element::I64,
-            Self::Bool(_) => Element::Bool,
-        }
-    }
-
-    /// How many elements there are.
-    pub const fn len(&self) -> usize {
-        match self {
-            Self::F32(v) => v.len(),
-            Self::I8(v) => v.len(),
-            Self::U8(v) => v.len(),
-            Self::I32(v) => v.len(),
-            Self::I64(v) => v.len(),
-            Self::Bool(v) => v.len(),
-        }
-    }
-
-    /// Whether there are none.
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// As many zeros of a type.
-    pub fn zeros(element: Element, count: usize) -> Self {
-        match element {
-            Element::F32 => Self::F32(vec![0.0; count]),
-            Element::I8 => Self::I8(vec![0; count]),
-            Element::U8 => Self::U8(vec![0; count]),
-            Element::I32 => Self::I32(vec![0; count]),
-            Element::I64 => Self::I64(vec![0; count]),
-            Element::Bool => Self::Bool(vec![false; count]),
-        }
-    }
-
-    /// Whole numbers of any width; `None` for floats.
-    pub fn integers(&self) -> Option<Vec<i64>> {
-        Some(match self {
-            Self::F32(_) => return None,
-            Self::I8(v) => v.iter().map(|&v| v.into()).collect(),
-            Self::U8(v) => v.iter().map(|&v| v.into()).collect(),
-            Self::I32(v) => v.iter().map(|&v| v.into()).collect(),
-            Self::I64(v) => v.clone(),
-            Self::Bool(v) => v.iter().map(|&v| v.into()).collect(),
-        })
-    }
-}
 
 /// A value of the graph: the input, a node's output, or an initializer.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! Operators as a file has them.
 
-use super::Data;
+use super::data::Data;
 
 /// An operator of ONNX with its attributes, as far as they are given, in the form of opset 13 or of
 /// [`opset`](Self::opset) where that is later.

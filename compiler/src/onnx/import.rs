@@ -1,5 +1,6 @@
 //! Reading: protobuf to [`Graph`].
 
+mod arity;
 mod attributes;
 mod constant;
 mod moves;
@@ -18,15 +19,15 @@ use std::collections::HashMap;
 use prost::Message;
 
 use super::external::External;
+use super::operators::element;
 use super::{OnnxError, ReadOptions, bias, host, proto, shuffle};
 use super::{pads, prune, shape};
 use crate::graph::{Data, Element, Graph, Op, ValueId};
 use crate::window::Window;
+use arity::input_counts;
 pub(super) use attributes::Attributes;
 use order::{escape_names, node_error, sorted, uses};
-use raw::Arguments;
-use state::Import;
-pub(super) use tensor::element;
+use state::{Arguments, Import};
 use tensor::{input_type, read_tensor};
 
 /// Reads an ONNX model that lies in one file.
@@ -587,22 +588,6 @@ fn unsqueezed(x: &[usize], axes: &[i64]) -> Result<Option<Vec<usize>>, String> {
         }
     };
     Ok((0..rank).map(size).collect())
-}
-
-/// Fewest and most inputs of an operator that [`Import::op`] reads; `None` for any other.
-pub(super) fn input_counts(op_type: &str) -> Option<(usize, usize)> {
-    Some(match op_type {
-        "Relu" | "MaxPool" | "AveragePool" | "GlobalAveragePool" | "GlobalMaxPool" | "Flatten"
-        | "Identity" | "Cast" | "LeakyRelu" | "HardSigmoid" | "HardSwish" => (1, 1),
-        "ReduceMean" | "Squeeze" | "Unsqueeze" | "Upsample" | "Reshape" => (1, 2),
-        "Dropout" | "Pad" => (1, 3),
-        "Clip" => (1, 3),
-        "Resize" => (1, 4),
-        "Add" | "Mul" | "Sub" | "Div" | "PRelu" | "MatMul" => (2, 2),
-        "Conv" | "Gemm" | "QuantizeLinear" | "DequantizeLinear" => (2, 3),
-        "BatchNormalization" => (5, 5),
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What is known of operators that are kept as a file has them: how large their outputs are, and of
 //! which type. What isn't listed here isn't read, unless it is computed from constants alone.
 
+use super::proto;
 use crate::graph::{Element, OnnxAttribute, OnnxOp};
 
 /// An operator.
@@ -224,6 +225,26 @@ const TABLE: &[(&str, Size, Kind)] = &[
     ("Xor", Broadcast, TRUTH),
 ];
 
+/// The type that values of one of ONNX's types are read as; floats become float32.
+///
+/// # Errors
+/// A type that isn't supported, in words.
+pub(super) fn element(data_type: i32) -> Result<Element, String> {
+    Ok(match data_type {
+        proto::FLOAT | proto::FLOAT16 | proto::BFLOAT16 | proto::DOUBLE => Element::F32,
+        proto::INT8 => Element::I8,
+        proto::UINT8 => Element::U8,
+        proto::INT32 => Element::I32,
+        proto::INT64 => Element::I64,
+        proto::BOOL => Element::Bool,
+        other => {
+            return Err(format!(
+                "data type {other} is not supported (floats, int8, uint8, int32, int64 and bool are)"
+            ));
+        }
+    })
+}
+
 /// The operator of a name; `None` for one that isn't known.
 pub(super) fn known(domain: &str, op_type: &str) -> Option<Known> {
     if !domain.is_empty() && domain != "ai.onnx" {
@@ -266,7 +287,7 @@ impl Known {
             Kind::Third if op.kind == "QuantizeLinear" => Ok(input(2).unwrap_or(Element::U8)),
             Kind::Third => input(2),
             Is(element) => Ok(element),
-            Kind::To => super::import::element(op.int("to", 0) as i32),
+            Kind::To => element(op.int("to", 0) as i32),
             Kind::Value => match op.attribute("value") {
                 Some(OnnxAttribute::Tensor { data, .. }) => Ok(data.element()),
                 _ => Ok(Element::F32),

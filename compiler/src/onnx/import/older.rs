@@ -1,6 +1,6 @@
 //! Operators of older operator sets in the form of opset 13.
 
-use super::raw::Arguments;
+use super::state::Arguments;
 use crate::graph::{Data, OnnxAttribute};
 use crate::onnx::operators::WindowKind;
 

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use super::arity::input_counts;
 use super::order::node_error;
-use super::state::Import;
+use super::state::{Arguments, Import};
 use super::tensor::read_tensor;
 use super::{moves, older, sizes};
 use crate::engine::{self, Engine};
@@ -20,9 +21,6 @@ const MAX_CHECKED: u64 = 1 << 22;
 
 const UNKNOWN: &str = "neither the device nor the host has this operator";
 
-/// Arguments of a node, `None` where one is left out.
-pub(super) type Arguments = Vec<Option<ValueId>>;
-
 impl<'a> Import<'a> {
     /// Keeps a node as it stands, for the reason that it isn't read in another way.
     ///
@@ -37,7 +35,7 @@ impl<'a> Import<'a> {
     ) -> Result<(), OnnxError> {
         let fail = |text: String| node_error(node, text);
         let kind = &node.op_type[..];
-        let counts = moves::input_counts(kind).or_else(|| super::input_counts(kind));
+        let counts = moves::input_counts(kind).or_else(|| input_counts(kind));
         if counts.is_some_and(|(least, most)| !(least..=most).contains(&arguments.len())) {
             return Err(fail(reason));
         }

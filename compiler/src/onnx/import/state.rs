@@ -7,6 +7,9 @@ use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 use crate::onnx::external::External;
 use crate::onnx::{OnnxError, proto, shape};
 
+/// Arguments of a node, `None` where one is left out.
+pub(super) type Arguments = Vec<Option<ValueId>>;
+
 pub(super) struct Import<'a> {
     pub graph: Graph,
     pub names: HashMap<String, ValueId>,

@@ -4,27 +4,8 @@ use half::{bf16, f16};
 
 use crate::graph::{Data, Element};
 use crate::onnx::external::External;
+use crate::onnx::operators::element;
 use crate::onnx::{OnnxError, ReadOptions, proto, shape};
-
-/// The type that values of one of ONNX's types are read as; floats become float32.
-///
-/// # Errors
-/// A type that isn't supported, in words.
-pub(in crate::onnx) fn element(data_type: i32) -> Result<Element, String> {
-    Ok(match data_type {
-        proto::FLOAT | proto::FLOAT16 | proto::BFLOAT16 | proto::DOUBLE => Element::F32,
-        proto::INT8 => Element::I8,
-        proto::UINT8 => Element::U8,
-        proto::INT32 => Element::I32,
-        proto::INT64 => Element::I64,
-        proto::BOOL => Element::Bool,
-        other => {
-            return Err(format!(
-                "data type {other} is not supported (floats, int8, uint8, int32, int64 and bool are)"
-            ));
-        }
-    })
-}
 
 /// Type and shape of a network's input: the given shape, or the file's with a batch of 1 where it
 /// leaves that open.
