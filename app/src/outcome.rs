@@ -354,7 +354,7 @@ fn facts(outcome: &Outcome) -> Value {
         "encoded_batches": total.encoded_batches,
         "replayed_batches": total.replayed_batches,
         "host_ops": outcome.host_ops,
-        "outputs": outcome.outputs.iter().map(output_json).collect::<Vec<_>>(),
+        "output_tensors": outcome.outputs.iter().map(output_json).collect::<Vec<_>>(),
         "host_segments": outcome.host_segments,
         "bytes": bytes_json(&total.traffic),
         "memory": memory_json(&DramPlan::of(&outcome.program)),

@@ -181,8 +181,7 @@ pub struct RunArgs {
     /// Which layers run on which of several devices: a TOML file of "layer or pattern" = "device"
     #[arg(long, value_name = "FILE.toml")]
     pub placement: Option<PathBuf>,
-    /// Let the host compute what no device has an operator for: Sigmoid, Tanh, Elu, Softmax, and
-    /// Sub of two tensors
+    /// Let the host compute what no device has an operator for, in floats between int8 tensors
     #[arg(long)]
     pub allow_host: bool,
     /// Threads (default: one for each core). As many images run side by side, each on a device of

@@ -1,6 +1,7 @@
 //! Reads the QDQ pattern: QuantizeLinear after, DequantizeLinear before every operator.
 
 mod affine;
+mod islands;
 mod layers;
 mod moves;
 mod scales;
@@ -16,7 +17,7 @@ use crate::qgraph::TensorId;
 use crate::semantics::Requant;
 use crate::window::Window;
 use affine::Arithmetic;
-use values::{Reading, Val, error};
+use values::{HOST, Reading, Val, error};
 
 /// The net of a QDQ graph, one node for each quantised operator.
 pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
@@ -25,6 +26,14 @@ pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
         net: Net::default(),
         values: HashMap::new(),
         unsigned: HashSet::new(),
+        makers: graph
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(i, n)| (n.output, i))
+            .collect(),
+        refused: None,
+        host_nodes: 0,
     };
     reading.net.metadata.clone_from(&graph.metadata);
     if let Some(name) = graph.metadata.get(Requant::KEY) {
@@ -35,7 +44,14 @@ pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
         reading.values.insert(*id, Val::Input);
     }
     for node in &graph.nodes {
-        let value = reading.node(node)?;
+        let value = match reading.node(node) {
+            Ok(value) => value,
+            Err(error) if Reading::is_hostable(node) => {
+                reading.refused.get_or_insert(error);
+                Val::Float
+            }
+            Err(error) => return Err(error),
+        };
         reading.values.insert(node.output, value);
     }
     for id in &graph.outputs {
@@ -92,7 +108,7 @@ impl Reading<'_> {
                 })
             }
             Op::BatchNormalization { epsilon } => self.batch_norm(node, (*epsilon).into()),
-            Op::Host(_) => self.host(node),
+            Op::Host(_) => Err(error(node, HOST)),
             Op::Concat { axis } => self.concat(node, *axis),
             Op::Slice {
                 axis: 1,
@@ -115,7 +131,7 @@ impl Reading<'_> {
             Op::ConvTranspose { window, group, .. } => self.conv_transpose(node, *window, *group),
             Op::DepthToSpace { block, mode } => self.depth_to_space(node, *block, *mode),
             Op::SpaceToDepth { block } => self.space_to_depth(node, *block),
-            Op::Slice { .. } | Op::Gather { .. } => self.host(node),
+            Op::Slice { .. } | Op::Gather { .. } => Err(error(node, HOST)),
             Op::Flatten => self.flatten(node),
             Op::Identity => self.value(node, 0),
             Op::Pad { .. } => Err(error(node, "no convolution takes its zeros over")),
@@ -126,15 +142,16 @@ impl Reading<'_> {
     fn output(&mut self, id: ValueId) -> Result<TensorId, PassError> {
         let name = &self.graph.values[id.0].name;
         match self.values.get(&id) {
-            Some(Val::Real(value)) => match value.op {
-                NetOp::Eltwise { input } if value.bounds == (f64::NEG_INFINITY, f64::INFINITY) => {
-                    Ok(input)
-                }
-                _ => Err(PassError::Graph(format!(
+            Some(Val::Real(value)) => value.exactly().ok_or_else(|| {
+                PassError::Graph(format!(
                     "output {name} is not quantised (node {}); run `quantize` on the float model",
                     value.name
-                ))),
-            },
+                ))
+            }),
+            Some(Val::Float) => Err(PassError::Graph(format!(
+                "output {name} is not quantised: the host would compute it in floats; run `quantize` \
+                 on the float model"
+            ))),
             Some(Val::Quantized(id)) => Ok(*id),
             _ => Err(PassError::Graph(format!(
                 "output {name} is not computed from the input"

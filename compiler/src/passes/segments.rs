@@ -139,6 +139,9 @@ pub(super) fn part(net: &Net, nodes: &[usize]) -> Result<Option<HostPart>, PassE
         graph: Graph::default(),
         quantized: BTreeMap::new(),
         parts: BTreeMap::new(),
+        reals: BTreeMap::new(),
+        constants: BTreeMap::new(),
+        readers: BTreeMap::new(),
     };
     model.graph.name = "host".to_owned();
     for id in &inputs {
@@ -178,6 +181,12 @@ struct Model<'n> {
     quantized: BTreeMap<TensorId, ValueId>,
     /// Values of each part's outputs: nodes with several are copied once.
     parts: BTreeMap<(*const Graph, Vec<TensorId>), Vec<ValueId>>,
+    /// The real value of each tensor that was read, in the tensor's shape.
+    reals: BTreeMap<TensorId, ValueId>,
+    /// Constants by the model's names.
+    constants: BTreeMap<String, ValueId>,
+    /// Nodes by what they read: what two parts share is computed once.
+    readers: BTreeMap<Vec<ValueId>, Vec<usize>>,
 }
 
 impl Model<'_> {
@@ -257,13 +266,8 @@ impl Model<'_> {
         };
         let key = (Arc::as_ptr(part), inputs.clone());
         if !self.parts.contains_key(&key) {
-            let made = self.copy(node, part, inputs)?;
+            let made = self.copy(node, part, inputs, listed)?;
             self.parts.insert(key.clone(), made);
-            let kinds = part.nodes.iter().map(|n| n.op.kind().to_owned());
-            match &part.nodes[..] {
-                [_] => listed.extend(kinds.map(|kind| (node.name.clone(), kind))),
-                all => listed.extend(all.iter().map(|n| n.name.clone()).zip(kinds)),
-            }
         }
         let made = self.parts.get(&key).and_then(|made| made.get(*output));
         let real = *made.ok_or_else(|| error(node, "it has no such output"))?;
@@ -287,45 +291,88 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// The nodes of a part, which read tensors; the values of its outputs.
+    /// A tensor's real value.
+    fn real(&mut self, node: &NetNode, id: TensorId) -> Result<ValueId, PassError> {
+        if let Some(real) = self.reals.get(&id) {
+            return Ok(*real);
+        }
+        let from = self.quantized.get(&id).copied();
+        let from = from.ok_or_else(|| error(node, "it is read before it is computed"))?;
+        let [scale, zero] = self.steps(node, id)?;
+        let shape = self.graph.values[from.0].shape.clone();
+        let real = self.value("real", shape, None);
+        let op = Op::DequantizeLinear { axis: 1 };
+        self.push(op, vec![from, scale, zero], real);
+        self.reals.insert(id, real);
+        Ok(real)
+    }
+
+    /// A constant of a part.
+    fn constant(&mut self, value: &Value) -> ValueId {
+        if let Some(known) = self.constants.get(&value.name)
+            && self.graph.values[known.0].data == value.data
+        {
+            return *known;
+        }
+        let id = self.value(&value.name, value.shape.clone(), value.data.clone());
+        self.constants.insert(value.name.clone(), id);
+        id
+    }
+
+    /// The nodes of a part, which read tensors; the values of its outputs. Nodes that another part
+    /// has, too, aren't copied again; new ones are listed.
     fn copy(
         &mut self,
         node: &NetNode,
         part: &Graph,
         inputs: &[TensorId],
+        listed: &mut Vec<(String, String)>,
     ) -> Result<Vec<ValueId>, PassError> {
         let mut ids = vec![None; part.values.len()];
         if part.inputs.len() != inputs.len() {
             return Err(error(node, "its inputs aren't those of its part"));
         }
         for (value, &id) in part.inputs.iter().zip(inputs) {
-            let from = self.quantized.get(&id).copied();
-            let from = from.ok_or_else(|| error(node, "it is read before it is computed"))?;
-            let [scale, zero] = self.steps(node, id)?;
-            let shape = self.graph.values[from.0].shape.clone();
-            let real = self.value("real", shape, None);
-            self.push(
-                Op::DequantizeLinear { axis: 1 },
-                vec![from, scale, zero],
-                real,
-            );
+            let real = self.real(node, id)?;
             ids[value.0] = Some(self.reshaped(real, &part.values[value.0].shape));
         }
         for (index, value) in part.values.iter().enumerate() {
-            if ids[index].is_none() {
-                let id = self.value(&value.name, value.shape.clone(), value.data.clone());
-                self.graph.values[id.0].element = value.element;
-                ids[index] = Some(id);
+            if ids[index].is_none() && value.data.is_some() {
+                ids[index] = Some(self.constant(value));
             }
         }
-        let id = |value: &ValueId| ids.get(value.0).copied().flatten();
         let missing = || error(node, "its part has no such value");
         for inner in &part.nodes {
-            let inputs = inner.inputs.iter().map(id).collect::<Option<_>>();
-            let output = id(&inner.output).ok_or_else(missing)?;
-            self.push(inner.op.clone(), inputs.ok_or_else(missing)?, output);
+            let inputs = inner
+                .inputs
+                .iter()
+                .map(|id| ids.get(id.0).copied().flatten());
+            let inputs: Vec<ValueId> = inputs.collect::<Option<_>>().ok_or_else(missing)?;
+            let known = self.readers.get(&inputs).and_then(|readers| {
+                let same = |index: &&usize| self.graph.nodes[**index].op == inner.op;
+                readers.iter().find(same)
+            });
+            let output = match known {
+                Some(&index) => self.graph.nodes[index].output,
+                None => {
+                    let value = part.values.get(inner.output.0).ok_or_else(missing)?;
+                    let output = self.value(&value.name, value.shape.clone(), None);
+                    self.graph.values[output.0].element = value.element;
+                    let index = self.graph.nodes.len();
+                    self.readers.entry(inputs.clone()).or_default().push(index);
+                    self.push(inner.op.clone(), inputs, output);
+                    if !matches!(inner.op, Op::DequantizeLinear { .. }) {
+                        listed.push((inner.name.clone(), inner.op.kind().to_owned()));
+                    }
+                    output
+                }
+            };
+            *ids.get_mut(inner.output.0).ok_or_else(missing)? = Some(output);
         }
-        let outputs = part.outputs.iter().map(id).collect::<Option<_>>();
-        outputs.ok_or_else(missing)
+        let outputs = part
+            .outputs
+            .iter()
+            .map(|id| ids.get(id.0).copied().flatten());
+        outputs.collect::<Option<_>>().ok_or_else(missing)
     }
 }

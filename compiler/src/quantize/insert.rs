@@ -176,6 +176,7 @@ impl Quantized<'_> {
             | Op::BatchNormalization { .. }
             | Op::Concat { .. }
             | Op::Gather { .. }
+            | Op::Onnx(_)
             | Op::Host(_) => {
                 for index in 1..node.inputs.len() {
                     inputs.push(self.operand(node, index)?);
@@ -196,12 +197,6 @@ impl Quantized<'_> {
             | Op::LeakyRelu { .. }
             | Op::HardSigmoid { .. }
             | Op::HardSwish => {}
-            Op::Onnx(op) => {
-                return Err(QuantizeError::Node {
-                    node: node.name.clone(),
-                    reason: op.reason.clone(),
-                });
-            }
             Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } => {
                 let node = node.name.clone();
                 return Err(QuantizeError::Quantized { node });
@@ -209,6 +204,7 @@ impl Quantized<'_> {
         }
         let source = &self.source.values[node.output.0];
         let output = self.value(&source.name, source.shape.clone(), None);
+        self.out.values[output.0].element = source.element;
         self.push(node.name.clone(), op, inputs, output);
         let real = match scales[node.output.0] {
             Some(scale) => (self.round(output, scale, ""), scale),

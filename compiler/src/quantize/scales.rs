@@ -3,7 +3,7 @@
 use super::calibration::{Calibration, Errors, add_errors, best_of};
 use super::error::QuantizeError;
 use crate::float::{FloatError, FloatNetwork};
-use crate::graph::{Graph, Node, Op, ValueId};
+use crate::graph::{Element, Graph, Node, Op, ValueId};
 use crate::host::HostOp;
 
 /// How scales are chosen.
@@ -109,6 +109,19 @@ fn rounded(graph: &Graph) -> Vec<bool> {
         if steps(&node.op) == Steps::Activation && uses.get(&node.inputs[0]) == Some(&1) {
             rounded[node.inputs[0].0] = false;
         }
+    }
+    // What only operators of the host read that come from a file as they are stays a float, and so
+    // do integers.
+    let is_kept = |node: &Node| matches!(node.op, Op::Onnx(_));
+    let mut read_as_int8 = vec![false; graph.values.len()];
+    let readers = graph.nodes.iter().filter(|node| !is_kept(node));
+    let read = readers.flat_map(|node| &node.inputs).chain(&graph.outputs);
+    read.for_each(|id| read_as_int8[id.0] = true);
+    for node in graph.nodes.iter().filter(|node| is_kept(node)) {
+        rounded[node.output.0] &= read_as_int8[node.output.0];
+    }
+    for (rounded, value) in rounded.iter_mut().zip(&graph.values) {
+        *rounded &= value.element == Element::F32;
     }
     // The input is, whatever reads it.
     for id in &graph.inputs {

@@ -74,12 +74,12 @@ fn indices_and_order_are_checked() {
         (
             "start within a tile",
             |p| p.tensors[0].offset_bytes = 8,
-            "starts at byte 8, which is no multiple of 16",
+            "tensor x starts at byte 8, which is no multiple of 16",
         ),
         (
             "start behind the buffer",
             |p| p.tensors[0].offset_bytes = 1 << 60,
-            "its buffer has",
+            "x needs 1152921504606847008 bytes, its buffer has 32",
         ),
         ("input", |p| p.inputs = vec![2], "there is no tensor 2"),
         ("output", |p| p.outputs = vec![7], "there is no tensor 7"),

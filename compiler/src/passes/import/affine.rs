@@ -2,7 +2,7 @@
 
 use super::super::error::PassError;
 use super::super::net::NetOp;
-use super::values::{Reading, Val, error, real};
+use super::values::{HOST, Reading, Val, error, real};
 use crate::graph::{Data, Node};
 use crate::qgraph::TensorId;
 use crate::window::Window;
@@ -72,8 +72,8 @@ impl Reading<'_> {
         match kind {
             Arithmetic::Add if fits => Ok(real(node, NetOp::Add { a, b }, chw)),
             Arithmetic::Mul if fits => Ok(real(node, NetOp::Mul { a, b }, chw)),
-            Arithmetic::Mul => self.host(node),
-            Arithmetic::Sub => self.host(node),
+            Arithmetic::Mul => Err(error(node, HOST)),
+            Arithmetic::Sub => Err(error(node, HOST)),
             Arithmetic::Add => Err(error(
                 node,
                 format!(
@@ -214,7 +214,7 @@ impl Reading<'_> {
         let tensor = &self.net.tensors[input.0];
         match SWISH_SCALES.contains(&tensor.scale) {
             true => Ok(real(node, NetOp::HardSwish { input }, tensor.chw)),
-            false => self.host(node),
+            false => Err(error(node, HOST)),
         }
     }
 

@@ -1,11 +1,9 @@
 //! Operators between DequantizeLinear and QuantizeLinear.
 
-use std::sync::Arc;
-
 use super::super::error::PassError;
 use super::super::net::NetOp;
 use super::values::{Constant, Reading, UNQUANTIZED, Val, error, real};
-use crate::graph::{Data, Element, Graph, Node, Value, ValueId};
+use crate::graph::Node;
 use crate::qgraph::TensorId;
 use crate::semantics;
 use crate::window::Window;
@@ -130,61 +128,6 @@ impl Reading<'_> {
             return Err(error(node, "a pad is as large as the kernel"));
         }
         Ok(real(node, op(input, window), [c, oh, ow]))
-    }
-
-    /// What the host computes: a part of the one node, which reads int8 tensors and constants.
-    pub(super) fn host(&self, node: &Node) -> Result<Val, PassError> {
-        let mut part = Graph::default();
-        let mut inputs = Vec::new();
-        let mut ids = Vec::with_capacity(node.inputs.len());
-        for (index, id) in node.inputs.iter().enumerate() {
-            let mut value = self.graph.values[id.0].clone();
-            value.name = format!("x{index}");
-            if value.data.is_none() {
-                if let Some((_, reals)) = self.reals(node, index) {
-                    let reals = reals.into_iter().map(|v| v as f32);
-                    value.data = Some(Data::F32(reals.collect()));
-                } else {
-                    inputs.push(self.tensor(node, index)?);
-                    part.inputs.push(ValueId(index));
-                }
-                value.element = Element::F32;
-            }
-            part.values.push(value);
-            ids.push(ValueId(index));
-        }
-        let shape = &self.graph.values[node.output.0].shape;
-        let all: usize = shape.iter().product();
-        let single = match inputs[..] {
-            [only] => Some(self.net.tensors[only.0].chw),
-            _ => None,
-        };
-        let chw = match shape[..] {
-            // Of a tensor that was flattened, every value keeps its place.
-            [1, _] if let Some(chw) = single.filter(|chw| chw.iter().product::<usize>() == all) => {
-                chw
-            }
-            [1, c, h, w] => [c, h, w],
-            _ => [all, 1, 1],
-        };
-        if all == 0 || inputs.is_empty() {
-            return Err(error(node, "it reads or writes no tensor"));
-        }
-        let output = ValueId(part.values.len());
-        part.values.push(Value::new("y", shape.clone(), None));
-        part.outputs.push(output);
-        part.nodes.push(Node {
-            name: node.name.clone(),
-            op: node.op.clone(),
-            inputs: ids,
-            output,
-        });
-        let op = NetOp::Host {
-            part: Arc::new(part),
-            inputs,
-            output: 0,
-        };
-        Ok(real(node, op, chw))
     }
 
     /// Relu and Clip: narrower real bounds.

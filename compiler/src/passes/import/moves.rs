@@ -2,7 +2,7 @@
 
 use super::super::error::PassError;
 use super::super::net::NetOp;
-use super::values::{Reading, Val, error, real};
+use super::values::{HOST, Reading, Val, error, real};
 use crate::graph::{Data, Node};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 
@@ -29,7 +29,7 @@ impl Reading<'_> {
         let inputs: Option<Vec<TensorId>> = inputs.collect::<Result<_, _>>()?;
         let Some(inputs) = inputs.filter(|_| axis == 1) else {
             return match axis {
-                1 => self.host(node),
+                1 => Err(error(node, HOST)),
                 _ => Err(error(
                     node,
                     format!("axis {axis}; only 1, of the channels, is supported"),

@@ -90,6 +90,10 @@ impl Reading<'_> {
         let tensor = match self.value(node, 0)? {
             Val::Input => self.network_input(node, name, steps)?,
             Val::Real(real) => self.round(*real, name, steps),
+            Val::Float => {
+                let real = self.island(node)?;
+                self.round(real, name, steps)
+            }
             Val::Quantized(_) | Val::Constant(_) => {
                 return Err(error(node, "its input is not real"));
             }
@@ -263,7 +267,7 @@ impl Reading<'_> {
                 let chw = self.net.tensors[input.0].chw;
                 Ok(real(node, NetOp::Eltwise { input }, chw))
             }
-            Val::Input | Val::Real(_) => Err(error(node, UNQUANTIZED)),
+            Val::Input | Val::Real(_) | Val::Float => Err(error(node, UNQUANTIZED)),
         }
     }
 

@@ -7,7 +7,7 @@
 
 use super::super::error::PassError;
 use super::super::net::NetOp;
-use super::values::{Moved, Reading, Val, error, real};
+use super::values::{HOST, Moved, Reading, Val, error, real};
 use crate::graph::{DepthMode, Node};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 use crate::semantics;
@@ -57,7 +57,7 @@ impl Reading<'_> {
 
     pub(super) fn resize(&self, node: &Node, factors: [usize; 2]) -> Result<Val, PassError> {
         if factors.iter().product::<usize>() > MAX_PHASES {
-            return self.host(node);
+            return Err(error(node, HOST));
         }
         let [channels, ..] = self.net.tensors[self.plane(node)?.0].chw;
         self.spread(node, channels, factors, |_, c| c)

@@ -54,6 +54,20 @@ pub(super) enum Val {
     Real(Box<Real>),
     /// A constant.
     Constant(Box<Constant>),
+    /// What only the host computes, in floats.
+    Float,
+}
+
+impl Real {
+    /// The int8 tensor that it is, without anything done to it.
+    pub(super) fn exactly(&self) -> Option<TensorId> {
+        match self.op {
+            NetOp::Eltwise { input } if self.bounds == (f64::NEG_INFINITY, f64::INFINITY) => {
+                Some(input)
+            }
+            _ => None,
+        }
+    }
 }
 
 pub(super) struct Reading<'a> {
@@ -62,6 +76,12 @@ pub(super) struct Reading<'a> {
     pub values: HashMap<ValueId, Val>,
     /// Tensors that are uint8 in the file; read as int8, everything is 128 less.
     pub unsigned: HashSet<TensorId>,
+    /// The node that makes each value.
+    pub makers: HashMap<ValueId, usize>,
+    /// Why the first node that no device computes isn't read.
+    pub refused: Option<PassError>,
+    /// Nodes of the host's parts so far.
+    pub host_nodes: usize,
 }
 
 pub(super) fn error(node: &Node, reason: impl Into<String>) -> PassError {
@@ -72,6 +92,9 @@ pub(super) fn error(node: &Node, reason: impl Into<String>) -> PassError {
         reason: reason.into(),
     }
 }
+
+/// Why a node is left to the host.
+pub(super) const HOST: &str = "the device has no such operator";
 
 pub(super) const UNQUANTIZED: &str = "its input is not quantised (no QuantizeLinear and DequantizeLinear \
                            before it); run `quantize` on the float model";
@@ -136,13 +159,20 @@ impl Reading<'_> {
     /// An operand that is exactly an int8 tensor.
     pub(super) fn tensor(&self, node: &Node, index: usize) -> Result<TensorId, PassError> {
         match self.value(node, index)? {
-            Val::Real(real) => match real.op {
-                NetOp::Eltwise { input } if real.bounds == (f64::NEG_INFINITY, f64::INFINITY) => {
-                    Ok(input)
-                }
-                _ => Err(error(node, UNQUANTIZED)),
-            },
-            Val::Input | Val::Quantized(_) => Err(error(node, UNQUANTIZED)),
+            Val::Real(real) => {
+                let tensor = real.exactly().ok_or_else(|| error(node, UNQUANTIZED))?;
+                let shape = &self.graph.values[node.inputs[index].0].shape;
+                let [c, h, w] = self.net.tensors[tensor.0].chw;
+                let fits = match shape[..] {
+                    [1, a, b, d] => [a, b, d] == [c, h, w],
+                    [1, a, d] => [a, 1, d] == [c, h, w],
+                    [1, n] => n == c * h * w,
+                    _ => false,
+                };
+                let text = || format!("its input of shape {shape:?} lies as {c}x{h}x{w}");
+                fits.then_some(tensor).ok_or_else(|| error(node, text()))
+            }
+            Val::Input | Val::Quantized(_) | Val::Float => Err(error(node, UNQUANTIZED)),
             Val::Constant(_) => Err(error(node, "a constant operand is not supported here")),
         }
     }

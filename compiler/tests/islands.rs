@@ -1,0 +1,221 @@
+//! Networks that the host computes in part, in floats between int8 tensors.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+
+use vta_compiler::graph::{Data, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId};
+use vta_compiler::host::Segment;
+use vta_compiler::qgraph::{QGraph, QOp, Window};
+use vta_compiler::quantize::{self, Mode};
+use vta_compiler::{float, onnx, passes, reference};
+
+/// Builds graphs a node at a time.
+#[derive(Default)]
+struct Builder(Graph);
+
+impl Builder {
+    fn value(&mut self, name: &str, shape: &[usize], data: Option<Data>) -> ValueId {
+        self.0.values.push(Value::new(name, shape.to_vec(), data));
+        ValueId(self.0.values.len() - 1)
+    }
+
+    fn input(&mut self, shape: &[usize]) -> ValueId {
+        let x = self.value("x", shape, None);
+        self.0.inputs.push(x);
+        x
+    }
+
+    fn push(&mut self, op: Op, inputs: &[ValueId], shape: &[usize]) -> ValueId {
+        let name = format!("n{}", self.0.nodes.len());
+        let output = self.value(&name, shape, None);
+        self.0.nodes.push(Node {
+            name,
+            op,
+            inputs: inputs.to_vec(),
+            output,
+        });
+        output
+    }
+
+    /// An operator that is kept as a file has it.
+    fn kept(
+        &mut self,
+        kind: &'static str,
+        inputs: &[ValueId],
+        shape: &[usize],
+        attributes: &[(&str, OnnxAttribute)],
+    ) -> ValueId {
+        let op = OnnxOp {
+            kind,
+            domain: "",
+            opset: 17,
+            attributes: attributes
+                .iter()
+                .map(|(n, v)| ((*n).to_owned(), v.clone()))
+                .collect(),
+            arguments: vec![true; inputs.len()],
+            output: 0,
+            reason: "the device has no such operator".to_owned(),
+        };
+        self.push(Op::Onnx(Box::new(op)), inputs, shape)
+    }
+
+    fn conv(&mut self, x: ValueId, channels: [usize; 2], plane: usize) -> ValueId {
+        let [from, to] = channels;
+        let weights = (0..to * from).map(|i| ((i * 13) % 17) as f32 / 16.0 - 0.5);
+        let name = format!("w{}", self.0.values.len());
+        let w = self.value(&name, &[to, from, 1, 1], Some(Data::F32(weights.collect())));
+        let window = Window::whole([1, 1]);
+        self.push(
+            Op::Conv { window, group: 1 },
+            &[x, w],
+            &[1, to, plane, plane],
+        )
+    }
+
+    fn finish(mut self, outputs: &[ValueId]) -> Graph {
+        self.0.outputs = outputs.to_vec();
+        self.0
+    }
+}
+
+fn images() -> Vec<Vec<f32>> {
+    let image = |seed: usize| {
+        (0..48)
+            .map(|i| ((i * 7 + seed * 29) % 31) as f32 / 15.0 - 1.0)
+            .collect()
+    };
+    (0..4).map(image).collect()
+}
+
+/// The distinct segments of a network, each with the kinds of its nodes.
+fn segments(network: &QGraph) -> Vec<Vec<&str>> {
+    let mut found: Vec<&Arc<Segment>> = Vec::new();
+    for node in &network.nodes {
+        if let QOp::Host { segment, .. } = &node.op
+            && !found.iter().any(|known| Arc::ptr_eq(known, segment))
+        {
+            found.push(segment);
+        }
+    }
+    let mut all = Vec::new();
+    for segment in found {
+        all.push(segment.nodes().iter().map(|(_, kind)| &kind[..]).collect());
+    }
+    all
+}
+
+/// The quantised network of a float one, read back from its file, and its distance from the floats in
+/// steps of each output.
+fn compared(float: &Graph) -> (QGraph, Vec<f32>) {
+    let quantized = quantize::quantize(float, &images(), Mode::Multiply).unwrap();
+    let graph = onnx::load(&onnx::save(&quantized)).unwrap();
+    let network = passes::quantized(&graph).unwrap();
+    let input = &network.tensors[network.inputs[0].0];
+    let mut far = vec![0f32; network.outputs.len()];
+    for image in images() {
+        let int8: Vec<i8> = image
+            .iter()
+            .map(|v| (v / input.scale).round_ties_even() as i8)
+            .collect();
+        let all = reference::run(&network, &int8).unwrap();
+        let expected = float::run(float, &image).unwrap();
+        for (far, (id, expected)) in far.iter_mut().zip(network.outputs.iter().zip(expected)) {
+            let scale = network.tensors[id.0].scale;
+            for (q, real) in all[id.0].iter().zip(expected) {
+                *far = far.max((f32::from(*q) - real / scale).abs());
+            }
+        }
+    }
+    (network, far)
+}
+
+#[test]
+fn floats_between_kept_operators_are_not_rounded() {
+    let mut b = Builder::default();
+    let x = b.input(&[1, 3, 4, 4]);
+    let sum = b.conv(x, [3, 8], 4);
+    let gate = b.kept("Erf", &[sum], &[1, 8, 4, 4], &[]);
+    let cubed = b.kept("Pow", &[gate, gate], &[1, 8, 4, 4], &[]);
+    let rows = b.kept(
+        "Softmax",
+        &[gate],
+        &[1, 8, 4, 4],
+        &[("axis", OnnxAttribute::Int(-1))],
+    );
+    let both = b.kept("Mul", &[rows, sum], &[1, 8, 4, 4], &[]);
+    let y = b.conv(both, [8, 4], 4);
+    let float = b.finish(&[y]);
+    let (network, far) = compared(&float);
+    // What leads to no output is in no segment, and the convolutions are the device's.
+    assert_eq!(segments(&network), [["Erf", "Softmax", "Mul"]]);
+    assert!(cubed.0 > 0 && far[0] < 4.0, "{far:?}");
+}
+
+#[test]
+fn what_two_outputs_share_is_computed_once() {
+    let mut b = Builder::default();
+    let x = b.input(&[1, 3, 4, 4]);
+    let gate = b.kept("Erf", &[x], &[1, 3, 4, 4], &[]);
+    let left = b.kept("Exp", &[gate], &[1, 3, 4, 4], &[]);
+    let right = b.kept("Tan", &[gate], &[1, 3, 4, 4], &[]);
+    let (a, c) = (b.conv(left, [3, 4], 4), b.conv(right, [3, 4], 4));
+    let float = b.finish(&[a, c]);
+    let (network, far) = compared(&float);
+    let mut kinds = segments(&network);
+    kinds.iter_mut().for_each(|kinds| kinds.sort_unstable());
+    assert_eq!(kinds, [["Erf", "Exp", "Tan"]]);
+    assert!(far.iter().all(|far| *far < 4.0), "{far:?}");
+}
+
+#[test]
+fn a_float_that_is_read_after_a_device_is_computed_again() {
+    // The first value is read on both sides of a convolution: one segment for both would wait for
+    // itself.
+    let mut b = Builder::default();
+    let x = b.input(&[1, 3, 4, 4]);
+    let early = b.kept("Erf", &[x], &[1, 3, 4, 4], &[]);
+    let sum = b.conv(early, [3, 3], 4);
+    let joined = b.kept("Atan", &[sum], &[1, 3, 4, 4], &[]);
+    let late = b.kept("Max", &[early, joined], &[1, 3, 4, 4], &[]);
+    let y = b.conv(late, [3, 4], 4);
+    let float = b.finish(&[y]);
+    let (network, far) = compared(&float);
+    assert_eq!(segments(&network).len(), 2);
+    assert!(far[0] < 4.0, "{far:?}");
+}
+
+#[test]
+fn tensors_of_other_ranks_go_through_the_host() {
+    // Tokens: positions by channels, normalised and multiplied, and back to a picture.
+    let mut b = Builder::default();
+    let x = b.input(&[1, 3, 4, 4]);
+    let sum = b.conv(x, [3, 8], 4);
+    let to = b.value("tokens", &[3], Some(Data::I64(vec![1, 8, 16])));
+    let flat = b.kept("Reshape", &[sum, to], &[1, 8, 16], &[]);
+    let perm = OnnxAttribute::Ints(vec![0, 2, 1]);
+    let tokens = b.kept("Transpose", &[flat], &[1, 16, 8], &[("perm", perm.clone())]);
+    let w = (0..64)
+        .map(|i| ((i * 5) % 11) as f32 / 11.0 - 0.4)
+        .collect();
+    let w = b.value("m", &[8, 8], Some(Data::F32(w)));
+    let mixed = b.kept("MatMul", &[tokens, w], &[1, 16, 8], &[]);
+    let back = b.kept("Transpose", &[mixed], &[1, 8, 16], &[("perm", perm)]);
+    let picture = b.value("picture", &[4], Some(Data::I64(vec![1, 8, 4, 4])));
+    let back = b.kept("Reshape", &[back, picture], &[1, 8, 4, 4], &[]);
+    let y = b.conv(back, [8, 4], 4);
+    let float = b.finish(&[y]);
+    let (network, far) = compared(&float);
+    assert_eq!(segments(&network).len(), 1);
+    assert!(far[0] < 4.0, "{far:?}");
+}
+
+#[test]
+fn a_network_without_scales_is_refused_for_that() {
+    let mut b = Builder::default();
+    let x = b.input(&[1, 3, 4, 4]);
+    let sum = b.conv(x, [3, 8], 4);
+    let y = b.kept("Erf", &[sum], &[1, 8, 4, 4], &[]);
+    let error = passes::quantized(&b.finish(&[y])).unwrap_err().to_string();
+    assert!(error.contains("run `quantize`"), "{error}");
+}
