@@ -98,11 +98,21 @@ def command(arguments):
     return done.stdout
 
 
-def outputs(path):
-    """What `vta run` wrote, a row an image."""
+def outputs(path, model):
+    """What `vta run` wrote, a row an image, in the order of the model's outputs."""
     loaded = np.load(path)
-    arrays = [loaded] if isinstance(loaded, np.ndarray) else [loaded[name] for name in loaded.files]
-    return np.concatenate([a.reshape(len(a), -1).astype(np.float64) for a in arrays], 1)
+    names = [output.name.lstrip("/").replace("..", "__") for output in session(model).get_outputs()]
+    return np.concatenate([loaded[name].reshape(len(loaded[name]), -1).astype(np.float64) for name in names], 1)
+
+
+def planes(path):
+    """An array of images whose rows are sequences, as `vta` takes it: with one row each."""
+    array = np.load(path)
+    if array.ndim != 3:
+        return path
+    wide = path.with_suffix(".planes.npy")
+    np.save(wide, array[:, :, None, :])
+    return wide
 
 
 def cosine(a, b):
@@ -112,12 +122,11 @@ def cosine(a, b):
 
 
 def run(vta, model, images, folder, device, more=()):
-    out = folder / "out.npy"
-    for stale in (out, out.with_suffix(".npz")):
-        stale.unlink(missing_ok=True)
+    out = folder / "out.npz"
+    out.unlink(missing_ok=True)
     text = command([vta, "run", model, "--input", images, "--preprocess", "raw", "--allow-host",
                     "--device", device, "-o", out, "--json", *more])
-    return json.loads(text), outputs(out if out.exists() else out.with_suffix(".npz"))
+    return json.loads(text), outputs(out, model)
 
 
 def one(vta, folder, exporter, kind, expected):
@@ -127,7 +136,7 @@ def one(vta, folder, exporter, kind, expected):
     images = np.load(folder / "images.npy")
     try:
         if kind == "vta":
-            command([vta, "quantize", model, "--calibration", folder / "calibration.npy", "--preprocess", "raw", "-o", q])
+            command([vta, "quantize", model, "--calibration", planes(folder / "calibration.npy"), "--preprocess", "raw", "-o", q])
         else:
             quantize(kind, model, q, np.load(folder / "calibration.npy"))
     except Exception as error:
@@ -137,9 +146,9 @@ def one(vta, folder, exporter, kind, expected):
     except Exception as error:
         return {**row, "failed": f"onnxruntime: {error}"[:300]}
     try:
-        told, ours = run(vta, q, folder / "images.npy", folder, "sim")
+        told, ours = run(vta, q, planes(folder / "images.npy"), folder, "sim")
         np.save(folder / "one.npy", images[:1])
-        cycle, same = run(vta, q, folder / "one.npy", folder, "cycle")
+        cycle, same = run(vta, q, planes(folder / "one.npy"), folder, "cycle")
     except Exception as error:
         return {**row, "failed": str(error)[:300]}
     if ours.shape != peer.shape:
