@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use vta_compiler::graph::{Data, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId};
+use vta_compiler::graph::{
+    Data, DepthMode, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId,
+};
 use vta_compiler::host::Segment;
 use vta_compiler::qgraph::{QGraph, QOp, Window};
 use vta_compiler::quantize::{self, Mode};
@@ -218,4 +220,51 @@ fn a_network_without_scales_is_refused_for_that() {
     let y = b.kept("Erf", &[sum], &[1, 8, 4, 4], &[]);
     let error = passes::quantized(&b.finish(&[y])).unwrap_err().to_string();
     assert!(error.contains("run `quantize`"), "{error}");
+}
+
+#[test]
+fn an_output_that_only_moves_int8_values_needs_no_rounding() {
+    let output = |op: Op, shape: &[usize], zero: i8| {
+        let mut b = Builder::default();
+        let x = b.input(&[1, 4, 2, 2]);
+        let scale = b.value("scale", &[], Some(Data::F32(vec![0.25])));
+        let zero = b.value("zero", &[], Some(Data::I8(vec![zero])));
+        let q = b.push(
+            Op::QuantizeLinear { axis: 1 },
+            &[x, scale, zero],
+            &[1, 4, 2, 2],
+        );
+        let real = b.push(
+            Op::DequantizeLinear { axis: 1 },
+            &[q, scale, zero],
+            &[1, 4, 2, 2],
+        );
+        let y = b.push(op, &[real], shape);
+        passes::quantized(&b.finish(&[y]))
+    };
+    let mode = DepthMode::Dcr;
+    let block = Op::DepthToSpace { block: 2, mode };
+    let int8: Vec<i8> = (0..16i32).map(|i| (i * 9 - 70) as i8).collect();
+    for zero in [0, 5] {
+        let network = output(block.clone(), &[1, 1, 4, 4], zero).unwrap();
+        let y = network.outputs[0];
+        let all = reference::run(&network, &int8).unwrap();
+        let at = |row: usize, col: usize| (row % 2 * 2 + col % 2) * 4 + row / 2 * 2 + col / 2;
+        let expected = (0..16).map(|i| int8[at(i / 4, i % 4)]);
+        assert_eq!(all[y.0], expected.collect::<Vec<_>>());
+        assert_eq!(
+            (network.tensors[y.0].scale, network.tensors[y.0].zero),
+            (0.25, zero.into())
+        );
+        let window = Window::whole([2, 2]);
+        let network = output(Op::MaxPool { window }, &[1, 4, 1, 1], zero).unwrap();
+        let all = reference::run(&network, &int8).unwrap();
+        assert_eq!(
+            all[network.outputs[0].0],
+            [int8[3], int8[7], int8[11], int8[15]]
+        );
+    }
+    // A mean is none of the values.
+    let error = output(Op::GlobalAveragePool, &[1, 4, 1, 1], 0).unwrap_err();
+    assert!(error.to_string().contains("is not quantised"), "{error}");
 }

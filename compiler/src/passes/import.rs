@@ -54,10 +54,11 @@ pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
         };
         reading.values.insert(node.output, value);
     }
+    let mut named: HashSet<TensorId> = reading.net.inputs.iter().copied().collect();
     for id in &graph.outputs {
         let output = reading.output(*id)?;
         // The model's name for it, not that of the value before its QuantizeLinear.
-        if !reading.net.outputs.contains(&output) && !reading.net.inputs.contains(&output) {
+        if named.insert(output) {
             let name = &graph.values[id.0].name;
             reading.net.tensors[output.0].name.clone_from(name);
         }
@@ -141,18 +142,21 @@ impl Reading<'_> {
 
     fn output(&mut self, id: ValueId) -> Result<TensorId, PassError> {
         let name = &self.graph.values[id.0].name;
-        match self.values.get(&id) {
-            Some(Val::Real(value)) => value.exactly().ok_or_else(|| {
-                PassError::Graph(format!(
-                    "output {name} is not quantised (node {}); run `quantize` on the float model",
-                    value.name
-                ))
-            }),
+        match self.values.get(&id).cloned() {
+            Some(Val::Real(value)) => {
+                let tensor = value.exactly().or_else(|| self.unrounded(&value, name));
+                tensor.ok_or_else(|| {
+                    PassError::Graph(format!(
+                        "output {name} is not quantised (node {}); run `quantize` on the float model",
+                        value.name
+                    ))
+                })
+            }
             Some(Val::Float) => Err(PassError::Graph(format!(
                 "output {name} is not quantised: the host would compute it in floats; run `quantize` \
                  on the float model"
             ))),
-            Some(Val::Quantized(id)) => Ok(*id),
+            Some(Val::Quantized(id)) => Ok(id),
             _ => Err(PassError::Graph(format!(
                 "output {name} is not computed from the input"
             ))),

@@ -184,6 +184,31 @@ impl Reading<'_> {
         self.write(op, name_of, (name, moved.chw, steps), clamp)
     }
 
+    /// The int8 tensor of a real value that only moves values of tensors with equal steps: rounding
+    /// it to these changes nothing. `None` for any other.
+    pub(super) fn unrounded(&mut self, real: &Real, name: &str) -> Option<TensorId> {
+        let unbounded = real.bounds == (f64::NEG_INFINITY, f64::INFINITY);
+        let inputs = match &real.op {
+            NetOp::Channels { inputs, .. } => inputs.clone(),
+            NetOp::MaxPool { input, .. } => vec![*input],
+            _ => return None,
+        };
+        let first = *inputs.first()?;
+        let tensor = &self.net.tensors[first.0];
+        let storage = match self.unsigned.contains(&first) {
+            true => Storage::Uint8,
+            false => Storage::Int8,
+        };
+        let steps = Steps {
+            scale: tensor.scale,
+            zero: tensor.zero,
+            storage,
+        };
+        let alike = inputs.iter().all(|&input| self.has_steps(input, steps));
+        let moves = unbounded && alike && real.moved.is_none();
+        moves.then(|| self.round(real.clone(), name.to_owned(), steps))
+    }
+
     /// A node and the tensor that it writes.
     fn write(
         &mut self,
