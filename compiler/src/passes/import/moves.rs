@@ -6,6 +6,17 @@ use super::values::{HOST, Reading, Val, error, real};
 use crate::graph::{Data, Node};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 
+/// Channels of some tensors, position by position.
+fn taken(node: &Node, inputs: Vec<TensorId>, map: Vec<Option<ChannelOf>>, chw: [usize; 3]) -> Val {
+    let spread = Spread::NONE;
+    let op = NetOp::Channels {
+        inputs,
+        map,
+        spread,
+    };
+    real(node, op, chw)
+}
+
 impl Reading<'_> {
     /// An operand whose channels are those of its tensor: not one that was flattened.
     pub(super) fn channels(
@@ -28,13 +39,7 @@ impl Reading<'_> {
         let inputs = (0..node.inputs.len()).map(|i| self.channels(node, i));
         let inputs: Option<Vec<TensorId>> = inputs.collect::<Result<_, _>>()?;
         let Some(inputs) = inputs.filter(|_| axis == 1) else {
-            return match axis {
-                1 => Err(error(node, HOST)),
-                _ => Err(error(
-                    node,
-                    format!("axis {axis}; only 1, of the channels, is supported"),
-                )),
-            };
+            return Err(error(node, HOST));
         };
         let shapes: Vec<[usize; 3]> = inputs.iter().map(|id| self.net.tensors[id.0].chw).collect();
         let first = *shapes
@@ -48,15 +53,7 @@ impl Reading<'_> {
         };
         let map: Vec<_> = shapes.iter().enumerate().flat_map(of).collect();
         let chw = [map.len(), first[1], first[2]];
-        Ok(real(
-            node,
-            NetOp::Channels {
-                inputs,
-                map,
-                spread: Spread::NONE,
-            },
-            chw,
-        ))
+        Ok(taken(node, inputs, map, chw))
     }
 
     /// Some channels of the first input.
@@ -75,15 +72,7 @@ impl Reading<'_> {
         let map: Vec<_> = channels.into_iter().map(of).collect();
         let chw = [map.len(), h, w];
         let inputs = vec![id];
-        Ok(real(
-            node,
-            NetOp::Channels {
-                inputs,
-                map,
-                spread: Spread::NONE,
-            },
-            chw,
-        ))
+        Ok(taken(node, inputs, map, chw))
     }
 
     pub(super) fn gather(&self, node: &Node) -> Result<Val, PassError> {
