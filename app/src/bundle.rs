@@ -9,10 +9,10 @@ use crate::compile;
 use crate::error::{Context, Error, Result, bail};
 use crate::machine::Machine;
 use crate::model::{self, Form};
-use crate::options::BundleOptions;
+use crate::options::{BundleOptions, Target};
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
-use crate::{files, tiles};
+use crate::files;
 
 /// A compiled network as a file holds it.
 pub struct Bundle {
@@ -52,24 +52,16 @@ pub fn bundle(args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
     if watch.cancelled() {
         return Err(Error::Cancelled);
     }
-    let hosted = match args.allow_host {
-        true => compile::hosted(&integer, &machine.config, &args.tiles).with_context(name)?,
-        false => None,
+    let mut target = Target {
+        tiles: args.tiles.clone(),
+        allow_host: args.allow_host,
+        ..Target::default()
     };
-    if let Some(network) = hosted {
-        let part = network.parts.first();
-        let program = Arc::clone(&part.context("the network has no device")?.program);
-        return Ok(Bundle {
-            bytes: network.to_bytes()?,
-            program,
-            host_ops: network.host_ops(),
-        });
-    }
-    let program = tiles::lower(&integer, &machine.config, &args.tiles, machine.named());
-    let program = program.with_context(name)?;
+    target.device.board.clone_from(&args.board);
+    let compiled = compile::for_target(&target, integer, &machine.config).with_context(name)?;
     Ok(Bundle {
-        bytes: program.to_bytes()?,
-        program: Arc::new(program),
-        host_ops: 0,
+        bytes: compiled.to_bundle()?,
+        host_ops: compiled.host_ops(),
+        program: compiled.device_program()?,
     })
 }

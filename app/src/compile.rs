@@ -3,19 +3,21 @@
 use std::sync::Arc;
 
 use vta_compiler::graph::Graph;
-use vta_compiler::lower::LowerOptions;
+use vta_compiler::host::{EndOutput, Ends};
+use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::passes;
 use vta_compiler::placement::{self, Rules, Target as Place};
 use vta_compiler::qgraph::{QGraph, QNode, QOp};
 use vta_driver::{
-    BufferId, HostStep, Layer, MultiProgram, NodeInfo, Packing, Place as TensorPlace, Program,
-    Step, TensorInfo, TensorSpec,
+    BufferId, HostStep, Layer, MultiProgram, NodeInfo, Packing, Part, Place as TensorPlace, Program,
+    Step, TensorInfo, TensorSpec, printable,
 };
 use vta_isa::Config;
 
 use crate::device::device_names;
-use crate::error::{Context, Result, ensure};
+use crate::error::{Context, Error, Result, ensure};
 use crate::files::read_text;
+use crate::model::Tensor;
 use crate::options::{Target, TilesOptions};
 use crate::tiles::{self, Measured};
 
@@ -28,6 +30,8 @@ pub struct Compiled {
     pub split: Option<Arc<MultiProgram>>,
     /// What every layer computes, for comparisons; `None` for what was a bundle.
     pub graph: Option<Arc<QGraph>>,
+    /// What the host computes around it; `None` where callers give and take its tensors.
+    pub ends: Option<Arc<Ends>>,
 }
 
 impl From<Program> for Compiled {
@@ -36,35 +40,102 @@ impl From<Program> for Compiled {
             program: Arc::new(program),
             split: None,
             graph: None,
-        }
-    }
-}
-
-/// Of a bundle with layers of the host: one device's program and what is around it.
-impl From<MultiProgram> for Compiled {
-    fn from(network: MultiProgram) -> Self {
-        let config = network
-            .parts
-            .first()
-            .map(|part| part.program.config.clone());
-        Self {
-            program: Arc::new(overview(&network, &config.unwrap_or_default())),
-            split: Some(Arc::new(network)),
-            graph: None,
+            ends: None,
         }
     }
 }
 
 impl Compiled {
+    /// Of a bundle with layers of the host: one device's program and what is around it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Model`] for ends that can't be read or don't fit the network.
+    pub fn of_network(network: MultiProgram) -> Result<Self> {
+        let ends = match &network.ends[..] {
+            [] => None,
+            bytes => Some(Arc::new(Ends::from_bytes(bytes)?)),
+        };
+        let config = network
+            .parts
+            .first()
+            .map(|part| part.program.config.clone());
+        let program = Arc::new(overview(&network, &config.unwrap_or_default()));
+        let compiled = Self {
+            program,
+            split: Some(Arc::new(network)),
+            graph: None,
+            ends,
+        };
+        let len = |tensors: Vec<Tensor>| tensors.iter().map(Tensor::len).collect::<Vec<_>>();
+        let [inputs, outputs] = [compiled.int8_inputs()?, compiled.int8_outputs()?].map(len);
+        if let Some(ends) = &compiled.ends
+            && !ends.fits(&inputs, &outputs)
+        {
+            return Err(Error::input("the bundle's ends aren't those of its network"));
+        }
+        Ok(compiled)
+    }
+
+    /// What the network takes, in the model's order.
+    ///
+    /// # Errors
+    /// [`crate::Error::Model`] for a program that contradicts itself.
+    pub fn inputs(&self) -> Result<Vec<Tensor>> {
+        match self.ends.as_ref().and_then(|ends| ends.inputs()) {
+            Some(ports) => Ok(ports.iter().map(Tensor::of_host).collect()),
+            None => self.int8_inputs(),
+        }
+    }
+
+    /// What the network gives, in the model's order.
+    ///
+    /// # Errors
+    /// As for [`Self::inputs`].
+    pub fn outputs(&self) -> Result<Vec<Tensor>> {
+        let int8 = self.int8_outputs()?;
+        let Some(ends) = &self.ends else {
+            return Ok(int8);
+        };
+        let lost = || Error::input("an output of the network is lost");
+        let output = |output: &EndOutput| match output {
+            EndOutput::Tensor(at) => int8.get(*at).cloned().ok_or_else(lost),
+            EndOutput::Value { name, index } => {
+                let port = ends.value(*index).ok_or_else(lost)?;
+                let mut tensor = Tensor::of_host(port);
+                tensor.name = printable(name).into_owned();
+                Ok(tensor)
+            }
+        };
+        ends.outputs().iter().map(output).collect()
+    }
+
+    /// The int8 tensors that the program reads.
+    fn int8_inputs(&self) -> Result<Vec<Tensor>> {
+        let inputs = self.program.inputs.iter();
+        inputs
+            .map(|i| Tensor::of_program(&self.program, *i))
+            .collect()
+    }
+
+    /// The int8 tensors that the program gives.
+    fn int8_outputs(&self) -> Result<Vec<Tensor>> {
+        let outputs = self.program.outputs.iter();
+        outputs
+            .map(|i| Tensor::of_program(&self.program, *i))
+            .collect()
+    }
+
     /// Operators of each pass that the host computes.
     pub fn host_ops(&self) -> usize {
-        self.split.as_ref().map_or(0, |split| split.host_ops())
+        let ends = self.ends.as_ref().map_or(0, |ends| ends.nodes().count());
+        ends + self.split.as_ref().map_or(0, |split| split.host_ops())
     }
 
     /// Layers that the host computes them in.
     pub fn host_segments(&self) -> usize {
+        let ends = self.ends.as_ref().map_or(0, |ends| ends.segments());
         let split = self.split.as_ref();
-        split.map_or(0, |split| split.host_steps().count())
+        ends + split.map_or(0, |split| split.host_steps().count())
     }
 
     /// The bundle of a network that one device runs, with what the host computes.
@@ -74,14 +145,30 @@ impl Compiled {
     /// no bundle can hold.
     pub fn to_bundle(&self) -> Result<Vec<u8>> {
         let Some(split) = &self.split else {
-            return Ok(self.program.to_bytes()?);
+            return match &self.ends {
+                None => Ok(self.program.to_bytes()?),
+                Some(ends) => Ok(alone(&self.program, ends)?.to_bytes()?),
+            };
         };
         ensure!(
             split.parts.len() == 1,
             "a bundle is for one device, the network runs on {}",
             split.parts.len()
         );
-        Ok(split.to_bytes()?)
+        let mut network = MultiProgram::clone(split);
+        if let Some(ends) = &self.ends {
+            network.ends = ends.to_bytes()?;
+        }
+        Ok(network.to_bytes()?)
+    }
+
+    /// What the first device runs, whatever the host computes between its layers.
+    ///
+    /// # Errors
+    /// [`crate::Error::Input`] for a network without a device.
+    pub fn device_program(&self) -> Result<Arc<Program>> {
+        let first = self.programs().first().copied().cloned();
+        first.context("the network has no device")
     }
 
     /// The program of each device.
@@ -100,6 +187,9 @@ impl Compiled {
 /// can't run.
 pub fn for_target(target: &Target, graph: QGraph, config: &Config) -> Result<Compiled> {
     let split = split(target, &graph, config)?;
+    if !target.allow_host && needs_host(&graph) {
+        return Err(lower::of_host(&graph).into());
+    }
     let program = match &split {
         Some(split) => overview(split, config),
         None => tiles::lower(&graph, config, &target.tiles, board(target))?,
@@ -107,6 +197,7 @@ pub fn for_target(target: &Target, graph: QGraph, config: &Config) -> Result<Com
     Ok(Compiled {
         program: Arc::new(program),
         split: split.map(Arc::new),
+        ends: graph.ends.clone(),
         graph: Some(Arc::new(graph)),
     })
 }
@@ -129,7 +220,12 @@ pub fn overview(split: &MultiProgram, config: &Config) -> Program {
     let mut program = Program {
         config: config.clone(),
         metadata: metadata.unwrap_or_default(),
-        inputs: split.input.first().map(number).into_iter().collect(),
+        inputs: split
+            .inputs
+            .iter()
+            .filter_map(|places| places.first())
+            .map(number)
+            .collect(),
         outputs: split.outputs.iter().map(number).collect(),
         ..Program::default()
     };
@@ -209,7 +305,7 @@ fn nothing() -> TensorSpec {
 /// the host computes some.
 fn split(target: &Target, graph: &QGraph, config: &Config) -> Result<Option<MultiProgram>> {
     let names = device_names(&target.device.device);
-    let host = target.allow_host && needs_host(graph);
+    let host = target.allow_host && has_host(graph);
     if names.len() == 1 && target.placement.is_none() && !host {
         return Ok(None);
     }
@@ -243,30 +339,34 @@ fn board(target: &Target) -> Option<&str> {
     device.board.as_deref().or(device.timing.as_deref())
 }
 
-/// Whether some operators are the host's.
-fn needs_host(graph: &QGraph) -> bool {
+/// Whether some layers are the host's.
+fn has_host(graph: &QGraph) -> bool {
     let of_host = |node: &QNode| matches!(node.op, QOp::Host { .. });
     graph.nodes.iter().any(of_host)
 }
 
-/// A network for one device and the host, if it needs the host.
-///
-/// # Errors
-/// As for [`for_target`].
-pub fn hosted(
-    graph: &QGraph,
-    config: &Config,
-    tiles: &TilesOptions,
-) -> Result<Option<MultiProgram>> {
-    if !needs_host(graph) {
-        return Ok(None);
-    }
-    let places = [
-        Place::new("device", config.clone()),
-        Place::host(config.clone()),
-    ];
-    let measured = Measured::read(tiles, config, None)?;
-    Ok(Some(spread(graph, &places, &Rules::default(), &measured)?))
+/// Whether the host computes operators of the model.
+fn needs_host(graph: &QGraph) -> bool {
+    has_host(graph) || graph.ends.as_ref().is_some_and(|ends| ends.segments() > 0)
+}
+
+/// A program with what the host computes around it, as a bundle has it.
+fn alone(program: &Program, ends: &Ends) -> Result<MultiProgram> {
+    let place = |&tensor: &u32| TensorPlace { part: 0, tensor };
+    Ok(MultiProgram {
+        steps: vec![Step::Run {
+            part: 0,
+            layers: 0..program.layers.len(),
+        }],
+        inputs: program.inputs.iter().map(|i| vec![place(i)]).collect(),
+        outputs: program.outputs.iter().map(place).collect(),
+        ends: ends.to_bytes()?,
+        parts: vec![Part {
+            target: 0,
+            network_tensors: (0..program.tensors.len() as u32).collect(),
+            program: Arc::new(program.clone()),
+        }],
+    })
 }
 
 /// Places and lowers a network with the tiles that are known.

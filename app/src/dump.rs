@@ -169,6 +169,5 @@ pub fn plans(network: &Compiled, devices: &[&str]) -> Result<Plans> {
 
 /// An image for the network's input.
 fn zeros(program: &Program) -> Result<Vec<i8>> {
-    let input = program.inputs.first().context("the program has no input")?;
-    Ok(vec![0; program.tensor(*input)?.image_len()])
+    Ok(vec![0; program.input_len()?])
 }

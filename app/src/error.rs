@@ -239,6 +239,7 @@ from!(Input:
     vta_sim::views::EnergyError,
 );
 from!(Model:
+    vta_compiler::host::HostError,
     vta_compiler::layer::LayerError,
     vta_compiler::lower::LowerError,
     vta_compiler::onnx::OnnxError,

@@ -133,6 +133,7 @@ pub fn plans(args: &LayerOptions) -> Result<Plans> {
         program: lowered.program,
         split: None,
         graph: None,
+        ends: None,
     };
     dump::plans(&compiled, &device_names(&args.device.device))
 }

@@ -46,6 +46,7 @@ pub mod dump;
 mod engine;
 pub mod error;
 pub mod exec;
+mod feeds;
 pub mod files;
 pub mod hints;
 pub mod images;

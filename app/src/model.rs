@@ -1,14 +1,14 @@
 //! What MODEL names: an ONNX file, a bundle, the demo, a network of the zoo.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use vta_compiler::graph::{Graph, Op};
+use vta_compiler::graph::{Element, Graph, Op, ValueId};
 use vta_compiler::host::Segment;
-use vta_compiler::onnx::ReadOptions;
+use vta_compiler::onnx::{Port, ReadOptions};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::semantics::Requant;
 use vta_compiler::{layer, onnx, passes, quantize, zoo};
@@ -55,9 +55,14 @@ pub struct Model {
 pub struct Tensor {
     /// The model's name for it.
     pub name: String,
-    /// Of one image: channels, rows, columns.
+    /// Of one image: channels, rows, columns, as pictures are fitted to it.
     pub chw: [usize; 3],
-    /// The real value of one int8 step; `None` for a float model.
+    /// Of one image: `chw`, or the model's dimensions (but for a batch of 1) of what the host takes or
+    /// gives in another form than int8.
+    pub shape: Vec<usize>,
+    /// int8, or what the host takes or gives.
+    pub element: Element,
+    /// The real value of one int8 step; `None` for what isn't int8.
     pub scale: Option<f32>,
     /// The zero point: the step that stands for 0.
     pub zero: i8,
@@ -79,9 +84,32 @@ impl Tensor {
         Ok(Self {
             name: spec.name.clone(),
             chw: spec.chw.map(|d| d as usize),
+            shape: spec.chw.iter().map(|&d| d as usize).collect(),
+            element: Element::I8,
             scale: Some(spec.scale),
             zero: spec.zero,
         })
+    }
+
+    /// What the host takes or gives.
+    pub(crate) fn of_host(port: &Port) -> Self {
+        let shape = match &port.shape[..] {
+            [1, rest @ ..] => rest,
+            all => all,
+        };
+        let chw = match *shape {
+            [c, h, w] => [c, h, w],
+            [c, w] => [c, 1, w],
+            _ => [shape.iter().product(), 1, 1],
+        };
+        Self {
+            name: printable(&port.name).into_owned(),
+            chw,
+            shape: shape.to_vec(),
+            element: port.element,
+            scale: None,
+            zero: 0,
+        }
     }
 }
 
@@ -131,6 +159,29 @@ impl Model {
     /// As what it was opened, taken apart.
     pub fn into_form(self) -> Form {
         self.form
+    }
+
+    /// What a network that isn't compiled yet takes, in its order: what something reads.
+    pub(crate) fn inputs(&self) -> Vec<Tensor> {
+        let Form::Graph(graph) = &self.form else {
+            return Vec::new();
+        };
+        let read: BTreeSet<ValueId> = graph
+            .nodes
+            .iter()
+            .flat_map(|node| &node.inputs)
+            .copied()
+            .collect();
+        let inputs = graph.inputs.iter().filter(|id| read.contains(id));
+        let tensor = |id: &ValueId| {
+            let value = &graph.values[id.0];
+            Tensor::of_host(&Port {
+                name: value.name.clone(),
+                element: value.element,
+                shape: value.shape.clone(),
+            })
+        };
+        inputs.map(tensor).collect()
     }
 
     /// Whether it is what a device runs already.
@@ -238,7 +289,7 @@ impl Model {
                 return compile::for_target(target, integer, &config).with_context(name);
             }
             Form::Program(program) => Compiled::from(*program),
-            Form::Hosted(network) => Compiled::from(*network),
+            Form::Hosted(network) => Compiled::of_network(*network)?,
         };
         if target.device.config.is_some() {
             compile::same_config(&compiled.program, &config)?;

@@ -183,7 +183,8 @@ pub struct RunOptions {
     pub model: String,
     /// Shapes of inputs whose dimensions an ONNX file leaves open.
     pub input_shape: Vec<InputShape>,
-    /// Images, folders of them and arrays; none for what the model brings along.
+    /// Images, folders of them and arrays; none for what the model brings along. `NAME=FILE` says which
+    /// input a file is for, where the network has several.
     pub input: Vec<PathBuf>,
     /// Where it runs.
     pub target: Target,

@@ -13,6 +13,7 @@ use vta_driver::{
 use vta_isa::MemType;
 
 use crate::model::Tensor;
+use vta_compiler::graph::Element;
 use crate::timed::{Timed, cycles_json};
 
 /// A finished run of some images.
@@ -154,7 +155,8 @@ impl LayerRow {
 impl Outcome {
     /// Whether the network gives one vector, whose largest value may name a class.
     pub fn is_classifier(&self) -> bool {
-        matches!(&self.outputs[..], [only] if only.chw[1..] == [1, 1])
+        let floats = |output: &Tensor| matches!(output.element, Element::F32 | Element::I8);
+        matches!(&self.outputs[..], [only] if only.chw[1..] == [1, 1] && floats(only))
     }
 
     /// A class's name, or its number in words.
@@ -307,7 +309,16 @@ pub fn json(outcome: &Outcome) -> Json<'_> {
 
 /// An output: its name, dimensions of one image, and what a step means.
 fn output_json(tensor: &Tensor) -> Value {
-    json!({ "name": tensor.name, "shape": tensor.chw, "scale": tensor.scale, "zero_point": tensor.zero })
+    let mut output = json!({
+        "name": tensor.name,
+        "shape": tensor.shape,
+        "element": tensor.element.name(),
+    });
+    if let Some(scale) = tensor.scale {
+        output["scale"] = json!(scale);
+        output["zero_point"] = json!(tensor.zero);
+    }
+    output
 }
 
 /// All but the images.

@@ -14,7 +14,8 @@ use crate::model::Tensor;
 use crate::outcome::ImageOutcome;
 
 /// Writes the outputs of a run: one as float32 `[images, values]` in the npy format; several, or into a
-/// file whose name ends in .npz, as arrays by their names, `[images, C, H, W]` or `[images, values]`.
+/// file whose name ends in .npz, as arrays by their names, `[images, C, H, W]`, `[images, values]`, or
+/// the model's dimensions behind the images for what the host gives.
 ///
 /// # Errors
 /// When the file can't be written.
@@ -40,10 +41,12 @@ pub fn save(path: &Path, outputs: &[Tensor], images: &[ImageOutcome]) -> Result<
         file.start_file(format!("{name}.npy"), stored)
             .map_err(Error::input)?;
         let count = images.len() as u64;
-        let [c, h, w] = tensor.chw.map(|d| d as u64);
-        let shape = match h * w {
-            1 => vec![count, c],
-            _ => vec![count, c, h, w],
+        let shape: Vec<u64> = match (tensor.scale, tensor.chw) {
+            (Some(_), [c, 1, 1]) => vec![count, c as u64],
+            _ => {
+                let dimensions = tensor.shape.iter().map(|&d| d as u64);
+                std::iter::once(count).chain(dimensions).collect()
+            }
         };
         let mut writer = npyz::WriteOptions::new()
             .default_dtype()

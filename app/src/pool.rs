@@ -18,26 +18,25 @@ use crate::outcome::Marks;
 use crate::room;
 use crate::watch::Watch;
 
-/// Images by number. Several threads ask, for each input of each image once.
+/// Images by number. Several threads ask, for each image once.
 pub trait Images: Sync {
     /// How many there are.
     fn count(&self) -> usize;
 
-    /// What an input of the network takes of one, as int8 values in CHW order; the input by its
-    /// name.
+    /// The int8 tensors that the program reads of one, one behind the other in the order of its
+    /// inputs, each in CHW order.
     ///
     /// # Errors
     /// When it can't be read or doesn't fit the network.
-    fn image(&self, input: &str, index: usize) -> Result<Cow<'_, [i8]>>;
+    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>>;
 }
 
-/// For networks of one input.
 impl Images for Vec<Vec<i8>> {
     fn count(&self) -> usize {
         self.len()
     }
 
-    fn image(&self, _: &str, index: usize) -> Result<Cow<'_, [i8]>> {
+    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
         let image = self.get(index).context("there is no such image")?;
         Ok(Cow::Borrowed(image))
     }
@@ -327,11 +326,7 @@ impl Job<'_> {
         if first >= end {
             return Ok(None);
         }
-        let program = &self.network.program;
-        // The driver takes one input a program.
-        let input = program.inputs.first().context("the program has no input")?;
-        let input = &program.tensor(*input)?.name;
-        let images = (first..end).map(|index| self.images.image(input, index));
+        let images = (first..end).map(|index| self.images.image(index));
         Ok(Some((first, images.collect::<Result<_>>()?)))
     }
 

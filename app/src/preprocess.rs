@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result, bail, ensure};
 use crate::images::{Picture, fit};
+use crate::model::Tensor;
 use crate::options::{PreprocessOptions, Preset};
 use crate::watch::Watch;
 
@@ -82,6 +83,23 @@ impl Preprocess {
     /// As JSON for a model's metadata.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The real input of a network, in the order of its dimensions: channels are the last of three
+    /// where a picture has as many, and not as many as the first.
+    ///
+    /// # Errors
+    /// As for [`Self::apply`].
+    pub(crate) fn shaped(&self, picture: &Picture, input: &Tensor) -> Result<Vec<f32>> {
+        let channels = picture.chw[0];
+        match input.shape[..] {
+            [h, w, c] if c == channels && h != channels && !picture.is_ready() => {
+                let planes = self.apply(picture, [c, h, w])?;
+                let at = |i: usize| planes[i % c * h * w + i / c];
+                Ok((0..c * h * w).map(at).collect())
+            }
+            _ => self.apply(picture, input.chw),
+        }
     }
 
     /// The real input of a network that takes `chw`.

@@ -1,10 +1,11 @@
 //! A network on images: loaded, placed, compiled, run on devices side by side, compared.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use vta_compiler::graph::Data;
+use vta_compiler::host::{EndOutput, Ends};
 use vta_compiler::quantize;
 use vta_driver::{Counters, DeviceCounters, Program, TensorSpec};
 
@@ -12,12 +13,13 @@ use crate::compile::Compiled;
 use crate::cycle::Setup;
 use crate::dump::Plans;
 use crate::error::{Context, Error, Result, bail, ensure};
-use crate::images::{self, Item, Reader, Source};
+use crate::feeds::{self, Facts, Feeds};
+use crate::images::{self, Source};
 use crate::model::{self, Form, Model, Tensor};
 use crate::options::RunOptions;
 use crate::outcome::{ImageOutcome, Marks, Outcome, ends_in_softmax, rank};
-use crate::pool::{Checks, Images, Share};
-use crate::preprocess::{Preprocess, to_int8};
+use crate::pool::{Checks, Share};
+use crate::preprocess::Preprocess;
 use crate::session::Session;
 use crate::watch::{Part, Watch};
 use crate::{check, device, dump};
@@ -41,27 +43,22 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
         !(compared && setup.timing_only()),
         "`timing_only` computes no outputs for `verify`, `output` or `reference`"
     );
-    let given = match args.input.is_empty() {
-        true => None,
-        false => Some(Source::open(&args.input, args.limit)?),
-    };
     let started = Instant::now();
-    let (compiled, preprocess) = prepare(args, given.as_ref(), watch)?;
+    let Prepared {
+        compiled,
+        preprocess,
+        given,
+    } = prepare(args, watch)?;
     let prepared = started.elapsed();
     let program = Arc::clone(&compiled.program);
     if let Some(text) = setup.machine().misfit(&program) {
         watch.note(&text);
     }
-    let spec = program.tensor(*program.inputs.first().context("the program has no input")?)?;
-    let chw = spec.chw.map(|d| d as usize);
+    let (inputs, outputs) = (compiled.inputs()?, compiled.outputs()?);
     let labels = model::labels(&program.metadata)?;
-    let result = program.outputs.first();
-    let result = program.tensor(*result.context("the program has no output")?)?;
-    if output == Wanted::File && program.outputs.len() > 1 {
-        let tensors = program.outputs.iter().map(|&index| program.tensor(index));
-        let names = tensors
-            .map(|t| Ok(&t?.name[..]))
-            .collect::<Result<Vec<&str>>>()?;
+    let result = outputs.first().context("the program has no output")?;
+    if output == Wanted::File && outputs.len() > 1 {
+        let names: Vec<&str> = outputs.iter().map(|output| &*output.name).collect();
         bail!(
             "{} has {} outputs ({}): an `output` whose name ends in .npz holds them",
             args.model,
@@ -69,11 +66,12 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
             names.join(", ")
         );
     }
-    let source = images_of(args, given, chw, &labels, result.image_len())?;
+    let sources = images_of(args, given, &inputs, &labels, result.len())?;
+    let count = sources.first().map_or(0, Source::len);
     let reference = args.reference.as_deref().map(images::best_classes);
     let reference = reference.transpose()?;
     if let Some(reference) = &reference {
-        let (n, m) = (source.len(), reference.len());
+        let (n, m) = (count, reference.len());
         ensure!(m >= n, "{m} rows of reference logits for {n} images");
     }
     let hazards = args.hazards.then(|| hazards(&compiled)).transpose()?;
@@ -82,34 +80,18 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
         true => Checks::Layers,
         false => Checks::None,
     };
+    let ends = compiled.ends.clone();
     let mut session = Session::load(compiled, setup, &args.target, checks, title);
     let started = Instant::now();
-    let inputs = Inputs {
-        count: source.len(),
-        preprocess: &preprocess,
-        chw,
-        scale: spec.scale,
-        zero: spec.zero,
-        reading: Mutex::new(Reading {
-            reader: source.reader(),
-            ahead: BTreeMap::new(),
-            facts: BTreeMap::new(),
-            fault: None,
-        }),
-    };
-    let shares = session.shares(&inputs, watch);
-    let wall = started.elapsed();
-    let reading = inputs.reading.into_inner();
-    let reading = reading.unwrap_or_else(PoisonError::into_inner);
-    // The first image's error, whichever thread had one first.
-    if let Some((_, error)) = reading.fault {
-        return Err(error);
-    }
-    let (mut outcome, found) = outcome(args, &program, shares?, [prepared, wall]);
-    outcome.images = image_outcomes(&program, found, reading.facts, args.top, output)?;
-    let tensors = program.outputs.iter();
-    let tensors = tensors.map(|&index| Tensor::of_program(&program, index));
-    outcome.outputs = tensors.collect::<Result<_>>()?;
+    let feeds = Feeds::new(&sources, &inputs, &preprocess, ends.clone());
+    let shares = session.shares(&feeds, watch);
+    let facts = feeds.facts()?;
+    let (mut outcome, found) = outcome(args, &program, shares?, prepared);
+    let mut found = in_order(found);
+    let reals = reals(&program, ends.as_deref(), &feeds, &mut found)?;
+    outcome.wall = started.elapsed();
+    outcome.images = image_outcomes(&program, reals, facts, args.top, output);
+    outcome.outputs = outputs;
     outcome.labels = labels;
     outcome.reference = reference;
     outcome.hazards = hazards;
@@ -125,105 +107,37 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
 /// # Errors
 /// As for [`run`] before it runs, and for [`dump::plans`].
 pub fn plans(args: &RunOptions, watch: &dyn Watch) -> Result<Plans> {
-    let given = match args.input.is_empty() {
-        true => None,
-        false => Some(Source::open(&args.input, args.limit)?),
-    };
-    let (compiled, _) = prepare(args, given.as_ref(), watch)?;
+    let compiled = prepare(args, watch)?.compiled;
     dump::plans(&compiled, &device::device_names(&args.target.device.device))
 }
 
 /// The images that are given, or those that come with the model; class folders have its classes.
 fn images_of(
     args: &RunOptions,
-    given: Option<Source>,
-    chw: [usize; 3],
+    given: Option<Vec<Source>>,
+    inputs: &[Tensor],
     labels: &[String],
     classes: usize,
-) -> Result<Source> {
-    let Some(mut source) = given else {
-        let mut pictures = model::default_images(&args.model, chw)?;
+) -> Result<Vec<Source>> {
+    let Some(mut sources) = given else {
+        let [input] = inputs else {
+            let names: Vec<&str> = inputs.iter().map(|input| &*input.name).collect();
+            bail!(
+                "{} has {} inputs ({}): give each with `input` NAME=FILE",
+                args.model,
+                names.len(),
+                names.join(", ")
+            );
+        };
+        let mut pictures = model::default_images(&args.model, input.chw)?;
         pictures.truncate(args.limit.unwrap_or(usize::MAX));
         ensure!(!pictures.is_empty(), "there is no image to run");
-        return Ok(Source::of_pictures(pictures));
+        return Ok(vec![Source::of_pictures(pictures)]);
     };
-    source.name_classes(labels, classes)?;
-    Ok(source)
-}
-
-/// The images of a run, decoded by the threads that run them.
-struct Inputs<'a> {
-    count: usize,
-    preprocess: &'a Preprocess,
-    chw: [usize; 3],
-    /// Of the input's values.
-    scale: f32,
-    zero: i8,
-    reading: Mutex<Reading<'a>>,
-}
-
-/// How far images are read.
-struct Reading<'a> {
-    reader: Reader<'a>,
-    /// Those that were passed over, because a thread asked for a later one first: at most one run
-    /// for each thread.
-    ahead: BTreeMap<usize, Item>,
-    /// Names and true classes of the images that were asked for.
-    facts: BTreeMap<usize, (String, Option<usize>)>,
-    /// The first image that can't be read, and why.
-    fault: Option<(usize, Error)>,
-}
-
-impl Reading<'_> {
-    fn item(&mut self, index: usize) -> Result<Item> {
-        let item = loop {
-            if let Some(item) = self.ahead.remove(&index) {
-                break item;
-            }
-            let next = self.reader.next_item()?;
-            let item = next.context("there is no such image")?;
-            self.ahead.insert(item.index, item);
-        };
-        self.facts.insert(index, (item.name.clone(), item.label));
-        Ok(item)
+    for source in &mut sources {
+        source.name_classes(labels, classes)?;
     }
-}
-
-impl Inputs<'_> {
-    /// Keeps the error of the first image, and says that there is one.
-    fn fail(&self, index: usize, error: Error) -> Error {
-        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = reading
-            .fault
-            .as_ref()
-            .is_none_or(|(first, _)| index < *first);
-        if first {
-            reading.fault = Some((index, error));
-        }
-        Error::Cancelled
-    }
-}
-
-impl Images for Inputs<'_> {
-    fn count(&self) -> usize {
-        self.count
-    }
-
-    fn image(&self, _: &str, index: usize) -> Result<Cow<'_, [i8]>> {
-        let item = {
-            let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-            // Images before the first one with an error are read nevertheless, so that it doesn't
-            // depend on threads which one is told.
-            let fault = reading.fault.as_ref();
-            match fault.is_some_and(|(first, _)| *first < index) {
-                true => Err(Error::Cancelled),
-                false => reading.item(index),
-            }
-        };
-        let decoded = item.and_then(|item| self.preprocess.apply(&item.decode()?, self.chw));
-        let values = decoded.map_err(|error| self.fail(index, error))?;
-        Ok(to_int8(&values, self.scale, self.zero).into())
-    }
+    Ok(sources)
 }
 
 /// What the caller does with the outputs.
@@ -246,21 +160,36 @@ fn hazards(compiled: &Compiled) -> Result<Vec<String>> {
     Ok(all.concat())
 }
 
+/// A network that is compiled, and its images.
+struct Prepared {
+    compiled: Compiled,
+    preprocess: Preprocess,
+    /// Of each input, where they are given.
+    given: Option<Vec<Source>>,
+}
+
 /// Loads and compiles; a float model is quantised on the way.
-fn prepare(
-    args: &RunOptions,
-    images: Option<&Source>,
-    watch: &dyn Watch,
-) -> Result<(Compiled, Preprocess)> {
+fn prepare(args: &RunOptions, watch: &dyn Watch) -> Result<Prepared> {
     let mut model = Model::open_with(&args.model, &args.input_shape)?;
     let stated = model.metadata().get("preprocess").cloned();
     let choose = || Preprocess::choose(&args.preprocess, stated.as_ref(), watch);
+    let open = |inputs: &[Tensor]| match args.input.is_empty() {
+        true => Ok(None),
+        false => feeds::open(&args.input, args.limit, inputs).map(Some),
+    };
     if model.is_compiled() {
         refuse(args, &model)?;
-        return Ok((model.compile(&args.target, &Part(watch))?, choose()?));
+        let compiled = model.compile(&args.target, &Part(watch))?;
+        return Ok(Prepared {
+            given: open(&compiled.inputs()?)?,
+            preprocess: choose()?,
+            compiled,
+        });
     }
+    let given = open(&model.inputs())?;
     let preprocess = choose()?;
     if model.is_float() {
+        let images = given.as_ref().and_then(|sources| sources.first());
         model = quantized(args, &model, images, &preprocess, watch)?;
     } else {
         ensure!(
@@ -272,7 +201,11 @@ fn prepare(
     if let Some(requant) = args.requant {
         model.set_requant(requant);
     }
-    Ok((model.compile(&args.target, &Part(watch))?, preprocess))
+    Ok(Prepared {
+        compiled: model.compile(&args.target, &Part(watch))?,
+        preprocess,
+        given,
+    })
 }
 
 /// A float model as int8, with the calibration images or else those of the run.
@@ -324,7 +257,7 @@ fn outcome(
     args: &RunOptions,
     program: &Arc<Program>,
     shares: Vec<Share>,
-    [prepared, wall]: [Duration; 2],
+    prepared: Duration,
 ) -> (Outcome, Vec<RunImages>) {
     let mut found = Vec::new();
     let mut marks = Marks::default();
@@ -358,7 +291,7 @@ fn outcome(
         host_ops: 0,
         host_segments: 0,
         prepared,
-        wall,
+        wall: Duration::ZERO,
     };
     (outcome, found)
 }
@@ -366,50 +299,84 @@ fn outcome(
 /// The number of a run's first image, and by output the values of each image.
 type RunImages = (usize, Vec<Vec<Vec<i8>>>);
 
-/// What is kept of each image, in their order.
-fn image_outcomes(
+/// What the program gave of each image, in their order: by output.
+fn in_order(mut found: Vec<RunImages>) -> Vec<Vec<Vec<i8>>> {
+    found.sort_unstable_by_key(|(first, _)| *first);
+    let mut images = Vec::new();
+    for (_, outputs) in found {
+        let count = outputs.first().map_or(0, Vec::len);
+        let mut of_run: Vec<Vec<Vec<i8>>> = vec![Vec::with_capacity(outputs.len()); count];
+        for output in outputs {
+            for (image, values) in of_run.iter_mut().zip(output) {
+                image.push(values);
+            }
+        }
+        images.extend(of_run);
+    }
+    images
+}
+
+/// The real values of the model's outputs: by image, by output.
+fn reals(
     program: &Program,
-    mut found: Vec<RunImages>,
-    mut facts: BTreeMap<usize, (String, Option<usize>)>,
-    top: usize,
-    wanted: Wanted,
-) -> Result<Vec<ImageOutcome>> {
+    ends: Option<&Ends>,
+    feeds: &Feeds<'_>,
+    found: &mut Vec<Vec<Vec<i8>>>,
+) -> Result<Vec<Vec<Vec<f32>>>> {
     let tensors = program.outputs.iter().map(|&index| program.tensor(index));
     let tensors: Vec<&TensorSpec> = tensors.collect::<Result<_, _>>()?;
-    let real = |(values, tensor): (&Vec<i8>, &&TensorSpec)| -> Vec<f32> {
+    let real = |values: &[i8], tensor: &TensorSpec| -> Vec<f32> {
         let real = |&v: &i8| (f32::from(v) - f32::from(tensor.zero)) * tensor.scale;
         values.iter().map(real).collect()
     };
+    let Some(ends) = ends else {
+        let image = |outputs: Vec<Vec<i8>>| {
+            let with = outputs.iter().zip(&tensors);
+            with.map(|(values, tensor)| real(values, tensor)).collect()
+        };
+        return Ok(std::mem::take(found).into_iter().map(image).collect());
+    };
+    let views = found.iter().map(|image| image.iter().map(Vec::as_slice));
+    let views: Vec<Vec<&[i8]>> = views.map(Iterator::collect).collect();
+    let left = feeds.leave(ends, &views)?;
+    let image = |(outputs, mut left): (&Vec<&[i8]>, Vec<Data>)| {
+        let output = |output: &EndOutput| match *output {
+            EndOutput::Tensor(at) => Ok(real(outputs[at], tensors[at])),
+            EndOutput::Value { index, .. } => feeds::real(left[index].clone()),
+        };
+        let all = ends.outputs().iter().map(output).collect();
+        left.clear();
+        all
+    };
+    views.iter().zip(left).map(image).collect()
+}
+
+/// What is kept of each image, in their order.
+fn image_outcomes(
+    program: &Program,
+    found: Vec<Vec<Vec<f32>>>,
+    mut facts: Facts,
+    top: usize,
+    wanted: Wanted,
+) -> Vec<ImageOutcome> {
     let are_confidences = ends_in_softmax(program);
-    found.sort_unstable_by_key(|(first, _)| *first);
-    let mut outcomes = Vec::with_capacity(facts.len());
-    for (first, outputs) in found {
-        let count = outputs.first().map_or(0, Vec::len);
-        for at in 0..count {
-            let of_image = outputs.iter().map(|images| &images[at]).zip(&tensors);
-            let told = if wanted == Wanted::Labels {
-                1
-            } else {
-                tensors.len()
-            };
-            let mut outputs: Vec<Vec<f32>> = of_image.take(told).map(real).collect();
-            let logits = outputs.first().map_or(&[][..], Vec::as_slice);
-            let (name, truth) = facts.remove(&(first + at)).unwrap_or_default();
-            let (best, ranking) = (
-                images::first_largest(logits),
-                rank(logits, are_confidences, top),
-            );
-            if wanted == Wanted::Labels {
-                outputs.clear();
-            }
-            outcomes.push(ImageOutcome {
-                name,
-                truth,
-                best,
-                ranking,
-                outputs,
-            });
+    let outcome = |(index, mut outputs): (usize, Vec<Vec<f32>>)| {
+        let logits = outputs.first().map_or(&[][..], Vec::as_slice);
+        let (name, truth) = facts.remove(&index).unwrap_or_default();
+        let (best, ranking) = (
+            images::first_largest(logits),
+            rank(logits, are_confidences, top),
+        );
+        if wanted == Wanted::Labels {
+            outputs.clear();
         }
-    }
-    Ok(outcomes)
+        ImageOutcome {
+            name,
+            truth,
+            best,
+            ranking,
+            outputs,
+        }
+    };
+    found.into_iter().enumerate().map(outcome).collect()
 }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use vta_compiler::graph::{Data, Element};
+use vta_compiler::host::{EndOutput, Ends};
 use vta_driver::{Counters, DeviceCounters, Program};
 
 use crate::compile::Compiled;
@@ -36,12 +38,45 @@ pub struct Feed<'a> {
 }
 
 /// Real values, or steps of the input's scale.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Values<'a> {
     /// Rounded to the nearest step, ties to even, and clamped to int8.
     Real(Cow<'a, [f32]>),
     /// As the device reads them.
     Int8(Cow<'a, [i8]>),
+    /// Whole numbers, as the host takes them; of an input of floats they are its real values.
+    Whole(Cow<'a, [i64]>),
+}
+
+impl Values<'_> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Real(values) => values.len(),
+            Self::Int8(values) => values.len(),
+            Self::Whole(values) => values.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One image's data behind the other's.
+    fn joined<'d>(images: impl Iterator<Item = &'d Data>) -> Values<'static> {
+        let (mut real, mut whole) = (Vec::new(), Vec::new());
+        for data in images {
+            match (data, data.integers()) {
+                (Data::F32(values), _) => real.extend_from_slice(values),
+                (_, values) => whole.extend(values.unwrap_or_default()),
+            }
+        }
+        match whole.is_empty() {
+            true => Values::Real(real.into()),
+            false => Values::Whole(whole.into()),
+        }
+    }
 }
 
 /// Values of one output for all images of a run.
@@ -51,8 +86,8 @@ pub struct Output {
     pub tensor: Tensor,
     /// How many images there are.
     pub images: usize,
-    /// `images` times [`Tensor::len`] values, each image in CHW order.
-    pub int8: Vec<i8>,
+    /// `images` times [`Tensor::len`] values, each image in CHW order: int8, or what the host gave.
+    pub values: Values<'static>,
 }
 
 impl Output {
@@ -61,7 +96,19 @@ impl Output {
         let scale = self.tensor.scale.unwrap_or(1.0);
         let zero = f32::from(self.tensor.zero);
         let real = |&v: &i8| (f32::from(v) - zero) * scale;
-        self.int8.iter().map(real).collect()
+        match &self.values {
+            Values::Int8(values) => values.iter().map(real).collect(),
+            Values::Real(values) => values.to_vec(),
+            Values::Whole(values) => values.iter().map(|&v| v as f32).collect(),
+        }
+    }
+
+    /// The values as the device gave them; `None` for what the host computed.
+    pub fn int8(&self) -> Option<&[i8]> {
+        match &self.values {
+            Values::Int8(values) => Some(values),
+            Values::Real(_) | Values::Whole(_) => None,
+        }
     }
 }
 
@@ -155,10 +202,7 @@ impl Session {
     /// # Errors
     /// [`Error::Model`] for a program that contradicts itself.
     pub fn inputs(&self) -> Result<Vec<Tensor>> {
-        let inputs = self.program.inputs.iter();
-        inputs
-            .map(|i| Tensor::of_program(&self.program, *i))
-            .collect()
+        self.pool.network().inputs()
     }
 
     /// What the network gives, in the model's order.
@@ -166,10 +210,7 @@ impl Session {
     /// # Errors
     /// [`Error::Model`] for a program that contradicts itself.
     pub fn outputs(&self) -> Result<Vec<Tensor>> {
-        let outputs = self.program.outputs.iter();
-        outputs
-            .map(|i| Tensor::of_program(&self.program, *i))
-            .collect()
+        self.pool.network().outputs()
     }
 
     /// The compiled network; only its tensors and layers when it runs over several places.
@@ -201,27 +242,86 @@ impl Session {
             let wrong = || format!("no input '{}' (there is {})", feed.name, names.join(", "));
             known.then_some(()).with_context(wrong)?;
         }
-        // The driver takes one input a program.
-        let [input] = &inputs[..] else {
-            let text = format!("networks of one input run, this one has {}", inputs.len());
-            return Err(Error::input(text));
+        let ends = self.pool.network().ends.clone();
+        let arrays = Arrays::new(&inputs, feeds, ends.clone())?;
+        let (int8, mut all) = self.run_int8(&arrays, watch)?;
+        let Some(ends) = ends else {
+            let with = self.outputs()?.into_iter().zip(int8);
+            let int8 = with.map(|(tensor, values)| Output {
+                tensor,
+                images: arrays.count,
+                values: Values::Int8(values.into()),
+            });
+            all.outputs = int8.collect();
+            return Ok(all);
         };
-        let missing = || format!("input '{}' isn't given", input.name);
-        let feed = feeds.first().with_context(missing)?;
-        self.run_images(&Int8::new(input, feed)?, watch)
+        all.outputs = self.left(&ends, &arrays, &int8)?;
+        Ok(all)
     }
 
-    /// Runs the network on images, each of which is asked for when it is needed.
+    /// The model's outputs of what the program gave, by output, for all images.
+    fn left(&self, ends: &Ends, arrays: &Arrays<'_>, int8: &[Vec<i8>]) -> Result<Vec<Output>> {
+        let images = arrays.count;
+        let len = |values: &Vec<i8>| values.len() / images.max(1);
+        let mut left: Vec<Vec<Data>> = Vec::with_capacity(images);
+        for image in 0..images {
+            let of_image = |values: &'_ Vec<i8>| image * len(values)..(image + 1) * len(values);
+            let tensors = int8.iter().map(|values| &values[of_image(values)]);
+            let inputs = match ends.reads_inputs() {
+                true => arrays.data(image)?,
+                false => Vec::new(),
+            };
+            left.push(ends.leave(&tensors.collect::<Vec<_>>(), &inputs)?);
+        }
+        let output = |(tensor, output): (Tensor, &EndOutput)| {
+            let values = match *output {
+                EndOutput::Tensor(at) => Values::Int8(int8[at].clone().into()),
+                EndOutput::Value { index, .. } => {
+                    Values::joined(left.iter().map(|data| &data[index]))
+                }
+            };
+            Output {
+                tensor,
+                images,
+                values,
+            }
+        };
+        let outputs = self.outputs()?.into_iter().zip(ends.outputs());
+        Ok(outputs.map(output).collect())
+    }
+
+    /// Runs the network's program on images, each of which is asked for when it is needed: what the
+    /// host computes around it, as [`vta_compiler::host::Ends`], is the caller's. Outputs are the
+    /// program's.
     ///
     /// # Errors
     /// As for [`Self::run`], and what the images say.
     pub fn run_images(&mut self, images: &dyn Images, watch: &dyn Watch) -> Result<Outputs> {
+        let (int8, mut all) = self.run_int8(images, watch)?;
+        let indices = self.program.outputs.iter();
+        let tensors = indices.map(|index| Tensor::of_program(&self.program, *index));
+        let tensors: Vec<Tensor> = tensors.collect::<Result<_>>()?;
+        let output = |(tensor, values): (Tensor, Vec<i8>)| Output {
+            tensor,
+            images: images.count(),
+            values: Values::Int8(values.into()),
+        };
+        all.outputs = tensors.into_iter().zip(int8).map(output).collect();
+        Ok(all)
+    }
+
+    /// What the program gives, by output, for all images; and what a run tells beside it.
+    fn run_int8(
+        &mut self,
+        images: &dyn Images,
+        watch: &dyn Watch,
+    ) -> Result<(Vec<Vec<i8>>, Outputs)> {
         let shares = self.shares(images, watch)?;
-        let mut outputs: Vec<Output> = self
-            .outputs()?
-            .into_iter()
-            .map(|t| t.of(images.count()))
-            .collect();
+        let indices = self.program.outputs.iter();
+        let lens = indices.map(|index| Ok(self.program.tensor(*index)?.image_len()));
+        let lens: Vec<usize> = lens.collect::<Result<_>>()?;
+        let room = lens.iter().map(|len| vec![0; len * images.count()]);
+        let mut outputs: Vec<Vec<i8>> = room.collect();
         let mut all = Outputs {
             outputs: Vec::new(),
             mismatches: Vec::new(),
@@ -230,10 +330,9 @@ impl Session {
         };
         for share in shares {
             for (first, found) in &share.outputs {
-                for (output, images) in outputs.iter_mut().zip(found) {
-                    let len = output.tensor.len();
+                for ((output, images), len) in outputs.iter_mut().zip(found).zip(&lens) {
                     for (image, values) in (*first..).zip(images) {
-                        output.int8[image * len..][..len].copy_from_slice(values);
+                        output[image * len..][..*len].copy_from_slice(values);
                     }
                 }
             }
@@ -243,8 +342,7 @@ impl Session {
                 all.devices.entry(name).or_default().add(&counted);
             }
         }
-        all.outputs = outputs;
-        Ok(all)
+        Ok((outputs, all))
     }
 
     /// Runs images; what each device found.
@@ -275,56 +373,119 @@ impl Session {
     }
 }
 
-impl Tensor {
-    /// Room for its values of so many images.
-    fn of(self, images: usize) -> Output {
-        Output {
-            int8: vec![0; images * self.len()],
-            images,
-            tensor: self,
+/// Arrays of each input, for the images that they hold.
+struct Arrays<'a> {
+    /// In the inputs' order.
+    values: Vec<(&'a Tensor, &'a Values<'a>)>,
+    count: usize,
+    ends: Option<Arc<Ends>>,
+}
+
+impl<'a> Arrays<'a> {
+    fn new(
+        inputs: &'a [Tensor],
+        feeds: &'a [Feed<'a>],
+        ends: Option<Arc<Ends>>,
+    ) -> Result<Self> {
+        let mut values = Vec::with_capacity(inputs.len());
+        let mut count = None;
+        for input in inputs {
+            let feed = feeds.iter().find(|feed| feed.name == input.name);
+            let feed = feed.with_context(|| format!("input '{}' isn't given", input.name))?;
+            let (found, len) = (feed.values.len(), input.len());
+            if len == 0 || !found.is_multiple_of(len) {
+                return Err(Error::input(format!(
+                    "input '{}': {found} values; an image has {len}",
+                    feed.name
+                )));
+            }
+            if let Values::Real(values) = &feed.values
+                && let Some(at) = values.iter().position(|v| !v.is_finite())
+            {
+                let text = format!("input '{}', value {at}: {}", feed.name, values[at]);
+                return Err(Error::input(text));
+            }
+            let images = found / len;
+            let first = *count.get_or_insert(images);
+            if first != images {
+                let name = &input.name;
+                let text = format!("{images} images of input '{name}', but {first} of the first");
+                return Err(Error::input(text));
+            }
+            values.push((input, &feed.values));
         }
+        Ok(Self {
+            values,
+            count: count.unwrap_or(0),
+            ends,
+        })
+    }
+
+    /// The model's inputs of an image, as the host takes them.
+    fn data(&self, image: usize) -> Result<Vec<Data>> {
+        let data = |(input, values): &(&Tensor, &Values<'_>)| {
+            let range = image * input.len()..(image + 1) * input.len();
+            let data = match values {
+                Values::Real(v) => Data::F32(v[range].to_vec()),
+                Values::Int8(v) => Data::I8(v[range].to_vec()),
+                Values::Whole(v) => {
+                    return whole(&v[range], input);
+                }
+            };
+            let (name, takes) = (&input.name, input.element);
+            let wrong = || format!("input '{name}' takes {}", takes.name());
+            (data.element() == takes)
+                .then_some(data)
+                .with_context(wrong)
+        };
+        self.values.iter().map(data).collect()
     }
 }
 
-/// An input's images as int8, one behind the other.
-struct Int8<'a> {
-    values: Cow<'a, [i8]>,
-    /// Of each image; at least 1.
-    len: usize,
+/// Whole numbers of an input's type.
+fn whole(values: &[i64], input: &Tensor) -> Result<Data> {
+    fn narrow<T: TryFrom<i64>>(values: &[i64], input: &Tensor) -> Result<Vec<T>> {
+        let one = |&value: &i64| {
+            let wrong = || format!("input '{}': {value} is no {}", input.name, input.element.name());
+            T::try_from(value).ok().with_context(wrong)
+        };
+        values.iter().map(one).collect()
+    }
+    Ok(match input.element {
+        Element::F32 => Data::F32(values.iter().map(|&v| v as f32).collect()),
+        Element::I8 => Data::I8(narrow(values, input)?),
+        Element::U8 => Data::U8(narrow(values, input)?),
+        Element::I32 => Data::I32(narrow(values, input)?),
+        Element::I64 => Data::I64(values.to_vec()),
+        Element::Bool => Data::Bool(values.iter().map(|&v| v != 0).collect()),
+    })
 }
 
-impl<'a> Int8<'a> {
-    fn new(input: &Tensor, feed: &'a Feed<'_>) -> Result<Self> {
-        let values: Cow<'a, [i8]> = match &feed.values {
-            Values::Int8(values) => Cow::Borrowed(values),
-            Values::Real(values) => {
-                if let Some(at) = values.iter().position(|v| !v.is_finite()) {
-                    let text = format!("input '{}', value {at}: {}", feed.name, values[at]);
-                    return Err(Error::input(text));
+impl Images for Arrays<'_> {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
+        if let Some(ends) = &self.ends
+            && ends.inputs().is_some()
+        {
+            return Ok(ends.enter(self.data(index)?)?.into());
+        }
+        let one = |(input, values): &(&Tensor, &'_ Values<'_>)| -> Vec<i8> {
+            let range = index * input.len()..(index + 1) * input.len();
+            let to_int8 = |values: &[f32]| {
+                to_int8(values, input.scale.unwrap_or(1.0), input.zero)
+            };
+            match values {
+                Values::Int8(v) => v[range].to_vec(),
+                Values::Real(v) => to_int8(&v[range]),
+                Values::Whole(v) => {
+                    let real: Vec<f32> = v[range].iter().map(|&v| v as f32).collect();
+                    to_int8(&real)
                 }
-                to_int8(values, input.scale.unwrap_or(1.0), input.zero).into()
             }
         };
-        let len = input.len();
-        if len == 0 || !values.len().is_multiple_of(len) {
-            return Err(Error::input(format!(
-                "input '{}': {} values; an image has {len}",
-                feed.name,
-                values.len()
-            )));
-        }
-        Ok(Self { values, len })
-    }
-}
-
-impl Images for Int8<'_> {
-    fn count(&self) -> usize {
-        self.values.len() / self.len
-    }
-
-    fn image(&self, _: &str, index: usize) -> Result<Cow<'_, [i8]>> {
-        let mut all = self.values.chunks_exact(self.len);
-        let image = all.nth(index).context("there is no such image")?;
-        Ok(Cow::Borrowed(image))
+        Ok(self.values.iter().flat_map(one).collect::<Vec<_>>().into())
     }
 }

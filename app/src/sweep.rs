@@ -21,7 +21,7 @@ use vta_isa::Config;
 use vta_sim::cycle::{TimingConfig, simulate};
 use vta_sim::views::{EnergyTable, LayerCycles, LayerTotals};
 
-use crate::error::{Context, Result, ensure};
+use crate::error::{Result, ensure};
 use crate::machine::{Machine, Wanted};
 use crate::timed::{leave_out_additions, merge, utilization};
 use crate::watch::Watch;
@@ -189,8 +189,7 @@ fn lower_for(graph: &QGraph, config: &Config) -> Result<Lowered> {
     };
     let device: Arc<dyn Device> = Arc::new(WorkerDevice::new(info, runner));
     let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
-    let input = program.inputs.first().context("the program has no input")?;
-    let image = vec![0i8; program.tensor(*input)?.image_len() as usize];
+    let image = vec![0i8; program.input_len()?];
     session.run(&[&image])?;
     let batches = std::mem::take(&mut *recorded.lock().unwrap_or_else(PoisonError::into_inner));
     let macs = program.layers.iter().map(|l| l.macs).sum::<u64>() * config.batch() as u64;

@@ -8,7 +8,7 @@ use vta_compiler::tune::{self, Cache, Job};
 use vta_driver::{Program, QueueLimits, Session};
 use vta_sim::{CycleLog, Execution};
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::watch::Watch;
 
@@ -81,7 +81,6 @@ pub fn cycles(program: &Program, machine: &Machine) -> Result<u64> {
         Arc::new(device),
         QueueLimits::default(),
     )?;
-    let input = program.inputs.first().context("the program has no input")?;
-    session.run(&[&vec![0; program.tensor(*input)?.image_len()]])?;
+    session.run(&[&vec![0; program.input_len()?]])?;
     Ok(log.runs().iter().map(|run| run.report.cycles).sum())
 }

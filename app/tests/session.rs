@@ -53,7 +53,7 @@ fn any_number_of_images_on_any_number_of_threads_is_the_same() {
     let expected = one.run(&[feed(&input.name, &all)], &()).unwrap();
     let output = &expected.outputs[0];
     assert_eq!((output.images, output.tensor.len()), (5, 10));
-    assert_eq!(output.int8.len(), 50);
+    assert_eq!(output.int8().unwrap().len(), 50);
     for (threads, batch) in [(3, 1), (1, 2), (2, 3)] {
         let mut several = session(&Target {
             threads: Some(threads),
@@ -64,8 +64,8 @@ fn any_number_of_images_on_any_number_of_threads_is_the_same() {
         for images in [5, 1, 5] {
             let some = &all[..images * input.len()];
             let found = several.run(&[feed(&input.name, some)], &()).unwrap();
-            let values = &found.get(&output.tensor.name).unwrap().int8;
-            assert_eq!(*values, output.int8[..images * 10], "{threads} {batch}");
+            let values = found.get(&output.tensor.name).unwrap().int8().unwrap();
+            assert_eq!(*values, output.int8().unwrap()[..images * 10], "{threads} {batch}");
         }
     }
     let real: Vec<f32> = all
@@ -107,7 +107,7 @@ impl Images for Demo {
         self.0.len()
     }
 
-    fn image(&self, _: &str, index: usize) -> Result<Cow<'_, [i8]>, Error> {
+    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>, Error> {
         let model = Model::open("demo")?;
         let recipe = model.preprocess()?.unwrap();
         let real = recipe.apply(&self.0[index], [3, 32, 32])?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use vta_app::machine::Machine;
@@ -199,8 +199,7 @@ fn measure(program: &Arc<Program>, machine: &Machine) -> Result<(Vec<LayerCycles
     let device = machine.cycle(program.config.clone(), only, log.clone())?;
     let limits = QueueLimits::default();
     let mut session = Session::new(Arc::clone(program), Arc::new(device), limits)?;
-    let input = program.inputs.first().context("the program has no input")?;
-    session.run(&[&vec![0; program.tensor(*input)?.image_len()]])?;
+    session.run(&[&vec![0; program.input_len()?]])?;
     let runs = log.runs();
     let mut layers = timed::merge(runs.iter().flat_map(|run| &run.layers));
     timed::leave_out_additions(&mut layers, program);

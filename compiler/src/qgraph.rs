@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::host::Segment;
+use crate::host::{Ends, Segment};
 use crate::reflect::{Reflect, listed};
 
 pub use crate::lane::{LaneKind, LaneOp, LaneOperand};
@@ -217,6 +217,9 @@ pub struct QGraph {
     pub inputs: Vec<TensorId>,
     /// Network outputs.
     pub outputs: Vec<TensorId>,
+    /// What the host makes of the model's inputs before, and of the outputs behind it; `None` where they
+    /// are the model's.
+    pub ends: Option<Arc<Ends>>,
     /// Free facts: `preprocess`, `labels` and so on.
     pub metadata: BTreeMap<String, String>,
 }
@@ -278,10 +281,21 @@ pub struct HostNeeds {
 
 impl HostNeeds {
     /// Counts the nodes of a network's segments.
-    pub fn of(graph: &QGraph) -> Self {
-        let mut needs = Self::default();
-        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    pub fn of<'g>(graph: &'g QGraph) -> Self {
+        let (mut needs, mut segments) = (Self::default(), 0);
+        let mut kinds: BTreeMap<&'g str, usize> = BTreeMap::new();
         let mut before: Option<&Arc<Segment>> = None;
+        let mut count = |nodes: &mut dyn Iterator<Item = &'g (String, String)>| {
+            for (name, kind) in nodes {
+                needs.nodes += 1;
+                if needs.first.is_empty() {
+                    needs.first.clone_from(name);
+                }
+                *kinds.entry(kind).or_insert(0) += 1;
+            }
+        };
+        let ends = graph.ends.as_deref();
+        let ends = ends.filter(|ends| ends.segments() > 0);
         for node in &graph.nodes {
             let QOp::Host { segment, .. } = &node.op else {
                 continue;
@@ -290,15 +304,14 @@ impl HostNeeds {
                 continue;
             }
             before = Some(segment);
-            needs.segments += 1;
-            needs.nodes += segment.nodes().len();
-            for (name, kind) in segment.nodes() {
-                if needs.first.is_empty() {
-                    needs.first.clone_from(name);
-                }
-                *kinds.entry(kind).or_insert(0) += 1;
-            }
+            segments += 1;
+            count(&mut segment.nodes().iter());
         }
+        if let Some(ends) = ends {
+            segments += ends.segments();
+            count(&mut ends.nodes());
+        }
+        needs.segments = segments;
         let mut kinds: Vec<_> = kinds.into_iter().collect();
         kinds.sort_by_key(|(kind, count)| (std::cmp::Reverse(*count), *kind));
         let listed = kinds.iter().map(|(kind, count)| format!("{count} {kind}"));

@@ -18,11 +18,11 @@ pub enum ReferenceError {
     /// The input's length isn't the tensor's.
     #[error("the input has {found} values, {name} needs {expected}")]
     Input {
-        /// The input tensor.
+        /// The input tensors.
         name: String,
         /// Values given.
         found: usize,
-        /// C * H * W.
+        /// C * H * W, of all inputs together.
         expected: usize,
     },
     /// A node's tensors contradict its geometry.
@@ -49,25 +49,27 @@ pub enum ReferenceError {
     },
 }
 
-/// Runs the graph on one image (int8, NCHW). Returns every tensor, indexed by [`TensorId`];
-/// tensors that nothing writes are empty.
+/// Runs the graph on one image: int8, NCHW, the values of all inputs one behind the other. Returns
+/// every tensor, indexed by [`TensorId`]; tensors that nothing writes are empty.
 ///
 /// # Errors
 /// [`ReferenceError`] for an input of another length or an inconsistent graph.
 pub fn run(graph: &QGraph, input: &[i8]) -> Result<Vec<Vec<i8>>, ReferenceError> {
     let mut values: Vec<Vec<i8>> = vec![Vec::new(); graph.tensors.len()];
-    for &id in &graph.inputs {
-        let tensor = &graph.tensors[id.0];
-        let expected = tensor.chw.iter().product();
-        if input.len() != expected {
-            let name = tensor.name.clone();
-            return Err(ReferenceError::Input {
-                name,
-                found: input.len(),
-                expected,
-            });
-        }
-        values[id.0] = input.to_vec();
+    let len = |id: &TensorId| graph.tensors[id.0].chw.iter().product::<usize>();
+    let expected = graph.inputs.iter().map(len).sum();
+    if input.len() != expected {
+        let names = graph.inputs.iter().map(|id| &graph.tensors[id.0].name[..]);
+        return Err(ReferenceError::Input {
+            name: names.collect::<Vec<_>>().join(", "),
+            found: input.len(),
+            expected,
+        });
+    }
+    let mut rest = input;
+    for id in &graph.inputs {
+        let own = rest.split_off(..len(id)).unwrap_or_default();
+        values[id.0] = own.to_vec();
     }
     // Nodes of one segment stand together.
     let mut computed = None;

@@ -10,10 +10,11 @@
 //! | 2 | commands | all layers' commands: 16-byte instruction, `u32` symbol kind, `u32` symbol |
 //! | 3 | micro-ops | all kernels' micro-ops, `u32` each (lengths stand in meta) |
 //! | 4 | data | the constants one after another, each on a 64-byte boundary |
-//! | 5 | steps | `u64` length, JSON: what the host computes between which layers; then its kernels' bytes, one after another (version 3 only) |
+//! | 5 | steps | `u64` length, JSON: what the host computes between which layers; then its kernels' bytes, one after another, and what stands around the network (version 4 only) |
 //!
 //! A bundle of a program alone has version 1 and four sections, one with layers of the host
-//! version 3 and five. Version 2, with one operator in each layer of the host, is read no more.
+//! version 4 and five. Versions 2 (one operator in each layer of the host) and 3 (one input) are read no
+//! more.
 //!
 //! The same program gives the same bytes on every machine.
 
@@ -311,8 +312,8 @@ fn starts(offset_bytes: &u64) -> bool {
     *offset_bytes == 0
 }
 
-fn is_zero(zero: &i8) -> bool {
-    *zero == 0
+fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn meta_tensor(t: &TensorSpec) -> MetaTensor {

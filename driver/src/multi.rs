@@ -122,10 +122,14 @@ pub struct MultiProgram {
     pub parts: Vec<Part>,
     /// In order.
     pub steps: Vec<Step>,
-    /// For the network's input: every place that it is written to.
-    pub input: Vec<Place>,
+    /// For each of the network's inputs: every place that it is written to, at least one.
+    pub inputs: Vec<Vec<Place>>,
     /// The network's outputs.
     pub outputs: Vec<Place>,
+    /// What a caller's values become before they are int8 tensors, and int8 tensors behind the last
+    /// step, as the bytes of whoever computes it; empty where callers give and take int8. The
+    /// driver only keeps it.
+    pub ends: Vec<u8>,
 }
 
 impl MultiProgram {
@@ -221,14 +225,20 @@ impl MultiProgram {
 
     fn check_ends(&self) -> Result<(), ProgramError> {
         let index = self.steps.len();
-        let mut shape = None;
-        for place in &self.input {
-            let here = (
-                self.tensor(*place)?.chw,
-                self.parts[place.part].program.config.batch(),
-            );
-            if *shape.get_or_insert(here) != here {
-                let reason = "the network's input has different shapes";
+        for places in &self.inputs {
+            let mut shape = None;
+            for place in places {
+                let here = (
+                    self.tensor(*place)?.chw,
+                    self.parts[place.part].program.config.batch(),
+                );
+                if *shape.get_or_insert(here) != here {
+                    let reason = "the network's input has different shapes";
+                    return Err(ProgramError::Step { index, reason });
+                }
+            }
+            if shape.is_none() {
+                let reason = "an input of the network goes nowhere";
                 return Err(ProgramError::Step { index, reason });
             }
         }

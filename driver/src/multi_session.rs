@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::packing::pack;
 use crate::queue::Route;
-use crate::session::{pack_input, unpack_output};
+use crate::session::{by_input, pack_input, unpack_output};
 use crate::{
     Counters, Device, DriverError, FlushReason, HostKernel, HostStep, Lane, MultiProgram, Place,
-    Point, ProgramError, QueueLimits, Recording, RunOutput, Session, Step, Stream, Ticket,
-    Timeline, Work, WorkDone,
+    Point, ProgramError, QueueLimits, Recording, RunOutput, Session, Step, Stream, TensorSpec,
+    Ticket, Timeline, Work, WorkDone,
 };
 
 /// A [`MultiProgram`] loaded on its devices.
@@ -44,8 +44,9 @@ use crate::{
 /// let multi = MultiProgram {
 ///     parts: vec![part(0), part(1)],
 ///     steps: vec![Step::Copy { from: here, to: there }],
-///     input: vec![here],
+///     inputs: vec![vec![here]],
 ///     outputs: vec![there],
+///     ends: vec![],
 /// };
 /// let device = || Arc::new(NullDevice::with_config(Config::default())) as Arc<dyn Device>;
 /// let devices = [device(), device()];
@@ -192,10 +193,15 @@ impl MultiSession {
     ) -> Result<(), DriverError> {
         // All is packed before anything is submitted: a wrong image changes nothing.
         let mut writes = Vec::new();
-        for &place in &program.input {
-            let config = &program.parts[place.part].program.config;
-            let data = pack_input(program.tensor(place)?, config, images)?;
-            writes.push((place, data));
+        let firsts = program.inputs.iter().filter_map(|places| places.first());
+        let specs = firsts.map(|&place| program.tensor(place));
+        let specs: Vec<&TensorSpec> = specs.collect::<Result<_, _>>()?;
+        for (places, rows) in program.inputs.iter().zip(by_input(&specs, images)?) {
+            for &place in places {
+                let config = &program.parts[place.part].program.config;
+                let data = pack_input(program.tensor(place)?, config, &rows)?;
+                writes.push((place, data));
+            }
         }
         for (place, data) in writes {
             let addr = self.address(place)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use vta_isa::{Config, Deps, Insn, Load, MemType, Store, Uop};
 
-use crate::{Bytes, NodeInfo};
+use crate::{Bytes, NodeInfo, ProgramError};
 
 /// Index into [`Program::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -201,6 +201,15 @@ pub struct Program {
 }
 
 impl Program {
+    /// Values of an image: of all inputs together.
+    ///
+    /// # Errors
+    /// [`ProgramError::Tensor`] for an input that isn't there.
+    pub fn input_len(&self) -> Result<usize, ProgramError> {
+        let lens = self.inputs.iter().map(|&index| self.tensor(index));
+        lens.map(|tensor| Ok(tensor?.image_len())).sum()
+    }
+
     /// Instructions before the first layer of a batch: they leave the tokens that it expects.
     /// Nothing is in use.
     pub fn opening(&self) -> Vec<Insn> {

@@ -87,8 +87,8 @@ pub(crate) struct BufferSet {
     pub(crate) addresses: Vec<PhysAddr>,
     pub(crate) queue: CommandQueue,
     recording: Option<Recording>,
-    /// The last packed input, whose bytes are used again once the device has let go of them.
-    packed: Option<Arc<[u8]>>,
+    /// The last packed inputs, whose bytes are used again once the device has let go of them.
+    packed: Vec<Arc<[u8]>>,
 }
 
 impl Session {
@@ -171,15 +171,16 @@ impl Session {
         })
     }
 
-    /// Runs the network on up to BATCH images, each `inputs[0].image_len()` int8 values in NCHW
-    /// order. Queues everything, then waits once.
+    /// Runs the network on up to BATCH images: each the int8 values of all inputs, one input behind
+    /// the other, in NCHW order. Queues everything, then waits once.
     ///
     /// # Errors
     /// [`DriverError::Input`] for the wrong number or length of images; what the device reports.
     /// After an error the session can be used again.
     pub fn run(&mut self, images: &[&[i8]]) -> Result<RunOutput, DriverError> {
-        let write = self.input_write(0, images)?;
-        let input = self.device.submit(write)?;
+        let writes = self.input_writes(0, images)?;
+        let inputs = writes.into_iter().map(|write| self.device.submit(write));
+        let inputs: Vec<Box<dyn Ticket>> = inputs.collect::<Result<_, _>>()?;
         (self.current, self.images) = (0, images.len());
         let submitted = self.submit_layers(0);
         let mut tickets = self.sets[0].queue.take_tickets();
@@ -189,7 +190,9 @@ impl Session {
             let read = self.read_work(0, program.tensor(output)?);
             tickets.push(self.device.submit(read)?);
         }
-        input.wait()?;
+        for input in inputs {
+            input.wait()?;
+        }
         let done: Result<Vec<_>, _> = tickets.into_iter().map(Ticket::wait).collect();
         self.collect(done?, images.len())
     }
@@ -206,29 +209,28 @@ impl Session {
         Ok(RunOutput { outputs, reports })
     }
 
-    /// Packs images into the write of a set's input.
-    fn input_write(&mut self, set: usize, images: &[&[i8]]) -> Result<Work, DriverError> {
+    /// Packs images into the writes of a set's inputs.
+    fn input_writes(&mut self, set: usize, images: &[&[i8]]) -> Result<Vec<Work>, DriverError> {
         let config = &self.program.config;
-        let &[index] = &self.program.inputs[..] else {
-            let n = self.program.inputs.len();
-            return Err(DriverError::Input(format!(
-                "the program has {n} inputs, not one"
-            )));
-        };
-        let spec = self.program.tensor(index)?;
+        let inputs = self.program.inputs.iter();
+        let specs = inputs.map(|&index| self.program.tensor(index));
+        let specs: Vec<&TensorSpec> = specs.collect::<Result<_, _>>()?;
         let BufferSet {
             addresses, packed, ..
         } = &mut self.sets[set];
-        let addr = spec.address(addresses);
-        let again = packed.as_mut().and_then(Arc::get_mut).and_then(|bytes| {
-            let rows = !images.is_empty();
-            rows.then(|| pack_again(spec, config, images, bytes))?
-        });
-        let data = match (again, &packed) {
-            (Some(()), Some(bytes)) => Arc::clone(bytes),
-            _ => Arc::clone(packed.insert(pack_input(spec, config, images)?)),
-        };
-        Ok(Work::Write { addr, data })
+        let mut writes = Vec::with_capacity(specs.len());
+        for (index, (spec, rows)) in specs.iter().zip(by_input(&specs, images)?).enumerate() {
+            let again = packed.get_mut(index).and_then(Arc::get_mut);
+            let again = again.filter(|_| !rows.is_empty());
+            let again = again.and_then(|bytes| pack_again(spec, config, &rows, bytes));
+            if again.is_none() {
+                packed.truncate(index);
+                packed.push(pack_input(spec, config, &rows)?);
+            }
+            let (addr, data) = (spec.address(addresses), Arc::clone(&packed[index]));
+            writes.push(Work::Write { addr, data });
+        }
+        Ok(writes)
     }
 
     fn submit_layers(&mut self, set: usize) -> Result<(), DriverError> {
@@ -332,7 +334,7 @@ impl BufferSet {
             queue: CommandQueue::of_checked(program, device, addresses.clone(), limits)?,
             addresses,
             recording: None,
-            packed: None,
+            packed: Vec::new(),
         })
     }
 }
@@ -341,6 +343,31 @@ impl BufferSet {
 fn alignment(program: &Program) -> u64 {
     let bytes = MemType::ALL.map(|mem| program.config.elem_bytes(mem) as u64);
     bytes.into_iter().fold(1, u64::max)
+}
+
+/// What each input takes of images that hold the values of all inputs, one behind the other.
+pub(crate) fn by_input<'i>(
+    specs: &[&TensorSpec],
+    images: &[&'i [i8]],
+) -> Result<Vec<Vec<&'i [i8]>>, DriverError> {
+    match specs {
+        [] => return Err(DriverError::Input("the program has no input".to_owned())),
+        [_] => return Ok(vec![images.to_vec()]),
+        _ => {}
+    }
+    let total: usize = specs.iter().map(|spec| spec.image_len()).sum();
+    if let Some(image) = images.iter().find(|image| image.len() != total) {
+        let (len, inputs) = (image.len(), specs.len());
+        return Err(DriverError::Input(format!(
+            "an image of {len} values, but {inputs} inputs have {total}"
+        )));
+    }
+    let mut rest = images.to_vec();
+    let rows = specs.iter().map(|spec| {
+        let row = |image: &mut &'i [i8]| image.split_off(..spec.image_len()).unwrap_or_default();
+        rest.iter_mut().map(row).collect()
+    });
+    Ok(rows.collect())
 }
 
 /// Packs 1 to BATCH images of a tensor's shape.

@@ -4,6 +4,8 @@
 use std::io::Read;
 use std::path::Path;
 
+use vta_compiler::graph::{self, Data};
+
 use super::npy::{self, Array, Element, Store, Stream};
 use super::picture::Pixels;
 use crate::error::{Context, Error, Result, bail_input as bail, ensure_input as ensure};
@@ -70,24 +72,15 @@ impl ImageArray {
     }
 
     fn new(array: Array, labels: Option<Array>) -> Result<Self> {
-        let shape = &array.shape;
-        let (count, chw) = match shape[..] {
+        let (count, chw) = match array.shape[..] {
             [n, c, h, w] => (n, [c, h, w]),
             [c, h, w] => (1, [c, h, w]),
             [n, values] => (n, [values, 1, 1]),
-            _ => bail!(
-                "an array of shape {shape:?}, not [images, C, H, W], [C, H, W] or [vectors, values]"
-            ),
+            // Whoever knows the network says what it means.
+            [n, ref rest @ ..] => (n, plane(rest)),
+            [] => (1, [1, 1, 1]),
         };
-        let values = chw
-            .iter()
-            .try_fold(1usize, |all, &side| all.checked_mul(side));
-        let values = values.unwrap_or(usize::MAX);
-        ensure!(values > 0, "an array of shape {shape:?} holds no pixel");
-        ensure!(
-            values <= MAX_VALUES,
-            "images of {values} values; images up to {MAX_VALUES} values are read"
-        );
+        check(&array.shape, chw)?;
         let labels = labels.map(|labels| integers(&labels, count).context("array 'labels'"));
         Ok(Self {
             array,
@@ -95,6 +88,36 @@ impl ImageArray {
             chw,
             labels: labels.transpose()?,
         })
+    }
+
+    /// Divides the array into images of some dimensions, where it has these, whatever dimensions of
+    /// 1 there are beside them.
+    ///
+    /// # Errors
+    /// Images of too many values, or labels for another number of images.
+    pub fn shape(&mut self, image: &[usize]) -> Result<()> {
+        let wide = |shape: &[usize]| -> Vec<usize> {
+            shape.iter().copied().filter(|&side| side != 1).collect()
+        };
+        let shape = &self.array.shape;
+        let (count, chw) = match shape.split_first() {
+            Some((&n, rest)) if wide(rest) == wide(image) => (n, plane(image)),
+            _ if wide(shape) == wide(image) => (1, plane(image)),
+            _ => {
+                ensure!(
+                    (2..=4).contains(&shape.len()),
+                    "an array of shape {shape:?}, and the network takes {image:?}"
+                );
+                return Ok(());
+            }
+        };
+        check(shape, chw)?;
+        if let Some(labels) = &self.labels {
+            let labels = labels.len();
+            ensure!(labels == count, "{labels} labels for {count} images");
+        }
+        (self.count, self.chw) = (count, chw);
+        Ok(())
     }
 
     /// Values of an image.
@@ -144,6 +167,39 @@ impl ImageArray {
         }
         Ok(images)
     }
+}
+
+/// Numbers in a smaller type; `wrong` says which one isn't.
+fn narrow<T: TryFrom<i128>>(wide: &[i128], wrong: impl Fn(i128) -> String) -> Result<Vec<T>> {
+    let one = |&value: &i128| T::try_from(value).ok().with_context(|| wrong(value));
+    wide.iter().map(one).collect()
+}
+
+/// Dimensions as channels, rows and columns.
+fn plane(image: &[usize]) -> [usize; 3] {
+    let product = |sides: &[usize]| {
+        let all = sides.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        all.unwrap_or(usize::MAX)
+    };
+    match *image {
+        [c, h, w] => [c, h, w],
+        [c, w] => [c, 1, w],
+        _ => [product(image), 1, 1],
+    }
+}
+
+/// Whether an image is neither empty nor too large.
+fn check(shape: &[usize], chw: [usize; 3]) -> Result<()> {
+    let values = chw
+        .iter()
+        .try_fold(1usize, |all, &side| all.checked_mul(side));
+    let values = values.unwrap_or(usize::MAX);
+    ensure!(values > 0, "an array of shape {shape:?} holds no pixel");
+    ensure!(
+        values <= MAX_VALUES,
+        "images of {values} values; images up to {MAX_VALUES} values are read"
+    );
+    Ok(())
 }
 
 /// The integers of a list of labels.
@@ -249,6 +305,35 @@ impl Images<'_> {
 }
 
 impl RawImage {
+    /// Its values as whole numbers of a type, so many of them, in the order of the dimensions.
+    ///
+    /// # Errors
+    /// Floats, a number that the type doesn't hold, another number of values.
+    pub fn integers(self, element: graph::Element, count: usize) -> Result<Data> {
+        let [c, h, w] = self.chw;
+        let index = self.index;
+        let name = element.name();
+        ensure!(
+            !self.element.is_float(),
+            "image {index}: floats, but the network takes {name} here"
+        );
+        ensure!(
+            c * h * w == count,
+            "image {index}: {} values, but the network takes {count} here",
+            c * h * w
+        );
+        let wide: Vec<i128> = self.in_order(self.element.integers(&self.bytes).collect());
+        let wrong = |value: i128| format!("image {index}: {value} is no {name}");
+        Ok(match element {
+            graph::Element::I8 => Data::I8(narrow(&wide, wrong)?),
+            graph::Element::U8 => Data::U8(narrow(&wide, wrong)?),
+            graph::Element::I32 => Data::I32(narrow(&wide, wrong)?),
+            graph::Element::I64 => Data::I64(narrow(&wide, wrong)?),
+            graph::Element::Bool => Data::Bool(wide.iter().map(|&value| value != 0).collect()),
+            graph::Element::F32 => bail!("image {index}: whole numbers for floats"),
+        })
+    }
+
     /// Its values: integers are pixels, floats are ready.
     ///
     /// # Errors

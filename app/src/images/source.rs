@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use vta_compiler::graph::{Data, Element};
+
 use super::array::{ImageArray, Images, RawImage};
 use super::npy::Store;
 use super::photo;
 use super::picture::{Picture, Pixels};
-use crate::error::{Context, Result, ensure_input as ensure};
+use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
 
 /// Images in a fixed order: of photos, folders and arrays. Of these only what says how many there
 /// are is read before an image is asked for.
@@ -16,14 +18,15 @@ pub struct Source {
     /// Names of class folders in order, and the class that each stands for.
     classes: Vec<(String, usize)>,
     count: usize,
+    limit: usize,
 }
 
 #[derive(Debug)]
 enum Part {
     /// A file and the number of its class folder.
     Photo(PathBuf, Option<usize>),
-    /// The first images of an array, and the file for errors.
-    Array(ImageArray, usize, Option<PathBuf>),
+    /// The images of an array, and the file for errors.
+    Array(ImageArray, Option<PathBuf>),
     Picture(Picture),
 }
 
@@ -31,7 +34,7 @@ impl Part {
     fn count(&self) -> usize {
         match self {
             Self::Photo(..) | Self::Picture(_) => 1,
-            Self::Array(_, count, _) => *count,
+            Self::Array(array, _) => array.count,
         }
     }
 }
@@ -58,23 +61,35 @@ impl Source {
                 true => source.add_folder(path)?,
                 false => source.parts.push(file(path)?),
             }
-            // What is beyond the limit.
-            let mut end = first;
-            for part in &mut source.parts[first..] {
-                if let Part::Array(_, count, _) = part {
-                    *count = (*count).min(left);
-                }
-                if left == 0 {
-                    break;
-                }
-                left -= part.count();
-                end += 1;
-            }
-            source.parts.truncate(end);
+            let found = source.parts[first..].iter().map(Part::count);
+            left = left.saturating_sub(found.sum());
         }
-        source.count = source.parts.iter().map(Part::count).sum();
+        source.limit = limit.unwrap_or(usize::MAX);
+        source.count();
         ensure!(source.count > 0, "there is no image to run");
         Ok(source)
+    }
+
+    /// Says what dimensions an image has, so that arrays of other ranks than those of images are
+    /// divided into images as they are meant: where all dimensions but the first are the image's
+    /// (those of 1 aside), the first counts images; where all are, the array is one.
+    ///
+    /// # Errors
+    /// An array whose values are too many for an image; it names the file.
+    pub fn shape(&mut self, image: &[usize]) -> Result<()> {
+        for part in &mut self.parts {
+            if let Part::Array(array, path) = part {
+                at(path, array.shape(image))?;
+            }
+        }
+        self.count();
+        ensure!(self.count > 0, "there is no image to run");
+        Ok(())
+    }
+
+    fn count(&mut self) {
+        let all = self.parts.iter().map(Part::count).sum::<usize>();
+        self.count = all.min(self.limit);
     }
 
     /// Images that are in memory.
@@ -83,6 +98,7 @@ impl Source {
             count: pictures.len(),
             parts: pictures.into_iter().map(Part::Picture).collect(),
             classes: Vec::new(),
+            limit: usize::MAX,
         }
     }
 
@@ -232,8 +248,7 @@ fn file(path: &Path) -> Result<Part> {
             return Ok(Part::Photo(path.to_owned(), None));
         }
     };
-    let count = array.count;
-    Ok(Part::Array(array, count, Some(path.to_owned())))
+    Ok(Part::Array(array, Some(path.to_owned())))
 }
 
 /// Images from the first to the last; whoever takes one may decode it elsewhere.
@@ -278,6 +293,9 @@ impl Reader<'_> {
         let Some(part) = self.source.parts.get(self.part) else {
             return Ok(None);
         };
+        if self.next == self.source.count {
+            return Ok(None);
+        }
         let index = self.next;
         let (name, label, raw) = match part {
             Part::Photo(path, class) => {
@@ -288,7 +306,7 @@ impl Reader<'_> {
                 let name = picture.name.clone();
                 (name, picture.label, Raw::Picture(picture.clone()))
             }
-            Part::Array(array, _, path) => {
+            Part::Array(array, path) => {
                 let image = match &mut self.array {
                     Some(images) => images.next_image(),
                     none => array.images().and_then(|i| none.insert(i).next_image()),
@@ -299,7 +317,7 @@ impl Reader<'_> {
             }
         };
         let last = match (part, &raw) {
-            (Part::Array(_, count, _), Raw::Array(image, _)) => image.index + 1 == *count,
+            (Part::Array(array, _), Raw::Array(image, _)) => image.index + 1 == array.count,
             _ => true,
         };
         if last {
@@ -325,6 +343,19 @@ fn at<T>(path: &Option<PathBuf>, result: Result<T>) -> Result<T> {
 }
 
 impl Item {
+    /// Whole numbers of some type, so many of them.
+    ///
+    /// # Errors
+    /// What is no array of whole numbers, numbers that the type doesn't hold, and another number of
+    /// them; each names the file.
+    pub fn integers(self, element: Element, count: usize) -> Result<Data> {
+        let name = self.name;
+        let Raw::Array(image, path) = self.raw else {
+            bail!("{name}: the network takes {} here, of an array", element.name());
+        };
+        at(&path, image.integers(element, count))
+    }
+
     /// Decodes the image.
     ///
     /// # Errors

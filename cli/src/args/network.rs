@@ -138,8 +138,8 @@ pub struct RunArgs {
     /// assembly text (.asm, .s, .txt) with its data, see docs/first-program.md
     pub model: String,
     /// Image (png, jpeg, webp, bmp, tiff), folder of images or of class folders, .npy or .npz with
-    /// `images` (and `labels`); may be repeated
-    #[arg(long, short, value_name = "FILE|DIR")]
+    /// `images` (and `labels`); may be repeated; NAME=FILE where the network has several inputs
+    #[arg(long, short, value_name = "[NAME=]FILE|DIR")]
     pub input: Vec<PathBuf>,
     #[command(flatten)]
     pub shape: ShapeArgs,

@@ -35,6 +35,20 @@ pub enum Element {
     Bool,
 }
 
+impl Element {
+    /// Its name, as numpy has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::I8 => "int8",
+            Self::U8 => "uint8",
+            Self::I32 => "int32",
+            Self::I64 => "int64",
+            Self::Bool => "bool",
+        }
+    }
+}
+
 impl Data {
     /// The type of the elements.
     pub const fn element(&self) -> Element {

@@ -136,8 +136,8 @@ impl Lowering<'_> {
     }
 }
 
-/// What the host would have to compute of a network.
-fn of_host(graph: &QGraph) -> LowerError {
+/// What the host would have to compute of a network, as the error of one that it may not.
+pub fn of_host(graph: &QGraph) -> LowerError {
     let needs = HostNeeds::of(graph);
     LowerError::Host {
         nodes: needs.nodes,

@@ -11,8 +11,9 @@ mod values;
 use std::collections::{HashMap, HashSet};
 
 use super::error::PassError;
-use super::net::{Net, NetOp};
+use super::net::{Entry, Net, NetOp, NetOutput, NetRead};
 use crate::graph::{Graph, Node, Op, ValueId};
+use crate::onnx::Port;
 use crate::qgraph::TensorId;
 use crate::semantics::Requant;
 use crate::window::Window;
@@ -34,6 +35,7 @@ pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
             .collect(),
         refused: None,
         host_nodes: 0,
+        entries: Vec::new(),
     };
     reading.net.metadata.clone_from(&graph.metadata);
     if let Some(name) = graph.metadata.get(Requant::KEY) {
@@ -57,18 +59,33 @@ pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
     let mut named: HashSet<TensorId> = reading.net.inputs.iter().copied().collect();
     for id in &graph.outputs {
         let output = reading.output(*id)?;
-        // The model's name for it, not that of the value before its QuantizeLinear.
-        if named.insert(output) {
-            let name = &graph.values[id.0].name;
-            reading.net.tensors[output.0].name.clone_from(name);
+        match &output {
+            NetOutput::Tensor(tensor) => {
+                // The model's name for it, not that of the value before its QuantizeLinear.
+                if named.insert(*tensor) {
+                    let name = &graph.values[id.0].name;
+                    reading.net.tensors[tensor.0].name.clone_from(name);
+                }
+                reading.net.outputs.push(*tensor);
+            }
+            NetOutput::Value { reads, .. } => {
+                for read in reads {
+                    if let NetRead::Tensor(tensor) = read
+                        && !reading.net.outputs.contains(tensor)
+                    {
+                        reading.net.outputs.push(*tensor);
+                    }
+                }
+            }
         }
-        reading.net.outputs.push(output);
+        reading.net.ends.outputs.push(output);
     }
     if reading.net.inputs.is_empty() {
         return Err(PassError::Graph(
             "the network's input is never quantised".to_owned(),
         ));
     }
+    reading.enter_in_order();
     reading.net.verify()?;
     Ok(reading.net)
 }
@@ -140,23 +157,39 @@ impl Reading<'_> {
         }
     }
 
-    fn output(&mut self, id: ValueId) -> Result<TensorId, PassError> {
+    /// The net's inputs in the model's order, with what they are of the model's.
+    fn enter_in_order(&mut self) {
+        let inputs = self.graph.inputs.iter().map(|&id| {
+            let value = &self.graph.values[id.0];
+            let port = Port {
+                name: value.name.clone(),
+                element: value.element,
+                shape: value.shape.clone(),
+            };
+            (id, port)
+        });
+        let inputs: Vec<(ValueId, Port)> = inputs.collect();
+        let at = |id: &ValueId| inputs.iter().position(|(other, _)| other == id);
+        let tensors = std::mem::take(&mut self.net.inputs);
+        let entries = std::mem::take(&mut self.entries);
+        let mut all: Vec<(TensorId, Entry)> = tensors.into_iter().zip(entries).collect();
+        all.sort_by_key(|(_, entry)| entry.reads.iter().map(at).min());
+        (self.net.inputs, self.net.ends.entries) = all.into_iter().unzip();
+        self.net.ends.inputs = inputs;
+    }
+
+    fn output(&mut self, id: ValueId) -> Result<NetOutput, PassError> {
         let name = &self.graph.values[id.0].name;
         match self.values.get(&id).cloned() {
             Some(Val::Real(value)) => {
                 let tensor = value.exactly().or_else(|| self.unrounded(&value, name));
-                tensor.ok_or_else(|| {
-                    PassError::Graph(format!(
-                        "output {name} is not quantised (node {}); run `quantize` on the float model",
-                        value.name
-                    ))
-                })
+                match tensor {
+                    Some(tensor) => Ok(NetOutput::Tensor(tensor)),
+                    None => self.exit(id),
+                }
             }
-            Some(Val::Float) => Err(PassError::Graph(format!(
-                "output {name} is not quantised: the host would compute it in floats; run `quantize` \
-                 on the float model"
-            ))),
-            Some(Val::Quantized(id)) => Ok(id),
+            Some(Val::Float) => self.exit(id),
+            Some(Val::Quantized(id)) => Ok(NetOutput::Tensor(id)),
             _ => Err(PassError::Graph(format!(
                 "output {name} is not computed from the input"
             ))),

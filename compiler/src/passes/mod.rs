@@ -4,6 +4,7 @@
 //! passes of [`PASSES`] rewrite it in order; the last step plans the lane operations. After each
 //! step a listing can be printed.
 
+mod ends;
 mod error;
 mod fuse;
 mod import;
@@ -15,7 +16,7 @@ use crate::graph::Graph;
 use crate::qgraph::QGraph;
 
 pub use error::PassError;
-pub use net::{Net, NetNode, NetOp, NetTensor};
+pub use net::{Entry, Net, NetEnds, NetNode, NetOp, NetOutput, NetRead, NetTensor};
 
 /// A rewriting pass.
 pub type Pass = fn(&mut Net) -> Result<(), PassError>;

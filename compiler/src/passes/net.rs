@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::error::PassError;
-use crate::graph::Graph;
+use crate::graph::{Graph, ValueId};
+use crate::onnx::Port;
 use crate::qgraph::{ChannelOf, Spread, TensorId, listed_ids};
 use crate::reflect::{Reflect, listed};
 use crate::semantics::Requant;
@@ -165,6 +166,52 @@ impl NetOp {
     }
 }
 
+/// What the host makes of the model's inputs, before an input of the net.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Float nodes with the model's shapes, whose one output is rounded; `None` where the input is
+    /// rounded as it is.
+    pub part: Option<Arc<Graph>>,
+    /// The model's inputs that are those of the part, in order.
+    pub reads: Vec<ValueId>,
+}
+
+/// An output of the model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NetOutput {
+    /// A tensor.
+    Tensor(TensorId),
+    /// What the host makes of tensors, and isn't rounded.
+    Value {
+        /// The model's name for it.
+        name: String,
+        /// Float nodes with the model's shapes. Its inputs are `reads`, in order.
+        part: Arc<Graph>,
+        /// Tensors, and inputs of the model as they are.
+        reads: Vec<NetRead>,
+    },
+}
+
+/// What the host reads for an output of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetRead {
+    /// A tensor of the net.
+    Tensor(TensorId),
+    /// An input of the model.
+    Input(ValueId),
+}
+
+/// What the host computes around the net.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct NetEnds {
+    /// The model's inputs, in its order.
+    pub inputs: Vec<(ValueId, Port)>,
+    /// For each input of the net.
+    pub entries: Vec<Entry>,
+    /// The model's outputs, in its order.
+    pub outputs: Vec<NetOutput>,
+}
+
 /// The network between import and plan, nodes in execution order.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Net {
@@ -174,8 +221,10 @@ pub struct Net {
     pub nodes: Vec<NetNode>,
     /// Network inputs.
     pub inputs: Vec<TensorId>,
-    /// Network outputs.
+    /// Network outputs: those of the model, and what its other outputs are made of.
     pub outputs: Vec<TensorId>,
+    /// What the host computes around it.
+    pub ends: NetEnds,
     /// How closely fixed point follows the reals.
     pub requant: Requant,
     /// Free facts of the model.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::ends;
 use super::error::PassError;
 use super::net::{Net, NetNode, NetOp};
 use super::segments::{self, Unit};
@@ -40,6 +41,7 @@ pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
     }
     let outputs = net.outputs.iter().map(|id| plan.id(*id));
     plan.graph.outputs = outputs.collect::<Result<_, _>>()?;
+    plan.graph.ends = ends::ends(net)?.map(Arc::new);
     Ok(plan.graph)
 }
 

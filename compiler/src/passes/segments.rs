@@ -134,30 +134,19 @@ pub(super) fn part(net: &Net, nodes: &[usize]) -> Result<Option<HostPart>, PassE
         .flat_map(|&i| net.nodes[i].op.inputs())
         .collect();
     let inputs: Vec<TensorId> = inputs.difference(&made).copied().collect();
-    let mut model = Model {
-        net,
-        graph: Graph::default(),
-        quantized: BTreeMap::new(),
-        parts: BTreeMap::new(),
-        reals: BTreeMap::new(),
-        constants: BTreeMap::new(),
-        readers: BTreeMap::new(),
-    };
-    model.graph.name = "host".to_owned();
+    let mut model = Model::new(net);
     for id in &inputs {
-        let value = model.tensor(*id);
-        model.graph.inputs.push(value);
+        model.input(*id);
     }
-    let mut listed = Vec::with_capacity(nodes.len());
     for &index in nodes {
-        model.node(&net.nodes[index], &mut listed)?;
+        model.node(&net.nodes[index])?;
     }
     let ids = outputs
         .iter()
         .filter_map(|(id, _)| model.quantized.get(id).copied());
     model.graph.outputs = ids.collect();
-    let segment = Segment::new(model.graph, &listed);
-    let segment = segment.map_err(|e| error(&net.nodes[*first], &e.to_string()))?;
+    let segment = Segment::new(model.graph, &model.listed);
+    let segment = segment.map_err(|e| error(&net.nodes[*first].name, &e.to_string()))?;
     Ok(Some(HostPart {
         segment: Arc::new(segment),
         inputs,
@@ -165,22 +154,25 @@ pub(super) fn part(net: &Net, nodes: &[usize]) -> Result<Option<HostPart>, PassE
     }))
 }
 
-fn error(node: &NetNode, reason: &str) -> PassError {
+/// Why the host can't compute a node, by its name.
+pub(super) fn error(node: &str, reason: &str) -> PassError {
     PassError::Node {
-        node: node.name.clone(),
+        node: node.to_owned(),
         op: "host".to_owned(),
         reason: reason.to_owned(),
     }
 }
 
 /// The model of a part while it grows.
-struct Model<'n> {
+pub(super) struct Model<'n> {
     net: &'n Net,
-    graph: Graph,
+    pub graph: Graph,
+    /// Names and kinds of the network's nodes in it.
+    pub listed: Vec<(String, String)>,
     /// The int8 value of each tensor.
     quantized: BTreeMap<TensorId, ValueId>,
     /// Values of each part's outputs: nodes with several are copied once.
-    parts: BTreeMap<(*const Graph, Vec<TensorId>), Vec<ValueId>>,
+    parts: BTreeMap<(*const Graph, Vec<ValueId>), Vec<ValueId>>,
     /// The real value of each tensor that was read, in the tensor's shape.
     reals: BTreeMap<TensorId, ValueId>,
     /// Constants by the model's names.
@@ -189,8 +181,31 @@ struct Model<'n> {
     readers: BTreeMap<Vec<ValueId>, Vec<usize>>,
 }
 
-impl Model<'_> {
-    fn value(&mut self, what: &str, shape: Vec<usize>, data: Option<Data>) -> ValueId {
+impl<'n> Model<'n> {
+    pub(super) fn new(net: &'n Net) -> Self {
+        let graph = Graph {
+            name: "host".to_owned(),
+            ..Graph::default()
+        };
+        Self {
+            net,
+            graph,
+            listed: Vec::new(),
+            quantized: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            reals: BTreeMap::new(),
+            constants: BTreeMap::new(),
+            readers: BTreeMap::new(),
+        }
+    }
+
+    /// A tensor that it reads.
+    pub(super) fn input(&mut self, id: TensorId) {
+        let value = self.tensor(id);
+        self.graph.inputs.push(value);
+    }
+
+    pub(super) fn value(&mut self, what: &str, shape: Vec<usize>, data: Option<Data>) -> ValueId {
         let id = self.graph.values.len();
         let value = Value::new(format!("v{id}.{what}"), shape, data);
         self.graph.values.push(value);
@@ -208,7 +223,7 @@ impl Model<'_> {
     }
 
     /// A new int8 value of a tensor.
-    fn tensor(&mut self, id: TensorId) -> ValueId {
+    pub(super) fn tensor(&mut self, id: TensorId) -> ValueId {
         let NetTensor { name, chw, .. } = &self.net.tensors[id.0];
         let (name, [c, h, w]) = (name.clone(), *chw);
         let value = self.value(&name, vec![1, c, h, w], None);
@@ -218,7 +233,7 @@ impl Model<'_> {
     }
 
     /// Scale and zero point of a tensor.
-    fn steps(&mut self, node: &NetNode, id: TensorId) -> Result<[ValueId; 2], PassError> {
+    fn steps(&mut self, node: &str, id: TensorId) -> Result<[ValueId; 2], PassError> {
         let NetTensor { scale, zero, .. } = self.net.tensors[id.0];
         let outside = |_| error(node, &format!("a zero point of {zero}"));
         let zero = i8::try_from(zero).map_err(outside)?;
@@ -251,29 +266,21 @@ impl Model<'_> {
     }
 
     /// A node between DequantizeLinear and QuantizeLinear.
-    fn node(
-        &mut self,
-        node: &NetNode,
-        listed: &mut Vec<(String, String)>,
-    ) -> Result<(), PassError> {
+    fn node(&mut self, node: &NetNode) -> Result<(), PassError> {
+        let name = &node.name;
         let NetOp::Host {
             part,
             inputs,
             output,
         } = &node.op
         else {
-            return Err(error(node, "it is none of the host's"));
+            return Err(error(name, "it is none of the host's"));
         };
-        let key = (Arc::as_ptr(part), inputs.clone());
-        if !self.parts.contains_key(&key) {
-            let made = self.copy(node, part, inputs, listed)?;
-            self.parts.insert(key.clone(), made);
-        }
-        let made = self.parts.get(&key).and_then(|made| made.get(*output));
-        let real = *made.ok_or_else(|| error(node, "it has no such output"))?;
+        let reals = inputs.iter().map(|id| self.real(name, *id));
+        let reals: Vec<ValueId> = reals.collect::<Result<_, _>>()?;
+        let made = self.part(name, part, reals, *output)?;
         let [c, h, w] = self.net.tensors[node.output.0].chw;
-        let mut real = self.reshaped(real, &[1, c, h, w]);
-        let [scale, zero] = self.steps(node, node.output)?;
+        let mut real = self.reshaped(made, &[1, c, h, w]);
         if node.clamp != (-128, 127) {
             let NetTensor { scale, zero, .. } = self.net.tensors[node.output.0];
             let bound = |q: i8| (i32::from(q) - zero) as f32 * scale as f32;
@@ -282,17 +289,46 @@ impl Model<'_> {
             self.push(Op::Clip { min, max }, vec![real], clamped);
             real = clamped;
         }
-        let output = self.tensor(node.output);
-        self.push(
-            Op::QuantizeLinear { axis: 1 },
-            vec![real, scale, zero],
-            output,
-        );
+        self.rounded(name, real, node.output)?;
         Ok(())
     }
 
+    /// A tensor: what a value, of any shape with as many values, is rounded to.
+    pub(super) fn rounded(
+        &mut self,
+        node: &str,
+        real: ValueId,
+        id: TensorId,
+    ) -> Result<ValueId, PassError> {
+        let [c, h, w] = self.net.tensors[id.0].chw;
+        let real = self.reshaped(real, &[1, c, h, w]);
+        let [scale, zero] = self.steps(node, id)?;
+        let output = self.tensor(id);
+        let op = Op::QuantizeLinear { axis: 1 };
+        self.push(op, vec![real, scale, zero], output);
+        Ok(output)
+    }
+
+    /// An output of a part that reads some values, which is copied once.
+    pub(super) fn part(
+        &mut self,
+        node: &str,
+        part: &Arc<Graph>,
+        reads: Vec<ValueId>,
+        output: usize,
+    ) -> Result<ValueId, PassError> {
+        let key = (Arc::as_ptr(part), reads);
+        if !self.parts.contains_key(&key) {
+            let made = self.copy(node, part, &key.1)?;
+            self.parts.insert(key.clone(), made);
+        }
+        let made = self.parts.get(&key).and_then(|made| made.get(output));
+        made.copied()
+            .ok_or_else(|| error(node, "it has no such output"))
+    }
+
     /// A tensor's real value.
-    fn real(&mut self, node: &NetNode, id: TensorId) -> Result<ValueId, PassError> {
+    pub(super) fn real(&mut self, node: &str, id: TensorId) -> Result<ValueId, PassError> {
         if let Some(real) = self.reals.get(&id) {
             return Ok(*real);
         }
@@ -319,21 +355,19 @@ impl Model<'_> {
         id
     }
 
-    /// The nodes of a part, which read tensors; the values of its outputs. Nodes that another part
+    /// The nodes of a part, which read some values; those of its outputs. Nodes that another part
     /// has, too, aren't copied again; new ones are listed.
     fn copy(
         &mut self,
-        node: &NetNode,
+        node: &str,
         part: &Graph,
-        inputs: &[TensorId],
-        listed: &mut Vec<(String, String)>,
+        inputs: &[ValueId],
     ) -> Result<Vec<ValueId>, PassError> {
         let mut ids = vec![None; part.values.len()];
         if part.inputs.len() != inputs.len() {
             return Err(error(node, "its inputs aren't those of its part"));
         }
-        for (value, &id) in part.inputs.iter().zip(inputs) {
-            let real = self.real(node, id)?;
+        for (value, &real) in part.inputs.iter().zip(inputs) {
             ids[value.0] = Some(self.reshaped(real, &part.values[value.0].shape));
         }
         for (index, value) in part.values.iter().enumerate() {
@@ -362,7 +396,8 @@ impl Model<'_> {
                     self.readers.entry(inputs.clone()).or_default().push(index);
                     self.push(inner.op.clone(), inputs, output);
                     if !matches!(inner.op, Op::DequantizeLinear { .. }) {
-                        listed.push((inner.name.clone(), inner.op.kind().to_owned()));
+                        let kind = inner.op.kind().to_owned();
+                        self.listed.push((inner.name.clone(), kind));
                     }
                     output
                 }

@@ -48,10 +48,6 @@ pub fn compile_with(
     tiles: &TilesOf<'_>,
 ) -> Result<MultiProgram, PlacementError> {
     check_batches(targets, placement)?;
-    if graph.inputs.len() != 1 {
-        let inputs = graph.inputs.len();
-        return Err(PlacementError::Inputs { inputs });
-    }
     let uses = Uses::of(graph)?;
     if placement.targets.len() != graph.nodes.len() {
         let node = graph
@@ -89,7 +85,7 @@ pub fn compile_with(
     split.multi.outputs = outputs.collect::<Result<_, _>>()?;
     for id in &graph.inputs {
         let all = split.places.iter().filter(|((_, tensor), _)| tensor == id);
-        split.multi.input.extend(all.map(|(_, place)| *place));
+        split.multi.inputs.push(all.map(|(_, place)| *place).collect());
     }
     Ok(split.multi)
 }
@@ -308,6 +304,7 @@ impl Split<'_> {
             inputs: pick(&arrives),
             outputs: pick(&leaves),
             metadata: self.graph.metadata.clone(),
+            ends: None,
         };
         (graph, used)
     }

@@ -70,12 +70,6 @@ pub enum PlacementError {
         /// The node.
         node: String,
     },
-    /// Only networks with one input can be split.
-    #[error("placement: the network has {inputs} inputs, not one")]
-    Inputs {
-        /// How many it has.
-        inputs: usize,
-    },
     /// Targets differ in what their images share.
     #[error("placement: {a} has a batch of {batch_a}, {b} of {batch_b}")]
     Batch {

@@ -79,7 +79,7 @@ pub(super) fn all_sections(bytes: &[u8]) -> Result<Sections, BundleError> {
     match read_u32(bytes, 8) {
         BUNDLE_VERSION => {}
         HOSTED_VERSION => named.push(STEPS),
-        found @ FORMER_VERSION => return Err(BundleError::Former { found }),
+        found @ FORMER_VERSION..HOSTED_VERSION => return Err(BundleError::Former { found }),
         found => return Err(BundleError::Version { found }),
     }
     let count = read_u32(bytes, 12) as usize;

@@ -7,8 +7,9 @@ use crate::output::FileError;
 /// The version of bundles that hold a program alone.
 pub const BUNDLE_VERSION: u32 = 1;
 /// The version of bundles with layers of the host.
-pub const HOSTED_VERSION: u32 = 3;
-/// The version of bundles in which the host computed one operator at a time, which is read no more.
+pub const HOSTED_VERSION: u32 = 4;
+/// The first version of bundles with layers of the host in another form; up to [`HOSTED_VERSION`] they
+/// are read no more.
 pub(super) const FORMER_VERSION: u32 = 2;
 
 /// A bundle that can't be read or written.

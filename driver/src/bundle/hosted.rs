@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::container::{all_sections, assemble};
 use super::error::{BundleError, invalid};
-use super::{map_bytes, map_file, read_program};
+use super::{is_zero, map_bytes, map_file, read_program};
 use crate::output;
 use crate::{HostKernel, HostOutput, HostStep, MultiProgram, Part, Place, Program, Step};
 
@@ -64,8 +64,12 @@ struct MetaNetwork {
     /// The network's number of each of the program's tensors.
     network_tensors: Vec<u32>,
     steps: Vec<MetaStep>,
-    input: Vec<u32>,
+    /// By input, every tensor that it is written to.
+    inputs: Vec<Vec<u32>>,
     outputs: Vec<u32>,
+    /// Bytes of what stands around the network, behind those of the kernels.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    ends: usize,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -150,9 +154,11 @@ impl MultiProgram {
         let meta = MetaNetwork {
             network_tensors: part.network_tensors.clone(),
             steps: self.steps.iter().map(&mut step).collect::<Result<_, _>>()?,
-            input: tensors(&self.input),
+            inputs: self.inputs.iter().map(|places| tensors(places)).collect(),
             outputs: tensors(&self.outputs),
+            ends: self.ends.len(),
         };
+        kernels.extend_from_slice(&self.ends);
         let steps = join_steps(&meta, &kernels)?;
         let [meta, commands, uops, data] = part.program.sections()?;
         Ok(assemble([&meta, &commands, &uops, &data], Some(&steps)))
@@ -209,24 +215,26 @@ fn read_network(
             }
         })
     };
-    let network = MultiProgram {
+    let mut network = MultiProgram {
         steps: meta
             .steps
             .into_iter()
             .map(&mut step)
             .collect::<Result<_, BundleError>>()?,
-        input: places(meta.input),
+        inputs: meta.inputs.into_iter().map(places).collect(),
         outputs: places(meta.outputs),
+        ends: Vec::new(),
         parts: vec![Part {
             target: 0,
             program: Arc::new(program),
             network_tensors: meta.network_tensors,
         }],
     };
-    if !kernels.is_empty() {
+    if kernels.len() != meta.ends {
         let text = format!("{} bytes belong to no kernel", kernels.len());
         return Err(invalid("steps", text));
     }
+    network.ends = kernels.to_vec();
     network.validate().map_err(|e| invalid("steps", e))?;
     check_order(&network)?;
     Ok(network)
@@ -237,7 +245,7 @@ fn check_order(network: &MultiProgram) -> Result<(), BundleError> {
     let part = &network.parts[0];
     let mut known = vec![false; part.network_tensors.len()];
     let refuse = |name: &str, what: &str| Err(invalid("steps", format!("{name} {what}")));
-    for place in &network.input {
+    for place in network.inputs.iter().flatten() {
         known[place.tensor as usize] = true;
     }
     for step in &network.steps {
@@ -263,7 +271,7 @@ fn check_order(network: &MultiProgram) -> Result<(), BundleError> {
             Step::Copy { .. } => {}
         }
     }
-    if network.input.is_empty() || network.outputs.is_empty() {
+    if network.inputs.is_empty() || network.outputs.is_empty() {
         return refuse("the network", "has no input or no output");
     }
     match network.outputs.iter().all(|p| known[p.tensor as usize]) {

@@ -67,7 +67,8 @@ fn there_and_back() -> MultiProgram {
             copy(at(1, 2), at(0, 2)),
             run(0, 1..2),
         ],
-        input: vec![at(0, 0)],
+        inputs: vec![vec![at(0, 0)]],
+        ends: vec![],
         outputs: vec![at(0, 3), at(0, 1)],
     }
 }
@@ -131,7 +132,8 @@ fn devices_work_at_the_same_time() {
             part(2, &[(0, 1)], &[0], &[1]),
         ],
         steps: vec![run(0, 0..1), run(1, 0..1)],
-        input: vec![at(0, 0), at(1, 0)],
+        inputs: vec![vec![at(0, 0), at(1, 0)]],
+        ends: vec![],
         outputs: vec![at(0, 1), at(1, 1)],
     };
     let mut session = session(program, &[meet(a, from_b), meet(b, from_a)]);
@@ -303,7 +305,8 @@ fn with_host() -> MultiProgram {
             host("second", 0, &[at(0, 2), at(1, 1)], &[at(0, 3)]),
             host("third", 5, &[at(0, 3)], &[at(0, 4)]),
         ],
-        input: vec![at(0, 0)],
+        inputs: vec![vec![at(0, 0)]],
+        ends: vec![],
         outputs: vec![at(0, 4)],
     }
 }

@@ -152,7 +152,7 @@ impl Flight {
 }
 
 impl Pipeline<'_> {
-    /// Queues a run on up to BATCH images, each in NCHW order. When that makes `in_flight` runs,
+    /// Queues a run on up to BATCH images, each as [`Session::run`] takes it. When that makes `in_flight` runs,
     /// waits for the oldest and returns its result: the bound of the pipeline.
     ///
     /// # Errors
@@ -162,7 +162,7 @@ impl Pipeline<'_> {
     /// result was seen and wait for its buffers.
     pub fn push(&mut self, images: &[&[i8]]) -> Result<Option<RunOutput>, DriverError> {
         let set = self.next_set;
-        let write = self.session.input_write(set, images)?;
+        let writes = self.session.input_writes(set, images)?;
         let mut flight = Flight {
             set,
             images: images.len(),
@@ -170,7 +170,7 @@ impl Pipeline<'_> {
             computed: None,
             read: None,
         };
-        if let Err(error) = self.launch(&mut flight, write) {
+        if let Err(error) = self.launch(&mut flight, writes) {
             // The queue may hold half a run, and what was submitted must end first.
             self.session.sets[set].queue.discard();
             let _ = flight.wait();
@@ -193,20 +193,22 @@ impl Pipeline<'_> {
         Some(done.and_then(|done| self.session.collect(done, images)))
     }
 
-    /// Submits the write of the input, the batches and the reads of the outputs, each to its
+    /// Submits the writes of the inputs, the batches and the reads of the outputs, each to its
     /// stream, behind what the run before last still does with the same buffers.
-    fn launch(&mut self, flight: &mut Flight, write: Work) -> Result<(), DriverError> {
+    fn launch(&mut self, flight: &mut Flight, writes: Vec<Work>) -> Result<(), DriverError> {
         let earlier = self.flights.iter().rev().find(|f| f.set == flight.set);
         // An output may be an input, so that the read of the output frees both.
         let free: Vec<Point> = earlier.map_or_else(Vec::new, |f| {
             f.computed.iter().chain(&f.read).cloned().collect()
         });
         let [input, computed, read] = ["input", "run", "output"].map(Timeline::new);
-        let signal = vec![input.promise(1)?];
-        let ticket = self.streams.input.submit(write, &free, signal)?;
-        flight.tickets.push(ticket);
+        for write in writes {
+            let signal = vec![input.promise_next()?];
+            let ticket = self.streams.input.submit(write, &free, signal)?;
+            flight.tickets.push(ticket);
+        }
 
-        let mut waits = vec![input.at(1)];
+        let mut waits = vec![input.at(input.promised())];
         waits.extend(free);
         let queue = &mut self.session.sets[flight.set].queue;
         queue.set_route(Some(Route {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::super::error::PassError;
-use super::super::net::NetOp;
+use super::super::net::{Entry, NetOp, NetOutput, NetRead};
 use super::values::{Reading, Real, UNQUANTIZED, Val, error};
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::qgraph::TensorId;
@@ -12,8 +12,23 @@ use crate::qgraph::TensorId;
 /// Nodes that the parts of the host may have together, each counted in every part that needs it.
 const MAX_NODES: usize = 1 << 20;
 
-/// A value that is an int8 tensor.
-type Read = (ValueId, TensorId);
+/// What computes a value on the host.
+struct Needed {
+    /// In order.
+    nodes: Vec<usize>,
+    /// Values that are int8 tensors.
+    tensors: Vec<(ValueId, TensorId)>,
+    /// Inputs of the model.
+    inputs: Vec<ValueId>,
+}
+
+/// What the host computes for a QuantizeLinear.
+pub(super) enum Island {
+    /// Of int8 tensors.
+    Real(Real),
+    /// Of inputs of the model: channels, rows and columns of what is rounded.
+    Entry(Entry, [usize; 3]),
+}
 
 impl Reading<'_> {
     /// Whether the host may compute a node, if its engine can: all but the roundings themselves.
@@ -30,19 +45,30 @@ impl Reading<'_> {
     ///
     /// # Errors
     /// A way that begins at no int8 tensor: then why the first node wasn't read, mostly because the
-    /// network isn't quantised.
-    pub(super) fn island(&mut self, node: &Node) -> Result<Real, PassError> {
+    /// network isn't quantised. Ways of which some begin at inputs of the model that aren't rounded, and
+    /// others at int8 tensors.
+    pub(super) fn island(&mut self, node: &Node) -> Result<Island, PassError> {
         let output = node.inputs[0];
-        let (nodes, inputs) = self.needed(node, output)?;
-        self.host_nodes += nodes.len();
-        if self.host_nodes > MAX_NODES {
-            let text = format!("with it the host has more than {MAX_NODES} nodes");
-            return Err(error(node, text));
-        }
+        let Needed {
+            nodes,
+            tensors: inputs,
+            inputs: raw,
+        } = self.needed(node, output)?;
+        self.count_host(node, nodes.len())?;
         let shape = &self.graph.values[output.0].shape;
         let all: usize = shape.iter().product();
-        if all == 0 || inputs.is_empty() {
+        if all == 0 || inputs.len() + raw.len() == 0 {
             return Err(error(node, "the host computes it of no int8 tensor"));
+        }
+        if let Some(first) = raw.first()
+            && !inputs.is_empty()
+        {
+            let name = &self.graph.values[first.0].name;
+            let text = format!(
+                "the host would compute it of input {name}, which isn't quantised, and of int8 tensors; in \
+                 the middle of a network it reads these alone"
+            );
+            return Err(error(node, text));
         }
         let single = match inputs[..] {
             [(_, only)] => Some(self.net.tensors[only.0].chw),
@@ -60,25 +86,66 @@ impl Reading<'_> {
         let name = nodes
             .last()
             .map(|&index| self.graph.nodes[index].name.clone());
-        let part = self.part(&nodes, &inputs, output);
+        let reads: Vec<ValueId> = inputs.iter().map(|(id, _)| *id).chain(raw.clone()).collect();
+        let part = Arc::new(self.part(&nodes, &reads, output));
+        if !raw.is_empty() {
+            let part = Some(part);
+            return Ok(Island::Entry(Entry { part, reads }, chw));
+        }
         let op = NetOp::Host {
-            part: Arc::new(part),
+            part,
             inputs: inputs.into_iter().map(|(_, tensor)| tensor).collect(),
             output: 0,
         };
-        Ok(Real {
+        Ok(Island::Real(Real {
             op,
             name: name.unwrap_or_default(),
             chw,
             bounds: (f64::NEG_INFINITY, f64::INFINITY),
             moved: None,
+        }))
+    }
+
+    /// An output of the model that isn't rounded, as the host computes it of int8 tensors and of
+    /// inputs of the model.
+    ///
+    /// # Errors
+    /// Those of [`Self::island`]; an output that depends on no int8 tensor.
+    pub(super) fn exit(&mut self, id: ValueId) -> Result<NetOutput, PassError> {
+        let name = self.graph.values[id.0].name.clone();
+        let maker = self.makers.get(&id).map(|&index| &self.graph.nodes[index]);
+        let lost = || PassError::Graph(format!("output {name} is not computed from the input"));
+        let node = maker.ok_or_else(lost)?;
+        let needed = self.needed(node, id)?;
+        self.count_host(node, needed.nodes.len())?;
+        if needed.tensors.is_empty() {
+            let first = self.refused.clone();
+            return Err(first.unwrap_or_else(|| error(node, UNQUANTIZED)));
+        }
+        let tensors = needed.tensors.iter().map(|(_, id)| NetRead::Tensor(*id));
+        let inputs = needed.inputs.iter().map(|id| NetRead::Input(*id));
+        let values = needed.tensors.iter().map(|(id, _)| *id);
+        let values: Vec<ValueId> = values.chain(needed.inputs.iter().copied()).collect();
+        Ok(NetOutput::Value {
+            part: Arc::new(self.part(&needed.nodes, &values, id)),
+            reads: tensors.chain(inputs).collect(),
+            name,
         })
     }
 
-    /// The nodes that compute a value, in order, and the int8 tensors that they read.
-    fn needed(&self, node: &Node, output: ValueId) -> Result<(Vec<usize>, Vec<Read>), PassError> {
+    fn count_host(&mut self, node: &Node, nodes: usize) -> Result<(), PassError> {
+        self.host_nodes += nodes;
+        if self.host_nodes > MAX_NODES {
+            let text = format!("with it the host has more than {MAX_NODES} nodes");
+            return Err(error(node, text));
+        }
+        Ok(())
+    }
+
+    /// The nodes that compute a value, in order, and what they read.
+    fn needed(&self, node: &Node, output: ValueId) -> Result<Needed, PassError> {
         let mut nodes = BTreeSet::new();
-        let mut inputs = Vec::new();
+        let (mut inputs, mut raw) = (Vec::new(), Vec::new());
         let (mut open, mut seen) = (vec![output], HashSet::new());
         while let Some(id) = open.pop() {
             if self.graph.values[id.0].data.is_some() || !seen.insert(id) {
@@ -88,6 +155,7 @@ impl Reading<'_> {
                 Some(Val::Real(real)) if let Some(tensor) = real.exactly() => {
                     inputs.push((id, tensor));
                 }
+                Some(Val::Input) => raw.push(id),
                 Some(Val::Quantized(_)) => {
                     return Err(error(node, "the host reads int8 values as they are"));
                 }
@@ -104,11 +172,16 @@ impl Reading<'_> {
             }
         }
         inputs.sort_unstable();
-        Ok((nodes.into_iter().collect(), inputs))
+        raw.sort_unstable();
+        Ok(Needed {
+            nodes: nodes.into_iter().collect(),
+            tensors: inputs,
+            inputs: raw,
+        })
     }
 
     /// Some nodes as a graph of their own, with the model's names.
-    fn part(&self, nodes: &[usize], inputs: &[Read], output: ValueId) -> Graph {
+    fn part(&self, nodes: &[usize], inputs: &[ValueId], output: ValueId) -> Graph {
         let mut part = Graph::default();
         let mut ids: HashMap<ValueId, ValueId> = HashMap::new();
         let mut take = |part: &mut Graph, id: ValueId| {
@@ -117,7 +190,7 @@ impl Reading<'_> {
                 ValueId(part.values.len() - 1)
             })
         };
-        for (id, _) in inputs {
+        for id in inputs {
             let id = take(&mut part, *id);
             part.inputs.push(id);
         }

@@ -1,9 +1,10 @@
 //! QuantizeLinear and DequantizeLinear.
 
 use super::super::error::PassError;
-use super::super::net::{NetNode, NetOp, NetTensor};
+use super::super::net::{Entry, NetNode, NetOp, NetTensor};
+use super::islands::Island;
 use super::values::{Constant, Reading, Real, UNQUANTIZED, Val, error, real};
-use crate::graph::{Data, Node};
+use crate::graph::{Data, Element, Node};
 use crate::qgraph::TensorId;
 
 /// What uint8 values are read less of: int8 holds the differences.
@@ -90,10 +91,10 @@ impl Reading<'_> {
         let tensor = match self.value(node, 0)? {
             Val::Input => self.network_input(node, name, steps)?,
             Val::Real(real) => self.round(*real, name, steps),
-            Val::Float => {
-                let real = self.island(node)?;
-                self.round(real, name, steps)
-            }
+            Val::Float => match self.island(node)? {
+                Island::Real(real) => self.round(real, name, steps),
+                Island::Entry(entry, chw) => self.enter(name, chw, steps, entry),
+            },
             Val::Quantized(_) | Val::Constant(_) => {
                 return Err(error(node, "its input is not real"));
             }
@@ -112,26 +113,35 @@ impl Reading<'_> {
             [_, c, h, w] => [c, h, w],
             [_, c, w] => [c, 1, w],
             [_, c] => [c, 1, 1],
-            _ => {
-                return Err(error(
-                    node,
-                    format!("input of shape {shape:?}, not [1, C, H, W]"),
-                ));
-            }
+            _ => [shape.iter().product(), 1, 1],
         };
-        if let Some(id) = self.net.inputs.first() {
-            let known = &self.net.tensors[id.0];
-            return match known.name == name && self.has_steps(*id, steps) {
-                true => Ok(*id),
-                false => Err(error(
-                    node,
-                    "a second input, or a second scale of the input",
-                )),
-            };
+        if chw.contains(&0) {
+            return Err(error(node, format!("an input of shape {shape:?}")));
         }
+        let entry = Entry {
+            part: None,
+            reads: vec![node.inputs[0]],
+        };
+        let mut known = self.net.inputs.iter().zip(&self.entries);
+        let known = known.find(|(id, other)| **other == entry && self.has_steps(**id, steps));
+        Ok(match known {
+            Some((id, _)) => *id,
+            None => self.enter(name, chw, steps, entry),
+        })
+    }
+
+    /// An input of the net.
+    fn enter(
+        &mut self,
+        name: String,
+        chw: [usize; 3],
+        steps: Steps,
+        entry: Entry,
+    ) -> TensorId {
         let id = self.push(name, chw, steps);
         self.net.inputs.push(id);
-        Ok(id)
+        self.entries.push(entry);
+        id
     }
 
     fn push(&mut self, name: String, chw: [usize; 3], steps: Steps) -> TensorId {
@@ -260,8 +270,22 @@ impl Reading<'_> {
         Ok(Val::Constant(Box::new(constant)))
     }
 
+    /// Whether a node reads 8 bits.
+    fn is_integer(&self, node: &Node) -> bool {
+        let element = self.graph.values[node.inputs[0].0].element;
+        matches!(element, Element::I8 | Element::U8)
+    }
+
     pub(super) fn dequantize(&mut self, node: &Node, axis: usize) -> Result<Val, PassError> {
-        match self.value(node, 0)? {
+        let value = match self.value(node, 0)? {
+            Val::Input if self.is_integer(node) => {
+                let steps = self.steps(node)?;
+                let name = self.graph.values[node.inputs[0].0].name.clone();
+                Val::Quantized(self.network_input(node, name, steps)?)
+            }
+            value => value,
+        };
+        match value {
             Val::Constant(constant) => self.dequantize_constant(node, axis, *constant),
             Val::Quantized(input) => {
                 // Without a zero point it is 0, whatever the storage.

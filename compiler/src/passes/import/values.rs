@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::super::error::PassError;
-use super::super::net::{Net, NetOp, NetTensor};
+use super::super::net::{Entry, Net, NetOp, NetTensor};
 use crate::graph::{Data, Graph, Node, ValueId};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 use crate::reflect::Reflect;
@@ -82,6 +82,8 @@ pub(super) struct Reading<'a> {
     pub refused: Option<PassError>,
     /// Nodes of the host's parts so far.
     pub host_nodes: usize,
+    /// For each input of the net, what it is of the model's.
+    pub entries: Vec<Entry>,
 }
 
 pub(super) fn error(node: &Node, reason: impl Into<String>) -> PassError {

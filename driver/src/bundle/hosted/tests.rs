@@ -66,7 +66,8 @@ fn sample() -> MultiProgram {
             host("g", -7, 1, 3),
             run(1..2),
         ],
-        input: vec![place(0)],
+        inputs: vec![vec![place(0)]],
+        ends: vec![],
         outputs: vec![place(1), place(3)],
     }
 }

@@ -1,0 +1,125 @@
+//! An ONNX model that the host's engine runs, and the nodes of a network that it stands for.
+
+use std::fmt;
+
+use crate::engine::{self, Engine, Tensor};
+use crate::graph::{Data, Element, Graph};
+use crate::onnx::{self, Port};
+
+use super::HostError;
+
+/// Key of a model's metadata that lists its nodes, names and kinds, as JSON.
+const NODES: &str = "nodes";
+/// The most tensors that a model takes or gives.
+const MAX_PORTS: usize = 4096;
+
+/// A model with inputs and outputs of any type and shape.
+pub(super) struct HostModel {
+    bytes: Vec<u8>,
+    engine: Engine,
+    pub(super) inputs: Vec<Port>,
+    pub(super) outputs: Vec<Port>,
+    /// Name and kind of each node of the network that it computes.
+    pub(super) nodes: Vec<(String, String)>,
+}
+
+impl HostModel {
+    /// The model of a graph; `nodes` are names and kinds of what it computes, for listings.
+    pub(super) fn new(mut graph: Graph, nodes: &[(String, String)]) -> Result<Self, HostError> {
+        let list = serde_json::to_string(nodes).map_err(|e| HostError::Form(e.to_string()))?;
+        graph.metadata.insert(NODES.to_owned(), list);
+        let outputs = graph.outputs.clone();
+        Self::from_bytes(&engine::model(&graph, &outputs))
+    }
+
+    /// A model from the bytes of [`Self::bytes`].
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, HostError> {
+        let interface = onnx::interface(bytes)?;
+        let ports = || interface.inputs.iter().chain(&interface.outputs);
+        if ports().count() > MAX_PORTS || interface.outputs.is_empty() {
+            let text = format!("it takes and gives {} tensors", ports().count());
+            return Err(HostError::Form(text));
+        }
+        let within = |port: &&Port| !values(port).is_some_and(|n| n > 0 && n <= onnx::MAX_ELEMENTS);
+        if let Some(port) = ports().find(within) {
+            return Err(HostError::port(port));
+        }
+        let list = interface.metadata.get(NODES).map(String::as_str);
+        let nodes = serde_json::from_str(list.unwrap_or_default())
+            .map_err(|e| HostError::Form(format!("the list of its nodes: {e}")))?;
+        Ok(Self {
+            bytes: bytes.to_vec(),
+            engine: Engine::new(bytes)?,
+            inputs: interface.inputs,
+            outputs: interface.outputs,
+            nodes,
+        })
+    }
+
+    /// The bytes of an ONNX file.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// All outputs, in order, of data for each input.
+    pub(super) fn run(&self, inputs: Vec<Data>) -> Result<Vec<Data>, HostError> {
+        let expected: Vec<usize> = self.inputs.iter().filter_map(values).collect();
+        let found: Vec<usize> = inputs.iter().map(Data::len).collect();
+        if expected != found {
+            return Err(HostError::Inputs { expected, found });
+        }
+        let ports = self.inputs.iter().zip(&inputs);
+        if let Some((port, data)) = ports.clone().find(|(p, data)| p.element != data.element()) {
+            let (name, element) = (port.name.clone(), data.element());
+            let text = format!("input {name} takes {:?}, not {element:?}", port.element);
+            return Err(HostError::Form(text));
+        }
+        let tensor = |(port, data): (&Port, Data)| Tensor {
+            shape: port.shape.clone(),
+            data,
+        };
+        let tensors: Vec<Tensor> = self.inputs.iter().zip(inputs).map(tensor).collect();
+        let named = self.inputs.iter().zip(&tensors);
+        let named: Vec<(&str, &Tensor)> = named.map(|(port, x)| (&port.name[..], x)).collect();
+        let names: Vec<&str> = self.outputs.iter().map(|port| &port.name[..]).collect();
+        let made = self.engine.run(&named, &names)?;
+        let output = |(port, tensor): (&Port, Tensor)| {
+            let data = widened(tensor.data, port.element);
+            let whole = data.element() == port.element && Some(data.len()) == values(port);
+            whole
+                .then_some(data)
+                .ok_or_else(|| HostError::Output(port.name.clone()))
+        };
+        self.outputs.iter().zip(made).map(output).collect()
+    }
+}
+
+/// What the engine, whose integers have 32 bits, gives as int64 or as truth values.
+fn widened(data: Data, element: Element) -> Data {
+    match (data, element) {
+        (Data::I32(v), Element::I64) => Data::I64(v.into_iter().map(i64::from).collect()),
+        (Data::I32(v), Element::Bool) => Data::Bool(v.into_iter().map(|x| x != 0).collect()),
+        (data, _) => data,
+    }
+}
+
+/// How many values a tensor has; `None` beyond the largest number.
+pub(super) fn values(port: &Port) -> Option<usize> {
+    port.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+}
+
+impl PartialEq for HostModel {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl fmt::Debug for HostModel {
+    /// The nodes, and a hash of the model, which says all that it depends on.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fold =
+            |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        let hash = self.bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold);
+        write!(f, "({:?}, {hash:016x})", self.nodes)
+    }
+}
