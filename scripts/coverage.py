@@ -1,6 +1,7 @@
 """Runs the networks of coverage_networks.py through `vta` and onnxruntime; see scripts/coverage."""
 
 import argparse
+import concurrent.futures
 import json
 import logging
 import os
@@ -45,7 +46,7 @@ def session(path):
 
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 2
+    options.intra_op_num_threads = 1
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
@@ -105,16 +106,6 @@ def outputs(path, model):
     return np.concatenate([loaded[name].reshape(len(loaded[name]), -1).astype(np.float64) for name in names], 1)
 
 
-def planes(path):
-    """An array of images whose rows are sequences, as `vta` takes it: with one row each."""
-    array = np.load(path)
-    if array.ndim != 3:
-        return path
-    wide = path.with_suffix(".planes.npy")
-    np.save(wide, array[:, :, None, :])
-    return wide
-
-
 def cosine(a, b):
     """The smallest cosine over images."""
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
@@ -125,7 +116,7 @@ def run(vta, model, images, folder, device, more=()):
     out = folder / "out.npz"
     out.unlink(missing_ok=True)
     text = command([vta, "run", model, "--input", images, "--preprocess", "raw", "--allow-host",
-                    "--device", device, "-o", out, "--json", *more])
+                    "--device", device, "--threads", "1", "-o", out, "--json", *more])
     return json.loads(text), outputs(out, model)
 
 
@@ -136,7 +127,7 @@ def one(vta, folder, exporter, kind, expected):
     images = np.load(folder / "images.npy")
     try:
         if kind == "vta":
-            command([vta, "quantize", model, "--calibration", planes(folder / "calibration.npy"), "--preprocess", "raw", "-o", q])
+            command([vta, "quantize", model, "--calibration", folder / "calibration.npy", "--preprocess", "raw", "-o", q])
         else:
             quantize(kind, model, q, np.load(folder / "calibration.npy"))
     except Exception as error:
@@ -146,9 +137,9 @@ def one(vta, folder, exporter, kind, expected):
     except Exception as error:
         return {**row, "failed": f"onnxruntime: {error}"[:300]}
     try:
-        told, ours = run(vta, q, planes(folder / "images.npy"), folder, "sim")
+        told, ours = run(vta, q, folder / "images.npy", folder, "sim")
         np.save(folder / "one.npy", images[:1])
-        cycle, same = run(vta, q, planes(folder / "one.npy"), folder, "cycle")
+        cycle, same = run(vta, q, folder / "one.npy", folder, "cycle")
     except Exception as error:
         return {**row, "failed": str(error)[:300]}
     if ours.shape != peer.shape:
@@ -228,6 +219,7 @@ def main():
     parser.add_argument("--folder", default="target/coverage/networks", help="where files are kept")
     parser.add_argument("--output", default="docs/coverage.md")
     parser.add_argument("--only", default="", help="names of networks, with commas between")
+    parser.add_argument("--jobs", type=int, default=1, help="how many networks at once; each may take 6 GiB")
     parser.add_argument("--small", action="store_true", help="CI's list; fails where a bound isn't held")
     arguments = parser.parse_args()
     vta, folder = Path(arguments.vta).resolve(), Path(arguments.folder)
@@ -243,13 +235,15 @@ def main():
     unknown = [n for n in names if n not in coverage_networks.NETS]
     if unknown:
         sys.exit(f"scripts/coverage: no network {unknown[0]} (there are {', '.join(coverage_networks.NETS)})")
-    rows, kept = [], folder / "rows.json"
+    kept = folder / "rows.json"
     known = json.loads(kept.read_text()) if kept.exists() else {}
-    for name in names:
-        known[name] = network(vta, name, folder / name)
-        rows += known[name]
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(known, indent=1))
+    folder.mkdir(parents=True, exist_ok=True)
+    with concurrent.futures.ProcessPoolExecutor(arguments.jobs) as pool:
+        started = {pool.submit(network, vta, name, folder / name): name for name in names}
+        for done in concurrent.futures.as_completed(started):
+            known[started[done]] = done.result()
+            kept.write_text(json.dumps(known, indent=1))
+    rows = [row for name in names for row in known[name]]
     held = sum(not verdict(row) for row in rows)
     print(f"{held} passed, {len(rows) - held} failed")
     if arguments.small:

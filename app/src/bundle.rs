@@ -7,12 +7,12 @@ use vta_driver::Program;
 
 use crate::compile;
 use crate::error::{Context, Error, Result, bail};
+use crate::files;
 use crate::machine::Machine;
 use crate::model::{self, Form};
 use crate::options::{BundleOptions, Target};
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
-use crate::files;
 
 /// A compiled network as a file holds it.
 pub struct Bundle {

@@ -9,8 +9,8 @@ use vta_compiler::passes;
 use vta_compiler::placement::{self, Rules, Target as Place};
 use vta_compiler::qgraph::{QGraph, QNode, QOp};
 use vta_driver::{
-    BufferId, HostStep, Layer, MultiProgram, NodeInfo, Packing, Part, Place as TensorPlace, Program,
-    Step, TensorInfo, TensorSpec, printable,
+    BufferId, HostStep, Layer, MultiProgram, NodeInfo, Packing, Part, Place as TensorPlace,
+    Program, Step, TensorInfo, TensorSpec, printable,
 };
 use vta_isa::Config;
 
@@ -71,7 +71,9 @@ impl Compiled {
         if let Some(ends) = &compiled.ends
             && !ends.fits(&inputs, &outputs)
         {
-            return Err(Error::input("the bundle's ends aren't those of its network"));
+            return Err(Error::input(
+                "the bundle's ends aren't those of its network",
+            ));
         }
         Ok(compiled)
     }

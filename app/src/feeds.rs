@@ -233,9 +233,7 @@ impl Images for Feeds<'_> {
             }
         };
         let entered = items.and_then(|items| self.enter(items));
-        Ok(entered
-            .map_err(|error| self.fail(index, error))?
-            .into())
+        Ok(entered.map_err(|error| self.fail(index, error))?.into())
     }
 }
 

@@ -13,8 +13,8 @@ use vta_driver::{
 use vta_isa::MemType;
 
 use crate::model::Tensor;
-use vta_compiler::graph::Element;
 use crate::timed::{Timed, cycles_json};
+use vta_compiler::graph::Element;
 
 /// A finished run of some images.
 pub struct Outcome {

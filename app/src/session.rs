@@ -382,11 +382,7 @@ struct Arrays<'a> {
 }
 
 impl<'a> Arrays<'a> {
-    fn new(
-        inputs: &'a [Tensor],
-        feeds: &'a [Feed<'a>],
-        ends: Option<Arc<Ends>>,
-    ) -> Result<Self> {
+    fn new(inputs: &'a [Tensor], feeds: &'a [Feed<'a>], ends: Option<Arc<Ends>>) -> Result<Self> {
         let mut values = Vec::with_capacity(inputs.len());
         let mut count = None;
         for input in inputs {
@@ -446,7 +442,13 @@ impl<'a> Arrays<'a> {
 fn whole(values: &[i64], input: &Tensor) -> Result<Data> {
     fn narrow<T: TryFrom<i64>>(values: &[i64], input: &Tensor) -> Result<Vec<T>> {
         let one = |&value: &i64| {
-            let wrong = || format!("input '{}': {value} is no {}", input.name, input.element.name());
+            let wrong = || {
+                format!(
+                    "input '{}': {value} is no {}",
+                    input.name,
+                    input.element.name()
+                )
+            };
             T::try_from(value).ok().with_context(wrong)
         };
         values.iter().map(one).collect()
@@ -474,9 +476,7 @@ impl Images for Arrays<'_> {
         }
         let one = |(input, values): &(&Tensor, &'_ Values<'_>)| -> Vec<i8> {
             let range = index * input.len()..(index + 1) * input.len();
-            let to_int8 = |values: &[f32]| {
-                to_int8(values, input.scale.unwrap_or(1.0), input.zero)
-            };
+            let to_int8 = |values: &[f32]| to_int8(values, input.scale.unwrap_or(1.0), input.zero);
             match values {
                 Values::Int8(v) => v[range].to_vec(),
                 Values::Real(v) => to_int8(&v[range]),

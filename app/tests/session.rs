@@ -65,7 +65,11 @@ fn any_number_of_images_on_any_number_of_threads_is_the_same() {
             let some = &all[..images * input.len()];
             let found = several.run(&[feed(&input.name, some)], &()).unwrap();
             let values = found.get(&output.tensor.name).unwrap().int8().unwrap();
-            assert_eq!(*values, output.int8().unwrap()[..images * 10], "{threads} {batch}");
+            assert_eq!(
+                *values,
+                output.int8().unwrap()[..images * 10],
+                "{threads} {batch}"
+            );
         }
     }
     let real: Vec<f32> = all

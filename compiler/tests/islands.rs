@@ -1,85 +1,18 @@
 //! Networks that the host computes in part, in floats between int8 tensors.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/builder.rs"]
+#[expect(dead_code, reason = "others round")]
+mod builder;
+
 use std::sync::Arc;
 
-use vta_compiler::graph::{
-    Data, DepthMode, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId,
-};
+use builder::Builder;
+use vta_compiler::graph::{Data, DepthMode, Graph, OnnxAttribute, Op};
 use vta_compiler::host::Segment;
-use vta_compiler::qgraph::{QGraph, QOp, Window};
+use vta_compiler::qgraph::{QGraph, QOp};
 use vta_compiler::quantize::{self, Mode};
 use vta_compiler::{float, onnx, passes, reference};
-
-/// Builds graphs a node at a time.
-#[derive(Default)]
-struct Builder(Graph);
-
-impl Builder {
-    fn value(&mut self, name: &str, shape: &[usize], data: Option<Data>) -> ValueId {
-        self.0.values.push(Value::new(name, shape.to_vec(), data));
-        ValueId(self.0.values.len() - 1)
-    }
-
-    fn input(&mut self, shape: &[usize]) -> ValueId {
-        let x = self.value("x", shape, None);
-        self.0.inputs.push(x);
-        x
-    }
-
-    fn push(&mut self, op: Op, inputs: &[ValueId], shape: &[usize]) -> ValueId {
-        let name = format!("n{}", self.0.nodes.len());
-        let output = self.value(&name, shape, None);
-        self.0.nodes.push(Node {
-            name,
-            op,
-            inputs: inputs.to_vec(),
-            output,
-        });
-        output
-    }
-
-    /// An operator that is kept as a file has it.
-    fn kept(
-        &mut self,
-        kind: &'static str,
-        inputs: &[ValueId],
-        shape: &[usize],
-        attributes: &[(&str, OnnxAttribute)],
-    ) -> ValueId {
-        let op = OnnxOp {
-            kind,
-            domain: "",
-            opset: 17,
-            attributes: attributes
-                .iter()
-                .map(|(n, v)| ((*n).to_owned(), v.clone()))
-                .collect(),
-            arguments: vec![true; inputs.len()],
-            output: 0,
-            reason: "the device has no such operator".to_owned(),
-        };
-        self.push(Op::Onnx(Box::new(op)), inputs, shape)
-    }
-
-    fn conv(&mut self, x: ValueId, channels: [usize; 2], plane: usize) -> ValueId {
-        let [from, to] = channels;
-        let weights = (0..to * from).map(|i| ((i * 13) % 17) as f32 / 16.0 - 0.5);
-        let name = format!("w{}", self.0.values.len());
-        let w = self.value(&name, &[to, from, 1, 1], Some(Data::F32(weights.collect())));
-        let window = Window::whole([1, 1]);
-        self.push(
-            Op::Conv { window, group: 1 },
-            &[x, w],
-            &[1, to, plane, plane],
-        )
-    }
-
-    fn finish(mut self, outputs: &[ValueId]) -> Graph {
-        self.0.outputs = outputs.to_vec();
-        self.0
-    }
-}
 
 fn images() -> Vec<Vec<f32>> {
     let image = |seed: usize| {

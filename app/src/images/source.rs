@@ -351,7 +351,10 @@ impl Item {
     pub fn integers(self, element: Element, count: usize) -> Result<Data> {
         let name = self.name;
         let Raw::Array(image, path) = self.raw else {
-            bail!("{name}: the network takes {} here, of an array", element.name());
+            bail!(
+                "{name}: the network takes {} here, of an array",
+                element.name()
+            );
         };
         at(&path, image.integers(element, count))
     }

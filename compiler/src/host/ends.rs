@@ -148,8 +148,9 @@ impl Ends {
             let input = |at: usize| entry.as_ref().and_then(|e| e.inputs.get(at));
             let fits = match *read {
                 Read::Tensor(_) => port.element == Element::I8,
-                Read::Input(at) => input(at)
-                    .is_some_and(|i| (i.element, &i.shape) == (port.element, &port.shape)),
+                Read::Input(at) => {
+                    input(at).is_some_and(|i| (i.element, &i.shape) == (port.element, &port.shape))
+                }
             };
             if !fits {
                 return Err(HostError::port(port));

@@ -116,10 +116,7 @@ fn entry(net: &Net, inputs: &[Input<'_>]) -> Result<EndModel, PassError> {
 type Reads = Vec<Read>;
 
 /// The model of the outputs that aren't tensors with what it reads, and what all outputs are.
-fn exit(
-    net: &Net,
-    inputs: &[Input<'_>],
-) -> Result<((EndModel, Reads), Vec<EndOutput>), PassError> {
+fn exit(net: &Net, inputs: &[Input<'_>]) -> Result<((EndModel, Reads), Vec<EndOutput>), PassError> {
     let mut model = Model::new(net);
     let (mut reads, mut outputs) = (Vec::new(), Vec::new());
     let mut raws: BTreeMap<ValueId, ValueId> = BTreeMap::new();

@@ -85,7 +85,10 @@ pub fn compile_with(
     split.multi.outputs = outputs.collect::<Result<_, _>>()?;
     for id in &graph.inputs {
         let all = split.places.iter().filter(|((_, tensor), _)| tensor == id);
-        split.multi.inputs.push(all.map(|(_, place)| *place).collect());
+        split
+            .multi
+            .inputs
+            .push(all.map(|(_, place)| *place).collect());
     }
     Ok(split.multi)
 }

@@ -86,7 +86,11 @@ impl Reading<'_> {
         let name = nodes
             .last()
             .map(|&index| self.graph.nodes[index].name.clone());
-        let reads: Vec<ValueId> = inputs.iter().map(|(id, _)| *id).chain(raw.clone()).collect();
+        let reads: Vec<ValueId> = inputs
+            .iter()
+            .map(|(id, _)| *id)
+            .chain(raw.clone())
+            .collect();
         let part = Arc::new(self.part(&nodes, &reads, output));
         if !raw.is_empty() {
             let part = Some(part);

@@ -131,13 +131,7 @@ impl Reading<'_> {
     }
 
     /// An input of the net.
-    fn enter(
-        &mut self,
-        name: String,
-        chw: [usize; 3],
-        steps: Steps,
-        entry: Entry,
-    ) -> TensorId {
+    fn enter(&mut self, name: String, chw: [usize; 3], steps: Steps, entry: Entry) -> TensorId {
         let id = self.push(name, chw, steps);
         self.net.inputs.push(id);
         self.entries.push(entry);

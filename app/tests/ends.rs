@@ -1,0 +1,321 @@
+//! What the host computes around a network: inputs of any kind, outputs that aren't rounded.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "../../compiler/tests/common/builder.rs"]
+#[expect(
+    dead_code,
+    reason = "others have convolutions and inputs without a name"
+)]
+mod builder;
+
+use builder::Builder;
+use vta_app::{Error, Feed, Model, Outputs, Session, Target, Values};
+use vta_compiler::engine::{self, Engine, Tensor};
+use vta_compiler::graph::{Data, Element, Graph, OnnxAttribute, Op, ValueId};
+use vta_compiler::onnx;
+
+/// Values of some images, steps of a quarter between -8 and 8.
+fn reals(count: usize, seed: usize) -> Vec<f32> {
+    let value = |i: usize| ((i * 37 + seed * 11) % 65) as f32 / 4.0 - 8.0;
+    (0..count).map(value).collect()
+}
+
+fn target(allow_host: bool) -> Target {
+    Target {
+        allow_host,
+        ..Target::default()
+    }
+}
+
+/// A graph as the whole file's engine computes it, for an image.
+fn expected(graph: &Graph, inputs: &[(&str, Tensor)]) -> Vec<Data> {
+    let bytes = engine::model(graph, &graph.outputs);
+    let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, x)| (*n, x)).collect();
+    let names = graph.outputs.iter().map(|id| &graph.values[id.0].name[..]);
+    let names: Vec<&str> = names.collect();
+    let made = Engine::new(&bytes).unwrap().run(&inputs, &names).unwrap();
+    made.into_iter().map(|tensor| tensor.data).collect()
+}
+
+/// What a session gives, compiled here and from a bundle: the same.
+fn found(graph: &Graph, feeds: &[Feed<'_>], images: usize) -> Outputs {
+    let bytes = onnx::save(graph);
+    let model = || Model::from_onnx("net.onnx", &bytes).unwrap();
+    let mut session = Session::verifying(model(), &target(true), &()).unwrap();
+    let found = session.run(feeds, &()).unwrap();
+    assert!(found.mismatches.is_empty(), "{:?}", found.mismatches);
+    assert!(found.outputs.iter().all(|output| output.images == images));
+    let bundle = model()
+        .compile(&target(true), &())
+        .unwrap()
+        .to_bundle()
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("net.vta");
+    std::fs::write(&path, bundle).unwrap();
+    let again = Model::open(path.to_str().unwrap()).unwrap();
+    let mut session = Session::open(again, &Target::default(), &()).unwrap();
+    assert_eq!(session.run(feeds, &()).unwrap().outputs, found.outputs);
+    found
+}
+
+fn real<'a>(name: &'a str, values: &'a [f32]) -> Feed<'a> {
+    Feed {
+        name,
+        values: Values::Real(values.into()),
+    }
+}
+
+/// `y = round(x) * w` by channel, in steps of a quarter.
+fn pointwise(b: &mut Builder, x: ValueId, shape: &[usize]) -> ValueId {
+    let x = b.rounded(x, 0.25);
+    let y = b.push(Op::Relu, &[x], shape);
+    b.rounded(y, 0.25)
+}
+
+#[test]
+fn an_output_that_is_not_rounded_is_the_hosts() {
+    let mut b = Builder::default();
+    let shape = [1, 3, 2, 2];
+    let x = b.named("x", &shape, Element::F32);
+    let y = pointwise(&mut b, x, &shape);
+    let raw = b.kept("Tanh", &[y], &shape, &[]);
+    let axis = [
+        ("axis", OnnxAttribute::Int(1)),
+        ("keepdims", OnnxAttribute::Int(0)),
+    ];
+    let best = b.kept("ArgMax", &[y], &[1, 2, 2], &axis);
+    b.0.values[best.0].element = Element::I64;
+    let graph = b.finish(&[raw, y, best]);
+    let values = reals(24, 1);
+    let found = found(&graph, &[real("x", &values)], 2);
+    assert_eq!(found.outputs[0].tensor.shape, [3, 2, 2]);
+    assert_eq!(found.outputs[0].tensor.element, Element::F32);
+    assert!(found.outputs[1].int8().is_some());
+    assert_eq!(found.outputs[2].tensor.shape, [2, 2]);
+    for (image, values) in values.chunks(12).enumerate() {
+        let x = Tensor {
+            shape: shape.to_vec(),
+            data: Data::F32(values.to_vec()),
+        };
+        let expected = expected(&graph, &[("x", x)]);
+        let Values::Real(tanh) = &found.outputs[0].values else {
+            panic!("{:?}", found.outputs[0]);
+        };
+        assert_eq!(Data::F32(tanh[image * 12..][..12].to_vec()), expected[0]);
+        let Values::Whole(best) = &found.outputs[2].values else {
+            panic!("{:?}", found.outputs[2]);
+        };
+        let best: Vec<i32> = best[image * 4..][..4].iter().map(|&v| v as i32).collect();
+        assert_eq!(Data::I32(best), expected[2]);
+    }
+}
+
+#[test]
+fn what_the_host_computes_around_a_network_is_asked_for() {
+    let mut b = Builder::default();
+    let shape = [1, 3, 2, 2];
+    let x = b.named("x", &shape, Element::F32);
+    let y = pointwise(&mut b, x, &shape);
+    let raw = b.kept("Tanh", &[y], &shape, &[]);
+    let bytes = onnx::save(&b.finish(&[raw]));
+    let model = Model::from_onnx("net.onnx", &bytes).unwrap();
+    let error = Session::open(model, &target(false), &()).err().unwrap();
+    let text = error.to_string();
+    assert!(text.contains("1 Tanh; the first is"), "{text}");
+    // What only rounds an input a second time is no operator of the model.
+    let mut b = Builder::default();
+    let x = b.named("x", &shape, Element::F32);
+    let (fine, coarse) = (b.rounded(x, 0.25), b.rounded(x, 0.5));
+    let sum = b.push(Op::Add, &[fine, coarse], &shape);
+    let y = b.rounded(sum, 0.25);
+    let bytes = onnx::save(&b.finish(&[y]));
+    let model = Model::from_onnx("net.onnx", &bytes).unwrap();
+    Session::open(model, &target(false), &()).unwrap();
+}
+
+#[test]
+fn an_exit_reads_inputs_of_the_model() {
+    let mut b = Builder::default();
+    let shape = [1, 3, 2, 2];
+    let x = b.named("x", &shape, Element::F32);
+    let y = pointwise(&mut b, x, &shape);
+    let sum = b.push(Op::Add, &[x, y], &shape);
+    let graph = b.finish(&[sum]);
+    // Steps of an eighth are lost in the tensors, and are there in the sum.
+    let values: Vec<f32> = reals(36, 3).iter().map(|v| v / 2.0).collect();
+    let found = found(&graph, &[real("x", &values)], 3);
+    let mut all = Vec::new();
+    for values in values.chunks(12) {
+        let x = Tensor {
+            shape: shape.to_vec(),
+            data: Data::F32(values.to_vec()),
+        };
+        match expected(&graph, &[("x", x)]).remove(0) {
+            Data::F32(values) => all.extend(values),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(found.outputs[0].values, Values::Real(all.into()));
+}
+
+#[test]
+fn two_inputs_lie_one_behind_the_other_whatever_their_order() {
+    let shape = [1, 3, 2, 2];
+    let mut b = Builder::default();
+    let a = b.named("a", &shape, Element::F32);
+    let c = b.named("c", &shape, Element::F32);
+    // The second is read first.
+    let (c, a) = (b.rounded(c, 0.25), b.rounded(a, 0.25));
+    let c = b.push(Op::Relu, &[c], &shape);
+    let c = b.rounded(c, 0.25);
+    let sum = b.push(Op::Add, &[a, c], &shape);
+    let sum = b.rounded(sum, 0.25);
+    let graph = b.finish(&[sum]);
+    let (left, right) = (reals(24, 1), reals(24, 5));
+    let feeds = [real("c", &right), real("a", &left)];
+    let found = found(&graph, &feeds, 2);
+    let step = |v: f32| (v * 4.0).clamp(-128.0, 127.0);
+    let expected = left
+        .iter()
+        .zip(&right)
+        .map(|(a, c)| step(a + c.max(0.0)) as i8);
+    assert_eq!(
+        found.outputs[0].int8().unwrap(),
+        expected.collect::<Vec<_>>()
+    );
+
+    let bytes = onnx::save(&graph);
+    let model = Model::from_onnx("net.onnx", &bytes).unwrap();
+    let mut session = Session::open(model, &Target::default(), &()).unwrap();
+    let names: Vec<String> = session
+        .inputs()
+        .unwrap()
+        .into_iter()
+        .map(|i| i.name)
+        .collect();
+    assert_eq!(names, ["a", "c"]);
+    let mut fails = |feeds: &[Feed<'_>]| -> String {
+        let error = session.run(feeds, &()).unwrap_err();
+        assert!(matches!(error, Error::Input { .. }), "{error:?}");
+        error.to_string()
+    };
+    assert_eq!(fails(&feeds[..1]), "input 'a' isn't given");
+    let feeds = [real("a", &left[..12]), real("c", &right)];
+    let text = fails(&feeds);
+    assert_eq!(text, "2 images of input 'c', but 1 of the first");
+}
+
+#[test]
+fn whole_numbers_enter_through_the_host() {
+    // Tokens, each a row of a table; and a picture of uint8 beside them.
+    let mut b = Builder::default();
+    let tokens = b.named("tokens", &[1, 4], Element::I64);
+    let table: Vec<f32> = reals(40, 2);
+    let table = b.value("table", &[10, 4], Some(Data::F32(table)));
+    let rows = b.kept("Gather", &[table, tokens], &[1, 4, 4], &[]);
+    let rows = b.rounded(rows, 0.25);
+    let shown = b.push(Op::Relu, &[rows], &[1, 4, 4]);
+    let y = b.rounded(shown, 0.25);
+    let graph = b.finish(&[y]);
+    let values = [3i64, 0, 9, 5, 1, 1, 2, 8];
+    let feed = Feed {
+        name: "tokens",
+        values: Values::Whole((&values[..]).into()),
+    };
+    let found = found(&graph, &[feed], 2);
+    for (image, values) in values.chunks(4).enumerate() {
+        let tokens = Tensor {
+            shape: vec![1, 4],
+            data: Data::I64(values.to_vec()),
+        };
+        let Data::F32(expected) = expected(&graph, &[("tokens", tokens)]).remove(0) else {
+            panic!("floats are expected");
+        };
+        let steps: Vec<i8> = expected.iter().map(|v| (v * 4.0) as i8).collect();
+        assert_eq!(found.outputs[0].int8().unwrap()[image * 16..][..16], steps);
+    }
+    let bytes = onnx::save(&graph);
+    let model = Model::from_onnx("net.onnx", &bytes).unwrap();
+    let mut session = Session::open(model, &target(true), &()).unwrap();
+    let floats = real("tokens", &[0.5; 4]);
+    let error = session.run(&[floats], &()).unwrap_err().to_string();
+    assert_eq!(error, "input 'tokens' takes int64");
+    // The table has no such row: the engine says so, and nothing panics.
+    let feed = Feed {
+        name: "tokens",
+        values: Values::Whole([0i64, 1, 2, 1 << 40][..].into()),
+    };
+    assert!(session.run(&[feed], &()).is_err());
+}
+
+#[test]
+fn inputs_of_8_bits_are_tensors_as_they_are() {
+    let shape = [1, 3, 2, 2];
+    let mut b = Builder::default();
+    let x = b.named("x", &shape, Element::U8);
+    let scale = b.value("scale", &[], Some(Data::F32(vec![0.25])));
+    let zero = b.value("zero", &[], Some(Data::U8(vec![120])));
+    let real_x = b.push(Op::DequantizeLinear { axis: 1 }, &[x, scale, zero], &shape);
+    let y = b.push(Op::Relu, &[real_x], &shape);
+    let y = b.rounded(y, 0.25);
+    let graph = b.finish(&[y]);
+    let values = reals(12, 4);
+    let found = found(&graph, &[real("x", &values)], 1);
+    let expected = values.iter().map(|v| (v * 4.0).clamp(0.0, 127.0) as i8);
+    assert_eq!(
+        found.outputs[0].int8().unwrap(),
+        expected.collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn inputs_that_the_host_would_read_in_the_middle_are_refused() {
+    let shape = [1, 3, 2, 2];
+    let mut b = Builder::default();
+    let x = b.named("x", &shape, Element::F32);
+    let mask = b.named("mask", &shape, Element::F32);
+    let y = pointwise(&mut b, x, &shape);
+    let power = b.kept("Pow", &[y, mask], &shape, &[]);
+    let y = b.rounded(power, 0.25);
+    let bytes = onnx::save(&b.finish(&[y]));
+    let model = Model::from_onnx("net.onnx", &bytes).unwrap();
+    let error = Session::open(model, &target(true), &()).err().unwrap();
+    let text = error.to_string();
+    assert!(text.contains("input mask, which isn't quantised"), "{text}");
+}
+
+#[test]
+fn damaged_ends_are_refused() {
+    let shape = [1, 3, 2, 2];
+    let mut b = Builder::default();
+    let x = b.named("x", &shape, Element::F32);
+    let y = pointwise(&mut b, x, &shape);
+    let sum = b.push(Op::Add, &[x, y], &shape);
+    let graph = b.finish(&[sum]);
+    let network = vta_compiler::passes::quantized(&onnx::load(&onnx::save(&graph)).unwrap());
+    let ends = network.unwrap().ends.unwrap();
+    let bytes = ends.to_bytes().unwrap();
+    let read = vta_compiler::host::Ends::from_bytes;
+    assert_eq!(read(&bytes).unwrap(), *ends);
+    for cut in 0..bytes.len() {
+        assert!(read(&bytes[..cut]).is_err(), "{cut}");
+    }
+    let image = Data::F32(reals(12, 1));
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x41;
+        if let Ok(ends) = read(&changed)
+            && ends
+                .inputs()
+                .is_some_and(|i| i.iter().all(|p| p.shape == shape))
+            && ends.fits(&[12], &[12])
+        {
+            // It gives what it says or an error.
+            if let Ok(int8) = ends.enter(vec![image.clone()]) {
+                assert_eq!(int8.len(), 12);
+                let _ = ends.leave(&[&int8], &[image.clone()]);
+            }
+        }
+    }
+}
