@@ -1,14 +1,14 @@
 //! What MODEL names: an ONNX file, a bundle, the demo, a network of the zoo.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use vta_compiler::graph::{Element, Graph, Op, ValueId};
+use vta_compiler::graph::{Graph, Op};
 use vta_compiler::host::Segment;
-use vta_compiler::onnx::{Port, ReadOptions};
+use vta_compiler::onnx::ReadOptions;
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::semantics::Requant;
 use vta_compiler::{layer, onnx, passes, quantize, zoo};
@@ -23,6 +23,11 @@ use crate::options::{InputShape, Target};
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
 use crate::{calibrate, files, hints, room, source};
+
+mod tensor;
+
+pub use tensor::Tensor;
+pub(crate) use tensor::inputs_of;
 
 /// The demo's network, trained for this project on CIFAR-10.
 pub const DEMO_MODEL: &[u8] = include_bytes!("../../models/demo/resnet20.onnx");
@@ -48,69 +53,6 @@ pub const CIFAR10: [&str; 10] = [
 pub struct Model {
     name: String,
     form: Form,
-}
-
-/// An input or output of a network.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
-    /// The model's name for it.
-    pub name: String,
-    /// Of one image: channels, rows, columns, as pictures are fitted to it.
-    pub chw: [usize; 3],
-    /// Of one image: `chw`, or the model's dimensions (but for a batch of 1) of what the host takes or
-    /// gives in another form than int8.
-    pub shape: Vec<usize>,
-    /// int8, or what the host takes or gives.
-    pub element: Element,
-    /// The real value of one int8 step; `None` for what isn't int8.
-    pub scale: Option<f32>,
-    /// The zero point: the step that stands for 0.
-    pub zero: i8,
-}
-
-impl Tensor {
-    /// Values of one image.
-    pub fn len(&self) -> usize {
-        self.chw.iter().product()
-    }
-
-    /// Whether it has no values, as no tensor of a network.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub(crate) fn of_program(program: &Program, index: u32) -> Result<Self> {
-        let spec = program.tensor(index)?;
-        Ok(Self {
-            name: spec.name.clone(),
-            chw: spec.chw.map(|d| d as usize),
-            shape: spec.chw.iter().map(|&d| d as usize).collect(),
-            element: Element::I8,
-            scale: Some(spec.scale),
-            zero: spec.zero,
-        })
-    }
-
-    /// What the host takes or gives.
-    pub(crate) fn of_host(port: &Port) -> Self {
-        let shape = match &port.shape[..] {
-            [1, rest @ ..] => rest,
-            all => all,
-        };
-        let chw = match *shape {
-            [c, h, w] => [c, h, w],
-            [c, w] => [c, 1, w],
-            _ => [shape.iter().product(), 1, 1],
-        };
-        Self {
-            name: printable(&port.name).into_owned(),
-            chw,
-            shape: shape.to_vec(),
-            element: port.element,
-            scale: None,
-            zero: 0,
-        }
-    }
 }
 
 impl Model {
@@ -161,27 +103,12 @@ impl Model {
         self.form
     }
 
-    /// What a network that isn't compiled yet takes, in its order: what something reads.
+    /// What a network that isn't compiled yet takes; nothing for one that is.
     pub(crate) fn inputs(&self) -> Vec<Tensor> {
-        let Form::Graph(graph) = &self.form else {
-            return Vec::new();
-        };
-        let read: BTreeSet<ValueId> = graph
-            .nodes
-            .iter()
-            .flat_map(|node| &node.inputs)
-            .copied()
-            .collect();
-        let inputs = graph.inputs.iter().filter(|id| read.contains(id));
-        let tensor = |id: &ValueId| {
-            let value = &graph.values[id.0];
-            Tensor::of_host(&Port {
-                name: value.name.clone(),
-                element: value.element,
-                shape: value.shape.clone(),
-            })
-        };
-        inputs.map(tensor).collect()
+        match &self.form {
+            Form::Graph(graph) => inputs_of(graph),
+            Form::Program(_) | Form::Hosted(_) => Vec::new(),
+        }
     }
 
     /// Whether it is what a device runs already.

@@ -29,7 +29,10 @@ pub fn quantize(args: &QuantizeOptions, watch: &dyn Watch) -> Result<Quantized> 
     let mut graph = model::read_onnx(&args.model, &args.input_shape)?;
     let stated = graph.metadata.get("preprocess");
     let preprocess = Preprocess::choose(&args.preprocess, stated, watch)?;
-    let pictures = Source::open(std::slice::from_ref(&args.calibration), args.limit)?;
+    let mut pictures = Source::open(std::slice::from_ref(&args.calibration), args.limit)?;
+    if let [input] = &model::inputs_of(&graph)[..] {
+        pictures.shape(&input.shape)?;
+    }
     graph
         .metadata
         .insert("preprocess".to_owned(), preprocess.to_json());

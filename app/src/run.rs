@@ -217,7 +217,13 @@ fn quantized(
     watch: &dyn Watch,
 ) -> Result<Model> {
     let given = match &args.calibration {
-        Some(path) => Some(Source::open(std::slice::from_ref(path), None)?),
+        Some(path) => {
+            let mut source = Source::open(std::slice::from_ref(path), None)?;
+            if let [input] = &model.inputs()[..] {
+                source.shape(&input.shape)?;
+            }
+            Some(source)
+        }
         None => None,
     };
     let Some(calibration) = given.as_ref().or(images) else {

@@ -314,7 +314,7 @@ fn damaged_ends_are_refused() {
             // It gives what it says or an error.
             if let Ok(int8) = ends.enter(vec![image.clone()]) {
                 assert_eq!(int8.len(), 12);
-                let _ = ends.leave(&[&int8], &[image.clone()]);
+                let _ = ends.leave(&[&int8], std::slice::from_ref(&image));
             }
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use builder::Builder;
 use vta_compiler::graph::{Data, DepthMode, Graph, OnnxAttribute, Op};
 use vta_compiler::host::Segment;
-use vta_compiler::qgraph::{QGraph, QOp};
+use vta_compiler::qgraph::{QGraph, QOp, Window};
 use vta_compiler::quantize::{self, Mode};
 use vta_compiler::{float, onnx, passes, reference};
 

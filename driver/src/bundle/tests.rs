@@ -212,13 +212,17 @@ fn wrong_headers_and_tables_are_named() {
             patched(|b| b[0] = b'v'),
             "bundle: this is no .vta program".into(),
         ),
-        (patched(|b| b[8] = 4), "bundle: format version 4".into()),
+        (patched(|b| b[8] = 5), "bundle: format version 5".into()),
         (
             patched(|b| b[8] = 2),
             "bundle: format version 2 of an earlier build".into(),
         ),
         (
             patched(|b| b[8] = 3),
+            "bundle: format version 3 of an earlier build".into(),
+        ),
+        (
+            patched(|b| b[8] = 4),
             "bundle: header: 4 sections, not 5".into(),
         ),
         (patched(|b| b[12] = 5), "bundle: header: 5 sections".into()),

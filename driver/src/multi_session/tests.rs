@@ -4,7 +4,7 @@ use crossbeam_channel::bounded;
 
 use super::*;
 use crate::testing::{buffer, doubler, load_and_store, tensor};
-use crate::{BufferKind, HostKernel, HostOutput, Layer, Packing, Part, Program};
+use crate::{BufferKind, FlushReason, HostKernel, HostOutput, Layer, Packing, Part, Program};
 
 const SMALL: QueueLimits = QueueLimits {
     insns: 64,

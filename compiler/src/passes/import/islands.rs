@@ -25,7 +25,7 @@ struct Needed {
 /// What the host computes for a QuantizeLinear.
 pub(super) enum Island {
     /// Of int8 tensors.
-    Real(Real),
+    Real(Box<Real>),
     /// Of inputs of the model: channels, rows and columns of what is rounded.
     Entry(Entry, [usize; 3]),
 }
@@ -101,13 +101,13 @@ impl Reading<'_> {
             inputs: inputs.into_iter().map(|(_, tensor)| tensor).collect(),
             output: 0,
         };
-        Ok(Island::Real(Real {
+        Ok(Island::Real(Box::new(Real {
             op,
             name: name.unwrap_or_default(),
             chw,
             bounds: (f64::NEG_INFINITY, f64::INFINITY),
             moved: None,
-        }))
+        })))
     }
 
     /// An output of the model that isn't rounded, as the host computes it of int8 tensors and of

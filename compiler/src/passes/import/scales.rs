@@ -92,7 +92,7 @@ impl Reading<'_> {
             Val::Input => self.network_input(node, name, steps)?,
             Val::Real(real) => self.round(*real, name, steps),
             Val::Float => match self.island(node)? {
-                Island::Real(real) => self.round(real, name, steps),
+                Island::Real(real) => self.round(*real, name, steps),
                 Island::Entry(entry, chw) => self.enter(name, chw, steps, entry),
             },
             Val::Quantized(_) | Val::Constant(_) => {

@@ -67,7 +67,7 @@ fn sample() -> MultiProgram {
             run(1..2),
         ],
         inputs: vec![vec![place(0)]],
-        ends: vec![],
+        ends: b"ends".to_vec(),
         outputs: vec![place(1), place(3)],
     }
 }
@@ -147,7 +147,7 @@ fn bundles_of_the_version_before_say_what_to_do() {
 #[test]
 fn hostile_steps_are_refused() {
     type Edit = fn(&mut serde_json::Value);
-    let cases: [(&str, Edit, &str); 18] = [
+    let cases: [(&str, Edit, &str); 20] = [
         ("not a map", |m| *m = 1.into(), "invalid type"),
         ("more", |m| m["more"] = 1.into(), "unknown field `more`"),
         (
@@ -222,8 +222,18 @@ fn hostile_steps_are_refused() {
         ),
         (
             "no input",
-            |m| m["input"] = Vec::<u32>::new().into(),
+            |m| m["inputs"] = Vec::<Vec<u32>>::new().into(),
             "reads what nothing",
+        ),
+        (
+            "an input that goes nowhere",
+            |m| m["inputs"] = vec![Vec::<u32>::new()].into(),
+            "an input of the network goes nowhere",
+        ),
+        (
+            "longer ends",
+            |m| m["ends"] = 5.into(),
+            "4 bytes belong to no kernel",
         ),
         (
             "an output that nothing computes",

@@ -1,0 +1,45 @@
+//! What steps of a network need, whatever session runs them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::{DriverError, FlushReason, HostKernel, MultiProgram, Step, Ticket, WorkDone};
+
+/// The outputs of a kernel for one image, as many as its step has.
+pub(super) fn run_kernel(
+    kernel: &dyn HostKernel,
+    inputs: &[Vec<Vec<i8>>],
+    image: usize,
+    count: usize,
+) -> Result<Vec<Vec<i8>>, String> {
+    let rows = inputs.iter().map(|x| x.get(image).map(Vec::as_slice));
+    let rows: Option<Vec<&[i8]>> = rows.collect();
+    let rows = rows.ok_or("an image is missing")?;
+    // A panic would take the stream's thread along, and with it every later ticket.
+    let run = AssertUnwindSafe(|| kernel.run(&rows));
+    let out = catch_unwind(run).unwrap_or_else(|_| Err("it panicked".to_owned()))?;
+    match out.len() == count {
+        true => Ok(out),
+        false => Err(format!("it gave {} tensors, not {count}", out.len())),
+    }
+}
+
+/// All are waited for, also behind an error: what runs names memory of the session.
+pub(super) fn wait_for_all(tickets: Vec<Box<dyn Ticket>>) -> Result<Vec<WorkDone>, DriverError> {
+    let done: Vec<_> = tickets.into_iter().map(Ticket::wait).collect();
+    done.into_iter().collect()
+}
+
+/// Why the batch of a step is submitted: where the next layer, if any, is; nowhere means the host.
+pub(super) fn flush_reason(program: &MultiProgram, index: usize, part: usize) -> FlushReason {
+    let later = program.steps.iter().skip(index + 1);
+    let next = later.filter_map(|step| match step {
+        Step::Run { part, .. } => Some(Some(*part)),
+        Step::Host(_) => Some(None),
+        Step::Copy { .. } => None,
+    });
+    match next.take(1).next() {
+        Some(next) if next != Some(part) => FlushReason::NextLayerElsewhere,
+        Some(_) => FlushReason::Synchronize,
+        None => FlushReason::HostRead,
+    }
+}
