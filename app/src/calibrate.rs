@@ -13,7 +13,7 @@ use crate::preprocess::Preprocess;
 use crate::watch::Watch;
 
 /// Quantises a float graph with images that are decoded as they are needed; `watch` is told of each
-/// image, twice where they are read twice.
+/// image that was run, as often as it is.
 ///
 /// # Errors
 /// An input that is no image, images that can't be read or don't fit, operators that can't be
@@ -22,7 +22,7 @@ pub fn quantize(
     graph: &Graph,
     images: &Source,
     preprocess: &Preprocess,
-    mode: quantize::Mode,
+    options: &quantize::Options,
     watch: &dyn Watch,
 ) -> Result<Graph> {
     let input = graph.inputs.first().and_then(|i| graph.values.get(i.0));
@@ -42,8 +42,7 @@ pub fn quantize(
         chw,
         watch,
     };
-    watch.progress(0, images.len());
-    let quantized = quantize::quantize_with(graph, &calibration, mode);
+    let quantized = quantize::quantize_with(graph, &calibration, options);
     match watch.cancelled() {
         true => Err(Error::Cancelled),
         false => Ok(quantized?),
@@ -65,7 +64,6 @@ impl quantize::Calibration for Calibration<'_> {
     }
 
     fn images(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>, String> {
-        let end = range.end;
         let read = || -> Result<Vec<Vec<f32>>> {
             if self.watch.cancelled() {
                 return Err(Error::Cancelled);
@@ -89,8 +87,10 @@ impl quantize::Calibration for Calibration<'_> {
             let values: Vec<Result<Vec<f32>>> = items.into_par_iter().map(value).collect();
             values.into_iter().collect()
         };
-        let values = read().map_err(|error| message(&error))?;
-        self.watch.progress(end, self.count());
-        Ok(values)
+        read().map_err(|error| message(&error))
+    }
+
+    fn progress(&self, done: usize, all: usize) {
+        self.watch.progress(done, all);
     }
 }

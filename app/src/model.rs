@@ -169,14 +169,14 @@ impl Model {
         &self,
         pictures: &Source,
         preprocess: &Preprocess,
-        mode: quantize::Mode,
+        options: &quantize::Options,
         watch: &dyn Watch,
     ) -> Result<Self> {
         let name = || self.name.clone();
         let Form::Graph(graph) = &self.form else {
             bail!("{} is compiled already", self.name);
         };
-        let graph = calibrate::quantize(graph, pictures, preprocess, mode, watch);
+        let graph = calibrate::quantize(graph, pictures, preprocess, options, watch);
         let graph = graph.with_context(name)?;
         Ok(Self {
             name: name(),

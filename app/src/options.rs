@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use vta_compiler::quantize::Mode;
+use vta_compiler::quantize::{self, Mode};
 use vta_compiler::semantics::Requant;
 use vta_driver::Budget;
 
@@ -263,8 +263,8 @@ pub struct QuantizeOptions {
     pub input_shape: Vec<InputShape>,
     /// Calibration images: a folder, an image or an array.
     pub calibration: PathBuf,
-    /// How scales are chosen.
-    pub mode: Mode,
+    /// How it is quantised.
+    pub quantize: quantize::Options,
     /// Calibration images to use at most.
     pub limit: Option<usize>,
     /// How images become inputs.
@@ -278,7 +278,7 @@ impl QuantizeOptions {
             model: model.into(),
             input_shape: Vec::new(),
             calibration: calibration.into(),
-            mode: Mode::Multiply,
+            quantize: quantize::Options::new(Mode::Multiply),
             limit: None,
             preprocess: PreprocessOptions::default(),
         }

@@ -36,7 +36,7 @@ pub fn quantize(args: &QuantizeOptions, watch: &dyn Watch) -> Result<Quantized> 
     graph
         .metadata
         .insert("preprocess".to_owned(), preprocess.to_json());
-    let quantized = calibrate::quantize(&graph, &pictures, &preprocess, args.mode, watch);
+    let quantized = calibrate::quantize(&graph, &pictures, &preprocess, &args.quantize, watch);
     let quantized = quantized.with_context(|| args.model.display().to_string())?;
     // What is written is known to compile.
     passes::quantized(&quantized)?;

@@ -232,8 +232,8 @@ fn quantized(
     if given.is_none() {
         watch.note("quantising the float model with the input images");
     }
-    let mode = quantize::Mode::Multiply;
-    model.quantize(calibration, preprocess, mode, &Part(watch))
+    let options = quantize::Options::new(quantize::Mode::Multiply);
+    model.quantize(calibration, preprocess, &options, &Part(watch))
 }
 
 /// What needs the model of a bundle.

@@ -56,6 +56,7 @@ impl Bar {
 impl Watch for Bar {
     fn progress(&self, done: usize, all: usize) {
         let bar = self.bar.get_or_init(|| self.make(all));
+        bar.set_length(all as u64);
         bar.set_position(done as u64);
     }
 

@@ -1,45 +1,77 @@
 //! Post-training quantisation: float graph and calibration images to a QDQ graph.
 //!
-//! Activations get one symmetric int8 scale a tensor, chosen to minimise the mean squared
-//! error over values sampled from the calibration images; a Clip (ReLU6) that uses its range keeps it
-//! whole. Weights get one scale for each output
-//! channel (`multiply`) or powers of two a tensor (`shift`), chosen the same way; in `shift`
-//! mode activation scales are powers of two as well, so that requantising is one shift. Biases
-//! are int32 at `s_x * s_w`. QuantizeLinear and DequantizeLinear stand after the activation
-//! function of every operator, where other runtimes expect them too.
+//! Activations get one symmetric int8 scale a tensor, chosen by a [`Method`] from histograms of all
+//! values that calibration images give; a Clip (ReLU6) that uses its range keeps it whole. Weights get
+//! one scale for each output channel, or one a tensor ([`WeightScales`]), which the largest weight
+//! fills. In [`Mode::Shift`] all scales are powers of two, those of weights chosen by squared error, so
+//! that requantising is one shift. Biases are int32 at `s_x * s_w`, less what the rounded weights add to
+//! the mean of their channel. QuantizeLinear and DequantizeLinear stand after the activation function of
+//! every operator, where other runtimes expect them too.
 
 mod batchnorm;
 mod calibration;
+mod channels;
+mod correct;
 mod error;
+mod histogram;
 mod insert;
+mod method;
 mod scales;
 
 use crate::graph::Graph;
 
 pub use batchnorm::fold_batchnorm;
-pub use calibration::Calibration;
+pub use calibration::{Calibration, Observed, observe};
 pub use error::QuantizeError;
 pub use insert::apply;
-pub use scales::{Mode, Scales, calibrate, calibrate_with, equal_scales};
+pub use method::Method;
+pub use scales::{Mode, Scales, WeightScales, calibrate, choose, equal_scales};
+
+/// How a graph is quantised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Which scales there may be.
+    pub mode: Mode,
+    /// How those of activations are chosen.
+    pub method: Method,
+    /// How many weights share one.
+    pub weights: WeightScales,
+    /// Whether biases take off what rounded weights add to the mean of a channel.
+    pub bias_correction: bool,
+}
+
+impl Options {
+    /// The defaults of a mode.
+    pub const fn new(mode: Mode) -> Self {
+        Self {
+            mode,
+            method: Method::Mse,
+            weights: WeightScales::PerChannel,
+            bias_correction: true,
+        }
+    }
+}
 
 /// Quantises a float graph with calibration images (preprocessed, float32, NCHW).
 ///
 /// # Errors
 /// [`QuantizeError`].
 pub fn quantize(graph: &Graph, images: &[Vec<f32>], mode: Mode) -> Result<Graph, QuantizeError> {
-    quantize_with(graph, &images, mode)
+    quantize_with(graph, &images, &Options::new(mode))
 }
 
-/// [`quantize`] with images that are read as they are needed.
+/// [`quantize`] with images that are read as they are needed, of which memory and results don't depend on
+/// how many are held at once.
 ///
 /// # Errors
 /// [`QuantizeError`].
 pub fn quantize_with(
     graph: &Graph,
     images: &dyn Calibration,
-    mode: Mode,
+    options: &Options,
 ) -> Result<Graph, QuantizeError> {
     let graph = fold_batchnorm(graph)?;
-    let scales = calibrate_with(&graph, images, mode)?;
-    apply(&graph, &scales, mode)
+    let observed = observe(&graph, images)?;
+    let scales = choose(&graph, &observed, options.method, options.mode);
+    insert::apply_as(&graph, &scales, options, Some(&observed))
 }

@@ -7,7 +7,7 @@ use vta_app::options::{
     self, BundleOptions, InputShape, LayerOptions, PreprocessOptions, QuantizeOptions, RunOptions,
     Target,
 };
-use vta_compiler::quantize::Mode;
+use vta_compiler::quantize::{Method, Mode, Options, WeightScales};
 use vta_compiler::semantics::Requant;
 
 use super::device::{BoardArgs, DeviceArgs, ViewArgs};
@@ -258,9 +258,21 @@ pub struct QuantizeArgs {
     /// The QDQ model to write
     #[arg(long, short, value_name = "Q.onnx")]
     pub output: PathBuf,
-    /// How scales are chosen
+    /// Which scales there are
     #[arg(long, value_enum, default_value = "multiply")]
     pub mode: QuantizeMode,
+    /// How scales of activations are chosen: `min-max` cuts nothing off, `percentile:99.9` (99.99 where
+    /// nothing is said) keeps so many percent, `mse` has the smallest squared error, `entropy` keeps the
+    /// distribution, as TensorRT does
+    #[arg(long, default_value = "mse")]
+    pub method: Method,
+    /// Which weights share a scale
+    #[arg(long, value_enum, default_value = "per-channel")]
+    pub weights: QuantizeWeights,
+    /// Leave biases as they are: they take off what rounded weights add to the mean of a channel, where the
+    /// calibration images resemble others
+    #[arg(long)]
+    pub no_bias_correction: bool,
     /// Calibration images to use at most
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
@@ -272,8 +284,16 @@ pub struct QuantizeArgs {
 pub enum QuantizeMode {
     /// Power-of-two scales: the device only shifts
     Shift,
-    /// Any scales, per channel for weights: the device multiplies and shifts
+    /// Any scales: the device multiplies and shifts
     Multiply,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum QuantizeWeights {
+    /// Those of an output channel
+    PerChannel,
+    /// All of a layer, as `--mode shift` has it anyway
+    PerTensor,
 }
 
 #[derive(Args)]
@@ -328,9 +348,17 @@ impl QuantizeArgs {
             model: self.model.clone(),
             input_shape: self.shape.shapes.clone(),
             calibration: self.calibration.clone(),
-            mode: match self.mode {
-                QuantizeMode::Shift => Mode::Shift,
-                QuantizeMode::Multiply => Mode::Multiply,
+            quantize: Options {
+                method: self.method,
+                weights: match self.weights {
+                    QuantizeWeights::PerChannel => WeightScales::PerChannel,
+                    QuantizeWeights::PerTensor => WeightScales::PerTensor,
+                },
+                bias_correction: !self.no_bias_correction,
+                ..Options::new(match self.mode {
+                    QuantizeMode::Shift => Mode::Shift,
+                    QuantizeMode::Multiply => Mode::Multiply,
+                })
             },
             limit: self.limit,
             preprocess: self.preprocess.options(),

@@ -1,41 +1,36 @@
-//! What scales cost over many images, of which a few are held at a time.
-//!
-//! The scales that are worth trying depend on the largest magnitude, which is known only when all
-//! images have been seen. Samples are kept up to a limit meanwhile; images beyond it are run a
-//! second time. Either way the errors are the same sums in the same order.
+//! What calibration images show of a network's values, of which one image for each thread is held.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use crate::float::FloatError;
+use super::channels::Channels;
+use super::error::QuantizeError;
+use super::histogram::Histogram;
+use super::scales::{refuse_quantized, rounded};
+use crate::float::FloatNetwork;
+use crate::graph::{Graph, Op, ValueId};
 
-/// Bytes of samples that are kept for the second pass.
-const KEPT_BYTES: usize = 128 << 20;
-/// Images for each thread that are held at a time.
+/// Images for each thread that are read at a time.
 const IMAGES_PER_THREAD: usize = 4;
-/// The scale of values that are all zero.
-const NO_SCALE: f32 = 1.0 / 128.0;
-
-/// An image that can't be calibrated with.
-#[derive(Debug)]
-pub(super) enum Fault {
-    /// It can't be read, and why.
-    Image(String),
-    /// It can't be run.
-    Float(FloatError),
-}
 
 /// Images to calibrate with: preprocessed, float32, NCHW.
 pub trait Calibration: Sync {
     /// How many there are.
     fn count(&self) -> usize;
 
-    /// Some of them. Ranges go from the first image to the last, and may do so twice.
+    /// Some of them. Ranges go from the first image to the last, and do so again for another look at
+    /// them.
     ///
     /// # Errors
     /// Why an image can't be read, in words.
     fn images(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>, String>;
+
+    /// So many of all images have been run, each as often as it is looked at.
+    fn progress(&self, done: usize, all: usize) {
+        let _ = (done, all);
+    }
 }
 
 impl Calibration for &[Vec<f32>] {
@@ -48,133 +43,147 @@ impl Calibration for &[Vec<f32>] {
     }
 }
 
-/// Samples of every value of a network on one image.
-type Samples = Vec<Vec<f32>>;
-/// Runs a network on an image.
-type Sample<'a> = dyn Fn(&Vec<f32>) -> Result<Samples, FloatError> + Sync + 'a;
-
-/// What scales cost, for every value of a network.
-pub(super) struct Errors<'a> {
-    images: &'a dyn Calibration,
-    sample: &'a Sample<'a>,
-    /// Largest magnitudes.
-    largest: Vec<f32>,
-    /// Of the first images.
-    kept: Vec<Samples>,
-    /// Scales that are tried, and the squared error of each.
-    scales: Vec<(Vec<f64>, Vec<f64>)>,
+/// One of several looks at all images.
+#[derive(Clone, Copy)]
+pub(super) struct Look {
+    /// Counted from 0.
+    pub index: usize,
+    pub of: usize,
 }
 
-impl<'a> Errors<'a> {
-    /// Sees all images once.
-    ///
-    /// # Errors
-    /// An image that can't be read or run.
-    pub fn new(
-        images: &'a dyn Calibration,
-        sample: &'a Sample<'a>,
-        values: usize,
-    ) -> Result<Self, Fault> {
-        let mut errors = Self {
-            images,
-            sample,
-            largest: vec![0.0; values],
-            kept: Vec::new(),
-            scales: Vec::new(),
-        };
-        let mut kept_bytes = 0;
-        for range in ranges(0..images.count()) {
-            for samples in errors.samples(range)? {
-                for (largest, values) in errors.largest.iter_mut().zip(&samples) {
-                    *largest = values.iter().fold(*largest, |m, v| m.max(v.abs()));
-                }
-                let bytes: usize = samples.iter().map(|v| size_of_val(&v[..])).sum();
-                kept_bytes += bytes;
-                // Without gaps: what is beyond the limit is run again.
-                if kept_bytes <= KEPT_BYTES {
-                    errors.kept.push(samples);
-                }
-            }
-        }
-        Ok(errors)
+impl Look {
+    /// The only one.
+    pub const ONLY: Self = Self { index: 0, of: 1 };
+}
+
+/// What images showed of the values of a network that are rounded. Its size depends on the network alone.
+#[derive(Debug)]
+pub struct Observed {
+    histograms: Vec<Option<Histogram>>,
+    channels: Vec<Option<Channels>>,
+}
+
+impl Observed {
+    /// How a value is distributed, if it is rounded.
+    pub(super) fn histogram(&self, id: ValueId) -> Option<&Histogram> {
+        self.histograms[id.0].as_ref()
     }
 
-    /// The largest magnitude of each value.
-    pub fn largest(&self) -> &[f32] {
-        &self.largest
-    }
-
-    /// Adds up what scales cost that are chosen by the largest magnitude.
-    ///
-    /// # Errors
-    /// An image that can't be read or run a second time.
-    pub fn try_scales(&mut self, choose: impl Fn(f32) -> Vec<f64>) -> Result<(), Fault> {
-        let none = |scales: Vec<f64>| (vec![0.0; scales.len()], scales);
-        let chosen = self.largest.iter().map(|largest| none(choose(*largest)));
-        self.scales = chosen.map(|(errors, scales)| (scales, errors)).collect();
-        let kept = std::mem::take(&mut self.kept);
-        self.add(&kept);
-        for range in ranges(kept.len()..self.images.count()) {
-            let samples = self.samples(range)?;
-            self.add(&samples);
-        }
-        Ok(())
-    }
-
-    /// The scale of a value that costs the least, the first of equal ones.
-    pub fn best(&self, value: usize) -> f32 {
-        let (scales, errors) = &self.scales[value];
-        best_of(scales, errors)
-    }
-
-    fn samples(&self, range: Range<usize>) -> Result<Vec<Samples>, Fault> {
-        let images = self.images.images(range).map_err(Fault::Image)?;
-        let samples = images.par_iter().map(self.sample);
-        samples.collect::<Result<_, _>>().map_err(Fault::Float)
-    }
-
-    fn add(&mut self, images: &[Samples]) {
-        let all = self.scales.par_iter_mut().enumerate();
-        all.for_each(|(value, (scales, errors))| {
-            for samples in images {
-                add_errors(errors, scales, &samples[value]);
-            }
-        });
+    /// The channels of a value that a convolution or a dense layer reads.
+    pub(super) fn channels(&self, id: ValueId) -> Option<&Channels> {
+        self.channels[id.0].as_ref()
     }
 }
 
-/// A range in pieces that are held at a time.
-fn ranges(all: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let step = IMAGES_PER_THREAD * rayon::current_num_threads();
-    let end = all.end;
-    all.step_by(step)
-        .map(move |first| first..end.min(first + step))
+/// Looks at what images make of a float graph.
+///
+/// The same for every number of threads: counts don't depend on their order, and the sums of channels
+/// are added up from the first image to the last.
+///
+/// # Errors
+/// Without images, for a graph that is quantised already, an image that can't be read or is of another
+/// size, a node that can't be computed.
+pub fn observe(graph: &Graph, images: &dyn Calibration) -> Result<Observed, QuantizeError> {
+    observe_as(graph, images, Look::ONLY)
 }
 
-/// Adds the squared errors of values that are rounded to steps of each scale.
-pub(super) fn add_errors(errors: &mut [f64], scales: &[f64], values: &[f32]) {
-    for (error, scale) in errors.iter_mut().zip(scales) {
-        let one = |v: &f32| {
-            let v = f64::from(*v);
-            let q = (v / scale).round_ties_even().clamp(-128.0, 127.0);
-            (q * scale - v).powi(2)
-        };
-        *error = values.iter().map(one).fold(*error, |sum, e| sum + e);
+pub(super) fn observe_as(
+    graph: &Graph,
+    images: &dyn Calibration,
+    look: Look,
+) -> Result<Observed, QuantizeError> {
+    if images.count() == 0 {
+        return Err(QuantizeError::NoImages);
     }
-}
-
-/// The scale with the smallest error, the first of equal ones.
-pub(super) fn best_of(scales: &[f64], errors: &[f64]) -> f32 {
-    let Some(&first) = scales.first() else {
-        return NO_SCALE;
+    refuse_quantized(graph)?;
+    let rounded = rounded(graph);
+    let ids = (0..graph.values.len()).map(ValueId);
+    let wanted: Vec<ValueId> = ids.filter(|id| rounded[id.0]).collect();
+    let observer = Observer {
+        network: FloatNetwork::new(graph, wanted.clone())?,
+        shapes: channelled(graph, &wanted),
+        histograms: wanted
+            .iter()
+            .map(|_| Mutex::new(Histogram::new()))
+            .collect(),
     };
-    let mut best = (f64::INFINITY, first);
-    for (&error, &scale) in errors.iter().zip(scales) {
-        if error < best.0 {
-            best = (error, scale);
+    let mut sums: Vec<Option<Channels>> = wanted.iter().map(|_| None).collect();
+    let (count, all) = (images.count(), images.count() * look.of);
+    let mut done = count * look.index;
+    images.progress(done, all);
+    let step = IMAGES_PER_THREAD * rayon::current_num_threads();
+    for first in (0..count).step_by(step) {
+        let range = first..count.min(first + step);
+        done += range.len();
+        let read = images.images(range).map_err(QuantizeError::Image)?;
+        let seen = read.par_iter().map(|image| observer.look(image));
+        let seen: Vec<Result<Vec<Option<Channels>>, QuantizeError>> = seen.collect();
+        // The first of several errors.
+        for channels in seen {
+            for (all, one) in sums.iter_mut().zip(channels?) {
+                match (all.as_mut(), one) {
+                    (Some(all), Some(one)) => all.merge(&one),
+                    (_, one) => *all = one,
+                }
+            }
+        }
+        images.progress(done, all);
+    }
+    let none = |_: &_| None;
+    let mut observed = Observed {
+        histograms: graph.values.iter().map(none).collect(),
+        channels: vec![None; graph.values.len()],
+    };
+    let histograms = observer.histograms.into_iter().zip(sums);
+    for (id, (histogram, channels)) in wanted.into_iter().zip(histograms) {
+        let histogram = histogram
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        observed.histograms[id.0] = Some(histogram);
+        observed.channels[id.0] = channels;
+    }
+    Ok(observed)
+}
+
+/// What threads share while images are run.
+struct Observer<'g> {
+    network: FloatNetwork<'g>,
+    /// Channels of each value, and how many values each has.
+    shapes: Vec<Option<[usize; 2]>>,
+    histograms: Vec<Mutex<Histogram>>,
+}
+
+impl Observer<'_> {
+    /// Runs an image, counts its values, and gives its channels.
+    fn look(&self, image: &[f32]) -> Result<Vec<Option<Channels>>, QuantizeError> {
+        let values = self.network.run(image)?.into_iter();
+        let mut channels = Vec::with_capacity(self.histograms.len());
+        for ((values, shape), all) in values.zip(&self.shapes).zip(&self.histograms) {
+            let own = Histogram::of(&values);
+            all.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .merge(own);
+            let [count, each] = shape.unwrap_or_default();
+            let whole = shape.is_some() && count * each == values.len();
+            channels.push(whole.then(|| Channels::of(&values, each)));
+        }
+        Ok(channels)
+    }
+}
+
+/// Channels and the values of each, of those values whose channels somebody asks for.
+fn channelled(graph: &Graph, wanted: &[ValueId]) -> Vec<Option<[usize; 2]>> {
+    let mut read = vec![false; graph.values.len()];
+    for node in &graph.nodes {
+        if matches!(node.op, Op::Conv { .. } | Op::Gemm { .. }) {
+            read[node.inputs[0].0] = true;
         }
     }
-    best.1 as f32
+    let shape = |id: &ValueId| match graph.values[id.0].shape[..] {
+        [1, channels, ref inner @ ..] if read[id.0] => Some([channels, inner.iter().product()]),
+        _ => None,
+    };
+    wanted.iter().map(shape).collect()
 }
 
 #[cfg(test)]
@@ -182,11 +191,17 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::graph::{Node, Value};
 
     /// Images of two values each, larger ones later.
     struct Counted {
         count: usize,
         read: AtomicUsize,
+        told: Mutex<Vec<(usize, usize)>>,
+    }
+
+    fn image(i: usize) -> Vec<f32> {
+        vec![i as f32 * 0.37, -1.0]
     }
 
     impl Calibration for Counted {
@@ -196,35 +211,41 @@ mod tests {
 
         fn images(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>, String> {
             self.read.fetch_add(range.len(), Ordering::Relaxed);
-            Ok(range.map(|i| vec![i as f32 * 0.37, -1.0]).collect())
+            Ok(range.map(image).collect())
+        }
+
+        fn progress(&self, done: usize, all: usize) {
+            self.told.lock().unwrap().push((done, all));
         }
     }
 
     #[test]
-    fn samples_beyond_the_limit_are_taken_again_with_the_same_sums() {
-        // A network of one value with many samples, so that a few images reach the limit.
-        let many = KEPT_BYTES / 4 / 40;
-        let sample = |image: &Vec<f32>| -> Result<Samples, FloatError> {
-            Ok(vec![
-                (0..many).map(|i| image[i % 2] * (i % 7) as f32).collect(),
-            ])
-        };
+    fn every_image_is_read_once_and_counted() {
         let images = Counted {
-            count: 64,
+            count: 37,
             read: AtomicUsize::new(0),
+            told: Mutex::new(Vec::new()),
         };
-        let mut errors = Errors::new(&images, &sample, 1).unwrap();
-        assert!(errors.kept.len() < 64 && !errors.kept.is_empty());
-        let again = 64 - errors.kept.len();
-        let choose = |largest: f32| vec![f64::from(largest) / 127.0, f64::from(largest) / 200.0];
-        errors.try_scales(choose).unwrap();
-        assert_eq!(images.read.load(Ordering::Relaxed), 64 + again);
-        let (scales, found) = &errors.scales[0];
-        let mut expected = vec![0.0; 2];
-        for image in images.images(0..64).unwrap() {
-            add_errors(&mut expected, scales, &sample(&image).unwrap()[0]);
-        }
-        assert_eq!(found, &expected);
-        assert_eq!(errors.best(0), best_of(scales, &expected));
+        let value = |name: &str| Value::new(name, vec![1, 2], None);
+        let graph = Graph {
+            values: vec![value("x"), value("y")],
+            nodes: vec![Node {
+                name: "relu".to_owned(),
+                op: Op::Relu,
+                inputs: vec![ValueId(0)],
+                output: ValueId(1),
+            }],
+            inputs: vec![ValueId(0)],
+            outputs: vec![ValueId(1)],
+            ..Graph::default()
+        };
+        let observed = observe_as(&graph, &images, Look { index: 1, of: 2 }).unwrap();
+        assert_eq!(images.read.load(Ordering::Relaxed), 37);
+        let told = images.told.lock().unwrap();
+        assert_eq!((told[0], told[told.len() - 1]), ((37, 74), (74, 74)));
+        let all: Vec<f32> = (0..37).flat_map(image).collect();
+        let relu: Vec<f32> = all.iter().map(|v| v.max(0.0)).collect();
+        assert_eq!(observed.histogram(ValueId(0)), Some(&Histogram::of(&all)));
+        assert_eq!(observed.histogram(ValueId(1)), Some(&Histogram::of(&relu)));
     }
 }

@@ -2,7 +2,6 @@
 
 use thiserror::Error;
 
-use super::calibration::Fault;
 use crate::float::FloatError;
 
 /// A graph that can't be quantised.
@@ -32,13 +31,4 @@ pub enum QuantizeError {
     /// A calibration image can't be run.
     #[error("calibration: {0}")]
     Float(#[from] FloatError),
-}
-
-impl From<Fault> for QuantizeError {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Image(reason) => Self::Image(reason),
-            Fault::Float(error) => Self::Float(error),
-        }
-    }
 }

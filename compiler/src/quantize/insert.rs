@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::calibration::Observed;
 use super::error::QuantizeError;
-use super::scales::{Mode, Scales, best_scale, refuse_quantized};
+use super::method::best_scale;
+use super::scales::{Mode, Scales, WeightScales, refuse_quantized};
+use super::{Options, correct};
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 
 /// The largest magnitude of a quantised bias; leaves the sum a bit more than the same again.
@@ -15,10 +18,21 @@ const MAX_BIAS: f64 = (1 << 30) as f64;
 /// [`QuantizeError::Node`] for weights that aren't float constants and an input without a scale;
 /// [`QuantizeError::Quantized`] for a graph that is quantised already.
 pub fn apply(graph: &Graph, scales: &Scales, mode: Mode) -> Result<Graph, QuantizeError> {
+    apply_as(graph, scales, &Options::new(mode), None)
+}
+
+/// [`apply`] with other options; biases are corrected by the means of what was observed.
+pub(super) fn apply_as(
+    graph: &Graph,
+    scales: &Scales,
+    options: &Options,
+    observed: Option<&Observed>,
+) -> Result<Graph, QuantizeError> {
     refuse_quantized(graph)?;
     let mut quantized = Quantized {
         source: graph,
-        mode,
+        options: *options,
+        observed: observed.filter(|_| options.bias_correction),
         out: Graph {
             name: graph.name.clone(),
             metadata: graph.metadata.clone(),
@@ -46,7 +60,8 @@ pub fn apply(graph: &Graph, scales: &Scales, mode: Mode) -> Result<Graph, Quanti
 
 struct Quantized<'a> {
     source: &'a Graph,
-    mode: Mode,
+    options: Options,
+    observed: Option<&'a Observed>,
     out: Graph,
     /// The dequantised value and its scale for each source value.
     map: BTreeMap<ValueId, (ValueId, f32)>,
@@ -312,7 +327,7 @@ impl Quantized<'_> {
         &mut self,
         node: &Node,
         (weights, shape): (Vec<f32>, Vec<usize>),
-        bias: Vec<f32>,
+        mut bias: Vec<f32>,
         slices: Slices,
         scale_x: f32,
     ) -> Vec<ValueId> {
@@ -321,6 +336,18 @@ impl Quantized<'_> {
             (w / s).round_ties_even().clamp(-127.0, 127.0) as i8
         };
         let int8: Vec<i8> = weights.iter().enumerate().map(round).collect();
+        let channels = self.observed.and_then(|all| all.channels(node.inputs[0]));
+        if let Some(channels) = channels {
+            let error = |(i, (q, w)): (usize, (&i8, &f32))| {
+                let s = slices.of(i / slices.inner.max(1));
+                f64::from(*q) * f64::from(s) - f64::from(*w)
+            };
+            let errors: Vec<f64> = int8.iter().zip(&weights).enumerate().map(error).collect();
+            let expected = correct::expected(self.source, node, &errors, &channels.means());
+            for (bias, error) in bias.iter_mut().zip(expected.into_iter().flatten()) {
+                *bias = (f64::from(*bias) - error) as f32;
+            }
+        }
         let steps = match slices.scale.len() {
             1 => 1,
             _ => bias.len(),
@@ -338,7 +365,7 @@ impl Quantized<'_> {
         vec![weight, bias]
     }
 
-    /// One scale for each output channel, or one power of two.
+    /// One scale for each output channel, or one for all.
     fn weight_scales(
         &self,
         weights: &[f32],
@@ -348,21 +375,25 @@ impl Quantized<'_> {
     ) -> Vec<f32> {
         // A scale so small that the bias exceeds int32 is raised.
         let least = |b: &f32| (f64::from(b.abs()) / f64::from(scale_x) / MAX_BIAS) as f32;
-        match self.mode {
-            Mode::Multiply => {
-                let rows = weights.chunks(weights.len() / channels.max(1));
-                let channel = |(row, b): (&[f32], &f32)| {
-                    let largest = row.iter().fold(0f32, |m, w| m.max(w.abs()));
-                    let scale = if largest == 0.0 {
-                        1.0 / 128.0
-                    } else {
-                        largest / 127.0
-                    };
-                    scale.max(least(b)).max(f32::MIN_POSITIVE)
-                };
+        let channel = |(row, b): (&[f32], &f32)| {
+            let largest = row.iter().fold(0f32, |m, w| m.max(w.abs()));
+            let scale = if largest == 0.0 {
+                1.0 / 128.0
+            } else {
+                largest / 127.0
+            };
+            scale.max(least(b)).max(f32::MIN_POSITIVE)
+        };
+        match (self.options.mode, self.options.weights) {
+            (Mode::Multiply, WeightScales::PerChannel) => {
+                let rows = weights.chunks((weights.len() / channels.max(1)).max(1));
                 rows.zip(bias).map(channel).collect()
             }
-            Mode::Shift => {
+            (Mode::Multiply, WeightScales::PerTensor) => {
+                let largest = bias.iter().fold(0f32, |m, b| m.max(b.abs()));
+                vec![channel((weights, &largest))]
+            }
+            (Mode::Shift, _) => {
                 let mut scale = best_scale(weights, Mode::Shift);
                 while bias.iter().any(|b| scale < least(b)) {
                     scale *= 2.0;

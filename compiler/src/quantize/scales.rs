@@ -1,8 +1,10 @@
 //! The scale of every value, chosen over calibration images.
 
-use super::calibration::{Calibration, Errors, add_errors, best_of};
+use rayon::prelude::*;
+
+use super::calibration::{Observed, observe};
 use super::error::QuantizeError;
-use crate::float::{FloatError, FloatNetwork};
+use super::method::Method;
 use crate::graph::{Element, Graph, Node, Op, ValueId};
 use crate::host::HostOp;
 
@@ -11,60 +13,44 @@ use crate::host::HostOp;
 pub enum Mode {
     /// Powers of two: the device requantises with a shift alone.
     Shift,
-    /// Any scales, per channel for weights: the device multiplies and shifts.
+    /// Any scales: the device multiplies and shifts.
     Multiply,
 }
 
-/// Values kept of each tensor and image.
-const SAMPLES: usize = 2048;
+/// Which weights of a convolution or dense layer share a scale; in [`Mode::Shift`] all do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightScales {
+    /// Those of an output channel.
+    PerChannel,
+    /// All.
+    PerTensor,
+}
 
 /// Scales of a graph's values, by index; `None` for values that need none.
 pub type Scales = Vec<Option<f32>>;
 
-/// Chooses the scale of every rounded value.
+/// Chooses the scale of every rounded value, by [`Method::Mse`].
 ///
 /// # Errors
-/// Without images, for a graph that is quantised already, or an image of another size.
+/// As for [`observe`](super::observe).
 pub fn calibrate(graph: &Graph, images: &[Vec<f32>], mode: Mode) -> Result<Scales, QuantizeError> {
-    calibrate_with(graph, &images, mode)
+    let observed = observe(graph, &images)?;
+    Ok(choose(graph, &observed, Method::default(), mode))
 }
 
-/// [`calibrate`] with images that are read as they are needed: memory doesn't grow with their
-/// number, nor do results depend on how many are held at once.
-///
-/// # Errors
-/// As for [`calibrate`], and what reading an image says.
-pub fn calibrate_with(
-    graph: &Graph,
-    images: &dyn Calibration,
-    mode: Mode,
-) -> Result<Scales, QuantizeError> {
-    if images.count() == 0 {
-        return Err(QuantizeError::NoImages);
-    }
-    refuse_quantized(graph)?;
-    let rounded = rounded(graph);
-    let ids = (0..graph.values.len()).map(ValueId);
-    let wanted: Vec<ValueId> = ids.filter(|id| rounded[id.0]).collect();
-    let network = FloatNetwork::new(graph, wanted.clone())?;
-    let sample = |image: &Vec<f32>| -> Result<Vec<Vec<f32>>, FloatError> {
-        let mut samples = vec![Vec::new(); graph.values.len()];
-        for (id, values) in wanted.iter().zip(network.run(image)?) {
-            samples[id.0] = thin(&values);
-        }
-        Ok(samples)
+/// The scale of every rounded value, by what images showed of it.
+pub fn choose(graph: &Graph, observed: &Observed, method: Method, mode: Mode) -> Scales {
+    let scale = |index: usize| {
+        let seen = observed.histogram(ValueId(index))?;
+        Some(method.scale(seen, mode))
     };
-    let mut errors = Errors::new(images, &sample, graph.values.len())?;
-    let largest = errors.largest().to_vec();
-    errors.try_scales(|largest| candidates(largest, mode))?;
-    let scale = |index: usize| rounded[index].then(|| errors.best(index));
-    let mut scales: Scales = (0..graph.values.len()).map(scale).collect();
+    let all = (0..graph.values.len()).into_par_iter();
+    let mut scales: Scales = all.map(scale).collect();
     for node in &graph.nodes {
-        if let Op::Clip { min, max } = node.op {
-            let largest = largest[node.output.0];
-            if let Some(scale) = bounded_scale(min.abs().max(max.abs()), largest, mode) {
-                scales[node.output.0] = Some(scale);
-            }
+        if let (Op::Clip { min, max }, Some(seen)) = (&node.op, observed.histogram(node.output))
+            && let Some(scale) = bounded_scale(min.abs().max(max.abs()), seen.largest(), mode)
+        {
+            scales[node.output.0] = Some(scale);
         }
     }
     // These only move or compare values: their steps are their input's.
@@ -73,7 +59,7 @@ pub fn calibrate_with(
             scales[node.output.0] = scales[node.inputs[0].0];
         }
     }
-    Ok(scales)
+    scales
 }
 
 /// Refuses a graph that has scales already.
@@ -100,7 +86,7 @@ pub fn equal_scales(graph: &Graph, scale: f32) -> Scales {
 
 /// Which values are rounded to int8: the input, and what an operator gives after its
 /// activation function.
-fn rounded(graph: &Graph) -> Vec<bool> {
+pub(super) fn rounded(graph: &Graph) -> Vec<bool> {
     let mut rounded = vec![false; graph.values.len()];
     let uses = graph.uses();
     for node in &graph.nodes {
@@ -187,20 +173,6 @@ const fn steps(op: &Op) -> Steps {
     }
 }
 
-/// Evenly spaced values and the extremes.
-fn thin(values: &[f32]) -> Vec<f32> {
-    let step = values.len().div_ceil(SAMPLES).max(1);
-    let extremes = values
-        .iter()
-        .fold((0f32, 0f32), |(lo, hi), v| (lo.min(*v), hi.max(*v)));
-    values
-        .iter()
-        .step_by(step)
-        .copied()
-        .chain([extremes.0, extremes.1])
-        .collect()
-}
-
 /// The scale of an activation function whose bound is reached, or half of it: the bound itself is
 /// a step, or within half of one, so that what it cuts off is what the model cuts off.
 fn bounded_scale(bound: f32, largest: f32, mode: Mode) -> Option<f32> {
@@ -212,31 +184,4 @@ fn bounded_scale(bound: f32, largest: f32, mode: Mode) -> Option<f32> {
         Mode::Multiply => full as f32,
         Mode::Shift => 2f64.powi(full.log2().ceil() as i32) as f32,
     })
-}
-
-/// The scale of values with the smallest squared error.
-pub(super) fn best_scale(values: &[f32], mode: Mode) -> f32 {
-    let largest = values.iter().fold(0f32, |m, v| m.max(v.abs()));
-    let candidates = candidates(largest, mode);
-    let mut errors = vec![0.0; candidates.len()];
-    add_errors(&mut errors, &candidates, values);
-    best_of(&candidates, &errors)
-}
-
-/// Scales to try for values up to a magnitude: clips from 30 % to 100 % of it, the whole first, or
-/// powers of two around it. None where nothing can be measured.
-fn candidates(largest: f32, mode: Mode) -> Vec<f64> {
-    if largest == 0.0 || !largest.is_finite() {
-        return Vec::new();
-    }
-    let full = f64::from(largest) / 127.0;
-    match mode {
-        Mode::Multiply => (0..=35)
-            .map(|k| full * (1.0 - 0.02 * f64::from(k)))
-            .collect(),
-        Mode::Shift => {
-            let top = full.log2().ceil() as i32;
-            (top - 4..=top).rev().map(|e| 2f64.powi(e)).collect()
-        }
-    }
 }

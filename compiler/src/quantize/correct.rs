@@ -1,0 +1,163 @@
+//! Bias correction: what rounded weights add to the mean of an output channel, for its bias to take off.
+//!
+//! Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction" (2019), with
+//! the means that calibration images give instead of those of BatchNormalization. Errors of weights
+//! don't cancel over the inputs of a channel, of which depthwise convolutions have few.
+
+use crate::graph::{Graph, Node, Op};
+use crate::window::Window;
+
+/// What errors of weights add to the mean of each output channel, with the means of the input's channels.
+/// `errors` is `[CO][CI/group][KH][KW]`, or `[N][K]` for a dense layer. None for other operators, and where
+/// the means are of other channels.
+pub(super) fn expected(
+    graph: &Graph,
+    node: &Node,
+    errors: &[f64],
+    means: &[f64],
+) -> Option<Vec<f64>> {
+    let channels = match *graph.values[node.output.0].shape {
+        [1, channels, ..] => channels,
+        _ => return None,
+    };
+    let (taps, group) = match node.op {
+        Op::Gemm { .. } => (vec![1.0], 1),
+        Op::Conv { window, group } => {
+            let sizes = |id: usize| match graph.values[id].shape[2..] {
+                [columns] => Some([1, columns]),
+                [rows, columns] => Some([rows, columns]),
+                _ => None,
+            };
+            let inputs = sizes(node.inputs[0].0)?;
+            (taps(&window, inputs, sizes(node.output.0)?), group)
+        }
+        _ => return None,
+    };
+    let inputs = means.len() / group.max(1);
+    let outputs = channels / group.max(1);
+    if errors.len() != channels * inputs * taps.len() || outputs == 0 || inputs == 0 {
+        return None;
+    }
+    let of = |(output, errors): (usize, &[f64])| -> f64 {
+        let means = &means[output / outputs * inputs..][..inputs];
+        let each = errors.chunks(taps.len()).zip(means);
+        let one = |(errors, mean): (&[f64], &f64)| -> f64 {
+            let weighted = errors.iter().zip(&taps).map(|(e, part)| e * part);
+            mean * weighted.sum::<f64>()
+        };
+        each.map(one).sum()
+    };
+    Some(
+        errors
+            .chunks(inputs * taps.len())
+            .enumerate()
+            .map(of)
+            .collect(),
+    )
+}
+
+/// The part of the output's positions for which each tap lies on the input, not on padding.
+fn taps(window: &Window, inputs: [usize; 2], outputs: [usize; 2]) -> Vec<f64> {
+    let part = |axis: usize, tap: usize| {
+        let first = window.pads.before()[axis];
+        let inside = |at: &usize| {
+            let place = at * window.stride[axis] + tap * window.dilation[axis];
+            (first..first + inputs[axis]).contains(&place)
+        };
+        let count = (0..outputs[axis]).filter(inside).count();
+        count as f64 / outputs[axis].max(1) as f64
+    };
+    let [rows, columns] = [0, 1].map(|axis| {
+        let taps = 0..window.kernel[axis];
+        taps.map(|tap| part(axis, tap)).collect::<Vec<f64>>()
+    });
+    rows.iter()
+        .flat_map(|row| columns.iter().map(move |column| row * column))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::float;
+    use crate::graph::{Data, Value, ValueId};
+
+    /// A convolution and a dense layer of it, of weights alone.
+    fn graph(
+        op: Op,
+        input: Vec<usize>,
+        weights: (Vec<usize>, Vec<f32>),
+        output: Vec<usize>,
+    ) -> Graph {
+        Graph {
+            values: vec![
+                Value::new("x", input, None),
+                Value::new("w", weights.0, Some(Data::F32(weights.1))),
+                Value::new("y", output, None),
+            ],
+            nodes: vec![Node {
+                name: "layer".to_owned(),
+                op,
+                inputs: vec![ValueId(0), ValueId(1)],
+                output: ValueId(2),
+            }],
+            inputs: vec![ValueId(0)],
+            outputs: vec![ValueId(2)],
+            ..Graph::default()
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// Of channels that have one value each, the expectation is the mean itself: that of a convolution
+        /// whose weights are the errors.
+        #[test]
+        fn constant_channels_move_by_what_is_expected(
+            (group, inputs, outputs) in (1usize..4, 1usize..4, 1usize..3),
+            kernel in [1usize..4, 1..4], stride in [1usize..3, 1..3], dilation in [1usize..3, 1..3],
+            pads in [0usize..3, 0..3, 0..3, 0..3], size in [7usize..10, 7..10], seed in 0u32..1000,
+        ) {
+            let value = |i: usize| ((i as u32 * 7919 + seed * 31) % 101) as f32 / 101.0 - 0.3;
+            let [co, ci] = [group * outputs, group * inputs];
+            let window = Window { kernel, stride, dilation, pads: pads.into() };
+            let before = window.pads.before();
+            let after = window.pads.after();
+            let out = [0, 1].map(|a| (size[a] + before[a] + after[a] - (kernel[a] - 1) * dilation[a] - 1) / stride[a] + 1);
+            let weights: Vec<f32> = (0..co * inputs * kernel[0] * kernel[1]).map(value).collect();
+            let shape = vec![co, inputs, kernel[0], kernel[1]];
+            let graph = graph(
+                Op::Conv { window, group },
+                vec![1, ci, size[0], size[1]],
+                (shape, weights.clone()),
+                vec![1, co, out[0], out[1]],
+            );
+            let means: Vec<f64> = (0..ci).map(|c| f64::from(value(c + 55))).collect();
+            let image: Vec<f32> = means.iter().flat_map(|m| vec![*m as f32; size[0] * size[1]]).collect();
+            let result = float::run(&graph, &image).unwrap().remove(0);
+            let errors: Vec<f64> = weights.iter().map(|w| f64::from(*w)).collect();
+            let expected = expected(&graph, &graph.nodes[0], &errors, &means).unwrap();
+            for (row, expected) in result.chunks(out[0] * out[1]).zip(expected) {
+                let mean = row.iter().map(|v| f64::from(*v)).sum::<f64>() / row.len() as f64;
+                prop_assert!((mean - expected).abs() < 1e-5, "{mean} {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn dense_layers_are_products_and_other_channels_are_refused() {
+        let graph = graph(
+            Op::Gemm { trans_b: true },
+            vec![1, 3],
+            (vec![2, 3], vec![0.0; 6]),
+            vec![1, 2],
+        );
+        let errors = [1.0, 2.0, 3.0, -1.0, 0.5, 0.0];
+        let expected = |means: &[f64]| expected(&graph, &graph.nodes[0], &errors, means);
+        assert_eq!(expected(&[1.0, 10.0, 100.0]), Some(vec![321.0, 4.0]));
+        assert_eq!(expected(&[1.0, 10.0]), None);
+        assert_eq!(expected(&[]), None);
+    }
+}
