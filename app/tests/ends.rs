@@ -8,7 +8,11 @@
 )]
 mod builder;
 
+use std::path::Path;
+
 use builder::Builder;
+use vta_app::options::RunOptions;
+use vta_app::run::{Wanted, run};
 use vta_app::{Error, Feed, Model, Outputs, Session, Target, Values};
 use vta_compiler::engine::{self, Engine, Tensor};
 use vta_compiler::graph::{Data, Element, Graph, OnnxAttribute, Op, ValueId};
@@ -318,4 +322,70 @@ fn damaged_ends_are_refused() {
             }
         }
     }
+}
+
+/// Writes an array of float32.
+fn write_npy(path: &Path, shape: &str, values: &[f32]) {
+    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}");
+    while (10 + header.len()) % 64 != 63 {
+        header.push(' ');
+    }
+    header.push('\n');
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn files_are_given_to_inputs_by_name() {
+    let mut b = Builder::default();
+    let row = b.named("row", &[1, 3, 4], Element::F32);
+    let map = b.named("map", &[1, 3, 1, 4], Element::F32);
+    let row = b.rounded(row, 0.25);
+    let map = b.rounded(map, 0.25);
+    let shape = [1, 3, 1, 4];
+    let to = b.value("to", &[4], Some(Data::I64(vec![1, 3, 1, 4])));
+    let row = b.kept("Reshape", &[row, to], &shape, &[]);
+    let row = b.rounded(row, 0.25);
+    let sum = b.push(Op::Add, &[row, map], &shape);
+    let y = b.rounded(sum, 0.25);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("net.onnx"), onnx::save(&b.finish(&[y]))).unwrap();
+    let (rows, maps) = (reals(24, 2), reals(24, 3));
+    // Rank 3 is two images here, and an image of three channels where it is the network's own shape.
+    write_npy(&path("rows.npy"), "2, 3, 4", &rows);
+    write_npy(&path("maps.npy"), "2, 3, 1, 4", &maps);
+    write_npy(&path("one.npy"), "3, 4", &rows[..12]);
+    let run = |files: &[&str]| {
+        let mut options = RunOptions::new(path("net.onnx").to_str().unwrap());
+        let input = files.iter().map(|file| match file.split_once('=') {
+            Some((name, file)) => format!("{name}={}", path(file).display()).into(),
+            None => path(file),
+        });
+        options.input = input.collect();
+        options.target = target(true);
+        run(&options, Wanted::Archive, &()).map(|outcome| outcome.images)
+    };
+    let images = run(&["map=maps.npy", "row=rows.npy"]).unwrap();
+    assert_eq!(images.len(), 2);
+    for (at, image) in images.iter().enumerate() {
+        let sums = rows.iter().zip(&maps).skip(at * 12).take(12);
+        let sums: Vec<f32> = sums.map(|(a, b)| (a + b).clamp(-32.0, 31.75)).collect();
+        assert_eq!(image.outputs[0], sums);
+    }
+    let fails = |files: &[&str]| run(files).err().unwrap().to_string();
+    let text = fails(&["rows.npy"]);
+    assert!(
+        text.starts_with("the network has 2 inputs (row, map)"),
+        "{text}"
+    );
+    let text = fails(&["row=rows.npy"]);
+    assert!(text.starts_with("input 'map' isn't given"), "{text}");
+    let text = fails(&["row=one.npy", "map=maps.npy"]);
+    assert_eq!(text, "1 images of input 'row', but 2 of 'map'");
+    let text = fails(&["row=rows.npy", "map=maps.npy", "row=gone.npy"]);
+    assert!(text.contains("gone.npy"), "{text}");
 }
