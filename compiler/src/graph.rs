@@ -2,6 +2,7 @@
 
 mod data;
 mod onnx_op;
+mod work;
 
 use std::collections::BTreeMap;
 
@@ -258,31 +259,25 @@ impl Graph {
         uses
     }
 
-    /// Multiply-adds of the convolutions and dense layers for one image, by the values' shapes:
-    /// constants needn't have data.
+    /// Multiply-adds of all nodes for one image, by the values' shapes: constants needn't have data.
     pub fn macs(&self) -> u64 {
-        self.weighted().map(|(weights, at)| weights * at).sum()
+        let all = self.nodes.iter().map(|node| self.node_macs(node));
+        all.fold(0, u64::saturating_add)
     }
 
     /// Weights of the convolutions and dense layers, without biases, by the values' shapes.
     pub fn weights(&self) -> u64 {
-        self.weighted().map(|(weights, _)| weights).sum()
-    }
-
-    /// Weights, and positions of the output, of each convolution and dense layer.
-    fn weighted(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.nodes.iter().filter_map(|node| {
-            // A transposed convolution multiplies every input, any other gives every output.
-            let at = match node.op {
-                Op::Conv { .. } | Op::Gemm { .. } => node.output,
-                Op::ConvTranspose { .. } => *node.inputs.first()?,
-                _ => return None,
-            };
-            let size = |shape: &[usize]| shape.iter().map(|&d| d as u64).product::<u64>();
-            let weights = &self.values[node.inputs.get(1)?.0].shape;
-            // Behind the batch and the channels.
-            let positions = self.values[at.0].shape.get(2..).unwrap_or(&[]);
-            Some((size(weights), size(positions)))
-        })
+        let weighted = self.nodes.iter().filter_map(|node| match node.op {
+            Op::Conv { .. } | Op::Gemm { .. } | Op::ConvTranspose { .. } => node.inputs.get(1),
+            _ => None,
+        });
+        let size = |id: &ValueId| {
+            self.values[id.0]
+                .shape
+                .iter()
+                .map(|&d| d as u64)
+                .product::<u64>()
+        };
+        weighted.map(size).sum()
     }
 }

@@ -75,7 +75,9 @@ pub use dram_plan::DramPlan;
 pub use error::{DriverError, TimelineError};
 pub use input::{open_input, printable, toml_message};
 pub use memory::{DeviceMemory, Lent, MemoryError, OtherBytes, Span};
-pub use multi::{HostKernel, HostOutput, HostStep, MultiProgram, Part, Place, Step};
+pub use multi::{
+    HostKernel, HostOutput, HostStep, HostTraffic, HostWork, MultiProgram, Part, Place, Step,
+};
 pub use multi_session::MultiSession;
 pub use null::NullDevice;
 pub use program::{

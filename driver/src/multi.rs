@@ -46,6 +46,11 @@ pub trait HostKernel: Debug + Send + Sync {
         1
     }
 
+    /// What it computes of an image, as far as time depends on it; zeros where that isn't known.
+    fn work(&self) -> HostWork {
+        HostWork::default()
+    }
+
     /// What it is told, for listings; nothing where that isn't known.
     fn attributes(&self) -> Vec<Attribute> {
         Vec::new()
@@ -55,6 +60,32 @@ pub trait HostKernel: Debug + Send + Sync {
     fn sizes(&self) -> Option<(Vec<usize>, Vec<usize>)> {
         None
     }
+}
+
+/// What the host computes of an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostWork {
+    /// Multiply-adds of convolutions and products of matrices.
+    pub macs: u64,
+    /// Values that all its operators give, those inside it among them.
+    pub values: u64,
+}
+
+impl HostWork {
+    /// Adds other work.
+    pub fn add(&mut self, other: Self) {
+        self.macs = self.macs.saturating_add(other.macs);
+        self.values = self.values.saturating_add(other.values);
+    }
+}
+
+/// Bytes that a layer of the host moves, for all BATCH images of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostTraffic {
+    /// Out of the memory of devices.
+    pub read: u64,
+    /// Into it.
+    pub written: u64,
 }
 
 /// A tensor that the host computes.
@@ -273,6 +304,31 @@ impl MultiProgram {
             Step::Host(step) => Some(step),
             Step::Run { .. } | Step::Copy { .. } => None,
         })
+    }
+
+    /// What a layer of the host moves. Where an output has several places, it is read from the first
+    /// for each of the others.
+    ///
+    /// # Errors
+    /// [`ProgramError::Part`] and [`ProgramError::Tensor`].
+    pub fn host_traffic(&self, step: &HostStep) -> Result<HostTraffic, ProgramError> {
+        let bytes = |place: &Place| {
+            let tensor = self.tensor(*place)?;
+            let config = &self.parts[place.part].program.config;
+            Ok::<u64, ProgramError>(tensor.packed_bytes(config).unwrap_or(0))
+        };
+        let mut moved = HostTraffic::default();
+        for place in &step.inputs {
+            moved.read += bytes(place)?;
+        }
+        for output in &step.outputs {
+            for (index, place) in output.places.iter().enumerate() {
+                let size = bytes(place)?;
+                moved.written += size;
+                moved.read += if index > 0 { size } else { 0 };
+            }
+        }
+        Ok(moved)
     }
 
     /// How many tensors travel between devices.

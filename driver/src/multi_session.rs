@@ -5,15 +5,16 @@ mod steps;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use self::steps::{flush_reason, run_kernel, wait_for_all};
 use crate::packing::pack;
 use crate::queue::Route;
 use crate::session::{by_input, pack_input, unpack_output};
 use crate::{
-    Counters, Device, DriverError, HostStep, Lane, MultiProgram, Place, Point, ProgramError,
-    QueueLimits, Recording, RunOutput, Session, Step, Stream, TensorSpec, Ticket, Timeline, Work,
-    WorkDone,
+    Counters, Device, DriverError, HostStep, Lane, MarkReport, MultiProgram, Place, Point,
+    ProgramError, QueueLimits, Recording, RunOutput, RunReport, Session, Step, Stream, TensorSpec,
+    Ticket, Timeline, Traffic, Work, WorkDone,
 };
 
 /// A [`MultiProgram`] loaded on its devices.
@@ -65,9 +66,18 @@ pub struct MultiSession {
     /// Of the steps that ran.
     recordings: HashMap<usize, Recording>,
     images: usize,
-    /// Tickets of the run that was started and not finished.
-    flight: Option<Vec<Box<dyn Ticket>>>,
+    /// The run that was started and not finished.
+    flight: Option<Flight>,
 }
+
+/// A run that isn't finished.
+struct Flight {
+    tickets: Vec<Box<dyn Ticket>>,
+    host: HostMarks,
+}
+
+/// What layers of the host took so far, each put there by the thread that computed it.
+type HostMarks = Arc<Mutex<Vec<MarkReport>>>;
 
 struct PartStreams {
     arriving: Stream,
@@ -87,6 +97,7 @@ struct Launch {
     /// When the tensors are there that were written.
     arrived: HashMap<Place, Point>,
     tickets: Vec<Box<dyn Ticket>>,
+    host: HostMarks,
 }
 
 impl MultiSession {
@@ -142,7 +153,11 @@ impl MultiSession {
         match self.finish() {
             Some(done) => done,
             // It was just started.
-            None => self.collect(&Arc::clone(&self.program), Vec::new()),
+            None => self.collect(
+                &Arc::clone(&self.program),
+                Vec::new(),
+                &HostMarks::default(),
+            ),
         }
     }
 
@@ -164,6 +179,7 @@ impl MultiSession {
             computed: vec![None; n],
             arrived: HashMap::new(),
             tickets: Vec::new(),
+            host: HostMarks::default(),
         };
         self.images = images.len();
         let launched = self.launch(&program, images, &mut launch);
@@ -175,16 +191,17 @@ impl MultiSession {
             wait_for_all(launch.tickets)?;
             return Err(error);
         }
-        self.flight = Some(launch.tickets);
+        let Launch { tickets, host, .. } = launch;
+        self.flight = Some(Flight { tickets, host });
         Ok(())
     }
 
     /// Waits for the run that was started; `None` when there is none.
     pub fn finish(&mut self) -> Option<Result<RunOutput, DriverError>> {
-        let tickets = self.flight.take()?;
+        let Flight { tickets, host } = self.flight.take()?;
         let program = Arc::clone(&self.program);
         let done = wait_for_all(tickets);
-        Some(done.and_then(|done| self.collect(&program, done)))
+        Some(done.and_then(|done| self.collect(&program, done, &host)))
     }
 
     fn launch(
@@ -316,6 +333,7 @@ impl MultiSession {
         }
         let (images, count) = (self.images, step.outputs.len());
         let (name, kernel) = (step.name.clone(), Arc::clone(&step.kernel));
+        let marks = Arc::clone(&launch.host);
         let mut compute = Some(move || {
             let inputs = fetched.into_iter().map(|(ticket, spec, config)| {
                 let WorkDone::Data(bytes) = ticket.wait()? else {
@@ -330,7 +348,16 @@ impl MultiSession {
                 let out = run_kernel(&*kernel, &inputs, image, count);
                 out.map_err(|reason| DriverError::Host { layer, reason })
             };
-            (0..images).map(one).collect::<Result<Computed, _>>()
+            let started = Instant::now();
+            let computed: Result<Computed, DriverError> = (0..images).map(one).collect();
+            let mark = MarkReport {
+                name: name.clone(),
+                traffic: Traffic::default(),
+                wall: started.elapsed(),
+            };
+            let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
+            marks.push(mark);
+            computed
         });
         // The first output's thread computes all, the others' wait until its tensor is there.
         let shared = Arc::new(Mutex::new(Computed::new()));
@@ -414,8 +441,18 @@ impl MultiSession {
         &self,
         program: &MultiProgram,
         done: Vec<WorkDone>,
+        host: &HostMarks,
     ) -> Result<RunOutput, DriverError> {
-        let (reports, data) = WorkDone::sort(done);
+        let (mut reports, data) = WorkDone::sort(done);
+        let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
+        if !host.is_empty() {
+            reports.push(RunReport {
+                wall: host.iter().map(|mark| mark.wall).sum(),
+                marks: std::mem::take(&mut *host),
+                ..RunReport::default()
+            });
+        }
+        drop(host);
         let unpacked = program.outputs.iter().zip(&data);
         let unpacked = unpacked.map(|(&place, bytes)| self.unpack(place, bytes));
         let outputs = unpacked.collect::<Result<_, _>>()?;

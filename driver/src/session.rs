@@ -21,7 +21,8 @@ use crate::{
 pub struct RunOutput {
     /// `[output][image][C*H*W]`, one entry for each image that was given.
     pub outputs: Vec<Vec<Vec<i8>>>,
-    /// One report for each submission.
+    /// One report for each submission, and behind them one for the layers of the host, if there are
+    /// any: what these took without the copies of their tensors.
     pub reports: Vec<RunReport>,
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use vta_driver::HostWork;
+
 use crate::engine::{self, Engine, Tensor};
 use crate::graph::{Data, Element, Graph};
 use crate::onnx::{self, Port};
@@ -10,6 +12,8 @@ use super::HostError;
 
 /// Key of a model's metadata that lists its nodes, names and kinds, as JSON.
 const NODES: &str = "nodes";
+/// Key of its multiply-adds and values, as JSON.
+const WORK: &str = "work";
 /// The most tensors that a model takes or gives.
 const MAX_PORTS: usize = 4096;
 
@@ -21,6 +25,7 @@ pub(super) struct HostModel {
     pub(super) outputs: Vec<Port>,
     /// Name and kind of each node of the network that it computes.
     pub(super) nodes: Vec<(String, String)>,
+    pub(super) work: HostWork,
 }
 
 impl HostModel {
@@ -28,6 +33,10 @@ impl HostModel {
     pub(super) fn new(mut graph: Graph, nodes: &[(String, String)]) -> Result<Self, HostError> {
         let list = serde_json::to_string(nodes).map_err(|e| HostError::Form(e.to_string()))?;
         graph.metadata.insert(NODES.to_owned(), list);
+        let values = graph.nodes.iter().map(|node| graph.node_values(node));
+        let work = [graph.macs(), values.fold(0, u64::saturating_add)];
+        let work = serde_json::to_string(&work).map_err(|e| HostError::Form(e.to_string()))?;
+        graph.metadata.insert(WORK.to_owned(), work);
         let outputs = graph.outputs.clone();
         Self::from_bytes(&engine::model(&graph, &outputs))
     }
@@ -47,12 +56,16 @@ impl HostModel {
         let list = interface.metadata.get(NODES).map(String::as_str);
         let nodes = serde_json::from_str(list.unwrap_or_default())
             .map_err(|e| HostError::Form(format!("the list of its nodes: {e}")))?;
+        let work = interface.metadata.get(WORK).map(String::as_str);
+        let [macs, values] = serde_json::from_str(work.unwrap_or_default())
+            .map_err(|e| HostError::Form(format!("what it computes: {e}")))?;
         Ok(Self {
             bytes: bytes.to_vec(),
             engine: Engine::new(bytes)?,
             inputs: interface.inputs,
             outputs: interface.outputs,
             nodes,
+            work: HostWork { macs, values },
         })
     }
 

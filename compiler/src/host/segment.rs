@@ -1,7 +1,7 @@
 //! A part of a network that the host computes at once.
 
 use thiserror::Error;
-use vta_driver::{Attribute, AttributeValue, HostKernel};
+use vta_driver::{Attribute, AttributeValue, HostKernel, HostWork};
 
 use super::model::{HostModel, values};
 use crate::engine::EngineError;
@@ -119,6 +119,10 @@ impl HostKernel for Segment {
 
     fn ops(&self) -> usize {
         self.0.nodes.len()
+    }
+
+    fn work(&self) -> HostWork {
+        self.0.work
     }
 
     fn attributes(&self) -> Vec<Attribute> {

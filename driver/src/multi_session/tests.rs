@@ -4,7 +4,9 @@ use crossbeam_channel::bounded;
 
 use super::*;
 use crate::testing::{buffer, doubler, load_and_store, tensor};
-use crate::{BufferKind, FlushReason, HostKernel, HostOutput, Layer, Packing, Part, Program};
+use crate::{
+    BufferKind, FlushReason, HostKernel, HostOutput, HostTraffic, Layer, Packing, Part, Program,
+};
 
 const SMALL: QueueLimits = QueueLimits {
     insns: 64,
@@ -324,10 +326,32 @@ fn the_host_computes_between_devices() {
             let both = session.read_tensor(place).unwrap();
             assert_eq!(both, [[3 * n + 1, 1 - 3 * n]]);
         }
+        let host = out.reports.last().unwrap();
+        let mut names: Vec<&str> = host.marks.iter().map(|mark| &mark.name[..]).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["first", "second", "third"]);
+        assert_eq!(host.wall, host.marks.iter().map(|mark| mark.wall).sum());
     }
     let counters = session.counters();
     assert_eq!(counters.flushed(FlushReason::NextLayerElsewhere), 8);
     assert_eq!(counters.flushed(FlushReason::HostRead), 0);
+}
+
+#[test]
+fn what_the_host_moves_is_counted() {
+    let program = with_host();
+    let moved = |step| program.host_traffic(step).unwrap();
+    let moved: Vec<_> = program.host_steps().map(moved).collect();
+    let bytes = |read, written| HostTraffic { read, written };
+    // Tensors of 2 values take 16 bytes; the first output goes on to a second device.
+    assert_eq!(moved, [bytes(48, 32), bytes(32, 16), bytes(16, 16)]);
+    let mut nowhere = with_host();
+    let Step::Host(step) = &mut nowhere.steps[1] else {
+        panic!("a step of the host");
+    };
+    step.inputs[0] = at(7, 0);
+    let step = step.clone();
+    assert!(nowhere.host_traffic(&step).is_err());
 }
 
 /// Gives its input, its negative, and as many more as it says.

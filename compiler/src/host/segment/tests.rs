@@ -94,6 +94,12 @@ fn segments_are_read_from_their_bytes_or_refused() {
     let again = Segment::from_bytes(&bytes).unwrap();
     assert_eq!(again, call);
     assert_eq!(again.nodes(), call.nodes());
+    // Rounding on both sides, and the node.
+    let work = HostWork {
+        macs: 0,
+        values: 12,
+    };
+    assert_eq!([call.work(), again.work()], [work; 2]);
     assert_eq!(again.sizes(), Some((vec![4], vec![4])));
     assert_ne!(segment(Op::Relu, 4, [(0.5, 0), (0.25, 2)]).unwrap(), call);
     assert_eq!((call.ops(), call.kinds()), (1, vec!["Relu"]));
