@@ -35,6 +35,7 @@ pub mod qgraph;
 pub mod quantize;
 pub mod reference;
 pub mod reflect;
+mod refusals;
 pub mod semantics;
 pub mod tune;
 pub mod window;

@@ -3,6 +3,8 @@
 use thiserror::Error;
 use vta_isa::{Extension, FieldError};
 
+use crate::refusals::together;
+
 /// A graph that can't be lowered for a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -67,4 +69,29 @@ pub enum LowerError {
     /// The network as a whole.
     #[error("{0}")]
     Network(String),
+    /// Several nodes, each for a reason of its own.
+    #[error("{}", together(.0.iter().map(|e| (e.node(), e.to_string()))))]
+    Nodes(Vec<LowerError>),
+}
+
+impl LowerError {
+    /// The errors that it consists of: each of one node, or of the network as a whole.
+    pub fn each(&self) -> &[Self] {
+        match self {
+            Self::Nodes(errors) => errors,
+            _ => std::slice::from_ref(self),
+        }
+    }
+
+    /// The name of the node at fault; `None` for the network as a whole and for several.
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            Self::NoTile { node, .. }
+            | Self::Inconsistent { node, .. }
+            | Self::Field { node, .. }
+            | Self::Lacks { node, .. }
+            | Self::Internal { node, .. } => Some(node),
+            Self::Host { .. } | Self::Network(_) | Self::Nodes(_) => None,
+        }
+    }
 }

@@ -39,7 +39,7 @@ pub use tile::{ConvShape, ConvTile, LoopOrder, ResidualForm, candidates};
 /// Lowers a network. The same graph, configuration and options give the same program.
 ///
 /// # Errors
-/// [`LowerError`] naming the node and the limit.
+/// [`LowerError`] naming the node and the limit, or all nodes and their limits.
 pub fn compile(
     graph: &QGraph,
     config: &Config,
@@ -60,11 +60,28 @@ pub fn compile_with(
     tiles: &Tiles,
 ) -> Result<Program, LowerError> {
     let mut lowering = Lowering::new(graph, config, options, tiles)?;
-    let mut next = NodeId(0);
+    let (mut next, mut faults) = (NodeId(0), Vec::new());
     while next.0 < graph.nodes.len() {
-        next.0 += lowering.node(next)?;
+        match lowering.node(next) {
+            Ok(nodes) => next.0 += nodes,
+            // It counts all nodes of the host.
+            Err(error @ LowerError::Host { .. }) => return Err(error),
+            // The nodes behind it are lowered, too, so that all that are at fault are told; what
+            // contradicts itself there may do so for the layer that is missing.
+            Err(error) => {
+                if faults.is_empty() || !matches!(error, LowerError::Internal { .. }) {
+                    faults.push(error);
+                }
+                lowering.seam = seam::Seam::default();
+                next.0 += 1;
+            }
+        }
     }
-    Ok(lowering.program)
+    match faults.len() {
+        0 => Ok(lowering.program),
+        1 => Err(faults.remove(0)),
+        _ => Err(LowerError::Nodes(faults)),
+    }
 }
 
 /// Layers that a network becomes: one a node, but none for a max pool that joins the convolution

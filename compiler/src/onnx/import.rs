@@ -8,6 +8,7 @@ mod older;
 mod order;
 mod qoperator;
 mod raw;
+mod refused;
 mod reshape;
 mod sizes;
 mod spatial;
@@ -91,9 +92,7 @@ pub fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxE
         import.graph.values[id.0].element = element;
         import.graph.inputs.push(id);
     }
-    for (index, node) in sorted(&proto.node, &import.names)?.into_iter().enumerate() {
-        import.node(node, index)?;
-    }
+    import.nodes(sorted(&proto.node, &import.names)?)?;
     for output in &proto.output {
         let id = import.names.get(&output.name).copied();
         let id =

@@ -20,6 +20,8 @@ use std::path::Path;
 
 use thiserror::Error;
 
+use crate::refusals::together;
+
 pub(crate) use export::with_unique_names;
 pub use export::{save, save_with_outputs};
 pub use import::{load, load_with};
@@ -79,4 +81,40 @@ pub enum OnnxError {
         /// What is wrong.
         reason: String,
     },
+    /// Several nodes, each for a reason of its own.
+    #[error("ONNX {}{}", together(.nodes.iter().map(OnnxError::told)), unread(*.behind))]
+    Nodes {
+        /// The errors.
+        nodes: Vec<OnnxError>,
+        /// Nodes that weren't read, since they depend on these.
+        behind: usize,
+    },
+}
+
+fn unread(behind: usize) -> String {
+    match behind {
+        0 => String::new(),
+        1 => "; a node behind them wasn't read".to_owned(),
+        n => format!("; {n} nodes behind them weren't read"),
+    }
+}
+
+impl OnnxError {
+    /// The errors that it consists of: each of one node, or of the model as a whole.
+    pub fn each(&self) -> &[Self] {
+        match self {
+            Self::Nodes { nodes, .. } => nodes,
+            _ => std::slice::from_ref(self),
+        }
+    }
+
+    /// The name of the node at fault, and the message without the word ONNX.
+    fn told(&self) -> (Option<&str>, String) {
+        let text = self.to_string();
+        let text = text.strip_prefix("ONNX ").unwrap_or(&text).to_owned();
+        match self {
+            Self::Node { node, .. } => (Some(node), text),
+            _ => (None, text),
+        }
+    }
 }

@@ -8,7 +8,7 @@ mod scales;
 mod transposed;
 mod values;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::error::PassError;
 use super::net::{Entry, Net, NetOp, NetOutput, NetRead};
@@ -20,8 +20,20 @@ use crate::window::Window;
 use affine::Arithmetic;
 use values::{HOST, Reading, Val, error};
 
-/// The net of a QDQ graph, one node for each quantised operator.
-pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
+/// What a QDQ graph is read as.
+pub(super) struct Imported {
+    /// One node for each quantised operator, or why there is none: all that is refused.
+    pub net: Result<Net, PassError>,
+    /// Why nodes are left to the host, by their index.
+    pub refused: BTreeMap<usize, PassError>,
+    /// Nodes that the host computes, by their index. Some of them the device could.
+    pub hosted: BTreeSet<usize>,
+    /// Nodes that weren't read since they depend on one that is refused.
+    pub behind: BTreeSet<usize>,
+}
+
+/// Reads a QDQ graph.
+pub(super) fn import(graph: &Graph) -> Imported {
     let mut reading = Reading {
         graph,
         net: Net::default(),
@@ -33,64 +45,90 @@ pub(super) fn import(graph: &Graph) -> Result<Net, PassError> {
             .enumerate()
             .map(|(i, n)| (n.output, i))
             .collect(),
-        refused: None,
+        refused: BTreeMap::new(),
+        hosted: BTreeSet::new(),
         host_nodes: 0,
         entries: Vec::new(),
     };
-    reading.net.metadata.clone_from(&graph.metadata);
-    if let Some(name) = graph.metadata.get(Requant::KEY) {
-        let requant = name.parse::<Requant>();
-        reading.net.requant = requant.map_err(|e| PassError::Graph(format!("metadata: {e}")))?;
-    }
     for id in &graph.inputs {
         reading.values.insert(*id, Val::Input);
     }
-    for node in &graph.nodes {
+    let (mut faults, mut behind) = (Vec::new(), BTreeSet::new());
+    let mut blocked: HashSet<ValueId> = HashSet::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        if node.inputs.iter().any(|id| blocked.contains(id)) {
+            blocked.insert(node.output);
+            behind.insert(index);
+            continue;
+        }
         let value = match reading.node(node) {
             Ok(value) => value,
             Err(error) if Reading::is_hostable(node) => {
-                reading.refused.get_or_insert(error);
+                reading.refused.insert(index, error);
                 Val::Float
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                faults.push(error);
+                blocked.insert(node.output);
+                continue;
+            }
         };
         reading.values.insert(node.output, value);
     }
-    let mut named: HashSet<TensorId> = reading.net.inputs.iter().copied().collect();
-    for id in &graph.outputs {
-        let output = reading.output(*id)?;
-        match &output {
-            NetOutput::Tensor(tensor) => {
-                // The model's name for it, not that of the value before its QuantizeLinear.
-                if named.insert(*tensor) {
-                    let name = &graph.values[id.0].name;
-                    reading.net.tensors[tensor.0].name.clone_from(name);
-                }
-                reading.net.outputs.push(*tensor);
-            }
-            NetOutput::Value { reads, .. } => {
-                for read in reads {
-                    if let NetRead::Tensor(tensor) = read
-                        && !reading.net.outputs.contains(tensor)
-                    {
-                        reading.net.outputs.push(*tensor);
-                    }
-                }
-            }
-        }
-        reading.net.ends.outputs.push(output);
+    let net = match PassError::of(faults) {
+        Some(error) => Err(error),
+        None => reading.ended(graph),
+    };
+    Imported {
+        net: net.map(|()| reading.net),
+        refused: reading.refused,
+        hosted: reading.hosted,
+        behind,
     }
-    if reading.net.inputs.is_empty() {
-        return Err(PassError::Graph(
-            "the network's input is never quantised".to_owned(),
-        ));
-    }
-    reading.enter_in_order();
-    reading.net.verify()?;
-    Ok(reading.net)
 }
 
 impl Reading<'_> {
+    /// The net's facts and outputs, once all nodes are read.
+    fn ended(&mut self, graph: &Graph) -> Result<(), PassError> {
+        self.net.metadata.clone_from(&graph.metadata);
+        if let Some(name) = graph.metadata.get(Requant::KEY) {
+            let requant = name.parse::<Requant>();
+            self.net.requant = requant.map_err(|e| PassError::Graph(format!("metadata: {e}")))?;
+        }
+        let mut named: HashSet<TensorId> = self.net.inputs.iter().copied().collect();
+        for id in &graph.outputs {
+            let output = self.output(*id)?;
+            match &output {
+                NetOutput::Tensor(tensor) => {
+                    // The model's name for it, not that of the value before its QuantizeLinear.
+                    if named.insert(*tensor) {
+                        let name = &graph.values[id.0].name;
+                        self.net.tensors[tensor.0].name.clone_from(name);
+                    }
+                    self.net.outputs.push(*tensor);
+                }
+                NetOutput::Value { reads, .. } => {
+                    for read in reads {
+                        if let NetRead::Tensor(tensor) = read
+                            && !self.net.outputs.contains(tensor)
+                        {
+                            self.net.outputs.push(*tensor);
+                        }
+                    }
+                }
+            }
+            self.net.ends.outputs.push(output);
+        }
+        if self.net.inputs.is_empty() {
+            return Err(PassError::Graph(
+                "the network's input is never quantised".to_owned(),
+            ));
+        }
+        self.enter_in_order();
+        self.net.verify()?;
+        Ok(())
+    }
+
     fn node(&mut self, node: &Node) -> Result<Val, PassError> {
         match &node.op {
             Op::QuantizeLinear { axis } => self.quantize(node, *axis),

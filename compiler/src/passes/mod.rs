@@ -11,12 +11,14 @@ mod import;
 mod net;
 mod plan;
 mod segments;
+mod verdict;
 
 use crate::graph::Graph;
 use crate::qgraph::QGraph;
 
 pub use error::PassError;
 pub use net::{Entry, Net, NetEnds, NetNode, NetOp, NetOutput, NetRead, NetTensor};
+pub use verdict::{Judged, Verdict, judged};
 
 /// A rewriting pass.
 pub type Pass = fn(&mut Net) -> Result<(), PassError>;
@@ -52,7 +54,14 @@ pub fn quantized_with(
     graph: &Graph,
     observe: &mut dyn FnMut(&str, &dyn Fn() -> String),
 ) -> Result<QGraph, PassError> {
-    let mut net = import::import(graph)?;
+    planned(import::import(graph).net?, observe)
+}
+
+/// The passes over a net, and the plan.
+fn planned(
+    mut net: Net,
+    observe: &mut dyn FnMut(&str, &dyn Fn() -> String),
+) -> Result<QGraph, PassError> {
     observe("import", &|| net.to_string());
     for (name, pass) in PASSES {
         pass(&mut net)?;

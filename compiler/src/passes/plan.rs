@@ -29,15 +29,25 @@ pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
         let new = plan.tensor(*id, (-128, 127));
         plan.graph.inputs.push(new);
     }
+    let mut faults = Vec::new();
     for unit in segments::units(net) {
         match unit {
             Unit::Node(index) => {
                 let node = &net.nodes[index];
-                let op = plan.op(node)?;
-                plan.push(node, op);
+                match plan.op(node) {
+                    Ok(op) => plan.push(node, op),
+                    // The nodes behind it are planned, so that all that are at fault are told.
+                    Err(error) => {
+                        plan.tensor(node.output, node.clamp);
+                        faults.push(error);
+                    }
+                }
             }
             Unit::Host(nodes) => plan.host(&nodes)?,
         }
+    }
+    if let Some(error) = PassError::of(faults) {
+        return Err(error);
     }
     let outputs = net.outputs.iter().map(|id| plan.id(*id));
     plan.graph.outputs = outputs.collect::<Result<_, _>>()?;

@@ -53,13 +53,17 @@ pub fn choose(graph: &Graph, observed: &Observed, method: Method, mode: Mode) ->
             scales[node.output.0] = Some(scale);
         }
     }
-    // These only move or compare values: their steps are their input's.
+    keep_steps(graph, &mut scales);
+    scales
+}
+
+/// What only moves or compares values has the steps of its input.
+fn keep_steps(graph: &Graph, scales: &mut Scales) {
     for node in &graph.nodes {
         if steps(&node.op) == Steps::Input {
             scales[node.output.0] = scales[node.inputs[0].0];
         }
     }
-    scales
 }
 
 /// Refuses a graph that has scales already.
@@ -81,7 +85,9 @@ pub(super) fn refuse_quantized(graph: &Graph) -> Result<(), QuantizeError> {
 /// The same scale for every rounded value: for what depends on a graph's structure alone.
 pub fn equal_scales(graph: &Graph, scale: f32) -> Scales {
     let rounded = rounded(graph).into_iter();
-    rounded.map(|rounded| rounded.then_some(scale)).collect()
+    let mut scales = rounded.map(|rounded| rounded.then_some(scale)).collect();
+    keep_steps(graph, &mut scales);
+    scales
 }
 
 /// Which values are rounded to int8: the input, and what an operator gives after its

@@ -6,7 +6,7 @@ use super::arity::input_counts;
 use super::order::node_error;
 use super::state::{Arguments, Import};
 use super::tensor::read_tensor;
-use super::{moves, older, sizes};
+use super::{moves, older, refused, sizes};
 use crate::engine::{self, Engine};
 use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId};
 use crate::onnx::operators::{Known, Size, known};
@@ -18,8 +18,6 @@ const MAX_COMPUTED: u64 = 1 << 34;
 
 /// Up to so many an operator is computed once to see that the host's engine can.
 const MAX_CHECKED: u64 = 1 << 22;
-
-const UNKNOWN: &str = "neither the device nor the host has this operator";
 
 impl<'a> Import<'a> {
     /// Keeps a node as it stands, for the reason that it isn't read in another way.
@@ -40,7 +38,7 @@ impl<'a> Import<'a> {
             return Err(fail(reason));
         }
         if known(&node.domain, kind).is_none() && kind != "Upsample" {
-            return Err(fail(UNKNOWN.to_owned()));
+            return Err(fail(refused::unknown(node)));
         }
         let why = reason.clone();
         let fail = |text: String| node_error(node, format!("{why}; nor does the host: {text}"));
@@ -128,7 +126,7 @@ impl<'a> Import<'a> {
         let first = arguments.first().copied().flatten();
         let rank = first.map_or(0, |id| self.graph.values[id.0].shape.len());
         older.renew(self.opset, rank, arguments)?;
-        let known = known(&node.domain, older.kind).ok_or(UNKNOWN)?;
+        let known = known(&node.domain, older.kind).ok_or_else(|| refused::unknown(node))?;
         if let Size::Window(kind) = known.size {
             older.windows(kind, rank.saturating_sub(2));
         }

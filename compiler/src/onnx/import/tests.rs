@@ -442,3 +442,27 @@ fn an_input_that_an_operator_has_not_is_refused() {
         .refused(13);
     assert!(found.contains("neither the device nor the host"), "{found}");
 }
+
+#[test]
+fn every_node_that_nothing_computes_is_told() {
+    let found = Model::default()
+        .node("Frobnicate", &["x"], "a", &[])
+        .node("If", &["x"], "b", &[])
+        .node("Relu", &["a"], "c", &[])
+        .node("Frobnicate", &["x"], "d", &[])
+        .node("Add", &["c", "d"], "y", &[])
+        .refused(13);
+    assert_eq!(
+        found,
+        "ONNX nodes Frobnicate a, Frobnicate d (Frobnicate): neither the device nor the host has this operator: cut the \
+         model before it; node If b (If): neither the device nor the host has this operator: export \
+         the model with fixed shapes, so that no branch or loop is left; 2 nodes behind them \
+         weren't read"
+    );
+    let mut many = Model::default();
+    for i in 0..3000 {
+        many = many.node("Frobnicate", &["x"], &format!("a{i}"), &[]);
+    }
+    let found = many.node("Relu", &["a0"], "y", &[]).refused(13);
+    assert!(found.contains("a2 and 997 more"), "{found}");
+}

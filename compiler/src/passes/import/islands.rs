@@ -54,7 +54,7 @@ impl Reading<'_> {
             tensors: inputs,
             inputs: raw,
         } = self.needed(node, output)?;
-        self.count_host(node, nodes.len())?;
+        self.count_host(node, &nodes)?;
         let shape = &self.graph.values[output.0].shape;
         let all: usize = shape.iter().product();
         if all == 0 || inputs.len() + raw.len() == 0 {
@@ -121,9 +121,9 @@ impl Reading<'_> {
         let lost = || PassError::Graph(format!("output {name} is not computed from the input"));
         let node = maker.ok_or_else(lost)?;
         let needed = self.needed(node, id)?;
-        self.count_host(node, needed.nodes.len())?;
+        self.count_host(node, &needed.nodes)?;
         if needed.tensors.is_empty() {
-            let first = self.refused.clone();
+            let first = self.refused.values().next().cloned();
             return Err(first.unwrap_or_else(|| error(node, UNQUANTIZED)));
         }
         let tensors = needed.tensors.iter().map(|(_, id)| NetRead::Tensor(*id));
@@ -137,8 +137,9 @@ impl Reading<'_> {
         })
     }
 
-    fn count_host(&mut self, node: &Node, nodes: usize) -> Result<(), PassError> {
-        self.host_nodes += nodes;
+    fn count_host(&mut self, node: &Node, nodes: &[usize]) -> Result<(), PassError> {
+        self.host_nodes += nodes.len();
+        self.hosted.extend(nodes);
         if self.host_nodes > MAX_NODES {
             let text = format!("with it the host has more than {MAX_NODES} nodes");
             return Err(error(node, text));
@@ -165,9 +166,8 @@ impl Reading<'_> {
                 }
                 _ => {
                     let first = || {
-                        self.refused
-                            .clone()
-                            .unwrap_or_else(|| error(node, UNQUANTIZED))
+                        let first = self.refused.values().next().cloned();
+                        first.unwrap_or_else(|| error(node, UNQUANTIZED))
                     };
                     let index = *self.makers.get(&id).ok_or_else(first)?;
                     nodes.insert(index);

@@ -1,6 +1,6 @@
 //! What stands between the nodes of a QDQ graph: tensors, real values, constants.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::super::error::PassError;
 use super::super::net::{Entry, Net, NetOp, NetTensor};
@@ -78,8 +78,10 @@ pub(super) struct Reading<'a> {
     pub unsigned: HashSet<TensorId>,
     /// The node that makes each value.
     pub makers: HashMap<ValueId, usize>,
-    /// Why the first node that no device computes isn't read.
-    pub refused: Option<PassError>,
+    /// Why nodes that no device computes aren't read, by their index.
+    pub refused: BTreeMap<usize, PassError>,
+    /// Nodes in the host's parts, by their index.
+    pub hosted: BTreeSet<usize>,
     /// Nodes of the host's parts so far.
     pub host_nodes: usize,
     /// For each input of the net, what it is of the model's.
@@ -100,6 +102,9 @@ pub(super) const HOST: &str = "the device has no such operator";
 
 pub(super) const UNQUANTIZED: &str = "its input is not quantised (no QuantizeLinear and DequantizeLinear \
                            before it); run `quantize` on the float model";
+
+/// Why a node is left to the host that the device has an operator for.
+pub(super) const FLOAT: &str = "it reads floats of the host, which nothing rounds to int8";
 
 pub(super) fn real(node: &Node, op: NetOp, chw: [usize; 3]) -> Val {
     let bounds = (f64::NEG_INFINITY, f64::INFINITY);
@@ -174,7 +179,8 @@ impl Reading<'_> {
                 let text = || format!("its input of shape {shape:?} lies as {c}x{h}x{w}");
                 fits.then_some(tensor).ok_or_else(|| error(node, text()))
             }
-            Val::Input | Val::Quantized(_) | Val::Float => Err(error(node, UNQUANTIZED)),
+            Val::Float => Err(error(node, FLOAT)),
+            Val::Input | Val::Quantized(_) => Err(error(node, UNQUANTIZED)),
             Val::Constant(_) => Err(error(node, "a constant operand is not supported here")),
         }
     }
