@@ -1,5 +1,7 @@
 //! Faults and hazards of a program, found without running it.
 
+mod network;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,16 +14,21 @@ use vta_sim::Core;
 use vta_sim::hazards::{self, DeviationAt, Hazard, HazardError, Report, UopSource};
 
 use crate::compile;
-use crate::error::{Context, Error, Result, bail, ensure};
+use crate::error::{Context, Result, ensure};
 use crate::files::{decode, is, read_words};
 use crate::machine::{Machine, Wanted};
-use crate::model::{self, Form};
+use crate::model;
 use crate::options::InputShape;
 use crate::source::{self, Source};
+
+pub use network::{NetworkVerdict, NodeVerdict};
+pub use vta_compiler::passes::Verdict;
 
 /// What FILE holds.
 enum Subject {
     Program(Arc<Program>),
+    /// What becomes of its nodes, and the programs of the devices if it compiles.
+    Network(Box<NetworkVerdict>),
     Insns {
         config: Config,
         /// Empty for assembly text.
@@ -48,6 +55,8 @@ pub struct Found {
     pub insns: usize,
     /// Runs of those.
     pub runs: usize,
+    /// What becomes of a network's nodes.
+    pub network: Option<NetworkVerdict>,
 }
 
 /// What is checked.
@@ -80,7 +89,11 @@ pub fn check(args: &CheckOptions) -> Result<Found> {
     let subject = load(args, &machine)?;
     let mut found = Found::default();
     match &subject {
-        Subject::Program(program) => check_program(program, &mut found.faults),
+        Subject::Program(_) | Subject::Network(_) => {
+            for program in subject.programs() {
+                check_program(program, &mut found.faults);
+            }
+        }
         Subject::Insns {
             config,
             words,
@@ -106,27 +119,33 @@ pub fn check(args: &CheckOptions) -> Result<Found> {
     if machine.core() == Core::Rtl {
         find_deviations(&subject, &mut found)?;
     }
+    if let Subject::Network(network) = subject {
+        found.faults.extend(network.faults.iter().cloned());
+        found.network = Some(*network);
+    }
     Ok(found)
+}
+
+impl Subject {
+    /// The programs of devices; none for instructions and for a network that doesn't compile.
+    fn programs(&self) -> Vec<&Arc<Program>> {
+        match self {
+            Self::Program(program) => vec![program],
+            Self::Network(network) => match &network.compiled {
+                Some(compiled) => compiled.programs(),
+                None => Vec::new(),
+            },
+            Self::Insns { .. } | Self::Cases(_) => Vec::new(),
+        }
+    }
 }
 
 /// What the original RTL does differently.
 fn find_deviations(subject: &Subject, found: &mut Found) -> Result<()> {
     match subject {
-        Subject::Program(program) => {
-            for layer in &program.layers {
-                for (index, command) in layer.commands.iter().enumerate() {
-                    let uops = uops_of(program, command);
-                    if let Some(what) = hazards::deviation(&command.insn, uops) {
-                        let insn = command.insn;
-                        let deviation = DeviationAt {
-                            at: At { index, insn },
-                            what,
-                        };
-                        found
-                            .faults
-                            .push(format!("layer {}: {deviation}", layer.described()));
-                    }
-                }
+        Subject::Program(_) | Subject::Network(_) => {
+            for program in subject.programs() {
+                deviations_of(program, &mut found.faults);
             }
         }
         Subject::Insns {
@@ -152,6 +171,22 @@ fn find_deviations(subject: &Subject, found: &mut Found) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn deviations_of(program: &Program, faults: &mut Vec<String>) {
+    for layer in &program.layers {
+        for (index, command) in layer.commands.iter().enumerate() {
+            let uops = uops_of(program, command);
+            if let Some(what) = hazards::deviation(&command.insn, uops) {
+                let insn = command.insn;
+                let deviation = DeviationAt {
+                    at: At { index, insn },
+                    what,
+                };
+                faults.push(format!("layer {}: {deviation}", layer.described()));
+            }
+        }
+    }
 }
 
 /// The micro-ops that a command runs over.
@@ -198,7 +233,7 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
         return Ok(Subject::Program(program));
     }
     if name == "demo" || name.starts_with("zoo:") || is(file, &["onnx"]) {
-        return compiled(&name, &config, &args.input_shape).map(Subject::Program);
+        return Ok(Subject::Network(Box::new(network::judge(args, &config)?)));
     }
     if source::is_assembly(file) {
         let source = Source::read(file)?;
@@ -221,19 +256,6 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
         insns,
         case: None,
     })
-}
-
-/// The program of a network that is compiled now.
-fn compiled(name: &str, config: &Config, shapes: &[InputShape]) -> Result<Arc<Program>> {
-    let graph = match model::load_with(name, shapes)? {
-        Form::Program(_) | Form::Hosted(_) => bail!("{name} is compiled already"),
-        Form::Graph(graph) => graph,
-    };
-    if !model::is_quantized(&graph) {
-        return Err(Error::Float(name.to_owned()));
-    }
-    let (_, program) = compile::compile(&graph, config).with_context(|| name.to_owned())?;
-    Ok(Arc::new(program))
 }
 
 /// Each layer is a batch of its own: its tokens balance and its micro-ops are known.
@@ -278,13 +300,15 @@ fn check_case(case: &Case, strict: bool, found: &mut Found) {
 
 fn find_hazards(subject: &Subject, found: &mut Found) -> Result<()> {
     match subject {
-        Subject::Program(program) => {
-            for batch in hazards::check_program(program, QueueLimits::default())? {
-                let layer = |insn| match batch.layer(insn) {
-                    Some(layer) => format!("layer {layer}: "),
-                    None => String::new(),
-                };
-                found.add(&batch.report, layer);
+        Subject::Program(_) | Subject::Network(_) => {
+            for program in subject.programs() {
+                for batch in hazards::check_program(program, QueueLimits::default())? {
+                    let layer = |insn| match batch.layer(insn) {
+                        Some(layer) => format!("layer {layer}: "),
+                        None => String::new(),
+                    };
+                    found.add(&batch.report, layer);
+                }
             }
         }
         Subject::Insns {

@@ -17,6 +17,7 @@ use vta_isa::Config;
 use crate::device::device_names;
 use crate::error::{Context, Error, Result, ensure};
 use crate::files::read_text;
+use crate::host_share::HostShare;
 use crate::model::Tensor;
 use crate::options::{Target, TilesOptions};
 use crate::tiles::{self, Measured};
@@ -138,6 +139,14 @@ impl Compiled {
         let ends = self.ends.as_ref().map_or(0, |ends| ends.segments());
         let split = self.split.as_ref();
         ends + split.map_or(0, |split| split.host_steps().count())
+    }
+
+    /// What the host takes of a pass.
+    ///
+    /// # Errors
+    /// [`crate::Error::Model`] for a network that contradicts itself.
+    pub fn host_share(&self) -> Result<HostShare> {
+        HostShare::of(self)
     }
 
     /// The bundle of a network that one device runs, with what the host computes.

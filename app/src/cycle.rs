@@ -10,6 +10,7 @@ use vta_sim::{CycleLog, Execution};
 
 use crate::device::Opening;
 use crate::error::{Context, Result, ensure};
+use crate::host_share::{HostShare, HostSpeed};
 use crate::machine::Machine;
 use crate::options::{DeviceOptions, ViewOptions};
 use crate::timed::{Timed, leave_out_additions, merge};
@@ -30,6 +31,7 @@ struct Cycle {
     execution: Execution,
     log: CycleLog,
     energy: EnergyTable,
+    speed: HostSpeed,
     trace: Option<TraceFile>,
     report: Option<PathBuf>,
 }
@@ -49,6 +51,7 @@ impl Setup {
                 ("`trace`", views.trace.is_some()),
                 ("`report`", views.report.is_some()),
                 ("`energy`", views.energy.is_some()),
+                ("`host_speed`", views.host_speed.is_some()),
             ] {
                 ensure!(!given, "{option} needs `device` cycle, not {name}");
             }
@@ -70,6 +73,11 @@ impl Setup {
                 .with_context(|| path.display().to_string())?,
             None => EnergyTable::default(),
         };
+        let speed = match &views.host_speed {
+            Some(path) => HostSpeed::from_toml(&files::read_text(path)?)
+                .with_context(|| path.display().to_string())?,
+            None => HostSpeed::default(),
+        };
         let trace = views.trace.as_deref().map(TraceFile::create).transpose()?;
         let log = match &trace {
             Some(trace) => {
@@ -84,6 +92,7 @@ impl Setup {
             },
             log,
             energy,
+            speed,
             trace,
             report: views.report.clone(),
         };
@@ -166,12 +175,13 @@ impl Setup {
         self.cycle.as_ref().is_some_and(only)
     }
 
-    /// After the run: ends the trace, writes the report, gives the measurements.
+    /// After the run of a program and what the host takes of it: ends the trace, writes the report,
+    /// gives the measurements.
     ///
     /// # Errors
     /// When trace or report can't be written.
-    pub fn finish(&self, program: &Program, title: &str) -> Result<Option<Timed>> {
-        let (Some(cycle), Some(timed)) = (&self.cycle, self.timed(program)) else {
+    pub fn finish(&self, program: &Program, host: HostShare, title: &str) -> Result<Option<Timed>> {
+        let (Some(cycle), Some(timed)) = (&self.cycle, self.timed(program, host)) else {
             return Ok(None);
         };
         if let Some(trace) = &cycle.trace {
@@ -188,8 +198,8 @@ impl Setup {
         Ok(Some(timed))
     }
 
-    /// What was measured so far.
-    pub fn timed(&self, program: &Program) -> Option<Timed> {
+    /// What was measured so far of a program, and what the host takes of it.
+    pub fn timed(&self, program: &Program, host: HostShare) -> Option<Timed> {
         let cycle = self.cycle.as_ref()?;
         let runs = cycle.log.runs();
         let mut layers = merge(runs.iter().flat_map(|run| &run.layers));
@@ -200,6 +210,8 @@ impl Setup {
             timing: self.machine.timing.clone(),
             board: self.machine.name.clone(),
             energy: cycle.energy,
+            host,
+            speed: cycle.speed,
             layers,
             runs,
         })

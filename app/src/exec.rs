@@ -15,6 +15,7 @@ use vta_sim::cycle::{self, Listener, TimingConfig};
 use crate::check;
 use crate::cycle::Setup;
 use crate::error::{Context, Result, ensure};
+use crate::host_share::HostShare;
 use crate::options::RunOptions;
 use crate::source::Source;
 use crate::timed::Timed;
@@ -57,7 +58,7 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
         config: config.clone(),
         ..Program::default()
     };
-    let timed = setup.finish(&overview, &args.model)?;
+    let timed = setup.finish(&overview, HostShare::default(), &args.model)?;
     let ends = source.insns.iter().map(|insn| match insn {
         Insn::Gemm(gemm) => gemm.uop_end.into(),
         Insn::Alu(alu) => alu.uop_end.into(),

@@ -15,6 +15,7 @@ use crate::cycle::Setup;
 use crate::device::device_names;
 use crate::dump::{self, Plans};
 use crate::error::{Error, Result};
+use crate::host_share::HostShare;
 use crate::machine::Machine;
 use crate::options::LayerOptions;
 use crate::timed::{Timed, cycles_json, utilization};
@@ -101,7 +102,7 @@ pub fn run(args: &LayerOptions, watch: &dyn Watch) -> Result<LayerOutcome> {
     let device = setup.device(&program.config, 1)?;
     let mut session = Session::new(Arc::clone(program), device, QueueLimits::default())?;
     let ran = passes(args, &lowered, &setup, &mut session, watch)?;
-    let timed = setup.finish(program, &args.layer)?;
+    let timed = setup.finish(program, HostShare::default(), &args.layer)?;
     let images = lowered.spec.images;
     let macs = program.layers.iter().map(|l| l.macs).sum::<u64>() * images as u64;
     let passes = images.div_ceil(program.config.batch()) as u64;

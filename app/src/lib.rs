@@ -49,6 +49,7 @@ pub mod exec;
 mod feeds;
 pub mod files;
 pub mod hints;
+pub mod host_share;
 pub mod images;
 pub mod layer;
 pub mod machine;

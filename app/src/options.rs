@@ -67,6 +67,8 @@ pub struct ViewOptions {
     pub report: Option<PathBuf>,
     /// Energy of each operation, in TOML; `None` are the built-in prices.
     pub energy: Option<PathBuf>,
+    /// How fast the host is, in TOML, for estimates of what it takes; `None` is the built-in speed.
+    pub host_speed: Option<PathBuf>,
 }
 
 /// A known recipe from pixels to the network's input.

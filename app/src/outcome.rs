@@ -12,6 +12,7 @@ use vta_driver::{
 };
 use vta_isa::MemType;
 
+use crate::host_share::HostShare;
 use crate::model::Tensor;
 use crate::timed::{Timed, cycles_json};
 use vta_compiler::graph::Element;
@@ -44,10 +45,8 @@ pub struct Outcome {
     pub timed: Option<Timed>,
     /// Layers' outputs that are not the reference interpreter's, a line each.
     pub mismatches: Vec<String>,
-    /// Operators of each pass that the host computes.
-    pub host_ops: usize,
-    /// Layers that it computes them in.
-    pub host_segments: usize,
+    /// What the host takes of each pass.
+    pub host: HostShare,
     /// What the hazard checker found, if it was asked.
     pub hazards: Option<Vec<String>>,
     /// Loading and compiling.
@@ -331,6 +330,7 @@ fn facts(outcome: &Outcome) -> Value {
         .filter(|l| !l.nodes.is_empty())
         .map(|l| (&l.name[..], &l.nodes[..]))
         .collect();
+    let speed = outcome.timed.as_ref().map(|timed| &timed.speed);
     let layer = |r: &LayerRow| {
         let mut object = json!({
             "name": r.name,
@@ -343,6 +343,9 @@ fn facts(outcome: &Outcome) -> Value {
         });
         if let Some(nodes) = nodes.get(&r.name[..]) {
             object["nodes"] = json!(nodes);
+        }
+        if let Some(host) = outcome.host.layer(&r.name) {
+            object["host"] = host.json(speed);
         }
         if let Some(timed) = &outcome.timed
             && let Some(cycles) = timed.layer(&r.name)
@@ -364,9 +367,9 @@ fn facts(outcome: &Outcome) -> Value {
         "flush_reasons": FlushReason::ALL.into_iter().map(flush).collect::<Map<_, _>>(),
         "encoded_batches": total.encoded_batches,
         "replayed_batches": total.replayed_batches,
-        "host_ops": outcome.host_ops,
+        "host_ops": outcome.host.ops(),
         "output_tensors": outcome.outputs.iter().map(output_json).collect::<Vec<_>>(),
-        "host_segments": outcome.host_segments,
+        "host_segments": outcome.host.layers.len(),
         "bytes": bytes_json(&total.traffic),
         "memory": memory_json(&DramPlan::of(&outcome.program)),
         "compile_ms": ms(outcome.prepared),
@@ -374,6 +377,9 @@ fn facts(outcome: &Outcome) -> Value {
         IMAGES: [],
         "layers": rows.iter().map(layer).collect::<Vec<_>>(),
     });
+    if !outcome.host.layers.is_empty() {
+        object["host"] = outcome.host.json(speed);
+    }
     if !outcome.devices.is_empty() {
         let counted = |(name, c): (&String, &DeviceCounters)| (name.clone(), counters_json(c));
         let all: Map<_, _> = outcome.devices.iter().map(counted).collect();

@@ -47,6 +47,9 @@ impl Report {
         let macs = |layer: &vta_driver::Layer| layer.macs * batch;
         let layer = |layer: &vta_driver::Layer| {
             let mut object = json!({"name": layer.name, "kind": layer.kind, "macs": layer.macs});
+            if let Some(host) = self.timed.host.layer(&layer.name) {
+                object["host"] = host.json(Some(&self.timed.speed));
+            }
             if let Some(cycles) = self.timed.layer(&layer.name)
                 && let Value::Object(object) = &mut object
             {
@@ -65,6 +68,10 @@ impl Report {
         let total = self.program.layers.iter().map(macs).sum();
         let mut object: Map<String, Value> = self.timed.json(total, 1);
         object.insert("layers".into(), layers.into());
+        if !self.timed.host.layers.is_empty() {
+            let host = self.timed.host.json(Some(&self.timed.speed));
+            object.insert("host".into(), host);
+        }
         Value::Object(object)
     }
 

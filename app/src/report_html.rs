@@ -1,6 +1,7 @@
 //! The report of a timed run: one HTML file that needs nothing else.
 
 mod format;
+mod host;
 mod labels;
 mod roofline;
 mod row;
@@ -58,6 +59,7 @@ pub fn page(input: &Input<'_>) -> String {
                     (head(input))
                     (tiles(input, &rows, &total))
                     (where_cycles_go(&total))
+                    (host::host(timed))
                     section {
                         h2 { "Over time" }
                         p.note {
@@ -112,17 +114,27 @@ fn tile(name: &str, value: &str, note: &str) -> Markup {
 
 fn tiles(input: &Input<'_>, rows: &[Row<'_>], total: &LayerCycles) -> Markup {
     let timed = input.timed;
-    let ms = total.cycles as f64 / (timed.timing.clock_mhz * 1e3);
+    let ms = timed.device_ms();
     let images = input.program.config.batch() as f64;
+    let hosted = !timed.host.layers.is_empty();
+    let cycles = match hosted {
+        true => format!("{}, {ms:.2} ms", grouped(total.cycles)),
+        false => grouped(total.cycles),
+    };
+    let a_second = |ms: f64| format!("{:.1} images a second", images * 1e3 / ms.max(1e-9));
     let macs: u64 = rows.iter().map(|r| r.macs).sum();
     let bound = timed.bound_cycles();
     let joules = total.energy(&timed.energy).total_pj();
     let instructions = format!("{} instructions", grouped(total.insns));
     html! {
         div.tiles {
-            (tile("Cycles", &short(total.cycles as f64), &grouped(total.cycles)))
-            (tile("Time", &format!("{ms:.2} ms"),
-                &format!("{:.1} images a second", images * 1e3 / ms.max(1e-9))))
+            (tile("Cycles", &short(total.cycles as f64), &cycles))
+            @if hosted {
+                (tile("Time with the host", &format!("≈ {:.1} ms", timed.pass_ms()),
+                    &format!("about {}", a_second(timed.pass_ms()))))
+            } @else {
+                (tile("Time", &format!("{ms:.2} ms"), &a_second(ms)))
+            }
             (tile("Of the bound", &format!("{:.2}×", total.cycles as f64 / bound.max(1) as f64),
                 &format!("bound {}", grouped(bound))))
             (tile("Matrix unit", &percent(utilization(total, macs, 1)),

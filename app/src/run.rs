@@ -14,6 +14,7 @@ use crate::cycle::Setup;
 use crate::dump::Plans;
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::feeds::{self, Facts, Feeds};
+use crate::host_share::HostShare;
 use crate::images::{self, Source};
 use crate::model::{self, Form, Model, Tensor};
 use crate::options::RunOptions;
@@ -75,13 +76,12 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
         ensure!(m >= n, "{m} rows of reference logits for {n} images");
     }
     let hazards = args.hazards.then(|| hazards(&compiled)).transpose()?;
-    let (host_ops, host_segments) = (compiled.host_ops(), compiled.host_segments());
     let checks = match args.verify {
         true => Checks::Layers,
         false => Checks::None,
     };
     let ends = compiled.ends.clone();
-    let mut session = Session::load(compiled, setup, &args.target, checks, title);
+    let mut session = Session::load(compiled, setup, &args.target, checks, title)?;
     let started = Instant::now();
     let feeds = Feeds::new(&sources, &inputs, &preprocess, ends.clone());
     let shares = session.shares(&feeds, watch);
@@ -95,7 +95,7 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     outcome.labels = labels;
     outcome.reference = reference;
     outcome.hazards = hazards;
-    (outcome.host_ops, outcome.host_segments) = (host_ops, host_segments);
+    outcome.host = session.host.clone();
     outcome.timing_only = session.timing_only();
     outcome.timed = session.finish()?;
     Ok(outcome)
@@ -294,8 +294,7 @@ fn outcome(
         timed: None,
         mismatches,
         hazards: None,
-        host_ops: 0,
-        host_segments: 0,
+        host: HostShare::default(),
         prepared,
         wall: Duration::ZERO,
     };

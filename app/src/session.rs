@@ -12,6 +12,7 @@ use crate::compile::Compiled;
 use crate::cycle::Setup;
 use crate::dump::{self, Plans};
 use crate::error::{Context, Error, Result, ensure};
+use crate::host_share::HostShare;
 use crate::model::{Model, Tensor};
 use crate::options::Target;
 use crate::pool::{Abreast, Checks, Images, Pool, Share};
@@ -25,6 +26,8 @@ use crate::watch::Watch;
 pub struct Session {
     title: String,
     program: Arc<Program>,
+    /// What the host takes of a pass.
+    pub(crate) host: HostShare,
     pool: Pool,
 }
 
@@ -175,26 +178,30 @@ impl Session {
         if let Some(text) = setup.machine().misfit(&compiled.program) {
             watch.note(&text);
         }
-        Ok(Self::load(compiled, setup, target, checks, &title))
+        Self::load(compiled, setup, target, checks, &title)
     }
 
     /// A session of what is compiled and set up already.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for a network that contradicts itself.
     pub(crate) fn load(
         compiled: Compiled,
         setup: Setup,
         target: &Target,
         checks: Checks,
         title: &str,
-    ) -> Self {
+    ) -> Result<Self> {
         let abreast = Abreast {
             threads: target.threads,
             in_flight: target.batch,
         };
-        Self {
+        Ok(Self {
             title: title.to_owned(),
             program: Arc::clone(&compiled.program),
+            host: compiled.host_share()?,
             pool: Pool::new(compiled, setup, checks, abreast),
-        }
+        })
     }
 
     /// What the network takes, in the model's order.
@@ -360,7 +367,7 @@ impl Session {
         Some(Report {
             title: self.title.clone(),
             program: Arc::clone(&self.program),
-            timed: self.pool.setup().timed(&self.program)?,
+            timed: self.pool.setup().timed(&self.program, self.host.clone())?,
         })
     }
 
@@ -369,7 +376,8 @@ impl Session {
     /// # Errors
     /// [`Error::Io`] when they can't be written.
     pub fn finish(&self) -> Result<Option<Timed>> {
-        self.pool.setup().finish(&self.program, &self.title)
+        let setup = self.pool.setup();
+        setup.finish(&self.program, self.host.clone(), &self.title)
     }
 }
 

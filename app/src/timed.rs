@@ -9,6 +9,8 @@ use vta_sim::TimedRun;
 use vta_sim::cycle::{Client, StallReason, TimingConfig, Unit};
 use vta_sim::views::{EnergyTable, LayerCycles, Spend, Verdict};
 
+use crate::host_share::{HostShare, HostSpeed};
+
 /// What a cycle device measured in one pass over a program.
 pub struct Timed {
     /// The parameters.
@@ -17,6 +19,10 @@ pub struct Timed {
     pub board: String,
     /// Prices for estimates.
     pub energy: EnergyTable,
+    /// What the host takes of the pass.
+    pub host: HostShare,
+    /// How fast it is assumed to be.
+    pub speed: HostSpeed,
     /// The program's layers, each with all its parts, in program order.
     pub layers: Vec<LayerCycles>,
     /// What each layer's GEMM steps are for.
@@ -86,12 +92,24 @@ impl Timed {
         total
     }
 
+    /// What the device takes of a pass, in milliseconds.
+    pub fn device_ms(&self) -> f64 {
+        self.total().cycles as f64 / (self.timing.clock_mhz * 1e3)
+    }
+
+    /// What a pass takes, in milliseconds, with an estimate of the host's share, which is not at the
+    /// same time as the device's.
+    pub fn pass_ms(&self) -> f64 {
+        self.device_ms() + self.host.time(&self.speed).total_ms()
+    }
+
     /// The sum of the layers' bounds: layers run one after the other.
     pub fn bound_cycles(&self) -> u64 {
         self.layers.iter().map(|l| l.bound.cycles()).sum()
     }
 
-    /// The keys that cycles add to the JSON of a whole run of `passes` passes, `macs` useful
+    /// The keys that cycles add to the JSON of a whole run: `pass_ms` is the device's share, and
+    /// `pass_with_host_ms` adds an estimate of the host's. The run is of `passes` passes, `macs` useful
     /// multiply-adds in all.
     pub fn json(&self, macs: u64, passes: u64) -> Map<String, Value> {
         let total = self.total();
@@ -104,8 +122,8 @@ impl Timed {
         object.remove("limited_by");
         object.remove("why");
         object.insert("timing".into(), json!(self.board));
-        let seconds = total.cycles as f64 / (self.timing.clock_mhz * 1e6);
-        object.insert("pass_ms".into(), json!(seconds * 1e3));
+        object.insert("pass_ms".into(), json!(self.device_ms()));
+        object.insert("pass_with_host_ms".into(), json!(self.pass_ms()));
         object
     }
 }

@@ -96,7 +96,7 @@ pub enum Command {
     Asm(AsmArgs),
     /// Print raw instructions or a program bundle as text
     Disasm(DisasmArgs),
-    /// Check a program for errors without running it
+    /// Check a network or a program without running it
     Check(CheckArgs),
     /// Count cycles over a grid of configurations and boards
     #[command(after_long_help = AFTER_SWEEP)]

@@ -12,6 +12,7 @@ mod report;
 mod table;
 mod terminal;
 mod tune;
+mod verdicts;
 mod words;
 
 use std::io::ErrorKind;

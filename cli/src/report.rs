@@ -111,16 +111,14 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
             size(c.bytes_from_device),
         ));
     }
-    if outcome.host_ops > 0 {
-        out.push_str(&format!(
-            "{} operators on the host, in {} of {} layers\n",
-            outcome.host_ops,
-            outcome.host_segments,
-            outcome.program.layers.len()
-        ));
+    if outcome.host.ops() > 0 {
+        out.push_str(&host_line(outcome));
     }
     if let Some(timed) = &outcome.timed {
         out.push_str(&cycles_line(outcome, timed));
+        if outcome.host.ops() > 0 {
+            out.push_str(&host_estimate(outcome, timed));
+        }
     }
     if let Some((right, of)) = outcome.correct() {
         out.push_str(&format!(
@@ -207,7 +205,8 @@ fn cycles_line(outcome: &Outcome, timed: &Timed) -> String {
     line
 }
 
-fn size(bytes: u64) -> String {
+/// Bytes with a prefix.
+pub fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),
         10_000..10_000_000 => format!("{:.1} KB", bytes as f64 / 1e3),
@@ -216,7 +215,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// A number with three or four digits and a prefix.
-fn short(value: u64) -> String {
+pub fn short(value: u64) -> String {
     for (size, prefix) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
         // What would round to 1000 takes the next prefix.
         if value >= 10_000 && value as f64 >= size * 0.99995 {
@@ -226,16 +225,113 @@ fn short(value: u64) -> String {
     value.to_string()
 }
 
-fn percent(share: f64) -> String {
+/// A share of 1 in percent.
+pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
 /// The table of layers: figures of one pass.
 fn profile(outcome: &Outcome) -> String {
-    match &outcome.timed {
+    let mut text = match &outcome.timed {
         None => wall_table(outcome).text(),
         Some(timed) => cycles_table(outcome, timed).text(),
+    };
+    if outcome.host.ops() > 0 {
+        text.push('\n');
+        text.push_str(&host_table(outcome).text());
     }
+    text
+}
+
+/// What the host takes: how long each of its layers did, or by estimate would.
+fn host_table(outcome: &Outcome) -> Table {
+    let (_, rows) = outcome.totals();
+    let runs = outcome.passes().max(1) as f64;
+    let whole = match &outcome.timed {
+        Some(timed) => timed.pass_ms(),
+        None => rows.iter().map(|r| r.wall).sum::<Duration>().as_secs_f64() * 1e3 / runs,
+    };
+    let mut table = Table::new([
+        Column::name("on the host"),
+        Column::text("operators"),
+        Column::number("MACs").optional(),
+        Column::number("values"),
+        Column::number("read"),
+        Column::number("written"),
+        Column::number(match outcome.timed {
+            Some(_) => "ms, about",
+            None => "ms",
+        }),
+        Column::number("share"),
+    ]);
+    for layer in &outcome.host.layers {
+        let measured = || {
+            let row = rows.iter().find(|row| row.name == layer.name)?;
+            Some(row.wall.as_secs_f64() * 1e3 / runs)
+        };
+        let ms = match &outcome.timed {
+            Some(timed) => Some(layer.time(&timed.speed).total_ms()),
+            None => measured(),
+        };
+        table.row([
+            layer.name.clone(),
+            layer.kinds.clone(),
+            short(layer.work.macs),
+            short(layer.work.values),
+            short(layer.traffic.read),
+            short(layer.traffic.written),
+            ms.map_or_else(String::new, |ms| format!("{ms:.3}")),
+            ms.map_or_else(String::new, |ms| percent(ms / whole.max(1e-9))),
+        ]);
+    }
+    table
+}
+
+/// How much the host computes, and how long it took.
+fn host_line(outcome: &Outcome) -> String {
+    let (host, traffic) = (&outcome.host, outcome.host.traffic());
+    let mut line = format!(
+        "{} operators on the host, in {} of {} layers: {} read for each pass, {} written",
+        host.ops(),
+        host.layers.len(),
+        outcome.program.layers.len().max(host.layers.len()),
+        size(traffic.read),
+        size(traffic.written),
+    );
+    if outcome.timed.is_none() {
+        let (_, rows) = outcome.totals();
+        let all: Duration = rows.iter().map(|row| row.wall).sum();
+        let own = rows.iter().filter(|row| host.layer(&row.name).is_some());
+        let own: Duration = own.map(|row| row.wall).sum();
+        let runs = outcome.passes().max(1) as f64;
+        let share = own.as_secs_f64() / all.as_secs_f64().max(1e-12);
+        let ms = own.as_secs_f64() * 1e3 / runs;
+        line.push_str(&format!(
+            ", in {ms:.1} ms, {} of the layers' time",
+            percent(share)
+        ));
+    }
+    line.push('\n');
+    line
+}
+
+/// What a pass takes with the host.
+fn host_estimate(outcome: &Outcome, timed: &Timed) -> String {
+    let (time, speed) = (timed.host.time(&timed.speed), &timed.speed);
+    let images = outcome.program.config.batch() as f64;
+    format!(
+        "with the host about {:.1} ms a pass, {:.1} images a second: {:.1} ms for what it computes and \
+         {:.1} ms to move tensors, assuming {} GMAC/s, {} G values/s, {} GB/s and {} us a layer \
+         (--host-speed)\n",
+        timed.pass_ms(),
+        images * 1e3 / timed.pass_ms().max(1e-9),
+        time.compute_ms,
+        time.transfer_ms,
+        speed.gmacs,
+        speed.gvalues,
+        speed.gbytes,
+        speed.layer_us,
+    )
 }
 
 /// Where the time goes on a device that computes.

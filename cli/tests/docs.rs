@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
+use vta_app::host_share::HostSpeed;
 use vta_compiler::placement::Rules;
 use vta_isa::Config;
 use vta_sim::Board;
@@ -106,7 +107,7 @@ fn the_first_program_runs_as_shown() {
 fn the_files_are_those_that_the_program_takes_as_its_defaults() {
     let json = blocks("docs/files.md", "json");
     let toml = blocks("docs/files.md", "toml");
-    assert_eq!((json.len(), toml.len()), (1, 5));
+    assert_eq!((json.len(), toml.len()), (1, 6));
     assert_eq!(Config::from_json(&json[0]).unwrap(), Config::default());
     let keys = |text: &str| -> Vec<String> {
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
@@ -124,7 +125,9 @@ fn the_files_are_those_that_the_program_takes_as_its_defaults() {
     assert!(TimingConfig::from_toml(&toml[2]).is_ok(), "the banked DRAM");
     let energy = EnergyTable::default();
     assert_eq!(EnergyTable::from_toml(&toml[3]).unwrap(), energy);
-    assert!(Rules::from_toml(&toml[4]).is_ok());
+    let speed = HostSpeed::default();
+    assert_eq!(HostSpeed::from_toml(&toml[4]).unwrap(), speed);
+    assert!(Rules::from_toml(&toml[5]).is_ok());
 }
 
 #[test]

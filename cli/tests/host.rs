@@ -143,6 +143,140 @@ fn an_operator_that_nothing_has_is_refused_without_that_advice() {
     }
 }
 
+/// Of a float model the verdicts are those of the quantised one.
+#[test]
+fn a_network_is_judged_before_and_after_calibration() {
+    let folder = folder();
+    let table = "node    operator  output   MACs  runs on\n\
+                 conv0   Conv      1x3x6x6  2916  device\n\
+                 gate0   Sigmoid   1x3x6x6        host [1]\n\
+                 swish0  Sub       1x3x6x6        host [1]\n";
+    let mut judged = Vec::new();
+    for model in ["model.onnx", "float.onnx"] {
+        let (status, out, error) = vta(&folder, &["check", model]);
+        assert_eq!((status, &error[..]), (0, ""));
+        assert!(out.starts_with(table), "{out}");
+        assert!(
+            out.contains("\n[1] the device has no such operator\n"),
+            "{out}"
+        );
+        assert!(
+            out.contains("\n6 nodes: 2 on the device, 4 on the host\n"),
+            "{out}"
+        );
+        assert!(
+            out.contains("5832 of 5832 multiply-adds on the device (100.0 %)"),
+            "{out}"
+        );
+        assert!(
+            out.contains("the host computes in 2 segments, where --allow-host lets it"),
+            "{out}"
+        );
+        assert!(
+            out.ends_with(&format!("{model}: no fault found\n")),
+            "{out}"
+        );
+        let (_, out, _) = vta(&folder, &["check", model, "--json"]);
+        let object: serde_json::Value = serde_json::from_str(&out).unwrap();
+        judged.push(object["network"].clone());
+    }
+    let [model, float] = &judged[..] else {
+        panic!("two models");
+    };
+    for key in ["nodes", "macs", "host_segments", "host"] {
+        assert_eq!(model[key], float[key], "{key}");
+    }
+    assert_eq!(
+        (&model["float"], &float["float"]),
+        (&false.into(), &true.into())
+    );
+    assert_eq!(model["nodes"][1]["why"], "the device has no such operator");
+    assert_eq!(model["device_macs"], model["macs"]);
+}
+
+#[test]
+fn a_network_that_is_refused_is_judged_as_far_as_it_goes() {
+    let folder = folder();
+    let (status, out, _) = vta(&folder, &["check", "unknown.onnx"]);
+    assert_eq!(status, 1);
+    assert!(out.contains("refused [1]"), "{out}");
+    assert!(
+        out.contains("[1] neither the device nor the host has this operator: cut"),
+        "{out}"
+    );
+    assert!(
+        out.ends_with("unknown.onnx: it can't be compiled\n"),
+        "{out}"
+    );
+    let (status, out, _) = vta(&folder, &["check", "unknown.onnx", "--json"]);
+    let object: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let network = &object["network"];
+    assert_eq!((status, &network["refused_nodes"]), (1, &1.into()));
+    assert_eq!(network["nodes"][0]["runs_on"], "refused");
+}
+
+#[test]
+fn what_the_host_takes_is_told() {
+    let folder = folder();
+    let run = ["run", "model.onnx", "--input", "image.npy", "--allow-host"];
+    let (status, out, error) = vta(&folder, &[&run[..], &["--profile"]].concat());
+    assert_eq!(status, 0, "{error}");
+    // 108 values lie in 36 tiles of 16 bytes.
+    for says in [
+        "on the host  operators",
+        "swish0       Sigmoid, Sub",
+        "4 operators on the host, in 2 of 4 layers: 1152 bytes read for each pass, 1152 bytes written",
+    ] {
+        assert!(out.replace("\n  ", " ").contains(says), "{says}: {out}");
+    }
+    let found = json(&folder, &[]);
+    let host = &found["host"];
+    assert_eq!(
+        (&host["ops"], &host["bytes_read"]),
+        (&4.into(), &1152.into())
+    );
+    assert_eq!(found["layers"][1]["host"]["ops"], 2);
+    assert!(host.get("estimate_ms").is_none(), "it was measured: {host}");
+    std::fs::write(folder.path().join("speed.toml"), "layer_us = 500000").unwrap();
+    let cycle = [
+        "--device",
+        "cycle",
+        "--timing-only",
+        "--host-speed",
+        "speed.toml",
+    ];
+    let found = json(&folder, &cycle);
+    // Each layer takes half a second, whatever it computes.
+    let [pass, all] = ["pass_ms", "pass_with_host_ms"].map(|key| found[key].as_f64().unwrap());
+    assert!((1000.0..1001.0).contains(&(all - pass)), "{pass} {all}");
+    assert_eq!(found["host"]["assumed"]["layer_us"], 5e5);
+    let report = [&cycle[..], &["--report", "r.html"]].concat();
+    let (status, out, error) = vta(&folder, &[&run[..], &report].concat());
+    assert_eq!(status, 0, "{error}");
+    assert!(
+        out.contains("with the host about 1000.") && out.contains(" 1.0 images a"),
+        "{out}"
+    );
+    let page = std::fs::read_to_string(folder.path().join("r.html")).unwrap();
+    for says in [
+        "On the host",
+        "\u{2248} 1000.",
+        "about 1.0 images a second",
+        "Sigmoid, Sub",
+    ] {
+        assert!(page.contains(says), "{says}");
+    }
+    let (status, _, error) = vta(
+        &folder,
+        &[&run[..], &["--host-speed", "speed.toml"]].concat(),
+    );
+    assert_eq!(status, 2);
+    assert!(
+        error.contains("--host-speed needs --device cycle"),
+        "{error}"
+    );
+}
+
 #[test]
 fn the_host_computes_what_it_is_allowed_to() {
     let folder = folder();

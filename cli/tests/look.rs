@@ -73,6 +73,8 @@ const COMMANDS: &[&str] = &[
     "layer conv:1,32,14,14,32,3,1,1 --device cycle",
     "layer gemm:33,100,40 --device cycle --timing-only",
     "check demo --hazards",
+    "check demo --nodes",
+    "check f.onnx",
     "check race.asm --hazards",
     "tune demo --explain layers.2.1.conv1",
     "tune gemm:8,64,64 -o tiles.json",

@@ -46,6 +46,11 @@ pub trait HostKernel: Debug + Send + Sync {
         1
     }
 
+    /// The model's operators that it computes, for tables; none where they aren't known.
+    fn operators(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
     /// What it computes of an image, as far as time depends on it; zeros where that isn't known.
     fn work(&self) -> HostWork {
         HostWork::default()

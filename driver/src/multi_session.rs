@@ -7,14 +7,14 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use self::steps::{flush_reason, run_kernel, wait_for_all};
+use self::steps::{HostMarks, flush_reason, host_report, run_kernel, wait_for_all};
 use crate::packing::pack;
 use crate::queue::Route;
 use crate::session::{by_input, pack_input, unpack_output};
 use crate::{
     Counters, Device, DriverError, HostStep, Lane, MarkReport, MultiProgram, Place, Point,
-    ProgramError, QueueLimits, Recording, RunOutput, RunReport, Session, Step, Stream, TensorSpec,
-    Ticket, Timeline, Traffic, Work, WorkDone,
+    ProgramError, QueueLimits, Recording, RunOutput, Session, Step, Stream, TensorSpec, Ticket,
+    Timeline, Traffic, Work, WorkDone,
 };
 
 /// A [`MultiProgram`] loaded on its devices.
@@ -75,9 +75,6 @@ struct Flight {
     tickets: Vec<Box<dyn Ticket>>,
     host: HostMarks,
 }
-
-/// What layers of the host took so far, each put there by the thread that computed it.
-type HostMarks = Arc<Mutex<Vec<MarkReport>>>;
 
 struct PartStreams {
     arriving: Stream,
@@ -444,15 +441,7 @@ impl MultiSession {
         host: &HostMarks,
     ) -> Result<RunOutput, DriverError> {
         let (mut reports, data) = WorkDone::sort(done);
-        let mut host = host.lock().unwrap_or_else(PoisonError::into_inner);
-        if !host.is_empty() {
-            reports.push(RunReport {
-                wall: host.iter().map(|mark| mark.wall).sum(),
-                marks: std::mem::take(&mut *host),
-                ..RunReport::default()
-            });
-        }
-        drop(host);
+        reports.extend(host_report(host));
         let unpacked = program.outputs.iter().zip(&data);
         let unpacked = unpacked.map(|(&place, bytes)| self.unpack(place, bytes));
         let outputs = unpacked.collect::<Result<_, _>>()?;

@@ -111,6 +111,9 @@ pub struct ViewArgs {
     /// Energy of each operation, in TOML, for report and JSON (--device cycle)
     #[arg(long, value_name = "FILE")]
     pub energy: Option<PathBuf>,
+    /// How fast the host is, in TOML, to estimate what its layers take (--device cycle)
+    #[arg(long, value_name = "FILE")]
+    pub host_speed: Option<PathBuf>,
 }
 
 impl ViewArgs {
@@ -120,6 +123,7 @@ impl ViewArgs {
             trace: self.trace.clone(),
             report: self.report.clone(),
             energy: self.energy.clone(),
+            host_speed: self.host_speed.clone(),
         }
     }
 }

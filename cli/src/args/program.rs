@@ -45,9 +45,12 @@ pub struct DisasmArgs {
 
 #[derive(Args)]
 pub struct CheckArgs {
-    /// Raw instructions (.bin), assembly text (.asm, .s, .txt), a .vta bundle, a recorded case
-    /// (.tar.gz or folder), or a network to compile: .onnx, `demo`, `zoo:NAME`
+    /// A network: .onnx (float or int8), `demo`, `zoo:NAME`; or raw instructions (.bin), assembly
+    /// text (.asm, .s, .txt), a .vta bundle, a recorded case (.tar.gz or folder)
     pub file: PathBuf,
+    /// List every node of a network; without it those of a large one are put together by operator
+    #[arg(long)]
+    pub nodes: bool,
     #[command(flatten)]
     pub shape: ShapeArgs,
     /// VTA configuration, a vta_config.json (default: 1x16x16)

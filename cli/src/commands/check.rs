@@ -9,6 +9,7 @@ use vta_sim::hazards::{Access, Hazard, MAX_HAZARDS, SharedMemory};
 
 use crate::args::CheckArgs;
 use crate::terminal::{print_line, print_text};
+use crate::verdicts;
 use crate::words::of_command_line;
 
 /// Checks a file; whether nothing was found.
@@ -22,13 +23,17 @@ pub fn check(args: &CheckArgs) -> Result<bool> {
         hazards: args.hazards,
     })?;
     print(args, &found)?;
-    Ok(found.faults.is_empty() && found.hazard_count == 0)
+    let refused = found.network.as_ref().is_some_and(|n| n.is_refused());
+    Ok(found.faults.is_empty() && found.hazard_count == 0 && !refused)
 }
 
 fn print(args: &CheckArgs, found: &Found) -> Result<()> {
     if args.json {
         let object = json_object(&args.file, args.hazards, found);
         return print_line(&serde_json::to_string_pretty(&object)?);
+    }
+    if let Some(network) = &found.network {
+        print_text(verdicts::text(network, args.nodes).trim_end())?;
     }
     for fault in &found.faults {
         print_text(&of_command_line(fault))?;
@@ -46,7 +51,9 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
         print_text(&format!("note: {note}"))?;
     }
     let mut line = format!("{}: ", args.file.display());
+    let network = found.network.as_ref();
     line.push_str(&match found.faults.len() {
+        0 if network.is_some_and(|n| n.is_refused()) => "it can't be compiled".to_owned(),
         0 => "no fault found".to_owned(),
         n => format!("{n} fault(s)"),
     });
@@ -67,6 +74,9 @@ fn json_object(file: &Path, hazards: bool, found: &Found) -> Value {
     let mut object = json!({
         "file": file.display().to_string(), "faults": found.faults, "notes": found.notes,
     });
+    if let Some(network) = &found.network {
+        object["network"] = verdicts::json(network);
+    }
     if hazards {
         let list: Vec<_> = found
             .hazards

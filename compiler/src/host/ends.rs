@@ -1,6 +1,7 @@
 //! What the host computes before a network's int8 tensors and behind them.
 
 use serde::{Deserialize, Serialize};
+use vta_driver::HostWork;
 
 use super::HostError;
 use super::model::HostModel;
@@ -191,9 +192,18 @@ impl Ends {
         self.models().flat_map(|model| &model.nodes)
     }
 
+    /// What each of the two computes of an image, its nodes and how much, if it computes any.
+    pub fn parts(&self) -> impl Iterator<Item = (&'static str, &[(String, String)], HostWork)> {
+        let named = ["entry", "exit"].into_iter().zip([&self.entry, &self.exit]);
+        named.filter_map(|(name, model)| {
+            let model = model.as_ref().filter(|m| !m.nodes.is_empty())?;
+            Some((name, &model.nodes[..], model.work))
+        })
+    }
+
     /// How many of the two there are that compute nodes.
     pub fn segments(&self) -> usize {
-        self.models().filter(|m| !m.nodes.is_empty()).count()
+        self.parts().count()
     }
 
     fn models(&self) -> impl Iterator<Item = &HostModel> {

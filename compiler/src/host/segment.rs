@@ -121,6 +121,10 @@ impl HostKernel for Segment {
         self.0.nodes.len()
     }
 
+    fn operators(&self) -> Vec<&str> {
+        self.nodes().iter().map(|(_, kind)| &kind[..]).collect()
+    }
+
     fn work(&self) -> HostWork {
         self.0.work
     }

@@ -1,8 +1,26 @@
 //! What steps of a network need, whatever session runs them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{DriverError, FlushReason, HostKernel, MultiProgram, Step, Ticket, WorkDone};
+use crate::{
+    DriverError, FlushReason, HostKernel, MarkReport, MultiProgram, RunReport, Step, Ticket,
+    WorkDone,
+};
+
+/// What layers of the host took so far, each put there by the thread that computed it.
+pub(super) type HostMarks = Arc<Mutex<Vec<MarkReport>>>;
+
+/// The report of the layers of the host; `None` where there are none.
+pub(super) fn host_report(marks: &HostMarks) -> Option<RunReport> {
+    let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
+    let marks = std::mem::take(&mut *marks);
+    (!marks.is_empty()).then(|| RunReport {
+        wall: marks.iter().map(|mark| mark.wall).sum(),
+        marks,
+        ..RunReport::default()
+    })
+}
 
 /// The outputs of a kernel for one image, as many as its step has.
 pub(super) fn run_kernel(

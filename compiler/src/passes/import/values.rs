@@ -131,7 +131,8 @@ impl Reading<'_> {
             Some(Data::I8(v)) => (v.iter().map(|&x| x.into()).collect(), true),
             Some(Data::I32(v)) => (v.clone(), false),
             Some(Data::U8(v)) => (v.iter().map(|&x| x.into()).collect(), true),
-            _ => return Err(error(node, format!("{}: {UNQUANTIZED}", value.name))),
+            Some(_) => return Err(error(node, "it reads a constant of floats")),
+            None => return Err(error(node, format!("{}: {UNQUANTIZED}", value.name))),
         };
         let shape = value.shape.clone();
         Ok(Val::Constant(Box::new(Constant {

@@ -1,0 +1,276 @@
+//! What becomes of each node of a network: the device computes it, the host, or nothing does.
+
+use std::collections::HashMap;
+use std::error::Error as StdError;
+
+use vta_compiler::graph::{Graph, Node, Op, ValueId};
+use vta_compiler::lower::LowerError;
+use vta_compiler::onnx::OnnxError;
+use vta_compiler::passes::{self, Verdict};
+use vta_compiler::quantize::{self, QuantizeError};
+use vta_compiler::reflect::Reflect;
+use vta_isa::Config;
+
+use super::CheckOptions;
+use crate::compile::{self, Compiled};
+use crate::error::{Context, Error, Result, bail};
+use crate::host_share::HostShare;
+use crate::model::{self, Form};
+use crate::options::{DeviceOptions, Target};
+
+/// A node and what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeVerdict {
+    /// The model's name.
+    pub name: String,
+    /// ONNX's operator.
+    pub operator: String,
+    /// Of its output; empty where it isn't known.
+    pub shape: Vec<usize>,
+    /// Multiply-adds of one image.
+    pub macs: u64,
+    /// What becomes of it.
+    pub verdict: Verdict,
+}
+
+/// What becomes of a network.
+#[derive(Default)]
+pub struct NetworkVerdict {
+    /// It is a float model: scales stand in for those of a calibration.
+    pub is_float: bool,
+    /// Its nodes, in execution order, without QuantizeLinear and DequantizeLinear that are sound. Of a
+    /// model that can't be read those that are refused.
+    pub nodes: Vec<NodeVerdict>,
+    /// Nodes that weren't read, since they depend on refused ones.
+    pub unread: usize,
+    /// What is refused of the network as a whole, a line each.
+    pub faults: Vec<String>,
+    /// What the host takes of a pass.
+    pub host: HostShare,
+    /// What it is compiled to; `None` where something is refused.
+    pub compiled: Option<Compiled>,
+}
+
+impl NetworkVerdict {
+    /// Nodes of a verdict.
+    pub fn count(&self, wanted: fn(&Verdict) -> bool) -> usize {
+        self.nodes
+            .iter()
+            .filter(|node| wanted(&node.verdict))
+            .count()
+    }
+
+    /// Multiply-adds of nodes of a verdict.
+    pub fn macs(&self, wanted: fn(&Verdict) -> bool) -> u64 {
+        let nodes = self.nodes.iter().filter(|node| wanted(&node.verdict));
+        nodes.fold(0, |all, node| all.saturating_add(node.macs))
+    }
+
+    /// Whether something can't be computed.
+    pub fn is_refused(&self) -> bool {
+        !self.faults.is_empty() || self.count(|v| matches!(v, Verdict::Refused { .. })) > 0
+    }
+}
+
+/// Compiles a network as `compile` does, the host allowed, and says what becomes of each node. Scales
+/// of a float model are stand-ins.
+///
+/// # Errors
+/// A file that is none, or whose fault is of no node.
+pub(super) fn judge(args: &CheckOptions, config: &Config) -> Result<NetworkVerdict> {
+    let name = args.file.display().to_string();
+    let graph = match model::load_with(&name, &args.input_shape) {
+        Ok(Form::Graph(graph)) => graph,
+        Ok(Form::Program(_) | Form::Hosted(_)) => bail!("{name} is compiled already"),
+        Err(error) => return unread(error),
+    };
+    let mut found = NetworkVerdict {
+        is_float: !model::is_quantized(&graph),
+        ..NetworkVerdict::default()
+    };
+    let judged = match found.is_float {
+        false => passes::judged(&graph),
+        true => match quantize::stand_in(&graph) {
+            Ok(stand_in) => {
+                let judged = passes::judged(&stand_in);
+                let verdicts = own(&graph, &stand_in, &judged.nodes);
+                passes::Judged {
+                    nodes: verdicts,
+                    network: judged.network,
+                }
+            }
+            Err(error) => return not_quantized(&graph, error).with_context(|| name),
+        },
+    };
+    found.nodes = rows(&graph, &judged.nodes);
+    match judged.network {
+        Err(error) => found.fail(error.each().iter().filter(|e| e.node().is_none())),
+        Ok(network) => {
+            let target = Target {
+                device: DeviceOptions {
+                    config: args.config.clone(),
+                    board: args.board.clone(),
+                    ..DeviceOptions::default()
+                },
+                allow_host: true,
+                ..Target::default()
+            };
+            match compile::for_target(&target, network, config) {
+                Ok(compiled) => {
+                    found.host = compiled.host_share()?;
+                    found.compiled = Some(compiled);
+                }
+                Err(error) => found.refuse(error)?,
+            }
+        }
+    }
+    Ok(found)
+}
+
+impl NetworkVerdict {
+    fn fail<'e>(&mut self, errors: impl Iterator<Item = &'e (impl ToString + 'e)>) {
+        self.faults.extend(errors.map(ToString::to_string));
+    }
+
+    /// Marks the nodes that can't be lowered; any other error goes on.
+    fn refuse(&mut self, error: Error) -> Result<()> {
+        let Some(lower) = cause::<LowerError>(&error) else {
+            return Err(error);
+        };
+        for error in lower.each() {
+            let text = error.to_string();
+            let own = error.node().and_then(|name| {
+                let row = self.nodes.iter_mut().find(|row| row.name == name)?;
+                let reason = text.strip_prefix("node ")?.strip_prefix(name)?;
+                Some((row, reason.trim_start_matches([':', ' ']).to_owned()))
+            });
+            match own {
+                Some((row, reason)) => row.verdict = Verdict::Refused { reason },
+                None => self.faults.push(text),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An error of a type among the causes of another.
+fn cause<E: StdError + 'static>(error: &Error) -> Option<&E> {
+    let mut next: Option<&(dyn StdError + 'static)> = match error {
+        Error::Model { source, .. } => Some(&**source),
+        _ => None,
+    };
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// The nodes that can't be read; any other error goes on.
+fn unread(error: Error) -> Result<NetworkVerdict> {
+    let Some(onnx) = cause::<OnnxError>(&error) else {
+        return Err(error);
+    };
+    let row = |error: &OnnxError| match error {
+        OnnxError::Node { node, op, reason } => Some(NodeVerdict {
+            name: node.clone(),
+            operator: op.clone(),
+            shape: Vec::new(),
+            macs: 0,
+            verdict: Verdict::Refused {
+                reason: reason.clone(),
+            },
+        }),
+        _ => None,
+    };
+    let unread = match onnx {
+        OnnxError::Nodes { behind, .. } => *behind,
+        _ => 0,
+    };
+    match onnx.each().iter().map(row).collect() {
+        Some(nodes) => Ok(NetworkVerdict {
+            nodes,
+            unread,
+            ..NetworkVerdict::default()
+        }),
+        None => Err(error),
+    }
+}
+
+/// A float graph of which a node can't be quantised: the others aren't judged.
+fn not_quantized(graph: &Graph, error: QuantizeError) -> Result<NetworkVerdict> {
+    let QuantizeError::Node { node, reason } = &error else {
+        return Err(error.into());
+    };
+    let Some(at) = graph.nodes.iter().position(|n| n.name == *node) else {
+        return Err(error.into());
+    };
+    let reason = reason.clone();
+    let node = row(graph, &graph.nodes[at], &Verdict::Refused { reason });
+    Ok(NetworkVerdict {
+        is_float: true,
+        nodes: vec![node],
+        unread: graph.nodes.len() - 1,
+        ..NetworkVerdict::default()
+    })
+}
+
+/// The verdicts of a float graph's nodes, of those of its quantised form: this has the same nodes in
+/// the same order, but for roundings and for normalisations that joined a convolution.
+fn own(graph: &Graph, quantized: &Graph, verdicts: &[Verdict]) -> Vec<Verdict> {
+    let all = quantized.nodes.iter().zip(verdicts);
+    let mut judged = all.filter(|(node, _)| !is_rounding(node)).peekable();
+    let mut makers: HashMap<ValueId, usize> = HashMap::new();
+    let mut own: Vec<Verdict> = Vec::with_capacity(graph.nodes.len());
+    for node in &graph.nodes {
+        let same = judged
+            .next_if(|(other, _)| other.name == node.name && other.op.kind() == node.op.kind());
+        let before = || Some(own.get(*makers.get(node.inputs.first()?)?)?.clone());
+        let verdict = same.map(|(_, verdict)| verdict.clone());
+        let verdict = verdict.or_else(before).unwrap_or(Verdict::Device);
+        makers.insert(node.output, own.len());
+        own.push(verdict);
+    }
+    own
+}
+
+fn is_rounding(node: &Node) -> bool {
+    matches!(
+        node.op,
+        Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. }
+    )
+}
+
+fn row(graph: &Graph, node: &Node, verdict: &Verdict) -> NodeVerdict {
+    NodeVerdict {
+        name: node.name.clone(),
+        operator: node.op.kind().to_owned(),
+        shape: graph.values[node.output.0].shape.clone(),
+        macs: graph.node_macs(node),
+        verdict: verdict.clone(),
+    }
+}
+
+/// A row for each node but for roundings that are no one's concern. Of a node with several outputs there
+/// is one.
+fn rows(graph: &Graph, verdicts: &[Verdict]) -> Vec<NodeVerdict> {
+    let mut rows: Vec<NodeVerdict> = Vec::new();
+    let mut last: Option<&Node> = None;
+    for (node, verdict) in graph.nodes.iter().zip(verdicts) {
+        let refused = matches!(verdict, Verdict::Refused { .. });
+        if is_rounding(node) && !refused {
+            continue;
+        }
+        let again = last.is_some_and(|last| {
+            let kept = matches!(node.op, Op::Onnx(_));
+            kept && last.name == node.name && last.inputs == node.inputs
+        });
+        last = Some(node);
+        if !again {
+            rows.push(row(graph, node, verdict));
+        }
+    }
+    rows
+}

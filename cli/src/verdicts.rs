@@ -1,0 +1,258 @@
+//! `vta check` of a network: what becomes of its nodes, as tables and JSON.
+
+use serde_json::{Value, json};
+use vta_app::check::{NetworkVerdict, NodeVerdict, Verdict};
+use vta_driver::printable;
+
+use crate::report::{percent, short, size};
+use crate::table::{Column, Table};
+use crate::words::of_command_line;
+
+/// Up to so many nodes are listed one by one without being asked for.
+const FEW: usize = 20;
+/// Names that are told of refused nodes of one reason.
+const NAMES: usize = 4;
+
+/// The table and the totals.
+pub fn text(network: &NetworkVerdict, every_node: bool) -> String {
+    let mut out = match every_node || network.nodes.len() <= FEW {
+        true => by_node(network),
+        false => by_operator(network),
+    };
+    out.push('\n');
+    totals(network, &mut out);
+    of_command_line(&out)
+}
+
+/// Where a node runs, and why.
+fn place(verdict: &Verdict) -> (&'static str, &str) {
+    match verdict {
+        Verdict::Device => ("device", ""),
+        Verdict::Host { reason } => ("host", reason),
+        Verdict::Refused { reason } => ("refused", reason),
+        Verdict::Behind => ("unknown", "it depends on a refused node"),
+    }
+}
+
+fn macs(macs: u64) -> String {
+    match macs {
+        0 => String::new(),
+        n => short(n),
+    }
+}
+
+/// Every node, with its reason below the table: there are few, and no room beside the columns.
+fn by_node(network: &NetworkVerdict) -> String {
+    let mut table = Table::new([
+        Column::name("node"),
+        Column::words("operator"),
+        Column::words("output"),
+        Column::number("MACs"),
+        Column::words("runs on"),
+    ]);
+    let mut reasons: Vec<&str> = Vec::new();
+    for node in &network.nodes {
+        let (place, reason) = place(&node.verdict);
+        let known = reasons.iter().position(|known| *known == reason);
+        let number = known.unwrap_or_else(|| {
+            reasons.push(reason);
+            reasons.len() - 1
+        });
+        // The first reason is none wherever there is a node of the device.
+        let number = match reason.is_empty() {
+            true => String::new(),
+            false => format!(" [{}]", number + usize::from(!reasons[0].is_empty())),
+        };
+        let shape: Vec<String> = node.shape.iter().map(ToString::to_string).collect();
+        table.row([
+            node.name.clone(),
+            node.operator.clone(),
+            shape.join("x"),
+            macs(node.macs),
+            format!("{place}{number}"),
+        ]);
+    }
+    let mut out = table.text();
+    let first = usize::from(reasons.first().is_some_and(|reason| !reason.is_empty()));
+    for (index, reason) in reasons.iter().enumerate() {
+        if !reason.is_empty() {
+            out.push_str(&format!("[{}] {reason}\n", index + first));
+        }
+    }
+    out
+}
+
+/// Nodes of one operator and verdict.
+struct Group<'n> {
+    place: &'static str,
+    /// Why, without sizes.
+    why: String,
+    first: &'n NodeVerdict,
+    nodes: Vec<&'n NodeVerdict>,
+}
+
+/// Nodes that are alike in one row: those of the device, of the host, refused ones.
+fn by_operator(network: &NetworkVerdict) -> String {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for node in &network.nodes {
+        let (place, reason) = place(&node.verdict);
+        let why = without_sizes(reason);
+        let same = |group: &&mut Group<'_>| {
+            let first = group.first;
+            (&first.operator, group.place, &group.why) == (&node.operator, place, &why)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.nodes.push(node),
+            None => groups.push(Group {
+                place,
+                why,
+                first: node,
+                nodes: vec![node],
+            }),
+        }
+    }
+    groups.sort_by_key(|group| match group.first.verdict {
+        Verdict::Device => 0,
+        Verdict::Host { .. } => 1,
+        Verdict::Refused { .. } => 2,
+        Verdict::Behind => 3,
+    });
+    let mut table = Table::new([
+        Column::words("operator"),
+        Column::number("nodes"),
+        Column::number("MACs"),
+        Column::words("runs on"),
+        Column::text("why"),
+    ]);
+    for group in &groups {
+        let all = group.nodes.iter().map(|node| node.macs);
+        // Where they are the same everywhere, sizes help.
+        let alike = group
+            .nodes
+            .iter()
+            .all(|node| node.verdict == group.first.verdict);
+        let mut why = match alike {
+            true => place(&group.first.verdict).1.to_owned(),
+            false => group.why.clone(),
+        };
+        if let Verdict::Refused { .. } = group.first.verdict {
+            why.push_str(&format!(" ({})", names(&group.nodes)));
+        }
+        table.row([
+            group.first.operator.clone(),
+            group.nodes.len().to_string(),
+            macs(all.fold(0, u64::saturating_add)),
+            group.place.to_owned(),
+            why,
+        ]);
+    }
+    table.text()
+}
+
+/// A reason with `[..]` for each shape, so that nodes that differ in nothing else are one group.
+fn without_sizes(reason: &str) -> String {
+    let mut out = String::new();
+    let mut rest = reason;
+    while let Some((before, behind)) = rest.split_once('[') {
+        let Some((inside, after)) = behind.split_once(']') else {
+            break;
+        };
+        let is_shape = inside
+            .chars()
+            .all(|c| c.is_ascii_digit() || ", ".contains(c));
+        out.push_str(before);
+        out.push_str(&match is_shape {
+            true => "[..]".to_owned(),
+            false => format!("[{inside}]"),
+        });
+        rest = after;
+    }
+    out + rest
+}
+
+/// The names of some nodes, and how many more there are.
+fn names(nodes: &[&NodeVerdict]) -> String {
+    let told = nodes.iter().take(NAMES).map(|node| printable(&node.name));
+    let mut text = told.collect::<Vec<_>>().join(", ");
+    if nodes.len() > NAMES {
+        text.push_str(&format!(" and {} more", nodes.len() - NAMES));
+    }
+    text
+}
+
+fn totals(network: &NetworkVerdict, out: &mut String) {
+    let device = network.count(|v| *v == Verdict::Device);
+    let host = network.count(|v| matches!(v, Verdict::Host { .. }));
+    let refused = network.count(|v| matches!(v, Verdict::Refused { .. }));
+    let unknown = network.count(|v| *v == Verdict::Behind) + network.unread;
+    let mut counts = vec![format!("{device} on the device")];
+    for (count, what) in [
+        (host, "on the host"),
+        (refused, "refused"),
+        (unknown, "not judged, since they depend on refused ones"),
+    ] {
+        if count > 0 {
+            counts.push(format!("{count} {what}"));
+        }
+    }
+    let all = network.nodes.len() + network.unread;
+    out.push_str(&format!("{all} nodes: {}\n", counts.join(", ")));
+    let macs = network.macs(|_| true);
+    if macs > 0 {
+        let of_device = network.macs(|v| *v == Verdict::Device);
+        out.push_str(&format!(
+            "{} of {} multiply-adds on the device ({})\n",
+            short(of_device),
+            short(macs),
+            percent(of_device as f64 / macs as f64),
+        ));
+    }
+    if !network.host.layers.is_empty() {
+        let traffic = network.host.traffic();
+        let layers = network.host.layers.len();
+        out.push_str(&format!(
+            "the host computes in {layers} segment{}, where `allow_host` lets it; for each pass it \
+             reads {} and writes {}\n",
+            if layers == 1 { "" } else { "s" },
+            size(traffic.read),
+            size(traffic.written),
+        ));
+    }
+    if network.is_float && refused == 0 {
+        out.push_str(
+            "the model is float: stand-ins were taken for the scales that `quantize` finds\n",
+        );
+    }
+}
+
+/// The keys `network` of `vta check --json`.
+pub fn json(network: &NetworkVerdict) -> Value {
+    let node = |node: &NodeVerdict| {
+        let (place, reason) = place(&node.verdict);
+        let mut object = json!({
+            "name": node.name,
+            "operator": node.operator,
+            "shape": node.shape,
+            "macs": node.macs,
+            "runs_on": place,
+        });
+        if !reason.is_empty() {
+            object["why"] = json!(of_command_line(reason));
+        }
+        object
+    };
+    let host = |v: &Verdict| matches!(v, Verdict::Host { .. });
+    let refused = |v: &Verdict| matches!(v, Verdict::Refused { .. });
+    json!({
+        "float": network.is_float,
+        "nodes": network.nodes.iter().map(node).collect::<Vec<_>>(),
+        "device_nodes": network.count(|v| *v == Verdict::Device),
+        "host_nodes": network.count(host),
+        "refused_nodes": network.count(refused),
+        "unread_nodes": network.count(|v| *v == Verdict::Behind) + network.unread,
+        "macs": network.macs(|_| true),
+        "device_macs": network.macs(|v| *v == Verdict::Device),
+        "host_segments": network.host.layers.len(),
+        "host": network.host.json(None),
+    })
+}
