@@ -253,11 +253,11 @@ fn host_table(outcome: &Outcome) -> Table {
     };
     let mut table = Table::new([
         Column::name("on the host"),
+        Column::number("nodes"),
         Column::text("operators"),
         Column::number("MACs").optional(),
-        Column::number("values"),
-        Column::number("read"),
-        Column::number("written"),
+        Column::number("values").optional(),
+        Column::number("moved"),
         Column::number(match outcome.timed {
             Some(_) => "ms, about",
             None => "ms",
@@ -275,16 +275,26 @@ fn host_table(outcome: &Outcome) -> Table {
         };
         table.row([
             layer.name.clone(),
-            layer.kinds.clone(),
+            layer.ops.to_string(),
+            few(&layer.kinds),
             short(layer.work.macs),
             short(layer.work.values),
-            short(layer.traffic.read),
-            short(layer.traffic.written),
+            short(layer.traffic.read + layer.traffic.written),
             ms.map_or_else(String::new, |ms| format!("{ms:.3}")),
             ms.map_or_else(String::new, |ms| percent(ms / whole.max(1e-9))),
         ]);
     }
     table
+}
+
+/// The first few of a list, and how many there are more.
+fn few(list: &str) -> String {
+    const FEW: usize = 4;
+    let all: Vec<&str> = list.split(", ").collect();
+    match all.len() {
+        0..=FEW => list.to_owned(),
+        n => format!("{} and {} more", all[..FEW].join(", "), n - FEW),
+    }
 }
 
 /// How much the host computes, and how long it took.

@@ -121,7 +121,8 @@ fn json(folder: &TempDir, args: &[&str]) -> serde_json::Value {
 fn an_operator_that_only_the_host_has_is_refused_by_name() {
     let folder = folder();
     let says = "error: model.onnx: the device has no operator for 4 of the nodes (2 Sigmoid, 2 Sub; \
-                the first is gate0); --allow-host lets the host compute them\n";
+                the first is gate0); --allow-host lets the host compute them, vta check lists \
+                them\n";
     for args in [
         &["run", "model.onnx", "--input", "image.npy"][..],
         &["compile", "model.onnx", "-o", "model.vta"],
@@ -223,8 +224,8 @@ fn what_the_host_takes_is_told() {
     assert_eq!(status, 0, "{error}");
     // 108 values lie in 36 tiles of 16 bytes.
     for says in [
-        "on the host  operators",
-        "swish0       Sigmoid, Sub",
+        "on the host  nodes  operators",
+        "swish0           2  Sigmoid, Sub",
         "4 operators on the host, in 2 of 4 layers: 1152 bytes read for each pass, 1152 bytes written",
     ] {
         assert!(out.replace("\n  ", " ").contains(says), "{says}: {out}");

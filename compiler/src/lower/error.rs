@@ -48,7 +48,7 @@ pub enum LowerError {
     /// Nodes that the device has no operation for, but the host has.
     #[error(
         "the device has no operator for {nodes} of the nodes ({kinds}; the first is {first}); \
-         `allow_host` lets the host compute them"
+         `allow_host` lets the host compute them, `check` lists them"
     )]
     Host {
         /// How many.
