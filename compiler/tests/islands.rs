@@ -203,3 +203,30 @@ fn an_output_that_only_moves_int8_values_needs_no_rounding() {
     let kinds: Vec<&str> = ends.nodes().map(|(_, kind)| &kind[..]).collect();
     assert_eq!(kinds, ["GlobalAveragePool"]);
 }
+
+#[test]
+fn a_constant_that_is_rounded_again_keeps_the_last_steps() {
+    // As a file has it in which two nodes share a constant by an Identity, and both ends are rounded.
+    let mut b = Builder::default();
+    let x = b.input(&[1, 2, 2, 2]);
+    let x = b.rounded(x, 0.25);
+    let int8 = b.value("w", &[2, 2, 1, 1], Some(Data::I8(vec![8, -3, 5, 127])));
+    let scale = b.value("fine", &[], Some(Data::F32(vec![0.125])));
+    let zero = b.value("none", &[], Some(Data::I8(vec![0])));
+    let w = b.push(
+        Op::DequantizeLinear { axis: 0 },
+        &[int8, scale, zero],
+        &[2, 2, 1, 1],
+    );
+    let w = b.push(Op::Identity, &[w], &[2, 2, 1, 1]);
+    let w = b.rounded(w, 0.25);
+    let window = Window::whole([1, 1]);
+    let y = b.push(Op::Conv { window, group: 1 }, &[x, w], &[1, 2, 2, 2]);
+    let y = b.rounded(y, 0.25);
+    let network = passes::quantized(&b.finish(&[y])).unwrap();
+    let QOp::Conv { weights, .. } = &network.nodes[0].op else {
+        panic!("{network}");
+    };
+    // 1, -0.375, 0.625 and 15.875 in steps of a quarter, ties to even.
+    assert_eq!(weights[..], [4, -2, 2, 64]);
+}

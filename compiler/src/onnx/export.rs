@@ -152,11 +152,19 @@ fn ints(name: &str, values: &[usize]) -> proto::Attribute {
     }
 }
 
-fn window(w: &Window) -> Vec<proto::Attribute> {
+/// Kernel, stride, pads and dilation, over the axes that the node's input has.
+fn window(graph: &Graph, node: &Node, w: &Window) -> Vec<proto::Attribute> {
+    let input = node.inputs.first().map(|id| graph.values[id.0].shape.len());
+    let [top, left, bottom, right] = w.pads.to_array();
+    let (from, pads) = match input {
+        Some(3) => (1, vec![left, right]),
+        _ => (0, vec![top, left, bottom, right]),
+    };
     vec![
-        ints("kernel_shape", &w.kernel),
-        ints("strides", &w.stride),
-        ints("pads", &w.pads.to_array()),
+        ints("kernel_shape", &w.kernel[from..]),
+        ints("strides", &w.stride[from..]),
+        ints("pads", &pads),
+        ints("dilations", &w.dilation[from..]),
     ]
 }
 
@@ -296,8 +304,8 @@ fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>)
     let mut input: Vec<String> = node.inputs.iter().map(name).collect();
     let (op_type, attribute) = match &node.op {
         Op::Conv { window: w, group } => {
-            let mut attributes = window(w);
-            attributes.extend([ints("dilations", &w.dilation), int("group", *group)]);
+            let mut attributes = window(graph, node, w);
+            attributes.push(int("group", *group));
             ("Conv", attributes)
         }
         Op::Relu => ("Relu", vec![]),
@@ -310,16 +318,13 @@ fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>)
             ("Clip", vec![])
         }
         Op::Add => ("Add", vec![]),
-        Op::MaxPool { window: w } => {
-            let mut attributes = window(w);
-            attributes.push(ints("dilations", &w.dilation));
-            ("MaxPool", attributes)
-        }
+        Op::MaxPool { window: w } => ("MaxPool", window(graph, node, w)),
         Op::AveragePool {
             window: w,
             count_include_pad,
         } => {
-            let mut attributes = window(w);
+            let mut attributes = window(graph, node, w);
+            attributes.retain(|attribute| attribute.name != "dilations");
             attributes.push(int("count_include_pad", usize::from(*count_include_pad)));
             ("AveragePool", attributes)
         }
@@ -363,7 +368,7 @@ fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>)
         | Op::Gather { .. }
         | Op::DepthToSpace { .. }
         | Op::SpaceToDepth { .. }
-        | Op::Resize { .. } => moved(node, &mut input, initializer),
+        | Op::Resize { .. } => moved(graph, node, &mut input, initializer),
         Op::Host(op) => {
             if let HostOp::Resize { factors } = op {
                 let name = format!("{}_scales", node.name);
@@ -386,6 +391,7 @@ fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>)
 
 /// Name and attributes of an operator that gives values another place; lists of sizes are inputs.
 fn moved(
+    graph: &Graph,
     node: &Node,
     input: &mut Vec<String>,
     initializer: &mut Vec<proto::Tensor>,
@@ -401,8 +407,7 @@ fn moved(
             group,
             output_padding,
         } => {
-            let mut attributes = window(w);
-            attributes.push(ints("dilations", &w.dilation));
+            let mut attributes = window(graph, node, w);
             attributes.push(int("group", *group));
             attributes.push(ints("output_padding", output_padding));
             ("ConvTranspose", attributes)

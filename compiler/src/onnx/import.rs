@@ -362,12 +362,16 @@ impl<'a> Import<'a> {
         Ok(match op_type {
             "Conv" => {
                 let weights = &self.graph.values[inputs[1].0].shape;
-                let &[_, _, kh, kw] = &weights[..] else {
-                    return Err(format!(
-                        "weights of shape {weights:?}; only 2-D is supported"
-                    ));
+                let kernel = match weights[..] {
+                    [_, _, kh, kw] => [kh, kw],
+                    [_, _, kw] => [1, kw],
+                    _ => {
+                        let text =
+                            format!("weights of shape {weights:?}; windows have 1 or 2 axes");
+                        return Err(text);
+                    }
                 };
-                let window = windows::read(node, self.plane(inputs[0])?, [kh, kw])?;
+                let window = windows::read(node, self.plane(inputs[0])?, kernel)?;
                 Op::Conv {
                     window,
                     group: node.count("group", 1)?,
@@ -402,9 +406,10 @@ impl<'a> Import<'a> {
             }
             "AveragePool" => {
                 let count_include_pad = node.int("count_include_pad", 0) != 0;
-                let window = windows::pool(node, self.plane(inputs[0])?)?;
-                if count_include_pad && window.pads != node.pads()? && node.int("ceil_mode", 0) != 0
-                {
+                let plane = self.plane(inputs[0])?;
+                let window = windows::pool(node, plane)?;
+                let padded = window.pads != node.pads(plane.axes)?;
+                if count_include_pad && padded && node.int("ceil_mode", 0) != 0 {
                     // What is behind the padding doesn't count.
                     return Err("ceil_mode of an average that counts padding".to_owned());
                 }
@@ -415,9 +420,9 @@ impl<'a> Import<'a> {
             }
             "GlobalAveragePool" => Op::GlobalAveragePool,
             "GlobalMaxPool" => {
-                let [_, _, h, w] = self.spatial(inputs[0])?;
+                let plane = self.plane(inputs[0])?;
                 Op::MaxPool {
-                    window: Window::whole([h, w]),
+                    window: Window::whole(plane.size),
                 }
             }
             "ReduceMean" => {

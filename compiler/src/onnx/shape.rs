@@ -7,7 +7,7 @@ use super::{MAX_ELEMENTS, OnnxError};
 use crate::graph::{Graph, Node, Op};
 use crate::host::HostOp;
 use crate::window::Window;
-use plane::nchw;
+use plane::{like, nchw, rows};
 
 /// The element count of a shape. Dimensions beside a 0 are bounded, too, so that no product of some
 /// of them overflows.
@@ -39,11 +39,15 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
     let x = shape(0)?;
     match &node.op {
         Op::Conv { window, group } => {
-            let ([n, c, h, w], weights) = (nchw(x)?, shape(1)?);
-            let &[co, ci, kh, kw] = weights else {
-                return Err(format!(
-                    "weights of shape {weights:?}, not [CO, CI, KH, KW]"
-                ));
+            let ([_, c, h, w], weights) = (rows(x)?, shape(1)?);
+            let [co, ci, kh, kw] = match *weights {
+                [co, ci, kh, kw] if x.len() == 4 => [co, ci, kh, kw],
+                [co, ci, kw] if x.len() == 3 => [co, ci, 1, kw],
+                _ => {
+                    return Err(format!(
+                        "weights of shape {weights:?} for {x:?}, not [CO, CI, KH, KW]"
+                    ));
+                }
             };
             if *group == 0 || c % group != 0 || co % group != 0 {
                 return Err(format!(
@@ -59,16 +63,16 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
                 return Err(format!("bias of shape {:?}, not [{co}]", shape(2)?));
             }
             let [oh, ow] = output(window, h, w)?;
-            Ok(vec![n, co, oh, ow])
+            Ok(like(x, [co, oh, ow]))
         }
         Op::MaxPool { window } | Op::AveragePool { window, .. } => {
-            let [n, c, h, w] = nchw(x)?;
+            let [_, c, h, w] = rows(x)?;
             let [oh, ow] = output(window, h, w)?;
-            Ok(vec![n, c, oh, ow])
+            Ok(like(x, [c, oh, ow]))
         }
         Op::GlobalAveragePool => {
-            let [n, c, ..] = nchw(x)?;
-            Ok(vec![n, c, 1, 1])
+            let [_, c, ..] = rows(x)?;
+            Ok(like(x, [c, 1, 1]))
         }
         Op::Flatten => match x {
             [n, rest @ ..] => Ok(vec![*n, rest.iter().product()]),

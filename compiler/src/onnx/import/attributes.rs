@@ -5,6 +5,24 @@ use vta_driver::printable;
 use crate::onnx::proto;
 use crate::window::Pads;
 
+/// How many axes an operator with a window goes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Axes {
+    /// Columns.
+    Sequence,
+    /// Rows and columns.
+    Plane,
+}
+
+impl Axes {
+    pub(super) const fn count(self) -> usize {
+        match self {
+            Self::Sequence => 1,
+            Self::Plane => 2,
+        }
+    }
+}
+
 /// A node to look attributes up in.
 pub(in crate::onnx) struct Attributes<'a>(pub(super) &'a proto::Node);
 
@@ -36,25 +54,26 @@ impl Attributes<'_> {
             .map(|a| printable(&String::from_utf8_lossy(&a.s)).into_owned())
     }
 
+    /// Sizes of rows and columns; a sequence's row has 1.
     pub(super) fn pair(
         &self,
         name: &str,
+        axes: Axes,
         default: Option<[usize; 2]>,
     ) -> Result<[usize; 2], String> {
         let Some(attribute) = self.find(name) else {
             return default.ok_or_else(|| format!("{name} is missing"));
         };
-        match attribute.ints[..] {
-            [a, b] if a >= 0 && b >= 0 => Ok([a as usize, b as usize]),
-            _ => Err(format!(
-                "{name} is {:?}, not two sizes (only 2-D is supported)",
-                attribute.ints
-            )),
+        match (axes, &attribute.ints[..]) {
+            (Axes::Plane, &[a, b]) if a >= 0 && b >= 0 => Ok([a as usize, b as usize]),
+            (Axes::Sequence, &[b]) if b >= 0 => Ok([1, b as usize]),
+            (Axes::Plane, ints) => Err(format!("{name} is {ints:?}, not two sizes")),
+            (Axes::Sequence, ints) => Err(format!("{name} is {ints:?}, not one size")),
         }
     }
 
     /// Zeros around rows and columns.
-    pub(super) fn pads(&self) -> Result<Pads, String> {
+    pub(super) fn pads(&self, axes: Axes) -> Result<Pads, String> {
         let Some(attribute) = self.find("pads") else {
             return Ok(Pads::NONE);
         };
@@ -63,8 +82,16 @@ impl Attributes<'_> {
             .iter()
             .map(|&p| usize::try_from(p).ok().filter(|p| *p <= 65535))
             .collect();
-        let pads = pads.and_then(|p| <[usize; 4]>::try_from(p).ok());
-        pads.map(Pads::from)
-            .ok_or_else(|| format!("pads are {:?}, not four sizes up to 65535", attribute.ints))
+        match (axes, pads.as_deref()) {
+            (Axes::Plane, Some(&[top, left, bottom, right])) => {
+                Ok(Pads::from([top, left, bottom, right]))
+            }
+            (Axes::Sequence, Some(&[left, right])) => Ok(Pads::from([0, left, 0, right])),
+            (axes, _) => Err(format!(
+                "pads are {:?}, not {} sizes up to 65535",
+                attribute.ints,
+                2 * axes.count()
+            )),
+        }
     }
 }

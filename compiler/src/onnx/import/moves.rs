@@ -1,6 +1,7 @@
 //! Operators that give values another place, and transposed convolutions.
 
 use super::Attributes;
+use super::attributes::Axes;
 use super::state::Import;
 use super::windows;
 use crate::graph::{Data, DepthMode, Op, ValueId};
@@ -155,7 +156,8 @@ impl Import<'_> {
                 "weights of shape {weights:?}; only 2-D is supported"
             ));
         };
-        let size = self.plane(inputs[0])?;
+        let [_, _, h, w] = self.spatial(inputs[0])?;
+        let size = [h, w];
         let same = match node.text("auto_pad").as_deref() {
             Some("SAME_UPPER") => Some(true),
             Some("SAME_LOWER") => Some(false),
@@ -163,7 +165,7 @@ impl Import<'_> {
         };
         // What `auto_pad` means here has nothing to do with a convolution's input.
         let mut window = windows::unpadded(node, [kh, kw])?;
-        let mut output_padding = node.pair("output_padding", Some([0, 0]))?;
+        let mut output_padding = node.pair("output_padding", Axes::Plane, Some([0, 0]))?;
         let shape = match node.find("output_shape").map(|a| &a.ints[..]) {
             None if same.is_some() => {
                 Some([size[0] * window.stride[0], size[1] * window.stride[1]])
@@ -173,7 +175,7 @@ impl Import<'_> {
             Some(shape) => return Err(format!("output_shape is {shape:?}, not two sizes")),
         };
         match shape {
-            None => window.pads = node.pads()?,
+            None => window.pads = node.pads(Axes::Plane)?,
             Some(shape) => {
                 let all = window
                     .transposed(size, output_padding)

@@ -63,7 +63,7 @@ impl Import<'_> {
         node: &Attributes<'_>,
         inputs: &[ValueId],
     ) -> Result<(), String> {
-        self.spatial(inputs[0])?;
+        let rank = 2 + self.plane(inputs[0])?.axes.count();
         let given = inputs.get(1).map(|id| &self.graph.values[id.0].data);
         let mut axes = match (given, node.find("axes")) {
             (Some(Some(Data::I64(axes))), _) => axes.clone(),
@@ -73,11 +73,11 @@ impl Import<'_> {
         };
         axes.iter_mut()
             .filter(|a| **a < 0)
-            .for_each(|a| *a = a.saturating_add(4));
+            .for_each(|a| *a = a.saturating_add(rank as i64));
         axes.sort_unstable();
-        match axes[..] {
-            [2, 3] => Ok(()),
-            _ => Err("only a mean over rows and columns, axes 2 and 3, is supported".to_owned()),
+        match (axes.as_slice(), rank) {
+            ([2, 3], 4) | ([2], 3) => Ok(()),
+            _ => Err("only a mean over all positions, axes 2 and 3, is supported".to_owned()),
         }
     }
 

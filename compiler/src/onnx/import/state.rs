@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
+use super::attributes::Axes;
 use super::order::node_error;
+use super::windows::Plane;
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 use crate::onnx::external::External;
 use crate::onnx::{OnnxError, proto, shape};
@@ -121,8 +123,17 @@ impl Import<'_> {
             .map_err(|_| format!("input of shape {shape:?}, not [1, C, H, W]"))
     }
 
-    /// Rows and columns of an input.
-    pub(super) fn plane(&self, input: ValueId) -> Result<[usize; 2], String> {
-        self.spatial(input).map(|[_, _, h, w]| [h, w])
+    /// Rows and columns of an input; a sequence `[1, C, W]` has one row.
+    pub(super) fn plane(&self, input: ValueId) -> Result<Plane, String> {
+        if let [_, _, w] = self.graph.values[input.0].shape[..] {
+            return Ok(Plane {
+                axes: Axes::Sequence,
+                size: [1, w],
+            });
+        }
+        self.spatial(input).map(|[_, _, h, w]| Plane {
+            axes: Axes::Plane,
+            size: [h, w],
+        })
     }
 }

@@ -1,14 +1,22 @@
 //! Windows of convolutions and pools.
 
-use super::attributes::Attributes;
+use super::attributes::{Attributes, Axes};
 use crate::window::{Pads, Window};
 
+/// What a window goes over.
+#[derive(Clone, Copy)]
+pub(super) struct Plane {
+    pub axes: Axes,
+    /// Rows and columns; a sequence has one row.
+    pub size: [usize; 2],
+}
+
 /// The window of a pool, `ceil_mode` resolved.
-pub(super) fn pool(node: &Attributes<'_>, size: [usize; 2]) -> Result<Window, String> {
-    let kernel = node.pair("kernel_shape", None)?;
-    let mut window = read(node, size, kernel)?;
+pub(super) fn pool(node: &Attributes<'_>, plane: Plane) -> Result<Window, String> {
+    let kernel = node.pair("kernel_shape", plane.axes, None)?;
+    let mut window = read(node, plane, kernel)?;
     if node.int("ceil_mode", 0) != 0 {
-        round_up(&mut window, size);
+        round_up(&mut window, plane.size);
     }
     Ok(window)
 }
@@ -30,8 +38,8 @@ fn round_up(window: &mut Window, size: [usize; 2]) {
 /// The window of a transposed convolution, without its pads.
 pub(super) fn unpadded(node: &Attributes<'_>, kernel: [usize; 2]) -> Result<Window, String> {
     let window = Window {
-        stride: node.pair("strides", Some([1, 1]))?,
-        dilation: node.pair("dilations", Some([1, 1]))?,
+        stride: node.pair("strides", Axes::Plane, Some([1, 1]))?,
+        dilation: node.pair("dilations", Axes::Plane, Some([1, 1]))?,
         ..Window::whole(kernel)
     };
     check(node, &window)?;
@@ -50,26 +58,25 @@ fn check(node: &Attributes<'_>, window: &Window) -> Result<(), String> {
     positive("dilations", window.dilation)?;
     if node
         .find("kernel_shape")
-        .is_some_and(|a| a.ints != kernel.map(|k| k as i64))
+        .is_some_and(|a| !kernel.map(|k| k as i64).ends_with(&a.ints))
     {
         return Err(format!("kernel_shape differs from the weights' {kernel:?}"));
     }
     Ok(())
 }
 
-/// The window of a convolution or pool with a kernel, over an input of `h` by `w`; `auto_pad`
-/// resolved.
+/// The window of a convolution or pool with a kernel, over an input; `auto_pad` resolved.
 ///
 /// # Errors
-/// A kernel, stride or dilation that is 0 or too large, pads that aren't four, an unknown
+/// A kernel, stride or dilation that is 0 or too large, pads that aren't two an axis, an unknown
 /// `auto_pad`.
 pub(super) fn read(
     node: &Attributes<'_>,
-    [h, w]: [usize; 2],
+    Plane { axes, size: [h, w] }: Plane,
     kernel: [usize; 2],
 ) -> Result<Window, String> {
-    let stride = node.pair("strides", Some([1, 1]))?;
-    let dilation = node.pair("dilations", Some([1, 1]))?;
+    let stride = node.pair("strides", axes, Some([1, 1]))?;
+    let dilation = node.pair("dilations", axes, Some([1, 1]))?;
     let unpadded = Window {
         stride,
         dilation,
@@ -86,7 +93,7 @@ pub(super) fn read(
     let ((rows, top), (cols, left)) = (same(0, h), same(1, w));
     let upper = Pads::from([top, left, rows - top, cols - left]);
     let pads = match node.text("auto_pad").as_deref() {
-        None | Some("NOTSET" | "") => node.pads()?,
+        None | Some("NOTSET" | "") => node.pads(axes)?,
         Some("VALID") => Pads::NONE,
         Some("SAME_UPPER") => upper,
         Some("SAME_LOWER") => Pads::from([upper.bottom, upper.right, upper.top, upper.left]),

@@ -1,4 +1,4 @@
-//! Tensors with rows and columns.
+//! Tensors with rows and columns, and sequences, which have one row.
 
 /// The sizes of a tensor that has all of them.
 ///
@@ -15,5 +15,21 @@ pub(super) fn nchw(x: &[usize]) -> Result<[usize; 4], String> {
         Err(format!(
             "input of shape {x:?}: the batch must be 1 and no size 0"
         ))
+    }
+}
+
+/// As [`nchw`]; a sequence `[1, C, W]` has one row.
+pub(super) fn rows(x: &[usize]) -> Result<[usize; 4], String> {
+    match *x {
+        [n, c, w] => nchw(&[n, c, 1, w]),
+        _ => nchw(x),
+    }
+}
+
+/// The shape of what has so many channels, rows and columns, of an input's rank.
+pub(super) fn like(x: &[usize], [c, h, w]: [usize; 3]) -> Vec<usize> {
+    match x.len() {
+        3 => vec![1, c, w],
+        _ => vec![1, c, h, w],
     }
 }

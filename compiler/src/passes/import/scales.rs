@@ -82,9 +82,12 @@ impl Reading<'_> {
     }
 
     pub(super) fn quantize(&mut self, node: &Node, axis: usize) -> Result<Val, PassError> {
-        let is_constant = self.graph.values[node.inputs[0].0].data.is_some();
-        if is_constant {
-            return self.quantize_constant(node, axis);
+        if self.graph.values[node.inputs[0].0].data.is_some() {
+            return self.quantize_constant(node, axis, self.floats(node, 0)?);
+        }
+        // What a file rounds again, as where an Identity has a constant of another node.
+        if let Some(Val::Constant(constant)) = self.values.get(&node.inputs[0]) {
+            return self.quantize_constant(node, axis, &constant.reals(node)?);
         }
         let steps = self.steps(node)?;
         let name = self.graph.values[node.inputs[0].0].name.clone();
@@ -232,7 +235,12 @@ impl Reading<'_> {
     }
 
     /// A float constant as the integers that the file would hold.
-    fn quantize_constant(&self, node: &Node, axis: usize) -> Result<Val, PassError> {
+    fn quantize_constant(
+        &self,
+        node: &Node,
+        axis: usize,
+        floats: &[f32],
+    ) -> Result<Val, PassError> {
         let scale = self.scale(node)?;
         let (zeros, storage) = self
             .zero_points(node)?
@@ -243,7 +251,6 @@ impl Reading<'_> {
             Storage::Int32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
         };
         let shape = self.graph.values[node.inputs[0].0].shape.clone();
-        let floats = self.floats(node, 0)?;
         let slices = Slices::of(&shape, axis);
         for count in [scale.len(), zeros.len()] {
             slices.check(node, count)?;
@@ -336,6 +343,18 @@ impl Reading<'_> {
         constant.axis = if scale.len() == 1 { 0 } else { axis };
         constant.scale = scale;
         Ok(Val::Constant(Box::new(constant)))
+    }
+}
+
+impl Constant {
+    /// What its integers stand for, as DequantizeLinear gives it.
+    fn reals(&self, node: &Node) -> Result<Vec<f32>, PassError> {
+        let slices = Slices::of(&self.shape, self.axis);
+        slices.check(node, self.scale.len())?;
+        let real = |(i, &value): (usize, &i32)| {
+            value as f32 * self.scale[slices.at(i, self.scale.len())] as f32
+        };
+        Ok(self.values.iter().enumerate().map(real).collect())
     }
 }
 
