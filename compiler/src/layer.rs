@@ -263,7 +263,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
     let [oh, ow] = outputs(spec)?;
     let taps = ci / spec.group * spec.window.area();
     let weights: Vec<i8> = (0..spec.co * taps).map(|_| rng.int8()).collect();
-    let bias: Vec<i64> = (0..spec.co).map(|_| i64::from(rng.int8()) * 16).collect();
+    let bias: Vec<f64> = (0..spec.co).map(|_| f64::from(rng.int8()) * 16.0).collect();
     // Inputs and weights have a standard deviation of 37, so sums have 37 * 37 * sqrt(taps).
     let shift = (37.0 * (taps as f64).sqrt()).log2().round().max(1.0) as i32;
     let given = Requantize {

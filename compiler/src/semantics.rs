@@ -24,7 +24,7 @@
 //! networks keep the sum as an operation of its own.
 //!
 //! ONNX rounds half to even, so results differ from it by at most one step, at ties and within
-//! the multiplier's error.
+//! the multiplier's error: of a precise network 2^-8 of a step (docs/exactness.md).
 //!
 //! Nothing wraps: [`range`] follows the interval of every channel through all operations.
 
@@ -44,7 +44,9 @@ pub use self::sums::{AddPlan, Addition, Rescale, plan_add, plan_residual, plan_s
 use crate::lane::LaneOp;
 
 /// Largest magnitude of a bias that plans look at.
-const BIAS: i64 = 1 << 40;
+const BIAS: f64 = (1i64 << 40) as f64;
+/// What lies between whole biases counts from here: anything nearer is what doubles are off by.
+const FRACTION: f64 = 1.0 / 1024.0;
 
 /// Lane operations that turn an int32 sum into the clamped int8 result (see the module's text
 /// for the forms).
@@ -61,12 +63,16 @@ pub fn plan_requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsE
         }
     }
     // A bias beyond int32 decides the result alone; bounded here, no sum below wraps.
-    let bias: Vec<i64> = given
-        .bias
-        .iter()
-        .map(|b| b.clamp(&-BIAS, &BIAS))
-        .copied()
-        .collect();
+    let bias = given.bias.iter().map(|b| {
+        let b = b.clamp(-BIAS, BIAS);
+        let whole = b.round();
+        if (b - whole).abs() < FRACTION {
+            whole
+        } else {
+            b
+        }
+    });
+    let bias: Vec<f64> = bias.collect();
     let given = &Requantize {
         bias: &bias,
         ..*given
@@ -112,14 +118,11 @@ fn proven(ops: &[LaneOp], sums: &[Interval]) -> bool {
     sums.all(|(c, &sum)| range(ops, c, sum).is_ok())
 }
 
-/// The bias that rounds what is shifted, in the sum's steps.
+/// The bias that rounds what is shifted, in the sum's steps: no fraction of it changes the result.
 fn rounding(given: &Requantize<'_>, shifts: &[i32]) -> impl Iterator<Item = i64> {
-    let half = |n: i32| if n > 0 { 1i64 << (n - 1) } else { 0 };
-    given
-        .bias
-        .iter()
-        .zip(shifts)
-        .map(move |(&b, &n)| b + half(n))
+    let half = |n: i32| 2f64.powi(n - 1);
+    let bias = given.bias.iter().zip(shifts);
+    bias.map(move |(&b, &n)| (b + half(n)).floor() as i64)
 }
 
 /// Shifts whose bias rounds, and has the zero point in it; `None` where it is too large for that.
@@ -180,7 +183,7 @@ mod tests {
     fn powers_of_two_become_one_shift() {
         let given = Requantize {
             ratio: &[1.0 / 256.0; 2],
-            bias: &[100, -7],
+            bias: &[100.0, -7.0],
             sum: &[(-40_000, 40_000); 2],
             zero: 0,
             clamp: (-128, 127),
@@ -199,7 +202,7 @@ mod tests {
     fn clamps_that_bounds_prove_unnecessary_are_left_out() {
         let given = Requantize {
             ratio: &[1.0 / 16.0],
-            bias: &[0],
+            bias: &[0.0],
             sum: &[(0, 1000)],
             zero: 0,
             clamp: (0, 127),
@@ -236,7 +239,7 @@ mod tests {
     fn a_zero_point_is_added_after_rounding() {
         let given = Requantize {
             ratio: &[1.0 / 256.0],
-            bias: &[100],
+            bias: &[100.0],
             sum: &[(-40_000, 40_000)],
             zero: -3,
             clamp: (-3, 127),
@@ -252,7 +255,7 @@ mod tests {
         // A bias that has no room for it leaves it behind the shift.
         let given = Requantize {
             ratio: &[2f64.powi(-24)],
-            bias: &[0],
+            bias: &[0.0],
             sum: &[(-1 << 30, 1 << 30)],
             zero: 127,
             ..given
@@ -292,7 +295,7 @@ mod tests {
             let sum = [(0, 1)];
             let given = Requantize {
                 ratio: &[ratio],
-                bias: &[0],
+                bias: &[0.0],
                 sum: &sum,
                 zero: 0,
                 clamp: (0, 1),
@@ -309,7 +312,7 @@ mod tests {
 
         #[test]
         fn requantization_is_within_one_step_and_never_wraps(
-            channels in prop::collection::vec((1e-5f64..0.3, -200_000i64..200_000, 1i64..30_000_000), 1..6),
+            channels in prop::collection::vec((1e-5f64..0.3, -200_000f64..200_000.0, 1i64..30_000_000), 1..6),
             relu in any::<bool>(), at in 0.0f64..1.0, requant in modes(), zero in zeros(),
         ) {
             let clamp = if relu { (zero as i8, 127) } else { (-128, 127) };
@@ -322,7 +325,7 @@ mod tests {
                 prop_assert!(lo >= clamp.0.into() && hi <= clamp.1.into());
                 let useful = (400.0 / ratio[c]).min(sum[c].1 as f64);
                 for x in [at * useful, -at * useful, sum[c].1 as f64, sum[c].0 as f64] {
-                    let exact = (x.trunc() + bias[c] as f64) * ratio[c];
+                    let exact = (x.trunc() + bias[c]) * ratio[c];
                     let got = run(&ops, c, x as i32) as f64;
                     prop_assert!((got - ideal(exact, zero, clamp)).abs() <= 1.0, "{} for {} by {:?}", got, exact, ops);
                 }
@@ -331,7 +334,7 @@ mod tests {
 
         #[test]
         fn any_numbers_get_a_plan_or_an_error(
-            channels in prop::collection::vec((any::<f64>(), any::<i64>(), -(1i64 << 50)..0, 0i64..1 << 50), 1..4),
+            channels in prop::collection::vec((any::<f64>(), any::<f64>(), -(1i64 << 50)..0, 0i64..1 << 50), 1..4),
             requant in modes(), zero in any::<i8>(),
         ) {
             let zero = i32::from(zero);
@@ -345,7 +348,7 @@ mod tests {
                 }
             }
             let _ = plan_residual(&ratio, &ratio);
-            let _ = plan_scale(&Rescale { range: sum[0], ..scale(ratio[0], [bias[0], zero.into()], requant) });
+            let _ = plan_scale(&Rescale { range: sum[0], ..scale(ratio[0], [bias[0] as i64, zero.into()], requant) });
             let _ = plan_add(&addition([ratio[0], ratio[ratio.len() - 1]], [zero; 3], requant));
         }
 

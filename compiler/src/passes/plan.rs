@@ -294,7 +294,7 @@ impl Plan<'_> {
         } else {
             let gain = i64::from(CHANNEL_GAIN);
             let ratio: Vec<f64> = taken.iter().map(|t| t.0 / gain as f64).collect();
-            let bias: Vec<i64> = taken.iter().map(|t| -gain * t.1).collect();
+            let bias: Vec<f64> = taken.iter().map(|t| (-gain * t.1) as f64).collect();
             let sum = taken.iter().map(|t| (gain * t.2.0, gain * t.2.1));
             let given = Requantize {
                 ratio: &ratio,
@@ -417,10 +417,10 @@ impl Plan<'_> {
         let (scale_x, out) = (self.scale(*input), self.scale(node.output));
         let step = |w: &f64| scale_x * w;
         let ratio: Vec<f64> = weight_scale.iter().map(|w| step(w) / out).collect();
-        let mut bias: Vec<i64> = bias
+        let mut bias: Vec<f64> = bias
             .iter()
             .zip(weight_scale)
-            .map(|(b, w)| (b / step(w)).round() as i64)
+            .map(|(b, w)| b / step(w))
             .collect();
         let channels = weight_scale.len();
         let zero = self.zero(*input);
@@ -430,7 +430,7 @@ impl Plan<'_> {
         let offsets = semantics::zero_sums(&whole, channels, zero).map_err(of(node))?;
         bias.iter_mut()
             .zip(offsets)
-            .for_each(|(b, offset)| *b = b.saturating_sub(offset));
+            .for_each(|(b, offset)| *b -= offset as f64);
         let padded = wider(self.range(*input)?, zero);
         let mut sum = semantics::sum_bounds(&whole, channels, padded);
         let steps: Vec<f64> = weight_scale.iter().map(step).collect();
@@ -484,7 +484,7 @@ impl Plan<'_> {
         node: &NetNode,
         residual: TensorId,
         prologue: &[LaneOp],
-        (bias, sum): (&mut [i64], &mut [Interval]),
+        (bias, sum): (&mut [f64], &mut [Interval]),
     ) -> Result<(), PassError> {
         let (low, high) = self.range(residual)?;
         for (c, (bias, sum)) in bias.iter_mut().zip(sum).enumerate() {
@@ -492,7 +492,7 @@ impl Plan<'_> {
             for op in prologue {
                 semantics::apply(op, c, &mut zero).map_err(of(node))?;
             }
-            *bias = bias.saturating_sub(zero[0].into());
+            *bias -= f64::from(zero[0]);
             let range = semantics::range(prologue, c, (low.into(), high.into()));
             let (lo, hi) = range.map_err(of(node))?;
             *sum = (sum.0 + lo.min(0), sum.1 + hi.max(0));

@@ -13,8 +13,8 @@ use crate::lane::{LaneKind, LaneOp};
 /// A graph says which it wants in its metadata, under [`Requant::KEY`]; without, it is precise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Requant {
-    /// Every int8 tensor of the model is rounded as the model rounds it, within 2^-12 of a step:
-    /// labels and nearly all values are those of a runtime that computes in reals.
+    /// Every int8 tensor of the model is rounded as the model rounds it, within 2^-8 of a step and
+    /// nearly always 2^-12: labels and nearly all values are those of a runtime that computes in reals.
     #[default]
     Precise,
     /// Fewest operations: one multiplier, residuals joined before rounding. Values may differ
@@ -235,8 +235,8 @@ pub fn log2_exact(value: f64) -> Option<i32> {
 pub struct Requantize<'a> {
     /// `s_x * s_w[c] / s_y`, one for each channel, positive.
     pub ratio: &'a [f64],
-    /// Added to the sum, in its steps.
-    pub bias: &'a [i64],
+    /// Added to the sum, in its steps. What lies between them counts, too.
+    pub bias: &'a [f64],
     /// Bounds of the sum without bias.
     pub sum: &'a [Interval],
     /// The output's zero point, from -128 to 127: added after rounding.
@@ -251,6 +251,16 @@ impl Requantize<'_> {
     /// Bounds of the output, counted from its zero point.
     pub(super) fn span(&self) -> [i32; 2] {
         [self.clamp.0, self.clamp.1].map(|bound| i32::from(bound) - self.zero)
+    }
+
+    /// The nearest whole bias.
+    pub(super) fn whole(&self, c: usize) -> i64 {
+        self.bias[c].round() as i64
+    }
+
+    /// What the whole bias lacks.
+    pub(super) fn rest(&self, c: usize) -> f64 {
+        self.bias[c] - self.bias[c].round()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The fast form: one multiplier, after a first shift.
 
-use super::lanes::{Requantize, SemanticsError, push_add, push_zero, saturate};
+use super::lanes::{Requant, Requantize, SemanticsError, push_add, push_zero, saturate};
 use crate::lane::LaneOp;
 
 /// One choice of the multiply form.
@@ -16,8 +16,9 @@ struct Form {
 /// The error, in steps of the output, below which the fast form saves operations instead: who
 /// wants less takes the precise form.
 const FAST_ERROR: f64 = 0.25;
-/// The largest error, in steps of the output, that one first shift for all channels may cost.
-const MAX_ERROR: f64 = 0.25;
+/// The largest errors, in steps of the output, that one first shift for all channels may cost, of
+/// who wants operations saved and of who doesn't.
+const MAX_ERROR: [f64; 2] = [0.25, 1.0 / 128.0];
 /// Half a step of a ratio so small that its channel is always zero, in steps of the sum.
 const MAX_ROUNDING: f64 = (1 << 29) as f64;
 
@@ -30,6 +31,10 @@ const CLAMP: i64 = 32767;
 /// [`SemanticsError::Ratio`] when no multiplier reaches the ratios without wrapping.
 pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     let uniform = given.ratio.windows(2).all(|w| w[0] == w[1]);
+    let (good, most) = match given.requant {
+        Requant::Fast => (FAST_ERROR, MAX_ERROR[0]),
+        Requant::Precise => (0.0, MAX_ERROR[1]),
+    };
     let mut best: Option<(f64, Form)> = None;
     for pre_shift in 0..=20 {
         for clamp in [false, true] {
@@ -38,7 +43,7 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
             };
             // Of forms that are good enough the one with fewest operations, each worth 1/512.
             let extra_ops = u32::from(pre_shift > 0) + 2 * u32::from(clamp);
-            let cost = form.error.max(FAST_ERROR) + f64::from(extra_ops) / 512.0;
+            let cost = form.error.max(good) + f64::from(extra_ops) / 512.0;
             if best.is_none_or(|(c, _)| cost < c) {
                 best = Some((cost, form));
             }
@@ -48,7 +53,7 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
         let ratio = format!("{:?}", given.ratio.iter().copied().fold(0.0, f64::max));
         return Err(SemanticsError::Ratio { ratio });
     };
-    if form.error > MAX_ERROR {
+    if form.error > most {
         return spread(given);
     }
     let multipliers: Vec<i32> = multipliers(given, form, uniform).collect();
@@ -57,7 +62,8 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
             return 0;
         }
         let dropped = ((1i64 << form.pre_shift) - 1) / 2;
-        saturate(given.bias[c].saturating_add((0.5 / given.ratio[c]).round() as i64 + dropped))
+        let rounding = (0.5 / given.ratio[c] + given.rest(c)).round() as i64;
+        saturate(given.whole(c).saturating_add(rounding + dropped))
     });
     let mut ops = Vec::new();
     push_add(&mut ops, bias.collect());
@@ -104,8 +110,12 @@ fn spread(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     let multiplier = |c: usize| (step(c) * 2f64.powi(shift)).round() as i32;
     let bias = channels().map(|c| {
         let dropped = ((1i64 << pre(c)) - 1) / 2;
-        let rounding = (0.5 / given.ratio[c]).min(MAX_ROUNDING).round() as i64;
-        saturate(given.bias[c].saturating_add(rounding + dropped))
+        let rounding = (0.5 / given.ratio[c]).min(MAX_ROUNDING) + given.rest(c);
+        saturate(
+            given
+                .whole(c)
+                .saturating_add(rounding.round() as i64 + dropped),
+        )
     });
     let mut ops = Vec::new();
     push_add(&mut ops, bias.collect());
@@ -122,7 +132,7 @@ fn spread(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
 /// Bounds of a channel's sum with bias and rounding.
 fn biased(given: &Requantize<'_>, c: usize) -> i64 {
     let (lo, hi) = given.sum[c];
-    let bias = i64::from(saturate(given.bias[c]));
+    let bias = i64::from(saturate(given.whole(c)));
     let extreme = (lo + bias).abs().max((hi + bias).abs());
     extreme.saturating_add((0.5 / given.ratio[c]).min(1e15) as i64)
 }
@@ -134,8 +144,8 @@ pub(super) fn is_zero(given: &Requantize<'_>, c: usize, uniform: bool) -> bool {
         return false;
     }
     let (lo, hi) = given.sum[c];
-    let extreme = (lo + given.bias[c]).abs().max((hi + given.bias[c]).abs());
-    extreme as f64 * given.ratio[c] < 0.5
+    let extreme = |sum: i64| (sum as f64 + given.bias[c]).abs();
+    extreme(lo).max(extreme(hi)) * given.ratio[c] < 0.5
 }
 
 fn multipliers(given: &Requantize<'_>, form: Form, uniform: bool) -> impl Iterator<Item = i32> {

@@ -1,5 +1,6 @@
 //! The precise forms: every int8 tensor of the model is rounded as the model rounds it, within
-//! 2^-12 of a step, so that a result differs from real arithmetic only beside a tie.
+//! 2^-8 of a step and nearly always 2^-12, so that a result differs from real arithmetic only beside a
+//! tie.
 //!
 //! A sum's product with its ratio needs about 23 bits after the binary point, more than one
 //! multiplier has room for. It is taken in two:
@@ -11,7 +12,12 @@
 //!
 //! Values are counted from the output's zero point until they are rounded. Where they may be
 //! farther from it than int8 reaches, the last shift is 23, so that products twice as large fit.
-//! The zero point is part of `h[c]`.
+//! The zero point is part of `h[c]`, and so is what rounding the bias to a step of the sum took off it.
+//! Ratios above an eighth, whose sums have steps too large for a clamp that changes nothing, are clamped a step
+//! outside instead, and after the last shift again.
+//!
+//! Values of more bits (products, sums of large windows) are multiplied by an immediate, shifted, and
+//! multiplied by another.
 
 use super::lanes::{Interval, Requantize, Scaled, log2_exact, push_add, saturate};
 use super::multiply::is_zero;
@@ -25,12 +31,14 @@ const SECOND: u32 = 24;
 /// The second shift where outputs lie farther from their zero point: 255.75 * 2^23 is one, too.
 const SECOND_FAR: u32 = 23;
 /// Ratios up to this have a sum's value within a quarter of a step of every clamp.
-const MAX_RATIO: f64 = 0.125;
+const FINE_RATIO: f64 = 0.125;
+/// The largest ratio.
+const MAX_RATIO: f64 = 4096.0;
 /// The error, in steps of the output, that is aimed at.
 const GOOD_ERROR: f64 = 1.0 / 4096.0;
 /// The largest error of a form that is called precise: channels of very small ratios, whose
 /// outputs hardly leave zero, may need it.
-const MAX_ERROR: f64 = 1.0 / 256.0;
+pub(super) const MAX_ERROR: f64 = 1.0 / 256.0;
 /// Bits of a multiplier that two immediates hold, for values of 8 bits.
 const PAIR_BITS: i32 = 22;
 
@@ -47,16 +55,15 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
     if given.ratio.iter().any(|&r| r > MAX_RATIO) {
         return None;
     }
-    let bias: Vec<i32> = given.bias.iter().map(|&b| saturate(b)).collect();
+    let channels = || 0..given.ratio.len();
+    let bias: Vec<i32> = channels().map(|c| saturate(given.whole(c))).collect();
     let biased: Vec<Interval> = given
         .sum
         .iter()
         .zip(&bias)
         .map(|(&(lo, hi), &b)| (lo + i64::from(b), hi + i64::from(b)))
         .collect();
-    let [nearest, farthest] = given.span();
-    let far = nearest < -128 || farthest > 127;
-    let second = if far { SECOND_FAR } else { SECOND };
+    let second = second_shift(given);
     let (low, high) = clamps(given);
     let largest = |c: usize| {
         let clamped = |x: i64| x.max(low[c]).min(high[c]).saturating_abs();
@@ -78,11 +85,29 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
     ops.push(LaneOp::mul(
         pairs.iter().map(|p| p.second).collect::<Vec<_>>(),
     ));
-    // Half a step, half of what the first shift drops, and the zero point.
-    let half = |p: &Pair| (1 << (second - 1)) + p.second / 2 + (given.zero << second);
-    push_add(&mut ops, pairs.iter().map(half).collect());
+    // Half a step, half of what the first shift drops, what the bias lacks, and the zero point.
+    let half = |(c, p): (usize, &Pair)| {
+        let rest = given.rest(c) * given.ratio[c] * 2f64.powi(second as i32);
+        let zero = i64::from(given.zero) << second;
+        i32::try_from((1i64 << (second - 1)) + i64::from(p.second / 2) + rest.round() as i64 + zero)
+    };
+    let halves = pairs.iter().enumerate().map(half);
+    push_add(&mut ops, halves.collect::<Result<_, _>>().ok()?);
     ops.push(LaneOp::shr(second as i16));
     Some(ops)
+}
+
+/// The second shift: as large as leaves room for the output that is farthest from its zero point, and
+/// where ratios are large for another step of the sum.
+fn second_shift(given: &Requantize<'_>) -> u32 {
+    let [nearest, farthest] = given.span();
+    let far = nearest < -128 || farthest > 127;
+    let widest = given.ratio.iter().copied().fold(0.0, f64::max);
+    if widest <= FINE_RATIO {
+        return if far { SECOND_FAR } else { SECOND };
+    }
+    let reach = if far { 255.0 } else { 128.0 } + 1.5 * widest + 1.0;
+    (31.0 - reach.log2()).ceil() as u32 - 1
 }
 
 /// The first shift and the channels' pairs for values up to `largest`: the first good ones, else
@@ -112,20 +137,24 @@ fn multipliers(
 }
 
 /// Bounds of each channel's biased sum that lie a quarter of a step inside the outermost values
-/// of the output, all counted from its zero point. A lower bound of 0 is 0 for every channel.
+/// of the output, all counted from its zero point, or where the sum's steps are too large for that at
+/// most one of them outside. A lower bound of 0 is 0 for every channel of small steps.
 fn clamps(given: &Requantize<'_>) -> (Vec<i64>, Vec<i64>) {
     let [low, high] = given.span().map(f64::from);
-    let lower = |r: &f64| {
-        if low == 0.0 {
-            0
-        } else {
-            ((low + 0.25) / r).ceil() as i64
-        }
+    let coarse = |c: usize| given.ratio[c] > FINE_RATIO;
+    let lower = |c: usize| match given.ratio[c] {
+        r if coarse(c) => (low / r - given.rest(c)).floor() as i64,
+        _ if low == 0.0 => 0,
+        r => ((low + 0.25) / r).ceil() as i64,
     };
-    let upper = |r: &f64| ((high - 0.25) / r).floor() as i64;
+    let upper = |c: usize| match given.ratio[c] {
+        r if coarse(c) => (high / r - given.rest(c)).ceil() as i64,
+        r => ((high - 0.25) / r).floor() as i64,
+    };
+    let channels = || 0..given.ratio.len();
     (
-        given.ratio.iter().map(lower).collect(),
-        given.ratio.iter().map(upper).collect(),
+        channels().map(lower).collect(),
+        channels().map(upper).collect(),
     )
 }
 
@@ -223,10 +252,29 @@ pub(super) fn scale(ratio: f64, start: Interval) -> Option<(Scaled, i32)> {
     Some((Scaled { ops, factor }, shift))
 }
 
-/// The multiplication of values within `start`, which have too many bits for one multiplier, by a
-/// ratio: a multiplier, a shift, another multiplier. With the shift that undoes the rest and half
-/// of what the first one drops; `None` where no two immediates come close.
-pub(super) fn scale_wide(ratio: f64, start: Interval) -> Option<(Vec<LaneOp>, i32, i64)> {
+/// What a multiplication may be wrong by, in steps of the output: `off` is what its factor is wrong
+/// by. What lies beyond `reach`, in the same steps, is clamped whatever it is.
+pub(super) fn error(off: f64, ratio: f64, extreme: f64, reach: f64) -> f64 {
+    off.abs() * extreme.min(reach / ratio)
+}
+
+/// The multiplication of values that have too many bits for one multiplier.
+pub(super) struct Wide {
+    /// A multiplier, a shift, another multiplier.
+    pub ops: Vec<LaneOp>,
+    /// What they multiply by.
+    pub factor: f64,
+    /// The shift that undoes the rest.
+    pub last: i32,
+    /// Half of what the first shift drops.
+    pub half: i64,
+    /// What the result may be wrong by, in steps of the output.
+    pub error: f64,
+}
+
+/// The multiplication of values within `start` by a ratio in two steps, the best for outputs that are
+/// at most `reach` from their zero point; `None` where no two immediates fit.
+pub(super) fn scale_wide(ratio: f64, start: Interval, reach: f64) -> Option<Wide> {
     let extreme = start.0.abs().max(start.1.abs()).max(1) as f64;
     // The result has room for what lies beyond int8, since it is clamped last.
     let bits = (extreme * ratio).max(1.0).log2().ceil() as i32;
@@ -235,8 +283,9 @@ pub(super) fn scale_wide(ratio: f64, start: Interval) -> Option<(Vec<LaneOp>, i3
     let choice = |first_shift: i32, second: i32| {
         let scale = 2f64.powi(first_shift + last);
         let first = (ratio * scale / f64::from(second)).round();
-        let error = (first * f64::from(second) / scale - ratio).abs() * extreme
-            + f64::from(second) / 2f64.powi(last + 1);
+        let off = first * f64::from(second) / scale - ratio;
+        let dropped = f64::from(second) / 2f64.powi(last + 1);
+        let error = error(off, ratio, extreme, reach) + dropped;
         let fits = (1.0..=most).contains(&first);
         fits.then_some((error, first as i16, first_shift, second as i16))
     };
@@ -249,7 +298,13 @@ pub(super) fn scale_wide(ratio: f64, start: Interval) -> Option<(Vec<LaneOp>, i3
         LaneOp::shr(shift as i16),
         LaneOp::mul(second),
     ];
-    (error <= MAX_ERROR).then_some((ops, last, i64::from(second) / 2))
+    Some(Wide {
+        ops,
+        factor: f64::from(first) * f64::from(second) / 2f64.powi(shift),
+        last,
+        half: i64::from(second) / 2,
+        error,
+    })
 }
 
 /// The largest shift for which a ratio's multiplier stays below `2^bits`.
@@ -289,7 +344,7 @@ mod tests {
     fn one_channel_has_the_form_of_the_text() {
         let given = Requantize {
             ratio: &[0.001],
-            bias: &[7],
+            bias: &[7.0],
             sum: &[(-9_000_000, 9_000_000)],
             zero: 0,
             clamp: (0, 127),
@@ -317,8 +372,8 @@ mod tests {
     #[test]
     fn large_ratios_take_the_fast_form() {
         let given = Requantize {
-            ratio: &[0.3],
-            bias: &[0],
+            ratio: &[5000.0],
+            bias: &[0.0],
             sum: &[(-1000, 1000)],
             zero: 0,
             clamp: (-128, 127),
@@ -345,22 +400,23 @@ mod tests {
 
         #[test]
         fn sums_round_as_reals_do_except_beside_ties(
-            channels in prop::collection::vec((1e-4f64..0.02, -200_000i64..200_000, 1i64..30_000_000), 1..4),
+            channels in prop::collection::vec((-9.2f64..2.0, -200_000f64..200_000.0, 1i64..30_000_000), 1..4),
             relu in any::<bool>(), at in -2.2f64..2.2, zero in prop_oneof![Just(0), -128..=127],
         ) {
             let clamp = if relu { (zero as i8, 127) } else { (-128, 127) };
-            // Outputs far from their zero point have a bit less.
-            let bound = if zero == 0 { GOOD_ERROR } else { 2.0 * GOOD_ERROR };
-            let ratio: Vec<_> = channels.iter().map(|c| c.0).collect();
+            let ratio: Vec<_> = channels.iter().map(|c| c.0.exp()).collect();
+            // Outputs far from their zero point have a bit less, as those of large ratios.
+            let widest = ratio.iter().copied().fold(0.0, f64::max);
+            let bound = GOOD_ERROR * if zero == 0 && widest <= FINE_RATIO { 1.0 } else { 4.0 };
             let bias: Vec<_> = channels.iter().map(|c| c.1).collect();
             let sum: Vec<_> = channels.iter().map(|c| (-c.2, c.2)).collect();
             let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, zero, clamp, requant: Requant::Precise };
             let ops = requantize(&given).unwrap();
             for c in 0..channels.len() {
                 prop_assert!(range(&ops, c, sum[c]).is_ok());
-                let target = (128.0 / ratio[c] * at) as i64 - bias[c];
+                let target = (128.0 / ratio[c] * at) as i64 - bias[c] as i64;
                 for x in [target.clamp(sum[c].0, sum[c].1), sum[c].0, sum[c].1] {
-                    let exact = (x + bias[c]) as f64 * ratio[c];
+                    let exact = (x as f64 + bias[c]) * ratio[c];
                     let (expected, clear) = ideal(exact, zero, clamp, bound);
                     let got = run(&ops, c, x).clamp(clamp.0.into(), clamp.1.into());
                     prop_assert!(got == expected || !clear, "{} for {} by {:?}", got, exact, ops);

@@ -74,6 +74,12 @@ pub fn plan_mul(given: &Multiplication) -> Result<AddPlan, SemanticsError> {
     Ok(AddPlan { a, b, epilogue })
 }
 
+/// The farthest that an output may be from its zero point, and a step more.
+fn reach(given: &Multiplication) -> f64 {
+    let far = |bound: i8| (i32::from(bound) - given.zero).abs();
+    f64::from(far(given.clamp.0).max(far(given.clamp.1)) + 1)
+}
+
 /// `round(x * ratio) + z` of products, clamped.
 fn requantized(
     ratio: f64,
@@ -85,10 +91,11 @@ fn requantized(
     if usable
         && !shift
         && given.requant == Requant::Precise
-        && let Some((mut ops, last, half)) = precise::scale_wide(ratio, lanes)
-        && let Some(rounding) = round(last, (i64::from(given.zero) << last) + half)
+        && let Some(wide) = precise::scale_wide(ratio, lanes, reach(given))
+        && wide.error <= precise::MAX_ERROR
+        && let Some(rounding) = round(wide.last, (i64::from(given.zero) << wide.last) + wide.half)
     {
-        ops.extend(rounding);
+        let mut ops = [wide.ops, rounding].concat();
         if range(&ops, 0, lanes).is_ok() {
             push_clamp(&mut ops, &[lanes], given.clamp)?;
             return Ok(ops);
@@ -203,7 +210,6 @@ pub fn plan_slopes(given: &Function<'_>) -> Result<AddPlan, SemanticsError> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use proptest::test_runner::RngSeed;
 
     use super::*;
     use crate::semantics::apply;
@@ -224,19 +230,8 @@ mod tests {
         (rounded, clear)
     }
 
-    /// The same cases in every run: a seven-bit multiplier, where two don't fit, is more than a step
-    /// off in about one of some thousand.
-    fn cases() -> ProptestConfig {
-        ProptestConfig {
-            cases: 400,
-            rng_seed: RngSeed::Fixed(7),
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        }
-    }
-
     proptest! {
-        #![proptest_config(cases())]
+        #![proptest_config(ProptestConfig::with_cases(400))]
 
         #[test]
         fn products_round_as_reals_do_except_beside_ties(
@@ -251,7 +246,7 @@ mod tests {
             let product = run(&plan.a, 0, a.into()) * run(&plan.b, 0, b.into());
             let found = run(&plan.epilogue, 0, product);
             let real = f64::from(i32::from(a) - zeros[0]) * f64::from(i32::from(b) - zeros[1]) * ratio;
-            let (expected, clear) = ideal(real, zeros[2], clamp, 1.0 / 128.0);
+            let (expected, clear) = ideal(real, zeros[2], clamp, 1.0 / 256.0);
             prop_assert!((found - expected).abs() <= 1);
             prop_assert!(found == expected || !clear || fast, "{} for {} by {:?}", found, real, plan.epilogue);
         }
@@ -270,7 +265,7 @@ mod tests {
             let product = run(&plan.a, 0, x.into()) * run(&plan.b, 0, x.into());
             let found = run(&plan.epilogue, 0, product);
             let swish = real * (real / 6.0 + 0.5).clamp(0.0, 1.0) / out;
-            let (expected, clear) = ideal(swish, zeros[1], clamp, 1.0 / 16.0);
+            let (expected, clear) = ideal(swish, zeros[1], clamp, 1.0 / 64.0);
             prop_assert!((found - expected).abs() <= 1, "{} for {}", found, swish);
             prop_assert!(found == expected || !clear || fast, "{} for {} by {:?}", found, swish, plan.epilogue);
             // A power of two has a shift of its own.
@@ -281,7 +276,7 @@ mod tests {
                 let sum = run(&plan.a, c, x.into()) + run(&plan.b, c, x.into());
                 let found = run(&plan.epilogue, c, sum);
                 let leaky = real * if real < 0.0 { *slope } else { 1.0 } / out;
-                let (expected, clear) = ideal(leaky, zeros[1], clamp, 1.0 / 128.0);
+                let (expected, clear) = ideal(leaky, zeros[1], clamp, 1.0 / 256.0);
                 prop_assert!((found - expected).abs() <= 1, "{} for {}", found, leaky);
                 prop_assert!(found == expected || !clear || fast, "{} for {} by {:?}", found, leaky, plan.b);
             }

@@ -7,6 +7,8 @@ use crate::lane::LaneOp;
 /// The largest error, in steps of the output, that a residual's multiplier may cost before the
 /// sum is left to an operation of its own.
 const RESIDUAL_ERROR: f64 = 0.25;
+/// The error, in steps of the output, up to which the fast form has one multiplier.
+const FAST_ERROR: f64 = 0.125;
 
 /// Lane operations that align a residual to the accumulator's scale. `ratio[c]` is
 /// `s_b / (s_x * s_w[c])`, `step[c]` the accumulator's step in steps of the output.
@@ -182,12 +184,17 @@ pub fn plan_scale(given: &Rescale) -> Result<Vec<LaneOp>, SemanticsError> {
         return Err(bad());
     }
     let [from, to] = given.zeros;
+    // It is a lane, too.
+    i32::try_from(from).map_err(|_| bad())?;
     let offset = |factor: i64, shift: i32| (to << shift) - from * factor;
     let symmetric = given.zeros == [0, 0];
     // One multiplier alone hasn't the bits for sums that are far from 0.
-    let precisely = (given.requant == Requant::Precise || !symmetric)
-        .then(|| precise::scale(ratio, range))
-        .flatten();
+    let one = precise::scale(ratio, range);
+    if let Some(mut ops) = wide(given, one.as_ref()) {
+        push_clamp(&mut ops, &[range], given.clamp)?;
+        return Ok(ops);
+    }
+    let precisely = one.filter(|_| given.requant == Requant::Precise || !symmetric);
     let mut ops = match (precisely, log2_exact(ratio)) {
         (Some((scaled, shift)), _) => {
             let rounding = round(shift, offset(scaled.factor, shift)).ok_or_else(bad)?;
@@ -199,6 +206,30 @@ pub fn plan_scale(given: &Rescale) -> Result<Vec<LaneOp>, SemanticsError> {
     };
     push_clamp(&mut ops, &[range], given.clamp)?;
     Ok(ops)
+}
+
+/// A change of scale by two multipliers with a shift between, where one alone is too far off.
+fn wide(given: &Rescale, one: Option<&(Scaled, i32)>) -> Option<Vec<LaneOp>> {
+    let [from, to] = given.zeros;
+    let far = |bound: i8| (i64::from(bound) - to).abs() + 1;
+    let reach = far(given.clamp.0).max(far(given.clamp.1));
+    let extreme = [given.range.0, given.range.1].map(|lane| (lane as f64 - from as f64).abs());
+    let (scaled, shift) = one?;
+    let off = scaled.factor as f64 / 2f64.powi(*shift) - given.ratio;
+    let error = precise::error(off, given.ratio, extreme[0].max(extreme[1]), reach as f64);
+    let most = match given.requant {
+        Requant::Precise => precise::MAX_ERROR,
+        Requant::Fast => FAST_ERROR,
+    };
+    if error <= most {
+        return None;
+    }
+    let wide = precise::scale_wide(given.ratio, given.range, reach as f64)?;
+    let zero = (from as f64 * wide.factor).round() as i64;
+    let rounding = round(wide.last, (to << wide.last) - zero + wide.half)?;
+    let ops = [wide.ops, rounding].concat();
+    let fits = range(&ops, 0, given.range).is_ok();
+    (fits && wide.error < error).then_some(ops)
 }
 
 /// `round(x * ratio)` by one multiplier.
