@@ -149,7 +149,12 @@ proptest! {
         let mut rng = Rng(seed);
         let [h, w] = plane;
         let skip = [cut[0].min(h * up[0] - 1), cut[1].min(w * up[1] - 1)];
-        let out = [0, 1].map(|a| (plane[a] * up[a] - skip[a]).saturating_sub(cut[2 + a]).max(1));
+        let spread = Spread { up, skip };
+        // Channels that lie where they did have the output's plane.
+        let out = match spread {
+            Spread::NONE => plane,
+            _ => [0, 1].map(|a| (plane[a] * up[a] - skip[a]).saturating_sub(cut[2 + a]).max(1)),
+        };
         let input = tensor(&mut graph, [depth, h, w]);
         graph.inputs = vec![input];
         let from = step(&mut graph, input, 1);
@@ -159,7 +164,7 @@ proptest! {
         };
         let map = (0..up[0] * up[1] * channels).map(any).collect();
         let (gain, ops) = operations(&mut Rng(seed), channels, kind);
-        let op = QOp::Channels { inputs: vec![from], map, spread: Spread { up, skip }, gain, ops };
+        let op = QOp::Channels { inputs: vec![from], map, spread, gain, ops };
         let last = push(&mut graph, op, [channels, out[0], out[1]]);
         let last = step(&mut graph, last, -1);
         graph.outputs = vec![last];
