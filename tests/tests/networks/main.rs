@@ -6,4 +6,5 @@ mod devices;
 mod host;
 mod models;
 mod quantize;
+mod trained;
 mod zoo;
