@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "common/builder.rs"]
-#[expect(dead_code, reason = "others round")]
 mod builder;
 
 use std::sync::Arc;
