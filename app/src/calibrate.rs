@@ -24,7 +24,34 @@ pub fn quantize(
     preprocess: &Preprocess,
     options: &quantize::Options,
     watch: &dyn Watch,
-) -> Result<Graph> {
+) -> Result<quantize::Quantized> {
+    let calibration = calibration(graph, images, preprocess, watch)?;
+    let quantized = quantize::quantize_network(graph, &calibration, options);
+    match watch.cancelled() {
+        true => Err(Error::Cancelled),
+        false => Ok(quantized?),
+    }
+}
+
+/// The first images of a source as inputs of a graph, so many at most.
+///
+/// # Errors
+/// An input that is no image, images that can't be read or don't fit.
+pub fn first(
+    graph: &Graph,
+    images: &Source,
+    preprocess: &Preprocess,
+    count: usize,
+) -> Result<Vec<Vec<f32>>> {
+    calibration(graph, images, preprocess, &())?.read(0..count.min(images.len()))
+}
+
+fn calibration<'a>(
+    graph: &Graph,
+    images: &'a Source,
+    preprocess: &'a Preprocess,
+    watch: &'a dyn Watch,
+) -> Result<Calibration<'a>> {
     let input = graph.inputs.first().and_then(|i| graph.values.get(i.0));
     let shape = input.map_or(&[][..], |value| &value.shape);
     let chw = match *shape {
@@ -35,18 +62,13 @@ pub fn quantize(
             bail!("the network's input has shape {shape:?}, not [1, C, H, W], [1, C, W] or [1, N]")
         }
     };
-    let calibration = Calibration {
+    Ok(Calibration {
         source: images,
         reader: Mutex::new(images.reader()),
         preprocess,
         chw,
         watch,
-    };
-    let quantized = quantize::quantize_with(graph, &calibration, options);
-    match watch.cancelled() {
-        true => Err(Error::Cancelled),
-        false => Ok(quantized?),
-    }
+    })
 }
 
 /// Images to calibrate with, of a source.
@@ -58,36 +80,39 @@ struct Calibration<'a> {
     watch: &'a dyn Watch,
 }
 
+impl Calibration<'_> {
+    fn read(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>> {
+        if self.watch.cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let mut items = Vec::new();
+        {
+            let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+            if reader.position() > range.start {
+                *reader = self.source.reader();
+            }
+            while reader.position() < range.end
+                && let Some(item) = reader.next_item()?
+            {
+                if item.index >= range.start {
+                    items.push(item);
+                }
+            }
+        }
+        let value = |item: Item| self.preprocess.apply(&item.decode()?, self.chw);
+        // The first of several errors, whichever thread finds its own first.
+        let values: Vec<Result<Vec<f32>>> = items.into_par_iter().map(value).collect();
+        values.into_iter().collect()
+    }
+}
+
 impl quantize::Calibration for Calibration<'_> {
     fn count(&self) -> usize {
         self.source.len()
     }
 
     fn images(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>, String> {
-        let read = || -> Result<Vec<Vec<f32>>> {
-            if self.watch.cancelled() {
-                return Err(Error::Cancelled);
-            }
-            let mut items = Vec::new();
-            {
-                let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-                if reader.position() > range.start {
-                    *reader = self.source.reader();
-                }
-                while reader.position() < range.end
-                    && let Some(item) = reader.next_item()?
-                {
-                    if item.index >= range.start {
-                        items.push(item);
-                    }
-                }
-            }
-            let value = |item: Item| self.preprocess.apply(&item.decode()?, self.chw);
-            // The first of several errors, whichever thread finds its own first.
-            let values: Vec<Result<Vec<f32>>> = items.into_par_iter().map(value).collect();
-            values.into_iter().collect()
-        };
-        read().map_err(|error| message(&error))
+        self.read(range).map_err(|error| message(&error))
     }
 
     fn progress(&self, done: usize, all: usize) {

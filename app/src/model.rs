@@ -177,7 +177,7 @@ impl Model {
             bail!("{} is compiled already", self.name);
         };
         let graph = calibrate::quantize(graph, pictures, preprocess, options, watch);
-        let graph = graph.with_context(name)?;
+        let graph = graph.with_context(name)?.graph;
         Ok(Self {
             name: name(),
             form: Form::Graph(Box::new(graph)),

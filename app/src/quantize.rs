@@ -1,13 +1,20 @@
 //! From a float model to an int8 one that other runtimes load, too.
 
+use serde_json::{Value, json};
+use vta_compiler::quantize::{self, LayerError};
 use vta_compiler::{onnx, passes};
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::images::Source;
 use crate::options::QuantizeOptions;
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
 use crate::{calibrate, model};
+
+/// Images that a report measures.
+const MEASURED: usize = 4;
+/// Fewer calibration images are worth a remark.
+const FEW: usize = 32;
 
 /// An int8 model.
 pub struct Quantized {
@@ -17,6 +24,80 @@ pub struct Quantized {
     pub nodes: usize,
     /// Images that it was calibrated with.
     pub images: usize,
+    /// Pairs of layers that were equalised.
+    pub equalized: usize,
+    network: quantize::Quantized,
+    measured: Vec<Vec<f32>>,
+}
+
+/// What quantising each layer costs.
+pub struct Report {
+    /// Signal to noise, layer by layer.
+    pub errors: quantize::Report,
+    /// Images that were measured.
+    pub images: usize,
+    /// What to keep in mind of it all.
+    pub remarks: Vec<String>,
+}
+
+impl Quantized {
+    /// Measures what quantising each layer costs; `watch` is told of layers.
+    ///
+    /// # Errors
+    /// [`crate::Error::Model`] for a node that can't be computed, [`crate::Error::Cancelled`] when `watch` says so.
+    pub fn report(&self, watch: &dyn Watch) -> Result<Report> {
+        let progress = |done, all| {
+            watch.progress(done, all);
+            !watch.cancelled()
+        };
+        let Some(errors) = quantize::report(&self.network, &self.measured, &progress)? else {
+            return Err(Error::Cancelled);
+        };
+        let mut remarks = Vec::new();
+        if self.images < FEW {
+            remarks.push(format!(
+                "calibrated with {} images: of {FEW} or more fewer values of others are cut off",
+                self.images
+            ));
+        }
+        if errors
+            .layers
+            .iter()
+            .any(|layer| layer.so_far_db < layer.own_db - 20.0)
+        {
+            remarks.push(
+                "layers that are far worse so far than on their own inherit errors of those before them".to_owned(),
+            );
+        }
+        Ok(Report {
+            errors,
+            images: self.measured.len(),
+            remarks,
+        })
+    }
+}
+
+impl Report {
+    /// Layers, those first that cost the outputs most.
+    pub fn worst(&self) -> Vec<&LayerError> {
+        let mut layers: Vec<&LayerError> = self.errors.layers.iter().collect();
+        layers.sort_by(|a, b| a.output_db.total_cmp(&b.output_db));
+        layers
+    }
+
+    /// Everything, the worst layers first; ratios are in dB, `null` where nothing differs.
+    pub fn json(&self) -> Value {
+        let layers = self.worst().into_iter().map(|layer| {
+            json!({
+                "name": layer.name, "kind": layer.kind, "own_db": layer.own_db,
+                "so_far_db": layer.so_far_db, "output_db": layer.output_db, "advice": layer.advice,
+            })
+        });
+        json!({
+            "output_db": self.errors.output_db, "images": self.images, "remarks": self.remarks,
+            "layers": layers.collect::<Vec<_>>(),
+        })
+    }
 }
 
 /// Quantises a float model; what comes out is known to compile.
@@ -39,10 +120,13 @@ pub fn quantize(args: &QuantizeOptions, watch: &dyn Watch) -> Result<Quantized> 
     let quantized = calibrate::quantize(&graph, &pictures, &preprocess, &args.quantize, watch);
     let quantized = quantized.with_context(|| args.model.display().to_string())?;
     // What is written is known to compile.
-    passes::quantized(&quantized)?;
+    passes::quantized(&quantized.graph)?;
     Ok(Quantized {
-        onnx: onnx::save(&quantized),
-        nodes: quantized.nodes.len(),
+        onnx: onnx::save(&quantized.graph),
+        nodes: quantized.graph.nodes.len(),
         images: pictures.len(),
+        equalized: quantized.equalized,
+        measured: calibrate::first(&graph, &pictures, &preprocess, MEASURED)?,
+        network: quantized,
     })
 }

@@ -98,6 +98,35 @@ impl<'g> FloatNetwork<'g> {
         };
         Ok(self.wanted.iter().map(&mut value).collect())
     }
+
+    /// Some of the wanted values on one image, by their places, where others of them are given in place of what
+    /// computes them: only what depends on neither is the image's. Float32 values alone can be given.
+    ///
+    /// # Errors
+    /// As for [`FloatNetwork::run`], and for a tensor of another shape than the value.
+    pub(crate) fn resume(
+        &self,
+        image: &[f32],
+        given: &[(usize, &Tensor)],
+        places: &[usize],
+    ) -> Result<Vec<Vec<f32>>, FloatError> {
+        let values = &self.graph.values;
+        let known = |id: &ValueId| given.iter().any(|(at, _)| self.wanted[*at] == *id);
+        let mut images = Vec::new();
+        for id in self.graph.inputs.iter().filter(|id| !known(id)) {
+            images.push((&values[id.0].name[..], input(&values[id.0], image)?));
+        }
+        let name = |at: usize| &values[self.wanted[at].0].name[..];
+        let images = images.iter().map(|(name, x)| (*name, x));
+        let given = given.iter().map(|(at, tensor)| (name(*at), *tensor));
+        let inputs: Vec<(&str, &Tensor)> = images.chain(given).collect();
+        let names: Vec<&str> = places.iter().map(|at| name(*at)).collect();
+        let found = self.engine.run(&inputs, &names)?;
+        Ok(found
+            .into_iter()
+            .map(|tensor| floats(tensor.data))
+            .collect())
+    }
 }
 
 /// Every value of the graph on one image (float32, NCHW), indexed by [`ValueId`].

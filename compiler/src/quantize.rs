@@ -1,30 +1,37 @@
 //! Post-training quantisation: float graph and calibration images to a QDQ graph.
 //!
-//! Activations get one symmetric int8 scale a tensor, chosen by a [`Method`] from histograms of all
-//! values that calibration images give; a Clip (ReLU6) that uses its range keeps it whole. Weights get
-//! one scale for each output channel, or one a tensor ([`WeightScales`]), which the largest weight
-//! fills. In [`Mode::Shift`] all scales are powers of two, those of weights chosen by squared error, so
-//! that requantising is one shift. Biases are int32 at `s_x * s_w`, less what the rounded weights add to
-//! the mean of their channel. QuantizeLinear and DequantizeLinear stand after the activation function of
-//! every operator, where other runtimes expect them too.
+//! First, channels between two layers are scaled against each other, so that their ranges are alike and
+//! one scale fits all; what the network computes stays. Activations get one symmetric int8 scale a
+//! tensor, chosen by a [`Method`] from histograms of all values that calibration images give; a Clip
+//! (ReLU6) that uses its range keeps it whole. Weights get one scale for each output channel, or one a
+//! tensor ([`WeightScales`]), which the largest weight fills. In [`Mode::Shift`] all scales are powers of
+//! two, those of weights chosen by squared error, so that requantising is one shift. Biases are int32 at
+//! `s_x * s_w`, less what the rounded weights add to the mean of their channel. QuantizeLinear and
+//! DequantizeLinear stand after the activation function of every operator, where other runtimes expect
+//! them too. A [`report`] says what all that costs, layer by layer.
 
+mod advice;
 mod batchnorm;
 mod calibration;
 mod channels;
 mod correct;
+mod equalize;
 mod error;
 mod histogram;
 mod insert;
 mod method;
+mod report;
 mod scales;
 
-use crate::graph::Graph;
+use self::calibration::{Look, observe_as};
+use crate::graph::{Graph, ValueId};
 
 pub use batchnorm::fold_batchnorm;
 pub use calibration::{Calibration, Observed, observe};
 pub use error::QuantizeError;
 pub use insert::apply;
 pub use method::Method;
+pub use report::{LayerError, Report, report};
 pub use scales::{Mode, Scales, WeightScales, calibrate, choose, equal_scales};
 
 /// How a graph is quantised.
@@ -38,6 +45,9 @@ pub struct Options {
     pub weights: WeightScales,
     /// Whether biases take off what rounded weights add to the mean of a channel.
     pub bias_correction: bool,
+    /// Whether channels between two layers are scaled so that their ranges are alike, which takes a
+    /// second look at the images.
+    pub equalize: bool,
 }
 
 impl Options {
@@ -48,6 +58,7 @@ impl Options {
             method: Method::Mse,
             weights: WeightScales::PerChannel,
             bias_correction: true,
+            equalize: true,
         }
     }
 }
@@ -70,10 +81,55 @@ pub fn quantize_with(
     images: &dyn Calibration,
     options: &Options,
 ) -> Result<Graph, QuantizeError> {
-    let graph = fold_batchnorm(graph)?;
-    let observed = observe(&graph, images)?;
-    let scales = choose(&graph, &observed, options.method, options.mode);
-    insert::apply_as(&graph, &scales, options, Some(&observed))
+    Ok(quantize_network(graph, images, options)?.graph)
+}
+
+/// A quantised graph, and what is known of how it became one.
+#[derive(Debug)]
+pub struct Quantized {
+    /// With QuantizeLinear and DequantizeLinear.
+    pub graph: Graph,
+    /// Pairs of layers that were equalised.
+    pub equalized: usize,
+    /// The float graph, rewritten as far as it is before it is quantised.
+    source: Graph,
+    /// What stands for those of its values that are rounded.
+    rounded: Vec<Option<ValueId>>,
+    scales: Scales,
+    observed: Observed,
+    options: Options,
+}
+
+/// [`quantize_with`], for a [`report`] on it.
+///
+/// # Errors
+/// [`QuantizeError`].
+pub fn quantize_network(
+    graph: &Graph,
+    images: &dyn Calibration,
+    options: &Options,
+) -> Result<Quantized, QuantizeError> {
+    let mut source = fold_batchnorm(graph)?;
+    let equalizes = options.equalize && equalize::is_possible(&source);
+    let of = if equalizes { 2 } else { 1 };
+    let look = |index| Look { index, of };
+    let mut observed = observe_as(&source, images, look(0))?;
+    let mut equalized = 0;
+    if equalizes {
+        (source, equalized) = equalize::equalize(&source, &observed, options);
+        observed = observe_as(&source, images, look(1))?;
+    }
+    let scales = choose(&source, &observed, options.method, options.mode);
+    let (graph, rounded) = insert::apply_as(&source, &scales, options, Some(&observed))?;
+    Ok(Quantized {
+        graph,
+        equalized,
+        source,
+        rounded,
+        scales,
+        observed,
+        options: *options,
+    })
 }
 
 /// The step of every tensor of [`stand_in`]: what int8 holds then is within 8 of 0, as most

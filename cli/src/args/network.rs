@@ -273,9 +273,17 @@ pub struct QuantizeArgs {
     /// calibration images resemble others
     #[arg(long)]
     pub no_bias_correction: bool,
+    /// Leave channels as they are: between two layers they are scaled so that their ranges are alike, for
+    /// which the images run twice
+    #[arg(long)]
+    pub no_equalize: bool,
     /// Calibration images to use at most
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
+    /// Measure what quantising each layer costs, print the worst layers with what would help, and write all
+    /// as JSON
+    #[arg(long, value_name = "FILE.json")]
+    pub report: Option<PathBuf>,
     #[command(flatten)]
     pub preprocess: PreprocessArgs,
 }
@@ -355,6 +363,7 @@ impl QuantizeArgs {
                     QuantizeWeights::PerTensor => WeightScales::PerTensor,
                 },
                 bias_correction: !self.no_bias_correction,
+                equalize: !self.no_equalize,
                 ..Options::new(match self.mode {
                     QuantizeMode::Shift => Mode::Shift,
                     QuantizeMode::Multiply => Mode::Multiply,

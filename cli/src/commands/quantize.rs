@@ -1,12 +1,17 @@
 //! `vta quantize`.
 
 use anyhow::Result;
-use vta_app::quantize;
-use vta_driver::output;
+use vta_app::quantize::{self, Report};
+use vta_driver::{output, printable};
 
 use crate::args::QuantizeArgs;
 use crate::bar::Bar;
-use crate::terminal::say_written;
+use crate::table::{Column, Table};
+use crate::terminal::{COLUMNS, print_text, say_written, wrapped};
+use crate::words::of_command_line;
+
+/// Layers that are shown.
+const SHOWN: usize = 12;
 
 /// Quantises a float model and writes it.
 pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
@@ -14,13 +19,80 @@ pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
     let quantized = quantize::quantize(&args.options(), &bar)?;
     bar.clear();
     output::write(&args.output, &quantized.onnx)?;
-    let line = format!(
+    let mut line = format!(
         "{}: {} nodes, {} bytes, calibrated with {} images",
         args.output.display(),
         quantized.nodes,
         quantized.onnx.len(),
         quantized.images
     );
+    if quantized.equalized > 0 {
+        line.push_str(&format!(
+            ", {} pairs of layers equalised",
+            quantized.equalized
+        ));
+    }
+    if let Some(path) = &args.report {
+        let bar = Bar::new("layers", 20, false);
+        let report = quantized.report(&bar)?;
+        bar.clear();
+        let text = serde_json::to_string_pretty(&report.json())?;
+        output::write(path, format!("{text}\n").as_bytes())?;
+        print_text(table(&report).trim_end())?;
+    }
     say_written(&args.output, &line)?;
     Ok(true)
+}
+
+/// The layers that cost most, and what would help.
+fn table(report: &Report) -> String {
+    let decibel = |db: f64| match db.is_finite() {
+        true => format!("{db:.1}"),
+        false => "exact".to_owned(),
+    };
+    let mut table = Table::new([
+        Column::name("layer"),
+        Column::words("kind"),
+        Column::number("own dB"),
+        Column::number("so far dB"),
+        Column::number("outputs dB"),
+    ]);
+    let worst = report.worst();
+    for layer in worst.iter().take(SHOWN) {
+        table.row([
+            printable(&layer.name).into_owned(),
+            printable(&layer.kind).into_owned(),
+            decibel(layer.own_db),
+            decibel(layer.so_far_db),
+            decibel(layer.output_db),
+        ]);
+    }
+    let mut text = table.text();
+    let mut say = |line: &str| {
+        text.push_str(&wrapped(line, COLUMNS));
+        text.push('\n');
+    };
+    say(&format!(
+        "signal to noise of int8 against float, {} images: a layer alone, with all before it, and of the \
+         outputs if it alone is quantised; the worst {} of {}",
+        report.images,
+        worst.len().min(SHOWN),
+        worst.len()
+    ));
+    for layer in worst.iter().take(SHOWN) {
+        if let Some(advice) = &layer.advice {
+            say(&printable(&of_command_line(&format!(
+                "{}: {advice}",
+                layer.name
+            ))));
+        }
+    }
+    for remark in &report.remarks {
+        say(remark);
+    }
+    say(&format!(
+        "outputs with everything quantised: {} dB",
+        decibel(report.errors.output_db)
+    ));
+    text
 }

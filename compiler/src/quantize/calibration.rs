@@ -51,11 +51,6 @@ pub(super) struct Look {
     pub of: usize,
 }
 
-impl Look {
-    /// The only one.
-    pub const ONLY: Self = Self { index: 0, of: 1 };
-}
-
 /// What images showed of the values of a network that are rounded. Its size depends on the network alone.
 #[derive(Debug)]
 pub struct Observed {
@@ -84,7 +79,7 @@ impl Observed {
 /// Without images, for a graph that is quantised already, an image that can't be read or is of another
 /// size, a node that can't be computed.
 pub fn observe(graph: &Graph, images: &dyn Calibration) -> Result<Observed, QuantizeError> {
-    observe_as(graph, images, Look::ONLY)
+    observe_as(graph, images, Look { index: 0, of: 1 })
 }
 
 pub(super) fn observe_as(

@@ -1,4 +1,4 @@
-//! The means of a value's channels.
+//! The channels of a value: their means and largest magnitudes.
 
 /// Values added up at a time.
 const LANES: usize = 8;
@@ -7,6 +7,7 @@ const LANES: usize = 8;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Channels {
     sums: Vec<f64>,
+    largest: Vec<f32>,
     /// Values of each channel.
     count: u64,
 }
@@ -14,8 +15,11 @@ pub(super) struct Channels {
 impl Channels {
     /// Of values channel by channel, so many of each.
     pub fn of(values: &[f32], each: usize) -> Self {
+        let rows = values.chunks(each.max(1));
+        let (sums, largest) = rows.map(row).unzip();
         Self {
-            sums: values.chunks(each.max(1)).map(sum).collect(),
+            sums,
+            largest,
             count: each as u64,
         }
     }
@@ -24,6 +28,8 @@ impl Channels {
     pub fn merge(&mut self, other: &Self) {
         let sums = self.sums.iter_mut().zip(&other.sums);
         sums.for_each(|(a, b)| *a += b);
+        let largest = self.largest.iter_mut().zip(&other.largest);
+        largest.for_each(|(a, b)| *a = a.max(*b));
         self.count += other.count;
     }
 
@@ -32,20 +38,33 @@ impl Channels {
         let count = self.count.max(1) as f64;
         self.sums.iter().map(|sum| sum / count).collect()
     }
+
+    /// Largest magnitudes.
+    pub fn largest(&self) -> &[f32] {
+        &self.largest
+    }
 }
 
-/// The sum of values, of which those that aren't finite count as 0.
-fn sum(values: &[f32]) -> f64 {
-    let finite = |v: &f32| f64::from(if v.abs() < f32::INFINITY { *v } else { 0.0 });
+/// The sum and the largest magnitude of values, of which those that aren't finite count as 0.
+fn row(values: &[f32]) -> (f64, f32) {
+    let finite = |v: f32| if v.abs() < f32::INFINITY { v } else { 0.0 };
     let mut sums = [0f64; LANES];
+    let mut largest = [0f32; LANES];
     let chunks = values.chunks_exact(LANES);
     let rest = chunks.remainder();
     for chunk in chunks {
-        for (sum, value) in sums.iter_mut().zip(chunk) {
-            *sum += finite(value);
+        for lane in 0..LANES {
+            let value = finite(chunk[lane]);
+            sums[lane] += f64::from(value);
+            largest[lane] = largest[lane].max(value.abs());
         }
     }
-    sums.into_iter().chain(rest.iter().map(finite)).sum()
+    let rest = rest.iter().map(|v| finite(*v));
+    let most = rest.clone().map(f32::abs);
+    (
+        sums.into_iter().chain(rest.map(f64::from)).sum(),
+        largest.into_iter().chain(most).fold(0.0, f32::max),
+    )
 }
 
 #[cfg(test)]
@@ -53,14 +72,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn means_are_those_of_one_channel_at_a_time() {
+    fn channels_are_those_of_one_at_a_time() {
         let value = |i: usize| match i % 97 {
             13 => f32::NAN,
             14 => f32::NEG_INFINITY,
             _ => ((i * 7919) % 1000) as f32 - 499.5,
         };
-        let image = |k: usize| (0..3 * 45).map(|i| value(i + 31 * k)).collect();
-        let images: Vec<Vec<f32>> = (0..3).map(image).collect();
+        let images: Vec<Vec<f32>> = (0..3)
+            .map(|k| (0..3 * 45).map(|i| value(i + 31 * k)).collect())
+            .collect();
         let mut all = Channels::of(&images[0], 45);
         images[1..]
             .iter()
@@ -72,6 +92,8 @@ mod tests {
                 .collect();
             let mean = own.iter().sum::<f64>() / own.len() as f64;
             assert!((all.means()[channel] - mean).abs() < 1e-9);
+            let largest = own.iter().fold(0f64, |m, v| m.max(v.abs()));
+            assert_eq!(f64::from(all.largest()[channel]), largest);
         }
     }
 }

@@ -18,16 +18,17 @@ const MAX_BIAS: f64 = (1 << 30) as f64;
 /// [`QuantizeError::Node`] for weights that aren't float constants and an input without a scale;
 /// [`QuantizeError::Quantized`] for a graph that is quantised already.
 pub fn apply(graph: &Graph, scales: &Scales, mode: Mode) -> Result<Graph, QuantizeError> {
-    apply_as(graph, scales, &Options::new(mode), None)
+    Ok(apply_as(graph, scales, &Options::new(mode), None)?.0)
 }
 
-/// [`apply`] with other options; biases are corrected by the means of what was observed.
+/// [`apply`] with other options, and what stands for each value that is rounded; biases are corrected by
+/// the means of what was observed.
 pub(super) fn apply_as(
     graph: &Graph,
     scales: &Scales,
     options: &Options,
     observed: Option<&Observed>,
-) -> Result<Graph, QuantizeError> {
+) -> Result<(Graph, Vec<Option<ValueId>>), QuantizeError> {
     refuse_quantized(graph)?;
     let mut quantized = Quantized {
         source: graph,
@@ -55,7 +56,13 @@ pub(super) fn apply_as(
         quantized.node(node, scales)?;
     }
     quantized.outputs()?;
-    Ok(quantized.out)
+    let real = |(index, scale): (usize, &Option<f32>)| {
+        scale
+            .and(quantized.map.get(&ValueId(index)))
+            .map(|(real, _)| *real)
+    };
+    let rounded = scales.iter().enumerate().map(real).collect();
+    Ok((quantized.out, rounded))
 }
 
 struct Quantized<'a> {

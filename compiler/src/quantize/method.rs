@@ -178,7 +178,7 @@ fn error_up_to(end: f64, last: f64) -> f64 {
 }
 
 /// The end of the first bin up to which so many percent of the values lie, no larger than the largest.
-fn percentile(values: &Histogram, percent: f64) -> f64 {
+pub(super) fn percentile(values: &Histogram, percent: f64) -> f64 {
     let wanted = values.count() as f64 * (percent / 100.0);
     let mut found = values.zeros() as f64;
     let largest = f64::from(values.largest());

@@ -1,0 +1,328 @@
+//! Cross-layer equalisation: channels between two layers take the same range, or nearly.
+//!
+//! What a layer gives for a channel is divided by a factor, and the next layer's weights of it are
+//! multiplied by it: Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
+//! Correction" (2019). A network computes what it did, but for the rounding of floats, wherever what
+//! stands between the layers commutes with factors above zero. A Clip from 0 doesn't: there channels only
+//! grow, and not beyond its bound on the calibration images, with room for larger values.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::calibration::Observed;
+use super::{Mode, Options, WeightScales};
+use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
+
+/// Times that all pairs are looked at: what one changes moves its neighbours.
+const SWEEPS: usize = 4;
+/// The least factor: the next layer's bias grows as much against its weights' scale.
+const LEAST: f64 = 1.0 / 64.0;
+/// Room below a Clip's bound for values that are larger than those of the calibration images.
+const ROOM: f64 = 1.25;
+
+/// Two layers, and what is known of the channels between them.
+struct Pair {
+    first: usize,
+    second: usize,
+    /// Largest magnitude of each channel as the second layer reads it.
+    largest: Vec<f64>,
+    /// Factor of each channel until now.
+    factors: Vec<f64>,
+    /// The Clip's.
+    bound: Option<f64>,
+}
+
+/// The graph with equalised layers, and how many pairs of them there are.
+pub(super) fn equalize(graph: &Graph, observed: &Observed, options: &Options) -> (Graph, usize) {
+    let mut layers = layers(graph);
+    let mut pairs = pairs(graph, observed, &layers);
+    let weights = match options.mode {
+        Mode::Multiply => options.weights,
+        Mode::Shift => WeightScales::PerTensor,
+    };
+    for _ in 0..SWEEPS {
+        for pair in &mut pairs {
+            sweep(pair, &mut layers, weights);
+        }
+    }
+    let mut graph = graph.clone();
+    let changed = pairs.iter().flat_map(|pair| [pair.first, pair.second]);
+    let changed: BTreeSet<usize> = changed.collect();
+    for index in changed {
+        if let Some(layer) = layers.remove(&index) {
+            layer.store(&mut graph, index);
+        }
+    }
+    (graph, pairs.len())
+}
+
+/// Whether a graph may have pairs.
+pub(super) fn is_possible(graph: &Graph) -> bool {
+    !chains(graph, &layers(graph)).is_empty()
+}
+
+/// The nodes whose channels can be scaled against the next layer's.
+pub(super) fn first_layers(graph: &Graph, observed: &Observed) -> BTreeSet<usize> {
+    let layers = layers(graph);
+    let pairs = pairs(graph, observed, &layers).into_iter();
+    pairs.map(|pair| pair.first).collect()
+}
+
+/// The layers of a graph, by their nodes.
+fn layers(graph: &Graph) -> BTreeMap<usize, Layer> {
+    let nodes = graph.nodes.iter().enumerate();
+    let layer = |(index, node)| Some((index, Layer::of(graph, node)?));
+    nodes.filter_map(layer).collect()
+}
+
+/// Chooses factors of a pair, from 0 to 1, and applies them.
+fn sweep(pair: &mut Pair, layers: &mut BTreeMap<usize, Layer>, weights: WeightScales) {
+    let (Some(first), Some(second)) = (layers.get(&pair.first), layers.get(&pair.second)) else {
+        return;
+    };
+    let wish = |channel: usize| {
+        // A scale of its own makes a row's range meaningless, and that of the activation count.
+        let own = match weights {
+            WeightScales::PerChannel => pair.largest[channel],
+            WeightScales::PerTensor => first.largest(first.rows(channel)),
+        };
+        let other = match weights {
+            WeightScales::PerChannel if second.inputs == 1 => own.recip(),
+            _ => second.largest(second.columns(channel)),
+        };
+        Some((own / other).sqrt()).filter(|f| f.is_normal())
+    };
+    let wishes: Vec<Option<f64>> = (0..pair.largest.len()).map(wish).collect();
+    let most = wishes.iter().flatten().fold(0f64, |m, w| m.max(*w));
+    let mut factors = Vec::with_capacity(wishes.len());
+    for (channel, wish) in wishes.into_iter().enumerate() {
+        let room = match pair.bound {
+            Some(bound) => pair.largest[channel] * ROOM / bound,
+            None => 0.0,
+        };
+        let least = room.max(LEAST / pair.factors[channel]);
+        let wish = wish.map_or(1.0, |wish| wish / most);
+        factors.push(wish.max(least).min(1.0));
+    }
+    for (channel, factor) in factors.into_iter().enumerate() {
+        pair.factors[channel] *= factor;
+        pair.largest[channel] /= factor;
+        if let Some(first) = layers.get_mut(&pair.first) {
+            first.divide_output(channel, factor);
+        }
+        if let Some(second) = layers.get_mut(&pair.second) {
+            second.multiply_input(channel, factor);
+        }
+    }
+}
+
+/// The pairs of a graph, first layers in order.
+fn pairs(graph: &Graph, observed: &Observed, layers: &BTreeMap<usize, Layer>) -> Vec<Pair> {
+    let pair = |chain: Chain| {
+        let largest = observed.channels(chain.value)?.largest();
+        let fits = |channels: usize| largest.len() == channels;
+        let [first, second] = [chain.first, chain.second].map(|at| layers.get(&at));
+        (fits(first?.outputs) && fits(second?.channels())).then(|| Pair {
+            first: chain.first,
+            second: chain.second,
+            largest: largest.iter().map(|m| f64::from(*m)).collect(),
+            factors: vec![1.0; largest.len()],
+            bound: chain.bound,
+        })
+    };
+    chains(graph, layers).into_iter().filter_map(pair).collect()
+}
+
+/// A layer, and another that alone reads what it gives.
+struct Chain {
+    first: usize,
+    second: usize,
+    /// What the second layer reads.
+    value: ValueId,
+    bound: Option<f64>,
+}
+
+fn chains(graph: &Graph, layers: &BTreeMap<usize, Layer>) -> Vec<Chain> {
+    let uses = graph.uses();
+    let mut readers: BTreeMap<ValueId, usize> = BTreeMap::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        readers.extend(node.inputs.iter().map(|id| (*id, index)));
+    }
+    let follow = |first: usize| {
+        let mut value = graph.nodes[first].output;
+        let mut bound = None;
+        loop {
+            if uses.get(&value) != Some(&1) {
+                return None;
+            }
+            let second = *readers.get(&value)?;
+            let node = &graph.nodes[second];
+            if node.inputs[0] != value {
+                return None;
+            }
+            if layers.contains_key(&second) {
+                return Some(Chain {
+                    first,
+                    second,
+                    value,
+                    bound,
+                });
+            }
+            // Behind a bound all are what it left of them.
+            match (commutes(graph, node)?, bound) {
+                (Some(limit), None) => bound = Some(limit),
+                (None, None) => {}
+                (_, Some(_)) => return None,
+            }
+            value = node.output;
+        }
+    };
+    layers.keys().filter_map(|first| follow(*first)).collect()
+}
+
+/// Whether a node gives the same multiple of its output for a multiple of a channel of its input; with the
+/// bound up to which it does.
+fn commutes(graph: &Graph, node: &Node) -> Option<Option<f64>> {
+    match node.op {
+        Op::Clip { min: 0.0, max } if max > 0.0 => Some(max.is_finite().then_some(max.into())),
+        Op::Flatten => {
+            // Channels stay apart.
+            let shape = &graph.values[node.inputs[0].0].shape;
+            let single = shape.len() >= 2 && shape[2..].iter().all(|d| *d == 1);
+            single.then_some(None)
+        }
+        Op::Relu
+        | Op::LeakyRelu { .. }
+        | Op::PRelu
+        | Op::Identity
+        | Op::Pad { .. }
+        | Op::MaxPool { .. }
+        | Op::AveragePool { .. }
+        | Op::GlobalAveragePool => Some(None),
+        _ => None,
+    }
+}
+
+/// The weights of a convolution or a dense layer.
+struct Layer {
+    /// `[CO][CI/group][KH * KW]`.
+    weights: Vec<f32>,
+    bias: Option<Vec<f32>>,
+    /// CO.
+    outputs: usize,
+    /// CI / group.
+    inputs: usize,
+    group: usize,
+}
+
+impl Layer {
+    fn of(graph: &Graph, node: &Node) -> Option<Self> {
+        let data = |index: usize| match graph.values[node.inputs.get(index)?.0].data {
+            Some(Data::F32(ref data)) => Some(data.clone()),
+            _ => None,
+        };
+        let shape = &graph.values[node.inputs.get(1)?.0].shape;
+        let (outputs, inputs, group) = match (&node.op, &shape[..]) {
+            (Op::Conv { group, .. }, [outputs, inputs, _, ..]) => (*outputs, *inputs, *group),
+            (Op::Gemm { trans_b: true }, [outputs, inputs])
+            | (Op::Gemm { trans_b: false }, [inputs, outputs]) => (*outputs, *inputs, 1),
+            _ => return None,
+        };
+        let mut weights = data(1)?;
+        if node.op == (Op::Gemm { trans_b: false }) {
+            let from = |i: usize| weights[i % inputs * outputs + i / inputs];
+            weights = (0..weights.len()).map(from).collect();
+        }
+        let bias = match node.inputs.len() {
+            2 => None,
+            _ => Some(data(2)?),
+        };
+        let whole = outputs * inputs > 0 && group > 0 && outputs % group == 0;
+        let fits = bias.as_ref().is_none_or(|bias| bias.len() == outputs);
+        (whole && fits && !weights.is_empty()).then_some(Self {
+            weights,
+            bias,
+            outputs,
+            inputs,
+            group,
+        })
+    }
+
+    /// Channels of the input.
+    const fn channels(&self) -> usize {
+        self.inputs * self.group
+    }
+
+    /// Weights of one input of one output.
+    fn inner(&self) -> usize {
+        self.weights.len() / (self.outputs * self.inputs)
+    }
+
+    /// Where the weights of an output channel are.
+    fn rows(&self, channel: usize) -> impl Iterator<Item = usize> + use<> {
+        let len = self.inputs * self.inner();
+        channel * len..(channel + 1) * len
+    }
+
+    /// Where those of an input channel are.
+    fn columns(&self, channel: usize) -> impl Iterator<Item = usize> + use<> {
+        let (inner, inputs) = (self.inner(), self.inputs);
+        let each = self.outputs / self.group;
+        let outputs = channel / inputs * each..(channel / inputs + 1) * each;
+        outputs.flat_map(move |output| {
+            let first = (output * inputs + channel % inputs) * inner;
+            first..first + inner
+        })
+    }
+
+    fn largest(&self, places: impl Iterator<Item = usize>) -> f64 {
+        places
+            .fold(0f32, |m, at| m.max(self.weights[at].abs()))
+            .into()
+    }
+
+    fn divide_output(&mut self, channel: usize, factor: f64) {
+        for at in self.rows(channel) {
+            self.weights[at] = (f64::from(self.weights[at]) / factor) as f32;
+        }
+        if let Some(bias) = &mut self.bias {
+            bias[channel] = (f64::from(bias[channel]) / factor) as f32;
+        }
+    }
+
+    fn multiply_input(&mut self, channel: usize, factor: f64) {
+        for at in self.columns(channel) {
+            self.weights[at] = (f64::from(self.weights[at]) * factor) as f32;
+        }
+    }
+
+    /// Gives a node these weights, under names of their own: others may share those that it had.
+    fn store(self, graph: &mut Graph, index: usize) {
+        let name = graph.nodes[index].name.clone();
+        let node = &graph.nodes[index];
+        let (shape, op) = match node.op {
+            Op::Gemm { .. } => (vec![self.outputs, self.inputs], Op::Gemm { trans_b: true }),
+            _ => (
+                graph.values[node.inputs[1].0].shape.clone(),
+                node.op.clone(),
+            ),
+        };
+        let mut define = |suffix: &str, shape: Vec<usize>, data: Vec<f32>| {
+            let value = Value::new(format!("{name}.{suffix}"), shape, Some(Data::F32(data)));
+            graph.values.push(value);
+            ValueId(graph.values.len() - 1)
+        };
+        let weights = define("equalized_weight", shape, self.weights);
+        let bias = self
+            .bias
+            .map(|bias| define("equalized_bias", vec![bias.len()], bias));
+        let node = &mut graph.nodes[index];
+        node.op = op;
+        node.inputs[1] = weights;
+        if let Some(bias) = bias {
+            node.inputs[2] = bias;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
