@@ -1,0 +1,330 @@
+//! Chains of operators of a model that the device computes, one behind the other and joined: the bits of the
+//! reference interpreter on every simulator, without hazards.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "common/builder.rs"]
+#[expect(dead_code, reason = "others keep operators")]
+mod builder;
+#[path = "common/check.rs"]
+mod check;
+
+use std::collections::BTreeSet;
+
+use builder::Builder;
+use check::{Rng, check, config};
+use proptest::prelude::*;
+use vta_compiler::graph::{Data, DepthMode, Op, ValueId};
+use vta_compiler::qgraph::{QGraph, QOp, Window};
+use vta_compiler::quantize::{self, Mode};
+use vta_compiler::{onnx, passes};
+
+/// The most channels, and the most rows and columns, that a chain grows to.
+const MOST: [usize; 2] = [48, 12];
+
+/// An operator of a chain. One that doesn't fit what is before it is left out.
+#[derive(Clone, Copy, Debug)]
+enum Link {
+    Conv(usize),
+    Depthwise,
+    Transposed(usize),
+    Relu,
+    Leaky,
+    Slopes,
+    HardSwish,
+    HardSigmoid,
+    Normalized,
+    Plus,
+    Times,
+    Gate,
+    Join,
+    Slice,
+    Turn,
+    Larger,
+    ToSpace,
+    ToDepth,
+    Largest,
+    Mean,
+}
+
+fn link() -> impl Strategy<Value = Link> {
+    prop_oneof![
+        (1usize..40).prop_map(Link::Conv),
+        (1usize..20).prop_map(Link::Transposed),
+        prop::sample::select(vec![
+            Link::Depthwise,
+            Link::Relu,
+            Link::Leaky,
+            Link::Slopes,
+            Link::HardSwish,
+            Link::HardSigmoid,
+            Link::Normalized,
+        ]),
+        prop::sample::select(vec![
+            Link::Plus,
+            Link::Times,
+            Link::Gate,
+            Link::Join,
+            Link::Slice,
+            Link::Turn,
+        ]),
+        prop::sample::select(vec![
+            Link::Larger,
+            Link::ToSpace,
+            Link::ToDepth,
+            Link::Largest,
+            Link::Mean,
+        ]),
+    ]
+}
+
+/// A network while it grows.
+struct Chain {
+    net: Builder,
+    rng: Rng,
+    /// What is before, the last one last.
+    seen: Vec<(ValueId, [usize; 3])>,
+}
+
+impl Chain {
+    fn new(chw: [usize; 3], seed: u64) -> Self {
+        let mut net = Builder::default();
+        let [c, h, w] = chw;
+        let x = net.input(&[1, c, h, w]);
+        Self {
+            net,
+            rng: Rng(seed),
+            seen: vec![(x, chw)],
+        }
+    }
+
+    fn last(&self) -> (ValueId, [usize; 3]) {
+        self.seen[self.seen.len() - 1]
+    }
+
+    /// A constant of values from -1 to 1, but for a tenth around 0.
+    fn constant(&mut self, shape: &[usize], factor: f32) -> ValueId {
+        let count = shape.iter().product();
+        let mut value = || {
+            let value = (self.rng.next() % 1801) as f32 / 1000.0 - 0.9;
+            (value + 0.1f32.copysign(value)) * factor
+        };
+        let values: Vec<f32> = (0..count).map(|_| value()).collect();
+        let name = format!("c{}", self.net.0.values.len());
+        self.net.value(&name, shape, Some(Data::F32(values)))
+    }
+
+    fn push(&mut self, op: Op, inputs: &[ValueId], [c, h, w]: [usize; 3]) {
+        let y = self.net.push(op, inputs, &[1, c, h, w]);
+        self.seen.push((y, [c, h, w]));
+    }
+
+    /// Something from before that fits.
+    fn other(&mut self, fits: impl Fn([usize; 3]) -> bool) -> Option<(ValueId, [usize; 3])> {
+        let all: Vec<_> = self
+            .seen
+            .iter()
+            .copied()
+            .filter(|(_, chw)| fits(*chw))
+            .collect();
+        let at = self.rng.next() as usize % all.len().max(1);
+        all.get(at).copied()
+    }
+
+    fn add(&mut self, link: Link) {
+        let (x, [c, h, w]) = self.last();
+        let chw = [c, h, w];
+        let window = |kernel: usize, stride: usize, pad: usize| Window {
+            kernel: [kernel; 2],
+            stride: [stride; 2],
+            dilation: [1, 1],
+            pads: [pad; 4].into(),
+        };
+        let small = |[c, h, w]: [usize; 3]| c <= MOST[0] && h.max(w) <= MOST[1];
+        match link {
+            Link::Conv(co) => {
+                let factor = 1.0 / (c as f32).sqrt();
+                let inputs = [
+                    x,
+                    self.constant(&[co, c, 3, 3], factor),
+                    self.constant(&[co], 0.5),
+                ];
+                let (window, group) = (window(3, 1, 1), 1);
+                self.push(Op::Conv { window, group }, &inputs, [co, h, w]);
+            }
+            Link::Depthwise => {
+                let weights = self.constant(&[c, 1, 3, 3], 0.5);
+                let (window, group) = (window(3, 1, 1), c);
+                self.push(Op::Conv { window, group }, &[x, weights], chw);
+            }
+            Link::Transposed(co) if small([co, 2 * h, 2 * w]) => {
+                let weights = self.constant(&[c, co, 2, 2], 1.0 / (c as f32).sqrt());
+                let op = Op::ConvTranspose {
+                    window: window(2, 2, 0),
+                    group: 1,
+                    output_padding: [0, 0],
+                };
+                self.push(op, &[x, weights], [co, 2 * h, 2 * w]);
+            }
+            Link::Relu => self.push(Op::Relu, &[x], chw),
+            Link::Leaky => self.push(Op::LeakyRelu { alpha: 0.2 }, &[x], chw),
+            Link::Slopes => {
+                let slopes = self.constant(&[c, 1, 1], 0.5);
+                self.push(Op::PRelu, &[x, slopes], chw);
+            }
+            Link::HardSwish => self.push(Op::HardSwish, &[x], chw),
+            Link::HardSigmoid => {
+                let (alpha, beta) = (0.2, 0.5);
+                self.push(Op::HardSigmoid { alpha, beta }, &[x], chw);
+            }
+            Link::Normalized => {
+                let [gamma, beta, mean] = [1.0; 3].map(|factor| self.constant(&[c], factor));
+                let var = vec![0.7; c];
+                let var = self.net.value("var", &[c], Some(Data::F32(var)));
+                let op = Op::BatchNormalization { epsilon: 1e-5 };
+                self.push(op, &[x, gamma, beta, mean, var], chw);
+            }
+            Link::Plus | Link::Times => {
+                let op = match link {
+                    Link::Plus => Op::Add,
+                    _ => Op::Mul,
+                };
+                let (y, _) = self.other(|other| other == chw).unwrap();
+                self.push(op, &[x, y], chw);
+            }
+            Link::Gate => {
+                let mean = self.net.push(Op::GlobalAveragePool, &[x], &[1, c, 1, 1]);
+                let (alpha, beta) = (0.2, 0.5);
+                let gate = Op::HardSigmoid { alpha, beta };
+                let gate = self.net.push(gate, &[mean], &[1, c, 1, 1]);
+                self.push(Op::Mul, &[gate, x], chw);
+            }
+            Link::Join => {
+                let fits = |other: [usize; 3]| other[1..] == [h, w] && other[0] + c <= MOST[0];
+                if let Some((y, other)) = self.other(fits) {
+                    self.push(Op::Concat { axis: 1 }, &[y, x], [c + other[0], h, w]);
+                }
+            }
+            Link::Slice if c > 1 => {
+                let start = self.rng.next() as usize % (c - 1);
+                let (axis, step) = (1, 1 + c % 2);
+                let len = (c - start).div_ceil(step);
+                let op = Op::Slice {
+                    axis,
+                    start,
+                    len,
+                    step,
+                };
+                self.push(op, &[x], [len, h, w]);
+            }
+            Link::Turn => {
+                let list = Data::I64((0..c as i64).rev().collect());
+                let list = self.net.value("list", &[c], Some(list));
+                self.push(Op::Gather { axis: 1 }, &[x, list], chw);
+            }
+            Link::Larger if small([c, 2 * h, w]) => {
+                self.push(Op::Resize { factors: [2, 1] }, &[x], [c, 2 * h, w]);
+            }
+            Link::ToSpace if c.is_multiple_of(4) && small([c / 4, 2 * h, 2 * w]) => {
+                let (block, mode) = (2, DepthMode::Crd);
+                self.push(
+                    Op::DepthToSpace { block, mode },
+                    &[x],
+                    [c / 4, 2 * h, 2 * w],
+                );
+            }
+            Link::ToDepth if (h | w).is_multiple_of(2) && small([4 * c, h, w]) => {
+                self.push(Op::SpaceToDepth { block: 2 }, &[x], [4 * c, h / 2, w / 2]);
+            }
+            Link::Largest => {
+                let window = window(3, 1, 1);
+                self.push(Op::MaxPool { window }, &[x], chw);
+            }
+            Link::Mean if h > 1 && w > 1 => {
+                let op = Op::AveragePool {
+                    window: window(2, 1, 0),
+                    count_include_pad: false,
+                };
+                self.push(op, &[x], [c, h - 1, w - 1]);
+            }
+            Link::Transposed(_)
+            | Link::Slice
+            | Link::Larger
+            | Link::ToSpace
+            | Link::ToDepth
+            | Link::Mean => {}
+        }
+    }
+
+    /// Quantised through files, as a user's model is.
+    fn finish(self) -> QGraph {
+        let (output, _) = self.last();
+        let len = self.seen[0].1.iter().product();
+        let graph = onnx::load(&onnx::save(&self.net.finish(&[output]))).unwrap();
+        let mut rng = self.rng;
+        let mut image = || -> Vec<f32> {
+            (0..len)
+                .map(|_| (rng.next() % 2001) as f32 / 700.0 - 1.4)
+                .collect()
+        };
+        let images = [image(), image()];
+        let quantized = quantize::quantize(&graph, &images, Mode::Multiply).unwrap();
+        passes::quantized(&onnx::load(&onnx::save(&quantized)).unwrap()).unwrap()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn chains_of_any_operators_have_the_bits_of_the_reference(
+        links in prop::collection::vec(link(), 1..9), chw in [1usize..20, 2usize..7, 2usize..7],
+        index in 0usize..6, seed in any::<u64>(),
+    ) {
+        let mut chain = Chain::new(chw, seed);
+        links.iter().for_each(|link| chain.add(*link));
+        prop_assume!(chain.seen.len() > 1);
+        let graph = chain.finish();
+        let host = graph.nodes.iter().find(|n| matches!(n.op, QOp::Host { .. }));
+        prop_assert!(host.is_none(), "{}", graph);
+        check(&graph, &config(index), seed)?;
+    }
+}
+
+/// What chains of every link become, so that none is left out.
+#[test]
+fn chains_reach_every_kind_of_layer() {
+    let all = [
+        Link::Conv(20),
+        Link::Depthwise,
+        Link::Transposed(3),
+        Link::Relu,
+        Link::Leaky,
+        Link::Slopes,
+        Link::HardSwish,
+        Link::HardSigmoid,
+        Link::Normalized,
+        Link::Plus,
+        Link::Times,
+        Link::Gate,
+        Link::Join,
+        Link::Slice,
+        Link::Turn,
+        Link::Larger,
+        Link::ToSpace,
+        Link::ToDepth,
+        Link::Largest,
+        Link::Mean,
+    ];
+    let mut kinds = BTreeSet::new();
+    for link in all {
+        let mut chain = Chain::new([8, 4, 4], 1);
+        chain.add(link);
+        assert!(chain.seen.len() > 1, "{link:?} fits nothing");
+        let graph = chain.finish();
+        kinds.extend(graph.nodes.iter().map(|node| node.op.kind()));
+    }
+    let expected = [
+        "add", "avgpool", "channels", "conv", "eltwise", "maxpool", "mul",
+    ];
+    assert_eq!(kinds, BTreeSet::from(expected));
+}
