@@ -18,7 +18,7 @@ use crate::error::{Context, Result, ensure};
 use crate::files::{decode, is, read_words};
 use crate::machine::{Machine, Wanted};
 use crate::model;
-use crate::options::InputShape;
+use crate::options::{DeviceOptions, InputShape, Target};
 use crate::source::{self, Source};
 
 pub use network::{NetworkVerdict, NodeVerdict};
@@ -233,7 +233,17 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
         return Ok(Subject::Program(program));
     }
     if name == "demo" || name.starts_with("zoo:") || is(file, &["onnx"]) {
-        return Ok(Subject::Network(Box::new(network::judge(args, &config)?)));
+        let target = Target {
+            device: DeviceOptions {
+                config: args.config.clone(),
+                board: args.board.clone(),
+                ..DeviceOptions::default()
+            },
+            allow_host: true,
+            ..Target::default()
+        };
+        let judged = network::judge(&name, &args.input_shape, &target, &config)?;
+        return Ok(Subject::Network(Box::new(judged)));
     }
     if source::is_assembly(file) {
         let source = Source::read(file)?;

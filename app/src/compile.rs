@@ -146,7 +146,8 @@ impl Compiled {
     /// # Errors
     /// [`crate::Error::Model`] for a network that contradicts itself.
     pub fn host_share(&self) -> Result<HostShare> {
-        HostShare::of(self)
+        let batch = self.program.config.batch() as u64;
+        HostShare::of(batch, self.split.as_deref(), self.ends.as_deref())
     }
 
     /// The bundle of a network that one device runs, with what the host computes.

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use vta_driver::{HostTraffic, HostWork};
+use vta_compiler::host::Ends;
+use vta_driver::{HostTraffic, HostWork, MultiProgram};
 
-use crate::compile::Compiled;
 use crate::error::{Error, Result, ensure_input};
 
 /// How fast a host is, for estimates.
@@ -126,22 +126,21 @@ impl HostLayer {
 }
 
 impl HostShare {
-    /// That of a compiled network.
+    /// That of a network over devices and the host, if it is one, and of what is around it, for a
+    /// number of images.
     ///
     /// # Errors
     /// [`Error::Model`] for a network that contradicts itself.
-    pub fn of(compiled: &Compiled) -> Result<Self> {
-        let batch = compiled.program.config.batch() as u64;
+    pub fn of(batch: u64, split: Option<&MultiProgram>, ends: Option<&Ends>) -> Result<Self> {
         let times = |work: HostWork| HostWork {
             macs: work.macs.saturating_mul(batch),
             values: work.values.saturating_mul(batch),
         };
         let mut layers = Vec::new();
-        for (network, step) in compiled
-            .split
+        let steps = split
             .iter()
-            .flat_map(|n| n.host_steps().map(move |s| (n, s)))
-        {
+            .flat_map(|n| n.host_steps().map(move |step| (n, step)));
+        for (network, step) in steps {
             layers.push(HostLayer {
                 name: step.name.clone(),
                 kinds: counted(step.kernel.operators()),
@@ -151,7 +150,7 @@ impl HostShare {
             });
         }
         // What is around the network moves nothing: the device's inputs and outputs do.
-        for (name, nodes, work) in compiled.ends.iter().flat_map(|ends| ends.parts()) {
+        for (name, nodes, work) in ends.iter().flat_map(|ends| ends.parts()) {
             layers.push(HostLayer {
                 name: name.to_owned(),
                 kinds: counted(nodes.iter().map(|(_, kind)| &kind[..]).collect()),

@@ -11,12 +11,11 @@ use vta_compiler::quantize::{self, QuantizeError};
 use vta_compiler::reflect::Reflect;
 use vta_isa::Config;
 
-use super::CheckOptions;
 use crate::compile::{self, Compiled};
 use crate::error::{Context, Error, Result, bail};
 use crate::host_share::HostShare;
 use crate::model::{self, Form};
-use crate::options::{DeviceOptions, Target};
+use crate::options::{InputShape, Target};
 
 /// A node and what becomes of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,14 +71,18 @@ impl NetworkVerdict {
     }
 }
 
-/// Compiles a network as `compile` does, the host allowed, and says what becomes of each node. Scales
-/// of a float model are stand-ins.
+/// Compiles a network for a target, and says what becomes of each node. Scales of a float model are
+/// stand-ins.
 ///
 /// # Errors
 /// A file that is none, or whose fault is of no node.
-pub(super) fn judge(args: &CheckOptions, config: &Config) -> Result<NetworkVerdict> {
-    let name = args.file.display().to_string();
-    let graph = match model::load_with(&name, &args.input_shape) {
+pub(super) fn judge(
+    name: &str,
+    shapes: &[InputShape],
+    target: &Target,
+    config: &Config,
+) -> Result<NetworkVerdict> {
+    let graph = match model::load_with(name, shapes) {
         Ok(Form::Graph(graph)) => graph,
         Ok(Form::Program(_) | Form::Hosted(_)) => bail!("{name} is compiled already"),
         Err(error) => return unread(error),
@@ -105,24 +108,13 @@ pub(super) fn judge(args: &CheckOptions, config: &Config) -> Result<NetworkVerdi
     found.nodes = rows(&graph, &judged.nodes);
     match judged.network {
         Err(error) => found.fail(error.each().iter().filter(|e| e.node().is_none())),
-        Ok(network) => {
-            let target = Target {
-                device: DeviceOptions {
-                    config: args.config.clone(),
-                    board: args.board.clone(),
-                    ..DeviceOptions::default()
-                },
-                allow_host: true,
-                ..Target::default()
-            };
-            match compile::for_target(&target, network, config) {
-                Ok(compiled) => {
-                    found.host = compiled.host_share()?;
-                    found.compiled = Some(compiled);
-                }
-                Err(error) => found.refuse(error)?,
+        Ok(network) => match compile::for_target(target, network, config) {
+            Ok(compiled) => {
+                found.host = compiled.host_share()?;
+                found.compiled = Some(compiled);
             }
-        }
+            Err(error) => found.refuse(error)?,
+        },
     }
     Ok(found)
 }
