@@ -4,6 +4,7 @@ mod constants;
 mod kept;
 mod model;
 mod moves;
+mod mutated;
 mod qoperator;
 
 use super::*;
