@@ -7,10 +7,12 @@
 //! [`HostOp`] are operators of graphs that only the host computes.
 
 mod ends;
+mod error;
 mod model;
 mod operator;
 mod segment;
 
 pub use ends::{EndModel, EndOutput, Ends, Read};
+pub use error::HostError;
 pub use operator::HostOp;
-pub use segment::{HostError, Segment};
+pub use segment::Segment;

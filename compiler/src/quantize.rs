@@ -20,7 +20,10 @@ mod error;
 mod histogram;
 mod insert;
 mod method;
+mod mode;
+mod options;
 mod report;
+mod rounded;
 mod scales;
 
 use self::calibration::{Look, observe_as};
@@ -31,37 +34,10 @@ pub use calibration::{Calibration, Observed, observe};
 pub use error::QuantizeError;
 pub use insert::apply;
 pub use method::Method;
+pub use mode::{Mode, WeightScales};
+pub use options::Options;
 pub use report::{LayerError, Report, report};
-pub use scales::{Mode, Scales, WeightScales, calibrate, choose, equal_scales};
-
-/// How a graph is quantised.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// Which scales there may be.
-    pub mode: Mode,
-    /// How those of activations are chosen.
-    pub method: Method,
-    /// How many weights share one.
-    pub weights: WeightScales,
-    /// Whether biases take off what rounded weights add to the mean of a channel.
-    pub bias_correction: bool,
-    /// Whether channels between two layers are scaled so that their ranges are alike, which takes a
-    /// second look at the images.
-    pub equalize: bool,
-}
-
-impl Options {
-    /// The defaults of a mode.
-    pub const fn new(mode: Mode) -> Self {
-        Self {
-            mode,
-            method: Method::Mse,
-            weights: WeightScales::PerChannel,
-            bias_correction: true,
-            equalize: true,
-        }
-    }
-}
+pub use scales::{Scales, calibrate, choose, equal_scales};
 
 /// Quantises a float graph with calibration images (preprocessed, float32, NCHW).
 ///

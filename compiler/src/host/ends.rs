@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use vta_driver::HostWork;
 
-use super::HostError;
+use super::error::HostError;
 use super::model::HostModel;
 use crate::graph::{Data, Element, Graph};
 use crate::onnx::Port;

@@ -8,7 +8,7 @@ use crate::engine::{self, Engine, Tensor};
 use crate::graph::{Data, Element, Graph};
 use crate::onnx::{self, Port};
 
-use super::HostError;
+use super::error::HostError;
 
 /// Key of a model's metadata that lists its nodes, names and kinds, as JSON.
 const NODES: &str = "nodes";

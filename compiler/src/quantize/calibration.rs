@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::channels::Channels;
 use super::error::QuantizeError;
 use super::histogram::Histogram;
-use super::scales::{refuse_quantized, rounded};
+use super::rounded::{refuse_quantized, rounded};
 use crate::float::FloatNetwork;
 use crate::graph::{Graph, Op, ValueId};
 

@@ -39,6 +39,11 @@ impl Channels {
         self.sums.iter().map(|sum| sum / count).collect()
     }
 
+    /// Values of each channel.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
     /// Largest magnitudes.
     pub fn largest(&self) -> &[f32] {
         &self.largest

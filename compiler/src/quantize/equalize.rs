@@ -4,20 +4,26 @@
 //! multiplied by it: Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
 //! Correction" (2019). A network computes what it did, but for the rounding of floats, wherever what
 //! stands between the layers commutes with factors above zero. A Clip from 0 doesn't: there channels only
-//! grow, and not beyond its bound on the calibration images, with room for larger values.
+//! grow, and not beyond its bound on the calibration images. Nowhere do they grow beyond the largest
+//! channel, nor much where few values were seen: the next layer's weights of a channel that was hardly ever
+//! active would be next to nothing, and missing once an image makes more of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::calibration::Observed;
-use super::{Mode, Options, WeightScales};
+use super::mode::{Mode, WeightScales};
+use super::options::Options;
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 
 /// Times that all pairs are looked at: what one changes moves its neighbours.
 const SWEEPS: usize = 4;
-/// The least factor: the next layer's bias grows as much against its weights' scale.
+/// The least factor, however many values were seen: the next layer's bias grows as much against its
+/// weights' scale.
 const LEAST: f64 = 1.0 / 64.0;
-/// Room below a Clip's bound for values that are larger than those of the calibration images.
+/// Room that a channel leaves below its bound, for values larger than those of the calibration images.
 const ROOM: f64 = 1.25;
+/// The least factor is this over the square root of how many values a channel showed.
+const DOUBT: f64 = 8.0;
 
 /// Two layers, and what is known of the channels between them.
 struct Pair {
@@ -27,8 +33,10 @@ struct Pair {
     largest: Vec<f64>,
     /// Factor of each channel until now.
     factors: Vec<f64>,
-    /// The Clip's.
-    bound: Option<f64>,
+    /// What a channel grows to at most: the Clip's bound, or the largest channel.
+    bound: f64,
+    /// The least factor.
+    least: f64,
 }
 
 /// The graph with equalised layers, and how many pairs of them there are.
@@ -95,11 +103,8 @@ fn sweep(pair: &mut Pair, layers: &mut BTreeMap<usize, Layer>, weights: WeightSc
     let most = wishes.iter().flatten().fold(0f64, |m, w| m.max(*w));
     let mut factors = Vec::with_capacity(wishes.len());
     for (channel, wish) in wishes.into_iter().enumerate() {
-        let room = match pair.bound {
-            Some(bound) => pair.largest[channel] * ROOM / bound,
-            None => 0.0,
-        };
-        let least = room.max(LEAST / pair.factors[channel]);
+        let room = pair.largest[channel] * ROOM / pair.bound;
+        let least = room.max(pair.least / pair.factors[channel]);
         let wish = wish.map_or(1.0, |wish| wish / most);
         factors.push(wish.max(least).min(1.0));
     }
@@ -118,7 +123,9 @@ fn sweep(pair: &mut Pair, layers: &mut BTreeMap<usize, Layer>, weights: WeightSc
 /// The pairs of a graph, first layers in order.
 fn pairs(graph: &Graph, observed: &Observed, layers: &BTreeMap<usize, Layer>) -> Vec<Pair> {
     let pair = |chain: Chain| {
-        let largest = observed.channels(chain.value)?.largest();
+        let seen = observed.channels(chain.value)?;
+        let largest = seen.largest();
+        let top = largest.iter().fold(0f32, |top, m| top.max(*m));
         let fits = |channels: usize| largest.len() == channels;
         let [first, second] = [chain.first, chain.second].map(|at| layers.get(&at));
         (fits(first?.outputs) && fits(second?.channels())).then(|| Pair {
@@ -126,7 +133,8 @@ fn pairs(graph: &Graph, observed: &Observed, layers: &BTreeMap<usize, Layer>) ->
             second: chain.second,
             largest: largest.iter().map(|m| f64::from(*m)).collect(),
             factors: vec![1.0; largest.len()],
-            bound: chain.bound,
+            bound: f64::from(top).min(chain.bound.unwrap_or(f64::INFINITY)),
+            least: (DOUBT / (seen.count().max(1) as f64).sqrt()).max(LEAST),
         })
     };
     chains(graph, layers).into_iter().filter_map(pair).collect()

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::calibration::Observed;
+use super::correct;
 use super::error::QuantizeError;
 use super::method::best_scale;
-use super::scales::{Mode, Scales, WeightScales, refuse_quantized};
-use super::{Options, correct};
+use super::mode::{Mode, WeightScales};
+use super::options::Options;
+use super::rounded::refuse_quantized;
+use super::scales::Scales;
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 
 /// The largest magnitude of a quantised bias; leaves the sum a bit more than the same again.

@@ -1,0 +1,33 @@
+//! How a graph is quantised.
+
+use super::method::Method;
+use super::mode::{Mode, WeightScales};
+
+/// How a graph is quantised.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Which scales there may be.
+    pub mode: Mode,
+    /// How those of activations are chosen.
+    pub method: Method,
+    /// How many weights share one.
+    pub weights: WeightScales,
+    /// Whether biases take off what rounded weights add to the mean of a channel.
+    pub bias_correction: bool,
+    /// Whether channels between two layers are scaled so that their ranges are alike, which takes a
+    /// second look at the images.
+    pub equalize: bool,
+}
+
+impl Options {
+    /// The defaults of a mode.
+    pub const fn new(mode: Mode) -> Self {
+        Self {
+            mode,
+            method: Method::Mse,
+            weights: WeightScales::PerChannel,
+            bias_correction: true,
+            equalize: true,
+        }
+    }
+}
