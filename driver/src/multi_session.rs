@@ -21,7 +21,7 @@ use crate::{
 ///
 /// A run submits everything at once and waits once: devices feed each other through timelines,
 /// without the caller's thread. A part's batch is submitted when the next layer is elsewhere
-/// ([`FlushReason::NextLayerElsewhere`]), and replayed by later runs. Tensors travel through the
+/// ([`FlushReason::NextLayerElsewhere`](crate::FlushReason::NextLayerElsewhere)), and replayed by later runs. Tensors travel through the
 /// host, as they are where both devices pack them alike, packed again where not.
 ///
 /// When a device fails, the run does, with the first cause; the other devices go on.
