@@ -4,11 +4,13 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
-use vta_compiler::graph::Graph;
+use vta_compiler::graph::{Element, Graph};
 use vta_compiler::quantize;
 
-use crate::error::{Error, Result, bail, message};
+use crate::error::{Error, Result, ensure, message};
+use crate::feeds;
 use crate::images::{Item, Reader, Source};
+use crate::model::{Tensor, inputs_of};
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
 
@@ -20,7 +22,7 @@ use crate::watch::Watch;
 /// quantised, a watch that cancels.
 pub fn quantize(
     graph: &Graph,
-    images: &Source,
+    images: &[Source],
     preprocess: &Preprocess,
     options: &quantize::Options,
     watch: &dyn Watch,
@@ -33,50 +35,48 @@ pub fn quantize(
     }
 }
 
-/// The first images of a source as inputs of a graph, so many at most.
+/// The first images as inputs of a graph, so many at most.
 ///
 /// # Errors
 /// An input that is no image, images that can't be read or don't fit.
 pub fn first(
     graph: &Graph,
-    images: &Source,
+    images: &[Source],
     preprocess: &Preprocess,
     count: usize,
 ) -> Result<Vec<Vec<f32>>> {
-    calibration(graph, images, preprocess, &())?.read(0..count.min(images.len()))
+    let all = images.first().map_or(0, Source::len);
+    calibration(graph, images, preprocess, &())?.read(0..count.min(all))
 }
 
 fn calibration<'a>(
     graph: &Graph,
-    images: &'a Source,
+    images: &'a [Source],
     preprocess: &'a Preprocess,
     watch: &'a dyn Watch,
 ) -> Result<Calibration<'a>> {
-    let input = graph.inputs.first().and_then(|i| graph.values.get(i.0));
-    let shape = input.map_or(&[][..], |value| &value.shape);
-    let chw = match *shape {
-        [_, c, h, w] => [c, h, w],
-        [_, c, w] => [c, 1, w],
-        [_, n] => [n, 1, 1],
-        _ => {
-            bail!("the network's input has shape {shape:?}, not [1, C, H, W], [1, C, W] or [1, N]")
-        }
-    };
+    let inputs = inputs_of(graph);
+    ensure!(
+        inputs.len() == images.len() && !images.is_empty(),
+        "the network has {} inputs, and images are given for {}",
+        inputs.len(),
+        images.len()
+    );
     Ok(Calibration {
-        source: images,
-        reader: Mutex::new(images.reader()),
+        sources: images,
+        inputs,
+        readers: Mutex::new(images.iter().map(Source::reader).collect()),
         preprocess,
-        chw,
         watch,
     })
 }
 
-/// Images to calibrate with, of a source.
+/// Images to calibrate with, of a source for each input.
 struct Calibration<'a> {
-    source: &'a Source,
-    reader: Mutex<Reader<'a>>,
+    sources: &'a [Source],
+    inputs: Vec<Tensor>,
+    readers: Mutex<Vec<Reader<'a>>>,
     preprocess: &'a Preprocess,
-    chw: [usize; 3],
     watch: &'a dyn Watch,
 }
 
@@ -85,30 +85,47 @@ impl Calibration<'_> {
         if self.watch.cancelled() {
             return Err(Error::Cancelled);
         }
-        let mut items = Vec::new();
+        let mut images = Vec::new();
         {
-            let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-            if reader.position() > range.start {
-                *reader = self.source.reader();
+            let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+            let position = |readers: &[Reader<'_>]| readers.first().map_or(0, Reader::position);
+            if position(&readers) > range.start {
+                *readers = self.sources.iter().map(Source::reader).collect();
             }
-            while reader.position() < range.end
-                && let Some(item) = reader.next_item()?
-            {
-                if item.index >= range.start {
-                    items.push(item);
+            while position(&readers) < range.end {
+                let at = position(&readers);
+                let items = readers.iter_mut().map(Reader::next_item);
+                let items: Option<Vec<Item>> = items.collect::<Result<_>>()?;
+                let Some(items) = items else {
+                    break;
+                };
+                if at >= range.start {
+                    images.push(items);
                 }
             }
         }
-        let value = |item: Item| self.preprocess.apply(&item.decode()?, self.chw);
         // The first of several errors, whichever thread finds its own first.
-        let values: Vec<Result<Vec<f32>>> = items.into_par_iter().map(value).collect();
+        let images = images.into_par_iter().map(|items| self.values(items));
+        let values: Vec<Result<Vec<f32>>> = images.collect();
         values.into_iter().collect()
+    }
+
+    /// An image's values of all inputs, one behind the other.
+    fn values(&self, items: Vec<Item>) -> Result<Vec<f32>> {
+        let mut all = Vec::new();
+        for (item, input) in items.into_iter().zip(&self.inputs) {
+            match input.element {
+                Element::F32 => all.extend(self.preprocess.shaped(&item.decode()?, input)?),
+                element => all.extend(feeds::real(item.integers(element, input.len())?)?),
+            }
+        }
+        Ok(all)
     }
 }
 
 impl quantize::Calibration for Calibration<'_> {
     fn count(&self) -> usize {
-        self.source.len()
+        self.sources.first().map_or(0, Source::len)
     }
 
     fn images(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>, String> {

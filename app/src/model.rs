@@ -167,7 +167,7 @@ impl Model {
     /// can't be quantised, [`Error::Cancelled`] when `watch` says so.
     pub fn quantize(
         &self,
-        pictures: &Source,
+        pictures: &[Source],
         preprocess: &Preprocess,
         options: &quantize::Options,
         watch: &dyn Watch,

@@ -205,7 +205,7 @@ pub struct RunOptions {
     /// Look for hazards before running.
     pub hazards: bool,
     /// Calibration images for a float model; `None` are the input images.
-    pub calibration: Option<PathBuf>,
+    pub calibration: Vec<PathBuf>,
 }
 
 impl RunOptions {
@@ -223,7 +223,7 @@ impl RunOptions {
             reference: None,
             verify: false,
             hazards: false,
-            calibration: None,
+            calibration: Vec::new(),
         }
     }
 }
@@ -264,7 +264,7 @@ pub struct QuantizeOptions {
     /// Shapes of inputs whose dimensions the file leaves open.
     pub input_shape: Vec<InputShape>,
     /// Calibration images: a folder, an image or an array.
-    pub calibration: PathBuf,
+    pub calibration: Vec<PathBuf>,
     /// How it is quantised.
     pub quantize: quantize::Options,
     /// Calibration images to use at most.
@@ -279,7 +279,7 @@ impl QuantizeOptions {
         Self {
             model: model.into(),
             input_shape: Vec::new(),
-            calibration: calibration.into(),
+            calibration: vec![calibration.into()],
             quantize: quantize::Options::new(Mode::Multiply),
             limit: None,
             preprocess: PreprocessOptions::default(),

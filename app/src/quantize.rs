@@ -9,7 +9,7 @@ use crate::images::Source;
 use crate::options::QuantizeOptions;
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
-use crate::{calibrate, model};
+use crate::{calibrate, feeds, model};
 
 /// Images that a report measures.
 const MEASURED: usize = 4;
@@ -110,10 +110,7 @@ pub fn quantize(args: &QuantizeOptions, watch: &dyn Watch) -> Result<Quantized> 
     let mut graph = model::read_onnx(&args.model, &args.input_shape)?;
     let stated = graph.metadata.get("preprocess");
     let preprocess = Preprocess::choose(&args.preprocess, stated, watch)?;
-    let mut pictures = Source::open(std::slice::from_ref(&args.calibration), args.limit)?;
-    if let [input] = &model::inputs_of(&graph)[..] {
-        pictures.shape(&input.shape)?;
-    }
+    let pictures = feeds::open(&args.calibration, args.limit, &model::inputs_of(&graph))?;
     graph
         .metadata
         .insert("preprocess".to_owned(), preprocess.to_json());
@@ -124,7 +121,7 @@ pub fn quantize(args: &QuantizeOptions, watch: &dyn Watch) -> Result<Quantized> 
     Ok(Quantized {
         onnx: onnx::save(&quantized.graph),
         nodes: quantized.graph.nodes.len(),
-        images: pictures.len(),
+        images: pictures.first().map_or(0, Source::len),
         equalized: quantized.equalized,
         measured: calibrate::first(&graph, &pictures, &preprocess, MEASURED)?,
         network: quantized,

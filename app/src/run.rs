@@ -189,11 +189,10 @@ fn prepare(args: &RunOptions, watch: &dyn Watch) -> Result<Prepared> {
     let given = open(&model.inputs())?;
     let preprocess = choose()?;
     if model.is_float() {
-        let images = given.as_ref().and_then(|sources| sources.first());
-        model = quantized(args, &model, images, &preprocess, watch)?;
+        model = quantized(args, &model, given.as_deref(), &preprocess, watch)?;
     } else {
         ensure!(
-            args.calibration.is_none(),
+            args.calibration.is_empty(),
             "`calibration` is for float models, but {} is int8 already",
             args.model
         );
@@ -212,21 +211,15 @@ fn prepare(args: &RunOptions, watch: &dyn Watch) -> Result<Prepared> {
 fn quantized(
     args: &RunOptions,
     model: &Model,
-    images: Option<&Source>,
+    images: Option<&[Source]>,
     preprocess: &Preprocess,
     watch: &dyn Watch,
 ) -> Result<Model> {
-    let given = match &args.calibration {
-        Some(path) => {
-            let mut source = Source::open(std::slice::from_ref(path), None)?;
-            if let [input] = &model.inputs()[..] {
-                source.shape(&input.shape)?;
-            }
-            Some(source)
-        }
-        None => None,
+    let given = match args.calibration.is_empty() {
+        true => None,
+        false => Some(feeds::open(&args.calibration, None, &model.inputs())?),
     };
-    let Some(calibration) = given.as_ref().or(images) else {
+    let Some(calibration) = given.as_deref().or(images) else {
         return Err(Error::Float(args.model.clone()));
     };
     if given.is_none() {
@@ -244,7 +237,7 @@ fn refuse(args: &RunOptions, model: &Model) -> Result<()> {
         "`allow_host` needs the model, not a compiled bundle"
     );
     ensure!(
-        args.calibration.is_none() && args.target.tiles.cache.is_none(),
+        args.calibration.is_empty() && args.target.tiles.cache.is_none(),
         "`calibration` and `tiles` need the model, not a compiled bundle"
     );
     ensure!(

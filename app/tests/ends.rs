@@ -11,9 +11,9 @@ mod builder;
 use std::path::Path;
 
 use builder::Builder;
-use vta_app::options::RunOptions;
+use vta_app::options::{QuantizeOptions, RunOptions};
 use vta_app::run::{Wanted, run};
-use vta_app::{Error, Feed, Model, Outputs, Session, Target, Values};
+use vta_app::{Error, Feed, Model, Outputs, Session, Target, Values, quantize};
 use vta_compiler::engine::{self, Engine, Tensor};
 use vta_compiler::graph::{Data, Element, Graph, OnnxAttribute, Op, ValueId};
 use vta_compiler::onnx;
@@ -326,7 +326,12 @@ fn damaged_ends_are_refused() {
 
 /// Writes an array of float32.
 fn write_npy(path: &Path, shape: &str, values: &[f32]) {
-    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}");
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    write_array(path, "<f4", shape, &bytes);
+}
+
+fn write_array(path: &Path, kind: &str, shape: &str, data: &[u8]) {
+    let mut header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({shape}), }}");
     while (10 + header.len()) % 64 != 63 {
         header.push(' ');
     }
@@ -334,7 +339,7 @@ fn write_npy(path: &Path, shape: &str, values: &[f32]) {
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend((header.len() as u16).to_le_bytes());
     bytes.extend(header.as_bytes());
-    bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+    bytes.extend(data);
     std::fs::write(path, bytes).unwrap();
 }
 
@@ -388,4 +393,69 @@ fn files_are_given_to_inputs_by_name() {
     assert_eq!(text, "1 images of input 'row', but 2 of 'map'");
     let text = fails(&["row=rows.npy", "map=maps.npy", "row=gone.npy"]);
     assert!(text.contains("gone.npy"), "{text}");
+}
+
+#[test]
+fn a_float_network_of_several_inputs_is_quantised() {
+    let mut b = Builder::default();
+    let map = b.named("map", &[1, 4, 1, 4], Element::F32);
+    let tokens = b.named("tokens", &[1, 4], Element::I64);
+    let table: Vec<f32> = reals(40, 2);
+    let table = b.value("table", &[10, 4], Some(Data::F32(table)));
+    let rows = b.kept("Gather", &[table, tokens], &[1, 4, 4], &[]);
+    let to = b.value("to", &[4], Some(Data::I64(vec![1, 4, 1, 4])));
+    let shape = [1, 4, 1, 4];
+    let rows = b.kept("Reshape", &[rows, to], &shape, &[]);
+    let sum = b.push(Op::Add, &[map, rows], &shape);
+    let y = b.push(Op::Relu, &[sum], &shape);
+    let graph = b.finish(&[y]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("net.onnx"), onnx::save(&graph)).unwrap();
+    let maps = reals(48, 3);
+    let words: Vec<i64> = (0..12).map(|i| i * 7 % 10).collect();
+    write_npy(&path("maps.npy"), "3, 4, 1, 4", &maps);
+    let bytes: Vec<u8> = words.iter().flat_map(|v| v.to_le_bytes()).collect();
+    write_array(&path("tokens.npy"), "<i8", "3, 4", &bytes);
+    let given = |name: &str, file: &str| format!("{name}={}", path(file).display()).into();
+    let files = [given("tokens", "tokens.npy"), given("map", "maps.npy")];
+    let mut options = QuantizeOptions::new(path("net.onnx"), "");
+    options.calibration = files[..1].to_vec();
+    let error = quantize::quantize(&options, &()).err().unwrap().to_string();
+    assert!(error.contains("input 'map' isn't given"), "{error}");
+    options.calibration = files.to_vec();
+    let quantized = quantize::quantize(&options, &()).unwrap();
+    assert_eq!(quantized.images, 3);
+    let model = Model::from_onnx("net.onnx", &quantized.onnx).unwrap();
+    let mut session = Session::verifying(model, &target(true), &()).unwrap();
+    let tokens = Feed {
+        name: "tokens",
+        values: Values::Whole((&words[..]).into()),
+    };
+    let found = session.run(&[tokens, real("map", &maps)], &()).unwrap();
+    assert!(found.mismatches.is_empty());
+    let step = found.outputs[0].tensor.scale.unwrap();
+    for (image, out) in found.outputs[0].real().chunks(16).enumerate() {
+        let map = Tensor {
+            shape: shape.to_vec(),
+            data: Data::F32(maps[image * 16..][..16].to_vec()),
+        };
+        let tokens = Tensor {
+            shape: vec![1, 4],
+            data: Data::I64(words[image * 4..][..4].to_vec()),
+        };
+        let expected = expected(&graph, &[("map", map), ("tokens", tokens)]).remove(0);
+        let Data::F32(expected) = expected else {
+            panic!("{expected:?}");
+        };
+        let far = |(a, b): (&f32, &f32)| (a - b).abs() / step;
+        let far = out.iter().zip(&expected).map(far).fold(0f32, f32::max);
+        assert!(far < 2.5, "{far} steps");
+    }
+    // A run quantises with its own images, too.
+    let mut options = RunOptions::new(path("net.onnx").to_str().unwrap());
+    options.input = files.to_vec();
+    options.target = target(true);
+    let outcome = run(&options, Wanted::Archive, &()).unwrap();
+    assert_eq!(outcome.images[2].outputs[0], found.outputs[0].real()[32..]);
 }

@@ -141,7 +141,7 @@ fn networks_of_multiplications_are_refused_with_the_way_out() {
     refused(
         &["run", "demo", "--limit", "1", "--board", "pynq"],
         &[
-            "demo: node ",
+            "demo: nodes ",
             "no MUL",
             "vta quantize with --mode shift",
             "zoo:NAME:shift",

@@ -261,7 +261,7 @@ fn no_limit_of_memory_ends_in_a_signal() {
         &["compile", "demo", "-o", &bundle],
         &["exec", &far],
     ] {
-        for kib in (24_000..260_000).step_by(24_000) {
+        for kib in (48_000..260_000).step_by(24_000) {
             let (status, err) = within(kib, arguments);
             let ended = status.is_some_and(|status| status <= 1);
             assert!(ended, "{kib} KiB, {arguments:?}: {status:?} {err}");

@@ -60,15 +60,17 @@ impl<'g> FloatNetwork<'g> {
         })
     }
 
-    /// The wanted values on one image (float32, NCHW), in their order; integers as floats. All
-    /// inputs of the network are the image.
+    /// The wanted values on one image (float32, NCHW, the values of all inputs one behind the other), in
+    /// their order; integers as floats.
     ///
     /// # Errors
     /// [`FloatError`] for an image of another length or a node that can't be computed.
     pub fn run(&self, image: &[f32]) -> Result<Vec<Vec<f32>>, FloatError> {
         let values = &self.graph.values;
-        let mut inputs = Vec::with_capacity(self.graph.inputs.len());
-        for id in &self.graph.inputs {
+        let images = self.images(image)?;
+        let of = |id: &ValueId| images.iter().find(|(other, _)| other == id);
+        let mut inputs = Vec::with_capacity(images.len());
+        for (id, image) in &images {
             inputs.push((&values[id.0].name[..], input(&values[id.0], image)?));
         }
         let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, x)| (*name, x)).collect();
@@ -80,8 +82,7 @@ impl<'g> FloatNetwork<'g> {
         }
         let given = |id: &ValueId| match &values[id.0].data {
             Some(data) => floats(data.clone()),
-            None if self.graph.inputs.contains(id) => image.to_vec(),
-            None => Vec::new(),
+            None => of(id).map_or_else(Vec::new, |(_, image)| image.to_vec()),
         };
         // A value may be wanted several times.
         let mut still = vec![0; values.len()];
@@ -99,6 +100,27 @@ impl<'g> FloatNetwork<'g> {
         Ok(self.wanted.iter().map(&mut value).collect())
     }
 
+    /// What each input takes of an image.
+    fn images<'i>(&self, image: &'i [f32]) -> Result<Vec<(ValueId, &'i [f32])>, FloatError> {
+        let len = |id: &ValueId| {
+            let shape = self.graph.values[id.0].shape.iter();
+            shape.copied().try_fold(1usize, usize::checked_mul)
+        };
+        let lens: Option<Vec<usize>> = self.graph.inputs.iter().map(len).collect();
+        let expected = lens.as_ref().map(|lens| lens.iter().sum::<usize>());
+        let lens = lens.filter(|_| expected == Some(image.len()));
+        let lens = lens.ok_or(FloatError::Input {
+            found: image.len(),
+            expected: expected.unwrap_or(usize::MAX),
+        })?;
+        let mut rest = image;
+        let own = |(id, len): (&ValueId, usize)| {
+            let own = rest.split_off(..len).unwrap_or_default();
+            (*id, own)
+        };
+        Ok(self.graph.inputs.iter().zip(lens).map(own).collect())
+    }
+
     /// Some of the wanted values on one image, by their places, where others of them are given in place of what
     /// computes them: only what depends on neither is the image's. Float32 values alone can be given.
     ///
@@ -113,7 +135,7 @@ impl<'g> FloatNetwork<'g> {
         let values = &self.graph.values;
         let known = |id: &ValueId| given.iter().any(|(at, _)| self.wanted[*at] == *id);
         let mut images = Vec::new();
-        for id in self.graph.inputs.iter().filter(|id| !known(id)) {
+        for (id, image) in self.images(image)?.iter().filter(|(id, _)| !known(id)) {
             images.push((&values[id.0].name[..], input(&values[id.0], image)?));
         }
         let name = |at: usize| &values[self.wanted[at].0].name[..];

@@ -171,9 +171,9 @@ pub struct RunArgs {
     /// Look for accesses that no token orders and for ALU hazards before running
     #[arg(long)]
     pub hazards: bool,
-    /// Calibration images for a float model (default: the input images)
-    #[arg(long, value_name = "DIR|.npz")]
-    pub calibration: Option<PathBuf>,
+    /// Calibration images for a float model (default: the input images); NAME=FILE as for --input
+    #[arg(long, value_name = "[NAME=]DIR|.npz")]
+    pub calibration: Vec<PathBuf>,
     /// Runs in flight: copies of one overlap the computation of another, and on several devices
     /// each has work while another computes
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -252,9 +252,10 @@ pub struct QuantizeArgs {
     pub model: PathBuf,
     #[command(flatten)]
     pub shape: ShapeArgs,
-    /// Calibration images: folder, image, .npy or .npz with `images`
-    #[arg(long, value_name = "DIR|.npz", required = true)]
-    pub calibration: PathBuf,
+    /// Calibration images: folder, image, .npy or .npz with `images`; may be repeated, NAME=FILE where the
+    /// network has several inputs
+    #[arg(long, value_name = "[NAME=]DIR|.npz", required = true)]
+    pub calibration: Vec<PathBuf>,
     /// The QDQ model to write
     #[arg(long, short, value_name = "Q.onnx")]
     pub output: PathBuf,

@@ -53,7 +53,7 @@ fn refuse_network_options(args: &RunArgs) -> Result<()> {
         ("--output", args.output.is_some()),
         ("--reference", args.reference.is_some()),
         ("--verify", args.verify),
-        ("--calibration", args.calibration.is_some()),
+        ("--calibration", !args.calibration.is_empty()),
         ("--batch", args.batch != 1),
         ("--placement", args.placement.is_some()),
         ("--allow-host", args.allow_host),

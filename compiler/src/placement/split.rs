@@ -19,8 +19,7 @@ use crate::qgraph::{NodeId, QGraph, QNode, QOp, TensorId};
 ///
 /// # Errors
 /// [`PlacementError::Lower`] when a device's nodes can't be lowered for it,
-/// [`PlacementError::Batch`] for devices that differ in BATCH, [`PlacementError::Inputs`] unless
-/// the network has one input, [`PlacementError::Order`] when the
+/// [`PlacementError::Batch`] for devices that differ in BATCH, [`PlacementError::Order`] when the
 /// placement belongs to another graph.
 pub fn compile(
     graph: &QGraph,

@@ -15,7 +15,7 @@ use crate::graph::{Graph, Op, ValueId};
 /// Images for each thread that are read at a time.
 const IMAGES_PER_THREAD: usize = 4;
 
-/// Images to calibrate with: preprocessed, float32, NCHW.
+/// Images to calibrate with: preprocessed, float32, NCHW, the values of all inputs one behind the other.
 pub trait Calibration: Sync {
     /// How many there are.
     fn count(&self) -> usize;

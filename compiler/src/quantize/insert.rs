@@ -10,7 +10,7 @@ use super::mode::{Mode, WeightScales};
 use super::options::Options;
 use super::rounded::refuse_quantized;
 use super::scales::Scales;
-use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
+use crate::graph::{Data, Element, Graph, Node, Op, Value, ValueId};
 
 /// The largest magnitude of a quantised bias; leaves the sum a bit more than the same again.
 const MAX_BIAS: f64 = (1 << 30) as f64;
@@ -47,13 +47,21 @@ pub(super) fn apply_as(
     for id in &graph.inputs {
         let value = graph.values[id.0].clone();
         let new = quantized.value(&value.name, value.shape.clone(), None);
+        quantized.out.values[new.0].element = value.element;
         quantized.out.inputs.push(new);
-        let scale = scales[id.0].ok_or_else(|| QuantizeError::Node {
+        let missing = || QuantizeError::Node {
             node: value.name.clone(),
             reason: "the input has no scale".to_owned(),
-        })?;
-        let real = quantized.round(new, scale, "");
-        quantized.map.insert(*id, (real, scale));
+        };
+        let real = match (value.element, scales[id.0]) {
+            (Element::F32, scale) => {
+                let scale = scale.ok_or_else(missing)?;
+                (quantized.round(new, scale, ""), scale)
+            }
+            // Whole numbers are the host's, as they are.
+            (_, _) => (new, 1.0),
+        };
+        quantized.map.insert(*id, real);
     }
     for node in &graph.nodes {
         quantized.node(node, scales)?;

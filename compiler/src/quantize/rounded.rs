@@ -45,9 +45,9 @@ pub(super) fn rounded(graph: &Graph) -> Vec<bool> {
     for (rounded, value) in rounded.iter_mut().zip(&graph.values) {
         *rounded &= value.element == Element::F32;
     }
-    // The input is, whatever reads it.
+    // An input is, whatever reads it, but for integers.
     for id in &graph.inputs {
-        rounded[id.0] = true;
+        rounded[id.0] = graph.values[id.0].element == Element::F32;
     }
     rounded
 }

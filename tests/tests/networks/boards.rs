@@ -219,7 +219,7 @@ fn networks_of_multiplications_are_refused_with_the_way_out() {
     let error = lower::compile(&graph, &config, &lower::LowerOptions::default());
     let error = error.unwrap_err().to_string();
     for part in [
-        "node ",
+        "nodes ",
         "no MUL",
         "`quantize` with `mode` shift",
         "zoo:NAME:shift",
