@@ -254,7 +254,7 @@ pub struct QuantizeArgs {
     pub shape: ShapeArgs,
     /// Calibration images: folder, image, .npy or .npz with `images`; may be repeated, NAME=FILE where the
     /// network has several inputs
-    #[arg(long, value_name = "[NAME=]DIR|.npz", required = true)]
+    #[arg(long, value_name = "DIR|.npz", required = true)]
     pub calibration: Vec<PathBuf>,
     /// The QDQ model to write
     #[arg(long, short, value_name = "Q.onnx")]
