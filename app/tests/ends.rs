@@ -396,7 +396,7 @@ fn files_are_given_to_inputs_by_name() {
 }
 
 #[test]
-fn a_float_network_of_several_inputs_is_quantised() {
+fn a_float_network_of_several_inputs_is_quantized() {
     let mut b = Builder::default();
     let map = b.named("map", &[1, 4, 1, 4], Element::F32);
     let tokens = b.named("tokens", &[1, 4], Element::I64);
