@@ -116,7 +116,7 @@ impl Calibration<'_> {
         for (item, input) in items.into_iter().zip(&self.inputs) {
             match input.element {
                 Element::F32 => all.extend(self.preprocess.shaped(&item.decode()?, input)?),
-                element => all.extend(feeds::real(item.integers(element, input.len())?)?),
+                element => all.extend(feeds::real(&item.integers(element, input.len())?)?),
             }
         }
         Ok(all)

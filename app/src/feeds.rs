@@ -241,9 +241,9 @@ impl Images for Feeds<'_> {
 ///
 /// # Errors
 /// Integers that float32 doesn't hold.
-pub fn real(data: Data) -> Result<Vec<f32>> {
+pub fn real(data: &Data) -> Result<Vec<f32>> {
     let integers = match data {
-        Data::F32(values) => return Ok(values),
+        Data::F32(values) => return Ok(values.clone()),
         other => other.integers().unwrap_or_default(),
     };
     let real = |value: i64| {

@@ -87,8 +87,7 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     let shares = session.shares(&feeds, watch);
     let facts = feeds.facts()?;
     let (mut outcome, found) = outcome(args, &program, shares?, prepared);
-    let mut found = in_order(found);
-    let reals = reals(&program, ends.as_deref(), &feeds, &mut found)?;
+    let reals = reals(&program, ends.as_deref(), &feeds, &in_order(found))?;
     outcome.wall = started.elapsed();
     outcome.images = image_outcomes(&program, reals, facts, args.top, output);
     outcome.outputs = outputs;
@@ -319,7 +318,7 @@ fn reals(
     program: &Program,
     ends: Option<&Ends>,
     feeds: &Feeds<'_>,
-    found: &mut Vec<Vec<Vec<i8>>>,
+    found: &[Vec<Vec<i8>>],
 ) -> Result<Vec<Vec<Vec<f32>>>> {
     let tensors = program.outputs.iter().map(|&index| program.tensor(index));
     let tensors: Vec<&TensorSpec> = tensors.collect::<Result<_, _>>()?;
@@ -328,23 +327,21 @@ fn reals(
         values.iter().map(real).collect()
     };
     let Some(ends) = ends else {
-        let image = |outputs: Vec<Vec<i8>>| {
+        let image = |outputs: &Vec<Vec<i8>>| {
             let with = outputs.iter().zip(&tensors);
             with.map(|(values, tensor)| real(values, tensor)).collect()
         };
-        return Ok(std::mem::take(found).into_iter().map(image).collect());
+        return Ok(found.iter().map(image).collect());
     };
     let views = found.iter().map(|image| image.iter().map(Vec::as_slice));
     let views: Vec<Vec<&[i8]>> = views.map(Iterator::collect).collect();
     let left = feeds.leave(ends, &views)?;
-    let image = |(outputs, mut left): (&Vec<&[i8]>, Vec<Data>)| {
+    let image = |(outputs, left): (&Vec<&[i8]>, Vec<Data>)| {
         let output = |output: &EndOutput| match *output {
             EndOutput::Tensor(at) => Ok(real(outputs[at], tensors[at])),
-            EndOutput::Value { index, .. } => feeds::real(left[index].clone()),
+            EndOutput::Value { index, .. } => feeds::real(&left[index]),
         };
-        let all = ends.outputs().iter().map(output).collect();
-        left.clear();
-        all
+        ends.outputs().iter().map(output).collect()
     };
     views.iter().zip(left).map(image).collect()
 }

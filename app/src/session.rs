@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vta_compiler::graph::{Data, Element};
+use vta_compiler::graph::Data;
 use vta_compiler::host::{EndOutput, Ends};
 use vta_driver::{Counters, DeviceCounters, Program};
 
@@ -448,27 +448,11 @@ impl<'a> Arrays<'a> {
 
 /// Whole numbers of an input's type.
 fn whole(values: &[i64], input: &Tensor) -> Result<Data> {
-    fn narrow<T: TryFrom<i64>>(values: &[i64], input: &Tensor) -> Result<Vec<T>> {
-        let one = |&value: &i64| {
-            let wrong = || {
-                format!(
-                    "input '{}': {value} is no {}",
-                    input.name,
-                    input.element.name()
-                )
-            };
-            T::try_from(value).ok().with_context(wrong)
-        };
-        values.iter().map(one).collect()
-    }
-    Ok(match input.element {
-        Element::F32 => Data::F32(values.iter().map(|&v| v as f32).collect()),
-        Element::I8 => Data::I8(narrow(values, input)?),
-        Element::U8 => Data::U8(narrow(values, input)?),
-        Element::I32 => Data::I32(narrow(values, input)?),
-        Element::I64 => Data::I64(values.to_vec()),
-        Element::Bool => Data::Bool(values.iter().map(|&v| v != 0).collect()),
-    })
+    let wrong = |value: i64| {
+        let (name, element) = (&input.name, input.element.name());
+        Error::input(format!("input '{name}': {value} is no {element}"))
+    };
+    Data::of_integers(input.element, values).map_err(wrong)
 }
 
 impl Images for Arrays<'_> {

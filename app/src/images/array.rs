@@ -169,12 +169,6 @@ impl ImageArray {
     }
 }
 
-/// Numbers in a smaller type; `wrong` says which one isn't.
-fn narrow<T: TryFrom<i128>>(wide: &[i128], wrong: impl Fn(i128) -> String) -> Result<Vec<T>> {
-    let one = |&value: &i128| T::try_from(value).ok().with_context(|| wrong(value));
-    wide.iter().map(one).collect()
-}
-
 /// Dimensions as channels, rows and columns.
 fn plane(image: &[usize]) -> [usize; 3] {
     let product = |sides: &[usize]| {
@@ -322,16 +316,10 @@ impl RawImage {
             "image {index}: {} values, but the network takes {count} here",
             c * h * w
         );
-        let wide: Vec<i128> = self.in_order(self.element.integers(&self.bytes).collect());
-        let wrong = |value: i128| format!("image {index}: {value} is no {name}");
-        Ok(match element {
-            graph::Element::I8 => Data::I8(narrow(&wide, wrong)?),
-            graph::Element::U8 => Data::U8(narrow(&wide, wrong)?),
-            graph::Element::I32 => Data::I32(narrow(&wide, wrong)?),
-            graph::Element::I64 => Data::I64(narrow(&wide, wrong)?),
-            graph::Element::Bool => Data::Bool(wide.iter().map(|&value| value != 0).collect()),
-            graph::Element::F32 => bail!("image {index}: whole numbers for floats"),
-        })
+        let wide = self.element.integers(&self.bytes).map(i64::try_from);
+        let wide: Vec<i64> = wide.collect::<Result<_, _>>()?;
+        let wrong = |value: i64| Error::input(format!("image {index}: {value} is no {name}"));
+        Data::of_integers(element, &self.in_order(wide)).map_err(wrong)
     }
 
     /// Its values: integers are pixels, floats are ready.

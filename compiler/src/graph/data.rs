@@ -91,6 +91,26 @@ impl Data {
         }
     }
 
+    /// Whole numbers in a type.
+    ///
+    /// # Errors
+    /// The first number that the type doesn't hold. Every type holds those that it rounds (float32) or
+    /// asks whether they are 0 (truth values).
+    pub fn of_integers(element: Element, values: &[i64]) -> Result<Self, i64> {
+        fn narrow<T: TryFrom<i64>>(values: &[i64]) -> Result<Vec<T>, i64> {
+            let one = |&value: &i64| T::try_from(value).map_err(|_| value);
+            values.iter().map(one).collect()
+        }
+        Ok(match element {
+            Element::F32 => Self::F32(values.iter().map(|&v| v as f32).collect()),
+            Element::I8 => Self::I8(narrow(values)?),
+            Element::U8 => Self::U8(narrow(values)?),
+            Element::I32 => Self::I32(narrow(values)?),
+            Element::I64 => Self::I64(values.to_vec()),
+            Element::Bool => Self::Bool(values.iter().map(|&v| v != 0).collect()),
+        })
+    }
+
     /// Whole numbers of any width; `None` for floats.
     pub fn integers(&self) -> Option<Vec<i64>> {
         Some(match self {
