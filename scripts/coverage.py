@@ -1,7 +1,15 @@
-"""Runs the networks of coverage_networks.py through `vta` and onnxruntime; see scripts/coverage."""
+"""Runs networks through `vta` and onnxruntime; see scripts/coverage.
+
+The networks are those of coverage_networks.py, or of coverage_small.py: NETS has their names, EXPORTERS the names of the
+files that `export` writes of each, beside its images, and `bounds` what a row must hold beside the bounds of all: at most
+`host_most` operators on the host, at least `least_to_peer` to onnxruntime however near that is to float.
+"""
 
 import argparse
 import concurrent.futures
+import contextlib
+import importlib
+import importlib.metadata
 import json
 import logging
 import os
@@ -16,29 +24,19 @@ warnings.filterwarnings("ignore")
 logging.disable(logging.WARNING)
 
 IMAGES = 8
-CALIBRATION = 8
+# How many arrays a file of images holds.
+COUNTS = {"calibration": 8, "images": IMAGES}
 QUANTIZATIONS = ["vta", "symmetric", "default", "uint8"]
-EXPORTERS = ["classic", "dynamo"]
-SMALL = ["mlp", "espcn", "preact", "unet_nearest", "yolo"]
+# What is printed of a row.
+FIGURES = ["host_ops", "layers", "cycles", "ours_to_float", "peer_to_float", "ours_to_peer"]
 # The longest that one command may take, in seconds.
 LIMIT = 3600
 
 
-def export(name, folder):
-    """The network's files of both exporters, its calibration and test images."""
-    import torch
-
-    import coverage_networks as networks
-
-    torch.set_num_threads(1)
-    model, shape = networks.build(name)
-    np.save(folder / "calibration.npy", networks.images(shape, CALIBRATION, 9).numpy())
-    np.save(folder / "images.npy", networks.images(shape, IMAGES, 8).numpy())
-    example = networks.images(shape, 1, 7)
-    options = dict(input_names=["input"], verbose=False)
-    with torch.no_grad():
-        torch.onnx.export(model, (example,), str(folder / "classic.onnx"), dynamo=False, opset_version=17, **options)
-        torch.onnx.export(model, (example,), str(folder / "dynamo.onnx"), dynamo=True, **options)
+def given(folder, exporter, what):
+    """The images of an exporter's file, or those that all exporters' files have."""
+    own = folder / f"{exporter}.{what}.npy"
+    return own if own.exists() else folder / f"{what}.npy"
 
 
 def session(path):
@@ -64,9 +62,11 @@ def quantize(kind, source, target, calibration):
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
+    name = session(source).get_inputs()[0].name
+
     class Reader(CalibrationDataReader):
         def __init__(self):
-            self.rows = iter([{"input": calibration[k : k + 1]} for k in range(len(calibration))])
+            self.rows = iter([{name: calibration[k : k + 1]} for k in range(len(calibration))])
 
         def get_next(self):
             return next(self.rows, None)
@@ -87,7 +87,10 @@ def quantize(kind, source, target, calibration):
         "default": {},
         "uint8": dict(activation_type=uint8, weight_type=uint8),
     }[kind]
-    quantize_static(str(prepared), str(target), Reader(), **options)
+    # Weights lie beside the quantised model where they do beside the model.
+    beside = {"use_external_data_format": Path(f"{source}.data").exists()}
+    Path(f"{target}.data").unlink(missing_ok=True)
+    quantize_static(str(prepared), str(target), Reader(), **options, **beside)
 
 
 def command(arguments):
@@ -124,12 +127,13 @@ def one(vta, folder, exporter, kind, expected):
     """A row of the table for a file and a quantisation."""
     model, q = folder / f"{exporter}.onnx", folder / f"{exporter}.{kind}.onnx"
     row = {"exporter": exporter, "quantisation": kind}
-    images = np.load(folder / "images.npy")
+    calibration, tested = given(folder, exporter, "calibration"), given(folder, exporter, "images")
+    images = np.load(tested)
     try:
         if kind == "vta":
-            command([vta, "quantize", model, "--calibration", folder / "calibration.npy", "--preprocess", "raw", "-o", q])
+            command([vta, "quantize", model, "--calibration", calibration, "--preprocess", "raw", "-o", q])
         else:
-            quantize(kind, model, q, np.load(folder / "calibration.npy"))
+            quantize(kind, model, q, np.load(calibration))
     except Exception as error:
         return {**row, "failed": f"quantize: {error}"[:300]}
     try:
@@ -137,7 +141,7 @@ def one(vta, folder, exporter, kind, expected):
     except Exception as error:
         return {**row, "failed": f"onnxruntime: {error}"[:300]}
     try:
-        told, ours = run(vta, q, folder / "images.npy", folder, "sim")
+        told, ours = run(vta, q, tested, folder, "sim")
         np.save(folder / "one.npy", images[:1])
         cycle, same = run(vta, q, folder / "one.npy", folder, "cycle")
     except Exception as error:
@@ -146,6 +150,7 @@ def one(vta, folder, exporter, kind, expected):
         return {**row, "failed": f"{ours.shape[1]} values of outputs, onnxruntime gives {peer.shape[1]}"}
     return {
         **row,
+        "packages": packages(),
         "host_ops": told.get("host_ops", 0),
         "layers": told.get("layers_count", len(told.get("layers", []))),
         "cycles": cycle.get("cycles"),
@@ -156,6 +161,11 @@ def one(vta, folder, exporter, kind, expected):
     }
 
 
+def farther(row):
+    # Not a number is far, too.
+    return not row["ours_to_float"] >= row["peer_to_float"] - 0.005
+
+
 def verdict(row):
     """What keeps a row from the bounds that docs/coverage.md states; nothing where it holds them."""
     if "failed" in row:
@@ -163,51 +173,74 @@ def verdict(row):
     faults = []
     if not row["cycle_equal"]:
         faults.append("cycle gives other values than sim")
-    if row["ours_to_float"] < row["peer_to_float"] - 0.005:
-        faults.append("farther from float than onnxruntime")
-    if row["peer_to_float"] >= 0.99 and row["ours_to_peer"] < 0.99:
-        faults.append("below 0.99 to onnxruntime")
+    if farther(row):
+        faults.append(f"farther from float than onnxruntime by {row['peer_to_float'] - row['ours_to_float']:.4f}")
+    least = row.get("least_to_peer", 0.99 if row["peer_to_float"] >= 0.99 else -1)
+    if not row["ours_to_peer"] >= least:
+        faults.append(f"below {least} to onnxruntime")
+    if row["host_ops"] > row.get("host_most", row["host_ops"]):
+        faults.append(f"{row['host_ops']} operators on the host, more than {row['host_most']}")
     return ", ".join(faults)
 
 
-def network(vta, name, folder):
+def network(vta, source, name, folder):
+    """The rows of a network of the module `source`."""
+    source = importlib.import_module(source)
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "dynamo.onnx").exists():
-        export(name, folder)
+    source.export(name, folder, COUNTS)
     rows = []
-    for exporter in EXPORTERS:
-        expected = reference(folder / f"{exporter}.onnx", np.load(folder / "images.npy"))
+    for exporter in source.EXPORTERS:
+        expected = reference(folder / f"{exporter}.onnx", np.load(given(folder, exporter, "images")))
         for kind in QUANTIZATIONS:
-            row = one(vta, folder, exporter, kind, expected)
-            rows.append({"network": name, **row})
-            print(name, exporter, kind, verdict(row) or "ok", {k: v for k, v in row.items() if k not in ("exporter", "quantisation", "failed")}, flush=True)
+            row = {"network": name, **source.bounds(name, exporter), **one(vta, folder, exporter, kind, expected)}
+            rows.append(row)
+            print(f"{name}, {exporter}, {kind}:", verdict(row) or "ok", *(f"{k} {row[k]:.6g}" for k in FIGURES if k in row), flush=True)
     return rows
 
 
-def table(rows, versions):
+def packages():
+    """The packages that make networks and results, with their versions."""
+    versions = {}
+    for name in ("torch", "torchvision", "timm", "onnx", "onnxruntime"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name).split("+")[0]
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def origin(rows):
+    """Which packages made the rows: those of most networks, then the others with their networks."""
+    networks = {}
+    for row in rows:
+        if "failed" not in row:
+            networks.setdefault(row.get("packages", "not recorded"), {})[row["network"]] = None
+    if not networks:
+        return "none ran"
+    most, *others = sorted(networks, key=lambda made: -len(networks[made]))
+    return "; ".join([most, *(f"{made} for {', '.join(networks[made])}" for made in others)])
+
+
+def table(rows):
     lines = [
         "# Which networks run",
         "",
         "Made by `scripts/coverage`: seeded networks (random weights; BatchNormalization has statistics of 16 images) exported",
         "by both exporters of PyTorch, quantised by `vta quantize` and three ways of onnxruntime",
-        f"({versions}),",
+        f"({origin(rows)}),",
         f"run on `sim` (on `cycle`, too: the same values) on {IMAGES} images. Cosines are the smallest over these images: to the",
         "float network (ours, and onnxruntime without graph optimisation on the same file), and of ours to onnxruntime's.",
-        "Random weights amplify a step of a deep network more than trained ones do. *Host* is how many operators the host",
-        "computes.",
+        "*Host* is how many operators the host computes.",
         "",
         "| network | quantisation | exporter | host | cycles | ours to float | onnxruntime to float | ours to onnxruntime | |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         fault = verdict(row).replace("|", "/").replace("\n", " ")
-        head = f"| {row['network']} | {row['quantisation']} | {row['exporter']} |"
         if "failed" in row:
-            lines.append(f"{head} | | | | | {fault} |")
+            lines.append(f"{head(row)} | | | | | {fault} |")
             continue
         cycles = f"{row['cycles']:,}" if row["cycles"] else ""
         figures = " | ".join(f"{row[k]:.4f}" for k in ("ours_to_float", "peer_to_float", "ours_to_peer"))
-        lines.append(f"{head} {row['host_ops']} | {cycles} | {figures} | {fault} |")
+        lines.append(f"{head(row)} {row['host_ops']} | {cycles} | {figures} | {fault} |")
     held = sum(not verdict(row) for row in rows)
     gaps = [row["ours_to_float"] - row["peer_to_float"] for row in rows if "failed" not in row]
     lines += ["", f"{held} of {len(rows)} rows hold the bounds: at least as near to float as onnxruntime less 0.005, and at",
@@ -217,33 +250,33 @@ def table(rows, versions):
     return "\n".join(lines)
 
 
+def head(row):
+    return f"| {row['network']} | {row['quantisation']} | {row['exporter']} |"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--vta", required=True, help="the program")
-    parser.add_argument("--folder", default="target/coverage/networks", help="where files are kept")
+    parser.add_argument("--folder", help="where files are kept (default: in target/coverage)")
     parser.add_argument("--output", default="docs/coverage.md")
     parser.add_argument("--only", default="", help="names of networks, with commas between")
-    parser.add_argument("--jobs", type=int, default=1, help="how many networks at once; each may take 6 GiB")
+    parser.add_argument("--jobs", type=int, help="how many networks at once; each may take 6 GiB (default: 1)")
     parser.add_argument("--small", action="store_true", help="CI's list; fails where a bound isn't held")
     arguments = parser.parse_args()
-    vta, folder = Path(arguments.vta).resolve(), Path(arguments.folder)
-    import onnx
-    import onnxruntime
-    import timm
-    import torch
-    import torchvision
-
-    import coverage_networks
-
-    names = SMALL if arguments.small else [n for n in arguments.only.split(",") if n] or list(coverage_networks.NETS)
-    unknown = [n for n in names if n not in coverage_networks.NETS]
+    vta = Path(arguments.vta).resolve()
+    source = "coverage_small" if arguments.small else "coverage_networks"
+    folder = Path(arguments.folder or ("target/coverage/small" if arguments.small else "target/coverage/networks"))
+    there = list(importlib.import_module(source).NETS)
+    names = [n for n in arguments.only.split(",") if n] or there
+    unknown = [n for n in names if n not in there]
     if unknown:
-        sys.exit(f"scripts/coverage: no network {unknown[0]} (there are {', '.join(coverage_networks.NETS)})")
+        sys.exit(f"scripts/coverage: no network {unknown[0]} (there are {', '.join(there)})")
     kept = folder / "rows.json"
     known = json.loads(kept.read_text()) if kept.exists() else {}
     folder.mkdir(parents=True, exist_ok=True)
-    with concurrent.futures.ProcessPoolExecutor(arguments.jobs) as pool:
-        started = {pool.submit(network, vta, name, folder / name): name for name in names}
+    jobs = arguments.jobs or (os.cpu_count() if arguments.small else 1)
+    with concurrent.futures.ProcessPoolExecutor(jobs) as pool:
+        started = {pool.submit(network, vta, source, name, folder / name): name for name in names}
         for done in concurrent.futures.as_completed(started):
             known[started[done]] = done.result()
             kept.write_text(json.dumps(known, indent=1))
@@ -251,11 +284,11 @@ def main():
     held = sum(not verdict(row) for row in rows)
     print(f"{held} passed, {len(rows) - held} failed")
     if arguments.small:
+        for row in rows:
+            if verdict(row):
+                print(f"failed: {row['network']}, {row['exporter']}, {row['quantisation']}: {verdict(row)}", file=sys.stderr)
         sys.exit(held != len(rows))
-    modules = (torch, torchvision, timm, onnx, onnxruntime)
-    versions = ", ".join(f"{m.__name__} {m.__version__.split('+')[0]}" for m in modules)
-    everything = [row for name in coverage_networks.NETS for row in known.get(name, [])]
-    Path(arguments.output).write_text(table(everything, versions))
+    Path(arguments.output).write_text(table([row for name in there for row in known.get(name, [])]))
 
 
 if __name__ == "__main__":

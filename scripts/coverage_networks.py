@@ -1,5 +1,7 @@
 """The networks of docs/coverage.md: seeded, with activations of a plausible size."""
-import torch, torch.nn as nn, torch.nn.functional as F
+import numpy as np, torch, torch.nn as nn, torch.nn.functional as F
+
+EXPORTERS = ["classic", "dynamo"]
 
 def tv(name, **kw):
     import torchvision
@@ -158,3 +160,18 @@ def build(name):
         with torch.no_grad():
             for k in range(2): model(images(shape, 8, 100 + k))
     return model.eval(), shape
+
+def export(name, folder, counts):
+    """The network's files of both exporters, and arrays of images by their files' names in `counts`, if they aren't there."""
+    if (folder / "dynamo.onnx").exists(): return
+    torch.set_num_threads(1)
+    model, shape = build(name)
+    for (what, count), seed in zip(counts.items(), (9, 8)):
+        np.save(folder / f"{what}.npy", images(shape, count, seed).numpy())
+    example = images(shape, 1, 7)
+    options = dict(input_names=["input"], verbose=False)
+    with torch.no_grad():
+        torch.onnx.export(model, (example,), str(folder / "classic.onnx"), dynamo=False, opset_version=17, **options)
+        torch.onnx.export(model, (example,), str(folder / "dynamo.onnx"), dynamo=True, **options)
+
+def bounds(name, exporter): return {}
