@@ -85,6 +85,13 @@ pub enum Op {
         /// Layout of w.
         trans_b: bool,
     },
+    /// Inputs x and a constant matrix w, optional b with one value for each row of a transposed w: products of
+    /// the last two dimensions of x, those before them 1 unless w is on the right. ONNX MatMul, and Gemm of
+    /// several rows.
+    MatMul {
+        /// On which side w is.
+        form: MatMulForm,
+    },
     /// Inputs x, scale, bias, mean, var.
     BatchNormalization {
         /// Added to the variance.
@@ -181,8 +188,39 @@ pub enum Op {
     HardSwish,
     /// An operator that only the host computes.
     Host(HostOp),
-    /// An operator as the file has it, which only the host computes.
+    /// An operator as the file has it, which only the host computes, but for a Reshape or Transpose that keeps
+    /// a tensor as it lies.
     Onnx(Box<OnnxOp>),
+}
+
+/// The side of a constant matrix in a product with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatMulForm {
+    /// `x [.., M, K]` times `w [K, N]`.
+    Right,
+    /// `x [M, K]` times the transpose of `w [N, K]`.
+    RightTransposed,
+    /// `w [M, K]` times `x [.., K, N]`.
+    Left,
+}
+
+impl MatMulForm {
+    /// The name of each.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Right => "x * w",
+            Self::RightTransposed => "x * transposed w",
+            Self::Left => "w * x",
+        }
+    }
+
+    /// The dimension of w that the output has, too.
+    pub const fn output_axis(self) -> usize {
+        match self {
+            Self::Right => 1,
+            Self::RightTransposed | Self::Left => 0,
+        }
+    }
 }
 
 /// Where the channels that become a block's positions lie.
@@ -268,7 +306,9 @@ impl Graph {
     /// Weights of the convolutions and dense layers, without biases, by the values' shapes.
     pub fn weights(&self) -> u64 {
         let weighted = self.nodes.iter().filter_map(|node| match node.op {
-            Op::Conv { .. } | Op::Gemm { .. } | Op::ConvTranspose { .. } => node.inputs.get(1),
+            Op::Conv { .. } | Op::Gemm { .. } | Op::MatMul { .. } | Op::ConvTranspose { .. } => {
+                node.inputs.get(1)
+            }
             _ => None,
         });
         let size = |id: &ValueId| {

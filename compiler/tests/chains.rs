@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "common/builder.rs"]
-#[expect(dead_code, reason = "others keep operators")]
+#[expect(dead_code, reason = "others round")]
 mod builder;
 #[path = "common/check.rs"]
 mod check;
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use builder::Builder;
 use check::{Rng, check, config};
 use proptest::prelude::*;
-use vta_compiler::graph::{Data, DepthMode, Op, ValueId};
+use vta_compiler::graph::{Data, DepthMode, MatMulForm, OnnxAttribute, Op, ValueId};
 use vta_compiler::qgraph::{QGraph, QOp, Window};
 use vta_compiler::quantize::{self, Mode};
 use vta_compiler::{onnx, passes};
@@ -27,6 +27,7 @@ enum Link {
     Conv(usize),
     Depthwise,
     Transposed(usize),
+    Tokens(usize, usize),
     Relu,
     Leaky,
     Slopes,
@@ -50,6 +51,7 @@ fn link() -> impl Strategy<Value = Link> {
     prop_oneof![
         (1usize..40).prop_map(Link::Conv),
         (1usize..20).prop_map(Link::Transposed),
+        (1usize..40, 0usize..4).prop_map(|(n, form)| Link::Tokens(n, form)),
         prop::sample::select(vec![
             Link::Depthwise,
             Link::Relu,
@@ -165,6 +167,7 @@ impl Chain {
                 };
                 self.push(op, &[x, weights], [co, 2 * h, 2 * w]);
             }
+            Link::Tokens(n, form) => self.tokens(n, form),
             Link::Relu => self.push(Op::Relu, &[x], chw),
             Link::Leaky => self.push(Op::LeakyRelu { alpha: 0.2 }, &[x], chw),
             Link::Slopes => {
@@ -255,6 +258,75 @@ impl Chain {
         }
     }
 
+    /// Positions as rows of a matrix that is multiplied by a constant: with positions in one dimension, in two,
+    /// or with the channels in front, and as a Gemm.
+    fn tokens(&mut self, n: usize, form: usize) {
+        let (x, [c, h, w]) = self.last();
+        let factor = 1.0 / (c as f32).sqrt();
+        let bias = self.constant(&[n], 0.5);
+        let right = Op::MatMul {
+            form: MatMulForm::Right,
+        };
+        let y = match form {
+            0 => {
+                let rows = self.kept("Reshape", x, &[1, c, h * w], &[]);
+                let rows = self.kept("Transpose", rows, &[1, h * w, c], &[0, 2, 1]);
+                let weights = self.constant(&[c, n], factor);
+                let y = self.net.push(right, &[rows, weights], &[1, h * w, n]);
+                let y = self.net.push(Op::Add, &[bias, y], &[1, h * w, n]);
+                let y = self.kept("Transpose", y, &[1, n, h * w], &[0, 2, 1]);
+                self.kept("Reshape", y, &[1, n, h, w], &[])
+            }
+            1 => {
+                let rows = self.kept("Transpose", x, &[1, h, w, c], &[0, 2, 3, 1]);
+                let factors = self.constant(&[1, c], 1.0);
+                let rows = self.net.push(Op::Mul, &[rows, factors], &[1, h, w, c]);
+                let weights = self.constant(&[c, n], factor);
+                let y = self.net.push(right, &[rows, weights], &[1, h, w, n]);
+                let y = self.net.push(Op::Add, &[y, bias], &[1, h, w, n]);
+                let y = self.net.push(Op::HardSwish, &[y], &[1, h, w, n]);
+                let y = match n == c {
+                    true => self.net.push(Op::Add, &[rows, y], &[1, h, w, n]),
+                    false => y,
+                };
+                self.kept("Transpose", y, &[1, n, h, w], &[0, 3, 1, 2])
+            }
+            2 => {
+                let columns = self.kept("Reshape", x, &[c, h * w], &[]);
+                let weights = self.constant(&[n, c], factor);
+                let form = MatMulForm::Left;
+                let inputs = [columns, weights];
+                let y = self.net.push(Op::MatMul { form }, &inputs, &[n, h * w]);
+                self.kept("Reshape", y, &[1, n, h, w], &[])
+            }
+            _ => {
+                let rows = self.kept("Transpose", x, &[1, h, w, c], &[0, 2, 3, 1]);
+                let rows = self.kept("Reshape", rows, &[h * w, c], &[]);
+                let weights = self.constant(&[n, c], factor);
+                let form = MatMulForm::RightTransposed;
+                let inputs = [rows, weights, bias];
+                let y = self.net.push(Op::MatMul { form }, &inputs, &[h * w, n]);
+                let y = self.kept("Transpose", y, &[n, h * w], &[1, 0]);
+                self.kept("Reshape", y, &[1, n, h, w], &[])
+            }
+        };
+        self.seen.push((y, [n, h, w]));
+    }
+
+    /// An operator that only gives values another place: a Reshape, or a Transpose by a permutation.
+    fn kept(&mut self, kind: &'static str, x: ValueId, shape: &[usize], perm: &[i64]) -> ValueId {
+        if kind == "Transpose" {
+            let perm = OnnxAttribute::Ints(perm.to_vec());
+            return self.net.kept(kind, &[x], shape, &[("perm", perm)]);
+        }
+        let sizes = shape.iter().map(|&d| d as i64).collect();
+        let name = format!("s{}", self.net.0.values.len());
+        let sizes = self
+            .net
+            .value(&name, &[shape.len()], Some(Data::I64(sizes)));
+        self.net.kept(kind, &[x, sizes], shape, &[])
+    }
+
     /// Quantised through files, as a user's model is.
     fn finish(self) -> QGraph {
         let (output, _) = self.last();
@@ -297,6 +369,7 @@ fn chains_reach_every_kind_of_layer() {
         Link::Conv(20),
         Link::Depthwise,
         Link::Transposed(3),
+        Link::Tokens(5, 0),
         Link::Relu,
         Link::Leaky,
         Link::Slopes,

@@ -20,6 +20,12 @@ impl Graph {
             Op::ConvTranspose { .. } => self
                 .size(*second)
                 .saturating_mul(self.positions(node.inputs[0])),
+            // Of w both dimensions, of the output the one that w lacks.
+            Op::MatMul { form } => {
+                let own = self.values[second.0].shape.get(form.output_axis());
+                let rows = self.size(node.output) / own.map_or(1, |&n| (n as u64).max(1));
+                self.size(*second).saturating_mul(rows)
+            }
             Op::Onnx(op) => self.macs_as_written(node, op),
             _ => 0,
         }
@@ -87,7 +93,7 @@ fn elements(shape: &[usize]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Value;
+    use crate::graph::{MatMulForm, Value};
     use crate::window::Window;
 
     /// A node of two inputs.
@@ -137,6 +143,16 @@ mod tests {
         );
         let dense = Op::Gemm { trans_b: true };
         assert_eq!(macs(dense, [&[1, 7], &[5, 7], &[1, 5]]), 35);
+        for (form, shapes) in [
+            (
+                MatMulForm::Right,
+                [&[1, 2, 9, 7][..], &[7, 5], &[1, 2, 9, 5]],
+            ),
+            (MatMulForm::RightTransposed, [&[18, 7], &[5, 7], &[18, 5]]),
+            (MatMulForm::Left, [&[1, 7, 18], &[5, 7], &[1, 5, 18]]),
+        ] {
+            assert_eq!(macs(Op::MatMul { form }, shapes), 2 * 9 * 7 * 5);
+        }
         let tokens: [&[usize]; 3] = [&[1, 2, 9, 7], &[1, 2, 7, 5], &[1, 2, 9, 5]];
         assert_eq!(macs(written("MatMul", vec![]), tokens), 2 * 9 * 7 * 5);
         let text = |t: &str| OnnxAttribute::Text(t.as_bytes().to_vec());

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use prost::Message;
 
 use super::proto;
-use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
+use crate::graph::{Data, Element, Graph, MatMulForm, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::host::HostOp;
 use crate::reflect::Reflect;
 use crate::window::{Pads, Window};
@@ -331,6 +331,16 @@ fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>)
         Op::GlobalAveragePool => ("GlobalAveragePool", vec![]),
         Op::Flatten => ("Flatten", vec![int("axis", 1)]),
         Op::Gemm { trans_b } => ("Gemm", vec![int("transB", usize::from(*trans_b))]),
+        // A product of dimensions before the last two has no bias.
+        Op::MatMul { form } => match form {
+            MatMulForm::RightTransposed => ("Gemm", vec![int("transB", 1)]),
+            MatMulForm::Right if input.len() > 2 => ("Gemm", vec![]),
+            MatMulForm::Right => ("MatMul", vec![]),
+            MatMulForm::Left => {
+                input.swap(0, 1);
+                ("MatMul", vec![])
+            }
+        },
         Op::BatchNormalization { epsilon } => {
             ("BatchNormalization", vec![float("epsilon", *epsilon)])
         }

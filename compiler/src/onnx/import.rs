@@ -3,6 +3,7 @@
 mod arity;
 mod attributes;
 mod constant;
+mod matrix;
 mod moves;
 mod older;
 mod order;
@@ -448,18 +449,7 @@ impl<'a> Import<'a> {
                 Element::F32 => Op::Identity,
                 other => return Err(format!("it makes {other:?}")),
             },
-            "Gemm" => {
-                if node.float("alpha", 1.0) != 1.0
-                    || node.float("beta", 1.0) != 1.0
-                    || node.int("transA", 0) != 0
-                {
-                    return Err("alpha and beta must be 1 and transA 0".to_owned());
-                }
-                Op::Gemm {
-                    trans_b: node.int("transB", 0) != 0,
-                }
-            }
-            "MatMul" => Op::Gemm { trans_b: false },
+            "Gemm" | "MatMul" => self.matrix(node, inputs)?,
             "BatchNormalization" => Op::BatchNormalization {
                 epsilon: node.float("epsilon", 1e-5),
             },

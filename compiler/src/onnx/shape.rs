@@ -2,6 +2,7 @@
 
 mod moves;
 mod plane;
+mod product;
 
 use super::{MAX_ELEMENTS, OnnxError};
 use crate::graph::{Graph, Node, Op};
@@ -97,6 +98,7 @@ pub(super) fn infer(graph: &Graph, node: &Node) -> Result<Vec<usize>, String> {
             }
             Ok(vec![m, n])
         }
+        Op::MatMul { form } => product::infer(*form, x, shape(1)?, shape(2).ok()),
         Op::Add => {
             // One may be a constant for each channel; what remains of those is refused later.
             let y = shape(1)?;

@@ -3,6 +3,7 @@
 mod affine;
 mod islands;
 mod layers;
+mod layout;
 mod moves;
 mod scales;
 mod transposed;
@@ -18,6 +19,7 @@ use crate::qgraph::TensorId;
 use crate::semantics::Requant;
 use crate::window::Window;
 use affine::Arithmetic;
+use layout::{Layouts, Order};
 use values::{HOST, Reading, Val, error};
 
 /// What a QDQ graph is read as.
@@ -38,6 +40,7 @@ pub(super) fn import(graph: &Graph) -> Imported {
         graph,
         net: Net::default(),
         values: HashMap::new(),
+        layouts: Layouts::of(graph),
         unsigned: HashSet::new(),
         makers: graph
             .nodes
@@ -135,6 +138,7 @@ impl Reading<'_> {
             Op::DequantizeLinear { axis } => self.dequantize(node, *axis),
             Op::Conv { window, group } => self.conv(node, *window, *group),
             Op::Gemm { trans_b } => self.gemm(node, *trans_b),
+            Op::MatMul { form } => self.product(node, *form),
             Op::Relu => self.bounded(node, 0.0, f64::INFINITY),
             Op::Clip { min, max } => self.bounded(node, (*min).into(), (*max).into()),
             Op::Add => self.arithmetic(node, Arithmetic::Add),
@@ -191,7 +195,7 @@ impl Reading<'_> {
             Op::Flatten => self.flatten(node),
             Op::Identity => self.value(node, 0),
             Op::Pad { .. } => Err(error(node, "no convolution takes its zeros over")),
-            Op::Onnx(op) => Err(error(node, op.reason.clone())),
+            Op::Onnx(op) => self.kept(node, op),
         }
     }
 
@@ -219,15 +223,15 @@ impl Reading<'_> {
     fn output(&mut self, id: ValueId) -> Result<NetOutput, PassError> {
         let name = &self.graph.values[id.0].name;
         match self.values.get(&id).cloned() {
-            Some(Val::Real(value)) => {
+            Some(Val::Real(value)) if value.order == Order::First => {
                 let tensor = value.exactly().or_else(|| self.unrounded(&value, name));
                 match tensor {
                     Some(tensor) => Ok(NetOutput::Tensor(tensor)),
                     None => self.exit(id),
                 }
             }
-            Some(Val::Float) => self.exit(id),
-            Some(Val::Quantized(id)) => Ok(NetOutput::Tensor(id)),
+            Some(Val::Float | Val::Real(_)) => self.exit(id),
+            Some(Val::Quantized(id, Order::First)) => Ok(NetOutput::Tensor(id)),
             _ => Err(PassError::Graph(format!(
                 "output {name} is not computed from the input"
             ))),

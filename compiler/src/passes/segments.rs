@@ -395,7 +395,9 @@ impl<'n> Model<'n> {
                     let index = self.graph.nodes.len();
                     self.readers.entry(inputs.clone()).or_default().push(index);
                     self.push(inner.op.clone(), inputs, output);
-                    if !matches!(inner.op, Op::DequantizeLinear { .. }) {
+                    // What only gives values another order is none of the network's.
+                    let own = !inner.name.is_empty();
+                    if own && !matches!(inner.op, Op::DequantizeLinear { .. }) {
                         let kind = inner.op.kind().to_owned();
                         self.listed.push((inner.name.clone(), kind));
                     }

@@ -10,7 +10,7 @@ use super::mode::{Mode, WeightScales};
 use super::options::Options;
 use super::rounded::refuse_quantized;
 use super::scales::Scales;
-use crate::graph::{Data, Element, Graph, Node, Op, Value, ValueId};
+use crate::graph::{Data, Element, Graph, MatMulForm, Node, Op, Value, ValueId};
 
 /// The largest magnitude of a quantised bias; leaves the sum a bit more than the same again.
 const MAX_BIAS: f64 = (1 << 30) as f64;
@@ -200,6 +200,7 @@ impl Quantized<'_> {
                 inputs.extend(self.weights(node, scale_x)?);
                 op = Op::Gemm { trans_b: true };
             }
+            Op::MatMul { form } => inputs.extend(self.matrix(node, *form, scale_x)?),
             Op::ConvTranspose { .. } => inputs.extend(self.transposed_weights(node, scale_x)?),
             Op::Add
             | Op::Mul
@@ -298,6 +299,39 @@ impl Quantized<'_> {
             channels,
         };
         Ok(self.parameters(node, (weights, shape), bias, scale, scale_x))
+    }
+
+    /// Those of a product with a matrix, which has a bias only if it had one.
+    fn matrix(
+        &mut self,
+        node: &Node,
+        form: MatMulForm,
+        scale_x: f32,
+    ) -> Result<Vec<ValueId>, QuantizeError> {
+        let (weights, shape) = self.floats(node, 1)?;
+        let axis = form.output_axis();
+        let channels = shape[axis];
+        let inner = shape[axis + 1..].iter().product::<usize>();
+        let bias = match node.inputs.len() > 2 {
+            true => self.floats(node, 2)?.0,
+            false => vec![0.0; channels],
+        };
+        let of = |c: usize| {
+            let slices = weights.chunks(inner.max(1)).skip(c);
+            slices.step_by(channels.max(1)).flatten().copied()
+        };
+        let rows: Vec<f32> = (0..channels).flat_map(of).collect();
+        let scale = Slices {
+            scale: self.weight_scales(&rows, channels, &bias, scale_x),
+            inner,
+            axis,
+            channels,
+        };
+        let mut made = self.parameters(node, (weights, shape), bias, scale, scale_x);
+        if node.inputs.len() < 3 {
+            made.truncate(1);
+        }
+        Ok(made)
     }
 
     /// Those of a transposed convolution, `[CI][CO / group][KH][KW]`.

@@ -1,7 +1,9 @@
 //! Which values of a graph are rounded, and whose steps they have.
 
+use std::collections::HashMap;
+
 use super::error::QuantizeError;
-use crate::graph::{Element, Graph, Node, Op};
+use crate::graph::{Element, Graph, Node, OnnxOp, Op, ValueId};
 use crate::host::HostOp;
 
 /// Refuses a graph that has scales already.
@@ -30,6 +32,21 @@ pub(super) fn rounded(graph: &Graph) -> Vec<bool> {
         // An operator that only its activation function reads needs no rounding of its own.
         if steps(&node.op) == Steps::Activation && uses.get(&node.inputs[0]) == Some(&1) {
             rounded[node.inputs[0].0] = false;
+        }
+    }
+    // A constant that is added to a product of matrices is its bias.
+    let makers: HashMap<_, _> = graph.nodes.iter().map(|n| (n.output, n)).collect();
+    for node in graph.nodes.iter().filter(|node| node.op == Op::Add) {
+        let is_constant = |id: &ValueId| graph.values[id.0].data.is_some();
+        let product = |id: &&ValueId| {
+            let maker = makers.get(id);
+            maker.is_some_and(|maker| matches!(maker.op, Op::MatMul { .. }))
+        };
+        if node.inputs.iter().any(is_constant)
+            && let Some(id) = node.inputs.iter().find(product)
+            && uses.get(id) == Some(&1)
+        {
+            rounded[id.0] = false;
         }
     }
     // What only operators of the host read that come from a file as they are stays a float, and so
@@ -64,7 +81,7 @@ pub(super) enum Steps {
 }
 
 /// Those of an operator.
-pub(super) const fn steps(op: &Op) -> Steps {
+pub(super) fn steps(op: &Op) -> Steps {
     match op {
         Op::Relu | Op::Clip { .. } => Steps::Activation,
         Op::MaxPool { .. }
@@ -76,6 +93,7 @@ pub(super) const fn steps(op: &Op) -> Steps {
         | Op::DepthToSpace { .. }
         | Op::SpaceToDepth { .. }
         | Op::Resize { .. } => Steps::Input,
+        Op::Onnx(op) if moves(op) => Steps::Input,
         Op::Host(op) => match op {
             HostOp::Resize { .. } => Steps::Input,
             HostOp::Sigmoid
@@ -103,9 +121,16 @@ pub(super) const fn steps(op: &Op) -> Steps {
         | Op::AveragePool { .. }
         | Op::GlobalAveragePool
         | Op::Gemm { .. }
+        | Op::MatMul { .. }
         | Op::BatchNormalization { .. }
         | Op::Onnx(_)
         | Op::QuantizeLinear { .. }
         | Op::DequantizeLinear { .. } => Steps::Own,
     }
+}
+
+/// Whether an operator that is kept only gives values another place.
+fn moves(op: &OnnxOp) -> bool {
+    let kinds = ["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"];
+    op.domain.is_empty() && kinds.contains(&op.kind)
 }

@@ -43,8 +43,14 @@ pub fn choose(graph: &Graph, observed: &Observed, method: Method, mode: Mode) ->
 /// What only moves or compares values has the steps of its input.
 fn keep_steps(graph: &Graph, scales: &mut Scales) {
     for node in &graph.nodes {
-        if steps(&node.op) == Steps::Input {
-            scales[node.output.0] = scales[node.inputs[0].0];
+        if steps(&node.op) != Steps::Input {
+            continue;
+        }
+        let kept = scales[node.inputs[0].0];
+        // What the host reads or gives in floats has none.
+        let both = kept.is_some() && scales[node.output.0].is_some();
+        if both || !matches!(node.op, Op::Onnx(_)) {
+            scales[node.output.0] = kept;
         }
     }
 }

@@ -134,6 +134,7 @@ impl Reflect for Op {
             Self::GlobalAveragePool => "GlobalAveragePool",
             Self::Flatten => "Flatten",
             Self::Gemm { .. } => "Gemm",
+            Self::MatMul { .. } => "MatMul",
             Self::BatchNormalization { .. } => "BatchNormalization",
             Self::QuantizeLinear { .. } => "QuantizeLinear",
             Self::DequantizeLinear { .. } => "DequantizeLinear",
@@ -176,6 +177,10 @@ impl Reflect for Op {
                 *trans_b,
                 "whether weights are [N][K], not [K][N]",
             )],
+            Self::MatMul { form } => {
+                let form = AttributeValue::Texts(vec![form.name().to_owned()]);
+                vec![Attribute::new("form", form, "the side of the constant")]
+            }
             Self::BatchNormalization { epsilon } => {
                 vec![float("epsilon", *epsilon, "added to the variance")]
             }

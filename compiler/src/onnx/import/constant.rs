@@ -22,14 +22,14 @@ enum Factors {
 }
 
 impl Import<'_> {
-    /// The operator of a Mul with a constant for all values or for each channel, with its inputs;
-    /// `None` for any other node.
+    /// The operator of a Mul with a constant for each channel, or with one behind a convolution, and its
+    /// inputs; `None` for any other node.
     ///
     /// After a convolution that nothing else reads it is a BatchNormalization, which joins the
     /// weights; elsewhere a depthwise 1x1 convolution.
     ///
     /// # Errors
-    /// Factors of another shape, of two constants, or that aren't finite.
+    /// Factors of two constants, or that aren't finite.
     pub(super) fn product(
         &mut self,
         node: &Attributes<'_>,
@@ -48,7 +48,9 @@ impl Import<'_> {
             (Some(factor), None) => (b, 1, factor),
             (None, Some(factor)) => (a, 0, factor),
         };
-        let factors = self.factors(x, &shape, &values)?;
+        let Some(factors) = self.factors(x, &shape, &values)? else {
+            return Ok(None);
+        };
         let producer = self.maker(x).map(|n| n.op.clone());
         let alone = self.uses.get(&node.0.input[at]) == Some(&1);
         let nonzero = factors.iter().all(|&f| f != 0.0);
@@ -65,6 +67,10 @@ impl Import<'_> {
             *inputs = vec![x, gamma, zeros, zeros, ones];
             return Ok(Some(Op::BatchNormalization { epsilon: 0.0 }));
         }
+        if values.len() == 1 {
+            // Whatever the dimensions stand for.
+            return Ok(None);
+        }
         let form = match producer {
             Some(Op::DequantizeLinear { .. }) => Factors::Int8,
             _ => Factors::Float,
@@ -76,33 +82,29 @@ impl Import<'_> {
         Ok(Some(Op::Conv { window, group }))
     }
 
-    /// One factor for each channel of `x`.
-    fn factors(&self, x: ValueId, shape: &[usize], values: &[f32]) -> Result<Vec<f32>, String> {
-        let Value { shape: of, .. } = &self.graph.values[x.0];
-        let &[_, channels, _, _] = &of[..] else {
-            return Err(format!(
-                "a product of {of:?} with a constant; only [1, C, H, W] is supported"
-            ));
+    /// One factor for each channel of `x`, `[1, C, H, W]`; `None` for other dimensions.
+    fn factors(
+        &self,
+        x: ValueId,
+        shape: &[usize],
+        values: &[f32],
+    ) -> Result<Option<Vec<f32>>, String> {
+        if values.iter().any(|v| !v.is_finite()) {
+            return Err("a factor isn't finite".to_owned());
+        }
+        let &[_, channels, _, _] = &self.graph.values[x.0].shape[..] else {
+            return Ok(None);
         };
         // Shapes are aligned at their last dimension.
         let aligned = |i: usize| (i + shape.len()).checked_sub(4).map_or(1, |i| shape[i]);
         let fits = shape.len() <= 4
             && [0, 2, 3].into_iter().all(|i| aligned(i) == 1)
             && [1, channels].contains(&aligned(1));
-        if !fits {
-            return Err(format!(
-                "a constant of shape {shape:?}; only one value, or one for each of the \
-                 {channels} channels, is supported"
-            ));
-        }
-        if values.iter().any(|v| !v.is_finite()) {
-            return Err("a factor isn't finite".to_owned());
-        }
-        match values {
-            [one] => Ok(vec![*one; channels]),
-            all if all.len() == channels => Ok(all.to_vec()),
-            _ => Err(format!("{} factors, not {channels}", values.len())),
-        }
+        Ok(match values {
+            _ if !fits => None,
+            [one] => Some(vec![*one; channels]),
+            all => Some(all.to_vec()).filter(|all| all.len() == channels),
+        })
     }
 
     /// Weights `[C][1][1][1]`: floats, or between quantized tensors [`WEIGHT`] with the factor's

@@ -230,7 +230,11 @@ fn constant_factors_scale_channels() {
                 .map(|(i, v)| v * factor(i))
                 .collect();
             assert_eq!(run(&graph), expected);
-            assert!(matches!(graph.nodes[0].op, Op::Conv { group: 2, .. }));
+            // One factor is that of any dimension.
+            match values.len() {
+                1 => assert_eq!(graph.nodes[0].op, Op::Mul),
+                _ => assert!(matches!(graph.nodes[0].op, Op::Conv { group: 2, .. })),
+            }
             quantizes(&graph);
         }
     }
@@ -305,23 +309,8 @@ fn other_factors_are_refused() {
             .node("Mul", &inputs, "y", &[])
     };
     for (model, says) in [
-        (
-            mul(&[6], ["x", "m"]),
-            "one value, or one for each of the 2 channels",
-        ),
-        (
-            mul(&[2], ["x", "m"]),
-            "one value, or one for each of the 2 channels",
-        ),
-        (
-            mul(&[3, 1, 1], ["x", "m"]),
-            "one value, or one for each of the 2 channels",
-        ),
-        (
-            mul(&[1, 1, 2, 1, 1], ["x", "m"]),
-            "one value, or one for each of the 2 channels",
-        ),
-        (mul(&[], ["f", "m"]), "only [1, C, H, W]"),
+        (mul(&[2], ["x", "m"]), "differ"),
+        (mul(&[3, 1, 1], ["x", "m"]), "differ"),
         (mul(&[], ["m", "m"]), "depends on no input"),
         (mul(&[], ["x", "nan"]), "isn't finite"),
         (mul(&[], ["x", "long"]), "not a float"),

@@ -2,9 +2,8 @@
 
 use super::super::error::PassError;
 use super::super::net::NetOp;
-use super::values::{HOST, Reading, Val, error, real};
+use super::values::{HOST, Reading, Val, error, ordered};
 use crate::graph::{Data, Node};
-use crate::qgraph::TensorId;
 use crate::window::Window;
 
 /// The weight that stands for a factor: a power of two, so that the scale is exact, and large, so
@@ -25,53 +24,52 @@ pub(super) enum Arithmetic {
 }
 
 /// One value, or one for each channel.
-type ByChannel = Vec<f64>;
+pub(super) type ByChannel = Vec<f64>;
 
 impl Reading<'_> {
     /// A sum, difference, product or quotient.
     pub(super) fn arithmetic(&self, node: &Node, kind: Arithmetic) -> Result<Val, PassError> {
-        let constants = [self.reals(node, 0), self.reals(node, 1)];
-        match constants {
-            [None, None] => self.pair(node, kind),
-            [Some(_), Some(_)] => Err(error(node, "both operands are constants")),
-            [None, Some(constant)] => {
-                let c = self.by_channel(node, 0, &constant)?;
-                let (factors, offsets) = match kind {
-                    Arithmetic::Add => (vec![1.0], c),
-                    Arithmetic::Sub => (vec![1.0], c.iter().map(|c| -c).collect()),
-                    Arithmetic::Mul => (c, vec![0.0]),
-                    Arithmetic::Div => (c.iter().map(|c| 1.0 / c).collect(), vec![0.0]),
-                };
-                self.affine(node, 0, [factors, offsets])
+        let (operand, constant) = match [self.reals(node, 0), self.reals(node, 1)] {
+            [None, None] => return self.pair(node, kind),
+            [Some(_), Some(_)] => return Err(error(node, "both operands are constants")),
+            [None, Some(constant)] => (0, constant),
+            [Some(constant), None] => (1, constant),
+        };
+        let value = self.value(node, operand)?;
+        let c = self.by_channel(node, operand, &value, &constant)?;
+        let (factors, offsets) = match (kind, operand) {
+            (Arithmetic::Add, _) => (vec![1.0], c),
+            (Arithmetic::Sub, 0) => (vec![1.0], c.iter().map(|c| -c).collect()),
+            (Arithmetic::Sub, _) => (vec![-1.0], c),
+            (Arithmetic::Mul, _) => (c, vec![0.0]),
+            (Arithmetic::Div, 0) => (c.iter().map(|c| 1.0 / c).collect(), vec![0.0]),
+            (Arithmetic::Div, _) => return Err(error(node, "its divisor is no constant")),
+        };
+        match &value {
+            Val::Real(real) if real.exactly().is_none() => {
+                self.scaled(node, value, &[factors, offsets])
             }
-            [Some(constant), None] => {
-                let c = self.by_channel(node, 1, &constant)?;
-                let (factors, offsets) = match kind {
-                    Arithmetic::Add => (vec![1.0], c),
-                    Arithmetic::Sub => (vec![-1.0], c),
-                    Arithmetic::Mul => (c, vec![0.0]),
-                    Arithmetic::Div => return Err(error(node, "its divisor is no constant")),
-                };
-                self.affine(node, 1, [factors, offsets])
-            }
+            _ => self.affine(node, operand, [factors, offsets]),
         }
     }
 
     /// Two tensors, of which one may have one position for each channel.
     fn pair(&self, node: &Node, kind: Arithmetic) -> Result<Val, PassError> {
-        let (a, b) = (self.tensor(node, 0)?, self.tensor(node, 1)?);
+        let [(a, order), (b, other)] = [self.operand(node, 0)?, self.operand(node, 1)?];
         let [x, y] = [a, b].map(|id| self.net.tensors[id.0].chw);
         let shapes = [0, 1].map(|i| &self.graph.values[node.inputs[i].0].shape);
         let spread = |small: [usize; 3], large: [usize; 3]| small == [large[0], 1, 1];
-        let direct = |id: usize| Ok::<bool, PassError>(self.channels(node, id)?.is_some());
-        // Of tensors that were flattened every value has its place.
-        let alike = x == y && shapes[0].iter().product::<usize>() == x.iter().product::<usize>();
-        let fits = (alike && shapes[0] == shapes[1])
-            || (direct(0)? && direct(1)? && (x == y || spread(x, y) || spread(y, x)));
+        let direct = |id: usize| {
+            let channels = self.channels(node, id);
+            matches!(channels, Ok(Some(_)))
+        };
+        // Of values of one shape that lie alike every value has its place.
+        let fits = (x == y && order == other && shapes[0] == shapes[1])
+            || (direct(0) && direct(1) && (x == y || spread(x, y) || spread(y, x)));
         let chw = if spread(x, y) { y } else { x };
         match kind {
-            Arithmetic::Add if fits => Ok(real(node, NetOp::Add { a, b }, chw)),
-            Arithmetic::Mul if fits => Ok(real(node, NetOp::Mul { a, b }, chw)),
+            Arithmetic::Add if fits => Ok(ordered(node, NetOp::Add { a, b }, chw, order)),
+            Arithmetic::Mul if fits => Ok(ordered(node, NetOp::Mul { a, b }, chw, order)),
             Arithmetic::Mul => Err(error(node, HOST)),
             Arithmetic::Sub => Err(error(node, HOST)),
             Arithmetic::Add => Err(error(
@@ -107,30 +105,53 @@ impl Reading<'_> {
         &self,
         node: &Node,
         operand: usize,
+        value: &Val,
         (shape, values): &(Vec<usize>, Vec<f64>),
     ) -> Result<ByChannel, PassError> {
         if values.iter().any(|v| !v.is_finite()) {
             return Err(error(node, "a constant isn't finite"));
         }
+        let x = &self.graph.values[node.inputs[operand].0].shape;
+        let wrong = || {
+            let text = format!(
+                "a constant of shape {shape:?} beside {x:?}; only one value, or one for each channel, is supported"
+            );
+            error(node, text)
+        };
+        // Shapes are aligned at their last dimension. It must not give the operand more of them.
+        let before = x.len().checked_sub(shape.len()).ok_or_else(wrong)?;
         if let [one] = values[..] {
             return Ok(vec![one]);
         }
-        let x = &self.graph.values[node.inputs[operand].0].shape;
-        // Shapes are aligned at their last dimension.
-        let channel = (shape.len() + 1).checked_sub(x.len());
-        let other = |(i, &size): (usize, &usize)| Some(i) == channel || size == 1;
-        let fits = shape.len() <= x.len()
-            && channel.and_then(|c| shape.get(c)) == x.get(1)
-            && shape.iter().enumerate().all(other);
-        match fits {
-            true => Ok(values.clone()),
-            false => Err(error(
-                node,
-                format!(
-                    "a constant of shape {shape:?} beside {x:?}; only one value, or one for each channel, is supported"
-                ),
-            )),
+        let (channels, order) = match value {
+            Val::Real(real) => (real.placed()[0], real.order),
+            _ => return Err(wrong()),
+        };
+        let dims = order.channels(x, channels).ok_or_else(wrong)?;
+        let size = |at: usize| at.checked_sub(before).map_or(1, |at| shape[at]);
+        let alike = |at: usize| match dims.contains(&at) {
+            true => [1, x[at]].contains(&size(at)),
+            false => size(at) == 1,
+        };
+        if !(0..x.len()).all(alike) {
+            return Err(wrong());
         }
+        // The value of a channel, whose dimensions the constant may be broadcast along.
+        let of = |channel: usize| {
+            let (mut rest, mut at, mut stride) = (channel, 0, 1);
+            for dim in dims.clone().rev() {
+                if size(dim) != 1 {
+                    at += rest % x[dim] * stride;
+                    stride *= size(dim);
+                }
+                rest /= x[dim];
+            }
+            values.get(at).copied()
+        };
+        (0..channels)
+            .map(of)
+            .collect::<Option<_>>()
+            .ok_or_else(wrong)
     }
 
     /// `x * factor + offset`: a depthwise 1x1 convolution.
@@ -140,15 +161,8 @@ impl Reading<'_> {
         operand: usize,
         [factors, offsets]: [ByChannel; 2],
     ) -> Result<Val, PassError> {
-        let input = self.tensor(node, operand)?;
+        let (input, order) = self.operand(node, operand)?;
         let chw = self.net.tensors[input.0].chw;
-        let several = factors.len() > 1 || offsets.len() > 1;
-        if several && self.channels(node, operand)?.is_none() {
-            return Err(error(
-                node,
-                "its input was flattened, and it has values for each channel",
-            ));
-        }
         let all = |values: &ByChannel, c: usize| values[if values.len() == 1 { 0 } else { c }];
         let step = self.net.tensors[input.0].scale;
         let mut weights = Vec::with_capacity(chw[0]);
@@ -180,17 +194,21 @@ impl Reading<'_> {
             residual: None,
             dense: false,
         };
-        Ok(real(node, op, chw))
+        Ok(ordered(node, op, chw, order))
     }
 
-    /// BatchNormalization of a tensor.
-    pub(super) fn normalized(&self, node: &Node, epsilon: f64) -> Result<Val, PassError> {
+    /// Factors and offsets of a BatchNormalization.
+    pub(super) fn normalized(
+        &self,
+        node: &Node,
+        epsilon: f64,
+    ) -> Result<[ByChannel; 2], PassError> {
         let [gamma, beta, mean, var] = self.statistics(node)?;
         let factor = |(g, v): (&f64, &f64)| g / (v + epsilon).sqrt();
         let factors: ByChannel = gamma.iter().zip(&var).map(factor).collect();
         let offset = |((b, m), f): ((&f64, &f64), &f64)| b - m * f;
         let offsets = beta.iter().zip(&mean).zip(&factors).map(offset).collect();
-        self.affine(node, 0, [factors, offsets])
+        Ok([factors, offsets])
     }
 
     pub(super) fn hard_sigmoid(
@@ -210,10 +228,10 @@ impl Reading<'_> {
     }
 
     pub(super) fn hard_swish(&self, node: &Node) -> Result<Val, PassError> {
-        let input = self.tensor(node, 0)?;
+        let (input, order) = self.operand(node, 0)?;
         let tensor = &self.net.tensors[input.0];
         match SWISH_SCALES.contains(&tensor.scale) {
-            true => Ok(real(node, NetOp::HardSwish { input }, tensor.chw)),
+            true => Ok(ordered(node, NetOp::HardSwish { input }, tensor.chw, order)),
             false => Err(error(node, HOST)),
         }
     }
@@ -225,16 +243,13 @@ impl Reading<'_> {
     pub(super) fn prelu(&self, node: &Node) -> Result<Val, PassError> {
         let slopes = self.reals(node, 1);
         let slopes = slopes.ok_or_else(|| error(node, "its slopes must be constants"))?;
-        let slopes = self.by_channel(node, 0, &slopes)?;
-        if slopes.len() > 1 && self.channels(node, 0)?.is_none() {
-            return Err(error(node, "its input was flattened"));
-        }
+        let slopes = self.by_channel(node, 0, &self.value(node, 0)?, &slopes)?;
         self.slopes(node, slopes)
     }
 
     /// One slope that is positive, or one for each channel.
     fn slopes(&self, node: &Node, slopes: ByChannel) -> Result<Val, PassError> {
-        let input: TensorId = self.tensor(node, 0)?;
+        let (input, order) = self.operand(node, 0)?;
         let chw = self.net.tensors[input.0].chw;
         if slopes.iter().any(|s| !s.is_finite()) {
             return Err(error(node, "a slope isn't finite"));
@@ -243,6 +258,6 @@ impl Reading<'_> {
             [one] if one <= 0.0 => vec![one; chw[0]],
             _ => slopes,
         };
-        Ok(real(node, NetOp::Slopes { input, slopes }, chw))
+        Ok(ordered(node, NetOp::Slopes { input, slopes }, chw, order))
     }
 }

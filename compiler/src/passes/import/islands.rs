@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::super::error::PassError;
 use super::super::net::{Entry, NetOp, NetOutput, NetRead};
+use super::layout::{self, Order};
 use super::values::{Reading, Real, UNQUANTIZED, Val, error};
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::qgraph::TensorId;
@@ -16,8 +17,8 @@ const MAX_NODES: usize = 1 << 20;
 struct Needed {
     /// In order.
     nodes: Vec<usize>,
-    /// Values that are int8 tensors.
-    tensors: Vec<(ValueId, TensorId)>,
+    /// Values that are int8 tensors, with their orders.
+    tensors: Vec<(ValueId, TensorId, Order)>,
     /// Inputs of the model.
     inputs: Vec<ValueId>,
 }
@@ -26,8 +27,8 @@ struct Needed {
 pub(super) enum Island {
     /// Of int8 tensors.
     Real(Box<Real>),
-    /// Of inputs of the model: channels, rows and columns of what is rounded.
-    Entry(Entry, [usize; 3]),
+    /// Of inputs of the model: channels, rows and columns of what is rounded, and their order.
+    Entry(Entry, [usize; 3], Order),
 }
 
 impl Reading<'_> {
@@ -71,10 +72,10 @@ impl Reading<'_> {
             return Err(error(node, text));
         }
         let single = match inputs[..] {
-            [(_, only)] => Some(self.net.tensors[only.0].chw),
+            [(_, only, Order::First)] => Some(self.net.tensors[only.0].chw),
             _ => None,
         };
-        let chw = match shape[..] {
+        let own = match shape[..] {
             [1, c, h, w] => [c, h, w],
             [1, c, w] => [c, 1, w],
             // Of a tensor that was flattened, every value keeps its place.
@@ -83,28 +84,34 @@ impl Reading<'_> {
                 .unwrap_or([all, 1, 1]),
             _ => [all, 1, 1],
         };
+        let last = self.layouts.last_of(output, shape);
+        let (chw, order) = last.map_or((own, Order::First), |chw| (chw, Order::Last));
         let name = nodes
             .last()
             .map(|&index| self.graph.nodes[index].name.clone());
-        let reads: Vec<ValueId> = inputs
-            .iter()
-            .map(|(id, _)| *id)
-            .chain(raw.clone())
-            .collect();
-        let part = Arc::new(self.part(&nodes, &reads, output));
+        let mut part = self.part(&nodes, &inputs, &raw, output);
+        if order == Order::Last {
+            let made = part.outputs[0];
+            part.outputs[0] = layout::to_tensor(&mut part, made, chw);
+        }
+        let part = Arc::new(part);
         if !raw.is_empty() {
-            let part = Some(part);
-            return Ok(Island::Entry(Entry { part, reads }, chw));
+            let entry = Entry {
+                part: Some(part),
+                reads: raw,
+            };
+            return Ok(Island::Entry(entry, chw, order));
         }
         let op = NetOp::Host {
             part,
-            inputs: inputs.into_iter().map(|(_, tensor)| tensor).collect(),
+            inputs: inputs.into_iter().map(|(_, tensor, _)| tensor).collect(),
             output: 0,
         };
         Ok(Island::Real(Box::new(Real {
             op,
             name: name.unwrap_or_default(),
             chw,
+            order,
             bounds: (f64::NEG_INFINITY, f64::INFINITY),
             moved: None,
         })))
@@ -126,12 +133,12 @@ impl Reading<'_> {
             let first = self.refused.values().next().cloned();
             return Err(first.unwrap_or_else(|| error(node, UNQUANTIZED)));
         }
-        let tensors = needed.tensors.iter().map(|(_, id)| NetRead::Tensor(*id));
+        let tensors = needed.tensors.iter();
+        let tensors = tensors.map(|(_, id, _)| NetRead::Tensor(*id));
         let inputs = needed.inputs.iter().map(|id| NetRead::Input(*id));
-        let values = needed.tensors.iter().map(|(id, _)| *id);
-        let values: Vec<ValueId> = values.chain(needed.inputs.iter().copied()).collect();
+        let part = self.part(&needed.nodes, &needed.tensors, &needed.inputs, id);
         Ok(NetOutput::Value {
-            part: Arc::new(self.part(&needed.nodes, &values, id)),
+            part: Arc::new(part),
             reads: tensors.chain(inputs).collect(),
             name,
         })
@@ -158,10 +165,10 @@ impl Reading<'_> {
             }
             match self.values.get(&id) {
                 Some(Val::Real(real)) if let Some(tensor) = real.exactly() => {
-                    inputs.push((id, tensor));
+                    inputs.push((id, tensor, real.order));
                 }
                 Some(Val::Input) => raw.push(id),
-                Some(Val::Quantized(_)) => {
+                Some(Val::Quantized(..)) => {
                     return Err(error(node, "the host reads int8 values as they are"));
                 }
                 _ => {
@@ -175,7 +182,7 @@ impl Reading<'_> {
                 }
             }
         }
-        inputs.sort_unstable();
+        inputs.sort_unstable_by_key(|(id, ..)| *id);
         raw.sort_unstable();
         Ok(Needed {
             nodes: nodes.into_iter().collect(),
@@ -184,8 +191,15 @@ impl Reading<'_> {
         })
     }
 
-    /// Some nodes as a graph of their own, with the model's names.
-    fn part(&self, nodes: &[usize], inputs: &[ValueId], output: ValueId) -> Graph {
+    /// Some nodes as a graph of their own, with the model's names. It reads tensors, in the tensors' order,
+    /// and then inputs of the model.
+    fn part(
+        &self,
+        nodes: &[usize],
+        tensors: &[(ValueId, TensorId, Order)],
+        raw: &[ValueId],
+        output: ValueId,
+    ) -> Graph {
         let mut part = Graph::default();
         let mut ids: HashMap<ValueId, ValueId> = HashMap::new();
         let mut take = |part: &mut Graph, id: ValueId| {
@@ -194,7 +208,15 @@ impl Reading<'_> {
                 ValueId(part.values.len() - 1)
             })
         };
-        for id in inputs {
+        for (id, tensor, order) in tensors {
+            let to = take(&mut part, *id);
+            let from = match order {
+                Order::First => to,
+                Order::Last => layout::from_tensor(&mut part, self.net.tensors[tensor.0].chw, to),
+            };
+            part.inputs.push(from);
+        }
+        for id in raw {
             let id = take(&mut part, *id);
             part.inputs.push(id);
         }

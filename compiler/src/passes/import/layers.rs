@@ -2,8 +2,10 @@
 
 use super::super::error::PassError;
 use super::super::net::NetOp;
-use super::values::{Constant, Reading, UNQUANTIZED, Val, error, real};
-use crate::graph::Node;
+use super::affine::ByChannel;
+use super::layout::Order;
+use super::values::{Constant, Reading, UNQUANTIZED, Val, error, ordered, real};
+use crate::graph::{MatMulForm, Node};
 use crate::qgraph::TensorId;
 use crate::semantics;
 use crate::window::Window;
@@ -79,7 +81,7 @@ impl Reading<'_> {
     }
 
     pub(super) fn gemm(&self, node: &Node, trans_b: bool) -> Result<Val, PassError> {
-        let input = self.tensor(node, 0)?;
+        let (input, order) = self.operand(node, 0)?;
         let (weights, weight_scale) = self.weights(node, usize::from(!trans_b))?;
         let channels = weight_scale.len();
         let [c, h, w] = self.net.tensors[input.0].chw;
@@ -94,8 +96,15 @@ impl Reading<'_> {
                 k * channels + o
             }
         };
+        // Where the model has the values of the tensor.
+        let place = |k: usize| match order {
+            Order::First => k,
+            Order::Last => k % (h * w) * c + k / (h * w),
+        };
         let values = (0..channels).flat_map(|o| (0..inner).map(move |k| (o, k)));
-        let values: Vec<i32> = values.map(|(o, k)| weights.values[at(o, k)]).collect();
+        let values: Vec<i32> = values
+            .map(|(o, k)| weights.values[at(o, place(k))])
+            .collect();
         let op = NetOp::Conv {
             input,
             window: Window::whole([h, w]),
@@ -107,6 +116,51 @@ impl Reading<'_> {
             dense: true,
         };
         Ok(real(node, op, [channels, 1, 1]))
+    }
+
+    /// A product of a matrix and a constant: a convolution of single positions.
+    pub(super) fn product(&self, node: &Node, form: MatMulForm) -> Result<Val, PassError> {
+        let (input, order) = self.operand(node, 0)?;
+        let (weights, weight_scale) = self.weights(node, form.output_axis())?;
+        let &[rows, columns] = &weights.shape[..] else {
+            return Err(error(node, "its weights are no matrix"));
+        };
+        let [channels, inner] = match form {
+            MatMulForm::Right => [columns, rows],
+            MatMulForm::RightTransposed | MatMulForm::Left => [rows, columns],
+        };
+        let wanted = match form {
+            MatMulForm::Left => Order::First,
+            MatMulForm::Right | MatMulForm::RightTransposed => Order::Last,
+        };
+        let [c, h, w] = self.net.tensors[input.0].chw;
+        if c != inner || order != wanted.of([c, h, w]) {
+            let shape = &self.graph.values[node.inputs[0].0].shape;
+            let text = format!("its input of shape {shape:?} lies as {c}x{h}x{w}");
+            return Err(error(node, text));
+        }
+        let chw = [channels, h, w];
+        let order = wanted.of(chw);
+        if order == Order::Last && self.layouts.is_first(node.output) {
+            return Err(error(node, "its output is read in another order"));
+        }
+        let values = match form {
+            MatMulForm::Right => (0..channels * inner)
+                .map(|i| weights.values[i % inner * channels + i / inner])
+                .collect(),
+            MatMulForm::RightTransposed | MatMulForm::Left => weights.values,
+        };
+        let op = NetOp::Conv {
+            input,
+            window: Window::whole([1, 1]),
+            weights: semantics::weight_parts(&values),
+            group: 1,
+            weight_scale,
+            bias: self.bias(node, channels)?,
+            residual: None,
+            dense: false,
+        };
+        Ok(ordered(node, op, chw, order))
     }
 
     pub(super) fn pool(
@@ -147,10 +201,25 @@ impl Reading<'_> {
 
     /// Folds into the convolution before it: scales its weights' scales.
     pub(super) fn batch_norm(&self, node: &Node, epsilon: f64) -> Result<Val, PassError> {
+        let factors = self.normalized(node, epsilon)?;
         if self.tensor(node, 0).is_ok() {
-            return self.normalized(node, epsilon);
+            return self.affine(node, 0, factors);
         }
-        let Val::Real(mut value) = self.value(node, 0)? else {
+        let value = self.value(node, 0)?;
+        if matches!(&value, Val::Real(real) if real.order == Order::Last) {
+            return Err(error(node, "its channels aren't those of its input"));
+        }
+        self.scaled(node, value, &factors)
+    }
+
+    /// Factors and offsets of the channels of a convolution that isn't rounded yet: they join it.
+    pub(super) fn scaled(
+        &self,
+        node: &Node,
+        value: Val,
+        [factors, offsets]: &[ByChannel; 2],
+    ) -> Result<Val, PassError> {
+        let Val::Real(mut value) = value else {
             return Err(error(node, UNQUANTIZED));
         };
         let unbounded = value.bounds == (f64::NEG_INFINITY, f64::INFINITY);
@@ -170,18 +239,21 @@ impl Reading<'_> {
         if !unbounded {
             return Err(error(node, "it follows an activation function"));
         }
-        let [gamma, beta, mean, var] = self.statistics(node)?;
         let [channels, ..] = self.net.tensors[input.0].chw;
         let per_channel = channels / (*group).max(1) * window.area();
         let mut whole = semantics::whole_weights(weights, per_channel * weight_scale.len());
         for c in 0..weight_scale.len() {
             let of = moved.map_or(c, |moved| moved[c]);
-            let factor = gamma[of] / (var[of] + epsilon).sqrt();
-            if !factor.is_finite() || factor == 0.0 {
-                return Err(error(node, format!("channel {c}: its factor is {factor}")));
+            let [factor, offset] =
+                [factors, offsets].map(|all| all[if all.len() == 1 { 0 } else { of }]);
+            if !factor.is_finite() || factor == 0.0 || !offset.is_finite() {
+                return Err(error(
+                    node,
+                    format!("channel {c}: its factor is {factor}, its offset {offset}"),
+                ));
             }
             weight_scale[c] *= factor.abs();
-            bias[c] = (bias[c] - mean[of]) * factor + beta[of];
+            bias[c] = bias[c] * factor + offset;
             if factor < 0.0 {
                 let row = whole.iter_mut().skip(c * per_channel).take(per_channel);
                 row.for_each(|w| *w = -*w);

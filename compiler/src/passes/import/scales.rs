@@ -1,9 +1,12 @@
 //! QuantizeLinear and DequantizeLinear.
 
+use std::sync::Arc;
+
 use super::super::error::PassError;
 use super::super::net::{Entry, NetNode, NetOp, NetTensor};
 use super::islands::Island;
-use super::values::{Constant, Reading, Real, UNQUANTIZED, Val, error, real};
+use super::layout::Order;
+use super::values::{Constant, Reading, Real, UNQUANTIZED, Val, error, ordered};
 use crate::graph::{Data, Element, Node};
 use crate::qgraph::TensorId;
 
@@ -91,18 +94,22 @@ impl Reading<'_> {
         }
         let steps = self.steps(node)?;
         let name = self.graph.values[node.inputs[0].0].name.clone();
-        let tensor = match self.value(node, 0)? {
-            Val::Input => self.network_input(node, name, steps)?,
-            Val::Real(real) => self.round(*real, name, steps),
+        let real = match self.value(node, 0)? {
+            Val::Input => return self.network_input(node, name, steps),
+            Val::Real(real) => real,
             Val::Float => match self.island(node)? {
-                Island::Real(real) => self.round(*real, name, steps),
-                Island::Entry(entry, chw) => self.enter(name, chw, steps, entry),
+                Island::Real(real) => real,
+                Island::Entry(entry, chw, order) => {
+                    let tensor = self.enter(name, chw, steps, entry);
+                    return Ok(Val::Quantized(tensor, order));
+                }
             },
-            Val::Quantized(_) | Val::Constant(_) => {
+            Val::Quantized(..) | Val::Constant(_) => {
                 return Err(error(node, "its input is not real"));
             }
         };
-        Ok(Val::Quantized(tensor))
+        let order = real.order;
+        Ok(Val::Quantized(self.round(*real, name, steps), order))
     }
 
     pub(super) fn network_input(
@@ -110,9 +117,9 @@ impl Reading<'_> {
         node: &Node,
         name: String,
         steps: Steps,
-    ) -> Result<TensorId, PassError> {
+    ) -> Result<Val, PassError> {
         let shape = &self.graph.values[node.inputs[0].0].shape;
-        let chw = match shape[..] {
+        let mut chw = match shape[..] {
             [_, c, h, w] => [c, h, w],
             [_, c, w] => [c, 1, w],
             [_, c] => [c, 1, 1],
@@ -121,16 +128,20 @@ impl Reading<'_> {
         if chw.contains(&0) {
             return Err(error(node, format!("an input of shape {shape:?}")));
         }
+        let (mut part, mut order) = (None, Order::First);
+        if let Some(last) = self.layouts.last_of(node.inputs[0], shape) {
+            (chw, order) = (last, Order::Last);
+            part = Some(Arc::new(self.turned(node.inputs[0], chw)));
+        }
         let entry = Entry {
-            part: None,
+            part,
             reads: vec![node.inputs[0]],
         };
         let mut known = self.net.inputs.iter().zip(&self.entries);
         let known = known.find(|(id, other)| **other == entry && self.has_steps(**id, steps));
-        Ok(match known {
-            Some((id, _)) => *id,
-            None => self.enter(name, chw, steps, entry),
-        })
+        let known = known.map(|(id, _)| *id);
+        let id = known.unwrap_or_else(|| self.enter(name, chw, steps, entry));
+        Ok(Val::Quantized(id, order))
     }
 
     /// An input of the net.
@@ -282,13 +293,13 @@ impl Reading<'_> {
             Val::Input if self.is_integer(node) => {
                 let steps = self.steps(node)?;
                 let name = self.graph.values[node.inputs[0].0].name.clone();
-                Val::Quantized(self.network_input(node, name, steps)?)
+                self.network_input(node, name, steps)?
             }
             value => value,
         };
         match value {
             Val::Constant(constant) => self.dequantize_constant(node, axis, *constant),
-            Val::Quantized(input) => {
+            Val::Quantized(input, order) => {
                 // Without a zero point it is 0, whatever the storage.
                 let steps = match node.inputs.len() {
                     0..=2 => {
@@ -315,7 +326,7 @@ impl Reading<'_> {
                     return Err(error(node, text));
                 }
                 let chw = self.net.tensors[input.0].chw;
-                Ok(real(node, NetOp::Eltwise { input }, chw))
+                Ok(ordered(node, NetOp::Eltwise { input }, chw, order))
             }
             Val::Input | Val::Real(_) | Val::Float => Err(error(node, UNQUANTIZED)),
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::super::error::PassError;
 use super::super::net::{Entry, Net, NetOp, NetTensor};
+use super::layout::{Layouts, Order};
 use crate::graph::{Data, Graph, Node, ValueId};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 use crate::reflect::Reflect;
@@ -27,6 +28,8 @@ pub(super) struct Real {
     pub op: NetOp,
     pub name: String,
     pub chw: [usize; 3],
+    /// That of the model's values.
+    pub order: Order,
     /// Real bounds of Relu and Clip.
     pub bounds: (f64, f64),
     /// What becomes of its channels once they are rounded.
@@ -48,8 +51,8 @@ pub(super) struct Moved {
 pub(super) enum Val {
     /// The network's input before its QuantizeLinear.
     Input,
-    /// An int8 tensor.
-    Quantized(TensorId),
+    /// An int8 tensor, and the order of the model's values.
+    Quantized(TensorId, Order),
     /// A real value not yet rounded.
     Real(Box<Real>),
     /// A constant.
@@ -62,11 +65,18 @@ impl Real {
     /// The int8 tensor that it is, without anything done to it.
     pub(super) fn exactly(&self) -> Option<TensorId> {
         match self.op {
-            NetOp::Eltwise { input } if self.bounds == (f64::NEG_INFINITY, f64::INFINITY) => {
-                Some(input)
-            }
+            NetOp::Eltwise { input } if self.is_unbounded() => Some(input),
             _ => None,
         }
+    }
+
+    /// Channels, rows and columns of what it is rounded to.
+    pub(super) fn placed(&self) -> [usize; 3] {
+        self.moved.as_ref().map_or(self.chw, |moved| moved.chw)
+    }
+
+    fn is_unbounded(&self) -> bool {
+        self.bounds == (f64::NEG_INFINITY, f64::INFINITY)
     }
 }
 
@@ -74,6 +84,8 @@ pub(super) struct Reading<'a> {
     pub graph: &'a Graph,
     pub net: Net,
     pub values: HashMap<ValueId, Val>,
+    /// What orders values should have.
+    pub layouts: Layouts,
     /// Tensors that are uint8 in the file; read as int8, everything is 128 less.
     pub unsigned: HashSet<TensorId>,
     /// The node that makes each value.
@@ -107,11 +119,17 @@ pub(super) const UNQUANTIZED: &str = "its input is not quantised (no QuantizeLin
 pub(super) const FLOAT: &str = "it reads floats of the host, which nothing rounds to int8";
 
 pub(super) fn real(node: &Node, op: NetOp, chw: [usize; 3]) -> Val {
+    ordered(node, op, chw, Order::First)
+}
+
+/// A real value whose channels may be innermost in the model.
+pub(super) fn ordered(node: &Node, op: NetOp, chw: [usize; 3], order: Order) -> Val {
     let bounds = (f64::NEG_INFINITY, f64::INFINITY);
     Val::Real(Box::new(Real {
         op,
         name: node.name.clone(),
         chw,
+        order,
         bounds,
         moved: None,
     }))
@@ -164,24 +182,29 @@ impl Reading<'_> {
         TensorId(self.net.tensors.len() - 1)
     }
 
-    /// An operand that is exactly an int8 tensor.
+    /// An operand that is exactly an int8 tensor, with dimensions that are the tensor's or one.
     pub(super) fn tensor(&self, node: &Node, index: usize) -> Result<TensorId, PassError> {
+        let (tensor, order) = self.operand(node, index)?;
+        let shape = &self.graph.values[node.inputs[index].0].shape;
+        let chw @ [c, h, w] = self.net.tensors[tensor.0].chw;
+        let text = || format!("its input of shape {shape:?} lies as {c}x{h}x{w}");
+        let fits = order.fits(shape, chw);
+        fits.then_some(tensor).ok_or_else(|| error(node, text()))
+    }
+
+    /// An operand that is exactly an int8 tensor, and the order of its values.
+    pub(super) fn operand(
+        &self,
+        node: &Node,
+        index: usize,
+    ) -> Result<(TensorId, Order), PassError> {
         match self.value(node, index)? {
             Val::Real(real) => {
                 let tensor = real.exactly().ok_or_else(|| error(node, UNQUANTIZED))?;
-                let shape = &self.graph.values[node.inputs[index].0].shape;
-                let [c, h, w] = self.net.tensors[tensor.0].chw;
-                let fits = match shape[..] {
-                    [1, a, b, d] => [a, b, d] == [c, h, w],
-                    [1, a, d] => [a, 1, d] == [c, h, w],
-                    [1, n] => n == c * h * w,
-                    _ => false,
-                };
-                let text = || format!("its input of shape {shape:?} lies as {c}x{h}x{w}");
-                fits.then_some(tensor).ok_or_else(|| error(node, text()))
+                Ok((tensor, real.order))
             }
             Val::Float => Err(error(node, FLOAT)),
-            Val::Input | Val::Quantized(_) => Err(error(node, UNQUANTIZED)),
+            Val::Input | Val::Quantized(..) => Err(error(node, UNQUANTIZED)),
             Val::Constant(_) => Err(error(node, "a constant operand is not supported here")),
         }
     }

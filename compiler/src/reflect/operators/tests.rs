@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::Arc;
 
-use crate::graph::{DepthMode, Element, Node, Value, ValueId};
+use crate::graph::{DepthMode, Element, MatMulForm, Node, Value, ValueId};
 use crate::host::Segment;
 use crate::qgraph::Spread;
 use crate::window::Pads;
@@ -92,7 +92,10 @@ fn next_op(op: &Op) -> Option<Op> {
         Op::PRelu => Op::Concat { axis: 1 },
         Op::Concat { .. } => Op::Mul,
         Op::Mul => Op::Sub,
-        Op::Sub => Op::LeakyRelu { alpha: 0.1 },
+        Op::Sub => Op::MatMul {
+            form: MatMulForm::Left,
+        },
+        Op::MatMul { .. } => Op::LeakyRelu { alpha: 0.1 },
         Op::LeakyRelu { .. } => Op::HardSwish,
         Op::HardSwish => Op::HardSigmoid {
             alpha: 0.2,
@@ -214,7 +217,7 @@ fn every_kind_of_every_network_describes_itself() {
     let attributes = conv.attributes();
     let names: Vec<&str> = attributes.iter().map(|a| &*a.name).collect();
     assert_eq!(names, ["kernel", "stride", "dilation", "pads", "group"]);
-    assert_eq!(check(conv, next_op).len(), 15 + 14 + 4);
+    assert_eq!(check(conv, next_op).len(), 15 + 15 + 4);
     assert_eq!(check(HostOp::Sigmoid, next_host).len(), 11);
     let conv = NetOp::Conv {
         input: ID,

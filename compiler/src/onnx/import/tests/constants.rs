@@ -2,6 +2,7 @@
 
 use super::model::{Model, int, ints, text};
 use super::proto;
+use crate::graph::{MatMulForm, Op};
 use crate::lower::{self, LowerOptions};
 use crate::zoo::Rng;
 use crate::{float, onnx, passes, quantize, reference};
@@ -255,15 +256,95 @@ fn a_constant_that_is_flattened_is_a_constant() {
     }
 }
 
+/// What a product of a matrix and a constant is read as, from the shape of what is computed.
 #[test]
-fn a_product_of_several_rows_is_refused_by_name() {
-    let found = Model::default()
-        .longs("rows", &[6, 10])
-        .floats("w", &[10, 4], vec![1.0; 40])
-        .node("Reshape", &["x", "rows"], "a", &[])
-        .node("MatMul", &["a", "w"], "y", &[])
-        .refused(13);
-    assert!(found.contains("[6, 10]"), "{found}");
+fn products_of_matrices_are_read_by_the_side_of_the_constant() {
+    let form = |rows: &[i64], w: &[i64], kind: &str, inputs: [&str; 2]| {
+        let count = w.iter().product::<i64>() as usize;
+        let graph = Model::default()
+            .longs("rows", rows)
+            .floats("w", w, vec![1.0; count])
+            .node("Reshape", &["x", "rows"], "a", &[])
+            .node(
+                kind,
+                &inputs,
+                "y",
+                &[int("transB", 1)][..usize::from(kind == "Gemm")],
+            )
+            .read(13)
+            .unwrap();
+        let out = graph.values[graph.outputs[0].0].shape.clone();
+        (graph.nodes[1].op.clone(), out)
+    };
+    let right = ["a", "w"];
+    for (rows, w, kind, inputs, expected, out) in [
+        (
+            &[6, 10][..],
+            &[10, 4][..],
+            "MatMul",
+            right,
+            MatMulForm::Right,
+            &[6, 4][..],
+        ),
+        (
+            &[2, 3, 10],
+            &[10, 4],
+            "MatMul",
+            right,
+            MatMulForm::Right,
+            &[2, 3, 4],
+        ),
+        (
+            &[6, 10],
+            &[4, 10],
+            "Gemm",
+            right,
+            MatMulForm::RightTransposed,
+            &[6, 4],
+        ),
+        (
+            &[1, 6, 10],
+            &[4, 6],
+            "MatMul",
+            ["w", "a"],
+            MatMulForm::Left,
+            &[1, 4, 10],
+        ),
+        (
+            &[6, 10],
+            &[1, 6],
+            "MatMul",
+            ["w", "a"],
+            MatMulForm::Left,
+            &[1, 10],
+        ),
+    ] {
+        let (op, shape) = form(rows, w, kind, inputs);
+        assert_eq!((op, &shape[..]), (Op::MatMul { form: expected }, out));
+    }
+    let (op, _) = form(&[1, 60], &[60, 4], "MatMul", right);
+    assert_eq!(op, Op::Gemm { trans_b: false });
+    // Several matrices, and two that are computed, are the host's.
+    for (rows, w, inputs) in [
+        (&[2, 6, 5][..], &[4, 6][..], ["w", "a"]),
+        (&[1, 6, 10], &[1, 10, 4], right),
+        (&[1, 60], &[60, 4], ["a", "t"]),
+    ] {
+        let count = w.iter().product::<i64>() as usize;
+        let graph = Model::default()
+            .longs("rows", rows)
+            .longs("turned", &[60, 1])
+            .floats("w", w, vec![1.0; count])
+            .node("Reshape", &["x", "rows"], "a", &[])
+            .node("Reshape", &["x", "turned"], "t", &[])
+            .node("Transpose", &["a"], "u", &[])
+            .node("MatMul", &inputs, "y", &[])
+            .read(13)
+            .unwrap();
+        let last = &graph.nodes[graph.nodes.len() - 1].op;
+        let is_matrix = |op: &Op| matches!(op, Op::MatMul { .. });
+        assert!(!is_matrix(last), "{rows:?} {w:?}: {last:?}");
+    }
 }
 
 #[test]

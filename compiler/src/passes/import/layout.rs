@@ -1,0 +1,418 @@
+//! In which order tensors have the model's values.
+//!
+//! A tensor is `[C][H][W]`, and so are most values of a model. Where rows are tokens, or images have their
+//! channels last, a value is `[H][W][C]`: as one matrix, positions by channels, instead of channels by positions.
+//! Both may stand for one tensor, so that a Reshape that keeps that matrix and a Transpose of it compute nothing.
+//! A product with a matrix wants the dimension that it sums over to be the channels; what is added to it must
+//! lie as it does. [`Layouts`] says that of values before they are read, since the host, whose results can have
+//! either order, comes first.
+
+use std::collections::{HashMap, HashSet};
+
+use super::super::error::PassError;
+use super::values::{FLOAT, Reading, UNQUANTIZED, Val, error};
+use crate::graph::{
+    Data, Element, Graph, MatMulForm, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId,
+};
+
+/// Where the channels of a tensor are among a value's dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// In front of the positions, as in the tensor.
+    First,
+    /// Behind them.
+    Last,
+}
+
+impl Order {
+    /// The order itself, but where there is one channel or one position: then both are the first.
+    pub(super) const fn of(self, [c, h, w]: [usize; 3]) -> Self {
+        match c == 1 || h * w == 1 {
+            true => Self::First,
+            false => self,
+        }
+    }
+
+    /// Whether a value's dimensions are a tensor's: all of them, or one of all its values.
+    pub(super) fn fits(self, shape: &[usize], [c, h, w]: [usize; 3]) -> bool {
+        let own = match *shape {
+            [1, a, b, d] => [a, b, d] == [c, h, w],
+            [1, a, d] => [a, 1, d] == [c, h, w],
+            [1, n] => n == c * h * w,
+            _ => false,
+        };
+        own && self == Self::First
+    }
+
+    /// The order of a value of dimensions `shape` once they are permuted; `None` where that is none.
+    fn turned(self, shape: &[usize], perm: &[usize], [c, h, w]: [usize; 3]) -> Option<Self> {
+        let Some([front, _]) = swapped(shape, perm)? else {
+            return Some(self);
+        };
+        match self {
+            Self::First if front == c => Some(Self::Last.of([c, h, w])),
+            Self::Last if front == h * w => Some(Self::First),
+            Self::First | Self::Last => None,
+        }
+    }
+
+    /// The dimensions of a value that are its channels; `None` where they aren't whole dimensions.
+    pub(super) fn channels(
+        self,
+        shape: &[usize],
+        channels: usize,
+    ) -> Option<std::ops::Range<usize>> {
+        let of = |range: &std::ops::Range<usize>| {
+            shape[range.clone()].iter().product::<usize>() == channels
+        };
+        let n = shape.len();
+        match self {
+            Self::First => (0..=n).rev().map(|end| 0..end).find(of),
+            Self::Last => (0..=n).map(|start| start..n).find(of),
+        }
+    }
+}
+
+/// What a permutation does: nothing (`Some(None)`), or it swaps the dimensions in front, of so many
+/// values, with those behind. `None` for any other.
+fn swapped(shape: &[usize], perm: &[usize]) -> Option<Option<[usize; 2]>> {
+    let mut seen = vec![false; shape.len()];
+    for &at in perm {
+        if std::mem::replace(seen.get_mut(at)?, true) {
+            return None;
+        }
+    }
+    // Dimensions of 1 have no order.
+    let wide: Vec<usize> = perm.iter().copied().filter(|&at| shape[at] != 1).collect();
+    let Some(cut) = wide.windows(2).position(|pair| pair[0] > pair[1]) else {
+        return (perm.len() == shape.len()).then_some(None);
+    };
+    let (behind, front) = wide.split_at(cut + 1);
+    let rising = front.is_sorted() && front.last() < behind.first();
+    let size = |dims: &[usize]| dims.iter().map(|&at| shape[at]).product();
+    (rising && perm.len() == shape.len()).then(|| Some([size(front), size(behind)]))
+}
+
+/// The permutation of a Transpose of so many dimensions; `None` where it is none.
+fn permutation(op: &OnnxOp, rank: usize) -> Option<Vec<usize>> {
+    match op.ints("perm") {
+        None => Some((0..rank).rev().collect()),
+        Some(perm) => perm.iter().map(|&at| usize::try_from(at).ok()).collect(),
+    }
+}
+
+/// What orders values should have, from what reads and makes them.
+pub(super) struct Layouts {
+    /// Values that lie alike: each says one that stands for all of them.
+    parent: Vec<usize>,
+    /// By the one that stands for them: how many channels are to be last.
+    last: HashMap<usize, usize>,
+    /// Those whose channels are to be in front.
+    first: HashSet<usize>,
+    /// Rows and columns of values of four dimensions.
+    planes: HashMap<usize, [usize; 2]>,
+    /// Values whose dimensions something reads: rows and columns, or channels one by one.
+    pub(super) dimensions: HashSet<ValueId>,
+}
+
+/// How an operator reads and makes values.
+enum Role {
+    /// Value by value.
+    Each,
+    /// Value by value, in other dimensions.
+    Regroups,
+    /// By their dimensions: rows and columns behind channels.
+    Plane,
+    /// By their dimensions, if channels are in front.
+    Channels,
+    /// None of these.
+    Other,
+}
+
+fn role(graph: &Graph, node: &Node) -> Role {
+    match &node.op {
+        Op::QuantizeLinear { .. }
+        | Op::DequantizeLinear { .. }
+        | Op::Identity
+        | Op::Relu
+        | Op::Clip { .. }
+        | Op::LeakyRelu { .. }
+        | Op::PRelu
+        | Op::HardSigmoid { .. }
+        | Op::HardSwish
+        | Op::Add
+        | Op::Sub
+        | Op::Mul
+        | Op::Div => Role::Each,
+        Op::Flatten => Role::Regroups,
+        Op::Onnx(op) if regroups(op) => Role::Regroups,
+        Op::Conv { .. }
+        | Op::ConvTranspose { .. }
+        | Op::MaxPool { .. }
+        | Op::AveragePool { .. }
+        | Op::GlobalAveragePool
+        | Op::BatchNormalization { .. }
+        | Op::DepthToSpace { .. }
+        | Op::SpaceToDepth { .. }
+        | Op::Pad { .. }
+        | Op::Resize { .. } => Role::Plane,
+        Op::Concat { axis: 1 } | Op::Slice { axis: 1, .. } | Op::Gather { axis: 1 } => {
+            match graph.values[node.output.0].shape.len() {
+                2 | 4 => Role::Channels,
+                _ => Role::Other,
+            }
+        }
+        Op::Concat { .. } | Op::Slice { .. } | Op::Gather { .. } => Role::Other,
+        Op::Gemm { .. } | Op::MatMul { .. } | Op::Host(_) | Op::Onnx(_) => Role::Other,
+    }
+}
+
+/// Whether an operator that is kept gives the same values other dimensions.
+fn regroups(op: &OnnxOp) -> bool {
+    op.domain.is_empty() && matches!(op.kind, "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze")
+}
+
+fn transposes(op: &OnnxOp) -> bool {
+    op.domain.is_empty() && op.kind == "Transpose"
+}
+
+impl Layouts {
+    pub(super) fn of(graph: &Graph) -> Self {
+        let mut all = Self {
+            parent: (0..graph.values.len()).collect(),
+            last: HashMap::new(),
+            first: HashSet::new(),
+            planes: HashMap::new(),
+            dimensions: HashSet::new(),
+        };
+        let shape = |id: ValueId| &graph.values[id.0].shape[..];
+        let size = |id: ValueId| shape(id).iter().product::<usize>();
+        for node in &graph.nodes {
+            if let Role::Each | Role::Regroups = role(graph, node) {
+                let alike = node
+                    .inputs
+                    .iter()
+                    .filter(|id| size(**id) == size(node.output));
+                alike.for_each(|id| all.join(*id, node.output));
+            }
+        }
+        for id in 0..graph.values.len() {
+            all.parent[id] = all.find(id);
+        }
+        for (id, value) in graph.values.iter().enumerate() {
+            if let [1, h, w, _] = value.shape[..] {
+                let root = all.root(ValueId(id));
+                all.planes.entry(root).or_insert([h, w]);
+            }
+        }
+        for node in &graph.nodes {
+            all.mark(graph, node);
+        }
+        // Integers are given and taken in the model's order.
+        for &id in graph.outputs.iter().chain(&graph.inputs) {
+            if graph.values[id.0].element != Element::F32 {
+                let root = all.root(id);
+                all.first.insert(root);
+            }
+        }
+        for node in graph.nodes.iter().rev() {
+            all.backwards(graph, node);
+        }
+        all
+    }
+
+    /// The value that stands for those that lie alike.
+    fn root(&self, id: ValueId) -> usize {
+        self.parent[id.0]
+    }
+
+    /// The root, while values are joined; ways to it are halved.
+    fn find(&mut self, mut at: usize) -> usize {
+        while self.parent[at] != at {
+            self.parent[at] = self.parent[self.parent[at]];
+            at = self.parent[at];
+        }
+        at
+    }
+
+    fn join(&mut self, a: ValueId, b: ValueId) {
+        let (a, b) = (self.find(a.0), self.find(b.0));
+        self.parent[b] = a;
+    }
+
+    fn mark(&mut self, graph: &Graph, node: &Node) {
+        let shape = |id: ValueId| &graph.values[id.0].shape[..];
+        match (&node.op, &role(graph, node)) {
+            (Op::MatMul { form }, _) => {
+                for id in [node.inputs[0], node.output] {
+                    let root = self.root(id);
+                    match (form, shape(id).last()) {
+                        (MatMulForm::Left, _) | (_, None) => {
+                            self.first.insert(root);
+                        }
+                        (_, Some(&channels)) => {
+                            self.last.entry(root).or_insert(channels);
+                        }
+                    }
+                }
+            }
+            (_, Role::Plane) => {
+                for id in [node.inputs[0], node.output] {
+                    let root = self.root(id);
+                    self.first.insert(root);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What a node's output says of its input.
+    fn backwards(&mut self, graph: &Graph, node: &Node) {
+        let read = match role(graph, node) {
+            Role::Plane | Role::Channels => true,
+            Role::Each => self.dimensions.contains(&node.output),
+            Role::Regroups | Role::Other => false,
+        };
+        if read {
+            self.dimensions.extend(&node.inputs);
+        }
+        let Op::Onnx(op) = &node.op else {
+            return;
+        };
+        let shape = &graph.values[node.inputs[0].0].shape;
+        if let (true, Some(perm)) = (transposes(op), permutation(op, shape.len()))
+            && let Some(Some([_, behind])) = swapped(shape, &perm)
+        {
+            let [from, to] = [node.inputs[0], node.output].map(|id| self.root(id));
+            if self.first.contains(&to) {
+                self.last.entry(from).or_insert(behind);
+            }
+        }
+    }
+
+    /// Whether the channels of a value are in front, as something wants it.
+    pub(super) fn is_first(&self, id: ValueId) -> bool {
+        self.first.contains(&self.root(id))
+    }
+
+    /// The tensor of a value whose channels should be last; `None` of any other.
+    pub(super) fn last_of(&self, id: ValueId, shape: &[usize]) -> Option<[usize; 3]> {
+        let root = self.root(id);
+        let channels = *self
+            .last
+            .get(&root)
+            .filter(|_| !self.first.contains(&root))?;
+        let size: usize = shape.iter().product();
+        let dims = Order::Last.channels(shape, channels)?;
+        let positions: usize = shape[..dims.start].iter().product();
+        let plane = self.planes.get(&root).filter(|[h, w]| h * w == positions);
+        let [h, w] = plane.copied().unwrap_or([1, positions]);
+        let chw = [channels, h, w];
+        (size > 0 && Order::Last.of(chw) == Order::Last).then_some(chw)
+    }
+}
+
+impl Reading<'_> {
+    /// A Reshape that keeps the order of a value, or a Transpose that swaps channels and positions.
+    pub(super) fn kept(&self, node: &Node, op: &OnnxOp) -> Result<Val, PassError> {
+        let why = || error(node, op.reason.clone());
+        if !regroups(op) && !transposes(op) {
+            return Err(why());
+        }
+        let mut real = match self.value(node, 0)? {
+            Val::Real(real) => real,
+            Val::Float => return Err(error(node, FLOAT)),
+            Val::Input | Val::Quantized(..) => return Err(error(node, UNQUANTIZED)),
+            Val::Constant(_) => return Err(why()),
+        };
+        let shape = |id: ValueId| &self.graph.values[id.0].shape[..];
+        let chw = real.placed();
+        if transposes(op) {
+            let from = shape(node.inputs[0]);
+            let perm = permutation(op, from.len()).ok_or_else(why)?;
+            real.order = real.order.turned(from, &perm, chw).ok_or_else(why)?;
+        }
+        let dimensions = self.layouts.dimensions.contains(&node.output);
+        let first = self.layouts.is_first(node.output);
+        let wrong = dimensions && !real.order.fits(shape(node.output), chw)
+            || first && real.order == Order::Last;
+        match wrong {
+            true => Err(why()),
+            false => Ok(Val::Real(real)),
+        }
+    }
+
+    /// A part of the host that turns an input of the model, so that its channels are in front.
+    pub(super) fn turned(&self, id: ValueId, chw: [usize; 3]) -> Graph {
+        let mut part = Graph::default();
+        part.values.push(self.graph.values[id.0].clone());
+        part.inputs.push(ValueId(0));
+        let output = to_tensor(&mut part, ValueId(0), chw);
+        part.outputs.push(output);
+        part
+    }
+}
+
+/// The values of a tensor, which `id` are in the model's order: nodes without a name, which aren't the
+/// network's.
+pub(super) fn to_tensor(part: &mut Graph, id: ValueId, [c, h, w]: [usize; 3]) -> ValueId {
+    let matrix = reshaped(part, id, &[h * w, c]);
+    transposed(part, matrix)
+}
+
+/// A new value of a part, a tensor's, of which the model's `to` is made.
+pub(super) fn from_tensor(part: &mut Graph, [c, h, w]: [usize; 3], to: ValueId) -> ValueId {
+    let from = value(part, "tensor", &[c, h * w], None);
+    let matrix = transposed(part, from);
+    reshaped_to(part, matrix, to);
+    from
+}
+
+fn push(part: &mut Graph, kind: &'static str, inputs: Vec<ValueId>, output: ValueId) {
+    let attributes = match kind {
+        "Transpose" => vec![("perm".to_owned(), OnnxAttribute::Ints(vec![1, 0]))],
+        _ => vec![],
+    };
+    let op = OnnxOp {
+        kind,
+        domain: "",
+        opset: 13,
+        attributes,
+        arguments: vec![true; inputs.len()],
+        output: 0,
+        reason: String::new(),
+    };
+    part.nodes.push(Node {
+        name: String::new(),
+        op: Op::Onnx(Box::new(op)),
+        inputs,
+        output,
+    });
+}
+
+fn value(part: &mut Graph, what: &str, shape: &[usize], data: Option<Data>) -> ValueId {
+    let name = format!("{what}.{}", part.values.len());
+    part.values.push(Value::new(name, shape.to_vec(), data));
+    ValueId(part.values.len() - 1)
+}
+
+fn reshaped(part: &mut Graph, id: ValueId, shape: &[usize]) -> ValueId {
+    let to = value(part, "matrix", shape, None);
+    reshaped_to(part, id, to);
+    to
+}
+
+fn reshaped_to(part: &mut Graph, id: ValueId, to: ValueId) {
+    let shape = part.values[to.0].shape.clone();
+    let sizes = Data::I64(shape.iter().map(|&d| d as i64).collect());
+    let sizes = value(part, "sizes", &[shape.len()], Some(sizes));
+    push(part, "Reshape", vec![id, sizes], to);
+}
+
+/// A matrix with rows for columns.
+fn transposed(part: &mut Graph, id: ValueId) -> ValueId {
+    let turned: Vec<usize> = part.values[id.0].shape.iter().rev().copied().collect();
+    let to = value(part, "turned", &turned, None);
+    push(part, "Transpose", vec![id], to);
+    to
+}
