@@ -5,6 +5,7 @@ mod islands;
 mod layers;
 mod layout;
 mod moves;
+mod reshaped;
 mod scales;
 mod transposed;
 mod values;

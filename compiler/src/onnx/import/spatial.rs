@@ -89,8 +89,12 @@ impl Import<'_> {
         let [_, _, h, w] = self.spatial(input)?;
         let upsample = node.op_type() == "Upsample";
         let text = |name: &str, default: &str| node.text(name).unwrap_or(default.to_owned());
+        let place = text("coordinate_transformation_mode", "half_pixel");
         let mode = text("mode", "nearest");
-        if mode != "nearest" {
+        // What lies between a value and itself is that value, however it is weighted; beyond the
+        // edges one way has a value of its own.
+        let one = [h, w] == [1, 1] && mode == "linear" && place != "tf_crop_and_resize";
+        if mode != "nearest" && !one {
             return Err(format!("mode {mode}; only nearest is supported"));
         }
         if node.find("axes").is_some() || node.int("antialias", 0) != 0 {
@@ -132,11 +136,10 @@ impl Import<'_> {
             Some(&[1, 1, rows, cols]) if rows >= 1 && cols >= 1 => [rows, cols],
             _ => return Err("only whole constant factors of rows and columns".to_owned()),
         };
-        let place = text("coordinate_transformation_mode", "half_pixel");
         let choose = text("nearest_mode", "round_prefer_floor");
         // With whole factors all of these take the value that a result lies in.
         let inside = match (&place[..], &choose[..]) {
-            _ if old => true,
+            _ if old || one => true,
             ("half_pixel" | "pytorch_half_pixel", "round_prefer_floor" | "round_prefer_ceil") => {
                 place == "half_pixel" || factors.iter().zip([h, w]).all(|(f, n)| f * n > 1)
             }

@@ -10,6 +10,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::super::error::PassError;
+use super::reshaped::unflattened;
 use super::values::{FLOAT, Reading, UNQUANTIZED, Val, error};
 use crate::graph::{
     Data, Element, Graph, MatMulForm, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId,
@@ -337,7 +338,7 @@ impl Reading<'_> {
         let wrong = dimensions && !real.order.fits(shape(node.output), chw)
             || first && real.order == Order::Last;
         match wrong {
-            true => Err(why()),
+            true => unflattened(*real, shape(node.output)).ok_or_else(why),
             false => Ok(Val::Real(real)),
         }
     }

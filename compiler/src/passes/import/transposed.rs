@@ -14,9 +14,9 @@ use crate::semantics;
 use crate::window::{Pads, Window};
 
 /// The most phases that channels become.
-const MAX_PHASES: usize = 1 << 10;
+pub(super) const MAX_PHASES: usize = 1 << 10;
 /// The most channels of all phases, and weights, that an operator is rewritten to.
-const MAX_CHANNELS: usize = 1 << 22;
+pub(super) const MAX_CHANNELS: usize = 1 << 22;
 const MAX_WEIGHTS: usize = 1 << 27;
 
 impl Reading<'_> {

@@ -91,6 +91,32 @@ fn blocks_become_channels_and_channels_blocks() {
 }
 
 #[test]
+fn one_position_is_everywhere_what_it_is() {
+    let resized = |pool: &str, attributes: &[proto::Attribute]| {
+        Model::default()
+            .floats("scales", &[4], vec![1.0, 1.0, 3.0, 4.0])
+            .node(pool, &["x"], "m", &[])
+            .node("Resize", &["m", "", "scales"], "y", attributes)
+            .read(17)
+    };
+    let place = |value: &str| text("coordinate_transformation_mode", value);
+    let linear = || text("mode", "linear");
+    for attributes in [vec![linear()], vec![linear(), place("align_corners")]] {
+        let graph = resized("GlobalAveragePool", &attributes).unwrap();
+        assert_eq!(graph.nodes[1].op, Op::Resize { factors: [3, 4] });
+        let x: Vec<f32> = (0..60).map(|i| i as f32).collect();
+        let found = float::run(&graph, &x).unwrap().remove(0);
+        assert_eq!(found, [vec![14.5; 12], vec![44.5; 12]].concat());
+    }
+    // What lies beyond the only value may be another, and so may what lies between two.
+    let cropped = [linear(), place("tf_crop_and_resize")];
+    for (pool, attributes) in [("GlobalAveragePool", &cropped[..]), ("Relu", &[linear()])] {
+        let is_nearest = |graph: Graph| matches!(graph.nodes[1].op, Op::Resize { .. });
+        assert!(!resized(pool, attributes).is_ok_and(is_nearest), "{pool}");
+    }
+}
+
+#[test]
 fn operands_are_broadcast() {
     let operand = || vec![(vec![2, 1, 1], Data::F32(vec![2.0, 4.0]))];
     for (op, expected) in [
