@@ -52,7 +52,7 @@ pub enum QOp {
     /// Convolution or dense layer (`kernel` = the input's rows and columns, no padding), with an
     /// optional residual: `y = int8(epilogue(prologue(residual) + sum x * w))`; without a
     /// residual the sum starts at 0. Where a tap is on padding, x is the input's zero point. The
-    /// epilogue ends in a clamp to int8.
+    /// epilogue ends in a clamp to int8, but for a digit of the sum, of which the low byte is stored.
     Conv {
         /// Input tensor.
         input: TensorId,

@@ -28,12 +28,14 @@
 //!
 //! Nothing wraps: [`range`] follows the interval of every channel through all operations.
 
+mod digits;
 mod lanes;
 mod multiply;
 mod precise;
 mod products;
 mod sums;
 
+pub use self::digits::{Digits, plan_digit};
 pub use self::lanes::{
     Interval, Requant, Requantize, SemanticsError, apply, log2_exact, range, sum_bounds,
     weight_parts, whole_weights, zero_sums,

@@ -196,11 +196,12 @@ fn an_output_that_only_moves_int8_values_needs_no_rounding() {
             [int8[3], int8[7], int8[11], int8[15]]
         );
     }
-    // A mean is none of the values: it is the host's, behind the network.
-    let network = output(Op::GlobalAveragePool, &[1, 4, 1, 1], 0).unwrap();
+    // A value that lies between two steps is the host's, behind the network.
+    let (alpha, beta) = (0.2, 0.5);
+    let network = output(Op::HardSigmoid { alpha, beta }, &[1, 4, 2, 2], 0).unwrap();
     let ends = network.ends.unwrap();
     let kinds: Vec<&str> = ends.nodes().map(|(_, kind)| &kind[..]).collect();
-    assert_eq!(kinds, ["GlobalAveragePool"]);
+    assert_eq!(kinds, ["HardSigmoid"]);
 }
 
 #[test]

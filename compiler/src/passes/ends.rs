@@ -69,7 +69,7 @@ impl NetEnds {
         });
         let exits = exits.filter_map(|read| match read {
             NetRead::Input(id) => Some(*id),
-            NetRead::Tensor(_) => None,
+            NetRead::Tensor(_) | NetRead::Sum(_) => None,
         });
         entries.chain(exits).collect()
     }
@@ -134,14 +134,15 @@ fn exit(net: &Net, inputs: &[Input<'_>]) -> Result<((EndModel, Reads), Vec<EndOu
         let lost = || error(name, "it reads what isn't there");
         let mut values = Vec::with_capacity(parts_reads.len());
         for read in parts_reads {
-            values.push(match read {
-                NetRead::Tensor(id) => {
-                    if known.insert(*id) {
-                        model.input(*id);
-                        reads.push(Read::Tensor(number(*id).ok_or_else(lost)?));
-                    }
-                    model.real(name, *id)?
+            for &id in net.ends.tensors(read) {
+                if known.insert(id) {
+                    model.input(id);
+                    reads.push(Read::Tensor(number(id).ok_or_else(lost)?));
                 }
+            }
+            values.push(match read {
+                NetRead::Tensor(id) => model.real(name, *id)?,
+                NetRead::Sum(index) => model.sum(name, *index)?,
                 NetRead::Input(id) => match raws.get(id) {
                     Some(value) => *value,
                     None => {

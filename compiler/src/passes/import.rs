@@ -7,13 +7,14 @@ mod layout;
 mod moves;
 mod reshaped;
 mod scales;
+mod sums;
 mod transposed;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::error::PassError;
-use super::net::{Entry, Net, NetOp, NetOutput, NetRead};
+use super::net::{Entry, Net, NetOp, NetOutput};
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::onnx::Port;
 use crate::qgraph::TensorId;
@@ -53,6 +54,7 @@ pub(super) fn import(graph: &Graph) -> Imported {
         hosted: BTreeSet::new(),
         host_nodes: 0,
         entries: Vec::new(),
+        sums: Vec::new(),
     };
     for id in &graph.inputs {
         reading.values.insert(*id, Val::Input);
@@ -112,10 +114,8 @@ impl Reading<'_> {
                     self.net.outputs.push(*tensor);
                 }
                 NetOutput::Value { reads, .. } => {
-                    for read in reads {
-                        if let NetRead::Tensor(tensor) = read
-                            && !self.net.outputs.contains(tensor)
-                        {
+                    for tensor in reads.iter().flat_map(|read| self.net.ends.tensors(read)) {
+                        if !self.net.outputs.contains(tensor) {
                             self.net.outputs.push(*tensor);
                         }
                     }

@@ -25,7 +25,7 @@ pub struct NetTensor {
     pub zero: i32,
 }
 
-/// A node: computes in reals, rounds to steps of its output, clamps.
+/// A node: computes in reals, rounds to steps of its output, clamps; or gives a digit of a sum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetNode {
     /// The model's name.
@@ -36,6 +36,8 @@ pub struct NetNode {
     pub output: TensorId,
     /// Bounds of the output, in its steps.
     pub clamp: (i8, i8),
+    /// In place of rounding, which digit of the sum it gives ([`NetSum`]).
+    pub digit: Option<usize>,
 }
 
 /// What a node computes.
@@ -199,6 +201,20 @@ pub enum NetRead {
     Tensor(TensorId),
     /// An input of the model.
     Input(ValueId),
+    /// One of [`NetEnds::sums`].
+    Sum(usize),
+}
+
+/// A real value that isn't rounded, as sums that devices compute exactly: `step * sum + rest`, with
+/// `sum` the sum of `scale * (int8 - zero)` of its digits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetSum {
+    /// Tensors with scales 1, 256, 65536 .. ([`Digits`](crate::semantics::Digits)).
+    pub digits: Vec<TensorId>,
+    /// Real value of one: for each channel, or one for all.
+    pub step: Vec<f64>,
+    /// What is added, for each channel; none where that is nothing.
+    pub rest: Vec<f64>,
 }
 
 /// What the host computes around the net.
@@ -210,6 +226,19 @@ pub struct NetEnds {
     pub entries: Vec<Entry>,
     /// The model's outputs, in its order.
     pub outputs: Vec<NetOutput>,
+    /// What outputs read that isn't rounded.
+    pub sums: Vec<NetSum>,
+}
+
+impl NetEnds {
+    /// The tensors that are read for an output.
+    pub fn tensors<'n>(&'n self, read: &'n NetRead) -> &'n [TensorId] {
+        match read {
+            NetRead::Tensor(id) => std::slice::from_ref(id),
+            NetRead::Input(_) => &[],
+            NetRead::Sum(index) => self.sums.get(*index).map_or(&[], |sum| &sum.digits),
+        }
+    }
 }
 
 /// The network between import and plan, nodes in execution order.
@@ -297,9 +326,12 @@ impl fmt::Display for Net {
         }
         for node in &self.nodes {
             let (kind, inputs) = (node.op.kind(), listed_ids(&node.op.inputs()));
-            let (low, high) = node.clamp;
             let out = tensor(node.output);
-            write!(f, "{out} = {kind}({inputs}) clamp {low}..{high}")?;
+            write!(f, "{out} = {kind}({inputs}) ")?;
+            match (node.digit, node.clamp) {
+                (Some(place), _) => write!(f, "digit {place}")?,
+                (None, (low, high)) => write!(f, "clamp {low}..{high}")?,
+            }
             write!(f, "{}", listed(&node.op.attributes()))?;
             writeln!(f, " \"{}\"", node.name)?;
         }

@@ -1,5 +1,7 @@
 //! The last step: real scales become lane operations.
 
+mod average;
+
 use std::sync::Arc;
 
 use super::ends;
@@ -11,7 +13,6 @@ use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, QTensor, Spread, TensorId};
 use crate::semantics::{
     self, Addition, Function, Interval, Multiplication, Requantize, Rescale, SemanticsError,
 };
-use crate::window::{Pads, Window};
 
 /// What channels of several ratios are multiplied by first: a power of two, so that the ratio
 /// stays one if it was, and large, so that half a step of the output is many of the product.
@@ -149,6 +150,10 @@ impl Plan<'_> {
     }
 
     fn op(&self, node: &NetNode) -> Result<QOp, PassError> {
+        let is_sum = matches!(node.op, NetOp::Conv { .. } | NetOp::AvgPool { .. });
+        if node.digit.is_some() && !is_sum {
+            return Err(internal(node, "it gives a digit of what is no sum"));
+        }
         let out = self.scale(node.output);
         // The values that a tensor has, rescaled.
         let rescaled = |id: TensorId| -> Result<Vec<LaneOp>, PassError> {
@@ -317,46 +322,6 @@ impl Plan<'_> {
         })
     }
 
-    fn average(&self, node: &NetNode) -> Result<QOp, PassError> {
-        let NetOp::AvgPool {
-            input,
-            window,
-            count_include_pad,
-        } = &node.op
-        else {
-            return Err(internal(node, "it is no average"));
-        };
-        // Padding that counts adds zero points to the sum, as many as there are positions missing.
-        let zero = i64::from(self.zero(*input));
-        let alike = *count_include_pad && (zero == 0 || window.pads == Pads::NONE);
-        let counts = match alike {
-            true => vec![window.area()],
-            false => self.counts(*input, node.output, window),
-        };
-        let (low, high) = self.range(*input)?;
-        let all = window.area() as i64;
-        let start = (i64::from(low.min(0)) * all, i64::from(high.max(0)) * all);
-        let ratio = self.scale(*input) / self.scale(node.output);
-        let ops = |&count: &usize| -> Result<(usize, Vec<LaneOp>), PassError> {
-            let divisor = if *count_include_pad {
-                window.area()
-            } else {
-                count
-            };
-            let ratio = ratio / divisor as f64;
-            Ok((
-                count,
-                self.rescale(node, ratio, start, zero * count as i64)?,
-            ))
-        };
-        Ok(QOp::AvgPool {
-            input: self.id(*input)?,
-            window: *window,
-            count_include_pad: alike,
-            ops_by_count: counts.iter().map(ops).collect::<Result<_, _>>()?,
-        })
-    }
-
     /// The operations on values within `range`, of which `from` stands for 0.
     fn rescale(
         &self,
@@ -375,29 +340,16 @@ impl Plan<'_> {
         plan.map_err(of(node))
     }
 
-    /// The distinct numbers of valid positions in a pool's windows, ascending.
-    fn counts(&self, input: TensorId, output: TensorId, window: &Window) -> Vec<usize> {
-        let [_, h, w] = self.net.tensors[input.0].chw;
-        let [_, oh, ow] = self.net.tensors[output.0].chw;
-        let axis = |axis: usize, size: usize, out: usize| -> Vec<usize> {
-            let inside = |o| {
-                window
-                    .positions(axis, o, 0..window.kernel[axis], size)
-                    .count()
-            };
-            let mut counts: Vec<_> = (0..out).map(inside).collect();
-            counts.sort_unstable();
-            counts.dedup();
-            counts
-        };
-        let (rows, cols) = (axis(0, h, oh), axis(1, w, ow));
-        let mut counts: Vec<_> = rows
-            .iter()
-            .flat_map(|r| cols.iter().map(move |c| r * c))
-            .collect();
-        counts.sort_unstable();
-        counts.dedup();
-        counts
+    /// The operations that give a digit of a sum.
+    fn digit(
+        &self,
+        node: &NetNode,
+        place: usize,
+        bias: &[i64],
+        sums: &[Interval],
+    ) -> Result<Vec<LaneOp>, PassError> {
+        let zero = self.zero(node.output);
+        semantics::plan_digit(place, zero, bias, sums).map_err(of(node))
     }
 
     fn conv(&self, node: &NetNode) -> Result<QOp, PassError> {
@@ -442,15 +394,23 @@ impl Plan<'_> {
                 Some((self.id(*id)?, prologue))
             }
         };
-        let given = Requantize {
-            ratio: &ratio,
-            bias: &bias,
-            sum: &sum,
-            zero: self.zero(node.output),
-            clamp: node.clamp,
-            requant: self.net.requant,
+        let epilogue = match node.digit {
+            Some(place) => {
+                let bias: Vec<i64> = bias.iter().map(|b| b.round() as i64).collect();
+                self.digit(node, place, &bias, &sum)?
+            }
+            None => {
+                let given = Requantize {
+                    ratio: &ratio,
+                    bias: &bias,
+                    sum: &sum,
+                    zero: self.zero(node.output),
+                    clamp: node.clamp,
+                    requant: self.net.requant,
+                };
+                semantics::plan_requantize(&given).map_err(of(node))?
+            }
         };
-        let epilogue = semantics::plan_requantize(&given).map_err(of(node))?;
         Ok(QOp::Conv {
             input: self.id(*input)?,
             window: *window,

@@ -175,6 +175,8 @@ pub(super) struct Model<'n> {
     parts: BTreeMap<(*const Graph, Vec<ValueId>), Vec<ValueId>>,
     /// The real value of each tensor that was read, in the tensor's shape.
     reals: BTreeMap<TensorId, ValueId>,
+    /// Those of the net's sums that were read.
+    sums: BTreeMap<usize, ValueId>,
     /// Constants by the model's names.
     constants: BTreeMap<String, ValueId>,
     /// Nodes by what they read: what two parts share is computed once.
@@ -194,6 +196,7 @@ impl<'n> Model<'n> {
             quantized: BTreeMap::new(),
             parts: BTreeMap::new(),
             reals: BTreeMap::new(),
+            sums: BTreeMap::new(),
             constants: BTreeMap::new(),
             readers: BTreeMap::new(),
         }
@@ -341,6 +344,44 @@ impl<'n> Model<'n> {
         self.push(op, vec![from, scale, zero], real);
         self.reals.insert(id, real);
         Ok(real)
+    }
+
+    /// The real value of one of the net's sums, in its digits' shape: they are whole numbers, of which the
+    /// greatest is added first, and what they add up to is multiplied once.
+    pub(super) fn sum(&mut self, node: &str, index: usize) -> Result<ValueId, PassError> {
+        if let Some(sum) = self.sums.get(&index) {
+            return Ok(*sum);
+        }
+        let missing = || error(node, "it reads no sum of the network");
+        let net = self.net;
+        let sum = net.ends.sums.get(index).ok_or_else(missing)?;
+        let mut whole = None;
+        for id in sum.digits.iter().rev() {
+            let digit = self.real(node, *id)?;
+            whole = Some(match whole {
+                Some(high) => self.joined(Op::Add, high, digit),
+                None => digit,
+            });
+        }
+        let mut real = whole.ok_or_else(missing)?;
+        for (op, operand) in [(Op::Mul, &sum.step), (Op::Add, &sum.rest)] {
+            if !operand.is_empty() {
+                let data = operand.iter().map(|&x| x as f32).collect();
+                let shape = vec![1, operand.len(), 1, 1];
+                let operand = self.value("operand", shape, Some(Data::F32(data)));
+                real = self.joined(op, real, operand);
+            }
+        }
+        self.sums.insert(index, real);
+        Ok(real)
+    }
+
+    /// A node of two values, of the shape of the first.
+    fn joined(&mut self, op: Op, a: ValueId, b: ValueId) -> ValueId {
+        let shape = self.graph.values[a.0].shape.clone();
+        let output = self.value("joined", shape, None);
+        self.push(op, vec![a, b], output);
+        output
     }
 
     /// A constant of a part.

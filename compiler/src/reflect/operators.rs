@@ -15,6 +15,7 @@ use crate::window::Window;
 const BLOCK: &str = "rows and columns of a block";
 const CLAMP: &str = "bounds of the output, in its steps";
 const DENSE: &str = "whether it is a dense layer, whose window is the whole input";
+const DIGIT: &str = "which digit of the sum it gives, in place of rounding";
 const DIMENSION: &str = "the dimension that entries are taken of";
 const DIVISOR: &str = "whether padding counts in the divisor";
 const PADS: &str = "zeros at the top, left, bottom and right";
@@ -493,7 +494,10 @@ impl Network for Net {
         };
         let node = |n: &NetNode| {
             let mut all = info(&n.name, &n.op, n.op.inputs(), n.output, tensor);
-            all.attributes.push(clamp(n.clamp));
+            all.attributes.push(match n.digit {
+                Some(place) => count("digit", place, DIGIT),
+                None => clamp(n.clamp),
+            });
             all
         };
         self.nodes.iter().map(node).collect()

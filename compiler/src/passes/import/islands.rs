@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::super::error::PassError;
 use super::super::net::{Entry, NetOp, NetOutput, NetRead};
 use super::layout::{self, Order};
+use super::sums::ExactSum;
 use super::values::{Reading, Real, UNQUANTIZED, Val, error};
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::qgraph::TensorId;
@@ -19,8 +20,22 @@ struct Needed {
     nodes: Vec<usize>,
     /// Values that are int8 tensors, with their orders.
     tensors: Vec<(ValueId, TensorId, Order)>,
+    /// Values that are sums of the device, where these are looked for.
+    sums: Vec<(ValueId, ExactSum)>,
     /// Inputs of the model.
     inputs: Vec<ValueId>,
+}
+
+/// A value that is a tensor, or a sum in its digits' shape: channels, rows, columns and their order.
+type Tensor = (ValueId, [usize; 3], Order);
+
+/// Where the host begins to compute.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// At int8 tensors.
+    Tensors,
+    /// At these, and at sums that the device gives as they are.
+    Sums,
 }
 
 /// What the host computes for a QuantizeLinear.
@@ -54,7 +69,8 @@ impl Reading<'_> {
             nodes,
             tensors: inputs,
             inputs: raw,
-        } = self.needed(node, output)?;
+            sums: _,
+        } = self.needed(node, output, From::Tensors)?;
         self.count_host(node, &nodes)?;
         let shape = &self.graph.values[output.0].shape;
         let all: usize = shape.iter().product();
@@ -89,7 +105,7 @@ impl Reading<'_> {
         let name = nodes
             .last()
             .map(|&index| self.graph.nodes[index].name.clone());
-        let mut part = self.part(&nodes, &inputs, &raw, output);
+        let mut part = self.part(&nodes, &self.placed(&inputs), &raw, output);
         if order == Order::Last {
             let made = part.outputs[0];
             part.outputs[0] = layout::to_tensor(&mut part, made, chw);
@@ -117,8 +133,8 @@ impl Reading<'_> {
         })))
     }
 
-    /// An output of the model that isn't rounded, as the host computes it of int8 tensors and of
-    /// inputs of the model.
+    /// An output of the model that isn't rounded, as the host computes it of int8 tensors, of sums of the
+    /// device and of inputs of the model; or such a sum itself.
     ///
     /// # Errors
     /// Those of [`Self::island`]; an output that depends on no int8 tensor.
@@ -127,19 +143,25 @@ impl Reading<'_> {
         let maker = self.makers.get(&id).map(|&index| &self.graph.nodes[index]);
         let lost = || PassError::Graph(format!("output {name} is not computed from the input"));
         let node = maker.ok_or_else(lost)?;
-        let needed = self.needed(node, id)?;
+        let needed = self.needed(node, id, From::Sums)?;
         self.count_host(node, &needed.nodes)?;
-        if needed.tensors.is_empty() {
+        if needed.tensors.is_empty() && needed.sums.is_empty() {
             let first = self.refused.values().next().cloned();
             return Err(first.unwrap_or_else(|| error(node, UNQUANTIZED)));
         }
+        let mut read: Vec<Tensor> = self.placed(&needed.tensors);
         let tensors = needed.tensors.iter();
-        let tensors = tensors.map(|(_, id, _)| NetRead::Tensor(*id));
-        let inputs = needed.inputs.iter().map(|id| NetRead::Input(*id));
-        let part = self.part(&needed.nodes, &needed.tensors, &needed.inputs, id);
+        let mut reads: Vec<NetRead> = tensors.map(|(_, id, _)| NetRead::Tensor(*id)).collect();
+        for (id, sum) in needed.sums {
+            let name = self.graph.values[id.0].name.clone();
+            read.push((id, sum.chw, sum.order));
+            reads.push(NetRead::Sum(self.give_digits(sum, &name)));
+        }
+        reads.extend(needed.inputs.iter().map(|id| NetRead::Input(*id)));
+        let part = self.part(&needed.nodes, &read, &needed.inputs, id);
         Ok(NetOutput::Value {
             part: Arc::new(part),
-            reads: tensors.chain(inputs).collect(),
+            reads,
             name,
         })
     }
@@ -155,9 +177,9 @@ impl Reading<'_> {
     }
 
     /// The nodes that compute a value, in order, and what they read.
-    fn needed(&self, node: &Node, output: ValueId) -> Result<Needed, PassError> {
+    fn needed(&self, node: &Node, output: ValueId, from: From) -> Result<Needed, PassError> {
         let mut nodes = BTreeSet::new();
-        let (mut inputs, mut raw) = (Vec::new(), Vec::new());
+        let (mut inputs, mut raw, mut sums) = (Vec::new(), Vec::new(), Vec::new());
         let (mut open, mut seen) = (vec![output], HashSet::new());
         while let Some(id) = open.pop() {
             if self.graph.values[id.0].data.is_some() || !seen.insert(id) {
@@ -166,6 +188,12 @@ impl Reading<'_> {
             match self.values.get(&id) {
                 Some(Val::Real(real)) if let Some(tensor) = real.exactly() => {
                     inputs.push((id, tensor, real.order));
+                }
+                Some(Val::Real(real))
+                    if from == From::Sums
+                        && let Some(sum) = self.exact_sum(real) =>
+                {
+                    sums.push((id, sum));
                 }
                 Some(Val::Input) => raw.push(id),
                 Some(Val::Quantized(..)) => {
@@ -184,22 +212,26 @@ impl Reading<'_> {
         }
         inputs.sort_unstable_by_key(|(id, ..)| *id);
         raw.sort_unstable();
+        sums.sort_unstable_by_key(|(id, _)| *id);
         Ok(Needed {
             nodes: nodes.into_iter().collect(),
             tensors: inputs,
             inputs: raw,
+            sums,
         })
+    }
+
+    /// What a part reads of tensors.
+    fn placed(&self, tensors: &[(ValueId, TensorId, Order)]) -> Vec<Tensor> {
+        let placed = |(id, tensor, order): &(ValueId, TensorId, Order)| {
+            (*id, self.net.tensors[tensor.0].chw, *order)
+        };
+        tensors.iter().map(placed).collect()
     }
 
     /// Some nodes as a graph of their own, with the model's names. It reads tensors, in the tensors' order,
     /// and then inputs of the model.
-    fn part(
-        &self,
-        nodes: &[usize],
-        tensors: &[(ValueId, TensorId, Order)],
-        raw: &[ValueId],
-        output: ValueId,
-    ) -> Graph {
+    fn part(&self, nodes: &[usize], tensors: &[Tensor], raw: &[ValueId], output: ValueId) -> Graph {
         let mut part = Graph::default();
         let mut ids: HashMap<ValueId, ValueId> = HashMap::new();
         let mut take = |part: &mut Graph, id: ValueId| {
@@ -208,11 +240,11 @@ impl Reading<'_> {
                 ValueId(part.values.len() - 1)
             })
         };
-        for (id, tensor, order) in tensors {
+        for (id, chw, order) in tensors {
             let to = take(&mut part, *id);
             let from = match order {
                 Order::First => to,
-                Order::Last => layout::from_tensor(&mut part, self.net.tensors[tensor.0].chw, to),
+                Order::Last => layout::from_tensor(&mut part, *chw, to),
             };
             part.inputs.push(from);
         }

@@ -30,6 +30,15 @@ pub(super) struct Steps {
     storage: Storage,
 }
 
+impl Steps {
+    /// Whether what is bounded by them has no value between two steps, of values that int8 holds.
+    fn have(self, (low, high): (f64, f64)) -> bool {
+        let [low, high] = [low, high].map(|bound| bound / self.scale + f64::from(self.zero));
+        let within = |step: f64| (-128.0..=127.0).contains(&step) && step == step.round();
+        (low <= -128.0 || within(low)) && (high >= 127.0 || within(high))
+    }
+}
+
 impl Reading<'_> {
     fn scale(&self, node: &Node) -> Result<Vec<f64>, PassError> {
         let scale: Vec<f64> = self.floats(node, 1)?.iter().map(|&s| s.into()).collect();
@@ -202,13 +211,12 @@ impl Reading<'_> {
         self.write(op, name_of, (name, moved.chw, steps), clamp)
     }
 
-    /// The int8 tensor of a real value that only moves values of tensors with equal steps: rounding
-    /// it to these changes nothing. `None` for any other.
+    /// The int8 tensor of a real value that only moves or compares values of tensors with equal steps,
+    /// and bounds that are steps: rounding it to these changes nothing. `None` for any other.
     pub(super) fn unrounded(&mut self, real: &Real, name: &str) -> Option<TensorId> {
-        let unbounded = real.bounds == (f64::NEG_INFINITY, f64::INFINITY);
         let inputs = match &real.op {
             NetOp::Channels { inputs, .. } => inputs.clone(),
-            NetOp::MaxPool { input, .. } => vec![*input],
+            NetOp::MaxPool { input, .. } | NetOp::Eltwise { input } => vec![*input],
             _ => return None,
         };
         let first = *inputs.first()?;
@@ -223,7 +231,7 @@ impl Reading<'_> {
             storage,
         };
         let alike = inputs.iter().all(|&input| self.has_steps(input, steps));
-        let moves = unbounded && alike && real.moved.is_none();
+        let moves = steps.have(real.bounds) && alike && real.moved.is_none();
         moves.then(|| self.round(real.clone(), name.to_owned(), steps))
     }
 
@@ -241,6 +249,7 @@ impl Reading<'_> {
             op,
             output,
             clamp,
+            digit: None,
         });
         output
     }

@@ -98,6 +98,8 @@ pub(super) struct Reading<'a> {
     pub host_nodes: usize,
     /// For each input of the net, what it is of the model's.
     pub entries: Vec<Entry>,
+    /// What computes each of the net's sums, as the model has it.
+    pub sums: Vec<NetOp>,
 }
 
 pub(super) fn error(node: &Node, reason: impl Into<String>) -> PassError {

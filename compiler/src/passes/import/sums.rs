@@ -1,0 +1,188 @@
+//! Values that nothing rounds: the device gives their sums, which are exact, in int8 digits.
+
+use super::super::net::{NetNode, NetOp, NetSum, NetTensor};
+use super::layout::Order;
+use super::values::{Reading, Real};
+use crate::qgraph::TensorId;
+use crate::semantics::{self, Digits, Interval};
+use crate::window::{Pads, Window};
+
+/// The largest bias, in a sum's steps, that the device adds.
+const MAX_BIAS: f64 = (1i64 << 30) as f64;
+/// What a bias may be more than whole steps: int32 biases are no farther, whose scale is a product that
+/// was rounded to float32.
+const FRACTION: f64 = 1.0 / 1024.0;
+
+/// A sum that the device computes without rounding, and what it stands for.
+pub(super) struct ExactSum {
+    /// The model's node.
+    name: String,
+    /// What computes it: as the model has it, and with biases that are whole steps.
+    model: NetOp,
+    op: NetOp,
+    pub(super) chw: [usize; 3],
+    /// That of the model's values.
+    pub(super) order: Order,
+    digits: Digits,
+    /// Real value of one, and what is added to its reals: for each channel, or one for all.
+    step: Vec<f64>,
+    rest: Vec<f64>,
+}
+
+/// A convolution's sums.
+struct Sums {
+    step: Vec<f64>,
+    /// Whole biases.
+    whole: Vec<f64>,
+    bounds: Vec<Interval>,
+}
+
+impl Reading<'_> {
+    /// The sum that a value is, but for the step that it is multiplied by; `None` for values that are
+    /// none or need more than int32.
+    pub(super) fn exact_sum(&self, real: &Real) -> Option<ExactSum> {
+        if real.bounds != (f64::NEG_INFINITY, f64::INFINITY) || real.moved.is_some() {
+            return None;
+        }
+        let mut op = real.op.clone();
+        let (step, rest, digits) = match &mut op {
+            NetOp::AvgPool {
+                input,
+                window,
+                count_include_pad,
+            } => {
+                let (step, bounds) = self.averaged(*input, window, *count_include_pad)?;
+                (vec![step], Vec::new(), Digits::of(&[bounds])?)
+            }
+            NetOp::Conv {
+                input,
+                window,
+                weights,
+                group,
+                weight_scale,
+                bias,
+                residual: None,
+                dense: _,
+            } => {
+                let [channels, ..] = self.net.tensors[input.0].chw;
+                let taps = channels / (*group).max(1) * window.area();
+                let all = semantics::whole_weights(weights, taps * weight_scale.len());
+                let sums = convolved(&self.net.tensors[input.0], &all, weight_scale, bias)?;
+                let digits = Digits::of(&sums.bounds)?;
+                let parts = bias.iter().zip(sums.whole.iter().zip(&sums.step));
+                let rest: Vec<f64> = parts.map(|(b, (whole, step))| b - whole * step).collect();
+                let near = rest.iter().zip(&sums.step);
+                let near = near
+                    .into_iter()
+                    .all(|(rest, step)| rest.abs() <= step.abs() * FRACTION);
+                let whole = sums.whole.iter().zip(&sums.step);
+                *bias = whole.map(|(whole, step)| whole * step).collect();
+                (sums.step, if near { Vec::new() } else { rest }, digits)
+            }
+            _ => return None,
+        };
+        Some(ExactSum {
+            name: real.name.clone(),
+            model: real.op.clone(),
+            op,
+            chw: real.chw,
+            order: real.order,
+            digits,
+            step,
+            rest,
+        })
+    }
+
+    /// The step of a window's sum that is a mean, and its bounds. Windows that have no one divisor give
+    /// none.
+    fn averaged(
+        &self,
+        input: TensorId,
+        window: &Window,
+        count_include_pad: bool,
+    ) -> Option<(f64, Interval)> {
+        let NetTensor { scale, zero, .. } = self.net.tensors[input.0];
+        if !count_include_pad && window.pads != Pads::NONE {
+            return None;
+        }
+        let (area, zero) = (window.area() as i64, i64::from(zero));
+        // Fewer values where some are on padding: 0 is among the bounds.
+        let bound = |q: i64| area.checked_mul(q - zero);
+        let bounds = (bound(-128)?.min(0), bound(127)?.max(0));
+        Some((scale / area as f64, bounds))
+    }
+
+    /// The nodes of a sum's digits, and its place among the net's sums.
+    pub(super) fn give_digits(&mut self, sum: ExactSum, name: &str) -> usize {
+        let known = self.sums.iter().position(|known| *known == sum.model);
+        if let Some(known) = known {
+            return known;
+        }
+        let digit = |place: usize| {
+            let zero = match place + 1 == sum.digits.count {
+                true => sum.digits.zero,
+                false => 0,
+            };
+            NetTensor {
+                name: format!("{name}.digit{place}"),
+                chw: sum.chw,
+                scale: 256f64.powi(place as i32),
+                zero,
+            }
+        };
+        let digits: Vec<NetTensor> = (0..sum.digits.count).map(digit).collect();
+        let give = |(place, tensor): (usize, NetTensor)| {
+            let name = format!("{}.digit{place}", sum.name);
+            let output = self.push_tensor(tensor);
+            self.net.nodes.push(NetNode {
+                name,
+                op: sum.op.clone(),
+                output,
+                clamp: (-128, 127),
+                digit: Some(place),
+            });
+            output
+        };
+        let digits = digits.into_iter().enumerate().map(give).collect();
+        self.sums.push(sum.model);
+        self.net.ends.sums.push(NetSum {
+            digits,
+            step: sum.step,
+            rest: sum.rest,
+        });
+        self.sums.len() - 1
+    }
+}
+
+/// What a convolution's weights, less their zero points, make of an input.
+fn convolved(
+    input: &NetTensor,
+    weights: &[i32],
+    weight_scale: &[f64],
+    bias: &[f64],
+) -> Option<Sums> {
+    let channels = weight_scale.len();
+    let step: Vec<f64> = weight_scale.iter().map(|w| input.scale * w).collect();
+    let whole: Vec<f64> = bias
+        .iter()
+        .zip(&step)
+        .map(|(b, s)| (b / s).round())
+        .collect();
+    if !whole.iter().all(|b| b.abs() <= MAX_BIAS) {
+        return None;
+    }
+    let zeros = semantics::zero_sums(weights, channels, input.zero).ok()?;
+    let range = (-128, 127);
+    let sums = semantics::sum_bounds(weights, channels, range);
+    let within = |bound: i64| i32::try_from(bound).is_ok();
+    let bounds = sums.iter().zip(whole.iter().zip(zeros));
+    let bounds = bounds.map(|(&(low, high), (&whole, zero))| {
+        let bias = whole as i64 - zero;
+        (within(low) && within(high)).then_some((low + bias, high + bias))
+    });
+    Some(Sums {
+        bounds: bounds.collect::<Option<_>>()?,
+        step,
+        whole,
+    })
+}

@@ -1,0 +1,76 @@
+//! Means over windows.
+
+use super::super::error::PassError;
+use super::super::net::{NetNode, NetOp};
+use super::{Plan, internal};
+use crate::lane::LaneOp;
+use crate::qgraph::{QOp, TensorId};
+use crate::window::{Pads, Window};
+
+impl Plan<'_> {
+    pub(super) fn average(&self, node: &NetNode) -> Result<QOp, PassError> {
+        let NetOp::AvgPool {
+            input,
+            window,
+            count_include_pad,
+        } = &node.op
+        else {
+            return Err(internal(node, "it is no average"));
+        };
+        // Padding that counts adds zero points to the sum, as many as there are positions missing.
+        let zero = i64::from(self.zero(*input));
+        let alike = *count_include_pad && (zero == 0 || window.pads == Pads::NONE);
+        let counts = match alike {
+            true => vec![window.area()],
+            false => self.counts(*input, node.output, window),
+        };
+        let (low, high) = self.range(*input)?;
+        let all = window.area() as i64;
+        let start = (i64::from(low.min(0)) * all, i64::from(high.max(0)) * all);
+        let ratio = self.scale(*input) / self.scale(node.output);
+        let ops = |&count: &usize| -> Result<(usize, Vec<LaneOp>), PassError> {
+            let divisor = if *count_include_pad {
+                window.area()
+            } else {
+                count
+            };
+            let zero = zero * count as i64;
+            let ops = match node.digit {
+                Some(place) => self.digit(node, place, &[-zero], &[start])?,
+                None => self.rescale(node, ratio / divisor as f64, start, zero)?,
+            };
+            Ok((count, ops))
+        };
+        Ok(QOp::AvgPool {
+            input: self.id(*input)?,
+            window: *window,
+            count_include_pad: alike,
+            ops_by_count: counts.iter().map(ops).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The distinct numbers of valid positions in a pool's windows, ascending.
+    fn counts(&self, input: TensorId, output: TensorId, window: &Window) -> Vec<usize> {
+        let [_, h, w] = self.net.tensors[input.0].chw;
+        let [_, oh, ow] = self.net.tensors[output.0].chw;
+        let axis = |axis: usize, size: usize, out: usize| -> Vec<usize> {
+            let inside = |o| {
+                window
+                    .positions(axis, o, 0..window.kernel[axis], size)
+                    .count()
+            };
+            let mut counts: Vec<_> = (0..out).map(inside).collect();
+            counts.sort_unstable();
+            counts.dedup();
+            counts
+        };
+        let (rows, cols) = (axis(0, h, oh), axis(1, w, ow));
+        let mut counts: Vec<_> = rows
+            .iter()
+            .flat_map(|r| cols.iter().map(move |c| r * c))
+            .collect();
+        counts.sort_unstable();
+        counts.dedup();
+        counts
+    }
+}
