@@ -1,9 +1,9 @@
 """Compare the accuracy of a float network for CIFAR-10 with that of its quantisations on `vta`.
 
-Usage: accuracy.py VTA MODEL.onnx TEST_BATCH.bin FOLDER [IMAGES]
+Usage: accuracy.py VTA MODEL.onnx TEST_BATCH.bin FOLDER [IMAGES [KIND,..]]
 TEST_BATCH.bin holds labels and images as CIFAR-10's binary batches do. Into FOLDER go the quantised models:
-by `vta quantize`, by onnxruntime's defaults, and by onnxruntime with weights per channel, all calibrated with
-cifar10_calib128.npz. Prints top-1 of onnxruntime on the float model and of `vta run` on each, over all images;
+by `vta quantize` (kind `vta`), by onnxruntime's defaults (`default`), and by onnxruntime with weights per channel
+(`channel`), all calibrated with cifar10_calib128.npz. Prints top-1 of onnxruntime on the float model and of `vta run` on each, over all images;
 of onnxruntime without optimisation on each over the first IMAGES (2000), and how many labels are equal there.
 Then the same over the 200 images of cifar10_test200.npz.
 """
@@ -19,6 +19,7 @@ logging.disable(logging.WARNING)
 here = pathlib.Path(__file__).parent
 vta, model, batch, folder = sys.argv[1], *map(pathlib.Path, sys.argv[2:5])
 few = int(sys.argv[5]) if len(sys.argv) > 5 else 2000
+kinds = sys.argv[6].split(",") if len(sys.argv) > 6 else ["vta", "default", "channel"]
 name = model.stem
 size = onnx.load(str(model)).graph.input[0].type.tensor_type.shape.dim[3].dim_value
 mean = np.array([0.4914, 0.4822, 0.4465], np.float32)[:, None, None]
@@ -68,18 +69,22 @@ class Calibration(CalibrationDataReader):
 
 def quantize():
     """The quantised models by their names."""
-    names = ["vta quantize", "onnxruntime, default", "onnxruntime, per channel"]
-    paths = [folder / f"{name}.{kind}.onnx" for kind in ("vta", "default", "channel")]
+    names = {"vta": "vta quantize", "default": "onnxruntime, default", "channel": "onnxruntime, per channel"}
+    both = dict(activation_type=QuantType.QInt8, weight_type=QuantType.QInt8, per_channel=True)
+    symmetric = {"extra_options": {"ActivationSymmetric": True, "WeightSymmetric": True}}
+    options = {"default": {}, "channel": {**both, **symmetric}}
+    paths = {kind: folder / f"{name}.{kind}.onnx" for kind in kinds}
     prepared = folder / f"{name}.prepared.onnx"
-    if not all(p.exists() for p in paths):
-        args = ["--calibration", here / "cifar10_calib128.npz", "--preprocess", "cifar10", "-o", paths[0]]
-        subprocess.run([vta, "quantize", model, *args], check=True, stdout=subprocess.DEVNULL)
-        quant_pre_process(str(model), str(prepared))
-        quantize_static(str(prepared), str(paths[1]), Calibration())
-        both = dict(activation_type=QuantType.QInt8, weight_type=QuantType.QInt8, per_channel=True)
-        symmetric = {"ActivationSymmetric": True, "WeightSymmetric": True}
-        quantize_static(str(prepared), str(paths[2]), Calibration(), extra_options=symmetric, **both)
-    return dict(zip(names, paths))
+    for kind, path in paths.items():
+        if path.exists():
+            continue
+        if kind == "vta":
+            args = ["--calibration", here / "cifar10_calib128.npz", "--preprocess", "cifar10", "-o", path]
+            subprocess.run([vta, "quantize", model, *args], check=True, stdout=subprocess.DEVNULL)
+        else:
+            quant_pre_process(str(model), str(prepared))
+            quantize_static(str(prepared), str(path), Calibration(), **options[kind])
+    return {names[kind]: path for kind, path in paths.items()}
 
 
 def ours(path, images):
