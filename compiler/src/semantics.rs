@@ -42,7 +42,7 @@ pub use self::lanes::{
 };
 use self::lanes::{push_add, push_clamp, push_zero, saturate};
 pub use self::products::{Function, Multiplication, plan_hard_swish, plan_mul, plan_slopes};
-pub use self::sums::{AddPlan, Addition, Rescale, plan_add, plan_residual, plan_scale};
+pub use self::sums::{AddPlan, Addition, Rescale, Sign, plan_add, plan_residual, plan_scale};
 use crate::lane::LaneOp;
 
 /// Largest magnitude of a bias that plans look at.
@@ -228,6 +228,7 @@ mod tests {
 
     fn addition(ratios: [f64; 2], [za, zb, zero]: [i32; 3], requant: Requant) -> Addition {
         Addition {
+            sign: Sign::Plus,
             ratios,
             ranges: [(-128, 127); 2],
             zeros: [za, zb],

@@ -35,8 +35,11 @@ enum Link {
     HardSigmoid,
     Normalized,
     Plus,
+    Minus,
     Times,
     Gate,
+    Mask,
+    Zeros,
     Join,
     Slice,
     Turn,
@@ -63,8 +66,11 @@ fn link() -> impl Strategy<Value = Link> {
         ]),
         prop::sample::select(vec![
             Link::Plus,
+            Link::Minus,
             Link::Times,
             Link::Gate,
+            Link::Mask,
+            Link::Zeros,
             Link::Join,
             Link::Slice,
             Link::Turn,
@@ -186,9 +192,10 @@ impl Chain {
                 let op = Op::BatchNormalization { epsilon: 1e-5 };
                 self.push(op, &[x, gamma, beta, mean, var], chw);
             }
-            Link::Plus | Link::Times => {
+            Link::Plus | Link::Minus | Link::Times => {
                 let op = match link {
                     Link::Plus => Op::Add,
+                    Link::Minus => Op::Sub,
                     _ => Op::Mul,
                 };
                 let (y, _) = self.other(|other| other == chw).unwrap();
@@ -200,6 +207,28 @@ impl Chain {
                 let gate = Op::HardSigmoid { alpha, beta };
                 let gate = self.net.push(gate, &[mean], &[1, c, 1, 1]);
                 self.push(Op::Mul, &[gate, x], chw);
+            }
+            Link::Mask => {
+                let op = [Op::Add, Op::Sub, Op::Mul][self.rng.next() as usize % 3].clone();
+                let first = Op::Slice {
+                    axis: 1,
+                    start: c - 1,
+                    len: 1,
+                    step: 1,
+                };
+                let mask = self.net.push(first, &[x], &[1, 1, h, w]);
+                let inputs = match self.rng.next() % 2 {
+                    0 => [x, mask],
+                    _ => [mask, x],
+                };
+                self.push(op, &inputs, chw);
+            }
+            Link::Zeros if small([c + 5, h, w]) => {
+                let zeros = |count: usize| Some(Data::F32(vec![0.0; count * h * w]));
+                let before = self.net.value("before", &[1, 2, h, w], zeros(2));
+                let behind = self.net.value("behind", &[1, 3, h, w], zeros(3));
+                let inputs = [before, x, behind];
+                self.push(Op::Concat { axis: 1 }, &inputs, [c + 5, h, w]);
             }
             Link::Join => {
                 let fits = |other: [usize; 3]| other[1..] == [h, w] && other[0] + c <= MOST[0];
@@ -250,6 +279,7 @@ impl Chain {
                 self.push(op, &[x], [c, h - 1, w - 1]);
             }
             Link::Transposed(_)
+            | Link::Zeros
             | Link::Slice
             | Link::Larger
             | Link::ToSpace
@@ -377,8 +407,11 @@ fn chains_reach_every_kind_of_layer() {
         Link::HardSigmoid,
         Link::Normalized,
         Link::Plus,
+        Link::Minus,
         Link::Times,
         Link::Gate,
+        Link::Mask,
+        Link::Zeros,
         Link::Join,
         Link::Slice,
         Link::Turn,

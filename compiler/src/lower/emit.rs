@@ -292,7 +292,14 @@ impl<'l, 'a> Emitter<'l, 'a> {
         let digits = match u16::try_from(factor) {
             Ok(0) => return self.clear(tiles),
             Ok(factor) => factor.ilog2(),
-            Err(_) => return Err(self.inconsistent(format!("it multiplies by {factor}"))),
+            Err(_) => {
+                return Err(LowerError::Lacks {
+                    node: self.node.clone(),
+                    reason: format!("it multiplies by {factor}"),
+                    extension: Extension::Mul,
+                    hint: "",
+                });
+            }
         };
         let (loops, [value, kept]) = (tiles.loops(), [tiles.first, copy]);
         let add = |e: &mut Self, [dst, src]: [usize; 2]| {

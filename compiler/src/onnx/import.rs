@@ -297,6 +297,7 @@ impl<'a> Import<'a> {
         let product = self.product(&attributes, name, &mut inputs)?;
         let op = match product {
             Some(op) => op,
+            None if node.op_type == "Pad" => self.pad(&attributes, name, &mut inputs)?,
             None => self.op(&attributes, &mut inputs)?,
         };
         if let Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } = op {
@@ -434,11 +435,6 @@ impl<'a> Import<'a> {
             "Resize" | "Upsample" => {
                 inputs.truncate(1);
                 self.resize(node, inputs[0])?
-            }
-            "Pad" => {
-                let pads = self.pad(node, inputs)?;
-                inputs.truncate(1);
-                Op::Pad { pads }
             }
             "Flatten" | "Reshape" | "Squeeze" | "Unsqueeze" => {
                 let op = self.reshape(node, inputs)?;

@@ -63,12 +63,19 @@ pub enum NetOp {
         /// A dense layer.
         dense: bool,
     },
-    /// Sum of two tensors. Of a sum or a product one operand may be `[C, 1, 1]`: its value of a
+    /// Sum of two tensors. Of a sum, difference or product one operand may be `[C, 1, 1]`: its value of a
     /// channel meets all of the other's.
     Add {
         /// One.
         a: TensorId,
         /// The other.
+        b: TensorId,
+    },
+    /// Difference of two tensors.
+    Sub {
+        /// One.
+        a: TensorId,
+        /// What is taken off it.
         b: TensorId,
     },
     /// Product of two tensors.
@@ -140,7 +147,7 @@ impl NetOp {
             Self::Conv {
                 input, residual, ..
             } => std::iter::once(*input).chain(*residual).collect(),
-            Self::Add { a, b } | Self::Mul { a, b } => vec![*a, *b],
+            Self::Add { a, b } | Self::Sub { a, b } | Self::Mul { a, b } => vec![*a, *b],
             Self::Host { inputs, .. } | Self::Channels { inputs, .. } => inputs.clone(),
             Self::Eltwise { input }
             | Self::HardSwish { input }
@@ -156,6 +163,7 @@ impl NetOp {
             Self::Conv { dense: true, .. } => "dense",
             Self::Conv { .. } => "conv",
             Self::Add { .. } => "add",
+            Self::Sub { .. } => "sub",
             Self::Mul { .. } => "mul",
             Self::HardSwish { .. } => "hardswish",
             Self::Slopes { .. } => "slopes",

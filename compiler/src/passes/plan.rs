@@ -11,7 +11,7 @@ use super::segments::{self, Unit};
 use crate::lane::LaneOp;
 use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, QTensor, Spread, TensorId};
 use crate::semantics::{
-    self, Addition, Function, Interval, Multiplication, Requantize, Rescale, SemanticsError,
+    self, Addition, Function, Interval, Multiplication, Requantize, Rescale, SemanticsError, Sign,
 };
 
 /// What channels of several ratios are multiplied by first: a power of two, so that the ratio
@@ -167,8 +167,13 @@ impl Plan<'_> {
         };
         Ok(match &node.op {
             NetOp::Conv { .. } => self.conv(node)?,
-            NetOp::Add { a, b } => {
+            NetOp::Add { a, b } | NetOp::Sub { a, b } => {
+                let sign = match node.op {
+                    NetOp::Sub { .. } => Sign::Minus,
+                    _ => Sign::Plus,
+                };
                 let plan = semantics::plan_add(&Addition {
+                    sign,
                     ratios: [self.scale(*a) / out, self.scale(*b) / out],
                     ranges: [self.range(*a)?, self.range(*b)?],
                     zeros: [self.zero(*a), self.zero(*b)],

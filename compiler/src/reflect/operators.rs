@@ -317,6 +317,7 @@ impl Reflect for NetOp {
                 )]
             }
             Self::Add { a: _, b: _ }
+            | Self::Sub { a: _, b: _ }
             | Self::Mul { a: _, b: _ }
             | Self::HardSwish { input: _ }
             | Self::Eltwise { input: _ } => vec![],

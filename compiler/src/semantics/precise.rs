@@ -320,7 +320,7 @@ mod tests {
 
     use super::*;
     use crate::semantics::{
-        Addition, Requant, Rescale, apply, plan_add, plan_requantize, plan_scale, range,
+        Addition, Requant, Rescale, Sign, apply, plan_add, plan_requantize, plan_scale, range,
     };
 
     fn run(ops: &[LaneOp], channel: usize, x: i64) -> i64 {
@@ -431,12 +431,14 @@ mod tests {
         ) {
             let (clamp, requant) = ((-128, 127), Requant::Precise);
             let [za, zb, zero] = zeros;
-            let given = Addition { ratios: [ra, rb], ranges: [clamp; 2], zeros: [za, zb], zero, clamp, requant };
-            let plan = plan_add(&given).unwrap();
-            let sum = run(&plan.a, 0, a.into()) + run(&plan.b, 0, b.into());
-            let exact = (f64::from(a) - f64::from(za)) * ra + (f64::from(b) - f64::from(zb)) * rb;
-            let (expected, clear) = ideal(exact, zero, clamp, MAX_ERROR);
-            prop_assert!(run(&plan.epilogue, 0, sum) == expected || !clear, "{}", exact);
+            for (sign, factor) in [(Sign::Plus, 1.0), (Sign::Minus, -1.0)] {
+                let given = Addition { sign, ratios: [ra, rb], ranges: [clamp; 2], zeros: [za, zb], zero, clamp, requant };
+                let plan = plan_add(&given).unwrap();
+                let sum = run(&plan.a, 0, a.into()) + run(&plan.b, 0, b.into());
+                let exact = (f64::from(a) - f64::from(za)) * ra + factor * (f64::from(b) - f64::from(zb)) * rb;
+                let (expected, clear) = ideal(exact, zero, clamp, MAX_ERROR);
+                prop_assert!(run(&plan.epilogue, 0, sum) == expected || !clear, "{}", exact);
+            }
             let from = 40 * i64::from(za);
             let given = Rescale { ratio: r, range: (-6272, 6272), zeros: [from, zero.into()], clamp, requant };
             let ops = plan_scale(&given).unwrap();

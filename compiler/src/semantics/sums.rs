@@ -2,7 +2,7 @@
 
 use super::lanes::{Interval, Requant, Scaled, SemanticsError, log2_exact, push_clamp, range};
 use super::precise;
-use crate::lane::LaneOp;
+use crate::lane::{LaneKind, LaneOp, LaneOperand};
 
 /// The largest error, in steps of the output, that a residual's multiplier may cost before the
 /// sum is left to an operation of its own.
@@ -47,8 +47,19 @@ pub struct AddPlan {
     pub epilogue: Vec<LaneOp>,
 }
 
+/// What becomes of the second operand of a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// It is added.
+    Plus,
+    /// It is taken off.
+    Minus,
+}
+
 /// What a sum of two tensors starts from.
 pub struct Addition {
+    /// Whether it is a difference.
+    pub sign: Sign,
     /// `s / s_y` of each operand.
     pub ratios: [f64; 2],
     /// Their smallest and largest values.
@@ -63,7 +74,7 @@ pub struct Addition {
     pub requant: Requant,
 }
 
-/// `round((a - z_a) * ratio_a + (b - z_b) * ratio_b) + z` of two int8 tensors.
+/// `round((a - z_a) * ratio_a + (b - z_b) * ratio_b) + z` of two int8 tensors, or of their difference.
 ///
 /// # Errors
 /// [`SemanticsError::Ratio`] for ratios outside fixed point.
@@ -78,7 +89,10 @@ pub fn plan_add(given: &Addition) -> Result<AddPlan, SemanticsError> {
     {
         return Err(bad());
     }
-    let ([a, b], shift) = scaled(ratios, given.requant).ok_or_else(bad)?;
+    let ([a, mut b], shift) = scaled(ratios, given.requant).ok_or_else(bad)?;
+    if given.sign == Sign::Minus {
+        b = negated(b).ok_or_else(bad)?;
+    }
     let [za, zb] = given.zeros.map(i64::from);
     let offset = (i64::from(given.zero) << shift) - za * a.factor - zb * b.factor;
     let mut epilogue = round(shift, offset).ok_or_else(bad)?;
@@ -90,6 +104,22 @@ pub fn plan_add(given: &Addition) -> Result<AddPlan, SemanticsError> {
     );
     push_clamp(&mut epilogue, &[(ra.0 + rb.0, ra.1 + rb.1)], given.clamp)?;
     Ok(AddPlan { a, b, epilogue })
+}
+
+/// The negative of an operand: its first factor's, or one more product. `None` for a factor that has no
+/// negative.
+fn negated(Scaled { mut ops, factor }: Scaled) -> Option<Scaled> {
+    match ops.first_mut() {
+        Some(LaneOp {
+            kind: LaneKind::Mul,
+            operand: LaneOperand::Imm(first),
+        }) => *first = first.checked_neg()?,
+        _ => ops.insert(0, LaneOp::mul(-1)),
+    }
+    Some(Scaled {
+        ops,
+        factor: -factor,
+    })
 }
 
 /// Operands by their ratios, and the shift that undoes the rest of it.

@@ -6,9 +6,8 @@ pub(super) fn input_counts(op_type: &str) -> Option<(usize, usize)> {
         "Relu" | "MaxPool" | "AveragePool" | "GlobalAveragePool" | "GlobalMaxPool" | "Flatten"
         | "Identity" | "Cast" | "LeakyRelu" | "HardSigmoid" | "HardSwish" => (1, 1),
         "ReduceMean" | "Squeeze" | "Unsqueeze" | "Upsample" | "Reshape" => (1, 2),
-        "Dropout" | "Pad" => (1, 3),
-        "Clip" => (1, 3),
-        "Resize" => (1, 4),
+        "Dropout" | "Clip" => (1, 3),
+        "Resize" | "Pad" => (1, 4),
         "Add" | "Mul" | "Sub" | "Div" | "PRelu" | "MatMul" => (2, 2),
         "Conv" | "Gemm" | "QuantizeLinear" | "DequantizeLinear" => (2, 3),
         "BatchNormalization" => (5, 5),

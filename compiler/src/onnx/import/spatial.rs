@@ -4,26 +4,81 @@
 use super::Attributes;
 use super::state::Import;
 use crate::graph::{Data, Op, ValueId};
-use crate::window::Pads;
+use crate::onnx::shape;
 
 /// The largest pad that is read.
 const MAX_PAD: i64 = 65535;
 
 impl Import<'_> {
-    /// The zeros that a Pad puts around rows and columns.
+    /// What a Pad of zeros is: nothing, zeros around rows and columns, which the next operator may take over,
+    /// some entries of a dimension where pads are negative, or channels joined with constants of zeros.
     ///
     /// # Errors
     /// Any other padding, by what is not supported.
-    pub(super) fn pad(&self, node: &Attributes<'_>, inputs: &[ValueId]) -> Result<Pads, String> {
-        self.spatial(*inputs.first().ok_or("it has no input")?)?;
+    pub(super) fn pad(
+        &mut self,
+        node: &Attributes<'_>,
+        name: &str,
+        inputs: &mut Vec<ValueId>,
+    ) -> Result<Op, String> {
+        let x = *inputs.first().ok_or("it has no input")?;
+        if inputs.len() > 4 {
+            return Err(format!("{} inputs, not 1 to 4", inputs.len()));
+        }
+        let shape = self.graph.values[x.0].shape.clone();
+        let pads = self.padding(node, shape.len())?;
+        *inputs = vec![x];
+        let padded = |axis: &usize| pads[*axis] != [0, 0];
+        let axes: Vec<usize> = (0..shape.len()).filter(padded).collect();
+        let positive = pads.iter().flatten().all(|p| (0..=MAX_PAD).contains(p));
+        match (&axes[..], shape.len()) {
+            ([], _) => Ok(Op::Identity),
+            (_, 4) if positive && axes[0] > 1 => {
+                let [[top, bottom], [left, right]] = [2, 3].map(|axis| pads[axis]);
+                let pads = [top, left, bottom, right].map(|p| p as usize);
+                Ok(Op::Pad { pads: pads.into() })
+            }
+            ([1], 2 | 4) if positive => {
+                let around = pads[1].map(|p| p as usize);
+                let mut zeros = |count: usize, side: &str| -> Result<Option<ValueId>, String> {
+                    let mut shape = shape.clone();
+                    shape[1] = count;
+                    let elements = shape::elements(name, &shape).map_err(|e| e.to_string())?;
+                    let data = Some(Data::F32(vec![0.0; elements]));
+                    let made =
+                        (count > 0).then(|| self.define(&format!("{name}.{side}"), shape, data));
+                    made.transpose().map_err(|e| e.to_string())
+                };
+                let (before, behind) = (zeros(around[0], "before")?, zeros(around[1], "behind")?);
+                *inputs = before.into_iter().chain([x]).chain(behind).collect();
+                Ok(Op::Concat { axis: 1 })
+            }
+            (&[axis], _) if pads[axis].iter().all(|p| *p <= 0) => {
+                let [start, end] = pads[axis].map(|p| usize::try_from(-p).unwrap_or(usize::MAX));
+                let len = shape[axis].checked_sub(start.saturating_add(end));
+                let len = len.filter(|len| *len > 0);
+                let len = len.ok_or_else(|| format!("pads {pads:?} leave nothing of {shape:?}"))?;
+                let step = 1;
+                Ok(Op::Slice {
+                    axis,
+                    start,
+                    len,
+                    step,
+                })
+            }
+            _ => Err(format!(
+                "pads {pads:?}; only rows and columns, or channels, may be padded, or one dimension cut"
+            )),
+        }
+    }
+
+    /// Pads before and behind each dimension, of zeros.
+    fn padding(&self, node: &Attributes<'_>, rank: usize) -> Result<Vec<[i64; 2]>, String> {
         match node.text("mode").as_deref() {
             None | Some("constant") => {}
             Some(mode) => return Err(format!("mode {mode}; only constant is supported")),
         }
         let name = |i: usize| node.0.input.get(i).filter(|n| !n.is_empty());
-        if name(3).is_some() {
-            return Err("axes are not supported".to_owned());
-        }
         let value = match name(2) {
             None => Some(node.float("value", 0.0)),
             Some(name) => match self.data(name) {
@@ -35,23 +90,34 @@ impl Import<'_> {
         if value != Some(0.0) {
             return Err("only zeros are supported".to_owned());
         }
+        let integers = |name: &String, what: &str| {
+            let data = self.data(name).and_then(Data::integers);
+            data.ok_or_else(|| format!("its {what} must be a constant"))
+        };
         let pads = match (name(1), node.find("pads")) {
-            (Some(name), _) => match self.data(name) {
-                Some(Data::I64(pads)) => pads,
-                _ => return Err("its pads must be a constant".to_owned()),
-            },
-            (None, Some(attribute)) => &attribute.ints,
+            (Some(name), _) => integers(name, "pads")?,
+            (None, Some(attribute)) => attribute.ints.clone(),
             (None, None) => return Err("pads are missing".to_owned()),
         };
-        match pads[..] {
-            [0, 0, top, left, 0, 0, bottom, right] => {
-                let pads = [top, left, bottom, right];
-                let fits = pads.iter().all(|p| (0..=MAX_PAD).contains(p));
-                fits.then(|| pads.map(|p| p as usize).into())
-            }
-            _ => None,
+        let axes = match name(3) {
+            None => (0..rank as i64).collect(),
+            Some(name) => integers(name, "axes")?,
+        };
+        let mut all = vec![[0, 0]; rank];
+        if pads.len() != 2 * axes.len() {
+            return Err(format!("{} pads for {} dimensions", pads.len(), axes.len()));
         }
-        .ok_or_else(|| format!("pads {pads:?}; only rows and columns may be padded"))
+        for (i, axis) in axes.iter().enumerate() {
+            let at = if *axis < 0 {
+                axis.saturating_add(rank as i64)
+            } else {
+                *axis
+            };
+            let own = usize::try_from(at).ok().and_then(|at| all.get_mut(at));
+            let own = own.ok_or_else(|| format!("axis {axis} of {rank} dimensions"))?;
+            *own = [pads[i], pads[axes.len() + i]];
+        }
+        Ok(all)
     }
 
     /// Checks that a ReduceMean goes over rows and columns.

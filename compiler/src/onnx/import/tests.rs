@@ -125,7 +125,7 @@ fn padding_that_nothing_takes_over_is_refused() {
     let constant = |inputs: &[&str]| {
         Model::default()
             .longs("pads", &pads)
-            .longs("negative", &[0, 0, -1, 0, 0, 0, 0, 0])
+            .longs("both", &[0, 1, -1, 0, 0, -1, 0, 0])
             .longs("short", &[0, 0, 1, 1])
             .floats("one", &[], vec![1.0])
             .node("Pad", inputs, "p", &[])
@@ -136,20 +136,14 @@ fn padding_that_nothing_takes_over_is_refused() {
             pad(&[text("mode", "reflect")]).conv("p", "y", &[]),
             "mode reflect",
         ),
-        (
-            Model::default()
-                .longs("deep", &[0, 1, 0, 0, 0, 0, 0, 0])
-                .node("Pad", &["x", "deep"], "y", &[]),
-            "only rows and columns",
-        ),
-        (constant(&["x", "negative"]), "only rows and columns"),
-        (constant(&["x", "short"]), "only rows and columns"),
+        (constant(&["x", "both"]), "only rows and columns"),
+        (constant(&["x", "short"]), "4 pads for 4 dimensions"),
         (constant(&["x", "x"]), "must be a constant"),
         (constant(&["x"]), "pads are missing"),
         (constant(&["x", "pads", "one"]), "only zeros"),
         (
             constant(&["x", "pads", "", "pads"]),
-            "axes are not supported",
+            "8 pads for 8 dimensions",
         ),
     ] {
         let found = model.refused(13);

@@ -28,7 +28,7 @@ pub(super) type ByChannel = Vec<f64>;
 
 impl Reading<'_> {
     /// A sum, difference, product or quotient.
-    pub(super) fn arithmetic(&self, node: &Node, kind: Arithmetic) -> Result<Val, PassError> {
+    pub(super) fn arithmetic(&mut self, node: &Node, kind: Arithmetic) -> Result<Val, PassError> {
         let (operand, constant) = match [self.reals(node, 0), self.reals(node, 1)] {
             [None, None] => return self.pair(node, kind),
             [Some(_), Some(_)] => return Err(error(node, "both operands are constants")),
@@ -53,34 +53,40 @@ impl Reading<'_> {
         }
     }
 
-    /// Two tensors, of which one may have one position for each channel.
-    fn pair(&self, node: &Node, kind: Arithmetic) -> Result<Val, PassError> {
-        let [(a, order), (b, other)] = [self.operand(node, 0)?, self.operand(node, 1)?];
+    /// Two tensors, of which one may have one position for each channel, or one channel for all.
+    fn pair(&mut self, node: &Node, kind: Arithmetic) -> Result<Val, PassError> {
+        if let Arithmetic::Div = kind {
+            return Err(error(node, "its divisor is no constant"));
+        }
+        let [(mut a, order), (mut b, other)] = [self.operand(node, 0)?, self.operand(node, 1)?];
         let [x, y] = [a, b].map(|id| self.net.tensors[id.0].chw);
         let shapes = [0, 1].map(|i| &self.graph.values[node.inputs[i].0].shape);
-        let spread = |small: [usize; 3], large: [usize; 3]| small == [large[0], 1, 1];
-        let direct = |id: usize| {
-            let channels = self.channels(node, id);
-            matches!(channels, Ok(Some(_)))
+        let direct = |id: usize| matches!(self.channels(node, id), Ok(Some(_)));
+        let spread = |small: [usize; 3], large: [usize; 3]| {
+            small == [large[0], 1, 1] || small == [1, large[1], large[2]] || small == [1, 1, 1]
         };
         // Of values of one shape that lie alike every value has its place.
-        let fits = (x == y && order == other && shapes[0] == shapes[1])
-            || (direct(0) && direct(1) && (x == y || spread(x, y) || spread(y, x)));
-        let chw = if spread(x, y) { y } else { x };
-        match kind {
-            Arithmetic::Add if fits => Ok(ordered(node, NetOp::Add { a, b }, chw, order)),
-            Arithmetic::Mul if fits => Ok(ordered(node, NetOp::Mul { a, b }, chw, order)),
-            Arithmetic::Mul => Err(error(node, HOST)),
-            Arithmetic::Sub => Err(error(node, HOST)),
-            Arithmetic::Add => Err(error(
-                node,
-                format!(
-                    "a sum of {:?} and {:?}; only values for each channel are broadcast",
-                    shapes[0], shapes[1]
-                ),
-            )),
-            Arithmetic::Div => Err(error(node, "its divisor is no constant")),
+        let alike = x == y && order == other && shapes[0] == shapes[1];
+        let fits = alike || direct(0) && direct(1) && (x == y || spread(x, y) || spread(y, x));
+        if !fits {
+            let text = format!(
+                "operands of {:?} and {:?}; only one value for each channel, or for each position, is broadcast",
+                shapes[0], shapes[1]
+            );
+            return Err(error(node, text));
         }
+        let chw = if spread(x, y) { y } else { x };
+        for (id, of) in [(&mut a, x), (&mut b, y)] {
+            if of[0] == 1 && chw[0] > 1 {
+                *id = self.repeated(node, *id, chw[0]);
+            }
+        }
+        let op = match kind {
+            Arithmetic::Add => NetOp::Add { a, b },
+            Arithmetic::Sub => NetOp::Sub { a, b },
+            Arithmetic::Mul | Arithmetic::Div => NetOp::Mul { a, b },
+        };
+        Ok(ordered(node, op, chw, order))
     }
 
     /// Shape and real values of a constant operand; `None` for any other.

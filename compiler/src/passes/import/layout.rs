@@ -155,7 +155,6 @@ fn role(graph: &Graph, node: &Node) -> Role {
         | Op::BatchNormalization { .. }
         | Op::DepthToSpace { .. }
         | Op::SpaceToDepth { .. }
-        | Op::Pad { .. }
         | Op::Resize { .. } => Role::Plane,
         Op::Concat { axis: 1 } | Op::Slice { axis: 1, .. } | Op::Gather { axis: 1 } => {
             match graph.values[node.output.0].shape.len() {
@@ -163,6 +162,7 @@ fn role(graph: &Graph, node: &Node) -> Role {
                 _ => Role::Other,
             }
         }
+        Op::Pad { .. } => Role::Channels,
         Op::Concat { .. } | Op::Slice { .. } | Op::Gather { .. } => Role::Other,
         Op::Gemm { .. } | Op::MatMul { .. } | Op::Host(_) | Op::Onnx(_) => Role::Other,
     }

@@ -1,7 +1,7 @@
 //! Operators that give channels another place.
 
 use super::super::error::PassError;
-use super::super::net::NetOp;
+use super::super::net::{NetNode, NetOp, NetTensor};
 use super::values::{HOST, Reading, Val, error, real};
 use crate::graph::{Data, Node};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
@@ -15,6 +15,13 @@ fn taken(node: &Node, inputs: Vec<TensorId>, map: Vec<Option<ChannelOf>>, chw: [
         spread,
     };
     real(node, op, chw)
+}
+
+/// What a Concat joins.
+enum Piece {
+    Tensor(TensorId),
+    /// Channels, rows and columns of zeros.
+    Zeros([usize; 3]),
 }
 
 impl Reading<'_> {
@@ -35,23 +42,76 @@ impl Reading<'_> {
         .then_some(id))
     }
 
-    pub(super) fn concat(&self, node: &Node, axis: usize) -> Result<Val, PassError> {
-        let inputs = (0..node.inputs.len()).map(|i| self.channels(node, i));
-        let inputs: Option<Vec<TensorId>> = inputs.collect::<Result<_, _>>()?;
-        let Some(inputs) = inputs.filter(|_| axis == 1) else {
-            return Err(error(node, HOST));
+    /// A tensor of one channel as one of several, all like it.
+    pub(super) fn repeated(&mut self, node: &Node, id: TensorId, channels: usize) -> TensorId {
+        let from = Some(ChannelOf {
+            input: 0,
+            channel: 0,
+        });
+        let op = NetOp::Channels {
+            inputs: vec![id],
+            map: vec![from; channels],
+            spread: Spread::NONE,
         };
-        let shapes: Vec<[usize; 3]> = inputs.iter().map(|id| self.net.tensors[id.0].chw).collect();
-        let first = *shapes
-            .first()
-            .ok_or_else(|| error(node, "it has no input"))?;
-        if shapes.iter().any(|chw| chw[1..] != first[1..]) {
+        let tensor = &self.net.tensors[id.0];
+        let [_, h, w] = tensor.chw;
+        let tensor = NetTensor {
+            name: format!("{}.repeated", tensor.name),
+            chw: [channels, h, w],
+            ..tensor.clone()
+        };
+        let output = self.push_tensor(tensor);
+        self.net.nodes.push(NetNode {
+            name: format!("{}.repeat", node.name),
+            op,
+            output,
+            clamp: (-128, 127),
+            digit: None,
+        });
+        output
+    }
+
+    /// Channels of an operand of a Concat: those of a tensor, or so many of zeros.
+    fn joined(&self, node: &Node, index: usize) -> Result<Piece, PassError> {
+        if let Some((shape, values)) = self.reals(node, index) {
+            let zeros = values.iter().all(|&v| v == 0.0);
+            return match shape[..] {
+                [1, c, h, w] if zeros => Ok(Piece::Zeros([c, h, w])),
+                [1, c] if zeros => Ok(Piece::Zeros([c, 1, 1])),
+                _ => Err(error(node, "a constant operand has other values than 0")),
+            };
+        }
+        let id = self.channels(node, index)?;
+        id.map(Piece::Tensor).ok_or_else(|| error(node, HOST))
+    }
+
+    pub(super) fn concat(&self, node: &Node, axis: usize) -> Result<Val, PassError> {
+        if axis != 1 {
+            return Err(error(node, HOST));
+        }
+        let pieces = (0..node.inputs.len()).map(|i| self.joined(node, i));
+        let pieces: Vec<Piece> = pieces.collect::<Result<_, _>>()?;
+        let shape = |piece: &Piece| match *piece {
+            Piece::Tensor(id) => self.net.tensors[id.0].chw,
+            Piece::Zeros(chw) => chw,
+        };
+        let first = pieces.first().map(shape);
+        let first = first.ok_or_else(|| error(node, "it has no input"))?;
+        if pieces.iter().any(|piece| shape(piece)[1..] != first[1..]) {
             return Err(error(node, "its inputs don't fit each other"));
         }
-        let of = |(input, chw): (usize, &[usize; 3])| {
-            (0..chw[0]).map(move |channel| Some(ChannelOf { input, channel }))
-        };
-        let map: Vec<_> = shapes.iter().enumerate().flat_map(of).collect();
+        let (mut inputs, mut map) = (Vec::new(), Vec::new());
+        for piece in &pieces {
+            let channels = 0..shape(piece)[0];
+            match *piece {
+                Piece::Zeros(_) => map.extend(channels.map(|_| None)),
+                Piece::Tensor(id) => {
+                    let input = inputs.len();
+                    map.extend(channels.map(|channel| Some(ChannelOf { input, channel })));
+                    inputs.push(id);
+                }
+            }
+        }
         let chw = [map.len(), first[1], first[2]];
         Ok(taken(node, inputs, map, chw))
     }

@@ -114,7 +114,8 @@ fn next_op(op: &Op) -> Option<Op> {
 fn next_net(op: &NetOp) -> Option<NetOp> {
     Some(match op {
         NetOp::Conv { .. } => NetOp::Add { a: ID, b: ID },
-        NetOp::Add { .. } => NetOp::Mul { a: ID, b: ID },
+        NetOp::Add { .. } => NetOp::Sub { a: ID, b: ID },
+        NetOp::Sub { .. } => NetOp::Mul { a: ID, b: ID },
         NetOp::Mul { .. } => NetOp::HardSwish { input: ID },
         NetOp::HardSwish { .. } => NetOp::Slopes {
             input: ID,
@@ -229,7 +230,7 @@ fn every_kind_of_every_network_describes_itself() {
         residual: Some(ID),
         dense: false,
     };
-    assert_eq!(check(conv, next_net).len(), 10);
+    assert_eq!(check(conv, next_net).len(), 11);
     let conv = QOp::Conv {
         input: ID,
         window: WINDOW,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::graph::{Data, DepthMode, Value, ValueId};
+use crate::qgraph::{QNode, QOp};
 use crate::zoo::Rng;
 
 /// A graph of one node that reads `x` and constants.
@@ -351,4 +352,63 @@ fn a_shuffle_of_channels_is_a_gather() {
     let graph = shuffle(2, &[0, 2, 1, 4, 3], false).read(13);
     let kept = |graph: Graph| matches!(graph.nodes.last().unwrap().op, Op::Onnx(_));
     assert!(graph.map_or(true, kept));
+}
+
+#[test]
+fn channels_are_padded_and_dimensions_are_cut() {
+    // What is before and behind each dimension, of the model's input `[1, 2, 5, 6]`.
+    for (pads, is_device) in [
+        ([[0, 0], [1, 2], [0, 0], [0, 0]], true),
+        ([[0, 0], [0, 3], [0, 0], [0, 0]], true),
+        ([[0, 0], [-1, 0], [0, 0], [0, 0]], true),
+        ([[0, 0], [0, 0], [-1, -2], [0, 0]], false),
+        ([[0, 0], [0, 0], [0, 0], [0, -3]], false),
+        ([[0, 0], [0, 0], [0, 0], [0, 0]], true),
+        ([[0, 0], [1, 0], [2, 0], [0, 1]], false),
+    ] {
+        let all: Vec<i64> = (0..8).map(|i| pads[i % 4][i / 4]).collect();
+        let reversed: Vec<i64> = (0..8).map(|i| pads[3 - i % 4][i / 4]).collect();
+        let whole = Model::default()
+            .longs("pads", &all)
+            .node("Pad", &["x", "pads"], "p", &[]);
+        let by_axis = Model::default()
+            .longs("pads", &reversed)
+            .longs("axes", &[-1, 2, 1, 0])
+            .node("Pad", &["x", "pads", "", "axes"], "p", &[]);
+        // The engine has no axes: what is left to it has none.
+        let is_mixed = pads[1] != [0, 0] && pads[2] != [0, 0];
+        for model in [Some(whole), Some(by_axis).filter(|_| !is_mixed)] {
+            let Some(model) = model else {
+                continue;
+            };
+            // Of what is refused, too, the engine says what it is.
+            let graph = model.node("Relu", &["p"], "y", &[]).read(18).unwrap();
+            let sizes = [1usize, 2, 5, 6];
+            let out = [0, 1, 2, 3].map(|i| (sizes[i] as i64 + pads[i][0] + pads[i][1]) as usize);
+            assert_eq!(graph.values[graph.outputs[0].0].shape, out);
+            let x = image();
+            let expected = (0..out.iter().product::<usize>()).map(|mut at| {
+                let (mut from, mut stride, mut inside) = (0, 1, true);
+                for i in (0..4).rev() {
+                    let place = (at % out[i]) as i64 - pads[i][0];
+                    at /= out[i];
+                    inside &= (0..sizes[i] as i64).contains(&place);
+                    from += place * stride;
+                    stride *= sizes[i] as i64;
+                }
+                if inside {
+                    x[from as usize].max(0.0)
+                } else {
+                    0.0
+                }
+            });
+            assert_eq!(run(&graph), expected.collect::<Vec<_>>(), "{pads:?}");
+            let images = [image(), vec![0.25; 60]];
+            let quantized = quantize::quantize(&graph, &images, quantize::Mode::Multiply);
+            let network = passes::quantized(&quantized.unwrap()).unwrap();
+            let host = |node: &QNode| matches!(node.op, QOp::Host { .. });
+            let device = !network.nodes.iter().any(host) && network.ends.is_none();
+            assert_eq!(device, is_device, "{pads:?}: {network}");
+        }
+    }
 }
