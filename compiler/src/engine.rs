@@ -11,6 +11,7 @@
 //! A run holds the model's constants, and of the values those that are asked for or still read.
 //! Nothing limits them here: a caller that doesn't know the model bounds the shapes of its values first.
 
+mod composed;
 mod model;
 
 use std::any::Any;

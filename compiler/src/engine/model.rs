@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::composed;
+
 use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId};
 use crate::onnx::save_with_outputs;
 
@@ -14,8 +16,11 @@ pub fn model(graph: &Graph, outputs: &[ValueId]) -> Vec<u8> {
 /// The graph without operators that the library lacks, and with a QuantizeLinear that divides, as ONNX
 /// has it: the library multiplies by the reciprocal of the scale.
 fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
-    let missing =
-        |node: &Node| matches!(node.op, Op::SpaceToDepth { .. } | Op::QuantizeLinear { .. });
+    let missing = |node: &Node| match &node.op {
+        Op::SpaceToDepth { .. } | Op::QuantizeLinear { .. } => true,
+        Op::Onnx(op) => composed::is_composed(op),
+        _ => false,
+    };
     if !graph.nodes.iter().any(missing) {
         return Cow::Borrowed(graph);
     }
@@ -24,9 +29,10 @@ fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
         ..graph.clone()
     };
     for node in &graph.nodes {
-        let replaced = match node.op {
-            Op::SpaceToDepth { block } => blocks_to_channels(&mut made, node, block),
-            Op::QuantizeLinear { axis } => divided(&mut made, node, axis),
+        let replaced = match &node.op {
+            Op::SpaceToDepth { block } => blocks_to_channels(&mut made, node, *block),
+            Op::QuantizeLinear { axis } => divided(&mut made, node, *axis),
+            Op::Onnx(op) if composed::is_composed(op) => composed::compose(&mut made, node, op),
             _ => None,
         };
         // What can't be replaced is left to the engine to say so.
@@ -38,7 +44,7 @@ fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
 }
 
 /// A new value beside a node's output.
-fn value(
+pub(super) fn value(
     graph: &mut Graph,
     node: &Node,
     suffix: &str,
@@ -51,7 +57,7 @@ fn value(
 }
 
 /// A node in a node's place.
-fn push(graph: &mut Graph, node: &Node, op: Op, inputs: Vec<ValueId>, output: ValueId) {
+pub(super) fn push(graph: &mut Graph, node: &Node, op: Op, inputs: Vec<ValueId>, output: ValueId) {
     let name = format!("{}.{}", node.name, graph.nodes.len());
     graph.nodes.push(Node {
         name,
@@ -62,7 +68,11 @@ fn push(graph: &mut Graph, node: &Node, op: Op, inputs: Vec<ValueId>, output: Va
 }
 
 /// An operator as ONNX has it.
-fn onnx(kind: &'static str, arguments: usize, attributes: Vec<(String, OnnxAttribute)>) -> Op {
+pub(super) fn onnx(
+    kind: &'static str,
+    arguments: usize,
+    attributes: Vec<(String, OnnxAttribute)>,
+) -> Op {
     Op::Onnx(Box::new(OnnxOp {
         kind,
         domain: "",

@@ -10,7 +10,7 @@ use super::{moves, older, refused, sizes};
 use crate::engine::{self, Engine};
 use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId};
 use crate::onnx::operators::{Known, Size, known};
-use crate::onnx::{OnnxError, export, proto, shape};
+use crate::onnx::{OnnxError, proto, shape};
 
 /// Elements that operators may have while a file is read, all together: what computing them for their
 /// shapes or values takes is in proportion.
@@ -287,7 +287,7 @@ fn run(
         });
         graph.outputs.push(output);
     }
-    let engine = Engine::new(&export::save(&graph)).map_err(|e| e.to_string())?;
+    let engine = Engine::new(&engine::model(&graph, &graph.outputs)).map_err(|e| e.to_string())?;
     let given: Vec<(&str, &engine::Tensor)> = zeros.iter().map(|(n, t)| (&n[..], t)).collect();
     let names: Vec<String> = outputs
         .iter()

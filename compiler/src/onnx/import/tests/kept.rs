@@ -342,3 +342,91 @@ fn halves_and_doubles_become_floats() {
         assert_eq!(found, Some(Data::F32(vec![1.5, -2.0])));
     }
 }
+
+/// What the library lacks is written by others: values are those of ONNX's definitions.
+#[test]
+fn operators_that_the_engine_lacks_are_composed() {
+    let x = super::image();
+    let each = |f: &dyn Fn(f64) -> f64| -> Vec<f64> { x.iter().map(|&v| f(v.into())).collect() };
+    let float = |name: &str, f: f32| proto::Attribute {
+        name: name.to_owned(),
+        f,
+        kind: proto::ATTRIBUTE_FLOAT,
+        ..proto::Attribute::default()
+    };
+    // The input is [1, 2, 5, 6]; windows of channels meet both of them, or one.
+    let across = |size: usize| -> Vec<f64> {
+        let square = |c: i64, at: usize| match c {
+            0 | 1 => f64::from(x[c as usize * 30 + at]).powi(2),
+            _ => 0.0,
+        };
+        let normal = |i: usize| {
+            let (c, at) = ((i / 30) as i64, i % 30);
+            let from = c - (size as i64 - 1) / 2;
+            let sum: f64 = (from..from + size as i64).map(|c| square(c, at)).sum();
+            f64::from(x[i]) / (2.0 + 0.5 / size as f64 * sum).powf(0.6)
+        };
+        (0..60).map(normal).collect()
+    };
+    let lrn = |size: usize| {
+        let numbers = [float("alpha", 0.5), float("beta", 0.6), float("bias", 2.0)];
+        [&numbers[..], &[int("size", size as i64)]].concat()
+    };
+    let grouped = |groups: usize, by_channel: bool| -> Vec<f64> {
+        let len = 60 / groups;
+        let normal = |i: usize| {
+            let own = &x[i / len * len..][..len];
+            let mean = own.iter().map(|&v| f64::from(v)).sum::<f64>() / len as f64;
+            let var = own.iter().map(|&v| (f64::from(v) - mean).powi(2));
+            let var = var.sum::<f64>() / len as f64;
+            let at = if by_channel { i / 30 } else { i / len };
+            let (scale, bias) = ([2.0, -0.5][at], [0.25, 1.0][at]);
+            (f64::from(x[i]) - mean) / (var + 1e-3).sqrt() * scale + bias
+        };
+        (0..60).map(normal).collect()
+    };
+    let groups = |groups: usize| vec![float("epsilon", 1e-3), int("num_groups", groups as i64)];
+    let celu = |v: f64| v.max(0.0) + (0.7 * ((v / 0.7).exp() - 1.0)).min(0.0);
+    let selu = |v: f64| match v > 0.0 {
+        true => 1.0507010221481323 * v,
+        false => 1.0507010221481323 * 1.6732631921768188 * (v.exp() - 1.0),
+    };
+    let cases = [
+        ("Celu", 1, vec![float("alpha", 0.7)], each(&celu)),
+        ("Selu", 1, vec![], each(&selu)),
+        ("Mish", 1, vec![], each(&|v| v * v.exp().ln_1p().tanh())),
+        ("LRN", 1, lrn(1), across(1)),
+        ("LRN", 1, lrn(2), across(2)),
+        ("LRN", 1, lrn(3), across(3)),
+        ("GroupNormalization", 3, groups(2), grouped(2, true)),
+        ("GroupNormalization", 3, groups(1), grouped(1, true)),
+    ];
+    for (kind, count, attributes, expected) in cases {
+        let inputs = ["x", "scale", "bias"];
+        let model = Model::default()
+            .floats("scale", &[2], vec![2.0, -0.5])
+            .floats("bias", &[2], vec![0.25, 1.0])
+            .node(kind, &inputs[..count], "y", &attributes);
+        let graph = model.read(21).unwrap();
+        assert_eq!(kinds(&graph), [kind]);
+        let found = super::run(&graph);
+        for (a, b) in found.iter().zip(&expected) {
+            let far = (f64::from(*a) - b).abs();
+            assert!(
+                far < 1e-5 * b.abs().max(1.0),
+                "{kind} {attributes:?}: {a} {b}"
+            );
+        }
+        assert_eq!(found.len(), expected.len());
+    }
+    // What can't be written is refused by name.
+    for (kind, attributes) in [("LRN", lrn(0)), ("GroupNormalization", groups(3))] {
+        let count = if kind == "LRN" { 1 } else { 3 };
+        let model = Model::default()
+            .floats("scale", &[2], vec![1.0; 2])
+            .floats("bias", &[2], vec![0.0; 2])
+            .node(kind, &["x", "scale", "bias"][..count], "y", &attributes);
+        let found = model.read(21).unwrap_err().to_string();
+        assert!(found.contains(kind), "{found}");
+    }
+}

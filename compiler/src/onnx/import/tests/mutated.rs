@@ -71,6 +71,9 @@ fn seeds() -> Vec<(&'static str, &'static [&'static str], Vec<proto::Attribute>)
         "Sqrt",
         "Gelu",
         "Swish",
+        "Selu",
+        "Celu",
+        "Mish",
     ];
     let mut all: Vec<(&'static str, &'static [&'static str], Vec<proto::Attribute>)> =
         elementwise.map(|op| (op, &[][..], vec![])).into();
@@ -112,6 +115,12 @@ fn seeds() -> Vec<(&'static str, &'static [&'static str], Vec<proto::Attribute>)
         ("GlobalAveragePool", &[], vec![]),
         ("GlobalMaxPool", &[], vec![]),
         ("BatchNormalization", &["two", "two", "two", "two"], vec![]),
+        ("LRN", &[], vec![int("size", 3)]),
+        (
+            "GroupNormalization",
+            &["two", "two"],
+            vec![int("num_groups", 2)],
+        ),
         ("InstanceNormalization", &["two", "two"], vec![]),
         ("LayerNormalization", &["row"], axis(-1)),
         ("Clip", &["low", "high"], vec![]),
