@@ -13,6 +13,7 @@
 
 mod composed;
 mod model;
+mod parts;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

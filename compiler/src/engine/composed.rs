@@ -1,6 +1,6 @@
 //! Operators that the library lacks, written by others.
 
-use super::model::{onnx, push, value};
+use super::parts::{onnx, push, value};
 use crate::graph::{Data, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::window::{Pads, Window};
 

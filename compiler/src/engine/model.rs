@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use super::composed;
+use super::parts::{onnx, push, value};
 
-use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId};
+use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, Op, ValueId};
 use crate::onnx::save_with_outputs;
 
 /// The ONNX model of a graph, or of the part of one that gives some of its values, in operators that
@@ -41,47 +42,6 @@ fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
         }
     }
     Cow::Owned(made)
-}
-
-/// A new value beside a node's output.
-pub(super) fn value(
-    graph: &mut Graph,
-    node: &Node,
-    suffix: &str,
-    shape: Vec<usize>,
-    data: Option<Data>,
-) -> ValueId {
-    let name = format!("{}.{suffix}", graph.values[node.output.0].name);
-    graph.values.push(Value::new(name, shape, data));
-    ValueId(graph.values.len() - 1)
-}
-
-/// A node in a node's place.
-pub(super) fn push(graph: &mut Graph, node: &Node, op: Op, inputs: Vec<ValueId>, output: ValueId) {
-    let name = format!("{}.{}", node.name, graph.nodes.len());
-    graph.nodes.push(Node {
-        name,
-        op,
-        inputs,
-        output,
-    });
-}
-
-/// An operator as ONNX has it.
-pub(super) fn onnx(
-    kind: &'static str,
-    arguments: usize,
-    attributes: Vec<(String, OnnxAttribute)>,
-) -> Op {
-    Op::Onnx(Box::new(OnnxOp {
-        kind,
-        domain: "",
-        opset: 13,
-        attributes,
-        arguments: vec![true; arguments],
-        output: 0,
-        reason: String::new(),
-    }))
 }
 
 /// `clamp(round(x / scale) + zero)`, for constant scales and zero points of bytes.

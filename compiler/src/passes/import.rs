@@ -2,6 +2,7 @@
 
 mod affine;
 mod islands;
+mod kept;
 mod layers;
 mod layout;
 mod moves;

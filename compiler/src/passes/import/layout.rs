@@ -9,9 +9,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::super::error::PassError;
-use super::reshaped::unflattened;
-use super::values::{FLOAT, Reading, UNQUANTIZED, Val, error};
 use crate::graph::{
     Data, Element, Graph, MatMulForm, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId,
 };
@@ -46,7 +43,12 @@ impl Order {
     }
 
     /// The order of a value of dimensions `shape` once they are permuted; `None` where that is none.
-    fn turned(self, shape: &[usize], perm: &[usize], [c, h, w]: [usize; 3]) -> Option<Self> {
+    pub(super) fn turned(
+        self,
+        shape: &[usize],
+        perm: &[usize],
+        [c, h, w]: [usize; 3],
+    ) -> Option<Self> {
         let Some([front, _]) = swapped(shape, perm)? else {
             return Some(self);
         };
@@ -95,7 +97,7 @@ fn swapped(shape: &[usize], perm: &[usize]) -> Option<Option<[usize; 2]>> {
 }
 
 /// The permutation of a Transpose of so many dimensions; `None` where it is none.
-fn permutation(op: &OnnxOp, rank: usize) -> Option<Vec<usize>> {
+pub(super) fn permutation(op: &OnnxOp, rank: usize) -> Option<Vec<usize>> {
     match op.ints("perm") {
         None => Some((0..rank).rev().collect()),
         Some(perm) => perm.iter().map(|&at| usize::try_from(at).ok()).collect(),
@@ -169,11 +171,11 @@ fn role(graph: &Graph, node: &Node) -> Role {
 }
 
 /// Whether an operator that is kept gives the same values other dimensions.
-fn regroups(op: &OnnxOp) -> bool {
+pub(super) fn regroups(op: &OnnxOp) -> bool {
     op.domain.is_empty() && matches!(op.kind, "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze")
 }
 
-fn transposes(op: &OnnxOp) -> bool {
+pub(super) fn transposes(op: &OnnxOp) -> bool {
     op.domain.is_empty() && op.kind == "Transpose"
 }
 
@@ -310,47 +312,6 @@ impl Layouts {
         let [h, w] = plane.copied().unwrap_or([1, positions]);
         let chw = [channels, h, w];
         (size > 0 && Order::Last.of(chw) == Order::Last).then_some(chw)
-    }
-}
-
-impl Reading<'_> {
-    /// A Reshape that keeps the order of a value, or a Transpose that swaps channels and positions.
-    pub(super) fn kept(&self, node: &Node, op: &OnnxOp) -> Result<Val, PassError> {
-        let why = || error(node, op.reason.clone());
-        if !regroups(op) && !transposes(op) {
-            return Err(why());
-        }
-        let mut real = match self.value(node, 0)? {
-            Val::Real(real) => real,
-            Val::Float => return Err(error(node, FLOAT)),
-            Val::Input | Val::Quantized(..) => return Err(error(node, UNQUANTIZED)),
-            Val::Constant(_) => return Err(why()),
-        };
-        let shape = |id: ValueId| &self.graph.values[id.0].shape[..];
-        let chw = real.placed();
-        if transposes(op) {
-            let from = shape(node.inputs[0]);
-            let perm = permutation(op, from.len()).ok_or_else(why)?;
-            real.order = real.order.turned(from, &perm, chw).ok_or_else(why)?;
-        }
-        let dimensions = self.layouts.dimensions.contains(&node.output);
-        let first = self.layouts.is_first(node.output);
-        let wrong = dimensions && !real.order.fits(shape(node.output), chw)
-            || first && real.order == Order::Last;
-        match wrong {
-            true => unflattened(*real, shape(node.output)).ok_or_else(why),
-            false => Ok(Val::Real(real)),
-        }
-    }
-
-    /// A part of the host that turns an input of the model, so that its channels are in front.
-    pub(super) fn turned(&self, id: ValueId, chw: [usize; 3]) -> Graph {
-        let mut part = Graph::default();
-        part.values.push(self.graph.values[id.0].clone());
-        part.inputs.push(ValueId(0));
-        let output = to_tensor(&mut part, ValueId(0), chw);
-        part.outputs.push(output);
-        part
     }
 }
 

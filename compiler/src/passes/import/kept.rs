@@ -1,0 +1,48 @@
+//! Operators that are kept as a file has them, and compute nothing.
+
+use super::super::error::PassError;
+use super::layout::{Order, permutation, regroups, to_tensor, transposes};
+use super::reshaped::unflattened;
+use super::values::{FLOAT, Reading, UNQUANTIZED, Val, error};
+use crate::graph::{Graph, Node, OnnxOp, ValueId};
+
+impl Reading<'_> {
+    /// A Reshape that keeps the order of a value, or a Transpose that swaps channels and positions.
+    pub(super) fn kept(&self, node: &Node, op: &OnnxOp) -> Result<Val, PassError> {
+        let why = || error(node, op.reason.clone());
+        if !regroups(op) && !transposes(op) {
+            return Err(why());
+        }
+        let mut real = match self.value(node, 0)? {
+            Val::Real(real) => real,
+            Val::Float => return Err(error(node, FLOAT)),
+            Val::Input | Val::Quantized(..) => return Err(error(node, UNQUANTIZED)),
+            Val::Constant(_) => return Err(why()),
+        };
+        let shape = |id: ValueId| &self.graph.values[id.0].shape[..];
+        let chw = real.placed();
+        if transposes(op) {
+            let from = shape(node.inputs[0]);
+            let perm = permutation(op, from.len()).ok_or_else(why)?;
+            real.order = real.order.turned(from, &perm, chw).ok_or_else(why)?;
+        }
+        let dimensions = self.layouts.dimensions.contains(&node.output);
+        let first = self.layouts.is_first(node.output);
+        let wrong = dimensions && !real.order.fits(shape(node.output), chw)
+            || first && real.order == Order::Last;
+        match wrong {
+            true => unflattened(*real, shape(node.output)).ok_or_else(why),
+            false => Ok(Val::Real(real)),
+        }
+    }
+
+    /// A part of the host that turns an input of the model, so that its channels are in front.
+    pub(super) fn turned(&self, id: ValueId, chw: [usize; 3]) -> Graph {
+        let mut part = Graph::default();
+        part.values.push(self.graph.values[id.0].clone());
+        part.inputs.push(ValueId(0));
+        let output = to_tensor(&mut part, ValueId(0), chw);
+        part.outputs.push(output);
+        part
+    }
+}
