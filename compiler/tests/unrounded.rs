@@ -10,7 +10,7 @@ mod common;
 use builder::Builder;
 use common::{Rng, check, config, window, zero};
 use proptest::prelude::*;
-use vta_compiler::graph::{Data, DepthMode, Element, Graph, MatMulForm, Op, ValueId};
+use vta_compiler::graph::{Data, Element, Graph, MatMulForm, Op, ValueId};
 use vta_compiler::onnx;
 use vta_compiler::qgraph::{HostNeeds, Pads, QGraph, Window};
 use vta_compiler::{float, passes, reference};
@@ -304,6 +304,31 @@ fn what_two_outputs_read_is_summed_once() {
 }
 
 #[test]
+fn what_a_bias_has_between_two_steps_is_added() {
+    for seed in 0..8 {
+        let given = Given {
+            last: Last::Dense,
+            chw: [2, 1, 1],
+            to: 3,
+            window: Window::whole([1, 1]),
+            zero: 5,
+            bias: Some((4.0, true)),
+            relu: false,
+            seed,
+        };
+        let (graph, half) = network(&given).unwrap();
+        let network = passes::quantized(&graph).unwrap();
+        let int8 = Rng(seed).int8(2);
+        let image: Vec<f32> = int8.iter().map(|&q| (f32::from(q) - 5.0) * STEP).collect();
+        let expected = float::run(&graph, &image).unwrap().remove(0);
+        let found = left(&network, &int8);
+        let near = |((y, e), half): ((&f32, &f32), &f32)| (y - e).abs() < half / 32.0;
+        let mut all = found.iter().zip(&expected).zip(&half);
+        assert!(all.all(near), "{found:?} {expected:?}");
+    }
+}
+
+#[test]
 fn sums_of_tokens_are_given_in_the_models_order() {
     let mut b = Builder::default();
     let x = b.input(&[1, 5, 3]);
@@ -378,20 +403,27 @@ fn a_vector_becomes_a_plane_and_a_plane_stays_one() {
         let early = b.rounded(early, STEP);
         let rounded = b.rounded(vector, STEP);
         let late = b.kept("Reshape", &[rounded, plane], &[1, 2, 4, 2], &[]);
-        let deep = Op::DepthToSpace {
-            block: 2,
-            mode: DepthMode::Crd,
+        let late = b.rounded(late, STEP);
+        // What reads rows makes planes of them.
+        let window = Window {
+            stride: [2, 1],
+            ..Window::whole([2, 1])
         };
-        let wide = b.kept("Unsqueeze", &[rounded, plane], &[1, 16, 1, 1], &[]);
-        let deep = b.push(deep, &[wide], &[1, 4, 2, 2]);
-        vec![early, late, deep]
+        let pool = |b: &mut Builder, x| b.push(Op::MaxPool { window }, &[x], &[1, 2, 2, 2]);
+        vec![pool(b, early), pool(b, late)]
     };
     let network = of(&plane, 0);
     assert_eq!(HostNeeds::of(&network).nodes, 0, "{network}");
-    let int8: Vec<i8> = (0..16i32).map(|i| (i * 17 - 128) as i8).collect();
+    let int8: Vec<i8> = (0..16i32).map(|i| (i * 37 % 256 - 128) as i8).collect();
     let all = reference::run(&network, &int8).unwrap();
+    // Of each channel's four rows of two the larger of two neighbours.
+    let pairs = int8
+        .chunks(4)
+        .flat_map(|rows| [rows[0].max(rows[2]), rows[1].max(rows[3])]);
+    let expected: Vec<i8> = pairs.collect();
+    assert_eq!(network.outputs.len(), 2);
     for output in &network.outputs {
-        assert_eq!(all[output.0], int8, "{network}");
+        assert_eq!(all[output.0], expected, "{network}");
     }
     check(&network, &config(0), 3).unwrap();
 }
