@@ -49,7 +49,7 @@ pub use board::{Board, BoardError, Core};
 pub use cycle_device::{CycleLog, Execution, TimedRun};
 pub use device::{KernelError, SimDevice};
 pub use error::SimError;
-pub use functional::{Functional, PlanLine, PlanListing, PlanLog, Planner};
+pub use functional::{Functional, PlanLine, PlanListing, PlanLog, Planner, Planning};
 pub use kernels::GemmKernel;
 pub use oracle::Oracle;
 

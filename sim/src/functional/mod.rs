@@ -8,14 +8,17 @@
 //!
 //! Parts of a plan that need nothing of each other may run on several threads: [`schedule`].
 //!
-//! What can't be planned is run one instruction at a time, with the same bits; faulty programs
-//! among it, so that everything before the fault has its effect.
+//! Planning takes longer than running, so a batch that comes for the first time runs one instruction
+//! at a time ([`direct`]), with the same bits, and is planned when it comes again ([`Planning`]). What can't be
+//! planned always runs so; faulty programs among it, so that everything before the fault has its
+//! effect.
 
 mod build;
 mod cells;
 mod clusters;
 mod crew;
 mod cut;
+mod direct;
 mod draft;
 mod elementwise;
 mod emit;
@@ -50,6 +53,7 @@ use vta_isa::tokens::{self, At};
 use vta_isa::{Config, Insn, Module};
 
 use self::crew::Crew;
+use self::direct::Direct;
 use self::emit::{Emitted, Products};
 pub use self::listing::{PlanLine, PlanListing};
 use self::passes::{Context, List};
@@ -62,16 +66,30 @@ use crate::error::SimError;
 use crate::kernels::GemmKernel;
 use crate::{Executor, StepBudget};
 
-/// Plans that are kept: the batches of a few recordings.
-const MOST_PLANS: usize = 32;
+/// Batches that are known, with their plans: those of a few recordings.
+const MOST_KNOWN: usize = 32;
+
+/// When a batch is planned. Its results are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Planning {
+    /// When it comes again: the first time it runs one instruction at a time.
+    #[default]
+    Again,
+    /// The first time.
+    AtOnce,
+    /// Never: each batch runs one instruction at a time.
+    Never,
+}
 
 /// The fast executor. Scratchpads keep their contents between runs.
 pub struct Functional {
     config: Config,
     pads: Scratchpads,
     max_steps: u64,
-    /// Most recently used last. A plan keeps its batch, so that no other can have its address.
-    plans: Vec<Known>,
+    planning: Planning,
+    direct: Direct,
+    /// Most recently used last.
+    known: Vec<Known>,
     /// The plan whose micro-ops and weights the scratchpads should hold but don't yet.
     pending: Option<Arc<Plan>>,
     /// Threads that a batch may use.
@@ -82,11 +100,23 @@ pub struct Functional {
     least_cost_ns: u64,
 }
 
-/// The plan of a batch, with the versions at which its constants were last known.
+/// A batch that came before. It is kept, so that no other can have its address.
 struct Known {
     batch: Arc<Batch>,
-    plan: Arc<Plan>,
-    versions: Vec<u64>,
+    form: Form,
+}
+
+/// How a known batch runs.
+enum Form {
+    /// Not planned yet.
+    Seen {
+        /// Whether inputs that it doesn't store may be taken as constants.
+        fixed_inputs: bool,
+    },
+    /// With the versions at which the plan's constants were last known.
+    Planned(Arc<Plan>, Vec<u64>),
+    /// No plan is good for it, or only for one run.
+    Direct,
 }
 
 impl Functional {
@@ -104,7 +134,9 @@ impl Functional {
             pads: Scratchpads::new(&config, kernel),
             config,
             max_steps: Budget::default().steps,
-            plans: Vec::new(),
+            planning: Planning::default(),
+            direct: Direct::default(),
+            known: Vec::new(),
             pending: None,
             threads: 1,
             crew: None,
@@ -124,7 +156,7 @@ impl Functional {
     pub fn with_threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
         self.crew = None;
-        self.plans.clear();
+        self.known.clear();
         self
     }
 
@@ -133,7 +165,15 @@ impl Functional {
     #[must_use]
     pub fn with_least_cost_ns(mut self, least_cost_ns: u64) -> Self {
         self.least_cost_ns = least_cost_ns;
-        self.plans.clear();
+        self.known.clear();
+        self
+    }
+
+    /// When batches are planned; [`Planning::Again`] to begin with.
+    #[must_use]
+    pub fn with_planning(mut self, planning: Planning) -> Self {
+        self.planning = planning;
+        self.known.clear();
         self
     }
 
@@ -146,7 +186,7 @@ impl Functional {
     #[must_use]
     pub fn with_max_steps(mut self, max_steps: u64) -> Self {
         self.max_steps = max_steps;
-        self.plans.clear();
+        self.known.clear();
         self
     }
 
@@ -263,7 +303,7 @@ impl Functional {
     }
 
     /// One instruction at a time.
-    fn interpret(
+    fn run_direct(
         &mut self,
         insns: &[Insn],
         marks: &[LayerMark],
@@ -274,6 +314,7 @@ impl Functional {
         let mut steps = StepBudget::new(self.max_steps);
         let mut laps = run::Laps::default();
         let mut next = (0..).zip(marks).peekable();
+        let (direct, pads) = (&mut self.direct, &mut self.pads);
         let leftover_tokens = tokens::run_in_token_order(insns, |index, insn| {
             let at = At { index, insn: *insn };
             steps.spend(&at)?;
@@ -282,7 +323,7 @@ impl Functional {
                     laps.begin(mark, Instant::now());
                 }
             }
-            interpret::execute(&mut self.pads, &self.config, &at, memory)
+            direct.execute(pads, &self.config, &at, memory)
         })?;
         let walls: Vec<Duration> = laps.finish(Instant::now());
         Ok(RunReport {
@@ -302,10 +343,12 @@ impl Executor for Functional {
         marks: &[LayerMark],
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
-        match self.plan(insns, marks, memory, true) {
-            Ok(plan) => Ok(self.run_plan(Arc::new(plan), memory)),
-            Err(Unplanned::Fault | Unplanned::Pattern) => self.interpret(insns, marks, memory),
+        if self.planning == Planning::AtOnce
+            && let Ok(plan) = self.plan(insns, marks, memory, true)
+        {
+            return Ok(self.run_plan(Arc::new(plan), memory));
         }
+        self.run_direct(insns, marks, memory)
     }
 
     fn run_batch(
@@ -313,33 +356,67 @@ impl Executor for Functional {
         batch: &Arc<Batch>,
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
-        let known = self.plans.iter().position(|k| Arc::ptr_eq(&k.batch, batch));
-        // Inputs that were taken as constants and have changed are data after all.
-        let mut fixed_inputs = true;
-        if let Some(index) = known {
-            let mut known = self.plans.remove(index);
-            if known.plan.holds(memory, &mut known.versions) {
-                let plan = Arc::clone(&known.plan);
-                self.plans.push(known);
-                return Ok(self.run_plan(plan, memory));
-            }
-            fixed_inputs = known.plan.layout != memory.layout();
+        let known = self.known.iter().position(|k| Arc::ptr_eq(&k.batch, batch));
+        let form = known.map(|index| self.known.remove(index).form);
+        let (form, plan) = self.next_form(form, batch, memory);
+        if self.known.len() == MOST_KNOWN {
+            self.known.remove(0);
         }
-        let Ok(plan) = self.plan(&batch.insns, &batch.marks, memory, fixed_inputs) else {
-            return self.interpret(&batch.insns, &batch.marks, memory);
+        self.known.push(Known {
+            batch: Arc::clone(batch),
+            form,
+        });
+        match plan {
+            Some(plan) => Ok(self.run_plan(plan, memory)),
+            None => self.run_direct(&batch.insns, &batch.marks, memory),
+        }
+    }
+}
+
+impl Functional {
+    /// How a batch runs the next time, and the plan with which it runs now, if it does.
+    fn next_form(
+        &mut self,
+        form: Option<Form>,
+        batch: &Batch,
+        memory: &DeviceMemory,
+    ) -> (Form, Option<Arc<Plan>>) {
+        let came_before = form.is_some();
+        let fixed_inputs = match form {
+            None => true,
+            Some(Form::Direct) => return (Form::Direct, None),
+            Some(Form::Planned(plan, mut versions)) => {
+                if plan.holds(memory, &mut versions) {
+                    return (Form::Planned(Arc::clone(&plan), versions), Some(plan));
+                }
+                // Inputs that were taken as constants and have changed are data after all.
+                let fixed_inputs = plan.layout != memory.layout();
+                if self.planning != Planning::AtOnce {
+                    return (Form::Seen { fixed_inputs }, None);
+                }
+                fixed_inputs
+            }
+            Some(Form::Seen { fixed_inputs }) => fixed_inputs,
         };
-        let plan = Arc::new(plan);
-        if !plan.once {
-            if self.plans.len() == MOST_PLANS {
-                self.plans.remove(0);
-            }
-            self.plans.push(Known {
-                batch: Arc::clone(batch),
-                versions: plan.versions(memory),
-                plan: Arc::clone(&plan),
-            });
+        let now = match self.planning {
+            Planning::Again => came_before,
+            Planning::AtOnce => true,
+            Planning::Never => false,
+        };
+        if !now {
+            return (Form::Seen { fixed_inputs }, None);
         }
-        Ok(self.run_plan(plan, memory))
+        match self.plan(&batch.insns, &batch.marks, memory, fixed_inputs) {
+            Err(Unplanned::Fault | Unplanned::Pattern) => (Form::Direct, None),
+            Ok(plan) if plan.once && self.planning == Planning::Again => {
+                (Form::Direct, Some(Arc::new(plan)))
+            }
+            Ok(plan) if plan.once => (Form::Seen { fixed_inputs }, Some(Arc::new(plan))),
+            Ok(plan) => {
+                let (versions, plan) = (plan.versions(memory), Arc::new(plan));
+                (Form::Planned(Arc::clone(&plan), versions), Some(plan))
+            }
+        }
     }
 }
 

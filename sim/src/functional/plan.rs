@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use vta_driver::{DeviceMemory, MarkReport, Span, Traffic};
-use vta_isa::Uop;
+use vta_isa::{MemType, Uop};
 
 use super::ops::Op;
 use super::origin::Origin;
@@ -84,10 +84,8 @@ impl Plan {
         for &(index, uop) in &self.uops {
             pads.uop[index] = uop;
         }
-        let size = pads.weight_tile_bytes();
         for (tile, bytes) in &self.weights {
-            let at = tile * size;
-            pads.wgt[at..at + size].copy_from_slice(bytes);
+            pads.fill(MemType::Wgt, *tile, bytes);
         }
     }
 

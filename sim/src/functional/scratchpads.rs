@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use vta_isa::{Config, MemType, Uop};
 
+use crate::kernels::direct::Tiles;
 use crate::kernels::{GemmKernel, lanes};
 
 /// Bytes of a piece of a row: a tile's, mostly.
@@ -30,6 +31,8 @@ pub(crate) struct Scratchpads {
     pub acc: Vec<i32>,
     /// BLOCK zeros.
     pub zeros: Vec<u8>,
+    /// Weight tiles as the kernel wants them.
+    pub tiles: Tiles,
 }
 
 impl Scratchpads {
@@ -46,6 +49,7 @@ impl Scratchpads {
             wgt: vec![0; config.depth(MemType::Wgt) * block * block],
             acc: vec![0; config.depth(MemType::Acc) * lanes],
             zeros: vec![0; block],
+            tiles: Tiles::new(kernel.format(), block),
         }
     }
 
@@ -57,6 +61,7 @@ impl Scratchpads {
             wgt: Vec::new(),
             acc: vec![0; self.acc.len()],
             zeros: self.zeros.clone(),
+            tiles: Tiles::default(),
             ..*self
         }
     }
@@ -85,6 +90,7 @@ impl Scratchpads {
             MemType::Wgt => {
                 let range = range(self.weight_tile_bytes());
                 self.wgt[range].fill(0);
+                self.tiles.forget(first..first + tiles);
             }
             MemType::Acc | MemType::Acc8 | MemType::Out => self.acc[range(self.lanes)].fill(0),
         }
@@ -104,8 +110,10 @@ impl Scratchpads {
                 copy(&mut self.inp[at..at + row.len()], row);
             }
             MemType::Wgt => {
-                let at = first * self.weight_tile_bytes();
+                let size = self.weight_tile_bytes();
+                let at = first * size;
                 self.wgt[at..at + row.len()].copy_from_slice(row);
+                self.tiles.forget(first..first + row.len() / size);
             }
             MemType::Acc => {
                 let (words, _) = row.as_chunks::<4>();

@@ -35,9 +35,27 @@ const CONVOLUTION: &str = "
     store sram_base=0 dram_base=OUT y_size=1 x_size=4 x_stride=4 pop_prev push_prev
     finish pop_next";
 
+/// One that plans at once.
+fn executor(kernel: GemmKernel) -> Functional {
+    Functional::with_kernel(Config::default(), kernel).with_planning(Planning::AtOnce)
+}
+
+/// The plan of the only batch.
+fn plan_of(functional: &Functional) -> Arc<Plan> {
+    match &functional.known[..] {
+        [
+            Known {
+                form: Form::Planned(plan, _),
+                ..
+            },
+        ] => Arc::clone(plan),
+        known => panic!("{} batches", known.len()),
+    }
+}
+
 fn ops(program: &str) -> Result<Vec<Op>, Unplanned> {
     let insns = asm::parse(program).unwrap();
-    let mut functional = Functional::with_kernel(Config::default(), GemmKernel::Scalar);
+    let mut functional = executor(GemmKernel::Scalar);
     functional
         .plan(&insns, &[], &memory(), true)
         .map(|plan| plan.ops)
@@ -97,7 +115,7 @@ fn a_store_beside_the_inputs_joins_their_product() {
         oracle.run(&insns, &[], &mut expected).unwrap();
         for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
             let mut ours = memory();
-            let mut functional = Functional::with_kernel(Config::default(), kernel);
+            let mut functional = executor(kernel);
             functional.run(&insns, &[], &mut ours).unwrap();
             let bytes = |m: &DeviceMemory| m.read(0x4000, 256).unwrap().to_vec();
             assert_eq!(bytes(&ours), bytes(&expected), "{kernel:?} {text}");
@@ -161,7 +179,7 @@ fn biased_first() -> String {
 fn a_bias_and_a_residual_join_their_product() {
     for text in [BIASED.to_owned(), biased_first()] {
         let insns = asm::parse(&text).unwrap();
-        let mut functional = Functional::with_kernel(Config::default(), GemmKernel::Scalar);
+        let mut functional = executor(GemmKernel::Scalar);
         let plan = functional
             .plan(&insns, &[], &biased_memory(), true)
             .unwrap();
@@ -201,11 +219,11 @@ fn batch(text: &str) -> Arc<Batch> {
 #[test]
 fn an_input_that_has_changed_is_data_from_then_on() {
     let (batch, mut memory) = (batch(BIASED), biased_memory());
-    let mut functional = Functional::with_kernel(Config::default(), GemmKernel::Scalar);
+    let mut functional = executor(GemmKernel::Scalar);
     let plans = [0u8, 1, 2].map(|value| {
         memory.write(0x4070, 1).unwrap()[0] = value;
         functional.run_batch(&batch, &mut memory).unwrap();
-        Arc::clone(&functional.plans[0].plan)
+        plan_of(&functional)
     });
     assert!(!Arc::ptr_eq(&plans[0], &plans[1]));
     assert!(Arc::ptr_eq(&plans[1], &plans[2]));
@@ -215,7 +233,7 @@ fn an_input_that_has_changed_is_data_from_then_on() {
 fn changing_input(text: &str) {
     let batch = batch(text);
     for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
-        let mut functional = Functional::with_kernel(Config::default(), kernel);
+        let mut functional = executor(kernel);
         let mut oracle = crate::Oracle::new(Config::default());
         let (mut ours, mut expected) = (biased_memory(), biased_memory());
         for round in 0..4u8 {

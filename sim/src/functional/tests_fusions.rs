@@ -135,13 +135,18 @@ fn compare(config: &Config, case: &Case) {
     let mut oracle = Oracle::new(config.clone());
     oracle.run(&insns, &[], &mut expected).unwrap();
     for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
+        let mut directly = memory(case);
         let mut one_by_one = Functional::with_kernel(config.clone(), kernel);
-        one_by_one
-            .interpret(&insns, &[], &mut memory(case))
-            .unwrap();
+        one_by_one.run_direct(&insns, &[], &mut directly).unwrap();
+        assert!(
+            bytes(&directly) == bytes(&expected),
+            "{}, {kernel:?}",
+            case.name
+        );
         for threads in [1, 3] {
             let name = format!("{}, {kernel:?}, {threads} threads", case.name);
-            let planned = Functional::with_kernel(config.clone(), kernel);
+            let planned =
+                Functional::with_kernel(config.clone(), kernel).with_planning(Planning::AtOnce);
             let mut planned = planned.with_threads(threads).with_least_cost_ns(0);
             let mut memory = memory(case);
             let plan = planned.plan(&insns, &[], &memory, true).unwrap();

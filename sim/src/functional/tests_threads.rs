@@ -266,8 +266,11 @@ fn run_all(mut executor: Functional, config: &Config, batches: &[Arc<Batch>]) ->
             reports.push((report.traffic, marks.collect(), report.leftover_tokens));
         }
     }
-    let plans = executor.plans.iter();
-    let schedules = plans.filter_map(|known| known.plan.schedule.get()?.as_ref());
+    let plans = executor.known.iter().filter_map(|known| match &known.form {
+        Form::Planned(plan, _) => Some(plan),
+        Form::Seen { .. } | Form::Direct => None,
+    });
+    let schedules = plans.filter_map(|plan| plan.schedule.get()?.as_ref());
     let tasks = schedules.map(|s| s.tasks.len()).sum();
     executor.settle();
     let pads = executor.pads;
@@ -291,7 +294,10 @@ const CONFIGS: [&str; 4] = [
 
 /// Runs the same on 1, 2, 3 and 8 threads; the tasks that there were on several.
 fn compare(config: &Config, kernel: GemmKernel, batches: &[Arc<Batch>]) -> usize {
-    let executor = || Functional::with_kernel(config.clone(), kernel).with_least_cost_ns(0);
+    let executor = || {
+        let executor = Functional::with_kernel(config.clone(), kernel).with_least_cost_ns(0);
+        executor.with_planning(Planning::AtOnce)
+    };
     let (expected, none) = run_all(executor(), config, batches);
     assert_eq!(none, 0);
     let mut most = 0;
@@ -328,6 +334,7 @@ fn most_such_programs_have_several_tasks_and_are_the_oracles() {
         tasks += found;
         let (mut ours, mut expected) = (memory(&config, 7), memory(&config, 7));
         let mut functional = Functional::new(config.clone())
+            .with_planning(Planning::AtOnce)
             .with_least_cost_ns(0)
             .with_threads(3);
         functional.run_batch(&batch, &mut ours).unwrap();
@@ -417,7 +424,7 @@ fn tasks_that_write_what_others_read_keep_their_order() {
     oracle.run_batch(&batch, &mut memory).unwrap();
     let expected = data(&memory);
     let executor = Functional::new(config.clone()).with_least_cost_ns(0);
-    let mut executor = executor.with_threads(4);
+    let mut executor = executor.with_threads(4).with_planning(Planning::AtOnce);
     // Again and again: a wrong order would show in some run.
     for round in 0..300 {
         memory
@@ -428,7 +435,10 @@ fn tasks_that_write_what_others_read_keep_their_order() {
         let found = memory.read(DATA as u64, DATA_BYTES as u64).unwrap();
         assert!(found == expected, "round {round}");
     }
-    let schedule = executor.plans[0].plan.schedule.get().unwrap();
+    let Form::Planned(plan, _) = &executor.known[0].form else {
+        panic!("not planned");
+    };
+    let schedule = plan.schedule.get().unwrap();
     assert!(schedule.as_ref().is_some_and(|s| s.tasks.len() > 30));
 }
 
@@ -437,6 +447,7 @@ fn a_small_batch_starts_no_thread() {
     let config = Config::default();
     let batch = batch(program(&config, 3, 30));
     let mut executor = Functional::new(config.clone()).with_threads(8);
+    executor = executor.with_planning(Planning::AtOnce);
     executor.run_batch(&batch, &mut memory(&config, 7)).unwrap();
     assert!(executor.crew.is_none());
     assert_eq!(executor.threads(), 8);
@@ -461,6 +472,7 @@ fn a_fault_has_the_effects_of_what_comes_before_it() {
         let run = |threads: usize| {
             let mut memory = memory(&config, 7);
             let executor = Functional::new(config.clone()).with_least_cost_ns(0);
+            let executor = executor.with_planning(Planning::AtOnce);
             let error = executor.with_threads(threads).run(&insns, &[], &mut memory);
             (error.unwrap_err(), data(&memory))
         };

@@ -4,11 +4,15 @@
 //! works on inputs plus 128, as in the AVX-512 kernel. Both broadcast four bytes of input a
 //! step and share everything around the products.
 
+#[path = "avx2_direct.rs"]
+mod direct;
+
 use std::arch::x86_64::*;
 use std::ops::Range;
 
 use vta_isa::AluOp;
 
+pub(super) use self::direct::{add_madd, add_vnni};
 use super::pointers::Pointers;
 use super::{Memory, Operand, PADDING, Product, Row, Start, Stretch};
 

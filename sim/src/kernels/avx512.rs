@@ -351,6 +351,10 @@ macro_rules! add_products {
     };
 }
 
+#[path = "avx512_direct.rs"]
+mod direct;
+pub(super) use direct::add;
+
 /// Blocks of N rows of M columns.
 ///
 /// # Safety

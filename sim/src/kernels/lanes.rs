@@ -154,6 +154,34 @@ fn zip_tile<const N: usize>(
     }
 }
 
+versions!(
+    /// `x = op(x, imm)` on the tiles of runs; what they are operands of doesn't count.
+    each, each_body, each_avx2, each_avx512, (each: TileOp<&[TileRun]>, imm: i32, acc: &mut [i32])
+);
+
+#[inline(always)]
+fn each_body(each: TileOp<&[TileRun]>, imm: i32, acc: &mut [i32]) {
+    let TileOp { op, on, lanes } = each;
+    for_alu_op!(op, OP => each_run(on, lanes, acc, |x| OP.apply(x, imm)));
+}
+
+#[inline(always)]
+fn each_run(runs: &[TileRun], lanes: usize, acc: &mut [i32], op: impl Fn(i32) -> i32 + Copy) {
+    for run in runs {
+        let mut dst = run.dst as usize;
+        if run.dst_step as usize == lanes {
+            let all = &mut acc[dst..dst + run.tiles as usize * lanes];
+            all.iter_mut().for_each(|x| *x = op(*x));
+            continue;
+        }
+        for _ in 0..run.tiles {
+            let tile = &mut acc[dst..dst + lanes];
+            tile.iter_mut().for_each(|x| *x = op(*x));
+            dst = dst.wrapping_add_signed(run.dst_step as isize);
+        }
+    }
+}
+
 /// Tiles that each take in a list of other tiles, none of which is changed.
 ///
 /// Tiles whose lists are equally long are together, so that no branch depends on the list.

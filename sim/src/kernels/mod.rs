@@ -11,6 +11,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(crate) mod direct;
 mod kernel;
 pub(crate) mod lanes;
 mod panel;

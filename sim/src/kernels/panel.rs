@@ -31,7 +31,6 @@ impl Panel {
     /// Lays out columns that have equally many taps; tiles are `block * block` bytes.
     pub fn new(columns: &[Column<'_>], format: Format, block: usize) -> Self {
         let taps = columns.first().map_or(0, |c| c.tiles.len());
-        let width = block.min(COLUMN);
         let mut lines = Vec::with_capacity(Self::lines_for(format, columns.len(), taps, block));
         for tap in 0..taps {
             match format {
@@ -48,7 +47,7 @@ impl Panel {
             lines: lines.into(),
             corrections: columns
                 .iter()
-                .map(|column| correction(column, format, block, width))
+                .map(|column| correction(&column.tiles, column.first, format, block))
                 .collect(),
             columns: columns.len(),
             taps,
@@ -89,15 +88,15 @@ impl Panel {
     }
 }
 
-/// `-128 * sum of weights` for each output where inputs are biased.
-fn correction(column: &Column<'_>, format: Format, block: usize, width: usize) -> [i32; COLUMN] {
+/// `-128 * sum of weights` for each output from `first` on where inputs are biased.
+fn correction(tiles: &[&[u8]], first: usize, format: Format, block: usize) -> [i32; COLUMN] {
     let mut correction = [0; COLUMN];
     if format != Format::Biased {
         return correction;
     }
-    for tile in &column.tiles {
-        let rows = tile[column.first * block..].chunks_exact(block);
-        for (to, row) in correction.iter_mut().take(width).zip(rows) {
+    for tile in tiles {
+        let rows = tile[first * block..].chunks_exact(block);
+        for (to, row) in correction.iter_mut().zip(rows) {
             let sum: i32 = row.iter().map(|&w| i32::from(w as i8)).sum();
             *to = to.wrapping_sub(sum.wrapping_mul(128));
         }
@@ -126,20 +125,57 @@ fn interleave<const OUTPUTS: usize>(
     for k in (0..block).step_by(4) {
         for column in columns {
             for part in (0..COLUMN).step_by(OUTPUTS) {
-                let mut line = Line([0; 64]);
-                for (o, to) in line.0.chunks_exact_mut(64 / OUTPUTS).enumerate() {
-                    let at = (column.first + part + o) * block + k;
-                    let from = &column.tiles[tap][at..at + 4];
-                    if OUTPUTS == COLUMN {
-                        to.copy_from_slice(from);
-                        continue;
-                    }
-                    for (to, &w) in to.chunks_exact_mut(2).zip(from) {
-                        to.copy_from_slice(&i16::from(w as i8).to_le_bytes());
-                    }
-                }
-                lines.push(line);
+                lines.push(line::<OUTPUTS>(
+                    column.tiles[tap],
+                    [column.first + part, k],
+                    block,
+                ));
             }
         }
+    }
+}
+
+/// The weights of `OUTPUTS` outputs for four inputs, from the first of each on.
+fn line<const OUTPUTS: usize>(tile: &[u8], [output, k]: [usize; 2], block: usize) -> Line {
+    let mut line = Line([0; 64]);
+    let rows = tile[output * block..].chunks_exact(block);
+    for (to, row) in line.0.chunks_exact_mut(64 / OUTPUTS).zip(rows) {
+        let from = &row[k..k + 4];
+        if OUTPUTS == COLUMN {
+            to.copy_from_slice(from);
+            continue;
+        }
+        for (to, &w) in to.chunks_exact_mut(2).zip(from) {
+            to.copy_from_slice(&i16::from(w as i8).to_le_bytes());
+        }
+    }
+    line
+}
+
+/// Lays out the column of one tile that begins with output `first`, for a product of one column;
+/// `lines` are [`tile_lines`] lines. What its sums start from.
+pub(super) fn lay_out(
+    tile: &[u8],
+    first: usize,
+    format: Format,
+    lines: &mut [Line],
+) -> [i32; COLUMN] {
+    let block = tile.len().isqrt();
+    for (at, to) in lines.iter_mut().enumerate() {
+        *to = match format {
+            Format::Plain => return [0; COLUMN],
+            Format::Wide => line::<8>(tile, [first + at % 2 * 8, at / 2 * 4], block),
+            Format::Biased => line::<16>(tile, [first, at * 4], block),
+        };
+    }
+    correction(&[tile], first, format, block)
+}
+
+/// Lines of a column of one tile; none where kernels read the tile itself.
+pub(super) const fn tile_lines(format: Format, block: usize) -> usize {
+    match format {
+        Format::Plain => 0,
+        Format::Wide => block / 2,
+        Format::Biased => block / 4,
     }
 }

@@ -5,7 +5,7 @@ mod case;
 use std::sync::Arc;
 
 use vta_driver::{Batch, PhysAddr};
-use vta_sim::{Executor, Functional, GemmKernel, Oracle, SimError};
+use vta_sim::{Executor, Functional, GemmKernel, Oracle, Planning, SimError};
 
 use case::{Case, REGIONS};
 
@@ -34,16 +34,25 @@ pub fn run(data: &[u8]) {
         expected.push(outcome);
     });
     let kernels = GemmKernel::ALL.into_iter().filter(|k| k.supported());
-    let one = kernels.map(|kernel| (kernel, 1));
-    for (kernel, threads) in one.chain([(GemmKernel::detect(), THREADS)]) {
+    let one = kernels.flat_map(|kernel| {
+        [Planning::AtOnce, Planning::Never].map(|planning| (kernel, 1, planning))
+    });
+    let several = [(GemmKernel::detect(), THREADS, Planning::AtOnce)];
+    for (kernel, threads, planning) in one.chain(several) {
         let fast = Functional::with_kernel(config.clone(), kernel).with_max_steps(MOST_STEPS);
-        let fast = fast.with_threads(threads).with_least_cost_ns(0);
+        let fast = fast
+            .with_threads(threads)
+            .with_least_cost_ns(0)
+            .with_planning(planning);
         let mut expected = expected.iter();
         outcomes(fast, &case, &batch, |outcome| {
             let Some(expected) = expected.next() else {
                 return;
             };
-            let name = format!("{} on {threads} threads", kernel.name());
+            let name = format!(
+                "{} on {threads} threads, planned {planning:?}",
+                kernel.name()
+            );
             assert_eq!(outcome.0, expected.0, "{name}: another end");
             let differs = outcome.1.iter().zip(&expected.1).position(|(a, b)| a != b);
             let program = batch.insns.iter().map(|insn| format!("\n{insn}"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vta_driver::{Batch, Device, DriverError, PhysAddr, Work, WorkDone, replay};
 use vta_isa::{Config, asm};
 use vta_sim::cycle::TimingConfig;
-use vta_sim::{CycleLog, Execution, Functional, GemmKernel, SimDevice};
+use vta_sim::{CycleLog, Execution, Functional, GemmKernel, Planning, SimDevice};
 use vta_tests::opencl::backends;
 
 fn devices(config: &Config) -> Vec<(String, Box<dyn Device>)> {
@@ -19,6 +19,7 @@ fn devices(config: &Config) -> Vec<(String, Box<dyn Device>)> {
         all.push((format!("sim, {}", kernel.name()), Box::new(device)));
     }
     let executor = Functional::new(config.clone()).with_threads(2);
+    let executor = executor.with_planning(Planning::AtOnce);
     let threads = SimDevice::with_executor("sim", config.clone(), executor.with_least_cost_ns(0));
     all.push(("sim, 2 threads".to_owned(), Box::new(threads)));
     let (timing, log) = (TimingConfig::pynq(), CycleLog::default());

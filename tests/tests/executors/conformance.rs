@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use vta_driver::{Device, WorkerDevice, replay};
 use vta_isa::Config;
 use vta_sim::cycle::TimingConfig;
-use vta_sim::{CycleLog, Execution, Functional, GemmKernel, SimDevice};
+use vta_sim::{CycleLog, Execution, Functional, GemmKernel, Planning, SimDevice};
 
 type MakeDevice = Box<dyn Fn(Config) -> WorkerDevice>;
 
@@ -15,9 +15,18 @@ fn devices() -> Vec<(String, MakeDevice)> {
     for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
         let make = move |config| SimDevice::functional_with(config, kernel);
         devices.push((format!("functional, {}", kernel.name()), Box::new(make)));
+        let make = move |config: Config| {
+            let executor = Functional::with_kernel(config.clone(), kernel);
+            SimDevice::with_executor("sim", config, executor.with_planning(Planning::AtOnce))
+        };
+        devices.push((
+            format!("functional, {}, planned", kernel.name()),
+            Box::new(make),
+        ));
     }
     let threads = |config: Config| {
         let executor = Functional::new(config.clone()).with_threads(3);
+        let executor = executor.with_planning(Planning::AtOnce);
         SimDevice::with_executor("sim", config, executor.with_least_cost_ns(0))
     };
     devices.push(("functional, 3 threads".into(), Box::new(threads)));

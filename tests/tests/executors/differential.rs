@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vta_isa::{AluOp, Config, MemType, Opcode, check};
-use vta_sim::{Executor, Functional, GemmKernel, Oracle};
+use vta_sim::{Executor, Functional, GemmKernel, Oracle, Planning};
 use vta_tests::programs::generate;
 
 const CONFIGS: [&str; 7] = [
@@ -27,11 +27,13 @@ proptest! {
         let report = Oracle::new(config.clone()).run(&program.insns, &[], &mut memory);
         prop_assert_eq!(report.map(|r| r.leftover_tokens), Ok([0; 4]));
         let expected = program.contents(&memory);
-        for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
+        let kernels = GemmKernel::ALL.into_iter().filter(|k| k.supported());
+        for (kernel, planning) in kernels.flat_map(|k| [(k, Planning::AtOnce), (k, Planning::Never)]) {
             let mut memory = program.memory();
-            let run = Functional::with_kernel(config.clone(), kernel).run(&program.insns, &[], &mut memory);
+            let mut executor = Functional::with_kernel(config.clone(), kernel).with_planning(planning);
+            let run = executor.run(&program.insns, &[], &mut memory);
             prop_assert_eq!(run.map(|r| r.leftover_tokens), Ok([0; 4]));
-            prop_assert!(program.contents(&memory) == expected, "{:?} differs", kernel);
+            prop_assert!(program.contents(&memory) == expected, "{:?}, {:?} differs", kernel, planning);
         }
     }
 }

@@ -15,7 +15,7 @@ use vta_hw_opencl::Structure;
 use vta_isa::{Config, check};
 use vta_sim::cycle::TimingConfig;
 use vta_sim::hazards::{self, UopSource};
-use vta_sim::{CycleLog, Execution, Executor, Functional, GemmKernel, Oracle, SimDevice};
+use vta_sim::{CycleLog, Execution, Executor, Functional, GemmKernel, Oracle, Planning, SimDevice};
 use vta_tests::opencl::backends;
 use vta_tests::repeats::{Repeats, generate};
 
@@ -90,11 +90,17 @@ fn every_kernel_and_number_of_threads_is_the_oracle() {
         .collect();
     for keys in CONFIGS {
         let config = Config::from_json(keys).unwrap();
-        let fast = |kernel| Functional::with_kernel(config.clone(), kernel);
+        let fast = |kernel| {
+            let executor = Functional::with_kernel(config.clone(), kernel);
+            executor.with_planning(Planning::AtOnce)
+        };
         let mut oracle = Oracle::new(config.clone());
         let mut one: Vec<_> = kernels.iter().map(|&k| (k, fast(k))).collect();
         let own = CONFIGS.iter().position(|k| *k == keys).unwrap();
         let mut several = Vec::new();
+        for &kernel in &kernels {
+            several.push((kernel, 1, fast(kernel).with_planning(Planning::Again)));
+        }
         for threads in 2..=THREADS {
             let kernel = kernels[(threads + own) % kernels.len()];
             let fast = fast(kernel).with_threads(threads).with_least_cost_ns(0);

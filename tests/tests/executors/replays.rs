@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use vta_compiler::zoo::Rng;
 use vta_driver::{Batch, DeviceMemory, PhysAddr};
 use vta_isa::{Config, MemType};
-use vta_sim::{Executor, Functional, GemmKernel, Oracle};
+use vta_sim::{Executor, Functional, GemmKernel, Oracle, Planning};
 use vta_tests::programs::{RandomProgram, generate};
 
 const CONFIGS: [&str; 4] = [
@@ -50,7 +50,11 @@ proptest! {
         let batches = [batch(&programs[0]), batch(&programs[1])];
         let kernels = GemmKernel::ALL.into_iter().filter(|k| k.supported());
         let mut runs: Vec<(Box<dyn Executor>, DeviceMemory)> = kernels
-            .map(|k| -> Box<dyn Executor> { Box::new(Functional::with_kernel(config.clone(), k)) })
+            .flat_map(|k| [(k, Planning::AtOnce), (k, Planning::Again)])
+            .map(|(kernel, planning)| -> Box<dyn Executor> {
+                let executor = Functional::with_kernel(config.clone(), kernel);
+                Box::new(executor.with_planning(planning))
+            })
             .chain([Box::new(Oracle::new(config.clone())) as Box<dyn Executor>])
             .map(|executor| (executor, programs[0].memory()))
             .collect();

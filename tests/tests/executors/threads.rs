@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use vta_compiler::{layer, lower, passes, zoo};
 use vta_driver::{Device, Program, QueueLimits, RunReport, Session};
 use vta_isa::Config;
-use vta_sim::{Executor, Functional, GemmKernel, Oracle, SimDevice};
+use vta_sim::{Executor, Functional, GemmKernel, Oracle, Planning, SimDevice};
 use vta_tests::programs::generate;
 
 const THREADS: [usize; 3] = [2, 3, 8];
@@ -14,7 +14,9 @@ const THREADS: [usize; 3] = [2, 3, 8];
 /// An executor that cuts as finely as it can, however small the batch is.
 fn executor(config: &Config, kernel: GemmKernel, threads: usize) -> Functional {
     let executor = Functional::with_kernel(config.clone(), kernel).with_threads(threads);
-    executor.with_least_cost_ns(0)
+    executor
+        .with_least_cost_ns(0)
+        .with_planning(Planning::AtOnce)
 }
 
 fn session(program: &Arc<Program>, executor: Functional) -> Session {

@@ -1,0 +1,147 @@
+//! Products without tables, with 256-bit instructions: as in the kernels beside, `madd` or `dpbusd`.
+
+use std::arch::x86_64::*;
+
+use super::{Sums, add_neighbours, load};
+use crate::kernels::COLUMN;
+use crate::kernels::direct::{Dots, Place, Tap};
+
+/// What the rows of one column have in common.
+#[derive(Clone, Copy)]
+struct Here<'a> {
+    taps: &'a [Tap],
+    first: [i32; COLUMN],
+    /// The column's lines of the first tile, of two vectors each.
+    lines: *const __m256i,
+    /// Vectors from tile to tile.
+    tile_vectors: usize,
+    block: usize,
+    inp: *const u8,
+    acc: *mut i32,
+}
+
+macro_rules! add {
+    ($add:ident, $block:ident, $most:literal: $($n:literal)*) => {
+        /// Adds products whose offsets were checked, on a CPU that has the instructions.
+        pub(in crate::kernels) fn $add(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
+            for column in 0..dots.block / COLUMN {
+                let (lines, tile_lines) = dots.lines(column);
+                let here = Here {
+                    taps: dots.taps,
+                    first: dots.first(column),
+                    lines: lines.as_ptr().cast(),
+                    tile_vectors: 2 * tile_lines,
+                    block: dots.block,
+                    inp: inp.as_ptr(),
+                    acc: acc[column * COLUMN..].as_mut_ptr(),
+                };
+                for now in dots.places.chunks($most) {
+                    // SAFETY: `GemmKernel::add` has checked every offset against the scratchpads, and that all tiles
+                    // are laid out; kernels are only chosen where the CPU has their instructions.
+                    unsafe {
+                        match now.len() {
+                            $($n => $block::<$n>(here, &now.as_chunks().0[0]),)*
+                            rows => unreachable!("{rows} rows"),
+                        }
+                    }
+                }
+            }
+        }
+    };
+}
+
+// Rows whose sums, weights and one input fit the 16 registers.
+add!(add_madd, block_madd, 3: 1 2 3);
+add!(add_vnni, block_vnni, 6: 1 2 3 4 5 6);
+
+/// # Safety
+/// The CPU has the features. Rows of 16 int32 of the accumulators lie at each place, inputs of `block` bytes at each
+/// place for each tap, and a line for every four of them at each tap's tile.
+#[target_feature(enable = "avx2,avxvnni")]
+unsafe fn block_vnni<const N: usize>(here: Here<'_>, places: &[Place; N]) {
+    let bias = _mm256_set1_epi8(i8::MIN);
+    // SAFETY: the caller's promise; `first` has 16 int32.
+    unsafe {
+        let mut sums: [Sums; N] = [load(here.first.as_ptr(), 0); N];
+        for tap in here.taps {
+            let inputs = inputs(here, tap, places);
+            let mut panel = here.lines.add(tap.wgt as usize * here.tile_vectors);
+            for k in 0..here.block / 4 {
+                let low = _mm256_load_si256(panel);
+                let high = _mm256_load_si256(panel.add(1));
+                panel = panel.add(2);
+                for (sum, input) in sums.iter_mut().zip(&inputs) {
+                    let four = input.add(4 * k).cast::<i32>().read_unaligned();
+                    let four = _mm256_xor_si256(_mm256_set1_epi32(four), bias);
+                    sum[0] = _mm256_dpbusd_avx_epi32(sum[0], four, low);
+                    sum[1] = _mm256_dpbusd_avx_epi32(sum[1], four, high);
+                }
+            }
+        }
+        end(here, places, &sums);
+    }
+}
+
+/// # Safety
+/// As for [`block_vnni`], but with two lines for every four bytes.
+#[target_feature(enable = "avx2")]
+unsafe fn block_madd<const N: usize>(here: Here<'_>, places: &[Place; N]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut pairs = [[_mm256_setzero_si256(); 4]; N];
+        for tap in here.taps {
+            let inputs = inputs(here, tap, places);
+            let mut panel = here.lines.add(tap.wgt as usize * here.tile_vectors);
+            for k in 0..here.block / 4 {
+                let fours: [__m256i; N] = std::array::from_fn(|n| {
+                    let four = inputs[n].add(4 * k).cast::<i32>().read_unaligned();
+                    _mm256_cvtepi8_epi16(_mm_set1_epi32(four))
+                });
+                for i in 0..4 {
+                    let weights = _mm256_load_si256(panel.add(i));
+                    for (pairs, four) in pairs.iter_mut().zip(fours) {
+                        let products = _mm256_madd_epi16(four, weights);
+                        pairs[i] = _mm256_add_epi32(pairs[i], products);
+                    }
+                }
+                panel = panel.add(4);
+            }
+        }
+        let sums = pairs.map(|pairs| {
+            [
+                add_neighbours(pairs[0], pairs[1]),
+                add_neighbours(pairs[2], pairs[3]),
+            ]
+        });
+        end(here, places, &sums);
+    }
+}
+
+/// Where the inputs of each place lie for a tap.
+///
+/// # Safety
+/// They lie inside the inputs.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn inputs<const N: usize>(here: Here<'_>, tap: &Tap, places: &[Place; N]) -> [*const u8; N] {
+    // SAFETY: the caller's promise.
+    std::array::from_fn(|n| unsafe { here.inp.add((places[n].inp + tap.inp) as usize) })
+}
+
+/// Adds the sums to the accumulators.
+///
+/// # Safety
+/// 16 int32 of the accumulators lie at each place.
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn end<const N: usize>(here: Here<'_>, places: &[Place; N], sums: &[Sums; N]) {
+    for (sum, place) in sums.iter().zip(places) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let held = load(here.acc, place.acc);
+            let to = here.acc.add(place.acc as usize);
+            _mm256_storeu_si256(to.cast(), _mm256_add_epi32(held[0], sum[0]));
+            _mm256_storeu_si256(to.add(8).cast(), _mm256_add_epi32(held[1], sum[1]));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Products of scratchpads as they are: accumulator rows take in weight tiles, with nothing before or after and
+//! no table made beforehand.
+
+use super::panel::{self, Line};
+use super::{COLUMN, Format, GemmKernel};
+
+/// Weight tiles as a kernel wants them, each laid out when a product first needs it.
+#[derive(Debug, Default)]
+pub(crate) struct Tiles {
+    lines: Vec<Line>,
+    /// What sums of each tile's columns start from.
+    corrections: Vec<[i32; COLUMN]>,
+    /// Whether a tile's lines are those of its bytes.
+    laid_out: Vec<bool>,
+    format: Format,
+    block: usize,
+}
+
+impl Tiles {
+    /// No tile is laid out yet; room is made with the first.
+    pub fn new(format: Format, block: usize) -> Self {
+        Self {
+            format,
+            block,
+            ..Self::default()
+        }
+    }
+
+    fn columns(&self) -> usize {
+        self.block / COLUMN
+    }
+
+    /// The bytes of these tiles have changed.
+    pub fn forget(&mut self, tiles: std::ops::Range<usize>) {
+        let end = tiles.end.min(self.laid_out.len());
+        if let Some(known) = self.laid_out.get_mut(tiles.start..end) {
+            known.fill(false);
+        }
+    }
+
+    /// Lays a tile of `bytes`, a whole scratchpad, out if it isn't.
+    pub fn lay_out(&mut self, tile: usize, bytes: &[u8]) {
+        let lines = panel::tile_lines(self.format, self.block);
+        if lines == 0 || self.laid_out.get(tile) == Some(&true) {
+            return;
+        }
+        let (columns, size) = (self.columns(), self.block * self.block);
+        if self.laid_out.is_empty() {
+            let tiles = bytes.len() / size;
+            self.laid_out.resize(tiles, false);
+            self.lines.resize(tiles * columns * lines, Line([0; 64]));
+            self.corrections.resize(tiles * columns, [0; COLUMN]);
+        }
+        let bytes = &bytes[tile * size..][..size];
+        for column in 0..columns {
+            let at = tile * columns + column;
+            let to = &mut self.lines[at * lines..][..lines];
+            self.corrections[at] = panel::lay_out(bytes, column * COLUMN, self.format, to);
+        }
+        self.laid_out[tile] = true;
+    }
+}
+
+/// A row of accumulators, and of the inputs that it takes in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// First int32.
+    pub acc: u32,
+    /// First byte.
+    pub inp: u32,
+}
+
+/// A weight tile that all rows take in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tap {
+    /// Bytes from a row's input to this tap's.
+    pub inp: u32,
+    /// The tile.
+    pub wgt: u32,
+}
+
+/// For each place and tap, the product of the tap's tile and the input there is added to the accumulators. No two
+/// places have the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dots<'a> {
+    pub places: &'a [Place],
+    pub taps: &'a [Tap],
+    pub block: usize,
+    /// The weight scratchpad.
+    pub wgt: &'a [u8],
+    /// The same, where the kernel wants it laid out: all tiles of the taps are.
+    pub tiles: &'a Tiles,
+}
+
+impl Dots<'_> {
+    /// Checks every offset, so that kernels needn't.
+    fn check(&self, kernel: GemmKernel, inp: &[u8], acc: &[i32]) {
+        let (format, block, tiles) = (kernel.format(), self.block, self.tiles);
+        let most = |list: &mut dyn Iterator<Item = u32>| list.max().unwrap_or(0) as usize;
+        let acc_end = most(&mut self.places.iter().map(|p| p.acc)) + block;
+        let inp_end = most(&mut self.places.iter().map(|p| p.inp))
+            + most(&mut self.taps.iter().map(|t| t.inp))
+            + block;
+        assert!(acc_end <= acc.len() && inp_end <= inp.len());
+        if format == Format::Plain {
+            return;
+        }
+        assert!(block.is_multiple_of(COLUMN) && (tiles.format, tiles.block) == (format, block));
+        let lines = panel::tile_lines(format, block) * tiles.columns();
+        assert!(tiles.lines.len() == lines * tiles.laid_out.len());
+        assert!(tiles.corrections.len() == tiles.columns() * tiles.laid_out.len());
+        assert!(self.taps.iter().all(|t| tiles.laid_out[t.wgt as usize]));
+    }
+
+    /// The lines of one column of each tile, from the first tile's on, and how many lie from tile to tile.
+    pub(super) fn lines(&self, column: usize) -> (&[Line], usize) {
+        let lines = panel::tile_lines(self.tiles.format, self.block);
+        let first = column * lines;
+        (&self.tiles.lines[first..], lines * self.tiles.columns())
+    }
+
+    /// What the sums of a column start from, beside the accumulators.
+    pub(super) fn first(&self, column: usize) -> [i32; COLUMN] {
+        let columns = self.tiles.columns();
+        let mut first = [0i32; COLUMN];
+        for tap in self.taps {
+            let correction = &self.tiles.corrections[tap.wgt as usize * columns + column];
+            for (sum, more) in first.iter_mut().zip(correction) {
+                *sum = sum.wrapping_add(*more);
+            }
+        }
+        first
+    }
+}
+
+impl GemmKernel {
+    /// Adds the products.
+    ///
+    /// # Panics
+    /// When something lies outside the scratchpads: a fault of the caller.
+    pub(crate) fn add(self, dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
+        if dots.places.is_empty() || dots.taps.is_empty() {
+            return;
+        }
+        dots.check(self, inp, acc);
+        match self {
+            Self::Scalar => scalar(dots, inp, acc),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => super::avx2::add_madd(dots, inp, acc),
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => super::avx2::add_vnni(dots, inp, acc),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => super::avx512::add(dots, inp, acc),
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => scalar(dots, inp, acc),
+        }
+    }
+}
+
+fn scalar(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
+    let block = dots.block;
+    for place in dots.places {
+        let sums = &mut acc[place.acc as usize..][..block];
+        for tap in dots.taps {
+            let input = &inp[(place.inp + tap.inp) as usize..][..block];
+            let tile = &dots.wgt[tap.wgt as usize * block * block..][..block * block];
+            for (sum, weights) in sums.iter_mut().zip(tile.chunks_exact(block)) {
+                let dot = input.iter().zip(weights);
+                let dot = dot.map(|(&x, &w)| i32::from(x as i8) * i32::from(w as i8));
+                *sum = dot.fold(*sum, i32::wrapping_add);
+            }
+        }
+    }
+}
