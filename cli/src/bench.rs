@@ -15,9 +15,9 @@ use vta_app::{compile, device};
 use vta_compiler::{layer, lower, zoo};
 use vta_driver::{Device, Program, QueueLimits, Session};
 use vta_isa::Config;
-use vta_sim::{GemmKernel, SimDevice};
+use vta_sim::{Functional, GemmKernel, Planning, SimDevice};
 
-use self::cores::on_core;
+pub use self::cores::on_core;
 use self::figures::{Figures, LayerRow, Measured, NetworkRow, Samples};
 use self::median::median;
 use crate::args::BenchArgs;
@@ -150,8 +150,10 @@ fn session(program: &Arc<Program>) -> Result<Session> {
 /// A session whose device runs each image on so many threads.
 fn threaded_session(program: &Arc<Program>, kernel: GemmKernel, threads: usize) -> Result<Session> {
     let config = program.config.clone();
-    let device = SimDevice::functional_with_threads(config, kernel, threads);
-    let device: Arc<dyn Device> = Arc::new(device);
+    let executor = Functional::with_kernel(config.clone(), kernel).with_threads(threads);
+    // Known programs are measured.
+    let executor = executor.with_planning(Planning::AtOnce);
+    let device: Arc<dyn Device> = Arc::new(SimDevice::with_executor("sim", config, executor));
     Ok(Session::new(
         Arc::clone(program),
         device,
@@ -159,7 +161,8 @@ fn threaded_session(program: &Arc<Program>, kernel: GemmKernel, threads: usize) 
     )?)
 }
 
-fn network(name: &str, config: &Config) -> Result<Arc<Program>> {
+/// A network of the zoo, compiled.
+pub fn network(name: &str, config: &Config) -> Result<Arc<Program>> {
     match model::load(&format!("zoo:{name}"))? {
         Form::Graph(graph) => Ok(Arc::new(compile::compile(&graph, config)?.1)),
         Form::Program(program) => Ok(Arc::new(*program)),

@@ -5,6 +5,7 @@ mod args;
 mod bar;
 mod bench;
 mod bench_cycles;
+mod bench_first;
 mod bench_opencl;
 mod commands;
 mod devices;
@@ -97,6 +98,7 @@ fn command(command: &Command) -> anyhow::Result<bool> {
         Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),
         Command::Bench(args) if args.cycles => bench_cycles::bench(args),
+        Command::Bench(args) if args.first => bench_first::bench(args),
         Command::Bench(args) => match &args.device {
             None => bench::bench(args),
             Some(devices) => bench_opencl::bench(args, devices),

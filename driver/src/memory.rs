@@ -138,6 +138,38 @@ impl DeviceMemory {
         self.regions.get(region).map_or(0, |r| r.version)
     }
 
+    /// A memory of the same layout and versions in which only some bytes are the same; all others are
+    /// zero, and take no room where allocations are large. `None` when the host has no memory for it,
+    /// or a span isn't inside a region.
+    pub fn excerpt(&self, spans: &[Span]) -> Option<Self> {
+        let regions = self.regions.iter().map(|region| {
+            let bytes = HostBytes::zeroed(region.bytes.len() as u64)?;
+            Some(Region {
+                addr: region.addr,
+                bytes,
+                version: region.version,
+            })
+        });
+        let mut regions = regions.collect::<Option<Vec<_>>>()?;
+        for span in spans {
+            let range = span.start..span.start.checked_add(span.len)?;
+            let from = self.regions.get(span.region)?.bytes.get(range.clone())?;
+            regions[span.region].bytes[range].copy_from_slice(from);
+        }
+        let layout = self.layout;
+        Some(Self { regions, layout })
+    }
+
+    /// Whether allocations lie at the same addresses and are equally large, so that a [`Span`] means the
+    /// same in both.
+    pub fn has_regions_of(&self, other: &Self) -> bool {
+        let place = |region: &Region| (region.addr, region.bytes.len());
+        self.regions
+            .iter()
+            .map(place)
+            .eq(other.regions.iter().map(place))
+    }
+
     /// Adds a zeroed region. `size_bytes = 0` maps nothing.
     ///
     /// # Errors

@@ -89,6 +89,13 @@ pub struct BenchArgs {
     /// can beat
     #[arg(long)]
     pub cycles: bool,
+    /// Measure first runs instead, of the ResNets and of --case, beside those of known programs and
+    /// an interpreter of instructions
+    #[arg(long, conflicts_with_all = ["cycles", "device"])]
+    pub first: bool,
+    /// Recorded runs for --first, as `vta replay` takes them
+    #[arg(long, value_name = "CASE", num_args = 1.., requires = "first")]
+    pub case: Vec<PathBuf>,
     #[command(flatten)]
     pub timing: TimingArgs,
     /// Tables in Markdown (--cycles)

@@ -3,7 +3,7 @@
 /// Does `work` on one core, the `nth` of those that this process may use; threads that it starts
 /// stay there, too. So what one thread takes doesn't depend on when the system moves it, or the
 /// thread of its device, away from its caches. Where cores can't be chosen, it is done anywhere.
-pub(super) fn on_core<T>(nth: usize, work: impl FnOnce() -> T) -> T {
+pub fn on_core<T>(nth: usize, work: impl FnOnce() -> T) -> T {
     let before = choose(nth);
     let done = work();
     restore(before);

@@ -7,7 +7,7 @@ use vta_driver::{Batch, Device, LayerMark, PhysAddr, Work, WorkDone};
 use vta_isa::{
     Alu, AluOp, AluOperand, Config, Deps, Finish, Gemm, Insn, Load, MemType, Store, Uop,
 };
-use vta_sim::SimDevice;
+use vta_sim::{Functional, Planning, SimDevice};
 
 use super::median::median;
 
@@ -17,7 +17,9 @@ const TINY_GROUPS: usize = 4096;
 /// Nanoseconds an instruction of a program whose every instruction touches one tile: LOAD INP,
 /// LOAD ACC8, GEMM, ALU and STORE, in turns.
 pub(super) fn tiny(config: &Config, samples: usize) -> Result<f64> {
-    let device = SimDevice::functional_from_env(config.clone())?;
+    let kernel = SimDevice::kernel_from_env()?;
+    let executor = Functional::with_kernel(config.clone(), kernel).with_planning(Planning::AtOnce);
+    let device = SimDevice::with_executor("sim", config.clone(), executor);
     let (base, out) = (device.alloc(1 << 16)?, device.alloc(1 << 20)?);
     let insns = tiny_insns(config, base, out)?;
     let words = insns

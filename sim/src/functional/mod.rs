@@ -13,6 +13,7 @@
 //! planned always runs so; faulty programs among it, so that everything before the fault has its
 //! effect.
 
+mod background;
 mod build;
 mod cells;
 mod clusters;
@@ -25,6 +26,7 @@ mod emit;
 mod flow;
 mod interpret;
 mod listing;
+mod make;
 mod matmul;
 mod ops;
 mod origin;
@@ -44,20 +46,19 @@ mod unplanned;
 #[cfg(debug_assertions)]
 mod verify;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport, Traffic};
-use vta_isa::resolve::merge;
 use vta_isa::tokens::{self, At};
 use vta_isa::{Config, Insn, Module};
 
+use self::background::Shared;
 use self::crew::Crew;
 use self::direct::Direct;
-use self::emit::{Emitted, Products};
 pub use self::listing::{PlanLine, PlanListing};
-use self::passes::{Context, List};
-use self::plan::{Constant, Plan};
+use self::make::{Maker, Subject};
+use self::plan::Plan;
 pub use self::planner::{PlanLog, Planner};
 use self::schedule::Schedule;
 use self::scratchpads::Scratchpads;
@@ -69,10 +70,14 @@ use crate::{Executor, StepBudget};
 /// Batches that are known, with their plans: those of a few recordings.
 const MOST_KNOWN: usize = 32;
 
+/// Instructions of the longest batch that waits for its plan, when it comes again: about a millisecond.
+const MOST_PLANNED_AT_ONCE: usize = 256;
+
 /// When a batch is planned. Its results are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Planning {
-    /// When it comes again: the first time it runs one instruction at a time.
+    /// When it comes again: the first time it runs one instruction at a time. Long batches are planned on a thread of
+    /// their own, and run so until that is done; the plan is there for all executors of the process.
     #[default]
     Again,
     /// The first time.
@@ -113,10 +118,43 @@ enum Form {
         /// Whether inputs that it doesn't store may be taken as constants.
         fixed_inputs: bool,
     },
-    /// With the versions at which the plan's constants were last known.
-    Planned(Arc<Plan>, Vec<u64>),
+    /// Without a plan until that is made.
+    Awaited(Arc<Shared>),
+    Planned(Planned),
     /// No plan is good for it, or only for one run.
     Direct,
+}
+
+/// A plan in a memory.
+struct Planned {
+    plan: Arc<Plan>,
+    layout: u64,
+    /// Those at which its constants were last known to be there.
+    versions: Vec<u64>,
+    /// So that others find it.
+    shared: Option<Arc<Shared>>,
+}
+
+impl Planned {
+    fn new(plan: Arc<Plan>, memory: &DeviceMemory, shared: Option<Arc<Shared>>) -> Self {
+        Self {
+            versions: plan.versions(memory),
+            layout: memory.layout(),
+            plan,
+            shared,
+        }
+    }
+
+    /// Whether the plan means the same now.
+    fn holds(&mut self, memory: &DeviceMemory) -> bool {
+        let same = self.layout == memory.layout() && self.plan.holds(memory, &mut self.versions);
+        same || self.shared.as_ref().is_some_and(|shared| {
+            let same = shared.holds(&self.plan, memory);
+            self.layout = if same { memory.layout() } else { self.layout };
+            self.versions = self.plan.versions(memory);
+            same
+        })
+    }
 }
 
 impl Functional {
@@ -204,51 +242,22 @@ impl Functional {
         fixed_inputs: bool,
     ) -> Result<Plan, Unplanned> {
         self.settle();
-        let held = &self.pads.uop;
-        let mut trace = build::trace(insns, marks, &self.config, memory, held, self.max_steps)?;
-        let context = Context {
-            config: &self.config,
+        let subject = Subject {
+            insns,
+            marks,
             memory,
-            stored: &trace.stored,
             fixed_inputs,
-            columns: self.pads.kernel.columns(),
         };
-        let mut list = passes::run(List::new(std::mem::take(&mut trace.drafts)), &context);
-        let mut spans = std::mem::take(&mut list.constants);
-        let drafts = list.into_drafts();
-        let mut products = Products::new(memory, &self.pads);
-        let Emitted { ops, origins, .. } = emit::emit(drafts, &mut products)?;
-        spans.append(&mut products.constants);
-        spans.append(&mut trace.constants);
-        merge(&mut spans);
-        let constants = Constant::new(&spans, memory);
-        let weights = trace.weights.iter().enumerate();
-        let loaded = weights.filter(|(_, weight)| !weight.is_held());
-        let plan = Plan {
-            ops,
-            origins,
-            layout: memory.layout(),
-            constants,
-            once: trace.once,
-            uops: trace.uops,
-            weights: loaded.map(|(i, w)| (i, products.tile(w).into())).collect(),
-            traffic: Traffic::of(insns, &self.config),
-            marks: crate::mark_reports(insns, marks, &self.config, &[]),
-            leftover_tokens: trace.leftover_tokens,
-            schedule: OnceLock::new(),
-        };
-        #[cfg(debug_assertions)]
-        if self.pads.kernel.supported() {
-            verify::Subject {
-                insns,
-                config: &self.config,
-                memory,
-                constants: &spans,
-                pads: &self.pads,
-            }
-            .check(&plan);
+        self.maker().make(&subject, &|| true)
+    }
+
+    /// What plans depend on beside their batches.
+    fn maker(&self) -> Maker<'_> {
+        Maker {
+            config: &self.config,
+            pads: &self.pads,
+            max_steps: self.max_steps,
         }
-        Ok(plan)
     }
 
     /// Runs a plan. Its micro-ops and weights reach the scratchpads when somebody needs them.
@@ -356,9 +365,8 @@ impl Executor for Functional {
         batch: &Arc<Batch>,
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
-        let known = self.known.iter().position(|k| Arc::ptr_eq(&k.batch, batch));
-        let form = known.map(|index| self.known.remove(index).form);
-        let (form, plan) = self.next_form(form, batch, memory);
+        let known = self.find(batch).map(|index| self.known.remove(index).form);
+        let (form, plan) = self.next_form(known, batch, memory);
         if self.known.len() == MOST_KNOWN {
             self.known.remove(0);
         }
@@ -374,49 +382,114 @@ impl Executor for Functional {
 }
 
 impl Functional {
+    /// Where a batch that came before is known, or one that is the same program.
+    fn find(&self, batch: &Arc<Batch>) -> Option<usize> {
+        let same_one = |k: &Known| Arc::ptr_eq(&k.batch, batch);
+        let known = self.known.iter().rposition(same_one);
+        known.or_else(|| {
+            self.known
+                .iter()
+                .rposition(|k| background::same(&k.batch, batch))
+        })
+    }
+
     /// How a batch runs the next time, and the plan with which it runs now, if it does.
     fn next_form(
         &mut self,
         form: Option<Form>,
-        batch: &Batch,
+        batch: &Arc<Batch>,
         memory: &DeviceMemory,
     ) -> (Form, Option<Arc<Plan>>) {
-        let came_before = form.is_some();
-        let fixed_inputs = match form {
-            None => true,
-            Some(Form::Direct) => return (Form::Direct, None),
-            Some(Form::Planned(plan, mut versions)) => {
-                if plan.holds(memory, &mut versions) {
-                    return (Form::Planned(Arc::clone(&plan), versions), Some(plan));
+        match (self.planning, form) {
+            (Planning::Never, _) | (_, Some(Form::Direct)) => (Form::Direct, None),
+            (_, Some(Form::Planned(mut planned))) => {
+                if planned.holds(memory) {
+                    let plan = Arc::clone(&planned.plan);
+                    return (Form::Planned(planned), Some(plan));
                 }
                 // Inputs that were taken as constants and have changed are data after all.
-                let fixed_inputs = plan.layout != memory.layout();
-                if self.planning != Planning::AtOnce {
-                    return (Form::Seen { fixed_inputs }, None);
+                let fixed_inputs = planned.layout != memory.layout();
+                match self.planning {
+                    Planning::AtOnce => self.plan_now(batch, memory, fixed_inputs),
+                    Planning::Again | Planning::Never => (Form::Seen { fixed_inputs }, None),
                 }
-                fixed_inputs
             }
-            Some(Form::Seen { fixed_inputs }) => fixed_inputs,
+            (_, Some(Form::Awaited(shared))) => Self::adopt(shared, memory),
+            (Planning::AtOnce, None) => self.plan_now(batch, memory, true),
+            (Planning::AtOnce, Some(Form::Seen { fixed_inputs })) => {
+                self.plan_now(batch, memory, fixed_inputs)
+            }
+            (Planning::Again, None) => match self.find_shared(batch, memory) {
+                Some(shared) => Self::adopt(shared, memory),
+                None => (Form::Seen { fixed_inputs: true }, None),
+            },
+            (Planning::Again, Some(Form::Seen { fixed_inputs })) => {
+                if batch.insns.len() <= MOST_PLANNED_AT_ONCE {
+                    return self.plan_now(batch, memory, fixed_inputs);
+                }
+                self.settle();
+                let shared = self.find_shared(batch, memory);
+                let shared = shared.filter(|shared| shared.fixed_inputs() == fixed_inputs);
+                let start =
+                    || Shared::start(self.machine(), batch, memory, fixed_inputs, &self.pads);
+                match shared.or_else(start) {
+                    Some(shared) => Self::adopt(shared, memory),
+                    None => self.plan_now(batch, memory, fixed_inputs),
+                }
+            }
+        }
+    }
+
+    /// Plans before running.
+    fn plan_now(
+        &mut self,
+        batch: &Batch,
+        memory: &DeviceMemory,
+        fixed_inputs: bool,
+    ) -> (Form, Option<Arc<Plan>>) {
+        let Ok(plan) = self.plan(&batch.insns, &batch.marks, memory, fixed_inputs) else {
+            return (Form::Direct, None);
         };
-        let now = match self.planning {
-            Planning::Again => came_before,
-            Planning::AtOnce => true,
-            Planning::Never => false,
+        let plan = Arc::new(plan);
+        let form = match (plan.once, self.planning) {
+            (false, _) => Form::Planned(Planned::new(Arc::clone(&plan), memory, None)),
+            (true, Planning::AtOnce) => Form::Seen { fixed_inputs },
+            (true, Planning::Again | Planning::Never) => Form::Direct,
         };
-        if !now {
+        (form, Some(plan))
+    }
+
+    /// Takes a plan that others make, once it is made.
+    fn adopt(shared: Arc<Shared>, memory: &DeviceMemory) -> (Form, Option<Arc<Plan>>) {
+        let Some(made) = shared.made() else {
+            return (Form::Awaited(shared), None);
+        };
+        let Some(plan) = made.cloned() else {
+            return (Form::Direct, None);
+        };
+        if !shared.holds(&plan, memory) {
+            // Inputs that have changed are data.
+            let fixed_inputs = false;
             return (Form::Seen { fixed_inputs }, None);
         }
-        match self.plan(&batch.insns, &batch.marks, memory, fixed_inputs) {
-            Err(Unplanned::Fault | Unplanned::Pattern) => (Form::Direct, None),
-            Ok(plan) if plan.once && self.planning == Planning::Again => {
-                (Form::Direct, Some(Arc::new(plan)))
-            }
-            Ok(plan) if plan.once => (Form::Seen { fixed_inputs }, Some(Arc::new(plan))),
-            Ok(plan) => {
-                let (versions, plan) = (plan.versions(memory), Arc::new(plan));
-                (Form::Planned(Arc::clone(&plan), versions), Some(plan))
-            }
+        let planned = Planned::new(Arc::clone(&plan), memory, Some(shared));
+        (Form::Planned(planned), Some(plan))
+    }
+
+    fn machine(&self) -> background::Machine {
+        background::Machine {
+            config: self.config.clone(),
+            kernel: self.pads.kernel,
+            max_steps: self.max_steps,
+            threads: self.threads,
+            least_cost_ns: self.least_cost_ns,
         }
+    }
+
+    /// A plan of the same program, made or being made for somebody.
+    fn find_shared(&self, batch: &Batch, memory: &DeviceMemory) -> Option<Arc<Shared>> {
+        let worth = batch.insns.len() > MOST_PLANNED_AT_ONCE;
+        worth.then(|| Shared::find(&self.machine(), batch, memory))?
     }
 }
 

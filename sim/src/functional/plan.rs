@@ -19,8 +19,6 @@ pub(crate) struct Plan {
     pub ops: Vec<Op>,
     /// The instructions that each stands for.
     pub origins: Vec<Origin>,
-    /// The layout of the memory that the spans mean.
-    pub layout: u64,
     pub constants: Vec<Constant>,
     /// Whether micro-ops or weights came from the scratchpads as they were before: such a plan
     /// is good for one run.
@@ -40,6 +38,8 @@ pub(crate) struct Plan {
 /// A region whose bytes a plan was made for.
 pub(crate) struct Constant {
     pub region: usize,
+    /// Where they lie in it.
+    pub spans: Box<[Span]>,
     /// Copies of the bytes, where they are few or often written again: by content they are the
     /// same even when somebody has written to the region.
     pub copies: Option<Vec<(Span, Box<[u8]>)>>,
@@ -65,7 +65,12 @@ impl Constant {
             let copies = (size <= room).then(|| spans.iter().map(copy).collect());
             room = room.saturating_sub(size);
             let copies = copies.flatten();
-            Self { region, copies }
+            let spans = spans.into();
+            Self {
+                region,
+                spans,
+                copies,
+            }
         };
         regions.into_iter().map(constant).collect()
     }
@@ -89,17 +94,25 @@ impl Plan {
         }
     }
 
+    /// Whether two memories have the same constants, which lie at the same places.
+    pub fn same_constants(&self, a: &DeviceMemory, b: &DeviceMemory) -> bool {
+        let mut spans = self.constants.iter().flat_map(|c| &c.spans);
+        spans.all(|s| {
+            let bytes = [a, b].map(|memory| memory.region(s.region).get(s.start..s.start + s.len));
+            bytes[0] == bytes[1]
+        })
+    }
+
     /// Versions of the constants' regions, for [`Self::holds`].
     pub fn versions(&self, memory: &DeviceMemory) -> Vec<u64> {
         let constants = self.constants.iter();
         constants.map(|c| memory.version(c.region)).collect()
     }
 
-    /// Whether the plan still means the same in that memory. `versions` are those at which its
-    /// bytes were last known to be there.
+    /// Whether the plan still means the same in a memory of the layout that it was made for.
+    /// `versions` are those at which its bytes were last known to be there.
     pub fn holds(&self, memory: &DeviceMemory, versions: &mut [u64]) -> bool {
         !self.once
-            && self.layout == memory.layout()
             && self.constants.iter().zip(versions).all(|(c, version)| {
                 let now = memory.version(c.region);
                 let same = now == *version || c.same_bytes(memory);

@@ -66,6 +66,15 @@ impl Scratchpads {
         }
     }
 
+    /// The same micro-ops and weights; zeroed input and accumulator tiles.
+    pub fn own_constants(&self) -> Self {
+        Self {
+            uop: self.uop.clone(),
+            wgt: self.wgt.clone(),
+            ..self.own_tiles()
+        }
+    }
+
     /// Copies parts of another's input and accumulator tiles.
     pub fn copy_tiles(&mut self, from: &Self, places: &Places) {
         for range in &places.acc {

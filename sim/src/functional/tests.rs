@@ -45,7 +45,7 @@ fn plan_of(functional: &Functional) -> Arc<Plan> {
     match &functional.known[..] {
         [
             Known {
-                form: Form::Planned(plan, _),
+                form: Form::Planned(Planned { plan, .. }),
                 ..
             },
         ] => Arc::clone(plan),

@@ -267,8 +267,8 @@ fn run_all(mut executor: Functional, config: &Config, batches: &[Arc<Batch>]) ->
         }
     }
     let plans = executor.known.iter().filter_map(|known| match &known.form {
-        Form::Planned(plan, _) => Some(plan),
-        Form::Seen { .. } | Form::Direct => None,
+        Form::Planned(planned) => Some(&planned.plan),
+        Form::Seen { .. } | Form::Awaited(_) | Form::Direct => None,
     });
     let schedules = plans.filter_map(|plan| plan.schedule.get()?.as_ref());
     let tasks = schedules.map(|s| s.tasks.len()).sum();
@@ -435,7 +435,7 @@ fn tasks_that_write_what_others_read_keep_their_order() {
         let found = memory.read(DATA as u64, DATA_BYTES as u64).unwrap();
         assert!(found == expected, "round {round}");
     }
-    let Form::Planned(plan, _) = &executor.known[0].form else {
+    let Form::Planned(Planned { plan, .. }) = &executor.known[0].form else {
         panic!("not planned");
     };
     let schedule = plan.schedule.get().unwrap();

@@ -13,6 +13,8 @@ pub(super) enum Unplanned {
     Fault,
     /// The instruction doesn't fit the plan's patterns.
     Pattern,
+    /// Nobody wants the plan any more.
+    Unwanted,
 }
 
 /// Errors that are faults of the batch.

@@ -43,9 +43,3 @@ pub(super) const PASSES: [Pass; 12] = [
     unread::PASS,
     columns::PASS,
 ];
-
-/// Runs all passes.
-pub(super) fn run(list: List, context: &Context<'_>) -> List {
-    let one = |list, pass: &Pass| (pass.run)(list, context);
-    PASSES.iter().fold(list, one)
-}

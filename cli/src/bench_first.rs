@@ -1,0 +1,334 @@
+//! `vta bench --first`: what a program takes the first time and when it is known, beside an interpreter of
+//! instructions.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use vta_app::device;
+use vta_compiler::zoo;
+use vta_driver::replay::{self, Case};
+use vta_driver::{
+    Batch, Device, DeviceMemory, LayerMark, PhysAddr, QueueLimits, RunReport, Session,
+};
+use vta_isa::{Config, Insn};
+use vta_sim::{Executor, Functional, GemmKernel, Planning, SimDevice, SimError};
+
+use crate::args::BenchArgs;
+use crate::bench::{network, on_core};
+use crate::table::{Column, Table};
+use crate::terminal::{print_line, print_text};
+
+/// What `--samples` is divided by: a sample here is a device that has run nothing yet.
+const SHARE: usize = 20;
+/// Runs of a known program for each sample, behind two that plan and touch memory for the first time.
+const KNOWN: usize = 5;
+const WARM_UPS: usize = 2;
+/// An interpreter of instructions that was measured: multiply-adds and instructions a second of the
+/// original functional simulator, compiled with -O2.
+const INTERPRETER_MACS: f64 = 6.5e9;
+const INTERPRETER_INSNS: f64 = 1e9 / 28.0;
+/// Networks of the zoo.
+const NETWORKS: [&str; 2] = ["resnet18", "resnet50"];
+
+/// Seconds: a median, and how far the quartiles are.
+#[derive(Clone, Copy, Debug)]
+struct Spread([f64; 3]);
+
+impl Spread {
+    /// Of at least one figure.
+    fn of(mut seconds: Vec<f64>) -> Self {
+        seconds.sort_by(f64::total_cmp);
+        let last = seconds.len().saturating_sub(1);
+        Self([1, 2, 3].map(|n| seconds.get(last * n / 4).copied().unwrap_or(f64::NAN)))
+    }
+
+    fn median(self) -> f64 {
+        self.0[1]
+    }
+
+    fn json_us(self) -> Value {
+        let [low, median, high] = self.0.map(|s| s * 1e6);
+        json!({ "us": median, "quartiles_us": [low, high] })
+    }
+}
+
+/// One program.
+#[derive(Debug)]
+struct Row {
+    name: String,
+    insns: u64,
+    macs: u64,
+    first: Spread,
+    /// The second run: a short program is planned before it, a long one meanwhile.
+    second: Spread,
+    known: Spread,
+    /// The device alone, the first time.
+    first_device: Spread,
+}
+
+impl Row {
+    /// What the interpreter would take.
+    fn bound(&self) -> f64 {
+        self.macs as f64 / INTERPRETER_MACS + self.insns as f64 / INTERPRETER_INSNS
+    }
+
+    fn ns_an_insn(&self, taken: Spread) -> f64 {
+        taken.median() * 1e9 / self.insns.max(1) as f64
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": self.name, "instructions": self.insns, "macs": self.macs,
+            "first": self.first.json_us(), "second": self.second.json_us(),
+            "known": self.known.json_us(), "first_device": self.first_device.json_us(),
+            "first_ns_per_insn": self.ns_an_insn(self.first),
+            "known_ns_per_insn": self.ns_an_insn(self.known),
+            "interpreter_us": self.bound() * 1e6,
+            "first_of_interpreter": self.first.median() / self.bound(),
+        })
+    }
+}
+
+/// Measures and prints; whether every first run of a recorded program takes at most what the interpreter
+/// would take.
+pub fn bench(args: &BenchArgs) -> Result<bool> {
+    ensure!(args.samples > 0, "--samples must be at least 1");
+    let config = device::config(args.config.as_ref())?;
+    let kernel = SimDevice::kernel_from_env()?;
+    let samples = args.samples.div_ceil(SHARE);
+    let mut rows = Vec::new();
+    for name in NETWORKS {
+        rows.push(on_core(0, || of_network(name, &config, kernel, samples))?);
+    }
+    for path in &args.case {
+        for case in replay::load(path)? {
+            rows.push(on_core(0, || of_case(path, &case, kernel, samples))?);
+        }
+    }
+    if args.json {
+        let rows: Vec<Value> = rows.iter().map(Row::json).collect();
+        let interpreter = json!({
+            "macs_per_s": INTERPRETER_MACS, "ns_per_insn": 1e9 / INTERPRETER_INSNS,
+        });
+        let all = json!({ "kernel": kernel.name(), "interpreter": interpreter, "programs": rows });
+        print_line(&serde_json::to_string_pretty(&all)?)?;
+    } else {
+        print_text(&text(&rows))?;
+    }
+    let recorded = rows.iter().skip(NETWORKS.len());
+    Ok(recorded.fold(true, |all, row| all && row.first.median() <= row.bound()))
+}
+
+/// What an executor's last run was.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ran {
+    insns: u64,
+    seconds: f64,
+}
+
+/// The functional simulator, which tells what each batch took.
+struct Timed {
+    executor: Functional,
+    ran: Arc<Mutex<Vec<Ran>>>,
+}
+
+impl Executor for Timed {
+    fn run(
+        &mut self,
+        insns: &[Insn],
+        marks: &[LayerMark],
+        memory: &mut DeviceMemory,
+    ) -> Result<RunReport, SimError> {
+        self.executor.run(insns, marks, memory)
+    }
+
+    fn run_batch(
+        &mut self,
+        batch: &Arc<Batch>,
+        memory: &mut DeviceMemory,
+    ) -> Result<RunReport, SimError> {
+        let start = Instant::now();
+        let report = self.executor.run_batch(batch, memory);
+        let ran = Ran {
+            insns: batch.insns.len() as u64,
+            seconds: start.elapsed().as_secs_f64(),
+        };
+        // A lock that a panic has poisoned still has the figures.
+        let mut all = self.ran.lock().unwrap_or_else(|e| e.into_inner());
+        all.push(ran);
+        report
+    }
+}
+
+/// Seconds of the first run, of the second, and of some when the program is known.
+#[derive(Default)]
+struct Samples {
+    first: Vec<f64>,
+    second: Vec<f64>,
+    known: Vec<f64>,
+    first_device: Vec<f64>,
+}
+
+impl Samples {
+    /// The first two runs on what has run nothing yet.
+    fn first(&mut self, mut run: impl FnMut() -> Result<f64>) -> Result<()> {
+        self.first.push(run()?);
+        self.second.push(run()?);
+        Ok(())
+    }
+
+    /// Runs of what is planned at once.
+    fn known(&mut self, mut run: impl FnMut() -> Result<f64>) -> Result<()> {
+        for _ in 0..WARM_UPS {
+            run()?;
+        }
+        for _ in 0..KNOWN {
+            self.known.push(run()?);
+        }
+        Ok(())
+    }
+
+    fn row(self, name: String, insns: u64, macs: u64) -> Row {
+        Row {
+            name,
+            insns,
+            macs,
+            first: Spread::of(self.first),
+            second: Spread::of(self.second),
+            known: Spread::of(self.known),
+            first_device: Spread::of(self.first_device),
+        }
+    }
+}
+
+/// A network of the zoo: seconds from the values that are packed to those that are unpacked.
+fn of_network(name: &str, config: &Config, kernel: GemmKernel, samples: usize) -> Result<Row> {
+    let program = network(name, config)?;
+    let spec = program.tensor(*program.inputs.first().context("the program has no input")?)?;
+    let values = zoo::sample_image(spec.chw[1] as usize, 0).into_iter();
+    let image: Vec<i8> = values.map(|v| (i16::from(v) - 128) as i8).collect();
+    let (mut taken, mut insns) = (Samples::default(), 0);
+    for planning in (0..samples).flat_map(|_| [Planning::Again, Planning::AtOnce]) {
+        let ran: Arc<Mutex<Vec<Ran>>> = Arc::default();
+        let timed = Timed {
+            executor: Functional::with_kernel(config.clone(), kernel).with_planning(planning),
+            ran: Arc::clone(&ran),
+        };
+        let device = SimDevice::with_executor("sim", config.clone(), timed);
+        let device: Arc<dyn Device> = Arc::new(device);
+        let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
+        let mut device_seconds = None;
+        let run = || {
+            let start = Instant::now();
+            session.run(&[&image])?;
+            let seconds = start.elapsed().as_secs_f64();
+            let mut all = ran.lock().unwrap_or_else(|e| e.into_inner());
+            device_seconds.get_or_insert(all.iter().map(|ran| ran.seconds).sum::<f64>());
+            insns = all.iter().map(|ran| ran.insns).sum();
+            all.clear();
+            Ok(seconds)
+        };
+        if planning == Planning::AtOnce {
+            taken.known(run)?;
+        } else {
+            taken.first(run)?;
+            taken.first_device.extend(device_seconds);
+        }
+    }
+    let macs = program.layers.iter().map(|l| l.macs).sum();
+    Ok(taken.row(format!("zoo:{name}"), insns, macs))
+}
+
+/// A recorded run: seconds of the simulator alone.
+fn of_case(path: &Path, case: &Case, kernel: GemmKernel, samples: usize) -> Result<Row> {
+    let batch = Arc::new(Batch {
+        words: case.words.clone(),
+        insns: case.insns.clone(),
+        insn_addr: PhysAddr(0),
+        marks: Vec::new(),
+    });
+    let mut taken = Samples::default();
+    for planning in (0..samples).flat_map(|_| [Planning::Again, Planning::AtOnce]) {
+        let mut memory = DeviceMemory::new();
+        for &(addr, size) in &case.allocations {
+            memory.map(addr.0, size)?;
+            // A recorded region may run across neighbouring allocations.
+            let end = u64::from(addr.0) + size;
+            for region in &case.before {
+                let first = u64::from(region.addr.0);
+                let from = first.max(addr.0.into());
+                let to = (first + region.bytes.len() as u64).min(end);
+                if from < to {
+                    let bytes = &region.bytes[(from - first) as usize..(to - first) as usize];
+                    memory.write(from, to - from)?.copy_from_slice(bytes);
+                }
+            }
+        }
+        let executor = Functional::with_kernel(case.config.clone(), kernel);
+        let mut executor = executor.with_planning(planning);
+        let run = || {
+            let start = Instant::now();
+            executor
+                .run_batch(&batch, &mut memory)
+                .with_context(|| path.display().to_string())?;
+            Ok(start.elapsed().as_secs_f64())
+        };
+        if planning == Planning::AtOnce {
+            taken.known(run)?;
+        } else {
+            taken.first(run)?;
+        }
+    }
+    taken.first_device.clone_from(&taken.first);
+    let tile = (case.config.lanes() * case.config.block()) as u64;
+    let macs = case.insns.iter().map(|insn| match insn {
+        Insn::Gemm(gemm) if !gemm.reset => gemm.steps() * tile,
+        Insn::Gemm(_) | Insn::Load(_) | Insn::Store(_) | Insn::Alu(_) | Insn::Finish(_) => 0,
+    });
+    Ok(taken.row(case.name.clone(), batch.insns.len() as u64, macs.sum()))
+}
+
+/// A table, and what doesn't fit one.
+fn text(rows: &[Row]) -> String {
+    let mut table = Table::new([
+        Column::name(""),
+        Column::number("GMAC"),
+        Column::number("insns"),
+        Column::number("first ms"),
+        Column::number("second"),
+        Column::number("known"),
+        Column::number("ns/insn"),
+        Column::number("bound"),
+    ]);
+    let ms = |seconds: f64| match seconds * 1e3 {
+        ms if ms < 1.0 => format!("{ms:.3}"),
+        ms if ms < 100.0 => format!("{ms:.2}"),
+        ms => format!("{ms:.0}"),
+    };
+    for row in rows {
+        table.row([
+            row.name.clone(),
+            format!("{:.3}", row.macs as f64 / 1e9),
+            row.insns.to_string(),
+            ms(row.first.median()),
+            ms(row.second.median()),
+            ms(row.known.median()),
+            format!(
+                "{:.0}, {:.0}",
+                row.ns_an_insn(row.first),
+                row.ns_an_insn(row.known)
+            ),
+            format!("{:.2}", row.first.median() / row.bound()),
+        ]);
+    }
+    format!(
+        "{}\n\nns/insn: the first time, and known; bound: the first run, of what an interpreter of {} GMAC/s and\n\
+         {:.0} ns an instruction takes",
+        table.text(),
+        INTERPRETER_MACS / 1e9,
+        1e9 / INTERPRETER_INSNS
+    )
+}

@@ -1,0 +1,137 @@
+//! Plans that threads of their own make, while batches run without them, and that all executors of the process find by
+//! what they are of.
+//!
+//! Such a plan is made of an [excerpt](DeviceMemory::excerpt) of the memory, which is kept with it: an executor whose
+//! batch, machine and constants are the same has the same plan. It lives as long as an executor has it, and a thread
+//! gives up when nobody waits for its plan.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use vta_driver::{Batch, DeviceMemory, Span};
+use vta_isa::resolve::merge;
+use vta_isa::{Config, Insn};
+
+use super::build::span;
+use super::make::{Maker, Subject};
+use super::plan::Plan;
+use super::schedule::Schedule;
+use super::scratchpads::Scratchpads;
+use crate::kernels::GemmKernel;
+
+/// What a plan depends on, beside memory.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Machine {
+    pub config: Config,
+    pub kernel: GemmKernel,
+    pub max_steps: u64,
+    pub threads: usize,
+    pub least_cost_ns: u64,
+}
+
+/// A plan that is made, or was.
+pub(super) struct Shared {
+    machine: Machine,
+    batch: Arc<Batch>,
+    fixed_inputs: bool,
+    /// What the batch loads, as it was.
+    memory: DeviceMemory,
+    /// Once the thread has ended; inside, `None` if there is no plan that is good for more than one run.
+    made: OnceLock<Option<Arc<Plan>>>,
+}
+
+/// All that anybody has.
+static ALL: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+/// Whether two batches are the same program.
+pub(super) fn same(a: &Batch, b: &Batch) -> bool {
+    a.insns == b.insns && a.marks == b.marks
+}
+
+impl Shared {
+    /// One that somebody has, of the same program in a memory with the same allocations.
+    pub fn find(machine: &Machine, batch: &Batch, memory: &DeviceMemory) -> Option<Arc<Self>> {
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|shared| shared.strong_count() > 0);
+        let found = all.iter().filter_map(Weak::upgrade);
+        let mut found = found.filter(|shared| shared.machine == *machine);
+        found.find(|shared| same(&shared.batch, batch) && shared.memory.has_regions_of(memory))
+    }
+
+    /// Starts making a plan; `None` if there is no thread or no room for it. What the batch reads and doesn't store is
+    /// taken from `memory`, micro-ops and weights that it doesn't load from `pads`.
+    pub fn start(
+        machine: Machine,
+        batch: &Arc<Batch>,
+        memory: &DeviceMemory,
+        fixed_inputs: bool,
+        pads: &Scratchpads,
+    ) -> Option<Arc<Self>> {
+        let loaded = batch.insns.iter().filter_map(|insn| match insn {
+            Insn::Load(load) => span(memory, &load.dram_rows(&machine.config)?).ok(),
+            Insn::Store(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
+        });
+        let mut loaded: Vec<Span> = loaded.collect();
+        merge(&mut loaded);
+        let shared = Arc::new(Self {
+            machine,
+            batch: Arc::clone(batch),
+            fixed_inputs,
+            memory: memory.excerpt(&loaded)?,
+            made: OnceLock::new(),
+        });
+        let (pads, making) = (pads.own_constants(), Arc::clone(&shared));
+        let thread = std::thread::Builder::new().name("vta-plan".to_owned());
+        thread.spawn(move || making.make(&pads)).ok()?;
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Arc::downgrade(&shared));
+        Some(shared)
+    }
+
+    fn make(self: Arc<Self>, pads: &Scratchpads) {
+        let machine = &self.machine;
+        let maker = Maker {
+            config: &machine.config,
+            pads,
+            max_steps: machine.max_steps,
+        };
+        let subject = Subject {
+            insns: &self.batch.insns,
+            marks: &self.batch.marks,
+            memory: &self.memory,
+            fixed_inputs: self.fixed_inputs,
+        };
+        // The thread's own is one.
+        let wanted = || Arc::strong_count(&self) > 1;
+        let unwinding = std::panic::AssertUnwindSafe(|| {
+            let plan = maker
+                .make(&subject, &wanted)
+                .ok()
+                .filter(|plan| !plan.once)?;
+            if machine.threads > 1 {
+                let (threads, cost) = (machine.threads, machine.least_cost_ns);
+                let make = || Schedule::new(&plan.ops, pads, threads, cost);
+                plan.schedule.get_or_init(make);
+            }
+            Some(Arc::new(plan))
+        });
+        // A fault of the planner has been printed; batches run without a plan, as they did.
+        let plan = std::panic::catch_unwind(unwinding).unwrap_or(None);
+        // Nobody else sets it.
+        let _ = self.made.set(plan);
+    }
+
+    /// The plan, once it is made; inside, `None` if there is none.
+    pub fn made(&self) -> Option<Option<&Arc<Plan>>> {
+        self.made.get().map(Option::as_ref)
+    }
+
+    /// Whether the plan's constants are in that memory, which has the same allocations.
+    pub fn holds(&self, plan: &Plan, memory: &DeviceMemory) -> bool {
+        self.memory.has_regions_of(memory) && plan.same_constants(&self.memory, memory)
+    }
+
+    /// Whether inputs were taken as constants.
+    pub fn fixed_inputs(&self) -> bool {
+        self.fixed_inputs
+    }
+}
