@@ -1,6 +1,5 @@
 //! The order in which instructions may run: three in-order modules and four token queues.
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
@@ -201,15 +200,18 @@ pub fn pushes(module: Module, deps: Deps) -> impl Iterator<Item = Edge> {
 
 /// The first token flag towards a neighbour that the module doesn't have.
 pub fn stray_flag(module: Module, deps: Deps) -> Option<&'static str> {
-    let [prev, next] = neighbours(module);
-    let flags = [
-        (deps.pop_prev && prev.is_none(), "pop_prev"),
-        (deps.pop_next && next.is_none(), "pop_next"),
-        (deps.push_prev && prev.is_none(), "push_prev"),
-        (deps.push_next && next.is_none(), "push_next"),
-    ];
-    let stray = flags.into_iter().find(|(stray, _)| *stray);
-    stray.map(|(_, flag)| flag)
+    let [no_prev, no_next] = neighbours(module).map(|edges| edges.is_none());
+    match deps {
+        Deps { pop_prev: true, .. } if no_prev => Some("pop_prev"),
+        Deps { pop_next: true, .. } if no_next => Some("pop_next"),
+        Deps {
+            push_prev: true, ..
+        } if no_prev => Some("push_prev"),
+        Deps {
+            push_next: true, ..
+        } if no_next => Some("push_next"),
+        _ => None,
+    }
 }
 
 /// Runs every instruction once, in an order that the tokens allow: load as far as it can, then
@@ -224,34 +226,48 @@ pub fn run_in_token_order<E: From<TokenError>>(
     mut execute: impl FnMut(usize, &Insn) -> Result<(), E>,
 ) -> Result<[u32; 4], E> {
     check_run(insns)?;
-    let mut pending: [VecDeque<u32>; 3] = Default::default();
+    let mut pending: [Vec<u32>; 3] = Default::default();
     for (index, insn) in insns.iter().enumerate() {
-        pending[insn.module() as usize].push_back(index as u32);
+        pending[insn.module() as usize].push(index as u32);
     }
+    let mut queues = pending.each_ref().map(Vec::as_slice);
     let mut tokens = [0u32; 4];
     let mut left = insns.len();
     while left > 0 {
         let before = left;
         for module in Module::ALL {
-            let queue = &mut pending[module as usize];
-            while let Some(&index) = queue.front() {
+            // Without a neighbour there is no flag.
+            let [prev, next] =
+                neighbours(module).map(|edges| edges.map(|(a, b)| [a as usize, b as usize]));
+            let queue = &mut queues[module as usize];
+            while let Some((&index, rest)) = queue.split_first() {
                 let insn = &insns[index as usize];
                 let deps = insn.deps();
-                if pops(module, deps).any(|edge| tokens[edge as usize] == 0) {
+                let pops = [
+                    prev.filter(|_| deps.pop_prev),
+                    next.filter(|_| deps.pop_next),
+                ];
+                if pops.iter().flatten().any(|[from, _]| tokens[*from] == 0) {
                     break;
                 }
-                pops(module, deps).for_each(|edge| tokens[edge as usize] -= 1);
+                pops.iter()
+                    .flatten()
+                    .for_each(|[from, _]| tokens[*from] -= 1);
                 execute(index as usize, insn)?;
-                for edge in pushes(module, deps) {
+                let pushes = [
+                    prev.filter(|_| deps.push_prev),
+                    next.filter(|_| deps.push_next),
+                ];
+                for [_, to] in pushes.into_iter().flatten() {
                     // One push for each instruction of a run whose length fits memory.
-                    tokens[edge as usize] = tokens[edge as usize].saturating_add(1);
+                    tokens[to] = tokens[to].saturating_add(1);
                 }
-                queue.pop_front();
+                *queue = rest;
                 left -= 1;
             }
         }
         if left == before {
-            return Err(deadlock(insns, &pending, &tokens).into());
+            return Err(deadlock(insns, &queues, &tokens).into());
         }
     }
     Ok(tokens)
@@ -316,9 +332,9 @@ fn check_flags(index: usize, insn: &Insn) -> Result<(), TokenError> {
     }
 }
 
-fn deadlock(insns: &[Insn], pending: &[VecDeque<u32>; 3], tokens: &[u32; 4]) -> TokenError {
+fn deadlock(insns: &[Insn], pending: &[&[u32]; 3], tokens: &[u32; 4]) -> TokenError {
     let first = |module: Module| {
-        let index = *pending[module as usize].front()? as usize;
+        let index = *pending[module as usize].first()? as usize;
         let insn = insns[index];
         Some(Stuck::at(At { index, insn }, tokens))
     };

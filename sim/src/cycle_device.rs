@@ -240,7 +240,7 @@ impl Machine {
 
     fn run(
         &self,
-        batch: &Batch,
+        batch: &Arc<Batch>,
         memory: &mut DeviceMemory,
         executor: Option<&mut Functional>,
         log: &CycleLog,
@@ -258,7 +258,7 @@ impl Machine {
         if let Some(hazard) = hazards::first_alu_hazard(config, &batch.insns, uops) {
             return Err(format!("the RTL aborts: {hazard}"));
         }
-        let compute = || executor.map(|e| e.run(&batch.insns, &batch.marks, memory));
+        let compute = || executor.map(|e| e.run_batch(batch, memory));
         let time = || log.time(batch, config, &self.timing, &self.budget);
         let (computed, timed) = match log.known(batch) {
             Some(timed) => (compute(), Ok(timed)),

@@ -92,8 +92,8 @@ impl StepBudget {
         Self { limit, left: limit }
     }
 
-    fn spend(&mut self, at: &At) -> Result<(), SimError> {
-        let steps = match &at.insn {
+    fn spend(&mut self, index: usize, insn: &Insn) -> Result<(), SimError> {
+        let steps = match insn {
             Insn::Gemm(gemm) => gemm.steps(),
             Insn::Alu(alu) => alu.steps(),
             Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return Ok(()),
@@ -108,7 +108,8 @@ impl StepBudget {
                     steps: self.limit,
                     ..Budget::default()
                 };
-                Err(budget.over_steps(at.clone()).into())
+                let insn = *insn;
+                Err(budget.over_steps(At { index, insn }).into())
             }
         }
     }

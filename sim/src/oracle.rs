@@ -185,7 +185,7 @@ impl Executor for Oracle {
                 index: i,
                 insn: *insn,
             };
-            steps.spend(&at)?;
+            steps.spend(i, insn)?;
             match insn {
                 Insn::Load(load) => self.load(&at, load, memory),
                 Insn::Store(store) => self.store(&at, store, memory),

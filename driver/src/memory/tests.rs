@@ -69,3 +69,41 @@ fn layouts_and_versions_change_with_what_they_name() {
     other.map(0x2000, 16).unwrap();
     assert_ne!(other.layout(), m.layout());
 }
+
+#[test]
+fn an_excerpt_has_the_same_places_and_only_the_bytes_that_were_asked_for() {
+    let mut memory = DeviceMemory::new();
+    memory.map(0x1000, 16).unwrap();
+    memory.map(0x4000, 1 << 17).unwrap();
+    memory.write(0x1000, 16).unwrap().fill(7);
+    memory.write(0x4000, 1 << 17).unwrap().fill(9);
+    let spans = [(0x1004, 3), (0x4000 + 70_000, 5)].map(|(at, len)| memory.span(at, len).unwrap());
+    let excerpt = memory.excerpt(&spans).unwrap();
+    assert_eq!(excerpt.read(0x1003, 5).unwrap(), [0, 7, 7, 7, 0]);
+    let bytes = excerpt.read(0x4000, 1 << 17).unwrap();
+    assert!(
+        bytes
+            .iter()
+            .enumerate()
+            .all(|(at, b)| *b == 9 * u8::from((70_000..70_005).contains(&at)))
+    );
+    assert_eq!(excerpt.layout(), memory.layout());
+    assert_eq!(excerpt.version(1), memory.version(1));
+    assert!(excerpt.has_regions_of(&memory));
+    memory.map(0x9_0000, 1).unwrap();
+    assert!(!excerpt.has_regions_of(&memory));
+    let outside = Span {
+        region: 0,
+        start: 10,
+        len: 7,
+    };
+    assert!(memory.excerpt(&[outside]).is_none());
+    assert!(
+        memory
+            .excerpt(&[Span {
+                start: usize::MAX,
+                ..outside
+            }])
+            .is_none()
+    );
+}

@@ -5,7 +5,7 @@ use vta_isa::resolve::{
     AluAccess, GemmAccess, Interval, LoadAccess, Resolved, Rows, StoreAccess, TileSet,
     UopScratchpad, meet, merge,
 };
-use vta_isa::tokens::{self, At};
+use vta_isa::tokens;
 use vta_isa::{AluOperand, Config, Insn, MemType, Module, Uop};
 
 use super::draft::{AluDraft, Draft, Input, Kind, Scaled, Weight};
@@ -88,7 +88,7 @@ pub(super) fn trace(
     let mut budget = StepBudget::new(max_steps);
     let mut marks = (0..).zip(marks).peekable();
     let leftover_tokens = tokens::run_in_token_order(insns, |index, insn| {
-        budget.spend(&At { index, insn: *insn })?;
+        budget.spend(index, insn)?;
         builder.index = index;
         if insn.module() == Module::Compute {
             while let Some((mark, _)) = marks.next_if(|m| m.1.first_insn <= index) {

@@ -12,16 +12,22 @@ use vta_isa::{Alu, AluOp, AluOperand, Config, Gemm, Insn, Load, MemType, Store, 
 use super::interpret;
 use super::scratchpads::Scratchpads;
 use crate::error::SimError;
-use crate::kernels::direct::{Dots, Place, Tap};
+use crate::kernels::direct::{Dots, Place, Tap, Tiles};
 use crate::kernels::lanes::{self, TileOp, TileRun};
-use crate::kernels::{Operand, Step};
+use crate::kernels::{GemmKernel, Operand, Step};
 
+/// Rows for which a tile that nobody used before isn't laid out: a dense layer uses each once.
+const MOST_PLACES_AS_THEY_ARE: usize = 2;
 /// Taps and runs that are worked on at once.
 const MOST_AT_ONCE: usize = 512;
 
-/// Lists that are used again from instruction to instruction.
-#[derive(Debug, Default)]
+/// What instructions need, found out once, and lists that are used again from instruction to instruction.
+#[derive(Debug)]
 pub(super) struct Direct {
+    /// Elements of the scratchpads.
+    inputs: usize,
+    weights: usize,
+    accumulators: usize,
     places: Vec<Place>,
     taps: Vec<Tap>,
     runs: Vec<TileRun>,
@@ -30,7 +36,65 @@ pub(super) struct Direct {
 /// An instruction of which something isn't there; nothing was done.
 struct Outside;
 
+/// What products are of.
+struct Room<'a> {
+    kernel: GemmKernel,
+    block: usize,
+    inp: &'a [u8],
+    wgt: &'a [u8],
+    acc: &'a mut [i32],
+    tiles: &'a mut Tiles,
+}
+
+impl Room<'_> {
+    /// Adds the products of all places and taps to the accumulators from int32 `first` on; no tap is left.
+    fn add(&mut self, places: &[Place], taps: &mut Vec<Tap>, first: usize) {
+        let (kernel, block, inp, wgt) = (self.kernel, self.block, self.inp, self.wgt);
+        let acc = &mut self.acc[first..];
+        if places.len() <= MOST_PLACES_AS_THEY_ARE {
+            taps.retain(|tap| {
+                let new = self.tiles.note_use(tap.wgt as usize);
+                if new {
+                    let taps = std::slice::from_ref(tap);
+                    let dots = Dots {
+                        places,
+                        taps,
+                        block,
+                        wgt,
+                        tiles: self.tiles,
+                    };
+                    kernel.add_as_they_are(&dots, inp, acc);
+                }
+                !new
+            });
+        }
+        for tap in &*taps {
+            self.tiles.lay_out(tap.wgt as usize, wgt);
+        }
+        let dots = Dots {
+            places,
+            taps,
+            block,
+            wgt,
+            tiles: self.tiles,
+        };
+        kernel.add(&dots, inp, acc);
+        taps.clear();
+    }
+}
+
 impl Direct {
+    pub fn new(config: &Config) -> Self {
+        Self {
+            inputs: config.depth(MemType::Inp),
+            weights: config.depth(MemType::Wgt),
+            accumulators: config.depth(MemType::Acc),
+            places: Vec::new(),
+            taps: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+
     /// Runs one instruction whose tokens are there.
     ///
     /// # Errors
@@ -39,28 +103,35 @@ impl Direct {
         &mut self,
         pads: &mut Scratchpads,
         config: &Config,
-        at: &At,
+        (index, insn): (usize, &Insn),
         memory: &mut DeviceMemory,
     ) -> Result<(), SimError> {
-        let done = match &at.insn {
-            Insn::Load(load) => self::load(pads, config, load, memory),
-            Insn::Store(store) => self::store(pads, config, store, memory),
-            Insn::Gemm(gemm) => self.gemm(pads, config, gemm),
-            Insn::Alu(alu) => self.alu(pads, config, alu),
+        let done = match insn {
+            Insn::Load(load) => self.load(pads, config, load, memory),
+            Insn::Store(store) => self.store(pads, config, store, memory),
+            Insn::Gemm(gemm) => self.gemm(pads, gemm),
+            Insn::Alu(alu) => self.alu(pads, alu),
             Insn::Finish(_) => Ok(()),
         };
         match done {
             Ok(()) => Ok(()),
-            Err(Outside) => interpret::execute(pads, config, at, memory),
+            Err(Outside) => {
+                let insn = *insn;
+                interpret::execute(pads, config, &At { index, insn }, memory)
+            }
         }
     }
 
-    fn gemm(
-        &mut self,
-        pads: &mut Scratchpads,
-        config: &Config,
-        gemm: &Gemm,
-    ) -> Result<(), Outside> {
+    fn depth(&self, mem: MemType, pads: &Scratchpads) -> usize {
+        match mem {
+            MemType::Uop => pads.uop.len(),
+            MemType::Inp => self.inputs,
+            MemType::Wgt => self.weights,
+            MemType::Acc | MemType::Acc8 | MemType::Out => self.accumulators,
+        }
+    }
+
+    fn gemm(&mut self, pads: &mut Scratchpads, gemm: &Gemm) -> Result<(), Outside> {
         let Scratchpads {
             uop,
             inp,
@@ -75,7 +146,7 @@ impl Direct {
         if gemm.steps() == 0 {
             return Ok(());
         }
-        inside(uops, |u| u.dst, &loops[0], config.depth(MemType::Acc))?;
+        inside(uops, |u| u.dst, &loops[0], self.accumulators)?;
         if gemm.reset {
             let op = AluOp::Mul;
             self.runs_of(uops, &loops[0], None, lanes as u32, |on| {
@@ -83,42 +154,37 @@ impl Direct {
             });
             return Ok(());
         }
-        inside(uops, |u| u.src, &loops[1], config.depth(MemType::Inp))?;
-        inside(uops, |u| u.wgt, &loops[2], config.depth(MemType::Wgt))?;
-        for offset in loops[2].without_repeats().offsets() {
-            for uop in uops {
-                tiles.lay_out(usize::from(uop.wgt) + offset as usize, wgt);
-            }
-        }
+        inside(uops, |u| u.src, &loops[1], self.inputs)?;
+        inside(uops, |u| u.wgt, &loops[2], self.weights)?;
+        tiles.reserve(wgt.len());
         let form = Form::of(&loops);
         self.place(&form, [lanes, block].map(|n| n as u32));
         let lanes = lanes as u32;
+        let mut room = Room {
+            kernel,
+            block,
+            inp,
+            wgt,
+            acc,
+            tiles,
+        };
         // Sums may be added in any order: inputs and weights stay, and sums wrap.
         for [to, from, weight] in form.offsets(Trip::Other) {
             for uops in uops.chunk_by(|a, b| a.dst == b.dst) {
-                let first = (u32::from(uops[0].dst) + to) * lanes;
-                let taps = form
-                    .offsets(Trip::Tap)
-                    .flat_map(|[_, s, w]| uops.iter().map(move |u| (u, from + s, weight + w)));
-                let mut taps = taps.map(|(u, s, w)| Tap {
-                    inp: (u32::from(u.src) + s) * lanes,
-                    wgt: u32::from(u.wgt) + w,
-                });
-                loop {
-                    self.taps.clear();
-                    self.taps.extend(taps.by_ref().take(MOST_AT_ONCE));
-                    if self.taps.is_empty() {
-                        break;
+                let first = ((u32::from(uops[0].dst) + to) * lanes) as usize;
+                self.taps.clear();
+                for [_, s, w] in form.offsets(Trip::Tap) {
+                    for uop in uops {
+                        if self.taps.len() == MOST_AT_ONCE {
+                            room.add(&self.places, &mut self.taps, first);
+                        }
+                        self.taps.push(Tap {
+                            inp: (u32::from(uop.src) + from + s) * lanes,
+                            wgt: u32::from(uop.wgt) + weight + w,
+                        });
                     }
-                    let dots = Dots {
-                        places: &self.places,
-                        taps: &self.taps,
-                        block,
-                        wgt,
-                        tiles,
-                    };
-                    kernel.add(&dots, inp, &mut acc[first as usize..]);
                 }
+                room.add(&self.places, &mut self.taps, first);
             }
         }
         Ok(())
@@ -128,22 +194,25 @@ impl Direct {
     fn place(&mut self, form: &Form, [lanes, block]: [u32; 2]) {
         self.places.clear();
         for [dst, src, _] in form.offsets(Trip::Row) {
-            let rows = (0..lanes).step_by(block as usize);
-            self.places.extend(rows.map(|row| Place {
-                acc: dst * lanes + row,
-                inp: src * lanes + row,
-            }));
+            let mut row = 0;
+            while row < lanes {
+                self.places.push(Place {
+                    acc: dst * lanes + row,
+                    inp: src * lanes + row,
+                });
+                row += block;
+            }
         }
     }
 
-    fn alu(&mut self, pads: &mut Scratchpads, config: &Config, alu: &Alu) -> Result<(), Outside> {
+    fn alu(&mut self, pads: &mut Scratchpads, alu: &Alu) -> Result<(), Outside> {
         let (kernel, lanes, acc) = (pads.kernel, pads.lanes, &mut pads.acc);
         let uops = uops(&pads.uop, alu.uop_bgn, alu.uop_end)?;
         if alu.steps() == 0 {
             return Ok(());
         }
         let (dst, src) = (alu.dst_loops(), alu.src_loops());
-        let depth = config.depth(MemType::Acc);
+        let depth = self.accumulators;
         inside(uops, |u| u.dst, &dst, depth)?;
         let step = match alu.operand {
             AluOperand::Imm(imm) => Some(Step::immediate(alu.op, imm.into())),
@@ -324,8 +393,14 @@ impl Form {
             .0
             .map(|(trip, trips, factors)| (if trip == kind { trips } else { 1 }, factors));
         let [outer, inner] = axes;
-        (0..outer.0).flat_map(move |i| {
-            (0..inner.0).map(move |j| [0, 1, 2].map(|k| i * outer.1[k] + j * inner.1[k]))
+        let (mut i, mut j) = (0, 0);
+        std::iter::from_fn(move || {
+            let now = (i < outer.0).then(|| [0, 1, 2].map(|k| i * outer.1[k] + j * inner.1[k]));
+            j += 1;
+            if j >= inner.0 {
+                (i, j) = (i + 1, 0);
+            }
+            now
         })
     }
 }
@@ -338,52 +413,73 @@ fn span(memory: &DeviceMemory, rows: &Rows) -> Result<Span, Outside> {
         .map_err(|_| Outside)
 }
 
-fn load(
-    pads: &mut Scratchpads,
-    config: &Config,
-    load: &Load,
-    memory: &DeviceMemory,
-) -> Result<(), Outside> {
-    let Some(rows) = load.dram_rows(config) else {
-        return Ok(());
-    };
-    if load.sram_span().end > config.depth(load.mem) as u64 {
-        return Err(Outside);
-    }
-    let span = span(memory, &rows)?;
-    let bytes = &memory.region(span.region)[span.start..span.start + span.len];
-    for piece in load.fills(config) {
-        let first = piece.entries.start;
-        match piece.from {
-            None => pads.clear(load.mem, first, piece.entries.len()),
-            Some(row) => {
-                let row = (row.start - rows.first) as usize..(row.end - rows.first) as usize;
-                pads.fill(load.mem, first, &bytes[row]);
-            }
+impl Direct {
+    fn load(
+        &self,
+        pads: &mut Scratchpads,
+        config: &Config,
+        load: &Load,
+        memory: &DeviceMemory,
+    ) -> Result<(), Outside> {
+        let Some(rows) = load.dram_rows(config) else {
+            return Ok(());
+        };
+        let mem = load.mem;
+        if load.sram_span().end > self.depth(mem, pads) as u64 {
+            return Err(Outside);
         }
+        let span = span(memory, &rows)?;
+        let bytes = &memory.region(span.region)[span.start..span.start + span.len];
+        let mut tile = usize::from(load.sram_base);
+        let [left, right, above, below] =
+            [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1].map(usize::from);
+        if rows.stride_bytes == rows.row_bytes && [left, right, above, below] == [0; 4] {
+            pads.fill(mem, tile, bytes);
+            return Ok(());
+        }
+        let cols = usize::from(load.x_size);
+        let width = left + cols + right;
+        let (row_bytes, stride) = (rows.row_bytes as usize, rows.stride_bytes as usize);
+        // Padding goes on from one row to the next.
+        let mut padding = above * width + left;
+        for row in 0..usize::from(rows.rows) {
+            if padding > 0 {
+                pads.clear(mem, tile, padding);
+            }
+            tile += padding;
+            pads.fill(mem, tile, &bytes[row * stride..][..row_bytes]);
+            tile += cols;
+            padding = right + left;
+        }
+        let rest = right + below * width;
+        if rest > 0 {
+            pads.clear(mem, tile, rest);
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-fn store(
-    pads: &Scratchpads,
-    config: &Config,
-    store: &Store,
-    memory: &mut DeviceMemory,
-) -> Result<(), Outside> {
-    let Some(rows) = store.dram_rows(config) else {
-        return Ok(());
-    };
-    if store.sram_span().end > config.depth(MemType::Out) as u64 {
-        return Err(Outside);
+    fn store(
+        &self,
+        pads: &Scratchpads,
+        config: &Config,
+        store: &Store,
+        memory: &mut DeviceMemory,
+    ) -> Result<(), Outside> {
+        let Some(rows) = store.dram_rows(config) else {
+            return Ok(());
+        };
+        if store.sram_span().end > self.accumulators as u64 {
+            return Err(Outside);
+        }
+        let span = span(memory, &rows)?;
+        let bytes = &mut memory.region_mut(span.region)[span.start..span.start + span.len];
+        let mut first = usize::from(store.sram_base) * pads.lanes;
+        let (row_bytes, stride) = (rows.row_bytes as usize, rows.stride_bytes as usize);
+        for row in 0..usize::from(rows.rows) {
+            let to = &mut bytes[row * stride..][..row_bytes];
+            lanes::narrow(pads.kernel, &pads.acc[first..], to);
+            first += row_bytes;
+        }
+        Ok(())
     }
-    let span = span(memory, &rows)?;
-    let bytes = &mut memory.region_mut(span.region)[span.start..span.start + span.len];
-    let mut first = usize::from(store.sram_base) * pads.lanes;
-    for row in rows.iter() {
-        let to = &mut bytes[(row.start - rows.first) as usize..(row.end - rows.first) as usize];
-        lanes::narrow(pads.kernel, &pads.acc[first..], to);
-        first += to.len();
-    }
-    Ok(())
 }

@@ -25,6 +25,7 @@ mod elementwise;
 mod emit;
 mod flow;
 mod interpret;
+mod known;
 mod listing;
 mod make;
 mod matmul;
@@ -50,12 +51,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport, Traffic};
-use vta_isa::tokens::{self, At};
+use vta_isa::tokens;
 use vta_isa::{Config, Insn, Module};
 
-use self::background::Shared;
 use self::crew::Crew;
 use self::direct::Direct;
+use self::known::Known;
 pub use self::listing::{PlanLine, PlanListing};
 use self::make::{Maker, Subject};
 use self::plan::Plan;
@@ -69,9 +70,6 @@ use crate::{Executor, StepBudget};
 
 /// Batches that are known, with their plans: those of a few recordings.
 const MOST_KNOWN: usize = 32;
-
-/// Instructions of the longest batch that waits for its plan, when it comes again: about a millisecond.
-const MOST_PLANNED_AT_ONCE: usize = 256;
 
 /// When a batch is planned. Its results are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,58 +103,6 @@ pub struct Functional {
     least_cost_ns: u64,
 }
 
-/// A batch that came before. It is kept, so that no other can have its address.
-struct Known {
-    batch: Arc<Batch>,
-    form: Form,
-}
-
-/// How a known batch runs.
-enum Form {
-    /// Not planned yet.
-    Seen {
-        /// Whether inputs that it doesn't store may be taken as constants.
-        fixed_inputs: bool,
-    },
-    /// Without a plan until that is made.
-    Awaited(Arc<Shared>),
-    Planned(Planned),
-    /// No plan is good for it, or only for one run.
-    Direct,
-}
-
-/// A plan in a memory.
-struct Planned {
-    plan: Arc<Plan>,
-    layout: u64,
-    /// Those at which its constants were last known to be there.
-    versions: Vec<u64>,
-    /// So that others find it.
-    shared: Option<Arc<Shared>>,
-}
-
-impl Planned {
-    fn new(plan: Arc<Plan>, memory: &DeviceMemory, shared: Option<Arc<Shared>>) -> Self {
-        Self {
-            versions: plan.versions(memory),
-            layout: memory.layout(),
-            plan,
-            shared,
-        }
-    }
-
-    /// Whether the plan means the same now.
-    fn holds(&mut self, memory: &DeviceMemory) -> bool {
-        let same = self.layout == memory.layout() && self.plan.holds(memory, &mut self.versions);
-        same || self.shared.as_ref().is_some_and(|shared| {
-            let same = shared.holds(&self.plan, memory);
-            self.layout = if same { memory.layout() } else { self.layout };
-            self.versions = self.plan.versions(memory);
-            same
-        })
-    }
-}
-
 impl Functional {
     /// An executor with zeroed scratchpads and the best kernel of this CPU.
     pub fn new(config: Config) -> Self {
@@ -170,10 +116,10 @@ impl Functional {
         let kernel = kernel.usable(config.block());
         Self {
             pads: Scratchpads::new(&config, kernel),
+            direct: Direct::new(&config),
             config,
             max_steps: Budget::default().steps,
             planning: Planning::default(),
-            direct: Direct::default(),
             known: Vec::new(),
             pending: None,
             threads: 1,
@@ -325,14 +271,13 @@ impl Functional {
         let mut next = (0..).zip(marks).peekable();
         let (direct, pads) = (&mut self.direct, &mut self.pads);
         let leftover_tokens = tokens::run_in_token_order(insns, |index, insn| {
-            let at = At { index, insn: *insn };
-            steps.spend(&at)?;
+            steps.spend(index, insn)?;
             if insn.module() == Module::Compute {
                 while let Some((mark, _)) = next.next_if(|m| m.1.first_insn <= index) {
                     laps.begin(mark, Instant::now());
                 }
             }
-            direct.execute(pads, &self.config, &at, memory)
+            direct.execute(pads, &self.config, (index, insn), memory)
         })?;
         let walls: Vec<Duration> = laps.finish(Instant::now());
         Ok(RunReport {
@@ -381,120 +326,12 @@ impl Executor for Functional {
     }
 }
 
-impl Functional {
-    /// Where a batch that came before is known, or one that is the same program.
-    fn find(&self, batch: &Arc<Batch>) -> Option<usize> {
-        let same_one = |k: &Known| Arc::ptr_eq(&k.batch, batch);
-        let known = self.known.iter().rposition(same_one);
-        known.or_else(|| {
-            self.known
-                .iter()
-                .rposition(|k| background::same(&k.batch, batch))
-        })
-    }
-
-    /// How a batch runs the next time, and the plan with which it runs now, if it does.
-    fn next_form(
-        &mut self,
-        form: Option<Form>,
-        batch: &Arc<Batch>,
-        memory: &DeviceMemory,
-    ) -> (Form, Option<Arc<Plan>>) {
-        match (self.planning, form) {
-            (Planning::Never, _) | (_, Some(Form::Direct)) => (Form::Direct, None),
-            (_, Some(Form::Planned(mut planned))) => {
-                if planned.holds(memory) {
-                    let plan = Arc::clone(&planned.plan);
-                    return (Form::Planned(planned), Some(plan));
-                }
-                // Inputs that were taken as constants and have changed are data after all.
-                let fixed_inputs = planned.layout != memory.layout();
-                match self.planning {
-                    Planning::AtOnce => self.plan_now(batch, memory, fixed_inputs),
-                    Planning::Again | Planning::Never => (Form::Seen { fixed_inputs }, None),
-                }
-            }
-            (_, Some(Form::Awaited(shared))) => Self::adopt(shared, memory),
-            (Planning::AtOnce, None) => self.plan_now(batch, memory, true),
-            (Planning::AtOnce, Some(Form::Seen { fixed_inputs })) => {
-                self.plan_now(batch, memory, fixed_inputs)
-            }
-            (Planning::Again, None) => match self.find_shared(batch, memory) {
-                Some(shared) => Self::adopt(shared, memory),
-                None => (Form::Seen { fixed_inputs: true }, None),
-            },
-            (Planning::Again, Some(Form::Seen { fixed_inputs })) => {
-                if batch.insns.len() <= MOST_PLANNED_AT_ONCE {
-                    return self.plan_now(batch, memory, fixed_inputs);
-                }
-                self.settle();
-                let shared = self.find_shared(batch, memory);
-                let shared = shared.filter(|shared| shared.fixed_inputs() == fixed_inputs);
-                let start =
-                    || Shared::start(self.machine(), batch, memory, fixed_inputs, &self.pads);
-                match shared.or_else(start) {
-                    Some(shared) => Self::adopt(shared, memory),
-                    None => self.plan_now(batch, memory, fixed_inputs),
-                }
-            }
-        }
-    }
-
-    /// Plans before running.
-    fn plan_now(
-        &mut self,
-        batch: &Batch,
-        memory: &DeviceMemory,
-        fixed_inputs: bool,
-    ) -> (Form, Option<Arc<Plan>>) {
-        let Ok(plan) = self.plan(&batch.insns, &batch.marks, memory, fixed_inputs) else {
-            return (Form::Direct, None);
-        };
-        let plan = Arc::new(plan);
-        let form = match (plan.once, self.planning) {
-            (false, _) => Form::Planned(Planned::new(Arc::clone(&plan), memory, None)),
-            (true, Planning::AtOnce) => Form::Seen { fixed_inputs },
-            (true, Planning::Again | Planning::Never) => Form::Direct,
-        };
-        (form, Some(plan))
-    }
-
-    /// Takes a plan that others make, once it is made.
-    fn adopt(shared: Arc<Shared>, memory: &DeviceMemory) -> (Form, Option<Arc<Plan>>) {
-        let Some(made) = shared.made() else {
-            return (Form::Awaited(shared), None);
-        };
-        let Some(plan) = made.cloned() else {
-            return (Form::Direct, None);
-        };
-        if !shared.holds(&plan, memory) {
-            // Inputs that have changed are data.
-            let fixed_inputs = false;
-            return (Form::Seen { fixed_inputs }, None);
-        }
-        let planned = Planned::new(Arc::clone(&plan), memory, Some(shared));
-        (Form::Planned(planned), Some(plan))
-    }
-
-    fn machine(&self) -> background::Machine {
-        background::Machine {
-            config: self.config.clone(),
-            kernel: self.pads.kernel,
-            max_steps: self.max_steps,
-            threads: self.threads,
-            least_cost_ns: self.least_cost_ns,
-        }
-    }
-
-    /// A plan of the same program, made or being made for somebody.
-    fn find_shared(&self, batch: &Batch, memory: &DeviceMemory) -> Option<Arc<Shared>> {
-        let worth = batch.insns.len() > MOST_PLANNED_AT_ONCE;
-        worth.then(|| Shared::find(&self.machine(), batch, memory))?
-    }
-}
-
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_background;
+#[cfg(test)]
+mod tests_direct;
 #[cfg(test)]
 mod tests_fusions;
 #[cfg(test)]

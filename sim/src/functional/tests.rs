@@ -2,6 +2,7 @@
 
 use vta_isa::asm;
 
+use super::known::{Form, Planned};
 use super::ops::{Op, ProductOp};
 use super::*;
 

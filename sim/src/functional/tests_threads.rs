@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use vta_isa::{Alu, AluOp, AluOperand, Deps, Finish, Gemm, Load, MemType, Store, Uop};
 
+use super::known::{Form, Planned};
 use super::*;
 use crate::Oracle;
 
@@ -10,7 +11,7 @@ use crate::Oracle;
 const DATA: usize = 0x4_0000;
 const DATA_BYTES: usize = 4096;
 const UOPS: usize = 0x1_0000;
-const WEIGHTS: usize = 0x2_0000;
+pub(super) const WEIGHTS: usize = 0x2_0000;
 /// Micro-ops and weight tiles that a program loads first.
 const LOADED: usize = 16;
 /// Accumulator and input tiles that a program uses: few, so that they are used again and again.
@@ -34,7 +35,7 @@ impl Dice {
     }
 }
 
-fn memory(config: &Config, seed: u64) -> DeviceMemory {
+pub(super) fn memory(config: &Config, seed: u64) -> DeviceMemory {
     let mut memory = DeviceMemory::new();
     let mut dice = Dice(seed);
     let weights = LOADED * config.elem_bytes(MemType::Wgt);
@@ -59,7 +60,7 @@ fn memory(config: &Config, seed: u64) -> DeviceMemory {
     memory
 }
 
-fn data(memory: &DeviceMemory) -> Vec<u8> {
+pub(super) fn data(memory: &DeviceMemory) -> Vec<u8> {
     memory
         .read(DATA as u64, DATA_BYTES as u64)
         .unwrap()
@@ -108,7 +109,7 @@ fn serialised(insns: Vec<Insn>) -> Vec<Insn> {
 
 /// Loads and stores that overlap each other anywhere in a few kilobytes, and steps on a few tiles
 /// that are used again before anybody is done with them.
-fn program(config: &Config, seed: u64, steps: usize) -> Vec<Insn> {
+pub(super) fn program(config: &Config, seed: u64, steps: usize) -> Vec<Insn> {
     let mut insns = listed(config, seed, steps);
     insns.push(Finish::default().into());
     serialised(insns)
@@ -227,7 +228,7 @@ fn alu(dice: &mut Dice) -> Insn {
     .into()
 }
 
-fn batch(insns: Vec<Insn>) -> Arc<Batch> {
+pub(super) fn batch(insns: Vec<Insn>) -> Arc<Batch> {
     let mark = |first_insn: usize, name: &str| LayerMark {
         first_insn,
         name: name.into(),

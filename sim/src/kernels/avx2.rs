@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use vta_isa::AluOp;
 
-pub(super) use self::direct::{add_madd, add_vnni};
+pub(super) use self::direct::{add_as_they_are, add_madd, add_vnni};
 use super::pointers::Pointers;
 use super::{Memory, Operand, PADDING, Product, Row, Start, Stretch};
 

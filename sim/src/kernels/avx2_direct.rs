@@ -145,3 +145,56 @@ unsafe fn end<const N: usize>(here: Here<'_>, places: &[Place; N], sums: &[Sums;
         }
     }
 }
+
+/// Adds products of tiles as they are, whose offsets were checked, on a CPU that has AVX2; blocks are multiples of 16.
+pub(in crate::kernels) fn add_as_they_are(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
+    let block = dots.block;
+    for place in dots.places {
+        let sums = &mut acc[place.acc as usize..][..block];
+        for tap in dots.taps {
+            let input = &inp[(place.inp + tap.inp) as usize..][..block];
+            let tile = &dots.wgt[tap.wgt as usize * block * block..][..block * block];
+            let eights = sums.as_chunks_mut::<8>().0.iter_mut();
+            for (sums, rows) in eights.zip(tile.chunks_exact(8 * block)) {
+                // SAFETY: eight rows of as many bytes as the input has; kernels are only chosen where the CPU has their
+                // instructions.
+                unsafe { add_rows(sums, input, rows) };
+            }
+        }
+    }
+}
+
+/// Adds the products of an input with eight rows of weights.
+///
+/// # Safety
+/// The CPU has AVX2. The input has a multiple of 16 bytes, and `rows` eight times as many.
+#[target_feature(enable = "avx2")]
+unsafe fn add_rows(sums: &mut [i32; 8], input: &[u8], rows: &[u8]) {
+    let block = input.len();
+    let mut pairs = [_mm256_setzero_si256(); 8];
+    for at in (0..block).step_by(16) {
+        // SAFETY: 16 bytes from here, in the input and in each row.
+        unsafe {
+            let x = _mm256_cvtepi8_epi16(_mm_loadu_si128(input.as_ptr().add(at).cast()));
+            for (row, pairs) in pairs.iter_mut().enumerate() {
+                let w = rows.as_ptr().add(row * block + at);
+                let w = _mm256_cvtepi8_epi16(_mm_loadu_si128(w.cast()));
+                *pairs = _mm256_add_epi32(*pairs, _mm256_madd_epi16(x, w));
+            }
+        }
+    }
+    let fours = [0, 4].map(|i| {
+        let low = _mm256_hadd_epi32(pairs[i], pairs[i + 1]);
+        _mm256_hadd_epi32(low, _mm256_hadd_epi32(pairs[i + 2], pairs[i + 3]))
+    });
+    // Adding works on 128-bit halves, of which each has a part of four sums.
+    let low = _mm256_permute2x128_si256::<0x20>(fours[0], fours[1]);
+    let high = _mm256_permute2x128_si256::<0x31>(fours[0], fours[1]);
+    let added = _mm256_add_epi32(low, high);
+    // SAFETY: eight int32.
+    unsafe {
+        let held = _mm256_loadu_si256(sums.as_ptr().cast());
+        let sum = _mm256_add_epi32(held, added);
+        _mm256_storeu_si256(sums.as_mut_ptr().cast(), sum);
+    }
+}

@@ -1,8 +1,20 @@
 //! Products of scratchpads as they are: accumulator rows take in weight tiles, with nothing before or after and
 //! no table made beforehand.
 
+use std::ops::Range;
+
 use super::panel::{self, Line};
 use super::{COLUMN, Format, GemmKernel};
+
+/// What is known of a weight tile's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody used them yet.
+    New,
+    Used,
+    /// The tile's lines are those of its bytes.
+    LaidOut,
+}
 
 /// Weight tiles as a kernel wants them, each laid out when a product first needs it.
 #[derive(Debug, Default)]
@@ -10,14 +22,13 @@ pub(crate) struct Tiles {
     lines: Vec<Line>,
     /// What sums of each tile's columns start from.
     corrections: Vec<[i32; COLUMN]>,
-    /// Whether a tile's lines are those of its bytes.
-    laid_out: Vec<bool>,
+    state: Vec<State>,
     format: Format,
     block: usize,
 }
 
 impl Tiles {
-    /// No tile is laid out yet; room is made with the first.
+    /// No tile is laid out yet, and there is no room for one.
     pub fn new(format: Format, block: usize) -> Self {
         Self {
             format,
@@ -31,25 +42,45 @@ impl Tiles {
     }
 
     /// The bytes of these tiles have changed.
-    pub fn forget(&mut self, tiles: std::ops::Range<usize>) {
-        let end = tiles.end.min(self.laid_out.len());
-        if let Some(known) = self.laid_out.get_mut(tiles.start..end) {
-            known.fill(false);
+    pub fn forget(&mut self, tiles: Range<usize>) {
+        let end = tiles.end.min(self.state.len());
+        if let Some(known) = self.state.get_mut(tiles.start..end) {
+            known.fill(State::New);
         }
     }
 
-    /// Lays a tile of `bytes`, a whole scratchpad, out if it isn't.
-    pub fn lay_out(&mut self, tile: usize, bytes: &[u8]) {
-        let lines = panel::tile_lines(self.format, self.block);
-        if lines == 0 || self.laid_out.get(tile) == Some(&true) {
-            return;
+    /// Notes that a tile is used; whether it is for the first time, and a kernel wants tiles laid out.
+    pub fn note_use(&mut self, tile: usize) -> bool {
+        match self.state.get_mut(tile) {
+            Some(state @ State::New) => {
+                *state = State::Used;
+                true
+            }
+            Some(State::Used | State::LaidOut) | None => false,
         }
+    }
+
+    /// Makes room to note uses of the tiles of a scratchpad of so many bytes.
+    pub fn reserve(&mut self, bytes: usize) {
+        if self.state.is_empty() && panel::tile_lines(self.format, self.block) > 0 {
+            let tiles = bytes / (self.block * self.block);
+            self.state.resize(tiles, State::New);
+        }
+    }
+
+    /// Lays a tile of `bytes`, a whole scratchpad for which there is room, out if it isn't.
+    pub fn lay_out(&mut self, tile: usize, bytes: &[u8]) {
+        match self.state.get(tile) {
+            // No lines are wanted, or they are there.
+            None | Some(State::LaidOut) => return,
+            Some(State::New | State::Used) => {}
+        }
+        let lines = panel::tile_lines(self.format, self.block);
         let (columns, size) = (self.columns(), self.block * self.block);
-        if self.laid_out.is_empty() {
-            let tiles = bytes.len() / size;
-            self.laid_out.resize(tiles, false);
-            self.lines.resize(tiles * columns * lines, Line([0; 64]));
-            self.corrections.resize(tiles * columns, [0; COLUMN]);
+        if self.lines.is_empty() {
+            let all = self.state.len() * columns;
+            self.lines.resize(all * lines, Line([0; 64]));
+            self.corrections.resize(all, [0; COLUMN]);
         }
         let bytes = &bytes[tile * size..][..size];
         for column in 0..columns {
@@ -57,7 +88,7 @@ impl Tiles {
             let to = &mut self.lines[at * lines..][..lines];
             self.corrections[at] = panel::lay_out(bytes, column * COLUMN, self.format, to);
         }
-        self.laid_out[tile] = true;
+        self.state[tile] = State::LaidOut;
     }
 }
 
@@ -94,22 +125,30 @@ pub(crate) struct Dots<'a> {
 
 impl Dots<'_> {
     /// Checks every offset, so that kernels needn't.
-    fn check(&self, kernel: GemmKernel, inp: &[u8], acc: &[i32]) {
-        let (format, block, tiles) = (kernel.format(), self.block, self.tiles);
+    fn check(&self, inp: &[u8], acc: &[i32]) {
         let most = |list: &mut dyn Iterator<Item = u32>| list.max().unwrap_or(0) as usize;
+        let block = self.block;
         let acc_end = most(&mut self.places.iter().map(|p| p.acc)) + block;
         let inp_end = most(&mut self.places.iter().map(|p| p.inp))
             + most(&mut self.taps.iter().map(|t| t.inp))
             + block;
         assert!(acc_end <= acc.len() && inp_end <= inp.len());
+        let wgt_end = (most(&mut self.taps.iter().map(|t| t.wgt)) + 1) * block * block;
+        assert!(wgt_end <= self.wgt.len());
+    }
+
+    /// Checks that all tiles are laid out for a kernel.
+    fn check_tiles(&self, kernel: GemmKernel) {
+        let (format, block, tiles) = (kernel.format(), self.block, self.tiles);
         if format == Format::Plain {
             return;
         }
         assert!(block.is_multiple_of(COLUMN) && (tiles.format, tiles.block) == (format, block));
         let lines = panel::tile_lines(format, block) * tiles.columns();
-        assert!(tiles.lines.len() == lines * tiles.laid_out.len());
-        assert!(tiles.corrections.len() == tiles.columns() * tiles.laid_out.len());
-        assert!(self.taps.iter().all(|t| tiles.laid_out[t.wgt as usize]));
+        assert!(tiles.lines.len() == lines * tiles.state.len());
+        assert!(tiles.corrections.len() == tiles.columns() * tiles.state.len());
+        let laid_out = |tap: &Tap| tiles.state[tap.wgt as usize] == State::LaidOut;
+        assert!(self.taps.iter().all(laid_out));
     }
 
     /// The lines of one column of each tile, from the first tile's on, and how many lie from tile to tile.
@@ -142,7 +181,8 @@ impl GemmKernel {
         if dots.places.is_empty() || dots.taps.is_empty() {
             return;
         }
-        dots.check(self, inp, acc);
+        dots.check(inp, acc);
+        dots.check_tiles(self);
         match self {
             Self::Scalar => scalar(dots, inp, acc),
             #[cfg(target_arch = "x86_64")]
@@ -153,6 +193,27 @@ impl GemmKernel {
             Self::Avx512Vnni => super::avx512::add(dots, inp, acc),
             #[cfg(not(target_arch = "x86_64"))]
             Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => scalar(dots, inp, acc),
+        }
+    }
+}
+
+impl GemmKernel {
+    /// Adds the products of tiles as they lie in the scratchpad: slower for many rows, but nothing is laid out.
+    ///
+    /// # Panics
+    /// When something lies outside the scratchpads: a fault of the caller.
+    pub(crate) fn add_as_they_are(self, dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
+        if dots.places.is_empty() || dots.taps.is_empty() {
+            return;
+        }
+        dots.check(inp, acc);
+        match self {
+            // Every kernel but the scalar one has AVX2, and blocks of 16 and more.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni if dots.block.is_multiple_of(COLUMN) => {
+                super::avx2::add_as_they_are(dots, inp, acc);
+            }
+            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => scalar(dots, inp, acc),
         }
     }
 }
