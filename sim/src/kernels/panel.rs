@@ -97,11 +97,16 @@ fn correction(tiles: &[&[u8]], first: usize, format: Format, block: usize) -> [i
     for tile in tiles {
         let rows = tile[first * block..].chunks_exact(block);
         for (to, row) in correction.iter_mut().zip(rows) {
-            let sum: i32 = row.iter().map(|&w| i32::from(w as i8)).sum();
-            *to = to.wrapping_sub(sum.wrapping_mul(128));
+            *to = to.wrapping_sub(sum(row).wrapping_mul(128));
         }
     }
     correction
+}
+
+/// The sum of int8, by way of bytes without a sign: CPUs have an instruction for those.
+fn sum(row: &[u8]) -> i32 {
+    let biased: u32 = row.iter().map(|&w| u32::from(w ^ 0x80)).sum();
+    biased as i32 - 128 * row.len() as i32
 }
 
 fn plain(column: &Column<'_>, tap: usize, block: usize, lines: &mut Vec<Line>) {
@@ -137,10 +142,18 @@ fn interleave<const OUTPUTS: usize>(
 
 /// The weights of `OUTPUTS` outputs for four inputs, from the first of each on.
 fn line<const OUTPUTS: usize>(tile: &[u8], [output, k]: [usize; 2], block: usize) -> Line {
+    let rows = &tile[output * block..][..OUTPUTS * block];
+    match rows.as_chunks::<COLUMN>() {
+        // The usual size, which the compiler may know.
+        (rows, []) if block == COLUMN => line_of::<OUTPUTS>(rows.iter().map(|row| &row[k..k + 4])),
+        _ => line_of::<OUTPUTS>(rows.chunks_exact(block).map(|row| &row[k..k + 4])),
+    }
+}
+
+#[inline(always)]
+fn line_of<'a, const OUTPUTS: usize>(fours: impl Iterator<Item = &'a [u8]>) -> Line {
     let mut line = Line([0; 64]);
-    let rows = tile[output * block..].chunks_exact(block);
-    for (to, row) in line.0.chunks_exact_mut(64 / OUTPUTS).zip(rows) {
-        let from = &row[k..k + 4];
+    for (to, from) in line.0.chunks_exact_mut(64 / OUTPUTS).zip(fours) {
         if OUTPUTS == COLUMN {
             to.copy_from_slice(from);
             continue;
