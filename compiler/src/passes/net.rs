@@ -36,7 +36,7 @@ pub struct NetNode {
     pub output: TensorId,
     /// Bounds of the output, in its steps.
     pub clamp: (i8, i8),
-    /// In place of rounding, which digit of the sum it gives ([`NetSum`]).
+    /// In place of rounding, which digit of the sum it gives (`NetSum`).
     pub digit: Option<usize>,
 }
 
