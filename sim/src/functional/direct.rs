@@ -9,10 +9,11 @@ use vta_isa::resolve::{Loops, Rows};
 use vta_isa::tokens::At;
 use vta_isa::{Alu, AluOp, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
 
+use super::form::{Form, Trip};
 use super::interpret;
 use super::scratchpads::Scratchpads;
 use crate::error::SimError;
-use crate::kernels::direct::{Dots, Place, Tap, Tiles};
+use crate::kernels::direct::{Dots, Place, Places, Second, Tap, Tiles};
 use crate::kernels::lanes::{self, TileOp, TileRun};
 use crate::kernels::{GemmKernel, Operand, Step};
 
@@ -28,8 +29,10 @@ pub(super) struct Direct {
     inputs: usize,
     weights: usize,
     accumulators: usize,
-    places: Vec<Place>,
+    places: Places,
     taps: Vec<Tap>,
+    /// A second tile of each tap.
+    second: Vec<u32>,
     runs: Vec<TileRun>,
 }
 
@@ -46,19 +49,33 @@ struct Room<'a> {
     tiles: &'a mut Tiles,
 }
 
+/// Rows, taps and perhaps a second tile of each tap.
+struct Parts<'a> {
+    places: &'a Places,
+    taps: &'a mut Vec<Tap>,
+    second: &'a mut Vec<u32>,
+    apart: Option<u32>,
+}
+
 impl Room<'_> {
     /// Adds the products of all places and taps to the accumulators from int32 `first` on; no tap is left.
-    fn add(&mut self, places: &[Place], taps: &mut Vec<Tap>, first: usize) {
+    fn add(&mut self, parts: Parts<'_>, first: usize) {
+        let Parts {
+            places,
+            taps,
+            second,
+            apart,
+        } = parts;
         let (kernel, block, inp, wgt) = (self.kernel, self.block, self.inp, self.wgt);
         let acc = &mut self.acc[first..];
-        if places.len() <= MOST_PLACES_AS_THEY_ARE {
+        if places.list().len() <= MOST_PLACES_AS_THEY_ARE {
             taps.retain(|tap| {
                 let new = self.tiles.note_use(tap.wgt as usize);
                 if new {
-                    let taps = std::slice::from_ref(tap);
                     let dots = Dots {
                         places,
-                        taps,
+                        taps: std::slice::from_ref(tap),
+                        second: None,
                         block,
                         wgt,
                         tiles: self.tiles,
@@ -68,18 +85,20 @@ impl Room<'_> {
                 !new
             });
         }
-        for tap in &*taps {
-            self.tiles.lay_out(tap.wgt as usize, wgt);
+        for tile in taps.iter().map(|tap| tap.wgt).chain(second.iter().copied()) {
+            self.tiles.lay_out(tile as usize, wgt);
         }
         let dots = Dots {
             places,
             taps,
+            second: apart.map(|acc| Second { acc, wgt: second }),
             block,
             wgt,
             tiles: self.tiles,
         };
         kernel.add(&dots, inp, acc);
         taps.clear();
+        second.clear();
     }
 }
 
@@ -89,8 +108,9 @@ impl Direct {
             inputs: config.depth(MemType::Inp),
             weights: config.depth(MemType::Wgt),
             accumulators: config.depth(MemType::Acc),
-            places: Vec::new(),
+            places: Places::default(),
             taps: Vec::new(),
+            second: Vec::new(),
             runs: Vec::new(),
         }
     }
@@ -160,6 +180,7 @@ impl Direct {
         let form = Form::of(&loops);
         self.place(&form, [lanes, block].map(|n| n as u32));
         let lanes = lanes as u32;
+        let pairs = kernel.columns() > 1 && self.places.list().len() > MOST_PLACES_AS_THEY_ARE;
         let mut room = Room {
             kernel,
             block,
@@ -170,24 +191,40 @@ impl Direct {
         };
         // Sums may be added in any order: inputs and weights stay, and sums wrap.
         for [to, from, weight] in form.offsets(Trip::Other) {
-            for uops in uops.chunk_by(|a, b| a.dst == b.dst) {
+            let mut chunks = uops.chunk_by(|a, b| a.dst == b.dst).peekable();
+            while let Some(uops) = chunks.next() {
+                let beside = |more: &&[Uop]| pairs && form.pair(uops, more);
+                let second = chunks.next_if(beside);
                 let first = ((u32::from(uops[0].dst) + to) * lanes) as usize;
-                self.taps.clear();
+                let apart = second.map(|more| u32::from(more[0].dst - uops[0].dst) * lanes);
+                let second = second.unwrap_or_default();
                 for [_, s, w] in form.offsets(Trip::Tap) {
-                    for uop in uops {
+                    for (at, uop) in uops.iter().enumerate() {
                         if self.taps.len() == MOST_AT_ONCE {
-                            room.add(&self.places, &mut self.taps, first);
+                            room.add(self.parts(apart), first);
                         }
                         self.taps.push(Tap {
                             inp: (u32::from(uop.src) + from + s) * lanes,
                             wgt: u32::from(uop.wgt) + weight + w,
                         });
+                        let beside = second.get(at).map(|uop| u32::from(uop.wgt) + weight + w);
+                        self.second.extend(beside);
                     }
                 }
-                room.add(&self.places, &mut self.taps, first);
+                room.add(self.parts(apart), first);
             }
         }
         Ok(())
+    }
+
+    /// What is added next; `apart` are int32 from the first accumulators to the second.
+    fn parts(&mut self, apart: Option<u32>) -> Parts<'_> {
+        Parts {
+            places: &self.places,
+            taps: &mut self.taps,
+            second: &mut self.second,
+            apart,
+        }
     }
 
     /// The rows that share weights, counted from the first.
@@ -345,63 +382,6 @@ fn inside(
         Ok(())
     } else {
         Err(Outside)
-    }
-}
-
-/// What the two loops of a GEMM are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trip {
-    /// Go to other accumulators, with the same weights: rows of one product.
-    Row,
-    /// Stay at their accumulators: taps of one product.
-    Tap,
-    /// Go to other accumulators and weights.
-    Other,
-}
-
-/// A GEMM's loops: how many trips of what, and the tiles from one to the next, of accumulators, inputs and weights.
-struct Form([(Trip, u32, [u32; 3]); 2]);
-
-impl Form {
-    fn of([dst, src, wgt]: &[Loops; 3]) -> Self {
-        let axis = |d: usize| {
-            let trip = match (dst.factors[d], wgt.factors[d]) {
-                (0, _) => Trip::Tap,
-                (_, 0) => Trip::Row,
-                (..) => Trip::Other,
-            };
-            let factors = [dst, src, wgt].map(|loops| u32::from(loops.factors[d]));
-            (trip, u32::from(dst.trips[d]), factors)
-        };
-        let [mut outer, inner] = [axis(0), axis(1)];
-        // Rows of one product are apart.
-        let apart = |(_, trips, factors): &(Trip, u32, [u32; 3]), other: u32| {
-            u64::from(*trips - 1) * u64::from(factors[0]) < other.into()
-        };
-        if (outer.0, inner.0) == (Trip::Row, Trip::Row)
-            && !apart(&inner, outer.2[0])
-            && !apart(&outer, inner.2[0])
-        {
-            outer.0 = Trip::Other;
-        }
-        Self([outer, inner])
-    }
-
-    /// What trips of a kind add to the indices.
-    fn offsets(&self, kind: Trip) -> impl Iterator<Item = [u32; 3]> + use<> {
-        let axes = self
-            .0
-            .map(|(trip, trips, factors)| (if trip == kind { trips } else { 1 }, factors));
-        let [outer, inner] = axes;
-        let (mut i, mut j) = (0, 0);
-        std::iter::from_fn(move || {
-            let now = (i < outer.0).then(|| [0, 1, 2].map(|k| i * outer.1[k] + j * inner.1[k]));
-            j += 1;
-            if j >= inner.0 {
-                (i, j) = (i + 1, 0);
-            }
-            now
-        })
     }
 }
 

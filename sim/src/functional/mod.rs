@@ -24,6 +24,7 @@ mod draft;
 mod elementwise;
 mod emit;
 mod flow;
+mod form;
 mod interpret;
 mod known;
 mod listing;

@@ -49,7 +49,7 @@ impl Scratchpads {
             wgt: vec![0; config.depth(MemType::Wgt) * block * block],
             acc: vec![0; config.depth(MemType::Acc) * lanes],
             zeros: vec![0; block],
-            tiles: Tiles::new(kernel.format(), block),
+            tiles: Tiles::new(kernel, block),
         }
     }
 
@@ -61,7 +61,7 @@ impl Scratchpads {
             wgt: Vec::new(),
             acc: vec![0; self.acc.len()],
             zeros: self.zeros.clone(),
-            tiles: Tiles::default(),
+            tiles: Tiles::new(self.kernel, self.block),
             ..*self
         }
     }

@@ -28,14 +28,14 @@ macro_rules! add {
                 let (lines, tile_lines) = dots.lines(column);
                 let here = Here {
                     taps: dots.taps,
-                    first: dots.first(column),
+                    first: dots.first(column, dots.taps.iter().map(|tap| tap.wgt)),
                     lines: lines.as_ptr().cast(),
                     tile_vectors: 2 * tile_lines,
                     block: dots.block,
                     inp: inp.as_ptr(),
                     acc: acc[column * COLUMN..].as_mut_ptr(),
                 };
-                for now in dots.places.chunks($most) {
+                for now in dots.places.list().chunks($most) {
                     // SAFETY: `GemmKernel::add` has checked every offset against the scratchpads, and that all tiles
                     // are laid out; kernels are only chosen where the CPU has their instructions.
                     unsafe {
@@ -149,7 +149,7 @@ unsafe fn end<const N: usize>(here: Here<'_>, places: &[Place; N], sums: &[Sums;
 /// Adds products of tiles as they are, whose offsets were checked, on a CPU that has AVX2; blocks are multiples of 16.
 pub(in crate::kernels) fn add_as_they_are(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
     let block = dots.block;
-    for place in dots.places {
+    for place in dots.places.list() {
         let sums = &mut acc[place.acc as usize..][..block];
         for tap in dots.taps {
             let input = &inp[(place.inp + tap.inp) as usize..][..block];

@@ -325,7 +325,7 @@ macro_rules! write_sums {
     };
 }
 
-/// Adds the products of inputs `4 * k` to `4 * k + 3` of a group of 16.
+/// Adds the products of inputs `4 * k` to `4 * k + 3` of a group of 16, whose weights lie side by side.
 macro_rules! add_products {
     (
         k: $k:literal, panel: $panel:ident, inputs: $inputs:ident,
@@ -333,6 +333,21 @@ macro_rules! add_products {
     ) => {
         let weights: [__m512i; M] =
             std::array::from_fn(|m| _mm512_load_si512($panel.add($k * M + m)));
+        multiply!(@ $k, weights, $inputs, $group, $bias, $sums);
+    };
+}
+
+/// The same of weights in a panel for each column.
+macro_rules! multiply {
+    (
+        k: $k:literal, panels: $panels:ident, inputs: $inputs:ident,
+        group: $group:ident, bias: $bias:ident, sums: $sums:ident
+    ) => {
+        let weights: [__m512i; M] =
+            std::array::from_fn(|m| _mm512_load_si512($panels[m].add($k)));
+        multiply!(@ $k, weights, $inputs, $group, $bias, $sums);
+    };
+    (@ $k:literal, $weights:ident, $inputs:ident, $group:ident, $bias:ident, $sums:ident) => {
         for (sums, input) in $sums.iter_mut().zip(&$inputs) {
             let four: __m512i;
             // One instruction, of which compilers make three. It reads 4 bytes of the input.
@@ -344,7 +359,7 @@ macro_rules! add_products {
                 in(reg) 16 * $group,
                 options(pure, readonly, nostack, preserves_flags),
             );
-            for (sum, weights) in sums.iter_mut().zip(&weights) {
+            for (sum, weights) in sums.iter_mut().zip(&$weights) {
                 *sum = _mm512_dpbusd_epi32(*sum, four, *weights);
             }
         }
@@ -353,7 +368,10 @@ macro_rules! add_products {
 
 #[path = "avx512_direct.rs"]
 mod direct;
-pub(super) use direct::add;
+#[path = "avx512_peak.rs"]
+mod peak;
+pub(super) use direct::{add, lay_out};
+pub(super) use peak::peak;
 
 /// Blocks of N rows of M columns.
 ///
@@ -475,30 +493,4 @@ fn shift_right(x: __m512i, y: __m512i) -> __m512i {
 #[inline]
 fn shift_left(x: __m512i, y: __m512i) -> __m512i {
     shift_right(x, _mm512_sub_epi32(_mm512_setzero_si512(), y))
-}
-
-/// Runs `rounds` of independent `dpbusd`; how many multiply-adds that were.
-pub(super) fn peak(rounds: u64) -> u64 {
-    // SAFETY: the kernel that this measures was chosen where `GemmKernel::supported` is true.
-    let sum = unsafe { saturate(rounds) };
-    std::hint::black_box(sum);
-    rounds * 24 * 64
-}
-
-/// # Safety
-/// The CPU has the features.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn saturate(rounds: u64) -> i32 {
-    let mut sums = [_mm512_setzero_si512(); 24];
-    let x = _mm512_set1_epi32(0x0102_0304);
-    let mut w = _mm512_set1_epi32(0x0403_0201);
-    for _ in 0..rounds {
-        for sum in &mut sums {
-            *sum = _mm512_dpbusd_epi32(*sum, x, w);
-        }
-        // SAFETY: no instruction at all: it only keeps rounds from being merged.
-        unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) w, options(pure, nomem, nostack)) };
-    }
-    let sum = sums.into_iter().reduce(|a, b| _mm512_add_epi32(a, b));
-    _mm512_reduce_add_epi32(sum.unwrap_or(w))
 }

@@ -2,17 +2,20 @@
 
 use std::arch::x86_64::*;
 
-use crate::kernels::COLUMN;
 use crate::kernels::direct::{Dots, Place, Tap};
+use crate::kernels::{COLUMN, Line};
 
-/// Rows of one column whose sums, with weights and one input, fit the 32 registers.
-const ROWS: usize = 12;
+/// Rows of M columns whose sums, with weights and one input, fit the 32 registers.
+const ROWS: [usize; 3] = [0, 12, 10];
 
-/// What the rows of one column have in common.
+/// What the rows of M columns have in common.
 #[derive(Clone, Copy)]
 struct Here<'a> {
     taps: &'a [Tap],
-    first: [i32; COLUMN],
+    /// The second tile of each tap, and where its accumulators lie; none for one column.
+    second: &'a [u32],
+    second_acc: usize,
+    first: [[i32; COLUMN]; 2],
     /// The column's lines of the first tile.
     lines: *const __m512i,
     /// Lines from tile to tile.
@@ -25,73 +28,129 @@ struct Here<'a> {
 
 /// Adds products whose offsets were checked, on a CPU that has the instructions.
 pub(in crate::kernels) fn add(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
+    let (second, second_acc) = dots
+        .second
+        .map_or((&[][..], 0), |s| (s.wgt, s.acc as usize));
+    let columns = 1 + usize::from(dots.second.is_some());
     for column in 0..dots.block / COLUMN {
         let (lines, tile_lines) = dots.lines(column);
+        let first = dots.first(column, dots.taps.iter().map(|tap| tap.wgt));
         let here = Here {
             taps: dots.taps,
-            first: dots.first(column),
+            second,
+            second_acc,
+            first: [first, dots.first(column, second.iter().copied())],
             lines: lines.as_ptr().cast(),
             tile_lines,
             groups: dots.block / 16,
             inp: inp.as_ptr(),
             acc: acc[column * COLUMN..].as_mut_ptr(),
         };
-        let mut rest = dots.places;
+        let (mut rest, most) = (dots.places.list(), ROWS[columns]);
         while !rest.is_empty() {
             // About even: 13 rows are seven and six, not twelve and one.
-            let (now, later) = rest.split_at(rest.len().div_ceil(rest.len().div_ceil(ROWS)));
+            let (now, later) = rest.split_at(rest.len().div_ceil(rest.len().div_ceil(most)));
             // SAFETY: `GemmKernel::add` has checked every offset against the scratchpads, and that all tiles are
             // laid out; kernels are only chosen where `GemmKernel::supported` is true.
-            unsafe { dispatch(here, now) };
+            unsafe { dispatch(here, columns, now) };
             rest = later;
         }
     }
 }
 
-macro_rules! by_rows {
-    ($here:ident, $places:ident, $($n:literal)*) => {
-        match $places.len() {
-            // SAFETY: the caller's promise, and the length is its own.
-            $($n => unsafe { block::<$n>($here, &$places.as_chunks().0[0]) },)*
-            rows => unreachable!("{rows} rows"),
+macro_rules! by_shape {
+    ($here:ident, $columns:ident, $places:ident, $($m:literal: $($n:literal)*;)*) => {
+        match ($columns, $places.len()) {
+            // SAFETY: the caller's promise, and the lengths are its own.
+            $($(($m, $n) => unsafe { block::<$m, $n>($here, &$places.as_chunks().0[0]) },)*)*
+            (columns, rows) => unreachable!("{rows} rows of {columns} columns"),
         }
     };
 }
 
 /// # Safety
 /// As for [`block`].
-unsafe fn dispatch(here: Here<'_>, places: &[Place]) {
-    by_rows!(here, places, 1 2 3 4 5 6 7 8 9 10 11 12);
+unsafe fn dispatch(here: Here<'_>, columns: usize, places: &[Place]) {
+    by_shape!(here, columns, places,
+        1: 1 2 3 4 5 6 7 8 9 10 11 12;
+        2: 1 2 3 4 5 6 7 8 9 10;);
 }
 
 /// # Safety
-/// The CPU has the features. Rows of 16 int32 of the accumulators lie at each place, inputs of `16 * groups` bytes at
-/// each place for each tap, and `4 * groups` lines at each tap's tile.
+/// The CPU has the features. Rows of 16 int32 of the accumulators lie at each place, and with two columns behind it at
+/// those of the second; inputs of `16 * groups` bytes at each place for each tap, and `4 * groups` lines at each tap's
+/// tile and at its second, of which there are as many where M is 2.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn block<const N: usize>(here: Here<'_>, places: &[Place; N]) {
-    const M: usize = 1;
+unsafe fn block<const M: usize, const N: usize>(here: Here<'_>, places: &[Place; N]) {
     // SAFETY: the caller's promise.
     unsafe {
         let bias = _mm512_set1_epi8(i8::MIN);
-        let first = _mm512_loadu_si512(here.first.as_ptr().cast());
         let mut sums: [[__m512i; M]; N] = std::array::from_fn(|n| {
-            let held = _mm512_loadu_si512(here.acc.add(places[n].acc as usize).cast());
-            [_mm512_add_epi32(held, first)]
+            std::array::from_fn(|m| {
+                let at = places[n].acc as usize + m * here.second_acc;
+                let first = _mm512_loadu_si512(here.first[m].as_ptr().cast());
+                _mm512_add_epi32(_mm512_loadu_si512(here.acc.add(at).cast()), first)
+            })
         });
-        for tap in here.taps {
+        for (t, tap) in here.taps.iter().enumerate() {
             let inputs: [*const u8; N] =
                 std::array::from_fn(|n| here.inp.add((places[n].inp + tap.inp) as usize));
-            let mut panel = here.lines.add(tap.wgt as usize * here.tile_lines);
+            let mut panels: [*const __m512i; M] = std::array::from_fn(|m| {
+                let tile = if m == 0 {
+                    tap.wgt
+                } else {
+                    *here.second.get_unchecked(t)
+                };
+                here.lines.add(tile as usize * here.tile_lines)
+            });
             for group in 0..here.groups {
-                add_products!(k: 0, panel: panel, inputs: inputs, group: group, bias: bias, sums: sums);
-                add_products!(k: 1, panel: panel, inputs: inputs, group: group, bias: bias, sums: sums);
-                add_products!(k: 2, panel: panel, inputs: inputs, group: group, bias: bias, sums: sums);
-                add_products!(k: 3, panel: panel, inputs: inputs, group: group, bias: bias, sums: sums);
-                panel = panel.add(4);
+                multiply!(k: 0, panels: panels, inputs: inputs, group: group, bias: bias, sums: sums);
+                multiply!(k: 1, panels: panels, inputs: inputs, group: group, bias: bias, sums: sums);
+                multiply!(k: 2, panels: panels, inputs: inputs, group: group, bias: bias, sums: sums);
+                multiply!(k: 3, panels: panels, inputs: inputs, group: group, bias: bias, sums: sums);
+                panels = panels.map(|panel| panel.add(4));
             }
         }
-        for (sum, place) in sums.iter().zip(places) {
-            _mm512_storeu_si512(here.acc.add(place.acc as usize).cast(), sum[0]);
+        for (sums, place) in sums.iter().zip(places) {
+            for (m, sum) in sums.iter().enumerate() {
+                let at = place.acc as usize + m * here.second_acc;
+                _mm512_storeu_si512(here.acc.add(at).cast(), *sum);
+            }
         }
+    }
+}
+
+/// Lays a tile of 16 by 16 out, on a CPU that has the instructions; what its sums start from.
+///
+/// # Panics
+/// When there are fewer than four lines.
+pub(in crate::kernels) fn lay_out(tile: &[u8; 256], lines: &mut [Line]) -> [i32; COLUMN] {
+    let (lines, _) = lines.as_chunks_mut::<4>();
+    // SAFETY: kernels are only chosen where `GemmKernel::supported` is true.
+    unsafe { transpose(tile, &mut lines[0]) }
+}
+
+/// # Safety
+/// The CPU has the features.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn transpose(tile: &[u8; 256], lines: &mut [Line; 4]) -> [i32; COLUMN] {
+    // SAFETY: four vectors of 64 bytes each; a line has 64, and there are 16 int32.
+    unsafe {
+        let rows: [__m512i; 4] =
+            std::array::from_fn(|i| _mm512_loadu_si512(tile.as_ptr().add(64 * i).cast()));
+        let every_fourth = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0);
+        let (mut sums, ones) = (_mm512_setzero_si512(), _mm512_set1_epi8(1));
+        for (k, line) in lines.iter_mut().enumerate() {
+            let index = _mm512_add_epi32(every_fourth, _mm512_set1_epi32(k as i32));
+            let low = _mm512_permutex2var_epi32(rows[0], index, rows[1]);
+            let high = _mm512_permutex2var_epi32(rows[2], index, rows[3]);
+            let four = _mm512_inserti64x4::<1>(low, _mm512_castsi512_si256(high));
+            sums = _mm512_dpbusd_epi32(sums, ones, four);
+            _mm512_storeu_si512(line.0.as_mut_ptr().cast(), four);
+        }
+        let first = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32::<7>(sums));
+        let mut correction = [0; COLUMN];
+        _mm512_storeu_si512(correction.as_mut_ptr().cast(), first);
+        correction
     }
 }

@@ -17,23 +17,27 @@ enum State {
 }
 
 /// Weight tiles as a kernel wants them, each laid out when a product first needs it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tiles {
     lines: Vec<Line>,
     /// What sums of each tile's columns start from.
     corrections: Vec<[i32; COLUMN]>,
     state: Vec<State>,
+    kernel: GemmKernel,
     format: Format,
     block: usize,
 }
 
 impl Tiles {
     /// No tile is laid out yet, and there is no room for one.
-    pub fn new(format: Format, block: usize) -> Self {
+    pub fn new(kernel: GemmKernel, block: usize) -> Self {
         Self {
-            format,
+            lines: Vec::new(),
+            corrections: Vec::new(),
+            state: Vec::new(),
+            kernel,
+            format: kernel.format(),
             block,
-            ..Self::default()
         }
     }
 
@@ -86,7 +90,11 @@ impl Tiles {
         for column in 0..columns {
             let at = tile * columns + column;
             let to = &mut self.lines[at * lines..][..lines];
-            self.corrections[at] = panel::lay_out(bytes, column * COLUMN, self.format, to);
+            self.corrections[at] = match (self.kernel, <&[u8; 256]>::try_from(bytes)) {
+                #[cfg(target_arch = "x86_64")]
+                (GemmKernel::Avx512Vnni, Ok(tile)) => super::avx512::lay_out(tile, to),
+                _ => panel::lay_out(bytes, column * COLUMN, self.format, to),
+            };
         }
         self.state[tile] = State::LaidOut;
     }
@@ -101,6 +109,30 @@ pub(crate) struct Place {
     pub inp: u32,
 }
 
+/// Rows with the largest of each offset.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    list: Vec<Place>,
+    most: Place,
+}
+
+impl Places {
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.most = Place::default();
+    }
+
+    pub fn push(&mut self, place: Place) {
+        self.most.acc = self.most.acc.max(place.acc);
+        self.most.inp = self.most.inp.max(place.inp);
+        self.list.push(place);
+    }
+
+    pub fn list(&self) -> &[Place] {
+        &self.list
+    }
+}
+
 /// A weight tile that all rows take in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tap {
@@ -110,12 +142,23 @@ pub(crate) struct Tap {
     pub wgt: u32,
 }
 
+/// Other accumulators that take in the same inputs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Second<'a> {
+    /// int32 from a place's accumulators to these; no place has them.
+    pub acc: u32,
+    /// The tile of each tap.
+    pub wgt: &'a [u32],
+}
+
 /// For each place and tap, the product of the tap's tile and the input there is added to the accumulators. No two
 /// places have the same.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dots<'a> {
-    pub places: &'a [Place],
+    pub places: &'a Places,
     pub taps: &'a [Tap],
+    /// Only for kernels of several columns.
+    pub second: Option<Second<'a>>,
     pub block: usize,
     /// The weight scratchpad.
     pub wgt: &'a [u8],
@@ -126,15 +169,19 @@ pub(crate) struct Dots<'a> {
 impl Dots<'_> {
     /// Checks every offset, so that kernels needn't.
     fn check(&self, inp: &[u8], acc: &[i32]) {
-        let most = |list: &mut dyn Iterator<Item = u32>| list.max().unwrap_or(0) as usize;
-        let block = self.block;
-        let acc_end = most(&mut self.places.iter().map(|p| p.acc)) + block;
-        let inp_end = most(&mut self.places.iter().map(|p| p.inp))
-            + most(&mut self.taps.iter().map(|t| t.inp))
-            + block;
-        assert!(acc_end <= acc.len() && inp_end <= inp.len());
-        let wgt_end = (most(&mut self.taps.iter().map(|t| t.wgt)) + 1) * block * block;
-        assert!(wgt_end <= self.wgt.len());
+        let (block, most) = (self.block, self.places.most);
+        let taps = self.taps.iter().fold(Tap::default(), |most, tap| Tap {
+            inp: most.inp.max(tap.inp),
+            wgt: most.wgt.max(tap.wgt),
+        });
+        let second = self.second.map_or(0, |second| second.acc as usize);
+        assert!(most.acc as usize + second + block <= acc.len());
+        assert!(most.inp as usize + taps.inp as usize + block <= inp.len());
+        assert!((taps.wgt as usize + 1) * block * block <= self.wgt.len());
+        assert!(
+            self.second
+                .is_none_or(|second| second.wgt.len() == self.taps.len())
+        );
     }
 
     /// Checks that all tiles are laid out for a kernel.
@@ -147,8 +194,11 @@ impl Dots<'_> {
         let lines = panel::tile_lines(format, block) * tiles.columns();
         assert!(tiles.lines.len() == lines * tiles.state.len());
         assert!(tiles.corrections.len() == tiles.columns() * tiles.state.len());
-        let laid_out = |tap: &Tap| tiles.state[tap.wgt as usize] == State::LaidOut;
-        assert!(self.taps.iter().all(laid_out));
+        let laid_out = |tile: u32| tiles.state[tile as usize] == State::LaidOut;
+        assert!(self.taps.iter().all(|tap| laid_out(tap.wgt)));
+        let mut second = self.second.iter().flat_map(|second| second.wgt);
+        assert!(second.all(|&tile| laid_out(tile)));
+        assert!(self.second.is_none() || kernel.columns() > 1);
     }
 
     /// The lines of one column of each tile, from the first tile's on, and how many lie from tile to tile.
@@ -158,12 +208,12 @@ impl Dots<'_> {
         (&self.tiles.lines[first..], lines * self.tiles.columns())
     }
 
-    /// What the sums of a column start from, beside the accumulators.
-    pub(super) fn first(&self, column: usize) -> [i32; COLUMN] {
+    /// What the sums of a column of some tiles start from, beside the accumulators.
+    pub(super) fn first(&self, column: usize, tiles: impl Iterator<Item = u32>) -> [i32; COLUMN] {
         let columns = self.tiles.columns();
         let mut first = [0i32; COLUMN];
-        for tap in self.taps {
-            let correction = &self.tiles.corrections[tap.wgt as usize * columns + column];
+        for tile in tiles {
+            let correction = &self.tiles.corrections[tile as usize * columns + column];
             for (sum, more) in first.iter_mut().zip(correction) {
                 *sum = sum.wrapping_add(*more);
             }
@@ -178,7 +228,7 @@ impl GemmKernel {
     /// # Panics
     /// When something lies outside the scratchpads: a fault of the caller.
     pub(crate) fn add(self, dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
-        if dots.places.is_empty() || dots.taps.is_empty() {
+        if dots.places.list.is_empty() || dots.taps.is_empty() {
             return;
         }
         dots.check(inp, acc);
@@ -203,10 +253,11 @@ impl GemmKernel {
     /// # Panics
     /// When something lies outside the scratchpads: a fault of the caller.
     pub(crate) fn add_as_they_are(self, dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
-        if dots.places.is_empty() || dots.taps.is_empty() {
+        if dots.places.list.is_empty() || dots.taps.is_empty() {
             return;
         }
         dots.check(inp, acc);
+        assert!(dots.second.is_none());
         match self {
             // Every kernel but the scalar one has AVX2, and blocks of 16 and more.
             #[cfg(target_arch = "x86_64")]
@@ -220,7 +271,7 @@ impl GemmKernel {
 
 fn scalar(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
     let block = dots.block;
-    for place in dots.places {
+    for place in dots.places.list() {
         let sums = &mut acc[place.acc as usize..][..block];
         for tap in dots.taps {
             let input = &inp[(place.inp + tap.inp) as usize..][..block];

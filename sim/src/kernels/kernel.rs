@@ -20,10 +20,9 @@ pub enum GemmKernel {
 }
 
 /// How weights lie for a kernel. Inputs are int8 as in DRAM.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// As in DRAM.
-    #[default]
     Plain,
     /// Widened to int16, four inputs of each output side by side.
     Wide,

@@ -141,6 +141,7 @@ fn unsafe_code_is_where_it_may_be() {
         "sim/src/kernels/avx2_direct.rs",
         "sim/src/kernels/avx512.rs",
         "sim/src/kernels/avx512_direct.rs",
+        "sim/src/kernels/avx512_peak.rs",
         "sim/src/kernels/lanes.rs",
         "sim/src/kernels/shared.rs",
         "driver/src/bundle.rs",
