@@ -30,8 +30,8 @@ pub enum HostOp {
     Softmax,
     /// Product of two tensors of one shape, or one of which has one position for each channel.
     Mul,
-    /// Difference of two tensors, with shapes as for the product.
-    Sub,
+    /// The larger of the values of two tensors, with shapes as for the product.
+    Max,
     /// Tensors of equal rows and columns one after another along the channels.
     Concat,
     /// Every value repeated over as many rows and columns: Resize to the nearest.
@@ -65,7 +65,7 @@ impl HostOp {
             Self::LeakyRelu { .. } => "LeakyRelu",
             Self::Softmax => "Softmax",
             Self::Mul => "Mul",
-            Self::Sub => "Sub",
+            Self::Max => "Max",
             Self::Concat => "Concat",
             Self::Resize { .. } => "Resize",
         }
@@ -80,7 +80,7 @@ impl HostOp {
             | Self::Elu { .. }
             | Self::LeakyRelu { .. }
             | Self::Softmax => ShapeRule::Same,
-            Self::Mul | Self::Sub => ShapeRule::Pair,
+            Self::Mul | Self::Max => ShapeRule::Pair,
             Self::Concat => ShapeRule::Joined,
             Self::Resize { factors } => ShapeRule::Enlarged(*factors),
         }

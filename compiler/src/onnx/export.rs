@@ -202,7 +202,7 @@ fn host(op: &HostOp) -> Vec<proto::Attribute> {
             text("mode", "nearest"),
             text("nearest_mode", "floor"),
         ],
-        HostOp::Sigmoid | HostOp::HardSwish | HostOp::Tanh | HostOp::Mul | HostOp::Sub => vec![],
+        HostOp::Sigmoid | HostOp::HardSwish | HostOp::Tanh | HostOp::Mul | HostOp::Max => vec![],
     }
 }
 

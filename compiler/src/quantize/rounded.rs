@@ -104,7 +104,7 @@ pub(super) fn steps(op: &Op) -> Steps {
             | HostOp::LeakyRelu { .. }
             | HostOp::Softmax
             | HostOp::Mul
-            | HostOp::Sub
+            | HostOp::Max
             | HostOp::Concat => Steps::Own,
         },
         Op::Conv { .. }

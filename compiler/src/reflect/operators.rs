@@ -117,7 +117,7 @@ impl Reflect for HostOp {
             | Self::Tanh
             | Self::Softmax
             | Self::Mul
-            | Self::Sub
+            | Self::Max
             | Self::Concat => vec![],
         }
     }

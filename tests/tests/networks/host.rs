@@ -105,7 +105,7 @@ fn network(mode: Mode) -> QGraph {
     let reduced = net.push(Op::Relu, vec![reduced], &[1, 6, 1, 1]);
     let gate = net.conv(reduced, 20, 1);
     let gate = net.host(HostOp::Sigmoid, gate);
-    let scaled = net.push(Op::Host(HostOp::Sub), vec![x, gate], &[1, 20, 8, 8]);
+    let scaled = net.push(Op::Host(HostOp::Max), vec![x, gate], &[1, 20, 8, 8]);
     let a = net.conv(scaled, 17, 3);
     let a = net.host(HostOp::Tanh, a);
     let b = net.conv(scaled, 9, 1);
@@ -236,7 +236,7 @@ fn segments_are_few_and_convex() {
     let (c, d) = (net.conv(a, 20, 1), net.conv(b, 20, 1));
     let sum = net.push(Op::Add, vec![c, d], &shape);
     // One that reads the host's and what the device made of that can't join it.
-    let last = net.push(Op::Host(HostOp::Sub), vec![a, sum], &shape);
+    let last = net.push(Op::Host(HostOp::Max), vec![a, sum], &shape);
     let last = net.host(HostOp::Elu { alpha: 0.5 }, last);
     let graph = net.finish(last, Mode::Multiply);
     assert_eq!(host_nodes(&graph), [4, 2]);
@@ -308,7 +308,7 @@ fn batches_end_where_the_host_s_layers_begin() {
     let limits = QueueLimits::default();
     let mut session = MultiSession::new(Arc::clone(&program), &[device], limits).unwrap();
     session.run(&[&[1; 192]]).unwrap();
-    // conv | Elu | pool to conv | Sigmoid Sub | two convs | Tanh | channels, pool, conv | Softmax.
+    // conv | Elu | pool to conv | Sigmoid Max | two convs | Tanh | channels, pool, conv | Softmax.
     let counters = session.counters();
     assert_eq!(counters.submissions, 4);
     assert_eq!(counters.flushed(FlushReason::NextLayerElsewhere), 4);
@@ -321,7 +321,7 @@ fn batches_end_where_the_host_s_layers_begin() {
 fn without_the_host_its_layers_are_refused_by_name() {
     let graph = network(Mode::Multiply);
     let config = Config::default();
-    let says = "the device has no operator for 5 of the nodes (1 Elu, 1 Sigmoid, 1 Softmax, 1 Sub, \
+    let says = "the device has no operator for 5 of the nodes (1 Elu, 1 Max, 1 Sigmoid, 1 Softmax, \
                 1 Tanh; the first is n1); `allow_host` lets the host compute them, `check` lists them";
     let error = lower::compile(&graph, &config, &LowerOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), says);
@@ -386,7 +386,7 @@ fn chain(links: &[Link], pick: usize) -> QGraph {
             Link::Conv(co) => net.conv(x, *co, 3),
             Link::Unary(i) => net.host(UNARY[*i], x),
             Link::Binary(i) => {
-                let op = [HostOp::Mul, HostOp::Sub][*i];
+                let op = [HostOp::Mul, HostOp::Max][*i];
                 net.push(Op::Host(op), vec![x, other], &shape)
             }
             Link::Concat => {

@@ -34,8 +34,8 @@ fn next_host(op: &HostOp) -> Option<HostOp> {
         HostOp::Elu { .. } => HostOp::LeakyRelu { alpha: 0.01 },
         HostOp::LeakyRelu { .. } => HostOp::Softmax,
         HostOp::Softmax => HostOp::Mul,
-        HostOp::Mul => HostOp::Sub,
-        HostOp::Sub => HostOp::Concat,
+        HostOp::Mul => HostOp::Max,
+        HostOp::Max => HostOp::Concat,
         HostOp::Concat => HostOp::Resize { factors: [2, 3] },
         HostOp::Resize { .. } => return None,
     })
