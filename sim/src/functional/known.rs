@@ -3,13 +3,30 @@
 use std::sync::Arc;
 
 use vta_driver::{Batch, DeviceMemory};
+use vta_isa::Insn;
 
 use super::background::{Machine, Shared, same};
 use super::plan::Plan;
 use super::{Functional, Planning};
 
-/// Instructions of the longest batch that waits for its plan, when it comes again: about a millisecond.
-pub(super) const MOST_PLANNED_AT_ONCE: usize = 256;
+/// What planning a batch takes that waits for its plan, when it comes again: about a millisecond.
+const MOST_PLANNED_AT_ONCE: u64 = 1 << 14;
+/// Steps of a GEMM or of the ALU that take as long to plan as any instruction does beside them.
+const STEPS_OF_AN_INSN: u64 = 64;
+
+/// Whether a batch doesn't wait for its plan.
+pub(super) fn is_long(batch: &Batch) -> bool {
+    let cost = |insn: &Insn| match insn {
+        Insn::Gemm(gemm) => gemm.steps(),
+        Insn::Alu(alu) => alu.steps(),
+        Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
+    };
+    let costs = batch
+        .insns
+        .iter()
+        .map(|i| cost(i).saturating_add(STEPS_OF_AN_INSN));
+    costs.fold(0, u64::saturating_add) > MOST_PLANNED_AT_ONCE
+}
 
 /// A batch that came before. It is kept, so that no other can have its address.
 pub(super) struct Known {
@@ -102,7 +119,7 @@ impl Functional {
                 None => (Form::Seen { fixed_inputs: true }, None),
             },
             (Planning::Again, Some(Form::Seen { fixed_inputs })) => {
-                if batch.insns.len() <= MOST_PLANNED_AT_ONCE {
+                if !is_long(batch) {
                     return self.plan_now(batch, memory, fixed_inputs);
                 }
                 self.settle();
@@ -166,7 +183,6 @@ impl Functional {
 
     /// A plan of the same program, made or being made for somebody.
     fn find_shared(&self, batch: &Batch, memory: &DeviceMemory) -> Option<Arc<Shared>> {
-        let worth = batch.insns.len() > MOST_PLANNED_AT_ONCE;
-        worth.then(|| Shared::find(&self.machine(), batch, memory))?
+        is_long(batch).then(|| Shared::find(&self.machine(), batch, memory))?
     }
 }

@@ -7,7 +7,7 @@ use vta_driver::{Batch, DeviceMemory};
 use vta_isa::Config;
 
 use super::background::Shared;
-use super::known::{Form, MOST_PLANNED_AT_ONCE};
+use super::known::{Form, is_long};
 use super::tests_threads::{WEIGHTS, batch, data, memory, program};
 use super::*;
 use crate::Oracle;
@@ -22,7 +22,7 @@ fn config() -> Config {
 /// Long enough for a thread of its own, with data that depend on all of it.
 fn long(seed: u64) -> Arc<Batch> {
     let batch = batch(program(&config(), seed, 300));
-    assert!(batch.insns.len() > MOST_PLANNED_AT_ONCE);
+    assert!(is_long(&batch));
     batch
 }
 

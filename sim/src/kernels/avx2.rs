@@ -4,7 +4,6 @@
 //! works on inputs plus 128, as in the AVX-512 kernel. Both broadcast four bytes of input a
 //! step and share everything around the products.
 
-#[path = "avx2_direct.rs"]
 mod direct;
 
 use std::arch::x86_64::*;

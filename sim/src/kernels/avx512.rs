@@ -366,9 +366,7 @@ macro_rules! multiply {
     };
 }
 
-#[path = "avx512_direct.rs"]
 mod direct;
-#[path = "avx512_peak.rs"]
 mod peak;
 pub(super) use direct::{add, lay_out};
 pub(super) use peak::peak;

@@ -138,10 +138,10 @@ fn the_instruction_set_does_no_input_or_output() {
 fn unsafe_code_is_where_it_may_be() {
     let allowed = [
         "sim/src/kernels/avx2.rs",
-        "sim/src/kernels/avx2_direct.rs",
+        "sim/src/kernels/avx2/direct.rs",
         "sim/src/kernels/avx512.rs",
-        "sim/src/kernels/avx512_direct.rs",
-        "sim/src/kernels/avx512_peak.rs",
+        "sim/src/kernels/avx512/direct.rs",
+        "sim/src/kernels/avx512/peak.rs",
         "sim/src/kernels/lanes.rs",
         "sim/src/kernels/shared.rs",
         "driver/src/bundle.rs",
