@@ -86,7 +86,7 @@ impl Room<'_> {
             });
         }
         for tile in taps.iter().map(|tap| tap.wgt).chain(second.iter().copied()) {
-            self.tiles.lay_out(tile as usize, wgt);
+            kernel.lay_out(self.tiles, tile as usize, wgt);
         }
         let dots = Dots {
             places,

@@ -55,9 +55,10 @@ use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport, Traffic};
 use vta_isa::tokens;
 use vta_isa::{Config, Insn, Module};
 
+use self::background::Shared;
 use self::crew::Crew;
 use self::direct::Direct;
-use self::known::Known;
+use self::known::{Form, Known, Planned, is_long};
 pub use self::listing::{PlanLine, PlanListing};
 use self::make::{Maker, Subject};
 use self::plan::Plan;
@@ -324,6 +325,117 @@ impl Executor for Functional {
             Some(plan) => Ok(self.run_plan(plan, memory)),
             None => self.run_direct(&batch.insns, &batch.marks, memory),
         }
+    }
+}
+
+impl Functional {
+    /// Where a batch that came before is known, or one that is the same program.
+    fn find(&self, batch: &Arc<Batch>) -> Option<usize> {
+        let same_one = |k: &Known| Arc::ptr_eq(&k.batch, batch);
+        let known = self.known.iter().rposition(same_one);
+        known.or_else(|| {
+            self.known
+                .iter()
+                .rposition(|k| background::same(&k.batch, batch))
+        })
+    }
+
+    /// How a batch runs the next time, and the plan with which it runs now, if it does.
+    fn next_form(
+        &mut self,
+        form: Option<Form>,
+        batch: &Arc<Batch>,
+        memory: &DeviceMemory,
+    ) -> (Form, Option<Arc<Plan>>) {
+        match (self.planning, form) {
+            (Planning::Never, _) | (_, Some(Form::Direct)) => (Form::Direct, None),
+            (_, Some(Form::Planned(mut planned))) => {
+                if planned.holds(memory) {
+                    let plan = Arc::clone(&planned.plan);
+                    return (Form::Planned(planned), Some(plan));
+                }
+                // Inputs that were taken as constants and have changed are data after all.
+                let fixed_inputs = planned.layout != memory.layout();
+                match self.planning {
+                    Planning::AtOnce => self.plan_now(batch, memory, fixed_inputs),
+                    Planning::Again | Planning::Never => (Form::Seen { fixed_inputs }, None),
+                }
+            }
+            (_, Some(Form::Awaited(shared))) => Self::adopt(shared, memory),
+            (Planning::AtOnce, None) => self.plan_now(batch, memory, true),
+            (Planning::AtOnce, Some(Form::Seen { fixed_inputs })) => {
+                self.plan_now(batch, memory, fixed_inputs)
+            }
+            (Planning::Again, None) => match self.find_shared(batch, memory) {
+                Some(shared) => Self::adopt(shared, memory),
+                None => (Form::Seen { fixed_inputs: true }, None),
+            },
+            (Planning::Again, Some(Form::Seen { fixed_inputs })) => {
+                if !is_long(batch) {
+                    return self.plan_now(batch, memory, fixed_inputs);
+                }
+                self.settle();
+                let shared = self.find_shared(batch, memory);
+                let shared = shared.filter(|shared| shared.fixed_inputs() == fixed_inputs);
+                let start =
+                    || Shared::start(self.machine(), batch, memory, fixed_inputs, &self.pads);
+                match shared.or_else(start) {
+                    Some(shared) => Self::adopt(shared, memory),
+                    None => self.plan_now(batch, memory, fixed_inputs),
+                }
+            }
+        }
+    }
+
+    /// Plans before running.
+    fn plan_now(
+        &mut self,
+        batch: &Batch,
+        memory: &DeviceMemory,
+        fixed_inputs: bool,
+    ) -> (Form, Option<Arc<Plan>>) {
+        let Ok(plan) = self.plan(&batch.insns, &batch.marks, memory, fixed_inputs) else {
+            return (Form::Direct, None);
+        };
+        let plan = Arc::new(plan);
+        let form = match (plan.once, self.planning) {
+            (false, _) => Form::Planned(Planned::new(Arc::clone(&plan), memory, None)),
+            (true, Planning::AtOnce) => Form::Seen { fixed_inputs },
+            (true, Planning::Again | Planning::Never) => Form::Direct,
+        };
+        (form, Some(plan))
+    }
+
+    /// Takes a plan that others make, once it is made.
+    fn adopt(shared: Arc<Shared>, memory: &DeviceMemory) -> (Form, Option<Arc<Plan>>) {
+        let Some(made) = shared.made() else {
+            return (Form::Awaited(shared), None);
+        };
+        let Some(plan) = made.cloned() else {
+            return (Form::Direct, None);
+        };
+        if !shared.holds(&plan, memory) {
+            // Inputs that have changed are data.
+            let fixed_inputs = false;
+            return (Form::Seen { fixed_inputs }, None);
+        }
+        let planned = Planned::new(Arc::clone(&plan), memory, Some(shared));
+        (Form::Planned(planned), Some(plan))
+    }
+
+    fn machine(&self) -> background::Machine {
+        background::Machine {
+            config: self.config.clone(),
+            kernel: self.pads.kernel,
+            max_steps: self.max_steps,
+            threads: self.threads,
+            least_cost_ns: self.least_cost_ns,
+        }
+    }
+
+    /// A plan of the same program, made or being made for somebody.
+    fn find_shared(&self, batch: &Batch, memory: &DeviceMemory) -> Option<Arc<Shared>> {
+        is_long(batch).then(|| Shared::find(&self.machine(), batch, memory))?
     }
 }
 

@@ -2,7 +2,6 @@
 
 use vta_isa::asm;
 
-use super::known::{Form, Planned};
 use super::ops::{Op, ProductOp};
 use super::*;
 

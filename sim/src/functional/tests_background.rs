@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 use vta_driver::{Batch, DeviceMemory};
 use vta_isa::Config;
 
-use super::background::Shared;
-use super::known::{Form, is_long};
 use super::tests_threads::{WEIGHTS, batch, data, memory, program};
 use super::*;
 use crate::Oracle;

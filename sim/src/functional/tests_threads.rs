@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 use vta_isa::{Alu, AluOp, AluOperand, Deps, Finish, Gemm, Load, MemType, Store, Uop};
 
-use super::known::{Form, Planned};
 use super::*;
 use crate::Oracle;
 

@@ -23,7 +23,6 @@ pub(crate) struct Tiles {
     /// What sums of each tile's columns start from.
     corrections: Vec<[i32; COLUMN]>,
     state: Vec<State>,
-    kernel: GemmKernel,
     format: Format,
     block: usize,
 }
@@ -35,7 +34,6 @@ impl Tiles {
             lines: Vec::new(),
             corrections: Vec::new(),
             state: Vec::new(),
-            kernel,
             format: kernel.format(),
             block,
         }
@@ -72,8 +70,14 @@ impl Tiles {
         }
     }
 
-    /// Lays a tile of `bytes`, a whole scratchpad for which there is room, out if it isn't.
-    pub fn lay_out(&mut self, tile: usize, bytes: &[u8]) {
+    /// Lays a tile of `bytes`, a whole scratchpad for which there is room, out if it isn't: `lay_out` writes the lines of
+    /// the column of a tile that begins with an output, and says what its sums start from.
+    pub(super) fn lay_out(
+        &mut self,
+        tile: usize,
+        bytes: &[u8],
+        lay_out: impl Fn(&[u8], usize, &mut [Line]) -> [i32; COLUMN],
+    ) {
         match self.state.get(tile) {
             // No lines are wanted, or they are there.
             None | Some(State::LaidOut) => return,
@@ -90,11 +94,7 @@ impl Tiles {
         for column in 0..columns {
             let at = tile * columns + column;
             let to = &mut self.lines[at * lines..][..lines];
-            self.corrections[at] = match (self.kernel, <&[u8; 256]>::try_from(bytes)) {
-                #[cfg(target_arch = "x86_64")]
-                (GemmKernel::Avx512Vnni, Ok(tile)) => super::avx512::lay_out(tile, to),
-                _ => panel::lay_out(bytes, column * COLUMN, self.format, to),
-            };
+            self.corrections[at] = lay_out(bytes, column * COLUMN, to);
         }
         self.state[tile] = State::LaidOut;
     }
@@ -168,7 +168,7 @@ pub(crate) struct Dots<'a> {
 
 impl Dots<'_> {
     /// Checks every offset, so that kernels needn't.
-    fn check(&self, inp: &[u8], acc: &[i32]) {
+    pub(super) fn check(&self, inp: &[u8], acc: &[i32]) {
         let (block, most) = (self.block, self.places.most);
         let taps = self.taps.iter().fold(Tap::default(), |most, tap| Tap {
             inp: most.inp.max(tap.inp),
@@ -185,7 +185,7 @@ impl Dots<'_> {
     }
 
     /// Checks that all tiles are laid out for a kernel.
-    fn check_tiles(&self, kernel: GemmKernel) {
+    pub(super) fn check_tiles(&self, kernel: GemmKernel) {
         let (format, block, tiles) = (kernel.format(), self.block, self.tiles);
         if format == Format::Plain {
             return;
@@ -222,54 +222,8 @@ impl Dots<'_> {
     }
 }
 
-impl GemmKernel {
-    /// Adds the products.
-    ///
-    /// # Panics
-    /// When something lies outside the scratchpads: a fault of the caller.
-    pub(crate) fn add(self, dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
-        if dots.places.list.is_empty() || dots.taps.is_empty() {
-            return;
-        }
-        dots.check(inp, acc);
-        dots.check_tiles(self);
-        match self {
-            Self::Scalar => scalar(dots, inp, acc),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => super::avx2::add_madd(dots, inp, acc),
-            #[cfg(target_arch = "x86_64")]
-            Self::AvxVnni => super::avx2::add_vnni(dots, inp, acc),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512Vnni => super::avx512::add(dots, inp, acc),
-            #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => scalar(dots, inp, acc),
-        }
-    }
-}
-
-impl GemmKernel {
-    /// Adds the products of tiles as they lie in the scratchpad: slower for many rows, but nothing is laid out.
-    ///
-    /// # Panics
-    /// When something lies outside the scratchpads: a fault of the caller.
-    pub(crate) fn add_as_they_are(self, dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
-        if dots.places.list.is_empty() || dots.taps.is_empty() {
-            return;
-        }
-        dots.check(inp, acc);
-        assert!(dots.second.is_none());
-        match self {
-            // Every kernel but the scalar one has AVX2, and blocks of 16 and more.
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni if dots.block.is_multiple_of(COLUMN) => {
-                super::avx2::add_as_they_are(dots, inp, acc);
-            }
-            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => scalar(dots, inp, acc),
-        }
-    }
-}
-
-fn scalar(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
+/// Adds the products in plain loops.
+pub(super) fn scalar(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
     let block = dots.block;
     for place in dots.places.list() {
         let sums = &mut acc[place.acc as usize..][..block];

@@ -24,6 +24,7 @@ mod scalar;
 pub(crate) mod shared;
 mod steps;
 
+use direct::{Dots, Tiles};
 pub use kernel::GemmKernel;
 pub(crate) use kernel::{COLUMN, Format, MAX_COLUMNS};
 pub(crate) use panel::{Column, Line, Panel};
@@ -49,5 +50,61 @@ impl GemmKernel {
             #[cfg(not(target_arch = "x86_64"))]
             Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => scalar::run(product, memory),
         }
+    }
+
+    /// Adds the products of scratchpads.
+    ///
+    /// # Panics
+    /// When something lies outside the scratchpads, or a tile isn't laid out: a fault of the caller.
+    pub(crate) fn add(self, dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
+        if dots.places.list().is_empty() || dots.taps.is_empty() {
+            return;
+        }
+        dots.check(inp, acc);
+        dots.check_tiles(self);
+        match self {
+            Self::Scalar => direct::scalar(dots, inp, acc),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => avx2::add_madd(dots, inp, acc),
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => avx2::add_vnni(dots, inp, acc),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => avx512::add(dots, inp, acc),
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => direct::scalar(dots, inp, acc),
+        }
+    }
+
+    /// Adds the products of tiles as they lie in the scratchpad: slower for many rows, but nothing is laid out.
+    ///
+    /// # Panics
+    /// When something lies outside the scratchpads: a fault of the caller.
+    pub(crate) fn add_as_they_are(self, dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
+        if dots.places.list().is_empty() || dots.taps.is_empty() {
+            return;
+        }
+        dots.check(inp, acc);
+        assert!(dots.second.is_none());
+        match self {
+            // Every kernel but the scalar one has AVX2, and blocks of 16 and more.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni if dots.block.is_multiple_of(COLUMN) => {
+                avx2::add_as_they_are(dots, inp, acc);
+            }
+            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => {
+                direct::scalar(dots, inp, acc);
+            }
+        }
+    }
+
+    /// Lays a tile of a scratchpad, for which there is room, out for this kernel if it isn't.
+    pub(crate) fn lay_out(self, tiles: &mut Tiles, tile: usize, bytes: &[u8]) {
+        tiles.lay_out(tile, bytes, |bytes, first, lines| {
+            match (self, <&[u8; 256]>::try_from(bytes)) {
+                #[cfg(target_arch = "x86_64")]
+                (Self::Avx512Vnni, Ok(tile)) => avx512::lay_out(tile, lines),
+                _ => panel::lay_out(bytes, first, self.format(), lines),
+            }
+        });
     }
 }
