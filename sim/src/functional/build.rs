@@ -13,7 +13,6 @@ use super::elementwise::TileReader;
 use super::matmul;
 use super::ops::{LoadOp, StoreOp};
 use super::origin::Origin;
-use super::shape::Shape;
 use super::unplanned::Unplanned;
 use crate::StepBudget;
 use crate::kernels::PADDING;
@@ -184,15 +183,7 @@ impl Builder<'_> {
     fn load(&mut self, access: &LoadAccess) -> Result<(), Unplanned> {
         let (config, load) = (self.config, &access.load);
         let span = span(self.memory, &access.rows)?;
-        let padding = [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1];
-        let op = LoadOp {
-            mem: load.mem,
-            entries: access.entries.clone(),
-            span,
-            shape: Shape::of(&access.rows),
-            cols: load.x_size.into(),
-            padding: padding.map(usize::from),
-        };
+        let op = LoadOp::of(load, &access.rows, span);
         let (from, region) = ((access, span), span.region as u32);
         match load.mem {
             MemType::Uop => self.trace.constants.push(span),
@@ -284,11 +275,7 @@ impl Builder<'_> {
 
     fn store(&mut self, access: &StoreAccess) -> Result<(), Unplanned> {
         let span = span(self.memory, &access.rows)?;
-        let op = StoreOp {
-            first: access.tiles.start * self.config.lanes(),
-            span,
-            shape: Shape::of(&access.rows),
-        };
+        let op = StoreOp::of(&access.store, &access.rows, span, self.config.lanes());
         self.stored.push((span, self.trace.drafts.len() + 1));
         let reads = TileSet::range(access.tiles.clone());
         self.push(Kind::Store(op), reads, TileSet::EMPTY);

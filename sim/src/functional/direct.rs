@@ -4,13 +4,16 @@
 //! An instruction whose indices or bytes aren't all there is left to [`interpret`], which finds out exactly where it
 //! goes wrong, after the effects of what comes before.
 
-use vta_driver::{DeviceMemory, Span};
-use vta_isa::resolve::{Loops, Rows};
+use vta_driver::DeviceMemory;
+use vta_isa::resolve::Loops;
 use vta_isa::tokens::At;
 use vta_isa::{Alu, AluOp, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
 
+use super::build::span;
 use super::form::{Form, Trip};
 use super::interpret;
+use super::ops::{LoadOp, StoreOp};
+use super::run;
 use super::scratchpads::Scratchpads;
 use crate::error::SimError;
 use crate::kernels::direct::{Dots, Place, Places, Second, Tap, Tiles};
@@ -385,14 +388,6 @@ fn inside(
     }
 }
 
-/// The bytes from the first of some rows to the last.
-fn span(memory: &DeviceMemory, rows: &Rows) -> Result<Span, Outside> {
-    let bytes = rows.span();
-    memory
-        .span(bytes.start, bytes.end - bytes.start)
-        .map_err(|_| Outside)
-}
-
 impl Direct {
     fn load(
         &self,
@@ -404,37 +399,12 @@ impl Direct {
         let Some(rows) = load.dram_rows(config) else {
             return Ok(());
         };
-        let mem = load.mem;
-        if load.sram_span().end > self.depth(mem, pads) as u64 {
+        if load.sram_span().end > self.depth(load.mem, pads) as u64 {
             return Err(Outside);
         }
-        let span = span(memory, &rows)?;
+        let span = span(memory, &rows).map_err(|_| Outside)?;
         let bytes = &memory.region(span.region)[span.start..span.start + span.len];
-        let mut tile = usize::from(load.sram_base);
-        let [left, right, above, below] =
-            [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1].map(usize::from);
-        if rows.stride_bytes == rows.row_bytes && [left, right, above, below] == [0; 4] {
-            pads.fill(mem, tile, bytes);
-            return Ok(());
-        }
-        let cols = usize::from(load.x_size);
-        let width = left + cols + right;
-        let (row_bytes, stride) = (rows.row_bytes as usize, rows.stride_bytes as usize);
-        // Padding goes on from one row to the next.
-        let mut padding = above * width + left;
-        for row in 0..usize::from(rows.rows) {
-            if padding > 0 {
-                pads.clear(mem, tile, padding);
-            }
-            tile += padding;
-            pads.fill(mem, tile, &bytes[row * stride..][..row_bytes]);
-            tile += cols;
-            padding = right + left;
-        }
-        let rest = right + below * width;
-        if rest > 0 {
-            pads.clear(mem, tile, rest);
-        }
+        run::load(&LoadOp::of(load, &rows, span), pads, bytes);
         Ok(())
     }
 
@@ -451,15 +421,9 @@ impl Direct {
         if store.sram_span().end > self.accumulators as u64 {
             return Err(Outside);
         }
-        let span = span(memory, &rows)?;
-        let bytes = &mut memory.region_mut(span.region)[span.start..span.start + span.len];
-        let mut first = usize::from(store.sram_base) * pads.lanes;
-        let (row_bytes, stride) = (rows.row_bytes as usize, rows.stride_bytes as usize);
-        for row in 0..usize::from(rows.rows) {
-            let to = &mut bytes[row * stride..][..row_bytes];
-            lanes::narrow(pads.kernel, &pads.acc[first..], to);
-            first += row_bytes;
-        }
+        let span = span(memory, &rows).map_err(|_| Outside)?;
+        let op = StoreOp::of(store, &rows, span, pads.lanes);
+        run::store(&op, pads, memory);
         Ok(())
     }
 }

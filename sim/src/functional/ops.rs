@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use vta_driver::Span;
-use vta_isa::MemType;
+use vta_isa::{Load, MemType, Store, resolve};
 
 use super::shape::Shape;
 use crate::kernels::lanes::{Gather, TileRun};
@@ -60,7 +60,32 @@ pub(crate) struct StoreOp {
     pub shape: Shape,
 }
 
+impl LoadOp {
+    /// What a LOAD does whose rows lie in a span.
+    pub fn of(load: &Load, rows: &resolve::Rows, span: Span) -> Self {
+        let first = usize::from(load.sram_base);
+        let padding = [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1];
+        Self {
+            mem: load.mem,
+            entries: first..first + load.sram_tiles() as usize,
+            span,
+            shape: Shape::of(rows),
+            cols: load.x_size.into(),
+            padding: padding.map(usize::from),
+        }
+    }
+}
+
 impl StoreOp {
+    /// What a STORE does whose rows lie in a span; `lanes` are the int32 of a tile.
+    pub fn of(store: &Store, rows: &resolve::Rows, span: Span, lanes: usize) -> Self {
+        Self {
+            first: usize::from(store.sram_base) * lanes,
+            span,
+            shape: Shape::of(rows),
+        }
+    }
+
     /// The rows: the first int32 of each, and where it is stored.
     pub fn rows(&self) -> impl Iterator<Item = (usize, Span)> {
         let Self { first, span, shape } = *self;

@@ -85,7 +85,8 @@ pub(super) fn load(op: &LoadOp, pads: &mut Scratchpads, bytes: &[u8]) {
     pads.clear(op.mem, tile, below * pitch);
 }
 
-fn store(op: &StoreOp, pads: &Scratchpads, memory: &mut DeviceMemory) {
+/// Stores where the operation says.
+pub(super) fn store(op: &StoreOp, pads: &Scratchpads, memory: &mut DeviceMemory) {
     let bytes = memory.region_mut(op.span.region);
     for (first, to) in op.rows() {
         let acc = &pads.acc[first..first + to.len];

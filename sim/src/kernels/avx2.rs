@@ -4,14 +4,11 @@
 //! works on inputs plus 128, as in the AVX-512 kernel. Both broadcast four bytes of input a
 //! step and share everything around the products.
 
-mod direct;
-
 use std::arch::x86_64::*;
 use std::ops::Range;
 
 use vta_isa::AluOp;
 
-pub(super) use self::direct::{add_as_they_are, add_madd, add_vnni};
 use super::pointers::Pointers;
 use super::{Memory, Operand, PADDING, Product, Row, Start, Stretch};
 
@@ -93,6 +90,46 @@ run!(run_madd, block_madd, 1 2 3);
 // Two vectors of sums each, two of weights, one of inputs.
 run!(run_vnni, block_vnni, 1 2 3 4 5 6);
 
+/// Adds a tap's products to sums with `dpbusd`, and goes on to the next tap's weights.
+macro_rules! add_vnni {
+    ($block:expr, $inputs:ident, $panel:ident, $bias:ident, $sums:ident) => {
+        for k in 0..$block / 4 {
+            let low = _mm256_load_si256($panel);
+            let high = _mm256_load_si256($panel.add(1));
+            $panel = $panel.add(2);
+            for (sum, input) in $sums.iter_mut().zip(&$inputs) {
+                let four = input.add(4 * k).cast::<i32>().read_unaligned();
+                let four = _mm256_xor_si256(_mm256_set1_epi32(four), $bias);
+                sum[0] = _mm256_dpbusd_avx_epi32(sum[0], four, low);
+                sum[1] = _mm256_dpbusd_avx_epi32(sum[1], four, high);
+            }
+        }
+    };
+}
+
+/// Adds a tap's products to sums of pairs with `madd`, and goes on to the next tap's weights.
+macro_rules! add_madd {
+    ($block:expr, $inputs:ident, $panel:ident, $pairs:ident) => {
+        for k in 0..$block / 4 {
+            let fours: [__m256i; N] = std::array::from_fn(|n| {
+                let four = $inputs[n].add(4 * k).cast::<i32>().read_unaligned();
+                _mm256_cvtepi8_epi16(_mm_set1_epi32(four))
+            });
+            for i in 0..4 {
+                let weights = _mm256_load_si256($panel.add(i));
+                for (pairs, four) in $pairs.iter_mut().zip(fours) {
+                    let products = _mm256_madd_epi16(four, weights);
+                    pairs[i] = _mm256_add_epi32(pairs[i], products);
+                }
+            }
+            $panel = $panel.add(4);
+        }
+    };
+}
+
+mod direct;
+pub(super) use direct::{add_as_they_are, add_madd, add_vnni};
+
 /// Where the inputs of N rows lie for the tap whose offsets are given.
 ///
 /// # Safety
@@ -135,17 +172,7 @@ unsafe fn block_vnni<const N: usize>(
         for _ in 0..taps {
             let inputs: [*const u8; N] = inputs(offsets, pointers);
             offsets = offsets.add(N);
-            for k in 0..product.block / 4 {
-                let low = _mm256_load_si256(panel);
-                let high = _mm256_load_si256(panel.add(1));
-                panel = panel.add(2);
-                for (sum, input) in products.iter_mut().zip(&inputs) {
-                    let four = input.add(4 * k).cast::<i32>().read_unaligned();
-                    let four = _mm256_xor_si256(_mm256_set1_epi32(four), bias);
-                    sum[0] = _mm256_dpbusd_avx_epi32(sum[0], four, low);
-                    sum[1] = _mm256_dpbusd_avx_epi32(sum[1], four, high);
-                }
-            }
+            add_vnni!(product.block, inputs, panel, bias, products);
         }
         let mut sums: [Sums; N] = begin(product, rows, pointers);
         for (sum, products) in sums.iter_mut().zip(&products) {
@@ -176,20 +203,7 @@ unsafe fn block_madd<const N: usize>(
         for _ in 0..taps {
             let inputs: [*const u8; N] = inputs(offsets, pointers);
             offsets = offsets.add(N);
-            for k in 0..product.block / 4 {
-                let fours: [__m256i; N] = std::array::from_fn(|n| {
-                    let four = inputs[n].add(4 * k).cast::<i32>().read_unaligned();
-                    _mm256_cvtepi8_epi16(_mm_set1_epi32(four))
-                });
-                for i in 0..4 {
-                    let weights = _mm256_load_si256(panel.add(i));
-                    for (pairs, four) in pairs.iter_mut().zip(fours) {
-                        let products = _mm256_madd_epi16(four, weights);
-                        pairs[i] = _mm256_add_epi32(pairs[i], products);
-                    }
-                }
-                panel = panel.add(4);
-            }
+            add_madd!(product.block, inputs, panel, pairs);
         }
         let first = load(product.first[0].as_ptr(), 0);
         let mut sums: [Sums; N] = begin(product, rows, pointers);

@@ -66,17 +66,7 @@ unsafe fn block_vnni<const N: usize>(here: Here<'_>, places: &[Place; N]) {
         for tap in here.taps {
             let inputs = inputs(here, tap, places);
             let mut panel = here.lines.add(tap.wgt as usize * here.tile_vectors);
-            for k in 0..here.block / 4 {
-                let low = _mm256_load_si256(panel);
-                let high = _mm256_load_si256(panel.add(1));
-                panel = panel.add(2);
-                for (sum, input) in sums.iter_mut().zip(&inputs) {
-                    let four = input.add(4 * k).cast::<i32>().read_unaligned();
-                    let four = _mm256_xor_si256(_mm256_set1_epi32(four), bias);
-                    sum[0] = _mm256_dpbusd_avx_epi32(sum[0], four, low);
-                    sum[1] = _mm256_dpbusd_avx_epi32(sum[1], four, high);
-                }
-            }
+            add_vnni!(here.block, inputs, panel, bias, sums);
         }
         end(here, places, &sums);
     }
@@ -92,20 +82,7 @@ unsafe fn block_madd<const N: usize>(here: Here<'_>, places: &[Place; N]) {
         for tap in here.taps {
             let inputs = inputs(here, tap, places);
             let mut panel = here.lines.add(tap.wgt as usize * here.tile_vectors);
-            for k in 0..here.block / 4 {
-                let fours: [__m256i; N] = std::array::from_fn(|n| {
-                    let four = inputs[n].add(4 * k).cast::<i32>().read_unaligned();
-                    _mm256_cvtepi8_epi16(_mm_set1_epi32(four))
-                });
-                for i in 0..4 {
-                    let weights = _mm256_load_si256(panel.add(i));
-                    for (pairs, four) in pairs.iter_mut().zip(fours) {
-                        let products = _mm256_madd_epi16(four, weights);
-                        pairs[i] = _mm256_add_epi32(pairs[i], products);
-                    }
-                }
-                panel = panel.add(4);
-            }
+            add_madd!(here.block, inputs, panel, pairs);
         }
         let sums = pairs.map(|pairs| {
             [
