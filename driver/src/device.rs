@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use vta_isa::{Config, Insn};
 
+use crate::packing::TensorImages;
 use crate::{DeviceCounters, DriverError, PhysAddr, Traffic};
 
 /// What a device says of itself.
@@ -48,6 +49,13 @@ pub enum Work {
         /// The bytes.
         data: Arc<[u8]>,
     },
+    /// Write the tiles of images to device memory: the device packs them, where it is best done.
+    Pack {
+        /// The tensor's first byte.
+        addr: PhysAddr,
+        /// What is packed.
+        images: Arc<TensorImages>,
+    },
     /// Copy bytes from device memory.
     Read {
         /// First byte.
@@ -89,7 +97,7 @@ pub struct RunReport {
 /// The outcome of one piece of work.
 #[derive(Clone, Debug)]
 pub enum WorkDone {
-    /// A write finished.
+    /// Bytes or images were written.
     Written,
     /// The bytes read.
     Data(Vec<u8>),

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use self::steps::{HostMarks, flush_reason, host_report, run_kernel, wait_for_all};
-use crate::packing::pack;
+use crate::packing::TensorImages;
 use crate::queue::Route;
-use crate::session::{by_input, pack_input, unpack_output};
+use crate::session::{by_input, unpack_output};
 use crate::{
     Counters, Device, DriverError, HostStep, Lane, MarkReport, MultiProgram, Place, Point,
     ProgramError, QueueLimits, Recording, RunOutput, Session, Step, Stream, TensorSpec, Ticket,
@@ -207,7 +207,7 @@ impl MultiSession {
         images: &[&[i8]],
         launch: &mut Launch,
     ) -> Result<(), DriverError> {
-        // All is packed before anything is submitted: a wrong image changes nothing.
+        // All is looked at before anything is submitted: a wrong image changes nothing.
         let mut writes = Vec::new();
         let firsts = program.inputs.iter().filter_map(|places| places.first());
         let specs = firsts.map(|&place| program.tensor(place));
@@ -215,13 +215,13 @@ impl MultiSession {
         for (places, rows) in program.inputs.iter().zip(by_input(&specs, images)?) {
             for &place in places {
                 let config = &program.parts[place.part].program.config;
-                let data = pack_input(program.tensor(place)?, config, &rows)?;
-                writes.push((place, data));
+                let images = TensorImages::new(program.tensor(place)?, config, &rows)?;
+                writes.push((place, Arc::new(images)));
             }
         }
-        for (place, data) in writes {
+        for (place, images) in writes {
             let addr = self.address(place)?;
-            let work = Work::Write { addr, data };
+            let work = Work::Pack { addr, images };
             self.arrive(launch, place, &[], move || Ok(work))?;
         }
         for (index, step) in program.steps.iter().enumerate() {
@@ -303,12 +303,8 @@ impl MultiSession {
             }
             let unpacked = unpack_output(&source, &a, &bytes)?;
             let rows: Vec<&[i8]> = unpacked.iter().take(images).map(Vec::as_slice).collect();
-            let data = pack(&target, &b, &rows).ok_or_else(|| {
-                let name = &target.name;
-                DriverError::Input(format!("tensor {name} can't be packed for another device"))
-            })?;
-            let data = data.into();
-            Ok(Work::Write { addr, data })
+            let images = Arc::new(TensorImages::new(&target, &b, &rows)?);
+            Ok(Work::Pack { addr, images })
         };
         self.arrive(launch, to, &[there], make)
     }
@@ -376,8 +372,8 @@ impl MultiSession {
                 let rows: Vec<Vec<i8>> = rows.collect();
                 drop(computed);
                 let rows: Vec<&[i8]> = rows.iter().map(Vec::as_slice).collect();
-                let data = pack_input(&target, &config, &rows)?;
-                Ok(Work::Write { addr, data })
+                let images = Arc::new(TensorImages::new(&target, &config, &rows)?);
+                Ok(Work::Pack { addr, images })
             };
             self.arrive(launch, to, &ready, make)?;
             if index == 0 {

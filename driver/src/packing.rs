@@ -1,9 +1,12 @@
 //! Between NCHW int8 images and the tiles of device memory.
 
+mod images;
 mod patches;
 
-use self::patches::Image;
 use vta_isa::Config;
+
+pub use self::images::TensorImages;
+use self::patches::{Image, Patches};
 
 use crate::{Packing, PhysAddr, TensorSpec};
 
@@ -116,26 +119,8 @@ pub fn pack(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<Vec<
     let mut out = Vec::new();
     out.try_reserve_exact(bytes).ok()?;
     out.resize(bytes, 0u8);
-    pack_zeroed(spec, config, images, &mut out)?;
+    pack_all(spec, Tile::of(config), images, &mut out);
     Some(out)
-}
-
-/// As [`pack`], into bytes that held a packing of the same tensor before: all are written.
-/// `None` also when their number is another.
-pub(crate) fn pack_again(
-    spec: &TensorSpec,
-    config: &Config,
-    images: &[&[i8]],
-    out: &mut [u8],
-) -> Option<()> {
-    if packed_len(spec, config, images)? != out.len() {
-        return None;
-    }
-    // What missing channels are stays zero; only batch rows may have been used.
-    if images.len() < config.batch() {
-        out.fill(0);
-    }
-    pack_zeroed(spec, config, images, out)
 }
 
 /// Bytes of the packed images, if they can be packed.
@@ -147,20 +132,47 @@ fn packed_len(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<us
     usize::try_from(bytes.filter(|&n| n <= MAX_PACKED_BYTES)?).ok()
 }
 
-/// Writes everything that depends on the images, padding included; what doesn't is zero already.
-fn pack_zeroed(spec: &TensorSpec, config: &Config, images: &[&[i8]], out: &mut [u8]) -> Option<()> {
+/// A tile's sizes.
+#[derive(Clone, Copy, Debug)]
+struct Tile {
+    /// BATCH.
+    rows: usize,
+    /// Values of a row.
+    block: usize,
+}
+
+impl Tile {
+    fn of(config: &Config) -> Self {
+        let (rows, block) = (config.batch(), config.block());
+        Self { rows, block }
+    }
+
+    /// Bytes.
+    fn lanes(self) -> usize {
+        self.rows * self.block
+    }
+}
+
+/// Packs images, whose number and lengths [`packed_len`] has found right, into as many bytes as it
+/// has said. Every byte is written.
+fn pack_all(spec: &TensorSpec, tile: Tile, images: &[&[i8]], out: &mut [u8]) {
+    let patches = Patches::of(spec, tile, out.len());
+    // Patches write whole blocks, the other ways only channels and columns that there are.
+    let whole = match spec.packing {
+        Packing::Tiles => (spec.chw[0] as usize).is_multiple_of(tile.block),
+        Packing::Im2col { .. } => patches.is_some(),
+    };
+    if !whole || images.len() < tile.rows {
+        out.fill(0);
+    }
     for (row, values) in images.iter().enumerate() {
         let image = Image { row, values };
-        match &spec.packing {
-            Packing::Tiles => pack_tiles(spec, config, image, out),
-            Packing::Im2col { .. } => {
-                if !patches::pack(spec, config, image, out) {
-                    pack_im2col(spec, config, image, out)?;
-                }
-            }
+        match (&spec.packing, &patches) {
+            (Packing::Tiles, _) => pack_tiles(spec, tile, image, out),
+            (Packing::Im2col { .. }, Some(patches)) => patches.pack(image, out),
+            (Packing::Im2col { .. }, None) => pack_im2col(spec, tile, image, out),
         }
     }
-    Some(())
 }
 
 /// The inverse of [`pack`] for [`Packing::Tiles`]: BATCH images of NCHW int8. `None` for
@@ -193,9 +205,9 @@ pub fn unpack(spec: &TensorSpec, config: &Config, bytes: &[u8]) -> Option<Vec<Ve
     Some((0..config.batch()).map(image).collect())
 }
 
-fn pack_tiles(spec: &TensorSpec, config: &Config, image: Image<'_>, out: &mut [u8]) {
+fn pack_tiles(spec: &TensorSpec, tile: Tile, image: Image<'_>, out: &mut [u8]) {
     let Image { row, values: image } = image;
-    let (block, lanes) = (config.block(), config.lanes());
+    let (block, lanes) = (tile.block, tile.lanes());
     let plane = spec.chw[1] as usize * spec.chw[2] as usize;
     if plane == 0 {
         return;
@@ -208,19 +220,21 @@ fn pack_tiles(spec: &TensorSpec, config: &Config, image: Image<'_>, out: &mut [u
     }
 }
 
-fn pack_im2col(spec: &TensorSpec, config: &Config, image: Image<'_>, out: &mut [u8]) -> Option<()> {
+fn pack_im2col(spec: &TensorSpec, tile: Tile, image: Image<'_>, out: &mut [u8]) {
     let Image { row, values: image } = image;
-    let Packing::Im2col {
-        kernel,
-        stride,
-        dilation,
-        pads,
-    } = &spec.packing
+    let (
+        Packing::Im2col {
+            kernel,
+            stride,
+            dilation,
+            pads,
+        },
+        Some([oh, ow]),
+    ) = (&spec.packing, spec.im2col_output())
     else {
-        return None;
+        return;
     };
-    let [oh, ow] = spec.im2col_output()?;
-    let (block, lanes) = (config.block(), config.lanes());
+    let (block, lanes) = (tile.block, tile.lanes());
     let [c, h, w] = spec.chw.map(|d| d as usize);
     let [kh, kw] = kernel.map(|k| k as usize);
     let [sy, sx] = stride.map(|s| s as usize);
@@ -259,7 +273,6 @@ fn pack_im2col(spec: &TensorSpec, config: &Config, image: Image<'_>, out: &mut [
             }
         }
     }
-    Some(())
 }
 
 #[cfg(test)]
@@ -297,9 +310,11 @@ mod tests {
             let refs: Vec<_> = images.iter().map(Vec::as_slice).collect();
             let packed = pack(&spec, &config, &refs).unwrap();
             let other = vec![77; spec.image_len()];
-            let mut again = pack(&spec, &config, &vec![&other[..]; config.batch()]).unwrap();
-            pack_again(&spec, &config, &refs[..1], &mut again).unwrap();
-            prop_assert_eq!(again, pack(&spec, &config, &refs[..1]).unwrap());
+            let mut again = TensorImages::new(&spec, &config, &vec![&other[..]; config.batch()]).unwrap();
+            again.replace(&refs[..1]).unwrap();
+            let mut bytes = vec![99; packed.len()];
+            again.pack_into(&mut bytes);
+            prop_assert_eq!(bytes, pack(&spec, &config, &refs[..1]).unwrap());
             prop_assert_eq!(unpack(&spec, &config, &packed).unwrap(), images);
         }
 
@@ -319,8 +334,8 @@ mod tests {
                 prop_assert!(h + (pads[0] + pads[2]) as usize <= d * (k.0 - 1) || w + (pads[1] + pads[3]) as usize <= d * (k.1 - 1));
                 return Ok(());
             };
-            let mut again = pack(&spec, &config, &[&vec![77; image.len()]]).unwrap();
-            pack_again(&spec, &config, &[&image], &mut again).unwrap();
+            let mut again = vec![99; packed.len()];
+            TensorImages::new(&spec, &config, &[&image]).unwrap().pack_into(&mut again);
             prop_assert_eq!(&again, &packed);
             let oh = (h + (pads[0] + pads[2]) as usize - d * (k.0 - 1) - 1) / s + 1;
             let ow = (w + (pads[1] + pads[3]) as usize - d * (k.1 - 1) - 1) / s + 1;

@@ -174,6 +174,7 @@ impl Footprints {
         };
         match work {
             Work::Write { addr, data } => span(addr.0.into(), data.len() as u64),
+            Work::Pack { addr, images } => span(addr.0.into(), images.packed_bytes()),
             Work::Read { addr, size_bytes } => span(addr.0.into(), *size_bytes),
             Work::Run(batch) => self.of_batch(batch, config),
         }

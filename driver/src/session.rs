@@ -8,7 +8,7 @@ use vta_isa::{Config, MemType};
 
 pub use pipeline::Pipeline;
 
-use crate::packing::{pack, pack_again, unpack};
+use crate::packing::{TensorImages, unpack};
 use crate::stream::Stream;
 use crate::{
     Allocations, BufferKind, CommandQueue, Counters, Device, DramPlan, DriverError, FlushReason,
@@ -88,8 +88,8 @@ pub(crate) struct BufferSet {
     pub(crate) addresses: Vec<PhysAddr>,
     pub(crate) queue: CommandQueue,
     recording: Option<Recording>,
-    /// The last packed inputs, whose bytes are used again once the device has let go of them.
-    packed: Vec<Arc<[u8]>>,
+    /// The last inputs, whose memory is used again once the device has let go of them.
+    images: Vec<Arc<TensorImages>>,
 }
 
 impl Session {
@@ -210,26 +210,28 @@ impl Session {
         Ok(RunOutput { outputs, reports })
     }
 
-    /// Packs images into the writes of a set's inputs.
+    /// What writes a set's inputs; the device packs them.
     fn input_writes(&mut self, set: usize, images: &[&[i8]]) -> Result<Vec<Work>, DriverError> {
         let config = &self.program.config;
         let inputs = self.program.inputs.iter();
         let specs = inputs.map(|&index| self.program.tensor(index));
         let specs: Vec<&TensorSpec> = specs.collect::<Result<_, _>>()?;
         let BufferSet {
-            addresses, packed, ..
+            addresses,
+            images: kept,
+            ..
         } = &mut self.sets[set];
         let mut writes = Vec::with_capacity(specs.len());
         for (index, (spec, rows)) in specs.iter().zip(by_input(&specs, images)?).enumerate() {
-            let again = packed.get_mut(index).and_then(Arc::get_mut);
-            let again = again.filter(|_| !rows.is_empty());
-            let again = again.and_then(|bytes| pack_again(spec, config, &rows, bytes));
-            if again.is_none() {
-                packed.truncate(index);
-                packed.push(pack_input(spec, config, &rows)?);
+            match kept.get_mut(index).and_then(Arc::get_mut) {
+                Some(images) => images.replace(&rows)?,
+                None => {
+                    kept.truncate(index);
+                    kept.push(Arc::new(TensorImages::new(spec, config, &rows)?));
+                }
             }
-            let (addr, data) = (spec.address(addresses), Arc::clone(&packed[index]));
-            writes.push(Work::Write { addr, data });
+            let (addr, images) = (spec.address(addresses), Arc::clone(&kept[index]));
+            writes.push(Work::Pack { addr, images });
         }
         Ok(writes)
     }
@@ -335,7 +337,7 @@ impl BufferSet {
             queue: CommandQueue::of_checked(program, device, addresses.clone(), limits)?,
             addresses,
             recording: None,
-            packed: Vec::new(),
+            images: Vec::new(),
         })
     }
 }
@@ -369,27 +371,6 @@ pub(crate) fn by_input<'i>(
         rest.iter_mut().map(row).collect()
     });
     Ok(rows.collect())
-}
-
-/// Packs 1 to BATCH images of a tensor's shape.
-pub(crate) fn pack_input(
-    spec: &TensorSpec,
-    config: &Config,
-    images: &[&[i8]],
-) -> Result<Arc<[u8]>, DriverError> {
-    if images.is_empty() || images.len() > config.batch() {
-        let (n, batch) = (images.len(), config.batch());
-        let text = format!("{n} images, but 1 to {batch} fit a run");
-        return Err(DriverError::Input(text));
-    }
-    let packed = pack(spec, config, images).ok_or_else(|| {
-        let lens: Vec<_> = images.iter().map(|x| x.len()).collect();
-        let (need, [c, h, w]) = (spec.image_len(), spec.chw);
-        DriverError::Input(format!(
-            "{lens:?} values, but {c}x{h}x{w} = {need} are needed"
-        ))
-    })?;
-    Ok(packed.into())
 }
 
 /// Unpacks what was read of a tensor, one entry for each batch row.

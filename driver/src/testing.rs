@@ -118,7 +118,7 @@ impl Device for Recorder {
 
     fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
         let index = self.submitted.fetch_add(1, Ordering::Relaxed);
-        if matches!(work, Work::Write { .. }) {
+        if matches!(work, Work::Write { .. } | Work::Pack { .. }) {
             self.writes.fetch_add(1, Ordering::Relaxed);
         }
         let error = DriverError::Device {

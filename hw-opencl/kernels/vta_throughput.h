@@ -33,6 +33,25 @@
 #define VTA_OPERAND_TILES 2u
 #define VTA_EACH_OPERAND(X) X(IMM, imm) X(IMM_OF_SOME, imm_of_some) X(TILES, tiles)
 
+/* Words of what is packed. */
+#define VTA_PACK_IMAGES 0u
+#define VTA_PACK_CHANNELS 1u
+#define VTA_PACK_HEIGHT 2u
+#define VTA_PACK_WIDTH 3u
+#define VTA_PACK_KERNEL_HEIGHT 4u
+#define VTA_PACK_KERNEL_WIDTH 5u
+#define VTA_PACK_STRIDE_Y 6u
+#define VTA_PACK_STRIDE_X 7u
+#define VTA_PACK_DILATION_Y 8u
+#define VTA_PACK_DILATION_X 9u
+#define VTA_PACK_TOP 10u
+#define VTA_PACK_LEFT 11u
+#define VTA_PACK_OUT_WIDTH 12u
+#define VTA_PACK_POSITIONS 13u
+#define VTA_PACK_BLOCKS 14u
+#define VTA_PACK_ZERO 15u
+#define VTA_EACH_PACK(X) X(IMAGES, images) X(CHANNELS, channels) X(HEIGHT, height) X(WIDTH, width) X(KERNEL_HEIGHT, kernel_height) X(KERNEL_WIDTH, kernel_width) X(STRIDE_Y, stride_y) X(STRIDE_X, stride_x) X(DILATION_Y, dilation_y) X(DILATION_X, dilation_x) X(TOP, top) X(LEFT, left) X(OUT_WIDTH, out_width) X(POSITIONS, positions) X(BLOCKS, blocks) X(ZERO, zero)
+
 /* Lengths, and entries of tables that name nothing. */
 #define VTA_OP_WORDS 24u
 #define VTA_STAGE_WORDS 5u

@@ -194,7 +194,7 @@ impl Device for OpenClDevice {
     fn submit_on(&self, lane: Lane, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
         let lane = match work {
             Work::Run(_) => Lane::Compute,
-            Work::Write { .. } | Work::Read { .. } => lane,
+            Work::Write { .. } | Work::Pack { .. } | Work::Read { .. } => lane,
         };
         let (reply, receiver) = bounded(1);
         self.shared.begin();

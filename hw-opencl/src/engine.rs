@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use vta_driver::packing::TensorImages;
 use vta_driver::{Batch, Footprints, Lane, LayerMark, MarkReport, RunReport, Traffic, Work};
 use vta_isa::resolve::{UopScratchpad, meet, stored_bytes};
 use vta_isa::{Config, Insn, MemType, Uop, check, tokens};
@@ -15,6 +16,7 @@ use crate::cl::{Ctx, Marker, Pending, Queue, Staging};
 use crate::error::{BatchError, ClFault, EngineError, OpenClError};
 use crate::mirror::Mirror;
 use crate::options::Options;
+use crate::packer::PackSite;
 use crate::program::Builder;
 use crate::select::{DeviceEntry, Structure};
 use crate::shared::Shared;
@@ -216,6 +218,41 @@ impl Engine {
         let pending = queue.write(buffer, offset, data)?;
         queue.flush()?;
         Ok(vec![pending])
+    }
+
+    /// Writes the tiles of images, which the device packs if it can.
+    pub fn pack(
+        &mut self,
+        lane: Lane,
+        addr: u32,
+        images: Arc<TensorImages>,
+    ) -> Result<Vec<Pending>, EngineError> {
+        let (first, size) = (u64::from(addr), images.packed_bytes());
+        self.mirror.memory().read(first, size)?;
+        let stats = &self.shared.stats;
+        if let (Some(packer), Some(to)) = (self.runner.packer(), self.arena.buffer()) {
+            let queue = match lane {
+                Lane::Compute => &self.queue,
+                Lane::Copy => &self.copies,
+            };
+            let site = PackSite {
+                ctx: &self.ctx,
+                queue,
+                lane: index(lane),
+                to,
+                stats,
+            };
+            let offset = first - self.arena.base();
+            if let Some(packed) = packer.pack(site, Arc::clone(&images), offset)? {
+                queue.flush()?;
+                self.mirror.device_writes(&(first..first + size));
+                return Ok(vec![packed]);
+            }
+        }
+        stats.copied(&stats.bytes_written, size);
+        let mut tiles = vec![0; size as usize];
+        images.pack_into(&mut tiles);
+        self.write(lane, addr, tiles.into())
     }
 
     pub fn read(

@@ -57,6 +57,9 @@ pub struct Options {
     /// each other on the device, instead of where that is known to work: on NVIDIA's GPUs. On
     /// other devices it is a launch of one work-group, which is slow.
     pub one_launch: Option<bool>,
+    /// Whether the throughput structure packs images on the device, instead of where the device
+    /// has memory of its own.
+    pub pack: Option<bool>,
 }
 
 impl Default for Options {
@@ -71,6 +74,7 @@ impl Default for Options {
             profile: false,
             pinned: None,
             one_launch: None,
+            pack: None,
         }
     }
 }

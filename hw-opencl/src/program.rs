@@ -13,7 +13,7 @@ use crate::error::{ClFault, OpenClError};
 use crate::ops::{Room, Shape};
 use crate::options::{Cache, Math, Options};
 use crate::select::{DeviceEntry, DeviceKind, Structure};
-use crate::sources::{CORE_SOURCE, THROUGHPUT_SOURCE};
+use crate::sources::{CORE_SOURCE, PACK_SOURCE, THROUGHPUT_SOURCE};
 use crate::stats::StatsInner;
 use crate::words::throughput_header;
 
@@ -223,7 +223,7 @@ impl Builder<'_> {
             }
         }
         let last = variants.len() - 1;
-        let source = throughput_header() + THROUGHPUT_SOURCE;
+        let source = throughput_header() + THROUGHPUT_SOURCE + PACK_SOURCE;
         for (more, groups) in &variants[..last] {
             match self.source(&source, &format!("{options}{more}")) {
                 Err(OpenClError::Build { log, .. }) => {

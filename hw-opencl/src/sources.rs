@@ -9,6 +9,9 @@ pub const CORE_SOURCE: &str = include_str!("../kernels/vta_core.cl");
 /// The throughput structure, in OpenCL C.
 pub const THROUGHPUT_SOURCE: &str = include_str!("../kernels/vta_throughput.cl");
 
+/// The kernel that packs images, which belongs to the throughput structure, in OpenCL C.
+pub const PACK_SOURCE: &str = include_str!("../kernels/vta_pack.cl");
+
 /// Whether `text` goes on at `at` with `part`.
 const fn continues(text: &[u8], at: usize, part: &[u8]) -> bool {
     let mut n = 0;

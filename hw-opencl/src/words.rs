@@ -44,6 +44,41 @@ kinds! {
     Products "products";
 }
 
+/// What `vta_pack` is told of a tensor, with the kernel's names.
+macro_rules! pack_words {
+    ($( $Word:ident $name:literal; )*) => {
+        /// A word of `vta_pack`'s sizes.
+        #[derive(Clone, Copy, Debug)]
+        #[repr(u32)]
+        pub(crate) enum PackWord {
+            $( $Word, )*
+        }
+
+        /// How many there are.
+        pub(crate) const PACK_WORDS: usize = PACK_NAMES.len();
+        const PACK_NAMES: [&str; [$( $name ),*].len()] = [$( $name ),*];
+    };
+}
+
+pack_words! {
+    Images "images";
+    Channels "channels";
+    Height "height";
+    Width "width";
+    KernelHeight "kernel_height";
+    KernelWidth "kernel_width";
+    StrideY "stride_y";
+    StrideX "stride_x";
+    DilationY "dilation_y";
+    DilationX "dilation_x";
+    Top "top";
+    Left "left";
+    OutWidth "out_width";
+    Positions "positions";
+    Blocks "blocks";
+    Zero "zero";
+}
+
 /// The operation of a chain's stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StageOp {
@@ -100,6 +135,8 @@ pub(crate) fn throughput_header() -> String {
         ("tiles", StageOperand::Tiles as u32),
     ];
     header::codes(&mut text, "Operands of a stage", "OPERAND", &operands);
+    let pack: Vec<(&str, u32)> = PACK_NAMES.into_iter().zip(0..).collect();
+    header::codes(&mut text, "Words of what is packed", "PACK", &pack);
     text.push_str("\n/* Lengths, and entries of tables that name nothing. */\n");
     for (name, value) in [
         ("OP_WORDS", OP_WORDS as u32),

@@ -131,6 +131,10 @@ fn enqueue(
             stats.copied(&stats.bytes_written, data.len() as u64);
             (engine.write(lane, addr.0, data)?, Outcome::Written)
         }
+        Work::Pack { addr, images } => {
+            let pending = engine.pack(lane, addr.0, images)?;
+            (pending, Outcome::Written)
+        }
         Work::Read { addr, size_bytes } => {
             stats.copied(&stats.bytes_read, size_bytes);
             (engine.read(lane, addr.0, size_bytes)?, Outcome::Data)

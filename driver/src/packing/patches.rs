@@ -5,8 +5,7 @@
 //! gathered before any is read again: a CPU waits when bytes that it has just written in parts are
 //! read together.
 
-use vta_isa::Config;
-
+use super::Tile;
 use crate::{Packing, TensorSpec};
 
 /// Bytes of a short run: copied whole, whatever the kernel's width, since that is one move.
@@ -14,18 +13,29 @@ const RUN: usize = 8;
 /// Bytes of the commonest piece.
 const PIECE: usize = 16;
 
-/// Sizes of one packing, as indices.
-struct Patches {
+/// How patches are packed: sizes, as indices.
+pub(super) struct Patches {
     /// Outputs, `[rows, columns]`.
     out: [usize; 2],
     stride: [usize; 2],
     kernel_width: usize,
     /// First byte of each run in the padded image, for output (0, 0).
     runs: Vec<usize>,
-    /// Bytes of a row of the padded image.
-    pitch: usize,
-    /// Where batch rows and blocks lie: `[block, lanes]`.
-    tile: [usize; 2],
+    tile: Tile,
+    padded: Padded,
+}
+
+/// The image with its padding.
+struct Padded {
+    /// Rows and columns of the image.
+    plane: [usize; 2],
+    /// Rows and columns with what is padded, `[rows, bytes of a row]`.
+    sizes: [usize; 2],
+    /// Padding above and to the left.
+    first: [usize; 2],
+    /// Of all channels, and of a run that is copied a little too far.
+    bytes: usize,
+    zero: u8,
 }
 
 /// An image that is packed.
@@ -37,65 +47,62 @@ pub(super) struct Image<'a> {
     pub values: &'a [i8],
 }
 
-/// Packs one image into its batch row. Whether it did: `false` when the taps aren't side by side,
-/// or padding would make the copy large.
-pub(super) fn pack(spec: &TensorSpec, config: &Config, image: Image<'_>, out: &mut [u8]) -> bool {
-    let (
-        Packing::Im2col {
+impl Patches {
+    /// For a tensor of so many packed bytes; `None` when the taps aren't side by side, or padding
+    /// would make the copy large.
+    pub fn of(spec: &TensorSpec, tile: Tile, packed_bytes: usize) -> Option<Self> {
+        let Packing::Im2col {
             kernel,
             stride,
             dilation,
             pads,
-        },
-        Some(out_dims),
-    ) = (&spec.packing, spec.im2col_output())
-    else {
-        return false;
-    };
-    let Image { row, values: image } = image;
-    let [c, h, w] = spec.chw.map(|d| d as usize);
-    let [kh, kw] = kernel.map(|k| k as usize);
-    let [top, left, bottom, right] = pads.map(|p| p as usize);
-    // As many columns as the windows of one row of outputs see.
-    let (rows, pitch) = (h + top + bottom, w + left + right);
-    let padded_bytes = c
-        .checked_mul(rows)
-        .and_then(|n| n.checked_mul(pitch))
-        .filter(|&n| n <= out.len().saturating_add(4 * image.len()));
-    let Some(padded_bytes) = padded_bytes.filter(|_| dilation[1] == 1 && kw > 0 && w > 0) else {
-        return false;
-    };
-    let mut padded = vec![spec.zero as u8; padded_bytes + RUN];
-    for (index, values) in image.chunks_exact(w).enumerate() {
-        let (channel, y) = (index / h, index % h);
-        let first = (channel * rows + y + top) * pitch + left;
-        for (to, &value) in padded[first..first + w].iter_mut().zip(values) {
-            *to = value as u8;
+        } = &spec.packing
+        else {
+            return None;
+        };
+        let out = spec.im2col_output()?;
+        let [c, h, w] = spec.chw.map(|d| d as usize);
+        let [kh, kw] = kernel.map(|k| k as usize);
+        let [top, left, bottom, right] = pads.map(|p| p as usize);
+        // As many columns as the windows of one row of outputs see.
+        let (rows, pitch) = (h + top + bottom, w + left + right);
+        let bytes = c.checked_mul(rows)?.checked_mul(pitch)?;
+        let few = bytes <= packed_bytes.saturating_add(4 * spec.image_len());
+        if !few || dilation[1] != 1 || kw == 0 || w == 0 {
+            return None;
         }
+        let run = |index: usize| (index / kh * rows + index % kh * dilation[0] as usize) * pitch;
+        Some(Self {
+            out,
+            stride: stride.map(|s| s as usize),
+            kernel_width: kw,
+            runs: (0..c * kh).map(run).collect(),
+            tile,
+            padded: Padded {
+                plane: [h, w],
+                sizes: [rows, pitch],
+                first: [top, left],
+                bytes: bytes + RUN,
+                zero: spec.zero as u8,
+            },
+        })
     }
-    let run = |index: usize| (index / kh * rows + index % kh * dilation[0] as usize) * pitch;
-    let patches = Patches {
-        out: out_dims,
-        stride: stride.map(|s| s as usize),
-        kernel_width: kw,
-        runs: (0..c * kh).map(run).collect(),
-        pitch,
-        tile: [config.block(), config.lanes()],
-    };
-    patches.gather(&padded, row, out);
-    true
-}
 
-impl Patches {
+    /// Packs one image into its batch row.
+    pub fn pack(&self, image: Image<'_>, out: &mut [u8]) {
+        let padded = self.padded.of(image.values);
+        self.gather(&padded, image.row, out);
+    }
+
     fn gather(&self, padded: &[u8], row: usize, out: &mut [u8]) {
-        let [block, lanes] = self.tile;
+        let (block, lanes) = (self.tile.block, self.tile.lanes());
         let [oh, ow] = self.out;
         let columns = self.runs.len() * self.kernel_width;
         // The last run may be copied a little too far.
         let pitch = columns.next_multiple_of(block) + RUN;
         let mut patches = vec![0u8; ow * pitch];
         for i in 0..oh {
-            let first = i * self.stride[0] * self.pitch;
+            let first = i * self.stride[0] * self.padded.sizes[1];
             self.one_row(&padded[first..], &mut patches, pitch);
             for piece in 0..columns.div_ceil(block) {
                 let tiles = (piece * oh + i) * ow * lanes;
@@ -130,5 +137,20 @@ impl Patches {
         for patch in patches.chunks_exact_mut(pitch) {
             patch[columns..columns + RUN].fill(0);
         }
+    }
+}
+
+impl Padded {
+    fn of(&self, image: &[i8]) -> Vec<u8> {
+        let ([h, w], [rows, pitch]) = (self.plane, self.sizes);
+        let mut padded = vec![self.zero; self.bytes];
+        for (index, values) in image.chunks_exact(w).enumerate() {
+            let (channel, y) = (index / h, index % h);
+            let first = (channel * rows + y + self.first[0]) * pitch + self.first[1];
+            for (to, &value) in padded[first..first + w].iter_mut().zip(values) {
+                *to = value as u8;
+            }
+        }
+        padded
     }
 }

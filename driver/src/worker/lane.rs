@@ -112,6 +112,11 @@ fn perform(
                 .copy_from_slice(data);
             Ok(WorkDone::Written)
         }
+        Work::Pack { addr, images } => {
+            let tiles = memory.write(addr.0.into(), images.packed_bytes());
+            images.pack_into(tiles.map_err(fault)?);
+            Ok(WorkDone::Written)
+        }
         Work::Read { addr, size_bytes } => memory
             .read(addr.0.into(), *size_bytes)
             .map_err(fault)

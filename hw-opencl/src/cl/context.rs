@@ -272,7 +272,7 @@ impl Bytes {
     }
 
     /// A range that lies inside the buffer, as sizes of the host.
-    pub(super) fn range(
+    pub(crate) fn range(
         &self,
         offset: u64,
         len: u64,

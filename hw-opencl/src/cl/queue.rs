@@ -7,6 +7,7 @@ use std::sync::Arc;
 use opencl3::command_queue::CommandQueue;
 use opencl3::event::{CL_COMPLETE, Event};
 use opencl3::types::CL_NON_BLOCKING;
+use vta_driver::packing::TensorImages;
 
 use super::context::{Bytes, CoreKernel, Ctx, Result, named};
 use super::staging::{Pinned, Staging};
@@ -24,6 +25,13 @@ enum HostData {
     None,
     Shared {
         _data: Arc<[u8]>,
+    },
+    Images {
+        _data: Arc<TensorImages>,
+    },
+    /// What work that this follows in the same queue may still touch.
+    Earlier {
+        _data: Vec<Pending>,
     },
     Own(Vec<u8>),
     /// Written from there.
@@ -56,6 +64,17 @@ impl Pending {
         }
     }
 
+    /// Keeps what earlier work of the same in-order queue still touches: with this it has ended,
+    /// too. Only for work that touches nothing of the host's itself.
+    pub fn follow(&mut self, mut earlier: Vec<Self>) {
+        debug_assert!(
+            matches!(*self.data, HostData::None),
+            "work with data of its own"
+        );
+        earlier.iter_mut().for_each(|e| e.done = true);
+        *self.data = HostData::Earlier { _data: earlier };
+    }
+
     /// Its end.
     pub fn marker(&self) -> Marker {
         Marker(Arc::clone(&self.event))
@@ -84,7 +103,11 @@ impl Pending {
         match &mut *self.data {
             HostData::Own(bytes) => Ok(std::mem::take(bytes)),
             HostData::ReadPinned(pinned, len) => Ok(pinned.bytes()[..*len].to_vec()),
-            HostData::None | HostData::Shared { .. } | HostData::Pinned { .. } => Ok(Vec::new()),
+            HostData::None
+            | HostData::Shared { .. }
+            | HostData::Images { .. }
+            | HostData::Earlier { .. }
+            | HostData::Pinned { .. } => Ok(Vec::new()),
         }
     }
 }
@@ -144,15 +167,35 @@ impl Queue {
     }
 
     pub fn write(&self, to: &mut Bytes, offset: u64, data: Arc<[u8]>) -> Result<Pending> {
+        let bytes = Arc::as_ptr(&data);
+        self.write_of(to, offset, bytes, HostData::Shared { _data: data })
+    }
+
+    /// Copies images as they are, to the buffer's first bytes.
+    pub fn write_images(&self, to: &mut Bytes, images: Arc<TensorImages>) -> Result<Pending> {
+        let values = images.values();
+        let bytes = ptr::slice_from_raw_parts(values.as_ptr().cast::<u8>(), values.len());
+        self.write_of(to, 0, bytes, HostData::Images { _data: images })
+    }
+
+    /// Copies bytes that `keeper` keeps where they are, unchanged.
+    fn write_of(
+        &self,
+        to: &mut Bytes,
+        offset: u64,
+        bytes: *const [u8],
+        keeper: HostData,
+    ) -> Result<Pending> {
         let call = "clEnqueueWriteBuffer";
-        let (offset, _) = to.range(offset, data.len() as u64, call)?;
-        let (bytes, data): (*const [u8], HostData) = match self.pinned(data.len()) {
+        let (offset, len) = to.range(offset, bytes.len() as u64, call)?;
+        let (bytes, data): (*const [u8], HostData) = match self.pinned(len) {
             Some(mut pinned) => {
-                pinned.bytes_mut()[..data.len()].copy_from_slice(&data);
-                let bytes = ptr::from_ref(&pinned.bytes()[..data.len()]);
+                // SAFETY: `keeper` keeps these bytes, and an int8 value is a byte.
+                pinned.bytes_mut()[..len].copy_from_slice(unsafe { &*bytes });
+                let bytes = ptr::from_ref(&pinned.bytes()[..len]);
                 (bytes, HostData::Pinned { _from: pinned })
             }
-            None => (Arc::as_ptr(&data), HostData::Shared { _data: data }),
+            None => (bytes, keeper),
         };
         // SAFETY: the range is inside the buffer, and the returned object keeps `data`, whose
         // memory doesn't move and which nobody changes, until the event is over.
@@ -173,7 +216,11 @@ impl Queue {
         let bytes: *mut [u8] = match &mut data {
             HostData::ReadPinned(pinned, _) => &raw mut pinned.bytes_mut()[..len],
             HostData::Own(bytes) => &raw mut bytes[..],
-            HostData::None | HostData::Shared { .. } | HostData::Pinned { .. } => &mut [],
+            HostData::None
+            | HostData::Shared { .. }
+            | HostData::Images { .. }
+            | HostData::Earlier { .. }
+            | HostData::Pinned { .. } => &mut [],
         };
         // SAFETY: the range is inside the buffer; the returned object owns `data`, whose memory
         // doesn't move with it, and gives it out only when the event is over.

@@ -16,6 +16,7 @@ use crate::cl::{Pending, Queue};
 use crate::core_stream::{Stream, StreamBuilder};
 use crate::decoder::Decoder;
 use crate::error::{BatchError, EngineError, OpenClError};
+use crate::packer::Packer;
 use crate::program::Builder;
 use crate::schedule::Scheduled;
 use crate::select::Structure;
@@ -88,6 +89,14 @@ impl Runner {
             Self::Throughput(_) => false,
             Self::Core(core) => core.clears_scratchpads(),
             Self::Channels(_) => true,
+        }
+    }
+
+    /// What packs images, where the device does.
+    pub fn packer(&mut self) -> Option<&mut Packer> {
+        match self {
+            Self::Throughput(throughput) => throughput.packer(),
+            Self::Core(_) | Self::Channels(_) => None,
         }
     }
 

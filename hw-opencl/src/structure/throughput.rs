@@ -10,6 +10,7 @@ use crate::cl::{Arg, Bytes, CoreKernel, Pending, Queue};
 use crate::decoder::Decoder;
 use crate::error::{ClFault, EngineError, OpenClError};
 use crate::ops::{Room, Shape};
+use crate::packer::Packer;
 use crate::program::{Builder, ThroughputBuild};
 use crate::schedule::{Cut, Goal, Launch, Scheduled, schedule};
 use crate::select::Structure;
@@ -19,6 +20,8 @@ use crate::versions::Scratchpad;
 pub(crate) struct Throughput {
     kernel: CoreKernel,
     one_launch: Option<OneLaunch>,
+    /// Missing where the host packs.
+    packer: Option<Packer>,
     shape: Shape,
     room: Room,
     cut: Cut,
@@ -88,8 +91,12 @@ impl Throughput {
                     arrived: builder.ctx.buffer(4)?,
                 })
             };
+            let (parallel, units) = (build.shape.group > 1, builder.entry.compute_units());
+            let packs = builder.options.pack.unwrap_or(!builder.entry.raw.unified);
+            let packer = || Packer::new(&built, config, parallel, units);
             let mut made = Self {
                 kernel: built.kernel("vta_levels")?,
+                packer: packs.then(packer).transpose()?,
                 one_launch: (groups > 0).then(one_launch).transpose()?,
                 shape: build.shape,
                 room,
@@ -113,6 +120,11 @@ impl Throughput {
             Ok(made)
         };
         make().map_err(|fault| builder.call(fault))
+    }
+
+    /// What packs images, where the device does.
+    pub fn packer(&mut self) -> Option<&mut Packer> {
+        self.packer.as_mut()
     }
 
     /// What takes a batch's instructions. `dram_base` is the address of the first byte of device

@@ -101,7 +101,8 @@ impl Device for Telling {
     }
 
     fn submit_on(&self, lane: Lane, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
-        let tell = lane == Lane::Copy && matches!(work, Work::Write { .. });
+        let input = matches!(work, Work::Write { .. } | Work::Pack { .. });
+        let tell = lane == Lane::Copy && input;
         let ticket = self.inner.submit_on(lane, work)?;
         if !tell {
             return Ok(ticket);
