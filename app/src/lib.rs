@@ -67,6 +67,7 @@ mod room;
 pub mod run;
 pub mod session;
 pub mod source;
+mod supply;
 pub mod sweep;
 pub mod tiles;
 pub mod timed;

@@ -119,10 +119,11 @@ pub struct Target {
     pub placement: Option<PathBuf>,
     /// Let the host compute what no device has an operator for.
     pub allow_host: bool,
-    /// Threads, at least 1; `None` is one for each core.
+    /// Threads, at least 1; `None` is one for each core. An OpenCL device uses its cores by itself:
+    /// they prepare its images.
     pub threads: Option<usize>,
-    /// Runs in flight, at least 1.
-    pub batch: usize,
+    /// Runs in flight, at least 1; `None` is 1, and 2 where a device is an OpenCL device.
+    pub batch: Option<usize>,
 }
 
 impl Target {
@@ -148,7 +149,7 @@ impl Default for Target {
             placement: None,
             allow_host: false,
             threads: None,
-            batch: 1,
+            batch: None,
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::engine::{Engine, Form, Keep, Load};
 use crate::error::{Context, Error, Result};
 use crate::outcome::Marks;
 use crate::room;
+use crate::supply::{Supply, Taken};
 use crate::watch::Watch;
 
 /// Images by number. Several threads ask, for each image once.
@@ -66,8 +67,8 @@ pub enum Checks {
 pub struct Abreast {
     /// Threads in all, at least 1; `None` is one for each core.
     pub threads: Option<usize>,
-    /// Runs in flight on each device, at least 1.
-    pub in_flight: usize,
+    /// Runs in flight on each device, at least 1; `None` is 1, and 2 where one is an OpenCL device.
+    pub in_flight: Option<usize>,
 }
 
 /// A device's place. It is opened by the thread that uses it first.
@@ -90,9 +91,6 @@ pub struct Share {
     pub mismatches: Vec<String>,
 }
 
-/// The images of a run, and the number of the first.
-type Taken<'a> = (usize, Vec<Cow<'a, [i8]>>);
-
 /// What is shared by the threads of one call.
 struct Job<'a> {
     network: &'a Compiled,
@@ -100,7 +98,7 @@ struct Job<'a> {
     graph: Option<&'a QGraph>,
     in_flight: usize,
     images: &'a dyn Images,
-    next: AtomicUsize,
+    supply: Supply<'a>,
     done: AtomicUsize,
     watch: &'a dyn Watch,
 }
@@ -136,6 +134,9 @@ impl Pool {
         let count = images.count();
         let runs = count.div_ceil(self.network.program.config.batch());
         self.seat(runs);
+        let loaders = self.loaders().min(count);
+        let in_flight = self.abreast.in_flight;
+        let in_flight = in_flight.unwrap_or_else(|| 1 + usize::from(self.on_opencl()));
         let job = Job {
             network: &self.network,
             setup: &self.setup,
@@ -144,9 +145,9 @@ impl Pool {
                 .graph
                 .as_deref()
                 .filter(|_| self.checks == Checks::Layers),
-            in_flight: self.abreast.in_flight,
+            in_flight: in_flight.clamp(1, runs.max(1)),
             images,
-            next: AtomicUsize::new(0),
+            supply: Supply::new(images, self.network.program.config.batch(), loaders),
             done: AtomicUsize::new(0),
             watch,
         };
@@ -162,10 +163,17 @@ impl Pool {
         }
         let (job, seats) = (&job, &mut self.seats);
         let shares: Result<Vec<Share>> = std::thread::scope(|scope| {
+            let few = "the system gives no more threads; `threads` 1 needs fewest";
+            let _stop = job.supply.stop();
+            for _ in 0..loaders {
+                let loader = std::thread::Builder::new();
+                let loader = loader.spawn_scoped(scope, || job.supply.load());
+                loader.context(few)?;
+            }
             let start = |seat| {
                 let worker = std::thread::Builder::new();
                 let worker = worker.spawn_scoped(scope, move || job.work(seat));
-                worker.context("the system gives no more threads; `threads` 1 needs fewest")
+                worker.context(few)
             };
             let workers: Vec<_> = seats.iter_mut().map(start).collect::<Result<_>>()?;
             let join = |w: ScopedJoinHandle<'_, Result<Share>>| {
@@ -180,14 +188,25 @@ impl Pool {
         Ok(shares)
     }
 
+    /// Whether a device uses all its cores by itself: the threads then prepare its images.
+    fn on_opencl(&self) -> bool {
+        self.setup.names().into_iter().any(is_opencl)
+    }
+
+    /// Threads that decode images ahead.
+    fn loaders(&self) -> usize {
+        match self.on_opencl() {
+            true => self.abreast.threads.unwrap_or_else(cores),
+            false => 0,
+        }
+    }
+
     /// Devices for so many runs; those of the last call, when it had as many.
     fn seat(&mut self, runs: usize) {
-        // An OpenCL device uses all its cores by itself.
-        let cores = match self.setup.names().into_iter().any(is_opencl) {
-            true => 1,
-            false => std::thread::available_parallelism().map_or(1, usize::from),
+        let threads = match self.on_opencl() {
+            true => vec![1],
+            false => shares(self.abreast.threads.unwrap_or_else(cores), runs),
         };
-        let threads = shares(self.abreast.threads.unwrap_or(cores), runs);
         if !self
             .seats
             .iter()
@@ -203,6 +222,11 @@ impl Pool {
     }
 }
 
+/// Those that this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Threads of each device: independent runs come first, and what is left over goes to parts of
 /// them.
 fn shares(threads: usize, runs: usize) -> Vec<usize> {
@@ -214,11 +238,9 @@ fn shares(threads: usize, runs: usize) -> Vec<usize> {
 impl Job<'_> {
     /// Runs images on a device, or on several, that may use so many threads for each run.
     fn work(&self, seat: &mut Seat) -> Result<Share> {
-        let batch = self.network.program.config.batch();
-        let runs = self.images.count().div_ceil(batch).max(1);
         let load = Load {
             threads: seat.threads,
-            in_flight: self.in_flight.min(runs),
+            in_flight: self.in_flight,
             keep: match self.graph {
                 Some(_) => Keep::All,
                 None => Keep::Outputs,
@@ -317,17 +339,10 @@ impl Job<'_> {
     /// The next images that make a run, and the index of the first; `None` when all are taken or
     /// nobody wants more.
     fn take(&self) -> Result<Option<Taken<'_>>> {
-        if self.watch.cancelled() {
-            return Ok(None);
+        match self.watch.cancelled() {
+            true => Ok(None),
+            false => self.supply.take(),
         }
-        let batch = self.network.program.config.batch();
-        let first = self.next.fetch_add(batch, Ordering::Relaxed);
-        let end = (first + batch).min(self.images.count());
-        if first >= end {
-            return Ok(None);
-        }
-        let images = (first..end).map(|index| self.images.image(index));
-        Ok(Some((first, images.collect::<Result<_>>()?)))
     }
 
     fn add(&self, share: &mut Share, first: usize, out: RunOutput) {

@@ -36,7 +36,7 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
         args.target.threads != Some(0),
         "`threads` must be at least 1"
     );
-    ensure!(args.target.batch > 0, "`batch` must be at least 1");
+    ensure!(args.target.batch != Some(0), "`batch` must be at least 1");
     let title = &args.model;
     let setup = Setup::new(&args.target.device, &args.target.views, title)?;
     let compared = args.verify || output != Wanted::Labels || args.reference.is_some();

@@ -168,7 +168,10 @@ impl Session {
 
     fn checking(model: Model, target: &Target, checks: Checks, watch: &dyn Watch) -> Result<Self> {
         ensure!(target.threads != Some(0), "there must be a thread at least");
-        ensure!(target.batch > 0, "there must be a run in flight at least");
+        ensure!(
+            target.batch != Some(0),
+            "there must be a run in flight at least"
+        );
         let title = model.name().to_owned();
         if watch.cancelled() {
             return Err(Error::Cancelled);

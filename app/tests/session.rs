@@ -57,7 +57,7 @@ fn any_number_of_images_on_any_number_of_threads_is_the_same() {
     for (threads, batch) in [(3, 1), (1, 2), (2, 3)] {
         let mut several = session(&Target {
             threads: Some(threads),
-            batch,
+            batch: Some(batch),
             ..Target::default()
         });
         // Twice, with another number in between: devices stay or are opened anew.

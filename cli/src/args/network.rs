@@ -174,10 +174,10 @@ pub struct RunArgs {
     /// Calibration images for a float model (default: the input images); NAME=FILE as for --input
     #[arg(long, value_name = "[NAME=]DIR|.npz")]
     pub calibration: Vec<PathBuf>,
-    /// Runs in flight: copies of one overlap the computation of another, and on several devices
-    /// each has work while another computes
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub batch: usize,
+    /// Runs in flight (default: 1, with an OpenCL device 2): copies of one overlap the computation
+    /// of another, and on several devices each has work while another computes
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
     /// Which layers run on which of several devices: a TOML file of "layer or pattern" = "device"
     #[arg(long, value_name = "FILE.toml")]
     pub placement: Option<PathBuf>,
@@ -185,7 +185,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub allow_host: bool,
     /// Threads (default: one for each core). As many images run side by side, each on a device of
-    /// its own; with fewer images, several threads share each image on --device sim
+    /// its own; with fewer images, several threads share each image on --device sim. For an OpenCL
+    /// device they read images ahead
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
     /// Print a table of all layers

@@ -54,7 +54,7 @@ fn refuse_network_options(args: &RunArgs) -> Result<()> {
         ("--reference", args.reference.is_some()),
         ("--verify", args.verify),
         ("--calibration", !args.calibration.is_empty()),
-        ("--batch", args.batch != 1),
+        ("--batch", args.batch.is_some()),
         ("--placement", args.placement.is_some()),
         ("--allow-host", args.allow_host),
         ("--threads", args.threads.is_some()),

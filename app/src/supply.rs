@@ -1,0 +1,219 @@
+//! Images on their way to devices: decoded ahead by threads of their own, or by who asks.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::pool::Images;
+
+/// The images of a run, and the number of the first.
+pub type Taken<'a> = (usize, Vec<Cow<'a, [i8]>>);
+
+/// Gives images to runs, in order, BATCH of them at a time.
+///
+/// Threads in [`Self::load`] decode ahead, image by image, so that all of them work on the first
+/// run, too; at most two runs and an image for each thread wait. Without such threads an image is
+/// decoded when its run asks.
+pub struct Supply<'a> {
+    images: &'a dyn Images,
+    batch: usize,
+    /// Images that may wait; 0 without threads.
+    ahead: usize,
+    state: Mutex<State<'a>>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State<'a> {
+    /// The first image that no run has.
+    taken: usize,
+    /// The first image that no thread decodes.
+    next: usize,
+    ready: BTreeMap<usize, Result<Cow<'a, [i8]>>>,
+    stopped: bool,
+}
+
+/// Ends the threads of a supply when it is dropped.
+pub struct Stop<'s, 'a>(&'s Supply<'a>);
+
+impl Drop for Stop<'_, '_> {
+    fn drop(&mut self) {
+        self.0.state().stopped = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl<'a> Supply<'a> {
+    /// For runs of `batch` images and so many threads that will be in [`Self::load`].
+    pub fn new(images: &'a dyn Images, batch: usize, loaders: usize) -> Self {
+        let ahead = match loaders {
+            0 => 0,
+            _ => batch.saturating_mul(2).saturating_add(loaders),
+        };
+        Self {
+            images,
+            batch,
+            ahead,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// What ends the threads in [`Self::load`].
+    pub fn stop(&self) -> Stop<'_, 'a> {
+        Stop(self)
+    }
+
+    /// Decodes images until there are no more, or until the supply is stopped.
+    pub fn load(&self) {
+        let mut state = self.state();
+        loop {
+            if state.stopped || state.next >= self.images.count() {
+                return;
+            }
+            if state.next >= state.taken.saturating_add(self.ahead) {
+                state = self.wait(state);
+                continue;
+            }
+            let index = state.next;
+            state.next += 1;
+            drop(state);
+            let image = catch_unwind(AssertUnwindSafe(|| self.images.image(index)));
+            state = self.state();
+            // Whoever waits for the image is told of a panic instead.
+            let image = image.unwrap_or_else(|_| Err(Error::thread()));
+            state.ready.insert(index, image);
+            self.changed.notify_all();
+        }
+    }
+
+    /// The next images that make a run; `None` when all are taken.
+    ///
+    /// # Errors
+    /// What the first of them that can't be had says.
+    pub fn take(&self) -> Result<Option<Taken<'a>>> {
+        let mut state = self.state();
+        let first = state.taken;
+        let end = first.saturating_add(self.batch).min(self.images.count());
+        if first >= end {
+            return Ok(None);
+        }
+        state.taken = end;
+        if self.ahead == 0 {
+            drop(state);
+            let images = (first..end).map(|index| self.images.image(index));
+            return Ok(Some((first, images.collect::<Result<_>>()?)));
+        }
+        self.changed.notify_all();
+        let mut images = Vec::with_capacity(end - first);
+        for index in first..end {
+            let image = loop {
+                match state.ready.remove(&index) {
+                    Some(image) => break image,
+                    None => state = self.wait(state),
+                }
+            };
+            images.push(image?);
+        }
+        Ok(Some((first, images)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<'a>> {
+        // Whoever panicked left whole images.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'g>(&self, state: MutexGuard<'g, State<'a>>) -> MutexGuard<'g, State<'a>> {
+        let woken = self.changed.wait(state);
+        woken.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread::scope;
+
+    use super::*;
+
+    /// Image i is [i]; notes how far ahead of `taken` images are asked for.
+    struct Numbers {
+        count: usize,
+        bad: usize,
+        taken: AtomicUsize,
+        farthest: AtomicUsize,
+    }
+
+    impl Numbers {
+        fn new(count: usize, bad: usize) -> Self {
+            Self {
+                count,
+                bad,
+                taken: AtomicUsize::new(0),
+                farthest: AtomicUsize::new(0),
+            }
+        }
+    }
+
+    impl Images for Numbers {
+        fn count(&self) -> usize {
+            self.count
+        }
+
+        fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
+            assert_ne!(index, self.bad, "a decoder that panics");
+            let ahead = index.saturating_sub(self.taken.load(Ordering::SeqCst));
+            self.farthest.fetch_max(ahead, Ordering::SeqCst);
+            Ok(vec![index as i8].into())
+        }
+    }
+
+    fn all(numbers: &Numbers, batch: usize, loaders: usize) -> Result<Vec<Vec<i8>>> {
+        let supply = Supply::new(numbers, batch, loaders);
+        scope(|scope| {
+            let _stop = supply.stop();
+            for _ in 0..loaders {
+                scope.spawn(|| supply.load());
+            }
+            let mut runs = Vec::new();
+            while let Some((first, images)) = supply.take()? {
+                assert_eq!(first, runs.len() * batch);
+                runs.push(images.iter().map(|image| image[0]).collect());
+                numbers.taken.store(first, Ordering::SeqCst);
+            }
+            Ok(runs)
+        })
+    }
+
+    #[test]
+    fn runs_get_their_images_in_order_however_many_decode() {
+        for (count, batch, loaders) in [(7, 1, 0), (7, 3, 0), (7, 3, 1), (40, 4, 5), (0, 2, 2)] {
+            let numbers = Numbers::new(count, usize::MAX);
+            let expected: Vec<i8> = (0..count as i8).collect();
+            let expected: Vec<_> = expected.chunks(batch).map(<[i8]>::to_vec).collect();
+            assert_eq!(all(&numbers, batch, loaders).unwrap(), expected);
+            // What waits, the run that is taken meanwhile and the one before it.
+            let most = 4 * batch + loaders;
+            assert!(numbers.farthest.load(Ordering::SeqCst) <= most);
+        }
+    }
+
+    #[test]
+    fn a_decoder_that_panics_ends_the_runs() {
+        let numbers = Numbers::new(20, 9);
+        assert!(all(&numbers, 2, 3).is_err());
+    }
+
+    #[test]
+    fn threads_end_when_nobody_takes() {
+        let numbers = Numbers::new(1000, usize::MAX);
+        let supply = Supply::new(&numbers, 1, 2);
+        scope(|scope| {
+            scope.spawn(|| supply.load());
+            drop(supply.stop());
+        });
+        assert!(numbers.farthest.load(Ordering::SeqCst) <= 4);
+    }
+}
