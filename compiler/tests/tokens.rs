@@ -222,6 +222,34 @@ fn matrices_on_the_left_and_images_with_channels_last() {
 }
 
 #[test]
+fn windows_of_the_whole_image_are_its_tokens() {
+    // As in the last stage of a Swin: the Transpose of the windows swaps only dimensions of 1.
+    let (mut t, x) = Tokens::new(&[1, 7, 5, 12]);
+    let one = t.normalized(x);
+    let reshaped = |t: &mut Tokens, x: ValueId, shape: &[usize]| {
+        let sizes = shape.iter().map(|&d| d as i64).collect();
+        let name = format!("s{}", t.net.0.values.len());
+        let sizes = t.net.value(&name, &[shape.len()], Some(Data::I64(sizes)));
+        t.net.kept("Reshape", &[x, sizes], shape, &[])
+    };
+    let perm = [("perm", OnnxAttribute::Ints(vec![0, 1, 3, 2, 4, 5]))];
+    let windows = reshaped(&mut t, one, &[1, 1, 7, 1, 5, 12]);
+    let turned = &[1, 1, 1, 7, 5, 12];
+    let windows = t.net.kept("Transpose", &[windows], turned, &perm);
+    let rows = reshaped(&mut t, windows, &[1, 35, 12]);
+    t.shape = vec![1, 35, 12];
+    let rows = t.dense(rows, 12);
+    let windows = reshaped(&mut t, rows, turned);
+    let back = &[1, 1, 7, 1, 5, 12];
+    let windows = t.net.kept("Transpose", &[windows], back, &perm);
+    let image = reshaped(&mut t, windows, &[1, 7, 5, 12]);
+    let sum = t.net.push(Op::Add, &[image, one], &[1, 7, 5, 12]);
+    let (network, far) = compared(&t.net.finish(&[sum]));
+    assert_eq!(hosted(&network), "1 LayerNormalization");
+    assert!(far < 1.5, "{far}");
+}
+
+#[test]
 fn what_reads_values_in_two_orders_is_right() {
     // A dense layer of all values reads the tensor as the model has it.
     let (mut t, x) = Tokens::new(&[1, 6, 10]);

@@ -148,7 +148,7 @@ fn role(graph: &Graph, node: &Node) -> Role {
         | Op::Mul
         | Op::Div => Role::Each,
         Op::Flatten => Role::Regroups,
-        Op::Onnx(op) if regroups(op) => Role::Regroups,
+        Op::Onnx(op) if regroups(op) || stays(graph, node, op) => Role::Regroups,
         Op::Conv { .. }
         | Op::ConvTranspose { .. }
         | Op::MaxPool { .. }
@@ -173,6 +173,13 @@ fn role(graph: &Graph, node: &Node) -> Role {
 /// Whether an operator that is kept gives the same values other dimensions.
 pub(super) fn regroups(op: &OnnxOp) -> bool {
     op.domain.is_empty() && matches!(op.kind, "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze")
+}
+
+/// Whether an operator is a Transpose that swaps only dimensions of 1 with others.
+fn stays(graph: &Graph, node: &Node, op: &OnnxOp) -> bool {
+    let shape = &graph.values[node.inputs[0].0].shape;
+    let perm = || permutation(op, shape.len());
+    transposes(op) && perm().is_some_and(|perm| swapped(shape, &perm) == Some(None))
 }
 
 pub(super) fn transposes(op: &OnnxOp) -> bool {
