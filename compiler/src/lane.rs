@@ -1,6 +1,7 @@
 //! Lane operations: what happens to every int32 of an accumulator between a sum and its int8.
 
 use std::fmt;
+use std::sync::Arc;
 
 use vta_isa::AluOp;
 
@@ -45,11 +46,20 @@ pub enum LaneOperand {
     Imm(i16),
     /// One for each channel of the node's output.
     Vec(Vec<i32>),
+    /// One for each value of the node's output, `[C][H][W]`, or one for each position of all channels,
+    /// `[H][W]`. Sums, products and element-wise operations alone have such.
+    Plane(Arc<[i32]>),
 }
 
 impl From<i16> for LaneOperand {
     fn from(imm: i16) -> Self {
         Self::Imm(imm)
+    }
+}
+
+impl From<Arc<[i32]>> for LaneOperand {
+    fn from(by_position: Arc<[i32]>) -> Self {
+        Self::Plane(by_position)
     }
 }
 
@@ -60,11 +70,22 @@ impl From<Vec<i32>> for LaneOperand {
 }
 
 impl LaneOperand {
-    /// The operand of a channel; `None` when the vector is too short.
+    /// The operand of a channel; `None` when the vector is too short, or a channel has several.
     pub fn of_channel(&self, channel: usize) -> Option<i32> {
         match self {
             Self::Imm(imm) => Some((*imm).into()),
             Self::Vec(by_channel) => by_channel.get(channel).copied(),
+            Self::Plane(_) => None,
+        }
+    }
+
+    /// The operands of a channel that has one for each of its `len` lanes; `None` when there are too few, or
+    /// the channel has one operand.
+    pub fn of_lanes(&self, channel: usize, len: usize) -> Option<&[i32]> {
+        match self {
+            Self::Plane(all) if all.len() == len => Some(all),
+            Self::Plane(all) => all.chunks_exact(len.max(1)).nth(channel),
+            Self::Imm(_) | Self::Vec(_) => None,
         }
     }
 
@@ -73,6 +94,7 @@ impl LaneOperand {
         match self {
             Self::Imm(imm) => rule((*imm).into()),
             Self::Vec(by_channel) => by_channel.iter().all(|&y| rule(y)),
+            Self::Plane(by_position) => by_position.iter().all(|&y| rule(y)),
         }
     }
 }
@@ -128,11 +150,19 @@ impl LaneOp {
         Self::new(LaneKind::Max, y)
     }
 
-    /// The vector; `None` for an immediate.
+    /// The vector, one for each channel; `None` for any other operand.
     pub fn vector(&self) -> Option<&[i32]> {
         match &self.operand {
             LaneOperand::Vec(by_channel) => Some(by_channel),
-            LaneOperand::Imm(_) => None,
+            LaneOperand::Imm(_) | LaneOperand::Plane(_) => None,
+        }
+    }
+
+    /// The operands of positions; `None` for any other.
+    pub fn plane(&self) -> Option<&[i32]> {
+        match &self.operand {
+            LaneOperand::Plane(by_position) => Some(by_position),
+            LaneOperand::Imm(_) | LaneOperand::Vec(_) => None,
         }
     }
 }
@@ -143,6 +173,7 @@ impl fmt::Display for LaneOp {
         match &self.operand {
             LaneOperand::Imm(imm) => write!(f, "{name} {imm}"),
             LaneOperand::Vec(by_channel) => write!(f, "{name}[{}]", by_channel.len()),
+            LaneOperand::Plane(all) => write!(f, "{name}[{} values]", all.len()),
         }
     }
 }

@@ -28,6 +28,7 @@
 //!
 //! Nothing wraps: [`range`] follows the interval of every channel through all operations.
 
+mod constants;
 mod digits;
 mod lanes;
 mod multiply;
@@ -35,6 +36,7 @@ mod precise;
 mod products;
 mod sums;
 
+pub use self::constants::{Factors, Offsets, plan_factors, plan_offsets};
 pub use self::digits::{Digits, plan_digit};
 pub use self::lanes::{
     Interval, Requant, Requantize, SemanticsError, apply, log2_exact, range, sum_bounds,

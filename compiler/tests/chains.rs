@@ -39,6 +39,7 @@ enum Link {
     Times,
     Gate,
     Mask,
+    Places,
     Zeros,
     Join,
     Slice,
@@ -70,6 +71,7 @@ fn link() -> impl Strategy<Value = Link> {
             Link::Times,
             Link::Gate,
             Link::Mask,
+            Link::Places,
             Link::Zeros,
             Link::Join,
             Link::Slice,
@@ -223,6 +225,7 @@ impl Chain {
                 };
                 self.push(op, &inputs, chw);
             }
+            Link::Places => self.places(),
             Link::Zeros if small([c + 5, h, w]) => {
                 let zeros = |count: usize| Some(Data::F32(vec![0.0; count * h * w]));
                 let before = self.net.value("before", &[1, 2, h, w], zeros(2));
@@ -288,6 +291,22 @@ impl Chain {
         }
     }
 
+    /// Constants that differ from position to position, on either side, some alike in all channels.
+    fn places(&mut self) {
+        let (x, chw @ [c, h, w]) = self.last();
+        let shapes = [vec![h, w], vec![1, c, h, w], vec![c, 1, w], vec![1, h, 1]];
+        let shape = &shapes[self.rng.next() as usize % shapes.len()];
+        let constant = self.constant(shape, 1.0);
+        let (op, inputs) = match self.rng.next() % 5 {
+            0 => (Op::Add, [x, constant]),
+            1 => (Op::Sub, [x, constant]),
+            2 => (Op::Sub, [constant, x]),
+            3 => (Op::Mul, [constant, x]),
+            _ => (Op::Div, [x, constant]),
+        };
+        self.push(op, &inputs, chw);
+    }
+
     /// Positions as rows of a matrix that is multiplied by a constant: with positions in one dimension, in two,
     /// or with the channels in front, and as a Gemm.
     fn tokens(&mut self, n: usize, form: usize) {
@@ -304,6 +323,8 @@ impl Chain {
                 let weights = self.constant(&[c, n], factor);
                 let y = self.net.push(right, &[rows, weights], &[1, h * w, n]);
                 let y = self.net.push(Op::Add, &[bias, y], &[1, h * w, n]);
+                let places = self.constant(&[1, h * w, n], 0.5);
+                let y = self.net.push(Op::Add, &[y, places], &[1, h * w, n]);
                 let y = self.kept("Transpose", y, &[1, n, h * w], &[0, 2, 1]);
                 self.kept("Reshape", y, &[1, n, h, w], &[])
             }

@@ -214,6 +214,36 @@ proptest! {
     }
 
     #[test]
+    fn constants_may_differ_from_position_to_position(
+        c in 1usize..40, hw in [1usize..6, 2usize..6], kind in 0usize..5, shape in 0usize..8, relu in any::<bool>(),
+        range in 0.05f32..3.0, seed in 1u64..1000,
+    ) {
+        let [h, w] = hw;
+        let x_shape = [1, c, h, w];
+        let (mut net, x) = Net::new(&x_shape);
+        let shape = [
+            vec![h, w], vec![1, h, w], vec![c, h, w], vec![1, c, h, w], vec![c, 1, w], vec![h, 1], vec![w], vec![1, 1, h, w],
+        ][shape].clone();
+        let value = |i: usize| 0.3 + ((i as u64 * 7 + seed) % 11) as f32 / 4.0;
+        let signed = |i: usize| if (i as u64 + seed).is_multiple_of(3) { -value(i) } else { value(i) };
+        let constant = net.floats(&shape, (0..shape.iter().product()).map(signed).collect());
+        // Another node between, or what is rounded would be the input.
+        let x = net.push(Op::Clip { min: -0.7 * range, max: range }, &[x], &x_shape);
+        let mut y = match kind {
+            0 => net.push(Op::Add, &[x, constant], &x_shape),
+            1 => net.push(Op::Sub, &[x, constant], &x_shape),
+            2 => net.push(Op::Sub, &[constant, x], &x_shape),
+            3 => net.push(Op::Mul, &[constant, x], &x_shape),
+            _ => net.push(Op::Div, &[x, constant], &x_shape),
+        };
+        if relu {
+            y = net.push(Op::Relu, &[y], &x_shape);
+        }
+        let off = net.compare(y, &image(c * h * w, seed, range));
+        prop_assert!(off <= BOUND, "{}", off);
+    }
+
+    #[test]
     fn two_tensors_meet_value_by_value_or_by_channel(
         c in 1usize..40, hw in [1usize..5, 1usize..5], kind in 0usize..3, spread in 0usize..5, range in 0.05f32..3.0,
         seed in 1u64..1000,

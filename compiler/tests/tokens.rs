@@ -222,6 +222,40 @@ fn matrices_on_the_left_and_images_with_channels_last() {
 }
 
 #[test]
+fn tokens_meet_constants_of_their_positions() {
+    for constant in [&[1, 6, 10][..], &[6, 10], &[6, 1], &[1, 1, 10], &[10]] {
+        let (mut t, x) = Tokens::new(&[1, 6, 7]);
+        let weights = t.constant(&[7, 10]);
+        let form = MatMulForm::Right;
+        let y = t.net.push(Op::MatMul { form }, &[x, weights], &[1, 6, 10]);
+        // What differs from token to token is no bias of the product, which is rounded before it.
+        let places = t.constant(constant);
+        let y = t.net.push(Op::Add, &[places, y], &[1, 6, 10]);
+        let factors = t.constant(constant);
+        let y = t.net.push(Op::Mul, &[y, factors], &[1, 6, 10]);
+        let (network, far) = compared(&t.net.finish(&[y]));
+        assert_eq!(hosted(&network), "", "{constant:?}");
+        let by_position = constant.contains(&6);
+        let layers = if by_position { 3 } else { 2 };
+        assert_eq!(network.nodes.len(), layers, "{constant:?}: {network}");
+        assert!(far < 1.0, "{constant:?}: {far}");
+    }
+    // Of a product with a matrix on the left channels are rows.
+    for (constant, layers) in [(&[7, 1][..], 1), (&[1, 7, 10], 2), (&[10], 2)] {
+        let (mut t, x) = Tokens::new(&[1, 6, 10]);
+        let weights = t.constant(&[7, 6]);
+        let form = MatMulForm::Left;
+        let y = t.net.push(Op::MatMul { form }, &[x, weights], &[1, 7, 10]);
+        let places = t.constant(constant);
+        let y = t.net.push(Op::Add, &[y, places], &[1, 7, 10]);
+        let (network, far) = compared(&t.net.finish(&[y]));
+        assert_eq!(hosted(&network), "", "{constant:?}");
+        assert_eq!(network.nodes.len(), layers, "{constant:?}: {network}");
+        assert!(far < 1.0, "{constant:?}: {far}");
+    }
+}
+
+#[test]
 fn windows_of_the_whole_image_are_its_tokens() {
     // As in the last stage of a Swin: the Transpose of the windows swaps only dimensions of 1.
     let (mut t, x) = Tokens::new(&[1, 7, 5, 12]);

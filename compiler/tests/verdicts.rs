@@ -8,7 +8,7 @@ mod builder;
 use std::collections::BTreeSet;
 
 use builder::Builder;
-use vta_compiler::graph::{Data, Graph, OnnxAttribute, Value, ValueId};
+use vta_compiler::graph::{Data, Graph, OnnxAttribute, Op, Value, ValueId};
 use vta_compiler::lower::{self, LowerError, LowerOptions};
 use vta_compiler::passes::{self, Verdict};
 use vta_compiler::qgraph::{QGraph, QOp};
@@ -115,6 +115,47 @@ fn verdicts_say_why() {
         ("n2", &Verdict::Device),
     ];
     assert_eq!(found, expected);
+}
+
+/// What becomes of a sum or product with a constant, and why.
+fn beside(x: &[usize], constant: &[usize], output: &[usize], first: f32) -> Verdict {
+    let mut b = Builder::default();
+    let x = b.input(x);
+    let mut values: Vec<f32> = (0..constant.iter().product())
+        .map(|i| i as f32 / 8.0 + 0.5)
+        .collect();
+    values[0] = first;
+    let constant = b.value("constant", constant, Some(Data::F32(values)));
+    let y = b.push(Op::Add, &[x, constant], output);
+    let graph = quantize::stand_in(&b.finish(&[y])).unwrap();
+    let judged = passes::judged(&graph);
+    let at = graph.nodes.iter().position(|node| node.name == "n0");
+    judged.nodes[at.unwrap()].clone()
+}
+
+#[test]
+fn constants_that_meet_no_position_of_a_tensor_are_the_hosts() {
+    let plane = [1, 3, 2, 4];
+    assert_eq!(beside(&plane, &[2, 4], &plane, 0.5), Verdict::Device);
+    let reason = |verdict: Verdict| match verdict {
+        Verdict::Host { reason } => reason,
+        other => panic!("{other:?}"),
+    };
+    // It would give the tensor more rows, or isn't finite.
+    let more = beside(&[1, 3, 1, 4], &[2, 4], &plane, 0.5);
+    assert_eq!(
+        reason(more),
+        "a constant of shape [2, 4] beside [1, 3, 1, 4], which is neither one value nor one for each channel"
+    );
+    let infinite = reason(beside(&plane, &[2, 4], &plane, f32::INFINITY));
+    assert_eq!(infinite, "a constant isn't finite");
+    let large = [1, 1, 2048, 2049];
+    assert_eq!(
+        reason(beside(&large, &[2048, 1], &large, 0.5)),
+        "a constant beside 4196352 values; at most 4194304 have one each"
+    );
+    let most = [1, 1, 2048, 2048];
+    assert_eq!(beside(&most, &[2048, 1], &most, 0.5), Verdict::Device);
 }
 
 /// Of two branches each ends with other steps than its QuantizeLinear has, and one goes on.

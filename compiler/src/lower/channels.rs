@@ -153,7 +153,7 @@ impl Lowering<'_> {
         }
         if ops
             .iter()
-            .any(|op| op.vector().is_some_and(|v| v.len() != channels))
+            .any(|op| op.plane().is_some() || op.vector().is_some_and(|v| v.len() != channels))
         {
             return Err(self.inconsistent(id, "a lane vector has another length"));
         }

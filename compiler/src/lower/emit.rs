@@ -260,7 +260,7 @@ impl<'l, 'a> Emitter<'l, 'a> {
     ) -> Result<(), LowerError> {
         for op in ops {
             let LaneOperand::Imm(imm) = op.operand else {
-                let reason = format!("{op} is a vector, which only convolutions have");
+                let reason = format!("{op} has several operands, which this operator can't have");
                 return Err(self.inconsistent(reason));
             };
             if op.kind == LaneKind::Mul && !self.has(Extension::Mul) {

@@ -117,6 +117,9 @@ fn keeps(graph: &QGraph, id: TensorId, (gain, ops): (i8, &[LaneOp]), channel: us
     let (low, high) = graph.tensors[id.0].range;
     let values: Vec<i32> = (i32::from(low)..=high.into()).collect();
     let mut lanes: Vec<i32> = values.iter().map(|v| v * i32::from(gain)).collect();
+    if ops.iter().any(|op| op.plane().is_some()) {
+        return false;
+    }
     for op in ops {
         if semantics::apply(op, channel, &mut lanes).is_err() {
             return false;

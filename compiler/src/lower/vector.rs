@@ -4,5 +4,6 @@
 mod elementwise;
 pub(super) mod lanes;
 mod pairs;
+mod planes;
 mod pool;
 pub(super) mod tiles;

@@ -6,6 +6,7 @@ mod kept;
 mod layers;
 mod layout;
 mod moves;
+mod positions;
 mod reshaped;
 mod scales;
 mod sums;

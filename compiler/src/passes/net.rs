@@ -9,7 +9,7 @@ use crate::graph::{Graph, ValueId};
 use crate::onnx::Port;
 use crate::qgraph::{ChannelOf, Spread, TensorId, listed_ids};
 use crate::reflect::{Reflect, listed};
-use crate::semantics::Requant;
+use crate::semantics::{Requant, Sign};
 use crate::window::Window;
 
 /// An int8 tensor: `real = scale * (int8 - zero)`.
@@ -77,6 +77,22 @@ pub enum NetOp {
         a: TensorId,
         /// What is taken off it.
         b: TensorId,
+    },
+    /// Sum with constants, or their difference to the input, which differ from position to position.
+    Offsets {
+        /// Input.
+        input: TensorId,
+        /// Whether the input is added to the constants, or taken off them.
+        sign: Sign,
+        /// For each value, `[C][H][W]`, or for each position of all channels, `[H][W]`.
+        offsets: Arc<[f64]>,
+    },
+    /// Product with constants, which differ from position to position.
+    Factors {
+        /// Input.
+        input: TensorId,
+        /// For each value, `[C][H][W]`, or for each position of all channels, `[H][W]`.
+        factors: Arc<[f64]>,
     },
     /// Product of two tensors.
     Mul {
@@ -152,6 +168,8 @@ impl NetOp {
             Self::Eltwise { input }
             | Self::HardSwish { input }
             | Self::Slopes { input, .. }
+            | Self::Offsets { input, .. }
+            | Self::Factors { input, .. }
             | Self::MaxPool { input, .. }
             | Self::AvgPool { input, .. } => vec![*input],
         }
@@ -165,6 +183,8 @@ impl NetOp {
             Self::Add { .. } => "add",
             Self::Sub { .. } => "sub",
             Self::Mul { .. } => "mul",
+            Self::Offsets { .. } => "offsets",
+            Self::Factors { .. } => "factors",
             Self::HardSwish { .. } => "hardswish",
             Self::Slopes { .. } => "slopes",
             Self::Eltwise { .. } => "eltwise",

@@ -1,6 +1,7 @@
 //! The last step: real scales become lane operations.
 
 mod average;
+mod constants;
 
 use std::sync::Arc;
 
@@ -208,6 +209,7 @@ impl Plan<'_> {
                     epilogue: plan.epilogue,
                 }
             }
+            NetOp::Offsets { .. } | NetOp::Factors { .. } => self.constants(node)?,
             NetOp::HardSwish { input } => {
                 let plan = semantics::plan_hard_swish(&self.function(node, *input, &[])?);
                 let (plan, input) = (plan.map_err(of(node))?, self.id(*input)?);

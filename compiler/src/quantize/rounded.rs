@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::error::QuantizeError;
-use crate::graph::{Element, Graph, Node, OnnxOp, Op, ValueId};
+use crate::graph::{Element, Graph, MatMulForm, Node, OnnxOp, Op, Value, ValueId};
 use crate::host::HostOp;
 
 /// Refuses a graph that has scales already.
@@ -37,14 +37,16 @@ pub(super) fn rounded(graph: &Graph) -> Vec<bool> {
     // A constant that is added to a product of matrices is its bias.
     let makers: HashMap<_, _> = graph.nodes.iter().map(|n| (n.output, n)).collect();
     for node in graph.nodes.iter().filter(|node| node.op == Op::Add) {
-        let is_constant = |id: &ValueId| graph.values[id.0].data.is_some();
-        let product = |id: &&ValueId| {
-            let maker = makers.get(id);
-            maker.is_some_and(|maker| matches!(maker.op, Op::MatMul { .. }))
+        let form = |id: &ValueId| match makers.get(id)?.op {
+            Op::MatMul { form } => Some((*id, form)),
+            _ => None,
         };
-        if node.inputs.iter().any(is_constant)
-            && let Some(id) = node.inputs.iter().find(product)
-            && uses.get(id) == Some(&1)
+        if let Some((id, form)) = node.inputs.iter().find_map(form)
+            && node
+                .inputs
+                .iter()
+                .any(|id| is_bias(&graph.values[id.0], form))
+            && uses.get(&id) == Some(&1)
         {
             rounded[id.0] = false;
         }
@@ -67,6 +69,17 @@ pub(super) fn rounded(graph: &Graph) -> Vec<bool> {
         rounded[id.0] = graph.values[id.0].element == Element::F32;
     }
     rounded
+}
+
+/// Whether a constant has one value for each channel of a product of matrices, or one for all: others are sums of
+/// their own.
+fn is_bias(constant: &Value, form: MatMulForm) -> bool {
+    let behind = match form {
+        MatMulForm::Left => 1,
+        MatMulForm::Right | MatMulForm::RightTransposed => 0,
+    };
+    let mut dims = constant.shape.iter().rev().enumerate();
+    constant.data.is_some() && dims.all(|(at, &size)| at == behind || size == 1)
 }
 
 /// Where the steps of an operator's output come from.

@@ -10,14 +10,17 @@ use crate::host::HostOp;
 use crate::lane::LaneOp;
 use crate::passes::{Net, NetNode, NetOp};
 use crate::qgraph::{ChannelOf, NodeId, QGraph, QOp, Spread, TensorId};
+use crate::semantics::Sign;
 use crate::window::Window;
 
 const BLOCK: &str = "rows and columns of a block";
 const CLAMP: &str = "bounds of the output, in its steps";
+const CONSTANTS: &str = "how many constants there are, one for each value or each position";
 const DENSE: &str = "whether it is a dense layer, whose window is the whole input";
 const DIGIT: &str = "which digit of the sum it gives, in place of rounding";
 const DIMENSION: &str = "the dimension that entries are taken of";
 const DIVISOR: &str = "whether padding counts in the divisor";
+const NEGATIVE: &str = "whether the input is taken off the constants";
 const PADS: &str = "zeros at the top, left, bottom and right";
 const GROUP: &str = "groups that the channels are divided into";
 
@@ -315,6 +318,17 @@ impl Reflect for NetOp {
                     AttributeValue::Texts(all),
                     meaning,
                 )]
+            }
+            Self::Offsets {
+                input: _,
+                sign,
+                offsets,
+            } => vec![
+                count("values", offsets.len(), CONSTANTS),
+                flag("negative", *sign == Sign::Minus, NEGATIVE),
+            ],
+            Self::Factors { input: _, factors } => {
+                vec![count("values", factors.len(), CONSTANTS)]
             }
             Self::Add { a: _, b: _ }
             | Self::Sub { a: _, b: _ }

@@ -88,21 +88,40 @@ pub enum SemanticsError {
 /// Smallest and largest value of a lane.
 pub type Interval = (i64, i64);
 
-/// The operand of an operation for a channel.
-fn operand(op: &LaneOp, channel: usize) -> Result<i32, SemanticsError> {
-    let missing = || SemanticsError::Channels {
-        len: op.vector().map_or(0, <[i32]>::len),
+/// What a channel of an operation lacks.
+fn missing(op: &LaneOp, channel: usize) -> SemanticsError {
+    let all = op.vector().or(op.plane());
+    SemanticsError::Channels {
+        len: all.map_or(0, <[i32]>::len),
         channel,
-    };
-    op.operand.of_channel(channel).ok_or_else(missing)
+    }
+}
+
+/// Smallest and largest operand of an operation for a channel, or of several channels that has it.
+fn operands(op: &LaneOp, channel: usize) -> Result<Interval, SemanticsError> {
+    if let Some(all) = op.plane() {
+        let bounds = all.iter().min().zip(all.iter().max());
+        let (low, high) = bounds.ok_or_else(|| missing(op, channel))?;
+        return Ok(((*low).into(), (*high).into()));
+    }
+    let y = op.operand.of_channel(channel);
+    let y = i64::from(y.ok_or_else(|| missing(op, channel))?);
+    Ok((y, y))
 }
 
 /// Applies one operation to all lanes of a channel, as the device does.
 ///
 /// # Errors
-/// [`SemanticsError::Channels`] when a vector is too short.
+/// [`SemanticsError::Channels`] when a vector is too short, or a plane isn't that of the lanes.
 pub fn apply(op: &LaneOp, channel: usize, lanes: &mut [i32]) -> Result<(), SemanticsError> {
-    let y = operand(op, channel)?;
+    let lacks = || missing(op, channel);
+    if op.plane().is_some() {
+        let all = op.operand.of_lanes(channel, lanes.len());
+        let all = all.ok_or_else(lacks)?;
+        for_alu_op!(op.kind.alu(), OP => lanes.iter_mut().zip(all).for_each(|(x, y)| *x = OP.apply(*x, *y)));
+        return Ok(());
+    }
+    let y = op.operand.of_channel(channel).ok_or_else(lacks)?;
     for_alu_op!(op.kind.alu(), OP => lanes.iter_mut().for_each(|x| *x = OP.apply(*x, y)));
     Ok(())
 }
@@ -114,14 +133,16 @@ pub fn apply(op: &LaneOp, channel: usize, lanes: &mut [i32]) -> Result<(), Seman
 pub fn range(ops: &[LaneOp], channel: usize, start: Interval) -> Result<Interval, SemanticsError> {
     let mut now = fits(start, channel, "the sum")?;
     for op in ops {
-        let y = i64::from(operand(op, channel)?);
+        let (low, high) = operands(op, channel)?;
         let next = match op.kind {
-            LaneKind::Add => (now.0 + y, now.1 + y),
-            LaneKind::Mul => product(now, y),
-            LaneKind::Shr => shifted(now, y),
-            LaneKind::Shl => shifted(now, -y),
-            LaneKind::Min => (now.0.min(y), now.1.min(y)),
-            LaneKind::Max => (now.0.max(y), now.1.max(y)),
+            LaneKind::Add => (now.0 + low, now.1 + high),
+            LaneKind::Mul => product(now, (low, high)),
+            // Amounts that differ count modulo 32, each for itself: nothing is known.
+            LaneKind::Shr | LaneKind::Shl if low != high => (i32::MIN.into(), i32::MAX.into()),
+            LaneKind::Shr => shifted(now, low),
+            LaneKind::Shl => shifted(now, -low),
+            LaneKind::Min => (now.0.min(low), now.1.min(high)),
+            LaneKind::Max => (now.0.max(low), now.1.max(high)),
         };
         now = fits(next, channel, op.kind.alu().name())?;
     }
@@ -137,9 +158,10 @@ fn shifted((lo, hi): Interval, amount: i64) -> Interval {
     }
 }
 
-fn product((lo, hi): Interval, y: i64) -> Interval {
-    let (a, b) = (lo * y, hi * y);
-    (a.min(b), a.max(b))
+fn product((lo, hi): Interval, (low, high): Interval) -> Interval {
+    let all = [lo * low, lo * high, hi * low, hi * high];
+    let bounds = all.into_iter().min().zip(all.into_iter().max());
+    bounds.unwrap_or((0, 0))
 }
 
 fn fits(range: Interval, channel: usize, op: &'static str) -> Result<Interval, SemanticsError> {

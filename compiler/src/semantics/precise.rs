@@ -221,7 +221,7 @@ fn factors(multiplier: f64) -> [i16; 2] {
 }
 
 /// Operations that multiply by a value below 2^30, and what they really multiply by.
-fn multiply(multiplier: f64) -> (Vec<LaneOp>, i64) {
+pub(super) fn multiply(multiplier: f64) -> (Vec<LaneOp>, i64) {
     let [first, second] = factors(multiplier);
     let product = i64::from(first) * i64::from(second);
     let first = (first != 1).then_some(LaneOp::mul(first));

@@ -108,7 +108,7 @@ pub fn plan_add(given: &Addition) -> Result<AddPlan, SemanticsError> {
 
 /// The negative of an operand: its first factor's, or one more product. `None` for a factor that has no
 /// negative.
-fn negated(Scaled { mut ops, factor }: Scaled) -> Option<Scaled> {
+pub(super) fn negated(Scaled { mut ops, factor }: Scaled) -> Option<Scaled> {
     match ops.first_mut() {
         Some(LaneOp {
             kind: LaneKind::Mul,

@@ -284,6 +284,9 @@ impl Conv<'_> {
                     };
                     e.immediate(op.kind.alu(), imm, tiles)?;
                 }
+                LaneOperand::Plane(_) => {
+                    return Err(e.inconsistent(format!("{op} differs from position to position")));
+                }
                 LaneOperand::Vec(_) => {
                     let row = self.vector_base + next * all.len();
                     vector_op(e, op.kind.alu(), row, part, acc)?;

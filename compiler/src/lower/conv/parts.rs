@@ -95,7 +95,7 @@ impl Lowering<'_> {
             return Err(inconsistent("the residual has another shape"));
         }
         let mut ops = parts.prologue().iter().chain(parts.epilogue);
-        if ops.any(|op| op.vector().is_some_and(|v| v.len() != out[0])) {
+        if ops.any(|op| op.plane().is_some() || op.vector().is_some_and(|v| v.len() != out[0])) {
             return Err(inconsistent("a lane vector has another length"));
         }
         Ok(())

@@ -48,7 +48,7 @@ impl<'a> Lowering<'a> {
                 hint: "",
             });
         }
-        let vector = |op: &LaneOp| op.vector().is_some();
+        let vector = |op: &LaneOp| op.vector().or(op.plane()).is_some();
         if elementwise.operands.iter().any(|o| o.spread)
             || elementwise.lists().flatten().any(vector)
         {

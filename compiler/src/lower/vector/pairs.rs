@@ -1,5 +1,6 @@
 //! Sums and products of two tensors of which one has one position for every channel, or whose
-//! operations have vectors: by blocks, so that every tile meets the tile of its block.
+//! operations have vectors or constants of positions: by blocks, so that every tile meets the tile of its
+//! block.
 
 use vta_isa::{MemType, Store};
 
@@ -9,14 +10,24 @@ use super::super::lowering::Lowering;
 use super::super::stage::{Rows, Stage, Sums};
 use super::elementwise::{Elementwise, Operand, join};
 use super::lanes::{Piece, Vectors, by_block};
+use super::planes::Planes;
 use super::tiles::{HALVES, Halves};
+use crate::lane::LaneOp;
 use crate::qgraph::NodeId;
 
 /// A layer that is being emitted.
 struct Pairs<'e, 'g> {
     layer: &'e Elementwise<'g>,
     vectors: Vectors,
+    planes: Planes,
     /// Tiles of a block of the output.
+    plane: usize,
+}
+
+/// Which vector and which constants of positions are next.
+#[derive(Default)]
+struct Next {
+    vector: usize,
     plane: usize,
 }
 
@@ -29,18 +40,16 @@ impl Lowering<'_> {
     ) -> Result<(), LowerError> {
         let node = &self.graph.nodes[id.0];
         let lists = || elementwise.lists().flatten();
-        self.check_lanes(&node.name, lists().filter(|op| op.vector().is_some()))?;
-        let [channels, ..] = self.graph.tensors[node.output.0].chw;
-        if lists().any(|op| op.vector().is_some_and(|v| v.len() != channels)) {
-            return Err(self.inconsistent(id, "a lane vector has another length"));
-        }
+        self.check_by_blocks(id, elementwise)?;
+        let chw @ [channels, ..] = self.graph.tensors[node.output.0].chw;
         let layer = self.layer(id);
         let [blocks, h, w] = self.tile_chw(node.output);
         let (plane, depth) = (h * w, self.config.depth(MemType::Acc));
         let mut vectors = Vectors::new(self, &node.name, lists(), channels);
-        let copies = usize::from(elementwise.lists().any(|ops| self.multiplies(ops)));
-        // Every operand has a place of its own, as large as the output.
-        let places = elementwise.operands.len() + copies;
+        let planes = Planes::new(self, &node.name, lists(), chw);
+        let copies = elementwise.lists().any(|ops| self.multiplies(ops));
+        // Every operand has a place of its own, as large as the output, and one is for copies or constants.
+        let places = elementwise.operands.len() + usize::from(copies || !planes.is_empty());
         let each = vectors.count() + HALVES * places * plane;
         let together = (depth / each.max(1)).clamp(1, blocks.max(1));
         let half = depth.saturating_sub(vectors.count() * together) / HALVES;
@@ -58,6 +67,7 @@ impl Lowering<'_> {
         let mut pairs = Pairs {
             layer: elementwise,
             vectors,
+            planes,
             plane,
         };
         let mut e = Emitter::new(self, &node.name);
@@ -79,6 +89,28 @@ impl Lowering<'_> {
         halves.close(&mut e)?;
         e.finish(layer)
     }
+
+    /// Operands of operations that must agree with the output.
+    fn check_by_blocks(&self, id: NodeId, elementwise: &Elementwise<'_>) -> Result<(), LowerError> {
+        let node = &self.graph.nodes[id.0];
+        let lists = || elementwise.lists().flatten();
+        let several = |op: &&LaneOp| op.vector().or(op.plane()).is_some();
+        self.check_lanes(&node.name, lists().filter(several))?;
+        let [channels, h, w] = self.graph.tensors[node.output.0].chw;
+        let is_plane = |len: usize| len == h * w || len == channels * h * w;
+        let fits = |op: &LaneOp| {
+            op.vector().is_none_or(|v| v.len() == channels)
+                && op.plane().is_none_or(|v| is_plane(v.len()))
+        };
+        if !lists().all(fits) {
+            return Err(self.inconsistent(id, "a lane vector has another length"));
+        }
+        let mut spread = elementwise.operands.iter().filter(|o| o.spread);
+        match spread.any(|o| o.ops.iter().any(|op| op.plane().is_some())) {
+            true => Err(self.inconsistent(id, "one position has constants of several")),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Pairs<'_, '_> {
@@ -93,7 +125,7 @@ impl Pairs<'_, '_> {
         let places = self.layer.operands.len();
         let copy = base + places * count;
         self.vectors.load(e, &piece.blocks)?;
-        let mut next = 0;
+        let mut next = Next::default();
         for (i, operand) in self.layer.operands.iter().enumerate() {
             let sram = base + i * count;
             let own = match operand.spread {
@@ -114,19 +146,40 @@ impl Pairs<'_, '_> {
                     sram,
                 ],
             )?;
-            self.vectors
-                .apply(e, operand.ops, &mut next, &own, [sram, copy])?;
+            self.apply(e, operand.ops, &mut next, &own, [sram, copy])?;
             match (i, operand.spread) {
                 (0, _) => {}
                 (_, true) => by_block(e, self.layer.join, piece, [base, sram])?,
                 (_, false) => join(e, self.layer.join, [base, sram], count)?,
             }
         }
-        let all = [base, copy];
-        self.vectors
-            .apply(e, self.layer.epilogue, &mut next, piece, all)?;
+        let epilogue = self.layer.epilogue;
+        self.apply(e, epilogue, &mut next, piece, [base, copy])?;
         halves.seal(e, begin);
         Ok(base)
+    }
+
+    /// Operations on a piece whose tiles start at `base`. What lies from `copy` on is a copy of them, or constants.
+    fn apply(
+        &self,
+        e: &mut Emitter<'_, '_>,
+        ops: &[LaneOp],
+        next: &mut Next,
+        piece: &Piece,
+        [base, copy]: [usize; 2],
+    ) -> Result<(), LowerError> {
+        for op in ops {
+            if op.plane().is_some() {
+                self.planes
+                    .apply(e, op.kind, next.plane, piece, [base, copy])?;
+                next.plane += 1;
+            } else {
+                let op = std::slice::from_ref(op);
+                self.vectors
+                    .apply(e, op, &mut next.vector, piece, [base, copy])?;
+            }
+        }
+        Ok(())
     }
 
     fn load(

@@ -36,7 +36,10 @@ impl Reading<'_> {
             [Some(constant), None] => (1, constant),
         };
         let value = self.value(node, operand)?;
-        let c = self.by_channel(node, operand, &value, &constant)?;
+        let c = match self.by_channel(node, operand, &value, &constant) {
+            Ok(c) => c,
+            Err(why) => return self.by_position(node, kind, operand, &constant, why),
+        };
         let (factors, offsets) = match (kind, operand) {
             (Arithmetic::Add, _) => (vec![1.0], c),
             (Arithmetic::Sub, 0) => (vec![1.0], c.iter().map(|c| -c).collect()),
@@ -120,7 +123,7 @@ impl Reading<'_> {
         let x = &self.graph.values[node.inputs[operand].0].shape;
         let wrong = || {
             let text = format!(
-                "a constant of shape {shape:?} beside {x:?}; only one value, or one for each channel, is supported"
+                "a constant of shape {shape:?} beside {x:?}, which is neither one value nor one for each channel"
             );
             error(node, text)
         };

@@ -115,7 +115,16 @@ fn next_net(op: &NetOp) -> Option<NetOp> {
     Some(match op {
         NetOp::Conv { .. } => NetOp::Add { a: ID, b: ID },
         NetOp::Add { .. } => NetOp::Sub { a: ID, b: ID },
-        NetOp::Sub { .. } => NetOp::Mul { a: ID, b: ID },
+        NetOp::Sub { .. } => NetOp::Offsets {
+            input: ID,
+            sign: Sign::Minus,
+            offsets: Arc::new([0.5]),
+        },
+        NetOp::Offsets { .. } => NetOp::Factors {
+            input: ID,
+            factors: Arc::new([0.5]),
+        },
+        NetOp::Factors { .. } => NetOp::Mul { a: ID, b: ID },
         NetOp::Mul { .. } => NetOp::HardSwish { input: ID },
         NetOp::HardSwish { .. } => NetOp::Slopes {
             input: ID,
@@ -230,7 +239,7 @@ fn every_kind_of_every_network_describes_itself() {
         residual: Some(ID),
         dense: false,
     };
-    assert_eq!(check(conv, next_net).len(), 11);
+    assert_eq!(check(conv, next_net).len(), 13);
     let conv = QOp::Conv {
         input: ID,
         window: WINDOW,

@@ -1,0 +1,124 @@
+//! Constants that differ from position to position: tiles of int32 that a LOAD brings beside the tiles that
+//! they meet, a piece at a time. What all channels share is there once, with every lane alike, and meets
+//! each of a piece's blocks.
+
+use vta_driver::BufferId;
+use vta_isa::{AluOperand, Config, Load, MemType, Uop};
+
+use super::super::LowerError;
+use super::super::emit::{Emitter, Loops};
+use super::super::lowering::Lowering;
+use super::elementwise::join;
+use super::lanes::Piece;
+use crate::lane::{LaneKind, LaneOp};
+
+/// One operation's constants.
+#[derive(Clone, Copy)]
+struct Plane {
+    constant: BufferId,
+    /// All channels have the same.
+    is_shared: bool,
+}
+
+/// The constants of a layer's operations, in the order of their use.
+pub(super) struct Planes {
+    all: Vec<Plane>,
+    /// Tiles of a block.
+    plane: usize,
+}
+
+impl Planes {
+    /// Those of some operations on an output of channels, rows and columns, each a value for every one of
+    /// its values or positions.
+    pub fn new<'o>(
+        lowering: &mut Lowering<'_>,
+        name: &str,
+        ops: impl Iterator<Item = &'o LaneOp>,
+        [channels, h, w]: [usize; 3],
+    ) -> Self {
+        let plane = h * w;
+        let mut give = |values: &[i32]| {
+            let is_shared = values.len() == plane;
+            let own = if is_shared { 1 } else { channels };
+            let bytes = pack(values, [own, plane], lowering.config);
+            let constant = lowering.constant(format!("{name}.constants"), bytes);
+            Plane {
+                constant,
+                is_shared,
+            }
+        };
+        let all = ops.filter_map(LaneOp::plane).map(&mut give).collect();
+        Self { all, plane }
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// An operation of the `next`-th constants on a piece whose tiles start at `base`; they are loaded to `room`.
+    pub fn apply(
+        &self,
+        e: &mut Emitter<'_, '_>,
+        kind: LaneKind,
+        next: usize,
+        piece: &Piece,
+        [base, room]: [usize; 2],
+    ) -> Result<(), LowerError> {
+        let Some(&Plane {
+            constant,
+            is_shared,
+        }) = self.all.get(next)
+        else {
+            return Err(e.inconsistent(format!("it has no {next} constants of positions")));
+        };
+        let (positions, op) = (piece.positions.len(), kind.alu());
+        let (first, count) = match is_shared {
+            true => (0, positions),
+            false => (piece.blocks.start * self.plane, piece.count()),
+        };
+        let load = Load {
+            mem: MemType::Acc,
+            sram_base: room as u16,
+            dram_base: (first + piece.positions.start) as u32,
+            y_size: 1,
+            x_size: count as u16,
+            x_stride: count as u16,
+            ..Load::default()
+        };
+        e.load(constant, load)?;
+        if !is_shared {
+            return join(e, op, [base, room], count);
+        }
+        let uop = |block: usize| Uop {
+            dst: (base + block * positions) as u16,
+            src: room as u16,
+            wgt: 0,
+        };
+        let loops = Loops {
+            iter: [1, positions],
+            dst: [0, 1],
+            src: [0, 1],
+        };
+        let uops = (0..piece.blocks.len()).map(uop).collect();
+        e.alu(op, AluOperand::Acc, uops, loops)
+    }
+}
+
+/// Values as tiles of int32, `[C / BLOCK][H * W][BATCH][BLOCK]`; of one channel, every lane has its values.
+fn pack(values: &[i32], [channels, plane]: [usize; 2], config: &Config) -> Vec<u8> {
+    let (batch, block) = (config.batch(), config.block());
+    let mut bytes = Vec::with_capacity(channels.div_ceil(block) * plane * batch * block * 4);
+    for first in (0..channels).step_by(block) {
+        for at in 0..plane {
+            let lane = |lane: usize| match channels {
+                1 => values[at],
+                _ if first + lane < channels => values[(first + lane) * plane + at],
+                _ => 0,
+            };
+            let tile: Vec<u8> = (0..block).flat_map(|i| lane(i).to_le_bytes()).collect();
+            (0..batch).for_each(|_| bytes.extend(&tile));
+        }
+    }
+    bytes
+}

@@ -1,0 +1,279 @@
+//! Sums and products of a tensor and constants that differ from position to position.
+//!
+//! A constant is an int32 of its own for each position, so that it holds whatever else is added: of a sum
+//! `((x * f) + v) >> s` with the constant, the zero points and the half of rounding in `v`; of a product
+//! `(((x - z_x) * m) >> a + h) >> b`, with the ratio of the scales in `m`.
+
+use std::sync::Arc;
+
+use super::lanes::{Interval, Scaled, SemanticsError, log2_exact, push_clamp};
+use super::precise;
+use super::sums::{negated, round};
+use crate::lane::LaneOp;
+
+/// The largest ratio of a sum, as of one of two tensors.
+const MAX_RATIO: f64 = 4096.0;
+/// What a multiplier by immediates may be wrong by, in steps of the output.
+const IMMEDIATE_ERROR: f64 = 1.0 / 1024.0;
+/// Steps of the output that no value is as far from its bounds as: anything farther is clamped.
+const FAR: f64 = 512.0;
+/// Bits that intermediates have at most.
+const BITS: f64 = 30.0;
+
+/// What `round((x - z_x) * ratio + offset) + z` starts from.
+pub struct Offsets<'a> {
+    /// `s_x / s_y`, negative where the tensor is taken off the constants.
+    pub ratio: f64,
+    /// In steps of the output: for each value, or for each position of all channels.
+    pub offsets: &'a [f64],
+    /// The output's channels.
+    pub channels: usize,
+    /// Smallest and largest value of the tensor.
+    pub range: (i8, i8),
+    /// Its zero point, and the output's.
+    pub zeros: [i32; 2],
+    /// Bounds of the output.
+    pub clamp: (i8, i8),
+}
+
+/// What `round((x - z_x) * factor) + z` starts from.
+pub struct Factors<'a> {
+    /// `s_x * c / s_y` of constants `c`: for each value, or for each position of all channels.
+    pub factors: &'a [f64],
+    /// Smallest and largest value of the tensor.
+    pub range: (i8, i8),
+    /// Its zero point, and the output's.
+    pub zeros: [i32; 2],
+    /// Bounds of the output.
+    pub clamp: (i8, i8),
+}
+
+fn unfit(ratio: f64) -> SemanticsError {
+    SemanticsError::Ratio {
+        ratio: ratio.to_string(),
+    }
+}
+
+const fn wide((low, high): (i8, i8)) -> Interval {
+    (low as i64, high as i64)
+}
+
+/// The operations of a sum with constants.
+///
+/// # Errors
+/// [`SemanticsError::Ratio`] for a ratio that is 0, not finite or at least 4096, and constants that aren't
+/// finite.
+pub fn plan_offsets(given: &Offsets<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
+    let ratio = given.ratio;
+    let size = ratio.abs();
+    if !(size > 0.0 && size < MAX_RATIO) {
+        return Err(unfit(ratio));
+    }
+    if let Some(&offset) = given.offsets.iter().find(|o| !o.is_finite()) {
+        return Err(unfit(offset));
+    }
+    let [from, to] = given.zeros.map(f64::from);
+    let ends = [given.range.0, given.range.1].map(|x| (f64::from(x) - from) * ratio);
+    let (low, high) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+    // Offsets beyond these decide the result alone.
+    let most = (-FAR - high, FAR - low);
+    let shift = (BITS - (2.0 * FAR + FAR * size).log2()).floor() as i32;
+    let Scaled { mut ops, factor } = multiplied(ratio, shift, given.channels)?;
+    let unit = 2f64.powi(shift);
+    let value = |offset: &f64| {
+        let offset = offset.clamp(most.0, most.1) + to + 0.5;
+        (offset * unit - from * factor as f64).round() as i32
+    };
+    let values: Arc<[i32]> = given.offsets.iter().map(value).collect();
+    ops.extend([LaneOp::add(values), LaneOp::shr(shift as i16)]);
+    push_clamp(&mut ops, &[wide(given.range)], given.clamp)?;
+    Ok(ops)
+}
+
+/// Multiplies int8 values by `ratio * 2^shift`.
+fn multiplied(ratio: f64, shift: i32, channels: usize) -> Result<Scaled, SemanticsError> {
+    let exact = ratio.abs() * 2f64.powi(shift);
+    let scaled = match log2_exact(exact) {
+        Some(left @ 0..) => Scaled {
+            ops: Vec::from_iter((left > 0).then_some(LaneOp::shl(left as i16))),
+            factor: 1 << left,
+        },
+        _ => {
+            let (ops, factor) = precise::multiply(exact);
+            let off = (factor as f64 - exact).abs() * 255.0 / 2f64.powi(shift);
+            match off <= IMMEDIATE_ERROR {
+                true => Scaled { ops, factor },
+                false => Scaled {
+                    ops: vec![LaneOp::mul(vec![exact.round() as i32; channels])],
+                    factor: exact.round() as i64,
+                },
+            }
+        }
+    };
+    match ratio < 0.0 {
+        true => negated(scaled).ok_or_else(|| unfit(ratio)),
+        false => Ok(scaled),
+    }
+}
+
+/// The operations of a product with constants.
+///
+/// # Errors
+/// [`SemanticsError::Ratio`] for constants that aren't finite.
+pub fn plan_factors(given: &Factors<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
+    if let Some(&factor) = given.factors.iter().find(|f| !f.is_finite()) {
+        return Err(unfit(factor));
+    }
+    // A step more than these are clamped already.
+    let kept = |factor: &f64| factor.clamp(-FAR, FAR);
+    let largest = given.factors.iter().map(|f| kept(f).abs());
+    let largest = largest.fold(0.0, f64::max);
+    let [from, to] = given.zeros;
+    let off = [given.range.0, given.range.1].map(|x| (i32::from(x) - from).abs());
+    let extreme = f64::from(off[0].max(off[1]).max(1));
+    let room = (BITS - (largest * extreme).log2()).floor();
+    let shift = room.clamp(0.0, BITS) as i32;
+    let unit = 2f64.powi(shift);
+    let value = |factor: &f64| (kept(factor) * unit).round() as i32;
+    let values: Arc<[i32]> = given.factors.iter().map(value).collect();
+    let mut ops = Vec::new();
+    ops.extend((from != 0).then(|| LaneOp::add(-from as i16)));
+    ops.push(LaneOp::mul(values));
+    let rounding = round(shift, i64::from(to) << shift);
+    ops.extend(rounding.ok_or_else(|| unfit(largest))?);
+    push_clamp(&mut ops, &[wide(given.range)], given.clamp)?;
+    Ok(ops)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::semantics::apply;
+
+    /// How far results are from what a tie rounds to, over all int8 values and constants.
+    fn farthest(
+        ops: &[LaneOp],
+        (low, high): (i8, i8),
+        count: usize,
+        exact: impl Fn(i8, usize) -> f64,
+    ) -> f64 {
+        let mut off = 0f64;
+        for x in low..=high {
+            let mut lanes = vec![i32::from(x); count];
+            for op in ops {
+                apply(op, 0, &mut lanes).unwrap();
+            }
+            for (at, &lane) in lanes.iter().enumerate() {
+                let exact = exact(x, at).clamp(-128.0, 127.0);
+                off = off.max((f64::from(lane) - exact).abs() - 0.5);
+            }
+        }
+        off
+    }
+
+    fn zero() -> impl Strategy<Value = i32> {
+        prop_oneof![Just(0), -128i32..=127]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn sums_with_constants_round_as_reals_do(
+            size in -8f64..4.0, negative in any::<bool>(), power in any::<bool>(),
+            offsets in prop::collection::vec(prop_oneof![-150f64..150.0, -1e7..1e7], 2..9), zeros in [zero(), zero()],
+            low in -128i8..=0,
+        ) {
+            let size = if power { 2f64.powi(size as i32) } else { size.exp2() };
+            let ratio = if negative { -size } else { size };
+            let clamp = (-128, 127);
+            let given = Offsets { ratio, offsets: &offsets, channels: 1, range: (low, 127), zeros, clamp };
+            let ops = plan_offsets(&given).unwrap();
+            let exact = |x: i8, at: usize| {
+                (f64::from(x) - f64::from(zeros[0])) * ratio + offsets[at] + f64::from(zeros[1])
+            };
+            let off = farthest(&ops, (low, 127), offsets.len(), exact);
+            prop_assert!(off <= precise::MAX_ERROR, "{} by {:?}", off, ops);
+        }
+
+        #[test]
+        fn products_with_constants_round_as_reals_do(
+            factors in prop::collection::vec(prop_oneof![-1.5f64..1.5, -90.0..90.0], 2..9), zeros in [zero(), zero()],
+            low in -128i8..=0,
+        ) {
+            let given = Factors { factors: &factors, range: (low, 127), zeros, clamp: (-128, 127) };
+            let ops = plan_factors(&given).unwrap();
+            let exact = |x: i8, at: usize| (f64::from(x) - f64::from(zeros[0])) * factors[at] + f64::from(zeros[1]);
+            let off = farthest(&ops, (low, 127), factors.len(), exact);
+            prop_assert!(off <= precise::MAX_ERROR, "{} by {:?}", off, ops);
+        }
+    }
+
+    #[test]
+    fn constants_beyond_every_result_saturate() {
+        let clamp = (-128, 127);
+        let offsets = [1e30, -1e30];
+        let given = Offsets {
+            ratio: 0.3,
+            offsets: &offsets,
+            channels: 1,
+            range: clamp,
+            zeros: [5, 100],
+            clamp,
+        };
+        let mut lanes = [-128, 127];
+        for op in plan_offsets(&given).unwrap() {
+            apply(&op, 0, &mut lanes).unwrap();
+        }
+        assert_eq!(lanes, [127, -128]);
+        let factors = [1e30, -1e30, 0.0];
+        let given = Factors {
+            factors: &factors,
+            range: clamp,
+            zeros: [0, -100],
+            clamp,
+        };
+        let mut lanes = [1, 1, 1];
+        for op in plan_factors(&given).unwrap() {
+            apply(&op, 0, &mut lanes).unwrap();
+        }
+        assert_eq!(lanes, [127, -128, -100]);
+    }
+
+    #[test]
+    fn what_no_fixed_point_holds_is_refused() {
+        let range = (-128, 127);
+        for (ratio, offset) in [
+            (0.0, 1.0),
+            (f64::NAN, 1.0),
+            (4096.0, 1.0),
+            (1.0, f64::INFINITY),
+        ] {
+            let given = Offsets {
+                ratio,
+                offsets: &[offset],
+                channels: 1,
+                range,
+                zeros: [0, 0],
+                clamp: range,
+            };
+            let plan = plan_offsets(&given);
+            assert!(
+                matches!(plan, Err(SemanticsError::Ratio { .. })),
+                "{ratio} {offset}"
+            );
+        }
+        let given = Factors {
+            factors: &[f64::NAN],
+            range,
+            zeros: [0, 0],
+            clamp: range,
+        };
+        assert!(matches!(
+            plan_factors(&given),
+            Err(SemanticsError::Ratio { .. })
+        ));
+    }
+}
