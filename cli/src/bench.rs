@@ -130,7 +130,7 @@ fn layers(config: &Config, kernel: GemmKernel, samples: usize) -> Result<Vec<Lay
             }
             let mut taken = std::mem::take(&mut layer.samples);
             for _ in first..samples.min(first + LAYER_TURN) {
-                taken.push(kernel, || layer.run())?;
+                taken.push(kernel, || Ok((layer.run()?, ())))?;
             }
             layer.samples = taken;
         }
@@ -194,15 +194,16 @@ fn one_network(
     let image = image(program)?;
     let mut session = session(program)?;
     let mut walls = vec![Vec::with_capacity(samples); program.layers.len()];
-    let run = Measured::take(kernel, samples, || {
+    let timed = || {
         let started = Instant::now();
         let out = session.run(&[&image])?;
-        let seconds = started.elapsed().as_secs_f64();
-        let marks = out.reports.iter().flat_map(|report| &report.marks);
+        Ok((started.elapsed().as_secs_f64(), out.reports))
+    };
+    let run = Measured::take(kernel, samples, timed, |reports| {
+        let marks = reports.iter().flat_map(|report| &report.marks);
         for (walls, mark) in walls.iter_mut().zip(marks) {
             walls.push(mark.wall.as_secs_f64());
         }
-        Ok(seconds)
     })?;
     let layers = program.layers.iter().zip(walls);
     let layers = layers.map(|(layer, walls)| (layer.name.clone(), layer.macs, median(walls)));

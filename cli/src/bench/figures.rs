@@ -20,6 +20,8 @@ pub struct Measured {
     pub quartiles: [f64; 2],
     /// Multiply-adds a second.
     pub peak: f64,
+    /// The same with loads, of kernels whose loads count.
+    pub peak_with_loads: Option<f64>,
 }
 
 /// One layer's figures.
@@ -58,14 +60,24 @@ pub struct Figures {
 pub struct Samples {
     seconds: Vec<f64>,
     peaks: Vec<f64>,
+    peaks_with_loads: Vec<f64>,
 }
 
 impl Samples {
-    /// Measures the peak, then runs.
-    pub fn push(&mut self, kernel: GemmKernel, run: impl FnOnce() -> Result<f64>) -> Result<()> {
+    /// Measures the peak, then runs twice, the second time for the sample: at the peak a CPU's clock may fall, and
+    /// takes a while to rise again.
+    pub fn push<T>(
+        &mut self,
+        kernel: GemmKernel,
+        mut run: impl FnMut() -> Result<(f64, T)>,
+    ) -> Result<T> {
         self.peaks.push(kernel.peak_macs_per_second(PEAK_BURSTS));
-        self.seconds.push(run()?);
-        Ok(())
+        let with_loads = kernel.peak_with_loads(PEAK_BURSTS);
+        self.peaks_with_loads.extend(with_loads);
+        run()?;
+        let (seconds, more) = run()?;
+        self.seconds.push(seconds);
+        Ok(more)
     }
 
     /// Of at least one sample.
@@ -78,23 +90,30 @@ impl Samples {
             quartiles: [quartile(1), quartile(3)],
             seconds: middle,
             peak: median(self.peaks),
+            peak_with_loads: some_median(self.peaks_with_loads),
         }
     }
 }
 
+/// The median, if there is a figure.
+fn some_median(figures: Vec<f64>) -> Option<f64> {
+    (!figures.is_empty()).then(|| median(figures))
+}
+
 impl Measured {
     /// Takes `samples` of both in turns, after two runs that plan and touch memory for the first
-    /// time.
-    pub fn take(
+    /// time; what else each sample says is kept.
+    pub fn take<T>(
         kernel: GemmKernel,
         samples: usize,
-        mut run: impl FnMut() -> Result<f64>,
+        mut run: impl FnMut() -> Result<(f64, T)>,
+        mut keep: impl FnMut(T),
     ) -> Result<Self> {
         run()?;
         run()?;
         let mut taken = Samples::default();
         for _ in 0..samples {
-            taken.push(kernel, &mut run)?;
+            keep(taken.push(kernel, &mut run)?);
         }
         Ok(taken.medians())
     }
@@ -109,14 +128,18 @@ impl Measured {
 }
 
 impl Figures {
+    fn runs(&self) -> impl Iterator<Item = &Measured> {
+        let layers = self.layers.iter().map(|l| &l.run);
+        layers.chain(self.networks.iter().map(|n| &n.run))
+    }
+
     /// The CPU's peak: the median over everything that was measured.
     fn peak(&self) -> f64 {
-        let layers = self.layers.iter().map(|l| l.run.peak);
-        median(
-            layers
-                .chain(self.networks.iter().map(|n| n.run.peak))
-                .collect(),
-        )
+        median(self.runs().map(|run| run.peak).collect())
+    }
+
+    fn peak_with_loads(&self) -> Option<f64> {
+        some_median(self.runs().filter_map(|run| run.peak_with_loads).collect())
     }
 
     /// One object.
@@ -146,6 +169,7 @@ impl Figures {
         json!({
             "kernel": self.kernel.name(),
             "peak_gmacs": self.peak() / 1e9,
+            "peak_with_loads_gmacs": self.peak_with_loads().map(|peak| peak / 1e9),
             "layers": self.layers.iter().map(layer).collect::<Vec<_>>(),
             "networks": self.networks.iter().map(of_network).collect::<Vec<_>>(),
             "speedup_2_threads": self.speedup_2_threads,
@@ -167,6 +191,12 @@ impl Figures {
         let peak = format!("{}, one thread, measured", self.kernel.name());
         let gmacs = format!("{:.1}", self.peak() / 1e9);
         table.row(["peak", &gmacs, "100.0 %", "", &peak].map(str::to_owned));
+        if let Some(with_loads) = self.peak_with_loads() {
+            let share = format!("{:.1} %", 100.0 * with_loads / self.peak());
+            let gmacs = format!("{:.1}", with_loads / 1e9);
+            let note = "tiles from the first cache";
+            table.row(["with loads", &gmacs, &share, "", note].map(str::to_owned));
+        }
         let row = |name: &str, macs: u64, run: &Measured, note: String| {
             let [low, high] = run.quartiles.map(|q| 100.0 * run.share(macs) / q);
             let share = format!("{:.1} %", 100.0 * run.share(macs));
@@ -216,6 +246,7 @@ mod tests {
             seconds: 0.123_456,
             quartiles: [0.98, 1.31],
             peak: 312.5e9,
+            peak_with_loads: Some(212.5e9),
         };
         let layer = LayerRow {
             name: "resnet18.C11".to_owned(),
@@ -242,5 +273,6 @@ mod tests {
         let text = crate::terminal::wrapped(&figures.text(), columns);
         assert!(text.lines().all(|line| line.len() <= columns), "{text}");
         assert!(text.contains("device alone") && text.contains("two threads are"));
+        assert!(text.contains("with loads") && text.contains("68.0 %"));
     }
 }

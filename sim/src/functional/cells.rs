@@ -16,7 +16,6 @@ use crate::kernels::{COLUMN, GemmKernel};
 /// How the scratchpads are counted.
 #[derive(Clone, Copy)]
 pub(super) struct Dims {
-    kernel: GemmKernel,
     pub lanes: usize,
     pub block: usize,
     /// int32 of an accumulator cell.
@@ -32,7 +31,6 @@ impl Dims {
         let width = pads.block.min(COLUMN);
         let acc_cells = pads.acc.len() / width;
         Self {
-            kernel: pads.kernel,
             lanes: pads.lanes,
             block: pads.block,
             width,
@@ -94,7 +92,7 @@ impl Dims {
         let taps = group.inputs.taps_per_row() + 1;
         let columns = group.bases.list().count();
         let macs = op.rows.list().len() * taps * columns * self.width * self.block;
-        100 + macs as u64 / self.macs_per_ns()
+        100 + macs as u64 / macs_per_ns(op.kernel)
     }
 
     /// Cells that a load overwrites; none of memories that plans don't load.
@@ -111,15 +109,16 @@ impl Dims {
             }
         }
     }
+}
 
-    /// The multiply-adds that the kernel does in a nanosecond, about.
-    fn macs_per_ns(&self) -> u64 {
-        match self.kernel {
-            GemmKernel::Scalar => 2,
-            GemmKernel::Avx2 => 60,
-            GemmKernel::AvxVnni => 120,
-            GemmKernel::Avx512Vnni => 300,
-        }
+/// The multiply-adds that a kernel does in a nanosecond, about.
+fn macs_per_ns(kernel: GemmKernel) -> u64 {
+    match kernel {
+        GemmKernel::Scalar => 2,
+        GemmKernel::Avx2 => 60,
+        GemmKernel::AvxVnni => 120,
+        GemmKernel::Avx512Vnni => 300,
+        GemmKernel::Amx => 600,
     }
 }
 

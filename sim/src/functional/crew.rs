@@ -168,7 +168,7 @@ impl Worker {
             out: &mut self.stage,
             residual: piece.residual.map_or(&[], |span| grant.read(span)),
         };
-        pads.kernel.run(&product, &mut memory);
+        op.kernel.run(&product, &mut memory);
         for copy in &piece.copies {
             let staged = &self.stage[copy.from..copy.from + copy.to.len];
             grant.write(copy.to).copy_from_slice(staged);

@@ -8,7 +8,7 @@ use vta_isa::{Load, MemType, Store, resolve};
 
 use super::shape::Shape;
 use crate::kernels::lanes::{Gather, TileRun};
-use crate::kernels::{Bases, COLUMN, Inputs, Panel, Rows, Start, Step, Steps};
+use crate::kernels::{Bases, COLUMN, GemmKernel, Inputs, Panel, Rows, Start, Step, Steps};
 
 /// One thing to do.
 pub(crate) enum Op {
@@ -102,6 +102,7 @@ impl StoreOp {
 
 /// A blocked matrix product with everything fused into it.
 pub(crate) struct ProductOp {
+    pub kernel: GemmKernel,
     pub rows: Arc<Rows>,
     /// The bytes that inputs are read from; the scratchpad if there are none.
     pub read: Option<Span>,

@@ -106,7 +106,7 @@ fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
     };
     for group in &op.groups {
         let product = whole(op, group, pads.block);
-        pads.kernel.run(&product, &mut memory);
+        op.kernel.run(&product, &mut memory);
     }
 }
 

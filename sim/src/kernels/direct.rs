@@ -34,7 +34,7 @@ impl Tiles {
             lines: Vec::new(),
             corrections: Vec::new(),
             state: Vec::new(),
-            format: kernel.format(),
+            format: kernel.tile_format(),
             block,
         }
     }
@@ -186,7 +186,7 @@ impl Dots<'_> {
 
     /// Checks that all tiles are laid out for a kernel.
     pub(super) fn check_tiles(&self, kernel: GemmKernel) {
-        let (format, block, tiles) = (kernel.format(), self.block, self.tiles);
+        let (format, block, tiles) = (kernel.tile_format(), self.block, self.tiles);
         if format == Format::Plain {
             return;
         }

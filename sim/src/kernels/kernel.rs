@@ -5,6 +5,10 @@ pub(crate) const MAX_COLUMNS: usize = 4;
 /// Outputs of a column; fewer when the block is smaller.
 pub(crate) const COLUMN: usize = 16;
 
+/// Rows, and inputs of each, for which products are worth tiles.
+const LEAST_ROWS_OF_TILES: usize = 8;
+const LEAST_INPUTS_OF_TILES: usize = 192;
+
 /// Which kernel multiplies. Each also chooses the lane-wise operations of its instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GemmKernel {
@@ -17,10 +21,12 @@ pub enum GemmKernel {
     AvxVnni,
     /// 512-bit `dpbusd` (AVX-512 VNNI), with the same bias.
     Avx512Vnni,
+    /// Tiles of `tdpbssd` (AMX); everything but the products of plans is AVX-512's.
+    Amx,
 }
 
 /// How weights lie for a kernel. Inputs are int8 as in DRAM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Format {
     /// As in DRAM.
     Plain,
@@ -28,11 +34,19 @@ pub(crate) enum Format {
     Wide,
     /// Four inputs of each output side by side; the kernel adds 128 to inputs.
     Biased,
+    /// Four inputs of each output side by side, for inputs as they are.
+    Fours,
 }
 
 impl GemmKernel {
     /// Every kernel, slowest first.
-    pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni];
+    pub const ALL: [Self; 5] = [
+        Self::Scalar,
+        Self::Avx2,
+        Self::AvxVnni,
+        Self::Avx512Vnni,
+        Self::Amx,
+    ];
 
     /// The best kernel that this CPU can run.
     pub fn detect() -> Self {
@@ -50,6 +64,7 @@ impl GemmKernel {
                 is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni")
             }
             Self::Avx512Vnni => avx512_vnni(),
+            Self::Amx => avx512_vnni() && super::avx512::amx_permitted(),
         };
         #[cfg(not(target_arch = "x86_64"))]
         let has = self == Self::Scalar;
@@ -63,6 +78,7 @@ impl GemmKernel {
             Self::Avx2 => "avx2",
             Self::AvxVnni => "avxvnni",
             Self::Avx512Vnni => "avx512vnni",
+            Self::Amx => "amx",
         }
     }
 
@@ -75,11 +91,40 @@ impl GemmKernel {
         }
     }
 
+    /// The kernel for a planned product of so many rows, each of so many inputs: of a few, tiles take longer to set up
+    /// than to multiply.
+    pub(crate) const fn of_product(self, rows: usize, inputs: usize) -> Self {
+        match self {
+            Self::Amx if rows < LEAST_ROWS_OF_TILES || inputs < LEAST_INPUTS_OF_TILES => {
+                Self::Avx512Vnni
+            }
+            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => self,
+        }
+    }
+
+    /// How a panel's weights lie.
     pub(crate) const fn format(self) -> Format {
         match self {
             Self::Scalar => Format::Plain,
             Self::Avx2 => Format::Wide,
             Self::AvxVnni | Self::Avx512Vnni => Format::Biased,
+            Self::Amx => Format::Fours,
+        }
+    }
+
+    /// How weights of scratchpads lie, whose products are not planned.
+    pub(crate) const fn tile_format(self) -> Format {
+        match self {
+            Self::Amx => Self::Avx512Vnni.format(),
+            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => self.format(),
+        }
+    }
+
+    /// Bytes of neighbouring taps that the kernel multiplies at once; `None` for one that takes taps one by one.
+    pub(crate) const fn bundle_bytes(self) -> Option<usize> {
+        match self {
+            Self::Amx => Some(64),
+            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => None,
         }
     }
 
@@ -87,7 +132,7 @@ impl GemmKernel {
     pub(crate) const fn columns(self) -> usize {
         match self {
             Self::Scalar | Self::Avx2 | Self::AvxVnni => 1,
-            Self::Avx512Vnni => MAX_COLUMNS,
+            Self::Avx512Vnni | Self::Amx => MAX_COLUMNS,
         }
     }
 
@@ -102,6 +147,8 @@ impl GemmKernel {
             (Self::Avx512Vnni, 2) => 10,
             (Self::Avx512Vnni, 3) => 8,
             (Self::Avx512Vnni, _) => 6,
+            // Two tiles.
+            (Self::Amx, _) => 32,
         }
     }
 }

@@ -37,9 +37,12 @@ macro_rules! versions {
                 GemmKernel::Avx2 | GemmKernel::AvxVnni => unsafe { $wide($($arg),*) },
                 // SAFETY: the kernel was chosen where the CPU has these parts of AVX-512.
                 #[cfg(target_arch = "x86_64")]
-                GemmKernel::Avx512Vnni => unsafe { $wider($($arg),*) },
+                GemmKernel::Avx512Vnni | GemmKernel::Amx => unsafe { $wider($($arg),*) },
                 #[cfg(not(target_arch = "x86_64"))]
-                GemmKernel::Avx2 | GemmKernel::AvxVnni | GemmKernel::Avx512Vnni => $body($($arg),*),
+                GemmKernel::Avx2
+                | GemmKernel::AvxVnni
+                | GemmKernel::Avx512Vnni
+                | GemmKernel::Amx => $body($($arg),*),
             }
         }
 

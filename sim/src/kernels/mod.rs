@@ -11,6 +11,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(crate) mod bundles;
 pub(crate) mod direct;
 mod kernel;
 pub(crate) mod lanes;
@@ -23,13 +24,16 @@ mod product;
 mod scalar;
 pub(crate) mod shared;
 mod steps;
+#[cfg(test)]
+mod tests;
 
+pub(crate) use bundles::{Bundles, PADDING};
 use direct::{Dots, Tiles};
 pub use kernel::GemmKernel;
 pub(crate) use kernel::{COLUMN, Format, MAX_COLUMNS};
 pub(crate) use panel::{Column, Line, Panel};
 use product::Stretch;
-pub(crate) use product::{Bases, Inputs, Memory, PADDING, Product, Row, Rows, Start};
+pub(crate) use product::{Bases, Inputs, Memory, Product, Row, Rows, Start};
 pub(crate) use steps::{Operand, Step, Steps};
 
 impl GemmKernel {
@@ -47,8 +51,12 @@ impl GemmKernel {
             Self::AvxVnni => avx2::run_vnni(product, memory),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Vnni => avx512::run(product, memory),
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => avx512::run_amx(product, memory),
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => scalar::run(product, memory),
+            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
+                scalar::run(product, memory);
+            }
         }
     }
 
@@ -69,9 +77,11 @@ impl GemmKernel {
             #[cfg(target_arch = "x86_64")]
             Self::AvxVnni => avx2::add_vnni(dots, inp, acc),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Vnni => avx512::add(dots, inp, acc),
+            Self::Avx512Vnni | Self::Amx => avx512::add(dots, inp, acc),
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => direct::scalar(dots, inp, acc),
+            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
+                direct::scalar(dots, inp, acc);
+            }
         }
     }
 
@@ -88,10 +98,12 @@ impl GemmKernel {
         match self {
             // Every kernel but the scalar one has AVX2, and blocks of 16 and more.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni if dots.block.is_multiple_of(COLUMN) => {
+            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni | Self::Amx
+                if dots.block.is_multiple_of(COLUMN) =>
+            {
                 avx2::add_as_they_are(dots, inp, acc);
             }
-            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => {
+            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
                 direct::scalar(dots, inp, acc);
             }
         }
@@ -102,8 +114,8 @@ impl GemmKernel {
         tiles.lay_out(tile, bytes, |bytes, first, lines| {
             match (self, <&[u8; 256]>::try_from(bytes)) {
                 #[cfg(target_arch = "x86_64")]
-                (Self::Avx512Vnni, Ok(tile)) => avx512::lay_out(tile, lines),
-                _ => panel::lay_out(bytes, first, self.format(), lines),
+                (Self::Avx512Vnni | Self::Amx, Ok(tile)) => avx512::lay_out(tile, lines),
+                _ => panel::lay_out(bytes, first, self.tile_format(), lines),
             }
         });
     }

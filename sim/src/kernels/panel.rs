@@ -2,6 +2,9 @@
 
 use super::{COLUMN, Format};
 
+/// Columns of `Fours` that lie side by side.
+pub(super) const PAIR: usize = 2;
+
 /// 64 aligned bytes: one vector of AVX-512, two of AVX2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
@@ -9,8 +12,9 @@ pub(crate) struct Line(pub [u8; 64]);
 
 /// The weights of some columns for some taps, in the order in which a kernel reads them.
 ///
-/// For each tap, each group of inputs and each column, four inputs of 16 outputs: one line (`Biased`), or two of int16 (`Wide`). `Plain` has, for
-/// each tap, a column's outputs one after the other, BLOCK bytes each.
+/// For each tap, each group of inputs and each column, four inputs of 16 outputs: one line (`Biased`, `Fours`), or two of int16 (`Wide`). `Plain` has, for
+/// each tap, a column's outputs one after the other, BLOCK bytes each. `Fours` has pairs of columns, all taps of one
+/// pair before the next.
 #[derive(Debug)]
 pub(crate) struct Panel {
     lines: Box<[Line]>,
@@ -32,7 +36,12 @@ impl Panel {
     pub fn new(columns: &[Column<'_>], format: Format, block: usize) -> Self {
         let taps = columns.first().map_or(0, |c| c.tiles.len());
         let mut lines = Vec::with_capacity(Self::lines_for(format, columns.len(), taps, block));
-        for tap in 0..taps {
+        let together = match format {
+            Format::Plain | Format::Wide | Format::Biased => columns.len().max(1),
+            Format::Fours => PAIR,
+        };
+        let all = columns.chunks(together);
+        for (columns, tap) in all.flat_map(|some| (0..taps).map(move |tap| (some, tap))) {
             match format {
                 Format::Plain => {
                     for column in columns {
@@ -40,7 +49,7 @@ impl Panel {
                     }
                 }
                 Format::Wide => interleave::<8>(columns, tap, block, &mut lines),
-                Format::Biased => interleave::<16>(columns, tap, block, &mut lines),
+                Format::Biased | Format::Fours => interleave::<16>(columns, tap, block, &mut lines),
             }
         }
         Self {
@@ -62,7 +71,7 @@ impl Panel {
         let tap = match format {
             Format::Plain => (block * block.min(COLUMN)).div_ceil(line),
             Format::Wide => block / 2,
-            Format::Biased => block / 4,
+            Format::Biased | Format::Fours => block / 4,
         };
         columns * taps * tap
     }
@@ -178,7 +187,7 @@ pub(super) fn lay_out(
         *to = match format {
             Format::Plain => return [0; COLUMN],
             Format::Wide => line::<8>(tile, [first + at % 2 * 8, at / 2 * 4], block),
-            Format::Biased => line::<16>(tile, [first, at * 4], block),
+            Format::Biased | Format::Fours => line::<16>(tile, [first, at * 4], block),
         };
     }
     correction(&[tile], first, format, block)
@@ -189,6 +198,6 @@ pub(super) const fn tile_lines(format: Format, block: usize) -> usize {
     match format {
         Format::Plain => 0,
         Format::Wide => block / 2,
-        Format::Biased => block / 4,
+        Format::Biased | Format::Fours => block / 4,
     }
 }

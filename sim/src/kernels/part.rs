@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use super::product::joined;
 use super::{Bases, Inputs, MAX_COLUMNS, PADDING, Row, Rows, Stretch};
 
 impl Rows {
@@ -83,12 +84,16 @@ impl Inputs {
         };
         let offsets: Box<[u32]> = self.offsets_of(blocks).iter().map(moved).collect();
         let most = offsets.iter().copied().filter(|&o| o != PADDING).max();
+        let stretches = Stretch::cut(self.stretches, blocks);
+        let bundles = self.bundles.filter(|_| self.joined.is_some());
         Self {
+            joined: bundles.and_then(|bundles| joined(&offsets, stretches, self.taps, bundles)),
+            bundles: self.bundles,
             offsets,
             rows: self.rows_of(blocks).len(),
             taps: self.taps,
             block: self.block,
-            stretches: Stretch::cut(self.stretches, blocks),
+            stretches,
             most: most.unwrap_or(0),
             only_padding: most.is_none(),
         }
@@ -121,7 +126,7 @@ mod tests {
         for (rows, most) in [(1, 6), (5, 6), (13, 6), (49, 6), (12, 3), (100, 12)] {
             let taps = 3;
             let offsets: Vec<u32> = (0..rows * taps).map(|i| 1000 + i as u32).collect();
-            let whole = Inputs::new(&offsets, rows, most);
+            let whole = Inputs::new(&offsets, rows, most, None);
             let ranges: Vec<Range<usize>> = (whole.stretches.into_iter())
                 .flat_map(Stretch::ranges)
                 .collect();

@@ -11,14 +11,21 @@ impl GemmKernel {
     /// int8 multiply-adds a second that one thread does with this kernel's instruction when
     /// nothing else is in the way: independent sums in registers, no loads. The best of `samples`.
     pub fn peak_macs_per_second(self, samples: usize) -> f64 {
-        let mut best = 0f64;
-        for _ in 0..samples.max(1) {
-            let started = Instant::now();
-            let macs = self.saturate(ROUNDS);
-            let seconds = started.elapsed().as_secs_f64();
-            best = best.max(macs as f64 / seconds.max(1e-9));
+        best_of(samples, || self.saturate(ROUNDS))
+    }
+
+    /// The same with what the kernel's instruction loads, from the first cache; `None` for kernels that load less than
+    /// they multiply.
+    pub fn peak_with_loads(self, samples: usize) -> Option<f64> {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => Some(best_of(samples, || {
+                super::avx512::peak_amx_with_loads(ROUNDS)
+            })),
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Amx => None,
+            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => None,
         }
-        best
     }
 
     /// Multiplies for a while; how many multiply-adds that were.
@@ -26,6 +33,8 @@ impl GemmKernel {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Vnni => super::avx512::peak(rounds),
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => super::avx512::peak_amx(rounds),
             #[cfg(target_arch = "x86_64")]
             Self::AvxVnni => {
                 super::avx2::peak_vnni(rounds);
@@ -37,10 +46,20 @@ impl GemmKernel {
                 rounds * 12 * 16
             }
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => plain(rounds),
+            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => plain(rounds),
             Self::Scalar => plain(rounds),
         }
     }
+}
+
+/// Multiply-adds a second, the best of `samples`.
+fn best_of(samples: usize, multiply: impl Fn() -> u64) -> f64 {
+    let sample = || {
+        let started = Instant::now();
+        let macs = multiply();
+        macs as f64 / started.elapsed().as_secs_f64().max(1e-9)
+    };
+    (0..samples.max(1)).map(|_| sample()).fold(0f64, f64::max)
 }
 
 /// Dot products of short slices, as the scalar kernel does them.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::bundles::{Bundles, Joined, PADDING};
 use super::kernel::{COLUMN, GemmKernel, MAX_COLUMNS};
 use super::panel::{Line, Panel};
 use super::steps::Steps;
@@ -41,9 +42,6 @@ impl Rows {
     }
 }
 
-/// The offset of a tap in the padding: the input is zero.
-pub(crate) const PADDING: u32 = u32::MAX;
-
 /// Where the inputs of every row and tap lie, block by block as a kernel takes the rows: what it
 /// reads is one stretch of memory.
 #[derive(Debug)]
@@ -58,11 +56,15 @@ pub(crate) struct Inputs {
     pub(super) stretches: [Stretch; 2],
     pub(super) most: u32,
     pub(super) only_padding: bool,
+    /// For kernels that take several taps at once, whose number is a multiple of those.
+    pub(super) bundles: Option<Bundles>,
+    /// `[block][bundle][row of the block]`, if all are joined.
+    pub(super) joined: Option<Box<[Joined]>>,
 }
 
 impl Inputs {
     /// From offsets `[tap][row]` of `rows` rows, which are worked on at most `block` at a time.
-    pub fn new(offsets: &[u32], rows: usize, block: usize) -> Self {
+    pub fn new(offsets: &[u32], rows: usize, block: usize, bundles: Option<Bundles>) -> Self {
         let inside = offsets.iter().copied().filter(|&o| o != PADDING);
         let most = inside.max();
         let mut ordered = Vec::with_capacity(offsets.len());
@@ -72,20 +74,73 @@ impl Inputs {
                 ordered.extend_from_slice(&tap[range.clone()]);
             }
         }
+        let taps = offsets.len().checked_div(rows).unwrap_or(0);
         Self {
+            joined: bundles.and_then(|bundles| joined(&ordered, stretches, taps, bundles)),
             offsets: ordered.into(),
             rows,
-            taps: offsets.len().checked_div(rows).unwrap_or(0),
+            taps,
             block,
             stretches,
             most: most.unwrap_or(0),
             only_padding: most.is_none(),
+            bundles,
         }
     }
 
     pub(super) fn taps(&self) -> usize {
         self.taps
     }
+
+    /// Taps that are multiplied together count as one.
+    pub(super) fn bundle_count(&self) -> usize {
+        self.taps / self.bundles.map_or(1, |bundles| bundles.taps)
+    }
+
+    /// Bytes of a row of a bundle; 0 if there are none.
+    pub(super) fn bundle_bytes(&self) -> usize {
+        self.bundles.map_or(0, Bundles::bytes)
+    }
+
+    /// Where the rows of the bundles lie, if they are joined.
+    pub(super) fn joined(&self) -> Option<&[Joined]> {
+        self.joined.as_deref()
+    }
+
+    /// Whether a kernel may read bundles of inputs of so many bytes.
+    fn bundles_fit(&self, kernel: GemmKernel, block: usize) -> bool {
+        let (Some(bundles), Some(most)) = (self.bundles, kernel.bundle_bytes()) else {
+            return self.bundles.is_none() && kernel.bundle_bytes().is_none();
+        };
+        let all = self.rows * self.bundle_count();
+        bundles.tap_bytes == block
+            && (1..=most / block).contains(&bundles.taps)
+            && self.taps.is_multiple_of(bundles.taps)
+            && match &self.joined {
+                Some(joined) => joined.len() == all,
+                None => bundles.taps > 1 || all == 0,
+            }
+    }
+}
+
+/// Where the rows of bundles lie, from offsets `[block][tap][row of the block]`; `None` if some aren't joined.
+pub(super) fn joined(
+    offsets: &[u32],
+    stretches: [Stretch; 2],
+    taps: usize,
+    bundles: Bundles,
+) -> Option<Box<[Joined]>> {
+    let mut joined = Vec::with_capacity(offsets.len() / bundles.taps);
+    for range in stretches.into_iter().flat_map(Stretch::ranges) {
+        let of_block = &offsets[range.start * taps..range.end * taps];
+        for bundle in of_block.chunks(bundles.taps * range.len()) {
+            for row in 0..range.len() {
+                let taps = bundle.iter().skip(row).step_by(range.len());
+                joined.push(Joined::of(taps.copied(), bundles.tap_bytes)?);
+            }
+        }
+    }
+    Some(joined.into())
 }
 
 /// Rows in blocks of at most `most`, which are about even: stretches of blocks that have equally
@@ -227,6 +282,7 @@ impl Product<'_> {
         let (inputs, rows) = (self.inputs, self.rows.rows.len());
         assert!(inputs.rows == rows && inputs.offsets.len() == rows * inputs.taps());
         assert!(inputs.block == kernel.rows(columns));
+        assert!(inputs.bundles_fit(kernel, self.block));
         assert!(self.panel.fits(kernel.format(), inputs.taps(), self.block));
         let room = memory.inp.len() as u64;
         // Padding alone reads no input.

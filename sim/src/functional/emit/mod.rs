@@ -2,6 +2,7 @@
 
 mod pairs;
 mod product;
+mod taps;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;

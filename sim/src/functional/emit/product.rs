@@ -10,9 +10,10 @@ use super::super::ops::{Columns, Op, ProductOp};
 use super::super::scratchpads::Scratchpads;
 use super::super::table::Table;
 use super::super::unplanned::Unplanned;
+use super::taps::Taps;
 use crate::kernels::{
-    Bases, COLUMN, Column, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row, Rows, Start, Step,
-    Steps,
+    Bases, COLUMN, Column, Format, GemmKernel, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row,
+    Rows, Start, Step, Steps,
 };
 
 /// Bytes of laid-out weights and offsets that a plan may keep.
@@ -20,10 +21,10 @@ const MOST_BYTES: usize = 2 << 30;
 
 /// What rows depend on: positions, and the bytes of each that are stored and read beside.
 type RowsKey = (Vec<u16>, Vec<u32>, Vec<u32>);
-/// What inputs depend on: rows, rows of a block, and the bytes of each tap and position.
-type InputsKey = ([usize; 2], Vec<u32>);
-/// What a panel depends on: weights and first output of each column.
-type PanelKey = Vec<(usize, Vec<Weight>)>;
+/// What inputs depend on: rows, rows of a block, taps of a bundle, and the bytes of each tap and position.
+type InputsKey = ([usize; 3], Vec<u32>);
+/// What a panel depends on: how weights lie, weights and first output of each column.
+type PanelKey = (Format, Vec<(usize, Vec<Weight>)>);
 
 /// Makes the products of one plan; equal parts are shared.
 pub(in super::super) struct Products<'a> {
@@ -68,7 +69,11 @@ impl<'a> Products<'a> {
         let width = block.min(COLUMN);
         let of_group = |group| (0..block).step_by(width).map(move |first| (group, first));
         let columns: Vec<(usize, usize)> = (0..matmul.groups.len()).flat_map(of_group).collect();
-        let most = self.pads.kernel.columns();
+        let taps = matmul.inputs.len() / matmul.positions.len().max(1);
+        let (positions, batch) = (matmul.positions.len(), self.pads.batch);
+        let kernel = self.pads.kernel.of_product(positions * batch, taps * block);
+        let most = kernel.columns();
+        let taps = Taps::of(kernel, matmul, columns.len(), block);
         let mut groups = Vec::with_capacity(columns.len().div_ceil(most));
         let mut rest = &columns[..];
         while !rest.is_empty() {
@@ -76,7 +81,7 @@ impl<'a> Products<'a> {
             let take = rest.len().div_ceil(rest.len().div_ceil(most));
             let (now, later) = rest.split_at(take);
             rest = later;
-            groups.push(self.group(matmul, now)?);
+            groups.push(self.group((kernel, matmul), &taps, now)?);
         }
         let start = match matmul.start {
             StartDraft::Side(_) => Start::Residual,
@@ -84,6 +89,7 @@ impl<'a> Products<'a> {
             StartDraft::Acc => Start::Acc,
         };
         Ok(Op::Product(Box::new(ProductOp {
+            kernel,
             rows,
             read: matmul.read,
             groups,
@@ -123,9 +129,14 @@ impl<'a> Products<'a> {
         Arc::clone(rows)
     }
 
-    fn inputs(&mut self, matmul: &Matmul, columns: usize) -> Arc<Inputs> {
+    fn inputs(
+        &mut self,
+        (kernel, matmul): (GemmKernel, &Matmul),
+        taps: &Taps,
+        columns: usize,
+    ) -> Arc<Inputs> {
         let rows = matmul.positions.len() * self.pads.batch;
-        let most = self.pads.kernel.rows(columns);
+        let most = kernel.rows(columns);
         // Counted from the first byte that is read, products are often the same.
         let first = matmul.read.map_or(0, |s| s.start as u32);
         let relative = |&byte: &u32| match byte {
@@ -133,7 +144,9 @@ impl<'a> Products<'a> {
             byte => byte - first,
         };
         let inputs: Vec<u32> = matmul.inputs.iter().map(relative).collect();
-        let key = ([rows, most], inputs);
+        let inputs = taps.arrange(inputs, matmul.positions.len(), &PADDING);
+        let bundle = taps.bundles.map_or(1, |bundles| bundles.taps);
+        let key = ([rows, most, bundle], inputs);
         if let Some(found) = self.inputs.get(&key) {
             return Arc::clone(found);
         }
@@ -146,13 +159,18 @@ impl<'a> Products<'a> {
             }));
         }
         self.kept_bytes += size_of_val(&offsets[..]);
-        let made = Arc::new(Inputs::new(&offsets, rows, most));
+        let made = Arc::new(Inputs::new(&offsets, rows, most, taps.bundles));
         self.inputs.insert(key, Arc::clone(&made));
         made
     }
 
     /// Columns that are worked on together: `(group, first output)`.
-    fn group(&mut self, matmul: &Matmul, columns: &[(usize, usize)]) -> Result<Columns, Unplanned> {
+    fn group(
+        &mut self,
+        (kernel, matmul): (GemmKernel, &Matmul),
+        taps: &Taps,
+        columns: &[(usize, usize)],
+    ) -> Result<Columns, Unplanned> {
         let base = |&(group, first): &(usize, usize)| {
             // Counted from the first byte that is stored or read.
             let byte =
@@ -165,11 +183,11 @@ impl<'a> Products<'a> {
             }
         };
         let bases: Vec<Row> = columns.iter().map(base).collect();
-        let panel = self.panel(matmul, columns)?;
+        let panel = self.panel((kernel, matmul), taps, columns)?;
         let mut first: Box<[[i32; COLUMN]]> = panel.corrections().into();
         let after = self.add_first(&mut first, &matmul.after, columns);
         Ok(Columns {
-            inputs: self.inputs(matmul, columns.len()),
+            inputs: self.inputs((kernel, matmul), taps, columns.len()),
             ahead: None,
             panel,
             first,
@@ -248,12 +266,16 @@ impl<'a> Products<'a> {
 
     fn panel(
         &mut self,
-        matmul: &Matmul,
+        (kernel, matmul): (GemmKernel, &Matmul),
+        taps: &Taps,
         columns: &[(usize, usize)],
     ) -> Result<Arc<Panel>, Unplanned> {
-        let weights =
-            |&(group, first): &(usize, usize)| (first, matmul.groups[group].weights.clone());
-        let key: PanelKey = columns.iter().map(weights).collect();
+        let weights = |&(group, first): &(usize, usize)| {
+            let weights = matmul.groups[group].weights.clone();
+            (first, taps.arrange(weights, 1, &Weight::Zero))
+        };
+        let format = kernel.format();
+        let key: PanelKey = (format, columns.iter().map(weights).collect());
         if let Some(panel) = self.panels.get(&key) {
             return Ok(Arc::clone(panel));
         }
@@ -261,8 +283,7 @@ impl<'a> Products<'a> {
             tiles: weights.iter().map(|w| self.tile(w)).collect(),
             first: *first,
         };
-        let format = self.pads.kernel.format();
-        let parts: Vec<Column<'_>> = key.iter().map(column).collect();
+        let parts: Vec<Column<'_>> = key.1.iter().map(column).collect();
         let panel = Arc::new(Panel::new(&parts, format, self.pads.block));
         self.kept_bytes += size_of_val(panel.lines());
         if self.kept_bytes > MOST_BYTES {

@@ -1,0 +1,309 @@
+//! The AMX kernel.
+//!
+//! `tdpbssd` multiplies a tile of up to 16 rows of 64 signed bytes by one of 64 bytes for each of 16 outputs and adds
+//! the products to 16 by 16 int32, modulo 2^32: exact for every input. The rows of a product lie anywhere, so those
+//! of up to 32 are packed first, bundle by bundle of taps, into a buffer that stays in the first cache; tiles are
+//! read from there, weights from the panel as it lies. Sums go through a buffer to what the AVX-512 kernel does with them.
+
+use std::mem::MaybeUninit;
+use std::ptr::addr_of_mut;
+
+use std::arch::x86_64::*;
+
+use super::sums::{Here, apply_steps, at, load, widen};
+use super::{Ahead, MOST_AHEAD};
+use crate::kernels::bundles::Joined;
+use crate::kernels::panel::PAIR;
+use crate::kernels::pointers::Pointers;
+use crate::kernels::{Line, MAX_COLUMNS, Memory, PADDING, Product, Row, Start, Stretch};
+
+mod permission;
+mod tiles;
+
+pub(in crate::kernels) use permission::permitted;
+use tiles::{Block, Config, ROWS, multiply};
+pub(in crate::kernels) use tiles::{peak, peak_with_loads};
+
+/// Bundles that are packed before they are multiplied: with the weights that are used meanwhile they stay in the
+/// first cache.
+const CHUNK: usize = 8;
+/// Rows whose sums end together.
+const TOGETHER: usize = 4;
+
+/// Rows of bundles, and sums.
+#[repr(C, align(64))]
+struct Buffers {
+    packed: [[Line; ROWS]; CHUNK],
+    sums: [[Line; MAX_COLUMNS]; ROWS],
+}
+
+/// Where the buffers are.
+#[derive(Clone, Copy)]
+struct Room {
+    packed: *mut u8,
+    sums: *mut Line,
+}
+
+/// Runs a product whose offsets were checked, on a CPU that has the instructions.
+pub(in crate::kernels) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
+    let pointers = Pointers::new(memory);
+    let mut buffers = MaybeUninit::<Buffers>::uninit();
+    let buffers = buffers.as_mut_ptr();
+    // SAFETY: no byte is read, and the buffers live as long as this function runs.
+    let room = unsafe {
+        Room {
+            packed: addr_of_mut!((*buffers).packed).cast(),
+            sums: addr_of_mut!((*buffers).sums).cast(),
+        }
+    };
+    let bundles = product.inputs.bundle_count();
+    let blocks: usize = product.inputs.stretches.iter().map(|s| s.blocks).sum();
+    let most = MOST_AHEAD * product.inputs.taps().div_ceil(bundles.max(1));
+    let per_bundle = product.ahead.len().div_ceil((blocks * bundles).max(1));
+    let mut ahead = Ahead {
+        next: product.ahead.as_ptr(),
+        lines_per_tap: per_bundle.min(most),
+    };
+    for stretch in product.inputs.stretches {
+        // SAFETY: `GemmKernel::run` has checked every offset of the product against its memory
+        // and the panel's length; kernels are only chosen where `GemmKernel::supported` is true.
+        unsafe {
+            match product.panel.columns() {
+                1 => run_stretch::<1>(product, stretch, &pointers, room, ahead),
+                2 => run_stretch::<2>(product, stretch, &pointers, room, ahead),
+                3 => run_stretch::<3>(product, stretch, &pointers, room, ahead),
+                4 => run_stretch::<4>(product, stretch, &pointers, room, ahead),
+                columns => unreachable!("{columns} columns"),
+            }
+        }
+        let lines = stretch.blocks * bundles * ahead.lines_per_tap;
+        ahead.next = ahead.next.wrapping_add(lines);
+    }
+}
+
+/// Blocks of equally many rows of M columns.
+///
+/// # Safety
+/// The CPU has the features. The stretch is of the product's rows, at most [`ROWS`] in each block; the panel has
+/// M columns, and the product's offsets lie inside the memory that the pointers name. The room is that of [`Buffers`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn run_stretch<const M: usize>(
+    product: &Product<'_>,
+    stretch: Stretch,
+    pointers: &Pointers,
+    room: Room,
+    mut ahead: Ahead,
+) {
+    let (bundles, bytes) = (product.inputs.bundle_count(), product.inputs.bundle_bytes());
+    if stretch.blocks == 0 {
+        return;
+    }
+    let config = Config::new(stretch.rows, bytes);
+    if bundles > 0 {
+        // SAFETY: at most 32 rows of at most 64 bytes, a multiple of 16: two tiles of sums, inputs and weights.
+        unsafe { config.load() };
+    }
+    let chunks = bundles.div_ceil(CHUNK);
+    let (panel, fours) = (product.panel.lines().as_ptr(), bytes / 4);
+    for index in 0..stretch.blocks {
+        let first = stretch.first + index * stretch.rows;
+        for chunk in 0..chunks {
+            // About even: 18 bundles are nine and nine.
+            let [from, to] = [chunk, chunk + 1].map(|c| bundles * c / chunks);
+            let pack = Pack {
+                first_row: first,
+                rows: stretch.rows,
+                bundles: [from, to],
+            };
+            // SAFETY: the caller's promise; at most CHUNK bundles of the product's, of at most ROWS rows.
+            unsafe { pack.run(product, pointers, room.packed, &mut ahead) };
+            for column in (0..M).step_by(PAIR) {
+                let width = PAIR.min(M - column);
+                let lines = (bundles * column + from * width) * fours;
+                let block = Block {
+                    inputs: room.packed,
+                    // SAFETY: a column has a line for every four bytes of each bundle, and a pair of columns all of them
+                    // before the next pair.
+                    weights: unsafe { panel.add(lines) }.cast(),
+                    // SAFETY: there is room for ROWS rows of M lines.
+                    sums: unsafe { room.sums.add(column) }.cast(),
+                    bundles: to - from,
+                    columns: M,
+                    is_first: u64::from(chunk == 0),
+                };
+                // SAFETY: the tiles are those of the configuration: the rows that were packed, the weights of as many
+                // bundles, the column's sums and, if the panel has one more column, those of the next.
+                unsafe {
+                    match (width > 1, stretch.rows > config.first_rows()) {
+                        (true, true) => multiply::<2, 2>(block, &config),
+                        (true, false) => multiply::<1, 2>(block, &config),
+                        (false, true) => multiply::<2, 1>(block, &config),
+                        (false, false) => multiply::<1, 1>(block, &config),
+                    }
+                }
+            }
+        }
+        let rows = &product.rows.rows[first..first + stretch.rows];
+        let sums = (bundles > 0).then_some(room.sums.cast_const());
+        // SAFETY: the caller's promise; sums of as many rows were stored, if there are any.
+        unsafe { end_rows::<M>(product, rows, pointers, sums) };
+    }
+    if bundles > 0 {
+        tiles::release();
+    }
+}
+
+/// Some bundles of a block's rows.
+#[derive(Clone, Copy)]
+struct Pack {
+    /// The block's first row, and how many it has.
+    first_row: usize,
+    rows: usize,
+    bundles: [usize; 2],
+}
+
+impl Pack {
+    /// Packs rows: 64 bytes for each, [`ROWS`] of them for each bundle.
+    ///
+    /// # Safety
+    /// As for [`run_stretch`], of whose blocks this is one; there is room for that many bundles.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    unsafe fn run(
+        self,
+        product: &Product<'_>,
+        pointers: &Pointers,
+        to: *mut u8,
+        ahead: &mut Ahead,
+    ) {
+        // SAFETY: the caller's promise. Blocks of 64 are always joined, since a bundle is one tap.
+        unsafe {
+            match (product.inputs.joined(), product.block) {
+                (Some(joined), _) => self.joined(joined, product, pointers, to),
+                (None, 32) => self.gathered::<2>(product, pointers, to),
+                (None, _) => self.gathered::<1>(product, pointers, to),
+            }
+            for _ in 0..(self.bundles[1] - self.bundles[0]) * ahead.lines_per_tap {
+                // Prefetching beyond the end does no harm.
+                _mm_prefetch::<_MM_HINT_T1>(ahead.next.cast());
+                ahead.next = ahead.next.wrapping_add(1);
+            }
+        }
+    }
+
+    /// Rows that are one stretch of bytes.
+    ///
+    /// # Safety
+    /// As for [`Self::run`]; `joined` are those of the product.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    unsafe fn joined(
+        self,
+        joined: &[Joined],
+        product: &Product<'_>,
+        pointers: &Pointers,
+        to: *mut u8,
+    ) {
+        let [from, end] = self.bundles;
+        let first = self.first_row * product.inputs.bundle_count() + from * self.rows;
+        let rows = &joined[first..first + (end - from) * self.rows];
+        for (bundle, rows) in rows.chunks_exact(self.rows).enumerate() {
+            let to = to.wrapping_add(bundle * ROWS * 64);
+            for (n, row) in rows.iter().enumerate() {
+                // SAFETY: what the mask names is inside the inputs, and nothing else is read.
+                unsafe {
+                    let from = pointers.inp.wrapping_offset(row.start()).cast();
+                    let line = _mm512_maskz_loadu_epi32(row.mask(), from);
+                    _mm512_store_si512(to.add(64 * n).cast(), line);
+                }
+            }
+        }
+    }
+
+    /// Rows whose taps of `16 * VECTORS` bytes lie anywhere.
+    ///
+    /// # Safety
+    /// As for [`Self::run`]; blocks have `16 * VECTORS` inputs.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    unsafe fn gathered<const VECTORS: usize>(
+        self,
+        product: &Product<'_>,
+        pointers: &Pointers,
+        to: *mut u8,
+    ) {
+        let [from, end] = self.bundles;
+        let taps = product.inputs.taps();
+        let of_bundle = taps / product.inputs.bundle_count();
+        let offsets = &product.inputs.offsets[self.first_row * taps..][..self.rows * taps];
+        let offsets = &offsets[from * of_bundle * self.rows..end * of_bundle * self.rows];
+        for (tap, offsets) in offsets.chunks_exact(self.rows).enumerate() {
+            let (bundle, place) = (tap / of_bundle, tap % of_bundle);
+            let to = to.wrapping_add(bundle * ROWS * 64 + place * 16 * VECTORS);
+            for (n, &offset) in offsets.iter().enumerate() {
+                let from = match offset {
+                    PADDING => pointers.zeros,
+                    offset => pointers.inp.wrapping_add(offset as usize),
+                };
+                for vector in 0..VECTORS {
+                    // SAFETY: an input, or the zeros, has a block's bytes; a bundle's taps have at most 64.
+                    unsafe {
+                        let bytes = _mm_loadu_si128(from.add(16 * vector).cast());
+                        _mm_store_si128(to.add(64 * n + 16 * vector).cast(), bytes);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds sums to what they start from and ends them; without any there are no products.
+///
+/// # Safety
+/// The CPU has the features, and the rows' offsets lie inside the memory that the pointers name. Sums have M lines a row.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn end_rows<const M: usize>(
+    product: &Product<'_>,
+    rows: &[Row],
+    pointers: &Pointers,
+    sums: Option<*const Line>,
+) {
+    let (together, alone) = rows.as_chunks::<TOGETHER>();
+    let later = sums.map(|sums| sums.wrapping_add(together.len() * TOGETHER * M));
+    // SAFETY: the caller's promise.
+    unsafe {
+        end::<M, TOGETHER>(product, together, pointers, sums);
+        end::<M, 1>(product, alone.as_chunks().0, pointers, later);
+    }
+}
+
+/// # Safety
+/// As for [`end_rows`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn end<const M: usize, const N: usize>(
+    product: &Product<'_>,
+    rows: &[[Row; N]],
+    pointers: &Pointers,
+    mut from: Option<*const Line>,
+) {
+    // SAFETY: the caller's promise; `first` has 16 int32 for each column.
+    unsafe {
+        let first: [__m512i; M] = std::array::from_fn(|m| load(product.first[m].as_ptr(), 0));
+        for rows in rows {
+            let here = Here {
+                product,
+                rows,
+                pointers,
+            };
+            let mut sums = [[_mm512_setzero_si512(); M]; N];
+            start_sums!(here, sums, first);
+            if let Some(lines) = &mut from {
+                each_sum!((n, m) {
+                    let products = _mm512_load_si512(lines.add(n * M + m).cast());
+                    sums[n][m] = _mm512_add_epi32(sums[n][m], products);
+                });
+                *lines = lines.add(M * N);
+            }
+            end_sums!(here, sums);
+        }
+    }
+}

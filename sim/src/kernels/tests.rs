@@ -1,0 +1,256 @@
+//! Products of every kernel that this CPU has against the definition of the multiplication.
+
+use proptest::prelude::*;
+use vta_isa::AluOp;
+
+use super::*;
+
+/// A product as numbers, from which each kernel's tables and panels are made.
+#[derive(Clone, Debug)]
+struct Case {
+    block: usize,
+    columns: usize,
+    rows: usize,
+    taps: usize,
+    /// Taps lie side by side in runs of so many.
+    run: usize,
+    /// One in so many inputs is padding.
+    padding: u32,
+    start: Start,
+    store: bool,
+    seed: u64,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let sizes = (
+        prop::sample::select(vec![16usize, 32, 64]),
+        1usize..5,
+        1usize..80,
+        0usize..50,
+    );
+    let start = prop_oneof![Just(Start::Zero), Just(Start::Acc), Just(Start::Residual)];
+    let more = (1usize..6, 1u32..9, start, any::<bool>(), any::<u64>());
+    (sizes, more).prop_map(
+        |((block, columns, rows, taps), (run, padding, start, store, seed))| Case {
+            block,
+            columns,
+            rows,
+            taps,
+            run,
+            padding,
+            start,
+            store,
+            seed,
+        },
+    )
+}
+
+/// Numbers that are the same for the same seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u32 {
+        let next = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d);
+        self.0 = next.wrapping_add(0x1405_7b7e_f767_814f);
+        (self.0 >> 33) as u32
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        // Extremes are common.
+        let byte = |n: u32| {
+            if n.is_multiple_of(4) {
+                0x80
+            } else {
+                (n >> 8) as u8
+            }
+        };
+        (0..len).map(|_| byte(self.next())).collect()
+    }
+}
+
+/// What a case has in memory, and the products' factors.
+struct Data {
+    offsets: Vec<u32>,
+    weights: Vec<Vec<Vec<u8>>>,
+    inp: Vec<u8>,
+    residual: Vec<u8>,
+    acc: Vec<i32>,
+    first: Vec<[i32; COLUMN]>,
+}
+
+impl Data {
+    fn of(case: &Case) -> Self {
+        let mut numbers = Numbers(case.seed);
+        let (block, taps, rows) = (case.block, case.taps, case.rows);
+        let run_bytes = (case.run + rows) * block;
+        let mut offsets = Vec::with_capacity(taps * rows);
+        for tap in 0..taps {
+            let (run, place) = (tap / case.run, tap % case.run);
+            for row in 0..rows {
+                let inside = !numbers.next().is_multiple_of(case.padding) || case.padding == 1;
+                let offset = run * run_bytes + (place + row) * block;
+                offsets.push(if inside { offset as u32 } else { PADDING });
+            }
+        }
+        let sums = rows * case.columns * COLUMN;
+        Self {
+            offsets,
+            weights: (0..case.columns)
+                .map(|_| (0..taps).map(|_| numbers.bytes(block * block)).collect())
+                .collect(),
+            inp: numbers.bytes(taps.div_ceil(case.run) * run_bytes + block),
+            residual: numbers.bytes(sums),
+            acc: (0..sums).map(|_| numbers.next() as i32).collect(),
+            first: (0..case.columns)
+                .map(|_| std::array::from_fn(|_| numbers.next() as i32))
+                .collect(),
+        }
+    }
+
+    /// Accumulators and stored bytes, by the definition.
+    fn expected(&self, case: &Case) -> (Vec<i32>, Vec<u8>) {
+        let (mut acc, mut out) = (self.acc.clone(), vec![0; self.acc.len()]);
+        for (at, sum) in acc.iter_mut().enumerate() {
+            let (row, column, lane) = place(at, case);
+            let mut x = match case.start {
+                Start::Zero => 0,
+                Start::Acc => *sum,
+                Start::Residual => i32::from(self.residual[at] as i8),
+            };
+            x = x.wrapping_add(self.first[column][lane]);
+            for tap in 0..case.taps {
+                let offset = self.offsets[tap * case.rows + row];
+                if offset == PADDING {
+                    continue;
+                }
+                let input = &self.inp[offset as usize..][..case.block];
+                let weights = &self.weights[column][tap][lane * case.block..][..case.block];
+                for (&a, &b) in input.iter().zip(weights) {
+                    x = x.wrapping_add(i32::from(a as i8) * i32::from(b as i8));
+                }
+            }
+            *sum = (x >> 3).clamp(-100, 90);
+            out[at] = *sum as u8;
+        }
+        if case.store {
+            (self.acc.clone(), out)
+        } else {
+            (acc, vec![0; out.len()])
+        }
+    }
+
+    fn found(&self, case: &Case, kernel: GemmKernel) -> (Vec<i32>, Vec<u8>) {
+        let mut acc = self.acc.clone();
+        let mut out = vec![0; acc.len()];
+        let zeros = vec![0; case.block];
+        for columns in (0..case.columns)
+            .collect::<Vec<_>>()
+            .chunks(kernel.columns())
+        {
+            let mut memory = Memory {
+                inp: &self.inp,
+                zeros: &zeros,
+                acc: &mut acc,
+                out: &mut out,
+                residual: &self.residual,
+            };
+            self.run(case, kernel, columns, &mut memory);
+        }
+        (acc, out)
+    }
+
+    /// Runs the product of some columns.
+    fn run(&self, case: &Case, kernel: GemmKernel, columns: &[usize], memory: &mut Memory<'_>) {
+        let Case { block, rows, .. } = *case;
+        let most = kernel.bundle_bytes().map(|bytes| bytes / block);
+        let bundles = most.map(|most| Bundles {
+            taps: 1 + case.seed as usize % most,
+            tap_bytes: block,
+        });
+        let of_bundle = bundles.map_or(1, |bundles| bundles.taps);
+        // Taps of zeros fill the last bundle.
+        let taps = case.taps.next_multiple_of(of_bundle);
+        let mut offsets = self.offsets.clone();
+        offsets.resize(taps * rows, PADDING);
+        let zero = vec![0; block * block];
+        let column = |&column: &usize| {
+            let tiles = self.weights[column].iter().map(|tile| &tile[..]);
+            let more = std::iter::repeat_n(&zero[..], taps - case.taps);
+            Column {
+                tiles: tiles.chain(more).collect(),
+                first: 0,
+            }
+        };
+        let parts: Vec<Column<'_>> = columns.iter().map(column).collect();
+        let panel = Panel::new(&parts, kernel.format(), block);
+        let inputs = Inputs::new(&offsets, rows, kernel.rows(columns.len()), bundles);
+        let first = columns
+            .iter()
+            .zip(panel.corrections())
+            .map(|(&c, correction)| {
+                std::array::from_fn(|lane| self.first[c][lane].wrapping_add(correction[lane]))
+            });
+        let first: Vec<[i32; COLUMN]> = first.collect();
+        let base = |&column: &usize| {
+            let at = (column * COLUMN) as u32;
+            Row {
+                dst: at,
+                out: at,
+                residual: at,
+                lane: 0,
+            }
+        };
+        let row = |row: usize| base(&(row * case.columns));
+        let end = [(AluOp::Shr, 3), (AluOp::Min, 90), (AluOp::Max, -100)];
+        let end = end.map(|(op, imm)| Step::immediate(op, imm));
+        let product = Product {
+            rows: &Rows::new((0..rows).map(row).collect()),
+            inputs: &inputs,
+            panel: &panel,
+            first: &first,
+            block,
+            bases: &Bases::new(&columns.iter().map(base).collect::<Vec<_>>()),
+            start: case.start,
+            before: &Steps::new(Vec::new()),
+            after: &Steps::new(end.to_vec()),
+            write_acc: !case.store,
+            store: case.store,
+            ahead: &[],
+        };
+        kernel.run(&product, memory);
+    }
+}
+
+/// Row, column and lane of a sum.
+fn place(at: usize, case: &Case) -> (usize, usize, usize) {
+    let column = at / COLUMN;
+    (column / case.columns, column % case.columns, at % COLUMN)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_kernel_is_the_definition(case in case()) {
+        let data = Data::of(&case);
+        let expected = data.expected(&case);
+        for kernel in GemmKernel::ALL.into_iter().filter(|kernel| kernel.supported()) {
+            prop_assert!(data.found(&case, kernel) == expected, "{:?} differs", kernel);
+        }
+    }
+}
+
+#[test]
+fn kernels_that_this_cpu_lacks_are_named() {
+    let (here, missing): (Vec<_>, Vec<_>) = GemmKernel::ALL
+        .into_iter()
+        .partition(|kernel| kernel.supported());
+    for kernel in missing {
+        eprintln!(
+            "SKIPPED every test of kernel {}: this CPU lacks it",
+            kernel.name()
+        );
+    }
+    assert_eq!(here.first(), Some(&GemmKernel::Scalar));
+    assert_eq!(here.last(), Some(&GemmKernel::detect()));
+}
