@@ -6,7 +6,7 @@ mod patches;
 use vta_isa::Config;
 
 pub use self::images::TensorImages;
-use self::patches::{Image, Patches};
+use self::patches::Patches;
 
 use crate::{Packing, PhysAddr, TensorSpec};
 
@@ -165,14 +165,25 @@ fn pack_all(spec: &TensorSpec, tile: Tile, images: &[&[i8]], out: &mut [u8]) {
     if !whole || images.len() < tile.rows {
         out.fill(0);
     }
+    if let Some(patches) = patches {
+        return patches.pack(images, out);
+    }
     for (row, values) in images.iter().enumerate() {
         let image = Image { row, values };
-        match (&spec.packing, &patches) {
-            (Packing::Tiles, _) => pack_tiles(spec, tile, image, out),
-            (Packing::Im2col { .. }, Some(patches)) => patches.pack(image, out),
-            (Packing::Im2col { .. }, None) => pack_im2col(spec, tile, image, out),
+        match &spec.packing {
+            Packing::Tiles => pack_tiles(spec, tile, image, out),
+            Packing::Im2col { .. } => pack_im2col(spec, tile, image, out),
         }
     }
+}
+
+/// An image that is packed.
+#[derive(Clone, Copy)]
+struct Image<'a> {
+    /// Its batch row.
+    row: usize,
+    /// NCHW.
+    values: &'a [i8],
 }
 
 /// The inverse of [`pack`] for [`Packing::Tiles`]: BATCH images of NCHW int8. `None` for

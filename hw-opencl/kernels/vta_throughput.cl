@@ -11,9 +11,12 @@
  *   VTA_V          lanes of a unit: 1, 2, 4, 8 or 16, at most VTA_BLOCK
  *   VTA_ROWS       accumulator rows that a GEMM unit sums at once: 1, 2, 4 or 8
  *   VTA_GROUP      work-items of a work-group
+ *   VTA_PRODUCT_ROWS  outputs that are summed at once where products are listed
  *   VTA_MATH       how products are formed, and so how scratchpads are kept:
- *                  0 int8 widened to int32; 1 pairs of int16; 2 float; 3 fours of int8
- *   VTA_DP4A       with VTA_MATH 3: NVIDIA's dp4a instruction through inline PTX
+ *                  0 int8 widened to int32; 1 pairs of int16; 2 float; 3 fours of int8;
+ *                  4 tiles of 16 rows by 32 work-items together, elsewhere fours
+ *   VTA_DP4A       with VTA_MATH 3 or 4: NVIDIA's dp4a instruction through inline PTX
+ *   VTA_MMA        with VTA_MATH 4: NVIDIA's mma instruction through inline PTX
  *   VTA_TRANSPOSE  weights are loaded by blocks of 16x16 in vectors (VTA_V 16 only)
  *   VTA_ONE_LAUNCH with vta_phases, in which work-groups wait for each other
  */
@@ -67,11 +70,14 @@ typedef char vta_wgt;
 #endif
 
 /* Where element (o, k) of a weight tile is kept: lanes side by side, so that a unit reads a
- * vector; with pairs or fours of k together where the products want them. */
+ * vector; with pairs or fours of k together where the products want them; as in DRAM where
+ * work-items share the tile. */
 #if VTA_MATH == 1
 #define VTA_WGT_AT(o, k) (((k) / 2 * VTA_BLOCK + (o)) * 2 + (k) % 2)
 #elif VTA_MATH == 3
 #define VTA_WGT_AT(o, k) (((k) / 4 * VTA_BLOCK + (o)) * 4 + (k) % 4)
+#elif VTA_MATH == 4
+#define VTA_WGT_AT(o, k) ((o) * VTA_BLOCK + (k))
 #else
 #define VTA_WGT_AT(o, k) ((k) * VTA_BLOCK + (o))
 #endif
@@ -220,12 +226,16 @@ static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m)
             to[VTA_WGT_AT(o, k)] = from ? (vta_wgt)from[o * VTA_BLOCK + k] : (vta_wgt)0;
 }
 #else
-/* A unit is one element (four with VTA_MATH 3), in the order in which they are written. */
+/* A unit is one element (four with VTA_MATH 3 and 4), in the order in which they are written. */
 static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m)
 {
-#if VTA_MATH == 3
+#if VTA_MATH >= 3
     const uint tile = unit / (VTA_WGT_TILE / 4), at = unit % (VTA_WGT_TILE / 4);
+#if VTA_MATH == 3
     const uint o = at % VTA_BLOCK, k = at / VTA_BLOCK * 4;
+#else
+    const uint o = at * 4 / VTA_BLOCK, k = at * 4 % VTA_BLOCK;
+#endif
     __global const uchar *from = vta_tile(a, tile, VTA_WGT_TILE, m);
     __global uint *to = (__global uint *)(m.wgt + (size_t)(a[0] + tile) * VTA_WGT_TILE);
     to[at] = from ? *(__global const uint *)(from + o * VTA_BLOCK + k) : 0u;
@@ -269,7 +279,7 @@ static void vta_store(__global const uint *a, uint unit, vta_memory m)
         VTA_STORE(VTA_TO(uchar)(x & 0xff), to + lane);
 }
 
-#if VTA_MATH == 3
+#if VTA_MATH >= 3
 static int vta_dot4(int x, int w, int sum)
 {
 #ifdef VTA_DP4A
@@ -403,27 +413,21 @@ typedef vta_ints vta_sum;
     }
 #endif
 
-/* A kind whose units sum one row, or VTA_ROWS at once: DEFINE(name, ROWS) is its function for so
- * many, and VTA_BY_ROWS calls that of the rows that an operation has. */
+/* A unit of a kind sums one row, or many at once: DEFINE(name, ROWS) is its function for so many. */
+VTA_DEFINE_GEMM(vta_gemm_row, 1)
 #if VTA_ROWS > 1
-#define VTA_DEFINE_BY_ROWS(DEFINE, NAME)                                                         \
-    DEFINE(NAME##_row, 1)                                                                        \
-    DEFINE(NAME##_rows, VTA_ROWS)
-#define VTA_BY_ROWS(NAME, rows)                                                                  \
-    if ((rows) > 1)                                                                              \
-        NAME##_rows(a, unit, m);                                                                 \
-    else                                                                                         \
-        NAME##_row(a, unit, m);
-#else
-#define VTA_DEFINE_BY_ROWS(DEFINE, NAME) DEFINE(NAME##_row, 1)
-#define VTA_BY_ROWS(NAME, rows) NAME##_row(a, unit, m);
+VTA_DEFINE_GEMM(vta_gemm_rows, VTA_ROWS)
 #endif
-
-VTA_DEFINE_BY_ROWS(VTA_DEFINE_GEMM, vta_gemm)
 
 static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
 {
-    VTA_BY_ROWS(vta_gemm, a[17])
+#if VTA_ROWS > 1
+    if (a[17] > 1) {
+        vta_gemm_rows(a, unit, m);
+        return;
+    }
+#endif
+    vta_gemm_row(a, unit, m);
 }
 
 /*
@@ -434,6 +438,7 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
  * pattern has the first entry of each block, and the end; an entry is the number of a weight, and
  * an input for each output.
  */
+#if VTA_MATH < 4
 #define VTA_DEFINE_PRODUCTS(NAME, ROWS)                                                          \
     static void NAME(__global const uint *a, uint unit, vta_memory m)                            \
     {                                                                                            \
@@ -478,11 +483,102 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
         VTA_FLUSH(ROWS)                                                                          \
     }
 
-VTA_DEFINE_BY_ROWS(VTA_DEFINE_PRODUCTS, vta_products)
+#else
+/* 32 work-items have tiles of 16 rows, which are batch rows of outputs one behind the other, by 16
+ * lanes. Of each tile, work-item 4 g + t reads products 4 t to 4 t + 3 of rows g and g + 8 and of
+ * weights g and g + 8, and sums lanes 2 t and 2 t + 1, and those 8 further, of both rows. */
+#ifdef VTA_MMA
+#define VTA_MATRIX(half)                                                                         \
+    __asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "                            \
+                   "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"                         \
+                   : "+r"(sum[f][half][0]), "+r"(sum[f][half][1]), "+r"(sum[f][half][2]),        \
+                     "+r"(sum[f][half][3])                                                       \
+                   : "r"(x[0]), "r"(x[1]), "r"(y[half]));
+#define VTA_MATRIX_OPERANDS(r) x[r] = *(__global const int *)(m.inp + from + 4 * t);
+#define VTA_MATRIX_WEIGHTS()                                                                     \
+    const int y[2] = {((__global const int *)w)[item], ((__global const int *)w)[item + 32]};
+#else
+/* The same sums without the instruction: each work-item reads all that its own are of. */
+#define VTA_MATRIX(half)                                                                         \
+    for (uint k = 0; k < 4; ++k)                                                                 \
+        for (uint c = 0; c < 4; ++c)                                                             \
+            sum[f][half][c] = vta_dot4(                                                          \
+                *(__global const int *)(m.inp + x[c / 2] + 4 * k),                               \
+                *(__global const int *)(w + VTA_WGT_AT(8 * half + 2 * t + c % 2, 4 * k)),        \
+                sum[f][half][c]);
+#define VTA_MATRIX_OPERANDS(r) x[r] = from;
+#define VTA_MATRIX_WEIGHTS()
+#endif
+
+#define VTA_DEFINE_PRODUCTS(NAME, ROWS)                                                          \
+    static void NAME(__global const uint *a, uint unit, vta_memory m)                            \
+    {                                                                                            \
+        enum { TILES = (ROWS * VTA_BATCH + 15) / 16 };                                           \
+        const uint item = unit % 32, g = item / 4, t = item % 4;                                 \
+        const uint block = unit / 32 % a[1], component = unit / 32 / a[1];                       \
+        const uint rows = a[0], first = block * ROWS;                                            \
+        int sum[TILES][2][4];                                                                    \
+        _Pragma("unroll") for (uint f = 0; f < TILES; ++f)                                       \
+            _Pragma("unroll") for (uint c = 0; c < 4; ++c) sum[f][0][c] = sum[f][1][c] = 0;      \
+        __global const uint *p = m.tables + a[4];                                                \
+        for (uint piece = 0; piece < a[5]; ++piece, p += VTA_PIECE_WORDS) {                      \
+            __global const uint *pattern = m.tables + p[0];                                      \
+            __global const uint *weights = m.tables + p[3] + component * p[4];                   \
+            const uint stop = pattern[block + 1];                                                \
+            for (uint n = pattern[block]; n < stop; ++n) {                                       \
+                __global const uint *entry = pattern + a[1] + 1 + n * (ROWS + 1);                \
+                const uint tile = p[2] + weights[entry[0]];                                      \
+                __global const vta_wgt *w = m.wgt + (size_t)tile * VTA_WGT_TILE;                 \
+                VTA_MATRIX_WEIGHTS()                                                             \
+                _Pragma("unroll") for (uint f = 0; f < TILES; ++f)                               \
+                {                                                                                \
+                    int x[2];                                                                    \
+                    _Pragma("unroll") for (uint r = 0; r < 2; ++r)                               \
+                    {                                                                            \
+                        /* Rows beyond the last output's are summed and not stored. */           \
+                        const uint row = 16 * f + 8 * r + g;                                     \
+                        const uint input = entry[1 + min(row / VTA_BATCH, ROWS - 1u)];           \
+                        const uint from = (input == VTA_MISSING ? a[7] : p[1] + input) *         \
+                                              VTA_LANES +                                        \
+                                          row % VTA_BATCH * VTA_BLOCK;                           \
+                        VTA_MATRIX_OPERANDS(r)                                                   \
+                    }                                                                            \
+                    VTA_MATRIX(0)                                                                \
+                    VTA_MATRIX(1)                                                                \
+                }                                                                                \
+            }                                                                                    \
+        }                                                                                        \
+        for (uint f = 0; f < TILES; ++f) {                                                       \
+            for (uint r = 0; r < 2; ++r) {                                                       \
+                const uint row = 16 * f + 8 * r + g, output = row / VTA_BATCH;                   \
+                if (output >= ROWS || first + output >= rows)                                    \
+                    continue;                                                                    \
+                const uint dst = m.tables[a[3] + component] + m.tables[a[2] + first + output];   \
+                __global int *to =                                                               \
+                    m.acc + dst * VTA_LANES + row % VTA_BATCH * VTA_BLOCK + 2 * t;               \
+                for (uint c = 0; c < 4; ++c) {                                                   \
+                    __global int *lane = to + c / 2 * 8 + c % 2;                                 \
+                    *lane = as_int(as_uint(*lane) + as_uint(sum[f][c / 2][2 * r + c % 2]));      \
+                }                                                                                \
+            }                                                                                    \
+        }                                                                                        \
+    }
+#endif
+
+VTA_DEFINE_PRODUCTS(vta_products_row, 1)
+#if VTA_PRODUCT_ROWS > 1
+VTA_DEFINE_PRODUCTS(vta_products_rows, VTA_PRODUCT_ROWS)
+#endif
 
 static void vta_products(__global const uint *a, uint unit, vta_memory m)
 {
-    VTA_BY_ROWS(vta_products, a[6])
+#if VTA_PRODUCT_ROWS > 1
+    if (a[6] > 1) {
+        vta_products_rows(a, unit, m);
+        return;
+    }
+#endif
+    vta_products_row(a, unit, m);
 }
 
 /*

@@ -15,8 +15,12 @@ pub(crate) use crate::words::{Kind, OP_WORDS};
 pub(crate) struct Shape {
     /// Lanes of a unit.
     pub lanes: u32,
-    /// Accumulator rows that a unit of products sums at once.
+    /// Accumulator rows that a unit of a GEMM sums at once.
     pub rows: u32,
+    /// Outputs that are summed at once where products are listed.
+    pub product_rows: u32,
+    /// Units of these, of each component.
+    pub product_units: u32,
     /// Elements of a weight tile that a unit loads.
     pub wgt_elems: u32,
     /// Work-items of a work-group.
@@ -29,6 +33,8 @@ impl Shape {
     pub const VECTORS: Self = Self {
         lanes: 16,
         rows: 8,
+        product_rows: 8,
+        product_units: 1,
         wgt_elems: 256,
         group: 1,
     };

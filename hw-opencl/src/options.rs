@@ -18,6 +18,9 @@ pub enum Math {
     Float = 2,
     /// Fours of int8 by work-items of one lane, for GPUs that have an instruction for them.
     Fours = 3,
+    /// Tiles of 16 rows by 16 lanes by 32 work-items together, for GPUs that have an instruction
+    /// for them. BLOCK is 16 and BATCH at most 64; else fours.
+    Matrix = 4,
 }
 
 /// Where built kernels are kept.

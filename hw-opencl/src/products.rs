@@ -351,9 +351,9 @@ impl Joined {
     }
 }
 
-/// Outputs that a unit sums at once, of a component with so many.
+/// Outputs that are summed at once, of a component with so many.
 fn at_once(outputs: usize, shape: Shape) -> u32 {
-    if outputs > 1 { shape.rows } else { 1 }
+    if outputs > 1 { shape.product_rows } else { 1 }
 }
 
 /// The words of a pattern: where each block's entries begin, and the end; then the entries, each
@@ -421,7 +421,6 @@ fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &T
         at_once,
         target.zeros,
     ];
-    let chunks = target.block / shape.lanes;
     let tiles = class.iter().flat_map(|c| &c.tiles);
     let mut tiles = tiles.map(|&t| t as usize..t as usize + 1).collect();
     merge(&mut tiles);
@@ -430,7 +429,7 @@ fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &T
     touches.writes[Scratchpad::Acc as usize] = tiles;
     Op {
         kind: Kind::Products,
-        units: class.len() as u32 * blocks * target.batch * chunks,
+        units: class.len() as u32 * blocks * shape.product_units,
         args,
         touches,
         cost: steps * u64::from(target.batch * target.block * target.block),

@@ -24,6 +24,12 @@ const REGISTERS: u32 = 1 << 16;
 /// Work-groups that a multiprocessor holds at once when so many share its registers; each has
 /// 256 work-items, of which it takes at least 1024.
 const GROUPS_PER_UNIT: u32 = 4;
+/// Rows, lanes and products of a tile that a matrix instruction works on.
+const MATRIX: u32 = 16;
+/// Batch rows that so many registers hold the sums of.
+const MAX_MATRIX_BATCH: u32 = 64;
+/// Work-items that have such a tile together.
+const MATRIX_UNITS: u32 = 32;
 /// Scratchpads up to this size become arrays of an FPGA's kernel.
 const MAX_ON_CHIP_BYTES: usize = 4 << 20;
 
@@ -44,23 +50,35 @@ impl ThroughputBuild {
     /// For a kind of device: single lanes side by side on a GPU, vectors on anything else.
     pub fn new(kind: DeviceKind, config: &Config, math: Option<Math>) -> Self {
         let block = config.block() as u32;
-        let gpu = kind == DeviceKind::Gpu || math == Some(Math::Fours);
+        let gpu = kind == DeviceKind::Gpu || matches!(math, Some(Math::Fours | Math::Matrix));
         let wanted = math.unwrap_or(if gpu { Math::Fours } else { Math::Float });
+        let batch = config.batch() as u32;
         let math = match wanted {
-            Math::Fours if block < 4 => Math::Int,
+            Math::Fours | Math::Matrix if block < 4 => Math::Int,
+            Math::Matrix if block != MATRIX || batch > MAX_MATRIX_BATCH => Math::Fours,
             Math::Pairs if block < 2 => Math::Int,
             other => other,
         };
         let transpose = !gpu && block >= 16;
         let wgt_elems = match (gpu, transpose) {
-            (true, _) if math == Math::Fours => 4,
+            (true, _) if matches!(math, Math::Fours | Math::Matrix) => 4,
             (true, _) => 1,
             (false, true) => 256,
             (false, false) => block * block,
         };
+        let lanes = if gpu { 1 } else { block.min(16) };
+        let rows = if gpu { 2 } else { 8 };
+        let (product_rows, product_units) = match math {
+            // Two tiles of rows have the same weights, but not where that leaves few units.
+            Math::Matrix if batch == 1 => (MATRIX, MATRIX_UNITS),
+            Math::Matrix => ((2 * MATRIX / batch).max(1), MATRIX_UNITS),
+            Math::Int | Math::Pairs | Math::Float | Math::Fours => (rows, batch * block / lanes),
+        };
         let shape = Shape {
-            lanes: if gpu { 1 } else { block.min(16) },
-            rows: if gpu { 2 } else { 8 },
+            lanes,
+            rows,
+            product_rows,
+            product_units,
             wgt_elems,
             group: if gpu { 256 } else { 1 },
         };
@@ -95,7 +113,11 @@ impl ThroughputBuild {
 
     fn options(&self) -> String {
         let Shape {
-            lanes, rows, group, ..
+            lanes,
+            rows,
+            product_rows,
+            group,
+            ..
         } = self.shape;
         let math = self.math as u32;
         let transpose = if self.transpose {
@@ -104,14 +126,15 @@ impl ThroughputBuild {
             ""
         };
         format!(
-            " -DVTA_V={lanes} -DVTA_ROWS={rows} -DVTA_GROUP={group} -DVTA_MATH={math}{transpose}"
+            " -DVTA_V={lanes} -DVTA_ROWS={rows} -DVTA_PRODUCT_ROWS={product_rows} -DVTA_GROUP={group} \
+             -DVTA_MATH={math}{transpose}"
         )
     }
 
     /// Bytes of an element of the input and weight scratchpads.
     pub fn elem_bytes(&self) -> u64 {
         match self.math {
-            Math::Int | Math::Fours => 1,
+            Math::Int | Math::Fours | Math::Matrix => 1,
             Math::Pairs => 2,
             Math::Float => 4,
         }
@@ -201,11 +224,44 @@ impl Builder<'_> {
         self.source(CORE_SOURCE, &options)
     }
 
+    /// Whether the device takes NVIDIA's instructions as inline assembly.
+    fn is_nvidia(&self) -> bool {
+        self.entry.platform().contains("NVIDIA")
+    }
+
+    /// How the throughput structure is built here, with its program and how many work-groups may
+    /// wait for each other in it: with matrix instructions where the device has them.
+    pub fn throughput_build(&self) -> Result<(ThroughputBuild, Built, u32), OpenClError> {
+        let of = |math| ThroughputBuild::new(self.entry.kind, self.config, math);
+        let made = |build: ThroughputBuild| {
+            let (built, groups) = self.throughput(&build)?;
+            Ok((build, built, groups))
+        };
+        let matrix = of(Some(Math::Matrix));
+        let tries = self.options.math.is_none()
+            && self.is_nvidia()
+            && self.entry.kind == DeviceKind::Gpu
+            && matrix.math == Math::Matrix;
+        if tries {
+            match made(matrix) {
+                Err(OpenClError::Build { log, .. }) => {
+                    tracing::info!(log, "building without matrix instructions");
+                }
+                other => return other,
+            }
+        }
+        made(of(self.options.math))
+    }
+
     /// The throughput structure's program, and how many work-groups may wait for each other in
     /// it; 0 when it is launched level by level.
-    pub fn throughput(&self, build: &ThroughputBuild) -> Result<(Built, u32), OpenClError> {
-        let options = config_macros(self.config) + &build.options();
-        let nvidia = self.entry.platform().contains("NVIDIA") && build.math == Math::Fours;
+    fn throughput(&self, build: &ThroughputBuild) -> Result<(Built, u32), OpenClError> {
+        let mut options = config_macros(self.config) + &build.options();
+        let nvidia = self.is_nvidia() && matches!(build.math, Math::Fours | Math::Matrix);
+        if nvidia && build.math == Math::Matrix {
+            // Without the instruction fours are faster.
+            options.push_str(" -DVTA_MMA");
+        }
         let one_launch = self.options.one_launch.unwrap_or(nvidia);
         let mut variants = vec![(String::new(), 0)];
         if one_launch {

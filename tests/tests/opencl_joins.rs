@@ -63,8 +63,10 @@ fn contents(device: &OpenClDevice, program: &RandomProgram) -> (Vec<u8>, u64) {
     (all, launches)
 }
 
-const CONFIGS: [&str; 3] = [
+const CONFIGS: [&str; 5] = [
     "{}",
+    r#"{"LOG_BATCH": 2}"#,
+    r#"{"LOG_BATCH": 5, "LOG_INP_BUFF_SIZE": 18, "LOG_ACC_BUFF_SIZE": 20}"#,
     r#"{"LOG_BLOCK": 5, "LOG_BATCH": 1}"#,
     r#"{"LOG_BLOCK": 2, "LOG_INP_BUFF_SIZE": 8, "LOG_WGT_BUFF_SIZE": 10, "LOG_ACC_BUFF_SIZE": 12}"#,
 ];
@@ -76,7 +78,7 @@ fn random_convolutions_are_the_oracles() {
     for backend in throughput("random convolutions") {
         for (keys, math) in CONFIGS
             .iter()
-            .flat_map(|c| [None, Some(Math::Fours)].map(|m| (c, m)))
+            .flat_map(|c| [None, Some(Math::Fours), Some(Math::Matrix)].map(|m| (c, m)))
         {
             let config = Config::from_json(keys).unwrap();
             let options = Options {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use vta_driver::packing;
+use vta_driver::packing::TensorImages;
 use vta_driver::{
     Allocations, Batch, BufferKind, CommandQueue, Device, FlushReason, PhysAddr, Program,
     QueueLimits, Recording, TensorSpec, Ticket, Work, WorkDone,
@@ -115,10 +115,9 @@ impl Steps {
         let spec = self
             .program
             .tensor(*input.context("the program has no input")?)?;
-        let packed = packing::pack(spec, &self.program.config, images);
-        let packed = packed.context("the images don't fit the network's input")?;
-        let (addr, data) = (self.address(spec), packed.into());
-        Ok(self.device.submit(Work::Write { addr, data })?)
+        let images = Arc::new(TensorImages::new(spec, &self.program.config, images)?);
+        let addr = self.address(spec);
+        Ok(self.device.submit(Work::Pack { addr, images })?)
     }
 
     fn read(&self, layer: usize, tickets: Vec<Box<dyn Ticket>>) -> Result<Vec<u8>> {

@@ -38,15 +38,6 @@ struct Padded {
     zero: u8,
 }
 
-/// An image that is packed.
-#[derive(Clone, Copy)]
-pub(super) struct Image<'a> {
-    /// Its batch row.
-    pub row: usize,
-    /// NCHW.
-    pub values: &'a [i8],
-}
-
 impl Patches {
     /// For a tensor of so many packed bytes; `None` when the taps aren't side by side, or padding
     /// would make the copy large.
@@ -88,22 +79,21 @@ impl Patches {
         })
     }
 
-    /// Packs one image into its batch row.
-    pub fn pack(&self, image: Image<'_>, out: &mut [u8]) {
-        let padded = self.padded.of(image.values);
-        self.gather(&padded, image.row, out);
-    }
-
-    fn gather(&self, padded: &[u8], row: usize, out: &mut [u8]) {
+    /// Packs images into the first batch rows. A row of patches of all images is written before
+    /// the next, so that tiles are in the cache while their rows come.
+    pub fn pack(&self, images: &[&[i8]], out: &mut [u8]) {
+        let images: Vec<Vec<u8>> = images.iter().map(|x| self.padded.of(x)).collect();
         let (block, lanes) = (self.tile.block, self.tile.lanes());
         let [oh, ow] = self.out;
         let columns = self.runs.len() * self.kernel_width;
         // The last run may be copied a little too far.
         let pitch = columns.next_multiple_of(block) + RUN;
         let mut patches = vec![0u8; ow * pitch];
-        for i in 0..oh {
+        for (i, (row, image)) in
+            (0..oh).flat_map(|i| images.iter().enumerate().map(move |x| (i, x)))
+        {
             let first = i * self.stride[0] * self.padded.sizes[1];
-            self.one_row(&padded[first..], &mut patches, pitch);
+            self.one_row(&image[first..], &mut patches, pitch);
             for piece in 0..columns.div_ceil(block) {
                 let tiles = (piece * oh + i) * ow * lanes;
                 let tiles = out[tiles..tiles + ow * lanes].chunks_exact_mut(lanes);

@@ -11,7 +11,7 @@ use crate::decoder::Decoder;
 use crate::error::{ClFault, EngineError, OpenClError};
 use crate::ops::{Room, Shape};
 use crate::packer::Packer;
-use crate::program::{Builder, ThroughputBuild};
+use crate::program::Builder;
 use crate::schedule::{Cut, Goal, Launch, Scheduled, schedule};
 use crate::select::Structure;
 use crate::versions::Scratchpad;
@@ -69,11 +69,10 @@ impl Throughput {
             return Err(refuse("it is made for CPUs and GPUs, from source"));
         }
         let config = builder.config;
-        let build = ThroughputBuild::new(builder.entry.kind, config, builder.options.math);
+        let (build, built, groups) = builder.throughput_build()?;
         if builder.entry.raw.max_group < build.shape.group as usize {
             return Err(refuse("its work-groups are too small"));
         }
-        let (built, groups) = builder.throughput(&build)?;
         let (lanes, area) = (config.lanes() as u64, (config.block() as u64).pow(2));
         let limit = builder.entry.max_alloc_bytes();
         let room = build.room(config, limit);

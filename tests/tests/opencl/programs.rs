@@ -73,10 +73,14 @@ fn every_way_of_forming_products_is_the_oracle() {
         if backend.structure != Structure::Throughput {
             continue;
         }
-        for (config, math) in configs
-            .iter()
-            .flat_map(|c| [Math::Int, Math::Pairs, Math::Float, Math::Fours].map(|m| (c, m)))
-        {
+        let ways = [
+            Math::Int,
+            Math::Pairs,
+            Math::Float,
+            Math::Fours,
+            Math::Matrix,
+        ];
+        for (config, math) in configs.iter().flat_map(|c| ways.map(|m| (c, m))) {
             let options = Options {
                 math: Some(math),
                 ..Options::from_env()
