@@ -1,11 +1,12 @@
 //! From a quantised model to a program bundle.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use vta_compiler::passes;
-use vta_driver::Program;
+use vta_driver::{Program, output};
 
-use crate::compile;
+use crate::compile::{self, Compiled};
 use crate::error::{Context, Error, Result, bail};
 use crate::files;
 use crate::machine::Machine;
@@ -14,14 +15,27 @@ use crate::options::{BundleOptions, Target};
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
 
-/// A compiled network as a file holds it.
+/// A compiled network that a file can hold.
 pub struct Bundle {
-    /// The file.
-    pub bytes: Vec<u8>,
+    compiled: Compiled,
     /// What the device runs of it.
     pub program: Arc<Program>,
     /// Operators that the host computes.
     pub host_ops: usize,
+}
+
+impl Bundle {
+    /// Writes the file, whole or not at all, or to the standard output for `-`; its bytes.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a network over several devices, [`Error::Model`] for what no bundle can hold,
+    /// [`Error::Io`] for what can't be written.
+    pub fn save(&self, path: &Path) -> Result<u64> {
+        self.compiled.with_bundle(|image| {
+            output::write_with(path, |out| image.write_to(out))?;
+            Ok(image.size_bytes())
+        })
+    }
 }
 
 /// Compiles a network for a machine. The bundle knows the recipe for images and the model's name,
@@ -44,6 +58,8 @@ pub fn bundle(args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
     let preprocess = Preprocess::choose(&args.preprocess, stated, watch)?;
     let name = || args.model.clone();
     let mut integer = passes::quantized(&graph).with_context(name)?;
+    // Its weights are those of the integer graph now.
+    drop(graph);
     let facts = [
         ("preprocess".to_owned(), preprocess.to_json()),
         ("model".to_owned(), files::name(&args.model)),
@@ -58,10 +74,12 @@ pub fn bundle(args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
         ..Target::default()
     };
     target.device.board.clone_from(&args.board);
-    let compiled = compile::for_target(&target, integer, &machine.config).with_context(name)?;
+    let mut compiled = compile::for_target(&target, integer, &machine.config).with_context(name)?;
+    // No comparison needs it.
+    compiled.graph = None;
     Ok(Bundle {
-        bytes: compiled.to_bundle()?,
         host_ops: compiled.host_ops(),
         program: compiled.device_program()?,
+        compiled,
     })
 }

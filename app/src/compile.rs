@@ -9,8 +9,8 @@ use vta_compiler::passes;
 use vta_compiler::placement::{self, Rules, Target as Place};
 use vta_compiler::qgraph::{QGraph, QNode, QOp};
 use vta_driver::{
-    BufferId, HostStep, Layer, MultiProgram, NodeInfo, Packing, Part, Place as TensorPlace,
-    Program, Step, TensorInfo, TensorSpec, printable,
+    BufferId, BundleImage, HostStep, Layer, MultiProgram, NodeInfo, Packing, Part,
+    Place as TensorPlace, Program, Step, TensorInfo, TensorSpec, printable,
 };
 use vta_isa::Config;
 
@@ -156,10 +156,18 @@ impl Compiled {
     /// [`crate::Error::Usage`] for a network over several devices, [`crate::Error::Model`] for what
     /// no bundle can hold.
     pub fn to_bundle(&self) -> Result<Vec<u8>> {
+        self.with_bundle(|image| Ok(image.to_vec()))
+    }
+
+    /// Shows its bundle to a function.
+    ///
+    /// # Errors
+    /// As for [`Self::to_bundle`], and those of the function.
+    pub fn with_bundle<T>(&self, see: impl FnOnce(&BundleImage<'_>) -> Result<T>) -> Result<T> {
         let Some(split) = &self.split else {
             return match &self.ends {
-                None => Ok(self.program.to_bytes()?),
-                Some(ends) => Ok(alone(&self.program, ends)?.to_bytes()?),
+                None => see(&self.program.image()?),
+                Some(ends) => see(&alone(&self.program, ends)?.image()?),
             };
         };
         ensure!(
@@ -171,7 +179,7 @@ impl Compiled {
         if let Some(ends) = &self.ends {
             network.ends = ends.to_bytes()?;
         }
-        Ok(network.to_bytes()?)
+        see(&network.image()?)
     }
 
     /// What the first device runs, whatever the host computes between its layers.
@@ -363,7 +371,7 @@ fn needs_host(graph: &QGraph) -> bool {
 }
 
 /// A program with what the host computes around it, as a bundle has it.
-fn alone(program: &Program, ends: &Ends) -> Result<MultiProgram> {
+fn alone(program: &Arc<Program>, ends: &Ends) -> Result<MultiProgram> {
     let place = |&tensor: &u32| TensorPlace { part: 0, tensor };
     Ok(MultiProgram {
         steps: vec![Step::Run {
@@ -376,7 +384,7 @@ fn alone(program: &Program, ends: &Ends) -> Result<MultiProgram> {
         parts: vec![Part {
             target: 0,
             network_tensors: (0..program.tensors.len() as u32).collect(),
-            program: Arc::new(program.clone()),
+            program: Arc::clone(program),
         }],
     })
 }

@@ -81,7 +81,7 @@ impl Model {
     /// # Errors
     /// [`Error::Model`] for what is no ONNX or has operators that aren't supported.
     pub fn from_onnx(name: &str, bytes: &[u8]) -> Result<Self> {
-        let graph = of_bytes(bytes, name, None, &[])?;
+        let graph = of_bytes(bytes.to_vec(), name, None, &[])?;
         Ok(Self {
             name: name.to_owned(),
             form: Form::Graph(Box::new(graph)),
@@ -210,6 +210,8 @@ impl Model {
                     return Err(Error::Float(self.name));
                 }
                 let integer = passes::quantized(&graph).with_context(name)?;
+                // Its weights are those of the integer graph now.
+                drop(graph);
                 if watch.cancelled() {
                     return Err(Error::Cancelled);
                 }
@@ -402,26 +404,26 @@ pub fn read_onnx(path: &Path, shapes: &[InputShape]) -> Result<Graph> {
     // A file without a folder lies in the current one.
     let folder = path.parent().filter(|f| !f.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    of_bytes(&bytes, &path.display().to_string(), Some(folder), shapes)
+    of_bytes(bytes, &path.display().to_string(), Some(folder), shapes)
 }
 
 /// Reads ONNX for which, and for compiling it, there is room.
 fn of_bytes(
-    bytes: &[u8],
+    bytes: Vec<u8>,
     name: &str,
     folder: Option<&Path>,
     shapes: &[InputShape],
 ) -> Result<Graph> {
-    // The message, and what is made of it.
-    room::ask(3 * bytes.len() as u64, || name.to_owned())?;
+    // What is made of the message.
+    room::ask(2 * bytes.len() as u64, || name.to_owned())?;
     let given = shapes.iter().map(|s| (s.name.clone(), s.shape.clone()));
     let options = ReadOptions {
         shapes: given.collect(),
         folder,
         ask: &|bytes| room::ask(2 * bytes, || name.to_owned()).map_err(|e| e.to_string()),
     };
-    let graph = onnx::load_with(bytes, &options).with_context(|| name.to_owned())?;
-    let more = graph.weights().saturating_mul(room::PER_WEIGHT - 4);
+    let graph = onnx::load_file(bytes, &options).with_context(|| name.to_owned())?;
+    let more = graph.weights().saturating_mul(room::PER_WEIGHT);
     room::ask(more, || name.to_owned())?;
     Ok(graph)
 }

@@ -12,9 +12,9 @@ use crate::error::{Error, Result};
 /// What any work takes beside the data that it is asked for: stacks, small objects.
 const MARGIN: u64 = 32 << 20;
 
-/// Bytes of a network while it is compiled, for each of its weights: as the model has them, packed,
-/// and in the program; measured for the networks of the zoo.
-pub(crate) const PER_WEIGHT: u64 = 10;
+/// Bytes of a network while it is compiled and run, for each of its weights: as the model has them, packed, and
+/// in the device's memory; measured for the networks of the zoo.
+pub(crate) const PER_WEIGHT: u64 = 5;
 
 /// Sees whether the system has room for so many bytes more, which are given back at once.
 ///

@@ -296,7 +296,8 @@ fn models_are_quantized_and_bundled_by_one_call_each() {
     let options = BundleOptions::new(model.to_str().unwrap());
     let made = bundle::bundle(&options, &()).unwrap();
     let path = folder.path().join("q.vta");
-    std::fs::write(&path, &made.bytes).unwrap();
+    let size_bytes = made.save(&path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), size_bytes);
     let name = path.to_str().unwrap();
     let compiled = Model::open(name).unwrap().compile(&Target::default(), &());
     assert_eq!(compiled.unwrap().program.layers, made.program.layers);

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::lane::LaneOp;
 use crate::qgraph::{QGraph, QNode, QOp, QTensor, TensorId};
-use crate::semantics::{self, Requant, Requantize, SemanticsError};
+use crate::semantics::{self, Interval, Requant, Requantize, SemanticsError, WeightSums};
 use crate::window::{Pads, Window};
 use crate::zoo::Rng;
 
@@ -266,10 +266,12 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
     let bias: Vec<f64> = (0..spec.co).map(|_| f64::from(rng.int8()) * 16.0).collect();
     // Inputs and weights have a standard deviation of 37, so sums have 37 * 37 * sqrt(taps).
     let shift = (37.0 * (taps as f64).sqrt()).log2().round().max(1.0) as i32;
+    let sums = WeightSums::of(&weights, spec.co, weights.len());
+    let sums: Vec<Interval> = sums.iter().map(|sums| sums.bounds((-127, 127))).collect();
     let given = Requantize {
         ratio: &vec![2f64.powi(-shift); spec.co],
         bias: &bias,
-        sum: &semantics::sum_bounds(&weights, spec.co, (-127, 127)),
+        sum: &sums,
         zero: 0,
         clamp: (-128, 127),
         requant: Requant::Fast,
@@ -292,7 +294,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
     let op = QOp::Conv {
         input: TensorId(0),
         window: spec.window,
-        weights,
+        weights: weights.into(),
         group: spec.group,
         residual: None,
         epilogue,

@@ -38,5 +38,6 @@ pub mod reflect;
 mod refusals;
 pub mod semantics;
 pub mod tune;
+mod weights;
 pub mod window;
 pub mod zoo;

@@ -10,6 +10,7 @@ use crate::host::{Ends, Segment};
 use crate::reflect::{Reflect, listed};
 
 pub use crate::lane::{LaneKind, LaneOp, LaneOperand};
+pub use crate::weights::Weights;
 pub use crate::window::{Pads, Window};
 
 /// Index into [`QGraph::tensors`].
@@ -60,7 +61,7 @@ pub enum QOp {
         window: Window,
         /// `[N][CO][CI / group][KH][KW]`: N parts, which are added up. One where int8 holds the
         /// weights, as it may not once zero points are taken off.
-        weights: Vec<i8>,
+        weights: Weights,
         /// How many groups the channels are divided into; output channels read the input channels
         /// of their group only.
         group: usize,

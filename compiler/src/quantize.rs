@@ -32,7 +32,9 @@ use crate::graph::{Graph, ValueId};
 pub use batchnorm::fold_batchnorm;
 pub use calibration::{Calibration, Observed, observe};
 pub use error::QuantizeError;
+use insert::Given;
 pub use insert::apply;
+pub(crate) use insert::apply_with;
 pub use method::Method;
 pub use mode::{Mode, WeightScales};
 pub use options::Options;
@@ -96,7 +98,13 @@ pub fn quantize_network(
         observed = observe_as(&source, images, look(1))?;
     }
     let scales = choose(&source, &observed, options.method, options.mode);
-    let (graph, rounded) = insert::apply_as(&source, &scales, options, Some(&observed))?;
+    let given = Given {
+        scales: &scales,
+        options,
+        observed: Some(&observed),
+        constants: &|_| None,
+    };
+    let (graph, rounded) = insert::apply_as(&source, &given)?;
     Ok(Quantized {
         graph,
         equalized,

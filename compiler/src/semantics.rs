@@ -32,6 +32,7 @@ mod constants;
 mod digits;
 mod lanes;
 mod multiply;
+mod pairs;
 mod precise;
 mod products;
 mod sums;
@@ -39,7 +40,7 @@ mod sums;
 pub use self::constants::{Factors, Offsets, plan_factors, plan_offsets};
 pub use self::digits::{Digits, plan_digit};
 pub use self::lanes::{
-    Interval, Requant, Requantize, SemanticsError, apply, log2_exact, range, sum_bounds,
+    Interval, Requant, Requantize, SemanticsError, WeightSums, apply, log2_exact, range,
     weight_parts, whole_weights, zero_sums,
 };
 use self::lanes::{push_add, push_clamp, push_zero, saturate};

@@ -8,16 +8,20 @@
 //! nothing; they are there to measure and to test.
 
 mod builder;
+mod draw;
 mod error;
 mod rng;
 mod scales;
 
-use crate::graph::{Graph, Op};
+use std::collections::BTreeMap;
+
+use crate::graph::{Graph, Op, ValueId};
 use crate::lower;
 use crate::passes;
 use crate::quantize::{self, Mode};
 use crate::semantics::Requant;
 use builder::{Block, Builder, Detail};
+use draw::Draw;
 
 pub use error::{NAMES, ZooError};
 pub use rng::Rng;
@@ -55,9 +59,11 @@ pub fn graph(name: &str) -> Result<Graph, ZooError> {
 /// # Errors
 /// [`ZooError::Unknown`] listing the names.
 pub fn graph_with(name: &str, mode: Mode) -> Result<Graph, ZooError> {
-    let graph = build(name, SIZE, Detail::Whole)?;
+    // Weights are drawn when they are quantised, so that there is never more than a layer's in floats.
+    let (graph, drawn) = drawn(name, SIZE, Detail::Shapes)?;
     let scales = scales::recorded(name, &graph, mode)?;
-    Ok(quantize::apply(&graph, &scales, mode)?)
+    let constants = |id: ValueId| drawn.get(&id).map(Draw::values);
+    Ok(quantize::apply_with(&graph, &scales, mode, &constants)?)
 }
 
 /// What a network amounts to.
@@ -119,10 +125,20 @@ pub fn sample_image(size: usize, seed: u64) -> Vec<u8> {
 
 /// The float graph for an input of `size`.
 fn build(name: &str, size: usize, detail: Detail) -> Result<Graph, ZooError> {
+    drawn(name, size, detail).map(|(graph, _)| graph)
+}
+
+/// The float graph for an input of `size`, and its constants.
+fn drawn(
+    name: &str,
+    size: usize,
+    detail: Detail,
+) -> Result<(Graph, BTreeMap<ValueId, Draw>), ZooError> {
     let mut b = Builder {
         detail,
         graph: Graph::default(),
         rng: Rng::new(0x7a6f_6f00),
+        drawn: BTreeMap::new(),
     };
     b.graph.name = name.to_owned();
     // Measured for speed; there are no labels to be true to.
@@ -149,7 +165,7 @@ fn build(name: &str, size: usize, detail: Detail) -> Result<Graph, ZooError> {
     let flat = b.push("flatten", Op::Flatten, vec![pooled], vec![1, channels]);
     let logits = b.dense("fc", flat, CLASSES);
     b.graph.outputs.push(logits);
-    Ok(b.graph)
+    Ok((b.graph, b.drawn))
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ proptest! {
                 false => LaneOp::shr((0..co).map(|i| i as i32 % 11).collect::<Vec<_>>()),
             });
             epilogue.extend(clamp());
-            push(graph, QOp::Conv { input, window, weights, residual, epilogue, dense: false, group: 1 }, [co, oh, ow])
+            push(graph, QOp::Conv { input, window, weights: weights.into(), residual, epilogue, dense: false, group: 1 }, [co, oh, ow])
         };
         let first = conv(&mut graph, None);
         let prologue = if align == 0 { vec![] } else { vec![LaneOp::shl(align)] };
@@ -112,7 +112,7 @@ fn conv(epilogue: Vec<LaneOp>) -> QGraph {
     let op = QOp::Conv {
         input,
         window,
-        weights: vec![1; 9],
+        weights: vec![1; 9].into(),
         group: 1,
         residual: None,
         epilogue,

@@ -123,7 +123,7 @@ proptest! {
             // What lies beside the channels in a block counts for nothing.
             let weights = rng.int8(3 * channels * window.area());
             let epilogue = [vec![LaneOp::shr(8)], clamp()].concat();
-            let op = QOp::Conv { input: joined, window, weights, residual: None, epilogue, dense: false, group: 1 };
+            let op = QOp::Conv { input: joined, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 };
             last = push(&mut graph, op, [3, oh, ow]);
         }
         graph.outputs = vec![last];
@@ -257,7 +257,7 @@ fn joined(rng: &mut Rng, nodes: usize, plane: [usize; 2], block: usize) -> QGrap
     let op = QOp::Conv {
         input: last,
         window,
-        weights: rng.int8(7 * count),
+        weights: rng.int8(7 * count).into(),
         residual: None,
         epilogue,
         dense: false,
@@ -313,7 +313,7 @@ fn chains_that_join_all_before_copy_nothing() {
         let op = QOp::Conv {
             input: last,
             window: Window::whole([1, 1]),
-            weights,
+            weights: weights.into(),
             residual: None,
             epilogue,
             dense: false,
@@ -440,7 +440,7 @@ fn pads_may_be_as_wide_as_dilated_kernels_want() {
                 dilation: [dilation; 2],
                 pads: [dilation; 4].into(),
             },
-            weights: Rng(7).int8(18 * 20 * 9),
+            weights: Rng(7).int8(18 * 20 * 9).into(),
             residual: None,
             epilogue: [vec![LaneOp::shr(9)], clamp()].concat(),
             dense: false,

@@ -86,7 +86,7 @@ fn conv(
     let op = QOp::Conv {
         input,
         window: g.window,
-        weights,
+        weights: weights.into(),
         group: g.group,
         residual,
         epilogue,
@@ -132,7 +132,7 @@ proptest! {
                 all[first..first + row.len()].copy_from_slice(row);
                 all
             });
-            (*weights, *group) = (rows.collect(), 1);
+            (*weights, *group) = (rows.collect::<Vec<i8>>().into(), 1);
         }
         let image = rng.int8(ci * g.hw[0] * g.hw[1]);
         let values = [&graph, &dense].map(|graph| reference::run(graph, &image).unwrap());

@@ -77,7 +77,7 @@ proptest! {
             }
             epilogue.push(LaneOp::shr(7));
             epilogue.extend(clamp());
-            let op = QOp::Conv { input, window: s.window, weights, residual, epilogue, dense: false, group: 1 };
+            let op = QOp::Conv { input, window: s.window, weights: weights.into(), residual, epilogue, dense: false, group: 1 };
             push(graph, op, out)
         };
         let mut last = conv(&mut graph, None);
@@ -140,7 +140,7 @@ proptest! {
         }
         epilogue.push(LaneOp::shr(7));
         epilogue.extend(clamp());
-        let op = QOp::Conv { input, window, weights, residual: None, epilogue, dense: false, group: 1 };
+        let op = QOp::Conv { input, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 };
         let last = push(&mut graph, op, [co, size[0], size[1]]);
         // The pads below and on the right are what is left of the kernel.
         let after = axis.map(|(_, p, k)| k - 1 - p);
@@ -168,10 +168,10 @@ proptest! {
         let first = QOp::Eltwise { input, ops: vec![LaneOp::add(1), LaneOp::min(127)] };
         let first = push(&mut graph, first, [ci, h, w]);
         let weights = rng.int8(co * ci * h * w);
-        let op = QOp::Conv { input: first, window: whole([h, w]), weights, residual: None, epilogue: epilogue.clone(), dense: true, group: 1 };
+        let op = QOp::Conv { input: first, window: whole([h, w]), weights: weights.into(), residual: None, epilogue: epilogue.clone(), dense: true, group: 1 };
         let hidden = push(&mut graph, op, [co, 1, 1]);
         let weights = rng.int8(co * 3);
-        let op = QOp::Conv { input: hidden, window: whole([1, 1]), weights, residual: None, epilogue, dense: true, group: 1 };
+        let op = QOp::Conv { input: hidden, window: whole([1, 1]), weights: weights.into(), residual: None, epilogue, dense: true, group: 1 };
         let last = push(&mut graph, op, [3, 1, 1]);
         graph.outputs = vec![last];
         check(&graph, &config(c), seed)?;
@@ -194,7 +194,7 @@ fn a_kernel_that_cannot_be_tiled_names_the_limits() {
     let op = QOp::Conv {
         input,
         window,
-        weights,
+        weights: weights.into(),
         group: 1,
         residual: None,
         epilogue,
@@ -251,7 +251,7 @@ fn large_averages_are_products() {
                 dilation: [1, 1],
                 pads: [0; 4].into(),
             },
-            weights: Rng(3).int8(20 * chw[0]),
+            weights: Rng(3).int8(20 * chw[0]).into(),
             residual: None,
             epilogue: [vec![LaneOp::shr(8)], clamp()].concat(),
             dense: false,
@@ -280,7 +280,7 @@ fn layers_describe_the_nodes_that_they_compute_and_so_do_bundles() {
     let conv = |input, window: Window, dense| QOp::Conv {
         input,
         window,
-        weights: vec![1; 16 * 16 * window.area()],
+        weights: vec![1; 16 * 16 * window.area()].into(),
         group: 1,
         residual: None,
         epilogue: [vec![LaneOp::shr(8)], clamp()].concat(),

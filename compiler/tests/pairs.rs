@@ -82,7 +82,7 @@ proptest! {
         if let Some([oh, ow]) = window.output(h, w) {
             let weights = rng.int8(3 * channels * window.area());
             let epilogue = [vec![LaneOp::shr(8)], clamp()].concat();
-            let op = QOp::Conv { input: last, window, weights, residual: None, epilogue, dense: false, group: 1 };
+            let op = QOp::Conv { input: last, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 };
             last = push(&mut graph, op, [3, oh, ow]);
         }
         graph.outputs = vec![last];
@@ -133,7 +133,7 @@ fn constants_of_positions_must_fit_their_operation() {
     let conv = QOp::Conv {
         input,
         window: vta_compiler::qgraph::Window::whole([1, 1]),
-        weights: vec![1; 9],
+        weights: vec![1; 9].into(),
         residual: None,
         epilogue: [vec![plane(4)], clamp()].concat(),
         dense: false,

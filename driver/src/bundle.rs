@@ -32,8 +32,8 @@ use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 use vta_isa::{Config, INSN_BYTES, Insn, UOP_BYTES, Uop};
 
-pub use self::container::BUNDLE_MAGIC;
-use self::container::{ALIGN, all_sections, assemble, read_u32};
+use self::container::{ALIGN, Pieces, all_sections, padding, read_u32};
+pub use self::container::{BUNDLE_MAGIC, BundleImage};
 use self::error::invalid;
 pub use self::error::{BUNDLE_VERSION, BundleError, HOSTED_VERSION};
 use crate::input::printable;
@@ -139,16 +139,24 @@ impl Program {
     /// # Errors
     /// When the program doesn't pass [`Program::validate`] or a field doesn't fit its bits.
     pub fn to_bytes(&self) -> Result<Vec<u8>, BundleError> {
-        let [meta, commands, uops, data] = self.sections()?;
-        Ok(assemble([&meta, &commands, &uops, &data], None))
+        Ok(self.image()?.to_vec())
     }
 
-    /// The sections' bytes in their order.
-    fn sections(&self) -> Result<[Vec<u8>; 4], BundleError> {
+    /// The bundle, ready to be written.
+    ///
+    /// # Errors
+    /// As for [`Self::to_bytes`].
+    pub fn image(&self) -> Result<BundleImage<'_>, BundleError> {
+        Ok(BundleImage::assemble(self.sections()?, None))
+    }
+
+    /// The sections in their order.
+    fn sections(&self) -> Result<[Pieces<'_>; 4], BundleError> {
         self.validate().map_err(|e| invalid("program", e))?;
-        let mut data = Vec::new();
+        let mut data = Pieces::new();
         let meta = self.meta(&mut data)?;
-        let mut commands = Vec::new();
+        let count: usize = self.layers.iter().map(|l| l.commands.len()).sum();
+        let mut commands = Vec::with_capacity(count * COMMAND_BYTES);
         for command in self.layers.iter().flat_map(|l| &l.commands) {
             write_command(command, &mut commands)?;
         }
@@ -158,17 +166,20 @@ impl Program {
             uops.extend_from_slice(&word.to_le_bytes());
         }
         let meta = serde_json::to_vec(&meta).map_err(|e| invalid("meta", e))?;
+        let [meta, commands, uops] = [meta, commands, uops].map(|bytes| vec![Cow::Owned(bytes)]);
         Ok([meta, commands, uops, data])
     }
 
-    fn meta(&self, data: &mut Vec<u8>) -> Result<Meta, BundleError> {
-        let buffer = |b: &Buffer| {
+    /// What describes the program; its constants go to `data`.
+    fn meta<'a>(&'a self, data: &mut Pieces<'a>) -> Result<Meta, BundleError> {
+        let mut end = 0;
+        let mut buffer = |b: &'a Buffer| {
             let kind = match &b.kind {
                 BufferKind::Constant(bytes) => {
-                    data.resize(data.len().next_multiple_of(ALIGN), 0);
-                    let offset = data.len() as u64;
-                    data.extend_from_slice(bytes);
-                    MetaKind::Constant(offset)
+                    data.extend([padding(end), bytes].map(Cow::Borrowed));
+                    let offset = end.next_multiple_of(ALIGN);
+                    end = offset + bytes.len();
+                    MetaKind::Constant(offset as u64)
                 }
                 BufferKind::Input => MetaKind::Input,
                 BufferKind::Output => MetaKind::Output,
@@ -184,7 +195,7 @@ impl Program {
             serde_json::from_str(&self.config.to_json()).map_err(|e| invalid("meta", e))?;
         Ok(Meta {
             config,
-            buffers: self.buffers.iter().map(buffer).collect(),
+            buffers: self.buffers.iter().map(&mut buffer).collect(),
             kernel_uops: self.kernels.iter().map(|k| k.uops.len() as u32).collect(),
             tensors: self.tensors.iter().map(meta_tensor).collect(),
             layers: self.layers.iter().map(meta_layer).collect(),
@@ -213,7 +224,8 @@ impl Program {
     /// # Errors
     /// As [`Self::to_bytes`], and what the system says.
     pub fn save(&self, path: &Path) -> Result<(), BundleError> {
-        Ok(output::write(path, self.to_bytes()?)?)
+        let image = self.image()?;
+        Ok(output::write_with(path, |out| image.write_to(out))?)
     }
 
     /// Maps a bundle file and checks all of it. Constants stay in the file until they are used,

@@ -12,7 +12,7 @@ pub struct Bytes(Inner);
 
 #[derive(Clone)]
 enum Inner {
-    Owned(Arc<[u8]>),
+    Owned(Arc<Vec<u8>>),
     Mapped { map: Arc<Mmap>, range: Range<usize> },
 }
 
@@ -40,7 +40,7 @@ impl Deref for Bytes {
 
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(Inner::Owned(bytes.into()))
+        Self(Inner::Owned(Arc::new(bytes)))
     }
 }
 

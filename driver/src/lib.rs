@@ -64,7 +64,9 @@ pub use addr::PhysAddr;
 pub use alloc::{AllocError, Allocator, PAGE_BYTES};
 pub use allocations::Allocations;
 pub use budget::{Budget, OverBudget};
-pub use bundle::{BUNDLE_MAGIC, BUNDLE_VERSION, Bundle, BundleError, HOSTED_VERSION, ReadKernel};
+pub use bundle::{
+    BUNDLE_MAGIC, BUNDLE_VERSION, Bundle, BundleError, BundleImage, HOSTED_VERSION, ReadKernel,
+};
 pub use bytes::Bytes;
 pub use counters::{Counters, DeviceCounters, FlushReason};
 pub use describe::{Attribute, AttributeValue, NodeInfo, TensorInfo};

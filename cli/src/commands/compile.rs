@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use vta_app::{Model, bundle, dump};
-use vta_driver::{DramPlan, output};
+use vta_driver::DramPlan;
 
 use crate::args::CompileArgs;
 use crate::bar::Bar;
@@ -20,7 +20,7 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
     }
     let output = args.output.as_ref().context("--output is missing")?;
     let bundle = bundle::bundle(&args.options(), &Bar::remarks())?;
-    output::write(output, &bundle.bytes)?;
+    let size_bytes = bundle.save(output)?;
     let program = &bundle.program;
     let commands: usize = program.layers.iter().map(|l| l.commands.len()).sum();
     let host = match bundle.host_ops {
@@ -32,7 +32,7 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
         output.display(),
         program.layers.len(),
         program.kernels.len(),
-        bundle.bytes.len(),
+        size_bytes,
     );
     say_written(output, &line)?;
     say_written(output, &memory_line(&DramPlan::of(program)))?;

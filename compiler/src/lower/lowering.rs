@@ -1,5 +1,6 @@
 //! What every layer is lowered into: the program so far, with the buffers of all tensors.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use vta_driver::{Buffer, BufferId, BufferKind, Kernel, Layer, Packing, Program, TensorSpec};
@@ -9,7 +10,7 @@ use super::error::LowerError;
 use super::places::{Body, Place, Places};
 use super::readers::Readers;
 use super::seam;
-use super::tile::{ConvShape, ConvTile};
+use super::tile::{self, ConvShape, ConvTile};
 use crate::lane::{LaneKind, LaneOp};
 use crate::qgraph::{NodeId, QGraph, QOp, QTensor, TensorId};
 
@@ -29,6 +30,9 @@ impl Default for LowerOptions {
 /// Tiles that were found better than those of the search, by shape.
 pub type Tiles = HashMap<ConvShape, ConvTile>;
 
+/// The cheapest tile and its cost, or the limit that none meets.
+type Searched = Result<(u64, ConvTile), String>;
+
 /// A network being lowered.
 pub(super) struct Lowering<'a> {
     pub(super) graph: &'a QGraph,
@@ -36,6 +40,8 @@ pub(super) struct Lowering<'a> {
     pub(super) program: Program,
     pub(super) kernels: HashMap<Kernel, vta_driver::KernelId>,
     pub(super) tiles: &'a Tiles,
+    /// What the search found for shapes so far.
+    searched: RefCell<HashMap<ConvShape, Searched>>,
     pub(super) readers: Readers,
     pub(super) places: Places,
     /// What the layer before may still use.
@@ -95,10 +101,22 @@ impl<'a> Lowering<'a> {
             program,
             kernels: HashMap::new(),
             tiles,
+            searched: RefCell::default(),
             readers,
             places,
             seam: seam::Seam::default(),
         })
+    }
+
+    /// The cheapest tile of a shape and its cost. Networks repeat their layers: each shape is searched once.
+    pub(super) fn search(&self, shape: &ConvShape) -> Searched {
+        if let Some(found) = self.searched.borrow().get(shape) {
+            return found.clone();
+        }
+        let found = tile::search(shape, self.config);
+        let mut searched = self.searched.borrow_mut();
+        searched.insert(*shape, found.clone());
+        found
     }
 
     /// Whether the machine has an extension.

@@ -46,7 +46,15 @@ pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
 /// # Errors
 /// [`OnnxError`] naming the tensor or node and what is wrong with it.
 pub fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxError> {
-    let bytes = bytes::Bytes::copy_from_slice(bytes);
+    load_file(bytes.to_vec(), options)
+}
+
+/// Reads an ONNX model whose file is given away: its memory is, too, once the model is read.
+///
+/// # Errors
+/// As for [`load_with`].
+pub fn load_file(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Graph, OnnxError> {
+    let bytes = bytes::Bytes::from(bytes);
     let model = proto::Model::decode(bytes).map_err(|e| OnnxError::Decode(e.to_string()))?;
     let opset = model
         .opset_import

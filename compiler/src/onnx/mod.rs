@@ -24,7 +24,7 @@ use crate::refusals::together;
 
 pub(crate) use export::with_unique_names;
 pub use export::{save, save_with_outputs};
-pub use import::{load, load_with};
+pub use import::{load, load_file, load_with};
 pub use interface::{Interface, Port, interface};
 
 /// What a file doesn't say of itself.

@@ -1,6 +1,7 @@
 //! Reads the QDQ pattern: QuantizeLinear after, DequantizeLinear before every operator.
 
 mod affine;
+mod constant;
 mod islands;
 mod kept;
 mod layers;

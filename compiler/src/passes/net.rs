@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::error::PassError;
 use crate::graph::{Graph, ValueId};
 use crate::onnx::Port;
-use crate::qgraph::{ChannelOf, Spread, TensorId, listed_ids};
+use crate::qgraph::{ChannelOf, Spread, TensorId, Weights, listed_ids};
 use crate::reflect::{Reflect, listed};
 use crate::semantics::{Requant, Sign};
 use crate::window::Window;
@@ -51,7 +51,7 @@ pub enum NetOp {
         window: Window,
         /// `[N][CO][CI / group][KH][KW]`: N parts, which are added up. One where int8 holds the
         /// weights.
-        weights: Vec<i8>,
+        weights: Weights,
         /// Groups that the channels are divided into.
         group: usize,
         /// For each output channel.

@@ -13,6 +13,7 @@ use crate::lane::LaneOp;
 use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, QTensor, Spread, TensorId};
 use crate::semantics::{
     self, Addition, Function, Interval, Multiplication, Requantize, Rescale, SemanticsError, Sign,
+    WeightSums,
 };
 
 /// What channels of several ratios are multiplied by first: a power of two, so that the ratio
@@ -385,13 +386,13 @@ impl Plan<'_> {
         let zero = self.zero(*input);
         let [ci, ..] = self.net.tensors[input.0].chw;
         let count = channels * (ci / (*group).max(1)) * window.area();
-        let whole = semantics::whole_weights(weights, count);
-        let offsets = semantics::zero_sums(&whole, channels, zero).map_err(of(node))?;
+        let sums = WeightSums::of(weights, channels, count);
+        let offsets = semantics::zero_sums(&sums, zero).map_err(of(node))?;
         bias.iter_mut()
             .zip(offsets)
             .for_each(|(b, offset)| *b -= offset as f64);
         let padded = wider(self.range(*input)?, zero);
-        let mut sum = semantics::sum_bounds(&whole, channels, padded);
+        let mut sum: Vec<Interval> = sums.iter().map(|sums| sums.bounds(padded)).collect();
         let steps: Vec<f64> = weight_scale.iter().map(step).collect();
         let residual = match residual {
             None => None,

@@ -33,7 +33,7 @@ fn node(name: &str, kind: &str, inputs: &[usize], output: usize) -> QNode {
         "conv" => QOp::Conv {
             input: first,
             window,
-            weights: vec![1; 256],
+            weights: vec![1; 256].into(),
             group: 1,
             residual: (inputs.len() > 1).then_some((last, vec![])),
             epilogue: vec![],

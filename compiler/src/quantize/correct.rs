@@ -4,8 +4,16 @@
 //! the means that calibration images give instead of those of BatchNormalization. Errors of weights
 //! don't cancel over the inputs of a channel, of which depthwise convolutions have few.
 
+use rayon::prelude::*;
+
 use crate::graph::{Graph, Node, Op};
 use crate::window::Window;
+
+/// Errors of weights, by their index.
+pub(super) struct Errors<'a> {
+    pub count: usize,
+    pub of: &'a (dyn Fn(usize) -> f64 + Sync),
+}
 
 /// What errors of weights add to the mean of each output channel, with the means of the input's channels.
 /// `errors` is `[CO][CI/group][KH][KW]`, or `[N][K]` for a dense layer. None for other operators, and where
@@ -13,7 +21,7 @@ use crate::window::Window;
 pub(super) fn expected(
     graph: &Graph,
     node: &Node,
-    errors: &[f64],
+    errors: &Errors<'_>,
     means: &[f64],
 ) -> Option<Vec<f64>> {
     let channels = match *graph.values[node.output.0].shape {
@@ -35,25 +43,20 @@ pub(super) fn expected(
     };
     let inputs = means.len() / group.max(1);
     let outputs = channels / group.max(1);
-    if errors.len() != channels * inputs * taps.len() || outputs == 0 || inputs == 0 {
+    if errors.count != channels * inputs * taps.len() || outputs == 0 || inputs == 0 {
         return None;
     }
-    let of = |(output, errors): (usize, &[f64])| -> f64 {
+    let of = |output: usize| -> f64 {
         let means = &means[output / outputs * inputs..][..inputs];
-        let each = errors.chunks(taps.len()).zip(means);
-        let one = |(errors, mean): (&[f64], &f64)| -> f64 {
-            let weighted = errors.iter().zip(&taps).map(|(e, part)| e * part);
+        let one = |(input, mean): (usize, &f64)| -> f64 {
+            let first = (output * inputs + input) * taps.len();
+            let weighted = taps.iter().zip(first..);
+            let weighted = weighted.map(|(part, at)| (errors.of)(at) * part);
             mean * weighted.sum::<f64>()
         };
-        each.map(one).sum()
+        means.iter().enumerate().map(one).sum()
     };
-    Some(
-        errors
-            .chunks(inputs * taps.len())
-            .enumerate()
-            .map(of)
-            .collect(),
-    )
+    Some((0..channels).into_par_iter().map(of).collect())
 }
 
 /// The part of the output's positions for which each tap lies on the input, not on padding.
@@ -138,6 +141,7 @@ mod tests {
             let image: Vec<f32> = means.iter().flat_map(|m| vec![*m as f32; size[0] * size[1]]).collect();
             let result = float::run(&graph, &image).unwrap().remove(0);
             let errors: Vec<f64> = weights.iter().map(|w| f64::from(*w)).collect();
+            let errors = Errors { count: errors.len(), of: &|i| errors[i] };
             let expected = expected(&graph, &graph.nodes[0], &errors, &means).unwrap();
             for (row, expected) in result.chunks(out[0] * out[1]).zip(expected) {
                 let mean = row.iter().map(|v| f64::from(*v)).sum::<f64>() / row.len() as f64;
@@ -155,6 +159,10 @@ mod tests {
             vec![1, 2],
         );
         let errors = [1.0, 2.0, 3.0, -1.0, 0.5, 0.0];
+        let errors = Errors {
+            count: errors.len(),
+            of: &|i| errors[i],
+        };
         let expected = |means: &[f64]| expected(&graph, &graph.nodes[0], &errors, means);
         assert_eq!(expected(&[1.0, 10.0, 100.0]), Some(vec![321.0, 4.0]));
         assert_eq!(expected(&[1.0, 10.0]), None);

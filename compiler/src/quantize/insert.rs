@@ -1,6 +1,9 @@
 //! QuantizeLinear and DequantizeLinear put into a graph, with chosen scales.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+use rayon::prelude::*;
 
 use super::calibration::Observed;
 use super::correct;
@@ -21,22 +24,52 @@ const MAX_BIAS: f64 = (1 << 30) as f64;
 /// [`QuantizeError::Node`] for weights that aren't float constants and an input without a scale;
 /// [`QuantizeError::Quantized`] for a graph that is quantised already.
 pub fn apply(graph: &Graph, scales: &Scales, mode: Mode) -> Result<Graph, QuantizeError> {
-    Ok(apply_as(graph, scales, &Options::new(mode), None)?.0)
+    apply_with(graph, scales, mode, &|_| None)
 }
 
-/// [`apply`] with other options, and what stands for each value that is rounded; biases are corrected by
-/// the means of what was observed.
-pub(super) fn apply_as(
+/// [`apply`] to a graph that leaves out weights and biases, which `constants` gives when they are needed.
+///
+/// # Errors
+/// As for [`apply`].
+pub(crate) fn apply_with(
     graph: &Graph,
     scales: &Scales,
-    options: &Options,
-    observed: Option<&Observed>,
+    mode: Mode,
+    constants: &Constants<'_>,
+) -> Result<Graph, QuantizeError> {
+    let given = Given {
+        scales,
+        options: &Options::new(mode),
+        observed: None,
+        constants,
+    };
+    Ok(apply_as(graph, &given)?.0)
+}
+
+/// Float constants that a graph leaves out.
+pub(super) type Constants<'a> = dyn Fn(ValueId) -> Option<Vec<f32>> + 'a;
+
+/// What a graph is quantised with.
+pub(super) struct Given<'a> {
+    pub scales: &'a Scales,
+    pub options: &'a Options,
+    /// By whose means biases are corrected.
+    pub observed: Option<&'a Observed>,
+    pub constants: &'a Constants<'a>,
+}
+
+/// [`apply`], and what stands for each value that is rounded.
+pub(super) fn apply_as(
+    graph: &Graph,
+    given: &Given<'_>,
 ) -> Result<(Graph, Vec<Option<ValueId>>), QuantizeError> {
+    let (scales, options) = (given.scales, given.options);
     refuse_quantized(graph)?;
     let mut quantized = Quantized {
         source: graph,
         options: *options,
-        observed: observed.filter(|_| options.bias_correction),
+        observed: given.observed.filter(|_| options.bias_correction),
+        constants: given.constants,
         out: Graph {
             name: graph.name.clone(),
             metadata: graph.metadata.clone(),
@@ -76,10 +109,17 @@ pub(super) fn apply_as(
     Ok((quantized.out, rounded))
 }
 
+/// Float data of a graph, or made for it.
+type Floats<'a> = Cow<'a, [f32]>;
+
+/// Weights that are worth a task of their own.
+const TASK: usize = 1 << 14;
+
 struct Quantized<'a> {
     source: &'a Graph,
     options: Options,
     observed: Option<&'a Observed>,
+    constants: &'a Constants<'a>,
     out: Graph,
     /// The dequantised value and its scale for each source value.
     map: BTreeMap<ValueId, (ValueId, f32)>,
@@ -99,9 +139,33 @@ impl Slices {
         let own = slice % self.channels.max(1);
         self.scale[if self.scale.len() == 1 { 0 } else { own }]
     }
+
+    /// Weights in steps, the nearest, halves to even.
+    fn rounded(&self, weights: &[f32]) -> Vec<i8> {
+        /// To a float of this size none but whole numbers are added.
+        const WHOLE: f32 = (3 << 22) as f32;
+        let inner = self.inner.max(1);
+        let mut rounded = vec![0; weights.len()];
+        let slices = rounded.par_chunks_mut(inner).zip(weights.par_chunks(inner));
+        let slices = slices.with_min_len((TASK / inner).max(1)).enumerate();
+        slices.for_each(|(slice, (rounded, weights))| {
+            let s = self.of(slice);
+            for (rounded, w) in rounded.iter_mut().zip(weights) {
+                *rounded = ((w / s).clamp(-127.0, 127.0) + WHOLE - WHOLE) as i8;
+            }
+        });
+        rounded
+    }
 }
 
-impl Quantized<'_> {
+/// The largest magnitude of finite values.
+fn largest(values: &[f32]) -> f32 {
+    // Without their signs they are ordered as their bits are.
+    let bits = values.iter().map(|w| w.abs().to_bits());
+    f32::from_bits(bits.max().unwrap_or(0))
+}
+
+impl<'a> Quantized<'a> {
     /// The network's outputs, which keep their names.
     fn outputs(&mut self) -> Result<(), QuantizeError> {
         let source = self.source;
@@ -261,19 +325,29 @@ impl Quantized<'_> {
     }
 
     /// A float constant, by the index of an input, and its shape.
-    fn floats(&self, node: &Node, index: usize) -> Result<(Vec<f32>, Vec<usize>), QuantizeError> {
-        let value = node.inputs.get(index).map(|id| &self.source.values[id.0]);
-        let reason = match value.map(|v| (&v.data, &v.shape)) {
-            Some((Some(Data::F32(data)), shape)) if data.iter().all(|w| w.is_finite()) => {
-                return Ok((data.clone(), shape.clone()));
-            }
-            Some((Some(Data::F32(_)), _)) => "a weight or bias is not finite",
-            _ => "its weights and bias must be float constants",
+    fn floats(&self, node: &Node, index: usize) -> Result<(Floats<'a>, Vec<usize>), QuantizeError> {
+        let refuse = |reason: &str| {
+            Err(QuantizeError::Node {
+                node: node.name.clone(),
+                reason: reason.to_owned(),
+            })
         };
-        Err(QuantizeError::Node {
-            node: node.name.clone(),
-            reason: reason.to_owned(),
-        })
+        let value = node
+            .inputs
+            .get(index)
+            .map(|id| (id, &self.source.values[id.0]));
+        let data = value.and_then(|(id, value)| match &value.data {
+            Some(Data::F32(data)) => Some((Cow::Borrowed(&data[..]), &value.shape)),
+            Some(_) => None,
+            None => Some((Cow::Owned((self.constants)(*id)?), &value.shape)),
+        });
+        match data {
+            Some((data, shape)) if data.par_iter().all(|w| w.is_finite()) => {
+                Ok((data, shape.clone()))
+            }
+            Some(_) => refuse("a weight or bias is not finite"),
+            None => refuse("its weights and bias must be float constants"),
+        }
     }
 
     /// Weights and bias as DequantizeLinear of integer constants, output channels first.
@@ -281,14 +355,15 @@ impl Quantized<'_> {
         let (mut weights, mut shape) = self.floats(node, 1)?;
         if node.op == (Op::Gemm { trans_b: false }) {
             let (k, n) = (shape[0], shape[1]);
-            weights = (0..n * k).map(|i| weights[i % k * n + i / k]).collect();
+            let turned = (0..n * k).into_par_iter();
+            weights = turned.map(|i| weights[i % k * n + i / k]).collect();
             shape = vec![n, k];
         }
         let channels = shape[0];
         let bias = if node.inputs.len() > 2 {
             self.floats(node, 2)?.0
         } else {
-            vec![0.0; channels]
+            vec![0.0; channels].into()
         };
         let scale = self.weight_scales(&weights, channels, &bias, scale_x);
         let inner = weights.len() / channels.max(1);
@@ -314,7 +389,7 @@ impl Quantized<'_> {
         let inner = shape[axis + 1..].iter().product::<usize>();
         let bias = match node.inputs.len() > 2 {
             true => self.floats(node, 2)?.0,
-            false => vec![0.0; channels],
+            false => vec![0.0; channels].into(),
         };
         let of = |c: usize| {
             let slices = weights.chunks(inner.max(1)).skip(c);
@@ -349,7 +424,7 @@ impl Quantized<'_> {
         let bias = if node.inputs.len() > 2 {
             self.floats(node, 2)?.0
         } else {
-            vec![0.0; channels * group]
+            vec![0.0; channels * group].into()
         };
         // All weights of a channel, of each group, have one scale.
         let of = |c: usize| {
@@ -378,23 +453,23 @@ impl Quantized<'_> {
     fn parameters(
         &mut self,
         node: &Node,
-        (weights, shape): (Vec<f32>, Vec<usize>),
-        mut bias: Vec<f32>,
+        (weights, shape): (Floats<'_>, Vec<usize>),
+        bias: Floats<'_>,
         slices: Slices,
         scale_x: f32,
     ) -> Vec<ValueId> {
-        let round = |(i, w): (usize, &f32)| {
-            let s = slices.of(i / slices.inner.max(1));
-            (w / s).round_ties_even().clamp(-127.0, 127.0) as i8
-        };
-        let int8: Vec<i8> = weights.iter().enumerate().map(round).collect();
+        let mut bias = bias.into_owned();
+        let int8 = slices.rounded(&weights);
         let channels = self.observed.and_then(|all| all.channels(node.inputs[0]));
         if let Some(channels) = channels {
-            let error = |(i, (q, w)): (usize, (&i8, &f32))| {
+            let error = |i: usize| {
                 let s = slices.of(i / slices.inner.max(1));
-                f64::from(*q) * f64::from(s) - f64::from(*w)
+                f64::from(int8[i]) * f64::from(s) - f64::from(weights[i])
             };
-            let errors: Vec<f64> = int8.iter().zip(&weights).enumerate().map(error).collect();
+            let errors = correct::Errors {
+                count: int8.len(),
+                of: &error,
+            };
             let expected = correct::expected(self.source, node, &errors, &channels.means());
             for (bias, error) in bias.iter_mut().zip(expected.into_iter().flatten()) {
                 *bias = (f64::from(*bias) - error) as f32;
@@ -428,7 +503,7 @@ impl Quantized<'_> {
         // A scale so small that the bias exceeds int32 is raised.
         let least = |b: &f32| (f64::from(b.abs()) / f64::from(scale_x) / MAX_BIAS) as f32;
         let channel = |(row, b): (&[f32], &f32)| {
-            let largest = row.iter().fold(0f32, |m, w| m.max(w.abs()));
+            let largest = largest(row);
             let scale = if largest == 0.0 {
                 1.0 / 128.0
             } else {
@@ -438,12 +513,11 @@ impl Quantized<'_> {
         };
         match (self.options.mode, self.options.weights) {
             (Mode::Multiply, WeightScales::PerChannel) => {
-                let rows = weights.chunks((weights.len() / channels.max(1)).max(1));
+                let rows = weights.par_chunks((weights.len() / channels.max(1)).max(1));
                 rows.zip(bias).map(channel).collect()
             }
             (Mode::Multiply, WeightScales::PerTensor) => {
-                let largest = bias.iter().fold(0f32, |m, b| m.max(b.abs()));
-                vec![channel((weights, &largest))]
+                vec![channel((weights, &largest(bias)))]
             }
             (Mode::Shift, _) => {
                 let mut scale = best_scale(weights, Mode::Shift);

@@ -3,6 +3,7 @@
 
 use std::str::FromStr;
 
+use rayon::prelude::*;
 use thiserror::Error;
 use vta_isa::for_alu_op;
 
@@ -173,20 +174,31 @@ fn fits(range: Interval, channel: usize, op: &'static str) -> Result<Interval, S
     Ok(range)
 }
 
-/// Weights as parts that int8 holds, one behind the other: as many as the farthest weight needs.
-/// Those of one weight have its sign, so that no sum of some is farther from 0 than it is.
-pub fn weight_parts(weights: &[i32]) -> Vec<i8> {
-    let mut rest = weights.to_vec();
-    let mut parts = Vec::with_capacity(weights.len());
-    loop {
-        for weight in &mut rest {
-            let part = (*weight).clamp(-128, 127);
-            *weight -= part;
-            parts.push(part as i8);
+/// Weights as parts that int8 holds, one behind the other: as many as the farthest of the `count` weights
+/// needs. Those of one weight have its sign, so that no sum of some is farther from 0 than it is.
+pub fn weight_parts(count: usize, weight: impl Fn(usize) -> i32) -> Vec<i8> {
+    let mut parts = Vec::with_capacity(count);
+    for before in 0.. {
+        let mut left = false;
+        parts.reserve_exact(count);
+        parts.extend((0..count).map(|i| {
+            let rest = beyond(weight(i), before);
+            let part = rest.clamp(-128, 127);
+            left |= part != rest;
+            part as i8
+        }));
+        if !left {
+            break;
         }
-        if rest.iter().all(|&weight| weight == 0) {
-            return parts;
-        }
+    }
+    parts
+}
+
+/// What so many parts leave of a weight.
+fn beyond(weight: i32, parts: i32) -> i32 {
+    match weight {
+        0.. => weight.saturating_sub(parts.saturating_mul(127)).max(0),
+        _ => weight.saturating_add(parts.saturating_mul(128)).min(0),
     }
 }
 
@@ -204,47 +216,71 @@ pub fn whole_weights(parts: &[i8], count: usize) -> Vec<i32> {
     whole
 }
 
-/// Bounds of `sum x * w` for each output channel, over every partial sum in any order and any
-/// padding: terms that can't be positive don't raise the upper bound.
-pub fn sum_bounds<W: Copy + Into<i64>>(
-    weights: &[W],
-    channels: usize,
-    input: (i8, i8),
-) -> Vec<Interval> {
-    let per_channel = weights.len() / channels.max(1);
-    let (low, high) = (i64::from(input.0.min(0)), i64::from(input.1.max(0)));
-    let bound = |row: &[W]| {
-        row.iter().fold((0, 0), |(lo, hi), &w| {
-            let (a, b) = (low * w.into(), high * w.into());
-            (lo + a.min(b), hi + a.max(b))
-        })
-    };
-    weights.chunks(per_channel.max(1)).map(bound).collect()
+/// Weights that are worth a task of their own.
+const TASK: usize = 1 << 16;
+
+/// What bounds the sums of an output channel: the sum of its weights above 0, and of those below.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WeightSums {
+    above: i64,
+    below: i64,
 }
 
-/// What each output channel's sum is where every input is `zero`: the part of `sum x * w` that
-/// isn't `sum (x - zero) * w`.
-///
-/// # Errors
-/// [`SemanticsError::Overflow`] for a part beyond a quarter of int32, which leaves no room for the
-/// rest.
-pub fn zero_sums<W: Copy + Into<i64>>(
-    weights: &[W],
-    channels: usize,
-    zero: i32,
-) -> Result<Vec<i64>, SemanticsError> {
-    let per_channel = weights.len() / channels.max(1);
-    let part = |(channel, row): (usize, &[W])| {
-        let weights: i64 = row.iter().map(|&w| w.into()).sum();
-        let value = weights * i64::from(zero);
+impl WeightSums {
+    /// Those of each channel, of weights in parts ([`weight_parts`]) of `count` values each.
+    pub fn of(parts: &[i8], channels: usize, count: usize) -> Vec<Self> {
+        let row = (count / channels.max(1)).max(1);
+        let mut sums = vec![Self::default(); count.div_ceil(row)];
+        for part in parts.chunks(count.max(1)) {
+            let rows = sums.par_iter_mut().zip(part.par_chunks(row));
+            let least = (TASK / row).max(1);
+            rows.with_min_len(least)
+                .for_each(|(sums, row)| sums.add(row));
+        }
+        sums
+    }
+
+    fn add(&mut self, row: &[i8]) {
+        // So many fit an int32.
+        for weights in row.chunks(1 << 16) {
+            let above: i32 = weights.iter().map(|&w| i32::from(w.max(0))).sum();
+            let below: i32 = weights.iter().map(|&w| i32::from(w.min(0))).sum();
+            self.above += i64::from(above);
+            self.below += i64::from(below);
+        }
+    }
+
+    /// Bounds of `sum x * w`, over every partial sum in any order and any padding: terms that can't be
+    /// positive don't raise the upper bound.
+    pub fn bounds(&self, input: (i8, i8)) -> Interval {
+        let (low, high) = (i64::from(input.0.min(0)), i64::from(input.1.max(0)));
+        let Self { above, below } = self;
+        (low * above + high * below, high * above + low * below)
+    }
+
+    /// What the sum is where every input is `zero`: the part of `sum x * w` that isn't
+    /// `sum (x - zero) * w`.
+    ///
+    /// # Errors
+    /// [`SemanticsError::Overflow`] of the `channel` for a part beyond a quarter of int32, which leaves no
+    /// room for the rest.
+    pub fn at_zero(&self, channel: usize, zero: i32) -> Result<i64, SemanticsError> {
+        let value = (self.above + self.below) * i64::from(zero);
         let op = "the zero point's part of the sum";
         match value.abs() <= 1 << 29 {
             true => Ok(value),
             false => Err(SemanticsError::Overflow { channel, op, value }),
         }
-    };
-    let rows = weights.chunks(per_channel.max(1)).enumerate();
-    rows.map(part).collect()
+    }
+}
+
+/// [`WeightSums::at_zero`] of every channel.
+///
+/// # Errors
+/// As for one.
+pub fn zero_sums(weights: &[WeightSums], zero: i32) -> Result<Vec<i64>, SemanticsError> {
+    let part = |(channel, sums): (usize, &WeightSums)| sums.at_zero(channel, zero);
+    weights.iter().enumerate().map(part).collect()
 }
 
 /// `Some(n)` when the value is exactly `2^n`.
@@ -335,4 +371,58 @@ pub(super) fn push_clamp(
         ops.push(LaneOp::max(i16::from(low)));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Parts have the sign of their weight and add up to it; the last of several is needed.
+        #[test]
+        fn parts_add_up(weights in prop::collection::vec(-700i32..700, 1..40)) {
+            let count = weights.len();
+            let parts = weight_parts(count, |i| weights[i]);
+            prop_assert_eq!(whole_weights(&parts, count), weights.clone());
+            for (i, &part) in parts.iter().enumerate() {
+                prop_assert!(i32::from(part) * weights[i % count] >= 0);
+            }
+            let last = &parts[parts.len() - count..];
+            prop_assert!(parts.len() == count || last.iter().any(|&part| part != 0));
+        }
+
+        /// The bounds are those of the sums themselves, term by term.
+        #[test]
+        fn sums_of_weights_bound_products(
+            rows in prop::collection::vec(prop::collection::vec(-300i32..300, 7), 1..5),
+            low in -128i8..=127, high in -128i8..=127, zero in -128i32..128,
+        ) {
+            let weights = rows.concat();
+            let parts = weight_parts(weights.len(), |i| weights[i]);
+            let sums = WeightSums::of(&parts, rows.len(), weights.len());
+            prop_assert_eq!(sums.len(), rows.len());
+            let input = (low.min(high), low.max(high));
+            for (row, sums) in rows.iter().zip(&sums) {
+                let with_padding = [i64::from(input.0.min(0)), i64::from(input.1.max(0))];
+                let products = row.iter().map(|&w| with_padding.map(|x| x * i64::from(w)));
+                let bounds = products.fold((0, 0), |(low, high), [a, b]| (low + a.min(b), high + a.max(b)));
+                prop_assert_eq!(sums.bounds(input), bounds);
+                let at_zero: i64 = row.iter().map(|&w| i64::from(w) * i64::from(zero)).sum();
+                prop_assert_eq!(sums.at_zero(0, zero), Ok(at_zero));
+            }
+        }
+    }
+
+    #[test]
+    fn the_part_of_a_zero_point_leaves_room() {
+        let parts = vec![127; 1 << 16];
+        let sums = WeightSums::of(&parts, 1, parts.len());
+        assert!(matches!(
+            sums[0].at_zero(3, 127),
+            Err(SemanticsError::Overflow { channel: 3, .. })
+        ));
+        assert_eq!(sums[0].at_zero(3, -64), Ok(-64 * (127 << 16)));
+    }
 }

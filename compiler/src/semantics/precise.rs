@@ -20,12 +20,10 @@
 //! multiplied by another.
 
 use super::lanes::{Interval, Requantize, Scaled, log2_exact, push_add, saturate};
-use super::multiply::is_zero;
+pub(super) use super::pairs::MAX_ERROR;
+use super::pairs::{Pair, multipliers};
 use crate::lane::{LaneOp, LaneOperand};
 
-/// First shifts, best first: a larger one has multipliers of more bits for small ratios, and
-/// drops more.
-const FIRST: std::ops::RangeInclusive<u32> = 7..=10;
 /// The second shift: 127.75 * 2^24 is still an int32.
 const SECOND: u32 = 24;
 /// The second shift where outputs lie farther from their zero point: 255.75 * 2^23 is one, too.
@@ -34,21 +32,8 @@ const SECOND_FAR: u32 = 23;
 const FINE_RATIO: f64 = 0.125;
 /// The largest ratio.
 const MAX_RATIO: f64 = 4096.0;
-/// The error, in steps of the output, that is aimed at.
-const GOOD_ERROR: f64 = 1.0 / 4096.0;
-/// The largest error of a form that is called precise: channels of very small ratios, whose
-/// outputs hardly leave zero, may need it.
-pub(super) const MAX_ERROR: f64 = 1.0 / 256.0;
 /// Bits of a multiplier that two immediates hold, for values of 8 bits.
 const PAIR_BITS: i32 = 22;
-
-/// Multipliers of a channel and what they may be wrong by, in steps of the output.
-#[derive(Clone, Copy)]
-struct Pair {
-    first: i32,
-    second: i32,
-    error: f64,
-}
 
 /// The two-multiplier form; `None` where it isn't precise.
 pub(super) fn requantize(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
@@ -110,32 +95,6 @@ fn second_shift(given: &Requantize<'_>) -> u32 {
     (31.0 - reach.log2()).ceil() as u32 - 1
 }
 
-/// The first shift and the channels' pairs for values up to `largest`: the first good ones, else
-/// the best. `None` when none is precise.
-fn multipliers(
-    given: &Requantize<'_>,
-    largest: &dyn Fn(usize) -> i64,
-    second: u32,
-) -> Option<(u32, Vec<Pair>)> {
-    let mut best: Option<(f64, u32, Vec<Pair>)> = None;
-    for first in FIRST {
-        let channels = 0..given.ratio.len();
-        let pairs = channels.map(|c| pair(given, c, largest(c), [first, second]));
-        let Some(pairs) = pairs.collect::<Option<Vec<Pair>>>() else {
-            continue;
-        };
-        let error = pairs.iter().map(|p| p.error).fold(0.0, f64::max);
-        if best.as_ref().is_none_or(|b| error < b.0) {
-            best = Some((error, first, pairs));
-        }
-        if error <= GOOD_ERROR {
-            break;
-        }
-    }
-    let (error, first, pairs) = best?;
-    (error <= MAX_ERROR).then_some((first, pairs))
-}
-
 /// Bounds of each channel's biased sum that lie a quarter of a step inside the outermost values
 /// of the output, all counted from its zero point, or where the sum's steps are too large for that at
 /// most one of them outside. A lower bound of 0 is 0 for every channel of small steps.
@@ -170,36 +129,6 @@ fn limit(bounds: &[i64]) -> Option<LaneOperand> {
     // Beyond int32 nothing is clamped.
     let kept = |&b: &i64| b.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
     Some(bounds.iter().map(kept).collect::<Vec<_>>().into())
-}
-
-/// A channel's best multipliers for values up to `largest`; `None` when products can't fit.
-fn pair(given: &Requantize<'_>, c: usize, largest: i64, [shift, last]: [u32; 2]) -> Option<Pair> {
-    if is_zero(given, c, false) {
-        return Some(Pair {
-            first: 0,
-            second: 0,
-            error: 0.0,
-        });
-    }
-    let ratio = given.ratio[c];
-    let scale = 2f64.powi((shift + last) as i32);
-    let largest = largest as f64;
-    let choice = |second: i32| {
-        let first = (ratio * scale / f64::from(second)).round();
-        let error = (first * f64::from(second) / scale - ratio).abs() * largest
-            + f64::from(second) / 2f64.powi(last as i32 + 1);
-        let fits = first * largest.max(1.0) <= f64::from(i32::MAX);
-        fits.then_some(Pair {
-            first: first as i32,
-            second,
-            error,
-        })
-    };
-    // A smaller second multiplier has products by the first that don't fit, a larger one leaves
-    // the first with fewer bits.
-    (1 << shift..4 << shift)
-        .filter_map(choice)
-        .min_by(|a, b| a.error.total_cmp(&b.error))
 }
 
 /// Two immediates whose product is closest to a multiplier.
@@ -319,6 +248,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::semantics::pairs::GOOD_ERROR;
     use crate::semantics::{
         Addition, Requant, Rescale, Sign, apply, plan_add, plan_requantize, plan_scale, range,
     };

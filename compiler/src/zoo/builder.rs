@@ -1,5 +1,8 @@
 //! Topologies, layer by layer.
 
+use std::collections::BTreeMap;
+
+use super::draw::{Draw, Scale};
 use super::error::ZooError;
 use super::rng::Rng;
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
@@ -11,7 +14,8 @@ const THIN: usize = 16;
 /// How much of a network is built.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// All of it.
+    /// All of it: tests calibrate such networks.
+    #[cfg(test)]
     Whole,
     /// Constants without their data.
     Shapes,
@@ -23,7 +27,9 @@ impl Detail {
     /// Channels or groups that are built of so many.
     pub(super) const fn of(self, channels: usize) -> usize {
         match self {
-            Self::Whole | Self::Shapes => channels,
+            #[cfg(test)]
+            Self::Whole => channels,
+            Self::Shapes => channels,
             Self::Thin => channels.div_ceil(THIN),
         }
     }
@@ -81,6 +87,8 @@ pub(super) struct Builder {
     pub detail: Detail,
     pub graph: Graph,
     pub rng: Rng,
+    /// The constants.
+    pub drawn: BTreeMap<ValueId, Draw>,
 }
 
 impl Builder {
@@ -113,24 +121,30 @@ impl Builder {
         let fan_in = (count / channels) as f32;
         // `Rng::int8` has a standard deviation of 37.
         let step = (gain / fan_in).sqrt() / 37.0;
-        let weights = self.seeded(count, |value| value * step);
-        let bias = self.seeded(channels, |value| value / 1280.0);
         [
-            self.value(&format!("{name}.weight"), shape, weights),
-            self.value(&format!("{name}.bias"), vec![channels], bias),
+            self.seeded(&format!("{name}.weight"), shape, Scale::Times(step)),
+            self.seeded(&format!("{name}.bias"), vec![channels], Scale::Over(1280.0)),
         ]
     }
 
-    /// The next values of the generator, scaled, or what stands for them.
-    pub(super) fn seeded(&mut self, count: usize, scale: impl Fn(f32) -> f32) -> Option<Data> {
-        let values = match self.detail {
-            Detail::Whole => (0..count)
-                .map(|_| scale(f32::from(self.rng.int8())))
-                .collect(),
-            Detail::Thin => vec![scale(37.0); count],
-            Detail::Shapes => return None,
+    /// A constant of the next values of the generator, or of what stands for them.
+    fn seeded(&mut self, name: &str, shape: Vec<usize>, scale: Scale) -> ValueId {
+        let count = shape.iter().product();
+        let draw = Draw {
+            start: self.rng.clone(),
+            count,
+            scale,
         };
-        Some(Data::F32(values))
+        self.rng.skip(count as u64);
+        let data = match self.detail {
+            #[cfg(test)]
+            Detail::Whole => Some(draw.values()),
+            Detail::Thin => Some(vec![scale.of(37.0); count]),
+            Detail::Shapes => None,
+        };
+        let id = self.value(name, shape, data.map(Data::F32));
+        self.drawn.insert(id, draw);
+        id
     }
 
     fn conv(&mut self, name: &str, x: ValueId, conv: Conv) -> Result<ValueId, ZooError> {

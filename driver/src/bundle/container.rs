@@ -1,5 +1,7 @@
 //! The file around the sections: header, table, checksums.
 
+use std::borrow::Cow;
+use std::io::{self, Write};
 use std::ops::Range;
 
 use super::error::{BUNDLE_VERSION, BundleError, FORMER_VERSION, HOSTED_VERSION, invalid};
@@ -27,34 +29,79 @@ fn read_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from(read_u32(bytes, at)) | u64::from(read_u32(bytes, at + 4)) << 32
 }
 
-/// A bundle's bytes from its sections' bytes; those of `steps` come last.
-pub(super) fn assemble(sections: [&[u8]; 4], steps: Option<&[u8]>) -> Vec<u8> {
-    let named = SECTIONS.iter().zip(sections);
-    let all: Vec<_> = named.chain(steps.map(|steps| (&STEPS, steps))).collect();
-    let mut table = Vec::new();
-    let mut offset = (HEADER_BYTES + all.len() * ENTRY_BYTES).next_multiple_of(ALIGN);
-    for ((kind, _), bytes) in &all {
-        table.extend_from_slice(&kind.to_le_bytes());
-        table.extend_from_slice(&crc32fast::hash(bytes).to_le_bytes());
-        table.extend_from_slice(&(offset as u64).to_le_bytes());
-        table.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-        offset = (offset + bytes.len()).next_multiple_of(ALIGN);
+/// Bytes one after another, of which long ones stay where they are.
+pub(super) type Pieces<'a> = Vec<Cow<'a, [u8]>>;
+
+/// What aligns the bytes behind it.
+const ZEROS: [u8; ALIGN] = [0; ALIGN];
+
+/// The zeros between an offset and the next multiple of [`ALIGN`].
+pub(super) fn padding(offset: usize) -> &'static [u8] {
+    &ZEROS[..offset.next_multiple_of(ALIGN) - offset]
+}
+
+/// A bundle that is ready to be written. Its constants are those of the program, not copies.
+pub struct BundleImage<'a> {
+    pieces: Pieces<'a>,
+}
+
+impl<'a> BundleImage<'a> {
+    /// A bundle from its sections; `steps` come last.
+    pub(super) fn assemble(sections: [Pieces<'a>; 4], steps: Option<Pieces<'a>>) -> Self {
+        let named = SECTIONS.iter().zip(sections);
+        let all: Vec<_> = named.chain(steps.map(|steps| (&STEPS, steps))).collect();
+        let version = match all.len() > SECTIONS.len() {
+            false => BUNDLE_VERSION,
+            true => HOSTED_VERSION,
+        };
+        let mut table = Vec::new();
+        let header = HEADER_BYTES + all.len() * ENTRY_BYTES;
+        let mut offset = header.next_multiple_of(ALIGN);
+        for ((kind, _), pieces) in &all {
+            let mut hasher = crc32fast::Hasher::new();
+            pieces.iter().for_each(|bytes| hasher.update(bytes));
+            let len: usize = pieces.iter().map(|bytes| bytes.len()).sum();
+            table.extend_from_slice(&kind.to_le_bytes());
+            table.extend_from_slice(&hasher.finalize().to_le_bytes());
+            table.extend_from_slice(&(offset as u64).to_le_bytes());
+            table.extend_from_slice(&(len as u64).to_le_bytes());
+            offset = (offset + len).next_multiple_of(ALIGN);
+        }
+        let mut first = BUNDLE_MAGIC.to_vec();
+        for word in [version, all.len() as u32, crc32fast::hash(&table), 0] {
+            first.extend_from_slice(&word.to_le_bytes());
+        }
+        first.extend_from_slice(&table);
+        let mut end = first.len();
+        let mut image = vec![Cow::Owned(first)];
+        for (_, pieces) in all {
+            image.push(Cow::Borrowed(padding(end)));
+            let len: usize = pieces.iter().map(|bytes| bytes.len()).sum();
+            end = end.next_multiple_of(ALIGN) + len;
+            image.extend(pieces);
+        }
+        Self { pieces: image }
     }
-    let version = match steps {
-        None => BUNDLE_VERSION,
-        Some(_) => HOSTED_VERSION,
-    };
-    let mut out = Vec::with_capacity(offset);
-    out.extend_from_slice(BUNDLE_MAGIC);
-    for word in [version, all.len() as u32, crc32fast::hash(&table), 0] {
-        out.extend_from_slice(&word.to_le_bytes());
+
+    /// Bytes of the file.
+    pub fn size_bytes(&self) -> u64 {
+        self.pieces.iter().map(|bytes| bytes.len() as u64).sum()
     }
-    out.extend_from_slice(&table);
-    for (_, bytes) in all {
-        out.resize(out.len().next_multiple_of(ALIGN), 0);
-        out.extend_from_slice(bytes);
+
+    /// Writes the bundle.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.pieces
+            .iter()
+            .try_for_each(|bytes| out.write_all(bytes))
     }
-    out
+
+    /// The bundle's bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.pieces.concat()
+    }
 }
 
 /// Where a program's sections lie, and the steps if there are any.

@@ -1,13 +1,14 @@
 //! Bundles of networks of which the host computes some layers: the program of the one device, and
 //! a section that says what the host computes between which layers.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 
-use super::container::{all_sections, assemble};
+use super::container::{BundleImage, all_sections};
 use super::error::{BundleError, invalid};
 use super::{is_zero, map_bytes, map_file, read_program};
 use crate::output;
@@ -121,6 +122,14 @@ impl MultiProgram {
     /// When the network doesn't pass [`MultiProgram::validate`], has several devices, or a kernel
     /// that can't be written.
     pub fn to_bytes(&self) -> Result<Vec<u8>, BundleError> {
+        Ok(self.image()?.to_vec())
+    }
+
+    /// The bundle, ready to be written.
+    ///
+    /// # Errors
+    /// As for [`Self::to_bytes`].
+    pub fn image(&self) -> Result<BundleImage<'_>, BundleError> {
         self.validate().map_err(|e| invalid("program", e))?;
         let [part] = &self.parts[..] else {
             let text = format!(
@@ -160,8 +169,11 @@ impl MultiProgram {
         };
         kernels.extend_from_slice(&self.ends);
         let steps = join_steps(&meta, &kernels)?;
-        let [meta, commands, uops, data] = part.program.sections()?;
-        Ok(assemble([&meta, &commands, &uops, &data], Some(&steps)))
+        let sections = part.program.sections()?;
+        Ok(BundleImage::assemble(
+            sections,
+            Some(vec![Cow::Owned(steps)]),
+        ))
     }
 
     /// Writes the bundle as [`Program::save`] does.
@@ -169,7 +181,8 @@ impl MultiProgram {
     /// # Errors
     /// As [`Self::to_bytes`], and what the system says.
     pub fn save(&self, path: &Path) -> Result<(), BundleError> {
-        Ok(output::write(path, self.to_bytes()?)?)
+        let image = self.image()?;
+        Ok(output::write_with(path, |out| image.write_to(out))?)
     }
 }
 

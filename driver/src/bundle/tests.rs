@@ -8,7 +8,13 @@ use crate::{Attribute, AttributeValue, TensorInfo};
 
 /// A bundle of four sections.
 fn assemble(sections: [&[u8]; 4]) -> Vec<u8> {
-    container::assemble(sections, None)
+    image(sections, None)
+}
+
+/// A bundle of four sections, and maybe steps.
+pub(super) fn image(sections: [&[u8]; 4], steps: Option<&[u8]>) -> Vec<u8> {
+    let pieces = |bytes| vec![Cow::Borrowed(bytes)];
+    BundleImage::assemble(sections.map(pieces), steps.map(pieces)).to_vec()
 }
 
 fn sections(bytes: &[u8]) -> Result<[Range<usize>; 4], BundleError> {

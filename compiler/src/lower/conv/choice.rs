@@ -160,7 +160,7 @@ impl Lowering<'_> {
         let known =
             known.and_then(|tile| Some((tile::appraise(&shape, self.config, tile)?, *tile)));
         let searched = || {
-            tile::search(&shape, self.config).map_err(|reason| LowerError::NoTile {
+            self.search(&shape).map_err(|reason| LowerError::NoTile {
                 node: parts.name.to_owned(),
                 reason,
             })

@@ -1,7 +1,11 @@
 //! Constants of a convolution as the device reads them.
 
+use rayon::prelude::*;
+
 use super::super::tile::ConvShape;
 
+/// Bytes that are worth a task of their own.
+const TASK: usize = 1 << 16;
 /// Largest magnitude of a digit and of the constant lanes that it meets.
 const DIGIT: i32 = 127;
 
@@ -19,23 +23,70 @@ pub(super) fn weights(
         let at = |i: usize| u8::from(i / block == i % block);
         return (0..block * block).map(at).collect();
     }
-    let (area, parts) = (shape.window.area(), shape.weight_parts);
-    let channels = taps / area;
-    let mut packed = vec![0u8; shape.co * shape.ci * area * parts * block * block];
-    for (row, (part, o)) in weights.chunks_exact(taps.max(1)).zip(rows(parts, co)) {
-        // The first input channel of the output channel's group.
-        let first = shape.groups.map_or(0, |g| o / g.outputs * g.inputs);
-        for (c, weight) in row.chunks_exact(area).enumerate().take(channels) {
-            for (k, &weight) in weight.iter().enumerate() {
-                let c = first + c;
-                let ci = c / block - shape.first_input(o / block);
-                let tile = ((o / block * shape.ci + ci) * area + k) * parts + part;
-                let at = (tile * block + o % block) * block + c % block;
-                packed[at] = weight as u8;
+    let pack = Pack {
+        weights,
+        shape,
+        rows: [co, taps],
+        block,
+    };
+    let bytes = shape.ci * shape.window.area() * shape.weight_parts * block * block;
+    let mut packed = vec![0u8; shape.co * bytes];
+    let blocks = packed.par_chunks_mut(bytes.max(1));
+    let blocks = blocks.with_min_len((TASK / bytes.max(1)).max(1));
+    blocks
+        .enumerate()
+        .for_each(|(at, packed)| pack.output_block(at, packed));
+    packed
+}
+
+/// Weights that are packed.
+struct Pack<'a> {
+    weights: &'a [i8],
+    shape: &'a ConvShape,
+    /// How many rows each part has, and how many weights a row.
+    rows: [usize; 2],
+    block: usize,
+}
+
+impl Pack<'_> {
+    /// All weight tiles of an output block.
+    fn output_block(&self, at: usize, packed: &mut [u8]) {
+        let Self {
+            weights,
+            shape,
+            rows: [co, taps],
+            block,
+        } = *self;
+        for o in at * block..((at + 1) * block).min(co) {
+            // The first input channel of the output channel's group.
+            let first = shape.groups.map_or(0, |g| o / g.outputs * g.inputs);
+            let first = first - shape.first_input(at) * block;
+            for part in 0..shape.weight_parts {
+                let row = &weights[(part * co + o) * taps..][..taps];
+                self.row(row, first, (part, o % block), packed);
             }
         }
     }
-    packed
+
+    /// A row of weights, which meets the channels of the input blocks from `first` on.
+    fn row(&self, row: &[i8], first: usize, (part, lane): (usize, usize), packed: &mut [u8]) {
+        let (block, area) = (self.block, self.shape.window.area());
+        let channels = row.len() / area;
+        let mut c = 0;
+        while c < channels {
+            // Neighbours in an input block.
+            let (ci, from) = ((first + c) / block, (first + c) % block);
+            let count = (block - from).min(channels - c);
+            let same = &row[c * area..][..count * area];
+            for k in 0..area {
+                let tile = (ci * area + k) * self.shape.weight_parts + part;
+                let to = &mut packed[(tile * block + lane) * block + from..][..count];
+                let of_tap = same[k..].iter().step_by(area);
+                to.iter_mut().zip(of_tap).for_each(|(to, &w)| *to = w as u8);
+            }
+            c += count;
+        }
+    }
 }
 
 /// Of weights in several parts, which packed tiles are all zeros; empty for one part.
@@ -43,11 +94,6 @@ pub(super) fn blank(packed: &[u8], shape: &ConvShape, block: usize) -> Vec<bool>
     let tiles = packed.chunks_exact(block * block);
     let tiles = tiles.filter(|_| shape.weight_parts > 1);
     tiles.map(|tile| tile.iter().all(|&w| w == 0)).collect()
-}
-
-/// The parts and output channels of rows of weights, in their order.
-fn rows(parts: usize, co: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..parts).flat_map(move |part| (0..co).map(move |o| (part, o)))
 }
 
 /// `[vector][CO/B][BATCH][B]` int32, zero beyond the channels.
@@ -129,7 +175,52 @@ fn digits(biases: &[&[i32]], [co, steps]: [usize; 2], block: usize) -> Option<Ve
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::super::super::groups::Groups;
+    use super::super::super::tile::ResidualForm;
     use super::*;
+    use crate::window::Window;
+
+    proptest! {
+        /// Every weight lies where the layout says, and everything else is 0.
+        #[test]
+        fn packed_weights_lie_by_output_block_input_block_tap_part_and_lane(
+            (group, inputs, outputs) in (1usize..6, 1usize..40, 1usize..20),
+            kernel in [1usize..4, 1..4], parts in 1usize..3, block in prop::sample::select(vec![8usize, 16]),
+        ) {
+            let ([ci, co], area) = ([group * inputs, group * outputs], kernel[0] * kernel[1]);
+            let groups = Groups::new(group, [co, ci], block);
+            let shape = ConvShape {
+                ci: groups.map_or(ci.div_ceil(block), |g| g.span()),
+                co: co.div_ceil(block),
+                input: kernel,
+                output: [1, 1],
+                window: Window::whole(kernel),
+                alu_steps: 0,
+                vectors: 0,
+                residual: ResidualForm::None,
+                bias: 0,
+                pool: None,
+                groups,
+                regions: 0,
+                weight_parts: parts,
+                ones: false,
+            };
+            let taps = inputs * area;
+            let given: Vec<i8> = (0..parts * co * taps).map(|i| (i % 251) as u8 as i8).collect();
+            let packed = weights(&given, [co, taps], &shape, block);
+            let mut wanted = vec![0; shape.co * shape.ci * area * parts * block * block];
+            for (at, &weight) in given.iter().enumerate() {
+                let (part, o, c, k) = (at / taps / co, at / taps % co, at / area % inputs, at % area);
+                let channel = o / outputs * inputs + c;
+                let block_in = channel / block - shape.first_input(o / block);
+                let tile = ((o / block * shape.ci + block_in) * area + k) * parts + part;
+                wanted[(tile * block + o % block) * block + channel % block] = weight as u8;
+            }
+            prop_assert_eq!(packed, wanted);
+        }
+    }
 
     /// What one step can add, and two.
     const REACH: [i32; 2] = [63 + 127 * 127 * 15, 63 + 2 * 127 * 127 * 15];

@@ -101,8 +101,8 @@ impl Reading<'_> {
         }
         match self.value(node, index) {
             Ok(Val::Constant(constant)) if constant.scale.len() == 1 => {
-                let real = |&v: &i32| f64::from(v) * constant.scale[0];
-                let data = constant.values.iter().map(real).collect();
+                let real = |v: i32| f64::from(v) * constant.scale[0];
+                let data = constant.integers(self.graph).iter().map(real).collect();
                 Some((constant.shape, data))
             }
             _ => None,
@@ -196,7 +196,7 @@ impl Reading<'_> {
         let op = NetOp::Conv {
             input,
             window: Window::whole([1, 1]),
-            weights,
+            weights: weights.into(),
             group: chw[0],
             weight_scale,
             bias,

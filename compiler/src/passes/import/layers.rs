@@ -3,8 +3,9 @@
 use super::super::error::PassError;
 use super::super::net::NetOp;
 use super::affine::ByChannel;
+use super::constant::Constant;
 use super::layout::Order;
-use super::values::{Constant, Reading, UNQUANTIZED, Val, error, ordered, real};
+use super::values::{Reading, UNQUANTIZED, Val, error, ordered, real};
 use crate::graph::{MatMulForm, Node};
 use crate::qgraph::TensorId;
 use crate::semantics;
@@ -42,8 +43,12 @@ impl Reading<'_> {
             Err(_) => {
                 let c = self.constant(node, 2)?;
                 let scales = c.scale.iter().cycle();
-                let real = |(&v, &s): (&i32, &f64)| f64::from(v) * s;
-                c.values.iter().zip(scales).map(real).collect()
+                let real = |(v, &s): (i32, &f64)| f64::from(v) * s;
+                c.integers(self.graph)
+                    .iter()
+                    .zip(scales)
+                    .map(real)
+                    .collect()
             }
         };
         if bias.len() != channels || bias.iter().any(|b| !b.is_finite()) {
@@ -58,19 +63,20 @@ impl Reading<'_> {
     pub(super) fn conv(&self, node: &Node, window: Window, group: usize) -> Result<Val, PassError> {
         let input = self.tensor(node, 0)?;
         let (weights, weight_scale) = self.weights(node, 0)?;
+        let weights = weights.integers(self.graph);
         let [ci, h, w] = self.net.tensors[input.0].chw;
         let [oh, ow] = window
             .output(h, w)
             .ok_or_else(|| error(node, "its window doesn't fit"))?;
         let channels = weight_scale.len();
         let taps = ci / group.max(1) * window.area();
-        if weights.values.len() != channels * taps {
+        if weights.len() != channels * taps {
             return Err(error(node, "its weights don't fit its input"));
         }
         let op = NetOp::Conv {
             input,
             window,
-            weights: semantics::weight_parts(&weights.values),
+            weights: weights.weights(),
             group,
             weight_scale,
             bias: self.bias(node, channels)?,
@@ -83,10 +89,11 @@ impl Reading<'_> {
     pub(super) fn gemm(&self, node: &Node, trans_b: bool) -> Result<Val, PassError> {
         let (input, order) = self.operand(node, 0)?;
         let (weights, weight_scale) = self.weights(node, usize::from(!trans_b))?;
+        let weights = weights.integers(self.graph);
         let channels = weight_scale.len();
         let [c, h, w] = self.net.tensors[input.0].chw;
         let inner = c * h * w;
-        if weights.values.len() != inner * channels {
+        if weights.len() != inner * channels {
             return Err(error(node, "its weights don't fit the flattened input"));
         }
         let at = |o: usize, k: usize| {
@@ -101,14 +108,14 @@ impl Reading<'_> {
             Order::First => k,
             Order::Last => k % (h * w) * c + k / (h * w),
         };
-        let values = (0..channels).flat_map(|o| (0..inner).map(move |k| (o, k)));
-        let values: Vec<i32> = values
-            .map(|(o, k)| weights.values[at(o, place(k))])
-            .collect();
+        let weights = match (trans_b, order) {
+            (true, Order::First) => weights.weights(),
+            _ => weights.moved(channels * inner, |i| at(i / inner, place(i % inner))),
+        };
         let op = NetOp::Conv {
             input,
             window: Window::whole([h, w]),
-            weights: semantics::weight_parts(&values),
+            weights,
             group: 1,
             weight_scale,
             bias: self.bias(node, channels)?,
@@ -144,16 +151,17 @@ impl Reading<'_> {
         if order == Order::Last && self.layouts.is_first(node.output) {
             return Err(error(node, "its output is read in another order"));
         }
-        let values = match form {
-            MatMulForm::Right => (0..channels * inner)
-                .map(|i| weights.values[i % inner * channels + i / inner])
-                .collect(),
-            MatMulForm::RightTransposed | MatMulForm::Left => weights.values,
+        let weights = weights.integers(self.graph);
+        let weights = match form {
+            MatMulForm::Right => {
+                weights.moved(channels * inner, |i| i % inner * channels + i / inner)
+            }
+            MatMulForm::RightTransposed | MatMulForm::Left => weights.weights(),
         };
         let op = NetOp::Conv {
             input,
             window: Window::whole([1, 1]),
-            weights: semantics::weight_parts(&values),
+            weights,
             group: 1,
             weight_scale,
             bias: self.bias(node, channels)?,
@@ -241,7 +249,7 @@ impl Reading<'_> {
         }
         let [channels, ..] = self.net.tensors[input.0].chw;
         let per_channel = channels / (*group).max(1) * window.area();
-        let mut whole = semantics::whole_weights(weights, per_channel * weight_scale.len());
+        let mut turned = Vec::new();
         for c in 0..weight_scale.len() {
             let of = moved.map_or(c, |moved| moved[c]);
             let [factor, offset] =
@@ -255,11 +263,18 @@ impl Reading<'_> {
             weight_scale[c] *= factor.abs();
             bias[c] = bias[c] * factor + offset;
             if factor < 0.0 {
+                turned.push(c);
+            }
+        }
+        if !turned.is_empty() {
+            let count = per_channel * weight_scale.len();
+            let mut whole = semantics::whole_weights(weights, count);
+            for c in turned {
                 let row = whole.iter_mut().skip(c * per_channel).take(per_channel);
                 row.for_each(|w| *w = -*w);
             }
+            *weights = semantics::weight_parts(count, |i| whole[i]).into();
         }
-        *weights = semantics::weight_parts(&whole);
         Ok(Val::Real(value))
     }
 

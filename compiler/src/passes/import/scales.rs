@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::super::error::PassError;
 use super::super::net::{Entry, NetNode, NetOp, NetTensor};
+use super::constant::Constant;
 use super::islands::Island;
 use super::layout::Order;
-use super::values::{Constant, Reading, Real, UNQUANTIZED, Val, error, ordered};
-use crate::graph::{Data, Element, Node};
+use super::values::{Reading, Real, UNQUANTIZED, Val, error, ordered};
+use crate::graph::{Data, Element, Graph, Node};
 use crate::qgraph::TensorId;
 
 /// What uint8 values are read less of: int8 holds the differences.
@@ -99,7 +100,7 @@ impl Reading<'_> {
         }
         // What a file rounds again, as where an Identity has a constant of another node.
         if let Some(Val::Constant(constant)) = self.values.get(&node.inputs[0]) {
-            return self.quantize_constant(node, axis, &constant.reals(node)?);
+            return self.quantize_constant(node, axis, &constant.reals(self.graph, node)?);
         }
         let steps = self.steps(node)?;
         let name = self.graph.values[node.inputs[0].0].name.clone();
@@ -281,13 +282,7 @@ impl Reading<'_> {
             (steps + f64::from(zero)).clamp(low, high) as i32
         };
         let values = floats.iter().enumerate().map(round).collect();
-        let constant = Constant {
-            values,
-            scale: vec![1.0],
-            axis,
-            shape,
-            is_byte: storage != Storage::Int32,
-        };
+        let constant = Constant::computed(values, shape, storage != Storage::Int32);
         Ok(Val::Constant(Box::new(constant)))
     }
 
@@ -354,12 +349,8 @@ impl Reading<'_> {
         for count in [scale.len(), zeros.len()] {
             slices.check(node, count)?;
         }
-        for (i, value) in constant.values.iter_mut().enumerate() {
-            let zero = zeros[slices.at(i, zeros.len())];
-            let difference = value.checked_sub(zero);
-            *value =
-                difference.ok_or_else(|| error(node, "a value and its zero point overflow"))?;
-        }
+        let less = constant.subtract(self.graph, zeros, slices.inner);
+        less.ok_or_else(|| error(node, "a value and its zero point overflow"))?;
         constant.axis = if scale.len() == 1 { 0 } else { axis };
         constant.scale = scale;
         Ok(Val::Constant(Box::new(constant)))
@@ -368,13 +359,13 @@ impl Reading<'_> {
 
 impl Constant {
     /// What its integers stand for, as DequantizeLinear gives it.
-    fn reals(&self, node: &Node) -> Result<Vec<f32>, PassError> {
+    fn reals(&self, graph: &Graph, node: &Node) -> Result<Vec<f32>, PassError> {
         let slices = Slices::of(&self.shape, self.axis);
         slices.check(node, self.scale.len())?;
-        let real = |(i, &value): (usize, &i32)| {
+        let real = |(i, value): (usize, i32)| {
             value as f32 * self.scale[slices.at(i, self.scale.len())] as f32
         };
-        Ok(self.values.iter().enumerate().map(real).collect())
+        Ok(self.integers(graph).iter().enumerate().map(real).collect())
     }
 }
 

@@ -4,7 +4,7 @@ use super::super::net::{NetNode, NetOp, NetSum, NetTensor};
 use super::layout::Order;
 use super::values::{Reading, Real};
 use crate::qgraph::TensorId;
-use crate::semantics::{self, Digits, Interval};
+use crate::semantics::{self, Digits, Interval, WeightSums};
 use crate::window::{Pads, Window};
 
 /// The largest bias, in a sum's steps, that the device adds.
@@ -66,7 +66,7 @@ impl Reading<'_> {
             } => {
                 let [channels, ..] = self.net.tensors[input.0].chw;
                 let taps = channels / (*group).max(1) * window.area();
-                let all = semantics::whole_weights(weights, taps * weight_scale.len());
+                let all = WeightSums::of(weights, weight_scale.len(), taps * weight_scale.len());
                 let sums = convolved(&self.net.tensors[input.0], &all, weight_scale, bias)?;
                 let digits = Digits::of(&sums.bounds)?;
                 let parts = bias.iter().zip(sums.whole.iter().zip(&sums.step));
@@ -157,11 +157,10 @@ impl Reading<'_> {
 /// What a convolution's weights, less their zero points, make of an input.
 fn convolved(
     input: &NetTensor,
-    weights: &[i32],
+    weights: &[WeightSums],
     weight_scale: &[f64],
     bias: &[f64],
 ) -> Option<Sums> {
-    let channels = weight_scale.len();
     let step: Vec<f64> = weight_scale.iter().map(|w| input.scale * w).collect();
     let whole: Vec<f64> = bias
         .iter()
@@ -171,12 +170,11 @@ fn convolved(
     if !whole.iter().all(|b| b.abs() <= MAX_BIAS) {
         return None;
     }
-    let zeros = semantics::zero_sums(weights, channels, input.zero).ok()?;
-    let range = (-128, 127);
-    let sums = semantics::sum_bounds(weights, channels, range);
+    let zeros = semantics::zero_sums(weights, input.zero).ok()?;
+    let sums = weights.iter().map(|sums| sums.bounds((-128, 127)));
     let within = |bound: i64| i32::try_from(bound).is_ok();
-    let bounds = sums.iter().zip(whole.iter().zip(zeros));
-    let bounds = bounds.map(|(&(low, high), (&whole, zero))| {
+    let bounds = sums.zip(whole.iter().zip(zeros));
+    let bounds = bounds.map(|((low, high), (&whole, zero))| {
         let bias = whole as i64 - zero;
         (within(low) && within(high)).then_some((low + bias, high + bias))
     });

@@ -104,7 +104,7 @@ impl Reading<'_> {
                 stride: [block; 2],
                 ..Window::whole([block; 2])
             },
-            weights,
+            weights: weights.into(),
             group: 1,
             weight_scale: vec![1.0 / f64::from(GAIN); area * c],
             bias: vec![0.0; area * c],
@@ -139,7 +139,8 @@ impl Reading<'_> {
             &[wide, inputs, taps.kernel[0], taps.kernel[1]],
             MAX_WEIGHTS,
         )?;
-        if weights.values.len() != ci * per_group * window.area() || per_group * group != channels {
+        let integers = weights.integers(self.graph);
+        if integers.len() != ci * per_group * window.area() || per_group * group != channels {
             return Err(error(node, "its weights don't fit its channels"));
         }
         let bias = self.bias(node, channels)?;
@@ -157,7 +158,7 @@ impl Reading<'_> {
                 for k in 0..window.area() {
                     let (phase, tap) = taps.place(&window, k);
                     let at = (channel(phase, c) * inputs + i) * taps.area() + tap;
-                    whole[at] = weights.values[row * window.area() + k];
+                    whole[at] = integers.at(row * window.area() + k);
                 }
             }
         }
@@ -176,7 +177,7 @@ impl Reading<'_> {
                 },
                 ..Window::whole(taps.kernel)
             },
-            weights: semantics::weight_parts(&whole),
+            weights: semantics::weight_parts(whole.len(), |i| whole[i]).into(),
             group,
             weight_scale: of.iter().map(|&c| scale[c % per_group]).collect(),
             bias: of.iter().map(|&c| bias[c]).collect(),

@@ -4,23 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::super::error::PassError;
 use super::super::net::{Entry, Net, NetOp, NetTensor};
+use super::constant::Constant;
 use super::layout::{Layouts, Order};
 use crate::graph::{Data, Graph, Node, ValueId};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 use crate::reflect::Reflect;
-
-/// A constant: integers as a file has them, or after DequantizeLinear with scales, and less their
-/// zero points.
-#[derive(Clone)]
-pub(super) struct Constant {
-    pub values: Vec<i32>,
-    /// One, or one for each slice of `axis`.
-    pub scale: Vec<f64>,
-    pub axis: usize,
-    pub shape: Vec<usize>,
-    /// The file has int8 or uint8.
-    pub is_byte: bool,
-}
 
 /// A real value between DequantizeLinear and QuantizeLinear.
 #[derive(Clone)]
@@ -147,21 +135,11 @@ impl Reading<'_> {
             return Ok(value.clone());
         }
         let value = &self.graph.values[id.0];
-        let (values, is_byte) = match &value.data {
-            Some(Data::I8(v)) => (v.iter().map(|&x| x.into()).collect(), true),
-            Some(Data::I32(v)) => (v.clone(), false),
-            Some(Data::U8(v)) => (v.iter().map(|&x| x.into()).collect(), true),
-            Some(_) => return Err(error(node, "it reads a constant of floats")),
-            None => return Err(error(node, format!("{}: {UNQUANTIZED}", value.name))),
-        };
-        let shape = value.shape.clone();
-        Ok(Val::Constant(Box::new(Constant {
-            values,
-            scale: vec![1.0],
-            axis: 0,
-            shape,
-            is_byte,
-        })))
+        match (Constant::of(self.graph, *id), &value.data) {
+            (Some(constant), _) => Ok(Val::Constant(Box::new(constant))),
+            (None, Some(_)) => Err(error(node, "it reads a constant of floats")),
+            (None, None) => Err(error(node, format!("{}: {UNQUANTIZED}", value.name))),
+        }
     }
 
     /// Float data of a constant input.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::graph::{DepthMode, Element, MatMulForm, Node, Value, ValueId};
 use crate::host::Segment;
-use crate::qgraph::Spread;
+use crate::qgraph::{Spread, Weights};
 use crate::window::Pads;
 
 const WINDOW: Window = Window {
@@ -232,7 +232,7 @@ fn every_kind_of_every_network_describes_itself() {
     let conv = NetOp::Conv {
         input: ID,
         window: WINDOW,
-        weights: vec![],
+        weights: Weights::default(),
         group: 1,
         weight_scale: vec![],
         bias: vec![],
@@ -243,7 +243,7 @@ fn every_kind_of_every_network_describes_itself() {
     let conv = QOp::Conv {
         input: ID,
         window: WINDOW,
-        weights: vec![],
+        weights: Weights::default(),
         group: 1,
         residual: Some((ID, vec![LaneOp::shl(2)])),
         epilogue: vec![LaneOp::min(127)],

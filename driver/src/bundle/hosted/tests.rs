@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::super::tests::image;
 use super::*;
 use crate::testing::{program, tensor};
 
@@ -86,10 +87,16 @@ fn edited(edit: impl FnOnce(&mut serde_json::Value)) -> Vec<u8> {
     let json = &section[8..section.len() - kernels.len()];
     let mut meta = serde_json::from_slice(json).unwrap();
     edit(&mut meta);
-    let [a, b, c, d] = network.parts[0].program.sections().unwrap();
     let json = serde_json::to_vec(&meta).unwrap();
     let steps = [&(json.len() as u64).to_le_bytes()[..], &json, kernels].concat();
-    assemble([&a, &b, &c, &d], Some(&steps))
+    assembled(&network, &steps)
+}
+
+/// A network's bundle with another section of steps.
+fn assembled(network: &MultiProgram, steps: &[u8]) -> Vec<u8> {
+    let sections = network.parts[0].program.sections().unwrap();
+    let sections = sections.map(|pieces| pieces.concat());
+    image(sections.each_ref().map(|bytes| &bytes[..]), Some(steps))
 }
 
 #[test]
@@ -269,8 +276,7 @@ proptest! {
         if truncate {
             steps.truncate(cut.index(steps.len()));
         }
-        let [a, b, c, d] = network.parts[0].program.sections().unwrap();
-        if let Ok(Bundle::Network(found)) = open(&assemble([&a, &b, &c, &d], Some(&steps))) {
+        if let Ok(Bundle::Network(found)) = open(&assembled(&network, &steps)) {
             prop_assert_eq!(found.validate(), Ok(()));
             prop_assert_eq!(open(&found.to_bytes().unwrap()).unwrap(), Bundle::Network(found));
         }

@@ -1,0 +1,221 @@
+//! Constants of a QDQ graph: integers, and what they stand for. Those of the graph stay where they are, so that
+//! what a layer's weights become is all that is made of them.
+
+use std::sync::Arc;
+
+use crate::graph::{Data, Graph, ValueId};
+use crate::qgraph::Weights;
+use crate::semantics;
+
+/// A constant: integers as a file has them, or after DequantizeLinear with scales, and less their
+/// zero points.
+#[derive(Clone)]
+pub(super) struct Constant {
+    source: Source,
+    /// What they are less of: one, or one for each slice of so many, in turns.
+    zeros: Vec<i32>,
+    zero_slice: usize,
+    /// One, or one for each slice of `axis`.
+    pub scale: Vec<f64>,
+    pub axis: usize,
+    pub shape: Vec<usize>,
+    /// The file has int8 or uint8.
+    pub is_byte: bool,
+}
+
+/// Where integers are.
+#[derive(Clone)]
+enum Source {
+    /// In the graph.
+    Value(ValueId),
+    /// They were computed.
+    Computed(Arc<[i32]>),
+}
+
+/// A constant's integers.
+pub(super) struct Integers<'a> {
+    raw: Raw<'a>,
+    zeros: &'a [i32],
+    zero_slice: usize,
+}
+
+/// Integers as a file has them.
+enum Raw<'a> {
+    I8(&'a [i8]),
+    U8(&'a [u8]),
+    I32(&'a [i32]),
+}
+
+impl Constant {
+    /// That of a value; `None` for what aren't integers of 8 or 32 bits.
+    pub(super) fn of(graph: &Graph, id: ValueId) -> Option<Self> {
+        let value = &graph.values[id.0];
+        let is_byte = match value.data.as_ref()? {
+            Data::I8(_) | Data::U8(_) => true,
+            Data::I32(_) => false,
+            Data::F32(_) | Data::I64(_) | Data::Bool(_) => return None,
+        };
+        Some(Self::with(Source::Value(id), value.shape.clone(), is_byte))
+    }
+
+    /// Integers that were computed.
+    pub(super) fn computed(values: Vec<i32>, shape: Vec<usize>, is_byte: bool) -> Self {
+        Self::with(Source::Computed(values.into()), shape, is_byte)
+    }
+
+    fn with(source: Source, shape: Vec<usize>, is_byte: bool) -> Self {
+        Self {
+            source,
+            zeros: Vec::new(),
+            zero_slice: 1,
+            scale: vec![1.0],
+            axis: 0,
+            shape,
+            is_byte,
+        }
+    }
+
+    /// Takes zero points off its integers: one, or one for each slice of so many, in turns. `None` for
+    /// differences beyond int32.
+    pub(super) fn subtract(
+        &mut self,
+        graph: &Graph,
+        mut zeros: Vec<i32>,
+        slice: usize,
+    ) -> Option<()> {
+        if zeros.iter().all(|&zero| zero == zeros[0]) {
+            zeros.truncate(1);
+        }
+        let slice = slice.max(1);
+        let zero = |i: usize| zeros[i / slice % zeros.len()];
+        let integers = self.integers(graph);
+        let small = |zero: &i32| (-(1 << 30)..1 << 30).contains(zero);
+        let is_kept = match integers.raw {
+            _ if !self.zeros.is_empty() => false,
+            Raw::I8(_) | Raw::U8(_) => zeros.iter().all(small),
+            Raw::I32(_) => zeros == [0],
+        };
+        if is_kept {
+            (self.zeros, self.zero_slice) = (zeros, slice);
+            return Some(());
+        }
+        let less = |i: usize| integers.at(i).checked_sub(zero(i));
+        let values: Option<Arc<[i32]>> = (0..integers.len()).map(less).collect();
+        self.source = Source::Computed(values?);
+        self.zeros.clear();
+        Some(())
+    }
+
+    /// Its integers, less their zero points.
+    pub(super) fn integers<'a>(&'a self, graph: &'a Graph) -> Integers<'a> {
+        let raw = match &self.source {
+            Source::Computed(values) => Raw::I32(values),
+            Source::Value(id) => match &graph.values[id.0].data {
+                Some(Data::I8(values)) => Raw::I8(values),
+                Some(Data::U8(values)) => Raw::U8(values),
+                Some(Data::I32(values)) => Raw::I32(values),
+                Some(Data::F32(_) | Data::I64(_) | Data::Bool(_)) | None => Raw::I32(&[]),
+            },
+        };
+        Integers {
+            raw,
+            zeros: &self.zeros,
+            zero_slice: self.zero_slice,
+        }
+    }
+}
+
+impl Integers<'_> {
+    pub(super) const fn len(&self) -> usize {
+        match self.raw {
+            Raw::I8(v) => v.len(),
+            Raw::U8(v) => v.len(),
+            Raw::I32(v) => v.len(),
+        }
+    }
+
+    pub(super) fn at(&self, i: usize) -> i32 {
+        let integer = match self.raw {
+            Raw::I8(v) => v[i].into(),
+            Raw::U8(v) => v[i].into(),
+            Raw::I32(v) => v[i],
+        };
+        match self.zeros {
+            [] => integer,
+            [zero] => integer - zero,
+            zeros => integer - zeros[i / self.zero_slice % zeros.len()],
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = i32> {
+        (0..self.len()).map(|i| self.at(i))
+    }
+
+    /// As the weights of a layer, in the order that they have.
+    pub(super) fn weights(&self) -> Weights {
+        match (&self.raw, self.zeros) {
+            (Raw::I8(v), [] | [0]) => v.to_vec().into(),
+            (Raw::I8(v), &[zero]) => {
+                semantics::weight_parts(v.len(), |i| i32::from(v[i]) - zero).into()
+            }
+            (Raw::U8(v), &[zero]) => {
+                semantics::weight_parts(v.len(), |i| i32::from(v[i]) - zero).into()
+            }
+            _ => self.moved(self.len(), |i| i),
+        }
+    }
+
+    /// As `count` weights of a layer, of which each is the one that `from` says.
+    pub(super) fn moved(&self, count: usize, from: impl Fn(usize) -> usize) -> Weights {
+        semantics::weight_parts(count, |i| self.at(from(i))).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::graph::{Element, Value};
+
+    fn constant(data: Data) -> (Graph, Constant) {
+        let shape = vec![data.len()];
+        let mut graph = Graph::default();
+        graph.values.push(Value::new("c", shape, Some(data)));
+        let constant = Constant::of(&graph, ValueId(0)).unwrap();
+        (graph, constant)
+    }
+
+    proptest! {
+        /// Whatever holds them, integers are what is left of them once all zero points are taken off.
+        #[test]
+        fn zero_points_are_taken_off_by_slices(
+            integers in prop::collection::vec(0i64..128, 12), kind in 0usize..3,
+            zeros in prop::collection::vec(prop::collection::vec(-100i32..100, 1..4), 1..3), slice in 1usize..5,
+        ) {
+            let element = [Element::I8, Element::U8, Element::I32][kind];
+            let (graph, mut constant) = constant(Data::of_integers(element, &integers).unwrap());
+            let mut wanted: Vec<i32> = integers.iter().map(|&v| v as i32).collect();
+            for zeros in zeros {
+                constant.subtract(&graph, zeros.clone(), slice).unwrap();
+                for (i, value) in wanted.iter_mut().enumerate() {
+                    *value -= zeros[i / slice % zeros.len()];
+                }
+            }
+            let found = constant.integers(&graph);
+            prop_assert_eq!(found.iter().collect::<Vec<i32>>(), wanted.clone());
+            let parts = found.weights();
+            prop_assert_eq!(semantics::whole_weights(&parts, wanted.len()), wanted.clone());
+            let turned = found.moved(wanted.len(), |i| wanted.len() - 1 - i);
+            wanted.reverse();
+            prop_assert_eq!(semantics::whole_weights(&turned, wanted.len()), wanted);
+        }
+    }
+
+    #[test]
+    fn differences_beyond_int32_are_none() {
+        let (graph, mut constant) = constant(Data::I32(vec![0, i32::MIN]));
+        assert_eq!(constant.clone().subtract(&graph, vec![0], 1), Some(()));
+        assert_eq!(constant.subtract(&graph, vec![1], 1), None);
+    }
+}
