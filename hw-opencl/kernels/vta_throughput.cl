@@ -510,6 +510,14 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
 #define VTA_MATRIX_WEIGHTS()
 #endif
 
+/* Tiles whose loads are under way at once, as registers allow: a work-item has little else to do
+ * meanwhile. */
+#if VTA_BATCH == 1
+#define VTA_MATRIX_UNROLL _Pragma("unroll 4")
+#else
+#define VTA_MATRIX_UNROLL _Pragma("unroll 2")
+#endif
+
 #define VTA_DEFINE_PRODUCTS(NAME, ROWS)                                                          \
     static void NAME(__global const uint *a, uint unit, vta_memory m)                            \
     {                                                                                            \
@@ -525,7 +533,8 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
             __global const uint *pattern = m.tables + p[0];                                      \
             __global const uint *weights = m.tables + p[3] + component * p[4];                   \
             const uint stop = pattern[block + 1];                                                \
-            for (uint n = pattern[block]; n < stop; ++n) {                                       \
+            VTA_MATRIX_UNROLL for (uint n = pattern[block]; n < stop; ++n)                       \
+            {                                                                                    \
                 __global const uint *entry = pattern + a[1] + 1 + n * (ROWS + 1);                \
                 const uint tile = p[2] + weights[entry[0]];                                      \
                 __global const vta_wgt *w = m.wgt + (size_t)tile * VTA_WGT_TILE;                 \
