@@ -14,6 +14,7 @@ use crate::cycle::Setup;
 use crate::device::is_opencl;
 use crate::engine::{Engine, Form, Keep, Load};
 use crate::error::{Context, Error, Result};
+use crate::model::Tensor;
 use crate::outcome::Marks;
 use crate::room;
 use crate::supply::{Supply, Taken};
@@ -131,8 +132,10 @@ impl Pool {
     /// # Errors
     /// A device that can't be opened or fails, an image that can't be had, a watch that cancels.
     pub fn run(&mut self, images: &dyn Images, watch: &dyn Watch) -> Result<Vec<Share>> {
-        let count = images.count();
-        let runs = count.div_ceil(self.network.program.config.batch());
+        let (count, batch) = (images.count(), self.network.program.config.batch());
+        let runs = count.div_ceil(batch);
+        let inputs = self.network.inputs()?;
+        let image_bytes = inputs.iter().map(Tensor::len).sum();
         self.seat(runs);
         let loaders = self.loaders().min(count);
         let in_flight = self.abreast.in_flight;
@@ -147,7 +150,7 @@ impl Pool {
                 .filter(|_| self.checks == Checks::Layers),
             in_flight: in_flight.clamp(1, runs.max(1)),
             images,
-            supply: Supply::new(images, self.network.program.config.batch(), loaders),
+            supply: Supply::new(images, image_bytes, batch, loaders),
             done: AtomicUsize::new(0),
             watch,
         };

@@ -8,14 +8,18 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, Result};
 use crate::pool::Images;
 
+/// Bytes of images that may wait, beyond what keeps runs and threads busy.
+const AHEAD_BYTES: usize = 64 << 20;
+
 /// The images of a run, and the number of the first.
 pub type Taken<'a> = (usize, Vec<Cow<'a, [i8]>>);
 
 /// Gives images to runs, in order, BATCH of them at a time.
 ///
 /// Threads in [`Self::load`] decode ahead, image by image, so that all of them work on the first
-/// run, too; at most two runs and an image for each thread wait. Without such threads an image is
-/// decoded when its run asks.
+/// run, too. At most two runs and an image for each thread wait, and more where images are small:
+/// while a device is opened much can be decoded. Without such threads an image is decoded when its
+/// run asks.
 pub struct Supply<'a> {
     images: &'a dyn Images,
     batch: usize,
@@ -46,11 +50,15 @@ impl Drop for Stop<'_, '_> {
 }
 
 impl<'a> Supply<'a> {
-    /// For runs of `batch` images and so many threads that will be in [`Self::load`].
-    pub fn new(images: &'a dyn Images, batch: usize, loaders: usize) -> Self {
+    /// For runs of `batch` images of so many bytes, and so many threads that will be in
+    /// [`Self::load`].
+    pub fn new(images: &'a dyn Images, image_bytes: usize, batch: usize, loaders: usize) -> Self {
         let ahead = match loaders {
             0 => 0,
-            _ => batch.saturating_mul(2).saturating_add(loaders),
+            _ => {
+                let least = batch.saturating_mul(2).saturating_add(loaders);
+                least.max(AHEAD_BYTES / image_bytes.max(1))
+            }
         };
         Self {
             images,
@@ -171,7 +179,7 @@ mod tests {
     }
 
     fn all(numbers: &Numbers, batch: usize, loaders: usize) -> Result<Vec<Vec<i8>>> {
-        let supply = Supply::new(numbers, batch, loaders);
+        let supply = Supply::new(numbers, AHEAD_BYTES, batch, loaders);
         scope(|scope| {
             let _stop = supply.stop();
             for _ in 0..loaders {
@@ -209,7 +217,7 @@ mod tests {
     #[test]
     fn threads_end_when_nobody_takes() {
         let numbers = Numbers::new(1000, usize::MAX);
-        let supply = Supply::new(&numbers, 1, 2);
+        let supply = Supply::new(&numbers, AHEAD_BYTES / 3, 1, 2);
         scope(|scope| {
             scope.spawn(|| supply.load());
             drop(supply.stop());
