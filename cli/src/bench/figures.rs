@@ -1,5 +1,7 @@
 //! What `vta bench` has measured, as text and as JSON.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 use serde_json::json;
 use vta_sim::GemmKernel;
@@ -10,6 +12,9 @@ use crate::table::{Column, Table};
 
 /// Bursts of the CPU's peak before each run; the best counts. Some tens of microseconds each.
 const PEAK_BURSTS: usize = 3;
+
+/// How long runs don't count after a peak.
+const SETTLE: Duration = Duration::from_millis(2);
 
 /// What runs took, and what the CPU could do meanwhile: medians of samples that take turns, so
 /// that what else the machine does hits both.
@@ -64,8 +69,8 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Measures the peak, then runs twice, the second time for the sample: at the peak a CPU's clock may fall, and
-    /// takes a while to rise again.
+    /// Measures the peak, then runs for a while before the run that is the sample: at the peak a CPU's clock may fall,
+    /// and it takes that long to rise again.
     pub fn push<T>(
         &mut self,
         kernel: GemmKernel,
@@ -74,7 +79,10 @@ impl Samples {
         self.peaks.push(kernel.peak_macs_per_second(PEAK_BURSTS));
         let with_loads = kernel.peak_with_loads(PEAK_BURSTS);
         self.peaks_with_loads.extend(with_loads);
-        run()?;
+        let settled = Instant::now() + SETTLE;
+        while Instant::now() < settled {
+            run()?;
+        }
         let (seconds, more) = run()?;
         self.seconds.push(seconds);
         Ok(more)

@@ -11,7 +11,6 @@ use std::ptr::addr_of_mut;
 use std::arch::x86_64::*;
 
 use super::sums::{Here, apply_steps, at, load, widen};
-use super::{Ahead, MOST_AHEAD};
 use crate::kernels::bundles::Joined;
 use crate::kernels::panel::PAIR;
 use crate::kernels::pointers::Pointers;
@@ -24,9 +23,9 @@ pub(in crate::kernels) use permission::permitted;
 use tiles::{Block, Config, ROWS, multiply};
 pub(in crate::kernels) use tiles::{peak, peak_with_loads};
 
-/// Bundles that are packed before they are multiplied: with the weights that are used meanwhile they stay in the
-/// first cache.
-const CHUNK: usize = 8;
+/// Bundles that are packed before they are multiplied. They stay in the first cache, also where another thread of the
+/// core has half of it, and while tiles multiply few of them, the next are packed.
+const CHUNK: usize = 4;
 /// Rows whose sums end together.
 const TOGETHER: usize = 4;
 
@@ -56,28 +55,18 @@ pub(in crate::kernels) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
             sums: addr_of_mut!((*buffers).sums).cast(),
         }
     };
-    let bundles = product.inputs.bundle_count();
-    let blocks: usize = product.inputs.stretches.iter().map(|s| s.blocks).sum();
-    let most = MOST_AHEAD * product.inputs.taps().div_ceil(bundles.max(1));
-    let per_bundle = product.ahead.len().div_ceil((blocks * bundles).max(1));
-    let mut ahead = Ahead {
-        next: product.ahead.as_ptr(),
-        lines_per_tap: per_bundle.min(most),
-    };
     for stretch in product.inputs.stretches {
         // SAFETY: `GemmKernel::run` has checked every offset of the product against its memory
         // and the panel's length; kernels are only chosen where `GemmKernel::supported` is true.
         unsafe {
             match product.panel.columns() {
-                1 => run_stretch::<1>(product, stretch, &pointers, room, ahead),
-                2 => run_stretch::<2>(product, stretch, &pointers, room, ahead),
-                3 => run_stretch::<3>(product, stretch, &pointers, room, ahead),
-                4 => run_stretch::<4>(product, stretch, &pointers, room, ahead),
+                1 => run_stretch::<1>(product, stretch, &pointers, room),
+                2 => run_stretch::<2>(product, stretch, &pointers, room),
+                3 => run_stretch::<3>(product, stretch, &pointers, room),
+                4 => run_stretch::<4>(product, stretch, &pointers, room),
                 columns => unreachable!("{columns} columns"),
             }
         }
-        let lines = stretch.blocks * bundles * ahead.lines_per_tap;
-        ahead.next = ahead.next.wrapping_add(lines);
     }
 }
 
@@ -92,7 +81,6 @@ unsafe fn run_stretch<const M: usize>(
     stretch: Stretch,
     pointers: &Pointers,
     room: Room,
-    mut ahead: Ahead,
 ) {
     let (bundles, bytes) = (product.inputs.bundle_count(), product.inputs.bundle_bytes());
     if stretch.blocks == 0 {
@@ -116,7 +104,7 @@ unsafe fn run_stretch<const M: usize>(
                 bundles: [from, to],
             };
             // SAFETY: the caller's promise; at most CHUNK bundles of the product's, of at most ROWS rows.
-            unsafe { pack.run(product, pointers, room.packed, &mut ahead) };
+            unsafe { pack.run(product, pointers, room.packed) };
             for column in (0..M).step_by(PAIR) {
                 let width = PAIR.min(M - column);
                 let lines = (bundles * column + from * width) * fours;
@@ -168,24 +156,13 @@ impl Pack {
     /// # Safety
     /// As for [`run_stretch`], of whose blocks this is one; there is room for that many bundles.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    unsafe fn run(
-        self,
-        product: &Product<'_>,
-        pointers: &Pointers,
-        to: *mut u8,
-        ahead: &mut Ahead,
-    ) {
+    unsafe fn run(self, product: &Product<'_>, pointers: &Pointers, to: *mut u8) {
         // SAFETY: the caller's promise. Blocks of 64 are always joined, since a bundle is one tap.
         unsafe {
             match (product.inputs.joined(), product.block) {
                 (Some(joined), _) => self.joined(joined, product, pointers, to),
                 (None, 32) => self.gathered::<2>(product, pointers, to),
                 (None, _) => self.gathered::<1>(product, pointers, to),
-            }
-            for _ in 0..(self.bundles[1] - self.bundles[0]) * ahead.lines_per_tap {
-                // Prefetching beyond the end does no harm.
-                _mm_prefetch::<_MM_HINT_T1>(ahead.next.cast());
-                ahead.next = ahead.next.wrapping_add(1);
             }
         }
     }
