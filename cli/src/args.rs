@@ -29,7 +29,8 @@ Environment:
   COLUMNS     the width that tables and texts fit, if it is more than 80
   NO_COLOR    no colours
   TERM=dumb   no colours, block characters or bars that move
-  VTA_KERNEL  the kernels of --device sim: scalar, avx2, avxvnni, avx512vnni or amx";
+  VTA_KERNEL  the kernels of --device sim: scalar, neon, avx2, avx512bw,
+              avxvnni, avx512vnni or amx";
 
 const AFTER_RUN: &str = "\
 Examples:

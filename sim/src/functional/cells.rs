@@ -115,7 +115,9 @@ impl Dims {
 fn macs_per_ns(kernel: GemmKernel) -> u64 {
     match kernel {
         GemmKernel::Scalar => 2,
+        GemmKernel::Neon => 60,
         GemmKernel::Avx2 => 60,
+        GemmKernel::Avx512Bw => 80,
         GemmKernel::AvxVnni => 120,
         GemmKernel::Avx512Vnni => 300,
         GemmKernel::Amx => 600,

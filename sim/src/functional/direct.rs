@@ -183,7 +183,8 @@ impl Direct {
         let form = Form::of(&loops);
         self.place(&form, [lanes, block].map(|n| n as u32));
         let lanes = lanes as u32;
-        let pairs = kernel.columns() > 1 && self.places.list().len() > MOST_PLACES_AS_THEY_ARE;
+        let pairs =
+            kernel.takes_two_columns() && self.places.list().len() > MOST_PLACES_AS_THEY_ARE;
         let mut room = Room {
             kernel,
             block,

@@ -18,6 +18,7 @@ pub(crate) struct Bundles {
 
 impl Bundles {
     /// Bytes of a row.
+    #[cfg(target_arch = "x86_64")]
     pub fn bytes(self) -> usize {
         self.taps * self.tap_bytes
     }
@@ -47,19 +48,21 @@ impl Joined {
     }
 
     /// Bytes from the first input to the row.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub fn start(self) -> isize {
         (self.0 >> 16) as isize
     }
 
     /// Which four bytes are inside the inputs.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub fn mask(self) -> u16 {
         self.0 as u16
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
 

@@ -157,7 +157,7 @@ pub(crate) struct Second<'a> {
 pub(crate) struct Dots<'a> {
     pub places: &'a Places,
     pub taps: &'a [Tap],
-    /// Only for kernels of several columns.
+    /// Only for kernels that take two columns.
     pub second: Option<Second<'a>>,
     pub block: usize,
     /// The weight scratchpad.
@@ -198,7 +198,7 @@ impl Dots<'_> {
         assert!(self.taps.iter().all(|tap| laid_out(tap.wgt)));
         let mut second = self.second.iter().flat_map(|second| second.wgt);
         assert!(second.all(|&tile| laid_out(tile)));
-        assert!(self.second.is_none() || kernel.columns() > 1);
+        assert!(self.second.is_none() || kernel.takes_two_columns());
     }
 
     /// The lines of one column of each tile, from the first tile's on, and how many lie from tile to tile.
@@ -209,6 +209,7 @@ impl Dots<'_> {
     }
 
     /// What the sums of a column of some tiles start from, beside the accumulators.
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn first(&self, column: usize, tiles: impl Iterator<Item = u32>) -> [i32; COLUMN] {
         let columns = self.tiles.columns();
         let mut first = [0i32; COLUMN];

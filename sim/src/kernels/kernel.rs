@@ -16,6 +16,10 @@ pub enum GemmKernel {
     Scalar,
     /// 256-bit `madd` on int16, for blocks of 16 and more on x86-64 CPUs that have it.
     Avx2,
+    /// `sdot` of ARMv8.2, for blocks of 16 and more on aarch64 CPUs that have it.
+    Neon,
+    /// 512-bit `madd` on int16 (AVX-512BW), for CPUs without VNNI.
+    Avx512Bw,
     /// 256-bit `dpbusd` (AVX-VNNI): inputs are biased by 128 to be unsigned, and the bias is
     /// taken off again through the sums of the weights.
     AvxVnni,
@@ -32,6 +36,8 @@ pub(crate) enum Format {
     Plain,
     /// Widened to int16, four inputs of each output side by side.
     Wide,
+    /// Widened to int16, two inputs of each output side by side.
+    Pairs,
     /// Four inputs of each output side by side; the kernel adds 128 to inputs.
     Biased,
     /// Four inputs of each output side by side, for inputs as they are.
@@ -40,9 +46,11 @@ pub(crate) enum Format {
 
 impl GemmKernel {
     /// Every kernel, slowest first.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Scalar,
+        Self::Neon,
         Self::Avx2,
+        Self::Avx512Bw,
         Self::AvxVnni,
         Self::Avx512Vnni,
         Self::Amx,
@@ -59,6 +67,8 @@ impl GemmKernel {
         #[cfg(target_arch = "x86_64")]
         let has = match self {
             Self::Scalar => true,
+            Self::Neon => false,
+            Self::Avx512Bw => avx512(),
             Self::Avx2 => is_x86_feature_detected!("avx2"),
             Self::AvxVnni => {
                 is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni")
@@ -66,7 +76,13 @@ impl GemmKernel {
             Self::Avx512Vnni => avx512_vnni(),
             Self::Amx => avx512_vnni() && super::avx512::amx_permitted(),
         };
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        let has = match self {
+            Self::Scalar => true,
+            Self::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
+            Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => false,
+        };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let has = self == Self::Scalar;
         has
     }
@@ -75,7 +91,9 @@ impl GemmKernel {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
+            Self::Neon => "neon",
             Self::Avx2 => "avx2",
+            Self::Avx512Bw => "avx512bw",
             Self::AvxVnni => "avxvnni",
             Self::Avx512Vnni => "avx512vnni",
             Self::Amx => "amx",
@@ -98,7 +116,13 @@ impl GemmKernel {
             Self::Amx if rows < LEAST_ROWS_OF_TILES || inputs < LEAST_INPUTS_OF_TILES => {
                 Self::Avx512Vnni
             }
-            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => self,
+            Self::Scalar
+            | Self::Neon
+            | Self::Avx2
+            | Self::Avx512Bw
+            | Self::AvxVnni
+            | Self::Avx512Vnni
+            | Self::Amx => self,
         }
     }
 
@@ -107,8 +131,9 @@ impl GemmKernel {
         match self {
             Self::Scalar => Format::Plain,
             Self::Avx2 => Format::Wide,
+            Self::Avx512Bw => Format::Pairs,
             Self::AvxVnni | Self::Avx512Vnni => Format::Biased,
-            Self::Amx => Format::Fours,
+            Self::Neon | Self::Amx => Format::Fours,
         }
     }
 
@@ -116,7 +141,18 @@ impl GemmKernel {
     pub(crate) const fn tile_format(self) -> Format {
         match self {
             Self::Amx => Self::Avx512Vnni.format(),
-            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => self.format(),
+            Self::Avx512Bw => Self::Avx2.format(),
+            Self::Scalar | Self::Neon | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => {
+                self.format()
+            }
+        }
+    }
+
+    /// Whether products that are not planned may be of two columns.
+    pub(crate) const fn takes_two_columns(self) -> bool {
+        match self {
+            Self::Avx512Vnni | Self::Amx => true,
+            Self::Scalar | Self::Neon | Self::Avx2 | Self::Avx512Bw | Self::AvxVnni => false,
         }
     }
 
@@ -124,15 +160,20 @@ impl GemmKernel {
     pub(crate) const fn bundle_bytes(self) -> Option<usize> {
         match self {
             Self::Amx => Some(64),
-            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => None,
+            Self::Scalar
+            | Self::Neon
+            | Self::Avx2
+            | Self::Avx512Bw
+            | Self::AvxVnni
+            | Self::Avx512Vnni => None,
         }
     }
 
     /// Columns of one product.
     pub(crate) const fn columns(self) -> usize {
         match self {
-            Self::Scalar | Self::Avx2 | Self::AvxVnni => 1,
-            Self::Avx512Vnni | Self::Amx => MAX_COLUMNS,
+            Self::Scalar | Self::Neon | Self::Avx2 | Self::AvxVnni => 1,
+            Self::Avx512Bw | Self::Avx512Vnni | Self::Amx => MAX_COLUMNS,
         }
     }
 
@@ -141,24 +182,31 @@ impl GemmKernel {
         match (self, columns) {
             (Self::Scalar, _) => 1,
             (Self::Avx2, _) => 3,
+            (Self::Neon, _) => 5,
             (Self::AvxVnni, _) => 6,
             // Sums, weights and one input fit the 32 registers.
-            (Self::Avx512Vnni, 1) => 12,
-            (Self::Avx512Vnni, 2) => 10,
-            (Self::Avx512Vnni, 3) => 8,
-            (Self::Avx512Vnni, _) => 6,
+            (Self::Avx512Bw | Self::Avx512Vnni, 1) => 12,
+            (Self::Avx512Bw | Self::Avx512Vnni, 2) => 10,
+            (Self::Avx512Bw | Self::Avx512Vnni, 3) => 8,
+            (Self::Avx512Bw | Self::Avx512Vnni, _) => 6,
             // Two tiles.
             (Self::Amx, _) => 32,
         }
     }
 }
 
-/// Whether this CPU has what the kernel of AVX-512 needs.
+/// Whether this CPU has what all kernels of AVX-512 need.
 #[cfg(target_arch = "x86_64")]
-fn avx512_vnni() -> bool {
-    is_x86_feature_detected!("avx512f")
+fn avx512() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512vnni")
+}
+
+/// The same with VNNI.
+#[cfg(target_arch = "x86_64")]
+fn avx512_vnni() -> bool {
+    avx512() && is_x86_feature_detected!("avx512vnni")
 }

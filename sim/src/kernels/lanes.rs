@@ -31,15 +31,19 @@ macro_rules! versions {
         $(#[$doc])*
         pub(crate) fn $name(kernel: GemmKernel, $($arg: $type),*) {
             match kernel {
-                GemmKernel::Scalar => $body($($arg),*),
+                // Vectors of NEON are part of the baseline.
+                GemmKernel::Scalar | GemmKernel::Neon => $body($($arg),*),
                 // SAFETY: the kernel was chosen where the CPU has AVX2.
                 #[cfg(target_arch = "x86_64")]
                 GemmKernel::Avx2 | GemmKernel::AvxVnni => unsafe { $wide($($arg),*) },
                 // SAFETY: the kernel was chosen where the CPU has these parts of AVX-512.
                 #[cfg(target_arch = "x86_64")]
-                GemmKernel::Avx512Vnni | GemmKernel::Amx => unsafe { $wider($($arg),*) },
+                GemmKernel::Avx512Bw | GemmKernel::Avx512Vnni | GemmKernel::Amx => unsafe {
+                    $wider($($arg),*)
+                },
                 #[cfg(not(target_arch = "x86_64"))]
                 GemmKernel::Avx2
+                | GemmKernel::Avx512Bw
                 | GemmKernel::AvxVnni
                 | GemmKernel::Avx512Vnni
                 | GemmKernel::Amx => $body($($arg),*),

@@ -15,6 +15,8 @@ pub(crate) mod bundles;
 pub(crate) mod direct;
 mod kernel;
 pub(crate) mod lanes;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod panel;
 mod part;
 pub(crate) mod peak;
@@ -52,9 +54,15 @@ impl GemmKernel {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Vnni => avx512::run(product, memory),
             #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bw => avx512::run_madd(product, memory),
+            #[cfg(target_arch = "x86_64")]
             Self::Amx => avx512::run_amx(product, memory),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => neon::run(product, memory),
+            #[cfg(not(target_arch = "aarch64"))]
+            Self::Neon => scalar::run(product, memory),
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
+            Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
                 scalar::run(product, memory);
             }
         }
@@ -73,13 +81,17 @@ impl GemmKernel {
         match self {
             Self::Scalar => direct::scalar(dots, inp, acc),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => avx2::add_madd(dots, inp, acc),
+            Self::Avx2 | Self::Avx512Bw => avx2::add_madd(dots, inp, acc),
             #[cfg(target_arch = "x86_64")]
             Self::AvxVnni => avx2::add_vnni(dots, inp, acc),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Vnni | Self::Amx => avx512::add(dots, inp, acc),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => neon::add(dots, inp, acc),
+            #[cfg(not(target_arch = "aarch64"))]
+            Self::Neon => direct::scalar(dots, inp, acc),
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
+            Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
                 direct::scalar(dots, inp, acc);
             }
         }
@@ -96,14 +108,20 @@ impl GemmKernel {
         dots.check(inp, acc);
         assert!(dots.second.is_none());
         match self {
-            // Every kernel but the scalar one has AVX2, and blocks of 16 and more.
+            // Every vector kernel of x86-64 has AVX2, and blocks of 16 and more.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni | Self::Amx
+            Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx
                 if dots.block.is_multiple_of(COLUMN) =>
             {
                 avx2::add_as_they_are(dots, inp, acc);
             }
-            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
+            Self::Scalar
+            | Self::Neon
+            | Self::Avx2
+            | Self::Avx512Bw
+            | Self::AvxVnni
+            | Self::Avx512Vnni
+            | Self::Amx => {
                 direct::scalar(dots, inp, acc);
             }
         }

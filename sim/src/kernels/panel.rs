@@ -12,7 +12,7 @@ pub(crate) struct Line(pub [u8; 64]);
 
 /// The weights of some columns for some taps, in the order in which a kernel reads them.
 ///
-/// For each tap, each group of inputs and each column, four inputs of 16 outputs: one line (`Biased`, `Fours`), or two of int16 (`Wide`). `Plain` has, for
+/// For each tap, each group of inputs and each column, four inputs of 16 outputs: one line (`Biased`, `Fours`), or two of int16 (`Wide`: of eight outputs, `Pairs`: of two inputs). `Plain` has, for
 /// each tap, a column's outputs one after the other, BLOCK bytes each. `Fours` has pairs of columns, all taps of one
 /// pair before the next.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Panel {
         let taps = columns.first().map_or(0, |c| c.tiles.len());
         let mut lines = Vec::with_capacity(Self::lines_for(format, columns.len(), taps, block));
         let together = match format {
-            Format::Plain | Format::Wide | Format::Biased => columns.len().max(1),
+            Format::Plain | Format::Wide | Format::Pairs | Format::Biased => columns.len().max(1),
             Format::Fours => PAIR,
         };
         let all = columns.chunks(together);
@@ -49,6 +49,7 @@ impl Panel {
                     }
                 }
                 Format::Wide => interleave::<8>(columns, tap, block, &mut lines),
+                Format::Pairs => pairs(columns, tap, block, &mut lines),
                 Format::Biased | Format::Fours => interleave::<16>(columns, tap, block, &mut lines),
             }
         }
@@ -70,7 +71,7 @@ impl Panel {
         let line = size_of::<Line>();
         let tap = match format {
             Format::Plain => (block * block.min(COLUMN)).div_ceil(line),
-            Format::Wide => block / 2,
+            Format::Wide | Format::Pairs => block / 2,
             Format::Biased | Format::Fours => block / 4,
         };
         columns * taps * tap
@@ -149,6 +150,25 @@ fn interleave<const OUTPUTS: usize>(
     }
 }
 
+/// For each group of two inputs and each column, a line of int16 for 16 outputs.
+fn pairs(columns: &[Column<'_>], tap: usize, block: usize, lines: &mut Vec<Line>) {
+    for k in (0..block).step_by(2) {
+        let line = |column: &Column<'_>| pair(column.tiles[tap], [column.first, k], block);
+        lines.extend(columns.iter().map(line));
+    }
+}
+
+/// The weights of 16 outputs for two inputs, from the first of each on.
+fn pair(tile: &[u8], [output, k]: [usize; 2], block: usize) -> Line {
+    let mut line = Line([0; 64]);
+    let rows = tile[output * block..].chunks_exact(block);
+    for (to, row) in line.0.as_chunks_mut::<4>().0.iter_mut().zip(rows) {
+        let [low, high] = [row[k], row[k + 1]].map(|w| i16::from(w as i8).to_le_bytes());
+        *to = [low[0], low[1], high[0], high[1]];
+    }
+    line
+}
+
 /// The weights of `OUTPUTS` outputs for four inputs, from the first of each on.
 fn line<const OUTPUTS: usize>(tile: &[u8], [output, k]: [usize; 2], block: usize) -> Line {
     let rows = &tile[output * block..][..OUTPUTS * block];
@@ -186,6 +206,7 @@ pub(super) fn lay_out(
     for (at, to) in lines.iter_mut().enumerate() {
         *to = match format {
             Format::Plain => return [0; COLUMN],
+            Format::Pairs => pair(tile, [first, at * 2], block),
             Format::Wide => line::<8>(tile, [first + at % 2 * 8, at / 2 * 4], block),
             Format::Biased | Format::Fours => line::<16>(tile, [first, at * 4], block),
         };
@@ -197,7 +218,7 @@ pub(super) fn lay_out(
 pub(super) const fn tile_lines(format: Format, block: usize) -> usize {
     match format {
         Format::Plain => 0,
-        Format::Wide => block / 2,
+        Format::Wide | Format::Pairs => block / 2,
         Format::Biased | Format::Fours => block / 4,
     }
 }

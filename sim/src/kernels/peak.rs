@@ -17,15 +17,19 @@ impl GemmKernel {
     /// The same with what the kernel's instruction loads, from the first cache; `None` for kernels that load less than
     /// they multiply.
     pub fn peak_with_loads(self, samples: usize) -> Option<f64> {
-        match self {
+        let multiply: Option<fn(u64) -> u64> = match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Amx => Some(best_of(samples, || {
-                super::avx512::peak_amx_with_loads(ROUNDS)
-            })),
+            Self::Amx => Some(super::avx512::peak_amx_with_loads),
             #[cfg(not(target_arch = "x86_64"))]
             Self::Amx => None,
-            Self::Scalar | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => None,
-        }
+            Self::Scalar
+            | Self::Neon
+            | Self::Avx2
+            | Self::Avx512Bw
+            | Self::AvxVnni
+            | Self::Avx512Vnni => None,
+        };
+        multiply.map(|multiply| best_of(samples, || multiply(ROUNDS)))
     }
 
     /// Multiplies for a while; how many multiply-adds that were.
@@ -45,8 +49,16 @@ impl GemmKernel {
                 super::avx2::peak_madd(rounds);
                 rounds * 12 * 16
             }
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bw => super::avx512::peak_madd(rounds),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => super::neon::peak(rounds),
+            #[cfg(not(target_arch = "aarch64"))]
+            Self::Neon => plain(rounds),
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => plain(rounds),
+            Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
+                plain(rounds)
+            }
             Self::Scalar => plain(rounds),
         }
     }

@@ -98,11 +98,13 @@ impl Inputs {
     }
 
     /// Bytes of a row of a bundle; 0 if there are none.
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn bundle_bytes(&self) -> usize {
         self.bundles.map_or(0, Bundles::bytes)
     }
 
     /// Where the rows of the bundles lie, if they are joined.
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn joined(&self) -> Option<&[Joined]> {
         self.joined.as_deref()
     }
@@ -251,7 +253,7 @@ pub(crate) struct Product<'a> {
     pub after: &'a Steps,
     pub write_acc: bool,
     pub store: bool,
-    /// Weights that are wanted next: they are brought closer meanwhile.
+    /// Weights that are wanted next: they are brought closer meanwhile, where that helps.
     pub ahead: &'a [Line],
 }
 

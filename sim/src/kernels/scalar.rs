@@ -1,25 +1,22 @@
 //! The scalar kernel: every configuration, every CPU.
 
+use vta_isa::{AluOp, for_alu_op};
+
 use super::{COLUMN, MAX_COLUMNS, Memory, Operand, PADDING, Product, Row, Start, Step};
 
 /// Runs a product whose offsets are checked.
 pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
     for column in 0..product.panel.columns() {
-        for (index, row) in product.rows.rows.iter().enumerate() {
-            let sums = Sums {
-                product,
-                column,
-                index,
-                row,
-            };
-            sums.run(memory);
+        for index in 0..product.rows.rows.len() {
+            let sums = Sums::of(product, column, index);
+            sums.run(memory, |of_row, memory| sums.add_products(of_row, memory));
         }
     }
 }
 
 /// The sums of one row in one column.
 #[derive(Clone, Copy)]
-struct Sums<'a> {
+pub(super) struct Sums<'a> {
     product: &'a Product<'a>,
     column: usize,
     /// Which row.
@@ -27,8 +24,19 @@ struct Sums<'a> {
     row: &'a Row,
 }
 
-impl Sums<'_> {
-    fn run(self, memory: &mut Memory<'_>) {
+impl<'a> Sums<'a> {
+    /// The sums of a row that there is.
+    pub fn of(product: &'a Product<'a>, column: usize, index: usize) -> Self {
+        Self {
+            product,
+            column,
+            index,
+            row: &product.rows.rows[index],
+        }
+    }
+
+    /// Everything around the products, which `add_products` adds.
+    pub fn run(self, memory: &mut Memory<'_>, add_products: impl FnOnce(&mut [i32], &Memory<'_>)) {
         let Self { product, row, .. } = self;
         let (bases, width) = (product.bases, product.block.min(COLUMN));
         let mut sums = [0i32; COLUMN];
@@ -53,7 +61,7 @@ impl Sums<'_> {
         for (sum, first) in sums.iter_mut().zip(&product.first[self.column]) {
             *sum = sum.wrapping_add(*first);
         }
-        self.add_products(sums, memory);
+        add_products(sums, memory);
         for step in product.after.list() {
             self.step(step, sums, memory);
         }
@@ -95,17 +103,13 @@ impl Sums<'_> {
 
     fn step(self, step: &Step, sums: &mut [i32], memory: &Memory<'_>) {
         match &step.operand {
-            Operand::Imm(imm) => sums.iter_mut().for_each(|x| *x = step.op.apply(*x, *imm)),
-            Operand::Lanes(lanes) => {
-                for (x, y) in sums.iter_mut().zip(&lanes[self.column]) {
-                    *x = step.op.apply(*x, *y);
-                }
+            Operand::Imm(imm) => {
+                for_alu_op!(step.op, OP => sums.iter_mut().for_each(|x| *x = OP.apply(*x, *imm)));
             }
+            Operand::Lanes(lanes) => apply(step.op, sums, &lanes[self.column]),
             Operand::Tiles(tiles) => {
                 let at = tiles[self.column] as usize + self.row.lane as usize;
-                for (x, y) in sums.iter_mut().zip(&memory.acc[at..]) {
-                    *x = step.op.apply(*x, *y);
-                }
+                apply(step.op, sums, &memory.acc[at..]);
             }
             Operand::Scaled(lanes) => {
                 let at = self.product.bases.residual[self.column] + self.row.residual;
@@ -116,4 +120,13 @@ impl Sums<'_> {
             }
         }
     }
+}
+
+/// `x = op(x, y)` for as many lanes as both have.
+fn apply(op: AluOp, lanes: &mut [i32], operands: &[i32]) {
+    for_alu_op!(op, OP => {
+        for (x, y) in lanes.iter_mut().zip(operands) {
+            *x = OP.apply(*x, *y);
+        }
+    });
 }

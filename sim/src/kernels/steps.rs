@@ -147,6 +147,7 @@ impl Steps {
     }
 
     /// The factors of each column if all there is is a multiplication by them.
+    #[cfg(target_arch = "x86_64")]
     pub fn factors(&self) -> Option<&[[i32; COLUMN]]> {
         match &self.list[..] {
             [step] if step.op == AluOp::Mul => match &step.operand {

@@ -1,0 +1,92 @@
+//! The AVX-512 kernel without VNNI.
+//!
+//! `madd` multiplies int16 and adds pairs of products, at most `2 * 128 * 128`, to int32, so it is exact. Weights are
+//! widened in the panel, two inputs of each output side by side; inputs as they are read, 16 at a time.
+
+use std::arch::x86_64::*;
+
+use super::blocks::{Ahead, run_stretches};
+use super::sums::{Here, apply_steps, at, load, widen};
+use crate::kernels::pointers::Pointers;
+use crate::kernels::{Memory, PADDING, Product, Start, Stretch};
+
+/// Runs a product whose offsets were checked, on a CPU that has the instructions.
+pub(in crate::kernels) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
+    // SAFETY: `run_stretches` promises what it asks for; kernels are only chosen where `GemmKernel::supported` is true.
+    run_stretches(
+        product,
+        memory,
+        |product, stretch, pointers, ahead| unsafe {
+            dispatch(product, stretch, pointers, ahead);
+        },
+    );
+}
+
+/// Eight pairs of widened inputs, each of which is read into all lanes of a vector.
+#[derive(Clone, Copy)]
+#[repr(C, align(32))]
+struct Pairs([i32; 8]);
+
+/// Adds the products of a group of 16 inputs: eight lines a column.
+macro_rules! add_group {
+    ($panel:ident, $inputs:ident, $group:ident, $constant:ident, $sums:ident) => {
+        let () = $constant;
+        let mut pairs = [Pairs([0; 8]); N];
+        for (pairs, input) in pairs.iter_mut().zip(&$inputs) {
+            let bytes = _mm_loadu_si128(input.add(16 * $group).cast());
+            _mm256_store_si256(pairs.0.as_mut_ptr().cast(), _mm256_cvtepi8_epi16(bytes));
+        }
+        add_pairs!($panel, pairs, $sums, 0 1 2 3 4 5 6 7);
+        $panel = $panel.add(8 * M);
+    };
+}
+
+/// Adds the products of some pairs of inputs.
+macro_rules! add_pairs {
+    ($panel:ident, $pairs:ident, $sums:ident, $($k:literal)*) => {$(
+        let weights: [__m512i; M] =
+            std::array::from_fn(|m| _mm512_load_si512($panel.add($k * M + m)));
+        for (sums, pairs) in $sums.iter_mut().zip(&$pairs) {
+            let pair = _mm512_set1_epi32(pairs.0[$k]);
+            for (sum, weights) in sums.iter_mut().zip(&weights) {
+                *sum = _mm512_add_epi32(*sum, _mm512_madd_epi16(pair, *weights));
+            }
+        }
+    )*};
+}
+
+blocks!(
+    dispatch,
+    block,
+    "avx512f,avx512bw,avx512dq,avx512vl",
+    (),
+    add_group
+);
+
+/// Runs `rounds` of independent `madd`, whose results are added; how many multiply-adds that were.
+pub(in crate::kernels) fn peak(rounds: u64) -> u64 {
+    // SAFETY: the kernel that this measures was chosen where `GemmKernel::supported` is true.
+    let sum = unsafe { saturate(rounds) };
+    std::hint::black_box(sum);
+    rounds * 24 * 32
+}
+
+/// # Safety
+/// The CPU has the features.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn saturate(rounds: u64) -> i32 {
+    let mut sums = [_mm512_setzero_si512(); 24];
+    let x = _mm512_set1_epi32(0x0102_0304);
+    let mut w = _mm512_set1_epi32(0x0403_0201);
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_add_epi32(*sum, _mm512_madd_epi16(x, w));
+            // SAFETY: no instruction at all: it only keeps products from being shared.
+            unsafe {
+                std::arch::asm!("/* {0} */", inout(zmm_reg) w, options(pure, nomem, nostack))
+            };
+        }
+    }
+    let sum = sums.into_iter().reduce(|a, b| _mm512_add_epi32(a, b));
+    _mm512_reduce_add_epi32(sum.unwrap_or(w))
+}
