@@ -1,5 +1,6 @@
 //! Scales of an int8 network from images.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -15,19 +16,19 @@ use crate::preprocess::Preprocess;
 use crate::watch::Watch;
 
 /// Quantises a float graph with images that are decoded as they are needed; `watch` is told of each
-/// image that was run, as often as it is.
+/// image that was run, as often as it is. A graph that is given away isn't held beside what is made of it.
 ///
 /// # Errors
 /// An input that is no image, images that can't be read or don't fit, operators that can't be
 /// quantised, a watch that cancels.
 pub fn quantize(
-    graph: &Graph,
+    graph: Cow<'_, Graph>,
     images: &[Source],
     preprocess: &Preprocess,
     options: &quantize::Options,
     watch: &dyn Watch,
 ) -> Result<quantize::Quantized> {
-    let calibration = calibration(graph, images, preprocess, watch)?;
+    let calibration = calibration(inputs_of(&graph), images, preprocess, watch)?;
     let quantized = quantize::quantize_network(graph, &calibration, options);
     match watch.cancelled() {
         true => Err(Error::Cancelled),
@@ -35,27 +36,26 @@ pub fn quantize(
     }
 }
 
-/// The first images as inputs of a graph, so many at most.
+/// The first images as a graph's inputs, so many at most.
 ///
 /// # Errors
 /// An input that is no image, images that can't be read or don't fit.
 pub fn first(
-    graph: &Graph,
+    inputs: Vec<Tensor>,
     images: &[Source],
     preprocess: &Preprocess,
     count: usize,
 ) -> Result<Vec<Vec<f32>>> {
     let all = images.first().map_or(0, Source::len);
-    calibration(graph, images, preprocess, &())?.read(0..count.min(all))
+    calibration(inputs, images, preprocess, &())?.read(0..count.min(all))
 }
 
 fn calibration<'a>(
-    graph: &Graph,
+    inputs: Vec<Tensor>,
     images: &'a [Source],
     preprocess: &'a Preprocess,
     watch: &'a dyn Watch,
 ) -> Result<Calibration<'a>> {
-    let inputs = inputs_of(graph);
     ensure!(
         inputs.len() == images.len() && !images.is_empty(),
         "the network has {} inputs, and images are given for {}",

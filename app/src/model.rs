@@ -1,5 +1,6 @@
 //! What MODEL names: an ONNX file, a bundle, the demo, a network of the zoo.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -176,7 +177,7 @@ impl Model {
         let Form::Graph(graph) = &self.form else {
             bail!("{} is compiled already", self.name);
         };
-        let graph = calibrate::quantize(graph, pictures, preprocess, options, watch);
+        let graph = calibrate::quantize(Cow::Borrowed(graph), pictures, preprocess, options, watch);
         let graph = graph.with_context(name)?.graph;
         Ok(Self {
             name: name(),

@@ -110,11 +110,13 @@ pub fn quantize(args: &QuantizeOptions, watch: &dyn Watch) -> Result<Quantized> 
     let mut graph = model::read_onnx(&args.model, &args.input_shape)?;
     let stated = graph.metadata.get("preprocess");
     let preprocess = Preprocess::choose(&args.preprocess, stated, watch)?;
-    let pictures = feeds::open(&args.calibration, args.limit, &model::inputs_of(&graph))?;
+    let inputs = model::inputs_of(&graph);
+    let pictures = feeds::open(&args.calibration, args.limit, &inputs)?;
     graph
         .metadata
         .insert("preprocess".to_owned(), preprocess.to_json());
-    let quantized = calibrate::quantize(&graph, &pictures, &preprocess, &args.quantize, watch);
+    let quantized =
+        calibrate::quantize(graph.into(), &pictures, &preprocess, &args.quantize, watch);
     let quantized = quantized.with_context(|| args.model.display().to_string())?;
     // What is written is known to compile.
     passes::quantized(&quantized.graph)?;
@@ -123,7 +125,7 @@ pub fn quantize(args: &QuantizeOptions, watch: &dyn Watch) -> Result<Quantized> 
         nodes: quantized.graph.nodes.len(),
         images: pictures.first().map_or(0, Source::len),
         equalized: quantized.equalized,
-        measured: calibrate::first(&graph, &pictures, &preprocess, MEASURED)?,
+        measured: calibrate::first(inputs, &pictures, &preprocess, MEASURED)?,
         network: quantized,
     })
 }

@@ -16,6 +16,7 @@ mod model;
 mod parts;
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,6 +36,28 @@ pub struct Tensor {
     pub shape: Vec<usize>,
     /// As many values as the product of the dimensions.
     pub data: Data,
+}
+
+/// A tensor that a run reads where it lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Lent<'t> {
+    /// The value's name.
+    pub name: &'t str,
+    /// Dimensions.
+    pub shape: &'t [usize],
+    /// As many values as their product.
+    pub data: &'t Data,
+}
+
+impl<'t> Lent<'t> {
+    /// A whole tensor.
+    pub(crate) fn of(name: &'t str, tensor: &'t Tensor) -> Self {
+        Self {
+            name,
+            shape: &tensor.shape,
+            data: &tensor.data,
+        }
+    }
 }
 
 /// What the engine can't load or run.
@@ -75,12 +98,13 @@ pub struct Engine {
 static IDLE: Mutex<Vec<Arc<ThreadPool>>> = Mutex::new(Vec::new());
 
 impl Engine {
-    /// Loads a model from the bytes of an ONNX file, which may refer to no others.
+    /// Loads a model from the bytes of an ONNX file, which may refer to no others. Bytes that are given away
+    /// aren't copied.
     ///
     /// # Errors
     /// [`EngineError::Load`], with the node where one is at fault; [`EngineError::Thread`].
-    pub fn new(model: &[u8]) -> Result<Self, EngineError> {
-        let bytes = model.to_vec();
+    pub fn new<'m>(model: impl Into<Cow<'m, [u8]>>) -> Result<Self, EngineError> {
+        let bytes = model.into().into_owned();
         let load = move || {
             let options = || ModelOptions::with_all_ops();
             let model = options().enable_optimization(false).load(bytes);
@@ -106,9 +130,22 @@ impl Engine {
         inputs: &[(&str, &Tensor)],
         outputs: &[&str],
     ) -> Result<Vec<Tensor>, EngineError> {
+        let inputs = inputs.iter().map(|(name, tensor)| Lent::of(name, tensor));
+        self.run_lent(&inputs.collect::<Vec<_>>(), outputs)
+    }
+
+    /// [`Engine::run`] on inputs that are lent, such as a graph's own constants.
+    ///
+    /// # Errors
+    /// As for [`Engine::run`].
+    pub(crate) fn run_lent(
+        &self,
+        inputs: &[Lent<'_>],
+        outputs: &[&str],
+    ) -> Result<Vec<Tensor>, EngineError> {
         let mut given = Vec::with_capacity(inputs.len());
-        for &(name, tensor) in inputs {
-            given.push((self.id(name)?, value(name, tensor)?));
+        for lent in inputs {
+            given.push((self.id(lent.name)?, value(lent)?));
         }
         // A value is asked for once, and one that is given not at all.
         let mut wanted = Vec::new();
@@ -137,7 +174,10 @@ impl Engine {
         let values: Vec<Tensor> = values.collect::<Result<_, _>>()?;
         let copied = sources.into_iter().map(|source| match source {
             Ok(at) => values[at].clone(),
-            Err(input) => inputs[input].1.clone(),
+            Err(input) => Tensor {
+                shape: inputs[input].shape.to_vec(),
+                data: inputs[input].data.clone(),
+            },
         });
         Ok(copied.collect())
     }
@@ -206,20 +246,21 @@ fn words(panic: &(dyn Any + Send)) -> String {
 }
 
 /// A tensor as the library takes it.
-fn value<'t>(name: &str, tensor: &'t Tensor) -> Result<ValueOrView<'t>, EngineError> {
+fn value<'t>(lent: &Lent<'t>) -> Result<ValueOrView<'t>, EngineError> {
+    let (name, shape) = (lent.name, lent.shape);
     let nearest = |&x: &i64| x.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
-    Ok(match &tensor.data {
-        Data::F32(v) => ValueView::from(view(name, &tensor.shape, v)?).into(),
-        Data::I8(v) => ValueView::from(view(name, &tensor.shape, v)?).into(),
-        Data::U8(v) => ValueView::from(view(name, &tensor.shape, v)?).into(),
-        Data::I32(v) => ValueView::from(view(name, &tensor.shape, v)?).into(),
+    Ok(match lent.data {
+        Data::F32(v) => ValueView::from(view(name, shape, v)?).into(),
+        Data::I8(v) => ValueView::from(view(name, shape, v)?).into(),
+        Data::U8(v) => ValueView::from(view(name, shape, v)?).into(),
+        Data::I32(v) => ValueView::from(view(name, shape, v)?).into(),
         Data::I64(v) => {
             let narrow: Vec<i32> = v.iter().map(nearest).collect();
-            Value::from(view(name, &tensor.shape, &narrow)?.to_tensor()).into()
+            Value::from(view(name, shape, &narrow)?.to_tensor()).into()
         }
         Data::Bool(v) => {
             let wide: Vec<i32> = v.iter().map(|&x| x.into()).collect();
-            Value::from(view(name, &tensor.shape, &wide)?.to_tensor()).into()
+            Value::from(view(name, shape, &wide)?.to_tensor()).into()
         }
     })
 }

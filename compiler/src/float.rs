@@ -6,8 +6,8 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use crate::engine::{self, Engine, EngineError, Tensor};
-use crate::graph::{Data, Element, Graph, Value, ValueId};
+use crate::engine::{self, Engine, EngineError, Lent, Tensor};
+use crate::graph::{Data, Element, Graph, Op, Value, ValueId};
 use crate::onnx;
 
 /// A graph or input that can't be run in floats.
@@ -32,6 +32,8 @@ pub enum FloatError {
 pub struct FloatNetwork<'g> {
     graph: Cow<'g, Graph>,
     engine: Engine,
+    /// Weights that each run reads from the graph.
+    lent: Vec<ValueId>,
     wanted: Vec<ValueId>,
     /// Those of `wanted` that a node computes.
     computed: Vec<ValueId>,
@@ -51,10 +53,15 @@ impl<'g> FloatNetwork<'g> {
         }
         let made = graph.nodes.iter().map(|node| node.output);
         let computed: Vec<ValueId> = made.filter(|id| is_wanted[id.0]).collect();
-        let engine = Engine::new(&engine::model(&graph, &computed))?;
+        let lent = weights(&graph);
+        let engine = match &lent[..] {
+            [] => Engine::new(engine::model(&graph, &computed))?,
+            lent => Engine::new(engine::model(&without(&graph, lent), &computed))?,
+        };
         Ok(Self {
             graph,
             engine,
+            lent,
             wanted,
             computed,
         })
@@ -74,10 +81,15 @@ impl<'g> FloatNetwork<'g> {
             inputs.push((&values[id.0].name[..], input(&values[id.0], image)?));
         }
         let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, x)| (*name, x)).collect();
+        let inputs = self.with_weights(&inputs);
         let names = self.computed.iter().map(|id| &values[id.0].name[..]);
         let names: Vec<&str> = names.collect();
         let mut found = vec![None; values.len()];
-        for (id, tensor) in self.computed.iter().zip(self.engine.run(&inputs, &names)?) {
+        for (id, tensor) in self
+            .computed
+            .iter()
+            .zip(self.engine.run_lent(&inputs, &names)?)
+        {
             found[id.0] = Some(floats(tensor.data));
         }
         let given = |id: &ValueId| match &values[id.0].data {
@@ -98,6 +110,20 @@ impl<'g> FloatNetwork<'g> {
             value.unwrap_or_else(|| given(id))
         };
         Ok(self.wanted.iter().map(&mut value).collect())
+    }
+
+    /// Inputs, and the weights that the engine hasn't.
+    fn with_weights<'t>(&'t self, inputs: &[(&'t str, &'t Tensor)]) -> Vec<Lent<'t>> {
+        let given = inputs.iter().map(|(name, tensor)| Lent::of(name, tensor));
+        let lend = |id: &ValueId| {
+            let value = &self.graph.values[id.0];
+            Some(Lent {
+                name: &value.name,
+                shape: &value.shape,
+                data: value.data.as_ref()?,
+            })
+        };
+        given.chain(self.lent.iter().filter_map(lend)).collect()
     }
 
     /// What each input takes of an image.
@@ -143,7 +169,7 @@ impl<'g> FloatNetwork<'g> {
         let given = given.iter().map(|(at, tensor)| (name(*at), *tensor));
         let inputs: Vec<(&str, &Tensor)> = images.chain(given).collect();
         let names: Vec<&str> = places.iter().map(|at| name(*at)).collect();
-        let found = self.engine.run(&inputs, &names)?;
+        let found = self.engine.run_lent(&self.with_weights(&inputs), &names)?;
         Ok(found
             .into_iter()
             .map(|tensor| floats(tensor.data))
@@ -166,6 +192,52 @@ pub fn run_all(graph: &Graph, image: &[f32]) -> Result<Vec<Vec<f32>>, FloatError
 /// As [`run_all`].
 pub fn run(graph: &Graph, image: &[f32]) -> Result<Vec<Vec<f32>>, FloatError> {
     FloatNetwork::new(graph, graph.outputs.clone())?.run(image)
+}
+
+/// Floats of weights that aren't copied into a model.
+const MANY: usize = 1 << 16;
+
+/// Constants that only products read, as their weights, and that are large.
+fn weights(graph: &Graph) -> Vec<ValueId> {
+    let mut others = graph.uses();
+    for node in &graph.nodes {
+        let products = matches!(
+            node.op,
+            Op::Conv { .. } | Op::ConvTranspose { .. } | Op::Gemm { .. } | Op::MatMul { .. }
+        );
+        let weights = node.inputs.get(1).filter(|_| products);
+        if let Some(uses) = weights.and_then(|id| others.get_mut(id)) {
+            *uses -= 1;
+        }
+    }
+    let is_lent = |(id, uses): (&ValueId, &usize)| match &graph.values[id.0].data {
+        Some(Data::F32(data)) if *uses == 0 && data.len() >= MANY => Some(*id),
+        _ => None,
+    };
+    others.iter().filter_map(is_lent).collect()
+}
+
+/// A graph that takes some of its constants as inputs.
+fn without(graph: &Graph, constants: &[ValueId]) -> Graph {
+    let mut is_input = vec![false; graph.values.len()];
+    constants.iter().for_each(|id| is_input[id.0] = true);
+    let value = |(value, is_input): (&Value, bool)| match is_input {
+        true => Value {
+            name: value.name.clone(),
+            shape: value.shape.clone(),
+            element: value.element,
+            data: None,
+        },
+        false => value.clone(),
+    };
+    Graph {
+        name: graph.name.clone(),
+        values: graph.values.iter().zip(is_input).map(value).collect(),
+        nodes: graph.nodes.clone(),
+        inputs: graph.inputs.iter().chain(constants).copied().collect(),
+        outputs: graph.outputs.clone(),
+        metadata: graph.metadata.clone(),
+    }
 }
 
 /// An image as an input takes it.
@@ -201,5 +273,64 @@ fn floats(data: Data) -> Vec<f32> {
         Data::I32(v) => v.into_iter().map(|x| x as f32).collect(),
         Data::I64(v) => v.into_iter().map(|x| x as f32).collect(),
         Data::Bool(v) => v.into_iter().map(|x| f32::from(u8::from(x))).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Node;
+
+    /// Two dense layers, of which the first has many weights; the same ones are added to what it gives.
+    fn graph(shared: bool) -> Graph {
+        const SIZE: usize = 256;
+        let mut graph = Graph::default();
+        let mut value = |name: &str, shape: &[usize], data: Option<Vec<f32>>| {
+            let value = Value::new(name, shape.to_vec(), data.map(Data::F32));
+            graph.values.push(value);
+            ValueId(graph.values.len() - 1)
+        };
+        let many = (0..SIZE * SIZE).map(|i| (i % 37) as f32 / 16.0 - 1.0);
+        let x = value("x", &[1, SIZE], None);
+        let large = value("large", &[SIZE, SIZE], Some(many.collect()));
+        let small = value("small", &[2, SIZE], Some(vec![0.5; 2 * SIZE]));
+        let y = value("y", &[1, SIZE], None);
+        let z = value("z", &[1, 2], None);
+        let sum = value("sum", &[SIZE, SIZE], None);
+        let node = |op, inputs: &[ValueId], output| Node {
+            name: format!("n{output:?}"),
+            op,
+            inputs: inputs.to_vec(),
+            output,
+        };
+        let dense = Op::Gemm { trans_b: true };
+        graph.nodes = vec![
+            node(dense.clone(), &[x, large], y),
+            node(dense, &[y, small], z),
+        ];
+        if shared {
+            graph.nodes.push(node(Op::Add, &[large, y], sum));
+        }
+        (graph.inputs, graph.outputs) = (vec![x], vec![z]);
+        graph
+    }
+
+    #[test]
+    fn large_weights_are_lent_and_give_what_constants_do() {
+        let image: Vec<f32> = (0..256).map(|i| (i % 11) as f32 - 5.0).collect();
+        let graph = graph(false);
+        assert_eq!(weights(&graph), [ValueId(1)]);
+        let network = FloatNetwork::new(&graph, vec![ValueId(3), ValueId(4)]).unwrap();
+        let lent = network.run(&image).unwrap();
+        let whole = Engine::new(engine::model(&graph, &network.computed)).unwrap();
+        let input = input(&graph.values[0], &image).unwrap();
+        let whole = whole.run(&[("x", &input)], &["y", "z"]).unwrap();
+        let whole: Vec<Vec<f32>> = whole.into_iter().map(|t| floats(t.data)).collect();
+        assert_eq!(lent, whole);
+    }
+
+    #[test]
+    fn what_others_read_stays_a_constant() {
+        assert_eq!(weights(&graph(true)), []);
     }
 }

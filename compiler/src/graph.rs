@@ -4,6 +4,7 @@ mod data;
 mod onnx_op;
 mod work;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::host::HostOp;
@@ -280,6 +281,18 @@ pub struct Graph {
     /// `metadata_props` of the model whose keys start with `vta.`, without that prefix:
     /// `preprocess` and `labels`, JSON text.
     pub metadata: BTreeMap<String, String>,
+}
+
+impl<'g> From<&'g Graph> for Cow<'g, Graph> {
+    fn from(graph: &'g Graph) -> Self {
+        Cow::Borrowed(graph)
+    }
+}
+
+impl From<Graph> for Cow<'_, Graph> {
+    fn from(graph: Graph) -> Self {
+        Cow::Owned(graph)
+    }
 }
 
 impl Graph {

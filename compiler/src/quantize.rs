@@ -25,6 +25,9 @@ mod options;
 mod report;
 mod rounded;
 mod scales;
+mod slices;
+
+use std::borrow::Cow;
 
 use self::calibration::{Look, observe_as};
 use crate::graph::{Graph, ValueId};
@@ -78,23 +81,28 @@ pub struct Quantized {
     options: Options,
 }
 
-/// [`quantize_with`], for a [`report`] on it.
+/// [`quantize_with`], for a [`report`] on it. A graph that is given away isn't held beside what is made of it.
 ///
 /// # Errors
 /// [`QuantizeError`].
-pub fn quantize_network(
-    graph: &Graph,
+pub fn quantize_network<'g>(
+    graph: impl Into<Cow<'g, Graph>>,
     images: &dyn Calibration,
     options: &Options,
 ) -> Result<Quantized, QuantizeError> {
-    let mut source = fold_batchnorm(graph)?;
+    let graph = graph.into();
+    let mut source = match batchnorm::is_possible(&graph) {
+        true => Cow::Owned(fold_batchnorm(&graph)?),
+        false => graph,
+    };
     let equalizes = options.equalize && equalize::is_possible(&source);
     let of = if equalizes { 2 } else { 1 };
     let look = |index| Look { index, of };
     let mut observed = observe_as(&source, images, look(0))?;
     let mut equalized = 0;
     if equalizes {
-        (source, equalized) = equalize::equalize(&source, &observed, options);
+        let (equal, pairs) = equalize::equalize(&source, &observed, options);
+        (source, equalized) = (Cow::Owned(equal), pairs);
         observed = observe_as(&source, images, look(1))?;
     }
     let scales = choose(&source, &observed, options.method, options.mode);
@@ -108,7 +116,7 @@ pub fn quantize_network(
     Ok(Quantized {
         graph,
         equalized,
-        source,
+        source: source.into_owned(),
         rounded,
         scales,
         observed,

@@ -8,7 +8,7 @@ use std::io;
 use vta_compiler::graph::{Data, Graph, Node, Op, Value, ValueId};
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::onnx::{self, ReadOptions};
-use vta_compiler::quantize::{self, Mode};
+use vta_compiler::quantize::{self, Mode, Options};
 use vta_compiler::{passes, zoo};
 use vta_isa::Config;
 
@@ -28,7 +28,7 @@ fn peak(graph: impl FnOnce() -> Graph) -> f64 {
 /// That most of it is weights shows that they are counted.
 fn assert_bounded(network: &str, weights: u64, peak: f64) {
     let ratio = peak / weights as f64;
-    println!("{network}: {ratio:.2} times the {weights} weights");
+    println!("{network}: {ratio:.2} times the {weights} bytes of weights");
     assert!((1.9..2.5).contains(&ratio), "{network}: {ratio:.2} times");
 }
 
@@ -40,10 +40,11 @@ fn networks_of_the_zoo_take_two_and_a_half_times_their_weights() {
     }
 }
 
-/// One layer has nearly all weights, so that copies of a layer count in full.
-#[test]
-fn a_large_layer_takes_two_and_a_half_times_its_weights() {
-    const SIZES: [usize; 3] = [2048, 4096, 16];
+/// Inputs and outputs of two dense layers. One has nearly all weights, so that copies of a layer count in full.
+const SIZES: [usize; 3] = [2048, 4096, 16];
+
+/// Those layers, in floats.
+fn dense() -> Graph {
     let mut graph = Graph::default();
     let mut value = |name: &str, shape: &[usize], data: Option<Data>| {
         graph.values.push(Value::new(name, shape.to_vec(), data));
@@ -65,10 +66,34 @@ fn a_large_layer_takes_two_and_a_half_times_its_weights() {
         x = output;
     }
     (graph.inputs, graph.outputs, graph.nodes) = (vec![input], vec![x], nodes);
+    graph
+}
+
+#[test]
+fn a_large_layer_takes_two_and_a_half_times_its_weights() {
+    let graph = dense();
     let weights = graph.weights();
     let scales = quantize::equal_scales(&graph, 1.0);
     let graph = quantize::apply(&graph, &scales, Mode::Multiply).unwrap();
     let file = onnx::save(&graph);
     let read = || onnx::load_file(file.clone(), &ReadOptions::default()).unwrap();
     assert_bounded("dense", weights, peak(read));
+}
+
+/// Floats of weights are there as the graph and as the layers that are equalised have them.
+#[test]
+fn quantising_takes_two_and_a_half_times_the_floats() {
+    let images = [vec![0.5; SIZES[0]], vec![-0.25; SIZES[0]]];
+    let graph = dense();
+    let bytes = 4 * graph.weights();
+    let mut equalized = 0;
+    let info = allocation_counter::measure(|| {
+        let graph = graph.clone();
+        let options = Options::new(Mode::Multiply);
+        let made = quantize::quantize_network(graph, &&images[..], &options).unwrap();
+        equalized = made.equalized;
+        onnx::save(&made.graph);
+    });
+    assert_eq!(equalized, 1);
+    assert_bounded("dense, in floats", bytes, info.bytes_max as f64);
 }

@@ -65,7 +65,7 @@ fn small() -> Vec<u8> {
 
 #[test]
 fn values_are_given_in_the_order_in_which_they_are_asked_for() {
-    let engine = Engine::new(&small()).unwrap();
+    let engine = Engine::new(small()).unwrap();
     let x = floats(&[1, 1, 2, 2], [1.0, -2.0, 0.5, 0.0]);
     let sum = floats(&[1, 2, 2, 2], [2.0, -4.0, 1.0, 0.0, -3.0, 6.0, -1.5, 0.0]);
     let relu = floats(&[1, 2, 2, 2], [2.0, 0.0, 1.0, 0.0, 0.0, 6.0, 0.0, 0.0]);
@@ -83,7 +83,7 @@ fn values_are_given_in_the_order_in_which_they_are_asked_for() {
 
 #[test]
 fn what_does_not_fit_is_an_error_that_says_where() {
-    let engine = Engine::new(&small()).unwrap();
+    let engine = Engine::new(small()).unwrap();
     let x = floats(&[1, 1, 2, 2], [0.0; 4]);
     let run = |inputs: &[(&str, &Tensor)], output| engine.run(inputs, &[output]).unwrap_err();
     let missing = |name: &str| EngineError::Name(name.to_owned());
@@ -120,7 +120,7 @@ fn what_does_not_fit_is_an_error_that_says_where() {
         ],
         &[("a sum", Op::Add, &[0, 1], 2)],
     );
-    let add = Engine::new(&onnx::save(&add)).unwrap();
+    let add = Engine::new(onnx::save(&add)).unwrap();
     let x = floats(&[1, 4], [0.0; 4]);
     let error = add.run(&[("x", &x)], &["y"]).unwrap_err().to_string();
     assert!(error.contains("a sum"), "{error}");
@@ -139,7 +139,7 @@ fn integers_go_through_as_they_are() {
     for data in chosen {
         let shape = vec![2];
         let x = Tensor { shape, data };
-        let given = value("x", &x).unwrap();
+        let given = value(&Lent::of("x", &x)).unwrap();
         let ValueOrView::View(view) = given else {
             panic!("{x:?} is copied");
         };
@@ -149,7 +149,7 @@ fn integers_go_through_as_they_are() {
         shape: vec![3],
         data: Data::I64(vec![i64::MIN, 5, i64::MAX]),
     };
-    let ValueOrView::Value(narrow) = value("x", &wide).unwrap() else {
+    let ValueOrView::Value(narrow) = value(&Lent::of("x", &wide)).unwrap() else {
         panic!("it is lent");
     };
     let expected = Data::I32(vec![i32::MIN, 5, i32::MAX]);
@@ -158,7 +158,7 @@ fn integers_go_through_as_they_are() {
         shape: vec![2],
         data: Data::Bool(vec![true, false]),
     };
-    let ValueOrView::Value(numbers) = value("x", &truth).unwrap() else {
+    let ValueOrView::Value(numbers) = value(&Lent::of("x", &truth)).unwrap() else {
         panic!("it is lent");
     };
     assert_eq!(tensor(numbers).unwrap().data, Data::I32(vec![1, 0]));
@@ -196,7 +196,7 @@ fn sums() -> Vec<u8> {
 
 #[test]
 fn results_depend_on_no_number_of_threads() {
-    let engine = Engine::new(&sums()).unwrap();
+    let engine = Engine::new(sums()).unwrap();
     let x = floats(&[1, 3, 112, 112], noise(3 * 112 * 112, 3));
     let run = || engine.run(&[("x", &x)], &["y"]).unwrap();
     let alone = run();
@@ -204,7 +204,7 @@ fn results_depend_on_no_number_of_threads() {
     let options = RunOptions::default();
     let pool = Arc::new(ThreadPool::with_num_threads(2));
     let wanted = [engine.id("y").unwrap()];
-    let given = vec![(engine.id("x").unwrap(), value("x", &x).unwrap())];
+    let given = vec![(engine.id("x").unwrap(), value(&Lent::of("x", &x)).unwrap())];
     let two = engine
         .model
         .run(given, &wanted, Some(options.with_thread_pool(Some(pool))));

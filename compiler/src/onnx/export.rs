@@ -92,12 +92,18 @@ const fn data_type(element: Element) -> i32 {
 }
 
 pub(super) fn tensor(name: &str, shape: &[usize], data: &Data) -> proto::Tensor {
-    let raw: Vec<u8> = match data {
-        Data::F32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    fn bytes<T: Copy, const N: usize>(values: &[T], of: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+        let mut bytes = vec![0; values.len() * N];
+        let all = bytes.as_chunks_mut().0.iter_mut().zip(values);
+        all.for_each(|(bytes, value)| *bytes = of(*value));
+        bytes
+    }
+    let raw = match data {
+        Data::F32(v) => bytes(v, f32::to_le_bytes),
         Data::I8(v) => v.iter().map(|&x| x as u8).collect(),
         Data::U8(v) => v.clone(),
-        Data::I32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Data::I64(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        Data::I32(v) => bytes(v, i32::to_le_bytes),
+        Data::I64(v) => bytes(v, i64::to_le_bytes),
         Data::Bool(v) => v.iter().map(|&x| x.into()).collect(),
     };
     proto::Tensor {

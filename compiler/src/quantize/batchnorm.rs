@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::error::QuantizeError;
-use crate::graph::{Data, Graph, Op, Value, ValueId};
+use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 
 /// Folds every BatchNormalization into the convolution before it, if it alone reads that.
 ///
@@ -37,9 +37,17 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
             graph.nodes.push(norm);
             continue;
         };
-        let data = |id: ValueId| match &graph.values[id.0].data {
-            Some(Data::F32(v)) => Ok(v.clone()),
-            _ => Err(fail("a parameter is not a float constant")),
+        // What nothing else reads is needed no more.
+        let mut data = |id: ValueId| {
+            let data = &mut graph.values[id.0].data;
+            let data = match uses.get(&id) {
+                Some(1) => data.take(),
+                _ => data.clone(),
+            };
+            match data {
+                Some(Data::F32(data)) => Ok(data),
+                _ => Err(fail("a parameter is not a float constant")),
+            }
         };
         let inputs = graph.nodes[conv].inputs.clone();
         let mut weights = data(inputs[1])?;
@@ -85,4 +93,10 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
         makers.insert(norm.output, conv);
     }
     Ok(graph)
+}
+
+/// Whether a graph has any.
+pub(super) fn is_possible(graph: &Graph) -> bool {
+    let is_norm = |node: &Node| matches!(node.op, Op::BatchNormalization { .. });
+    graph.nodes.iter().any(is_norm)
 }

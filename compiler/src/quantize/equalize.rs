@@ -8,7 +8,10 @@
 //! channel, nor much where few values were seen: the next layer's weights of a channel that was hardly ever
 //! active would be next to nothing, and missing once an image makes more of it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+
+use rayon::prelude::*;
 
 use super::calibration::Observed;
 use super::mode::{Mode, WeightScales};
@@ -24,6 +27,9 @@ const LEAST: f64 = 1.0 / 64.0;
 const ROOM: f64 = 1.25;
 /// The least factor is this over the square root of how many values a channel showed.
 const DOUBT: f64 = 8.0;
+
+/// Weights that are worth a task of their own.
+const TASK: usize = 1 << 14;
 
 /// Two layers, and what is known of the channels between them.
 struct Pair {
@@ -52,15 +58,41 @@ pub(super) fn equalize(graph: &Graph, observed: &Observed, options: &Options) ->
             sweep(pair, &mut layers, weights);
         }
     }
-    let mut graph = graph.clone();
     let changed = pairs.iter().flat_map(|pair| [pair.first, pair.second]);
     let changed: BTreeSet<usize> = changed.collect();
+    let mut equal = without_weights(graph, &changed);
     for index in changed {
         if let Some(layer) = layers.remove(&index) {
-            layer.store(&mut graph, index);
+            layer.store(&mut equal, index);
         }
     }
-    (graph, pairs.len())
+    (equal, pairs.len())
+}
+
+/// A copy of a graph without the data of weights and biases that only some nodes have, which get others.
+fn without_weights(graph: &Graph, nodes: &BTreeSet<usize>) -> Graph {
+    let uses = graph.uses();
+    let constants = nodes
+        .iter()
+        .flat_map(|node| &graph.nodes[*node].inputs[1..]);
+    let left: BTreeSet<ValueId> = constants.filter(|id| uses[id] == 1).copied().collect();
+    let value = |(index, value): (usize, &Value)| match left.contains(&ValueId(index)) {
+        true => Value {
+            name: value.name.clone(),
+            shape: value.shape.clone(),
+            element: value.element,
+            data: None,
+        },
+        false => value.clone(),
+    };
+    Graph {
+        name: graph.name.clone(),
+        values: graph.values.iter().enumerate().map(value).collect(),
+        nodes: graph.nodes.clone(),
+        inputs: graph.inputs.clone(),
+        outputs: graph.outputs.clone(),
+        metadata: graph.metadata.clone(),
+    }
 }
 
 /// Whether a graph may have pairs.
@@ -76,26 +108,30 @@ pub(super) fn first_layers(graph: &Graph, observed: &Observed) -> BTreeSet<usize
 }
 
 /// The layers of a graph, by their nodes.
-fn layers(graph: &Graph) -> BTreeMap<usize, Layer> {
+fn layers(graph: &Graph) -> BTreeMap<usize, Layer<'_>> {
     let nodes = graph.nodes.iter().enumerate();
     let layer = |(index, node)| Some((index, Layer::of(graph, node)?));
     nodes.filter_map(layer).collect()
 }
 
 /// Chooses factors of a pair, from 0 to 1, and applies them.
-fn sweep(pair: &mut Pair, layers: &mut BTreeMap<usize, Layer>, weights: WeightScales) {
+fn sweep(pair: &mut Pair, layers: &mut BTreeMap<usize, Layer<'_>>, weights: WeightScales) {
     let (Some(first), Some(second)) = (layers.get(&pair.first), layers.get(&pair.second)) else {
         return;
+    };
+    let others = match weights {
+        WeightScales::PerChannel if second.inputs == 1 => None,
+        _ => Some(second.largest_of_inputs()),
     };
     let wish = |channel: usize| {
         // A scale of its own makes a row's range meaningless, and that of the activation count.
         let own = match weights {
             WeightScales::PerChannel => pair.largest[channel],
-            WeightScales::PerTensor => first.largest(first.rows(channel)),
+            WeightScales::PerTensor => first.largest_of_output(channel),
         };
-        let other = match weights {
-            WeightScales::PerChannel if second.inputs == 1 => own.recip(),
-            _ => second.largest(second.columns(channel)),
+        let other = match &others {
+            None => own.recip(),
+            Some(others) => f64::from(others[channel]),
         };
         Some((own / other).sqrt()).filter(|f| f.is_normal())
     };
@@ -108,20 +144,20 @@ fn sweep(pair: &mut Pair, layers: &mut BTreeMap<usize, Layer>, weights: WeightSc
         let wish = wish.map_or(1.0, |wish| wish / most);
         factors.push(wish.max(least).min(1.0));
     }
-    for (channel, factor) in factors.into_iter().enumerate() {
+    for (channel, factor) in factors.iter().enumerate() {
         pair.factors[channel] *= factor;
         pair.largest[channel] /= factor;
-        if let Some(first) = layers.get_mut(&pair.first) {
-            first.divide_output(channel, factor);
-        }
-        if let Some(second) = layers.get_mut(&pair.second) {
-            second.multiply_input(channel, factor);
-        }
+    }
+    if let Some(first) = layers.get_mut(&pair.first) {
+        first.divide_outputs(&factors);
+    }
+    if let Some(second) = layers.get_mut(&pair.second) {
+        second.multiply_inputs(&factors);
     }
 }
 
 /// The pairs of a graph, first layers in order.
-fn pairs(graph: &Graph, observed: &Observed, layers: &BTreeMap<usize, Layer>) -> Vec<Pair> {
+fn pairs(graph: &Graph, observed: &Observed, layers: &BTreeMap<usize, Layer<'_>>) -> Vec<Pair> {
     let pair = |chain: Chain| {
         let seen = observed.channels(chain.value)?;
         let largest = seen.largest();
@@ -149,7 +185,7 @@ struct Chain {
     bound: Option<f64>,
 }
 
-fn chains(graph: &Graph, layers: &BTreeMap<usize, Layer>) -> Vec<Chain> {
+fn chains(graph: &Graph, layers: &BTreeMap<usize, Layer<'_>>) -> Vec<Chain> {
     let uses = graph.uses();
     let mut readers: BTreeMap<ValueId, usize> = BTreeMap::new();
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -210,11 +246,11 @@ fn commutes(graph: &Graph, node: &Node) -> Option<Option<f64>> {
     }
 }
 
-/// The weights of a convolution or a dense layer.
-struct Layer {
+/// The weights of a convolution or a dense layer: those of the graph until they are changed.
+struct Layer<'g> {
     /// `[CO][CI/group][KH * KW]`.
-    weights: Vec<f32>,
-    bias: Option<Vec<f32>>,
+    weights: Cow<'g, [f32]>,
+    bias: Option<Cow<'g, [f32]>>,
     /// CO.
     outputs: usize,
     /// CI / group.
@@ -222,10 +258,10 @@ struct Layer {
     group: usize,
 }
 
-impl Layer {
-    fn of(graph: &Graph, node: &Node) -> Option<Self> {
-        let data = |index: usize| match graph.values[node.inputs.get(index)?.0].data {
-            Some(Data::F32(ref data)) => Some(data.clone()),
+impl<'g> Layer<'g> {
+    fn of(graph: &'g Graph, node: &Node) -> Option<Self> {
+        let data = |index: usize| match &graph.values[node.inputs.get(index)?.0].data {
+            Some(Data::F32(data)) => Some(Cow::Borrowed(&data[..])),
             _ => None,
         };
         let shape = &graph.values[node.inputs.get(1)?.0].shape;
@@ -238,7 +274,8 @@ impl Layer {
         let mut weights = data(1)?;
         if node.op == (Op::Gemm { trans_b: false }) {
             let from = |i: usize| weights[i % inputs * outputs + i / inputs];
-            weights = (0..weights.len()).map(from).collect();
+            let turned = (0..weights.len()).into_par_iter().map(from);
+            weights = Cow::Owned(turned.collect());
         }
         let bias = match node.inputs.len() {
             2 => None,
@@ -265,42 +302,68 @@ impl Layer {
         self.weights.len() / (self.outputs * self.inputs)
     }
 
-    /// Where the weights of an output channel are.
-    fn rows(&self, channel: usize) -> impl Iterator<Item = usize> + use<> {
-        let len = self.inputs * self.inner();
-        channel * len..(channel + 1) * len
+    /// Weights of an output.
+    fn row(&self) -> usize {
+        self.inputs * self.inner()
     }
 
-    /// Where those of an input channel are.
-    fn columns(&self, channel: usize) -> impl Iterator<Item = usize> + use<> {
-        let (inner, inputs) = (self.inner(), self.inputs);
-        let each = self.outputs / self.group;
-        let outputs = channel / inputs * each..(channel / inputs + 1) * each;
-        outputs.flat_map(move |output| {
-            let first = (output * inputs + channel % inputs) * inner;
-            first..first + inner
+    /// The first input channel of an output's group.
+    const fn first_input(&self, output: usize) -> usize {
+        output / (self.outputs / self.group) * self.inputs
+    }
+
+    /// The largest weight of an output channel.
+    fn largest_of_output(&self, channel: usize) -> f64 {
+        let weights = &self.weights[channel * self.row()..][..self.row()];
+        weights.iter().fold(0f32, |m, w| m.max(w.abs())).into()
+    }
+
+    /// The largest weight of each input channel.
+    fn largest_of_inputs(&self) -> Vec<f32> {
+        let none = || vec![0f32; self.channels()];
+        let rows = self.weights.par_chunks(self.row()).enumerate();
+        let rows = rows.with_min_len((TASK / self.row()).max(1));
+        let largest = rows.fold(none, |mut largest, (output, row)| {
+            let inputs = largest[self.first_input(output)..].iter_mut();
+            for (largest, weights) in inputs.zip(row.chunks(self.inner())) {
+                *largest = weights.iter().fold(*largest, |m, w| m.max(w.abs()));
+            }
+            largest
+        });
+        largest.reduce(none, |mut all, some| {
+            all.iter_mut().zip(some).for_each(|(m, w)| *m = m.max(w));
+            all
         })
     }
 
-    fn largest(&self, places: impl Iterator<Item = usize>) -> f64 {
-        places
-            .fold(0f32, |m, at| m.max(self.weights[at].abs()))
-            .into()
+    /// Divides what the layer gives for each channel.
+    fn divide_outputs(&mut self, factors: &[f64]) {
+        let row = self.row();
+        let rows = self.weights.to_mut().par_chunks_mut(row).zip(factors);
+        let rows = rows.with_min_len((TASK / row).max(1));
+        rows.for_each(|(row, factor)| {
+            row.iter_mut()
+                .for_each(|w| *w = (f64::from(*w) / factor) as f32);
+        });
+        let bias = self.bias.as_mut().map(Cow::to_mut);
+        for (bias, factor) in bias.into_iter().flatten().zip(factors) {
+            *bias = (f64::from(*bias) / factor) as f32;
+        }
     }
 
-    fn divide_output(&mut self, channel: usize, factor: f64) {
-        for at in self.rows(channel) {
-            self.weights[at] = (f64::from(self.weights[at]) / factor) as f32;
-        }
-        if let Some(bias) = &mut self.bias {
-            bias[channel] = (f64::from(bias[channel]) / factor) as f32;
-        }
-    }
-
-    fn multiply_input(&mut self, channel: usize, factor: f64) {
-        for at in self.columns(channel) {
-            self.weights[at] = (f64::from(self.weights[at]) * factor) as f32;
-        }
+    /// Multiplies the weights of each input channel.
+    fn multiply_inputs(&mut self, factors: &[f64]) {
+        let (row, inner, inputs) = (self.row(), self.inner(), self.inputs);
+        let each = self.outputs / self.group;
+        let rows = self.weights.to_mut().par_chunks_mut(row).enumerate();
+        let rows = rows.with_min_len((TASK / row).max(1));
+        rows.for_each(|(output, row)| {
+            let factors = &factors[output / each * inputs..];
+            for (weights, factor) in row.chunks_mut(inner).zip(factors) {
+                let multiply = |w: &mut f32| *w = (f64::from(*w) * factor) as f32;
+                weights.iter_mut().for_each(multiply);
+            }
+        });
     }
 
     /// Gives a node these weights, under names of their own: others may share those that it had.
@@ -319,10 +382,10 @@ impl Layer {
             graph.values.push(value);
             ValueId(graph.values.len() - 1)
         };
-        let weights = define("equalized_weight", shape, self.weights);
+        let weights = define("equalized_weight", shape, self.weights.into_owned());
         let bias = self
             .bias
-            .map(|bias| define("equalized_bias", vec![bias.len()], bias));
+            .map(|bias| define("equalized_bias", vec![bias.len()], bias.into_owned()));
         let node = &mut graph.nodes[index];
         node.op = op;
         node.inputs[1] = weights;

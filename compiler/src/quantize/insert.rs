@@ -13,6 +13,7 @@ use super::mode::{Mode, WeightScales};
 use super::options::Options;
 use super::rounded::refuse_quantized;
 use super::scales::Scales;
+use super::slices::{Slices, largest};
 use crate::graph::{Data, Element, Graph, MatMulForm, Node, Op, Value, ValueId};
 
 /// The largest magnitude of a quantised bias; leaves the sum a bit more than the same again.
@@ -112,9 +113,6 @@ pub(super) fn apply_as(
 /// Float data of a graph, or made for it.
 type Floats<'a> = Cow<'a, [f32]>;
 
-/// Weights that are worth a task of their own.
-const TASK: usize = 1 << 14;
-
 struct Quantized<'a> {
     source: &'a Graph,
     options: Options,
@@ -123,46 +121,6 @@ struct Quantized<'a> {
     out: Graph,
     /// The dequantised value and its scale for each source value.
     map: BTreeMap<ValueId, (ValueId, f32)>,
-}
-
-/// Scales of weights: one, or one for each of the `channels` slices of an axis, of `inner` weights.
-struct Slices {
-    scale: Vec<f32>,
-    axis: usize,
-    channels: usize,
-    inner: usize,
-}
-
-impl Slices {
-    /// That of a slice, counted over all that the weights have.
-    fn of(&self, slice: usize) -> f32 {
-        let own = slice % self.channels.max(1);
-        self.scale[if self.scale.len() == 1 { 0 } else { own }]
-    }
-
-    /// Weights in steps, the nearest, halves to even.
-    fn rounded(&self, weights: &[f32]) -> Vec<i8> {
-        /// To a float of this size none but whole numbers are added.
-        const WHOLE: f32 = (3 << 22) as f32;
-        let inner = self.inner.max(1);
-        let mut rounded = vec![0; weights.len()];
-        let slices = rounded.par_chunks_mut(inner).zip(weights.par_chunks(inner));
-        let slices = slices.with_min_len((TASK / inner).max(1)).enumerate();
-        slices.for_each(|(slice, (rounded, weights))| {
-            let s = self.of(slice);
-            for (rounded, w) in rounded.iter_mut().zip(weights) {
-                *rounded = ((w / s).clamp(-127.0, 127.0) + WHOLE - WHOLE) as i8;
-            }
-        });
-        rounded
-    }
-}
-
-/// The largest magnitude of finite values.
-fn largest(values: &[f32]) -> f32 {
-    // Without their signs they are ordered as their bits are.
-    let bits = values.iter().map(|w| w.abs().to_bits());
-    f32::from_bits(bits.max().unwrap_or(0))
 }
 
 impl<'a> Quantized<'a> {

@@ -287,7 +287,7 @@ fn run(
         });
         graph.outputs.push(output);
     }
-    let engine = Engine::new(&engine::model(&graph, &graph.outputs)).map_err(|e| e.to_string())?;
+    let engine = Engine::new(engine::model(&graph, &graph.outputs)).map_err(|e| e.to_string())?;
     let given: Vec<(&str, &engine::Tensor)> = zeros.iter().map(|(n, t)| (&n[..], t)).collect();
     let names: Vec<String> = outputs
         .iter()

@@ -1,0 +1,73 @@
+//! Weights by the scales of their slices.
+
+use rayon::prelude::*;
+
+/// Weights that are worth a task of their own.
+const TASK: usize = 1 << 14;
+
+/// Scales of weights: one, or one for each of the `channels` slices of an axis, of `inner` weights.
+pub(super) struct Slices {
+    pub scale: Vec<f32>,
+    pub axis: usize,
+    pub channels: usize,
+    pub inner: usize,
+}
+
+impl Slices {
+    /// That of a slice, counted over all that the weights have.
+    pub(super) fn of(&self, slice: usize) -> f32 {
+        let own = slice % self.channels.max(1);
+        self.scale[if self.scale.len() == 1 { 0 } else { own }]
+    }
+
+    /// Weights in steps, the nearest, halves to even.
+    pub(super) fn rounded(&self, weights: &[f32]) -> Vec<i8> {
+        /// To a float of this size none but whole numbers are added.
+        const WHOLE: f32 = (3 << 22) as f32;
+        let inner = self.inner.max(1);
+        let mut rounded = vec![0; weights.len()];
+        let slices = rounded.par_chunks_mut(inner).zip(weights.par_chunks(inner));
+        let slices = slices.with_min_len((TASK / inner).max(1)).enumerate();
+        slices.for_each(|(slice, (rounded, weights))| {
+            let s = self.of(slice);
+            for (rounded, w) in rounded.iter_mut().zip(weights) {
+                *rounded = ((w / s).clamp(-127.0, 127.0) + WHOLE - WHOLE) as i8;
+            }
+        });
+        rounded
+    }
+}
+
+/// The largest magnitude of finite values.
+pub(super) fn largest(values: &[f32]) -> f32 {
+    // Without their signs they are ordered as their bits are.
+    let bits = values.iter().map(|w| w.abs().to_bits());
+    f32::from_bits(bits.max().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Weights are what their quotients round to, ties to even, within -127..=127.
+        #[test]
+        fn weights_round_to_the_nearest_step(
+            weights in prop::collection::vec(-200f32..200.0, 1..60), halves in prop::collection::vec(-300i16..300, 12),
+            scale in prop::collection::vec(0.01f32..8.0, 1..4), inner in 1usize..7,
+        ) {
+            let channels = scale.len();
+            let ties = halves.iter().map(|&half| f32::from(half) / 2.0 * scale[0]);
+            let weights: Vec<f32> = weights.into_iter().chain(ties).collect();
+            let slices = Slices { scale: scale.clone(), axis: 0, channels, inner };
+            let wanted = weights.iter().enumerate().map(|(i, w)| {
+                (w / scale[i / inner % channels]).round_ties_even().clamp(-127.0, 127.0) as i8
+            });
+            prop_assert_eq!(slices.rounded(&weights), wanted.collect::<Vec<i8>>());
+            let most = weights.iter().fold(0f32, |m, w| m.max(w.abs()));
+            prop_assert_eq!(largest(&weights), most);
+        }
+    }
+}
