@@ -3,6 +3,7 @@
 mod arity;
 mod attributes;
 mod constant;
+mod gemm;
 mod matrix;
 mod moves;
 mod older;
@@ -71,6 +72,7 @@ pub fn load_file(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Graph, Onn
         .ok_or_else(|| OnnxError::Model("the file has no graph".to_owned()))?;
     escape_names(&mut proto);
     qoperator::expand(&mut proto);
+    gemm::turn(&mut proto);
     let mut import = Import {
         graph: Graph::default(),
         names: HashMap::new(),

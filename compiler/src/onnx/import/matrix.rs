@@ -41,14 +41,16 @@ impl Import<'_> {
         Ok(Op::MatMul { form })
     }
 
-    /// Whether a value is an initializer, or one that is rounded and dequantised.
+    /// Whether a value is an initializer, or one that is rounded and dequantised, or transposed.
     fn is_constant(&self, mut id: ValueId) -> bool {
         while self.graph.values[id.0].data.is_none() {
             let rounds = |op: &Op| {
-                matches!(
+                let rounds = matches!(
                     op,
                     Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } | Op::Identity
-                )
+                );
+                rounds
+                    || matches!(op, Op::Onnx(op) if op.domain.is_empty() && op.kind == "Transpose")
             };
             match self.maker(id).filter(|node| rounds(&node.op)) {
                 Some(node) => id = node.inputs[0],

@@ -106,6 +106,29 @@ impl Constant {
         Some(())
     }
 
+    /// A matrix with rows for columns; `None` for any other constant or permutation.
+    pub(super) fn turned(&self, graph: &Graph, perm: &[usize]) -> Option<Self> {
+        let integers = self.integers(graph);
+        let (&[rows, columns], [1, 0]) = (&self.shape[..], perm) else {
+            return None;
+        };
+        if rows.checked_mul(columns) != Some(integers.len()) {
+            return None;
+        }
+        let values =
+            (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
+        let values = values.map(|at| integers.at(at)).collect();
+        Some(Self {
+            scale: self.scale.clone(),
+            axis: if self.scale.len() > 1 {
+                1 - self.axis.min(1)
+            } else {
+                0
+            },
+            ..Self::computed(values, vec![columns, rows], self.is_byte)
+        })
+    }
+
     /// Its integers, less their zero points.
     pub(super) fn integers<'a>(&'a self, graph: &'a Graph) -> Integers<'a> {
         let raw = match &self.source {

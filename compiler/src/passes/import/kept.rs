@@ -17,6 +17,11 @@ impl Reading<'_> {
             Val::Real(real) => real,
             Val::Float => return Err(error(node, FLOAT)),
             Val::Input | Val::Quantized(..) => return Err(error(node, UNQUANTIZED)),
+            Val::Constant(constant) if transposes(op) => {
+                let perm = permutation(op, constant.shape.len()).ok_or_else(why)?;
+                let turned = constant.turned(self.graph, &perm).ok_or_else(why)?;
+                return Ok(Val::Constant(Box::new(turned)));
+            }
             Val::Constant(_) => return Err(why()),
         };
         let shape = |id: ValueId| &self.graph.values[id.0].shape[..];

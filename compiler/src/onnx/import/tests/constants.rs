@@ -4,6 +4,7 @@ use super::model::{Model, int, ints, text};
 use super::proto;
 use crate::graph::{MatMulForm, Op};
 use crate::lower::{self, LowerOptions};
+use crate::qgraph::{QNode, QOp, TensorId};
 use crate::zoo::Rng;
 use crate::{float, onnx, passes, quantize, reference};
 
@@ -253,6 +254,77 @@ fn a_constant_that_is_flattened_is_a_constant() {
         let graph = model.read(13).unwrap();
         assert_eq!(super::run(&graph).len(), 3);
         super::quantizes(&graph);
+    }
+}
+
+/// A Gemm of a transposed first operand: of one row, and of a constant, as it is or dequantised with one scale
+/// or several. Of several rows the device would have to turn the tensor.
+#[test]
+fn the_first_operand_of_a_gemm_may_be_transposed() {
+    let weights =
+        |n: usize| -> Vec<f32> { (0..n).map(|i| ((i * 7) % 11) as f32 / 8.0 - 0.6).collect() };
+    let int8: Vec<i8> = (0..8).map(|i| ((i * 37) % 51) as i8 - 25).collect();
+    for (rows, operands, trans_b, hosted) in [
+        (&[60, 1][..], &["a", "w", "b"][..], 1, false),
+        (&[2, 30], &["c", "a"], 0, false),
+        (&[2, 30], &["d", "a"], 0, false),
+        (&[2, 30], &["e", "a"], 0, false),
+        (&[10, 6], &["a", "v"], 0, true),
+    ] {
+        let quantized = ["d", "e"].contains(&operands[0]);
+        let model = Model::default()
+            .longs("rows", rows)
+            .floats("w", &[4, 60], weights(240))
+            .floats("v", &[10, 1], weights(10))
+            .floats("b", &[4], weights(4))
+            .floats("c", &[2, 4], weights(8))
+            .int8("q", &[2, 4], &int8)
+            .floats("step", &[], vec![0.02])
+            .floats("steps", &[4], vec![0.02, 0.03, 0.01, 0.02])
+            .int8("zero", &[], &[0])
+            .int8("zeros", &[4], &[0; 4])
+            .floats("s", &[], vec![1.0 / 32.0])
+            .int8("z", &[], &[0]);
+        let gemm = [int("transA", 1), int("transB", trans_b)];
+        let model = match quantized {
+            false => model
+                .node("Reshape", &["x", "rows"], "a", &[])
+                .node("Gemm", operands, "y", &gemm),
+            true => model
+                .node("DequantizeLinear", &["q", "step", "zero"], "d", &[])
+                .node(
+                    "DequantizeLinear",
+                    &["q", "steps", "zeros"],
+                    "e",
+                    &[int("axis", 1)],
+                )
+                .rounded("x", "x real")
+                .node("Reshape", &["x real", "rows"], "a", &[])
+                .node("Gemm", operands, "g", &gemm)
+                .rounded("g", "y"),
+        };
+        let graph = model.read(13).unwrap();
+        let expected = super::run(&graph);
+        let graph = match quantized {
+            true => graph,
+            false => {
+                quantize::quantize(&graph, &[super::image()], quantize::Mode::Multiply).unwrap()
+            }
+        };
+        let network = passes::quantized(&graph).unwrap();
+        let is_host = |n: &QNode| matches!(n.op, QOp::Host { .. });
+        let found = network.nodes.iter().any(is_host);
+        assert_eq!(found, hosted, "{operands:?}: {network}");
+        let scale = |id: TensorId| network.tensors[id.0].scale;
+        let [input, output] = [network.inputs[0], network.outputs[0]];
+        let round = |v: &f32| (v / scale(input)).round() as i8;
+        let int8: Vec<i8> = super::image().iter().map(round).collect();
+        let found = &reference::run(&network, &int8).unwrap()[output.0];
+        assert_eq!(found.len(), expected.len());
+        for (q, e) in found.iter().zip(&expected) {
+            let off = (f32::from(*q) * scale(output) - e).abs();
+            assert!(off <= 0.1 + scale(output), "{operands:?}: {q} for {e}");
+        }
     }
 }
 

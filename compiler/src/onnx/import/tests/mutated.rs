@@ -145,6 +145,7 @@ fn seeds() -> Vec<(&'static str, &'static [&'static str], Vec<proto::Attribute>)
         ("SpaceToDepth", &[], vec![int("blocksize", 1)]),
         ("MatMul", &["square"], vec![]),
         ("Gemm", &["square"], vec![int("transB", 1)]),
+        ("Gemm", &["square"], vec![int("transA", 1)]),
         (
             "Einsum",
             &["square"],

@@ -1,0 +1,72 @@
+//! Gemm of a transposed first operand, rewritten as a Transpose and a Gemm of what it gives.
+//!
+//! A Transpose of a constant is a constant, and that of one row computes nothing; one that the host computes is a
+//! node more.
+
+use std::collections::HashSet;
+
+use crate::onnx::proto::{ATTRIBUTE_INTS, Attribute, Graph, Node};
+
+const TURNED: &str = "transA";
+
+/// Rewrites every such Gemm whose first operand and output have names, in time linear in the number of nodes.
+pub(super) fn turn(graph: &mut Graph) {
+    let is_turned = |node: &Node| {
+        let own = node.domain.is_empty() || node.domain == "ai.onnx";
+        let mut set = node
+            .attribute
+            .iter()
+            .filter(|a| a.name == TURNED && a.i != 0);
+        own && node.op_type == "Gemm" && set.next().is_some()
+    };
+    if !graph.node.iter().any(is_turned) {
+        return;
+    }
+    let mut names = names(graph);
+    let mut nodes = Vec::with_capacity(graph.node.len());
+    for mut node in std::mem::take(&mut graph.node) {
+        if is_turned(&node)
+            && let Some(transpose) = transpose(&node, &mut names)
+        {
+            node.input[0].clone_from(&transpose.output[0]);
+            node.attribute.retain(|a| a.name != TURNED);
+            nodes.push(transpose);
+        }
+        nodes.push(node);
+    }
+    graph.node = nodes;
+}
+
+/// All names of values.
+fn names(graph: &Graph) -> HashSet<String> {
+    let nodes = graph.node.iter();
+    let nodes = nodes.flat_map(|node| node.input.iter().chain(&node.output));
+    let tensors = graph.initializer.iter().map(|tensor| &tensor.name);
+    let ends = graph.input.iter().chain(&graph.output);
+    let ends = ends.map(|info| &info.name);
+    nodes.chain(tensors).chain(ends).cloned().collect()
+}
+
+/// The Transpose of a Gemm's first operand, with a name that nothing has yet.
+fn transpose(node: &Node, names: &mut HashSet<String>) -> Option<Node> {
+    let given = |name: &&String| !name.is_empty();
+    let operand = node.input.first().filter(given)?;
+    let output = node.output.first().filter(given)?;
+    let mut name = format!("{output}/transposed");
+    while !names.insert(name.clone()) {
+        name.push('\'');
+    }
+    Some(Node {
+        input: vec![operand.clone()],
+        output: vec![name.clone()],
+        name,
+        op_type: "Transpose".to_owned(),
+        attribute: vec![Attribute {
+            name: "perm".to_owned(),
+            ints: vec![1, 0],
+            kind: ATTRIBUTE_INTS,
+            ..Attribute::default()
+        }],
+        domain: String::new(),
+    })
+}
