@@ -326,7 +326,7 @@ pub struct CompileArgs {
     #[command(flatten)]
     pub board: BoardArgs,
     /// Print the network after a pass: import, merge-clamps, fuse-residuals, merge-clamps-again,
-    /// plan, or all
+    /// order-rows, plan, or all
     #[arg(long, value_name = "PASS")]
     pub dump_after: Option<String>,
     /// Let the host compute what no device has an operator for; the bundle says what and where

@@ -10,6 +10,7 @@ mod fuse;
 mod import;
 mod net;
 mod plan;
+mod rows;
 mod segments;
 mod verdict;
 
@@ -24,10 +25,11 @@ pub use verdict::{Judged, Verdict, judged};
 pub type Pass = fn(&mut Net) -> Result<(), PassError>;
 
 /// The passes in order. `import` before them and `plan` after them change the representation.
-pub const PASSES: [(&str, Pass); 3] = [
+pub const PASSES: [(&str, Pass); 4] = [
     ("merge-clamps", fuse::merge_clamps),
     ("fuse-residuals", fuse::fuse_residuals),
     ("merge-clamps-again", fuse::merge_clamps),
+    ("order-rows", rows::order_rows),
 ];
 
 /// The names of all steps, for listings.
