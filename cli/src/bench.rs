@@ -18,7 +18,7 @@ use vta_isa::Config;
 use vta_sim::{Functional, GemmKernel, Planning, SimDevice};
 
 pub use self::cores::on_core;
-use self::figures::{Figures, LayerRow, Measured, NetworkRow, Samples};
+use self::figures::{Figures, LayerRow, Measured, NetworkRow, Samples, Speedup};
 use self::median::median;
 use crate::args::BenchArgs;
 use crate::terminal::{print_line, print_text};
@@ -46,8 +46,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
         kernel,
         layers: Vec::new(),
         networks: Vec::new(),
-        speedup_2_threads: None,
-        speedup_2_threads_one_image: None,
+        threads: Vec::new(),
         ns_per_insn: on_core(0, || tiny::tiny(&config, args.samples))?,
         onnxruntime: None,
     };
@@ -58,9 +57,17 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
         let program = network(name, &config)?;
         let measured = on_core(0, || one_network(name, &program, kernel, samples));
         figures.networks.push(measured?);
-        if figures.speedup_2_threads.is_none() && cores.min(args.threads) >= 2 {
-            figures.speedup_2_threads = Some(two_threads(&program, samples)?);
-            figures.speedup_2_threads_one_image = Some(one_image(&program, kernel, samples)?);
+        if figures.threads.is_empty() {
+            let most = cores.min(args.threads);
+            let counts = std::iter::successors(Some(2), |n| Some(2 * n));
+            let measured = counts.take_while(|n| *n <= most).map(|threads| {
+                Ok(Speedup {
+                    threads,
+                    images: side_by_side(&program, threads, samples)?,
+                    one_image: one_image(&program, kernel, threads, samples)?,
+                })
+            });
+            figures.threads = measured.collect::<Result<_>>()?;
         }
     }
     if let Some(python) = &args.onnxruntime {
@@ -217,13 +224,13 @@ fn one_network(
     })
 }
 
-/// How much faster two threads are, each with a device and a core of its own: what the runs of both take one after the
-/// other, over what they take at the same time. All three take turns, so that what else the
-/// machine does hits them alike, and the median of the turns counts.
-fn two_threads(program: &Arc<Program>, samples: usize) -> Result<f64> {
+/// How much faster threads are, each with a device and a core of its own: what their runs take one after the
+/// other, by those of the first and the last, over what they take at the same time. All take turns, so that
+/// what else the machine does hits them alike, and the median of the turns counts.
+fn side_by_side(program: &Arc<Program>, threads: usize, samples: usize) -> Result<f64> {
     let image = image(program)?;
     let session = |core| on_core(core, || session(program));
-    let mut sessions = [session(0)?, session(1)?];
+    let mut sessions = (0..threads).map(session).collect::<Result<Vec<_>>>()?;
     let turn = |core: usize, session: &mut Session| -> Result<f64> {
         on_core(core, || {
             let started = Instant::now();
@@ -252,18 +259,24 @@ fn two_threads(program: &Arc<Program>, samples: usize) -> Result<f64> {
                     .map(drop)
             })
         })?;
-        let both = started.elapsed().as_secs_f64();
-        ratios.push((before + turn(1, &mut sessions[1])?) / both);
+        let all = started.elapsed().as_secs_f64();
+        let alone = (before + turn(threads - 1, &mut sessions[threads - 1])?) / 2.0;
+        ratios.push(threads as f64 * alone / all);
     }
     Ok(median(ratios))
 }
 
 /// How much sooner an image is done, from the values that are packed to those that are unpacked,
-/// when its device has two threads: one and two take turns, and the median of the turns counts.
-fn one_image(program: &Arc<Program>, kernel: GemmKernel, samples: usize) -> Result<f64> {
+/// when its device has so many threads: one and they take turns, and the median of the turns counts.
+fn one_image(
+    program: &Arc<Program>,
+    kernel: GemmKernel,
+    threads: usize,
+    samples: usize,
+) -> Result<f64> {
     let image = image(program)?;
     let session = |threads| threaded_session(program, kernel, threads);
-    let mut sessions = [session(1)?, session(2)?];
+    let mut sessions = [session(1)?, session(threads)?];
     let turn = |session: &mut Session| -> Result<f64> {
         let mut seconds = 0.0;
         for _ in 0..TURN {
@@ -275,12 +288,12 @@ fn one_image(program: &Arc<Program>, kernel: GemmKernel, samples: usize) -> Resu
     for session in &mut sessions {
         turn(session)?;
     }
-    let [one, two] = &mut sessions;
+    let [one, all] = &mut sessions;
     let mut ratios = Vec::with_capacity(samples);
     for _ in 0..samples.max(MIN_TURNS) {
         let before = turn(one)?;
-        let both = turn(two)?;
-        ratios.push((before + turn(one)?) / (2.0 * both));
+        let all = turn(all)?;
+        ratios.push((before + turn(one)?) / (2.0 * all));
     }
     Ok(median(ratios))
 }

@@ -61,7 +61,7 @@ pub struct BenchArgs {
     /// Runs of each layer, a quarter as many of each network and way. Medians are printed
     #[arg(long, value_name = "N", default_value_t = 201)]
     pub samples: usize,
-    /// Threads to use at most; with 2 or more, what two gain is measured
+    /// Threads to use at most; what 2, 4, 8 and so on gain is measured
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub threads: usize,
     /// VTA configuration, a vta_config.json (default: 1x16x16)

@@ -47,15 +47,22 @@ pub struct NetworkRow {
     pub layers: Vec<(String, u64, f64)>,
 }
 
+/// How many times as fast threads are as one.
+pub struct Speedup {
+    pub threads: usize,
+    /// On as many images, each with a device of its own.
+    pub images: f64,
+    /// On one image and one device.
+    pub one_image: f64,
+}
+
 /// Everything that is measured.
 pub struct Figures {
     pub kernel: GemmKernel,
     pub layers: Vec<LayerRow>,
     pub networks: Vec<NetworkRow>,
-    /// Two images on a device each.
-    pub speedup_2_threads: Option<f64>,
-    /// One image on one device.
-    pub speedup_2_threads_one_image: Option<f64>,
+    /// For 2, 4, 8 and so on, as many as are measured.
+    pub threads: Vec<Speedup>,
     pub ns_per_insn: f64,
     pub onnxruntime: Option<Comparison>,
 }
@@ -180,8 +187,9 @@ impl Figures {
             "peak_with_loads_gmacs": self.peak_with_loads().map(|peak| peak / 1e9),
             "layers": self.layers.iter().map(layer).collect::<Vec<_>>(),
             "networks": self.networks.iter().map(of_network).collect::<Vec<_>>(),
-            "speedup_2_threads": self.speedup_2_threads,
-            "speedup_2_threads_one_image": self.speedup_2_threads_one_image,
+            "threads": self.threads.iter().map(|s| json!({
+                "threads": s.threads, "speedup_images": s.images, "speedup_one_image": s.one_image,
+            })).collect::<Vec<_>>(),
             "ns_per_insn": self.ns_per_insn,
             "onnxruntime": comparison.map(Comparison::json),
         })
@@ -227,12 +235,15 @@ impl Figures {
             let note = format!("{rate:.1} images/s; device alone {device:.1} %");
             table.row(row(n.name, n.macs, &n.run, note));
         }
-        let speedups = [self.speedup_2_threads, self.speedup_2_threads_one_image];
-        let speedup = match speedups {
-            [Some(two), Some(one)] => format!(
-                "two threads are {two:.2} times as fast as one on two images, {one:.2} times on one"
-            ),
-            _ => "two threads: not measured on one core".to_owned(),
+        let speedup = |s: &Speedup| {
+            let (n, images, one) = (s.threads, s.images, s.one_image);
+            format!(
+                "{n} threads are {images:.2} times as fast as one on {n} images, {one:.2} times on one"
+            )
+        };
+        let speedup = match &self.threads[..] {
+            [] => "threads: not measured on one core".to_owned(),
+            all => all.iter().map(speedup).collect::<Vec<_>>().join("\n"),
         };
         let comparison = self.onnxruntime.as_ref();
         let comparison = comparison.map_or_else(String::new, |c| format!("\n{}", c.text()));
@@ -272,15 +283,18 @@ mod tests {
             kernel: GemmKernel::Scalar,
             layers: vec![layer],
             networks: vec![network],
-            speedup_2_threads: Some(1.98),
-            speedup_2_threads_one_image: Some(1.75),
+            threads: vec![Speedup {
+                threads: 2,
+                images: 1.98,
+                one_image: 1.75,
+            }],
             ns_per_insn: 41.5,
             onnxruntime: None,
         };
         let columns = crate::terminal::COLUMNS;
         let text = crate::terminal::wrapped(&figures.text(), columns);
         assert!(text.lines().all(|line| line.len() <= columns), "{text}");
-        assert!(text.contains("device alone") && text.contains("two threads are"));
+        assert!(text.contains("device alone") && text.contains("2 threads are"));
         assert!(text.contains("with loads") && text.contains("68.0 %"));
     }
 }
