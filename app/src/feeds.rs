@@ -12,8 +12,8 @@ use vta_compiler::host::Ends;
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::images::{Item, Reader, Source};
 use crate::model::Tensor;
-use crate::pool::Images;
 use crate::preprocess::{Preprocess, to_int8};
+use crate::supply::Images;
 
 /// How many images are in memory at once while the host computes what is behind the network.
 const CHUNK: usize = 32;

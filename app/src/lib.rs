@@ -79,7 +79,7 @@ pub use compile::Compiled;
 pub use error::{Error, Result};
 pub use model::{Model, Tensor};
 pub use options::Target;
-pub use pool::Images;
 pub use report::Report;
 pub use session::{Feed, Output, Outputs, Session, Values};
+pub use supply::Images;
 pub use watch::Watch;

@@ -1,6 +1,5 @@
 //! Runs side by side: engines on devices of their own, and the threads that feed them.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -17,32 +16,8 @@ use crate::error::{Context, Error, Result};
 use crate::model::Tensor;
 use crate::outcome::Marks;
 use crate::room;
-use crate::supply::{Supply, Taken};
+use crate::supply::{Images, Supply, Taken};
 use crate::watch::Watch;
-
-/// Images by number. Several threads ask, for each image once.
-pub trait Images: Sync {
-    /// How many there are.
-    fn count(&self) -> usize;
-
-    /// The int8 tensors that the program reads of one, one behind the other in the order of its
-    /// inputs, each in CHW order.
-    ///
-    /// # Errors
-    /// When it can't be read or doesn't fit the network.
-    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>>;
-}
-
-impl Images for Vec<Vec<i8>> {
-    fn count(&self) -> usize {
-        self.len()
-    }
-
-    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
-        let image = self.get(index).context("there is no such image")?;
-        Ok(Cow::Borrowed(image))
-    }
-}
 
 /// A network on as many devices as run side by side. They stay from one run to the next.
 pub struct Pool {

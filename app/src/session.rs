@@ -15,9 +15,10 @@ use crate::error::{Context, Error, Result, ensure};
 use crate::host_share::HostShare;
 use crate::model::{Model, Tensor};
 use crate::options::Target;
-use crate::pool::{Abreast, Checks, Images, Pool, Share};
+use crate::pool::{Abreast, Checks, Pool, Share};
 use crate::preprocess::to_int8;
 use crate::report::Report;
+use crate::supply::Images;
 use crate::timed::Timed;
 use crate::watch::Watch;
 

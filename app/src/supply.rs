@@ -5,8 +5,31 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Error, Result};
-use crate::pool::Images;
+use crate::error::{Context, Error, Result};
+
+/// Images by number. Several threads ask, for each image once.
+pub trait Images: Sync {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// The int8 tensors that the program reads of one, one behind the other in the order of its
+    /// inputs, each in CHW order.
+    ///
+    /// # Errors
+    /// When it can't be read or doesn't fit the network.
+    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>>;
+}
+
+impl Images for Vec<Vec<i8>> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
+        let image = self.get(index).context("there is no such image")?;
+        Ok(Cow::Borrowed(image))
+    }
+}
 
 /// Bytes of images that may wait, beyond what keeps runs and threads busy.
 const AHEAD_BYTES: usize = 64 << 20;

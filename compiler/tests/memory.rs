@@ -82,7 +82,7 @@ fn a_large_layer_takes_two_and_a_half_times_its_weights() {
 
 /// Floats of weights are there as the graph and as the layers that are equalised have them.
 #[test]
-fn quantising_takes_two_and_a_half_times_the_floats() {
+fn quantizing_takes_two_and_a_half_times_the_floats() {
     let images = [vec![0.5; SIZES[0]], vec![-0.25; SIZES[0]]];
     let graph = dense();
     let bytes = 4 * graph.weights();

@@ -2,18 +2,20 @@
 
 mod images;
 mod patches;
+mod tile;
+mod write;
 
 use vta_isa::Config;
 
 pub use self::images::TensorImages;
-use self::patches::Patches;
+use self::tile::Tile;
+pub use self::write::MAX_PACKED_BYTES;
+use self::write::{pack_all, packed_len};
 
 use crate::{Packing, PhysAddr, TensorSpec};
 
 /// The most int8 values of one image in a program: 1 Gi, far beyond what devices hold.
 pub const MAX_IMAGE_LEN: u64 = 1 << 30;
-/// The most bytes of a packed tensor: what a device's 32-bit addresses reach.
-pub const MAX_PACKED_BYTES: u64 = 1 << 32;
 
 impl TensorSpec {
     /// int8 elements of one image: C * H * W. `usize::MAX` when that overflows, which
@@ -123,69 +125,6 @@ pub fn pack(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<Vec<
     Some(out)
 }
 
-/// Bytes of the packed images, if they can be packed.
-fn packed_len(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<usize> {
-    if images.len() > config.batch() || images.iter().any(|x| x.len() != spec.image_len()) {
-        return None;
-    }
-    let bytes = spec.packed_bytes(config);
-    usize::try_from(bytes.filter(|&n| n <= MAX_PACKED_BYTES)?).ok()
-}
-
-/// A tile's sizes.
-#[derive(Clone, Copy, Debug)]
-struct Tile {
-    /// BATCH.
-    rows: usize,
-    /// Values of a row.
-    block: usize,
-}
-
-impl Tile {
-    fn of(config: &Config) -> Self {
-        let (rows, block) = (config.batch(), config.block());
-        Self { rows, block }
-    }
-
-    /// Bytes.
-    fn lanes(self) -> usize {
-        self.rows * self.block
-    }
-}
-
-/// Packs images, whose number and lengths [`packed_len`] has found right, into as many bytes as it
-/// has said. Every byte is written.
-fn pack_all(spec: &TensorSpec, tile: Tile, images: &[&[i8]], out: &mut [u8]) {
-    let patches = Patches::of(spec, tile, out.len());
-    // Patches write whole blocks, the other ways only channels and columns that there are.
-    let whole = match spec.packing {
-        Packing::Tiles => (spec.chw[0] as usize).is_multiple_of(tile.block),
-        Packing::Im2col { .. } => patches.is_some(),
-    };
-    if !whole || images.len() < tile.rows {
-        out.fill(0);
-    }
-    if let Some(patches) = patches {
-        return patches.pack(images, out);
-    }
-    for (row, values) in images.iter().enumerate() {
-        let image = Image { row, values };
-        match &spec.packing {
-            Packing::Tiles => pack_tiles(spec, tile, image, out),
-            Packing::Im2col { .. } => pack_im2col(spec, tile, image, out),
-        }
-    }
-}
-
-/// An image that is packed.
-#[derive(Clone, Copy)]
-struct Image<'a> {
-    /// Its batch row.
-    row: usize,
-    /// NCHW.
-    values: &'a [i8],
-}
-
 /// The inverse of [`pack`] for [`Packing::Tiles`]: BATCH images of NCHW int8. `None` for
 /// im2col tensors, which aren't invertible, and for bytes of another length.
 pub fn unpack(spec: &TensorSpec, config: &Config, bytes: &[u8]) -> Option<Vec<Vec<i8>>> {
@@ -214,76 +153,6 @@ pub fn unpack(spec: &TensorSpec, config: &Config, bytes: &[u8]) -> Option<Vec<Ve
         out
     };
     Some((0..config.batch()).map(image).collect())
-}
-
-fn pack_tiles(spec: &TensorSpec, tile: Tile, image: Image<'_>, out: &mut [u8]) {
-    let Image { row, values: image } = image;
-    let (block, lanes) = (tile.block, tile.lanes());
-    let plane = spec.chw[1] as usize * spec.chw[2] as usize;
-    if plane == 0 {
-        return;
-    }
-    for (channel, values) in image.chunks_exact(plane).enumerate() {
-        let first = channel / block * plane * lanes + row * block + channel % block;
-        for (to, &value) in out[first..].iter_mut().step_by(lanes).zip(values) {
-            *to = value as u8;
-        }
-    }
-}
-
-fn pack_im2col(spec: &TensorSpec, tile: Tile, image: Image<'_>, out: &mut [u8]) {
-    let Image { row, values: image } = image;
-    let (
-        Packing::Im2col {
-            kernel,
-            stride,
-            dilation,
-            pads,
-        },
-        Some([oh, ow]),
-    ) = (&spec.packing, spec.im2col_output())
-    else {
-        return;
-    };
-    let (block, lanes) = (tile.block, tile.lanes());
-    let [c, h, w] = spec.chw.map(|d| d as usize);
-    let [kh, kw] = kernel.map(|k| k as usize);
-    let [sy, sx] = stride.map(|s| s as usize);
-    // The outputs whose tap lies inside the image: those before see the left padding, those
-    // after the right one.
-    let inside = |x: usize| {
-        let tap = x * dilation[1] as usize;
-        let pad = pads[1] as usize;
-        let first = pad.saturating_sub(tap).div_ceil(sx);
-        let end = (w + pad).saturating_sub(tap).div_ceil(sx).min(ow);
-        first..end.max(first)
-    };
-    let columns: Vec<_> = (0..kw).map(inside).collect();
-    // Row by row of the output, so that what is written stays in the cache.
-    for i in 0..oh {
-        for col in 0..c * kh * kw {
-            let (channel, y, x) = (col / (kh * kw), col / kw % kh, col % kw);
-            let first = (col / block * oh + i) * ow * lanes + row * block + col % block;
-            if spec.zero != 0 {
-                let to = out[first..].iter_mut().step_by(lanes);
-                to.take(ow).for_each(|to| *to = spec.zero as u8);
-            }
-            let source = (i * sy + y * dilation[0] as usize).checked_sub(pads[0] as usize);
-            let Some(source_row) = source.filter(|&r| r < h) else {
-                continue;
-            };
-            let range = columns[x].clone();
-            if range.is_empty() {
-                continue;
-            }
-            let skip = range.start * sx + x * dilation[1] as usize - pads[1] as usize;
-            let values = &image[(channel * h + source_row) * w..][skip..w];
-            let to = out[first + range.start * lanes..].iter_mut().step_by(lanes);
-            for (to, &value) in to.zip(values.iter().step_by(sx)).take(range.len()) {
-                *to = value as u8;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use vta_isa::Config;
 
-use super::{Tile, pack_all, packed_len};
+use super::tile::Tile;
+use super::write::{pack_all, packed_len};
 use crate::{DriverError, TensorSpec};
 
 /// 1 to BATCH images of a tensor and how they become its tiles: what

@@ -5,7 +5,7 @@
 //! gathered before any is read again: a CPU waits when bytes that it has just written in parts are
 //! read together.
 
-use super::Tile;
+use super::tile::Tile;
 use crate::{Packing, TensorSpec};
 
 /// Bytes of a short run: copied whole, whatever the kernel's width, since that is one move.
