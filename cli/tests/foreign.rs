@@ -230,12 +230,12 @@ fn a_system_without_memory_is_one_line() {
     for (kib, arguments) in [
         (1_500_000, &["run", &large][..]),
         (1_500_000, &["check", &large]),
-        (400_000, &["run", "zoo:resnet50"]),
-        (600_000, &["run", "zoo:resnet152", "--limit", "1"]),
-        (400_000, &["compile", "zoo:resnet152", "-o", &bundle]),
+        (200_000, &["run", "zoo:resnet50"]),
+        (400_000, &["run", "zoo:resnet152", "--limit", "1"]),
+        (300_000, &["compile", "zoo:resnet152", "-o", &bundle]),
         (700_000, &["layer", "conv:1,16,2048,2048,16,3,1,1"]),
         (700_000, &["layer", "gemm:1024,8192,8192"]),
-        (400_000, &sweep),
+        (300_000, &sweep),
     ] {
         let (status, err) = within(kib, arguments);
         assert_eq!(status, Some(1), "{arguments:?}: {err}");
