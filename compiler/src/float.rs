@@ -221,23 +221,9 @@ fn weights(graph: &Graph) -> Vec<ValueId> {
 fn without(graph: &Graph, constants: &[ValueId]) -> Graph {
     let mut is_input = vec![false; graph.values.len()];
     constants.iter().for_each(|id| is_input[id.0] = true);
-    let value = |(value, is_input): (&Value, bool)| match is_input {
-        true => Value {
-            name: value.name.clone(),
-            shape: value.shape.clone(),
-            element: value.element,
-            data: None,
-        },
-        false => value.clone(),
-    };
-    Graph {
-        name: graph.name.clone(),
-        values: graph.values.iter().zip(is_input).map(value).collect(),
-        nodes: graph.nodes.clone(),
-        inputs: graph.inputs.iter().chain(constants).copied().collect(),
-        outputs: graph.outputs.clone(),
-        metadata: graph.metadata.clone(),
-    }
+    let mut without = graph.without_data(|id| is_input[id.0]);
+    without.inputs.extend(constants);
+    without
 }
 
 /// An image as an input takes it.

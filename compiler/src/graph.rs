@@ -296,6 +296,27 @@ impl From<Graph> for Cow<'_, Graph> {
 }
 
 impl Graph {
+    /// A copy without the data of some constants, which isn't copied either.
+    pub(crate) fn without_data(&self, is_left_out: impl Fn(ValueId) -> bool) -> Self {
+        let value = |(index, value): (usize, &Value)| match is_left_out(ValueId(index)) {
+            true => Value {
+                name: value.name.clone(),
+                shape: value.shape.clone(),
+                element: value.element,
+                data: None,
+            },
+            false => value.clone(),
+        };
+        Self {
+            name: self.name.clone(),
+            values: self.values.iter().enumerate().map(value).collect(),
+            nodes: self.nodes.clone(),
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            metadata: self.metadata.clone(),
+        }
+    }
+
     /// How many nodes read each value, graph outputs counted.
     pub fn uses(&self) -> BTreeMap<ValueId, usize> {
         let mut uses = BTreeMap::new();

@@ -35,26 +35,18 @@ impl TensorSpec {
         PhysAddr(start.wrapping_add(self.offset_bytes as u32))
     }
 
-    /// Whether there is a position: im2col windows fit the padded image, and step.
-    pub(crate) fn has_positions(&self) -> bool {
-        self.packing == Packing::Tiles || self.im2col_output().is_some()
-    }
-
-    /// Rows of tiles as packed: `(blocks, positions)` with `positions` tiles in each block.
-    /// For [`Packing::Im2col`] a position is an output position of the convolution. `None` when
-    /// the window doesn't fit the image or a size overflows.
+    /// Rows of tiles as packed: `(blocks, positions)` with `positions` tiles in each block, see
+    /// [`Self::positions`]. `None` when the window doesn't fit the image or a size overflows.
     pub fn packed_dims(&self, config: &Config) -> Option<(usize, usize)> {
-        let [c, h, w] = self.chw.map(|d| d as usize);
-        match &self.packing {
-            Packing::Tiles => Some((c.div_ceil(config.block()), h.checked_mul(w)?)),
-            Packing::Im2col { kernel, .. } => {
-                let cols = c
-                    .checked_mul(kernel[0] as usize)?
-                    .checked_mul(kernel[1] as usize)?;
-                let [oh, ow] = self.im2col_output()?;
-                Some((cols.div_ceil(config.block()), oh.checked_mul(ow)?))
-            }
-        }
+        let channels = self.chw[0] as usize;
+        let columns = match &self.packing {
+            Packing::Tiles => channels,
+            Packing::Im2col { kernel, .. } => channels
+                .checked_mul(kernel[0] as usize)?
+                .checked_mul(kernel[1] as usize)?,
+        };
+        let [rows, width] = self.positions()?;
+        Some((columns.div_ceil(config.block()), rows.checked_mul(width)?))
     }
 
     /// Bytes of the tensor in device memory; `None` as for [`Self::packed_dims`].
@@ -65,7 +57,10 @@ impl TensorSpec {
             .checked_mul(config.lanes() as u64)
     }
 
-    fn im2col_output(&self) -> Option<[usize; 2]> {
+    /// Rows and columns of positions, each of which has a tile in every block: the image's, or for
+    /// [`Packing::Im2col`] those of the convolution's output. `None` when the window doesn't fit the
+    /// padded image, doesn't step, or a size overflows.
+    pub fn positions(&self) -> Option<[usize; 2]> {
         let Packing::Im2col {
             kernel,
             stride,
@@ -73,7 +68,7 @@ impl TensorSpec {
             pads,
         } = &self.packing
         else {
-            return None;
+            return Some([self.chw[1] as usize, self.chw[2] as usize]);
         };
         let axis = |a: usize| {
             let size = (self.chw[a + 1] as usize)

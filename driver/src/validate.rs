@@ -130,7 +130,7 @@ impl Program {
 
     fn check_tensor(&self, tensor: &TensorSpec) -> Result<(), ProgramError> {
         let name = || tensor.name.clone();
-        if tensor.chw.contains(&0) || !tensor.scale.is_finite() || !tensor.has_positions() {
+        if tensor.chw.contains(&0) || !tensor.scale.is_finite() || tensor.positions().is_none() {
             return Err(ProgramError::Shape { name: name() });
         }
         let too_large = |what, limit| ProgramError::TensorTooLarge {

@@ -59,6 +59,11 @@ pub(crate) fn index(lane: Lane) -> usize {
     }
 }
 
+/// A lane's queue of the two, in the order of [`index`].
+fn of_lane(lane: Lane, queues: [&Queue; 2]) -> &Queue {
+    queues[index(lane)]
+}
+
 /// Queues, kernels and memory of one device.
 pub(crate) struct Engine {
     // Dropped in this order: what is enqueued holds references of its own to what it uses.
@@ -156,10 +161,7 @@ impl Engine {
     }
 
     fn lane(&self, lane: Lane) -> &Queue {
-        match lane {
-            Lane::Compute => &self.queue,
-            Lane::Copy => &self.copies,
-        }
+        of_lane(lane, [&self.queue, &self.copies])
     }
 
     /// Puts what is enqueued next on a lane behind what touches the same bytes on the other;
@@ -208,10 +210,7 @@ impl Engine {
     ) -> Result<Vec<Pending>, EngineError> {
         self.mirror.host_writes(addr, &data)?;
         let offset = u64::from(addr) - self.arena.base();
-        let queue = match lane {
-            Lane::Compute => &self.queue,
-            Lane::Copy => &self.copies,
-        };
+        let queue = of_lane(lane, [&self.queue, &self.copies]);
         let Some(buffer) = self.arena.buffer_mut().filter(|_| !data.is_empty()) else {
             return Ok(Vec::new());
         };
@@ -231,10 +230,7 @@ impl Engine {
         self.mirror.memory().read(first, size)?;
         let stats = &self.shared.stats;
         if let (Some(packer), Some(to)) = (self.runner.packer(), self.arena.buffer()) {
-            let queue = match lane {
-                Lane::Compute => &self.queue,
-                Lane::Copy => &self.copies,
-            };
+            let queue = of_lane(lane, [&self.queue, &self.copies]);
             let site = PackSite {
                 ctx: &self.ctx,
                 queue,

@@ -128,21 +128,16 @@ pub(crate) struct PackSite<'a> {
 /// The kernel's words for so many images of a tensor, in the order of [`PackWord`].
 fn words(spec: &TensorSpec, config: &Config, images: usize) -> Option<[u32; PACK_WORDS]> {
     let [channels, height, width] = spec.chw;
-    let (kernel, stride, dilation, first, out_width) = match &spec.packing {
-        Packing::Tiles => ([1; 2], [1; 2], [1; 2], [0; 2], width),
+    let (kernel, stride, dilation, first) = match &spec.packing {
+        Packing::Tiles => ([1; 2], [1; 2], [1; 2], [0; 2]),
         Packing::Im2col {
             kernel,
             stride,
             dilation,
             pads,
-        } => {
-            let padded = u64::from(width) + u64::from(pads[1]) + u64::from(pads[3]);
-            let span = u64::from(dilation[1]) * u64::from(kernel[1].checked_sub(1)?) + 1;
-            let steps = padded.checked_sub(span)?.checked_div(stride[1].into())?;
-            let out = u32::try_from(steps + 1).ok()?;
-            (*kernel, *stride, *dilation, [pads[0], pads[1]], out)
-        }
+        } => (*kernel, *stride, *dilation, [pads[0], pads[1]]),
     };
+    let [_, out_width] = spec.positions()?;
     let (blocks, positions) = spec.packed_dims(config)?;
     kernel[0].checked_mul(kernel[1])?;
     let mut words = [0; PACK_WORDS];
@@ -159,7 +154,7 @@ fn words(spec: &TensorSpec, config: &Config, images: usize) -> Option<[u32; PACK
         (PackWord::DilationX, dilation[1]),
         (PackWord::Top, first[0]),
         (PackWord::Left, first[1]),
-        (PackWord::OutWidth, out_width),
+        (PackWord::OutWidth, u32::try_from(out_width).ok()?),
         (PackWord::Positions, u32::try_from(positions).ok()?),
         (PackWord::Blocks, u32::try_from(blocks).ok()?),
         (PackWord::Zero, u32::from(spec.zero as u8)),

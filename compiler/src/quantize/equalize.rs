@@ -16,6 +16,7 @@ use rayon::prelude::*;
 use super::calibration::Observed;
 use super::mode::{Mode, WeightScales};
 use super::options::Options;
+use super::slices::{TASK, largest};
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 
 /// Times that all pairs are looked at: what one changes moves its neighbours.
@@ -27,9 +28,6 @@ const LEAST: f64 = 1.0 / 64.0;
 const ROOM: f64 = 1.25;
 /// The least factor is this over the square root of how many values a channel showed.
 const DOUBT: f64 = 8.0;
-
-/// Weights that are worth a task of their own.
-const TASK: usize = 1 << 14;
 
 /// Two layers, and what is known of the channels between them.
 struct Pair {
@@ -76,23 +74,7 @@ fn without_weights(graph: &Graph, nodes: &BTreeSet<usize>) -> Graph {
         .iter()
         .flat_map(|node| &graph.nodes[*node].inputs[1..]);
     let left: BTreeSet<ValueId> = constants.filter(|id| uses[id] == 1).copied().collect();
-    let value = |(index, value): (usize, &Value)| match left.contains(&ValueId(index)) {
-        true => Value {
-            name: value.name.clone(),
-            shape: value.shape.clone(),
-            element: value.element,
-            data: None,
-        },
-        false => value.clone(),
-    };
-    Graph {
-        name: graph.name.clone(),
-        values: graph.values.iter().enumerate().map(value).collect(),
-        nodes: graph.nodes.clone(),
-        inputs: graph.inputs.clone(),
-        outputs: graph.outputs.clone(),
-        metadata: graph.metadata.clone(),
-    }
+    graph.without_data(|id| left.contains(&id))
 }
 
 /// Whether a graph may have pairs.
@@ -314,8 +296,7 @@ impl<'g> Layer<'g> {
 
     /// The largest weight of an output channel.
     fn largest_of_output(&self, channel: usize) -> f64 {
-        let weights = &self.weights[channel * self.row()..][..self.row()];
-        weights.iter().fold(0f32, |m, w| m.max(w.abs())).into()
+        largest(&self.weights[channel * self.row()..][..self.row()]).into()
     }
 
     /// The largest weight of each input channel.
@@ -323,14 +304,14 @@ impl<'g> Layer<'g> {
         let none = || vec![0f32; self.channels()];
         let rows = self.weights.par_chunks(self.row()).enumerate();
         let rows = rows.with_min_len((TASK / self.row()).max(1));
-        let largest = rows.fold(none, |mut largest, (output, row)| {
-            let inputs = largest[self.first_input(output)..].iter_mut();
-            for (largest, weights) in inputs.zip(row.chunks(self.inner())) {
-                *largest = weights.iter().fold(*largest, |m, w| m.max(w.abs()));
+        let found = rows.fold(none, |mut found, (output, row)| {
+            let inputs = found[self.first_input(output)..].iter_mut();
+            for (found, weights) in inputs.zip(row.chunks(self.inner())) {
+                *found = found.max(largest(weights));
             }
-            largest
+            found
         });
-        largest.reduce(none, |mut all, some| {
+        found.reduce(none, |mut all, some| {
             all.iter_mut().zip(some).for_each(|(m, w)| *m = m.max(w));
             all
         })

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 /// Weights that are worth a task of their own.
-const TASK: usize = 1 << 14;
+pub(super) const TASK: usize = 1 << 14;
 
 /// Scales of weights: one, or one for each of the `channels` slices of an axis, of `inner` weights.
 pub(super) struct Slices {

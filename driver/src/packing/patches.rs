@@ -51,7 +51,7 @@ impl Patches {
         else {
             return None;
         };
-        let out = spec.im2col_output()?;
+        let out = spec.positions()?;
         let [c, h, w] = spec.chw.map(|d| d as usize);
         let [kh, kw] = kernel.map(|k| k as usize);
         let [top, left, bottom, right] = pads.map(|p| p as usize);

@@ -67,7 +67,7 @@ fn pack_im2col(spec: &TensorSpec, tile: Tile, image: Image<'_>, out: &mut [u8]) 
             pads,
         },
         Some([oh, ow]),
-    ) = (&spec.packing, spec.im2col_output())
+    ) = (&spec.packing, spec.positions())
     else {
         return;
     };
