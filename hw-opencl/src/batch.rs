@@ -4,9 +4,11 @@
 //! micro-ops, so the host keeps what the micro-op scratchpad holds, reading the loads of micro-ops
 //! from a mirror of device memory.
 
+use std::ops::Range;
+
 use vta_driver::{Batch, Budget, DeviceMemory};
 use vta_isa::check::Finding;
-use vta_isa::resolve::{LoadAccess, Resolved, StoreAccess, UopScratchpad};
+use vta_isa::resolve::{LoadAccess, Resolved, Rows, StoreAccess, UopScratchpad};
 use vta_isa::tokens::At;
 use vta_isa::{Config, Insn, MemType};
 
@@ -118,7 +120,16 @@ impl Walk<'_> {
     }
 }
 
+/// Whether all that lies between some rows is in one allocation, so that each of them is.
+fn is_within_one(rows: &Rows, memory: &DeviceMemory) -> bool {
+    let Range { start, end } = rows.span();
+    memory.read(start, end - start).is_ok()
+}
+
 fn check_load(at: &At, access: &LoadAccess, memory: &DeviceMemory) -> Result<(), BatchError> {
+    if is_within_one(&access.rows, memory) {
+        return Ok(());
+    }
     // A row that is read again and again is looked up once.
     let once = access.rows.stride_bytes == 0;
     let rows = access.rows.iter();
@@ -130,9 +141,11 @@ fn check_load(at: &At, access: &LoadAccess, memory: &DeviceMemory) -> Result<(),
 }
 
 fn check_store(at: &At, access: &StoreAccess, mirror: &mut Mirror) -> Result<(), BatchError> {
-    for row in access.rows.iter() {
-        let read = mirror.memory().read(row.start, row.end - row.start);
-        read.map_err(|source| dram(at, source))?;
+    if !is_within_one(&access.rows, mirror.memory()) {
+        for row in access.rows.iter() {
+            let read = mirror.memory().read(row.start, row.end - row.start);
+            read.map_err(|source| dram(at, source))?;
+        }
     }
     for row in access.rows.apart() {
         mirror.device_writes(&row);

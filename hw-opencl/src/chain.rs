@@ -6,7 +6,8 @@ use std::ops::Range;
 use vta_isa::AluOperand;
 use vta_isa::resolve::{AluAccess, meet, merge};
 
-use crate::ops::{Touches, narrow};
+use crate::ops::{Touches, add_range, narrow};
+use crate::runs::{Run, by_visit, push, runs};
 use crate::versions::Scratchpad;
 use crate::words::{STAGE_WORDS, StageOp, StageOperand, UNTOUCHED};
 
@@ -19,9 +20,16 @@ struct Stage {
     op: StageOp,
     /// `None` reads source tiles.
     imm: Option<i32>,
-    /// Destination and source, ascending, each destination once. Without a source tile the source
-    /// is the destination.
-    tiles: Vec<(u32, u32)>,
+    /// Destinations and sources, ascending, each destination once. Without a source tile the
+    /// source is the destination.
+    runs: Vec<Run>,
+}
+
+impl Stage {
+    /// Tiles that it writes.
+    fn len(&self) -> usize {
+        self.runs.iter().map(|run| run.len as usize).sum()
+    }
 }
 
 /// Stages whose tiles don't depend on each other: no stage reads a tile that the chain writes,
@@ -36,12 +44,18 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Zeroes tiles, ascending.
-    pub fn clear(tiles: impl IntoIterator<Item = u32>) -> Self {
+    /// Zeroes runs of tiles, ascending.
+    pub fn clear(runs: impl IntoIterator<Item = Range<u32>>) -> Self {
+        let run = |tiles: Range<u32>| Run {
+            dst: tiles.start,
+            src: tiles.start,
+            len: tiles.end - tiles.start,
+            step: 1,
+        };
         Self::of_stages(vec![Stage {
             op: StageOp::Clear,
             imm: Some(0),
-            tiles: tiles.into_iter().map(|t| (t, t)).collect(),
+            runs: runs.into_iter().map(run).collect(),
         }])
     }
 
@@ -53,41 +67,34 @@ impl Chain {
             AluOperand::Acc => None,
             AluOperand::Imm(imm) => Some(i32::from(imm)),
         };
-        let mut times = vec![0usize; depth];
-        let mut lists: Vec<Vec<(u32, u32)>> = Vec::new();
-        access.steps().try_for_each(|(dst, src)| {
-            let time = &mut times[dst as usize];
-            if *time == lists.len() {
-                if *time == MAX_STAGES {
-                    return None;
-                }
-                lists.push(Vec::new());
-            }
-            lists[*time].push((dst as u32, src as u32));
-            *time += 1;
-            Some(())
-        })?;
-        let stages = lists.into_iter().map(|mut tiles| {
-            tiles.sort_unstable();
-            let op = StageOp::Alu(alu.op);
-            Stage { op, imm, tiles }
-        });
-        let chain = Self::of_stages(stages.collect());
+        let mut runs = runs(access);
+        runs.sort_by_key(|run| run.dst);
+        let once = runs.windows(2).all(|w| w[0].written().end <= w[1].dst);
+        let lists = match once {
+            true => vec![runs],
+            false => by_visit(access, depth, MAX_STAGES)?,
+        };
+        let stage = |runs| Stage {
+            op: StageOp::Alu(alu.op),
+            imm,
+            runs,
+        };
+        let chain = Self::of_stages(lists.into_iter().map(stage).collect());
         (!meet(&chain.written, &chain.read)).then_some(chain)
     }
 
     /// A chain that may not be sound.
     fn of_stages(stages: Vec<Stage>) -> Self {
-        let pairs = || stages.iter().flat_map(|stage| &stage.tiles);
-        let foreign = pairs().filter(|(dst, src)| src != dst);
+        let runs = || stages.iter().flat_map(|stage| &stage.runs);
+        let foreign = runs().filter(|run| !run.in_place());
         Self {
-            written: ranges(pairs().map(|pair| pair.0)),
-            read: ranges(foreign.map(|pair| pair.1)),
+            written: ranges(runs().map(Run::written)),
+            read: ranges(foreign.map(Run::read)),
             stages,
         }
     }
 
-    /// Joins another chain to this one; whether it could, else this one is as it was.
+    /// Joins another chain to this one; gives it back when it can't, and this one is as it was.
     ///
     /// - *Pattern*: ALU instructions and resets that follow each other on the same accumulator
     ///   tiles.
@@ -97,23 +104,23 @@ impl Chain {
     ///   stage writes. So the stages may run tile by tile instead of stage by stage, each tile
     ///   held in registers from the first to the last. That a stage visits a tile once is by
     ///   construction: the n-th visit of an instruction is a stage of its own.
-    pub fn append(&mut self, more: &Self) -> bool {
+    pub fn append(&mut self, more: Self) -> Option<Self> {
         if self.stages.len() + more.stages.len() > MAX_STAGES
             || !meet(&self.written, &more.written)
             || meet(&self.written, &more.read)
             || meet(&self.read, &more.written)
         {
-            return false;
+            return Some(more);
         }
-        self.stages.extend_from_slice(&more.stages);
+        self.stages.extend(more.stages);
         for (all, more) in [
-            (&mut self.written, &more.written),
-            (&mut self.read, &more.read),
+            (&mut self.written, more.written),
+            (&mut self.read, more.read),
         ] {
-            all.extend_from_slice(more);
+            all.extend(more);
             merge(all);
         }
-        true
+        None
     }
 
     /// Runs of tiles that the chain writes, ascending.
@@ -121,12 +128,49 @@ impl Chain {
         self.written.iter().map(narrow)
     }
 
-    /// Moves each tile by how far `shift` says, modulo 2^32.
+    /// Moves tiles: `parts` cuts a range where what it holds goes to different places, each part
+    /// with how far, modulo 2^32.
     #[must_use]
-    pub fn placed(mut self, shift: impl Fn(u32) -> u32) -> Self {
-        for (dst, src) in self.stages.iter_mut().flat_map(|stage| &mut stage.tiles) {
-            *dst = dst.wrapping_add(shift(*dst));
-            *src = src.wrapping_add(shift(*src));
+    pub fn placed<P>(mut self, parts: impl Fn(Range<u32>) -> P) -> Self
+    where
+        P: Iterator<Item = (Range<u32>, u32)>,
+    {
+        for stage in &mut self.stages {
+            let mut moved = Vec::with_capacity(stage.runs.len());
+            for run in &stage.runs {
+                for (part, by) in parts(run.written()) {
+                    let dst = part.start.wrapping_add(by);
+                    let len = part.end - part.start;
+                    if run.in_place() {
+                        push(
+                            &mut moved,
+                            Run {
+                                dst,
+                                src: dst,
+                                len,
+                                ..*run
+                            },
+                        );
+                        continue;
+                    }
+                    let from = run.src + (part.start - run.dst) * run.step;
+                    let end = from + (len - 1) * run.step + 1;
+                    for (src, by) in parts(from..end) {
+                        let run = Run {
+                            dst: dst.wrapping_add((src.start - from) * run.step),
+                            src: src.start.wrapping_add(by),
+                            len: if run.step == 0 {
+                                len
+                            } else {
+                                src.end - src.start
+                            },
+                            step: if len == 1 { 1 } else { run.step },
+                        };
+                        push(&mut moved, run);
+                    }
+                }
+            }
+            stage.runs = moved;
         }
         Self::of_stages(self.stages)
     }
@@ -143,16 +187,23 @@ impl Chain {
 
     /// The chain's words. `list` stores a list of words and says where.
     pub fn encode(&self, mut list: impl FnMut(&[u32]) -> u32) -> Vec<u32> {
-        let written: Vec<usize> = self.written.iter().cloned().flatten().collect();
-        let first = written.first().copied().unwrap_or(0);
-        let end = written.last().map_or(first, |last| last + 1);
-        let mut numbers = vec![0; end - first];
-        for (number, tile) in written.iter().enumerate() {
-            numbers[tile - first] = number;
-        }
+        let first = self.written.first().map_or(0, |run| run.start);
+        let tiles: usize = self.written.iter().map(Range::len).sum();
+        let before = self.written.iter().scan(0, |sum, run| {
+            let before = *sum;
+            *sum += run.len();
+            Some(before)
+        });
+        let before: Vec<usize> = before.collect();
+        // The tiles of a run are in one of the ranges.
+        let number = |tile: usize| {
+            let range = self.written.partition_point(|range| range.end <= tile);
+            before[range] + (tile - self.written[range].start)
+        };
+        let mut sources = Vec::new();
         let mut stages = Vec::with_capacity(self.stages.len() * STAGE_WORDS);
         for stage in &self.stages {
-            let whole = stage.tiles.len() == written.len();
+            let whole = stage.len() == tiles;
             let (operand, imm) = match stage.imm {
                 Some(imm) if whole => (StageOperand::Imm, imm),
                 Some(imm) => (StageOperand::ImmOfSome, imm),
@@ -160,16 +211,22 @@ impl Chain {
             };
             let (mut base, mut table) = (0, 0);
             if operand != StageOperand::Imm {
-                base = stage.tiles.iter().map(|t| t.1).min().unwrap_or(0);
-                let mut sources = vec![UNTOUCHED; written.len()];
-                for &(dst, src) in &stage.tiles {
-                    sources[numbers[dst as usize - first]] = src - base;
+                base = stage.runs.iter().map(|run| run.src).min().unwrap_or(0);
+                sources.clear();
+                sources.resize(tiles, UNTOUCHED);
+                for run in &stage.runs {
+                    let at = number(run.dst as usize);
+                    let all = &mut sources[at..at + run.len as usize];
+                    for (source, n) in all.iter_mut().zip(0..) {
+                        *source = run.src - base + n * run.step;
+                    }
                 }
                 table = list(&sources);
             }
             stages.extend([stage.op.word(), operand as u32, imm as u32, table, base]);
         }
-        let offsets: Vec<u32> = written.iter().map(|t| (t - first) as u32).collect();
+        let written = self.written.iter().cloned().flatten();
+        let offsets: Vec<u32> = written.map(|t| (t - first) as u32).collect();
         vec![
             first as u32,
             self.stages.len() as u32,
@@ -180,13 +237,10 @@ impl Chain {
 }
 
 /// The ranges of some tiles, ascending and apart.
-fn ranges(tiles: impl Iterator<Item = u32>) -> Vec<Range<usize>> {
-    let mut ranges: Vec<Range<usize>> = Vec::new();
-    for tile in tiles.map(|tile| tile as usize) {
-        match ranges.last_mut() {
-            Some(last) if last.end == tile => last.end += 1,
-            _ => ranges.push(tile..tile + 1),
-        }
+fn ranges(runs: impl Iterator<Item = Range<u32>>) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    for run in runs {
+        add_range(&mut ranges, run.start as usize..run.end as usize);
     }
     merge(&mut ranges);
     ranges
@@ -195,6 +249,7 @@ fn ranges(tiles: impl Iterator<Item = u32>) -> Vec<Range<usize>> {
 #[cfg(test)]
 #[allow(clippy::single_range_in_vec_init, reason = "these are lists of ranges")]
 mod tests {
+    use proptest::prelude::*;
     use vta_isa::resolve::Uops;
     use vta_isa::{Alu, AluOp, Uop};
 
@@ -244,15 +299,12 @@ mod tests {
         let mut pool = alu(AluOp::Max, AluOperand::Acc, 2);
         pool.uop_end = 3;
         let chain = of(&pool, &[(0, 10), (0, 20), (0, 30)]).unwrap();
-        let sources: Vec<_> = chain.stages.iter().map(|s| s.tiles.clone()).collect();
-        assert_eq!(
-            sources,
-            [
-                vec![(0, 10), (1, 11)],
-                vec![(0, 20), (1, 21)],
-                vec![(0, 30), (1, 31)]
-            ]
-        );
+        let runs: Vec<_> = chain.stages.iter().map(|s| &s.runs[..]).collect();
+        let run = |src| Run {
+            len: 2,
+            ..Run::one(0, src)
+        };
+        assert_eq!(runs, [[run(10)], [run(20)], [run(30)]]);
         pool.iter_out = 100;
         assert!(of(&pool, &[(0, 10)]).is_none(), "100 stages are too many");
     }
@@ -262,19 +314,21 @@ mod tests {
         let imm = |first| of(&alu(AluOp::Shr, AluOperand::Imm(3), 4), &[(first, 0)]).unwrap();
         let add = |dst, src| of(&alu(AluOp::Add, AluOperand::Acc, 4), &[(dst, src)]).unwrap();
         let mut chain = imm(0);
-        assert!(chain.append(&add(0, 8)) && chain.append(&imm(0)) && chain.append(&imm(3)));
-        assert!(!chain.append(&imm(8)), "the chain has read tile 8");
-        assert!(!chain.append(&add(4, 0)), "the chain writes tile 3");
-        assert!(chain.append(&add(4, 8)), "sources may be shared");
+        let mut takes = |more| chain.append(more).is_none();
+        assert!(takes(add(0, 8)) && takes(imm(0)) && takes(imm(3)));
+        assert!(!takes(imm(8)), "the chain has read tile 8");
+        assert!(!takes(add(4, 0)), "the chain writes tile 3");
+        assert!(takes(add(4, 8)), "sources may be shared");
         assert_eq!(chain.stages.len(), 5);
-        assert!(!add(0, 8).append(&Chain::clear([9])));
-        assert!(!imm(0).append(&imm(4)), "no tile in common");
+        assert!(add(0, 8).append(Chain::clear([9..10])).is_some());
+        assert!(imm(0).append(imm(4)).is_some(), "no tile in common");
     }
 
     #[test]
     fn words_say_which_tiles_a_stage_touches() {
-        let mut chain = Chain::clear([2, 3, 5]);
-        assert!(chain.append(&of(&alu(AluOp::Add, AluOperand::Acc, 2), &[(2, 9)]).unwrap()));
+        let mut chain = Chain::clear([2..4, 5..6]);
+        let add = of(&alu(AluOp::Add, AluOperand::Acc, 2), &[(2, 9)]).unwrap();
+        assert!(chain.append(add).is_none());
         let mut lists = Vec::new();
         let touches = chain.touches();
         let args = chain.encode(|list| {
@@ -291,5 +345,69 @@ mod tests {
         let acc = Scratchpad::Acc as usize;
         assert_eq!(touches.writes[acc], [2..4, 5..6]);
         assert_eq!(touches.reads[acc], [2..4, 5..6, 9..11]);
+    }
+
+    /// What a chain says of each tile: by stage, destination and source.
+    fn pairs(chain: &Chain) -> Vec<Vec<(u32, u32)>> {
+        let of = |run: &Run| {
+            let run = *run;
+            (0..run.len).map(move |n| (run.dst + n, run.src + n * run.step))
+        };
+        let stage = |stage: &Stage| stage.runs.iter().flat_map(of).collect();
+        chain.stages.iter().map(stage).collect()
+    }
+
+    proptest! {
+        /// Runs say the same of every tile as the instruction's steps one by one.
+        #[test]
+        fn stages_are_the_nth_steps_on_each_tile(
+            uops in prop::collection::vec((0u16..12, 20u16..32), 1..5),
+            trips in [1u16..5, 1u16..5],
+            factors in [0u16..5, 0u16..5, 0u16..3, 0u16..3],
+            immediate: bool,
+        ) {
+            let alu = Alu {
+                operand: if immediate { AluOperand::Imm(1) } else { AluOperand::Acc },
+                uop_end: uops.len() as u16,
+                iter_out: trips[0],
+                dst_factor_out: factors[0],
+                dst_factor_in: factors[1],
+                src_factor_out: factors[2],
+                src_factor_in: factors[3],
+                ..alu(AluOp::Add, AluOperand::Acc, trips[1])
+            };
+            let uops: Vec<_> = uops.iter().map(|&(dst, src)| Uop { dst, src, wgt: 0 }).collect();
+            let access = AluAccess::of(alu, Uops::of(&uops));
+            let mut expected: Vec<Vec<(u32, u32)>> = Vec::new();
+            for (dst, src) in access.steps().map(|(d, s)| (d as u32, s as u32)) {
+                let free = expected.iter().position(|s| s.iter().all(|pair| pair.0 != dst));
+                let at = free.unwrap_or(expected.len());
+                expected.resize(expected.len().max(at + 1), Vec::new());
+                expected[at].push((dst, src));
+            }
+            expected.iter_mut().for_each(|stage| stage.sort_unstable());
+            let all = || expected.iter().flatten();
+            let read = |tile| all().any(|&(dst, src)| src == tile && dst != src);
+            let sound = !all().any(|&(dst, _)| read(dst));
+            let chain = Chain::of(&access, 64);
+            prop_assert_eq!(chain.is_some(), sound && expected.len() <= MAX_STAGES);
+            let Some(chain) = chain else { return Ok(()) };
+            prop_assert_eq!(pairs(&chain), expected.clone());
+            // Every third tile goes elsewhere.
+            let moved = |tile: u32| tile + 100 * (tile / 3 % 2) + 1000;
+            let parts = |tiles: Range<u32>| {
+                let (start, end) = (tiles.start, tiles.end);
+                let ends = tiles.filter(move |tile| tile % 3 == 2 || *tile + 1 == end);
+                let mut from = None;
+                ends.map(move |end| {
+                    let first = from.replace(end + 1).unwrap_or(start);
+                    (first..end + 1, moved(first) - first)
+                })
+            };
+            let placed = chain.placed(parts);
+            let map = |&(dst, src): &(u32, u32)| (moved(dst), moved(src));
+            let expected: Vec<Vec<_>> = expected.iter().map(|s| s.iter().map(map).collect()).collect();
+            prop_assert_eq!(pairs(&placed), expected);
+        }
     }
 }

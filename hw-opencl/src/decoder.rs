@@ -13,7 +13,7 @@ use crate::chain::Chain;
 use crate::emit::{Encoder, emit};
 use crate::error::EngineError;
 use crate::looped::Looped;
-use crate::ops::{Decoded, Op, Room, Shape, Tables, Target, depth, narrow};
+use crate::ops::{Op, Room, Shape, Tables, Target, depth, narrow};
 use crate::place::Placer;
 use crate::products::Products;
 use crate::steps::{Step, loaded};
@@ -59,11 +59,12 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The operations, in an order in which they may run one after the other.
+    /// Gives the operations to `take`, in an order in which they may run one after the other; the
+    /// tables that they share.
     ///
     /// # Errors
     /// [`EngineError::Internal`], as for [`emit`].
-    pub fn finish(self) -> Result<Decoded, EngineError> {
+    pub fn finish(self, take: impl FnMut(Op)) -> Result<Vec<u32>, EngineError> {
         let target = Target {
             shape: self.shape,
             batch: self.config.batch() as u32,
@@ -76,9 +77,8 @@ impl<'a> Decoder<'a> {
             target,
             products: self.products,
             tables: self.tables,
-            ops: Vec::new(),
         };
-        emit(self.steps, placer, encoder)
+        emit(self.steps, placer, encoder, take)
     }
 
     /// An instruction that runs with its own loops needs its tiles at home.

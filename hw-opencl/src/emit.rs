@@ -12,13 +12,14 @@
 use crate::chain::Chain;
 use crate::error::EngineError;
 use crate::join::{Group, Joiner};
-use crate::ops::{Decoded, Kind, Op, Tables, Target, Touches};
+use crate::ops::{Kind, Op, Tables, Target, Touches};
 use crate::place::Placer;
 use crate::products::Products;
 use crate::steps::Step;
 use crate::versions::Scratchpad;
 
-/// Makes operations of all steps.
+/// Makes operations of all steps, in an order in which they may run one after the other; the
+/// tables that they share.
 ///
 /// # Errors
 /// [`EngineError::Internal`], as for [`Placer::place`].
@@ -26,17 +27,15 @@ pub(crate) fn emit(
     steps: Vec<Step>,
     mut placer: Placer<'_>,
     mut encoder: Encoder,
-) -> Result<Decoded, EngineError> {
+    mut take: impl FnMut(Op),
+) -> Result<Vec<u32>, EngineError> {
     let mut joiner = Joiner::default();
     for (number, step) in steps.into_iter().enumerate() {
         let placed = placer.place(number, step)?;
-        joiner.take(placed, &mut |group| encoder.encode(group));
+        joiner.take(placed, &mut |group| encoder.encode(group, &mut take));
     }
-    joiner.finish(&mut |group| encoder.encode(group));
-    Ok(Decoded {
-        ops: encoder.ops,
-        tables: encoder.tables.words,
-    })
+    joiner.finish(&mut |group| encoder.encode(group, &mut take));
+    Ok(encoder.tables.words)
 }
 
 /// Writes groups as operations.
@@ -44,22 +43,17 @@ pub(crate) struct Encoder {
     pub target: Target,
     pub products: Products,
     pub tables: Tables,
-    /// Those that are done.
-    pub ops: Vec<Op>,
 }
 
 impl Encoder {
-    fn encode(&mut self, group: Group) {
+    fn encode(&mut self, group: Group, take: &mut impl FnMut(Op)) {
         match group {
-            Group::Op(op) => self.ops.push(op),
+            Group::Op(op) => take(op),
             Group::Products(joined) => {
                 let ops = joined.encode(&mut self.products, &mut self.tables, &self.target);
-                self.ops.extend(ops);
+                ops.into_iter().for_each(take);
             }
-            Group::Chain(chain, touches) => {
-                let op = self.chain(&chain, touches);
-                self.ops.push(op);
-            }
+            Group::Chain(chain, touches) => take(self.chain(&chain, touches)),
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use vta_driver::packing::TensorImages;
 use vta_driver::{Batch, Footprints, Lane, LayerMark, MarkReport, RunReport, Traffic, Work};
@@ -287,7 +288,11 @@ impl Engine {
             }
             _ => {
                 self.plans.remove(&key);
-                self.plan_and_run(batch)?
+                let began = Instant::now();
+                let done = self.plan_and_run(batch)?;
+                let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                self.shared.stats.plan_ns.fetch_add(took, Ordering::Relaxed);
+                done
             }
         };
         self.queue.flush()?;

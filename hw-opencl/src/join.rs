@@ -59,14 +59,20 @@ impl Joiner {
             Placed::Chain(more) => {
                 let touches = more.touches();
                 self.close_products(emit, |open| open.conflicts(&touches));
-                if let Some((open, all)) = &mut self.chain {
-                    if open.append(&more) {
-                        *all = open.touches();
-                        return;
+                let rest = match &mut self.chain {
+                    Some((open, all)) => {
+                        let rest = open.append(more);
+                        if rest.is_none() {
+                            *all = open.touches();
+                        }
+                        rest
                     }
+                    None => Some(more),
+                };
+                if let Some(more) = rest {
                     self.close_chain(emit, |_| true);
+                    self.chain = Some((more, touches));
                 }
-                self.chain = Some((more, touches));
             }
         }
     }

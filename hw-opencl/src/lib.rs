@@ -48,6 +48,7 @@ mod packer;
 mod place;
 mod products;
 mod program;
+mod runs;
 mod schedule;
 mod select;
 mod sets;

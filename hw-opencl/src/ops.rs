@@ -91,6 +91,16 @@ pub(crate) fn narrow(tiles: &Range<usize>) -> Range<u32> {
     tiles.start as u32..tiles.end as u32
 }
 
+/// Adds a range to a list, to its last one where they touch: less for [`merge`] to sort.
+pub(crate) fn add_range(list: &mut Vec<Range<usize>>, range: Range<usize>) {
+    match list.last_mut() {
+        Some(last) if last.start <= range.start && range.start <= last.end => {
+            last.end = last.end.max(range.end);
+        }
+        _ => list.push(range),
+    }
+}
+
 /// What an operation reads and writes: tiles of the scratchpads in [`Scratchpad`]'s order, ascending and
 /// apart, and rows of DRAM. Ranges may be wider than what is touched; that only orders more than
 /// necessary.
@@ -152,6 +162,7 @@ pub(crate) struct Op {
 /// Lists of words that operations share.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
+    /// Micro-ops, groups of micro-ops, chains, products.
     pub words: Vec<u32>,
     lists: HashMap<Vec<u32>, u32>,
 }
@@ -178,12 +189,4 @@ impl Tables {
         );
         self.list(&words)
     }
-}
-
-/// Everything that a batch, or a part of one, has for the device to do.
-#[derive(Debug, Default)]
-pub(crate) struct Decoded {
-    pub ops: Vec<Op>,
-    /// Micro-ops, groups of micro-ops, chains, products.
-    pub tables: Vec<u32>,
 }

@@ -75,7 +75,7 @@ impl<'a> Placer<'a> {
             }
             Step::Clear(runs) => {
                 self.places.write(Scratchpad::Acc, &runs, number);
-                self.chain(Chain::clear(runs.into_iter().flatten()))
+                self.chain(Chain::clear(runs))
             }
             Step::Chain(alu, uops) => {
                 let access = AluAccess::of(alu, Uops::of(&uops));
@@ -92,7 +92,7 @@ impl<'a> Placer<'a> {
     }
 
     fn chain(&self, chain: Chain) -> Placed {
-        Placed::Chain(chain.placed(|tile| self.places.shift(Scratchpad::Acc, tile)))
+        Placed::Chain(chain.placed(|tiles| self.places.parts(Scratchpad::Acc, tiles)))
     }
 
     fn load(&self, access: &LoadAccess, scratchpad: Scratchpad, to: Range<usize>) -> Op {

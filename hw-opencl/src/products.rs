@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use vta_isa::resolve::{AffineTiles, GemmAccess, Loops, meet, merge};
 
-use crate::ops::{Kind, Op, Shape, Tables, Target, Touches};
+use crate::ops::{Kind, Op, Shape, Tables, Target, Touches, add_range};
 use crate::sets::Sets;
 use crate::versions::{Places, Scratchpad, Versions};
 use crate::words::{MISSING, PIECE_WORDS};
@@ -138,8 +138,11 @@ impl Product {
     }
 
     fn ranges(&self, scratchpad: Scratchpad) -> Vec<Range<usize>> {
-        let spans = self.taps.iter().map(|tap| self.span(scratchpad, tap));
-        let mut ranges = spans.map(|s| s.start as usize..s.end as usize).collect();
+        let mut ranges = Vec::new();
+        for tap in &self.taps {
+            let span = self.span(scratchpad, tap);
+            add_range(&mut ranges, span.start as usize..span.end as usize);
+        }
         merge(&mut ranges);
         ranges
     }
@@ -147,18 +150,20 @@ impl Product {
     /// Tells the first pass what moves together.
     pub fn join(&self, versions: &mut Versions, step: usize) {
         for scratchpad in Scratchpad::ALL {
-            for tap in &self.taps {
-                versions.join(scratchpad, [self.span(scratchpad, tap)], step);
-            }
+            let spans = self.taps.iter().map(|tap| self.span(scratchpad, tap));
+            versions.join_each(scratchpad, spans, step);
         }
     }
 
     /// Moves tiles from home to their places.
     pub fn place(&mut self, places: &Places) {
+        let mut dst = places.shifts(Scratchpad::Acc);
+        let mut src = places.shifts(Scratchpad::Inp);
+        let mut wgt = places.shifts(Scratchpad::Wgt);
         for tap in &mut self.taps {
-            tap.dst = tap.dst.wrapping_add(places.shift(Scratchpad::Acc, tap.dst));
-            tap.src = tap.src.wrapping_add(places.shift(Scratchpad::Inp, tap.src));
-            tap.wgt = tap.wgt.wrapping_add(places.shift(Scratchpad::Wgt, tap.wgt));
+            tap.dst = tap.dst.wrapping_add(dst(tap.dst));
+            tap.src = tap.src.wrapping_add(src(tap.src));
+            tap.wgt = tap.wgt.wrapping_add(wgt(tap.wgt));
         }
     }
 
@@ -271,10 +276,18 @@ impl Joined {
         let first = acc.first().map_or(0, |r| r.start as u32);
         let end = acc.last().map_or(0, |r| r.end as u32);
         let (of, mut components) = self.connect(first, end - first);
+        // Components mostly differ in place alone.
+        let (mut offsets, mut positions) = (Vec::new(), None);
         for component in &mut components {
-            let tiles = component.tiles.iter();
-            let offsets: Vec<u32> = tiles.map(|t| t - component.tiles[0]).collect();
-            component.positions = tables.list(&offsets);
+            let base = component.tiles[0];
+            let tiles = || component.tiles.iter().map(|tile| tile - base);
+            let known = positions.filter(|_| tiles().eq(offsets.iter().copied()));
+            component.positions = known.unwrap_or_else(|| {
+                offsets.clear();
+                offsets.extend(tiles());
+                tables.list(&offsets)
+            });
+            positions = Some(component.positions);
         }
         let mut numbers = vec![0; (end - first) as usize];
         for (number, tile) in components.iter().flat_map(|c| c.tiles.iter().enumerate()) {
@@ -283,6 +296,8 @@ impl Joined {
         let mut taps: Vec<Vec<Tap>> = vec![Vec::new(); components.len()];
         for part in &self.parts {
             taps.iter_mut().for_each(Vec::clear);
+            // Components of one part mostly have one pattern.
+            let mut last: Option<(PatternKey, Pattern)> = None;
             // The first row's offset is 0.
             for tap in &part.taps {
                 taps[of[(tap.dst - first) as usize] as usize].push(*tap);
@@ -292,20 +307,28 @@ impl Joined {
                     continue;
                 };
                 let base = component.tiles[0];
-                let key = PatternKey {
-                    positions: component.positions,
-                    rows: part.rows.id,
-                    taps: taps.iter().map(|t| [t.dst - base, t.src - src]).collect(),
+                let offsets = || taps.iter().map(|t| [t.dst - base, t.src - src]);
+                let same = |(key, _): &&(PatternKey, Pattern)| {
+                    key.positions == component.positions && offsets().eq(key.taps.iter().copied())
                 };
-                let number = |offset: u32| numbers[(base + offset - first) as usize];
-                let known = products.patterns.get(&key).copied();
+                let known = last.as_ref().filter(same).map(|(_, pattern)| *pattern);
                 let pattern = known.unwrap_or_else(|| {
+                    let key = PatternKey {
+                        positions: component.positions,
+                        rows: part.rows.id,
+                        taps: offsets().collect(),
+                    };
+                    let number = |offset: u32| numbers[(base + offset - first) as usize];
                     let outputs = component.tiles.len();
-                    let (words, steps) = pattern(&key.taps, &part.rows, outputs, number, shape);
-                    let at = tables.list(&words);
-                    Pattern { at, steps }
+                    let pattern = products.patterns.get(&key).copied().unwrap_or_else(|| {
+                        let (words, steps) = pattern(&key.taps, &part.rows, outputs, number, shape);
+                        let at = tables.list(&words);
+                        products.patterns.insert(key.clone(), Pattern { at, steps });
+                        Pattern { at, steps }
+                    });
+                    last = Some((key, pattern));
+                    pattern
                 });
-                products.patterns.insert(key, pattern);
                 let weights = taps.iter().map(|t| t.wgt).collect();
                 component.pieces.push((pattern, src, weights));
             }
@@ -316,14 +339,15 @@ impl Joined {
     /// The component of each accumulator tile from `first` on.
     fn connect(&self, first: u32, len: u32) -> (Vec<u32>, Vec<Component>) {
         let (mut sets, mut outputs) = (Sets::new(len), vec![false; len as usize]);
-        let mut done = std::collections::HashSet::new();
+        // The rows that were last added at each tile, which taps and parts repeat.
+        let mut done = vec![None; len as usize];
         for part in &self.parts {
             for tap in &part.taps {
-                if !done.insert((part.rows.id, tap.dst)) {
-                    continue;
-                }
                 // The first row's offset is 0.
                 let group = tap.dst - first;
+                if done[group as usize].replace(part.rows.id) == Some(part.rows.id) {
+                    continue;
+                }
                 for [dst, _] in &part.rows.offsets {
                     outputs[(group + dst) as usize] = true;
                     sets.unite(group, group + dst);
@@ -421,8 +445,10 @@ fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &T
         at_once,
         target.zeros,
     ];
-    let tiles = class.iter().flat_map(|c| &c.tiles);
-    let mut tiles = tiles.map(|&t| t as usize..t as usize + 1).collect();
+    let mut tiles = Vec::new();
+    for &tile in class.iter().flat_map(|component| &component.tiles) {
+        add_range(&mut tiles, tile as usize..tile as usize + 1);
+    }
     merge(&mut tiles);
     let mut touches = all.clone();
     touches.reads[Scratchpad::Acc as usize].clone_from(&tiles);

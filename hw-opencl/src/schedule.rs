@@ -9,7 +9,7 @@ use std::ops::Range;
 use vta_isa::resolve::Rows;
 use vta_isa::{Config, MemType};
 
-use crate::ops::{Decoded, OP_WORDS, Op, Room, Shape};
+use crate::ops::{OP_WORDS, Op, Room, Shape};
 use crate::versions::Scratchpad;
 
 /// DRAM is tracked in at most so many pieces.
@@ -92,6 +92,8 @@ struct Levels {
     memories: [Track; 4],
     dram_base: u64,
     granule_bytes: u64,
+    /// Pieces of DRAM that an operation reads and writes, kept for their memory.
+    dram: [Vec<Range<usize>>; 2],
 }
 
 impl Levels {
@@ -107,41 +109,35 @@ impl Levels {
             memories: [inp, wgt, acc, dram].map(Track::new),
             dram_base,
             granule_bytes,
+            dram: [Vec::new(), Vec::new()],
         }
     }
 
-    fn granules(&self, rows: Option<&Rows>) -> Vec<Range<usize>> {
+    fn granules(&self, rows: Option<&Rows>, granules: &mut Vec<Range<usize>>) {
         let (base, granule) = (self.dram_base, self.granule_bytes);
-        let rows = rows.into_iter().flat_map(Rows::apart);
-        let granules = rows.map(|row| {
+        granules.clear();
+        granules.extend(rows.into_iter().flat_map(Rows::apart).map(|row| {
             let (first, end) = (row.start - base, row.end - base);
             (first / granule) as usize..end.div_ceil(granule) as usize
-        });
-        granules.collect()
+        }));
     }
 
     fn place(&mut self, op: &Op) -> u32 {
         let t = &op.touches;
-        let dram_reads = self.granules(t.reads_dram.as_ref());
-        let dram_writes = self.granules(t.writes_dram.as_ref());
-        let reads = t.reads.iter().chain([&dram_reads]);
-        let writes = t.writes.iter().chain([&dram_writes]);
+        let mut dram = std::mem::take(&mut self.dram);
+        self.granules(t.reads_dram.as_ref(), &mut dram[0]);
+        self.granules(t.writes_dram.as_ref(), &mut dram[1]);
+        let reads = t.reads.iter().chain([&dram[0]]);
+        let writes = t.writes.iter().chain([&dram[1]]);
         let first = self.memories.iter().zip(reads.clone().zip(writes.clone()));
         let first = first.map(|(track, (reads, writes))| track.first(reads, writes));
         let level = first.max().unwrap_or(0);
         for (track, (reads, writes)) in self.memories.iter_mut().zip(reads.zip(writes)) {
             track.note(reads, writes, level);
         }
+        self.dram = dram;
         level
     }
-}
-
-/// Units of one block of an operation.
-fn chunk(op: &Op, shape: Shape, cut: Cut) -> u32 {
-    let unit_cost = (op.cost / u64::from(op.units).max(1)).max(1);
-    let wanted = (cut.block_cost / unit_cost).clamp(1, u32::MAX.into()) as u32;
-    let least = op.units.div_ceil(cut.max_blocks);
-    wanted.max(least).max(1).next_multiple_of(shape.group)
 }
 
 /// What a schedule is made for.
@@ -156,65 +152,112 @@ pub(crate) struct Goal<'a> {
 }
 
 /// Orders operations and cuts them.
-pub(crate) fn schedule(decoded: Decoded, goal: Goal<'_>) -> Scheduled {
-    let Goal { shape, cut, .. } = goal;
-    let mut levels = Levels::new(goal.config, goal.room, goal.dram.0, goal.dram.1);
-    let placed: Vec<u32> = decoded.ops.iter().map(|op| levels.place(op)).collect();
-    let count = placed.iter().map(|l| l + 1).max().unwrap_or(0) as usize;
-    let mut by_level: Vec<Vec<usize>> = vec![Vec::new(); count];
-    for (index, level) in placed.iter().enumerate() {
-        by_level[*level as usize].push(index);
+pub(crate) struct Scheduler<'a> {
+    goal: Goal<'a>,
+    levels: Levels,
+    /// Of each operation.
+    sizes: Vec<Size>,
+    /// What is known while operations come.
+    out: Scheduled,
+}
+
+/// What of an operation is needed when all have their levels.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    level: u32,
+    units: u32,
+    /// Units of one block.
+    chunk: u32,
+    cost: u64,
+}
+
+impl<'a> Scheduler<'a> {
+    /// Without an operation.
+    pub fn new(goal: Goal<'a>) -> Self {
+        Self {
+            levels: Levels::new(goal.config, goal.room, goal.dram.0, goal.dram.1),
+            goal,
+            sizes: Vec::new(),
+            out: Scheduled::default(),
+        }
     }
-    let mut out = Scheduled {
-        tables: decoded.tables,
-        ..Scheduled::default()
-    };
-    for op in &decoded.ops {
-        let mut words = [0; OP_WORDS];
-        words[..3].copy_from_slice(&[op.kind as u32, op.units, chunk(op, shape, cut)]);
-        words[3..3 + op.args.len()].copy_from_slice(&op.args);
-        out.ops.extend(words);
-    }
-    let mut small: Option<Launch> = None;
-    for (level, ops) in by_level.iter().enumerate() {
-        let level = level as u32;
-        out.levels.push(out.blocks.len() as u32 / 2);
-        // Long blocks first, so that no work-group starts one when the others are done.
-        let mut ops = ops.clone();
-        ops.sort_by_key(|&i| std::cmp::Reverse(decoded.ops[i].cost));
-        let blocks = ops.iter().flat_map(|&i| {
-            let step = out.ops[i * OP_WORDS + 2] as usize;
-            let firsts = (0..decoded.ops[i].units).step_by(step);
-            firsts.map(move |first| [i as u32, first])
-        });
-        let blocks: Vec<[u32; 2]> = blocks.collect();
-        let striped = (0..cut.stripes).flat_map(|s| blocks.iter().skip(s).step_by(cut.stripes));
-        out.blocks.extend(striped.flatten());
-        let cost: u64 = ops.iter().map(|&i| decoded.ops[i].cost).sum();
-        let groups = out.blocks.len() as u32 / 2 - out.levels[level as usize];
-        let launch = Launch {
-            first_level: level,
-            last_level: level + 1,
-            groups,
+
+    /// The next operation, in an order in which they may run one after the other.
+    pub fn add(&mut self, op: &Op) {
+        let size = Size {
+            level: self.levels.place(op),
+            units: op.units,
+            chunk: self.chunk(op),
+            cost: op.cost,
         };
-        match &mut small {
-            Some(run) if cost < cut.small_cost => run.last_level = level + 1,
-            run => {
-                out.launches.extend(run.take());
-                if cost < cut.small_cost {
-                    *run = Some(Launch {
-                        groups: 1,
-                        ..launch
-                    });
-                } else {
-                    out.launches.push(launch);
+        let mut words = [0; OP_WORDS];
+        words[..3].copy_from_slice(&[op.kind as u32, size.units, size.chunk]);
+        words[3..3 + op.args.len()].copy_from_slice(&op.args);
+        self.out.ops.extend(words);
+        self.sizes.push(size);
+    }
+
+    /// Units of one block of an operation.
+    fn chunk(&self, op: &Op) -> u32 {
+        let Goal { shape, cut, .. } = self.goal;
+        let unit_cost = (op.cost / u64::from(op.units).max(1)).max(1);
+        let wanted = (cut.block_cost / unit_cost).clamp(1, u32::MAX.into()) as u32;
+        let least = op.units.div_ceil(cut.max_blocks);
+        wanted.max(least).max(1).next_multiple_of(shape.group)
+    }
+
+    /// What is to be copied to the device, with the tables that operations share.
+    pub fn finish(self, tables: Vec<u32>) -> Scheduled {
+        let Self { sizes, mut out, .. } = self;
+        let cut = self.goal.cut;
+        out.tables = tables;
+        let mut order: Vec<u32> = (0..sizes.len() as u32).collect();
+        // Long blocks first, so that no work-group starts one when the others are done.
+        order.sort_by_key(|&i| {
+            let Size { level, cost, .. } = sizes[i as usize];
+            (level, std::cmp::Reverse(cost), i)
+        });
+        let mut small: Option<Launch> = None;
+        let mut blocks = Vec::new();
+        for ops in order.chunk_by(|&a, &b| sizes[a as usize].level == sizes[b as usize].level) {
+            let level = out.levels.len() as u32;
+            let first_block = out.blocks.len() / 2;
+            out.levels.push(first_block as u32);
+            blocks.clear();
+            for &op in ops {
+                let Size { units, chunk, .. } = sizes[op as usize];
+                let firsts = (0..units).step_by(chunk as usize);
+                blocks.extend(firsts.map(|first| [op, first]));
+            }
+            for stripe in 0..cut.stripes {
+                let blocks = blocks.iter().skip(stripe).step_by(cut.stripes);
+                out.blocks.extend(blocks.flatten());
+            }
+            let cost: u64 = ops.iter().map(|&op| sizes[op as usize].cost).sum();
+            let launch = Launch {
+                first_level: level,
+                last_level: level + 1,
+                groups: (out.blocks.len() / 2 - first_block) as u32,
+            };
+            match &mut small {
+                Some(run) if cost < cut.small_cost => run.last_level = level + 1,
+                run => {
+                    out.launches.extend(run.take());
+                    if cost < cut.small_cost {
+                        *run = Some(Launch {
+                            groups: 1,
+                            ..launch
+                        });
+                    } else {
+                        out.launches.push(launch);
+                    }
                 }
             }
         }
+        out.launches.extend(small);
+        out.levels.push(out.blocks.len() as u32 / 2);
+        out
     }
-    out.launches.extend(small);
-    out.levels.push(out.blocks.len() as u32 / 2);
-    out
 }
 
 #[cfg(test)]
@@ -246,10 +289,6 @@ mod tests {
     }
 
     fn run(ops: Vec<Op>) -> Scheduled {
-        let decoded = Decoded {
-            ops,
-            tables: vec![],
-        };
         let goal = Goal {
             config: &Config::default(),
             shape: Shape::VECTORS,
@@ -257,7 +296,9 @@ mod tests {
             cut: CUT,
             dram: (0x1000, 1 << 20),
         };
-        schedule(decoded, goal)
+        let mut scheduler = Scheduler::new(goal);
+        ops.iter().for_each(|op| scheduler.add(op));
+        scheduler.finish(vec![])
     }
 
     fn levels_of(s: &Scheduled, ops: usize) -> Vec<usize> {

@@ -19,6 +19,9 @@ pub struct Stats {
     pub batches: u64,
     /// Batches that were planned; the others were run again from an earlier plan.
     pub planned: u64,
+    /// Nanoseconds that planning took: checking instructions, making operations, copying them to
+    /// the device.
+    pub plan_ns: u64,
     /// Bytes copied to the device for the host's writes.
     pub bytes_written: u64,
     /// Bytes copied to the device as plans: operations, instructions, micro-ops.
@@ -41,6 +44,7 @@ pub(crate) struct StatsInner {
     pub kernel_ns: AtomicU64,
     pub batches: AtomicU64,
     pub planned: AtomicU64,
+    pub plan_ns: AtomicU64,
     pub bytes_written: AtomicU64,
     pub plan_bytes: AtomicU64,
     pub bytes_read: AtomicU64,
@@ -74,6 +78,7 @@ impl StatsInner {
             kernel_ns: get(&self.kernel_ns),
             batches: get(&self.batches),
             planned: get(&self.planned),
+            plan_ns: get(&self.plan_ns),
             bytes_written: get(&self.bytes_written),
             plan_bytes: get(&self.plan_bytes),
             bytes_read: get(&self.bytes_read),

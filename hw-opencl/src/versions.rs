@@ -66,6 +66,16 @@ impl Written {
         &self.segments[first.saturating_sub(1)..end]
     }
 
+    /// Everything in the segments that meet a span; the span itself if it is empty.
+    fn around(&self, span: &Range<u32>) -> Range<u32> {
+        let end = self.segments.partition_point(|s| s.first < span.end);
+        let behind = self.segments.get(end).map_or(self.depth, |s| s.first);
+        match self.over(span).first() {
+            Some(first) if !span.is_empty() => first.first..behind,
+            _ => span.clone(),
+        }
+    }
+
     fn set(&mut self, range: &Range<u32>, writer: Writer) {
         if range.is_empty() {
             return;
@@ -105,6 +115,9 @@ struct Extent {
 /// home.
 fn unite(groups: &mut Sets, extents: &mut [Extent], a: Writer, b: Writer) -> Writer {
     let [first, other] = groups.unite(a.0, b.0);
+    if first == other {
+        return Writer(first);
+    }
     let more = extents[other as usize].clone();
     let all = &mut extents[first as usize];
     all.hull = all.hull.start.min(more.hull.start)..all.hull.end.max(more.hull.end);
@@ -137,6 +150,25 @@ impl Versions {
         self.extents.push(Extent { hull, last: step });
         for run in runs {
             self.scratchpads[scratchpad as usize].set(run, writer);
+        }
+    }
+
+    /// A step needs the tiles of each of these spans in places beside each other: a span moves
+    /// together, others may go elsewhere.
+    pub fn join_each(
+        &mut self,
+        scratchpad: Scratchpad,
+        spans: impl IntoIterator<Item = Range<u32>>,
+        step: usize,
+    ) {
+        // What follows each other is mostly in one group that is known to be one.
+        let mut joined = 0..0;
+        for span in spans {
+            if joined.start <= span.start && span.end <= joined.end {
+                continue;
+            }
+            self.join(scratchpad, [span.clone()], step);
+            joined = self.scratchpads[scratchpad as usize].around(&span);
         }
     }
 
@@ -244,10 +276,39 @@ impl Places {
 
     /// How far what a tile now holds lies behind home.
     pub fn shift(&self, scratchpad: Scratchpad, tile: u32) -> u32 {
-        let over = self.scratchpads[scratchpad as usize].over(&(tile..tile + 1));
-        let writer = over.first().map_or(Writer::home(scratchpad), |s| s.writer);
-        let group = self.groups[writer.index()];
-        self.shifts[group.index()].unwrap_or(0)
+        let mut parts = self.parts(scratchpad, tile..tile + 1);
+        parts.next().map_or(0, |(_, shift)| shift)
+    }
+
+    /// The parts of a span whose tiles now hold words of one writer, in their order: each with
+    /// how far these lie behind home.
+    pub fn parts(
+        &self,
+        scratchpad: Scratchpad,
+        span: Range<u32>,
+    ) -> impl Iterator<Item = (Range<u32>, u32)> {
+        let segments = self.scratchpads[scratchpad as usize].over(&span);
+        let ends = segments.iter().skip(1).map(|s| s.first);
+        let ends = ends.chain([span.end]);
+        segments.iter().zip(ends).map(move |(segment, end)| {
+            let group = self.groups[segment.writer.index()];
+            let shift = self.shifts[group.index()].unwrap_or(0);
+            (segment.first.max(span.start)..end, shift)
+        })
+    }
+
+    /// [`Self::shift`] for tiles one after the other, of which neighbours mostly hold words of
+    /// one writer.
+    pub fn shifts(&self, scratchpad: Scratchpad) -> impl FnMut(u32) -> u32 {
+        let (mut known, mut shift) = (0..0, 0);
+        move |tile| {
+            if !known.contains(&tile) {
+                let tile = tile..tile + 1;
+                known = self.scratchpads[scratchpad as usize].around(&tile);
+                shift = self.shift(scratchpad, tile.start);
+            }
+            shift
+        }
     }
 }
 
@@ -312,6 +373,10 @@ mod tests {
                 let over = written.over(&(tile..tile + 1));
                 assert_eq!(over.len(), 1);
                 assert_eq!(over[0].writer, expected[tile as usize], "{written:?}");
+                let around = written.around(&(tile..tile + 1));
+                assert!(around.contains(&tile) && around.end <= 16);
+                let of = |tile: u32| written.over(&(tile..tile + 1))[0].first;
+                assert!(around.clone().all(|other| of(other) == of(tile)));
             }
             let starts: Vec<u32> = written.over(&(0..16)).iter().map(|s| s.first).collect();
             assert!(starts[0] == 0 && starts.is_sorted_by(|a, b| a < b));

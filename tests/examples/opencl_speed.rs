@@ -26,13 +26,14 @@ fn processor_seconds() -> f64 {
 
 /// Prints GMAC/s of a network's images on every backend, after a first one that compiles and plans. The
 /// environment narrows it: VTA_SPEED_NET, VTA_SPEED_ONLY (a part of a backend's name),
-/// VTA_SPEED_ALL (every way of forming products).
+/// VTA_SPEED_ALL (every way of forming products), VTA_SPEED_CONFIG (a configuration's JSON).
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let set = |name| std::env::var(name).ok();
     let name = set("VTA_SPEED_NET").unwrap_or_else(|| "resnet18".into());
     let only = set("VTA_SPEED_ONLY").unwrap_or_default();
     let graph = passes::quantized(&zoo::graph(&name)?)?;
-    let program = lower::compile(&graph, &Config::default(), &LowerOptions::default());
+    let config = Config::from_json(&set("VTA_SPEED_CONFIG").unwrap_or_else(|| "{}".into()))?;
+    let program = lower::compile(&graph, &config, &LowerOptions::default());
     let program = Arc::new(program?);
     let image = zoo::sample_image(224, 1);
     let image: Vec<i8> = image
@@ -40,7 +41,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .map(|&x| ((i32::from(x) - 118) * 2 / 3) as i8)
         .collect();
     let macs: u64 = program.layers.iter().map(|l| l.macs).sum();
-    let ways = [Math::Int, Math::Pairs, Math::Float, Math::Fours].map(Some);
+    let ways = [
+        Math::Int,
+        Math::Pairs,
+        Math::Float,
+        Math::Fours,
+        Math::Matrix,
+    ]
+    .map(Some);
     for backend in backends("speed") {
         if !backend.name().contains(&only) {
             continue;
@@ -67,11 +75,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let processor = (processor_seconds() - processor) * 1e3 / f64::from(runs);
             let stats = device.stats();
             println!(
-                "{:28} {math:?}: {:.1} ms, {:.2} GMAC/s (first {first:.0} ms), processor \
-                 {processor:.0} ms, {} launches, {} stalls, plan {} bytes",
+                "{:28} {math:?}: {:.1} ms, {:.2} GMAC/s (first {first:.0} ms, planned in \
+                 {:.1} ms), processor {processor:.0} ms, {} launches, {} stalls, plan {} bytes",
                 backend.name(),
                 best * 1e3,
                 macs as f64 / best / 1e9,
+                stats.plan_ns as f64 / 1e6,
                 stats.launches / stats.batches,
                 stats.stalls,
                 stats.plan_bytes,

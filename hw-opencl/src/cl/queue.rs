@@ -29,6 +29,9 @@ enum HostData {
     Images {
         _data: Arc<TensorImages>,
     },
+    Words {
+        _data: Vec<u32>,
+    },
     /// What work that this follows in the same queue may still touch.
     Earlier {
         _data: Vec<Pending>,
@@ -106,6 +109,7 @@ impl Pending {
             HostData::None
             | HostData::Shared { .. }
             | HostData::Images { .. }
+            | HostData::Words { .. }
             | HostData::Earlier { .. }
             | HostData::Pinned { .. } => Ok(Vec::new()),
         }
@@ -178,7 +182,14 @@ impl Queue {
         self.write_of(to, 0, bytes, HostData::Images { _data: images })
     }
 
-    /// Copies bytes that `keeper` keeps where they are, unchanged.
+    /// Copies words to the buffer's first bytes, from where they are: they are copied once, for
+    /// which pinned memory would be too much.
+    pub fn write_words(&self, to: &mut Bytes, words: Vec<u32>) -> Result<Pending> {
+        let bytes = ptr::slice_from_raw_parts(words.as_ptr().cast::<u8>(), 4 * words.len());
+        self.enqueue_write(to, 0, bytes, HostData::Words { _data: words })
+    }
+
+    /// Copies bytes that `keeper` keeps where they are, unchanged, through pinned memory.
     fn write_of(
         &self,
         to: &mut Bytes,
@@ -186,8 +197,7 @@ impl Queue {
         bytes: *const [u8],
         keeper: HostData,
     ) -> Result<Pending> {
-        let call = "clEnqueueWriteBuffer";
-        let (offset, len) = to.range(offset, bytes.len() as u64, call)?;
+        let len = bytes.len();
         let (bytes, data): (*const [u8], HostData) = match self.pinned(len) {
             Some(mut pinned) => {
                 // SAFETY: `keeper` keeps these bytes, and an int8 value is a byte.
@@ -197,6 +207,19 @@ impl Queue {
             }
             None => (bytes, keeper),
         };
+        self.enqueue_write(to, offset, bytes, data)
+    }
+
+    /// Copies bytes that `data` keeps where they are, unchanged.
+    fn enqueue_write(
+        &self,
+        to: &mut Bytes,
+        offset: u64,
+        bytes: *const [u8],
+        data: HostData,
+    ) -> Result<Pending> {
+        let call = "clEnqueueWriteBuffer";
+        let (offset, _) = to.range(offset, bytes.len() as u64, call)?;
         // SAFETY: the range is inside the buffer, and the returned object keeps `data`, whose
         // memory doesn't move and which nobody changes, until the event is over.
         let event = unsafe {
@@ -219,6 +242,7 @@ impl Queue {
             HostData::None
             | HostData::Shared { .. }
             | HostData::Images { .. }
+            | HostData::Words { .. }
             | HostData::Earlier { .. }
             | HostData::Pinned { .. } => &mut [],
         };

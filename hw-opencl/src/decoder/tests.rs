@@ -9,11 +9,18 @@ use crate::ops::Kind;
 
 const ROOM: Room = Room([4096, 1024, 2048]);
 
+/// What a batch has for the device to do.
+struct Decoded {
+    ops: Vec<Op>,
+}
+
 fn decode_in(room: Room, f: impl FnOnce(&mut Decoder<'_>)) -> Decoded {
     let config = Config::default();
     let mut decoder = Decoder::new(&config, Shape::VECTORS, room, 0x1000);
     f(&mut decoder);
-    decoder.finish().unwrap()
+    let mut ops = Vec::new();
+    decoder.finish(|op| ops.push(op)).unwrap();
+    Decoded { ops }
 }
 
 /// Takes an instruction with its micro-ops.

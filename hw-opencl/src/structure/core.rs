@@ -36,9 +36,9 @@ pub(crate) struct StreamOnDevice {
 impl StreamOnDevice {
     /// Copies instructions, with their places in the batch, to the device by `upload`.
     pub fn make(
-        stream: &Stream,
+        stream: Stream,
         insns: impl Iterator<Item = (usize, Insn)>,
-        mut upload: impl FnMut(&[u32]) -> Result<Bytes, ClFault>,
+        mut upload: impl FnMut(Vec<u32>) -> Result<Bytes, ClFault>,
     ) -> Result<Self, EngineError> {
         let mut words = Vec::new();
         for (index, insn) in insns {
@@ -50,8 +50,8 @@ impl StreamOnDevice {
         }
         Ok(Self {
             count: words.len() as u32 / 4,
-            insns: upload(&words)?,
-            fences: upload(&stream.fences)?,
+            insns: upload(words)?,
+            fences: upload(stream.fences)?,
             stores: stream.stores,
         })
     }

@@ -137,13 +137,13 @@ impl Runner {
         site: Site<'_>,
     ) -> Result<(Part, Vec<Pending>), EngineError> {
         let mut uploads = Vec::new();
-        let mut upload = |words: &[u32]| site.upload(words, &mut uploads);
+        let mut upload = |words: Vec<u32>| site.upload(words, &mut uploads);
         let part = match draft {
             Draft::Throughput(scheduled) => {
                 Part::Throughput(Throughput::make(scheduled, &mut upload)?)
             }
             Draft::Stream(stream) => {
-                Part::Stream(StreamOnDevice::make(&stream, insns, &mut upload)?)
+                Part::Stream(StreamOnDevice::make(stream, insns, &mut upload)?)
             }
         };
         Ok((part, uploads))

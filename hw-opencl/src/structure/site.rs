@@ -1,7 +1,5 @@
 //! Where parts of batches are made and run.
 
-use std::sync::Arc;
-
 use crate::arena::Arena;
 use crate::cl::{Bytes, Ctx, Pending, Queue};
 use crate::error::ClFault;
@@ -18,14 +16,13 @@ pub(crate) struct Site<'a> {
 
 impl Site<'_> {
     /// Enqueues a copy of words to a buffer of their own.
-    pub fn upload(self, words: &[u32], uploads: &mut Vec<Pending>) -> Result<Bytes, ClFault> {
-        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
-        let len = bytes.len() as u64;
+    pub fn upload(self, words: Vec<u32>, uploads: &mut Vec<Pending>) -> Result<Bytes, ClFault> {
+        let len = 4 * words.len() as u64;
         let mut buffer = self.ctx.buffer(len.max(16))?;
         if len > 0 {
             let stats = &self.shared.stats;
             stats.copied(&stats.plan_bytes, len);
-            uploads.push(self.queue.write(&mut buffer, 0, Arc::from(bytes))?);
+            uploads.push(self.queue.write_words(&mut buffer, words)?);
         }
         Ok(buffer)
     }

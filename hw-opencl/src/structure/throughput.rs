@@ -12,7 +12,7 @@ use crate::error::{ClFault, EngineError, OpenClError};
 use crate::ops::{Room, Shape};
 use crate::packer::Packer;
 use crate::program::Builder;
-use crate::schedule::{Cut, Goal, Launch, Scheduled, schedule};
+use crate::schedule::{Cut, Goal, Launch, Scheduled, Scheduler};
 use crate::select::Structure;
 use crate::versions::Scratchpad;
 
@@ -150,13 +150,15 @@ impl Throughput {
             cut: self.cut,
             dram,
         };
-        Ok(schedule(decoder.finish()?, goal))
+        let mut scheduler = Scheduler::new(goal);
+        let tables = decoder.finish(|op| scheduler.add(&op))?;
+        Ok(scheduler.finish(tables))
     }
 
     /// Copies a schedule to the device, each list by `upload`.
     pub fn make(
         mut scheduled: Scheduled,
-        mut upload: impl FnMut(&[u32]) -> Result<Bytes, ClFault>,
+        mut upload: impl FnMut(Vec<u32>) -> Result<Bytes, ClFault>,
     ) -> Result<Launches, ClFault> {
         let phases = scheduled.tables.len() as u32;
         let levels = |l: &Launch| [l.first_level, l.last_level];
@@ -164,10 +166,10 @@ impl Throughput {
         scheduled.tables.extend(levels);
         Ok(Launches {
             buffers: [
-                upload(&scheduled.ops)?,
-                upload(&scheduled.blocks)?,
-                upload(&scheduled.levels)?,
-                upload(&scheduled.tables)?,
+                upload(scheduled.ops)?,
+                upload(scheduled.blocks)?,
+                upload(scheduled.levels)?,
+                upload(scheduled.tables)?,
             ],
             launches: scheduled.launches,
             phases,
