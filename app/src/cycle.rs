@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use vta_driver::{Budget, Device, Program, output};
 use vta_isa::{Config, MemType};
 use vta_sim::views::EnergyTable;
 use vta_sim::{CycleLog, Execution};
 
-use crate::device::Opening;
+use crate::ahead::{Ahead, Way};
 use crate::error::{Context, Result, ensure};
 use crate::host_share::{HostShare, HostSpeed};
 use crate::machine::Machine;
@@ -23,6 +24,7 @@ pub struct Setup {
     bitstream: Option<PathBuf>,
     machine: Machine,
     budget: Budget,
+    ahead: Ahead,
     cycle: Option<Cycle>,
 }
 
@@ -60,6 +62,7 @@ impl Setup {
                 bitstream: args.bitstream.clone(),
                 machine: machine()?,
                 budget: args.budget,
+                ahead: Ahead::default(),
                 cycle: None,
             });
         }
@@ -101,6 +104,7 @@ impl Setup {
             bitstream: None,
             machine,
             budget: args.budget,
+            ahead: Ahead::default(),
             cycle: Some(cycle),
         })
     }
@@ -117,7 +121,8 @@ impl Setup {
         let scratchpads: u64 = MemType::ALL.iter().map(tiles).sum();
         room::ask(2 * scratchpads, || format!("device {}", self.name))?;
         let Some(cycle) = &self.cycle else {
-            return device::device(&self.name, config, self.opening(threads));
+            let way = self.way(&self.name, threads);
+            return self.ahead.device(&self.name, config, &way);
         };
         let log = cycle.log.clone();
         let device =
@@ -141,14 +146,40 @@ impl Setup {
             "`device` cycle counts the cycles of one device, not of one of several"
         );
         self.machine.admit(config)?;
-        let mut opening = self.opening(threads);
-        opening.bitstream = opening.bitstream.filter(|_| device::is_opencl(name));
-        device::device(name, config, opening)
+        self.ahead.device(name, config, &self.way(name, threads))
     }
 
-    fn opening(&self, threads: usize) -> Opening<'_> {
-        Opening {
-            bitstream: self.bitstream.as_ref(),
+    /// Begins to open the OpenCL devices, on a thread of their own: most of that is waiting for
+    /// drivers. Whether it fails is told by who asks for the device.
+    pub fn open_ahead(&self) {
+        let names = self.names().into_iter();
+        let names: Vec<String> = names
+            .filter(|name| device::is_opencl(name))
+            .map(str::to_owned)
+            .collect();
+        let config = &self.machine.config;
+        if let Some(name) = names.first()
+            && self.machine.admit(config).is_ok()
+        {
+            let way = self.way(name, 1);
+            self.ahead.begin(names, config, way);
+        }
+    }
+
+    /// How long it took to open the devices.
+    pub fn opening(&self) -> Duration {
+        self.ahead.took()
+    }
+
+    /// Alone, any device gets the bitstream, which is an error of those that take none; of
+    /// several it is for OpenCL.
+    fn way(&self, name: &str, threads: usize) -> Way {
+        let alone = name == self.name;
+        let bitstream = self.bitstream.as_ref();
+        Way {
+            bitstream: bitstream
+                .filter(|_| alone || device::is_opencl(name))
+                .cloned(),
             threads,
             budget: self.budget,
         }

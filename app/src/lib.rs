@@ -36,6 +36,7 @@
 //! `vta-compiler` do alone.
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod bundle;
 mod calibrate;
 pub mod check;

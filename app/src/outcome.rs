@@ -51,8 +51,22 @@ pub struct Outcome {
     pub hazards: Option<Vec<String>>,
     /// Loading and compiling.
     pub prepared: Duration,
+    /// Where the time before the first results went.
+    pub start: Start,
     /// Running.
     pub wall: Duration,
+}
+
+/// Where the time before a run's first results went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// Opening the devices, also while the network was compiled.
+    pub opening: Duration,
+    /// From the run's beginning until the network lay on all its devices: what was left of
+    /// opening, and writing constants.
+    pub loading: Duration,
+    /// From the run's beginning to its first results.
+    pub first: Duration,
 }
 
 /// What is kept of an image.
@@ -374,6 +388,7 @@ fn facts(outcome: &Outcome) -> Value {
         "memory": memory_json(&DramPlan::of(&outcome.program)),
         "compile_ms": ms(outcome.prepared),
         "wall_ms": ms(outcome.wall),
+        "start": start_json(outcome),
         IMAGES: [],
         "layers": rows.iter().map(layer).collect::<Vec<_>>(),
     });
@@ -399,6 +414,25 @@ fn facts(outcome: &Outcome) -> Value {
     object
 }
 
+/// Where the first second of a run goes.
+fn start_json(outcome: &Outcome) -> Value {
+    let Start {
+        opening,
+        loading,
+        first,
+    } = outcome.start;
+    let mut object = json!({
+        "opening_ms": ms(opening),
+        "loading_ms": ms(loading),
+        "first_results_ms": ms(first),
+    });
+    if !outcome.devices.is_empty() {
+        let ns = outcome.devices.values().map(|counted| counted.plan_ns);
+        object["planning_ms"] = json!(ms(Duration::from_nanos(ns.sum())));
+    }
+    object
+}
+
 /// A device's counters by name.
 pub fn counters_json(counted: &DeviceCounters) -> Value {
     let mut object = json!({
@@ -409,6 +443,8 @@ pub fn counters_json(counted: &DeviceCounters) -> Value {
         "copies": counted.copies,
         "bytes_to_device": counted.bytes_to_device,
         "bytes_from_device": counted.bytes_from_device,
+        "plans": counted.plans,
+        "plan_ns": counted.plan_ns,
     });
     if let Some(ns) = counted.kernel_ns {
         object["kernel_ns"] = json!(ns);

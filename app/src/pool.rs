@@ -1,8 +1,9 @@
 //! Runs side by side: engines on devices of their own, and the threads that feed them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::reference;
@@ -14,7 +15,7 @@ use crate::device::is_opencl;
 use crate::engine::{Engine, Form, Keep, Load};
 use crate::error::{Context, Error, Result};
 use crate::model::Tensor;
-use crate::outcome::Marks;
+use crate::outcome::{Marks, Start};
 use crate::room;
 use crate::supply::{Images, Supply, Taken};
 use crate::watch::Watch;
@@ -26,6 +27,7 @@ pub struct Pool {
     checks: Checks,
     abreast: Abreast,
     seats: Vec<Seat>,
+    start: Start,
 }
 
 /// What is compared while it runs.
@@ -76,6 +78,11 @@ struct Job<'a> {
     images: &'a dyn Images,
     supply: Supply<'a>,
     done: AtomicUsize,
+    began: Instant,
+    /// Nanoseconds from the beginning until the last device had the network, and to the first
+    /// results.
+    loaded: AtomicU64,
+    first: AtomicU64,
     watch: &'a dyn Watch,
 }
 
@@ -88,6 +95,7 @@ impl Pool {
             checks,
             abreast,
             seats: Vec::new(),
+            start: Start::default(),
         }
     }
 
@@ -99,6 +107,11 @@ impl Pool {
     /// The devices' options and measurements.
     pub fn setup(&self) -> &Setup {
         &self.setup
+    }
+
+    /// Where the time before the last run's first results went.
+    pub fn start(&self) -> Start {
+        self.start
     }
 
     /// Runs all images, each on a device with one thread or more; results don't depend on how
@@ -127,6 +140,9 @@ impl Pool {
             images,
             supply: Supply::new(images, image_bytes, batch, loaders),
             done: AtomicUsize::new(0),
+            began: Instant::now(),
+            loaded: AtomicU64::new(0),
+            first: AtomicU64::new(u64::MAX),
             watch,
         };
         watch.progress(0, count);
@@ -160,6 +176,14 @@ impl Pool {
             workers.into_iter().map(join).collect()
         });
         let shares = shares?;
+        self.start = Start {
+            opening: self.setup.opening(),
+            loading: Duration::from_nanos(job.loaded.load(Ordering::Relaxed)),
+            first: match job.first.load(Ordering::Relaxed) {
+                u64::MAX => Duration::ZERO,
+                ns => Duration::from_nanos(ns),
+            },
+        };
         if job.done.load(Ordering::Relaxed) < count {
             return Err(Error::Cancelled);
         }
@@ -228,6 +252,7 @@ impl Job<'_> {
             Some(engine) => engine,
             none => none.insert(Engine::open(self.network, self.setup, load)?),
         };
+        self.loaded.fetch_max(self.elapsed_ns(), Ordering::Relaxed);
         let mut share = Share {
             outputs: Vec::new(),
             marks: Marks::default(),
@@ -323,7 +348,15 @@ impl Job<'_> {
         }
     }
 
+    /// Since the beginning.
+    fn elapsed_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
     fn add(&self, share: &mut Share, first: usize, out: RunOutput) {
+        if self.first.load(Ordering::Relaxed) == u64::MAX {
+            self.first.fetch_min(self.elapsed_ns(), Ordering::Relaxed);
+        }
         let batch = self.network.program.config.batch();
         let images = batch.min(self.images.count() - first);
         let before = self.done.fetch_add(images, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! A network on images: loaded, placed, compiled, run on devices side by side, compared.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use crate::host_share::HostShare;
 use crate::images::{self, Source};
 use crate::model::{self, Form, Model, Tensor};
 use crate::options::RunOptions;
-use crate::outcome::{ImageOutcome, Marks, Outcome, ends_in_softmax, rank};
+use crate::outcome::{ImageOutcome, Marks, Outcome, Start, ends_in_softmax, rank};
 use crate::pool::{Checks, Share};
 use crate::preprocess::Preprocess;
 use crate::session::Session;
@@ -45,6 +46,9 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
         "`timing_only` computes no outputs for `verify`, `output` or `reference`"
     );
     let started = Instant::now();
+    if !is_bundle(&args.model) {
+        setup.open_ahead();
+    }
     let Prepared {
         compiled,
         preprocess,
@@ -87,6 +91,7 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     let shares = session.shares(&feeds, watch);
     let facts = feeds.facts()?;
     let (mut outcome, found) = outcome(args, &program, shares?, prepared);
+    outcome.start = session.start();
     let reals = reals(&program, ends.as_deref(), &feeds, &in_order(found))?;
     outcome.wall = started.elapsed();
     outcome.images = image_outcomes(&program, reals, facts, args.top, output);
@@ -98,6 +103,11 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     outcome.timing_only = session.timing_only();
     outcome.timed = session.finish()?;
     Ok(outcome)
+}
+
+/// Whether a name is that of a bundle, whose device is known when it is read.
+fn is_bundle(model: &str) -> bool {
+    Path::new(model).extension().is_some_and(|e| e == "vta")
 }
 
 /// The plans of one pass over a network, which isn't run: see [`dump::plans`]. A float model is
@@ -288,6 +298,7 @@ fn outcome(
         hazards: None,
         host: HostShare::default(),
         prepared,
+        start: Start::default(),
         wall: Duration::ZERO,
     };
     (outcome, found)

@@ -15,6 +15,7 @@ use crate::error::{Context, Error, Result, ensure};
 use crate::host_share::HostShare;
 use crate::model::{Model, Tensor};
 use crate::options::Target;
+use crate::outcome::Start;
 use crate::pool::{Abreast, Checks, Pool, Share};
 use crate::preprocess::to_int8;
 use crate::report::Report;
@@ -359,6 +360,11 @@ impl Session {
     /// Runs images; what each device found.
     pub(crate) fn shares(&mut self, images: &dyn Images, watch: &dyn Watch) -> Result<Vec<Share>> {
         self.pool.run(images, watch)
+    }
+
+    /// Where the time before the last run's first results went.
+    pub(crate) fn start(&self) -> Start {
+        self.pool.start()
     }
 
     /// Whether outputs mean nothing, because the device only counts cycles.

@@ -31,6 +31,14 @@ fn a_photo_of_a_cat_is_a_cat() {
     ] {
         assert!(!json[key].is_null(), "{key}");
     }
+    let start = |key: &str| json["start"][key].as_f64().unwrap();
+    let [opening, loading, first] = ["opening_ms", "loading_ms", "first_results_ms"].map(start);
+    let wall = json["wall_ms"].as_f64().unwrap();
+    assert!(
+        0.0 < opening && loading < first && first <= wall,
+        "{}",
+        json["start"]
+    );
     assert_eq!(
         (&json["submissions"], &json["flush_reasons"]["host_read"]),
         (&1.into(), &1.into())
@@ -390,6 +398,8 @@ fn opencl_counts_its_launches_and_is_measured() {
     assert!(count("launches") >= 10 && count("launches") % 10 == 0);
     assert!(count("copies") >= 20 && count("waits") >= 30);
     assert!(count("bytes_to_device") > count("bytes_from_device"));
+    let planning = json["start"]["planning_ms"].as_f64().unwrap();
+    assert!(count("plans") >= 1 && planning > 0.0, "{}", json["start"]);
 
     let bench = |more: &[&str]| {
         let first = [

@@ -105,6 +105,10 @@ pub struct DeviceCounters {
     pub bytes_to_device: u64,
     /// Bytes copied from the device.
     pub bytes_from_device: u64,
+    /// Batches that were made ready for the device; others ran from an earlier plan.
+    pub plans: u64,
+    /// Nanoseconds of the host that this took.
+    pub plan_ns: u64,
     /// Nanoseconds that kernels ran on the device, when it takes their times.
     pub kernel_ns: Option<u64>,
 }
@@ -134,6 +138,8 @@ impl DeviceCounters {
             copies: f(self.copies, other.copies),
             bytes_to_device: f(self.bytes_to_device, other.bytes_to_device),
             bytes_from_device: f(self.bytes_from_device, other.bytes_from_device),
+            plans: f(self.plans, other.plans),
+            plan_ns: f(self.plan_ns, other.plan_ns),
             kernel_ns,
         }
     }

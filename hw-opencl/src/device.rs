@@ -218,6 +218,8 @@ impl Device for OpenClDevice {
             copies: s.copies,
             bytes_to_device: s.bytes_written + s.plan_bytes,
             bytes_from_device: s.bytes_read,
+            plans: s.planned,
+            plan_ns: s.plan_ns,
             kernel_ns: self.shared.profile.then_some(s.kernel_ns),
         })
     }
