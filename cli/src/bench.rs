@@ -160,7 +160,8 @@ fn threaded_session(program: &Arc<Program>, kernel: GemmKernel, threads: usize) 
     let executor = Functional::with_kernel(config.clone(), kernel).with_threads(threads);
     // Known programs are measured.
     let executor = executor.with_planning(Planning::AtOnce);
-    let device: Arc<dyn Device> = Arc::new(SimDevice::with_executor("sim", config, executor));
+    let device = SimDevice::with_executor("sim", config, executor).with_packing_threads(threads);
+    let device: Arc<dyn Device> = Arc::new(device);
     Ok(Session::new(
         Arc::clone(program),
         device,

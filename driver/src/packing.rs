@@ -1,5 +1,6 @@
 //! Between NCHW int8 images and the tiles of device memory.
 
+mod bands;
 mod images;
 mod patches;
 mod tile;
@@ -7,6 +8,7 @@ mod write;
 
 use vta_isa::Config;
 
+pub(crate) use self::bands::Packers;
 pub use self::images::TensorImages;
 use self::tile::Tile;
 pub use self::write::MAX_PACKED_BYTES;
@@ -116,7 +118,8 @@ pub fn pack(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<Vec<
     let mut out = Vec::new();
     out.try_reserve_exact(bytes).ok()?;
     out.resize(bytes, 0u8);
-    pack_all(spec, Tile::of(config), images, &mut out);
+    let tile = Tile::of(config);
+    pack_all(spec, tile, images, &mut out, &Packers::default());
     Some(out)
 }
 
@@ -173,9 +176,17 @@ mod tests {
         Config::from_json(r#"{"LOG_BATCH": 1, "LOG_BLOCK": 4}"#).unwrap()
     }
 
+    /// As [`pack`] on so many threads.
+    fn in_bands(spec: &TensorSpec, config: &Config, images: &[&[i8]], threads: usize) -> Vec<u8> {
+        let images = TensorImages::new(spec, config, images).unwrap();
+        let mut tiles = vec![99; images.packed_bytes() as usize];
+        images.pack_by(&Packers::for_any_size(threads), &mut tiles);
+        tiles
+    }
+
     proptest! {
         #[test]
-        fn unpack_inverts_pack(c in 1u32..40, h in 1u32..7, w in 1u32..7, two in any::<bool>(), seed in any::<u64>()) {
+        fn unpack_inverts_pack(c in 1u32..40, h in 1u32..7, w in 1u32..7, two in any::<bool>(), seed in any::<u64>(), bands in 1usize..6) {
             let config = if two { batch2() } else { Config::default() };
             let spec = spec([c, h, w], Packing::Tiles);
             let image = |k: u64| -> Vec<i8> {
@@ -189,7 +200,9 @@ mod tests {
             again.replace(&refs[..1]).unwrap();
             let mut bytes = vec![99; packed.len()];
             again.pack_into(&mut bytes);
-            prop_assert_eq!(bytes, pack(&spec, &config, &refs[..1]).unwrap());
+            prop_assert_eq!(&bytes, &pack(&spec, &config, &refs[..1]).unwrap());
+            prop_assert_eq!(in_bands(&spec, &config, &refs[..1], bands), bytes);
+            prop_assert_eq!(&in_bands(&spec, &config, &refs, bands), &packed);
             prop_assert_eq!(unpack(&spec, &config, &packed).unwrap(), images);
         }
 
@@ -197,7 +210,7 @@ mod tests {
         fn im2col_gathers_the_patches(
             c in 1usize..4, h in 1usize..9, w in 1usize..14, k in (1usize..4, 1usize..12),
             s in 1usize..4, d in 1usize..3, pads in prop::array::uniform4(0u32..3), seed in any::<u64>(),
-            zero in prop_oneof![Just(0i8), any::<i8>()],
+            zero in prop_oneof![Just(0i8), any::<i8>()], bands in 1usize..6,
         ) {
             let config = Config::default();
             let packing = Packing::Im2col {
@@ -212,6 +225,7 @@ mod tests {
             let mut again = vec![99; packed.len()];
             TensorImages::new(&spec, &config, &[&image]).unwrap().pack_into(&mut again);
             prop_assert_eq!(&again, &packed);
+            prop_assert_eq!(&in_bands(&spec, &config, &[&image], bands), &packed);
             let oh = (h + (pads[0] + pads[2]) as usize - d * (k.0 - 1) - 1) / s + 1;
             let ow = (w + (pads[1] + pads[3]) as usize - d * (k.1 - 1) - 1) / s + 1;
             for col in 0..(c * k.0 * k.1).next_multiple_of(16) {

@@ -11,6 +11,7 @@ use vta_isa::{Config, Extensions, check};
 pub use self::lane::Runner;
 use self::lane::{Item, LaneThread, Reply};
 use crate::memory::HostBytes;
+use crate::packing::Packers;
 use crate::regions::{Footprints, Regions};
 use crate::{AllocError, Allocator, Device, DeviceInfo, DriverError, Lane, PhysAddr, Ticket, Work};
 
@@ -27,6 +28,7 @@ pub struct WorkerDevice {
     book: Mutex<Book>,
     footprints: Footprints,
     lost: Arc<AtomicBool>,
+    packers: Arc<OnceLock<Packers>>,
     compute: LaneThread,
     copy: OnceLock<LaneThread>,
 }
@@ -46,9 +48,9 @@ impl WorkerDevice {
     /// Starts the worker thread of a device that has the allocator's memory only, like a board
     /// whose DRAM is smaller than the address space.
     pub fn with_allocator(info: DeviceInfo, allocator: Allocator, runner: Runner) -> Self {
-        let lost = Arc::default();
+        let (lost, packers) = (Arc::default(), Arc::default());
         let runner = refusing(&info.config, runner);
-        let compute = LaneThread::start(&info.name, &lost, Some(runner));
+        let compute = LaneThread::start(&info.name, &lost, &packers, Some(runner));
         Self {
             info,
             book: Mutex::new(Book {
@@ -57,9 +59,17 @@ impl WorkerDevice {
             }),
             footprints: Footprints::default(),
             lost,
+            packers,
             compute,
             copy: OnceLock::new(),
         }
+    }
+
+    /// Packs images on up to so many threads, the lane's own among them, which start with the
+    /// first large tensor. One is the default; of several calls the first counts.
+    pub fn with_packing_threads(self, threads: usize) -> Self {
+        self.packers.get_or_init(|| Packers::new(threads));
+        self
     }
 
     /// Bytes of whole free pages.
@@ -135,9 +145,9 @@ impl Device for WorkerDevice {
     fn submit_on(&self, lane: Lane, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
         let thread = match (lane, &work) {
             (Lane::Compute, _) | (_, Work::Run(_)) => &self.compute,
-            (Lane::Copy, _) => self
-                .copy
-                .get_or_init(|| LaneThread::start(&self.info.name, &self.lost, None)),
+            (Lane::Copy, _) => self.copy.get_or_init(|| {
+                LaneThread::start(&self.info.name, &self.lost, &self.packers, None)
+            }),
         };
         let spans = self.footprints.of(&work, &self.info.config);
         let regions = self.book().regions.touched(&spans);

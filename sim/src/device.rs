@@ -35,8 +35,8 @@ impl SimDevice {
     }
 
     /// The fast functional simulator with a kernel of choice, which runs each batch on up to so
-    /// many threads, its worker thread among them: see [`Functional::with_threads`]. They end with
-    /// the device.
+    /// many threads, its worker thread among them: see [`Functional::with_threads`]. As many pack
+    /// images. They end with the device.
     pub fn functional_with_threads(
         config: Config,
         kernel: GemmKernel,
@@ -53,7 +53,8 @@ impl SimDevice {
         threads: usize,
     ) -> WorkerDevice {
         let executor = Functional::with_kernel(config.clone(), kernel).with_threads(threads);
-        Self::with_executor("sim", config, executor.with_max_steps(budget.steps))
+        let executor = executor.with_max_steps(budget.steps);
+        Self::with_executor("sim", config, executor).with_packing_threads(threads)
     }
 
     /// The fast functional simulator with the kernel that the environment variable

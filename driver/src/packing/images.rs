@@ -2,6 +2,7 @@
 
 use vta_isa::Config;
 
+use super::bands::Packers;
 use super::tile::Tile;
 use super::write::{pack_all, packed_len};
 use crate::{DriverError, TensorSpec};
@@ -103,12 +104,18 @@ impl TensorImages {
     /// # Panics
     /// When there are other than [`Self::packed_bytes`].
     pub fn pack_into(&self, tiles: &mut [u8]) {
+        self.pack_by(&Packers::default(), tiles);
+    }
+
+    /// [`Self::pack_into`] on several threads where there is much to pack.
+    pub(crate) fn pack_by(&self, packers: &Packers, tiles: &mut [u8]) {
         assert_eq!(tiles.len(), self.packed_bytes, "bytes of the tiles");
         let len = self.spec.image_len().max(1);
         let images: Vec<&[i8]> = match self.values.is_empty() {
             true => vec![&[]],
             false => self.values.chunks_exact(len).collect(),
         };
-        pack_all(&self.spec, Tile::of(&self.config), &images, tiles);
+        let tile = Tile::of(&self.config);
+        pack_all(&self.spec, tile, &images, tiles, packers);
     }
 }

@@ -5,6 +5,7 @@
 //! gathered before any is read again: a CPU waits when bytes that it has just written in parts are
 //! read together.
 
+use super::bands::Band;
 use super::tile::Tile;
 use crate::{Packing, TensorSpec};
 
@@ -15,8 +16,8 @@ const PIECE: usize = 16;
 
 /// How patches are packed: sizes, as indices.
 pub(super) struct Patches {
-    /// Outputs, `[rows, columns]`.
-    out: [usize; 2],
+    /// Columns of outputs.
+    columns_out: usize,
     stride: [usize; 2],
     kernel_width: usize,
     /// First byte of each run in the padded image, for output (0, 0).
@@ -25,7 +26,13 @@ pub(super) struct Patches {
     padded: Padded,
 }
 
-/// The image with its padding.
+/// Images with their padding, from which bands of patches are packed.
+pub(super) struct Padding {
+    patches: Patches,
+    images: Vec<Vec<u8>>,
+}
+
+/// How an image lies with its padding.
 struct Padded {
     /// Rows and columns of the image.
     plane: [usize; 2],
@@ -51,7 +58,7 @@ impl Patches {
         else {
             return None;
         };
-        let out = spec.positions()?;
+        let [_, columns_out] = spec.positions()?;
         let [c, h, w] = spec.chw.map(|d| d as usize);
         let [kh, kw] = kernel.map(|k| k as usize);
         let [top, left, bottom, right] = pads.map(|p| p as usize);
@@ -64,7 +71,7 @@ impl Patches {
         }
         let run = |index: usize| (index / kh * rows + index % kh * dilation[0] as usize) * pitch;
         Some(Self {
-            out,
+            columns_out,
             stride: stride.map(|s| s as usize),
             kernel_width: kw,
             runs: (0..c * kh).map(run).collect(),
@@ -79,33 +86,11 @@ impl Patches {
         })
     }
 
-    /// Packs images into the first batch rows. A row of patches of all images is written before
-    /// the next, so that tiles are in the cache while their rows come.
-    pub fn pack(&self, images: &[&[i8]], out: &mut [u8]) {
-        let images: Vec<Vec<u8>> = images.iter().map(|x| self.padded.of(x)).collect();
-        let (block, lanes) = (self.tile.block, self.tile.lanes());
-        let [oh, ow] = self.out;
-        let columns = self.runs.len() * self.kernel_width;
-        // The last run may be copied a little too far.
-        let pitch = columns.next_multiple_of(block) + RUN;
-        let mut patches = vec![0u8; ow * pitch];
-        for (i, (row, image)) in
-            (0..oh).flat_map(|i| images.iter().enumerate().map(move |x| (i, x)))
-        {
-            let first = i * self.stride[0] * self.padded.sizes[1];
-            self.one_row(&image[first..], &mut patches, pitch);
-            for piece in 0..columns.div_ceil(block) {
-                let tiles = (piece * oh + i) * ow * lanes;
-                let tiles = out[tiles..tiles + ow * lanes].chunks_exact_mut(lanes);
-                let pieces = patches.chunks_exact(pitch).map(|p| &p[piece * block..]);
-                for (tile, patch) in tiles.zip(pieces) {
-                    let tile = &mut tile[row * block..];
-                    match (tile.first_chunk_mut::<PIECE>(), patch.first_chunk()) {
-                        (Some(tile), Some(piece)) if block == PIECE => *tile = *piece,
-                        _ => tile[..block].copy_from_slice(&patch[..block]),
-                    }
-                }
-            }
+    /// The patches of some images, which become the first batch rows.
+    pub fn of_images(self, images: &[&[i8]]) -> Padding {
+        Padding {
+            images: images.iter().map(|x| self.padded.of(x)).collect(),
+            patches: self,
         }
     }
 
@@ -126,6 +111,41 @@ impl Patches {
         let columns = self.runs.len() * width;
         for patch in patches.chunks_exact_mut(pitch) {
             patch[columns..columns + RUN].fill(0);
+        }
+    }
+}
+
+impl Padding {
+    /// Packs a band. A row of patches of all images is written before the next, so that tiles are
+    /// in the cache while their rows come.
+    pub fn pack(&self, band: &mut Band<'_>) {
+        let Self {
+            patches: all,
+            images,
+        } = self;
+        let (block, lanes) = (all.tile.block, all.tile.lanes());
+        let width = all.columns_out;
+        let columns = all.runs.len() * all.kernel_width;
+        // The last run may be copied a little too far.
+        let pitch = columns.next_multiple_of(block) + RUN;
+        let mut patches = vec![0u8; width * pitch];
+        for (i, own) in band.rows.clone().zip(0..) {
+            let first = i * all.stride[0] * all.padded.sizes[1];
+            for (row, image) in images.iter().enumerate() {
+                all.one_row(&image[first..], &mut patches, pitch);
+                for (piece, out) in band.blocks.iter_mut().enumerate() {
+                    let tiles = own * width * lanes..(own + 1) * width * lanes;
+                    let tiles = out[tiles].chunks_exact_mut(lanes);
+                    let pieces = patches.chunks_exact(pitch).map(|p| &p[piece * block..]);
+                    for (tile, patch) in tiles.zip(pieces) {
+                        let tile = &mut tile[row * block..];
+                        match (tile.first_chunk_mut::<PIECE>(), patch.first_chunk()) {
+                            (Some(tile), Some(piece)) if block == PIECE => *tile = *piece,
+                            _ => tile[..block].copy_from_slice(&patch[..block]),
+                        }
+                    }
+                }
+            }
         }
     }
 }

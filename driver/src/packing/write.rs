@@ -2,6 +2,7 @@
 
 use vta_isa::Config;
 
+use super::bands::{Band, Packers};
 use super::patches::Patches;
 use super::tile::{Image, Tile};
 use crate::{Packing, TensorSpec};
@@ -20,44 +21,60 @@ pub(super) fn packed_len(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -
 
 /// Packs images, whose number and lengths [`packed_len`] has found right, into as many bytes as it
 /// has said. Every byte is written.
-pub(super) fn pack_all(spec: &TensorSpec, tile: Tile, images: &[&[i8]], out: &mut [u8]) {
+pub(super) fn pack_all(
+    spec: &TensorSpec,
+    tile: Tile,
+    images: &[&[i8]],
+    out: &mut [u8],
+    packers: &Packers,
+) {
+    let Some([rows, width]) = spec.positions() else {
+        return;
+    };
     let patches = Patches::of(spec, tile, out.len());
+    let patches = patches.map(|patches| patches.of_images(images));
     // Patches write whole blocks, the other ways only channels and columns that there are.
     let whole = match spec.packing {
         Packing::Tiles => (spec.chw[0] as usize).is_multiple_of(tile.block),
         Packing::Im2col { .. } => patches.is_some(),
     };
-    if !whole || images.len() < tile.rows {
-        out.fill(0);
-    }
-    if let Some(patches) = patches {
-        return patches.pack(images, out);
-    }
-    for (row, values) in images.iter().enumerate() {
-        let image = Image { row, values };
-        match &spec.packing {
-            Packing::Tiles => pack_tiles(spec, tile, image, out),
-            Packing::Im2col { .. } => pack_im2col(spec, tile, image, out),
+    packers.each_band(out, [rows, width * tile.lanes()], |mut band| {
+        if !whole || images.len() < tile.rows {
+            band.blocks.iter_mut().for_each(|block| block.fill(0));
         }
-    }
+        if let Some(patches) = &patches {
+            return patches.pack(&mut band);
+        }
+        for (row, values) in images.iter().enumerate() {
+            let image = Image { row, values };
+            match &spec.packing {
+                Packing::Tiles => pack_tiles(spec, tile, image, &mut band),
+                Packing::Im2col { .. } => pack_im2col(spec, tile, image, &mut band),
+            }
+        }
+    });
 }
 
-fn pack_tiles(spec: &TensorSpec, tile: Tile, image: Image<'_>, out: &mut [u8]) {
+fn pack_tiles(spec: &TensorSpec, tile: Tile, image: Image<'_>, band: &mut Band<'_>) {
     let Image { row, values: image } = image;
     let (block, lanes) = (tile.block, tile.lanes());
-    let plane = spec.chw[1] as usize * spec.chw[2] as usize;
+    let [height, width] = [spec.chw[1] as usize, spec.chw[2] as usize];
+    let plane = height * width;
     if plane == 0 {
         return;
     }
+    let inside = band.rows.start * width..band.rows.end * width;
     for (channel, values) in image.chunks_exact(plane).enumerate() {
-        let first = channel / block * plane * lanes + row * block + channel % block;
+        let first = row * block + channel % block;
+        let out = &mut band.blocks[channel / block];
+        let values = &values[inside.clone()];
         for (to, &value) in out[first..].iter_mut().step_by(lanes).zip(values) {
             *to = value as u8;
         }
     }
 }
 
-fn pack_im2col(spec: &TensorSpec, tile: Tile, image: Image<'_>, out: &mut [u8]) {
+fn pack_im2col(spec: &TensorSpec, tile: Tile, image: Image<'_>, band: &mut Band<'_>) {
     let Image { row, values: image } = image;
     let (
         Packing::Im2col {
@@ -66,7 +83,7 @@ fn pack_im2col(spec: &TensorSpec, tile: Tile, image: Image<'_>, out: &mut [u8]) 
             dilation,
             pads,
         },
-        Some([oh, ow]),
+        Some([_, ow]),
     ) = (&spec.packing, spec.positions())
     else {
         return;
@@ -86,10 +103,11 @@ fn pack_im2col(spec: &TensorSpec, tile: Tile, image: Image<'_>, out: &mut [u8]) 
     };
     let columns: Vec<_> = (0..kw).map(inside).collect();
     // Row by row of the output, so that what is written stays in the cache.
-    for i in 0..oh {
+    for (i, own) in band.rows.clone().zip(0..) {
         for col in 0..c * kh * kw {
             let (channel, y, x) = (col / (kh * kw), col / kw % kh, col % kw);
-            let first = (col / block * oh + i) * ow * lanes + row * block + col % block;
+            let out = &mut band.blocks[col / block];
+            let first = own * ow * lanes + row * block + col % block;
             if spec.zero != 0 {
                 let to = out[first..].iter_mut().step_by(lanes);
                 to.take(ow).for_each(|to| *to = spec.zero as u8);

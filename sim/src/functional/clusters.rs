@@ -4,8 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::flow::Flow;
 
-/// A cluster begins anew rather than to grow when what it does again is a smaller share of it.
-const REPEATED_SHARE: u64 = 12;
+/// A cluster begins anew rather than to grow when what it does again is a smaller share of it, for
+/// up to five threads.
+const REPEATED_SHARE: usize = 12;
+/// For more threads this over their number, but at least the least: a pooling layer whose threads
+/// wait for a few large clusters takes longer than one that does some rows again.
+const REPEATED_BY_THREADS: usize = 64;
+const LEAST_REPEATED_SHARE: usize = 3;
 /// Units that a cluster may do again.
 const MOST_REPEATED: usize = 64;
 
@@ -22,6 +27,8 @@ pub(super) struct Cluster {
 /// Clusters as they are found.
 pub(super) struct Clusters<'a> {
     flow: &'a Flow,
+    /// What a cluster does again is at most its cost over this.
+    repeated_share: u64,
     /// `None` for those that were joined to others.
     pub list: Vec<Option<Cluster>>,
     /// What each was joined to, or itself.
@@ -31,9 +38,11 @@ pub(super) struct Clusters<'a> {
 }
 
 impl<'a> Clusters<'a> {
-    pub fn new(flow: &'a Flow) -> Self {
+    pub fn new(flow: &'a Flow, threads: usize) -> Self {
+        let share = REPEATED_BY_THREADS / threads.max(1);
         let mut clusters = Self {
             flow,
+            repeated_share: share.clamp(LEAST_REPEATED_SHARE, REPEATED_SHARE) as u64,
             list: Vec::new(),
             into: Vec::new(),
             of: vec![None; flow.units.len()],
@@ -100,7 +109,7 @@ impl<'a> Clusters<'a> {
         let cost = |unit: u32| self.flow.units[unit as usize].cost_ns;
         let of_cluster = self.list[cluster].as_ref().map_or(0, |g| g.cost_ns);
         let of_new = new.iter().map(|&unit| cost(unit)).sum();
-        let most = of_cluster.max(of_new) / REPEATED_SHARE;
+        let most = of_cluster.max(of_new) / self.repeated_share;
         let mut seen: BTreeSet<u32> = units.iter().copied().collect();
         let (mut open, mut again, mut sum) = (units.to_vec(), Vec::new(), 0);
         while let Some(unit) = open.pop() {

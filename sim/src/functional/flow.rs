@@ -27,10 +27,10 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Cuts all operations, products that take longer than the grain into more than one unit;
-    /// `None` if there are too many.
-    pub fn new(ops: &[Op], dims: Dims, grain_ns: u64) -> Option<Self> {
-        let mut cutter = Cutter::new(dims, grain_ns);
+    /// Cuts all operations, products that take longer than the grain into more than one unit,
+    /// for so many threads; `None` if there are too many.
+    pub fn new(ops: &[Op], dims: Dims, grain_ns: u64, threads: usize) -> Option<Self> {
+        let mut cutter = Cutter::new(dims, grain_ns, threads);
         // Who wrote each cell last.
         let mut owners = vec![BEFORE; dims.cells];
         let mut units = Vec::with_capacity(ops.len());

@@ -41,7 +41,7 @@ pub(super) const LEAST_COST_NS: u64 = 100_000;
 const MOST_GRAIN_NS: u64 = 60_000;
 /// Products that take less than this share of the least that a batch must take aren't cut however
 /// many threads there are.
-const LEAST_SHARE: u64 = 8;
+const LEAST_SHARE: u64 = 16;
 /// Tasks for each thread that cutting aims at: a network has some tens of layers, one after the
 /// other.
 const TASKS_PER_THREAD: u64 = 64;
@@ -86,8 +86,8 @@ impl Schedule {
         let tasks = threads as u64 * TASKS_PER_THREAD;
         let least = least_cost_ns / LEAST_SHARE;
         let grain = (cost / tasks).min(MOST_GRAIN_NS).max(least);
-        let flow = Flow::new(ops, dims, grain)?;
-        let outlines = tasks::outline(&flow)?;
+        let flow = Flow::new(ops, dims, grain, threads)?;
+        let outlines = tasks::outline(&flow, threads)?;
         if outlines.len() < 2 {
             return None;
         }

@@ -26,8 +26,8 @@ pub(super) struct Outline {
 
 /// All tasks with an effect, in order, each waiting for earlier ones only; `None` if joining
 /// them until that is so doesn't come to an end.
-pub(super) fn outline(flow: &Flow) -> Option<Vec<Outline>> {
-    let mut clusters = Clusters::new(flow);
+pub(super) fn outline(flow: &Flow, threads: usize) -> Option<Vec<Outline>> {
+    let mut clusters = Clusters::new(flow, threads);
     for _ in 0..MOST_ROUNDS {
         let outlines = outlines(flow, &clusters);
         let backward = backward(flow, &outlines);

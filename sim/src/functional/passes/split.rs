@@ -4,22 +4,26 @@
 //! residual or a bias on part of them: a compiler that stores the first half while it computes the
 //! rest makes such.
 //!
-//! Condition: sums start from no bytes. No step or store has joined the product yet but biases, which
-//! each group has of its own.
+//! Condition: no step or store has joined the product yet but biases, which each group has of its own,
+//! as it has the bytes that its sums start from and the operands of steps on those.
 //!
 //! Proof: groups share no accumulator tile and read no sums of each other, so that each can be
 //! computed alone; the parts stand where the whole stood.
 
+use vta_driver::Span;
 use vta_isa::resolve::TileSet;
 
-use super::super::draft::{Draft, GroupDraft, Kind, Matmul, OperandDraft, StepDraft};
+use super::super::draft::{
+    ByteTiles, Draft, GroupDraft, Kind, Matmul, OperandDraft, StartDraft, StepDraft, Vector,
+};
 use super::list::{Pass, Place, next_touching};
 
 pub(super) const PASS: Pass = Pass {
     name: "split",
-    run: |mut list, _| {
-        let places = &list.places;
-        let parts: Vec<Vec<Draft>> = (0..places.len()).map(|at| parts_of(places, at)).collect();
+    run: |mut list, context| {
+        let (places, lanes) = (&list.places, context.config.lanes());
+        let parts = |at| parts_of(places, at, lanes);
+        let parts: Vec<Vec<Draft>> = (0..places.len()).map(parts).collect();
         let mut all = Vec::with_capacity(parts.len());
         for (place, parts) in list.places.into_iter().zip(parts) {
             if parts.is_empty() {
@@ -33,8 +37,8 @@ pub(super) const PASS: Pass = Pass {
     },
 };
 
-/// The parts of one product; none if it stays whole.
-fn parts_of(places: &[Place], at: usize) -> Vec<Draft> {
+/// The parts of one product; none if it stays whole. A tile has so many lanes.
+fn parts_of(places: &[Place], at: usize, lanes: usize) -> Vec<Draft> {
     let Some(draft) = &places[at] else {
         return Vec::new();
     };
@@ -46,10 +50,6 @@ fn parts_of(places: &[Place], at: usize) -> Vec<Draft> {
         matmul.stored.is_none() && matmul.after.iter().all(values),
         "nothing but biases has joined it"
     );
-    // A residual before this is rare; such a product stays whole.
-    if matmul.side.is_some() {
-        return Vec::new();
-    }
     let mut whole = vec![(0..matmul.groups.len()).collect::<Vec<usize>>()];
     let mut done: Vec<Vec<usize>> = Vec::new();
     while let Some(groups) = whole.pop() {
@@ -65,8 +65,8 @@ fn parts_of(places: &[Place], at: usize) -> Vec<Draft> {
         return Vec::new();
     }
     let part = |groups: &Vec<usize>| {
-        let writes = tiles_of(matmul, groups);
-        Draft::product(part(matmul, groups), writes, draft.origin.clone())
+        let (writes, part) = (tiles_of(matmul, groups), part(matmul, groups, lanes));
+        Draft::product(part, writes, draft.origin.clone())
     };
     done.iter().map(part).collect()
 }
@@ -88,20 +88,21 @@ fn tiles_of(matmul: &Matmul, groups: &[usize]) -> TileSet {
 }
 
 /// Some groups of a product.
-fn part(matmul: &Matmul, groups: &[usize]) -> Matmul {
+fn part(matmul: &Matmul, groups: &[usize], lanes: usize) -> Matmul {
     let group = |&g: &usize| GroupDraft {
         dst: matmul.groups[g].dst,
         weights: matmul.groups[g].weights.clone(),
     };
-    let step = |(op, operand): &StepDraft| match operand {
-        OperandDraft::Values(values) => {
-            let values = groups.iter().map(|&g| values[g].clone());
-            (*op, OperandDraft::Values(values.collect()))
-        }
-        other => (*op, other.clone()),
+    let step = |(op, operand): &StepDraft| (*op, operand_of(operand, groups));
+    let start = match &matmul.start {
+        StartDraft::Side(steps) => StartDraft::Side(steps.iter().map(step).collect()),
+        StartDraft::Acc => StartDraft::Acc,
+        StartDraft::Zero => StartDraft::Zero,
     };
+    let side = matmul.side.as_ref();
     Matmul {
-        start: matmul.start.clone(),
+        start,
+        side: side.map(|side| bytes_of(side, groups, lanes)),
         after: matmul.after.iter().map(step).collect(),
         ..Matmul::new(
             groups.iter().map(group).collect(),
@@ -109,5 +110,43 @@ fn part(matmul: &Matmul, groups: &[usize]) -> Matmul {
             matmul.inputs.clone(),
             matmul.read,
         )
+    }
+}
+
+/// An operand of some groups.
+fn operand_of(operand: &OperandDraft, groups: &[usize]) -> OperandDraft {
+    let vectors = |all: &[Vector]| groups.iter().map(|&g| all[g].clone()).collect();
+    match operand {
+        OperandDraft::Imm(imm) => OperandDraft::Imm(*imm),
+        OperandDraft::Tiles(tiles) => {
+            OperandDraft::Tiles(groups.iter().map(|&g| tiles[g]).collect())
+        }
+        OperandDraft::Constants(spans) => {
+            OperandDraft::Constants(groups.iter().map(|&g| spans[g]).collect())
+        }
+        OperandDraft::Values(all) => OperandDraft::Values(vectors(all)),
+        OperandDraft::Scaled(all) => OperandDraft::Scaled(vectors(all)),
+    }
+}
+
+/// The bytes of some groups.
+fn bytes_of(bytes: &ByteTiles, groups: &[usize], lanes: usize) -> ByteTiles {
+    let first: Vec<u32> = groups.iter().map(|&g| bytes.first[g]).collect();
+    let ends = |all: &[u32]| (all.iter().min().copied(), all.iter().max().copied());
+    let span = match (ends(&first), ends(&bytes.offsets)) {
+        ((Some(low), Some(high)), (Some(nearest), Some(farthest))) => {
+            let start = (low + nearest) as usize;
+            Span {
+                start,
+                len: (high + farthest) as usize + lanes - start,
+                ..bytes.span
+            }
+        }
+        _ => bytes.span,
+    };
+    ByteTiles {
+        span,
+        first,
+        offsets: bytes.offsets.clone(),
     }
 }
