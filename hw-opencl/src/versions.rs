@@ -431,4 +431,44 @@ mod tests {
         assert_eq!(shifts(16, &writes, &reads), [16, 16, 16, 24, 0]);
         assert_eq!(shifts(8, &writes, &reads), [16, 0, 16, 16, 0]);
     }
+
+    /// Some range of the scratchpad's tiles, which isn't empty.
+    fn span(seed: &mut u32) -> Range<u32> {
+        *seed = seed.wrapping_mul(1_103_515_245).wrapping_add(12345);
+        let (a, b) = (*seed >> 16 & 15, *seed >> 20 & 15);
+        a.min(b)..a.max(b).min(a.min(b) + 3) + 1
+    }
+
+    #[test]
+    fn many_spans_and_tiles_at_once_are_as_one_by_one() {
+        let mut seed = 1;
+        for _ in 0..500 {
+            let [mut each, mut together] = [(); 2].map(|()| Versions::new(DEPTHS));
+            let writes: Vec<_> = (0..8).map(|_| span(&mut seed)).collect();
+            for (step, write) in writes.iter().enumerate() {
+                let spans: Vec<_> = (0..4).map(|_| span(&mut seed)).collect();
+                for versions in [&mut each, &mut together] {
+                    versions.write(Scratchpad::Inp, std::slice::from_ref(write), step);
+                }
+                for span in &spans {
+                    each.join(Scratchpad::Inp, [span.clone()], step);
+                }
+                together.join_each(Scratchpad::Inp, spans, step);
+            }
+            let [mut each, mut together] = [each, together].map(|v| v.places([64, 0, 0]));
+            for (step, write) in writes.iter().enumerate() {
+                let runs = std::slice::from_ref(write);
+                let shift = each.write(Scratchpad::Inp, runs, step);
+                assert_eq!(together.write(Scratchpad::Inp, runs, step), shift);
+                let tiles: Vec<u32> = (0..4).flat_map(|_| span(&mut seed)).collect();
+                let mut shifts = together.shifts(Scratchpad::Inp);
+                let shift = |tile: &u32| each.shift(Scratchpad::Inp, *tile);
+                let expected: Vec<u32> = tiles.iter().map(shift).collect();
+                assert_eq!(
+                    tiles.into_iter().map(&mut shifts).collect::<Vec<_>>(),
+                    expected
+                );
+            }
+        }
+    }
 }
