@@ -9,10 +9,14 @@ use rayon::prelude::*;
 use crate::graph::{Graph, Node, Op};
 use crate::window::Window;
 
-/// Errors of weights, by their index.
+/// Outputs that are added up side by side, so that no sum waits for itself.
+const LANES: usize = 4;
+
+/// Errors of weights.
 pub(super) struct Errors<'a> {
     pub count: usize,
-    pub of: &'a (dyn Fn(usize) -> f64 + Sync),
+    /// Writes those from an index on, as many as there is room for.
+    pub from: &'a (dyn Fn(usize, &mut [f64]) + Sync),
 }
 
 /// What errors of weights add to the mean of each output channel, with the means of the input's channels.
@@ -46,17 +50,46 @@ pub(super) fn expected(
     if errors.count != channels * inputs * taps.len() || outputs == 0 || inputs == 0 {
         return None;
     }
-    let of = |output: usize| -> f64 {
-        let means = &means[output / outputs * inputs..][..inputs];
-        let one = |(input, mean): (usize, &f64)| -> f64 {
-            let first = (output * inputs + input) * taps.len();
-            let weighted = taps.iter().zip(first..);
-            let weighted = weighted.map(|(part, at)| (errors.of)(at) * part);
-            mean * weighted.sum::<f64>()
-        };
-        means.iter().enumerate().map(one).sum()
-    };
-    Some((0..channels).into_par_iter().map(of).collect())
+    let row = inputs * taps.len();
+    let mut sums = vec![0.0; channels];
+    let room = || vec![0.0; LANES * row];
+    let lanes = sums.par_chunks_mut(LANES).enumerate();
+    lanes.for_each_init(room, |of, (index, sums)| {
+        let first = index * LANES;
+        let of = &mut of[..sums.len() * row];
+        (errors.from)(first * row, of);
+        // What the taps of an input add up to, in the input's place.
+        if taps != [1.0] {
+            for at in 0..sums.len() * inputs {
+                let errors = &of[at * taps.len()..][..taps.len()];
+                of[at] = errors.iter().zip(&taps).map(|(e, part)| e * part).sum();
+            }
+        }
+        let means = |lane: usize| &means[(first + lane) / outputs * inputs..][..inputs];
+        add_up(of, inputs, means, sums);
+    });
+    Some(sums)
+}
+
+/// For each sum its values, `inputs` of them, times their means, added up from the first to the last.
+fn add_up<'m>(values: &[f64], inputs: usize, means: impl Fn(usize) -> &'m [f64], sums: &mut [f64]) {
+    let lane = |lane: usize| (&values[lane * inputs..][..inputs], means(lane));
+    if sums.len() < LANES {
+        for (index, sum) in sums.iter_mut().enumerate() {
+            let (values, means) = lane(index);
+            *sum = values.iter().zip(means).map(|(v, mean)| mean * v).sum();
+        }
+        return;
+    }
+    // A sum of nothing is -0.
+    let mut all = [-0.0; LANES];
+    let lanes: [_; LANES] = std::array::from_fn(lane);
+    for input in 0..inputs {
+        for (sum, (values, means)) in all.iter_mut().zip(&lanes) {
+            *sum += means[input] * values[input];
+        }
+    }
+    sums.copy_from_slice(&all);
 }
 
 /// The part of the output's positions for which each tap lies on the input, not on padding.
@@ -119,7 +152,7 @@ mod tests {
         /// whose weights are the errors.
         #[test]
         fn constant_channels_move_by_what_is_expected(
-            (group, inputs, outputs) in (1usize..4, 1usize..4, 1usize..3),
+            (group, inputs, outputs) in (1usize..4, 1usize..4, 1usize..5),
             kernel in [1usize..4, 1..4], stride in [1usize..3, 1..3], dilation in [1usize..3, 1..3],
             pads in [0usize..3, 0..3, 0..3, 0..3], size in [7usize..10, 7..10], seed in 0u32..1000,
         ) {
@@ -141,7 +174,7 @@ mod tests {
             let image: Vec<f32> = means.iter().flat_map(|m| vec![*m as f32; size[0] * size[1]]).collect();
             let result = float::run(&graph, &image).unwrap().remove(0);
             let errors: Vec<f64> = weights.iter().map(|w| f64::from(*w)).collect();
-            let errors = Errors { count: errors.len(), of: &|i| errors[i] };
+            let errors = Errors { count: errors.len(), from: &|first, some| some.copy_from_slice(&errors[first..][..some.len()]) };
             let expected = expected(&graph, &graph.nodes[0], &errors, &means).unwrap();
             for (row, expected) in result.chunks(out[0] * out[1]).zip(expected) {
                 let mean = row.iter().map(|v| f64::from(*v)).sum::<f64>() / row.len() as f64;
@@ -161,7 +194,7 @@ mod tests {
         let errors = [1.0, 2.0, 3.0, -1.0, 0.5, 0.0];
         let errors = Errors {
             count: errors.len(),
-            of: &|i| errors[i],
+            from: &|first, some| some.copy_from_slice(&errors[first..][..some.len()]),
         };
         let expected = |means: &[f64]| expected(&graph, &graph.nodes[0], &errors, means);
         assert_eq!(expected(&[1.0, 10.0, 100.0]), Some(vec![321.0, 4.0]));

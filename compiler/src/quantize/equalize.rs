@@ -301,12 +301,17 @@ impl<'g> Layer<'g> {
 
     /// The largest weight of each input channel.
     fn largest_of_inputs(&self) -> Vec<f32> {
-        let none = || vec![0f32; self.channels()];
+        let (none, inner) = (|| vec![0f32; self.channels()], self.inner());
         let rows = self.weights.par_chunks(self.row()).enumerate();
         let rows = rows.with_min_len((TASK / self.row()).max(1));
         let found = rows.fold(none, |mut found, (output, row)| {
-            let inputs = found[self.first_input(output)..].iter_mut();
-            for (found, weights) in inputs.zip(row.chunks(self.inner())) {
+            let inputs = &mut found[self.first_input(output)..][..self.inputs];
+            if inner == 1 {
+                let weights = inputs.iter_mut().zip(row);
+                weights.for_each(|(found, w)| *found = found.max(w.abs()));
+                return found;
+            }
+            for (found, weights) in inputs.iter_mut().zip(row.chunks(inner)) {
                 *found = found.max(largest(weights));
             }
             found
@@ -322,10 +327,11 @@ impl<'g> Layer<'g> {
         let row = self.row();
         let rows = self.weights.to_mut().par_chunks_mut(row).zip(factors);
         let rows = rows.with_min_len((TASK / row).max(1));
-        rows.for_each(|(row, factor)| {
-            row.iter_mut()
-                .for_each(|w| *w = (f64::from(*w) / factor) as f32);
-        });
+        rows.filter(|(_, factor)| **factor != 1.0)
+            .for_each(|(row, factor)| {
+                row.iter_mut()
+                    .for_each(|w| *w = (f64::from(*w) / factor) as f32);
+            });
         let bias = self.bias.as_mut().map(Cow::to_mut);
         for (bias, factor) in bias.into_iter().flatten().zip(factors) {
             *bias = (f64::from(*bias) / factor) as f32;
@@ -339,10 +345,14 @@ impl<'g> Layer<'g> {
         let rows = self.weights.to_mut().par_chunks_mut(row).enumerate();
         let rows = rows.with_min_len((TASK / row).max(1));
         rows.for_each(|(output, row)| {
-            let factors = &factors[output / each * inputs..];
+            let factors = &factors[output / each * inputs..][..inputs];
+            let multiply = |w: &mut f32, factor: f64| *w = (f64::from(*w) * factor) as f32;
+            if inner == 1 {
+                let weights = row.iter_mut().zip(factors);
+                return weights.for_each(|(w, factor)| multiply(w, *factor));
+            }
             for (weights, factor) in row.chunks_mut(inner).zip(factors) {
-                let multiply = |w: &mut f32| *w = (f64::from(*w) * factor) as f32;
-                weights.iter_mut().for_each(multiply);
+                weights.iter_mut().for_each(|w| multiply(w, *factor));
             }
         });
     }

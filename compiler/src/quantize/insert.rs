@@ -13,7 +13,7 @@ use super::mode::{Mode, WeightScales};
 use super::options::Options;
 use super::rounded::refuse_quantized;
 use super::scales::Scales;
-use super::slices::{Slices, largest};
+use super::slices::{Slices, are_finite, largest};
 use crate::graph::{Data, Element, Graph, MatMulForm, Node, Op, Value, ValueId};
 
 /// The largest magnitude of a quantised bias; leaves the sum a bit more than the same again.
@@ -300,9 +300,7 @@ impl<'a> Quantized<'a> {
             None => Some((Cow::Owned((self.constants)(*id)?), &value.shape)),
         });
         match data {
-            Some((data, shape)) if data.par_iter().all(|w| w.is_finite()) => {
-                Ok((data, shape.clone()))
-            }
+            Some((data, shape)) if are_finite(&data) => Ok((data, shape.clone())),
             Some(_) => refuse("a weight or bias is not finite"),
             None => refuse("its weights and bias must be float constants"),
         }
@@ -420,13 +418,9 @@ impl<'a> Quantized<'a> {
         let int8 = slices.rounded(&weights);
         let channels = self.observed.and_then(|all| all.channels(node.inputs[0]));
         if let Some(channels) = channels {
-            let error = |i: usize| {
-                let s = slices.of(i / slices.inner.max(1));
-                f64::from(int8[i]) * f64::from(s) - f64::from(weights[i])
-            };
             let errors = correct::Errors {
                 count: int8.len(),
-                of: &error,
+                from: &|first, errors| slices.errors(&int8, &weights, first, errors),
             };
             let expected = correct::expected(self.source, node, &errors, &channels.means());
             for (bias, error) in bias.iter_mut().zip(expected.into_iter().flatten()) {

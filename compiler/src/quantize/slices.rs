@@ -36,6 +36,30 @@ impl Slices {
         });
         rounded
     }
+
+    /// How far weights from an index on are from what stands for them: rounded, in units of their
+    /// scale, less themselves.
+    pub(super) fn errors(&self, rounded: &[i8], weights: &[f32], first: usize, to: &mut [f64]) {
+        let inner = self.inner.max(1);
+        let mut at = 0;
+        while at < to.len() {
+            let slice = (first + at) / inner;
+            let len = ((slice + 1) * inner - (first + at)).min(to.len() - at);
+            let s = f64::from(self.of(slice));
+            let (rounded, weights) = (&rounded[first + at..][..len], &weights[first + at..][..len]);
+            for (to, (r, w)) in to[at..][..len].iter_mut().zip(rounded.iter().zip(weights)) {
+                *to = f64::from(*r) * s - f64::from(*w);
+            }
+            at += len;
+        }
+    }
+}
+
+/// Whether no value is infinite or not a number.
+pub(super) fn are_finite(values: &[f32]) -> bool {
+    // What isn't finite is larger than what is.
+    let chunks = values.par_chunks(TASK);
+    chunks.all(|values| largest(values) < f32::INFINITY)
 }
 
 /// The largest magnitude of finite values.
@@ -66,6 +90,22 @@ mod tests {
                 (w / scale[i / inner % channels]).round_ties_even().clamp(-127.0, 127.0) as i8
             });
             prop_assert_eq!(slices.rounded(&weights), wanted.collect::<Vec<i8>>());
+            let rounded = slices.rounded(&weights);
+            let error = |i: usize| {
+                let s = scale[i / inner % channels];
+                f64::from(rounded[i]) * f64::from(s) - f64::from(weights[i])
+            };
+            for first in 0..weights.len() {
+                let mut errors = vec![0.0; (weights.len() - first).div_ceil(2)];
+                slices.errors(&rounded, &weights, first, &mut errors);
+                let wanted: Vec<f64> = (first..first + errors.len()).map(error).collect();
+                prop_assert_eq!(errors, wanted);
+            }
+            prop_assert!(are_finite(&weights));
+            for wrong in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN] {
+                let all: Vec<f32> = weights.iter().copied().chain([wrong, 1.0]).collect();
+                prop_assert!(!are_finite(&all));
+            }
             let most = weights.iter().fold(0f32, |m, w| m.max(w.abs()));
             prop_assert_eq!(largest(&weights), most);
         }
