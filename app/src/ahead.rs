@@ -6,6 +6,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use vta_driver::{Budget, Device};
+use vta_hw_opencl::Scopes;
 use vta_isa::Config;
 
 use crate::device::{self, Opening};
@@ -32,6 +33,7 @@ struct State {
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     pub bitstream: Option<PathBuf>,
+    pub scopes: Option<Scopes>,
     pub threads: usize,
     pub budget: Budget,
 }
@@ -40,6 +42,7 @@ impl Way {
     fn open(&self, name: &str, config: &Config) -> Result<Arc<dyn Device>> {
         let opening = Opening {
             bitstream: self.bitstream.as_ref(),
+            scopes: self.scopes,
             threads: self.threads,
             budget: self.budget,
         };
@@ -117,6 +120,7 @@ mod tests {
     fn way() -> Way {
         Way {
             bitstream: None,
+            scopes: None,
             threads: 1,
             budget: Budget::default(),
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vta_driver::{Budget, Device, Program, output};
+use vta_hw_opencl::Scopes;
 use vta_isa::{Config, MemType};
 use vta_sim::views::EnergyTable;
 use vta_sim::{CycleLog, Execution};
@@ -22,6 +23,7 @@ use crate::{device, files, report_html, room};
 pub struct Setup {
     name: String,
     bitstream: Option<PathBuf>,
+    scopes: Option<Scopes>,
     machine: Machine,
     budget: Budget,
     ahead: Ahead,
@@ -46,6 +48,7 @@ impl Setup {
     pub fn new(args: &DeviceOptions, views: &ViewOptions, title: &str) -> Result<Self> {
         let name = args.device.clone();
         let machine = || Machine::read(args.machine());
+        let scopes = args.scope.as_deref().map(str::parse).transpose()?;
         if name != "cycle" {
             for (option, given) in [
                 ("`timing`", args.timing.is_some()),
@@ -60,6 +63,7 @@ impl Setup {
             return Ok(Self {
                 name,
                 bitstream: args.bitstream.clone(),
+                scopes,
                 machine: machine()?,
                 budget: args.budget,
                 ahead: Ahead::default(),
@@ -69,6 +73,10 @@ impl Setup {
         ensure!(
             args.bitstream.is_none(),
             "`bitstream` is for OpenCL devices, not for cycle"
+        );
+        ensure!(
+            scopes.is_none(),
+            "`scope` is for OpenCL devices, not for cycle"
         );
         let machine = machine()?;
         let energy = match &views.energy {
@@ -102,6 +110,7 @@ impl Setup {
         Ok(Self {
             name,
             bitstream: None,
+            scopes: None,
             machine,
             budget: args.budget,
             ahead: Ahead::default(),
@@ -171,15 +180,13 @@ impl Setup {
         self.ahead.took()
     }
 
-    /// Alone, any device gets the bitstream, which is an error of those that take none; of
-    /// several it is for OpenCL.
+    /// Alone, any device gets the bitstream and the scopes, which are errors of those that take
+    /// none; of several they are for OpenCL.
     fn way(&self, name: &str, threads: usize) -> Way {
-        let alone = name == self.name;
-        let bitstream = self.bitstream.as_ref();
+        let takes = name == self.name || device::is_opencl(name);
         Way {
-            bitstream: bitstream
-                .filter(|_| alone || device::is_opencl(name))
-                .cloned(),
+            bitstream: self.bitstream.clone().filter(|_| takes),
+            scopes: self.scopes.filter(|_| takes),
             threads,
             budget: self.budget,
         }

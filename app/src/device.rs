@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use vta_driver::{Budget, Device};
-use vta_hw_opencl::{OpenClDevice, Options, Selector};
+use vta_hw_opencl::{OpenClDevice, Options, Scopes, Selector};
 use vta_isa::Config;
 use vta_sim::SimDevice;
 
@@ -30,6 +30,8 @@ pub fn config(path: Option<&PathBuf>) -> Result<Config> {
 pub struct Opening<'a> {
     /// For OpenCL devices only.
     pub bitstream: Option<&'a PathBuf>,
+    /// For OpenCL devices only.
+    pub scopes: Option<Scopes>,
     /// Threads that the fast simulator may use for one batch.
     pub threads: usize,
     /// What a batch may ask for.
@@ -43,6 +45,7 @@ pub struct Opening<'a> {
 pub fn device(name: &str, config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Device>> {
     let Opening {
         bitstream,
+        scopes,
         threads,
         budget,
     } = opening;
@@ -50,6 +53,7 @@ pub fn device(name: &str, config: &Config, opening: Opening<'_>) -> Result<Arc<d
         let selector: Selector = name.parse()?;
         let options = Options {
             bitstream: bitstream.cloned(),
+            scopes,
             max_steps: budget.steps,
             ..Options::from_env()
         };
@@ -59,6 +63,10 @@ pub fn device(name: &str, config: &Config, opening: Opening<'_>) -> Result<Arc<d
     ensure!(
         bitstream.is_none(),
         "`bitstream` is for OpenCL devices, not for {name}"
+    );
+    ensure!(
+        scopes.is_none(),
+        "`scope` is for OpenCL devices, not for {name}"
     );
     Ok(match name {
         "sim" => {

@@ -20,6 +20,9 @@ pub struct DeviceOptions {
     pub device: String,
     /// Bitstream for an OpenCL device that takes no source.
     pub bitstream: Option<PathBuf>,
+    /// What an OpenCL device reads weights and inputs as, `weights=SCOPE,activations=SCOPE`, of
+    /// buffer, constant, image and image2d; `None` is buffers.
+    pub scope: Option<String>,
     /// A `vta_config.json`; `None` is what the board has, or the default instance, 1x16x16.
     pub config: Option<PathBuf>,
     /// The board: a preset's name or a TOML file; `None` is a machine of one's own.
@@ -47,6 +50,7 @@ impl Default for DeviceOptions {
         Self {
             device: "sim".to_owned(),
             bitstream: None,
+            scope: None,
             config: None,
             board: None,
             timing: None,

@@ -441,6 +441,7 @@ pub fn counters_json(counted: &DeviceCounters) -> Value {
         "waits": counted.waits,
         "stalls": counted.stalls,
         "copies": counted.copies,
+        "scope_copies": counted.scope_copies,
         "bytes_to_device": counted.bytes_to_device,
         "bytes_from_device": counted.bytes_from_device,
         "plans": counted.plans,

@@ -100,9 +100,13 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
         size(total.traffic.total_bytes()),
     ));
     for (name, c) in &outcome.devices {
+        let scopes = match c.scope_copies {
+            0 => String::new(),
+            n => format!("{n} between memory scopes, "),
+        };
         out.push_str(&format!(
-            "{name}: {} launches, {} waits, {} of them in the way of the next work, {} copies, {} to \
-             it and {} from it\n",
+            "{name}: {} launches, {} waits, {} of them in the way of the next work, {} copies, \
+             {scopes}{} to it and {} from it\n",
             c.launches,
             c.waits,
             c.stalls,

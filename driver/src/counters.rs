@@ -101,6 +101,9 @@ pub struct DeviceCounters {
     pub stalls: u64,
     /// Copies enqueued between host and device.
     pub copies: u64,
+    /// Copies on the device because what writes memory and what reads it do so in different ways
+    /// (OpenCL's images). Those within one way are none.
+    pub scope_copies: u64,
     /// Bytes copied to the device: what was written, and plans of batches.
     pub bytes_to_device: u64,
     /// Bytes copied from the device.
@@ -136,6 +139,7 @@ impl DeviceCounters {
             waits: f(self.waits, other.waits),
             stalls: f(self.stalls, other.stalls),
             copies: f(self.copies, other.copies),
+            scope_copies: f(self.scope_copies, other.scope_copies),
             bytes_to_device: f(self.bytes_to_device, other.bytes_to_device),
             bytes_from_device: f(self.bytes_from_device, other.bytes_from_device),
             plans: f(self.plans, other.plans),

@@ -19,6 +19,8 @@
  *   VTA_MMA        with VTA_MATH 4: NVIDIA's mma instruction through inline PTX
  *   VTA_TRANSPOSE  weights are loaded by blocks of 16x16 in vectors (VTA_V 16 only)
  *   VTA_ONE_LAUNCH with vta_phases, in which work-groups wait for each other
+ *   VTA_INP_SCOPE  where products read inputs: VTA_SCOPE_.., the buffer if it isn't given
+ *   VTA_WGT_SCOPE  the same of weights
  */
 #ifndef VTA_ISA_H
 #include "vta_isa.h"
@@ -26,6 +28,14 @@
 #ifndef VTA_THROUGHPUT_H
 #include "vta_throughput.h"
 #endif
+
+#ifndef VTA_INP_SCOPE
+#define VTA_INP_SCOPE VTA_SCOPE_BUFFER
+#endif
+#ifndef VTA_WGT_SCOPE
+#define VTA_WGT_SCOPE VTA_SCOPE_BUFFER
+#endif
+#define VTA_IS_IMAGE(scope) ((scope) == VTA_SCOPE_IMAGE || (scope) == VTA_SCOPE_IMAGE2D)
 
 #define VTA_LANES (VTA_BATCH * VTA_BLOCK)
 #define VTA_WGT_TILE (VTA_BLOCK * VTA_BLOCK)
@@ -71,13 +81,16 @@ typedef char vta_wgt;
 
 /* Where element (o, k) of a weight tile is kept: lanes side by side, so that a unit reads a
  * vector; with pairs or fours of k together where the products want them; as in DRAM where
- * work-items share the tile. */
+ * work-items share the tile, and where a texel holds what one of them multiplies. */
+#if VTA_MATH == 4 || (VTA_MATH == 3 && VTA_IS_IMAGE(VTA_WGT_SCOPE) && VTA_BLOCK >= 16)
+#define VTA_WGT_ROWS
+#endif
 #if VTA_MATH == 1
 #define VTA_WGT_AT(o, k) (((k) / 2 * VTA_BLOCK + (o)) * 2 + (k) % 2)
+#elif defined(VTA_WGT_ROWS)
+#define VTA_WGT_AT(o, k) ((o) * VTA_BLOCK + (k))
 #elif VTA_MATH == 3
 #define VTA_WGT_AT(o, k) (((k) / 4 * VTA_BLOCK + (o)) * 4 + (k) % 4)
-#elif VTA_MATH == 4
-#define VTA_WGT_AT(o, k) ((o) * VTA_BLOCK + (k))
 #else
 #define VTA_WGT_AT(o, k) ((k) * VTA_BLOCK + (o))
 #endif
@@ -89,6 +102,151 @@ typedef struct {
     __global vta_wgt *wgt;
     __global int *acc;
 } vta_memory;
+
+/*
+ * Views: what products read inputs and weights through. A LOAD always writes the buffers; where the
+ * scope is another, a view of the same bytes is an argument of its own. The host sees to it that no
+ * launch both writes a buffer and reads its view: nothing would make them agree before its end.
+ *
+ * VTA_INP_AT(e) names the elements of inputs from number e on, VTA_INP_ELEM(x, i) is the one with
+ * number i of those, VTA_INP_INT(x, i) the four int8 from there on, VTA_INP_INTS(x, i) sixteen. The
+ * same with WGT.
+ */
+#if VTA_IS_IMAGE(VTA_INP_SCOPE) || VTA_IS_IMAGE(VTA_WGT_SCOPE)
+/* A texel has four channels of 32 bits. */
+#if VTA_MATH == 1
+#define VTA_TEXEL_ELEMS 8
+#elif VTA_MATH == 2
+#define VTA_TEXEL_ELEMS 4
+#else
+#define VTA_TEXEL_ELEMS 16
+#endif
+
+static uint vta_channel(uint4 texel, uint i)
+{
+    return i & 2 ? (i & 1 ? texel.w : texel.z) : (i & 1 ? texel.y : texel.x);
+}
+
+static vta_inp vta_elem(uint4 texel, uint i)
+{
+    const uint word = vta_channel(texel, i * 4 / VTA_TEXEL_ELEMS);
+#if VTA_MATH == 1
+    return as_short((ushort)(word >> i % 2 * 16));
+#elif VTA_MATH == 2
+    return as_float(word);
+#else
+    return as_char((uchar)(word >> i % 4 * 8));
+#endif
+}
+
+#define VTA_TEXEL_2D(view, t)                                                                    \
+    read_imageui(view, (int2)((int)((t) % VTA_TEXTURE_WIDTH), (int)((t) / VTA_TEXTURE_WIDTH)))
+#define VTA_TEXEL_1D(view, t) read_imageui(view, (int)(t))
+#endif
+
+#if VTA_INP_SCOPE == VTA_SCOPE_BUFFER
+#define VTA_INP_PARAM
+#define VTA_INP_VIEW
+typedef __global const vta_inp *vta_inps;
+#define VTA_INP_AT(e) (m.inp + (e))
+#define VTA_INP_ELEM(x, i) ((x)[i])
+#define VTA_INP_INT(x, i) (*(__global const int *)((x) + (i)))
+#elif VTA_INP_SCOPE == VTA_SCOPE_CONSTANT
+#define VTA_INP_PARAM , __constant vta_inp *inp_view
+#define VTA_INP_VIEW , inp_view
+typedef __constant vta_inp *vta_inps;
+#define VTA_INP_AT(e) (inp_view + (e))
+#define VTA_INP_ELEM(x, i) ((x)[i])
+#define VTA_INP_INT(x, i) (*(__constant int *)((x) + (i)))
+#else
+#if VTA_INP_SCOPE == VTA_SCOPE_IMAGE
+#define VTA_INP_PARAM , __read_only image1d_buffer_t inp_view
+#define VTA_INP_TEXEL(t) VTA_TEXEL_1D(inp_view, t)
+#else
+#define VTA_INP_PARAM , __read_only image2d_t inp_view
+#define VTA_INP_TEXEL(t) VTA_TEXEL_2D(inp_view, t)
+#endif
+#define VTA_INP_VIEW , inp_view
+typedef uint vta_inps;
+#define VTA_INP_AT(e) (e)
+#define VTA_INP_OF(x, i) VTA_INP_TEXEL(((x) + (i)) / VTA_TEXEL_ELEMS)
+#define VTA_INP_ELEM(x, i) vta_elem(VTA_INP_OF(x, i), ((x) + (i)) % VTA_TEXEL_ELEMS)
+#define VTA_INP_INT(x, i) as_int(vta_channel(VTA_INP_OF(x, i), ((x) + (i)) / 4 % 4))
+#define VTA_INP_INTS(x, i) as_int4(VTA_INP_OF(x, i))
+#endif
+#ifndef VTA_INP_INTS
+#define VTA_INP_INTS(x, i)                                                                       \
+    ((int4)(VTA_INP_INT(x, i), VTA_INP_INT(x, (i) + 4), VTA_INP_INT(x, (i) + 8),                 \
+            VTA_INP_INT(x, (i) + 12)))
+#endif
+
+/* Weights also come as vectors: VTA_WGT_VECTOR(w, i) is VTA_V elements, VTA_WGT_SHORT16(w, i) and
+ * the like so many of pairs. */
+#if VTA_WGT_SCOPE == VTA_SCOPE_BUFFER || VTA_WGT_SCOPE == VTA_SCOPE_CONSTANT
+#if VTA_WGT_SCOPE == VTA_SCOPE_BUFFER
+#define VTA_WGT_PARAM
+#define VTA_WGT_VIEW
+typedef __global const vta_wgt *vta_wgts;
+#define VTA_WGT_FROM(tile) (m.wgt + (size_t)(tile) * VTA_WGT_TILE)
+#define VTA_WGT_INT(w, i) (*(__global const int *)((w) + (i)))
+#else
+#define VTA_WGT_PARAM , __constant vta_wgt *wgt_view
+#define VTA_WGT_VIEW , wgt_view
+typedef __constant vta_wgt *vta_wgts;
+#define VTA_WGT_FROM(tile) (wgt_view + (size_t)(tile) * VTA_WGT_TILE)
+#define VTA_WGT_INT(w, i) (*(__constant int *)((w) + (i)))
+#endif
+#define VTA_WGT_ELEM(w, i) ((w)[i])
+#define VTA_WGT_VECTOR(w, i) VTA_LOAD((w) + (i))
+#define VTA_WGT_SHORT16(w, i) vload16(0, (w) + (i))
+#define VTA_WGT_SHORT8(w, i) vload8(0, (w) + (i))
+#define VTA_WGT_SHORT4(w, i) vload4(0, (w) + (i))
+#else
+#if VTA_WGT_SCOPE == VTA_SCOPE_IMAGE
+#define VTA_WGT_PARAM , __read_only image1d_buffer_t wgt_view
+#define VTA_WGT_TEXEL(t) VTA_TEXEL_1D(wgt_view, t)
+#else
+#define VTA_WGT_PARAM , __read_only image2d_t wgt_view
+#define VTA_WGT_TEXEL(t) VTA_TEXEL_2D(wgt_view, t)
+#endif
+#define VTA_WGT_VIEW , wgt_view
+typedef uint vta_wgts;
+#define VTA_WGT_FROM(tile) ((tile) * VTA_WGT_TILE)
+#define VTA_WGT_OF(w, i) VTA_WGT_TEXEL(((w) + (i)) / VTA_TEXEL_ELEMS)
+#define VTA_WGT_ELEM(w, i) vta_elem(VTA_WGT_OF(w, i), ((w) + (i)) % VTA_TEXEL_ELEMS)
+#define VTA_WGT_INT(w, i) as_int(vta_channel(VTA_WGT_OF(w, i), ((w) + (i)) / 4 % 4))
+#define VTA_WGT_INTS(w, i) as_int4(VTA_WGT_OF(w, i))
+#define VTA_WGT_ELEMS_2(w, i) VTA_WGT_ELEM(w, i), VTA_WGT_ELEM(w, (i) + 1)
+#define VTA_WGT_ELEMS_4(w, i) VTA_WGT_ELEMS_2(w, i), VTA_WGT_ELEMS_2(w, (i) + 2)
+#define VTA_WGT_ELEMS_8(w, i) VTA_WGT_ELEMS_4(w, i), VTA_WGT_ELEMS_4(w, (i) + 4)
+#define VTA_WGT_SHORT8(w, i) as_short8(VTA_WGT_OF(w, i))
+#define VTA_WGT_SHORT16(w, i) ((short16)(VTA_WGT_SHORT8(w, i), VTA_WGT_SHORT8(w, (i) + 8)))
+/* Only a tile of BLOCK 2 is so small that four of it may be a part of a texel. */
+#define VTA_WGT_SHORT4(w, i) ((short4)(VTA_WGT_ELEMS_4(w, i)))
+#if VTA_V == 1
+#define VTA_WGT_VECTOR(w, i) VTA_WGT_ELEM(w, i)
+#elif VTA_V == 16 && VTA_MATH == 2
+#define VTA_WGT_FLOAT4(w, i) as_float4(VTA_WGT_OF(w, i))
+#define VTA_WGT_VECTOR(w, i)                                                                     \
+    ((float16)(VTA_WGT_FLOAT4(w, i), VTA_WGT_FLOAT4(w, (i) + 4), VTA_WGT_FLOAT4(w, (i) + 8),     \
+               VTA_WGT_FLOAT4(w, (i) + 12)))
+#elif VTA_V == 16
+#define VTA_WGT_VECTOR(w, i) as_char16(VTA_WGT_OF(w, i))
+#elif VTA_MATH == 2
+#define VTA_WGT_VECTOR(w, i) ((vta_floats)(VTA_CAT(VTA_WGT_ELEMS_, VTA_V)(w, i)))
+#else
+#define VTA_WGT_VECTOR(w, i) ((VTA_CAT(char, VTA_V))(VTA_CAT(VTA_WGT_ELEMS_, VTA_V)(w, i)))
+#endif
+#endif
+#ifndef VTA_WGT_INTS
+#define VTA_WGT_INTS(w, i)                                                                       \
+    ((int4)(VTA_WGT_INT(w, i), VTA_WGT_INT(w, (i) + VTA_WGT_AT(0, 4)),                           \
+            VTA_WGT_INT(w, (i) + VTA_WGT_AT(0, 8)), VTA_WGT_INT(w, (i) + VTA_WGT_AT(0, 12))))
+#endif
+
+/* Behind the last parameter, or argument, of a function that may read them. */
+#define VTA_VIEW_PARAMS VTA_INP_PARAM VTA_WGT_PARAM
+#define VTA_VIEWS VTA_INP_VIEW VTA_WGT_VIEW
 
 /* The ALU operations: a function for each in the list of vta_isa.h. */
 static vta_ints vta_min(vta_ints x, vta_ints y)
@@ -150,7 +308,7 @@ static __global uchar *vta_tile(__global const uint *a, uint tile, uint elem, vt
     return m.dram + ((size_t)a[1] + (size_t)y * a[2] + (size_t)x * elem);
 }
 
-static void vta_load_inp(__global const uint *a, uint unit, vta_memory m)
+static void vta_load_inp(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
     const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
     __global const char *from = (__global const char *)vta_tile(a, tile, VTA_LANES, m);
@@ -182,7 +340,7 @@ static void vta_load_inp(__global const uint *a, uint unit, vta_memory m)
     VTA_INTERLEAVE(to, from, 6) VTA_INTERLEAVE(to, from, 7)
 
 /* A unit is 16 outputs by 16 inputs. */
-static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m)
+static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
     const uint side = VTA_BLOCK / 16;
     const uint tile = unit / (side * side), part = unit % (side * side);
@@ -217,7 +375,7 @@ static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m)
 }
 #elif VTA_GROUP == 1
 /* A unit is a tile. */
-static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m)
+static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
     __global const char *from = (__global const char *)vta_tile(a, unit, VTA_WGT_TILE, m);
     __global vta_wgt *to = m.wgt + (size_t)(a[0] + unit) * VTA_WGT_TILE;
@@ -227,14 +385,14 @@ static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m)
 }
 #else
 /* A unit is one element (four with VTA_MATH 3 and 4), in the order in which they are written. */
-static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m)
+static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
 #if VTA_MATH >= 3
     const uint tile = unit / (VTA_WGT_TILE / 4), at = unit % (VTA_WGT_TILE / 4);
-#if VTA_MATH == 3
-    const uint o = at % VTA_BLOCK, k = at / VTA_BLOCK * 4;
-#else
+#ifdef VTA_WGT_ROWS
     const uint o = at * 4 / VTA_BLOCK, k = at * 4 % VTA_BLOCK;
+#else
+    const uint o = at % VTA_BLOCK, k = at / VTA_BLOCK * 4;
 #endif
     __global const uchar *from = vta_tile(a, tile, VTA_WGT_TILE, m);
     __global uint *to = (__global uint *)(m.wgt + (size_t)(a[0] + tile) * VTA_WGT_TILE);
@@ -249,7 +407,7 @@ static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m)
 }
 #endif
 
-static void vta_load_acc(__global const uint *a, uint unit, vta_memory m)
+static void vta_load_acc(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
     const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
     __global const int *from = (__global const int *)vta_tile(a, tile, 4 * VTA_LANES, m);
@@ -259,7 +417,7 @@ static void vta_load_acc(__global const uint *a, uint unit, vta_memory m)
     VTA_STORE(x, m.acc + (size_t)(a[0] + tile) * VTA_LANES + lane);
 }
 
-static void vta_load_acc8(__global const uint *a, uint unit, vta_memory m)
+static void vta_load_acc8(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
     const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
     __global const char *from = (__global const char *)vta_tile(a, tile, VTA_LANES, m);
@@ -269,7 +427,7 @@ static void vta_load_acc8(__global const uint *a, uint unit, vta_memory m)
     VTA_STORE(x, m.acc + (size_t)(a[0] + tile) * VTA_LANES + lane);
 }
 
-static void vta_store(__global const uint *a, uint unit, vta_memory m)
+static void vta_store(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
     const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
     __global uchar *to = vta_tile(a, tile, VTA_LANES, m);
@@ -312,7 +470,7 @@ typedef vta_ints vta_sum;
  * blocks of rows, rows at once. A group is the micro-ops of one destination: dst, first, last.
  */
 #define VTA_DEFINE_GEMM(NAME, ROWS)                                                              \
-    static void NAME(__global const uint *a, uint unit, vta_memory m)                            \
+    static void NAME(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)            \
     {                                                                                            \
         const uint lane = unit % VTA_CHUNKS * VTA_V;                                             \
         const uint b = unit / VTA_CHUNKS % VTA_BATCH;                                            \
@@ -338,8 +496,8 @@ typedef vta_ints vta_sum;
                     const uint word = m.tables[u];                                               \
                     const uint tile = VTA_UOP_WGT(word) + wgt + ri * a[12] + rj * a[13];         \
                     const uint from = VTA_UOP_SRC(word) + ri * a[10] + rj * a[11];               \
-                    __global const vta_inp *x = m.inp + from * VTA_LANES;                        \
-                    __global const vta_wgt *w = m.wgt + (size_t)tile * VTA_WGT_TILE;             \
+                    const vta_inps x = VTA_INP_AT(from * VTA_LANES);                             \
+                    const vta_wgts w = VTA_WGT_FROM(tile);                                       \
                     VTA_PRODUCTS(ROWS)                                                           \
                     if (--room == 0) {                                                           \
                         VTA_FLUSH(ROWS)                                                          \
@@ -362,54 +520,96 @@ typedef vta_ints vta_sum;
         sum[q] = (vta_sum)0;                                                                     \
     }
 
-#if VTA_MATH == 0
-#define VTA_PRODUCTS(ROWS)                                                                       \
-    for (uint k = 0; k < VTA_BLOCK; ++k) {                                                       \
-        const vta_ints y = VTA_TO(int)(VTA_LOAD(w + VTA_WGT_AT(lane, k)));                       \
-        _Pragma("unroll") for (uint q = 0; q < ROWS; ++q) sum[q] += (int)x[src[q] + k] * y;      \
-    }
-#elif VTA_MATH == 1
+#if VTA_MATH == 1
 #define VTA_PRODUCTS(ROWS)                                                                       \
     for (uint k = 0; k < VTA_BLOCK; k += 2) {                                                    \
-        __global const vta_wgt *pair = w + VTA_WGT_AT(lane, k);                                  \
-        VTA_PAIR(y, pair)                                                                        \
+        const uint pair = VTA_WGT_AT(lane, k);                                                   \
+        VTA_PAIR(y, w, pair)                                                                     \
         _Pragma("unroll") for (uint q = 0; q < ROWS; ++q) sum[q] +=                              \
-            (int)x[src[q] + k] * y0 + (int)x[src[q] + k + 1] * y1;                               \
+            (int)VTA_INP_ELEM(x, src[q] + k) * y0 + (int)VTA_INP_ELEM(x, src[q] + k + 1) * y1;   \
     }
 #if VTA_V == 16
-#define VTA_PAIR(y, p)                                                                           \
-    const short16 pa = vload16(0, p), pb = vload16(1, p);                                        \
+#define VTA_PAIR(y, w, p)                                                                        \
+    const short16 pa = VTA_WGT_SHORT16(w, p), pb = VTA_WGT_SHORT16(w, (p) + 16);                 \
     const int16 y0 = convert_int16((short16)(pa.even, pb.even));                                 \
     const int16 y1 = convert_int16((short16)(pa.odd, pb.odd));
 #elif VTA_V == 1
-#define VTA_PAIR(y, p) const int y0 = (p)[0], y1 = (p)[1];
+#define VTA_PAIR(y, w, p) const int y0 = VTA_WGT_ELEM(w, p), y1 = VTA_WGT_ELEM(w, (p) + 1);
 #elif VTA_V == 8
-#define VTA_PAIR(y, p)                                                                           \
-    const short16 pa = vload16(0, p);                                                            \
+#define VTA_PAIR(y, w, p)                                                                        \
+    const short16 pa = VTA_WGT_SHORT16(w, p);                                                    \
     const int8 y0 = convert_int8(pa.even), y1 = convert_int8(pa.odd);
 #elif VTA_V == 4
-#define VTA_PAIR(y, p)                                                                           \
-    const short8 pa = vload8(0, p);                                                              \
+#define VTA_PAIR(y, w, p)                                                                        \
+    const short8 pa = VTA_WGT_SHORT8(w, p);                                                      \
     const int4 y0 = convert_int4(pa.even), y1 = convert_int4(pa.odd);
 #else
-#define VTA_PAIR(y, p)                                                                           \
-    const short4 pa = vload4(0, p);                                                              \
+#define VTA_PAIR(y, w, p)                                                                        \
+    const short4 pa = VTA_WGT_SHORT4(w, p);                                                      \
     const int2 y0 = convert_int2(pa.even), y1 = convert_int2(pa.odd);
 #endif
-#elif VTA_MATH == 2
+#elif VTA_MATH == 0 || VTA_MATH == 2
+#if VTA_MATH == 0
+#define VTA_Y(k) VTA_TO(int)(VTA_WGT_VECTOR(w, VTA_WGT_AT(lane, k)))
+#define VTA_X(x) (int)(x)
+#else
+#define VTA_Y(k) VTA_WGT_VECTOR(w, VTA_WGT_AT(lane, k))
+#define VTA_X(x) (x)
+#endif
+#if VTA_IS_IMAGE(VTA_INP_SCOPE) && VTA_BLOCK >= 4
+/* A texel's inputs, or a part of them, at once. */
+#if VTA_MATH == 0
+#define VTA_INP_FOUR(x, i) as_char4(VTA_INP_INT(x, i))
+typedef char4 vta_four;
+#else
+#define VTA_INP_FOUR(x, i) as_float4(VTA_INP_OF(x, i))
+typedef float4 vta_four;
+#endif
+#define VTA_PRODUCTS(ROWS)                                                                       \
+    for (uint k = 0; k < VTA_BLOCK; k += 4) {                                                    \
+        const vta_sum y0 = VTA_Y(k), y1 = VTA_Y(k + 1), y2 = VTA_Y(k + 2), y3 = VTA_Y(k + 3);    \
+        _Pragma("unroll") for (uint q = 0; q < ROWS; ++q)                                        \
+        {                                                                                        \
+            const vta_four four = VTA_INP_FOUR(x, src[q] + k);                                   \
+            sum[q] += VTA_X(four.s0) * y0 + VTA_X(four.s1) * y1;                                 \
+            sum[q] += VTA_X(four.s2) * y2 + VTA_X(four.s3) * y3;                                 \
+        }                                                                                        \
+    }
+#elif VTA_MATH == 0
+#define VTA_PRODUCTS(ROWS)                                                                       \
+    for (uint k = 0; k < VTA_BLOCK; ++k) {                                                       \
+        const vta_ints y = VTA_Y(k);                                                             \
+        _Pragma("unroll") for (uint q = 0; q < ROWS; ++q) sum[q] +=                              \
+            (int)VTA_INP_ELEM(x, src[q] + k) * y;                                                \
+    }
+#else
 #define VTA_PRODUCTS(ROWS)                                                                       \
     _Pragma("unroll 4") for (uint k = 0; k < VTA_BLOCK; ++k)                                     \
     {                                                                                            \
-        const vta_floats y = VTA_LOAD(w + VTA_WGT_AT(lane, k));                                  \
-        _Pragma("unroll") for (uint q = 0; q < ROWS; ++q) sum[q] += x[src[q] + k] * y;           \
+        const vta_floats y = VTA_Y(k);                                                           \
+        _Pragma("unroll") for (uint q = 0; q < ROWS; ++q) sum[q] +=                              \
+            VTA_INP_ELEM(x, src[q] + k) * y;                                                     \
+    }
+#endif
+#elif VTA_BLOCK >= 16 && (VTA_IS_IMAGE(VTA_INP_SCOPE) || VTA_IS_IMAGE(VTA_WGT_SCOPE))
+#define VTA_PRODUCTS(ROWS)                                                                       \
+    _Pragma("unroll") for (uint k = 0; k < VTA_BLOCK; k += 16)                                   \
+    {                                                                                            \
+        const int4 y = VTA_WGT_INTS(w, VTA_WGT_AT(lane, k));                                     \
+        _Pragma("unroll") for (uint q = 0; q < ROWS; ++q)                                        \
+        {                                                                                        \
+            const int4 four = VTA_INP_INTS(x, src[q] + k);                                       \
+            sum[q] = vta_dot4(four.s1, y.s1, vta_dot4(four.s0, y.s0, sum[q]));                   \
+            sum[q] = vta_dot4(four.s3, y.s3, vta_dot4(four.s2, y.s2, sum[q]));                   \
+        }                                                                                        \
     }
 #else
 #define VTA_PRODUCTS(ROWS)                                                                       \
     _Pragma("unroll") for (uint k = 0; k < VTA_BLOCK; k += 4)                                    \
     {                                                                                            \
-        const int y = *(__global const int *)(w + VTA_WGT_AT(lane, k));                          \
+        const int y = VTA_WGT_INT(w, VTA_WGT_AT(lane, k));                                       \
         _Pragma("unroll") for (uint q = 0; q < ROWS; ++q) sum[q] =                               \
-            vta_dot4(*(__global const int *)(x + src[q] + k), y, sum[q]);                        \
+            vta_dot4(VTA_INP_INT(x, src[q] + k), y, sum[q]);                                     \
     }
 #endif
 
@@ -419,15 +619,15 @@ VTA_DEFINE_GEMM(vta_gemm_row, 1)
 VTA_DEFINE_GEMM(vta_gemm_rows, VTA_ROWS)
 #endif
 
-static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
+static void vta_gemm(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
 #if VTA_ROWS > 1
     if (a[17] > 1) {
-        vta_gemm_rows(a, unit, m);
+        vta_gemm_rows(a, unit, m VTA_VIEWS);
         return;
     }
 #endif
-    vta_gemm_row(a, unit, m);
+    vta_gemm_row(a, unit, m VTA_VIEWS);
 }
 
 /*
@@ -440,7 +640,7 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
  */
 #if VTA_MATH < 4
 #define VTA_DEFINE_PRODUCTS(NAME, ROWS)                                                          \
-    static void NAME(__global const uint *a, uint unit, vta_memory m)                            \
+    static void NAME(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)            \
     {                                                                                            \
         const uint lane = unit % VTA_CHUNKS * VTA_V;                                             \
         const uint batch = unit / VTA_CHUNKS % VTA_BATCH * VTA_BLOCK;                            \
@@ -471,8 +671,8 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
                     const uint from = entry[1 + q];                                              \
                     src[q] = (from == VTA_MISSING ? a[7] : p[1] + from) * VTA_LANES + batch;     \
                 }                                                                                \
-                __global const vta_inp *x = m.inp;                                               \
-                __global const vta_wgt *w = m.wgt + (size_t)tile * VTA_WGT_TILE;                 \
+                const vta_inps x = VTA_INP_AT(0);                                                \
+                const vta_wgts w = VTA_WGT_FROM(tile);                                           \
                 VTA_PRODUCTS(ROWS)                                                               \
                 if (--room == 0) {                                                               \
                     VTA_FLUSH(ROWS)                                                              \
@@ -494,17 +694,17 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
                    : "+r"(sum[f][half][0]), "+r"(sum[f][half][1]), "+r"(sum[f][half][2]),        \
                      "+r"(sum[f][half][3])                                                       \
                    : "r"(x[0]), "r"(x[1]), "r"(y[half]));
-#define VTA_MATRIX_OPERANDS(r) x[r] = *(__global const int *)(m.inp + from + 4 * t);
+#define VTA_MATRIX_OPERANDS(r) x[r] = VTA_INP_INT(VTA_INP_AT(from), 4 * t);
 #define VTA_MATRIX_WEIGHTS()                                                                     \
-    const int y[2] = {((__global const int *)w)[item], ((__global const int *)w)[item + 32]};
+    const int y[2] = {VTA_WGT_INT(w, 4 * item), VTA_WGT_INT(w, 4 * (item + 32))};
 #else
 /* The same sums without the instruction: each work-item reads all that its own are of. */
 #define VTA_MATRIX(half)                                                                         \
     for (uint k = 0; k < 4; ++k)                                                                 \
         for (uint c = 0; c < 4; ++c)                                                             \
             sum[f][half][c] = vta_dot4(                                                          \
-                *(__global const int *)(m.inp + x[c / 2] + 4 * k),                               \
-                *(__global const int *)(w + VTA_WGT_AT(8 * half + 2 * t + c % 2, 4 * k)),        \
+                VTA_INP_INT(VTA_INP_AT(x[c / 2]), 4 * k),                                        \
+                VTA_WGT_INT(w, VTA_WGT_AT(8 * half + 2 * t + c % 2, 4 * k)),                     \
                 sum[f][half][c]);
 #define VTA_MATRIX_OPERANDS(r) x[r] = from;
 #define VTA_MATRIX_WEIGHTS()
@@ -519,7 +719,7 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
 #endif
 
 #define VTA_DEFINE_PRODUCTS(NAME, ROWS)                                                          \
-    static void NAME(__global const uint *a, uint unit, vta_memory m)                            \
+    static void NAME(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)            \
     {                                                                                            \
         enum { TILES = (ROWS * VTA_BATCH + 15) / 16 };                                           \
         const uint item = unit % 32, g = item / 4, t = item % 4;                                 \
@@ -537,7 +737,7 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m)
             {                                                                                    \
                 __global const uint *entry = pattern + a[1] + 1 + n * (ROWS + 1);                \
                 const uint tile = p[2] + weights[entry[0]];                                      \
-                __global const vta_wgt *w = m.wgt + (size_t)tile * VTA_WGT_TILE;                 \
+                const vta_wgts w = VTA_WGT_FROM(tile);                                           \
                 VTA_MATRIX_WEIGHTS()                                                             \
                 _Pragma("unroll") for (uint f = 0; f < TILES; ++f)                               \
                 {                                                                                \
@@ -579,15 +779,15 @@ VTA_DEFINE_PRODUCTS(vta_products_row, 1)
 VTA_DEFINE_PRODUCTS(vta_products_rows, VTA_PRODUCT_ROWS)
 #endif
 
-static void vta_products(__global const uint *a, uint unit, vta_memory m)
+static void vta_products(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
 #if VTA_PRODUCT_ROWS > 1
     if (a[6] > 1) {
-        vta_products_rows(a, unit, m);
+        vta_products_rows(a, unit, m VTA_VIEWS);
         return;
     }
 #endif
-    vta_products_row(a, unit, m);
+    vta_products_row(a, unit, m VTA_VIEWS);
 }
 
 /*
@@ -596,7 +796,7 @@ static void vta_products(__global const uint *a, uint unit, vta_memory m)
  * its source tiles are added to. No stage reads a tile that
  * the chain writes, except its own.
  */
-static void vta_chain(__global const uint *a, uint unit, vta_memory m)
+static void vta_chain(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
     const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
     const uint dst = a[0] + m.tables[a[3] + tile];
@@ -621,7 +821,7 @@ static void vta_chain(__global const uint *a, uint unit, vta_memory m)
 /* An instruction's own loops: lanes never depend on each other, so each unit runs all of them in
  * order. Words: i, j, what each adds to dst, src and wgt (6), first micro-op, last, then for the
  * ALU operation, use of the immediate, immediate. */
-static void vta_alu_in_order(__global const uint *a, uint unit, vta_memory m)
+static void vta_alu_in_order(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
     const uint lane = unit * VTA_V;
     for (uint i = 0; i < a[0]; ++i) {
@@ -641,7 +841,7 @@ static void vta_alu_in_order(__global const uint *a, uint unit, vta_memory m)
     }
 }
 
-static void vta_gemm_in_order(__global const uint *a, uint unit, vta_memory m)
+static void vta_gemm_in_order(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
     const uint lane = unit % VTA_CHUNKS * VTA_V, b = unit / VTA_CHUNKS;
     for (uint i = 0; i < a[0]; ++i) {
@@ -656,13 +856,14 @@ static void vta_gemm_in_order(__global const uint *a, uint unit, vta_memory m)
                 }
                 const uint src = VTA_UOP_SRC(word) + i * a[4] + j * a[5];
                 const uint tile = VTA_UOP_WGT(word) + i * a[6] + j * a[7];
-                __global const vta_inp *x = m.inp + src * VTA_LANES + b * VTA_BLOCK;
-                __global const vta_wgt *w = m.wgt + (size_t)tile * VTA_WGT_TILE;
+                const vta_inps x = VTA_INP_AT(src * VTA_LANES + b * VTA_BLOCK);
+                const vta_wgts w = VTA_WGT_FROM(tile);
                 int sums[VTA_V];
                 for (uint v = 0; v < VTA_V; ++v) {
                     int sum = 0;
                     for (uint k = 0; k < VTA_BLOCK; ++k)
-                        sum += (int)x[k] * (int)w[VTA_WGT_AT(lane + v, k)];
+                        sum += (int)VTA_INP_ELEM(x, k) *
+                               (int)VTA_WGT_ELEM(w, VTA_WGT_AT(lane + v, k));
                     sums[v] = as_int(as_uint(to[v]) + as_uint(sum));
                 }
                 for (uint v = 0; v < VTA_V; ++v)
@@ -674,10 +875,10 @@ static void vta_gemm_in_order(__global const uint *a, uint unit, vta_memory m)
 
 #define VTA_UNIT(NAME, name)                                                                     \
     case VTA_KIND_##NAME:                                                                        \
-        vta_##name(a, unit, m);                                                                  \
+        vta_##name(a, unit, m VTA_VIEWS);                                                        \
         break;
 
-static void vta_unit(uint kind, __global const uint *a, uint unit, vta_memory m)
+static void vta_unit(uint kind, __global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
     switch (kind) {
         VTA_EACH_KIND(VTA_UNIT)
@@ -687,7 +888,8 @@ static void vta_unit(uint kind, __global const uint *a, uint unit, vta_memory m)
 /* The blocks of a level that fall to one of so many work-groups. A block is an operation and the
  * first of its units; levels[l] is the first block of level l. */
 static void vta_level(uint l, uint group, uint groups, __global const uint *ops,
-                      __global const uint2 *blocks, __global const uint *levels, vta_memory m)
+                      __global const uint2 *blocks, __global const uint *levels,
+                      vta_memory m VTA_VIEW_PARAMS)
 {
     const uint end = levels[l + 1];
     for (uint b = levels[l] + group; b < end; b += groups) {
@@ -695,7 +897,7 @@ static void vta_level(uint l, uint group, uint groups, __global const uint *ops,
         __global const uint *op = ops + block.x * VTA_OP_WORDS;
         const uint stop = min(block.y + op[VTA_OP_CHUNK], op[VTA_OP_UNITS]);
         for (uint unit = block.y + get_local_id(0); unit < stop; unit += VTA_GROUP)
-            vta_unit(op[VTA_OP_KIND], op + VTA_OP_A, unit, m);
+            vta_unit(op[VTA_OP_KIND], op + VTA_OP_A, unit, m VTA_VIEWS);
     }
 }
 
@@ -709,16 +911,19 @@ static void vta_level(uint l, uint group, uint groups, __global const uint *ops,
 __attribute__((reqd_work_group_size(VTA_GROUP, 1, 1))) __kernel void
 vta_levels(uint first, uint last, __global const uint *ops, __global const uint2 *blocks,
            __global const uint *levels, __global const uint *tables, __global uchar *dram,
-           __global vta_inp *inp, __global vta_wgt *wgt, __global int *acc)
+           __global vta_inp *inp, __global vta_wgt *wgt, __global int *acc VTA_VIEW_PARAMS)
 {
     const vta_memory m = {tables, dram, inp, wgt, acc};
     for (uint l = first; l < last; ++l) {
-        vta_level(l, get_group_id(0), get_num_groups(0), ops, blocks, levels, m);
+        vta_level(l, get_group_id(0), get_num_groups(0), ops, blocks, levels, m VTA_VIEWS);
         VTA_BARRIER();
     }
 }
 
 #ifdef VTA_ONE_LAUNCH
+#if VTA_INP_SCOPE != VTA_SCOPE_BUFFER || VTA_WGT_SCOPE != VTA_SCOPE_BUFFER
+#error one launch both writes the buffers and reads them
+#endif
 #ifdef VTA_DP4A
 /* Orders memory over the whole device, which OpenCL C 1.2 has no function for. */
 #define VTA_DEVICE_FENCE() __asm volatile("membar.gl;" ::: "memory")

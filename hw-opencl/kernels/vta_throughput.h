@@ -33,6 +33,13 @@
 #define VTA_OPERAND_TILES 2u
 #define VTA_EACH_OPERAND(X) X(IMM, imm) X(IMM_OF_SOME, imm_of_some) X(TILES, tiles)
 
+/* Memory scopes. */
+#define VTA_SCOPE_BUFFER 0u
+#define VTA_SCOPE_CONSTANT 1u
+#define VTA_SCOPE_IMAGE 2u
+#define VTA_SCOPE_IMAGE2D 3u
+#define VTA_EACH_SCOPE(X) X(BUFFER, buffer) X(CONSTANT, constant) X(IMAGE, image) X(IMAGE2D, image2d)
+
 /* Words of what is packed. */
 #define VTA_PACK_IMAGES 0u
 #define VTA_PACK_CHANNELS 1u
@@ -56,6 +63,7 @@
 #define VTA_OP_WORDS 24u
 #define VTA_STAGE_WORDS 5u
 #define VTA_PIECE_WORDS 5u
+#define VTA_TEXTURE_WIDTH 1024u
 #define VTA_UNTOUCHED 4294967295u
 #define VTA_MISSING 4294967295u
 

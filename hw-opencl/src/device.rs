@@ -216,6 +216,7 @@ impl Device for OpenClDevice {
             waits: s.waits,
             stalls: s.stalls,
             copies: s.copies,
+            scope_copies: s.scope_copies,
             bytes_to_device: s.bytes_written + s.plan_bytes,
             bytes_from_device: s.bytes_read,
             plans: s.planned,

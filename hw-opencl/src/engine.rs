@@ -19,6 +19,7 @@ use crate::mirror::Mirror;
 use crate::options::Options;
 use crate::packer::PackSite;
 use crate::program::Builder;
+use crate::scopes::Scopes;
 use crate::select::{DeviceEntry, Structure};
 use crate::shared::Shared;
 use crate::structure::{Part, Runner, Site};
@@ -93,6 +94,26 @@ pub(crate) struct Setup<'a> {
     pub options: &'a Options,
 }
 
+/// The memory scopes of a device: those that are asked for, or else buffers.
+fn scopes(setup: &Setup<'_>) -> Result<Scopes, OpenClError> {
+    let scopes = setup.options.scopes.unwrap_or_default();
+    let reason = match setup.structure {
+        Structure::Core | Structure::Channels => "only the throughput structure has them",
+        Structure::Throughput if setup.options.one_launch == Some(true) => {
+            "a batch in one launch fills the buffers that it reads"
+        }
+        Structure::Throughput => return Ok(scopes),
+    };
+    match scopes.are_buffers() {
+        true => Ok(scopes),
+        false => Err(OpenClError::Scope {
+            device: setup.entry.selector.clone(),
+            scopes: scopes.to_string(),
+            reason: reason.to_owned(),
+        }),
+    }
+}
+
 impl Engine {
     /// An engine with the kernels of a structure.
     pub fn new(setup: &Setup<'_>, shared: &Arc<Shared>) -> Result<Self, OpenClError> {
@@ -118,6 +139,7 @@ impl Engine {
             entry,
             config,
             options,
+            scopes: scopes(setup)?,
             stats: &shared.stats,
             ctx: &ctx,
         };

@@ -56,6 +56,27 @@ pub enum OpenClError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// Scopes that can't be read.
+    #[error(
+        "'{text}' names no memory scopes: {reason} (weights=SCOPE,activations=SCOPE, of buffer, \
+         constant, image, image2d)"
+    )]
+    ScopeText {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Memory scopes that the device can't have.
+    #[error("device {device} can't have the memory scopes {scopes}: {reason}")]
+    Scope {
+        /// The device.
+        device: String,
+        /// What was asked for.
+        scopes: String,
+        /// Why not, with the limit's name.
+        reason: String,
+    },
     /// The kernels don't build.
     #[error("device {device}: the kernels don't build ({fault})\nbuild log:\n{log}")]
     Build {

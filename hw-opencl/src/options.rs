@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cache::BinaryCache;
+use crate::scopes::Scopes;
 use crate::select::Structure;
 
 /// How the throughput structure forms products. All give the same bits.
@@ -60,6 +61,10 @@ pub struct Options {
     /// each other on the device, instead of where that is known to work: on NVIDIA's GPUs. On
     /// other devices it is a launch of one work-group, which is slow.
     pub one_launch: Option<bool>,
+    /// What products of the throughput structure read weights and inputs as, instead of buffers. With other scopes than buffers a batch is a
+    /// launch for each level, on every device: what a launch wrote to a buffer, only later ones see
+    /// in an image or in constant memory.
+    pub scopes: Option<Scopes>,
     /// Whether the throughput structure packs images on the device, instead of where the device
     /// has memory of its own.
     pub pack: Option<bool>,
@@ -77,6 +82,7 @@ impl Default for Options {
             profile: false,
             pinned: None,
             one_launch: None,
+            scopes: None,
             pack: None,
         }
     }

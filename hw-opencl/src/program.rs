@@ -10,11 +10,13 @@ use vta_isa::{Config, MemType, header};
 use crate::cache::BinaryCache;
 use crate::cl::{Arg, BuildFault, Built, Bytes, CoreKernel, Ctx, Queue};
 use crate::error::{ClFault, OpenClError};
-use crate::ops::{Room, Shape};
+use crate::ops::{Room, Shape, depth};
 use crate::options::{Cache, Math, Options};
+use crate::scopes::Scopes;
 use crate::select::{DeviceEntry, DeviceKind, Structure};
 use crate::sources::{CORE_SOURCE, PACK_SOURCE, THROUGHPUT_SOURCE};
 use crate::stats::StatsInner;
+use crate::versions::Scratchpad;
 use crate::words::throughput_header;
 
 /// The largest bitstream that is read.
@@ -89,26 +91,32 @@ impl ThroughputBuild {
         }
     }
 
-    /// Scratchpad tiles beyond the program's, of a device whose buffers have at most
-    /// `max_alloc_bytes`. A GPU fills itself with the outputs of a whole layer; a CPU must find
-    /// everything in its caches.
-    pub fn room(&self, config: &Config, max_alloc_bytes: u64) -> Room {
+    /// Scratchpad tiles beyond the program's, of a device whose scratchpads have at most so many
+    /// bytes. A GPU fills itself with the outputs of a whole layer; a CPU must find everything in
+    /// its caches.
+    pub fn room(&self, config: &Config, most_bytes: [u64; 3]) -> Room {
         let times = if self.shape.group > 1 {
             GPU_ROOM
         } else {
             CPU_ROOM
         };
-        let (lanes, area) = (config.lanes() as u64, (config.block() as u64).pow(2));
-        let room = |mem, times: u64, tile_bytes: u64| {
-            let depth = config.depth(mem) as u64;
-            let most = (max_alloc_bytes / tile_bytes).min(u64::from(u32::MAX) / tile_bytes);
-            (depth * times).min(most.saturating_sub(depth + 1)) as u32
+        let tile_bytes = self.tile_bytes(config);
+        let room = |scratchpad: Scratchpad| {
+            let (depth, n) = (u64::from(depth(config, scratchpad)), scratchpad as usize);
+            let most = most_bytes[n].min(u32::MAX.into()) / tile_bytes[n];
+            (depth * times[n]).min(most.saturating_sub(depth + 1)) as u32
         };
-        Room([
-            room(MemType::Inp, times[0], lanes * self.elem_bytes()),
-            room(MemType::Wgt, times[1], area * self.elem_bytes()),
-            room(MemType::Acc, times[2], lanes * 4),
-        ])
+        Room(Scratchpad::ALL.map(room))
+    }
+
+    /// Bytes of a tile of each scratchpad, in [`Scratchpad`]'s order.
+    pub fn tile_bytes(&self, config: &Config) -> [u64; 3] {
+        let (lanes, area) = (config.lanes() as u64, (config.block() as u64).pow(2));
+        [
+            lanes * self.elem_bytes(),
+            area * self.elem_bytes(),
+            lanes * 4,
+        ]
     }
 
     fn options(&self) -> String {
@@ -170,6 +178,8 @@ pub(crate) struct Builder<'a> {
     pub entry: &'a DeviceEntry,
     pub config: &'a Config,
     pub options: &'a Options,
+    /// Of the throughput structure.
+    pub scopes: Scopes,
     pub stats: &'a StatsInner,
     pub ctx: &'a Ctx,
 }
@@ -184,6 +194,15 @@ impl Builder<'_> {
         OpenClError::Call {
             device: self.device(),
             fault,
+        }
+    }
+
+    /// Why the scopes can't be had.
+    pub fn no_scopes(&self, reason: String) -> OpenClError {
+        OpenClError::Scope {
+            device: self.device(),
+            scopes: self.scopes.to_string(),
+            reason,
         }
     }
 
@@ -256,13 +275,13 @@ impl Builder<'_> {
     /// The throughput structure's program, and how many work-groups may wait for each other in
     /// it; 0 when it is launched level by level.
     fn throughput(&self, build: &ThroughputBuild) -> Result<(Built, u32), OpenClError> {
-        let mut options = config_macros(self.config) + &build.options();
+        let mut options = config_macros(self.config) + &build.options() + &self.scopes.macros();
         let nvidia = self.is_nvidia() && matches!(build.math, Math::Fours | Math::Matrix);
         if nvidia && build.math == Math::Matrix {
             // Without the instruction fours are faster.
             options.push_str(" -DVTA_MMA");
         }
-        let one_launch = self.options.one_launch.unwrap_or(nvidia);
+        let one_launch = self.scopes.are_buffers() && self.options.one_launch.unwrap_or(nvidia);
         let mut variants = vec![(String::new(), 0)];
         if one_launch {
             variants.insert(0, (" -DVTA_ONE_LAUNCH".to_owned(), 1));
@@ -437,6 +456,7 @@ pub fn save_bitstream(
         entry,
         config,
         options: &options,
+        scopes: Scopes::default(),
         stats: &stats,
         ctx: &ctx,
     };

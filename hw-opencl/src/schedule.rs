@@ -4,13 +4,16 @@
 //! of a level runs in one launch, cut into blocks; levels too small to share are put into one
 //! launch of a single work-group that runs them one after the other.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use vta_isa::resolve::Rows;
 use vta_isa::{Config, MemType};
 
 use crate::ops::{OP_WORDS, Op, Room, Shape};
+use crate::scopes::Scopes;
 use crate::versions::Scratchpad;
+use crate::views::{Refresh, Side};
 
 /// DRAM is tracked in at most so many pieces.
 const MAX_GRANULES: u64 = 1 << 22;
@@ -48,6 +51,8 @@ pub(crate) struct Scheduled {
     pub levels: Vec<u32>,
     pub tables: Vec<u32>,
     pub launches: Vec<Launch>,
+    /// What is copied to 2D images before each launch, and at the end.
+    pub refreshes: Vec<Vec<Refresh>>,
 }
 
 /// The last levels that wrote and read each piece of a memory, plus one.
@@ -147,6 +152,9 @@ pub(crate) struct Goal<'a> {
     pub shape: Shape,
     pub room: Room,
     pub cut: Cut,
+    pub scopes: Scopes,
+    /// Bytes of a tile of each scratchpad.
+    pub tile_bytes: [u64; 3],
     /// Base and bytes of the device's memory buffer.
     pub dram: (u64, u64),
 }
@@ -157,6 +165,8 @@ pub(crate) struct Scheduler<'a> {
     levels: Levels,
     /// Of each operation.
     sizes: Vec<Size>,
+    /// What operations write that 2D images must take over.
+    fills: HashMap<u32, Vec<Refresh>>,
     /// What is known while operations come.
     out: Scheduled,
 }
@@ -169,6 +179,7 @@ struct Size {
     /// Units of one block.
     chunk: u32,
     cost: u64,
+    side: Side,
 }
 
 impl<'a> Scheduler<'a> {
@@ -178,6 +189,7 @@ impl<'a> Scheduler<'a> {
             levels: Levels::new(goal.config, goal.room, goal.dram.0, goal.dram.1),
             goal,
             sizes: Vec::new(),
+            fills: HashMap::new(),
             out: Scheduled::default(),
         }
     }
@@ -189,7 +201,12 @@ impl<'a> Scheduler<'a> {
             units: op.units,
             chunk: self.chunk(op),
             cost: op.cost,
+            side: Side::of(op, self.goal.scopes),
         };
+        let fills = Refresh::of(&op.touches, self.goal.scopes, self.goal.tile_bytes);
+        if !fills.is_empty() {
+            self.fills.insert(self.sizes.len() as u32, fills);
+        }
         let mut words = [0; OP_WORDS];
         words[..3].copy_from_slice(&[op.kind as u32, size.units, size.chunk]);
         words[3..3 + op.args.len()].copy_from_slice(&op.args);
@@ -208,7 +225,12 @@ impl<'a> Scheduler<'a> {
 
     /// What is to be copied to the device, with the tables that operations share.
     pub fn finish(self, tables: Vec<u32>) -> Scheduled {
-        let Self { sizes, mut out, .. } = self;
+        let Self {
+            sizes,
+            mut fills,
+            mut out,
+            ..
+        } = self;
         let cut = self.goal.cut;
         out.tables = tables;
         let mut order: Vec<u32> = (0..sizes.len() as u32).collect();
@@ -217,14 +239,16 @@ impl<'a> Scheduler<'a> {
             let Size { level, cost, .. } = sizes[i as usize];
             (level, std::cmp::Reverse(cost), i)
         });
-        let mut small: Option<Launch> = None;
+        let mut launcher = Launcher::default();
         let mut blocks = Vec::new();
-        for ops in order.chunk_by(|&a, &b| sizes[a as usize].level == sizes[b as usize].level) {
+        let levels = order.chunk_by(|&a, &b| sizes[a as usize].level == sizes[b as usize].level);
+        let levels = levels.flat_map(|ops| Side::apart(ops, |op| sizes[op as usize].side));
+        for (side, ops) in levels {
             let level = out.levels.len() as u32;
             let first_block = out.blocks.len() / 2;
             out.levels.push(first_block as u32);
             blocks.clear();
-            for &op in ops {
+            for &op in &ops {
                 let Size { units, chunk, .. } = sizes[op as usize];
                 let firsts = (0..units).step_by(chunk as usize);
                 blocks.extend(firsts.map(|first| [op, first]));
@@ -234,29 +258,65 @@ impl<'a> Scheduler<'a> {
                 out.blocks.extend(blocks.flatten());
             }
             let cost: u64 = ops.iter().map(|&op| sizes[op as usize].cost).sum();
-            let launch = Launch {
-                first_level: level,
-                last_level: level + 1,
-                groups: (out.blocks.len() / 2 - first_block) as u32,
-            };
-            match &mut small {
-                Some(run) if cost < cut.small_cost => run.last_level = level + 1,
-                run => {
-                    out.launches.extend(run.take());
-                    if cost < cut.small_cost {
-                        *run = Some(Launch {
-                            groups: 1,
-                            ..launch
-                        });
-                    } else {
-                        out.launches.push(launch);
-                    }
-                }
-            }
+            let groups = (out.blocks.len() / 2 - first_block) as u32;
+            launcher.level(level, side, (cost >= cut.small_cost).then_some(groups));
+            let fills = ops.iter().filter_map(|op| fills.remove(op));
+            launcher.stale.extend(fills.flatten());
         }
-        out.launches.extend(small);
+        (out.launches, out.refreshes) = launcher.finish();
         out.levels.push(out.blocks.len() as u32 / 2);
         out
+    }
+}
+
+/// Makes launches of levels, one after the other.
+#[derive(Default)]
+struct Launcher {
+    launches: Vec<Launch>,
+    refreshes: Vec<Vec<Refresh>>,
+    /// What of 2D images is older than the buffers.
+    stale: Vec<Refresh>,
+    /// What the last launch does, when it is one of small levels that another may join.
+    open: Option<Side>,
+}
+
+impl Launcher {
+    /// The next level, shared by so many work-groups, or small.
+    fn level(&mut self, level: u32, side: Side, shared: Option<u32>) {
+        if shared.is_none()
+            && let Some(both) = self.open.and_then(|open| open.with(side))
+            && let Some(last) = self.launches.last_mut()
+        {
+            last.last_level = level + 1;
+            self.open = Some(both);
+            self.refresh(side);
+            return;
+        }
+        self.launches.push(Launch {
+            first_level: level,
+            last_level: level + 1,
+            groups: shared.unwrap_or(1),
+        });
+        self.refreshes.push(Vec::new());
+        self.refresh(side);
+        self.open = shared.is_none().then_some(side);
+    }
+
+    /// Copies what the last launch reads. What is stale then was filled by earlier ones: a launch
+    /// that fills reads nothing.
+    fn refresh(&mut self, side: Side) {
+        if side == Side::Reads
+            && let Some(before) = self.refreshes.last_mut()
+        {
+            before.extend(Refresh::merged(std::mem::take(&mut self.stale)));
+        }
+    }
+
+    /// The launches, and the copies before each and at the end, where the next batch finds every
+    /// image up to date.
+    fn finish(mut self) -> (Vec<Launch>, Vec<Vec<Refresh>>) {
+        self.refreshes.push(Refresh::merged(self.stale));
+        (self.launches, self.refreshes)
     }
 }
 
@@ -289,11 +349,17 @@ mod tests {
     }
 
     fn run(ops: Vec<Op>) -> Scheduled {
+        run_in(Scopes::default(), ops)
+    }
+
+    fn run_in(scopes: Scopes, ops: Vec<Op>) -> Scheduled {
         let goal = Goal {
             config: &Config::default(),
             shape: Shape::VECTORS,
             room: Room::default(),
             cut: CUT,
+            scopes,
+            tile_bytes: [16, 256, 64],
             dram: (0x1000, 1 << 20),
         };
         let mut scheduler = Scheduler::new(goal);
@@ -380,6 +446,74 @@ mod tests {
             .collect();
         assert_eq!(chunk, 3);
         assert_eq!(firsts, [0, 3, 6, 9]);
+    }
+
+    /// Loads weights and multiplies them, small or not.
+    fn fill_and_read(cost: u64, tiles: Range<usize>) -> [Op; 2] {
+        let fill = Touches::default().writing(Scratchpad::Wgt, tiles.clone());
+        let read = acc(0..4, 0..4).reading(Scratchpad::Wgt, tiles);
+        [op(cost, fill), op(cost, read)]
+    }
+
+    #[test]
+    fn no_launch_fills_what_it_reads_through_a_view() {
+        let groups = |scopes: &str, cost| {
+            let ops = [0..4, 4..8, 0..4].map(|tiles| fill_and_read(cost, tiles));
+            let s = run_in(scopes.parse().unwrap(), ops.into_iter().flatten().collect());
+            let kinds = s.launches.iter().map(|launch| {
+                let first = s.levels[launch.first_level as usize] as usize;
+                let end = s.levels[launch.last_level as usize] as usize;
+                let blocks = s.blocks.chunks(2).take(end).skip(first);
+                let (fills, reads): (Vec<u32>, Vec<u32>) =
+                    blocks.map(|b| b[0]).partition(|op| op % 2 == 0);
+                [fills.is_empty(), reads.is_empty()].map(|none| !none)
+            });
+            kinds.collect::<Vec<_>>()
+        };
+        // Loads of other tiles share the products' levels, and small levels share launches.
+        for cost in [10, 500] {
+            assert!(groups("weights=buffer", cost).contains(&[true, true]));
+            assert!(groups("activations=image", cost).contains(&[true, true]));
+            for scope in ["constant", "image", "image2d"] {
+                let found = groups(&format!("weights={scope}"), cost);
+                assert!(!found.contains(&[true, true]), "{scope} {found:?}");
+                assert!(found.len() >= 4, "{scope} {found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn copies_come_between_what_fills_and_what_reads() {
+        let scopes: Scopes = "weights=image2d".parse().unwrap();
+        let of = |s: &Scheduled| s.refreshes.iter().map(Vec::len).collect::<Vec<_>>();
+        let chain = || op(10, acc(8..9, 8..9));
+        let [fill, read] = fill_and_read(10, 0..4);
+        // Small levels that neither fill nor read join either launch.
+        let s = run_in(scopes, vec![fill.clone(), read.clone(), read.clone()]);
+        assert_eq!((s.launches.len(), of(&s)), (2, vec![0, 1, 0]));
+        let s = run_in(scopes, vec![fill.clone()]);
+        assert_eq!(
+            (s.launches.len(), of(&s)),
+            (1, vec![0, 1]),
+            "for the next batch"
+        );
+        let s = run_in(scopes, vec![read.clone()]);
+        assert_eq!((s.launches.len(), of(&s)), (1, vec![0, 0]));
+        let large = op(500, acc(20..21, 20..21));
+        let after = op(10, acc(20..21, 0..1));
+        let s = run_in(scopes, vec![fill, large, chain(), chain(), after, read]);
+        let first = s.refreshes.iter().position(|r| !r.is_empty()).unwrap();
+        assert_eq!(of(&s).iter().sum::<usize>(), 1);
+        assert!(first > 0 && first < s.launches.len(), "{:?}", s.launches);
+        for scopes in ["weights=image", "weights=constant", "activations=image2d"] {
+            let ops = fill_and_read(10, 0..4).to_vec();
+            assert_eq!(
+                of(&run_in(scopes.parse().unwrap(), ops))
+                    .iter()
+                    .sum::<usize>(),
+                0
+            );
+        }
     }
 
     #[test]

@@ -126,6 +126,11 @@ impl DeviceEntry {
         self.raw.max_alloc_bytes
     }
 
+    /// Bytes of the largest constant buffer.
+    pub fn constant_bytes(&self) -> u64 {
+        self.raw.constant_bytes
+    }
+
     /// Bytes of a work-group's local memory.
     pub fn local_bytes(&self) -> u64 {
         self.raw.local_bytes

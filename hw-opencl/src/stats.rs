@@ -13,6 +13,8 @@ pub struct Stats {
     pub stalls: u64,
     /// Copies enqueued between host and device.
     pub copies: u64,
+    /// Copies on the device from one memory scope to another.
+    pub scope_copies: u64,
     /// Nanoseconds that kernels ran; 0 unless [`profile`](crate::Options::profile) is set.
     pub kernel_ns: u64,
     /// Batches run.
@@ -41,6 +43,7 @@ pub(crate) struct StatsInner {
     pub waits: AtomicU64,
     pub stalls: AtomicU64,
     pub copies: AtomicU64,
+    pub scope_copies: AtomicU64,
     pub kernel_ns: AtomicU64,
     pub batches: AtomicU64,
     pub planned: AtomicU64,
@@ -75,6 +78,7 @@ impl StatsInner {
             waits: get(&self.waits),
             stalls: get(&self.stalls),
             copies: get(&self.copies),
+            scope_copies: get(&self.scope_copies),
             kernel_ns: get(&self.kernel_ns),
             batches: get(&self.batches),
             planned: get(&self.planned),

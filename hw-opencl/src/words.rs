@@ -11,6 +11,12 @@ pub(crate) const STAGE_WORDS: usize = 5;
 /// Words of a piece of products: pattern, what its inputs are added to, what its weights are added
 /// to, table of each component's weights, weights of a component.
 pub(crate) const PIECE_WORDS: usize = 5;
+/// The memory scopes, in the order of their numbers.
+pub(crate) const SCOPES: [&str; 4] = ["buffer", "constant", "image", "image2d"];
+/// Bytes of an image's texel.
+pub(crate) const TEXEL_BYTES: u32 = 16;
+/// Texels of a row of a 2D image.
+pub(crate) const TEXTURE_WIDTH: u32 = 1024;
 /// A tile that a stage leaves as it is.
 pub(crate) const UNTOUCHED: u32 = u32::MAX;
 /// An output that has no such product.
@@ -135,6 +141,8 @@ pub(crate) fn throughput_header() -> String {
         ("tiles", StageOperand::Tiles as u32),
     ];
     header::codes(&mut text, "Operands of a stage", "OPERAND", &operands);
+    let scopes: Vec<(&str, u32)> = SCOPES.into_iter().zip(0..).collect();
+    header::codes(&mut text, "Memory scopes", "SCOPE", &scopes);
     let pack: Vec<(&str, u32)> = PACK_NAMES.into_iter().zip(0..).collect();
     header::codes(&mut text, "Words of what is packed", "PACK", &pack);
     text.push_str("\n/* Lengths, and entries of tables that name nothing. */\n");
@@ -142,6 +150,7 @@ pub(crate) fn throughput_header() -> String {
         ("OP_WORDS", OP_WORDS as u32),
         ("STAGE_WORDS", STAGE_WORDS as u32),
         ("PIECE_WORDS", PIECE_WORDS as u32),
+        ("TEXTURE_WIDTH", TEXTURE_WIDTH),
         ("UNTOUCHED", UNTOUCHED),
         ("MISSING", MISSING),
     ] {

@@ -18,6 +18,10 @@ pub struct DeviceArgs {
     /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)
     #[arg(long, value_name = "FILE")]
     pub bitstream: Option<PathBuf>,
+    /// What an OpenCL device reads weights and inputs as: weights=SCOPE,activations=SCOPE of
+    /// buffer (the default), constant, image, image2d
+    #[arg(long, value_name = "ROLE=SCOPE,..")]
+    pub scope: Option<String>,
     /// VTA configuration, a vta_config.json (default: what the board has, or 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -32,6 +36,7 @@ impl DeviceArgs {
         DeviceOptions {
             device: self.device.clone(),
             bitstream: self.bitstream.clone(),
+            scope: self.scope.clone(),
             config: self.config.clone(),
             board: self.timing.board.board.clone(),
             timing: self.timing.timing.clone(),

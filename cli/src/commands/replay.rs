@@ -19,6 +19,7 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
     let device = DeviceOptions {
         device: args.device.clone(),
         bitstream: args.bitstream.clone(),
+        scope: None,
         config: None,
         board: args.timing.board.board.clone(),
         timing: args.timing.timing.clone(),

@@ -8,7 +8,7 @@ use opencl3::context::Context;
 use opencl3::device::{CL_DEVICE_TYPE_ALL, Device, get_device_ids};
 use opencl3::error_codes::{CL_INVALID_VALUE, ClError, error_text};
 use opencl3::kernel::Kernel;
-use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem};
+use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem, Image as RawImage};
 use opencl3::platform::{Platform, get_platforms};
 use opencl3::program::Program;
 use opencl3::types::cl_device_id;
@@ -61,10 +61,54 @@ pub(crate) struct RawDevice {
     pub max_alloc_bytes: u64,
     pub local_bytes: u64,
     pub max_group: usize,
+    /// The largest constant buffer.
+    pub constant_bytes: u64,
+    /// The largest images, where there are any.
+    pub images: Option<ImageLimits>,
     /// Whether its memory is the host's.
     pub unified: bool,
     pub compiler: bool,
     pub available: bool,
+}
+
+/// The largest images of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ImageLimits {
+    /// Texels of a 1D image of a buffer's memory.
+    pub buffer_texels: u64,
+    /// Texels of a row of a 2D image.
+    pub width: u64,
+    /// Its rows.
+    pub height: u64,
+}
+
+#[cfg(test)]
+impl RawDevice {
+    /// A device that no platform has, with nothing but 1 GiB of memory.
+    pub fn nowhere() -> Self {
+        let text = || "none".to_owned();
+        Self {
+            id: DeviceId(ptr::null_mut()),
+            platform: text(),
+            platform_version: text(),
+            name: text(),
+            vendor: text(),
+            driver: text(),
+            version: text(),
+            extensions: String::new(),
+            type_bits: 0,
+            compute_units: 1,
+            global_bytes: 1 << 30,
+            max_alloc_bytes: 1 << 30,
+            local_bytes: 0,
+            max_group: 1,
+            constant_bytes: 0,
+            images: None,
+            unified: true,
+            compiler: true,
+            available: true,
+        }
+    }
 }
 
 /// Every device of every platform, in the loader's order. A platform that fails is left out with
@@ -127,11 +171,29 @@ fn describe(platform: &Platform, id: cl_device_id) -> Result<RawDevice> {
         max_alloc_bytes: named(info, d.max_mem_alloc_size())?,
         local_bytes: named(info, d.local_mem_size())?,
         max_group: named(info, d.max_work_group_size())?,
+        constant_bytes: named(info, d.max_constant_buffer_size())?,
+        images: image_limits(&d)?,
         // Later versions only deprecate the question.
         unified: d.host_unified_memory().unwrap_or(false),
         compiler: named(info, d.compiler_available())?,
         available: named(info, d.available())?,
     })
+}
+
+/// The largest images; none where the device has no images or is older than OpenCL 1.2.
+fn image_limits(d: &Device) -> Result<Option<ImageLimits>> {
+    let info = "clGetDeviceInfo";
+    if !named(info, d.image_support())? {
+        return Ok(None);
+    }
+    let Ok(buffer_texels) = d.image_max_buffer_size() else {
+        return Ok(None);
+    };
+    Ok(Some(ImageLimits {
+        buffer_texels: buffer_texels as u64,
+        width: named(info, d.image2d_max_width())? as u64,
+        height: named(info, d.image2d_max_height())? as u64,
+    }))
 }
 
 /// A context of one device.
@@ -286,11 +348,20 @@ impl Bytes {
     }
 }
 
+/// An image that kernels read.
+pub(crate) struct Image {
+    pub(super) image: RawImage,
+    /// Texels of a row.
+    pub(super) width: usize,
+    pub(super) rows: usize,
+}
+
 /// An argument of a kernel.
 pub(crate) enum Arg<'a> {
     U32(u32),
     U64(u64),
     Buffer(&'a Bytes),
+    Image(&'a Image),
 }
 
 /// A kernel. It isn't shared between threads: its arguments are part of it.
@@ -309,6 +380,7 @@ impl CoreKernel {
                     Arg::U32(value) => self.0.set_arg(index, value),
                     Arg::U64(value) => self.0.set_arg(index, value),
                     Arg::Buffer(bytes) => self.0.set_arg(index, &bytes.buffer.get()),
+                    Arg::Image(image) => self.0.set_arg(index, &image.image.get()),
                 }
             };
             named("clSetKernelArg", set)?;

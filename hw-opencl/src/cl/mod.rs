@@ -5,9 +5,12 @@
 //! freed memory; one of a device that hangs must be forgotten instead.
 
 mod context;
+mod image;
 mod queue;
 mod staging;
 
-pub(crate) use context::{Arg, BuildFault, Built, Bytes, CoreKernel, Ctx, RawDevice, devices};
+pub(crate) use context::{
+    Arg, BuildFault, Built, Bytes, CoreKernel, Ctx, Image, ImageLimits, RawDevice, devices,
+};
 pub(crate) use queue::{Marker, Pending, Queue};
 pub(crate) use staging::Staging;

@@ -130,7 +130,7 @@ impl Drop for Pending {
 
 /// An in-order queue. Everything is enqueued without waiting.
 pub(crate) struct Queue {
-    queue: CommandQueue,
+    pub(super) queue: CommandQueue,
     /// Where transfers are put that the runtime would else copy itself, waiting.
     staging: Option<Staging>,
 }

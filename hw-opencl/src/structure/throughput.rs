@@ -6,15 +6,18 @@ use std::sync::atomic::Ordering;
 use vta_isa::Config;
 
 use super::site::Site;
-use crate::cl::{Arg, Bytes, CoreKernel, Pending, Queue};
+use crate::cl::{Arg, Bytes, CoreKernel, Ctx, Image, Pending, Queue};
 use crate::decoder::Decoder;
 use crate::error::{ClFault, EngineError, OpenClError};
 use crate::ops::{Room, Shape};
 use crate::packer::Packer;
 use crate::program::Builder;
 use crate::schedule::{Cut, Goal, Launch, Scheduled, Scheduler};
+use crate::scopes::{Scope, Scopes};
 use crate::select::Structure;
 use crate::versions::Scratchpad;
+use crate::views::{ROW_BYTES, Refresh};
+use crate::words::{TEXEL_BYTES, TEXTURE_WIDTH};
 
 /// The throughput structure.
 pub(crate) struct Throughput {
@@ -25,6 +28,11 @@ pub(crate) struct Throughput {
     shape: Shape,
     room: Room,
     cut: Cut,
+    scopes: Scopes,
+    tile_bytes: [u64; 3],
+    // Dropped before the buffers whose memory they may be.
+    inp_image: Option<Image>,
+    wgt_image: Option<Image>,
     inp: Bytes,
     wgt: Bytes,
     acc: Bytes,
@@ -43,11 +51,28 @@ pub(crate) struct Launches {
     /// Operations, blocks, levels, tables.
     buffers: [Bytes; 4],
     launches: Vec<Launch>,
+    /// What is copied to 2D images before each launch, and at the end.
+    refreshes: Vec<Vec<Refresh>>,
     /// Where in the tables the levels of the launches are.
     phases: u32,
 }
 
 impl Launches {
+    /// A launch that has nothing to do.
+    fn nothing(ctx: &Ctx, queue: &Queue) -> Result<Self, ClFault> {
+        let zeros = || -> Result<Bytes, ClFault> {
+            let mut zeros = ctx.buffer(16)?;
+            queue.zero(&mut zeros, 0, 16)?;
+            Ok(zeros)
+        };
+        Ok(Self {
+            buffers: [zeros()?, zeros()?, zeros()?, zeros()?],
+            launches: vec![NOTHING],
+            refreshes: Vec::new(),
+            phases: 0,
+        })
+    }
+
     /// Bytes of device memory.
     pub fn size_bytes(&self) -> u64 {
         self.buffers.iter().map(Bytes::size_bytes).sum()
@@ -68,20 +93,27 @@ impl Throughput {
         if !builder.entry.structures().contains(&Structure::Throughput) {
             return Err(refuse("it is made for CPUs and GPUs, from source"));
         }
-        let config = builder.config;
+        let (config, scopes) = (builder.config, builder.scopes);
         let (build, built, groups) = builder.throughput_build()?;
         if builder.entry.raw.max_group < build.shape.group as usize {
             return Err(refuse("its work-groups are too small"));
         }
-        let (lanes, area) = (config.lanes() as u64, (config.block() as u64).pow(2));
-        let limit = builder.entry.max_alloc_bytes();
-        let room = build.room(config, limit);
-        let scratchpad = |scratchpad, elems: u64| -> Result<Bytes, ClFault> {
-            let size = room.tiles(config, scratchpad) as u64 * elems;
+        let tile_bytes = build.tile_bytes(config);
+        let bytes_of = |room: Room, scratchpad| {
+            room.tiles(config, scratchpad) as u64 * tile_bytes[scratchpad as usize]
+        };
+        let least = Scratchpad::ALL.map(|scratchpad| bytes_of(Room::default(), scratchpad));
+        let limits = scopes.limits(&builder.entry.raw, least);
+        let limits = limits.map_err(|reason| builder.no_scopes(reason))?;
+        let room = build.room(config, limits);
+        let scratchpad = |scratchpad| -> Result<Bytes, ClFault> {
+            let whole = whole_bytes(scopes.of(scratchpad));
+            let size = bytes_of(room, scratchpad).next_multiple_of(whole);
             let mut bytes = builder.ctx.buffer(size)?;
             queue.zero(&mut bytes, 0, size)?;
             Ok(bytes)
         };
+        let image = |scratchpad, of: &Bytes| view(builder, queue, scopes.of(scratchpad), of);
         let make = || -> Result<Self, ClFault> {
             let one_launch = || -> Result<OneLaunch, ClFault> {
                 Ok(OneLaunch {
@@ -93,6 +125,7 @@ impl Throughput {
             let (parallel, units) = (build.shape.group > 1, builder.entry.compute_units());
             let packs = builder.options.pack.unwrap_or(!builder.entry.raw.unified);
             let packer = || Packer::new(&built, config, parallel, units);
+            let [inp, wgt] = [scratchpad(Scratchpad::Inp)?, scratchpad(Scratchpad::Wgt)?];
             let mut made = Self {
                 kernel: built.kernel("vta_levels")?,
                 packer: packs.then(packer).transpose()?,
@@ -100,20 +133,15 @@ impl Throughput {
                 shape: build.shape,
                 room,
                 cut: cut(build.shape, builder.entry.compute_units()),
-                inp: scratchpad(Scratchpad::Inp, lanes * build.elem_bytes())?,
-                wgt: scratchpad(Scratchpad::Wgt, area * build.elem_bytes())?,
-                acc: scratchpad(Scratchpad::Acc, lanes * 4)?,
+                scopes,
+                tile_bytes,
+                inp_image: image(Scratchpad::Inp, &inp)?,
+                wgt_image: image(Scratchpad::Wgt, &wgt)?,
+                inp,
+                wgt,
+                acc: scratchpad(Scratchpad::Acc)?,
             };
-            let zeros = || -> Result<Bytes, ClFault> {
-                let mut zeros = builder.ctx.buffer(16)?;
-                queue.zero(&mut zeros, 0, 16)?;
-                Ok(zeros)
-            };
-            let nothing = Launches {
-                buffers: [zeros()?, zeros()?, zeros()?, zeros()?],
-                launches: vec![NOTHING],
-                phases: 0,
-            };
+            let nothing = Launches::nothing(builder.ctx, queue)?;
             made.launch(&nothing, None, queue, Events::Last)?;
             queue.finish()?;
             Ok(made)
@@ -148,6 +176,8 @@ impl Throughput {
             shape: self.shape,
             room: self.room,
             cut: self.cut,
+            scopes: self.scopes,
+            tile_bytes: self.tile_bytes,
             dram,
         };
         let mut scheduler = Scheduler::new(goal);
@@ -172,6 +202,7 @@ impl Throughput {
                 upload(scheduled.tables)?,
             ],
             launches: scheduled.launches,
+            refreshes: scheduled.refreshes,
             phases,
         })
     }
@@ -187,8 +218,12 @@ impl Throughput {
             Some(_) => batch.launches.len().min(1),
             None => batch.launches.len(),
         };
-        let launches = &site.shared.stats.launches;
-        launches.fetch_add(launched as u64, Ordering::Relaxed);
+        let stats = &site.shared.stats;
+        stats.launches.fetch_add(launched as u64, Ordering::Relaxed);
+        let copied: usize = batch.refreshes.iter().map(Vec::len).sum();
+        stats
+            .scope_copies
+            .fetch_add(copied as u64, Ordering::Relaxed);
         Ok(pending)
     }
 
@@ -226,8 +261,11 @@ impl Throughput {
             )?]);
         }
         set(&self.kernel)?;
+        self.set_views()?;
         let mut pending = Vec::new();
+        let mut refreshes = batch.refreshes.iter();
         for launch in launches {
+            self.refresh(refreshes.next(), queue)?;
             let levels = [launch.first_level, launch.last_level].map(Arg::U32);
             self.kernel.set(0, &levels)?;
             let next = queue.launch(&self.kernel, launch.groups as usize, group)?;
@@ -238,8 +276,69 @@ impl Throughput {
             }
             pending.push(next);
         }
+        self.refresh(refreshes.next(), queue)?;
         Ok(pending)
     }
+
+    /// Gives the kernel what products read inputs and weights through, where that isn't the
+    /// buffers: arguments behind the others, as `VTA_VIEW_PARAMS` has them.
+    fn set_views(&self) -> Result<(), ClFault> {
+        let (inp, wgt) = (self.scopes.activations, self.scopes.weights);
+        let all = [
+            (inp, &self.inp, &self.inp_image),
+            (wgt, &self.wgt, &self.wgt_image),
+        ];
+        let views = all
+            .into_iter()
+            .filter(|(scope, ..)| *scope != Scope::Buffer);
+        let args: Vec<Arg<'_>> = views
+            .map(|(_, bytes, image)| image.as_ref().map_or(Arg::Buffer(bytes), Arg::Image))
+            .collect();
+        self.kernel.set(10, &args)
+    }
+
+    /// Enqueues copies to 2D images.
+    fn refresh(&mut self, copies: Option<&Vec<Refresh>>, queue: &Queue) -> Result<(), ClFault> {
+        for Refresh { scratchpad, rows } in copies.into_iter().flatten() {
+            let (from, to) = match scratchpad {
+                Scratchpad::Inp => (&self.inp, &mut self.inp_image),
+                Scratchpad::Wgt => (&self.wgt, &mut self.wgt_image),
+                Scratchpad::Acc => continue,
+            };
+            if let Some(to) = to {
+                queue.copy_rows(from, to, rows.clone())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the bytes of a scratchpad of a scope are a multiple of.
+fn whole_bytes(scope: Scope) -> u64 {
+    match scope {
+        Scope::Buffer | Scope::Constant => 1,
+        Scope::Image => TEXEL_BYTES.into(),
+        Scope::Image2d => ROW_BYTES,
+    }
+}
+
+/// The image of a scratchpad, where its scope is one. A 2D image holds what the buffer does.
+fn view(
+    builder: &Builder<'_>,
+    queue: &Queue,
+    scope: Scope,
+    of: &Bytes,
+) -> Result<Option<Image>, ClFault> {
+    Ok(match scope {
+        Scope::Buffer | Scope::Constant => None,
+        Scope::Image => Some(builder.ctx.image_of(of)?),
+        Scope::Image2d => {
+            let rows = (of.size_bytes() / ROW_BYTES) as usize;
+            let mut image = builder.ctx.image_2d(TEXTURE_WIDTH as usize, rows)?;
+            queue.copy_rows(of, &mut image, 0..rows)?;
+            Some(image)
+        }
+    })
 }
 
 /// Which launches' events are kept.

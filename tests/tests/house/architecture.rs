@@ -153,6 +153,7 @@ fn unsafe_code_is_where_it_may_be() {
         "sim/src/kernels/shared.rs",
         "driver/src/bundle.rs",
         "hw-opencl/src/cl/context.rs",
+        "hw-opencl/src/cl/image.rs",
         "hw-opencl/src/cl/queue.rs",
         "hw-opencl/src/cl/staging.rs",
     ];

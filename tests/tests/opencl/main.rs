@@ -7,3 +7,4 @@ mod memory;
 mod networks;
 mod programs;
 mod refusals;
+mod scopes;

@@ -1,0 +1,301 @@
+//! Memory scopes: what a device reads a buffer of the plan as.
+//!
+//! | buffer | scope |
+//! |---|---|
+//! | inputs and weights of products (scratchpads) | one of [`Scope`], chosen or measured |
+//! | accumulators, device memory | global: kernels write them |
+//! | operations, blocks, levels, tables | global: a batch's may have any size |
+//!
+//! A LOAD always writes a scratchpad's buffer, and products read it or a view of it. Three scopes
+//! share the buffer's memory, so that nothing is copied between them; the 2D image has a memory of
+//! its own, to which what was written is copied before it is read.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::cl::{ImageLimits, RawDevice};
+use crate::error::OpenClError;
+use crate::versions::Scratchpad;
+use crate::words::{SCOPES, TEXEL_BYTES, TEXTURE_WIDTH};
+
+/// What products read inputs or weights as. All give the same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Scope {
+    /// A global buffer.
+    #[default]
+    Buffer = 0,
+    /// Constant memory, of at most `CL_DEVICE_MAX_CONSTANT_BUFFER_SIZE` bytes.
+    Constant = 1,
+    /// A 1D image of the buffer's own memory, four channels of 32 bits a texel, of at most
+    /// `CL_DEVICE_IMAGE_MAX_BUFFER_SIZE` texels.
+    Image = 2,
+    /// A 2D image with a memory of its own, of as many rows as `CL_DEVICE_IMAGE2D_MAX_HEIGHT`
+    /// says; copies keep it up to date, and [`scope_copies`](vta_driver::DeviceCounters::scope_copies)
+    /// counts them.
+    Image2d = 3,
+}
+
+impl Scope {
+    /// Every scope.
+    pub const ALL: [Self; 4] = [Self::Buffer, Self::Constant, Self::Image, Self::Image2d];
+
+    /// The name in options and tables.
+    pub const fn name(self) -> &'static str {
+        SCOPES[self as usize]
+    }
+
+    /// The most bytes that a device can hold so beside the largest buffer, or why it can't.
+    fn limit(self, device: &RawDevice) -> Result<(u64, &'static str), &'static str> {
+        let images = || -> Result<ImageLimits, _> {
+            device.images.ok_or("CL_DEVICE_IMAGE_SUPPORT is false")
+        };
+        let texels = |texels: u64| texels.saturating_mul(TEXEL_BYTES.into());
+        Ok(match self {
+            Self::Buffer => (device.max_alloc_bytes, "CL_DEVICE_MAX_MEM_ALLOC_SIZE"),
+            Self::Constant => (device.constant_bytes, "CL_DEVICE_MAX_CONSTANT_BUFFER_SIZE"),
+            Self::Image => (
+                texels(images()?.buffer_texels),
+                "CL_DEVICE_IMAGE_MAX_BUFFER_SIZE",
+            ),
+            Self::Image2d if images()?.width < TEXTURE_WIDTH.into() => {
+                return Err("CL_DEVICE_IMAGE2D_MAX_WIDTH is below 1024");
+            }
+            Self::Image2d => (
+                texels(images()?.height.saturating_mul(TEXTURE_WIDTH.into())),
+                "CL_DEVICE_IMAGE2D_MAX_HEIGHT",
+            ),
+        })
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The scopes of what products read.
+///
+/// ```
+/// use vta_hw_opencl::{Scope, Scopes};
+///
+/// let scopes: Scopes = "weights=image".parse()?;
+/// assert_eq!((scopes.weights, scopes.activations), (Scope::Image, Scope::Buffer));
+/// assert_eq!(scopes.to_string(), "weights=image,activations=buffer");
+/// # Ok::<(), vta_hw_opencl::OpenClError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Scopes {
+    /// Of weights.
+    pub weights: Scope,
+    /// Of inputs.
+    pub activations: Scope,
+}
+
+impl FromStr for Scopes {
+    type Err = OpenClError;
+
+    /// Reads `weights=SCOPE,activations=SCOPE`, either of which may be missing: a buffer then.
+    ///
+    /// # Errors
+    /// [`OpenClError::ScopeText`]: a name that is none, or that comes twice.
+    fn from_str(text: &str) -> Result<Self, OpenClError> {
+        let refuse = |reason: String| OpenClError::ScopeText {
+            text: text.to_owned(),
+            reason,
+        };
+        let (mut weights, mut activations) = (None, None);
+        for part in text.split(',') {
+            let (role, name) = part
+                .split_once('=')
+                .ok_or_else(|| refuse(format!("'{part}' has no =")))?;
+            let place = match role {
+                "weights" => &mut weights,
+                "activations" => &mut activations,
+                _ => {
+                    return Err(refuse(format!(
+                        "'{role}' is neither weights nor activations"
+                    )));
+                }
+            };
+            let scope = Scope::ALL.into_iter().find(|s| s.name() == name);
+            let scope = scope.ok_or_else(|| refuse(format!("there is no scope '{name}'")))?;
+            if place.replace(scope).is_some() {
+                return Err(refuse(format!("{role} come twice")));
+            }
+        }
+        Ok(Self {
+            weights: weights.unwrap_or_default(),
+            activations: activations.unwrap_or_default(),
+        })
+    }
+}
+
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!(
+            "weights={},activations={}",
+            self.weights, self.activations
+        ))
+    }
+}
+
+impl Scopes {
+    /// Every pair of scopes, buffers first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let pair = |weights| {
+            Scope::ALL.into_iter().map(move |activations| Self {
+                weights,
+                activations,
+            })
+        };
+        Scope::ALL.into_iter().flat_map(pair)
+    }
+
+    /// The scope of a scratchpad.
+    pub(crate) const fn of(self, scratchpad: Scratchpad) -> Scope {
+        match scratchpad {
+            Scratchpad::Inp => self.activations,
+            Scratchpad::Wgt => self.weights,
+            Scratchpad::Acc => Scope::Buffer,
+        }
+    }
+
+    /// Whether products read the buffers that LOADs write, so that one launch may do both.
+    pub(crate) fn are_buffers(self) -> bool {
+        self == Self::default()
+    }
+
+    /// The `-D` macros with which the kernels are built; none for buffers.
+    pub(crate) fn macros(self) -> String {
+        let macros = [("INP", self.activations), ("WGT", self.weights)];
+        let given = macros.iter().filter(|(_, scope)| *scope != Scope::Buffer);
+        given
+            .map(|(name, scope)| format!(" -DVTA_{name}_SCOPE={}", *scope as u32))
+            .collect()
+    }
+
+    /// The most bytes of each scratchpad on a device, in [`Scratchpad`]'s order. `least_bytes` is
+    /// what a program's own tiles take.
+    ///
+    /// # Errors
+    /// Why the device can't hold them so, with the limit's name.
+    pub(crate) fn limits(
+        self,
+        device: &RawDevice,
+        least_bytes: [u64; 3],
+    ) -> Result<[u64; 3], String> {
+        let mut limits = [device.max_alloc_bytes; 3];
+        for (scratchpad, what) in [
+            (Scratchpad::Inp, "activations"),
+            (Scratchpad::Wgt, "weights"),
+        ] {
+            let scope = self.of(scratchpad);
+            let refuse = |why: String| format!("{what}={scope}: {why}");
+            let (limit, name) = scope.limit(device).map_err(|why| refuse(why.to_owned()))?;
+            let least = least_bytes[scratchpad as usize];
+            if scope != Scope::Buffer && least > limit {
+                return Err(refuse(format!(
+                    "they take {least} bytes, but {name} allows {limit}"
+                )));
+            }
+            limits[scratchpad as usize] = limit.min(device.max_alloc_bytes);
+        }
+        Ok(limits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_are_read_and_printed() {
+        let mut seen = 0;
+        for scopes in Scopes::all() {
+            assert_eq!(scopes.to_string().parse::<Scopes>().unwrap(), scopes);
+            seen += 1;
+        }
+        assert_eq!(seen, 16);
+        let one: Scopes = "activations=image2d".parse().unwrap();
+        assert_eq!(
+            (one.weights, one.activations),
+            (Scope::Buffer, Scope::Image2d)
+        );
+    }
+
+    #[test]
+    fn other_texts_are_refused_with_the_reason() {
+        for (text, reason) in [
+            ("", "'' has no ="),
+            ("weights", "'weights' has no ="),
+            (
+                "weight=image",
+                "'weight' is neither weights nor activations",
+            ),
+            ("weights=texture", "there is no scope 'texture'"),
+            ("weights=Image", "there is no scope 'Image'"),
+            ("weights=image,weights=image", "weights come twice"),
+            ("weights=image,", "'' has no ="),
+        ] {
+            let error = text.parse::<Scopes>().unwrap_err().to_string();
+            assert!(error.contains(reason), "{text}: {error}");
+            assert!(
+                error.contains("buffer, constant, image, image2d"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn buffers_build_the_kernels_that_others_do_not() {
+        let mut all: Vec<String> = Scopes::all().map(Scopes::macros).collect();
+        assert_eq!(all[0], "");
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 16);
+    }
+
+    #[test]
+    fn limits_are_the_scopes_and_are_named() {
+        let images = ImageLimits {
+            buffer_texels: 100,
+            width: 2048,
+            height: 3,
+        };
+        let mut device = RawDevice::nowhere();
+        device.images = Some(images);
+        device.constant_bytes = 1000;
+        let limits = |text: &str, device: &RawDevice, least: u64| {
+            let scopes: Scopes = text.parse().unwrap();
+            scopes.limits(device, [1, least, u64::MAX])
+        };
+        let rows = 3 * 1024 * 16;
+        for (scope, most) in [("constant", 1000), ("image", 1600), ("image2d", rows)] {
+            let text = format!("weights={scope}");
+            let found = limits(&text, &device, most).unwrap();
+            assert_eq!(
+                found,
+                [device.max_alloc_bytes, most, device.max_alloc_bytes]
+            );
+            let error = limits(&text, &device, most + 1).unwrap_err();
+            let says = format!("they take {} bytes, but CL_DEVICE_", most + 1);
+            assert!(error.contains(&says) && error.contains(scope), "{error}");
+        }
+        let (mut without, mut narrow) = (device.clone(), device);
+        without.images = None;
+        narrow.images = Some(ImageLimits {
+            width: 1023,
+            ..images
+        });
+        assert!(limits("weights=constant", &without, 10).is_ok());
+        for scope in ["image", "image2d"] {
+            let error = limits(&format!("weights={scope}"), &without, 1).unwrap_err();
+            assert!(error.contains("CL_DEVICE_IMAGE_SUPPORT"), "{error}");
+        }
+        assert!(limits("weights=image", &narrow, 1).is_ok());
+        let error = limits("weights=image2d", &narrow, 1).unwrap_err();
+        assert!(error.contains("CL_DEVICE_IMAGE2D_MAX_WIDTH"), "{error}");
+    }
+}
