@@ -26,6 +26,7 @@ pub(super) struct Machine {
     pub max_steps: u64,
     pub threads: usize,
     pub least_cost_ns: u64,
+    pub staged_inputs: bool,
 }
 
 /// A plan that is made, or was.

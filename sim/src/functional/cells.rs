@@ -18,6 +18,8 @@ use crate::kernels::{COLUMN, GemmKernel};
 pub(super) struct Dims {
     pub lanes: usize,
     pub block: usize,
+    /// Whether kernels that can read copies of inputs.
+    pub staged_inputs: bool,
     /// int32 of an accumulator cell.
     pub width: usize,
     /// Cells of the accumulators; those of the inputs follow.
@@ -33,6 +35,7 @@ impl Dims {
         Self {
             lanes: pads.lanes,
             block: pads.block,
+            staged_inputs: pads.staged_inputs,
             width,
             acc_cells,
             cells: acc_cells + pads.inp.len() / pads.block,

@@ -161,8 +161,10 @@ impl Worker {
         };
         let pads = &mut self.pads;
         let product = run::piece_of(op, piece, pads.block);
+        let read = piece.read.map_or(&pads.inp[..], |span| grant.read(span));
+        piece.inputs.stage(read, &mut pads.staging);
         let mut memory = Memory {
-            inp: piece.read.map_or(&pads.inp, |span| grant.read(span)),
+            inp: piece.inputs.memory(read, &pads.staging),
             zeros: &pads.zeros,
             acc: &mut pads.acc,
             out: &mut self.stage,

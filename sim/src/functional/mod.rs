@@ -163,6 +163,14 @@ impl Functional {
         self
     }
 
+    /// Whether plans have kernels that can read copies of inputs, whatever this CPU gains by it.
+    #[cfg(test)]
+    fn with_staged_inputs(mut self, staged_inputs: bool) -> Self {
+        self.pads.staged_inputs = staged_inputs;
+        self.known.clear();
+        self
+    }
+
     /// Threads that a batch may use.
     pub fn threads(&self) -> usize {
         self.threads
@@ -430,6 +438,7 @@ impl Functional {
             max_steps: self.max_steps,
             threads: self.threads,
             least_cost_ns: self.least_cost_ns,
+            staged_inputs: self.pads.staged_inputs,
         }
     }
 

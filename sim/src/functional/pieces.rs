@@ -10,7 +10,9 @@ use vta_isa::resolve::disjoint;
 use super::cells::Dims;
 use super::ops::{Columns, ProductOp};
 use super::unit::{Copied, Piece, Unit, Work};
-use crate::kernels::{Bases, Inputs, MAX_COLUMNS, Operand, PADDING, Row, Rows, Start, Steps};
+use crate::kernels::{
+    Bases, GemmKernel, Inputs, MAX_COLUMNS, Operand, PADDING, Row, Rows, Start, Steps,
+};
 
 /// Makes pieces; what they share is kept once.
 pub(super) struct Parts {
@@ -50,7 +52,7 @@ impl Parts {
             _ => 0,
         };
         let base = offset(read, op.read);
-        let inputs = self.part(&group.inputs, &blocks, base);
+        let inputs = self.part((op.kernel, &group.inputs), &blocks, base);
         let sums = sums(rows, bases, dims);
         let mut reads = cells;
         if op.start == Start::Acc {
@@ -88,8 +90,8 @@ impl Parts {
         group: &Columns,
         blocks: &Range<usize>,
     ) -> (Option<Span>, Vec<Range<usize>>) {
-        let (dims, offsets) = (self.dims, group.inputs.offsets_of(blocks));
-        let inside = || offsets.iter().copied().filter(|&o| o != PADDING);
+        let dims = self.dims;
+        let inside = || group.inputs.offsets_of(blocks).filter(|&o| o != PADDING);
         let Some(whole) = op.read else {
             let cell = |offset: u32| dims.acc_cells + offset as usize / dims.block;
             return (None, inside().map(|o| cell(o)..cell(o) + 1).collect());
@@ -104,14 +106,23 @@ impl Parts {
         (Some(span), Vec::new())
     }
 
-    fn part(&mut self, inputs: &Arc<Inputs>, blocks: &Range<usize>, base: u32) -> Arc<Inputs> {
+    fn part(
+        &mut self,
+        (kernel, inputs): (GemmKernel, &Arc<Inputs>),
+        blocks: &Range<usize>,
+        base: u32,
+    ) -> Arc<Inputs> {
         if *blocks == (0..inputs.blocks()) {
             debug_assert_eq!(base, 0, "all inputs are counted from the first byte");
             return Arc::clone(inputs);
         }
         let key = (Arc::as_ptr(inputs), blocks.clone(), base);
-        let made = self.inputs.entry(key);
-        Arc::clone(made.or_insert_with(|| Arc::new(inputs.part(blocks, base))))
+        let (dims, made) = (self.dims, self.inputs.entry(key));
+        let part = || match (inputs.part(blocks, base), dims.staged_inputs) {
+            (part, true) => Arc::new(part.staged_for(kernel, dims.block)),
+            (part, false) => Arc::new(part),
+        };
+        Arc::clone(made.or_insert_with(part))
     }
 
     /// Some rows; if they are stored, one after the other.

@@ -1,5 +1,6 @@
 //! Running a plan.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vta_driver::DeviceMemory;
@@ -10,7 +11,7 @@ use super::scratchpads::Scratchpads;
 use super::shape::Shape;
 use super::unit::Piece;
 use crate::kernels::lanes::{self, TileOp};
-use crate::kernels::{Memory, Product};
+use crate::kernels::{Inputs, Memory, Product};
 
 /// Runs every operation; the wall time of each mark.
 pub(super) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory) -> Vec<Duration> {
@@ -97,16 +98,22 @@ pub(super) fn store(op: &StoreOp, pads: &Scratchpads, memory: &mut DeviceMemory)
 fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
     let (others, out) = memory.split(op.out);
     let residual = op.residual.as_ref().map_or(&[][..], |r| others.span(r));
-    let mut memory = Memory {
-        inp: op.read.as_ref().map_or(&pads.inp, |r| others.span(r)),
-        zeros: &pads.zeros,
-        acc: &mut pads.acc,
-        out,
-        residual,
-    };
+    let read = op.read.as_ref().map_or(&pads.inp[..], |r| others.span(r));
+    let mut before: Option<&Arc<Inputs>> = None;
     for group in &op.groups {
-        let product = whole(op, group, pads.block);
-        op.kernel.run(&product, &mut memory);
+        let inputs = &group.inputs;
+        if !before.is_some_and(|before| Arc::ptr_eq(before, inputs)) {
+            inputs.stage(read, &mut pads.staging);
+        }
+        before = Some(inputs);
+        let mut memory = Memory {
+            inp: inputs.memory(read, &pads.staging),
+            zeros: &pads.zeros,
+            acc: &mut pads.acc,
+            out: &mut *out,
+            residual,
+        };
+        op.kernel.run(&whole(op, group, pads.block), &mut memory);
     }
 }
 

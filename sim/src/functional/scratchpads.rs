@@ -5,6 +5,7 @@ use std::ops::Range;
 use vta_isa::{Config, MemType, Uop};
 
 use crate::kernels::direct::Tiles;
+use crate::kernels::staging::{self, Staging};
 use crate::kernels::{GemmKernel, lanes};
 
 /// Bytes of a piece of a row: a tile's, mostly.
@@ -33,6 +34,10 @@ pub(crate) struct Scratchpads {
     pub zeros: Vec<u8>,
     /// Weight tiles as the kernel wants them.
     pub tiles: Tiles,
+    /// Copies of inputs for the kernel.
+    pub staging: Staging,
+    /// Whether plans have kernels that can read such copies.
+    pub staged_inputs: bool,
 }
 
 impl Scratchpads {
@@ -50,6 +55,8 @@ impl Scratchpads {
             acc: vec![0; config.depth(MemType::Acc) * lanes],
             zeros: vec![0; block],
             tiles: Tiles::new(kernel, block),
+            staging: Staging::default(),
+            staged_inputs: staging::gains(),
         }
     }
 
@@ -62,6 +69,7 @@ impl Scratchpads {
             acc: vec![0; self.acc.len()],
             zeros: self.zeros.clone(),
             tiles: Tiles::new(self.kernel, self.block),
+            staging: Staging::default(),
             ..*self
         }
     }

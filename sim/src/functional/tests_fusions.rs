@@ -143,10 +143,11 @@ fn compare(config: &Config, case: &Case) {
             "{}, {kernel:?}",
             case.name
         );
-        for threads in [1, 3] {
-            let name = format!("{}, {kernel:?}, {threads} threads", case.name);
+        for (threads, staged) in [(1, false), (3, true), (1, true), (3, false)] {
+            let name = format!("{}, {kernel:?}, {threads} threads, {staged}", case.name);
             let planned =
                 Functional::with_kernel(config.clone(), kernel).with_planning(Planning::AtOnce);
+            let planned = planned.with_staged_inputs(staged);
             let mut planned = planned.with_threads(threads).with_least_cost_ns(0);
             let mut memory = memory(case);
             let plan = planned.plan(&insns, &[], &memory, true).unwrap();

@@ -292,18 +292,23 @@ const CONFIGS: [&str; 4] = [
     r#"{"LOG_BLOCK": 2, "LOG_INP_BUFF_SIZE": 10, "LOG_WGT_BUFF_SIZE": 12, "LOG_ACC_BUFF_SIZE": 12}"#,
 ];
 
-/// Runs the same on 1, 2, 3 and 8 threads; the tasks that there were on several.
+/// Runs the same on 1, 2, 3 and 8 threads, with copies of inputs and without; the tasks that there
+/// were on several.
 fn compare(config: &Config, kernel: GemmKernel, batches: &[Arc<Batch>]) -> usize {
-    let executor = || {
+    let executor = |staged| {
         let executor = Functional::with_kernel(config.clone(), kernel).with_least_cost_ns(0);
+        let executor = executor.with_staged_inputs(staged);
         executor.with_planning(Planning::AtOnce)
     };
-    let (expected, none) = run_all(executor(), config, batches);
+    let (expected, none) = run_all(executor(false), config, batches);
     assert_eq!(none, 0);
     let mut most = 0;
-    for threads in [2, 3, 8] {
-        let (found, tasks) = run_all(executor().with_threads(threads), config, batches);
-        assert!(found == expected, "{threads} threads differ, {tasks} tasks");
+    for (threads, staged) in [(1, true), (2, true), (3, false), (8, true)] {
+        let (found, tasks) = run_all(executor(staged).with_threads(threads), config, batches);
+        assert!(
+            found == expected,
+            "{threads} threads differ, {tasks} tasks, {staged}"
+        );
         most = most.max(tasks);
     }
     most

@@ -1,7 +1,7 @@
 //! The AVX-512 VNNI kernel.
 //!
 //! `dpbusd` multiplies unsigned by signed bytes and adds four products to an int32, without
-//! saturating. Inputs get 128 added as they are read; `sum((x + 128) * w) - 128 * sum(w)` is the product,
+//! saturating. Inputs get 128 added as they are read, or on their way to a copy that is read; `sum((x + 128) * w) - 128 * sum(w)` is the product,
 //! and the panel has the second term. All sums wrap modulo 2^32 as the instruction set defines,
 //! so it is exact for every input, -128 among them.
 
@@ -24,7 +24,11 @@ pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
         product,
         memory,
         |product, stretch, pointers, ahead| unsafe {
-            dispatch(product, stretch, pointers, ahead);
+            if product.inputs.are_staged() {
+                dispatch_staged(product, stretch, pointers, ahead);
+            } else {
+                dispatch(product, stretch, pointers, ahead);
+            }
         },
     );
 }
@@ -81,10 +85,34 @@ macro_rules! add_group {
     };
 }
 
+/// The same where inputs have their bias.
+macro_rules! add_staged_group {
+    ($panel:ident, $inputs:ident, $group:ident, $nothing:ident, $sums:ident) => {
+        let () = $nothing;
+        add_staged!($panel, $inputs, $group, $sums, 0 1 2 3);
+        $panel = $panel.add(4 * M);
+    };
+}
+
+macro_rules! add_staged {
+    ($panel:ident, $inputs:ident, $group:ident, $sums:ident, $($k:literal)*) => {$(
+        let weights: [__m512i; M] =
+            std::array::from_fn(|m| _mm512_load_si512($panel.add($k * M + m)));
+        for (sums, input) in $sums.iter_mut().zip(&$inputs) {
+            let four = input.add(16 * $group + 4 * $k).cast::<i32>().read_unaligned();
+            let four = _mm512_set1_epi32(four);
+            for (sum, weights) in sums.iter_mut().zip(&weights) {
+                *sum = _mm512_dpbusd_epi32(*sum, four, *weights);
+            }
+        }
+    )*};
+}
+
 mod amx;
 mod direct;
 mod madd;
 mod peak;
+mod staging;
 pub(super) use amx::{
     peak as peak_amx, peak_with_loads as peak_amx_with_loads, permitted as amx_permitted,
     run as run_amx,
@@ -92,6 +120,7 @@ pub(super) use amx::{
 pub(super) use direct::{add, lay_out};
 pub(super) use madd::{peak as peak_madd, run as run_madd};
 pub(super) use peak::peak;
+pub(super) use staging::copy_biased;
 
 blocks!(
     dispatch,
@@ -99,4 +128,12 @@ blocks!(
     "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
     _mm512_set1_epi8(i8::MIN),
     add_group
+);
+
+blocks!(
+    dispatch_staged,
+    staged_block,
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
+    (),
+    add_staged_group
 );

@@ -169,6 +169,16 @@ impl GemmKernel {
         }
     }
 
+    /// Whether products may read copies of their inputs that have what the kernel adds.
+    pub(crate) const fn can_stage_inputs(self) -> bool {
+        match self {
+            Self::Avx512Vnni => cfg!(target_arch = "x86_64"),
+            Self::Scalar | Self::Neon | Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Amx => {
+                false
+            }
+        }
+    }
+
     /// Columns of one product.
     pub(crate) const fn columns(self) -> usize {
         match self {

@@ -25,6 +25,7 @@ mod pointers;
 mod product;
 mod scalar;
 pub(crate) mod shared;
+pub(crate) mod staging;
 mod steps;
 #[cfg(test)]
 mod tests;

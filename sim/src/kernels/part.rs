@@ -70,19 +70,23 @@ impl Inputs {
         row(blocks.start)..row(blocks.end).min(self.rows)
     }
 
-    /// Offsets of some blocks' rows, padding among them.
-    pub fn offsets_of(&self, blocks: &Range<usize>) -> &[u32] {
+    /// Offsets of some blocks' rows in what is read or copied, padding among them.
+    pub fn offsets_of(&self, blocks: &Range<usize>) -> impl Iterator<Item = u32> + use<'_> {
         let rows = self.rows_of(blocks);
-        &self.offsets[rows.start * self.taps..rows.end * self.taps]
+        let offsets = self.offsets[rows.start * self.taps..rows.end * self.taps].iter();
+        offsets.map(|&offset| match &self.lines {
+            Some(lines) => lines.offset_before(offset),
+            None => offset,
+        })
     }
 
     /// Some blocks, with offsets that count from `base`, at or below the least of them.
     pub fn part(&self, blocks: &Range<usize>, base: u32) -> Self {
-        let moved = |&offset: &u32| match offset {
+        let moved = |offset: u32| match offset {
             PADDING => PADDING,
             offset => offset.saturating_sub(base),
         };
-        let offsets: Box<[u32]> = self.offsets_of(blocks).iter().map(moved).collect();
+        let offsets: Box<[u32]> = self.offsets_of(blocks).map(moved).collect();
         let most = offsets.iter().copied().filter(|&o| o != PADDING).max();
         let stretches = Stretch::cut(self.stretches, blocks);
         let bundles = self.bundles.filter(|_| self.joined.is_some());
@@ -96,6 +100,7 @@ impl Inputs {
             stretches,
             most: most.unwrap_or(0),
             only_padding: most.is_none(),
+            lines: None,
         }
     }
 }
@@ -141,7 +146,7 @@ mod tests {
                     let moved = ranges[first..end].iter();
                     let moved = moved.map(|r| r.start - expected.start..r.end - expected.start);
                     assert!(own.eq(moved));
-                    let all = whole.offsets_of(&(first..end)).iter();
+                    let all = whole.offsets_of(&(first..end));
                     assert!(all.map(|o| o - 1000).eq(part.offsets.iter().copied()));
                     assert_eq!(part.most, part.offsets.iter().copied().max().unwrap());
                     let [a, b] = part.stretches;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::bundles::{Bundles, Joined, PADDING};
 use super::kernel::{COLUMN, GemmKernel, MAX_COLUMNS};
 use super::panel::{Line, Panel};
+use super::staging::{Lines, Staging};
 use super::steps::Steps;
 
 /// One accumulator row: offsets from the bases of the product.
@@ -60,6 +61,8 @@ pub(crate) struct Inputs {
     pub(super) bundles: Option<Bundles>,
     /// `[block][bundle][row of the block]`, if all are joined.
     pub(super) joined: Option<Box<[Joined]>>,
+    /// The lines whose copies are read, if offsets count in these.
+    pub(super) lines: Option<Lines>,
 }
 
 impl Inputs {
@@ -85,6 +88,42 @@ impl Inputs {
             most: most.unwrap_or(0),
             only_padding: most.is_none(),
             bundles,
+            lines: None,
+        }
+    }
+
+    /// The same for a kernel that reads copies of the inputs, of `block` bytes each, if it can: see
+    /// [`Self::stage`].
+    pub fn staged_for(mut self, kernel: GemmKernel, block: usize) -> Self {
+        if kernel.can_stage_inputs() {
+            self.lines = Lines::of(&mut self.offsets, block);
+        }
+        if self.lines.is_some() {
+            self.most = self.offsets.iter().copied().max().unwrap_or(0);
+        }
+        self
+    }
+
+    /// Whether offsets count in copies.
+    pub(super) fn are_staged(&self) -> bool {
+        self.lines.is_some()
+    }
+
+    /// Makes the copies that the kernel reads, if it reads any.
+    pub fn stage(&self, from: &[u8], staging: &mut Staging) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(lines) = &self.lines {
+            lines.copy(from, staging);
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (from, staging);
+    }
+
+    /// What offsets count in, when [`Self::stage`] has been called last for these inputs.
+    pub fn memory<'a>(&self, from: &'a [u8], staging: &'a Staging) -> &'a [u8] {
+        match &self.lines {
+            Some(lines) => lines.copies(staging),
+            None => from,
         }
     }
 
@@ -259,7 +298,7 @@ pub(crate) struct Product<'a> {
 
 /// What a product reads and writes.
 pub(crate) struct Memory<'a> {
-    /// What input offsets count in.
+    /// What input offsets count in: see [`Inputs::memory`].
     pub inp: &'a [u8],
     /// At least BLOCK zeros.
     pub zeros: &'a [u8],

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use vta_isa::AluOp;
 
+use super::staging::Staging;
 use super::*;
 
 /// A product as numbers, from which each kernel's tables and panels are made.
@@ -184,6 +185,19 @@ impl Data {
         let parts: Vec<Column<'_>> = columns.iter().map(column).collect();
         let panel = Panel::new(&parts, kernel.format(), block);
         let inputs = Inputs::new(&offsets, rows, kernel.rows(columns.len()), bundles);
+        let inputs = match case.seed % 4 {
+            0 => inputs,
+            _ => inputs.staged_for(kernel, block),
+        };
+        let mut staging = Staging::default();
+        inputs.stage(memory.inp, &mut staging);
+        let mut memory = Memory {
+            inp: inputs.memory(memory.inp, &staging),
+            zeros: memory.zeros,
+            acc: memory.acc,
+            out: memory.out,
+            residual: memory.residual,
+        };
         let first = columns
             .iter()
             .zip(panel.corrections())
@@ -217,7 +231,7 @@ impl Data {
             store: case.store,
             ahead: &[],
         };
-        kernel.run(&product, memory);
+        kernel.run(&product, &mut memory);
     }
 }
 

@@ -159,7 +159,11 @@ impl<'a> Products<'a> {
             }));
         }
         self.kept_bytes += size_of_val(&offsets[..]);
-        let made = Arc::new(Inputs::new(&offsets, rows, most, taps.bundles));
+        let mut made = Inputs::new(&offsets, rows, most, taps.bundles);
+        if self.pads.staged_inputs {
+            made = made.staged_for(kernel, self.pads.block);
+        }
+        let made = Arc::new(made);
         self.inputs.insert(key, Arc::clone(&made));
         made
     }
