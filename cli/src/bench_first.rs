@@ -67,6 +67,10 @@ struct Row {
     known: Spread,
     /// The device alone, the first time.
     first_device: Spread,
+    /// What a run takes longer that plans.
+    planning: Spread,
+    /// Memory of the plans.
+    plan_bytes: usize,
 }
 
 impl Row {
@@ -88,6 +92,8 @@ impl Row {
             "known_ns_per_insn": self.ns_an_insn(self.known),
             "interpreter_us": self.bound() * 1e6,
             "first_of_interpreter": self.first.median() / self.bound(),
+            "planning": self.planning.json_us(), "planning_ns_per_insn": self.ns_an_insn(self.planning),
+            "plan_bytes": self.plan_bytes,
         })
     }
 }
@@ -125,6 +131,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
 struct Ran {
     insns: u64,
     seconds: f64,
+    plan_bytes: usize,
 }
 
 /// The functional simulator, which tells what each batch took.
@@ -153,6 +160,7 @@ impl Executor for Timed {
         let ran = Ran {
             insns: batch.insns.len() as u64,
             seconds: start.elapsed().as_secs_f64(),
+            plan_bytes: self.executor.plan_bytes(),
         };
         // A lock that a panic has poisoned still has the figures.
         let mut all = self.ran.lock().unwrap_or_else(|e| e.into_inner());
@@ -168,6 +176,9 @@ struct Samples {
     second: Vec<f64>,
     known: Vec<f64>,
     first_device: Vec<f64>,
+    /// Of runs that plan.
+    planned: Vec<f64>,
+    plan_bytes: usize,
 }
 
 impl Samples {
@@ -180,7 +191,8 @@ impl Samples {
 
     /// Runs of what is planned at once.
     fn known(&mut self, mut run: impl FnMut() -> Result<f64>) -> Result<()> {
-        for _ in 0..WARM_UPS {
+        self.planned.push(run()?);
+        for _ in 1..WARM_UPS {
             run()?;
         }
         for _ in 0..KNOWN {
@@ -190,14 +202,18 @@ impl Samples {
     }
 
     fn row(self, name: String, insns: u64, macs: u64) -> Row {
+        let known = Spread::of(self.known);
+        let beyond = |seconds: f64| (seconds - known.median()).max(0.0);
         Row {
             name,
             insns,
             macs,
             first: Spread::of(self.first),
             second: Spread::of(self.second),
-            known: Spread::of(self.known),
+            known,
             first_device: Spread::of(self.first_device),
+            planning: Spread::of(self.planned.into_iter().map(beyond).collect()),
+            plan_bytes: self.plan_bytes,
         }
     }
 }
@@ -208,7 +224,7 @@ fn of_network(name: &str, config: &Config, kernel: GemmKernel, samples: usize) -
     let spec = program.tensor(*program.inputs.first().context("the program has no input")?)?;
     let values = zoo::sample_image(spec.chw[1] as usize, 0).into_iter();
     let image: Vec<i8> = values.map(|v| (i16::from(v) - 128) as i8).collect();
-    let (mut taken, mut insns) = (Samples::default(), 0);
+    let (mut taken, mut insns, mut plan_bytes) = (Samples::default(), 0, 0);
     for planning in (0..samples).flat_map(|_| [Planning::Again, Planning::AtOnce]) {
         let ran: Arc<Mutex<Vec<Ran>>> = Arc::default();
         let timed = Timed {
@@ -226,11 +242,13 @@ fn of_network(name: &str, config: &Config, kernel: GemmKernel, samples: usize) -
             let mut all = ran.lock().unwrap_or_else(|e| e.into_inner());
             device_seconds.get_or_insert(all.iter().map(|ran| ran.seconds).sum::<f64>());
             insns = all.iter().map(|ran| ran.insns).sum();
+            plan_bytes = all.last().map_or(0, |ran| ran.plan_bytes);
             all.clear();
             Ok(seconds)
         };
         if planning == Planning::AtOnce {
             taken.known(run)?;
+            taken.plan_bytes = plan_bytes;
         } else {
             taken.first(run)?;
             taken.first_device.extend(device_seconds);
@@ -276,6 +294,7 @@ fn of_case(path: &Path, case: &Case, kernel: GemmKernel, samples: usize) -> Resu
         };
         if planning == Planning::AtOnce {
             taken.known(run)?;
+            taken.plan_bytes = executor.plan_bytes();
         } else {
             taken.first(run)?;
         }
@@ -300,6 +319,7 @@ fn text(rows: &[Row]) -> String {
         Column::number("known"),
         Column::number("ns/insn"),
         Column::number("bound"),
+        Column::number("plan MB"),
     ]);
     let ms = |seconds: f64| match seconds * 1e3 {
         ms if ms < 1.0 => format!("{ms:.3}"),
@@ -315,17 +335,20 @@ fn text(rows: &[Row]) -> String {
             ms(row.second.median()),
             ms(row.known.median()),
             format!(
-                "{:.0}, {:.0}",
+                "{:.0}, {:.0}, {:.0}",
                 row.ns_an_insn(row.first),
+                row.ns_an_insn(row.planning),
                 row.ns_an_insn(row.known)
             ),
             format!("{:.2}", row.first.median() / row.bound()),
+            format!("{:.2}", row.plan_bytes as f64 / 1e6),
         ]);
     }
     let [gmacs, nanos] = [INTERPRETER_MACS / 1e9, 1e9 / INTERPRETER_INSNS];
     format!(
-        "{}\nns/insn: an instruction the first time, and when the program is known\n\
-         bound: the first run over an interpreter of {gmacs} GMAC/s and {nanos:.0} ns an instruction",
+        "{}\nns/insn: an instruction the first time, of planning, and when the program is known\n\
+         bound: the first run over an interpreter of {gmacs} GMAC/s and {nanos:.0} ns an instruction\n\
+         plan MB: memory of the plan",
         table.text(),
     )
 }

@@ -20,10 +20,12 @@ pub struct Traffic {
 impl Traffic {
     /// Counts one instruction.
     pub fn count(&mut self, insn: &Insn, config: &Config) {
-        let mut moved = |mem: MemType, elems: u64| {
-            let bytes = elems * config.elem_bytes(mem) as u64;
-            grow(&mut self.bytes[mem.code() as usize], bytes);
-        };
+        self.add(&Self::of([insn], config));
+    }
+
+    /// Counts one instruction, and the elements of each memory type that it moves beside.
+    fn count_but_bytes(&mut self, insn: &Insn, elems: &mut [u64; 6]) {
+        let mut moved = |mem: MemType, more: u64| grow(&mut elems[mem.code() as usize], more);
         match insn {
             Insn::Load(load) => moved(load.mem, load.dram_elems()),
             Insn::Store(store) => moved(MemType::Out, store.tiles()),
@@ -38,8 +40,14 @@ impl Traffic {
     /// Counts a run of instructions.
     pub fn of<'a>(insns: impl IntoIterator<Item = &'a Insn>, config: &Config) -> Self {
         let mut total = Self::default();
+        // Elements first, bytes at the end: one multiplication for each memory type.
+        let mut elems = [0; 6];
         for insn in insns {
-            total.count(insn, config);
+            total.count_but_bytes(insn, &mut elems);
+        }
+        for mem in MemType::ALL {
+            let at = mem.code() as usize;
+            total.bytes[at] = elems[at].saturating_mul(config.elem_bytes(mem) as u64);
         }
         total
     }

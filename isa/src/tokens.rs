@@ -225,44 +225,30 @@ pub fn run_in_token_order<E: From<TokenError>>(
     insns: &[Insn],
     mut execute: impl FnMut(usize, &Insn) -> Result<(), E>,
 ) -> Result<[u32; 4], E> {
-    check_run(insns)?;
-    let mut pending: [Vec<u32>; 3] = Default::default();
-    for (index, insn) in insns.iter().enumerate() {
-        pending[insn.module() as usize].push(index as u32);
-    }
-    let mut queues = pending.each_ref().map(Vec::as_slice);
+    let mut queues = Queues::of(insns)?;
     let mut tokens = [0u32; 4];
     let mut left = insns.len();
     while left > 0 {
         let before = left;
         for module in Module::ALL {
-            // Without a neighbour there is no flag.
-            let [prev, next] =
-                neighbours(module).map(|edges| edges.map(|(a, b)| [a as usize, b as usize]));
-            let queue = &mut queues[module as usize];
-            while let Some((&index, rest)) = queue.split_first() {
-                let insn = &insns[index as usize];
+            // Without a neighbour there is no flag, and any queue will do.
+            let [[pop_prev, push_prev], [pop_next, push_next]] = neighbours(module)
+                .map(|edges| edges.map_or([0; 2], |(pop, push)| [pop as usize, push as usize]));
+            while let Some(index) = queues.head(module) {
+                let insn = &insns[index];
                 let deps = insn.deps();
-                let pops = [
-                    prev.filter(|_| deps.pop_prev),
-                    next.filter(|_| deps.pop_next),
-                ];
-                if pops.iter().flatten().any(|[from, _]| tokens[*from] == 0) {
+                if deps.pop_prev && tokens[pop_prev] == 0 || deps.pop_next && tokens[pop_next] == 0
+                {
                     break;
                 }
-                pops.iter()
-                    .flatten()
-                    .for_each(|[from, _]| tokens[*from] -= 1);
-                execute(index as usize, insn)?;
-                let pushes = [
-                    prev.filter(|_| deps.push_prev),
-                    next.filter(|_| deps.push_next),
-                ];
-                for [_, to] in pushes.into_iter().flatten() {
-                    // One push for each instruction of a run whose length fits memory.
-                    tokens[to] = tokens[to].saturating_add(1);
+                tokens[pop_prev] -= u32::from(deps.pop_prev);
+                tokens[pop_next] -= u32::from(deps.pop_next);
+                execute(index, insn)?;
+                // One push for each instruction of a run whose length fits memory.
+                for (to, flag) in [(push_prev, deps.push_prev), (push_next, deps.push_next)] {
+                    tokens[to] = tokens[to].saturating_add(flag.into());
                 }
-                *queue = rest;
+                queues.drop_head(module);
                 left -= 1;
             }
         }
@@ -271,6 +257,51 @@ pub fn run_in_token_order<E: From<TokenError>>(
         }
     }
     Ok(tokens)
+}
+
+/// What each module has yet to do, in order.
+struct Queues {
+    /// The first instruction of each module.
+    heads: [u32; 3],
+    /// The next instruction of the same module, for each.
+    next: Vec<u32>,
+}
+
+/// No instruction: none of a run has this index, for no memory holds so many.
+const NONE: u32 = u32::MAX;
+
+impl Queues {
+    /// Of a run that [`check_run`] has nothing against.
+    fn of(insns: &[Insn]) -> Result<Self, TokenError> {
+        let mut next = vec![NONE; insns.len()];
+        let (mut heads, mut tails) = ([NONE; 3], [NONE; 3]);
+        let mut sound = matches!(insns.last(), Some(Insn::Finish(_)));
+        for (index, insn) in insns.iter().enumerate() {
+            let module = insn.module();
+            let ends = matches!(insn, Insn::Finish(_));
+            sound &= stray_flag(module, insn.deps()).is_none();
+            sound &= ends == (index + 1 == insns.len());
+            let tail = std::mem::replace(&mut tails[module as usize], index as u32);
+            match next.get_mut(tail as usize) {
+                Some(next) => *next = index as u32,
+                None => heads[module as usize] = index as u32,
+            }
+        }
+        if !sound {
+            check_run(insns)?;
+        }
+        Ok(Self { heads, next })
+    }
+
+    fn head(&self, module: Module) -> Option<usize> {
+        let head = self.heads[module as usize];
+        (head != NONE).then_some(head as usize)
+    }
+
+    fn drop_head(&mut self, module: Module) {
+        let head = &mut self.heads[module as usize];
+        *head = self.next.get(*head as usize).copied().unwrap_or(NONE);
+    }
 }
 
 /// An order in which instructions may run, and the tokens that are left.
@@ -332,9 +363,9 @@ fn check_flags(index: usize, insn: &Insn) -> Result<(), TokenError> {
     }
 }
 
-fn deadlock(insns: &[Insn], pending: &[&[u32]; 3], tokens: &[u32; 4]) -> TokenError {
+fn deadlock(insns: &[Insn], queues: &Queues, tokens: &[u32; 4]) -> TokenError {
     let first = |module: Module| {
-        let index = *pending[module as usize].first()? as usize;
+        let index = queues.head(module)?;
         let insn = insns[index];
         Some(Stuck::at(At { index, insn }, tokens))
     };

@@ -11,6 +11,7 @@ use vta_driver::{Batch, DeviceMemory, Span};
 use vta_isa::resolve::merge;
 use vta_isa::{Config, Insn};
 
+use super::build::Limits;
 use super::build::span;
 use super::make::{Maker, Subject};
 use super::plan::Plan;
@@ -23,7 +24,7 @@ use crate::kernels::GemmKernel;
 pub(super) struct Machine {
     pub config: Config,
     pub kernel: GemmKernel,
-    pub max_steps: u64,
+    pub limits: Limits,
     pub threads: usize,
     pub least_cost_ns: u64,
     pub staged_inputs: bool,
@@ -93,7 +94,7 @@ impl Shared {
         let maker = Maker {
             config: &machine.config,
             pads,
-            max_steps: machine.max_steps,
+            limits: machine.limits,
         };
         let subject = Subject {
             insns: &self.batch.insns,

@@ -22,6 +22,15 @@ const MOST_ALU_STEPS: u64 = 1 << 17;
 /// Source tiles of an ALU instruction that are looked up as constants at most.
 const MOST_CONSTANTS: usize = 64;
 
+/// What a batch and its plan may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// GEMM and ALU steps.
+    pub steps: u64,
+    /// Memory of the plan, and of what is listed while it is made.
+    pub plan_bytes: usize,
+}
+
 /// What building finds.
 #[derive(Default)]
 pub(super) struct Trace {
@@ -52,6 +61,8 @@ struct Builder<'a> {
     loaded: TileSet,
     /// What was stored, with how many operations had been done.
     stored: Vec<(Span, usize)>,
+    /// What the lists of operations may take yet.
+    room_bytes: usize,
 }
 
 /// Runs the tokens and resolves every instruction, without touching memory. `held` are the
@@ -65,7 +76,7 @@ pub(super) fn trace(
     config: &Config,
     memory: &DeviceMemory,
     held: &[Uop],
-    max_steps: u64,
+    limits: Limits,
 ) -> Result<Trace, Unplanned> {
     let mut uops = UopScratchpad::holding(held.to_vec());
     let mut builder = Builder {
@@ -83,8 +94,9 @@ pub(super) fn trace(
         sources: vec![Span::default(); config.depth(MemType::Acc)],
         loaded: TileSet::EMPTY,
         stored: Vec::new(),
+        room_bytes: limits.plan_bytes,
     };
-    let mut budget = StepBudget::new(max_steps);
+    let mut budget = StepBudget::new(limits.steps);
     let mut marks = (0..).zip(marks).peekable();
     let leftover_tokens = tokens::run_in_token_order(insns, |index, insn| {
         budget.spend(index, insn)?;
@@ -171,6 +183,13 @@ impl Builder<'_> {
             writes,
             origin,
         });
+    }
+
+    /// Counts the lists of an operation.
+    fn take_room(&mut self, bytes: usize) -> Result<(), Unplanned> {
+        let left = self.room_bytes.checked_sub(bytes);
+        self.room_bytes = left.ok_or(Unplanned::Memory)?;
+        Ok(())
     }
 
     fn reader(&self) -> TileReader<'_> {
@@ -295,6 +314,7 @@ impl Builder<'_> {
         let mut parts = matmul::recognise(access.dst, operands, &self.trace.weights)?;
         let lanes = self.config.lanes() as u32;
         for (matmul, _) in &mut parts {
+            self.take_room(matmul.bytes())?;
             let mut weights = matmul.groups.iter().flat_map(|group| &group.weights);
             self.trace.once |= weights.any(Weight::is_held);
             match self.sources(&matmul.inputs) {
@@ -341,8 +361,10 @@ impl Builder<'_> {
             constants = self.constants(&src);
             reads.add(&src);
         }
+        self.take_room(steps as usize * size_of::<(u16, u16)>())?;
         let mut pairs = Vec::with_capacity(steps as usize);
-        pairs.extend(access.steps().map(|(dst, src)| (dst as u16, src as u16)));
+        let mut pair = |(dst, src)| pairs.push((dst as u16, src as u16));
+        access.steps().for_each(&mut pair);
         let draft = AluDraft {
             op: access.alu.op,
             imm,

@@ -9,14 +9,15 @@ use vta_isa::resolve::Loops;
 use vta_isa::tokens::At;
 use vta_isa::{Alu, AluOp, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
 
-use super::build::span;
 use super::form::{Form, Trip};
 use super::interpret;
+use super::near::Near;
 use super::ops::{LoadOp, StoreOp};
 use super::run;
 use super::scratchpads::Scratchpads;
+use super::shape::Shape;
 use crate::error::SimError;
-use crate::kernels::direct::{Dots, Place, Places, Second, Tap, Tiles};
+use crate::kernels::direct::{Dots, Place, Places, Second, Single, Singles, Tap, Tiles};
 use crate::kernels::lanes::{self, TileOp, TileRun};
 use crate::kernels::{GemmKernel, Operand, Step};
 
@@ -32,11 +33,17 @@ pub(super) struct Direct {
     inputs: usize,
     weights: usize,
     accumulators: usize,
+    /// The rows of one tile.
+    tile: Places,
+    /// The rows of some loops.
     places: Places,
+    placed: Option<Form>,
     taps: Vec<Tap>,
+    singles: Vec<Single>,
     /// A second tile of each tap.
     second: Vec<u32>,
     runs: Vec<TileRun>,
+    near: Near,
 }
 
 /// An instruction of which something isn't there; nothing was done.
@@ -50,6 +57,8 @@ struct Room<'a> {
     wgt: &'a [u8],
     acc: &'a mut [i32],
     tiles: &'a mut Tiles,
+    /// Products of tiles that nobody used before, which wait for more of them.
+    singles: Vec<Single>,
 }
 
 /// Rows, taps and perhaps a second tile of each tap.
@@ -70,23 +79,25 @@ impl Room<'_> {
             apart,
         } = parts;
         let (kernel, block, inp, wgt) = (self.kernel, self.block, self.inp, self.wgt);
-        let acc = &mut self.acc[first..];
         if places.list().len() <= MOST_PLACES_AS_THEY_ARE {
             taps.retain(|tap| {
                 let new = self.tiles.note_use(tap.wgt as usize);
                 if new {
-                    let dots = Dots {
-                        places,
-                        taps: std::slice::from_ref(tap),
-                        second: None,
-                        block,
-                        wgt,
-                        tiles: self.tiles,
-                    };
-                    kernel.add_as_they_are(&dots, inp, acc);
+                    self.singles
+                        .extend(places.list().iter().map(|place| Single {
+                            acc: first as u32 + place.acc,
+                            inp: tap.inp + place.inp,
+                            wgt: tap.wgt,
+                        }));
                 }
                 !new
             });
+            if self.singles.len() > MOST_AT_ONCE {
+                self.add_singles();
+            }
+        }
+        if taps.is_empty() {
+            return;
         }
         for tile in taps.iter().map(|tap| tap.wgt).chain(second.iter().copied()) {
             kernel.lay_out(self.tiles, tile as usize, wgt);
@@ -99,19 +110,34 @@ impl Room<'_> {
             wgt,
             tiles: self.tiles,
         };
-        kernel.add(&dots, inp, acc);
+        kernel.add(&dots, inp, &mut self.acc[first..]);
         taps.clear();
         second.clear();
+    }
+
+    /// Adds the products that wait; sums may be added in any order, since inputs and weights stay and sums wrap.
+    fn add_singles(&mut self) {
+        let (list, block, wgt) = (&self.singles[..], self.block, self.wgt);
+        let singles = Singles { list, block, wgt };
+        self.kernel.add_singles(&singles, self.inp, self.acc);
+        self.singles.clear();
     }
 }
 
 impl Direct {
     pub fn new(config: &Config) -> Self {
+        let mut tile = Places::default();
+        let rows = (0..config.lanes() as u32).step_by(config.block());
+        rows.for_each(|row| tile.push(Place { acc: row, inp: row }));
         Self {
+            tile,
+            near: Near::default(),
             inputs: config.depth(MemType::Inp),
             weights: config.depth(MemType::Wgt),
             accumulators: config.depth(MemType::Acc),
             places: Places::default(),
+            placed: None,
+            singles: Vec::new(),
             taps: Vec::new(),
             second: Vec::new(),
             runs: Vec::new(),
@@ -179,12 +205,6 @@ impl Direct {
         }
         inside(uops, |u| u.src, &loops[1], self.inputs)?;
         inside(uops, |u| u.wgt, &loops[2], self.weights)?;
-        tiles.reserve(wgt.len());
-        let form = Form::of(&loops);
-        self.place(&form, [lanes, block].map(|n| n as u32));
-        let lanes = lanes as u32;
-        let pairs =
-            kernel.takes_two_columns() && self.places.list().len() > MOST_PLACES_AS_THEY_ARE;
         let mut room = Room {
             kernel,
             block,
@@ -192,8 +212,47 @@ impl Direct {
             wgt,
             acc,
             tiles,
+            singles: std::mem::take(&mut self.singles),
         };
-        // Sums may be added in any order: inputs and weights stay, and sums wrap.
+        if loops[0].trips == [1, 1] && self.tile.list().len() <= MOST_PLACES_AS_THEY_ARE {
+            self.one_trip(&mut room, uops, lanes as u32);
+        } else {
+            self.trips(&mut room, uops, Form::of(&loops), lanes as u32);
+        }
+        room.add_singles();
+        self.singles = room.singles;
+        Ok(())
+    }
+
+    /// Micro-ops one after the other, of few rows.
+    fn one_trip(&mut self, room: &mut Room<'_>, uops: &[Uop], lanes: u32) {
+        for uops in uops.chunk_by(|a, b| a.dst == b.dst) {
+            let first = (u32::from(uops[0].dst) * lanes) as usize;
+            for uops in uops.chunks(MOST_AT_ONCE) {
+                self.taps.extend(uops.iter().map(|uop| Tap {
+                    inp: u32::from(uop.src) * lanes,
+                    wgt: uop.wgt.into(),
+                }));
+                let parts = Parts {
+                    places: &self.tile,
+                    taps: &mut self.taps,
+                    second: &mut self.second,
+                    apart: None,
+                };
+                room.add(parts, first);
+            }
+        }
+    }
+
+    /// Micro-ops in loops.
+    fn trips(&mut self, room: &mut Room<'_>, uops: &[Uop], form: Form, lanes: u32) {
+        // A layer's instructions have the same loops, mostly.
+        if self.placed != Some(form) {
+            self.place(&form, [lanes, room.block as u32]);
+            self.placed = Some(form);
+        }
+        let pairs =
+            room.kernel.takes_two_columns() && self.places.list().len() > MOST_PLACES_AS_THEY_ARE;
         for [to, from, weight] in form.offsets(Trip::Other) {
             let mut chunks = uops.chunk_by(|a, b| a.dst == b.dst).peekable();
             while let Some(uops) = chunks.next() {
@@ -218,7 +277,6 @@ impl Direct {
                 room.add(self.parts(apart), first);
             }
         }
-        Ok(())
     }
 
     /// What is added next; `apart` are int32 from the first accumulators to the second.
@@ -391,7 +449,7 @@ fn inside(
 
 impl Direct {
     fn load(
-        &self,
+        &mut self,
         pads: &mut Scratchpads,
         config: &Config,
         load: &Load,
@@ -403,14 +461,22 @@ impl Direct {
         if load.sram_span().end > self.depth(load.mem, pads) as u64 {
             return Err(Outside);
         }
-        let span = span(memory, &rows).map_err(|_| Outside)?;
+        let span = self
+            .near
+            .span(load.mem, &rows, memory)
+            .map_err(|_| Outside)?;
         let bytes = &memory.region(span.region)[span.start..span.start + span.len];
-        run::load(&LoadOp::of(load, &rows, span), pads, bytes);
+        let padding = [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1];
+        if padding == [0; 4] && Shape::of(&rows).is_dense() {
+            pads.fill(load.mem, load.sram_base.into(), bytes);
+        } else {
+            run::load(&LoadOp::of(load, &rows, span), pads, bytes);
+        }
         Ok(())
     }
 
     fn store(
-        &self,
+        &mut self,
         pads: &Scratchpads,
         config: &Config,
         store: &Store,
@@ -422,7 +488,10 @@ impl Direct {
         if store.sram_span().end > self.accumulators as u64 {
             return Err(Outside);
         }
-        let span = span(memory, &rows).map_err(|_| Outside)?;
+        let span = self
+            .near
+            .span(MemType::Out, &rows, memory)
+            .map_err(|_| Outside)?;
         let op = StoreOp::of(store, &rows, span, pads.lanes);
         run::store(&op, pads, memory);
         Ok(())

@@ -164,6 +164,14 @@ impl Matmul {
         }
     }
 
+    /// Memory of its lists.
+    pub fn bytes(&self) -> usize {
+        let weights = |group: &GroupDraft| size_of_val(&group.weights[..]);
+        size_of_val(&self.inputs[..])
+            + size_of_val(&self.positions[..])
+            + self.groups.iter().map(weights).sum::<usize>()
+    }
+
     /// Whether there is no tap at all: only what steps and stores do.
     pub fn has_no_taps(&self) -> bool {
         self.inputs.is_empty()

@@ -15,6 +15,7 @@ pub(super) enum Trip {
 }
 
 /// A GEMM's loops: how many trips of what, and the tiles from one to the next, of accumulators, inputs and weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form([(Trip, u32, [u32; 3]); 2]);
 
 impl Form {

@@ -33,6 +33,16 @@ pub(super) struct Known {
     pub form: Form,
 }
 
+impl Known {
+    /// Memory of its plan, if it has one.
+    pub fn plan_bytes(&self) -> usize {
+        match &self.form {
+            Form::Planned(planned) => planned.plan.bytes,
+            Form::Seen { .. } | Form::Awaited(_) | Form::Direct => 0,
+        }
+    }
+}
+
 /// How a known batch runs.
 pub(super) enum Form {
     /// Not planned yet.

@@ -6,7 +6,7 @@ use vta_driver::{DeviceMemory, LayerMark, Traffic};
 use vta_isa::resolve::merge;
 use vta_isa::{Config, Insn};
 
-use super::build;
+use super::build::{self, Limits};
 use super::emit::{self, Emitted, Products};
 use super::passes::{self, Context, List};
 use super::plan::{Constant, Plan};
@@ -20,7 +20,7 @@ pub(super) struct Maker<'a> {
     pub config: &'a Config,
     /// As they are before the batch; of input and accumulator tiles only how many there are counts.
     pub pads: &'a Scratchpads,
-    pub max_steps: u64,
+    pub limits: Limits,
 }
 
 /// A batch, and what it finds in memory.
@@ -45,7 +45,7 @@ impl Maker<'_> {
             fixed_inputs,
         } = subject;
         let (config, pads) = (self.config, self.pads);
-        let mut trace = build::trace(insns, marks, config, memory, &pads.uop, self.max_steps)?;
+        let mut trace = build::trace(insns, marks, config, memory, &pads.uop, self.limits)?;
         let context = Context {
             config,
             memory,
@@ -62,7 +62,7 @@ impl Maker<'_> {
         }
         let mut spans = std::mem::take(&mut list.constants);
         let drafts = list.into_drafts();
-        let mut products = Products::new(memory, pads);
+        let mut products = Products::new(memory, pads, self.limits.plan_bytes);
         let Emitted { ops, origins, .. } = emit::emit(drafts, &mut products)?;
         spans.append(&mut products.constants);
         spans.append(&mut trace.constants);
@@ -70,10 +70,11 @@ impl Maker<'_> {
         let constants = Constant::new(&spans, memory);
         let weights = trace.weights.iter().enumerate();
         let loaded = weights.filter(|(_, weight)| !weight.is_held());
-        let plan = Plan {
+        let mut plan = Plan {
             ops,
             origins,
             constants,
+            bytes: products.kept_bytes,
             once: trace.once,
             uops: trace.uops,
             weights: loaded.map(|(i, w)| (i, products.tile(w).into())).collect(),
@@ -82,6 +83,10 @@ impl Maker<'_> {
             leftover_tokens: trace.leftover_tokens,
             schedule: OnceLock::new(),
         };
+        plan.bytes += plan.own_bytes();
+        if plan.bytes > self.limits.plan_bytes {
+            return Err(Unplanned::Memory);
+        }
         #[cfg(debug_assertions)]
         if pads.kernel.supported() {
             verify::Subject {

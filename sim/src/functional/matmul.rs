@@ -4,10 +4,10 @@
 //! be done in any order. Sorted by destination they are dot products; destinations whose steps
 //! have the same weights and the same inputs relative to each other are one matrix product.
 
-use std::collections::BTreeMap;
+use std::ops::Range;
 
 use vta_isa::Uop;
-use vta_isa::resolve::{AffineTiles, TileSet};
+use vta_isa::resolve::{AffineTiles, MAX_TILES, TileSet};
 
 use super::draft::{GroupDraft, Matmul, Weight};
 use super::table::Table;
@@ -67,9 +67,17 @@ fn affine_form(
         weights: uops.iter().map(|u| weights[usize::from(u.wgt)]).collect(),
     };
     let groups = by_dst().map(group).collect();
-    let offsets = dst.loops.offsets().zip(src.loops.offsets());
-    let mut positions = Vec::with_capacity(tiles.len());
-    positions.extend(offsets.map(|(d, s)| (d as u16, s as u16)));
+    let mut positions = Vec::with_capacity(trips(dst) as usize);
+    let ([outer, inner], [d, s]) = (dst.loops.trips, [dst.loops.factors, src.loops.factors]);
+    for i in 0..outer {
+        positions.extend((0..inner).map(|j| {
+            // All trips stay inside scratchpads.
+            let at = |factors: [u16; 2]| {
+                u32::from(i) * u32::from(factors[0]) + u32::from(j) * u32::from(factors[1])
+            };
+            (at(d) as u16, at(s) as u16)
+        }));
+    }
     Some((product(groups, &positions, &taps), tiles))
 }
 
@@ -83,40 +91,82 @@ fn product(groups: Vec<GroupDraft>, positions: &[(u16, u16)], taps: &[u16]) -> M
     Matmul::new(groups, positions, inputs, None)
 }
 
-/// What makes destinations one product: inputs relative to the lowest, and the weights.
-type Taps = (Vec<u16>, Vec<Weight>);
+/// An input tile and the weights that it is multiplied with.
+type Tap = (u16, Weight);
+
+/// A destination with its taps, whose inputs are counted from `base`.
+struct Dot {
+    dst: u16,
+    base: u16,
+    taps: Range<usize>,
+}
+
+/// Taps, and the destinations that have them: each with the lowest of its inputs.
+type Form<'a> = (&'a [Tap], Vec<(u16, u16)>);
 
 /// Any GEMM, step by step.
 fn sorted_form(
     dst: AffineTiles<'_>,
-    [src, wgt]: [AffineTiles<'_>; 2],
+    operands: [AffineTiles<'_>; 2],
     weights: &[Weight],
 ) -> Vec<(Matmul, TileSet)> {
-    let mut by_dst: BTreeMap<u16, Vec<(u16, Weight)>> = BTreeMap::new();
-    for ((dst, src), wgt) in dst.steps().zip(src.steps()).zip(wgt.steps()) {
-        let tap = (src as u16, weights[wgt as usize]);
-        by_dst.entry(dst as u16).or_default().push(tap);
-    }
-    let mut order: Vec<Taps> = Vec::new();
-    let mut positions: Table<Taps, Vec<(u16, u16)>> = Table::default();
-    for (dst, list) in by_dst {
-        let base = list.iter().map(|s| s.0).min().unwrap_or(0);
-        let form: Taps = list.into_iter().map(|(src, w)| (src - base, w)).unzip();
-        let list = positions.entry(form.clone()).or_default();
-        if list.is_empty() {
-            order.push(form);
+    let (dots, taps) = dots(dst, operands, weights);
+    // What makes destinations one product: inputs relative to the lowest, and the weights.
+    let mut forms: Vec<Form<'_>> = Vec::new();
+    let mut known: Table<&[Tap], usize> = Table::default();
+    let mut last = 0;
+    for dot in dots {
+        let form = &taps[dot.taps];
+        // Mostly that of the destination before.
+        if forms.get(last).is_none_or(|(other, _)| *other != form) {
+            last = *known.entry(form).or_insert_with(|| {
+                forms.push((form, Vec::new()));
+                forms.len() - 1
+            });
         }
-        list.push((dst, base));
+        forms[last].1.push((dot.dst, dot.base));
     }
-    let of_form = |form: Taps| {
-        let mut positions = positions.remove(&form).unwrap_or_default();
+    let of_form = |(form, mut positions): Form<'_>| {
         let tiles = positions.iter().map(|p| p.0).collect();
         // Counted from the first, so that groups of other instructions may have the same.
         let dst = positions.first().map_or(0, |p| p.0);
         positions.iter_mut().for_each(|p| p.0 -= dst);
-        let (taps, weights) = form;
+        let (taps, weights): (Vec<u16>, _) = form.iter().copied().unzip();
         let groups = vec![GroupDraft { dst, weights }];
         (product(groups, &positions, &taps), tiles)
     };
-    order.into_iter().map(of_form).collect()
+    forms.into_iter().map(of_form).collect()
+}
+
+/// The steps of a GEMM by destination, ascending; those of one in their order.
+fn dots(
+    dst: AffineTiles<'_>,
+    [src, wgt]: [AffineTiles<'_>; 2],
+    weights: &[Weight],
+) -> (Vec<Dot>, Vec<Tap>) {
+    let mut ends = vec![0usize; MAX_TILES];
+    dst.steps().for_each(|tile| ends[tile as usize] += 1);
+    let mut dots = Vec::new();
+    let mut steps = 0;
+    for (tile, end) in (0..).zip(&mut ends) {
+        let taps = steps..steps + *end;
+        // Where the next step of the tile goes.
+        (steps, *end) = (taps.end, taps.start);
+        if !taps.is_empty() {
+            let (dst, base) = (tile, 0);
+            dots.push(Dot { dst, base, taps });
+        }
+    }
+    let mut taps = vec![(0, Weight::Zero); steps];
+    for ((dst, src), wgt) in dst.steps().zip(src.steps()).zip(wgt.steps()) {
+        let next = &mut ends[dst as usize];
+        taps[*next] = (src as u16, weights[wgt as usize]);
+        *next += 1;
+    }
+    for dot in &mut dots {
+        let taps = &mut taps[dot.taps.clone()];
+        dot.base = taps.iter().map(|tap| tap.0).min().unwrap_or(0);
+        taps.iter_mut().for_each(|tap| tap.0 -= dot.base);
+    }
+    (dots, taps)
 }

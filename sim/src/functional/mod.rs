@@ -30,6 +30,7 @@ mod known;
 mod listing;
 mod make;
 mod matmul;
+mod near;
 mod ops;
 mod origin;
 mod passes;
@@ -56,6 +57,7 @@ use vta_isa::tokens;
 use vta_isa::{Config, Insn, Module};
 
 use self::background::Shared;
+use self::build::Limits;
 use self::crew::Crew;
 use self::direct::Direct;
 use self::known::{Form, Known, Planned, is_long};
@@ -72,6 +74,8 @@ use crate::{Executor, StepBudget};
 
 /// Batches that are known, with their plans: those of a few recordings.
 const MOST_KNOWN: usize = 32;
+/// Memory of the plans of an executor.
+const MOST_PLAN_BYTES: usize = 2 << 30;
 
 /// When a batch is planned. Its results are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,7 +94,7 @@ pub enum Planning {
 pub struct Functional {
     config: Config,
     pads: Scratchpads,
-    max_steps: u64,
+    limits: Limits,
     planning: Planning,
     direct: Direct,
     /// Most recently used last.
@@ -120,9 +124,12 @@ impl Functional {
             pads: Scratchpads::new(&config, kernel),
             direct: Direct::new(&config),
             config,
-            max_steps: Budget::default().steps,
+            limits: Limits {
+                steps: Budget::default().steps,
+                plan_bytes: MOST_PLAN_BYTES,
+            },
             planning: Planning::default(),
-            known: Vec::new(),
+            known: Vec::with_capacity(MOST_KNOWN),
             pending: None,
             threads: 1,
             crew: None,
@@ -179,9 +186,25 @@ impl Functional {
     /// Limits the GEMM and ALU steps of one run; [`Budget::steps`] of the default to begin with.
     #[must_use]
     pub fn with_max_steps(mut self, max_steps: u64) -> Self {
-        self.max_steps = max_steps;
+        self.limits.steps = max_steps;
         self.known.clear();
         self
+    }
+
+    /// Limits the memory of plans, in bytes, without what several threads need beside; 2 GiB to begin with. A batch
+    /// whose plan takes more runs one instruction at a time, always, with the same results; plans that take more
+    /// together are forgotten, those first that were used the longest time ago.
+    #[must_use]
+    pub fn with_most_plan_bytes(mut self, most_plan_bytes: usize) -> Self {
+        self.limits.plan_bytes = most_plan_bytes;
+        self.known.clear();
+        self
+    }
+
+    /// Memory of the plans that are kept, in bytes, without what several threads need beside. Those that executors
+    /// share count for each of them.
+    pub fn plan_bytes(&self) -> usize {
+        self.known.iter().map(Known::plan_bytes).sum()
     }
 
     /// The kernel in use.
@@ -212,7 +235,7 @@ impl Functional {
         Maker {
             config: &self.config,
             pads: &self.pads,
-            max_steps: self.max_steps,
+            limits: self.limits,
         }
     }
 
@@ -276,7 +299,7 @@ impl Functional {
     ) -> Result<RunReport, SimError> {
         self.settle();
         let start = Instant::now();
-        let mut steps = StepBudget::new(self.max_steps);
+        let mut steps = StepBudget::new(self.limits.steps);
         let mut laps = run::Laps::default();
         let mut next = (0..).zip(marks).peekable();
         let (direct, pads) = (&mut self.direct, &mut self.pads);
@@ -289,10 +312,11 @@ impl Functional {
             }
             direct.execute(pads, &self.config, (index, insn), memory)
         })?;
-        let walls: Vec<Duration> = laps.finish(Instant::now());
+        let end = Instant::now();
+        let walls: Vec<Duration> = laps.finish(end);
         Ok(RunReport {
             traffic: Traffic::of(insns, &self.config),
-            wall: start.elapsed(),
+            wall: end.saturating_duration_since(start),
             cycles: None,
             marks: crate::mark_reports(insns, marks, &self.config, &walls),
             leftover_tokens,
@@ -329,6 +353,9 @@ impl Executor for Functional {
             batch: Arc::clone(batch),
             form,
         });
+        while self.known.len() > 1 && self.plan_bytes() > self.limits.plan_bytes {
+            self.known.remove(0);
+        }
         match plan {
             Some(plan) => Ok(self.run_plan(plan, memory)),
             None => self.run_direct(&batch.insns, &batch.marks, memory),
@@ -435,7 +462,7 @@ impl Functional {
         background::Machine {
             config: self.config.clone(),
             kernel: self.pads.kernel,
-            max_steps: self.max_steps,
+            limits: self.limits,
             threads: self.threads,
             least_cost_ns: self.least_cost_ns,
             staged_inputs: self.pads.staged_inputs,

@@ -36,6 +36,26 @@ pub(crate) enum Op {
     Product(Box<ProductOp>),
 }
 
+impl Op {
+    /// Memory that it takes, without what it shares with others.
+    pub fn bytes(&self) -> usize {
+        let lists = match self {
+            Self::Mark(_) | Self::Load(_) | Self::Store(_) => 0,
+            Self::Zero(runs) => size_of_val(&**runs),
+            Self::Chain { steps, runs } => size_of_val(&steps[..]) + size_of_val(&**runs),
+            Self::Zip { runs, .. } => size_of_val(&**runs),
+            Self::Gather { table, .. } => table.bytes(),
+            Self::Product(product) => {
+                let sums = |columns: &Columns| size_of_val(&*columns.first);
+                size_of_val(&**product)
+                    + size_of_val(&product.groups[..])
+                    + product.groups.iter().map(sums).sum::<usize>()
+            }
+        };
+        size_of_val(self) + lists
+    }
+}
+
 /// Rows of DRAM bytes into a scratchpad.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadOp {

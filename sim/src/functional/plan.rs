@@ -20,6 +20,8 @@ pub(crate) struct Plan {
     /// The instructions that each stands for.
     pub origins: Vec<Origin>,
     pub constants: Vec<Constant>,
+    /// Memory that it takes, without what several threads need beside.
+    pub bytes: usize,
     /// Whether micro-ops or weights came from the scratchpads as they were before: such a plan
     /// is good for one run.
     pub once: bool,
@@ -84,6 +86,15 @@ impl Constant {
 }
 
 impl Plan {
+    /// Memory of all that isn't shared between its products.
+    pub fn own_bytes(&self) -> usize {
+        let copies = self.constants.iter().filter_map(|c| c.copies.as_ref());
+        let copies: usize = copies.flatten().map(|(_, copy)| copy.len()).sum();
+        let weights: usize = self.weights.iter().map(|(_, tile)| tile.len()).sum();
+        let ops: usize = self.ops.iter().map(Op::bytes).sum();
+        ops + copies + weights + size_of_val(&self.uops[..])
+    }
+
     /// Writes the micro-ops and weights that the plan leaves, which running it doesn't.
     pub fn settle(&self, pads: &mut Scratchpads) {
         for &(index, uop) in &self.uops {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use vta_isa::{Config, MemType, Uop};
 
-use crate::kernels::direct::Tiles;
+use crate::kernels::direct::{Tiles, filled};
 use crate::kernels::staging::{self, Staging};
 use crate::kernels::{GemmKernel, lanes};
 
@@ -41,20 +41,23 @@ pub(crate) struct Scratchpads {
 }
 
 impl Scratchpads {
-    /// All zero.
+    /// All zero, and all in memory.
     pub fn new(config: &Config, kernel: GemmKernel) -> Self {
         let (lanes, block) = (config.lanes(), config.block());
+        let weight_bytes = config.depth(MemType::Wgt) * block * block;
+        let mut tiles = Tiles::new(kernel, block);
+        tiles.reserve(weight_bytes);
         Self {
             kernel,
             lanes,
             block,
             batch: config.batch(),
-            uop: vec![Uop::default(); config.depth(MemType::Uop)],
-            inp: vec![0; config.depth(MemType::Inp) * lanes],
-            wgt: vec![0; config.depth(MemType::Wgt) * block * block],
-            acc: vec![0; config.depth(MemType::Acc) * lanes],
+            uop: filled(Uop::default(), config.depth(MemType::Uop)),
+            inp: filled(0, config.depth(MemType::Inp) * lanes),
+            wgt: filled(0, weight_bytes),
+            acc: filled(0, config.depth(MemType::Acc) * lanes),
             zeros: vec![0; block],
-            tiles: Tiles::new(kernel, block),
+            tiles,
             staging: Staging::default(),
             staged_inputs: staging::gains(),
         }
@@ -100,6 +103,9 @@ impl Scratchpads {
 
     /// Zeroes `tiles` consecutive elements, which exist.
     pub fn clear(&mut self, mem: MemType, first: usize, tiles: usize) {
+        if tiles == 0 {
+            return;
+        }
         let range = |size: usize| first * size..(first + tiles) * size;
         match mem {
             MemType::Uop => self.uop[range(1)].fill(Uop::default()),

@@ -216,6 +216,64 @@ fn batch(text: &str) -> Arc<Batch> {
     })
 }
 
+/// Memory of the plans that are kept behind each of some batches, and what the last one stored.
+fn plan_bytes(most: usize, batches: &[&Arc<Batch>]) -> (Vec<usize>, Vec<u8>) {
+    let (mut executor, mut memory) = (executor(GemmKernel::Scalar), memory());
+    executor = executor.with_most_plan_bytes(most);
+    let mut run = |batch: &&Arc<Batch>| {
+        executor.run_batch(batch, &mut memory).unwrap();
+        executor.plan_bytes()
+    };
+    let kept = batches.iter().map(&mut run).collect();
+    (kept, memory.read(0x8000, 256).unwrap().to_vec())
+}
+
+#[test]
+fn plans_take_no_more_memory_than_they_may() {
+    let [one, other] = ["0x800", "0x801"].map(|out| batch(&CONVOLUTION.replace("OUT", out)));
+    let (free, stored) = plan_bytes(usize::MAX, &[&one, &other]);
+    let [first, both] = free[..] else {
+        panic!("{free:?}")
+    };
+    // Weights of a tile at least, and about as much for either.
+    assert!(first > 256 && both > first + first / 2);
+    let cases = [
+        (both, vec![first, both]),
+        (both - 1, vec![first, both - first]),
+        (first - 1, vec![0, 0]),
+        (0, vec![0, 0]),
+    ];
+    for (most, expected) in cases {
+        assert_eq!(
+            plan_bytes(most, &[&one, &other]),
+            (expected, stored.clone()),
+            "{most}"
+        );
+    }
+}
+
+#[test]
+fn lists_that_take_more_memory_than_a_plan_may_are_not_made() {
+    // Without this the lists of hostile instructions would be bounded by nothing.
+    let insns = asm::parse(&CONVOLUTION.replace("OUT", "0x800")).unwrap();
+    let limits = |plan_bytes| Limits {
+        steps: 1 << 20,
+        plan_bytes,
+    };
+    let held = vec![vta_isa::Uop::default(); 64];
+    let trace = |most| {
+        let config = Config::default();
+        build::trace(&insns, &[], &config, &memory(), &held, limits(most)).map(|_| ())
+    };
+    // Two products of four positions and one tap.
+    let lists = 2 * (4 * (4 + 2) + size_of::<draft::Weight>());
+    let pairs = 4 * 4;
+    assert!(trace(lists + pairs).is_ok());
+    for most in [0, lists, lists + pairs - 1] {
+        assert!(matches!(trace(most), Err(Unplanned::Memory)), "{most}");
+    }
+}
+
 #[test]
 fn an_input_that_has_changed_is_data_from_then_on() {
     let (batch, mut memory) = (batch(BIASED), biased_memory());

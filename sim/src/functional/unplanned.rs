@@ -13,6 +13,8 @@ pub(super) enum Unplanned {
     Fault,
     /// The instruction doesn't fit the plan's patterns.
     Pattern,
+    /// The plan, or what is listed while it is made, takes more memory than it may.
+    Memory,
     /// Nobody wants the plan any more.
     Unwanted,
 }

@@ -62,11 +62,15 @@ impl Tiles {
         }
     }
 
-    /// Makes room to note uses of the tiles of a scratchpad of so many bytes.
+    /// Makes room for all tiles of a scratchpad of so many bytes, where the kernel wants tiles laid out.
     pub fn reserve(&mut self, bytes: usize) {
-        if self.state.is_empty() && panel::tile_lines(self.format, self.block) > 0 {
+        let lines = panel::tile_lines(self.format, self.block);
+        if lines > 0 {
             let tiles = bytes / (self.block * self.block);
-            self.state.resize(tiles, State::New);
+            let all = tiles * self.columns();
+            self.state = filled(State::New, tiles);
+            self.lines = filled(Line([0; 64]), all * lines);
+            self.corrections = filled([0; COLUMN], all);
         }
     }
 
@@ -85,11 +89,6 @@ impl Tiles {
         }
         let lines = panel::tile_lines(self.format, self.block);
         let (columns, size) = (self.columns(), self.block * self.block);
-        if self.lines.is_empty() {
-            let all = self.state.len() * columns;
-            self.lines.resize(all * lines, Line([0; 64]));
-            self.corrections.resize(all, [0; COLUMN]);
-        }
         let bytes = &bytes[tile * size..][..size];
         for column in 0..columns {
             let at = tile * columns + column;
@@ -98,6 +97,15 @@ impl Tiles {
         }
         self.state[tile] = State::LaidOut;
     }
+}
+
+/// A list that is in memory: the system gives a page when it is first written to, which takes longer than many
+/// instructions do.
+pub(crate) fn filled<T: Copy>(value: T, len: usize) -> Vec<T> {
+    let mut list = vec![value; len];
+    // Zeros aren't written otherwise.
+    std::hint::black_box(&mut list[..]).fill(value);
+    list
 }
 
 /// A row of accumulators, and of the inputs that it takes in.
@@ -223,6 +231,62 @@ impl Dots<'_> {
     }
 }
 
+/// A row of accumulators that takes in the product of one tile and one row of inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Single {
+    /// First int32.
+    pub acc: u32,
+    /// First byte.
+    pub inp: u32,
+    /// The tile.
+    pub wgt: u32,
+}
+
+/// Products one by one; several may go to the same accumulators.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Singles<'a> {
+    pub list: &'a [Single],
+    pub block: usize,
+    /// The weight scratchpad.
+    pub wgt: &'a [u8],
+}
+
+impl Singles<'_> {
+    /// Checks every offset, so that kernels needn't.
+    pub(super) fn check(&self, inp: &[u8], acc: &[i32]) {
+        let most = self.list.iter().fold([0; 3], |most, single| {
+            [
+                single.acc.max(most[0]),
+                single.inp.max(most[1]),
+                single.wgt.max(most[2]),
+            ]
+        });
+        let [last_acc, last_inp, last_wgt] = most.map(|last| last as usize);
+        let block = self.block;
+        assert!(last_acc + block <= acc.len() && last_inp + block <= inp.len());
+        assert!((last_wgt + 1) * block * block <= self.wgt.len());
+    }
+}
+
+/// Adds single products in plain loops.
+pub(super) fn scalar_singles(singles: &Singles<'_>, inp: &[u8], acc: &mut [i32]) {
+    let block = singles.block;
+    for single in singles.list {
+        let sums = &mut acc[single.acc as usize..][..block];
+        let tile = &singles.wgt[single.wgt as usize * block * block..][..block * block];
+        add_tile(sums, &inp[single.inp as usize..][..block], tile);
+    }
+}
+
+/// Adds the products of a tile, whose rows are as long as the input.
+fn add_tile(sums: &mut [i32], input: &[u8], tile: &[u8]) {
+    for (sum, weights) in sums.iter_mut().zip(tile.chunks_exact(input.len())) {
+        let dot = input.iter().zip(weights);
+        let dot = dot.map(|(&x, &w)| i32::from(x as i8) * i32::from(w as i8));
+        *sum = dot.fold(*sum, i32::wrapping_add);
+    }
+}
+
 /// Adds the products in plain loops.
 pub(super) fn scalar(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
     let block = dots.block;
@@ -231,11 +295,7 @@ pub(super) fn scalar(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
         for tap in dots.taps {
             let input = &inp[(place.inp + tap.inp) as usize..][..block];
             let tile = &dots.wgt[tap.wgt as usize * block * block..][..block * block];
-            for (sum, weights) in sums.iter_mut().zip(tile.chunks_exact(block)) {
-                let dot = input.iter().zip(weights);
-                let dot = dot.map(|(&x, &w)| i32::from(x as i8) * i32::from(w as i8));
-                *sum = dot.fold(*sum, i32::wrapping_add);
-            }
+            add_tile(sums, input, tile);
         }
     }
 }

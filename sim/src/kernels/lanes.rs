@@ -215,6 +215,12 @@ impl Gather {
         })
     }
 
+    /// Memory that it takes.
+    pub fn bytes(&self) -> usize {
+        let tables = [&self.tiles, &self.operands].map(|table| size_of_val(&table[..]));
+        tables[0] + tables[1] + size_of_val(&self.runs[..])
+    }
+
     /// Adds a tile whose list is at least as long as those before.
     pub fn push(&mut self, tile: u32, list: &[u32]) {
         let length = list.len() as u32;

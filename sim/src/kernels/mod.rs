@@ -31,7 +31,7 @@ mod steps;
 mod tests;
 
 pub(crate) use bundles::{Bundles, PADDING};
-use direct::{Dots, Tiles};
+use direct::{Dots, Singles, Tiles};
 pub use kernel::GemmKernel;
 pub(crate) use kernel::{COLUMN, Format, MAX_COLUMNS};
 pub(crate) use panel::{Column, Line, Panel};
@@ -102,19 +102,18 @@ impl GemmKernel {
     ///
     /// # Panics
     /// When something lies outside the scratchpads: a fault of the caller.
-    pub(crate) fn add_as_they_are(self, dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
-        if dots.places.list().is_empty() || dots.taps.is_empty() {
+    pub(crate) fn add_singles(self, singles: &Singles<'_>, inp: &[u8], acc: &mut [i32]) {
+        if singles.list.is_empty() {
             return;
         }
-        dots.check(inp, acc);
-        assert!(dots.second.is_none());
+        singles.check(inp, acc);
         match self {
             // Every vector kernel of x86-64 has AVX2, and blocks of 16 and more.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx
-                if dots.block.is_multiple_of(COLUMN) =>
+                if singles.block.is_multiple_of(COLUMN) =>
             {
-                avx2::add_as_they_are(dots, inp, acc);
+                avx2::add_singles(singles, inp, acc);
             }
             Self::Scalar
             | Self::Neon
@@ -123,7 +122,7 @@ impl GemmKernel {
             | Self::AvxVnni
             | Self::Avx512Vnni
             | Self::Amx => {
-                direct::scalar(dots, inp, acc);
+                direct::scalar_singles(singles, inp, acc);
             }
         }
     }

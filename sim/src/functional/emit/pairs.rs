@@ -1,10 +1,9 @@
 //! ALU steps on two tiles.
 
 use vta_isa::AluOp;
-use vta_isa::resolve::TileSet;
+use vta_isa::resolve::{MAX_TILES, TileSet};
 
 use super::super::ops::Op;
-use super::super::table::Table;
 use crate::kernels::lanes::{Gather, TileRun};
 
 /// Most steps that are joined into one operation.
@@ -51,20 +50,39 @@ impl Pairs {
             let runs = tile_runs(&self.pairs, lanes);
             return Op::Zip { op: self.op, runs };
         }
-        let mut lists: Vec<(u16, Vec<u32>)> = Vec::new();
-        let mut index: Table<u16, usize> = Table::default();
-        for (dst, src) in self.pairs {
-            let at = *index.entry(dst).or_insert_with(|| {
-                lists.push((dst, Vec::new()));
-                lists.len() - 1
-            });
-            lists[at].1.push(lane(src));
+        // Destinations in the order of their first steps, each with how many it has.
+        let mut tiles: Vec<(u16, usize)> = Vec::new();
+        let mut lens = [0; MAX_TILES];
+        for (dst, _) in &self.pairs {
+            let len = &mut lens[usize::from(*dst)];
+            if *len == 0 {
+                tiles.push((*dst, 0));
+            }
+            *len += 1;
         }
+        tiles
+            .iter_mut()
+            .for_each(|(tile, len)| *len = lens[usize::from(*tile)]);
         // No tile depends on another, so they may be in any order.
-        lists.sort_by_key(|(_, list)| list.len());
+        tiles.sort_by_key(|(_, len)| *len);
+        let mut firsts = lens;
+        let mut all = 0;
+        for (tile, len) in &tiles {
+            firsts[usize::from(*tile)] = all;
+            all += len;
+        }
+        let mut operands = vec![0; all];
+        for (dst, src) in self.pairs {
+            let next = &mut firsts[usize::from(dst)];
+            operands[*next] = lane(src);
+            *next += 1;
+        }
         let mut table = Gather::default();
-        for (dst, list) in lists {
-            table.push(lane(dst), &list);
+        let mut rest = &operands[..];
+        for (dst, len) in tiles {
+            let (list, later) = rest.split_at(len);
+            table.push(lane(dst), list);
+            rest = later;
         }
         Op::Gather {
             op: self.op,

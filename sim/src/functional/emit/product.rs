@@ -16,9 +16,6 @@ use crate::kernels::{
     Rows, Start, Step, Steps,
 };
 
-/// Bytes of laid-out weights and offsets that a plan may keep.
-const MOST_BYTES: usize = 2 << 30;
-
 /// What rows depend on: positions, and the bytes of each that are stored and read beside.
 type RowsKey = (Vec<u16>, Vec<u32>, Vec<u32>);
 /// What inputs depend on: rows, rows of a block, taps of a bundle, and the bytes of each tap and position.
@@ -33,21 +30,28 @@ pub(in super::super) struct Products<'a> {
     rows: Table<RowsKey, Arc<Rows>>,
     inputs: Table<InputsKey, Arc<Inputs>>,
     panels: Table<PanelKey, Arc<Panel>>,
-    kept_bytes: usize,
+    /// The last inputs of the product at hand, with the columns of their group.
+    last: Option<(usize, Arc<Inputs>)>,
+    /// Bytes of weights, rows and offsets that the plan keeps, and how many it may.
+    pub kept_bytes: usize,
+    most_bytes: usize,
     zeros: Vec<u8>,
     /// Bytes that became operands of steps.
     pub constants: Vec<Span>,
 }
 
 impl<'a> Products<'a> {
-    pub fn new(memory: &'a DeviceMemory, pads: &'a Scratchpads) -> Self {
+    /// Products that keep at most so many bytes.
+    pub fn new(memory: &'a DeviceMemory, pads: &'a Scratchpads, most_bytes: usize) -> Self {
         Self {
             memory,
             pads,
             rows: Table::default(),
             inputs: Table::default(),
             panels: Table::default(),
+            last: None,
             kept_bytes: 0,
+            most_bytes,
             zeros: vec![0; pads.weight_tile_bytes()],
             constants: Vec::new(),
         }
@@ -64,6 +68,7 @@ impl<'a> Products<'a> {
                 self.constants.extend_from_slice(spans);
             }
         }
+        self.last = None;
         let rows = self.rows(matmul);
         let block = self.pads.block;
         let width = block.min(COLUMN);
@@ -110,7 +115,7 @@ impl<'a> Products<'a> {
             offsets(&matmul.stored),
             offsets(&matmul.side),
         );
-        let pads = self.pads;
+        let (pads, kept_bytes) = (self.pads, &mut self.kept_bytes);
         let rows = self.rows.entry(key);
         let rows = rows.or_insert_with_key(|(positions, out, side)| {
             let row = |(i, b): (usize, usize)| {
@@ -124,6 +129,7 @@ impl<'a> Products<'a> {
                 }
             };
             let all = (0..positions.len()).flat_map(|i| (0..pads.batch).map(move |b| (i, b)));
+            *kept_bytes += positions.len() * pads.batch * size_of::<Row>();
             Arc::new(Rows::new(all.map(row).collect()))
         });
         Arc::clone(rows)
@@ -135,6 +141,9 @@ impl<'a> Products<'a> {
         taps: &Taps,
         columns: usize,
     ) -> Arc<Inputs> {
+        if let Some((_, inputs)) = self.last.as_ref().filter(|last| last.0 == columns) {
+            return Arc::clone(inputs);
+        }
         let rows = matmul.positions.len() * self.pads.batch;
         let most = kernel.rows(columns);
         // Counted from the first byte that is read, products are often the same.
@@ -148,6 +157,7 @@ impl<'a> Products<'a> {
         let bundle = taps.bundles.map_or(1, |bundles| bundles.taps);
         let key = ([rows, most, bundle], inputs);
         if let Some(found) = self.inputs.get(&key) {
+            self.last = Some((columns, Arc::clone(found)));
             return Arc::clone(found);
         }
         let (batch, block) = (self.pads.batch as u32, self.pads.block as u32);
@@ -165,6 +175,7 @@ impl<'a> Products<'a> {
         }
         let made = Arc::new(made);
         self.inputs.insert(key, Arc::clone(&made));
+        self.last = Some((columns, Arc::clone(&made)));
         made
     }
 
@@ -201,11 +212,15 @@ impl<'a> Products<'a> {
         })
     }
 
-    /// The first batch row of an int32 tile in DRAM.
-    fn vector(&self, span: &Span) -> Vector {
+    /// 16 values of the first batch row of an int32 tile in DRAM, from an output on; fewer if the block is smaller.
+    fn vector(&self, span: &Span, first: usize) -> [i32; COLUMN] {
         let bytes = &self.memory.region(span.region)[span.start..span.start + span.len];
         let words = bytes.as_chunks::<4>().0.iter().take(self.pads.block);
-        words.map(|word| i32::from_le_bytes(*word)).collect()
+        let mut values = [0; COLUMN];
+        for (to, word) in values.iter_mut().zip(words.skip(first)) {
+            *to = i32::from_le_bytes(*word);
+        }
+        values
     }
 
     /// What a constant operand is for each column; `None` for tiles and bytes.
@@ -217,8 +232,8 @@ impl<'a> Products<'a> {
         match operand {
             OperandDraft::Imm(imm) => Some(vec![[*imm; COLUMN]; columns.len()]),
             OperandDraft::Constants(spans) => {
-                let vectors: Vec<Vector> = spans.iter().map(|s| self.vector(s)).collect();
-                Some(columns_of(&vectors, columns))
+                let column = |&(group, first): &(usize, usize)| self.vector(&spans[group], first);
+                Some(columns.iter().map(column).collect())
             }
             OperandDraft::Values(vectors) => Some(columns_of(vectors, columns)),
             OperandDraft::Tiles(_) | OperandDraft::Scaled(_) => None,
@@ -290,8 +305,8 @@ impl<'a> Products<'a> {
         let parts: Vec<Column<'_>> = key.1.iter().map(column).collect();
         let panel = Arc::new(Panel::new(&parts, format, self.pads.block));
         self.kept_bytes += size_of_val(panel.lines());
-        if self.kept_bytes > MOST_BYTES {
-            return Err(Unplanned::Pattern);
+        if self.kept_bytes > self.most_bytes {
+            return Err(Unplanned::Memory);
         }
         self.panels.insert(key, Arc::clone(&panel));
         Ok(panel)

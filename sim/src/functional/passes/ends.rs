@@ -66,7 +66,10 @@ fn fold_after(draft: &mut Draft, behind: &mut [Place], lanes: usize) {
         }
         let step = match &other.kind {
             _ if !stores.is_empty() => None,
-            Kind::Alu(alu) => operand(alu, matmul, &draft.writes, &passed).map(|o| (alu.op, o)),
+            Kind::Alu(alu) => {
+                let tiles = [&draft.writes, &other.writes];
+                operand(alu, matmul, tiles, &passed).map(|o| (alu.op, o))
+            }
             Kind::Matmul(more) if other.writes == draft.writes => added(more, matmul),
             Kind::Scaled(more) if other.writes == draft.writes => scaled(more, matmul, &passed),
             _ => None,

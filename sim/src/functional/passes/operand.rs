@@ -1,23 +1,22 @@
 //! ALU instructions as steps on a product's sums.
 
 use vta_driver::Span;
-use vta_isa::resolve::TileSet;
+use vta_isa::resolve::{MAX_TILES, TileSet};
 
 use super::super::draft::{AluDraft, Matmul, OperandDraft};
-use super::super::table::Table;
 use super::list::Passed;
 
 /// An ALU instruction as a step on all sums of a product, if it is one: every tile once, and
-/// the same operand tile for all positions of a group.
+/// the same operand tile for all positions of a group. `tiles` are the product's, and those that the instruction steps.
 pub(super) fn operand(
     alu: &AluDraft,
     matmul: &Matmul,
-    tiles: &TileSet,
+    [tiles, stepped]: [&TileSet; 2],
     passed: &Passed,
 ) -> Option<OperandDraft> {
     // As many steps as tiles, and all of the tiles: each once.
-    let each_once = alu.pairs.len() == matmul.groups.len() * matmul.positions.len()
-        && alu.pairs.iter().map(|p| p.0).collect::<TileSet>() == *tiles;
+    let each_once =
+        alu.pairs.len() == matmul.groups.len() * matmul.positions.len() && stepped == tiles;
     if !each_once {
         return None;
     }
@@ -29,8 +28,11 @@ pub(super) fn operand(
     if sources.meets(tiles) || !constant && passed.wrote(&sources) {
         return None;
     }
-    let source: Table<u16, u16> = alu.pairs.iter().copied().collect();
-    let sources = matmul.by_group(|tile| source.get(&tile).copied())?;
+    let mut source = [0; MAX_TILES];
+    alu.pairs
+        .iter()
+        .for_each(|&(dst, src)| source[usize::from(dst)] = src);
+    let sources = matmul.by_group(|tile| source.get(usize::from(tile)).copied())?;
     if !constant {
         return Some(OperandDraft::Tiles(sources));
     }

@@ -51,7 +51,7 @@ fn fold_before(before: &mut [Place], draft: &mut Draft, lanes: usize) {
         }
         match &other.kind {
             Kind::Alu(alu) if rectangles.is_empty() => {
-                match operand(alu, matmul, &draft.writes, &passed) {
+                match operand(alu, matmul, [&draft.writes, &other.writes], &passed) {
                     Some(operand) => steps.push((alu.op, operand)),
                     None => return,
                 }

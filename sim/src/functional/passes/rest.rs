@@ -13,6 +13,11 @@ use vta_isa::resolve::TileSet;
 pub(super) const PASS: Pass = Pass {
     name: "rest",
     run: |mut list, _| {
+        let scaled = |draft: &Draft| matches!(draft.kind, Kind::Scaled(_));
+        if !list.places.iter().flatten().any(scaled) {
+            list.places.retain(Option::is_some);
+            return list;
+        }
         let drafts = list.take();
         list.with(drafts.flat_map(plain))
     },

@@ -24,6 +24,9 @@ pub(super) const PASS: Pass = Pass {
         let (places, lanes) = (&list.places, context.config.lanes());
         let parts = |at| parts_of(places, at, lanes);
         let parts: Vec<Vec<Draft>> = (0..places.len()).map(parts).collect();
+        if parts.iter().all(Vec::is_empty) {
+            return list;
+        }
         let mut all = Vec::with_capacity(parts.len());
         for (place, parts) in list.places.into_iter().zip(parts) {
             if parts.is_empty() {
@@ -50,6 +53,15 @@ fn parts_of(places: &[Place], at: usize, lanes: usize) -> Vec<Draft> {
         matmul.stored.is_none() && matmul.after.iter().all(values),
         "nothing but biases has joined it"
     );
+    if matmul.groups.len() < 2 {
+        return Vec::new();
+    }
+    // Mostly all groups are treated at once.
+    let next = next_touching(&places[at + 1..], &draft.writes);
+    let next = next.and_then(|next| places[at + 1 + next].as_ref());
+    if next.is_none_or(|next| next.writes.includes(&draft.writes)) {
+        return Vec::new();
+    }
     let mut whole = vec![(0..matmul.groups.len()).collect::<Vec<usize>>()];
     let mut done: Vec<Vec<usize>> = Vec::new();
     while let Some(groups) = whole.pop() {

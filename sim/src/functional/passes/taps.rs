@@ -13,24 +13,27 @@
 use vta_isa::resolve::{Interval, TileSet};
 
 use super::super::draft::{Draft, Kind, Matmul};
-use super::list::Pass;
+use super::list::{Pass, join};
 use crate::kernels::PADDING;
 
 pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |mut list, _| {
-        let mut joined: Vec<Draft> = Vec::with_capacity(list.places.len());
-        for draft in list.take() {
-            let taken = match (joined.last_mut(), &draft.kind) {
-                (Some(last), Kind::Matmul(next)) => absorb(last, next, &draft.writes),
-                _ => false,
-            };
-            match joined.last_mut() {
-                Some(last) if taken => last.origin.take(draft.origin, NAME),
-                _ => joined.push(draft),
+        let mut last: Option<usize> = None;
+        for at in 0..list.places.len() {
+            let (before, rest) = list.places.split_at_mut(at);
+            let Some(draft) = &rest[0] else { continue };
+            if let Some(last) = last.and_then(|last| before[last].as_mut())
+                && let Kind::Matmul(next) = &draft.kind
+                && absorb(last, next, &draft.writes)
+            {
+                join(&mut rest[0], &mut last.origin, NAME);
+            } else {
+                last = Some(at);
             }
         }
-        list.with(joined)
+        list.places.retain(Option::is_some);
+        list
     },
 };
 
@@ -61,7 +64,7 @@ fn absorb(last: &mut Draft, next: &Matmul, writes: &TileSet) -> bool {
     }
     let lowest = union.first().map_or(0, |p| p.0);
     // Mostly the first has all positions already, in this order.
-    let own = (0..first.positions.len()).map(Some);
+    let own = (0..first.positions.len() as u16).map(Some);
     if !union.iter().map(|p| p.1).eq(own) {
         first.inputs = spread(&first.inputs, first.positions.len(), &union, |p| p.1);
     }
@@ -96,16 +99,14 @@ fn shift(first: &Matmul, next: &Matmul) -> Option<i32> {
 }
 
 /// A position, counted from the first product's groups, and its number in each product.
-type Position = (i32, Option<usize>, Option<usize>);
+type Position = (i32, Option<u16>, Option<u16>);
 
 /// All positions of both, ascending.
 fn union(first: &[u16], next: &[u16], shift: i32) -> Vec<Position> {
-    let a = first.iter().enumerate();
-    let b = next.iter().enumerate();
-    let mut places: Vec<Position> = a
-        .map(|(i, &p)| (i32::from(p), Some(i), None))
-        .chain(b.map(|(i, &p)| (i32::from(p) + shift, None, Some(i))))
-        .collect();
+    let mut places: Vec<Position> = Vec::with_capacity(first.len() + next.len());
+    let (a, b) = ((0..).zip(first), (0..).zip(next));
+    places.extend(a.map(|(i, &p)| (i32::from(p), Some(i), None)));
+    places.extend(b.map(|(i, &p)| (i32::from(p) + shift, None, Some(i))));
     // Both are ascending, mostly: a stable sort finds that out.
     places.sort_by_key(|p| p.0);
     places.dedup_by(|b, a| {
@@ -124,11 +125,11 @@ fn spread(
     inputs: &[u32],
     positions: usize,
     union: &[Position],
-    number: fn(&Position) -> Option<usize>,
+    number: impl Fn(&Position) -> Option<u16>,
 ) -> Vec<u32> {
     let mut all = Vec::with_capacity(inputs.len() / positions * union.len());
     for tap in inputs.chunks(positions) {
-        let input = |place| number(place).map_or(PADDING, |at| tap[at]);
+        let input = |place| number(place).map_or(PADDING, |at| tap[usize::from(at)]);
         all.extend(union.iter().map(input));
     }
     all

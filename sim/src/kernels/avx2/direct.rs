@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{Sums, add_neighbours, load};
 use crate::kernels::COLUMN;
-use crate::kernels::direct::{Dots, Place, Tap};
+use crate::kernels::direct::{Dots, Place, Singles, Tap};
 
 /// What the rows of one column have in common.
 #[derive(Clone, Copy)]
@@ -124,19 +124,17 @@ unsafe fn end<const N: usize>(here: Here<'_>, places: &[Place; N], sums: &[Sums;
 }
 
 /// Adds products of tiles as they are, whose offsets were checked, on a CPU that has AVX2; blocks are multiples of 16.
-pub(in crate::kernels) fn add_as_they_are(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
-    let block = dots.block;
-    for place in dots.places.list() {
-        let sums = &mut acc[place.acc as usize..][..block];
-        for tap in dots.taps {
-            let input = &inp[(place.inp + tap.inp) as usize..][..block];
-            let tile = &dots.wgt[tap.wgt as usize * block * block..][..block * block];
-            let eights = sums.as_chunks_mut::<8>().0.iter_mut();
-            for (sums, rows) in eights.zip(tile.chunks_exact(8 * block)) {
-                // SAFETY: eight rows of as many bytes as the input has; kernels are only chosen where the CPU has their
-                // instructions.
-                unsafe { add_rows(sums, input, rows) };
-            }
+pub(in crate::kernels) fn add_singles(singles: &Singles<'_>, inp: &[u8], acc: &mut [i32]) {
+    let block = singles.block;
+    for single in singles.list {
+        let sums = &mut acc[single.acc as usize..][..block];
+        let input = &inp[single.inp as usize..][..block];
+        let tile = &singles.wgt[single.wgt as usize * block * block..][..block * block];
+        let eights = sums.as_chunks_mut::<8>().0.iter_mut();
+        for (sums, rows) in eights.zip(tile.chunks_exact(8 * block)) {
+            // SAFETY: eight rows of as many bytes as the input has; kernels are only chosen where the CPU has their
+            // instructions.
+            unsafe { add_rows(sums, input, rows) };
         }
     }
 }
@@ -160,10 +158,16 @@ unsafe fn add_rows(sums: &mut [i32; 8], input: &[u8], rows: &[u8]) {
             }
         }
     }
-    let fours = [0, 4].map(|i| {
-        let low = _mm256_hadd_epi32(pairs[i], pairs[i + 1]);
-        _mm256_hadd_epi32(low, _mm256_hadd_epi32(pairs[i + 2], pairs[i + 3]))
-    });
+    let twos = [
+        _mm256_hadd_epi32(pairs[0], pairs[1]),
+        _mm256_hadd_epi32(pairs[2], pairs[3]),
+        _mm256_hadd_epi32(pairs[4], pairs[5]),
+        _mm256_hadd_epi32(pairs[6], pairs[7]),
+    ];
+    let fours = [
+        _mm256_hadd_epi32(twos[0], twos[1]),
+        _mm256_hadd_epi32(twos[2], twos[3]),
+    ];
     // Adding works on 128-bit halves, of which each has a part of four sums.
     let low = _mm256_permute2x128_si256::<0x20>(fours[0], fours[1]);
     let high = _mm256_permute2x128_si256::<0x31>(fours[0], fours[1]);
