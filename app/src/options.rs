@@ -21,7 +21,7 @@ pub struct DeviceOptions {
     /// Bitstream for an OpenCL device that takes no source.
     pub bitstream: Option<PathBuf>,
     /// What an OpenCL device reads weights and inputs as, `weights=SCOPE,activations=SCOPE`, of
-    /// buffer, constant, image and image2d; `None` is buffers.
+    /// buffer, constant, image and image2d; `None` is what was measured to be faster there, or else buffers.
     pub scope: Option<String>,
     /// A `vta_config.json`; `None` is what the board has, or the default instance, 1x16x16.
     pub config: Option<PathBuf>,

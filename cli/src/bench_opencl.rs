@@ -1,17 +1,17 @@
 //! `vta bench --device opencl:SEL`: what submitting much at once, overlapping runs, and batches
 //! gain on OpenCL devices.
 
+mod scopes;
 mod steps;
+mod subject;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use vta_app::model::{self, Form};
+use vta_app::device;
 use vta_app::outcome::counters_json;
-use vta_app::{compile, device};
-use vta_compiler::zoo;
 use vta_driver::{Device, DeviceCounters, Program, QueueLimits, RunOutput, Session};
 use vta_hw_opencl::{OpenClDevice, Options, Selector};
 use vta_isa::Config;
@@ -63,6 +63,9 @@ struct Figures {
 /// Measures every device, network and batch of the arguments; whether all outputs agree.
 pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
     ensure!(args.samples > 0, "--samples must be at least 1");
+    if args.scopes {
+        return scopes::bench(args, devices);
+    }
     let config = device::config(args.config.as_ref())?;
     let batches = match &args.batch[..] {
         [] => vec![config.batch()],
@@ -93,18 +96,8 @@ pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
 
 /// Measures one network on one device.
 fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result<Figures> {
-    let program = match model::load(network)? {
-        Form::Graph(graph) => {
-            ensure!(
-                model::is_quantized(&graph),
-                "{network} is a float model: run vta quantize first"
-            );
-            Arc::new(compile::compile(&graph, config)?.1)
-        }
-        Form::Program(program) => Arc::new(*program),
-        Form::Hosted(_) => bail!("{network}: {}", model::NOT_ALONE),
-    };
-    let images = images(&program)?;
+    let program = subject::program(network, config)?;
+    let images = subject::images(&program)?;
     let images: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
     let samples = args.samples.div_ceil(4).max(MIN_SAMPLES);
     let open = |profile| open(device, &program.config, profile);
@@ -160,19 +153,6 @@ fn open(device: &str, config: &Config, profile: bool) -> Result<Arc<OpenClDevice
     };
     let device = OpenClDevice::open(&selector, config.clone(), options)?;
     Ok(Arc::new(device))
-}
-
-/// As many images as a run takes, all different.
-fn images(program: &Program) -> Result<Vec<Vec<i8>>> {
-    let input = program.inputs.first().context("the program has no input")?;
-    let spec = program.tensor(*input)?;
-    let [c, h, w] = spec.chw.map(|d| d as usize);
-    let image = |seed: usize| -> Vec<i8> {
-        let values = zoo::sample_image(h.max(w), seed as u64);
-        let values = values.iter().map(|&v| (i16::from(v) - 128) as i8);
-        values.cycle().take(c * h * w).collect()
-    };
-    Ok((0..program.config.batch()).map(image).collect())
 }
 
 /// The ways of submitting, measured.

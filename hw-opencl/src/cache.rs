@@ -51,7 +51,7 @@ impl BinaryCache {
         let file = fs::read(&path).ok()?;
         let binary = parse(&file, key);
         if binary.is_none() {
-            tracing::warn!(path = %path.display(), "ignoring a damaged kernel binary");
+            tracing::warn!(path = %path.display(), "ignoring a damaged file of the cache");
         }
         binary
     }
@@ -60,7 +60,7 @@ impl BinaryCache {
     pub fn put(&self, key: &str, binary: &[u8]) {
         let path = self.path(key);
         if let Err(error) = write(&self.folder, &path, key, binary) {
-            tracing::warn!(path = %path.display(), %error, "storing a kernel binary");
+            tracing::warn!(path = %path.display(), %error, "storing a file of the cache");
         }
     }
 }

@@ -14,6 +14,7 @@ use vta_isa::Config;
 use crate::engine::{Engine, Setup};
 use crate::error::OpenClError;
 use crate::options::Options;
+use crate::scopes::Scopes;
 use crate::select::{DeviceEntry, Selector, Structure};
 use crate::shared::Shared;
 use crate::stats::Stats;
@@ -36,6 +37,7 @@ pub struct OpenClDevice {
     info: DeviceInfo,
     entry: DeviceEntry,
     structure: Structure,
+    scopes: Scopes,
     keeps_scratchpads: bool,
     allocator: Mutex<Allocator>,
     shared: Arc<Shared>,
@@ -85,6 +87,7 @@ impl OpenClDevice {
             options: &options,
         };
         let engine = Engine::new(&setup, &shared)?;
+        let scopes = engine.scopes();
         let keeps_scratchpads = !engine.clears_scratchpads();
         let (sender, receiver) = bounded(QUEUE_DEPTH);
         let finished = worker::start(engine, receiver, &shared)?;
@@ -94,6 +97,7 @@ impl OpenClDevice {
             info: DeviceInfo { name, config },
             entry: entry.clone(),
             structure,
+            scopes,
             keeps_scratchpads,
             allocator: Mutex::new(Allocator::new(PAGE_BYTES, last)),
             shared,
@@ -110,6 +114,11 @@ impl OpenClDevice {
     /// The structure that it runs.
     pub fn structure(&self) -> Structure {
         self.structure
+    }
+
+    /// The memory scopes that products read weights and inputs in.
+    pub fn scopes(&self) -> Scopes {
+        self.scopes
     }
 
     /// Whether scratchpads keep their contents from one batch to the next. On-chip ones are zero

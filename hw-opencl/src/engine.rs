@@ -15,6 +15,7 @@ use crate::arena::Arena;
 use crate::batch::{Stop, Walk};
 use crate::cl::{Ctx, Marker, Pending, Queue, Staging};
 use crate::error::{BatchError, ClFault, EngineError, OpenClError};
+use crate::measured::remembered_scopes;
 use crate::mirror::Mirror;
 use crate::options::Options;
 use crate::packer::PackSite;
@@ -72,6 +73,7 @@ pub(crate) struct Engine {
     /// By the address of the batch, which the plan's weak pointer keeps from being used again.
     plans: HashMap<usize, Plan>,
     runner: Runner,
+    scopes: Scopes,
     arena: Arena,
     queue: Queue,
     copies: Queue,
@@ -94,16 +96,21 @@ pub(crate) struct Setup<'a> {
     pub options: &'a Options,
 }
 
-/// The memory scopes of a device: those that are asked for, or else buffers.
+/// The memory scopes of a device: those that are asked for, or else what was measured to be
+/// faster where that can be had, or else buffers.
 fn scopes(setup: &Setup<'_>) -> Result<Scopes, OpenClError> {
-    let scopes = setup.options.scopes.unwrap_or_default();
+    let asked = setup.options.scopes;
     let reason = match setup.structure {
         Structure::Core | Structure::Channels => "only the throughput structure has them",
         Structure::Throughput if setup.options.one_launch == Some(true) => {
             "a batch in one launch fills the buffers that it reads"
         }
-        Structure::Throughput => return Ok(scopes),
+        Structure::Throughput => {
+            let measured = || remembered_scopes(setup.entry, setup.config, setup.options);
+            return Ok(asked.or_else(measured).unwrap_or_default());
+        }
     };
+    let scopes = asked.unwrap_or_default();
     match scopes.are_buffers() {
         true => Ok(scopes),
         false => Err(OpenClError::Scope {
@@ -135,11 +142,12 @@ impl Engine {
             queue.stage(staging.clone());
             copies.stage(staging);
         }
+        let scopes = scopes(setup)?;
         let builder = Builder {
             entry,
             config,
             options,
-            scopes: scopes(setup)?,
+            scopes,
             stats: &shared.stats,
             ctx: &ctx,
         };
@@ -147,6 +155,7 @@ impl Engine {
         Ok(Self {
             plans: HashMap::new(),
             runner,
+            scopes,
             arena: Arena::new(entry.max_alloc_bytes()),
             queue,
             copies,
@@ -172,6 +181,10 @@ impl Engine {
     pub fn unmap(&mut self, addr: u32) {
         self.mirror.unmap(addr);
         self.arena.unmap(addr);
+    }
+
+    pub fn scopes(&self) -> Scopes {
+        self.scopes
     }
 
     pub fn clears_scratchpads(&self) -> bool {

@@ -41,6 +41,7 @@ mod engine;
 mod error;
 mod join;
 mod looped;
+mod measured;
 mod mirror;
 mod ops;
 mod options;
@@ -65,6 +66,7 @@ mod worker;
 
 pub use device::OpenClDevice;
 pub use error::{BatchError, ClFault, OpenClError};
+pub use measured::{remember_scopes, remembered_scopes};
 pub use options::{Cache, Math, Options};
 pub use program::{config_macros, save_bitstream};
 pub use scopes::{Scope, Scopes};

@@ -61,7 +61,8 @@ pub struct Options {
     /// each other on the device, instead of where that is known to work: on NVIDIA's GPUs. On
     /// other devices it is a launch of one work-group, which is slow.
     pub one_launch: Option<bool>,
-    /// What products of the throughput structure read weights and inputs as, instead of buffers. With other scopes than buffers a batch is a
+    /// What products of the throughput structure read weights and inputs as, instead of what
+    /// [`remember_scopes`](crate::remember_scopes) was told, or else buffers. With other scopes than buffers a batch is a
     /// launch for each level, on every device: what a launch wrote to a buffer, only later ones see
     /// in an image or in constant memory.
     pub scopes: Option<Scopes>,

@@ -19,7 +19,8 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "FILE")]
     pub bitstream: Option<PathBuf>,
     /// What an OpenCL device reads weights and inputs as: weights=SCOPE,activations=SCOPE of
-    /// buffer (the default), constant, image, image2d
+    /// buffer, constant, image, image2d (default: what `vta bench --device SEL --scopes` found faster
+    /// there, or else buffers)
     #[arg(long, value_name = "ROLE=SCOPE,..")]
     pub scope: Option<String>,
     /// VTA configuration, a vta_config.json (default: what the board has, or 1x16x16)

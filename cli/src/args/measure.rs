@@ -85,6 +85,10 @@ pub struct BenchArgs {
     /// Submit one by one the instructions of the first layers that have up to N together
     #[arg(long, value_name = "N", default_value_t = 2000)]
     pub instructions: usize,
+    /// Measure the memory scopes of --device instead, and open it with the fastest from now on, if it
+    /// is clearly faster than buffers
+    #[arg(long, requires = "device")]
+    pub scopes: bool,
     /// Count the cycles of the ResNets and their distinct layers instead, beside what no schedule
     /// can beat
     #[arg(long)]

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use vta_compiler::{onnx, passes, reference};
 use vta_driver::{QueueLimits, Session};
-use vta_hw_opencl::{Math, OpenClDevice, OpenClError, Options, Scope, Scopes, Structure};
+use vta_hw_opencl::{
+    Math, OpenClDevice, OpenClError, Options, Scope, Scopes, Structure, remember_scopes,
+};
 use vta_isa::Config;
 use vta_sim::Oracle;
-use vta_tests::opencl::{Backend, backends};
+use vta_tests::opencl::{Backend, backends, cached_in};
 use vta_tests::programs::generate;
 
 use crate::kit::{
@@ -138,6 +140,34 @@ fn copies_between_scopes_are_counted_and_none_within_one() {
             println!("{} {text}: {runs:?}", backend.name());
             assert_eq!((runs[0] > 0, runs[0]), (copies, runs[1]), "{text}");
         }
+    }
+}
+
+#[test]
+fn a_device_is_opened_with_what_was_measured_unless_it_is_told() {
+    let config = Config::default();
+    for backend in throughputs("remembered scopes") {
+        let folder = tempfile::tempdir().unwrap();
+        let options = cached_in(folder.path().to_owned());
+        let opened = |options: &Options| {
+            let device = backend.open_with(&config, options.clone()).unwrap();
+            device.scopes()
+        };
+        let buffers = Scopes::default();
+        assert_eq!(opened(&options), buffers);
+        let chosen = scopes("weights=image,activations=image2d");
+        remember_scopes(&backend.entry, &config, &options, chosen);
+        assert_eq!(opened(&options), chosen);
+        let told = Options {
+            scopes: Some(buffers),
+            ..options.clone()
+        };
+        assert_eq!(opened(&told), buffers);
+        let one_launch = Options {
+            one_launch: Some(true),
+            ..options
+        };
+        assert_eq!(opened(&one_launch), buffers, "which has buffers only");
     }
 }
 

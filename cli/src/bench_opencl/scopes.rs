@@ -1,0 +1,314 @@
+//! `vta bench --device opencl:SEL --scopes`: the memory scopes of weights and activations against
+//! time, and the choice that the device is opened with afterwards.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use vta_app::device;
+use vta_driver::{Device, DeviceCounters, QueueLimits, RunOutput, Session};
+use vta_hw_opencl::{
+    DeviceEntry, OpenClDevice, OpenClError, Options, Scopes, Selector, remember_scopes,
+};
+use vta_isa::Config;
+
+use super::steps::with_batch;
+use super::subject;
+use crate::args::BenchArgs;
+use crate::table::{Column, Table};
+use crate::terminal::{print_line, print_text};
+
+/// No more rounds once they have taken so long together.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Rounds at least.
+const MIN_ROUNDS: usize = 5;
+
+/// A pair of scopes on one network.
+struct Row {
+    scopes: Scopes,
+    /// First quartile, median and third quartile of a run in milliseconds, and what the last one
+    /// counted; or why the device can't.
+    found: Result<([f64; 3], DeviceCounters), String>,
+    same: bool,
+}
+
+/// All pairs on one device and network.
+struct Figures {
+    device: String,
+    name: String,
+    model: String,
+    batch: usize,
+    rows: Vec<Row>,
+}
+
+/// Measures every device and number of images, and remembers the fastest scopes of each; whether
+/// all outputs agree.
+pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
+    let config = device::config(args.config.as_ref())?;
+    let batches = match &args.batch[..] {
+        [] => vec![config.batch()],
+        given => given.to_vec(),
+    };
+    let (mut all, mut same) = (Vec::new(), true);
+    for name in device::device_names(devices) {
+        ensure!(
+            device::is_opencl(name),
+            "--device {name}: OpenCL devices are measured, opencl[:SEL]"
+        );
+        let entry = name.parse::<Selector>()?.find()?;
+        for &batch in &batches {
+            let config = with_batch(&config, batch)?;
+            let networks = args.model.iter();
+            let measured = networks.map(|network| one(args, name, &entry, network, &config));
+            let measured = measured.collect::<Result<Vec<_>>>()?;
+            let chosen = choose(&measured);
+            remember_scopes(&entry, &config, &Options::from_env(), chosen);
+            for figures in measured {
+                same &= figures.rows.iter().all(|row| row.same);
+                match args.json {
+                    true => all.push(figures.json(chosen)),
+                    false => print_text(&figures.text(chosen))?,
+                }
+            }
+        }
+    }
+    if args.json {
+        print_line(&serde_json::to_string_pretty(&json!({ "scopes": all }))?)?;
+    }
+    Ok(same)
+}
+
+/// Measures one network: runs of all pairs in turns, so that whatever else the machine does meets
+/// all of them.
+fn one(
+    args: &BenchArgs,
+    name: &str,
+    entry: &DeviceEntry,
+    network: &str,
+    config: &Config,
+) -> Result<Figures> {
+    let program = subject::program(network, config)?;
+    ensure!(
+        program.config == *config,
+        "{network} was compiled for another configuration: give it with --config"
+    );
+    let images = subject::images(&program)?;
+    let images: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
+    let selector: Selector = name.parse()?;
+    let (mut rows, mut sessions) = (Vec::new(), Vec::new());
+    let mut expected: Option<RunOutput> = None;
+    for scopes in Scopes::all() {
+        let options = Options {
+            scopes: Some(scopes),
+            ..Options::from_env()
+        };
+        let mut row = Row {
+            scopes,
+            found: Err(String::new()),
+            same: true,
+        };
+        match OpenClDevice::open(&selector, config.clone(), options) {
+            Ok(device) => {
+                let device: Arc<dyn Device> = Arc::new(device);
+                let limits = QueueLimits::default();
+                let mut session = Session::new(Arc::clone(&program), device, limits)?;
+                let out = session.run(&images)?;
+                let expected = &expected.get_or_insert_with(|| out.clone()).outputs;
+                row.same = out.outputs == *expected;
+                sessions.push((rows.len(), session, Vec::new()));
+            }
+            Err(OpenClError::Scope { reason, .. }) if scopes != Scopes::default() => {
+                row.found = Err(reason);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        rows.push(row);
+    }
+    let started = Instant::now();
+    for round in 0..args.samples.div_ceil(4).max(MIN_ROUNDS) {
+        if round >= MIN_ROUNDS && started.elapsed() > PATIENCE {
+            break;
+        }
+        for (row, session, times) in &mut sessions {
+            let counters = |s: &Session| s.device().counters().unwrap_or_default();
+            let (before, begun) = (counters(session), Instant::now());
+            let out = session.run(&images)?;
+            times.push(begun.elapsed().as_secs_f64() * 1e3);
+            let row = &mut rows[*row];
+            row.same &= Some(&out.outputs) == expected.as_ref().map(|e| &e.outputs);
+            row.found = Ok((quartiles(times), counters(session).since(&before)));
+        }
+    }
+    Ok(Figures {
+        device: entry.selector.clone(),
+        name: entry.name().to_owned(),
+        model: network.to_owned(),
+        batch: config.batch(),
+        rows,
+    })
+}
+
+fn quartiles(times: &[f64]) -> [f64; 3] {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|n| sorted.get(sorted.len() * n / 4).copied().unwrap_or(0.0))
+}
+
+/// The scopes of the least time in all networks together, among those whose third quartile is below
+/// the first of buffers in each of them and whose outputs are right; else buffers.
+fn choose(networks: &[Figures]) -> Scopes {
+    let time = |figures: &Figures, scopes: Scopes| -> Option<[f64; 3]> {
+        let row = figures.rows.iter().find(|row| row.scopes == scopes)?;
+        let (times, _) = row.found.as_ref().ok().filter(|_| row.same)?;
+        Some(*times)
+    };
+    let total = |scopes: &Scopes| -> Option<f64> {
+        let medians = networks.iter().map(|figures| {
+            let ([_, median, last], [first, ..]) =
+                (time(figures, *scopes)?, time(figures, Scopes::default())?);
+            (last < first).then_some(median)
+        });
+        medians.sum()
+    };
+    let faster = Scopes::all().filter_map(|scopes| Some((scopes, total(&scopes)?)));
+    let best = faster.min_by(|a, b| a.1.total_cmp(&b.1));
+    best.map_or_else(Scopes::default, |(scopes, _)| scopes)
+}
+
+impl Figures {
+    fn json(&self, chosen: Scopes) -> Value {
+        let row = |row: &Row| {
+            let mut object = json!({
+                "weights": row.scopes.weights.name(),
+                "activations": row.scopes.activations.name(),
+                "same": row.same,
+            });
+            match &row.found {
+                Ok(([first, median, third], counted)) => {
+                    object["ms"] = json!(median);
+                    object["quartiles_ms"] = json!([first, third]);
+                    object["launches"] = json!(counted.launches);
+                    object["scope_copies"] = json!(counted.scope_copies);
+                }
+                Err(reason) => object["refused"] = json!(reason),
+            }
+            object
+        };
+        json!({
+            "device": self.device,
+            "name": self.name,
+            "model": self.model,
+            "batch": self.batch,
+            "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "chosen": chosen.to_string(),
+        })
+    }
+
+    fn text(&self, chosen: Scopes) -> String {
+        let columns = ["weights", "activations"].map(Column::text);
+        let numbers = ["ms", "quartiles", "launches", "copies"].map(Column::number);
+        let mut table = Table::new(columns.into_iter().chain(numbers));
+        let (mut refused, mut wrong) = (String::new(), String::new());
+        for Row {
+            scopes,
+            found,
+            same,
+        } in &self.rows
+        {
+            match found {
+                Ok(([first, median, third], counted)) => table.row([
+                    scopes.weights.to_string(),
+                    scopes.activations.to_string(),
+                    format!("{median:.2}"),
+                    format!("{first:.2}-{third:.2}"),
+                    counted.launches.to_string(),
+                    counted.scope_copies.to_string(),
+                ]),
+                Err(reason) => refused.push_str(&format!("{scopes}: {reason}\n")),
+            }
+            if !same {
+                wrong.push_str(&format!("WRONG: other outputs from {scopes}\n"));
+            }
+        }
+        format!(
+            "{} on {} ({}), images a run: {}\n{}{refused}{wrong}opened with {chosen} from now on\n",
+            self.model,
+            self.device,
+            self.name,
+            self.batch,
+            table.text(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(rows: &[(&str, [f64; 3])]) -> Figures {
+        let row = |(scopes, times): &(&str, [f64; 3])| Row {
+            scopes: scopes.parse().unwrap(),
+            found: Ok((*times, DeviceCounters::default())),
+            same: true,
+        };
+        Figures {
+            device: "opencl:pocl:0".to_owned(),
+            name: "a CPU".to_owned(),
+            model: "demo".to_owned(),
+            batch: 1,
+            rows: rows.iter().map(row).collect(),
+        }
+    }
+
+    const BUFFER: (&str, [f64; 3]) = ("weights=buffer", [9.0, 10.0, 11.0]);
+
+    #[test]
+    fn what_is_clearly_faster_in_every_network_is_chosen() {
+        let chosen = |networks: &[Figures]| choose(networks).to_string();
+        let buffers = Scopes::default().to_string();
+        let image = |times| ("weights=image", times);
+        let constant = |times| ("activations=constant", times);
+        let (fast, faster) = ([6.0, 7.0, 8.0], [5.0, 6.0, 8.9]);
+        let two = figures(&[BUFFER, image(fast), constant(faster)]);
+        assert_eq!(chosen(&[two]), "weights=buffer,activations=constant");
+        // Below the median, but not below what buffers take at times.
+        let near = figures(&[BUFFER, image([5.0, 6.0, 9.0])]);
+        assert_eq!(chosen(&[near]), buffers);
+        // Faster in one network and not in the other.
+        let one = figures(&[BUFFER, image(fast)]);
+        let other = figures(&[BUFFER, image([9.0, 10.0, 11.0])]);
+        assert_eq!(chosen(&[one, other]), buffers);
+        let mut wrong = figures(&[BUFFER, image(fast)]);
+        wrong.rows[1].same = false;
+        assert_eq!(chosen(&[wrong]), buffers);
+        let mut refused = figures(&[BUFFER, image(fast)]);
+        refused.rows[1].found = Err("too large".to_owned());
+        assert_eq!(chosen(&[refused]), buffers);
+    }
+
+    #[test]
+    fn table_and_json_name_times_refusals_and_the_choice() {
+        let mut all = figures(&[BUFFER, ("weights=image2d", [6.0, 7.0, 8.0])]);
+        all.rows.push(Row {
+            scopes: "weights=constant".parse().unwrap(),
+            found: Err("they take 9 bytes".to_owned()),
+            same: true,
+        });
+        all.rows[1].same = false;
+        let text = all.text(Scopes::default());
+        for says in [
+            "6.00-8.00",
+            "weights=constant,activations=buffer: they take 9 bytes",
+            "WRONG: other outputs from weights=image2d,activations=buffer",
+            "opened with weights=buffer,activations=buffer",
+        ] {
+            assert!(text.contains(says), "{text}");
+        }
+        let json = all.json(Scopes::default());
+        assert_eq!(json["rows"][1]["ms"], 7.0);
+        assert_eq!(json["rows"][1]["scope_copies"], 0);
+        assert_eq!(json["rows"][2]["refused"], "they take 9 bytes");
+        assert_eq!(json["chosen"], "weights=buffer,activations=buffer");
+    }
+}
