@@ -1,25 +1,16 @@
 //! `--board` as a user meets it: programs that fit, and what is said of those that don't.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::path::Path;
 
-use assert_cmd::Command;
+use common::{file, succeeds, vta};
 use serde_json::Value;
 use tempfile::TempDir;
 
-fn vta(args: &[&str]) -> (i32, String, String) {
-    let mut command = Command::cargo_bin("vta").unwrap();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let output = command.current_dir(root).args(args).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let status = output.status.code().unwrap();
-    (status, text(&output.stdout), text(&output.stderr))
-}
-
 fn json(args: &[&str]) -> Value {
-    let (status, out, err) = vta(args);
-    assert_eq!(status, 0, "{err}");
-    serde_json::from_str(&out).unwrap()
+    serde_json::from_str(&succeeds(args).0).unwrap()
 }
 
 /// One line on standard error, with all of the parts.
@@ -33,9 +24,7 @@ fn refused(args: &[&str], parts: &[&str]) {
 }
 
 fn write(folder: &TempDir, name: &str, text: &str) -> String {
-    let path = folder.path().join(name);
-    std::fs::write(&path, text).unwrap();
-    path.display().to_string()
+    file(folder, name, text.as_bytes())
 }
 
 /// A layer without anything that a board lacks.
@@ -43,8 +32,7 @@ const LAYER: &str = "resnet18.C2";
 
 #[test]
 fn boards_are_listed_with_what_they_have() {
-    let (status, table, _) = vta(&["boards"]);
-    assert_eq!(status, 0);
+    let (table, _) = succeeds(&["boards"]);
     assert!(
         table.lines().all(|line| line.chars().count() <= 80),
         "{table}"
@@ -114,7 +102,7 @@ fn options_that_contradict_each_other_are_refused() {
             "uop scratchpad of 8192 elements, not 2048",
         ],
     );
-    assert_eq!(vta(&layer(&["--board", "pynq", "--config", &small])).0, 0);
+    succeeds(&layer(&["--board", "pynq", "--config", &small]));
     refused(
         &layer(&["--board", "zcu"]),
         &[
@@ -133,7 +121,7 @@ fn options_that_contradict_each_other_are_refused() {
         "own.toml",
         "preset = \"pac\"\n[config]\nLOG_UOP_BUFF_SIZE = 12\n",
     );
-    assert_eq!(vta(&layer(&["--board", &own, "--device", "cycle"])).0, 0);
+    succeeds(&layer(&["--board", &own, "--device", "cycle"]));
 }
 
 #[test]
@@ -147,7 +135,7 @@ fn networks_of_multiplications_are_refused_with_the_way_out() {
             "zoo:NAME:shift",
         ],
     );
-    assert_eq!(vta(&["run", "demo", "--limit", "1", "--board", "pac"]).0, 0);
+    succeeds(&["run", "demo", "--limit", "1", "--board", "pac"]);
 }
 
 #[test]
@@ -156,11 +144,8 @@ fn bundles_keep_what_they_need() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (ours, all) = (path("ours.vta"), path("all.vta"));
     let model = "zoo:resnet18:shift";
-    assert_eq!(
-        vta(&["compile", model, "--board", "pynq", "-o", &ours]).0,
-        0
-    );
-    assert_eq!(vta(&["compile", model, "-o", &all]).0, 0);
+    succeeds(&["compile", model, "--board", "pynq", "-o", &ours]);
+    succeeds(&["compile", model, "-o", &all]);
     let exec = |file: &str, rest: &[&str]| {
         let image = "models/demo/cat.png";
         vta(&[&["exec", file, "--input", image, "--json"], rest].concat())
@@ -180,7 +165,7 @@ fn bundles_keep_what_they_need() {
     for part in ["board pynq", "uop scratchpad of 8192 elements, not 2048"] {
         assert!(err.contains(part), "{err}");
     }
-    assert_eq!(vta(&["check", &ours, "--board", "pynq"]).0, 0);
+    succeeds(&["check", &ours, "--board", "pynq"]);
     assert_eq!(vta(&["check", &all, "--board", "pynq"]).0, 2);
 }
 
@@ -230,7 +215,7 @@ fn what_the_rtl_does_differently_is_found() {
         let out = out.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(status == 1 && out.contains(part), "{part}: {out}");
     }
-    assert_eq!(vta(&["exec", &other]).0, 0);
+    succeeds(&["exec", &other]);
     let (status, _, err) = vta(&["exec", &other, "--device", "cycle", "--board", "pynq"]);
     assert!(status == 1 && err.contains("from src"), "{err}");
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{file, root, vta};
+use common::{file, root, succeeds, vta};
 use tempfile::TempDir;
 
 #[test]
@@ -70,7 +70,7 @@ fn every_layer_of_resnet18_runs() {
 fn a_bundle_says_what_its_model_says() {
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("demo.vta").display().to_string();
-    assert_eq!(vta(&["compile", "demo", "-o", &bundle]).0, 0);
+    succeeds(&["compile", "demo", "-o", &bundle]);
     let input = "models/demo/cat.png";
     let (status, out, err) = vta(&["exec", &bundle, "--input", input]);
     assert!(status == 0 && out.contains("cat"), "{err}");
@@ -88,16 +88,16 @@ fn assembly_survives_the_way_there_and_back() {
     let text = "load.inp y_size=1 x_size=3 push_next\ngemm uop_end=1 iter_out=2 iter_in=1 pop_prev\nfinish\n";
     let source = file(&folder, "a.asm", text.as_bytes());
     let binary = folder.path().join("a.bin").display().to_string();
-    assert_eq!(vta(&["asm", &source, "-o", &binary]).0, 0);
+    succeeds(&["asm", &source, "-o", &binary]);
     let (_, listing, _) = vta(&["disasm", &binary]);
     let again = file(&folder, "b.asm", listing.as_bytes());
     let binary2 = folder.path().join("b.bin").display().to_string();
-    assert_eq!(vta(&["asm", &again, "-o", &binary2]).0, 0);
+    succeeds(&["asm", &again, "-o", &binary2]);
     assert_eq!(
         std::fs::read(&binary).unwrap(),
         std::fs::read(&binary2).unwrap()
     );
-    assert_eq!(vta(&["check", &binary]).0, 0);
+    succeeds(&["check", &binary]);
     let bad = file(
         &folder,
         "c.asm",
@@ -118,7 +118,7 @@ fn hazards_are_found_in_streams_and_none_in_compiled_networks() {
         "racy.asm",
         b"load.acc y_size=1 x_size=4 x_stride=4\nstore dram_base=64 y_size=1 x_size=4 x_stride=4 push_prev\nfinish pop_next\n",
     );
-    assert_eq!(vta(&["check", &racy]).0, 0);
+    succeeds(&["check", &racy]);
     let (status, out, _) = vta(&["check", &racy, "--hazards"]);
     assert_eq!(status, 1, "{out}");
     for part in [
@@ -158,7 +158,7 @@ fn hazards_are_found_in_streams_and_none_in_compiled_networks() {
         "{out}"
     );
     let bundle = folder.path().join("demo.vta").display().to_string();
-    assert_eq!(vta(&["compile", "demo", "-o", &bundle]).0, 0);
+    succeeds(&["compile", "demo", "-o", &bundle]);
     let (status, out, _) = vta(&["check", &bundle, "--hazards", "--json"]);
     let object: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((status, object["hazards_found"].as_u64()), (0, Some(0)));

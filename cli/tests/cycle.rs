@@ -1,28 +1,16 @@
 //! `--device cycle` as a user meets it: figures, files, recorded cycles, sweeps.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::path::{Path, PathBuf};
+mod common;
 
-use assert_cmd::Command;
+use std::path::PathBuf;
+
+use common::{file, succeeds, vta};
 use serde_json::Value;
 use tempfile::TempDir;
 
-fn vta(args: &[&str]) -> (i32, String, String) {
-    let mut command = Command::cargo_bin("vta").unwrap();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let output = command.current_dir(root).args(args).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (
-        output.status.code().unwrap(),
-        text(&output.stdout),
-        text(&output.stderr),
-    )
-}
-
 fn json(args: &[&str]) -> Value {
-    let (status, out, err) = vta(args);
-    assert_eq!(status, 0, "{err}");
-    serde_json::from_str(&out).unwrap()
+    serde_json::from_str(&succeeds(args).0).unwrap()
 }
 
 fn path(folder: &TempDir, name: &str) -> PathBuf {
@@ -30,9 +18,7 @@ fn path(folder: &TempDir, name: &str) -> PathBuf {
 }
 
 fn write(folder: &TempDir, name: &str, text: &str) -> String {
-    let path = path(folder, name);
-    std::fs::write(&path, text).unwrap();
-    path.display().to_string()
+    file(folder, name, text.as_bytes())
 }
 
 #[test]
@@ -164,7 +150,7 @@ fn names_of_layers_are_escaped_in_the_report() {
         "--report",
         report.to_str().unwrap(),
     ];
-    assert_eq!(vta(&args).0, 0);
+    succeeds(&args);
     let html = std::fs::read_to_string(&report).unwrap();
     assert!(html.contains(name));
     assert_eq!(html.matches("<script>").count(), 1);

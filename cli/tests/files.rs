@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{file, root, vta};
+use common::{file, root, succeeds, vta};
 use tempfile::TempDir;
 
 const OLD: &str = "what was here before";
@@ -119,7 +119,7 @@ fn a_writer_that_is_killed_leaves_the_old_file() {
 fn a_bundle_is_the_old_or_the_new_one_whenever_its_writer_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("demo.vta").display().to_string();
-    assert_eq!(vta(&["compile", "demo", "-o", &bundle]).0, 0);
+    succeeds(&["compile", "demo", "-o", &bundle]);
     let new = std::fs::read(&bundle).unwrap();
     for step in 1..12 {
         std::fs::write(&bundle, OLD).unwrap();
@@ -173,10 +173,7 @@ fn a_dash_is_the_standard_output() {
     let folder = tempfile::tempdir().unwrap();
     let source = file(&folder, "a.asm", b"finish\n");
     let binary = folder.path().join("a.bin");
-    assert_eq!(
-        vta(&["asm", &source, "-o", &binary.display().to_string()]).0,
-        0
-    );
+    succeeds(&["asm", &source, "-o", &binary.display().to_string()]);
     let expected = std::fs::read(&binary).unwrap();
     for name in ["-", "/dev/stdout"] {
         let mut asm = command(&["asm", &source, "-o", name]);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use assert_cmd::Command;
-use common::{file, root, vta};
+use common::{file, root, succeeds, vta};
 
 /// Far more than any of these takes, and far less than what they ask for.
 const SOON: Duration = Duration::from_secs(60);
@@ -162,8 +162,7 @@ fn names_of_files_are_shown_without_control_characters() {
     let folder = tempfile::tempdir().unwrap();
     let photo = std::fs::read(root().join("models/demo/cat.png")).unwrap();
     let image = file(&folder, "a\u{1b}[2J\u{7}.png", &photo);
-    let (status, out, _) = vta(&["run", "demo", "--input", &image]);
-    assert_eq!(status, 0);
+    let (out, _) = succeeds(&["run", "demo", "--input", &image]);
     assert!(out.contains("a\\u{1b}[2J\\u{7}.png"), "{out:?}");
     assert!(!out.contains(['\u{1b}', '\u{7}']), "{out:?}");
 }
@@ -178,8 +177,7 @@ fn a_bundle_is_the_same_however_its_model_is_spelled() {
     let around = inner.join("../m.onnx").display().to_string();
     let bundle = |model: &str, name: &str| {
         let output = folder.path().join(name);
-        let (status, _, err) = vta(&["compile", model, "-o", &output.display().to_string()]);
-        assert_eq!(status, 0, "{err}");
+        succeeds(&["compile", model, "-o", &output.display().to_string()]);
         std::fs::read(output).unwrap()
     };
     assert!(bundle(&model, "a.vta") == bundle(&around, "b.vta"));

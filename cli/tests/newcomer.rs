@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{file, root, vta};
+use common::{file, root, succeeds, vta};
 use tempfile::TempDir;
 
 /// The program of docs/first-program.md with some of its text replaced.
@@ -38,7 +38,7 @@ fn a_program_by_hand_runs_on_every_simulator() {
     let report = folder.path().join("r.html").display().to_string();
     let trace = folder.path().join("t.json").display().to_string();
     let views = ["--device", "cycle", "--report", &report, "--trace", &trace];
-    assert_eq!(vta(&[&["exec", &program][..], &views].concat()).0, 0);
+    succeeds(&[&["exec", &program][..], &views].concat());
     let trace = std::fs::read_to_string(trace).unwrap();
     assert!(serde_json::from_str::<serde_json::Value>(&trace).is_ok());
     let report = std::fs::read_to_string(report).unwrap();
@@ -172,7 +172,7 @@ fn tuned_tiles_are_taken_where_they_fit() {
 fn options_without_effect_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("demo.bin").display().to_string();
-    assert_eq!(vta(&["compile", "demo", "-o", &bundle]).0, 0);
+    succeeds(&["compile", "demo", "-o", &bundle]);
     let config = file(&folder, "c.json", br#"{"LOG_BLOCK": 5}"#);
     let own = file(&folder, "d.json", b"{}");
     let image = "models/demo/cat.png";
@@ -271,7 +271,7 @@ fn a_sweep_of_another_model_of_the_same_name_is_another_sweep() {
     let demo = std::fs::read(root().join("models/demo/resnet20.onnx")).unwrap();
     std::fs::write(&model, &demo).unwrap();
     let sweep = ["sweep", &model, "--vary", "tags=8", "-o", &table];
-    assert_eq!(vta(&sweep).0, 0);
+    succeeds(&sweep);
     let (status, out, _) = vta(&sweep);
     assert!(status == 0 && out.contains("0 computed, 1 found"), "{out}");
     // An unknown field at the end changes the file and not the network.

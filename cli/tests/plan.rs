@@ -3,13 +3,13 @@
 
 mod common;
 
-use common::{file, vta};
+use common::{file, succeeds, vta};
 use serde_json::Value;
 
 /// What a command prints that must succeed.
 fn dump(arguments: &[&str]) -> String {
-    let (status, out, err) = vta(arguments);
-    assert_eq!((status, &err[..]), (0, ""), "{arguments:?}");
+    let (out, err) = succeeds(arguments);
+    assert_eq!(err, "", "{arguments:?}");
     out
 }
 

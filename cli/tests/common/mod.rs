@@ -19,6 +19,14 @@ pub fn vta(args: &[&str]) -> (i32, String, String) {
     )
 }
 
+/// Standard output and standard error of a command that succeeds; or else the test says why it
+/// didn't.
+pub fn succeeds(args: &[&str]) -> (String, String) {
+    let (status, out, err) = vta(args);
+    assert_eq!(status, 0, "{args:?}: {err}");
+    (out, err)
+}
+
 /// The repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
