@@ -10,7 +10,7 @@ use crate::compile::{self, Compiled};
 use crate::error::{Context, Error, Result, bail};
 use crate::files;
 use crate::machine::Machine;
-use crate::model::{self, Form};
+use crate::model::{self, Form, Ports};
 use crate::options::{BundleOptions, Target};
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
@@ -58,6 +58,7 @@ pub fn bundle(args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
     let preprocess = Preprocess::choose(&args.preprocess, stated, watch)?;
     let name = || args.model.clone();
     let mut integer = passes::quantized(&graph).with_context(name)?;
+    Ports::of_graph(&graph).tell(&mut integer.metadata);
     // Its weights are those of the integer graph now.
     drop(graph);
     let facts = [

@@ -16,7 +16,7 @@ use vta_sim::hazards::{self, DeviationAt, Hazard, HazardError, Report, UopSource
 use crate::compile;
 use crate::error::{Context, Result, ensure};
 use crate::files::{decode, is, read_words};
-use crate::machine::{Machine, Wanted};
+use crate::machine::{ConfigSource, Machine, Wanted};
 use crate::model;
 use crate::options::{DeviceOptions, InputShape, Target};
 use crate::source::{self, Source};
@@ -65,7 +65,7 @@ pub struct CheckOptions {
     /// Raw instructions, assembly text, a bundle, a recorded case or a network to compile.
     pub file: PathBuf,
     /// A `vta_config.json`; `None` is the default instance.
-    pub config: Option<PathBuf>,
+    pub config: Option<ConfigSource>,
     /// The board that it should run on, too; `None` is a machine of one's own.
     pub board: Option<String>,
     /// Shapes of inputs whose dimensions an ONNX file leaves open.
@@ -82,7 +82,7 @@ pub struct CheckOptions {
 /// A file that can't be read or compiled. Faults are no error.
 pub fn check(args: &CheckOptions) -> Result<Found> {
     let machine = Machine::read(Wanted {
-        config: args.config.as_deref(),
+        config: args.config.as_ref(),
         board: args.board.as_deref(),
         timing: None,
     })?;

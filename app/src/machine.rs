@@ -1,7 +1,9 @@
 //! `--config`, `--board` and `--timing`: the machine that programs are for, and its time.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use vta_driver::{Budget, Program, WorkerDevice};
 use vta_isa::{Config, Excess, Extension, Insn, MemType};
 use vta_sim::cycle::TimingConfig;
@@ -28,11 +30,37 @@ pub struct Machine {
     lender: Option<Board>,
 }
 
+/// A `vta_config.json`, or what stands in one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ConfigSource {
+    /// The file.
+    File(PathBuf),
+    /// Its keys. Those that are absent have the value of the board, or of the default instance.
+    Keys(Map<String, Value>),
+}
+
+impl From<PathBuf> for ConfigSource {
+    fn from(path: PathBuf) -> Self {
+        Self::File(path)
+    }
+}
+
+impl ConfigSource {
+    /// The JSON text, and what messages call it.
+    fn read(&self) -> Result<(String, String)> {
+        Ok(match self {
+            Self::File(path) => (files::read_text(path)?, path.display().to_string()),
+            Self::Keys(keys) => (Value::from(keys.clone()).to_string(), "`config`".to_owned()),
+        })
+    }
+}
+
 /// Which machine is meant.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
     /// A `vta_config.json`; `None` is what the board has, or the default instance.
-    pub config: Option<&'a Path>,
+    pub config: Option<&'a ConfigSource>,
     /// A preset's name or a file.
     pub board: Option<&'a str>,
     /// A preset's name or a file, without a board.
@@ -71,13 +99,13 @@ impl Machine {
             None => given
                 .as_ref()
                 .map_or_else(Config::default, |b| b.config.clone()),
-            Some(path) => {
-                let text = files::read_text(path)?;
+            Some(source) => {
+                let (text, name) = source.read()?;
                 let config = match &given {
                     None => Config::from_json(&text).map_err(Error::from),
                     Some(board) => board.config_from_json(&text).map_err(Error::from),
                 };
-                config.with_context(|| path.display().to_string())?
+                config.context(name)?
             }
         };
         let lender = wanted

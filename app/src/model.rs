@@ -25,8 +25,10 @@ use crate::preprocess::Preprocess;
 use crate::watch::Watch;
 use crate::{calibrate, files, hints, room, source};
 
+mod ports;
 mod tensor;
 
+pub use ports::{Port, Ports};
 pub use tensor::Tensor;
 pub(crate) use tensor::inputs_of;
 
@@ -82,7 +84,15 @@ impl Model {
     /// # Errors
     /// [`Error::Model`] for what is no ONNX or has operators that aren't supported.
     pub fn from_onnx(name: &str, bytes: &[u8]) -> Result<Self> {
-        let graph = of_bytes(bytes.to_vec(), name, None, &[])?;
+        Self::from_onnx_with(name, bytes.to_vec(), &[])
+    }
+
+    /// [`Model::from_onnx`] with shapes of inputs whose dimensions the model leaves open.
+    ///
+    /// # Errors
+    /// As for [`Model::from_onnx`], and for a shape that the model excludes, or of an input that it hasn't.
+    pub fn from_onnx_with(name: &str, bytes: Vec<u8>, shapes: &[InputShape]) -> Result<Self> {
+        let graph = of_bytes(bytes, name, None, shapes)?;
         Ok(Self {
             name: name.to_owned(),
             form: Form::Graph(Box::new(graph)),
@@ -210,7 +220,8 @@ impl Model {
                 if !is_quantized(&graph) {
                     return Err(Error::Float(self.name));
                 }
-                let integer = passes::quantized(&graph).with_context(name)?;
+                let mut integer = passes::quantized(&graph).with_context(name)?;
+                Ports::of_graph(&graph).tell(&mut integer.metadata);
                 // Its weights are those of the integer graph now.
                 drop(graph);
                 if watch.cancelled() {

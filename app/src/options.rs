@@ -9,7 +9,7 @@ use vta_compiler::quantize::{self, Mode};
 use vta_compiler::semantics::Requant;
 use vta_driver::Budget;
 
-use crate::machine::Wanted;
+use crate::machine::{ConfigSource, Wanted};
 
 /// Where and for what instance a program runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,8 +23,8 @@ pub struct DeviceOptions {
     /// What an OpenCL device reads weights and inputs as, `weights=SCOPE,activations=SCOPE`, of
     /// buffer, constant, image and image2d; `None` is what was measured to be faster there, or else buffers.
     pub scope: Option<String>,
-    /// A `vta_config.json`; `None` is what the board has, or the default instance, 1x16x16.
-    pub config: Option<PathBuf>,
+    /// A `vta_config.json`, or its keys; `None` is what the board has, or the default instance, 1x16x16.
+    pub config: Option<ConfigSource>,
     /// The board: a preset's name or a TOML file; `None` is a machine of one's own.
     pub board: Option<String>,
     /// Timing of the device `cycle` without a board: a preset's name or a TOML file; `None` is
@@ -38,7 +38,7 @@ impl DeviceOptions {
     /// The machine that they name.
     pub fn machine(&self) -> Wanted<'_> {
         Wanted {
-            config: self.config.as_deref(),
+            config: self.config.as_ref(),
             board: self.board.as_deref(),
             timing: self.timing.as_deref(),
         }
@@ -299,8 +299,8 @@ pub struct BundleOptions {
     pub model: String,
     /// Shapes of inputs whose dimensions an ONNX file leaves open.
     pub input_shape: Vec<InputShape>,
-    /// A `vta_config.json`; `None` is what the board has, or the default instance, 1x16x16.
-    pub config: Option<PathBuf>,
+    /// A `vta_config.json`, or its keys; `None` is what the board has, or the default instance, 1x16x16.
+    pub config: Option<ConfigSource>,
     /// The board: a preset's name or a TOML file; `None` is a machine of one's own.
     pub board: Option<String>,
     /// Let the host compute what no device has an operator for.
@@ -331,7 +331,7 @@ impl BundleOptions {
     /// The machine that they name.
     pub fn machine(&self) -> Wanted<'_> {
         Wanted {
-            config: self.config.as_deref(),
+            config: self.config.as_ref(),
             board: self.board.as_deref(),
             timing: None,
         }

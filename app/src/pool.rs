@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,9 @@ use crate::outcome::{Marks, Start};
 use crate::room;
 use crate::supply::{Images, Supply, Taken};
 use crate::watch::Watch;
+
+/// How long the thread that began a run waits between two looks at its watch.
+const WAIT: Duration = Duration::from_millis(50);
 
 /// A network on as many devices as run side by side. They stay from one run to the next.
 pub struct Pool {
@@ -164,12 +168,21 @@ impl Pool {
                 let loader = loader.spawn_scoped(scope, || job.supply.load());
                 loader.context(few)?;
             }
+            // Every worker holds an end of it, which goes when the worker does.
+            let (works, working) = mpsc::channel::<()>();
             let start = |seat| {
-                let worker = std::thread::Builder::new();
-                let worker = worker.spawn_scoped(scope, move || job.work(seat));
+                let (worker, works) = (std::thread::Builder::new(), works.clone());
+                let worker = worker.spawn_scoped(scope, move || {
+                    let _works = works;
+                    job.work(seat)
+                });
                 worker.context(few)
             };
             let workers: Vec<_> = seats.iter_mut().map(start).collect::<Result<_>>()?;
+            drop(works);
+            while working.recv_timeout(WAIT) == Err(RecvTimeoutError::Timeout) {
+                watch.waiting();
+            }
             let join = |w: ScopedJoinHandle<'_, Result<Share>>| {
                 w.join().unwrap_or_else(|_| Err(Error::thread()))
             };

@@ -13,7 +13,7 @@ use crate::cycle::Setup;
 use crate::dump::{self, Plans};
 use crate::error::{Context, Error, Result, ensure};
 use crate::host_share::HostShare;
-use crate::model::{Model, Tensor};
+use crate::model::{Model, Ports, Tensor};
 use crate::options::Target;
 use crate::outcome::Start;
 use crate::pool::{Abreast, Checks, Pool, Share};
@@ -223,6 +223,20 @@ impl Session {
     /// [`Error::Model`] for a program that contradicts itself.
     pub fn outputs(&self) -> Result<Vec<Tensor>> {
         self.pool.network().outputs()
+    }
+
+    /// What the network takes and gives as its model says it, in the order of [`Self::inputs`] and
+    /// [`Self::outputs`]: a bundle of an older version has the tensors' own dimensions.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for a program that contradicts itself.
+    pub fn ports(&self) -> Result<Ports> {
+        let (inputs, outputs) = (self.inputs()?, self.outputs()?);
+        Ok(Ports::of_metadata(
+            &self.program.metadata,
+            &inputs,
+            &outputs,
+        ))
     }
 
     /// The compiled network; only its tensors and layers when it runs over several places.

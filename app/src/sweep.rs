@@ -22,7 +22,7 @@ use vta_sim::cycle::{TimingConfig, simulate};
 use vta_sim::views::{EnergyTable, LayerCycles, LayerTotals};
 
 use crate::error::{Result, ensure};
-use crate::machine::{Machine, Wanted};
+use crate::machine::{ConfigSource, Machine, Wanted};
 use crate::timed::{leave_out_additions, merge, utilization};
 use crate::watch::Watch;
 use crate::{files, model, room};
@@ -48,7 +48,7 @@ pub struct SweepOptions {
     /// `KEY=V1,V2,..`, an axis each.
     pub vary: Vec<String>,
     /// Configuration of all that isn't varied; `None` is the default instance.
-    pub config: Option<PathBuf>,
+    pub config: Option<ConfigSource>,
     /// The board, whose limits hold for all points; `None` is a machine of one's own.
     pub board: Option<String>,
     /// Timing of all that isn't varied; `None` is the board's, or `pynq`.
@@ -80,7 +80,7 @@ pub struct Swept {
 pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
     ensure!(args.threads != Some(0), "`threads` must be at least 1");
     let machine = Machine::read(Wanted {
-        config: args.config.as_deref(),
+        config: args.config.as_ref(),
         board: args.board.as_deref(),
         timing: args.timing.as_deref(),
     })?;

@@ -12,6 +12,10 @@ pub trait Watch: Sync {
         false
     }
 
+    /// Called a few times a second by the thread that began a run, while others work for it, for what
+    /// that thread alone can do: Python hears of signals on its first thread. `cancelled` is asked next.
+    fn waiting(&self) {}
+
     /// A remark for whoever started the work: one line.
     fn note(&self, text: &str);
 }
@@ -24,6 +28,10 @@ impl Watch for Part<'_> {
 
     fn cancelled(&self) -> bool {
         self.0.cancelled()
+    }
+
+    fn waiting(&self) {
+        self.0.waiting();
     }
 
     fn note(&self, text: &str) {

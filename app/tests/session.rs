@@ -9,7 +9,8 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vta_app::machine::{Machine, Wanted};
+use vta_app::machine::{ConfigSource, Machine, Wanted};
+use vta_app::model::Ports;
 use vta_app::options::{BundleOptions, LayerOptions, QuantizeOptions, RunOptions};
 use vta_app::run::{self, run};
 use vta_app::tune::tune;
@@ -132,6 +133,14 @@ fn a_bundle_computes_what_its_model_does() {
     let name = path.to_str().unwrap();
     let bundle = || Model::open(name).unwrap();
     assert!(bundle().is_compiled());
+    let ports = session(&Target::default()).ports().unwrap();
+    assert_eq!(ports.inputs[0].shape, [1, 3, 32, 32]);
+    assert_eq!(
+        (ports.outputs[0].shape.as_slice(), ports.outputs[0].image()),
+        (&[1, 10][..], &[10][..])
+    );
+    let of_bundle = Session::open(bundle(), &Target::default(), &()).unwrap();
+    assert_eq!(of_bundle.ports().unwrap(), ports);
     let (mut of_bundle, mut of_model) = (
         Session::open(bundle(), &Target::default(), &()).unwrap(),
         session(&Target::default()),
@@ -335,6 +344,102 @@ fn errors_name_fields_and_not_the_options_of_a_command_line() {
     let float = Model::open(float.to_str().unwrap()).unwrap();
     let error = float.compile(&Target::default(), &()).err().unwrap();
     assert!(matches!(error, Error::Float(_)), "{error:?}");
+}
+
+#[test]
+fn what_a_model_says_of_its_tensors_is_believed_where_it_fits_them() {
+    let session = session(&Target::default());
+    let (inputs, outputs) = (session.inputs().unwrap(), session.outputs().unwrap());
+    let said = session.ports().unwrap();
+    let told = |ports: &Ports| {
+        let mut metadata = Default::default();
+        ports.tell(&mut metadata);
+        Ports::of_metadata(&metadata, &inputs, &outputs)
+    };
+    assert_eq!(told(&said), said);
+    let mut other = said.clone();
+    other.outputs[0].shape = vec![1, 2, 5];
+    assert_eq!(told(&other), other);
+    let wrong: [fn(&mut Ports); 4] = [
+        |ports| ports.outputs[0].shape = vec![1, 11],
+        |ports| ports.inputs[0].shape = vec![usize::MAX, 3, 32, 32],
+        |ports| ports.inputs.clear(),
+        |ports| ports.outputs.push(ports.outputs[0].clone()),
+    ];
+    for spoil in wrong {
+        let mut ports = said.clone();
+        spoil(&mut ports);
+        // The tensors' own dimensions, which are the model's here.
+        assert_eq!(told(&ports), said);
+    }
+}
+
+#[test]
+fn a_configuration_by_value_is_that_of_its_file() {
+    let path = std::env::temp_dir().join(format!("vta-app-config-{}.json", std::process::id()));
+    std::fs::write(&path, r#"{"LOG_BLOCK": 5}"#).unwrap();
+    let keys = serde_json::from_str(r#"{"LOG_BLOCK": 5}"#).unwrap();
+    let sources = [ConfigSource::Keys(keys), ConfigSource::from(path.clone())];
+    let machines = sources.each_ref().map(|config| {
+        let config = Some(config);
+        Machine::read(Wanted {
+            config,
+            ..Wanted::default()
+        })
+        .unwrap()
+        .config
+    });
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(machines[0].block(), 32);
+    assert_eq!(machines[0], machines[1]);
+    for source in sources {
+        let json = serde_json::to_string(&source).unwrap();
+        assert_eq!(serde_json::from_str::<ConfigSource>(&json).unwrap(), source);
+    }
+    let keys = ConfigSource::Keys(serde_json::from_str(r#"{"LOG_BLOCK": 9}"#).unwrap());
+    let error = Machine::read(Wanted {
+        config: Some(&keys),
+        ..Wanted::default()
+    })
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`config`: configuration key LOG_BLOCK is 9, but it must be 0 to 6"
+    );
+}
+
+/// Stops when the thread that began the run has waited.
+#[derive(Default)]
+struct Impatient(std::sync::atomic::AtomicBool);
+
+impl Watch for Impatient {
+    fn progress(&self, _: usize, _: usize) {}
+
+    fn cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn waiting(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn note(&self, _: &str) {}
+}
+
+#[test]
+fn the_thread_that_began_a_run_is_asked_while_it_waits() {
+    let mut session = session(&Target::default());
+    let input = session.inputs().unwrap().remove(0);
+    // Seconds of work, of which a twentieth of one is done.
+    let all = values(20_000, input.len());
+    let found = session.run(&[feed(&input.name, &all)], &Impatient::default());
+    assert!(
+        matches!(found, Err(Error::Cancelled)),
+        "{:?}",
+        found.is_ok()
+    );
+    let one = session.run(&[feed(&input.name, &all[..input.len()])], &());
+    assert_eq!(one.unwrap().outputs[0].images, 1);
 }
 
 #[test]

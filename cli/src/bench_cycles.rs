@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use vta_app::machine::Machine;
+use vta_app::machine::{ConfigSource, Machine};
 use vta_app::watch::Watch;
 use vta_app::{model, timed};
 use vta_compiler::lower::{self, LowerOptions};
@@ -83,7 +83,8 @@ impl Row {
 /// # Errors
 /// What can't be lowered or measured.
 pub fn bench(args: &BenchArgs) -> Result<bool> {
-    let machine = Machine::read(args.timing.machine(args.config.as_ref()))?;
+    let config = args.config.clone().map(ConfigSource::from);
+    let machine = Machine::read(args.timing.machine(config.as_ref()))?;
     if let Some(text) = machine.misfit_of_config() {
         Bar::new("", usize::MAX, true).note(&text);
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use vta_app::machine::Machine;
+use vta_app::machine::{ConfigSource, Machine};
 use vta_app::tune::{Tuned, cycles};
 use vta_app::watch::Watch;
 use vta_app::{files, hints, model};
@@ -25,7 +25,8 @@ use crate::terminal::{print_line, print_text};
 /// What can't be read, lowered, measured or written.
 pub fn tune(args: &TuneArgs) -> Result<bool> {
     ensure!(args.candidates > 0, "--candidates must be at least 1");
-    let machine = Machine::read(args.timing.machine(args.config.as_ref()))?;
+    let config = args.config.clone().map(ConfigSource::from);
+    let machine = Machine::read(args.timing.machine(config.as_ref()))?;
     if let Some(text) = machine.misfit_of_config() {
         Bar::remarks().note(&text);
     }

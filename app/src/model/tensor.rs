@@ -73,9 +73,6 @@ impl Tensor {
 
 /// What a network takes, in its order: the inputs that something reads.
 pub(crate) fn inputs_of(graph: &Graph) -> Vec<Tensor> {
-    let read = graph.nodes.iter().flat_map(|node| &node.inputs);
-    let read: BTreeSet<ValueId> = read.copied().collect();
-    let inputs = graph.inputs.iter().filter(|id| read.contains(id));
     let tensor = |id: &ValueId| {
         let value = &graph.values[id.0];
         Tensor::of_host(&Port {
@@ -84,5 +81,12 @@ pub(crate) fn inputs_of(graph: &Graph) -> Vec<Tensor> {
             shape: value.shape.clone(),
         })
     };
-    inputs.map(tensor).collect()
+    read_inputs(graph).map(tensor).collect()
+}
+
+/// The inputs that something reads, in order.
+pub(super) fn read_inputs(graph: &Graph) -> impl Iterator<Item = &ValueId> {
+    let read = graph.nodes.iter().flat_map(|node| &node.inputs);
+    let read: BTreeSet<ValueId> = read.copied().collect();
+    graph.inputs.iter().filter(move |id| read.contains(id))
 }

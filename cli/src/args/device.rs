@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use vta_app::machine::Wanted;
+use vta_app::machine::{ConfigSource, Wanted};
 use vta_app::options::{DeviceOptions, ViewOptions};
 use vta_driver::Budget;
 
@@ -38,7 +38,7 @@ impl DeviceArgs {
             device: self.device.clone(),
             bitstream: self.bitstream.clone(),
             scope: self.scope.clone(),
-            config: self.config.clone(),
+            config: self.config.clone().map(ConfigSource::from),
             board: self.timing.board.board.clone(),
             timing: self.timing.timing.clone(),
             budget: self.limits.budget(),
@@ -93,9 +93,9 @@ pub struct TimingArgs {
 
 impl TimingArgs {
     /// The machine with a configuration.
-    pub fn machine<'a>(&'a self, config: Option<&'a PathBuf>) -> Wanted<'a> {
+    pub fn machine<'a>(&'a self, config: Option<&'a ConfigSource>) -> Wanted<'a> {
         Wanted {
-            config: config.map(PathBuf::as_path),
+            config,
             board: self.board.board.as_deref(),
             timing: self.timing.as_deref(),
         }

@@ -382,7 +382,7 @@ impl CompileArgs {
         BundleOptions {
             model: self.model.clone(),
             input_shape: self.shape.shapes.clone(),
-            config: self.config.clone(),
+            config: self.config.clone().map(Into::into),
             board: self.board.board.clone(),
             allow_host: self.allow_host,
             preprocess: self.preprocess.options(),

@@ -17,7 +17,7 @@ pub fn check(args: &CheckArgs) -> Result<bool> {
     let found = check::check(&CheckOptions {
         file: args.file.clone(),
         input_shape: args.shape.shapes.clone(),
-        config: args.config.clone(),
+        config: args.config.clone().map(Into::into),
         board: args.board.board.clone(),
         strict: args.strict,
         hazards: args.hazards,

@@ -15,7 +15,7 @@ pub fn sweep(args: &SweepArgs) -> Result<bool> {
     let options = SweepOptions {
         model: args.model.clone(),
         vary: args.vary.clone(),
-        config: args.config.clone(),
+        config: args.config.clone().map(Into::into),
         board: args.timing.board.board.clone(),
         timing: args.timing.timing.clone(),
         output: args.output.clone(),

@@ -52,6 +52,16 @@ fn dependencies_point_one_way() {
                 "vta-sim",
             ],
         ),
+        (
+            "pyvta",
+            vec![
+                "vta-app",
+                "vta-compiler",
+                "vta-driver",
+                "vta-isa",
+                "vta-sim",
+            ],
+        ),
     ];
     for (name, allowed) in allowed {
         let allowed: BTreeSet<String> = allowed.into_iter().map(str::to_owned).collect();
@@ -60,7 +70,7 @@ fn dependencies_point_one_way() {
     }
     assert_eq!(
         found.len(),
-        8,
+        9,
         "a new crate needs its place here: {:?}",
         found.keys()
     );
@@ -80,7 +90,15 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
 /// They name their own fields and functions, which the command line turns into options.
 #[test]
 fn libraries_know_no_options_of_the_command_line() {
-    for name in ["isa", "driver", "sim", "hw-opencl", "compiler", "app"] {
+    for name in [
+        "isa",
+        "driver",
+        "sim",
+        "hw-opencl",
+        "compiler",
+        "app",
+        "python",
+    ] {
         let mut files = Vec::new();
         sources(&root().join(name).join("src"), &mut files);
         for file in files {
@@ -106,7 +124,7 @@ fn libraries_know_no_options_of_the_command_line() {
 #[test]
 fn one_module_names_the_engine_of_the_host() {
     let mut naming = Vec::new();
-    for name in ["driver", "compiler", "app", "cli"] {
+    for name in ["driver", "compiler", "app", "cli", "python"] {
         let mut files = Vec::new();
         sources(&root().join(name).join("src"), &mut files);
         for file in files {
@@ -165,6 +183,7 @@ fn unsafe_code_is_where_it_may_be() {
         "compiler",
         "app",
         "cli",
+        "python",
         "hw-opencl",
         "tests",
     ] {
@@ -187,7 +206,12 @@ fn unsafe_code_is_where_it_may_be() {
             }
         }
     }
-    for name in ["isa/src/lib.rs", "app/src/lib.rs", "cli/src/main.rs"] {
+    for name in [
+        "isa/src/lib.rs",
+        "app/src/lib.rs",
+        "cli/src/main.rs",
+        "python/src/lib.rs",
+    ] {
         let text = std::fs::read_to_string(root().join(name)).unwrap();
         assert!(text.contains("#![forbid(unsafe_code)]"), "{name}");
     }
@@ -267,6 +291,7 @@ fn names_spell_quantize_as_onnx_does() {
         "compiler",
         "app",
         "cli",
+        "python",
         "hw-opencl",
         "tests",
     ] {

@@ -16,6 +16,7 @@ fn files_stand_in_layers() {
         "compiler",
         "app",
         "cli",
+        "python",
         "tests",
     ] {
         let file = ["lib.rs", "main.rs"].map(|f| root.join(folder).join("src").join(f));

@@ -1,0 +1,40 @@
+"""Networks on the Versatile Tensor Accelerator (VTA), from Python.
+
+>>> import numpy as np, pyvta
+>>> session = pyvta.InferenceSession("demo")
+>>> [(x.name, x.shape, x.type) for x in session.get_inputs()]
+[('input', ['batch', 3, 32, 32], 'tensor(float)')]
+>>> [logits] = session.run(None, {"input": np.zeros((4, 3, 32, 32), np.float32)})
+>>> logits.shape
+(4, 10)
+"""
+
+from pyvta._pyvta import InferenceSession, NodeArg, __version__
+from pyvta.errors import (
+    DeviceError,
+    FileError,
+    FloatModelError,
+    InputError,
+    MemoryLimitError,
+    ModelError,
+    RunError,
+    UsageError,
+    VtaError,
+    VtaWarning,
+)
+
+__all__ = [
+    "DeviceError",
+    "FileError",
+    "FloatModelError",
+    "InferenceSession",
+    "InputError",
+    "MemoryLimitError",
+    "ModelError",
+    "NodeArg",
+    "RunError",
+    "UsageError",
+    "VtaError",
+    "VtaWarning",
+    "__version__",
+]

@@ -1,0 +1,235 @@
+//! Between numpy's arrays and the values of inputs and outputs.
+
+use std::borrow::Cow;
+
+use numpy::ndarray::{ArrayD, IxDyn};
+use numpy::{
+    Element as Numpy, IntoPyArray, PyArrayDescrMethods, PyArrayDyn, PyArrayMethods,
+    PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods,
+};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use vta_app::model::Port;
+use vta_app::{Output, Tensor, Values};
+use vta_compiler::graph::Element;
+
+use crate::error::input;
+
+/// What callers give and take of tensors that devices hold as int8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Values in the model's own unit and type.
+    Model,
+    /// Steps of the tensor's scale, int8, as the device has them; of other tensors the model's.
+    Steps,
+}
+
+/// An input's array, borrowed from Python where it lies as Rust reads it.
+pub enum Array<'py> {
+    Real(PyReadonlyArrayDyn<'py, f32>),
+    Int8(PyReadonlyArrayDyn<'py, i8>),
+    /// uint8 of a tensor that devices hold as int8, 128 less.
+    Moved(Vec<i8>),
+    Whole(PyReadonlyArrayDyn<'py, i64>),
+}
+
+/// An array for an input.
+pub struct Taken<'py> {
+    pub array: Array<'py>,
+    /// Whether it has a dimension for them that the model hasn't.
+    pub batched: bool,
+}
+
+impl<'py> Taken<'py> {
+    /// Takes an array for an input, which is copied only if it isn't contiguous or of another width.
+    ///
+    /// # Errors
+    /// `InputError` for another type or shape than the input's, and what isn't an array.
+    pub fn of(
+        value: &Bound<'py, PyAny>,
+        port: &Port,
+        tensor: &Tensor,
+        unit: Unit,
+    ) -> PyResult<Self> {
+        let value = match value.cast::<PyUntypedArray>() {
+            Ok(array) => array.clone(),
+            Err(_) => {
+                let made = value
+                    .py()
+                    .import("numpy")?
+                    .call_method1("asarray", (value,))?;
+                made.cast_into::<PyUntypedArray>()?
+            }
+        };
+        let batched = is_batched(value.shape(), port)?;
+        let array = array(&value, port, tensor, unit)?;
+        Ok(Self { array, batched })
+    }
+
+    /// The values for a run.
+    ///
+    /// # Errors
+    /// None for what [`Taken::of`] made.
+    pub fn values(&self) -> PyResult<Values<'_>> {
+        let lost = |_| input("the array isn't contiguous");
+        Ok(match &self.array {
+            Array::Real(array) => Values::Real(Cow::Borrowed(array.as_slice().map_err(lost)?)),
+            Array::Int8(array) => Values::Int8(Cow::Borrowed(array.as_slice().map_err(lost)?)),
+            Array::Moved(values) => Values::Int8(Cow::Borrowed(values)),
+            Array::Whole(array) => Values::Whole(Cow::Borrowed(array.as_slice().map_err(lost)?)),
+        })
+    }
+}
+
+/// Whether an array has a dimension for images that the model hasn't.
+fn is_batched(shape: &[usize], port: &Port) -> PyResult<bool> {
+    let image = port.image();
+    let has_batch = image.len() < port.shape.len();
+    match shape {
+        _ if shape == image && !has_batch => Ok(false),
+        [_, rest @ ..] if rest == image => Ok(!has_batch),
+        _ => Err(input(format!(
+            "input '{}': an array of shape {shape:?}; the shape is {}",
+            port.name,
+            shape_text(port)
+        ))),
+    }
+}
+
+/// A port's shape as messages have it.
+fn shape_text(port: &Port) -> String {
+    let image = port.image();
+    let sizes: Vec<String> = image.iter().map(usize::to_string).collect();
+    let rest = sizes.join(", ");
+    match (image.len() == port.shape.len(), rest.is_empty()) {
+        (true, _) => format!("[{rest}]"),
+        (false, true) => "[batch]".to_owned(),
+        (false, false) => format!("[batch, {rest}]"),
+    }
+}
+
+fn array<'py>(
+    value: &Bound<'py, PyUntypedArray>,
+    port: &Port,
+    tensor: &Tensor,
+    unit: Unit,
+) -> PyResult<Array<'py>> {
+    let kind = char::from(value.dtype().kind());
+    let is_int8 = value.cast::<PyArrayDyn<i8>>().is_ok();
+    let is_uint8 = value.cast::<PyArrayDyn<u8>>().is_ok();
+    let steps = tensor.scale.is_some();
+    match port.element {
+        Element::F32 if steps && unit == Unit::Steps && is_int8 => Ok(Array::Int8(borrow(value)?)),
+        Element::F32 if kind == 'f' => Ok(Array::Real(borrow(value)?)),
+        Element::I8 if is_int8 => Ok(Array::Int8(borrow(value)?)),
+        Element::U8 if is_uint8 && steps => {
+            let values = borrow::<u8>(value)?;
+            let values = values.as_array();
+            Ok(Array::Moved(
+                values.iter().map(|v| (v ^ 0x80) as i8).collect(),
+            ))
+        }
+        Element::U8 if is_uint8 => Ok(Array::Whole(borrow(value)?)),
+        Element::I32 | Element::I64 | Element::Bool if matches!(kind, 'i' | 'u' | 'b') => {
+            Ok(Array::Whole(borrow(value)?))
+        }
+        Element::F32 | Element::I8 | Element::U8 | Element::I32 | Element::I64 | Element::Bool => {
+            Err(input(format!(
+                "input '{}' takes {}, not {}",
+                port.name,
+                port.element.name(),
+                value.dtype()
+            )))
+        }
+    }
+}
+
+/// The array as it is, if its elements are of this type and lie one behind the other; a copy that is so, if not.
+fn borrow<'py, T: Numpy>(
+    value: &Bound<'py, PyUntypedArray>,
+) -> PyResult<PyReadonlyArrayDyn<'py, T>> {
+    let busy = |error| input(format!("an array can't be read: {error}"));
+    if let Ok(array) = value.cast::<PyArrayDyn<T>>()
+        && array.is_c_contiguous()
+    {
+        let array = array.try_readonly().map_err(busy)?;
+        // It must be aligned, too.
+        if array.as_slice().is_ok() {
+            return Ok(array);
+        }
+    }
+    let py = value.py();
+    let how = PyDict::new(py);
+    how.set_item("dtype", T::get_dtype(py))?;
+    how.set_item("order", "C")?;
+    let copy = py
+        .import("numpy")?
+        .call_method("array", (value,), Some(&how))?;
+    copy.cast::<PyArrayDyn<T>>()?.try_readonly().map_err(busy)
+}
+
+/// An output's values in the type that Python gets.
+pub enum Given {
+    Real(Vec<f32>),
+    Int8(Vec<i8>),
+    Uint8(Vec<u8>),
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+    Bool(Vec<bool>),
+}
+
+impl Given {
+    /// An output in a unit. It knows no Python, so that it is made while others have it.
+    pub fn of(output: Output, port: &Port, unit: Unit) -> Self {
+        let values = match (unit, output.values) {
+            (Unit::Steps, Values::Int8(values)) => return Self::Int8(values.into_owned()),
+            (_, values) => values,
+        };
+        match (port.element, values) {
+            (Element::I8, Values::Int8(values)) => Self::Int8(values.into_owned()),
+            (Element::U8, Values::Int8(values)) => {
+                Self::Uint8(values.iter().map(|v| *v as u8 ^ 0x80).collect())
+            }
+            (Element::I8, Values::Whole(values)) => {
+                Self::Int8(values.iter().map(|v| *v as i8).collect())
+            }
+            (Element::U8, Values::Whole(values)) => {
+                Self::Uint8(values.iter().map(|v| *v as u8).collect())
+            }
+            (Element::I32, Values::Whole(values)) => {
+                Self::Int32(values.iter().map(|v| *v as i32).collect())
+            }
+            (Element::Bool, Values::Whole(values)) => {
+                Self::Bool(values.iter().map(|v| *v != 0).collect())
+            }
+            (_, Values::Whole(values)) => Self::Int64(values.into_owned()),
+            (_, Values::Real(values)) => Self::Real(values.into_owned()),
+            (_, values @ Values::Int8(_)) => Self::Real(Output { values, ..output }.real()),
+        }
+    }
+
+    /// The array, which has the values without a copy.
+    ///
+    /// # Errors
+    /// A shape of another size.
+    pub fn array<'py>(self, py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::Real(values) => shaped(py, values, shape),
+            Self::Int8(values) => shaped(py, values, shape),
+            Self::Uint8(values) => shaped(py, values, shape),
+            Self::Int32(values) => shaped(py, values, shape),
+            Self::Int64(values) => shaped(py, values, shape),
+            Self::Bool(values) => shaped(py, values, shape),
+        }
+    }
+}
+
+fn shaped<'py, T: Numpy>(
+    py: Python<'py>,
+    values: Vec<T>,
+    shape: &[usize],
+) -> PyResult<Bound<'py, PyAny>> {
+    let array = ArrayD::from_shape_vec(IxDyn(shape), values);
+    let array = array.map_err(|error| input(format!("an output has another size: {error}")))?;
+    Ok(array.into_pyarray(py).into_any())
+}

@@ -1,0 +1,23 @@
+//! The Python package `pyvta`'s compiled part, `pyvta._pyvta`: `vta-app` as Python has it. Options, errors
+//! and results are translated here, arrays are borrowed, and Python is let go while Rust computes; what a
+//! command line could want, too, is in the libraries, and what only Python needs in `pyvta/*.py`.
+//!
+//! Each module registers its classes and functions; those of users are told in `pyvta/__init__.py` and
+//! have their types in `pyvta/_pyvta.pyi`.
+#![forbid(unsafe_code)]
+
+mod arrays;
+mod error;
+mod options;
+mod session;
+mod watch;
+
+use pyo3::prelude::*;
+
+/// The compiled part of pyvta: see there.
+#[pymodule]
+fn _pyvta(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    session::register(module)?;
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! Keyword arguments that say how a network is compiled and where it runs.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use vta_app::hints::did_you_mean;
+use vta_app::machine::ConfigSource;
+use vta_app::options::InputShape;
+use vta_app::{Model, Result, Target};
+use vta_compiler::semantics::Requant;
+
+use crate::error::{input, usage};
+
+/// Names of the options, as Python has them.
+const NAMES: [&str; 16] = [
+    "device",
+    "config",
+    "board",
+    "timing",
+    "threads",
+    "batch",
+    "allow_host",
+    "input_shapes",
+    "requant",
+    "timing_only",
+    "placement",
+    "tiles",
+    "energy",
+    "host_speed",
+    "scope",
+    "bitstream",
+];
+
+/// How a network is opened, compiled and run.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where it runs.
+    pub target: Target,
+    /// Shapes that an ONNX model leaves open.
+    pub shapes: Vec<InputShape>,
+    /// How int32 sums become int8; `None` is what the model says.
+    pub requant: Option<Requant>,
+}
+
+impl Options {
+    /// Reads keyword arguments; what is `None` is as if it weren't given.
+    ///
+    /// # Errors
+    /// `TypeError` for a name that is no option or a value of another type, `UsageError` for one that makes
+    /// no sense.
+    pub fn read(given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut options = Self::default();
+        for (name, value) in given.into_iter().flatten() {
+            if !value.is_none() {
+                let name: String = name.extract()?;
+                options.set(&name, &value)?;
+            }
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let target = &mut self.target;
+        match name {
+            "device" => target.device.device = value.extract()?,
+            "config" => target.device.config = Some(config(value)?),
+            "board" => target.device.board = Some(text(value)?),
+            "timing" => target.device.timing = Some(text(value)?),
+            "threads" => target.threads = Some(value.extract()?),
+            "batch" => target.batch = Some(value.extract()?),
+            "allow_host" => target.allow_host = value.extract()?,
+            "input_shapes" => self.shapes = shapes(value)?,
+            "requant" => self.requant = Some(requant(&value.extract::<String>()?)?),
+            "timing_only" => target.views.timing_only = value.extract()?,
+            "placement" => target.placement = Some(value.extract()?),
+            "tiles" => target.tiles.cache = Some(value.extract()?),
+            "energy" => target.views.energy = Some(value.extract()?),
+            "host_speed" => target.views.host_speed = Some(value.extract()?),
+            "scope" => target.device.scope = Some(value.extract()?),
+            "bitstream" => target.device.bitstream = Some(value.extract()?),
+            _ => {
+                let meant = did_you_mean(name, NAMES);
+                let all = NAMES.join(", ");
+                let text = format!("no option '{name}'{meant} (there are {all})");
+                return Err(PyTypeError::new_err(text));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A configuration: a file, or a mapping of its keys.
+///
+/// # Errors
+/// `TypeError` for what is neither, `UsageError` for values that JSON doesn't have.
+pub fn config(value: &Bound<'_, PyAny>) -> PyResult<ConfigSource> {
+    if let Ok(path) = value.extract::<PathBuf>() {
+        return Ok(path.into());
+    }
+    let py = value.py();
+    let dict = py.get_type::<PyDict>().call1((value,)).map_err(|_| {
+        PyTypeError::new_err("`config` is a path or a dict of the keys of a vta_config.json")
+    })?;
+    let json: String = py
+        .import("json")?
+        .call_method1("dumps", (dict,))?
+        .extract()?;
+    let keys = serde_json::from_str(&json);
+    Ok(ConfigSource::Keys(
+        keys.map_err(|e| usage(format!("`config`: {e}")))?,
+    ))
+}
+
+/// A name, or a path as text.
+fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    let path: PathBuf = value.extract()?;
+    path.into_os_string()
+        .into_string()
+        .map_err(|path| input(format!("{} is no text", path.display())))
+}
+
+/// `{"input": (1, 3, 224, 224)}`, or the dimensions alone of the only input.
+fn shapes(value: &Bound<'_, PyAny>) -> PyResult<Vec<InputShape>> {
+    let shape = |name: String, shape: Vec<usize>| match shape.contains(&0) {
+        true => Err(usage("`input_shapes`: a dimension is at least 1")),
+        false => Ok(InputShape { name, shape }),
+    };
+    match value.cast::<PyDict>() {
+        Err(_) => Ok(vec![shape(String::new(), value.extract()?)?]),
+        Ok(all) => {
+            let pairs = all
+                .iter()
+                .map(|(name, of)| shape(name.extract()?, of.extract()?));
+            pairs.collect()
+        }
+    }
+}
+
+fn requant(name: &str) -> PyResult<Requant> {
+    let found = name.parse::<Requant>();
+    found.map_err(|error| usage(format!("`requant`: {error}")))
+}
+
+/// Where a network comes from, so that it can be opened again.
+#[derive(Debug)]
+pub enum Origin {
+    /// A file, `demo` or `zoo:NAME`.
+    Name(String),
+    /// An ONNX model in memory.
+    Bytes(Py<PyBytes>),
+}
+
+impl Origin {
+    /// Of a path or name, bytes, or an object with a method `to_onnx`.
+    ///
+    /// # Errors
+    /// `TypeError` for anything else, and what that method raises.
+    pub fn of(model: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(bytes) = model.cast::<PyBytes>() {
+            return Ok(Self::Bytes(bytes.clone().unbind()));
+        }
+        if model.hasattr("to_onnx")? {
+            let bytes = model.call_method0("to_onnx")?;
+            return Ok(Self::Bytes(bytes.cast::<PyBytes>()?.clone().unbind()));
+        }
+        // ONNX's own class of models.
+        if model.hasattr("SerializeToString")? {
+            let bytes = model.call_method0("SerializeToString")?;
+            return Ok(Self::Bytes(bytes.cast::<PyBytes>()?.clone().unbind()));
+        }
+        let wrong = |_| {
+            let kind = model
+                .get_type()
+                .name()
+                .map_or_else(|_| "that".to_owned(), |n| n.to_string());
+            PyTypeError::new_err(format!(
+                "a model is a path, 'demo', 'zoo:NAME', ONNX as bytes or what has them, not {kind}"
+            ))
+        };
+        model.extract::<PathBuf>().map_err(wrong)?;
+        Ok(Self::Name(text(model)?))
+    }
+
+    /// The ONNX model, where it is in memory.
+    pub fn bytes<'py>(&'py self, py: Python<'py>) -> Option<&'py [u8]> {
+        match self {
+            Self::Name(_) => None,
+            Self::Bytes(bytes) => Some(bytes.bind(py).as_bytes()),
+        }
+    }
+
+    /// What opens it again, in another process and folder, too.
+    pub fn again<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes.bind(py).clone().into_any()),
+            Self::Name(name) => again(name.into_pyobject(py)?.as_any()),
+        }
+    }
+
+    /// Its name for messages.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Name(name) => name,
+            Self::Bytes(_) => "the model",
+        }
+    }
+}
+
+/// An option as another process and folder needs it: the whole path of a file that is there.
+///
+/// # Errors
+/// A path without a folder that this process may see.
+pub fn again<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    match value.extract::<PathBuf>() {
+        Ok(path) if path.is_file() => {
+            let path = std::path::absolute(&path)?;
+            Ok(path.into_os_string().into_pyobject(value.py())?.into_any())
+        }
+        _ => Ok(value.clone()),
+    }
+}
+
+/// Opens a network, of its bytes where they are known.
+///
+/// # Errors
+/// As for [`Model::open_with`] and [`Model::from_onnx_with`].
+pub fn open(name: &str, bytes: Option<&[u8]>, options: &Options) -> Result<Model> {
+    let mut model = match bytes {
+        Some(bytes) => Model::from_onnx_with(name, bytes.to_vec(), &options.shapes)?,
+        None => Model::open_with(name, &options.shapes)?,
+    };
+    if let Some(requant) = options.requant {
+        model.set_requant(requant);
+    }
+    Ok(model)
+}

@@ -1,0 +1,317 @@
+//! `InferenceSession`: a network loaded on its devices, as onnxruntime has it.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyMapping, PyTuple};
+use vta_app::model::{Port, Ports};
+use vta_app::{Feed, Session, Tensor};
+use vta_compiler::graph::Element;
+
+use crate::arrays::{Given, Taken, Unit};
+use crate::error::{input, raise};
+use crate::options::{Options, Origin, again, open};
+use crate::watch::{aside, watched};
+
+/// Adds the classes.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<InferenceSession>()?;
+    module.add_class::<NodeArg>()
+}
+
+/// An input or output of a network.
+#[pyclass(frozen, module = "pyvta._pyvta")]
+#[derive(Clone, Debug)]
+struct NodeArg {
+    /// The model's name for it.
+    #[pyo3(get)]
+    name: String,
+    port: Port,
+    /// The type of its elements in onnxruntime's words, "tensor(float)".
+    #[pyo3(get, name = "type")]
+    kind: &'static str,
+    /// The real value of one int8 step of the device's tensor; None for what no device holds.
+    #[pyo3(get)]
+    scale: Option<f32>,
+    /// The int8 step that stands for 0; None for what no device holds.
+    #[pyo3(get)]
+    zero: Option<i8>,
+}
+
+#[pymethods]
+impl NodeArg {
+    /// Its dimensions: 'batch', which may be any number, first, where the model has a batch.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let shape = PyList::empty(py);
+        let image = self.port.image();
+        if image.len() < self.port.shape.len() {
+            shape.append("batch")?;
+        }
+        image.iter().try_for_each(|size| shape.append(size))?;
+        Ok(shape)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (name, kind, shape) = (&self.name, self.kind, self.shape(py)?);
+        Ok(format!(
+            "NodeArg(name='{name}', type='{kind}', shape={shape})"
+        ))
+    }
+}
+
+impl NodeArg {
+    fn new((port, tensor): (&Port, &Tensor)) -> Self {
+        Self {
+            name: port.name.clone(),
+            port: port.clone(),
+            kind: match port.element {
+                Element::F32 => "tensor(float)",
+                Element::I8 => "tensor(int8)",
+                Element::U8 => "tensor(uint8)",
+                Element::I32 => "tensor(int32)",
+                Element::I64 => "tensor(int64)",
+                Element::Bool => "tensor(bool)",
+            },
+            scale: tensor.scale,
+            zero: tensor.scale.map(|_| tensor.zero),
+        }
+    }
+}
+
+/// A network compiled for a device and loaded on it.
+///
+/// `model` is an ONNX file, a bundle (`.vta`), `"demo"`, `"zoo:NAME"`, ONNX as bytes, an `onnx.ModelProto`
+/// or what `pyvta.quantize` gives. It must have int8 tensors: a float model raises `FloatModelError`.
+///
+/// `device` is `"sim"` (fast, the default), `"cycle"` (counts cycles, see `report`), `"oracle"` (slow,
+/// obvious) or `"opencl[:SEL]"`; several with commas between share the network.
+///
+/// | option | is |
+/// |---|---|
+/// | `config` | a `vta_config.json`, or a dict of its keys; the board's, or else 1x16x16 |
+/// | `board` | a board, whose limits and timing hold: a preset's name or a TOML file |
+/// | `timing` | timing alone of a board, for `device="cycle"` |
+/// | `threads` | threads, at least 1; one for each core |
+/// | `batch` | runs in flight on each device, at least 1; 1, and 2 on OpenCL |
+/// | `allow_host` | let the host compute what no device can |
+/// | `input_shapes` | shapes that an ONNX file leaves open: `{"input": (1, 3, 224, 224)}` or one shape |
+/// | `requant` | `"precise"` or `"fast"`: how int32 sums become int8; what the model says |
+/// | `timing_only` | count cycles and compute nothing, for `device="cycle"` |
+/// | `placement` | a TOML file that says which layers run on which device |
+/// | `tiles` | a cache of measured tiles |
+/// | `energy`, `host_speed` | prices and speeds for estimates, in TOML, for `device="cycle"` |
+/// | `scope`, `bitstream` | memory scopes and bitstream of OpenCL devices |
+///
+/// Threads may share a session: it runs for one at a time, without Python's lock. It can be pickled, by
+/// its model's path or bytes and its options, and is compiled again where it is loaded.
+#[pyclass(frozen, module = "pyvta._pyvta")]
+struct InferenceSession {
+    session: Mutex<Session>,
+    ports: Ports,
+    inputs: Vec<Tensor>,
+    outputs: Vec<Tensor>,
+    origin: Origin,
+    options: Py<PyDict>,
+}
+
+#[pymethods]
+impl InferenceSession {
+    #[new]
+    #[pyo3(
+        signature = (model, device = "sim", **options),
+        text_signature = "(model, device='sim', *, config=None, board=None, timing=None, threads=None, \
+                          batch=None, allow_host=False, input_shapes=None, requant=None, timing_only=False, \
+                          placement=None, tiles=None, energy=None, host_speed=None, scope=None, bitstream=None)"
+    )]
+    fn new(
+        model: &Bound<'_, PyAny>,
+        device: &str,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let py = model.py();
+        let given = match options {
+            Some(options) => options.copy()?,
+            None => PyDict::new(py),
+        };
+        given.set_item("device", device)?;
+        let options = Options::read(Some(&given))?;
+        let origin = Origin::of(model)?;
+        let (name, bytes) = (origin.name(), origin.bytes(py));
+        let session = aside(py, None, |watch| {
+            let model = open(name, bytes, &options)?;
+            Session::open(model, &options.target, watch)
+        })?;
+        let all = || Ok((session.ports()?, session.inputs()?, session.outputs()?));
+        let (ports, inputs, outputs) = all().map_err(raise)?;
+        Ok(Self {
+            ports,
+            inputs,
+            outputs,
+            session: Mutex::new(session),
+            origin,
+            options: given.unbind(),
+        })
+    }
+
+    /// What the network takes: a list of `NodeArg`, each with `name`, `shape`, `type`, `scale` and `zero`.
+    fn get_inputs(&self) -> Vec<NodeArg> {
+        self.ports
+            .inputs
+            .iter()
+            .zip(&self.inputs)
+            .map(NodeArg::new)
+            .collect()
+    }
+
+    /// What the network gives: a list of `NodeArg`.
+    fn get_outputs(&self) -> Vec<NodeArg> {
+        self.ports
+            .outputs
+            .iter()
+            .zip(&self.outputs)
+            .map(NodeArg::new)
+            .collect()
+    }
+
+    /// Runs the network: `run(None, {"input": array})` is a list of all outputs, a list of names instead of
+    /// `None` gives those.
+    ///
+    /// Arrays are float32 (other floats are converted), or the type of the model's input, with any number of
+    /// images in the first dimension. They are borrowed where they are contiguous: don't write to them
+    /// meanwhile. Outputs have the model's type, unit and rank, the images first.
+    ///
+    /// `progress(done, all)` is called a few times a second with images.
+    ///
+    /// Raises `InputError` for names, types, shapes and values that aren't the model's, `DeviceError` and
+    /// `RunError` for devices, `KeyboardInterrupt` after Ctrl-C. The session can be used again.
+    #[pyo3(signature = (output_names, input_feed, *, progress = None))]
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        output_names: Option<Vec<String>>,
+        input_feed: &Bound<'py, PyAny>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.run_in(py, Unit::Model, output_names, input_feed, progress)
+    }
+
+    /// As `run`, in the device's unit: an output of the device is int8, of which each step is `scale` and
+    /// `zero` stands for 0 (see `get_outputs`), and an int8 array is an input in such steps. What the host
+    /// takes or gives is as in `run`.
+    #[pyo3(signature = (output_names, input_feed, *, progress = None))]
+    fn run_quantized<'py>(
+        &self,
+        py: Python<'py>,
+        output_names: Option<Vec<String>>,
+        input_feed: &Bound<'py, PyAny>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        self.run_in(py, Unit::Steps, output_names, input_feed, progress)
+    }
+
+    fn __getnewargs_ex__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        let model = PyTuple::new(py, [self.origin.again(py)?])?;
+        let options = PyDict::new(py);
+        for (name, value) in self.options.bind(py) {
+            options.set_item(name, again(&value)?)?;
+        }
+        Ok((model, options))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        format!(
+            "InferenceSession('{}', {})",
+            self.origin.name(),
+            self.options.bind(py)
+        )
+    }
+}
+
+impl InferenceSession {
+    fn run_in<'py>(
+        &self,
+        py: Python<'py>,
+        unit: Unit,
+        names: Option<Vec<String>>,
+        feed: &Bound<'py, PyAny>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let wanted = self.wanted(names)?;
+        let taken = self.take(feed, unit)?;
+        let mut feeds = Vec::with_capacity(taken.len());
+        for (name, taken) in &taken {
+            let values = taken.values()?;
+            feeds.push(Feed { name, values });
+        }
+        let (feeds, ports) = (&feeds[..], &self.ports.outputs);
+        let (images, outputs) = watched(py, progress, |watch| {
+            let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = session.run(feeds, watch)?;
+            drop(session);
+            let images = found.outputs.first().map_or(0, |output| output.images);
+            let mut found: Vec<_> = found.outputs.into_iter().map(Some).collect();
+            let mut given = Vec::with_capacity(wanted.len());
+            for (position, &at) in wanted.iter().enumerate() {
+                let again = wanted[position + 1..].contains(&at);
+                let output = match again {
+                    true => found[at].clone(),
+                    false => found[at].take(),
+                };
+                given.extend(output.map(|output| (at, Given::of(output, &ports[at], unit))));
+            }
+            Ok((images, given))
+        })?;
+        let batched = images != 1 || taken.iter().any(|(_, taken)| taken.batched);
+        let list = PyList::empty(py);
+        for (at, values) in outputs {
+            let port = &ports[at];
+            let image = port.image();
+            let alone = image.len() == port.shape.len() && !batched;
+            let shape: Vec<usize> = match alone {
+                true => image.to_vec(),
+                false => [images].into_iter().chain(image.iter().copied()).collect(),
+            };
+            list.append(values.array(py, &shape)?)?;
+        }
+        Ok(list)
+    }
+
+    /// The outputs that are wanted, by their numbers.
+    fn wanted(&self, names: Option<Vec<String>>) -> PyResult<Vec<usize>> {
+        let ports = &self.ports.outputs;
+        let Some(names) = names else {
+            return Ok((0..ports.len()).collect());
+        };
+        let number = |name: &String| {
+            let found = ports.iter().position(|port| port.name == *name);
+            found.ok_or_else(|| input(format!("no output '{name}' (there is {})", list(ports))))
+        };
+        names.iter().map(number).collect()
+    }
+
+    /// The arrays by the names that devices know.
+    fn take<'py>(&self, feed: &Bound<'py, PyAny>, unit: Unit) -> PyResult<Vec<(&str, Taken<'py>)>> {
+        let feed = feed.cast::<PyMapping>()?;
+        let mut taken = Vec::with_capacity(self.inputs.len());
+        for pair in feed.items()?.iter() {
+            let (name, value): (String, Bound<'py, PyAny>) = pair.extract()?;
+            let ports = &self.ports.inputs;
+            let at = ports.iter().position(|port| port.name == name);
+            let at =
+                at.ok_or_else(|| input(format!("no input '{name}' (there is {})", list(ports))))?;
+            let array = Taken::of(&value, &ports[at], &self.inputs[at], unit)?;
+            taken.push((&*self.inputs[at].name, array));
+        }
+        Ok(taken)
+    }
+}
+
+/// Names for messages.
+fn list(ports: &[Port]) -> String {
+    let names: Vec<&str> = ports.iter().map(|port| &*port.name).collect();
+    names.join(", ")
+}
