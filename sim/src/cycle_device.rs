@@ -366,7 +366,7 @@ mod tests {
         let timing = TimingConfig::pynq();
         let device = SimDevice::cycle(Config::default(), timing, execution, log.clone());
         device.alloc_at(PhysAddr(0x1000), 0x1000).unwrap();
-        let data = Arc::from([7u8; 16]);
+        let data = [7u8; 16].into();
         let addr = PhysAddr(0x1000);
         device.submit(Work::Write { addr, data }).unwrap();
         let mut last = RunReport::default();

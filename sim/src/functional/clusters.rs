@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use super::flow::Flow;
 
 /// A cluster begins anew rather than to grow when what it does again is a smaller share of it, for
-/// up to five threads.
+/// up to six threads.
 const REPEATED_SHARE: usize = 12;
 /// For more threads this over their number, but at least the least: a pooling layer whose threads
 /// wait for a few large clusters takes longer than one that does some rows again.
-const REPEATED_BY_THREADS: usize = 64;
+const REPEATED_BY_THREADS: usize = 80;
 const LEAST_REPEATED_SHARE: usize = 3;
 /// Units that a cluster may do again.
 const MOST_REPEATED: usize = 64;
