@@ -1,4 +1,4 @@
-//! Constant bytes that are owned or lie in a memory-mapped file.
+//! Bytes that don't change: owned, shared, or in a memory-mapped file.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -13,6 +13,7 @@ pub struct Bytes(Inner);
 #[derive(Clone)]
 enum Inner {
     Owned(Arc<Vec<u8>>),
+    Shared(Arc<[u8]>),
     Mapped { map: Arc<Mmap>, range: Range<usize> },
 }
 
@@ -33,6 +34,7 @@ impl Deref for Bytes {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Inner::Owned(bytes) => bytes,
+            Inner::Shared(bytes) => bytes,
             Inner::Mapped { map, range } => &map[range.clone()],
         }
     }
@@ -41,6 +43,24 @@ impl Deref for Bytes {
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
         Self(Inner::Owned(Arc::new(bytes)))
+    }
+}
+
+impl From<Arc<[u8]>> for Bytes {
+    fn from(bytes: Arc<[u8]>) -> Self {
+        Self(Inner::Shared(bytes))
+    }
+}
+
+impl From<&[u8]> for Bytes {
+    fn from(bytes: &[u8]) -> Self {
+        Self(Inner::Shared(bytes.into()))
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for Bytes {
+    fn from(bytes: [u8; N]) -> Self {
+        Self(Inner::Shared(Arc::new(bytes)))
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use vta_isa::{Config, Insn};
 
 use crate::packing::TensorImages;
-use crate::{DeviceCounters, DriverError, PhysAddr, Traffic};
+use crate::{Bytes, DeviceCounters, DriverError, PhysAddr, Traffic};
 
 /// What a device says of itself.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub enum Work {
         /// First byte.
         addr: PhysAddr,
         /// The bytes.
-        data: Arc<[u8]>,
+        data: Bytes,
     },
     /// Write the tiles of images to device memory: the device packs them, where it is best done.
     Pack {

@@ -13,7 +13,7 @@
 //!
 //! let device = NullDevice::with_config(Config::default());
 //! let addr = device.alloc(4)?;
-//! device.submit(Work::Write { addr, data: Arc::from([1u8, 2, 3, 4]) })?;
+//! device.submit(Work::Write { addr, data: [1u8, 2, 3, 4].into() })?;
 //! let read = device.submit(Work::Read { addr, size_bytes: 4 })?;
 //! assert!(matches!(read.wait()?, WorkDone::Data(bytes) if bytes == [1, 2, 3, 4]));
 //! # Ok::<(), vta_driver::DriverError>(())

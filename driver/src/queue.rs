@@ -94,6 +94,10 @@ pub struct CommandQueue {
     /// Lowered in tests.
     pub(crate) record_limit_bytes: usize,
     origin: Origin,
+    /// Whether batches are recorded and not sent.
+    ahead: bool,
+    /// Batches so far, by their serial numbers, of which any was sent.
+    sent: u64,
     resident: Option<Resident>,
     tickets: Vec<Box<dyn Ticket>>,
     counters: Counters,
@@ -159,6 +163,8 @@ impl CommandQueue {
             recording: Recording::default(),
             record_limit_bytes: MAX_RECORDED_BYTES,
             origin: Origin::default(),
+            ahead: false,
+            sent: 0,
             resident: None,
             tickets: Vec::new(),
             counters: Counters::default(),
@@ -248,6 +254,34 @@ impl CommandQueue {
         Ok(())
     }
 
+    /// Encodes the whole program, which [`Self::replay`] then submits the first time as it does later
+    /// on. `None`, with the queue as it was, for a program that can't be encoded or is too large to
+    /// be kept: whoever pushes its layers hears why. Nothing may be queued.
+    pub(crate) fn prepare(&mut self, reason: FlushReason) -> Option<Recording> {
+        let counters = self.counters.clone();
+        self.ahead = true;
+        let encoded = self.encode_all(reason);
+        self.ahead = false;
+        let recording = self.take_recording();
+        if encoded.is_ok() && recording.is_complete() {
+            return Some(recording);
+        }
+        self.discard();
+        self.counters = counters;
+        None
+    }
+
+    /// Pushes the layers as long as they are kept.
+    fn encode_all(&mut self, reason: FlushReason) -> Result<(), DriverError> {
+        for index in 0..self.program.layers.len() {
+            if !self.recording.is_complete() {
+                return Ok(());
+            }
+            self.push_layer(index)?;
+        }
+        self.submit(reason)
+    }
+
     /// Submits what is queued, if anything, and counts the reason.
     ///
     /// # Errors
@@ -281,6 +315,7 @@ impl CommandQueue {
             marks,
         };
         let recorded = RecordedBatch {
+            traffic: Traffic::of(&batch.insns, &self.program.config),
             batch: Arc::new(batch),
             insn_bytes: insn_bytes.into(),
             uop_bytes: uops.into(),
@@ -289,7 +324,9 @@ impl CommandQueue {
             serial: self.counters.encoded_batches,
         };
         self.counters.encoded_batches += 1;
-        self.send(&recorded)?;
+        if !self.ahead {
+            self.send(&recorded)?;
+        }
         self.recording.push(recorded, self.record_limit_bytes);
         Ok(())
     }
@@ -303,10 +340,10 @@ impl CommandQueue {
         let ran = self.emit(Work::Run(Arc::clone(&recorded.batch)))?;
         self.tickets.push(ran);
         self.counters.submissions += 1;
+        self.counters.replayed_batches += u64::from(recorded.serial < self.sent);
+        self.sent = self.sent.max(recorded.serial + 1);
         self.counters.flushes[recorded.reason as usize] += 1;
-        self.counters
-            .traffic
-            .add(&Traffic::of(&recorded.batch.insns, &self.program.config));
+        self.counters.traffic.add(&recorded.traffic);
         Ok(())
     }
 
@@ -338,7 +375,7 @@ impl CommandQueue {
             }
             let ticket = self.emit(Work::Write {
                 addr,
-                data: Arc::clone(data),
+                data: data.clone(),
             })?;
             self.tickets.push(resident.watch(ticket));
         }
@@ -369,7 +406,6 @@ impl CommandQueue {
         self.submit(FlushReason::Synchronize)?;
         for recorded in &recording.batches {
             self.send(recorded)?;
-            self.counters.replayed_batches += 1;
         }
         Ok(())
     }

@@ -1,19 +1,21 @@
-//! Submitted batches that can be submitted again, and what still lies in device memory.
+//! Encoded batches that can be submitted, also again, and what still lies in device memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::{Batch, DriverError, FlushReason, Ticket, WorkDone};
+use crate::{Batch, Bytes, DriverError, FlushReason, Ticket, Traffic, WorkDone};
 
-/// One submitted batch with what has to lie in device memory before it runs.
+/// One encoded batch with what has to lie in device memory before it runs.
 #[derive(Clone, Debug)]
 pub struct RecordedBatch {
     /// The instructions.
     pub batch: Arc<Batch>,
     /// Encoded instructions for `batch.insn_addr`.
-    pub(crate) insn_bytes: Arc<[u8]>,
+    pub(crate) insn_bytes: Bytes,
     /// Micro-ops for the micro-op queue.
-    pub(crate) uop_bytes: Arc<[u8]>,
+    pub(crate) uop_bytes: Bytes,
+    /// What the instructions move and compute.
+    pub(crate) traffic: Traffic,
     /// Why it was submitted.
     pub(crate) reason: FlushReason,
     /// The queue whose addresses the instructions name.

@@ -92,8 +92,17 @@ pub(crate) struct BufferSet {
     images: Vec<Arc<TensorImages>>,
 }
 
+/// When a session encodes its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encode {
+    /// When it is made, so that the first image doesn't wait for it.
+    AtOnce,
+    /// In a run: layer by layer, or parts of them, as whoever runs it wants.
+    InRuns,
+}
+
 impl Session {
-    /// Allocates the program's buffers on the device, writes its constants. Scratch buffers that
+    /// Allocates the program's buffers on the device, writes its constants, and encodes its instructions. Scratch buffers that
     /// are never in use together share memory (see [`DramPlan`]), so tensors inside the network
     /// can't be read afterwards.
     ///
@@ -106,7 +115,7 @@ impl Session {
         device: Arc<dyn Device>,
         limits: QueueLimits,
     ) -> Result<Self, DriverError> {
-        Self::with_plan(program, device, limits, DramPlan::of)
+        Self::with_plan(program, device, limits, DramPlan::of, Encode::AtOnce)
     }
 
     /// As [`Self::new`], but every buffer has memory of its own, so that
@@ -119,7 +128,8 @@ impl Session {
         device: Arc<dyn Device>,
         limits: QueueLimits,
     ) -> Result<Self, DriverError> {
-        Self::with_plan(program, device, limits, |_| DramPlan::default())
+        let apart = |_: &Program| DramPlan::default();
+        Self::with_plan(program, device, limits, apart, Encode::InRuns)
     }
 
     fn with_plan(
@@ -127,6 +137,7 @@ impl Session {
         device: Arc<dyn Device>,
         limits: QueueLimits,
         plan: fn(&Program) -> DramPlan,
+        encode: Encode,
     ) -> Result<Self, DriverError> {
         program.validate()?;
         let plan = plan(&program);
@@ -150,15 +161,22 @@ impl Session {
             if let BufferKind::Constant(data) = &buffer.kind {
                 let work = Work::Write {
                     addr,
-                    data: Arc::from(&data[..]),
+                    data: data.clone(),
                 };
                 tickets.push(device.submit(work)?);
             }
         }
+        // The device writes constants while the first run is encoded.
+        let set = BufferSet::new(&program, &device, addresses, limits).map(|mut set| {
+            if encode == Encode::AtOnce {
+                set.recording = set.queue.prepare(FlushReason::HostRead);
+            }
+            set
+        });
         for ticket in tickets {
             ticket.wait()?;
         }
-        let set = BufferSet::new(&program, &device, addresses, limits)?;
+        let set = set?;
         Ok(Self {
             streams: None,
             program,

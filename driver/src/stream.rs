@@ -43,7 +43,7 @@ type Make = Box<dyn FnOnce() -> Result<Work, DriverError> + Send>;
 ///
 /// // The second stream reads what the first has written.
 /// let written = Timeline::new("written");
-/// let write = Work::Write { addr, data: Arc::from([4u8, 2]) };
+/// let write = Work::Write { addr, data: [4u8, 2].into() };
 /// copy.submit(write, &[], vec![written.promise(1)?])?;
 /// let read = compute.submit(Work::Read { addr, size_bytes: 2 }, &[written.at(1)], vec![])?;
 /// assert!(matches!(read.wait()?, WorkDone::Data(bytes) if bytes == [4, 2]));

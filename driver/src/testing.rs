@@ -261,7 +261,7 @@ pub fn batch(insns: Vec<Insn>) -> Work {
 pub fn write(addr: PhysAddr, value: u8) -> Work {
     Work::Write {
         addr,
-        data: Arc::from([value]),
+        data: [value].into(),
     }
 }
 

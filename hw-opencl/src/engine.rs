@@ -242,7 +242,7 @@ impl Engine {
         &mut self,
         lane: Lane,
         addr: u32,
-        data: Arc<[u8]>,
+        data: vta_driver::Bytes,
     ) -> Result<Vec<Pending>, EngineError> {
         self.mirror.host_writes(addr, &data)?;
         let offset = u64::from(addr) - self.arena.base();

@@ -85,7 +85,7 @@ impl Packer {
         if sources.words != words {
             let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
             stats.copied(&stats.plan_bytes, bytes.len() as u64);
-            before.push(queue.write(&mut sources.sizes, 0, Arc::from(bytes))?);
+            before.push(queue.write(&mut sources.sizes, 0, bytes.into())?);
             sources.words = words;
         }
         stats.copied(&stats.bytes_written, len);

@@ -37,7 +37,7 @@ impl Steps {
             let addr = buffers.alloc(buffer.size_bytes, align)?;
             addresses.push(addr);
             if let BufferKind::Constant(data) = &buffer.kind {
-                let data = Arc::from(&data[..]);
+                let data = data.clone();
                 device.submit(Work::Write { addr, data })?.wait()?;
             }
         }

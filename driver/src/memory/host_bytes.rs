@@ -20,7 +20,9 @@ impl HostBytes {
     pub(crate) fn zeroed(size_bytes: u64) -> Option<Self> {
         let len = usize::try_from(size_bytes).ok()?;
         if size_bytes >= MAPPED_BYTES {
-            return MmapMut::map_anon(len).ok().map(Self::Mapped);
+            let map = MmapMut::map_anon(len).ok()?;
+            in_large_pages(&map);
+            return Some(Self::Mapped(map));
         }
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).ok()?;
@@ -28,6 +30,16 @@ impl HostBytes {
         Some(Self::Small(bytes))
     }
 }
+
+/// Asks for large pages, of which a first write takes a few hundred at once: a program's constants
+/// fill thousands of small ones, each an interruption. A system without them does as it did.
+#[cfg(target_os = "linux")]
+fn in_large_pages(map: &MmapMut) {
+    let _ = map.advise(memmap2::Advice::HugePage);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn in_large_pages(_: &MmapMut) {}
 
 impl Default for HostBytes {
     fn default() -> Self {

@@ -53,6 +53,9 @@ fn a_dropped_session_frees_its_memory() {
 fn later_runs_replay_the_first() {
     let device = Recorder::new(Config::default(), 16);
     let mut session = session(program(&[3, 4, 3]), &device).unwrap();
+    // Encoded when it was made, and sent by the first run.
+    assert_eq!(session.counters().encoded_batches, 1);
+    assert_eq!(session.counters().submissions, 0);
     for _ in 0..3 {
         let output = session.run(&[&IMAGE]).unwrap();
         assert_eq!(output.reports.len(), 1);
@@ -105,6 +108,7 @@ fn a_layer_that_does_not_fit_fails_every_run_alike() {
     large.kernels.push(kernel(2, 1025));
     large.layers[1].commands.push(clear(2, 0, 1025));
     let mut session = session(large, &device).unwrap();
+    assert_eq!(session.counters(), Counters::default());
     for _ in 0..3 {
         let error = session.run(&[&IMAGE]).unwrap_err().to_string();
         assert_eq!(
@@ -119,11 +123,17 @@ fn a_layer_that_does_not_fit_fails_every_run_alike() {
 fn a_recording_too_large_to_keep_is_made_again() {
     let device = Recorder::new(Config::default(), 16);
     let mut session = session(program(&[3, 4]), &device).unwrap();
-    session.sets[0].queue.record_limit_bytes = 1;
+    let set = &mut session.sets[0];
+    set.queue.record_limit_bytes = 1;
+    let before = set.queue.counters().clone();
+    assert!(set.queue.prepare(FlushReason::HostRead).is_none());
+    assert_eq!(*set.queue.counters(), before);
+    set.recording = None;
     for _ in 0..3 {
         session.run(&[&IMAGE]).unwrap();
     }
-    assert_eq!(session.counters().encoded_batches, 3);
+    // And the one that was made with the session.
+    assert_eq!(session.counters().encoded_batches, 1 + 3);
     assert_eq!(session.counters().submissions, 3);
     assert_eq!(device.seen()[0], device.seen()[2]);
 }

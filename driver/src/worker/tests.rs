@@ -81,7 +81,7 @@ fn a_range_is_unmapped_before_another_thread_maps_it_again() {
         let addr = d.alloc(PAGE_BYTES).ok()?;
         let write = Work::Write {
             addr,
-            data: Arc::from([value]),
+            data: [value].into(),
         };
         let read = Work::Read {
             addr,

@@ -24,7 +24,7 @@ pub(crate) struct Pending {
 enum HostData {
     None,
     Shared {
-        _data: Arc<[u8]>,
+        _data: vta_driver::Bytes,
     },
     Images {
         _data: Arc<TensorImages>,
@@ -170,8 +170,8 @@ impl Queue {
         Ok(Marker(Arc::new(marker)))
     }
 
-    pub fn write(&self, to: &mut Bytes, offset: u64, data: Arc<[u8]>) -> Result<Pending> {
-        let bytes = Arc::as_ptr(&data);
+    pub fn write(&self, to: &mut Bytes, offset: u64, data: vta_driver::Bytes) -> Result<Pending> {
+        let bytes = ptr::from_ref(&data[..]);
         self.write_of(to, offset, bytes, HostData::Shared { _data: data })
     }
 

@@ -38,11 +38,11 @@ fn prepare(device: &dyn Device) {
     for (page, addr) in PAGES.into_iter().enumerate() {
         device.alloc_at(PhysAddr(addr), 4096).unwrap();
         // As micro-ops all of them are of tile 0.
-        let data: Arc<[u8]> = match page {
-            2 => vec![0; 4096].into(),
+        let data: Vec<u8> = match page {
+            2 => vec![0; 4096],
             _ => (0..4096).map(|i| (i / 16 + page + 1) as u8).collect(),
         };
-        let addr = PhysAddr(addr);
+        let (addr, data) = (PhysAddr(addr), data.into());
         let write = device.submit(Work::Write { addr, data }).unwrap();
         write.wait().unwrap();
     }
