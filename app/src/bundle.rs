@@ -10,7 +10,7 @@ use crate::compile::{self, Compiled};
 use crate::error::{Context, Error, Result, bail};
 use crate::files;
 use crate::machine::Machine;
-use crate::model::{self, Form, Ports};
+use crate::model::{self, Form, Model, Ports};
 use crate::options::{BundleOptions, Target};
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
@@ -45,8 +45,20 @@ impl Bundle {
 /// [`Error::Float`] for a float model, [`Error::Usage`] for one that is compiled already,
 /// [`Error::Model`] for what can't be lowered, [`Error::Cancelled`] when `watch` says so.
 pub fn bundle(args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
+    of_model(
+        Model::open_with(&args.model, &args.input_shape)?,
+        args,
+        watch,
+    )
+}
+
+/// As [`bundle()`], of a model that is open: the options' `model` names it, and shapes are what they are.
+///
+/// # Errors
+/// As for [`bundle()`].
+pub fn of_model(model: Model, args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
     let machine = Machine::read(args.machine())?;
-    let mut graph = match model::load_with(&args.model, &args.input_shape)? {
+    let mut graph = match model.into_form() {
         Form::Graph(graph) => *graph,
         Form::Program(_) | Form::Hosted(_) => bail!("{} is compiled already", args.model),
     };

@@ -114,8 +114,8 @@ impl Model {
         self.form
     }
 
-    /// What a network that isn't compiled yet takes; nothing for one that is.
-    pub(crate) fn inputs(&self) -> Vec<Tensor> {
+    /// What a network that isn't compiled yet takes, as its model has it; nothing for one that is.
+    pub fn inputs(&self) -> Vec<Tensor> {
         match &self.form {
             Form::Graph(graph) => inputs_of(graph),
             Form::Program(_) | Form::Hosted(_) => Vec::new(),

@@ -1,15 +1,23 @@
 //! From a float model to an int8 one that other runtimes load, too.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 use vta_compiler::quantize::{self, LayerError};
 use vta_compiler::{onnx, passes};
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Result, bail};
 use crate::images::Source;
+use crate::model::{Form, Model};
 use crate::options::QuantizeOptions;
 use crate::preprocess::Preprocess;
+use crate::session::Feed;
 use crate::watch::Watch;
 use crate::{calibrate, feeds, model};
+
+mod batches;
+
+use batches::Batches;
 
 /// Images that a report measures.
 const MEASURED: usize = 4;
@@ -41,6 +49,20 @@ pub struct Report {
 }
 
 impl Quantized {
+    /// Of a network that was calibrated with so many images, of which some are measured.
+    fn new(network: quantize::Quantized, images: usize, measured: Vec<Vec<f32>>) -> Result<Self> {
+        // What is written is known to compile.
+        passes::quantized(&network.graph)?;
+        Ok(Self {
+            onnx: onnx::save(&network.graph),
+            nodes: network.graph.nodes.len(),
+            images,
+            equalized: network.equalized,
+            measured,
+            network,
+        })
+    }
+
     /// Measures what quantising each layer costs; `watch` is told of layers.
     ///
     /// # Errors
@@ -118,14 +140,33 @@ pub fn quantize(args: &QuantizeOptions, watch: &dyn Watch) -> Result<Quantized> 
     let quantized =
         calibrate::quantize(graph.into(), &pictures, &preprocess, &args.quantize, watch);
     let quantized = quantized.with_context(|| args.model.display().to_string())?;
-    // What is written is known to compile.
-    passes::quantized(&quantized.graph)?;
-    Ok(Quantized {
-        onnx: onnx::save(&quantized.graph),
-        nodes: quantized.graph.nodes.len(),
-        images: pictures.first().map_or(0, Source::len),
-        equalized: quantized.equalized,
-        measured: calibrate::first(inputs, &pictures, &preprocess, MEASURED)?,
-        network: quantized,
-    })
+    let measured = calibrate::first(inputs, &pictures, &preprocess, MEASURED)?;
+    Quantized::new(quantized, pictures.first().map_or(0, Source::len), measured)
+}
+
+/// Quantises a float model with arrays: batches of images, each with a [`Feed`] for every input, as the
+/// model takes them. What comes out is known to compile.
+///
+/// # Errors
+/// [`crate::Error::Usage`] for a model that is compiled already, [`crate::Error::Input`] for arrays that aren't
+/// the model's inputs, [`crate::Error::Model`] for what can't be quantised, [`crate::Error::Cancelled`] when
+/// `watch` says so.
+pub fn quantize_arrays(
+    model: Model,
+    batches: &[Vec<Feed<'_>>],
+    options: &quantize::Options,
+    watch: &dyn Watch,
+) -> Result<Quantized> {
+    let name = model.name().to_owned();
+    let Form::Graph(graph) = model.into_form() else {
+        bail!("{name} is compiled already");
+    };
+    let images = Batches::new(&model::inputs_of(&graph), batches, watch)?;
+    let quantized = quantize::quantize_network(Cow::Owned(*graph), &images, options);
+    if watch.cancelled() {
+        return Err(Error::Cancelled);
+    }
+    let quantized = quantized.context(name)?;
+    let measured = images.read(0..MEASURED.min(images.len()))?;
+    Quantized::new(quantized, images.len(), measured)
 }

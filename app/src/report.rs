@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use vta_driver::Program;
-use vta_sim::views::LayerCycles;
+use vta_sim::views::{Lane, LayerCycles};
 
-use crate::report_html::{Input, page};
+use crate::report_html::{self, Input, page};
 use crate::timed::{Timed, cycles_json};
 
 /// The cycles of one pass over a program: BATCH images.
@@ -73,6 +73,11 @@ impl Report {
             object.insert("host".into(), host);
         }
         Value::Object(object)
+    }
+
+    /// Busy share of each of [`Lane::ALL`] over the pass, 0 to 1: a thousand columns of equal width.
+    pub fn busy(&self) -> Vec<[f64; Lane::COUNT]> {
+        report_html::busy(&self.timed)
     }
 
     /// One HTML file that needs nothing else.

@@ -16,6 +16,8 @@ use vta_sim::cycle::{Client, StallReason, Unit};
 use vta_sim::views::{Energy, LayerCycles, Roofline, Spend, losses};
 
 use crate::timed::{Timed, utilization};
+pub(crate) use svg::columns as busy;
+
 use format::{bytes, grouped, percent, short};
 use row::{Row, loss_list, rows};
 

@@ -388,10 +388,11 @@ impl Session {
 
     /// The cycles of one pass over the program, if the device counts them and a run was made.
     pub fn report(&self) -> Option<Report> {
-        Some(Report {
+        let timed = self.pool.setup().timed(&self.program, self.host.clone())?;
+        (!timed.runs.is_empty()).then(|| Report {
             title: self.title.clone(),
             program: Arc::clone(&self.program),
-            timed: self.pool.setup().timed(&self.program, self.host.clone())?,
+            timed,
         })
     }
 

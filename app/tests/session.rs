@@ -9,8 +9,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vta_app::machine::{ConfigSource, Machine, Wanted};
-use vta_app::model::Ports;
+use vta_app::machine::{Machine, Wanted};
 use vta_app::options::{BundleOptions, LayerOptions, QuantizeOptions, RunOptions};
 use vta_app::run::{self, run};
 use vta_app::tune::tune;
@@ -344,68 +343,6 @@ fn errors_name_fields_and_not_the_options_of_a_command_line() {
     let float = Model::open(float.to_str().unwrap()).unwrap();
     let error = float.compile(&Target::default(), &()).err().unwrap();
     assert!(matches!(error, Error::Float(_)), "{error:?}");
-}
-
-#[test]
-fn what_a_model_says_of_its_tensors_is_believed_where_it_fits_them() {
-    let session = session(&Target::default());
-    let (inputs, outputs) = (session.inputs().unwrap(), session.outputs().unwrap());
-    let said = session.ports().unwrap();
-    let told = |ports: &Ports| {
-        let mut metadata = Default::default();
-        ports.tell(&mut metadata);
-        Ports::of_metadata(&metadata, &inputs, &outputs)
-    };
-    assert_eq!(told(&said), said);
-    let mut other = said.clone();
-    other.outputs[0].shape = vec![1, 2, 5];
-    assert_eq!(told(&other), other);
-    let wrong: [fn(&mut Ports); 4] = [
-        |ports| ports.outputs[0].shape = vec![1, 11],
-        |ports| ports.inputs[0].shape = vec![usize::MAX, 3, 32, 32],
-        |ports| ports.inputs.clear(),
-        |ports| ports.outputs.push(ports.outputs[0].clone()),
-    ];
-    for spoil in wrong {
-        let mut ports = said.clone();
-        spoil(&mut ports);
-        // The tensors' own dimensions, which are the model's here.
-        assert_eq!(told(&ports), said);
-    }
-}
-
-#[test]
-fn a_configuration_by_value_is_that_of_its_file() {
-    let path = std::env::temp_dir().join(format!("vta-app-config-{}.json", std::process::id()));
-    std::fs::write(&path, r#"{"LOG_BLOCK": 5}"#).unwrap();
-    let keys = serde_json::from_str(r#"{"LOG_BLOCK": 5}"#).unwrap();
-    let sources = [ConfigSource::Keys(keys), ConfigSource::from(path.clone())];
-    let machines = sources.each_ref().map(|config| {
-        let config = Some(config);
-        Machine::read(Wanted {
-            config,
-            ..Wanted::default()
-        })
-        .unwrap()
-        .config
-    });
-    std::fs::remove_file(&path).unwrap();
-    assert_eq!(machines[0].block(), 32);
-    assert_eq!(machines[0], machines[1]);
-    for source in sources {
-        let json = serde_json::to_string(&source).unwrap();
-        assert_eq!(serde_json::from_str::<ConfigSource>(&json).unwrap(), source);
-    }
-    let keys = ConfigSource::Keys(serde_json::from_str(r#"{"LOG_BLOCK": 9}"#).unwrap());
-    let error = Machine::read(Wanted {
-        config: Some(&keys),
-        ..Wanted::default()
-    })
-    .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "`config`: configuration key LOG_BLOCK is 9, but it must be 0 to 6"
-    );
 }
 
 /// Stops when the thread that began the run has waited.

@@ -9,7 +9,19 @@
 (4, 10)
 """
 
-from pyvta._pyvta import InferenceSession, NodeArg, __version__
+from pyvta._pyvta import (
+    Compiled,
+    InferenceSession,
+    NodeArg,
+    QuantizedModel,
+    Report,
+    Verification,
+    __version__,
+    compile,
+    quantize,
+    verify,
+)
+from pyvta._torch import from_torch
 from pyvta.errors import (
     DeviceError,
     FileError,
@@ -24,6 +36,7 @@ from pyvta.errors import (
 )
 
 __all__ = [
+    "Compiled",
     "DeviceError",
     "FileError",
     "FloatModelError",
@@ -32,9 +45,16 @@ __all__ = [
     "MemoryLimitError",
     "ModelError",
     "NodeArg",
+    "QuantizedModel",
+    "Report",
     "RunError",
     "UsageError",
+    "Verification",
     "VtaError",
     "VtaWarning",
     "__version__",
+    "compile",
+    "from_torch",
+    "quantize",
+    "verify",
 ]

@@ -1,8 +1,22 @@
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, Protocol, final
 
+import numpy as np
 import numpy.typing as npt
+
+__all__ = [
+    "Compiled",
+    "InferenceSession",
+    "NodeArg",
+    "QuantizedModel",
+    "Report",
+    "Verification",
+    "__version__",
+    "compile",
+    "quantize",
+    "verify",
+]
 
 __version__: str
 
@@ -17,6 +31,113 @@ _Model = _Path | bytes | _HasOnnx | _ModelProto
 _Shape = Sequence[int]
 _Progress = Callable[[int, int], object]
 _Array = npt.NDArray[Any]
+_Config = _Path | Mapping[str, Any]
+_Shapes = Mapping[str, _Shape] | _Shape
+_Requant = Literal["precise", "fast"]
+_Arrays = npt.ArrayLike | Mapping[str, npt.ArrayLike]
+
+def compile(
+    model: _Model,
+    *,
+    config: _Config | None = None,
+    board: _Path | None = None,
+    allow_host: bool | None = False,
+    input_shapes: _Shapes | None = None,
+    requant: _Requant | None = None,
+    tiles: _Path | None = None,
+    preprocess: Literal["imagenet", "cifar10", "raw"] | None = None,
+) -> Compiled: ...
+def quantize(
+    model: _Model,
+    calibration: Iterable[_Arrays] | _Arrays,
+    *,
+    method: str = "mse",
+    mode: Literal["multiply", "shift"] = "multiply",
+    weights: Literal["per-channel", "per-tensor"] = "per-channel",
+    bias_correction: bool = True,
+    equalize: bool = True,
+    input_shapes: _Shapes | None = None,
+    limit: int | None = None,
+    progress: _Progress | None = None,
+) -> QuantizedModel: ...
+def verify(
+    model: _Model,
+    inputs: _Arrays,
+    device: str = "sim",
+    *,
+    progress: _Progress | None = None,
+    config: _Config | None = None,
+    board: _Path | None = None,
+    timing: _Path | None = None,
+    threads: int | None = None,
+    batch: int | None = None,
+    allow_host: bool | None = False,
+    input_shapes: _Shapes | None = None,
+    requant: _Requant | None = None,
+    placement: _Path | None = None,
+    tiles: _Path | None = None,
+    scope: str | None = None,
+    bitstream: _Path | None = None,
+) -> Verification: ...
+
+@final
+class Compiled:
+    @property
+    def config(self) -> dict[str, Any]: ...
+    @property
+    def host_ops(self) -> int: ...
+    @property
+    def layers(self) -> list[str]: ...
+    def save(self, path: _Path) -> int: ...
+
+@final
+class QuantizedModel:
+    @property
+    def equalized(self) -> int: ...
+    @property
+    def images(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def report(self) -> dict[str, Any]: ...
+    def save(self, path: _Path) -> None: ...
+    def to_onnx(self) -> bytes: ...
+
+@final
+class Report:
+    @property
+    def bound_cycles(self) -> int: ...
+    @property
+    def cycles(self) -> int: ...
+    @property
+    def energy_uj(self) -> float: ...
+    @property
+    def layers(self) -> list[dict[str, Any]]: ...
+    @property
+    def pass_ms(self) -> float: ...
+    @property
+    def stalls(self) -> dict[str, dict[str, int]]: ...
+    @property
+    def timing(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    def busy(self) -> dict[str, npt.NDArray[np.float64]]: ...
+    # matplotlib.figure.Figure and pandas.DataFrame, which need not be there.
+    def timeline(self) -> Any: ...
+    def to_dict(self) -> dict[str, Any]: ...
+    def to_html(self) -> str: ...
+    def to_pandas(self) -> Any: ...
+    def _repr_html_(self) -> str: ...
+
+@final
+class Verification:
+    @property
+    def images(self) -> int: ...
+    @property
+    def layers(self) -> int: ...
+    @property
+    def mismatches(self) -> list[str]: ...
+    def __bool__(self) -> bool: ...
 
 @final
 class NodeArg:
@@ -38,14 +159,14 @@ class InferenceSession:
         model: _Model,
         device: str = "sim",
         *,
-        config: _Path | Mapping[str, Any] | None = None,
+        config: _Config | None = None,
         board: _Path | None = None,
         timing: _Path | None = None,
         threads: int | None = None,
         batch: int | None = None,
         allow_host: bool | None = False,
-        input_shapes: Mapping[str, _Shape] | _Shape | None = None,
-        requant: Literal["precise", "fast"] | None = None,
+        input_shapes: _Shapes | None = None,
+        requant: _Requant | None = None,
         timing_only: bool | None = False,
         placement: _Path | None = None,
         tiles: _Path | None = None,
@@ -54,6 +175,9 @@ class InferenceSession:
         scope: str | None = None,
         bitstream: _Path | None = None,
     ) -> InferenceSession: ...
+    @property
+    def report(self) -> Report | None: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
     def get_inputs(self) -> list[NodeArg]: ...
     def get_outputs(self) -> list[NodeArg]: ...
     def run(

@@ -7,10 +7,11 @@ use numpy::{
     Element as Numpy, IntoPyArray, PyArrayDescrMethods, PyArrayDyn, PyArrayMethods,
     PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods,
 };
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyMapping};
 use vta_app::model::Port;
-use vta_app::{Output, Tensor, Values};
+use vta_app::{Feed, Output, Tensor, Values};
 use vta_compiler::graph::Element;
 
 use crate::error::input;
@@ -79,6 +80,58 @@ impl<'py> Taken<'py> {
             Array::Whole(array) => Values::Whole(Cow::Borrowed(array.as_slice().map_err(lost)?)),
         })
     }
+}
+
+/// The arrays of a mapping by the names that devices know, or the array of the only input.
+///
+/// # Errors
+/// As for [`Taken::of`], a name that no input has, `TypeError` for what is no mapping where there are
+/// several inputs.
+pub fn take<'py>(
+    feed: &Bound<'py, PyAny>,
+    (ports, tensors): (&[Port], &[Tensor]),
+    unit: Unit,
+) -> PyResult<Vec<(String, Taken<'py>)>> {
+    let Ok(feed) = feed.cast::<PyMapping>() else {
+        let ([port], [tensor]) = (ports, tensors) else {
+            let names = list(ports);
+            return Err(PyTypeError::new_err(format!(
+                "inputs are a dict: {{name: array}} of {names}"
+            )));
+        };
+        return Ok(vec![(
+            tensor.name.clone(),
+            Taken::of(feed, port, tensor, unit)?,
+        )]);
+    };
+    let mut taken = Vec::with_capacity(tensors.len());
+    for pair in feed.items()?.iter() {
+        let (name, value): (String, Bound<'py, PyAny>) = pair.extract()?;
+        let at = ports.iter().position(|port| port.name == name);
+        let missing = || input(format!("no input '{name}' (there is {})", list(ports)));
+        let at = at.ok_or_else(missing)?;
+        let array = Taken::of(&value, &ports[at], &tensors[at], unit)?;
+        taken.push((tensors[at].name.clone(), array));
+    }
+    Ok(taken)
+}
+
+/// The values of arrays for a run.
+///
+/// # Errors
+/// As for [`Taken::values`].
+pub fn feeds<'a>(taken: &'a [(String, Taken<'_>)]) -> PyResult<Vec<Feed<'a>>> {
+    let feed = |(name, taken): &'a (String, Taken<'_>)| {
+        let values = taken.values()?;
+        Ok(Feed { name, values })
+    };
+    taken.iter().map(feed).collect()
+}
+
+/// Names for messages.
+pub fn list(ports: &[Port]) -> String {
+    let names: Vec<&str> = ports.iter().map(|port| &*port.name).collect();
+    names.join(", ")
 }
 
 /// Whether an array has a dimension for images that the model hasn't.

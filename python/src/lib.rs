@@ -7,8 +7,11 @@
 #![forbid(unsafe_code)]
 
 mod arrays;
+mod compile;
 mod error;
 mod options;
+mod quantize;
+mod report;
 mod session;
 mod watch;
 
@@ -18,6 +21,9 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _pyvta(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    compile::register(module)?;
+    quantize::register(module)?;
+    report::register(module)?;
     session::register(module)?;
     Ok(())
 }

@@ -61,6 +61,20 @@ impl Options {
         Ok(options)
     }
 
+    /// As [`Self::read`], where only some options make sense.
+    ///
+    /// # Errors
+    /// As for [`Self::read`], and `TypeError` for others.
+    pub fn some(given: Option<&Bound<'_, PyDict>>, names: &[&'static str]) -> PyResult<Self> {
+        for (name, _) in given.into_iter().flatten() {
+            let name: String = name.extract()?;
+            if !names.contains(&&*name) {
+                return Err(unknown(&name, names));
+            }
+        }
+        Self::read(given)
+    }
+
     fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let target = &mut self.target;
         match name {
@@ -80,15 +94,17 @@ impl Options {
             "host_speed" => target.views.host_speed = Some(value.extract()?),
             "scope" => target.device.scope = Some(value.extract()?),
             "bitstream" => target.device.bitstream = Some(value.extract()?),
-            _ => {
-                let meant = did_you_mean(name, NAMES);
-                let all = NAMES.join(", ");
-                let text = format!("no option '{name}'{meant} (there are {all})");
-                return Err(PyTypeError::new_err(text));
-            }
+            _ => return Err(unknown(name, &NAMES)),
         }
         Ok(())
     }
+}
+
+/// An option that there isn't.
+fn unknown(name: &str, names: &[&'static str]) -> PyErr {
+    let meant = did_you_mean(name, names.iter().copied());
+    let all = names.join(", ");
+    PyTypeError::new_err(format!("no option '{name}'{meant} (there are {all})"))
 }
 
 /// A configuration: a file, or a mapping of its keys.
@@ -122,7 +138,7 @@ fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
 }
 
 /// `{"input": (1, 3, 224, 224)}`, or the dimensions alone of the only input.
-fn shapes(value: &Bound<'_, PyAny>) -> PyResult<Vec<InputShape>> {
+pub fn shapes(value: &Bound<'_, PyAny>) -> PyResult<Vec<InputShape>> {
     let shape = |name: String, shape: Vec<usize>| match shape.contains(&0) {
         true => Err(usage("`input_shapes`: a dimension is at least 1")),
         false => Ok(InputShape { name, shape }),

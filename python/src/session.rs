@@ -5,12 +5,13 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping, PyTuple};
 use vta_app::model::{Port, Ports};
-use vta_app::{Feed, Session, Tensor};
+use vta_app::{Session, Tensor};
 use vta_compiler::graph::Element;
 
-use crate::arrays::{Given, Taken, Unit};
+use crate::arrays::{Given, Unit, feeds, list, take};
 use crate::error::{input, raise};
 use crate::options::{Options, Origin, again, open};
+use crate::report::Report;
 use crate::watch::{aside, watched};
 
 /// Adds the classes.
@@ -210,6 +211,16 @@ impl InferenceSession {
         self.run_in(py, Unit::Steps, output_names, input_feed, progress)
     }
 
+    /// Where the cycles of a pass (BATCH images) went; None before the first run, and on other devices than
+    /// `"cycle"`.
+    #[getter]
+    fn report(&self, py: Python<'_>) -> Option<Report> {
+        py.detach(|| {
+            let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+            session.report().map(Report::new)
+        })
+    }
+
     fn __getnewargs_ex__<'py>(
         &self,
         py: Python<'py>,
@@ -241,12 +252,12 @@ impl InferenceSession {
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
         let wanted = self.wanted(names)?;
-        let taken = self.take(feed, unit)?;
-        let mut feeds = Vec::with_capacity(taken.len());
-        for (name, taken) in &taken {
-            let values = taken.values()?;
-            feeds.push(Feed { name, values });
-        }
+        let taken = take(
+            feed.cast::<PyMapping>()?,
+            (&self.ports.inputs, &self.inputs),
+            unit,
+        )?;
+        let feeds = feeds(&taken)?;
         let (feeds, ports) = (&feeds[..], &self.ports.outputs);
         let (images, outputs) = watched(py, progress, |watch| {
             let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
@@ -292,26 +303,4 @@ impl InferenceSession {
         };
         names.iter().map(number).collect()
     }
-
-    /// The arrays by the names that devices know.
-    fn take<'py>(&self, feed: &Bound<'py, PyAny>, unit: Unit) -> PyResult<Vec<(&str, Taken<'py>)>> {
-        let feed = feed.cast::<PyMapping>()?;
-        let mut taken = Vec::with_capacity(self.inputs.len());
-        for pair in feed.items()?.iter() {
-            let (name, value): (String, Bound<'py, PyAny>) = pair.extract()?;
-            let ports = &self.ports.inputs;
-            let at = ports.iter().position(|port| port.name == name);
-            let at =
-                at.ok_or_else(|| input(format!("no input '{name}' (there is {})", list(ports))))?;
-            let array = Taken::of(&value, &ports[at], &self.inputs[at], unit)?;
-            taken.push((&*self.inputs[at].name, array));
-        }
-        Ok(taken)
-    }
-}
-
-/// Names for messages.
-fn list(ports: &[Port]) -> String {
-    let names: Vec<&str> = ports.iter().map(|port| &*port.name).collect();
-    names.join(", ")
 }

@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 
 import pyvta
-
-
-@pytest.fixture(scope="module")
-def demo():
-    return pyvta.InferenceSession("demo")
-
-
-def images(count):
-    rng = np.random.default_rng(count)
-    return rng.standard_normal((count, 3, 32, 32)).astype(np.float32)
+from conftest import pictures
 
 
 def test_inputs_and_outputs_are_described_as_onnxruntime_does(demo):
@@ -27,7 +18,7 @@ def test_inputs_and_outputs_are_described_as_onnxruntime_does(demo):
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_outputs_have_the_models_unit_and_rank(demo, count):
-    x = images(count)
+    x = pictures(count)
     [real] = demo.run(None, {"input": x})
     [steps] = demo.run_quantized(["logits"], {"input": x})
     assert (real.shape, real.dtype, steps.dtype) == ((count, 10), np.float32, np.int8)
@@ -37,15 +28,15 @@ def test_outputs_have_the_models_unit_and_rank(demo, count):
 
 
 def test_steps_of_the_input_are_the_same_input(demo):
-    x, [taken] = images(3), demo.get_inputs()
+    x, [taken] = pictures(3), demo.get_inputs()
     steps = np.clip(np.rint(x / np.float32(taken.scale)) + taken.zero, -128, 127).astype(np.int8)
     [expected], [found] = demo.run(None, {"input": x}), demo.run_quantized(None, {"input": steps})
     [given] = demo.get_outputs()
     np.testing.assert_array_equal(expected, (found.astype(np.float32) - given.zero) * np.float32(given.scale))
 
 
-def test_arrays_in_any_order_and_float_type_are_the_same_images(demo):
-    x = images(4)
+def test_arrays_in_any_order_and_float_type_are_the_same_pictures(demo):
+    x = pictures(4)
     [expected] = demo.run(None, {"input": x})
     unaligned = np.frombuffer(b"." + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape)
     assert not unaligned.flags.aligned
@@ -69,8 +60,8 @@ def test_arrays_in_any_order_and_float_type_are_the_same_images(demo):
     )
 
 
-def test_a_session_survives_pickling(demo, tmp_path, monkeypatch):
-    x = images(2)
+def test_a_session_survives_pickling(demo):
+    x = pictures(2)
     [expected] = demo.run(None, {"input": x})
     other = pyvta.InferenceSession("demo", config={"LOG_BLOCK": 5}, threads=1)
     for session in (demo, other):
@@ -81,11 +72,11 @@ def test_a_session_survives_pickling(demo, tmp_path, monkeypatch):
 
 def test_names_that_nothing_has_are_told(demo):
     with pytest.raises(pyvta.InputError, match="no input 'x' \\(there is input\\)"):
-        demo.run(None, {"x": images(1)})
+        demo.run(None, {"x": pictures(1)})
     with pytest.raises(pyvta.InputError, match="input 'input' isn't given"):
         demo.run(None, {})
     with pytest.raises(pyvta.InputError, match="no output 'y' \\(there is logits\\)"):
-        demo.run(["y"], {"input": images(1)})
+        demo.run(["y"], {"input": pictures(1)})
     with pytest.raises(TypeError, match="no option 'thread'; did you mean threads?"):
         pyvta.InferenceSession("demo", thread=1)
 

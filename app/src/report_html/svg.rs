@@ -50,7 +50,7 @@ pub fn timeline(timed: &Timed) -> Markup {
     let top = STRIP + 10.0;
     let bottom = top + Lane::COUNT as f64 * LANE;
     let step = tick_step(cycles);
-    let columns = columns(timed, cycles);
+    let columns = columns(timed);
     let classes = [10, 8, 0, 3, 5, 9, 7, 7];
     html! {
         svg viewBox=(format!("0 0 {WIDTH} {}", bottom + 34.0)) role="img"
@@ -100,8 +100,9 @@ fn strip(timed: &Timed, x: &dyn Fn(u64) -> f64) -> Markup {
     }
 }
 
-/// Busy share of each lane in each column, 0 to 1.
-fn columns(timed: &Timed, cycles: u64) -> Vec<[f64; Lane::COUNT]> {
+/// Busy share of each lane in each column of all batches, one behind the other, 0 to 1.
+pub fn columns(timed: &Timed) -> Vec<[f64; Lane::COUNT]> {
+    let cycles: u64 = timed.runs.iter().map(|r| r.report.cycles).sum();
     let mut columns = vec![[0.0; Lane::COUNT]; COLUMNS];
     let per_column = (cycles.max(1) as f64 / COLUMNS as f64).max(1e-9);
     let mut offset = 0.0;
