@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use vta_compiler::lower::{self, LowerOptions, Tiles};
 use vta_compiler::qgraph::QGraph;
-use vta_compiler::tune::{self, Cache, Job};
+use vta_compiler::tune::{self, Cache, Job, Subject};
 use vta_driver::{Program, QueueLimits, Session};
 use vta_sim::{CycleLog, Execution};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::machine::Machine;
 use crate::watch::Watch;
 
@@ -65,6 +65,76 @@ pub fn tune(
         untuned_cycles,
         cycles: total(&tiles)?,
     })
+}
+
+/// The same in pieces, which may be measured side by side and anywhere: one for each distinct
+/// convolution.
+pub struct Tuner {
+    graph: QGraph,
+    machine: Machine,
+    candidates: usize,
+    subjects: Vec<Subject>,
+}
+
+impl Tuner {
+    /// Lowers the network once. `candidates` is at least 1.
+    ///
+    /// # Errors
+    /// What can't be lowered.
+    pub fn new(graph: QGraph, machine: Machine, candidates: usize) -> Result<Self> {
+        ensure!(candidates > 0, "`candidates` must be at least 1");
+        let mut tuner = Self {
+            graph,
+            machine,
+            candidates,
+            subjects: Vec::new(),
+        };
+        tuner.subjects = tune::subjects(&tuner.job(&LowerOptions::default()))?;
+        Ok(tuner)
+    }
+
+    fn job<'a>(&'a self, options: &'a LowerOptions) -> Job<'a> {
+        Job {
+            graph: &self.graph,
+            config: &self.machine.config,
+            options,
+            timing: &self.machine.name,
+            candidates: self.candidates,
+        }
+    }
+
+    /// How many pieces there are.
+    pub fn pieces(&self) -> usize {
+        self.subjects.len()
+    }
+
+    /// Measures a piece: a cache that knows it alone.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a piece that there isn't, what can't be measured.
+    pub fn measure(&self, piece: usize) -> Result<Cache> {
+        let pieces = self.pieces();
+        let subject = self.subjects.get(piece);
+        let subject = subject
+            .ok_or_else(|| Error::Usage(format!("there is no piece {piece} among {pieces}")))?;
+        let measure = |program: &Program| cycles(program, &self.machine).map_err(|e| e.to_string());
+        let mut cache = Cache::new();
+        let options = LowerOptions::default();
+        tune::add(&self.job(&options), subject, &mut cache, &measure)?;
+        Ok(cache)
+    }
+
+    /// Cycles of a pass with a cache's tiles; with those of the search alone for an empty one.
+    ///
+    /// # Errors
+    /// What can't be lowered or measured.
+    pub fn total(&self, cache: &Cache) -> Result<u64> {
+        let options = LowerOptions::default();
+        let (config, name) = (&self.machine.config, &self.machine.name);
+        let tiles = tune::tiles(cache, &self.graph, config, &options, name)?;
+        let program = lower::compile_with(&self.graph, config, &options, &tiles)?;
+        cycles(&program, &self.machine)
+    }
 }
 
 /// Cycles of one pass over a program on a machine; nothing is computed.

@@ -295,28 +295,72 @@ pub fn tune(
     observe: &mut dyn FnMut(usize, usize),
 ) -> Result<usize, TuneError> {
     let machine = machine(job.config, job.timing);
-    let mut seen = HashSet::new();
-    let mut todo = lower::conv_tiles(job.graph, job.config, job.options, &Tiles::default())?;
-    todo.retain(|(_, shape, _)| seen.insert(*shape) && cache.get(&machine, shape).is_none());
-    for (done, (node, shape, searched)) in todo.iter().enumerate() {
+    let mut todo = subjects(job)?;
+    todo.retain(|subject| cache.get(&machine, &subject.shape).is_none());
+    for (done, subject) in todo.iter().enumerate() {
         observe(done, todo.len());
-        let all = explain(job, *node, shape, measure)?;
-        let untuned = all.iter().find(|m| m.tile == *searched);
-        let (Some(best), Some(untuned)) = (all.first(), untuned) else {
-            return Err(TuneError::Measure {
-                node: job.graph.nodes[node.0].name.clone(),
-                reason: "internal error: the search's own tile is no candidate".to_owned(),
-            });
-        };
-        let entry = Entry {
-            tile: best.tile,
-            cycles: best.cycles,
-            untuned_cycles: untuned.cycles,
-        };
-        cache.insert(&machine, shape, entry);
+        add(job, subject, cache, measure)?;
     }
     observe(todo.len(), todo.len());
     Ok(todo.len())
+}
+
+/// A convolution that tiles are chosen for.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject {
+    node: NodeId,
+    shape: ConvShape,
+    /// The tile of the analytic search.
+    searched: ConvTile,
+}
+
+/// The distinct convolutions of a network, in the order of its nodes.
+///
+/// # Errors
+/// [`TuneError::Lower`] when the network can't be lowered.
+pub fn subjects(job: &Job<'_>) -> Result<Vec<Subject>, TuneError> {
+    let mut seen = HashSet::new();
+    let all = lower::conv_tiles(job.graph, job.config, job.options, &Tiles::default())?;
+    let subject = |(node, shape, searched)| {
+        seen.insert(shape).then_some(Subject {
+            node,
+            shape,
+            searched,
+        })
+    };
+    Ok(all.into_iter().filter_map(subject).collect())
+}
+
+/// Measures one of a network's [`subjects`] and adds it to the cache.
+///
+/// # Errors
+/// As for [`explain`].
+pub fn add(
+    job: &Job<'_>,
+    subject: &Subject,
+    cache: &mut Cache,
+    measure: &Measure<'_>,
+) -> Result<(), TuneError> {
+    let Subject {
+        node,
+        shape,
+        searched,
+    } = subject;
+    let all = explain(job, *node, shape, measure)?;
+    let untuned = all.iter().find(|m| m.tile == *searched);
+    let (Some(best), Some(untuned)) = (all.first(), untuned) else {
+        return Err(TuneError::Measure {
+            node: job.graph.nodes[node.0].name.clone(),
+            reason: "internal error: the search's own tile is no candidate".to_owned(),
+        });
+    };
+    let entry = Entry {
+        tile: best.tile,
+        cycles: best.cycles,
+        untuned_cycles: untuned.cycles,
+    };
+    cache.insert(&machine(job.config, job.timing), shape, entry);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 (4, 10)
 """
 
+from pyvta import cluster
 from pyvta._pyvta import (
     Compiled,
     InferenceSession,
@@ -53,6 +54,7 @@ __all__ = [
     "VtaError",
     "VtaWarning",
     "__version__",
+    "cluster",
     "compile",
     "from_torch",
     "quantize",

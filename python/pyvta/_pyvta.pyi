@@ -194,3 +194,18 @@ class InferenceSession:
         *,
         progress: _Progress | None = None,
     ) -> list[_Array]: ...
+
+@final
+class Tuner:
+    def __new__(
+        cls,
+        model: str,
+        *,
+        config: _Path | Mapping[str, Any] | None = None,
+        board: str | None = None,
+        timing: str | None = None,
+        candidates: int = 8,
+    ) -> Tuner: ...
+    def __len__(self) -> int: ...
+    def measure(self, piece: int) -> str: ...
+    def end(self, caches: Sequence[str]) -> tuple[str, int, int]: ...

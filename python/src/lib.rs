@@ -13,6 +13,7 @@ mod options;
 mod quantize;
 mod report;
 mod session;
+mod tune;
 mod watch;
 
 use pyo3::prelude::*;
@@ -25,5 +26,6 @@ fn _pyvta(module: &Bound<'_, PyModule>) -> PyResult<()> {
     quantize::register(module)?;
     report::register(module)?;
     session::register(module)?;
+    tune::register(module)?;
     Ok(())
 }

@@ -1,0 +1,72 @@
+//! Tiles chosen by counting cycles, in pieces.
+
+use pyo3::prelude::*;
+use vta_app::error::Error;
+use vta_app::machine::{Machine, Wanted};
+use vta_app::model;
+use vta_app::tune::Tuner as Pieces;
+use vta_compiler::tune::Cache;
+
+use crate::error::raise;
+use crate::options::config;
+use crate::watch::aside;
+
+/// Adds the class.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Tuner>()
+}
+
+/// A network's distinct convolutions, whose tiles are chosen one by one; `pyvta.cluster.tune` is made of it.
+#[pyclass(frozen, module = "pyvta._pyvta")]
+struct Tuner(Pieces);
+
+#[pymethods]
+impl Tuner {
+    #[new]
+    #[pyo3(signature = (model, *, config = None, board = None, timing = None, candidates = 8))]
+    fn new(
+        py: Python<'_>,
+        model: &str,
+        config: Option<&Bound<'_, PyAny>>,
+        board: Option<&str>,
+        timing: Option<&str>,
+        candidates: usize,
+    ) -> PyResult<Self> {
+        let config = config.map(self::config).transpose()?;
+        let tuner = aside(py, None, |_| {
+            let machine = Machine::read(Wanted {
+                config: config.as_ref(),
+                board,
+                timing,
+            })?;
+            Pieces::new(model::layer_or_network(model)?, machine, candidates)
+        })?;
+        Ok(Self(tuner))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.pieces()
+    }
+
+    /// Measures a piece: a cache as text that knows it alone.
+    fn measure(&self, py: Python<'_>, piece: usize) -> PyResult<String> {
+        let found = py.detach(|| text(&self.0.measure(piece)?));
+        found.map_err(raise)
+    }
+
+    /// Caches as one, and the cycles of a pass with the tiles of the search alone and with the cache's.
+    fn end(&self, py: Python<'_>, caches: Vec<String>) -> PyResult<(String, u64, u64)> {
+        aside(py, None, |_| {
+            let mut all = Cache::new();
+            for cache in &caches {
+                all.merge(&Cache::from_json(cache)?);
+            }
+            let untuned = self.0.total(&Cache::new())?;
+            Ok((text(&all)?, untuned, self.0.total(&all)?))
+        })
+    }
+}
+
+fn text(cache: &Cache) -> Result<String, Error> {
+    Ok(cache.to_json()?)
+}
