@@ -55,3 +55,43 @@ def vta():
         return subprocess.run([binary, *arguments], check=True, capture_output=True, text=True).stdout
 
     return run
+
+
+def onnx_bytes(nodes, inputs, outputs, constants):
+    """A float ONNX model: inputs and outputs by name with their type and dimensions, constants by name."""
+    onnx = pytest.importorskip("onnx")
+    kinds = {"f": onnx.TensorProto.FLOAT, "i": onnx.TensorProto.INT64}
+
+    def infos(ports):
+        return [onnx.helper.make_tensor_value_info(name, kinds[kind], shape) for name, (kind, shape) in ports.items()]
+
+    weights = [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()]
+    nodes = [onnx.helper.make_node(kind, *ports, **attributes) for kind, *ports, attributes in nodes]
+    graph = onnx.helper.make_graph(nodes, "test", infos(inputs), infos(outputs), weights)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    return model.SerializeToString()
+
+
+@pytest.fixture(scope="session")
+def tiny_model():
+    """A convolution and a dense layer of 3x8x8, float."""
+    random = np.random.default_rng(5)
+    constants = {
+        "w": random.standard_normal((16, 3, 3, 3)).astype(np.float32) / 5,
+        "v": random.standard_normal((16, 5)).astype(np.float32) / 4,
+        "b": random.standard_normal(5).astype(np.float32),
+    }
+    nodes = [
+        ("Conv", ["x", "w"], ["c"], {"pads": [1, 1, 1, 1]}),
+        ("Relu", ["c"], ["r"], {}),
+        ("GlobalAveragePool", ["r"], ["p"], {}),
+        ("Flatten", ["p"], ["f"], {}),
+        ("Gemm", ["f", "v", "b"], ["y"], {}),
+    ]
+    return onnx_bytes(nodes, {"x": ("f", ["n", 3, 8, 8])}, {"y": ("f", ["n", 5])}, constants)
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_model):
+    """It in int8."""
+    return pyvta.quantize(tiny_model, pictures(16, shape=(3, 8, 8)))

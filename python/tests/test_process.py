@@ -1,0 +1,147 @@
+"""What a session does to its process: threads, signals, memory."""
+
+import multiprocessing
+import operator
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import pyvta
+from conftest import pictures
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def test_threads_share_a_session(demo):
+    inputs = [pictures(1 + seed % 3, seed) for seed in range(24)]
+    expected = [demo.run(None, {"input": x})[0] for x in inputs]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(4):
+            found = pool.map(lambda x: demo.run(None, {"input": x})[0], inputs)
+            for x, y in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(x, y)
+
+
+def test_python_goes_on_while_rust_computes(demo):
+    x, ticks = pictures(3000), []
+
+    def work():
+        ticks.append([])
+        demo.run(None, {"input": x})
+        ticks.append([])
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    while worker.is_alive():
+        time.sleep(0.002)
+        if len(ticks) == 1:
+            ticks[0].append(time.monotonic())
+    worker.join()
+    assert len(ticks[0]) > 20
+    gaps = np.diff(ticks[0])
+    assert np.median(gaps) < 0.05, gaps
+
+
+def test_a_worker_process_gets_a_session(tiny):
+    session, x = pyvta.InferenceSession(tiny, threads=1), pictures(3, shape=(3, 8, 8))
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        [found] = pool.apply(operator.methodcaller("run", None, {"x": x}), (session,))
+    np.testing.assert_array_equal(found, session.run(None, {"x": x})[0])
+
+
+@pytest.mark.parametrize("work", ["run", "quantize"])
+def test_ctrl_c_stops_long_work(demo, float_model, work):
+    started, x = time.monotonic(), np.zeros((20_000 if work == "run" else 3000, 3, 32, 32), np.float32)
+    works = {
+        "run": lambda: demo.run(None, {"input": x}),
+        "quantize": lambda: pyvta.quantize(float_model, x),
+    }
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        works[work]()
+    timer.join()
+    assert time.monotonic() - started < 10
+    assert demo.run(None, {"input": x[:2]})[0].shape == (2, 10)
+
+
+def test_progress_of_a_run_is_told_and_may_stop_it(demo):
+    seen, x = [], pictures(2000)
+    demo.run(None, {"input": x}, progress=lambda done, all: seen.append((done, all)))
+    assert seen == sorted(seen) and seen[-1] == (2000, 2000)
+
+    def stop(done, all):
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        demo.run(None, {"input": x}, progress=stop)
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+@linux
+def test_ten_thousand_calls_leave_no_memory_behind(tiny):
+    session, x = pyvta.InferenceSession(tiny), pictures(1, shape=(3, 8, 8))
+    strided = np.asfortranarray(pictures(2, shape=(3, 8, 8)))
+
+    def call():
+        session.run(None, {"x": x})
+        session.run_quantized(["y"], {"x": strided})
+        session.get_inputs()[0].shape
+        with pytest.raises(pyvta.InputError):
+            session.run(None, {"z": x})
+
+    for _ in range(500):
+        call()
+    before = resident()
+    for _ in range(5000):
+        call()
+    # 400 bytes a call would show.
+    assert resident() - before < 4 << 20
+
+
+@linux
+def test_sessions_leave_no_memory_behind(tiny):
+    x = pictures(1, shape=(3, 8, 8))
+
+    def use():
+        session = pyvta.InferenceSession(tiny, device="cycle")
+        session.run(None, {"x": x})
+        return session.report.cycles
+
+    for _ in range(20):
+        use()
+    before = resident()
+    for _ in range(100):
+        use()
+    assert resident() - before < 16 << 20
+
+
+BORROWED = """
+import resource, numpy as np, pyvta
+session = pyvta.InferenceSession("demo")
+x = np.ones((6000, 3, 32, 32), np.float32)
+session.run(None, {"input": x[:10]})
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
+session.run(None, {"input": x})
+print(peak() - before, x.nbytes)
+"""
+
+
+@linux
+def test_a_contiguous_array_is_not_copied():
+    done = subprocess.run([sys.executable, "-c", BORROWED], check=True, capture_output=True, text=True)
+    more, size = map(int, done.stdout.split())
+    assert more < size / 4, f"{more} bytes more for an array of {size}"
