@@ -1,6 +1,7 @@
 //! Runs side by side: engines on devices of their own, and the threads that feed them.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::ScopedJoinHandle;
@@ -160,34 +161,11 @@ impl Pool {
             room::ask(bytes, || "the reference interpreter".to_owned())?;
         }
         let (job, seats) = (&job, &mut self.seats);
-        let shares: Result<Vec<Share>> = std::thread::scope(|scope| {
-            let few = "the system gives no more threads; `threads` 1 needs fewest";
-            let _stop = job.supply.stop();
-            for _ in 0..loaders {
-                let loader = std::thread::Builder::new();
-                let loader = loader.spawn_scoped(scope, || job.supply.load());
-                loader.context(few)?;
-            }
-            // Every worker holds an end of it, which goes when the worker does.
-            let (works, working) = mpsc::channel::<()>();
-            let start = |seat| {
-                let (worker, works) = (std::thread::Builder::new(), works.clone());
-                let worker = worker.spawn_scoped(scope, move || {
-                    let _works = works;
-                    job.work(seat)
-                });
-                worker.context(few)
-            };
-            let workers: Vec<_> = seats.iter_mut().map(start).collect::<Result<_>>()?;
-            drop(works);
-            while working.recv_timeout(WAIT) == Err(RecvTimeoutError::Timeout) {
-                watch.waiting();
-            }
-            let join = |w: ScopedJoinHandle<'_, Result<Share>>| {
-                w.join().unwrap_or_else(|_| Err(Error::thread()))
-            };
-            workers.into_iter().map(join).collect()
-        });
+        let shares: Result<Vec<Share>> = match &mut seats[..] {
+            // Nothing can stop a run that has begun, so that nobody need look whether to.
+            [seat] if runs <= 1 && loaders == 0 => job.work_here(seat).map(|share| vec![share]),
+            seats => job.work_aside(seats, loaders),
+        };
         let shares = shares?;
         self.start = Start {
             opening: self.setup.opening(),
@@ -251,6 +229,44 @@ fn shares(threads: usize, runs: usize) -> Vec<usize> {
 }
 
 impl Job<'_> {
+    /// On the thread that calls.
+    fn work_here(&self, seat: &mut Seat) -> Result<Share> {
+        let work = AssertUnwindSafe(|| self.work(seat));
+        catch_unwind(work).unwrap_or_else(|_| Err(Error::thread()))
+    }
+
+    /// On a thread for each seat, with others that load images; the one that calls looks at the watch.
+    fn work_aside(&self, seats: &mut [Seat], loaders: usize) -> Result<Vec<Share>> {
+        std::thread::scope(|scope| {
+            let few = "the system gives no more threads; `threads` 1 needs fewest";
+            let _stop = self.supply.stop();
+            for _ in 0..loaders {
+                let loader = std::thread::Builder::new();
+                let loader = loader.spawn_scoped(scope, || self.supply.load());
+                loader.context(few)?;
+            }
+            // Every worker holds an end of it, which goes when the worker does.
+            let (works, working) = mpsc::channel::<()>();
+            let start = |seat| {
+                let (worker, works) = (std::thread::Builder::new(), works.clone());
+                let worker = worker.spawn_scoped(scope, move || {
+                    let _works = works;
+                    self.work(seat)
+                });
+                worker.context(few)
+            };
+            let workers: Vec<_> = seats.iter_mut().map(start).collect::<Result<_>>()?;
+            drop(works);
+            while working.recv_timeout(WAIT) == Err(RecvTimeoutError::Timeout) {
+                self.watch.waiting();
+            }
+            let join = |w: ScopedJoinHandle<'_, Result<Share>>| {
+                w.join().unwrap_or_else(|_| Err(Error::thread()))
+            };
+            workers.into_iter().map(join).collect()
+        })
+    }
+
     /// Runs images on a device, or on several, that may use so many threads for each run.
     fn work(&self, seat: &mut Seat) -> Result<Share> {
         let load = Load {
