@@ -241,7 +241,7 @@ impl Setup {
         let cycle = self.cycle.as_ref()?;
         let runs = cycle.log.runs();
         let mut layers = merge(runs.iter().flat_map(|run| &run.layers));
-        leave_out_additions(&mut layers, program);
+        leave_out_additions(&mut layers, &program.layers);
         let steps = program.layers.iter().map(|l| (l.name.clone(), l.steps));
         Some(Timed {
             steps: steps.collect(),

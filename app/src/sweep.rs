@@ -3,56 +3,32 @@
 mod area;
 pub mod grid;
 pub mod picture;
+pub mod sweeper;
 pub mod table;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread::{self, Scope};
+use std::time::Duration;
 
-use rayon::prelude::*;
-use vta_compiler::lower;
-use vta_compiler::qgraph::{QGraph, QOp};
 use vta_driver::output;
-use vta_driver::{
-    Batch, Device, DeviceInfo, Program, QueueLimits, RunReport, Runner, Session, WorkerDevice,
-};
-use vta_isa::Config;
-use vta_sim::cycle::{TimingConfig, simulate};
-use vta_sim::views::{EnergyTable, LayerCycles, LayerTotals};
 
-use crate::error::{Result, ensure};
-use crate::machine::{ConfigSource, Machine, Wanted};
-use crate::timed::{leave_out_additions, merge, utilization};
+use crate::error::{Error, Result};
 use crate::watch::Watch;
-use crate::{files, model, room};
 use grid::{Grid, Point};
-use table::{Measured, Row, Table};
+use sweeper::{Study, Sweeper};
+use table::{Row, Table};
 
-/// A compiled program as its device gets it, or why it can't be compiled.
-type Compiled = Result<Arc<Lowered>, String>;
-
-/// One pass over a program.
-struct Lowered {
-    program: Arc<Program>,
-    batches: Vec<Arc<Batch>>,
-    /// Useful multiply-adds of all BATCH images.
-    macs: u64,
-}
+/// How often whoever began a sweep is asked whether to go on while no point is ready.
+const WAIT: Duration = Duration::from_millis(50);
 
 /// What is swept, and where the results go.
 #[derive(Clone, Debug)]
 pub struct SweepOptions {
-    /// A network or a layer.
-    pub model: String,
-    /// `KEY=V1,V2,..`, an axis each.
-    pub vary: Vec<String>,
-    /// Configuration of all that isn't varied; `None` is the default instance.
-    pub config: Option<ConfigSource>,
-    /// The board, whose limits hold for all points; `None` is a machine of one's own.
-    pub board: Option<String>,
-    /// Timing of all that isn't varied; `None` is the board's, or `pynq`.
-    pub timing: Option<String>,
+    /// What is measured on which machines.
+    pub study: Study,
     /// The table; rows that are there already are not computed again.
     pub output: PathBuf,
     /// A picture of cycles against area to write.
@@ -76,154 +52,152 @@ pub struct Swept {
 /// Runs the sweep. A point that can't be computed has its reason in its row.
 ///
 /// # Errors
-/// A grid, model or file that can't be read, a table or picture that can't be written.
+/// A grid, model or file that can't be read, a table or picture that can't be written,
+/// [`Error::Cancelled`] when `watch` says so: what the table has then is found again.
 pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
-    ensure!(args.threads != Some(0), "`threads` must be at least 1");
-    let machine = Machine::read(Wanted {
-        config: args.config.as_ref(),
-        board: args.board.as_deref(),
-        timing: args.timing.as_deref(),
-    })?;
-    if let Some(text) = machine.misfit_of_config() {
-        watch.note(&text);
-    }
-    let mut grid = Grid::new(&args.vary, &machine.config, &machine.timing)?.on(machine.board);
-    let graph = model::layer_or_network(&args.model)?;
-    room::ask(compiling(&graph, args.threads), || args.model.clone())?;
-    let file = Path::new(&args.model);
-    if file.is_file() {
-        grid = grid.of_file(&files::read_file(file)?);
-    }
-    let table = Table::open(&args.output, &args.model, &grid)?;
-    let missing: Vec<Point> = grid
-        .points()
-        .filter(|point| !table.has(&point.values))
-        .collect();
+    let sweeper = Sweeper::open(&args.study, args.threads, watch)?;
+    let (name, grid) = (args.study.work.name(), sweeper.grid());
+    let mut table = Table::open(&args.output, &name, grid)?;
+    let points = (0..).zip(grid.points());
+    let missing: Vec<(usize, Point)> = points.filter(|(_, p)| !table.has(&p.values)).collect();
     let (resumed, computed) = (grid.size() - missing.len(), missing.len());
-    watch.progress(0, computed);
-    let done = AtomicUsize::new(0);
-    let table = Mutex::new(table);
-    let compiled = Mutex::new(BTreeMap::new());
-    let measure = |point: &Point| -> Result<()> {
-        let row = Row {
-            values: point.values.clone(),
-            outcome: outcome(&graph, point, &compiled),
-        };
-        let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.append(row)?;
-        let before = done.fetch_add(1, Ordering::Relaxed);
-        watch.progress(before + 1, computed);
-        Ok(())
-    };
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(args.threads.unwrap_or(0))
-        .build()?;
-    pool.install(|| missing.par_iter().try_for_each(measure))?;
-    let table = table.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let rows = table.finish(&grid)?;
+    compute(&sweeper, &missing, watch, &mut |row| table.append(row))?;
+    let rows = table.finish(grid)?;
     if let Some(path) = &args.picture {
-        let picture = picture::pareto(&args.model, &grid, &rows);
+        let picture = picture::pareto(&name, grid, &rows);
         output::write(path, picture)?;
     }
     Ok(Swept {
-        grid,
+        grid: sweeper.into_grid(),
         rows,
         resumed,
         computed,
     })
 }
 
-/// Bytes while each thread compiles the network.
-fn compiling(graph: &QGraph, threads: Option<usize>) -> u64 {
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = threads.unwrap_or_else(cores) as u64;
-    let weights = graph.nodes.iter().filter_map(|node| match &node.op {
-        QOp::Conv { weights, .. } => Some(weights.len() as u64),
-        _ => None,
-    });
-    let each = weights.sum::<u64>().saturating_mul(room::PER_WEIGHT);
-    each.saturating_mul(threads)
+/// Points of one configuration.
+#[derive(Default)]
+struct Group {
+    points: Vec<usize>,
+    next: AtomicUsize,
 }
 
-/// What a point takes. Programs are compiled once for each configuration.
-fn outcome(
-    graph: &QGraph,
-    point: &Point,
-    compiled: &Mutex<BTreeMap<String, Arc<Mutex<Option<Compiled>>>>>,
-) -> Result<Measured, String> {
-    let (config, timing) = point.machine.as_ref().map_err(Clone::clone)?;
-    let slot = {
-        let mut compiled = compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(compiled.entry(config.to_json()).or_default())
-    };
-    // Points of the same configuration wait here for the first one to compile.
-    let lowered = slot
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .get_or_insert_with(|| {
-            lower_for(graph, config)
-                .map(Arc::new)
-                .map_err(|e| format!("{e:#}"))
-        })
-        .clone()?;
-    measure(&lowered, config, timing).map_err(|e| e.to_string())
+/// What the threads of a sweep share.
+struct Shared<'a> {
+    sweeper: &'a Sweeper,
+    groups: Vec<Group>,
+    /// Groups that a thread has begun.
+    begun: AtomicUsize,
+    stop: AtomicBool,
 }
 
-/// Compiles for a configuration and records what one pass submits.
-fn lower_for(graph: &QGraph, config: &Config) -> Result<Lowered> {
-    let program = Arc::new(lower::compile(
-        graph,
-        config,
-        &lower::LowerOptions::default(),
-    )?);
-    let recorded = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&recorded);
-    let runner: Runner = Box::new(move |batch, _| {
-        let mut batches = sink.lock().unwrap_or_else(PoisonError::into_inner);
-        batches.push(Arc::clone(batch));
-        Ok(RunReport::default())
-    });
-    let info = DeviceInfo {
-        name: "recorder".to_owned(),
-        config: config.clone(),
-    };
-    let device: Arc<dyn Device> = Arc::new(WorkerDevice::new(info, runner));
-    let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
-    let image = vec![0i8; program.input_len()?];
-    session.run(&[&image])?;
-    let batches = std::mem::take(&mut *recorded.lock().unwrap_or_else(PoisonError::into_inner));
-    let macs = program.layers.iter().map(|l| l.macs).sum::<u64>() * config.batch() as u64;
-    Ok(Lowered {
-        program,
-        batches,
-        macs,
-    })
-}
-
-fn measure(
-    lowered: &Lowered,
-    config: &Config,
-    timing: &TimingConfig,
-) -> Result<Measured, vta_sim::cycle::CycleError> {
-    let mut parts: Vec<LayerCycles> = Vec::new();
-    for batch in &lowered.batches {
-        let insns = &batch.insns;
-        let mut totals = LayerTotals::new(insns, &batch.marks, config, timing);
-        let report = simulate(timing, config, insns, batch.insn_addr.0, &mut totals)?;
-        parts.extend(totals.finish(&report));
+impl Shared<'_> {
+    /// Computes until nothing is left: a configuration that nobody has, and another while there are
+    /// some, so that no thread waits for what another compiles; then what others have not begun of theirs.
+    fn work(&self, done: &SyncSender<Result<Row>>) {
+        loop {
+            let group = self.groups.get(self.begun.fetch_add(1, Ordering::Relaxed));
+            let Some(group) = group else { break };
+            self.compute(group, done);
+        }
+        self.groups
+            .iter()
+            .for_each(|group| self.compute(group, done));
     }
-    let mut layers = merge(parts.iter());
-    leave_out_additions(&mut layers, &lowered.program);
-    let mut total = LayerCycles::default();
-    layers.iter().for_each(|layer| total.add(layer));
-    Ok(Measured {
-        cycles: total.cycles,
-        images: config.batch() as u64,
-        bound_cycles: layers.iter().map(|l| l.bound.cycles()).sum(),
-        macs: lowered.macs,
-        utilization: utilization(&total, lowered.macs, 1),
-        dram_bytes: total.dram_bytes(),
-        energy_uj: total.energy(&EnergyTable::default()).total_pj() / 1e6,
-        area_mm2: area::estimate(config, timing).total_mm2(),
+
+    fn compute(&self, group: &Group, done: &SyncSender<Result<Row>>) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let next = group.next.fetch_add(1, Ordering::Relaxed);
+            let Some(&index) = group.points.get(next) else {
+                return;
+            };
+            // Nobody listens any more.
+            if done.send(self.sweeper.measure(index)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Computes points on threads of their own, not those that compiling shares: a thread of these that
+/// waits for its parts may begin another point meanwhile, and that one may wait for the first.
+fn compute(
+    sweeper: &Sweeper,
+    missing: &[(usize, Point)],
+    watch: &dyn Watch,
+    keep: &mut dyn FnMut(Row) -> Result<()>,
+) -> Result<()> {
+    watch.progress(0, missing.len());
+    let shared = Shared {
+        sweeper,
+        groups: groups(missing),
+        begun: AtomicUsize::new(0),
+        stop: AtomicBool::new(false),
+    };
+    thread::scope(|scope| {
+        let threads = sweeper.threads().min(missing.len());
+        let found = start(scope, &shared, threads)
+            .and_then(|rows| collect(&rows, missing.len(), watch, keep));
+        shared.stop.store(true, Ordering::Relaxed);
+        found
     })
+}
+
+fn start<'s>(
+    scope: &'s Scope<'s, '_>,
+    shared: &'s Shared<'_>,
+    threads: usize,
+) -> Result<Receiver<Result<Row>>> {
+    let (done, rows) = mpsc::sync_channel(threads);
+    for _ in 0..threads {
+        let done = done.clone();
+        let thread = thread::Builder::new().name("sweep".to_owned());
+        thread.spawn_scoped(scope, move || shared.work(&done))?;
+    }
+    Ok(rows)
+}
+
+/// Keeps rows as they come.
+fn collect(
+    rows: &Receiver<Result<Row>>,
+    all: usize,
+    watch: &dyn Watch,
+    keep: &mut dyn FnMut(Row) -> Result<()>,
+) -> Result<()> {
+    let mut done = 0;
+    while done < all {
+        if watch.cancelled() {
+            return Err(Error::Cancelled);
+        }
+        match rows.recv_timeout(WAIT) {
+            Ok(row) => {
+                keep(row?)?;
+                done += 1;
+                watch.progress(done, all);
+            }
+            Err(RecvTimeoutError::Timeout) => watch.waiting(),
+            Err(RecvTimeoutError::Disconnected) => return Err(Error::thread()),
+        }
+    }
+    Ok(())
+}
+
+/// The points by configuration, in the order of each one's first point. Points without a machine are a
+/// group, too.
+fn groups(missing: &[(usize, Point)]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut known = HashMap::new();
+    for (index, point) in missing {
+        let config = point
+            .machine
+            .as_ref()
+            .ok()
+            .map(|(config, _)| config.to_json());
+        let group = *known.entry(config).or_insert_with(|| {
+            groups.push(Group::default());
+            groups.len() - 1
+        });
+        groups[group].points.push(*index);
+    }
+    groups
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use vta_driver::{GemmSteps, Layer, Program};
+use vta_driver::{GemmSteps, Layer};
 use vta_sim::TimedRun;
 use vta_sim::cycle::{Client, StallReason, TimingConfig, Unit};
 use vta_sim::views::{EnergyTable, LayerCycles, Spend, Verdict};
@@ -33,9 +33,9 @@ pub struct Timed {
 
 /// Bounds without the steps that add biases and residuals, which another schedule could do
 /// otherwise: only products have to be done by the matrix unit.
-pub fn leave_out_additions(layers: &mut [LayerCycles], program: &Program) {
+pub fn leave_out_additions(layers: &mut [LayerCycles], program: &[Layer]) {
     let mut known: HashMap<&str, &Layer> = HashMap::new();
-    for layer in &program.layers {
+    for layer in program {
         known.entry(&layer.name).or_insert(layer);
     }
     for layer in layers {

@@ -115,12 +115,40 @@ impl Grid {
         hash(self.base.as_bytes())
     }
 
-    /// Every point, in order.
-    pub fn points(&self) -> impl Iterator<Item = Point> {
-        (0..self.size()).map(|index| self.point(index))
+    /// What decides the figures of a point beside its values: what isn't varied, and the board's
+    /// limits. One of another version of `vta` is another one, too.
+    pub fn basis(&self) -> String {
+        let limits = match &self.limits {
+            Some(board) => hash(format!("{board:?}").as_bytes()),
+            None => "none".to_owned(),
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        format!(
+            "base {}, limits {limits}, vta {version}",
+            self.fingerprint()
+        )
     }
 
-    fn point(&self, mut index: usize) -> Point {
+    /// Every point, in order.
+    pub fn points(&self) -> impl Iterator<Item = Point> {
+        (0..self.size()).map(|index| self.nth(index))
+    }
+
+    /// The point of an index below [`size`](Self::size).
+    ///
+    /// # Errors
+    /// An index that no point has.
+    pub fn point(&self, index: usize) -> Result<Point> {
+        let size = self.size();
+        ensure!(
+            index < size,
+            "point {index} of a grid of {size}: the last is {}",
+            size - 1
+        );
+        Ok(self.nth(index))
+    }
+
+    fn nth(&self, mut index: usize) -> Point {
         let mut values = vec![String::new(); self.axes.len()];
         for (value, axis) in values.iter_mut().zip(&self.axes).rev() {
             value.clone_from(&axis.values[index % axis.values.len()]);

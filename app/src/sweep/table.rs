@@ -9,6 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
 use vta_driver::output::{self, FileError, FileLock};
 
 use super::grid::Grid;
@@ -50,6 +51,44 @@ pub struct Row {
     pub values: Vec<String>,
     /// What it took, or why it has no result.
     pub outcome: Result<Measured, String>,
+}
+
+impl Row {
+    /// The row's cells as the table has them, without the last one, which names the sweep: numbers, and
+    /// null for what there isn't. See [`columns`].
+    pub fn json(&self) -> Vec<Value> {
+        let mut cells: Vec<Value> = self.values.iter().map(|v| number(v)).collect();
+        match &self.outcome {
+            Ok(m) => cells.extend([
+                json!(m.cycles),
+                json!(m.images),
+                json!(m.bound_cycles),
+                json!(m.macs),
+                json!(m.utilization),
+                json!(m.dram_bytes),
+                json!(m.energy_uj),
+                json!(m.area_mm2),
+                Value::Null,
+            ]),
+            Err(error) => {
+                cells.extend([const { Value::Null }; FIGURES]);
+                cells.push(json!(error));
+            }
+        }
+        cells
+    }
+}
+
+/// A value of an axis; one that JSON writes otherwise, such as `.5`, too.
+fn number(text: &str) -> Value {
+    let whole = text.parse::<i64>().map(Value::from);
+    whole.unwrap_or_else(|_| text.parse::<f64>().map_or(Value::Null, Value::from))
+}
+
+/// The names of [`Row::json`]'s cells.
+pub fn columns(grid: &Grid) -> Vec<&str> {
+    let figures = COLUMNS.iter().copied().filter(|name| *name != "sweep");
+    grid.keys().chain(figures).collect()
 }
 
 /// Behind the axes.

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use serde_json::json;
+use vta_app::sweep::sweeper::{Study, Workload};
 use vta_app::sweep::table::Row;
 use vta_app::sweep::{self, SweepOptions, Swept, picture};
 
@@ -13,11 +14,13 @@ use crate::terminal::{print_line, print_text};
 pub fn sweep(args: &SweepArgs) -> Result<bool> {
     let bar = Bar::new("points", 2, args.json);
     let options = SweepOptions {
-        model: args.model.clone(),
-        vary: args.vary.clone(),
-        config: args.config.clone().map(Into::into),
-        board: args.timing.board.board.clone(),
-        timing: args.timing.timing.clone(),
+        study: Study {
+            work: Workload::Model(args.model.clone()),
+            vary: args.vary.clone(),
+            config: args.config.clone().map(Into::into),
+            board: args.timing.board.board.clone(),
+            timing: args.timing.timing.clone(),
+        },
         output: args.output.clone(),
         picture: args.picture.clone(),
         threads: args.threads,

@@ -1,0 +1,438 @@
+//! One point of a sweep at a time: what is measured, machines, and the programs that points share.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use vta_compiler::lower;
+use vta_compiler::qgraph::{QGraph, QOp};
+use vta_driver::{
+    Batch, Device, DeviceInfo, Layer, QueueLimits, RunReport, Runner, Session, WorkerDevice,
+};
+use vta_isa::Config;
+use vta_sim::cycle::{CycleError, TimingConfig, simulate};
+use vta_sim::views::{EnergyTable, LayerCycles, LayerTotals};
+
+use super::area;
+use super::grid::Grid;
+use super::table::{Measured, Row};
+use crate::error::{Result, ensure};
+use crate::machine::{ConfigSource, Machine, Wanted};
+use crate::timed::{leave_out_additions, merge, utilization};
+use crate::watch::Watch;
+use crate::{files, model, room};
+
+/// Compiled programs that are kept, for each thread: that of its points, and one that it comes back to.
+const KEPT_A_THREAD: usize = 2;
+
+/// What is measured at each point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// A network (a file, `demo`, `zoo:NAME`) or a layer as `vta layer` names it.
+    Model(String),
+}
+
+impl Workload {
+    /// As it was given, for tables and messages.
+    pub fn name(&self) -> Cow<'_, str> {
+        match self {
+            Self::Model(name) => name.into(),
+        }
+    }
+
+    fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Model(name) => Some(Path::new(name)).filter(|path| path.is_file()),
+        }
+    }
+}
+
+/// What is measured, and on which machines.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// What runs on each machine.
+    pub work: Workload,
+    /// `KEY=V1,V2,..`, an axis each.
+    pub vary: Vec<String>,
+    /// Configuration of all that isn't varied; `None` is the default instance.
+    pub config: Option<ConfigSource>,
+    /// The board, whose limits hold for all points; `None` is a machine of one's own.
+    pub board: Option<String>,
+    /// Timing of all that isn't varied; `None` is the board's, or `pynq`.
+    pub timing: Option<String>,
+}
+
+/// Measures the points of a grid, in any order and from several threads; which thread measures what and
+/// when changes no figure. [`sweep`](super::sweep) is this with a table.
+pub struct Sweeper {
+    graph: QGraph,
+    grid: Grid,
+    basis: String,
+    threads: usize,
+    programs: Programs,
+}
+
+impl Sweeper {
+    /// Reads the model and the machine. `threads` is how many points are measured side by side, at
+    /// least 1: there must be memory for as many programs, and some more stay compiled for points of
+    /// the same configuration; `None` is one for each core.
+    ///
+    /// # Errors
+    /// A grid, model or file that can't be read, no memory to compile the model.
+    pub fn open(study: &Study, threads: Option<usize>, watch: &dyn Watch) -> Result<Self> {
+        ensure!(threads != Some(0), "`threads` must be at least 1");
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = threads.unwrap_or_else(cores);
+        let machine = Machine::read(Wanted {
+            config: study.config.as_ref(),
+            board: study.board.as_deref(),
+            timing: study.timing.as_deref(),
+        })?;
+        if let Some(text) = machine.misfit_of_config() {
+            watch.note(&text);
+        }
+        let mut grid = Grid::new(&study.vary, &machine.config, &machine.timing)?.on(machine.board);
+        let Workload::Model(name) = &study.work;
+        let graph = model::layer_or_network(name)?;
+        room::ask(compiling(&graph).saturating_mul(threads as u64), || {
+            name.clone()
+        })?;
+        let mut name = study.work.name();
+        if let Some(file) = study.work.file() {
+            grid = grid.of_file(&files::read_file(file)?);
+            name = files::name(&name).into();
+        }
+        Ok(Self {
+            basis: format!("{name}, {}", grid.basis()),
+            graph,
+            grid,
+            threads,
+            programs: Programs::new(threads.saturating_mul(KEPT_A_THREAD)),
+        })
+    }
+
+    /// The axes and points.
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// The axes and points, when all is measured.
+    pub fn into_grid(self) -> Grid {
+        self.grid
+    }
+
+    /// Points that are measured side by side.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// All that decides what is measured at a point, beside the point's own keys and values, as a line of
+    /// text: the model with its content, configuration, timing, the board's limits, this version. Equal
+    /// texts and values have equal rows, wherever they are computed and wherever a model's file lies.
+    pub fn basis(&self) -> &str {
+        &self.basis
+    }
+
+    /// Measures a point, which is its index in the grid. A point that can't be built or compiled has the
+    /// reason in its row. Points of the same configuration share what is compiled; they wait for the
+    /// first one, so that this is nothing for the threads that compiling itself uses, rayon's.
+    ///
+    /// # Errors
+    /// An index that no point has.
+    pub fn measure(&self, index: usize) -> Result<Row> {
+        let point = self.grid.point(index)?;
+        let outcome = match &point.machine {
+            Ok((config, timing)) => self.outcome(config, timing),
+            Err(error) => Err(error.clone()),
+        };
+        Ok(Row {
+            values: point.values,
+            outcome,
+        })
+    }
+
+    fn outcome(&self, config: &Config, timing: &TimingConfig) -> Result<Measured, String> {
+        let slot = self.programs.slot(config.to_json());
+        let compile = || match Recorded::new(&self.graph, config) {
+            Ok(recorded) => Ok(Arc::new(recorded)),
+            Err(error) => Err(format!("{error:#}")),
+        };
+        let recorded = slot.get_or_init(compile).clone()?;
+        let cycles = recorded.cycles(config, timing).map_err(|e| e.to_string())?;
+        Ok(measured(&cycles, recorded.macs, config, timing))
+    }
+}
+
+/// Bytes while a network is compiled.
+fn compiling(graph: &QGraph) -> u64 {
+    let weights = graph.nodes.iter().filter_map(|node| match &node.op {
+        QOp::Conv { weights, .. } => Some(weights.len() as u64),
+        _ => None,
+    });
+    weights.sum::<u64>().saturating_mul(room::PER_WEIGHT)
+}
+
+fn measured(layers: &[LayerCycles], macs: u64, config: &Config, timing: &TimingConfig) -> Measured {
+    let mut total = LayerCycles::default();
+    layers.iter().for_each(|layer| total.add(layer));
+    Measured {
+        cycles: total.cycles,
+        images: config.batch() as u64,
+        bound_cycles: layers.iter().map(|l| l.bound.cycles()).sum(),
+        macs,
+        utilization: utilization(&total, macs, 1),
+        dram_bytes: total.dram_bytes(),
+        energy_uj: total.energy(&EnergyTable::default()).total_pj() / 1e6,
+        area_mm2: area::estimate(config, timing).total_mm2(),
+    }
+}
+
+/// What is compiled for a configuration, or why it can't be; empty until it is.
+type Slot = Arc<OnceLock<Result<Arc<Recorded>, String>>>;
+
+/// The programs that were used last.
+struct Programs {
+    most: usize,
+    /// By configuration; the last one was used last.
+    slots: Mutex<Vec<(String, Slot)>>,
+}
+
+impl Programs {
+    /// Keeps at most so many.
+    fn new(most: usize) -> Self {
+        Self {
+            most,
+            slots: Mutex::default(),
+        }
+    }
+
+    /// The slot of a configuration, in place of the one that wasn't used for longest.
+    fn slot(&self, config: String) -> Slot {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = slots.iter().position(|(known, _)| *known == config) {
+            slots[at..].rotate_left(1);
+        } else {
+            let first = (slots.len() + 1).saturating_sub(self.most);
+            slots.drain(..first);
+            slots.push((config, Slot::default()));
+        }
+        slots
+            .last()
+            .map(|(_, slot)| Arc::clone(slot))
+            .unwrap_or_default()
+    }
+}
+
+/// What one pass over a program submits.
+struct Recorded {
+    batches: Vec<Arc<Batch>>,
+    /// Without their commands, which the batches have.
+    layers: Vec<Layer>,
+    /// Useful multiply-adds of all BATCH images.
+    macs: u64,
+}
+
+impl Recorded {
+    /// Compiles for a configuration and runs a pass on a device that only keeps what it gets.
+    fn new(graph: &QGraph, config: &Config) -> Result<Self> {
+        let program = Arc::new(lower::compile(
+            graph,
+            config,
+            &lower::LowerOptions::default(),
+        )?);
+        let recorded = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&recorded);
+        let runner: Runner = Box::new(move |batch, _| {
+            let mut batches = sink.lock().unwrap_or_else(PoisonError::into_inner);
+            batches.push(Arc::clone(batch));
+            Ok(RunReport::default())
+        });
+        let info = DeviceInfo {
+            name: "recorder".to_owned(),
+            config: config.clone(),
+        };
+        let device: Arc<dyn Device> = Arc::new(WorkerDevice::new(info, runner));
+        let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
+        let image = vec![0i8; program.input_len()?];
+        session.run(&[&image])?;
+        let batches = std::mem::take(&mut *recorded.lock().unwrap_or_else(PoisonError::into_inner));
+        let macs = program.layers.iter().map(|l| l.macs).sum::<u64>() * config.batch() as u64;
+        Ok(Self {
+            batches,
+            layers: program.layers.iter().map(figures).collect(),
+            macs,
+        })
+    }
+
+    /// The pass's layers with their cycles.
+    fn cycles(
+        &self,
+        config: &Config,
+        timing: &TimingConfig,
+    ) -> Result<Vec<LayerCycles>, CycleError> {
+        let mut parts: Vec<LayerCycles> = Vec::new();
+        for batch in &self.batches {
+            let insns = &batch.insns;
+            let mut totals = LayerTotals::new(insns, &batch.marks, config, timing);
+            let report = simulate(timing, config, insns, batch.insn_addr.0, &mut totals)?;
+            parts.extend(totals.finish(&report));
+        }
+        let mut layers = merge(parts.iter());
+        leave_out_additions(&mut layers, &self.layers);
+        Ok(layers)
+    }
+}
+
+/// What figures need of a layer.
+fn figures(layer: &Layer) -> Layer {
+    Layer {
+        name: layer.name.clone(),
+        steps: layer.steps,
+        ..Layer::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::table::columns;
+
+    fn study(vary: &[&str]) -> Study {
+        Study {
+            work: Workload::Model("conv:1,16,7,7,32,3,1,1".to_owned()),
+            vary: vary.iter().map(|v| (*v).to_owned()).collect(),
+            config: None,
+            board: None,
+            timing: None,
+        }
+    }
+
+    #[test]
+    fn points_are_the_same_in_any_order_from_any_thread() {
+        let study = study(&["bus_bytes=8,12,16", "LOG_WGT_BUFF_SIZE=16,17,18"]);
+        let one = Sweeper::open(&study, Some(1), &()).unwrap();
+        let rows: Vec<Row> = (0..9).map(|i| one.measure(i).unwrap()).collect();
+        let many = Sweeper::open(&study, Some(3), &()).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (many, rows) = (&many, &rows);
+                scope.spawn(move || {
+                    for i in (0..9).rev().map(|i| (i + 3 * thread) % 9) {
+                        assert_eq!(many.measure(i).unwrap(), rows[i]);
+                    }
+                });
+            }
+        });
+        let failed: Vec<bool> = rows.iter().map(|row| row.outcome.is_err()).collect();
+        assert_eq!(failed, [0, 0, 0, 1, 1, 1, 0, 0, 0].map(|f| f == 1));
+        assert_eq!(rows[4].values, ["12", "17"]);
+        let error = one.measure(9).err().unwrap().to_string();
+        assert_eq!(error, "point 9 of a grid of 9: the last is 8");
+    }
+
+    #[test]
+    fn few_programs_are_kept_and_points_share_them() {
+        let sweeper = Sweeper::open(
+            &study(&["tags=1,2", "LOG_WGT_BUFF_SIZE=16,17,18"]),
+            Some(1),
+            &(),
+        );
+        let sweeper = sweeper.unwrap();
+        let slots = || {
+            let slots = sweeper.programs.slots.lock().unwrap();
+            slots
+                .iter()
+                .map(|(_, s)| Arc::as_ptr(s))
+                .collect::<Vec<_>>()
+        };
+        sweeper.measure(0).unwrap();
+        let first = slots();
+        sweeper.measure(3).unwrap();
+        assert_eq!(slots(), first, "the same configuration");
+        sweeper.measure(1).unwrap();
+        sweeper.measure(0).unwrap();
+        let both = slots();
+        assert_eq!((both.len(), both[1]), (2, first[0]));
+        sweeper.measure(2).unwrap();
+        let next = slots();
+        assert_eq!(next.len(), 2);
+        assert_eq!(next[0], first[0], "the one that was used longest ago goes");
+        assert!(
+            sweeper
+                .programs
+                .slots
+                .lock()
+                .unwrap()
+                .iter()
+                .all(|(_, s)| s.get().is_some())
+        );
+    }
+
+    #[test]
+    fn cells_are_named_numbers() {
+        let sweeper = Sweeper::open(&study(&["LOG_BLOCK=4,20", "tags=2"]), None, &()).unwrap();
+        let names = columns(sweeper.grid());
+        assert_eq!(names[..3], ["LOG_BLOCK", "tags", "cycles"]);
+        assert_eq!(names.last(), Some(&"error"));
+        let (good, bad) = (sweeper.measure(0).unwrap(), sweeper.measure(1).unwrap());
+        let cycles = good.outcome.as_ref().unwrap().cycles;
+        let (good, bad) = (good.json(), bad.json());
+        assert_eq!((good.len(), bad.len()), (names.len(), names.len()));
+        assert_eq!(good[..3], [4, 2, cycles].map(serde_json::Value::from));
+        assert!(good[names.len() - 1].is_null() && bad[2].is_null());
+        assert!(bad[names.len() - 1].as_str().unwrap().contains("LOG_BLOCK"));
+    }
+
+    #[test]
+    fn the_basis_is_all_that_is_not_varied() {
+        let basis = |study: &Study| Sweeper::open(study, None, &()).unwrap().basis().to_owned();
+        let base = study(&["tags=1"]);
+        let text = basis(&base);
+        assert!(text.starts_with("conv:1,16,7,7,32,3,1,1, base "), "{text}");
+        assert!(
+            text.ends_with(concat!(", vta ", env!("CARGO_PKG_VERSION"))),
+            "{text}"
+        );
+        assert_eq!(basis(&study(&["tags=7,8"])), text);
+        let others = [
+            Study {
+                work: Workload::Model("gemm:1,16,16".to_owned()),
+                ..base.clone()
+            },
+            Study {
+                timing: Some("de10".to_owned()),
+                ..base.clone()
+            },
+            Study {
+                board: Some("pynq".to_owned()),
+                ..base.clone()
+            },
+        ];
+        others
+            .iter()
+            .for_each(|other| assert_ne!(basis(other), text));
+    }
+
+    #[test]
+    fn a_models_file_is_its_name_and_content_wherever_it_lies() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = model::DEMO_MODEL;
+        let basis = |place: &str, more: &[u8]| {
+            let place = folder.path().join(place);
+            std::fs::create_dir_all(&place).unwrap();
+            let path = place.join("model.onnx");
+            std::fs::write(&path, [model, more].concat()).unwrap();
+            let work = Workload::Model(path.display().to_string());
+            let study = Study {
+                work,
+                ..study(&["tags=1"])
+            };
+            Sweeper::open(&study, None, &()).unwrap().basis().to_owned()
+        };
+        let one = basis("a", b"");
+        assert!(one.starts_with("model.onnx, base "), "{one}");
+        assert_eq!(basis("b", b""), one);
+        // A producer's version, which changes nothing but the bytes.
+        assert_ne!(basis("c", b"\x1a\x011"), one);
+    }
+}
