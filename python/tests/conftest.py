@@ -58,9 +58,10 @@ def vta():
 
 
 def onnx_bytes(nodes, inputs, outputs, constants):
-    """A float ONNX model: inputs and outputs by name with their type and dimensions, constants by name."""
+    """An ONNX model: inputs and outputs by name with their type and dimensions, constants by name."""
     onnx = pytest.importorskip("onnx")
-    kinds = {"f": onnx.TensorProto.FLOAT, "i": onnx.TensorProto.INT64}
+    proto = onnx.TensorProto
+    kinds = {"f": proto.FLOAT, "i": proto.INT64, "uint8": proto.UINT8, "int8": proto.INT8}
 
     def infos(ports):
         return [onnx.helper.make_tensor_value_info(name, kinds[kind], shape) for name, (kind, shape) in ports.items()]
