@@ -22,6 +22,7 @@ from pyvta._pyvta import (
     quantize,
     verify,
 )
+from pyvta._sweep import sweep
 from pyvta._torch import from_torch
 from pyvta.errors import (
     DeviceError,
@@ -58,5 +59,6 @@ __all__ = [
     "compile",
     "from_torch",
     "quantize",
+    "sweep",
     "verify",
 ]

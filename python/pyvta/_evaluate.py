@@ -91,19 +91,18 @@ def _opened(network: _Network) -> InferenceSession:
 
 @dataclass(frozen=True)
 class _Shard:
-    network: _Network
     images: _Array
     output: str | None
     name: str
     folder: str | None
 
 
-def _predict(shard: _Shard) -> list[int]:
+def _predict(network: _Network, shard: _Shard) -> list[int]:
     """The labels that the network gives to a shard's images."""
     store = None if shard.folder is None else _store.Store(shard.folder)
     found = store.get(shard.name) if store else None
     if found is None:
-        session = _opened(shard.network)
+        session = _opened(network)
         name = session.get_inputs()[0].name
         wanted = None if shard.output is None else [shard.output]
         logits = session.run(wanted, {name: shard.images})[0]
@@ -220,12 +219,12 @@ def evaluate(
             done += 1
         else:
             starts.append(first)
-            pieces.append(_Shard(network, part, output, name, folder))
+            pieces.append(_Shard(part, output, name, folder))
     told(done, len(shards))
     errors: dict[int, str] = {}
     names = [piece.name for piece in pieces]
     # A session uses all of a machine's threads by itself.
-    for at, found_labels, error in _work.each(_predict, pieces, names, client, 1):
+    for at, found_labels, error in _work.each(_predict, network, pieces, names, client, 1):
         first = starts[at]
         if error is None:
             predictions[first : first + shard] = found_labels

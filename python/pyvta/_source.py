@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyvta import _store
@@ -18,6 +18,8 @@ class Source:
     name: str
     #: The file, and those beside it that hold its data; empty for a name.
     files: tuple[tuple[str, bytes], ...] = ()
+    #: Where the file was, which messages name as long as it is there.
+    where: str | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, given: str | os.PathLike[str] | bytes, kind: str) -> Source:
@@ -40,17 +42,26 @@ class Source:
                 files += [(p.name, p.read_bytes()) for p in named]
         except OSError as error:
             raise FileError(f"{error.filename or path}: {error.strerror}") from None
-        return cls(path.name, tuple(files))
+        return cls(path.name, tuple(files), os.fspath(given))
 
     def facts(self) -> list[str]:
         """What it is: its name, and its bytes if there are any."""
         return [self.name] + [f"{name} {_store.digest(data)}" for name, data in self.files]
 
     def path(self, folder: Path) -> str:
-        """Where it can be opened: the name, or a file that is made in the folder."""
+        """Where it can be opened: the name, the file, or a copy that is made in the folder."""
         if not self.files:
             return self.name
+        if self.where is not None and self._is_there(Path(self.where).parent):
+            return self.where
         place = Path(tempfile.mkdtemp(dir=folder))
         for name, data in self.files:
             (place / name).write_bytes(data)
         return str(place / self.name)
+
+    def _is_there(self, folder: Path) -> bool:
+        """Whether this process sees the same files."""
+        try:
+            return all((folder / name).read_bytes() == data for name, data in self.files)
+        except OSError:
+            return False

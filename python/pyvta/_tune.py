@@ -96,17 +96,16 @@ def _opened(spec: _Spec) -> Tuner:
 
 @dataclass(frozen=True)
 class _Piece:
-    spec: _Spec
     index: int
     name: str
     folder: str | None
 
 
-def _measure(piece: _Piece) -> str:
+def _measure(spec: _Spec, piece: _Piece) -> str:
     store = None if piece.folder is None else _store.Store(piece.folder)
     found = store.get(piece.name) if store else None
     if found is None:
-        found = {"tiles": _opened(piece.spec).measure(piece.index)}
+        found = {"tiles": _opened(spec).measure(piece.index)}
         if store:
             store.put(piece.name, found)
     text: str = found["tiles"]
@@ -138,7 +137,7 @@ def tune(
     candidates
         Tiles to measure for each convolution, at least 1.
     threads, client, cache, progress
-        As for `evaluate`; pieces are convolutions, `threads` of which are measured at a time on this machine.
+        As for `pyvta.sweep`; pieces are convolutions.
 
     Raises
     ------
@@ -156,15 +155,16 @@ def tune(
         candidates,
     )
     tuner = _opened(spec)
-    names = [_store.key("tune", spec.facts() | {"piece": at}) for at in range(len(tuner))]
+    facts = spec.facts()
+    names = [_store.key("tune", facts | {"piece": at}) for at in range(len(tuner))]
     known = [store.get(name) if store else None for name in names]
     texts: list[str | None] = [found["tiles"] if found else None for found in known]
     missing = [at for at, text in enumerate(texts) if text is None]
     done = len(texts) - len(missing)
     told(done, len(texts))
-    pieces = [_Piece(spec, at, names[at], folder) for at in missing]
+    pieces = [_Piece(at, names[at], folder) for at in missing]
     keys = [piece.name for piece in pieces]
-    for place, text, error in _work.each(_measure, pieces, keys, client, at_a_time):
+    for place, text, error in _work.each(_measure, spec, pieces, keys, client, at_a_time):
         if error is not None:
             if client is None:
                 raise error

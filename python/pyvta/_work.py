@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import as_completed as threads_completed
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _Piece = TypeVar("_Piece")
+_Shared = TypeVar("_Shared")
 
 #: What `progress` may be: a function of (done, all), or True for a bar on the terminal.
 Progress = Callable[[int, int], object] | bool | None
@@ -58,7 +60,8 @@ def workers(client: Client | None, threads: int | None) -> int:
 
 
 def each(
-    function: Callable[[_Piece], Any],
+    function: Callable[[_Shared, _Piece], Any],
+    shared: _Shared,
     pieces: Sequence[_Piece],
     names: Sequence[str],
     client: Client | None,
@@ -66,19 +69,23 @@ def each(
 ) -> Iterator[tuple[int, Any, BaseException | None]]:
     """Does all pieces; which one is ready, with its result or what it raised, as they get ready.
 
-    ``names`` are what the pieces are on a cluster: clients that ask for the same one share it.
+    ``shared`` is what all pieces need: a worker gets it once. ``names`` are what the pieces are on a
+    cluster: clients that ask for the same one share it.
     """
     if client is None:
-        yield from _on_threads(function, pieces, threads)
+        yield from _on_threads(function, shared, pieces, threads)
     else:
-        yield from _on_cluster(function, pieces, names, client)
+        yield from _on_cluster(function, shared, pieces, names, client)
 
 
 def _on_threads(
-    function: Callable[[_Piece], Any], pieces: Sequence[_Piece], threads: int
+    function: Callable[[_Shared, _Piece], Any],
+    shared: _Shared,
+    pieces: Sequence[_Piece],
+    threads: int,
 ) -> Iterator[tuple[int, Any, BaseException | None]]:
     with ThreadPoolExecutor(max_workers=threads) as pool:
-        started = {pool.submit(function, piece): at for at, piece in enumerate(pieces)}
+        started = {pool.submit(function, shared, piece): at for at, piece in enumerate(pieces)}
         try:
             for future in threads_completed(started):
                 error = future.exception()
@@ -88,8 +95,13 @@ def _on_threads(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _itself(shared: _Shared) -> _Shared:
+    return shared
+
+
 def _on_cluster(
-    function: Callable[[_Piece], Any],
+    function: Callable[[_Shared, _Piece], Any],
+    shared: _Shared,
     pieces: Sequence[_Piece],
     names: Sequence[str],
     client: Client,
@@ -98,8 +110,12 @@ def _on_cluster(
 
     as_completed: Any = distributed.as_completed
     untyped: Any = client
+    with warnings.catch_warnings():
+        # A model's weights are sent to the scheduler, once: it can send them to new workers then.
+        warnings.filterwarnings("ignore", message="Sending large graph")
+        held = untyped.submit(_itself, shared, pure=False, retries=_RETRIES)
     started = {
-        untyped.submit(function, piece, key=f"pyvta-{name}", retries=_RETRIES): at
+        untyped.submit(function, held, piece, key=f"pyvta-{name}", retries=_RETRIES): at
         for at, (piece, name) in enumerate(zip(pieces, names, strict=True))
     }
     try:

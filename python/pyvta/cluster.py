@@ -1,19 +1,20 @@
-"""Evaluations and tuning over a cluster.
+"""Sweeps, evaluations and tuning over a cluster.
 
 The same lines run on this machine's threads (without a client), on two local processes, and on
 Slurm, PBS or LSF through `dask-jobqueue`:
 
 >>> from distributed import Client, LocalCluster
 >>> client = Client(LocalCluster(n_workers=2, threads_per_worker=1))
->>> pyvta.cluster.evaluate("model.onnx", "cifar10.npz", client=client)
+>>> pyvta.cluster.sweep("zoo:resnet18", {"LOG_BLOCK": [3, 4, 5]}, client=client)
 
 Every task writes its result as a file named by model, configuration and version into a folder that
 all share (`cache=`). A worker, scheduler or client that is killed loses at most the tasks in flight;
-a second start computes what is missing; two clients share results. A task that fails is told with
+a second start computes what is missing; two clients share results. A point that fails is a row with
 its error.
 """
 
 from pyvta._evaluate import Evaluation, evaluate
+from pyvta._sweep import sweep
 from pyvta._tune import Tuned, tune
 
-__all__ = ["Evaluation", "Tuned", "evaluate", "tune"]
+__all__ = ["Evaluation", "Tuned", "evaluate", "sweep", "tune"]

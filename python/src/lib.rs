@@ -13,6 +13,7 @@ mod options;
 mod quantize;
 mod report;
 mod session;
+mod sweep;
 mod tune;
 mod watch;
 
@@ -26,6 +27,7 @@ fn _pyvta(module: &Bound<'_, PyModule>) -> PyResult<()> {
     quantize::register(module)?;
     report::register(module)?;
     session::register(module)?;
+    sweep::register(module)?;
     tune::register(module)?;
     Ok(())
 }

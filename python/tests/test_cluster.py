@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -19,7 +20,15 @@ import pytest
 import pyvta
 from pyvta import _store
 
-pytest.importorskip("pandas")
+from conftest import missing
+
+
+def needed(module: str) -> Any:
+    """A package of tests, without which they fail in CI."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        return missing(f"{module} is missing: pip install pyvta[cluster]")
 
 
 def computed(folder: Path) -> list[str]:
@@ -30,10 +39,10 @@ def computed(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    distributed = pytest.importorskip("distributed")
+    distributed = needed("distributed")
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None
+            n_workers=2, threads_per_worker=1, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -145,3 +154,135 @@ def test_files_that_are_no_data_sets_are_named(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no archive")
     with pytest.raises(pyvta.InputError, match="text"):
         pyvta.cluster.evaluate("demo", tmp_path / "text.npz", cache=False)
+
+
+# Two axes of the configuration, one of which has a value that no machine has, and one of the timing.
+AXES: dict[str, list[float]] = {"LOG_ACC_BUFF_SIZE": [16, 17, 40], "memory_latency_cycles": [10, 50, 100]}
+
+
+def test_a_sweep_is_the_table_of_the_command_line(tmp_path: Path, vta: Any) -> None:
+    table = tmp_path / "table.csv"
+    vary = [f"--vary={key}={','.join(map(str, values))}" for key, values in AXES.items()]
+    # A point without a result is a failure there.
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        vta("sweep", "resnet18.C11", *vary, "-o", table)
+    assert failed.value.returncode == 1
+    import pandas as pd
+
+    expected = pd.read_csv(table).drop(columns="sweep")
+    found = pyvta.sweep("resnet18.C11", AXES, cache=tmp_path / "cache")
+    assert list(found.columns) == list(expected.columns)
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+    assert found["error"].notna().sum() == 3
+
+
+def test_what_is_there_is_not_computed_again(tmp_path: Path, client: Any) -> None:
+    cache = tmp_path / "cache"
+    seen: list[tuple[int, int]] = []
+    told = lambda done, all: seen.append((done, all))  # noqa: E731
+    first = pyvta.sweep("resnet18.C11", AXES, cache=cache, progress=told, threads=1)
+    assert seen[0] == (0, 9) and seen[-1] == (9, 9) and len(computed(cache)) == 9
+    again = pyvta.cluster.sweep("resnet18.C11", AXES, cache=cache, client=client)
+    assert again.equals(first) and len(computed(cache)) == 9
+    # More values of an axis, in another order: only those are new.
+    more = {"memory_latency_cycles": [100, 10, 400], "LOG_ACC_BUFF_SIZE": [17, 16]}
+    wider = pyvta.cluster.sweep("resnet18.C11", more, cache=cache, client=client)
+    keys = computed(cache)
+    assert len(keys) == len(set(keys)) == 9 + 2 and len(wider) == 6
+    at = (wider["memory_latency_cycles"] == 10) & (wider["LOG_ACC_BUFF_SIZE"] == 16)
+    assert wider[at]["cycles"].item() == first["cycles"][0]
+    # Another configuration is another sweep.
+    other = pyvta.sweep("resnet18.C11", AXES, config={"LOG_BLOCK": 5}, cache=cache)
+    assert len(computed(cache)) == 11 + 9 and not other.equals(first)
+
+
+def test_boards_are_an_axis(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('preset = "pac"\nmemory_latency_cycles = 400\n')
+    boards = ["pynq", "pac", own]
+    found = pyvta.sweep("resnet18.C2", {"queue_depth": [64, 512]}, boards=boards, cache=False)
+    assert list(found["board"]) == ["pynq", "pynq", "pac", "pac", str(own), str(own)]
+    assert found["error"].isna().all() and len(set(found["cycles"])) >= 3
+    own.write_text("memory_latency = 400\n")
+    with pytest.raises(pyvta.InputError, match=f"{own}: .*memory_latency"):
+        pyvta.sweep("resnet18.C2", {}, boards=[own], cache=False)
+
+
+def test_axes_and_models_that_are_none_are_named() -> None:
+    with pytest.raises(pyvta.UsageError, match="LOG_BLOK"):
+        pyvta.sweep("demo", {"LOG_BLOK": [3]}, cache=False)
+    with pytest.raises(pyvta.VtaError, match="nothing.onnx"):
+        pyvta.sweep("nothing.onnx", {}, cache=False)
+    with pytest.raises(pyvta.UsageError, match="boards"):
+        pyvta.sweep("demo", {}, boards=["pynq"], timing="de10", cache=False)
+    with pytest.raises(pyvta.UsageError, match="threads"):
+        pyvta.sweep("demo", {}, threads=0, cache=False)
+
+
+SWEEP = """
+    import sys
+    import pyvta
+    from distributed import Client
+
+    axes = {"LOG_ACC_BUFF_SIZE": [15, 16, 17], "LOG_WGT_BUFF_SIZE": [16, 17, 18], "memory_latency_cycles": [10, 50]}
+    with Client(sys.argv[1]) as client:
+        frame = pyvta.cluster.sweep("zoo:resnet18", axes, client=client, cache=sys.argv[2])
+    frame.to_csv(sys.argv[3], index=False)
+"""
+
+
+def test_killed_workers_and_clients_lose_only_what_is_in_flight(tmp_path: Path) -> None:
+    distributed = needed("distributed")
+    script = tmp_path / "sweep.py"
+    script.write_text(textwrap.dedent(SWEEP))
+    cache = tmp_path / "cache"
+
+    def start(cluster: Any, out: str) -> subprocess.Popen[bytes]:
+        address = cluster.scheduler_address
+        arguments = [sys.executable, str(script), address, str(cache), str(tmp_path / out)]
+        return subprocess.Popen(arguments)
+
+    def wait_for(points: int) -> None:
+        end = time.monotonic() + 120
+        while len(computed(cache)) < points:
+            assert time.monotonic() < end, "no result in two minutes"
+            time.sleep(0.01)
+
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=":0"
+    ) as cluster:
+        running = start(cluster, "a.csv")
+        # A worker dies, and then the client.
+        wait_for(2)
+        os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
+        wait_for(6)
+        running.kill()
+        running.wait()
+        assert not (tmp_path / "a.csv").exists()
+        again = start(cluster, "b.csv")
+        assert again.wait(timeout=240) == 0
+    keys = computed(cache)
+    # Nothing that was finished was computed again.
+    assert len(keys) == len(set(keys)) == 18
+    alone = pyvta.sweep(
+        "zoo:resnet18",
+        {"LOG_ACC_BUFF_SIZE": [15, 16, 17], "LOG_WGT_BUFF_SIZE": [16, 17, 18], "memory_latency_cycles": [10, 50]},
+        cache=False,
+    )
+    assert (tmp_path / "b.csv").read_text() == alone.to_csv(index=False)
+
+
+def test_the_page_about_clusters_says_what_works(tmp_path: Path) -> None:
+    needed("distributed")
+    page = (Path(__file__).parents[2] / "docs/cluster.md").read_text()
+    script = tmp_path / "page.py"
+    # Every block but the one for a cluster's queue, which isn't there.
+    blocks = [block.split("```")[0] for block in page.split("```python\n")[1:]]
+    script.write_text(next(block for block in blocks if "LocalCluster" in block))
+    environment = os.environ | {"PYVTA_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(computed(tmp_path / "cache")) == 6 and "6 of 6" in done.stderr
+    assert done.stdout.count("\n") == 7
