@@ -76,6 +76,15 @@ pub struct CheckOptions {
     pub hazards: bool,
 }
 
+/// What is looked for beside faults.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Also {
+    /// Garbage in bits that no field covers.
+    pub strict: bool,
+    /// Hazards.
+    pub hazards: bool,
+}
+
 /// Checks a file.
 ///
 /// # Errors
@@ -87,6 +96,31 @@ pub fn check(args: &CheckOptions) -> Result<Found> {
         timing: None,
     })?;
     let subject = load(args, &machine)?;
+    let (strict, hazards) = (args.strict, args.hazards);
+    check_subject(subject, machine.core(), Also { strict, hazards })
+}
+
+/// Checks instructions, whose micro-ops are unknown. `words` are the same as they were encoded, of which
+/// [`Also::strict`] looks at each bit; there may be none.
+///
+/// # Errors
+/// Work that hazards can't be looked for in. Faults are no error.
+pub fn check_insns(
+    machine: &Machine,
+    insns: Vec<Insn>,
+    words: Vec<u128>,
+    also: Also,
+) -> Result<Found> {
+    let subject = Subject::Insns {
+        config: machine.config.clone(),
+        words,
+        insns,
+        case: None,
+    };
+    check_subject(subject, machine.core(), also)
+}
+
+fn check_subject(subject: Subject, core: Core, also: Also) -> Result<Found> {
     let mut found = Found::default();
     match &subject {
         Subject::Program(_) | Subject::Network(_) => {
@@ -102,21 +136,21 @@ pub fn check(args: &CheckOptions) -> Result<Found> {
         } => {
             let faults = isa_check::check(config, insns);
             found.faults.extend(faults.iter().map(ToString::to_string));
-            if args.strict {
+            if also.strict {
                 let dirty = isa_check::dirty(words);
                 found.faults.extend(dirty.iter().map(ToString::to_string));
             }
         }
         Subject::Cases(cases) => {
             for case in cases {
-                check_case(case, args.strict, &mut found);
+                check_case(case, also.strict, &mut found);
             }
         }
     }
-    if args.hazards {
+    if also.hazards {
         find_hazards(&subject, &mut found)?;
     }
-    if machine.core() == Core::Rtl {
+    if core == Core::Rtl {
         find_deviations(&subject, &mut found)?;
     }
     if let Subject::Network(network) = subject {

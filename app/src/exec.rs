@@ -68,6 +68,10 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
     let misfit = setup
         .machine()
         .misfit_of(&config, uops, source.insns.iter());
+    let run = cycle::Run {
+        insns: &case.insns,
+        insn_addr: case.insn_addr.0,
+    };
     Ok(Done {
         misfit,
         program: args.model.clone(),
@@ -76,7 +80,7 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
         expected: case.after.iter().map(|region| region.bytes.len()).sum(),
         times: timed
             .as_ref()
-            .map(|t| times(&t.timing, &case, setup.budget()))
+            .map(|t| insn_times(setup.budget(), &t.timing, &case.config, run))
             .transpose()?,
         source,
         config,
@@ -202,13 +206,18 @@ impl Listener for Times {
     }
 }
 
-fn times(timing: &TimingConfig, case: &Case, budget: &Budget) -> Result<Vec<Time>> {
-    let mut times = Times(vec![Time::default(); case.insns.len()]);
-    let run = cycle::Run {
-        insns: &case.insns,
-        insn_addr: case.insn_addr.0,
-    };
-    cycle::simulate_within(budget, timing, &case.config, run, &mut times)?;
+/// When each instruction of a run starts and ends.
+///
+/// # Errors
+/// A run over its budget, or one that the model can't count.
+pub fn insn_times(
+    budget: &Budget,
+    timing: &TimingConfig,
+    config: &Config,
+    run: cycle::Run<'_>,
+) -> Result<Vec<Time>> {
+    let mut times = Times(vec![Time::default(); run.insns.len()]);
+    cycle::simulate_within(budget, timing, config, run, &mut times)?;
     Ok(times.0)
 }
 

@@ -9,13 +9,16 @@
 (4, 10)
 """
 
-from pyvta import cluster
+from pyvta import cluster, isa
 from pyvta._pyvta import (
+    Buffer,
     Compiled,
+    Device,
     InferenceSession,
     NodeArg,
     QuantizedModel,
     Report,
+    RunReport,
     Verification,
     __version__,
     compile,
@@ -38,7 +41,9 @@ from pyvta.errors import (
 )
 
 __all__ = [
+    "Buffer",
     "Compiled",
+    "Device",
     "DeviceError",
     "FileError",
     "FloatModelError",
@@ -50,6 +55,7 @@ __all__ = [
     "QuantizedModel",
     "Report",
     "RunError",
+    "RunReport",
     "UsageError",
     "Verification",
     "VtaError",
@@ -58,6 +64,7 @@ __all__ = [
     "cluster",
     "compile",
     "from_torch",
+    "isa",
     "quantize",
     "sweep",
     "verify",

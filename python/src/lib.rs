@@ -7,11 +7,16 @@
 #![forbid(unsafe_code)]
 
 mod arrays;
+mod buffer;
 mod compile;
+mod device;
 mod error;
+mod isa;
+mod opened;
 mod options;
 mod quantize;
 mod report;
+mod run_report;
 mod session;
 mod sweep;
 mod tune;
@@ -23,9 +28,13 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _pyvta(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    buffer::register(module)?;
     compile::register(module)?;
+    device::register(module)?;
+    isa::register(module)?;
     quantize::register(module)?;
     report::register(module)?;
+    run_report::register(module)?;
     session::register(module)?;
     sweep::register(module)?;
     tune::register(module)?;
