@@ -16,6 +16,7 @@ __all__ = [
     "QuantizedModel",
     "Report",
     "RunReport",
+    "Sweeper",
     "Tuner",
     "Verification",
     "__version__",
