@@ -2,7 +2,10 @@
 
 mod area;
 pub mod grid;
+mod labels;
+pub mod merge;
 pub mod picture;
+pub mod shard;
 pub mod sweeper;
 pub mod table;
 
@@ -15,9 +18,10 @@ use std::time::Duration;
 
 use vta_driver::output;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::watch::Watch;
 use grid::{Grid, Point};
+use shard::Shard;
 use sweeper::{Study, Sweeper};
 use table::{Row, Table};
 
@@ -31,6 +35,8 @@ pub struct SweepOptions {
     pub study: Study,
     /// The table; rows that are there already are not computed again.
     pub output: PathBuf,
+    /// The part of the points to compute; `None` is all.
+    pub shard: Option<Shard>,
     /// A picture of cycles against area to write.
     pub picture: Option<PathBuf>,
     /// Points to compute side by side, at least 1; `None` is one for each core.
@@ -41,7 +47,7 @@ pub struct SweepOptions {
 pub struct Swept {
     /// The axes.
     pub grid: Grid,
-    /// A row for each point, in the grid's order.
+    /// A row for each point, or each of the shard, in the grid's order.
     pub rows: Vec<Row>,
     /// Points that were in the table already.
     pub resumed: usize,
@@ -55,12 +61,22 @@ pub struct Swept {
 /// A grid, model or file that can't be read, a table or picture that can't be written,
 /// [`Error::Cancelled`] when `watch` says so: what the table has then is found again.
 pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
+    ensure!(
+        args.shard.is_none() || args.picture.is_none(),
+        "`picture` shows the whole grid, not a `shard`: merge the tables first"
+    );
     let sweeper = Sweeper::open(&args.study, args.threads, watch)?;
     let (name, grid) = (args.study.work.name(), sweeper.grid());
-    let mut table = Table::open(&args.output, &name, grid)?;
-    let points = (0..).zip(grid.points());
-    let missing: Vec<(usize, Point)> = points.filter(|(_, p)| !table.has(&p.values)).collect();
-    let (resumed, computed) = (grid.size() - missing.len(), missing.len());
+    let mut table = match args.shard {
+        Some(_) => Table::of_shards(&args.output, &name, grid)?,
+        None => Table::open(&args.output, &name, grid)?,
+    };
+    let wanted = |index: usize| args.shard.is_none_or(|shard| shard.has(index));
+    let mut missing: Vec<(usize, Point)> = (0..).zip(grid.points()).collect();
+    missing.retain(|(index, _)| wanted(*index));
+    let all = missing.len();
+    missing.retain(|(_, point)| !table.has(&point.values));
+    let (resumed, computed) = (all - missing.len(), missing.len());
     compute(&sweeper, &missing, watch, &mut |row| table.append(row))?;
     let rows = table.finish(grid)?;
     if let Some(path) = &args.picture {

@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 pub use self::device::{TimingArgs, ViewArgs};
-pub use self::measure::{BenchArgs, BoardsArgs, DevicesArgs, SweepArgs, TuneArgs};
+pub use self::measure::{BenchArgs, BoardsArgs, DevicesArgs, MergeArgs, SweepArgs, TuneArgs};
 pub use self::network::{CompileArgs, LayerArgs, PlanDetail, QuantizeArgs, RunArgs};
 pub use self::program::{AsmArgs, CheckArgs, DisasmArgs, ReplayArgs};
 
@@ -54,7 +54,16 @@ result, and what was swept.
 
 Examples:
   vta sweep zoo:resnet18 --vary LOG_BLOCK=4,5 --vary bus_bytes=8,16 -o t.csv
-  vta sweep gemm:8,64,64 --vary tags=1,2,4,8 -o t.csv --picture t.svg";
+  vta sweep gemm:8,64,64 --vary tags=1,2,4,8 -o t.csv --picture t.svg
+  vta sweep demo --vary tags=1,2,4,8 --shard 1/2 -o t1.csv";
+
+const AFTER_MERGE: &str = "\
+Rows are in the order of the grid; equal rows of a point are one. Tables of other sweeps and rows of \
+a point that differ are refused. Points that no table has are told, and are no failure.
+
+Examples:
+  vta merge t1.csv t2.csv -o t.csv
+  vta sweep demo --vary tags=1,2,4,8 -o t.csv --picture t.svg";
 
 const AFTER_TUNE: &str = "\
 Examples:
@@ -102,6 +111,9 @@ pub enum Command {
     /// Count cycles over a grid of configurations and boards
     #[command(after_long_help = AFTER_SWEEP)]
     Sweep(SweepArgs),
+    /// Join the tables of a sweep's shards
+    #[command(after_long_help = AFTER_MERGE)]
+    Merge(MergeArgs),
     /// Measure the functional simulator against this CPU's multiply-add peak, or OpenCL devices
     Bench(BenchArgs),
     /// Choose tiles by counting cycles, and keep them in a cache

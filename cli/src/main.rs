@@ -97,6 +97,7 @@ fn command(command: &Command) -> anyhow::Result<bool> {
         Command::Disasm(args) => listing::disasm(args),
         Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),
+        Command::Merge(args) => sweep::merge(args),
         Command::Bench(args) if args.cycles => bench_cycles::bench(args),
         Command::Bench(args) if args.first => bench_first::bench(args),
         Command::Bench(args) => match &args.device {

@@ -316,6 +316,7 @@ fn every_command_has_help() {
         "disasm",
         "check",
         "sweep",
+        "merge",
         "tune",
         "bench",
         "devices",

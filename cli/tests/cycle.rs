@@ -306,6 +306,76 @@ fn a_sweep_is_resumed_and_does_not_depend_on_threads() {
 }
 
 #[test]
+fn shards_merge_to_the_table_of_the_whole_sweep() {
+    let folder = TempDir::new().unwrap();
+    let name = |file: &str| path(&folder, file).display().to_string();
+    let sweep = |file: &str, more: &[&str]| {
+        let output = name(file);
+        // Not ascending, and one value that no machine has.
+        let axes = [
+            "--vary",
+            "LOG_WGT_BUFF_SIZE=17,16",
+            "--vary",
+            "bus_bytes=16,12,8",
+        ];
+        let start = ["sweep", "conv:1,16,7,7,16,3,1,1", "-o", &output];
+        vta(&[&start[..], &axes, more].concat())
+    };
+    sweep("whole.csv", &[]);
+    let whole = std::fs::read(name("whole.csv")).unwrap();
+    for shard in 1..=4 {
+        let (_, out, _) = sweep(&format!("{shard}.csv"), &["--shard", &format!("{shard}/4")]);
+        let points = if shard <= 2 { 2 } else { 1 };
+        assert!(
+            out.contains(&format!("{points} points, {points} computed")),
+            "{out}"
+        );
+    }
+    let (_, out, _) = sweep("1.csv", &["--shard", "1/4"]);
+    assert!(out.contains("2 points, 0 computed, 2 found"), "{out}");
+    let [one, two, three, four, all] =
+        ["1", "2", "3", "4", "all"].map(|n| name(&format!("{n}.csv")));
+    let (status, _, err) = vta(&["merge", &four, &two, &one, &two, "-o", &all]);
+    assert_eq!(
+        (status, &err[..]),
+        (0, "note: 1 points of the grid are in no table: 3\n")
+    );
+    let merged = json(&["merge", &four, &two, &one, "-o", &all, "--json"]);
+    assert_eq!(merged["missing_points"], serde_json::json!([3]));
+    assert_eq!(
+        (&merged["points"], &merged["missing"]),
+        (&5.into(), &1.into())
+    );
+    let (status, _, err) = vta(&["merge", &four, &two, &one, &three, "-o", &all]);
+    assert_eq!((status, &err[..]), (0, ""));
+    assert_eq!(std::fs::read(&all).unwrap(), whole);
+    let (_, out, _) = sweep("all.csv", &[]);
+    assert!(out.contains("6 points, 0 computed, 6 found"), "{out}");
+    for (more, part) in [
+        (
+            &["--shard", "0/4"][..],
+            "--shard 0/4: write I/N with I from 1 to N",
+        ),
+        (
+            &["--shard", "5/4"],
+            "--shard 5/4: write I/N with I from 1 to N",
+        ),
+        (
+            &["--shard", "1/4", "--picture", "p.svg"],
+            "--picture shows the whole grid",
+        ),
+        (
+            &["--shard", "1/4", "--vary", "tags=4"],
+            "not the table of this sweep",
+        ),
+        (&[], "not the table of this sweep"),
+    ] {
+        let (status, _, err) = sweep("1.csv", more);
+        assert!(status == 2 && err.contains(part), "{more:?}: {err}");
+    }
+}
+
+#[test]
 fn a_point_that_cannot_be_built_fails_alone() {
     let folder = TempDir::new().unwrap();
     let output = path(&folder, "s.csv");

@@ -8,7 +8,7 @@ use vta_sim::cycle::TimingConfig;
 use crate::error::{Context, Error, Result, bail, ensure};
 
 /// Points that a grid may have.
-const MAX_POINTS: usize = 100_000;
+pub(super) const MAX_POINTS: usize = 100_000;
 
 /// One axis.
 struct Axis {
@@ -127,6 +127,13 @@ impl Grid {
             "base {}, limits {limits}, vta {version}",
             self.fingerprint()
         )
+    }
+
+    /// Tells this grid, with its values and their order, from others of the same basis.
+    pub fn identity(&self) -> String {
+        let axis = |axis: &Axis| format!("{}={};", axis.key, axis.values.join(","));
+        let axes: String = self.axes.iter().map(axis).collect();
+        hash(format!("{axes} {}", self.basis()).as_bytes())
     }
 
     /// Every point, in order.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use vta_driver::output::{self, FileError, FileLock};
 
 use super::grid::Grid;
+use super::labels::Labels;
 use crate::error::{Context, Result, ensure_input as ensure};
 use crate::files;
 
@@ -92,7 +93,7 @@ pub fn columns(grid: &Grid) -> Vec<&str> {
 }
 
 /// Behind the axes.
-const COLUMNS: [&str; 10] = [
+pub(super) const COLUMNS: [&str; 10] = [
     "cycles",
     "images",
     "bound_cycles",
@@ -111,8 +112,7 @@ const FIGURES: usize = 8;
 pub struct Table {
     path: PathBuf,
     head: String,
-    /// Names the sweep in every row.
-    sweep: String,
+    labels: Labels,
     file: File,
     /// Two sweeps of one file would lose each other's rows.
     _lock: FileLock,
@@ -120,6 +120,15 @@ pub struct Table {
 }
 
 impl Table {
+    /// The table of a sweep's shard, or of some: its rows say which point of the grid they are. See
+    /// [`merge`](super::merge::merge).
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open); another grid is another sweep.
+    pub fn of_shards(path: &Path, model: &str, grid: &Grid) -> Result<Self> {
+        Self::with(path, Labels::numbered(model, grid), grid)
+    }
+
     /// Opens or makes the table. Rows that are there count as finished; a last line without its
     /// end, from a run that was stopped, is dropped.
     ///
@@ -127,6 +136,10 @@ impl Table {
     /// A file that can't be read or written, is the table of another sweep, or is being written by
     /// another process.
     pub fn open(path: &Path, model: &str, grid: &Grid) -> Result<Self> {
+        Self::with(path, Labels::whole(model, grid), grid)
+    }
+
+    fn with(path: &Path, labels: Labels, grid: &Grid) -> Result<Self> {
         let name = || path.display().to_string();
         let other = std::fs::metadata(path).is_ok_and(|facts| !facts.is_file());
         ensure!(
@@ -134,7 +147,7 @@ impl Table {
             "{}: not a file, so that rows can't be kept in it",
             name()
         );
-        let (head, sweep) = (head(grid), sweep(model, grid));
+        let head = head(grid);
         let lock = FileLock::now(path)?;
         let mut bytes = match path.exists() {
             true => files::read_file(path)?,
@@ -158,13 +171,15 @@ impl Table {
         let mut rows = HashMap::new();
         if text.is_empty() {
             ensure!(head.as_bytes().starts_with(&torn), "{}", another());
-        } else if let Some(body) = text.strip_prefix(&old_head(&head, &sweep)) {
+        } else if let Some(body) = text.strip_prefix(&old_head(&head, &labels.sweep))
+            && labels.numbers.is_none()
+        {
             rows = parse(body, keys, None).with_context(name)?;
-            text = head.clone() + &lines(rows.values(), &sweep);
+            text = head.clone() + &lines(rows.values(), &labels);
             output::write(path, &text)?;
         } else {
             let body = text.strip_prefix(&head).with_context(another)?;
-            rows = parse(body, keys, Some(&sweep)).with_context(name)?;
+            rows = parse(body, keys, Some(&labels)).with_context(name)?;
         }
         let mut file = OpenOptions::new()
             .append(true)
@@ -180,7 +195,7 @@ impl Table {
         Ok(Self {
             path,
             head,
-            sweep,
+            labels,
             file,
             _lock: lock,
             rows,
@@ -197,7 +212,10 @@ impl Table {
     /// # Errors
     /// When the file can't be written.
     pub fn append(&mut self, row: Row) -> Result<()> {
-        let written = self.file.write_all(line(&row, &self.sweep).as_bytes());
+        let label = self.labels.of(&row.values);
+        let label =
+            label.with_context(|| format!("{}: a point of another grid", self.path.display()))?;
+        let written = self.file.write_all(line(&row, &label).as_bytes());
         written.map_err(|e| FileError::write(&self.path, &e))?;
         self.rows.insert(row.values.clone(), row);
         Ok(())
@@ -215,7 +233,7 @@ impl Table {
             .collect();
         let mut others: Vec<Row> = self.rows.into_values().collect();
         others.sort_by(|a, b| a.values.cmp(&b.values));
-        let lines = lines(in_grid.iter().chain(&others), &self.sweep);
+        let lines = lines(in_grid.iter().chain(&others), &self.labels);
         output::write(&self.path, self.head + &lines)?;
         Ok(in_grid)
     }
@@ -227,22 +245,19 @@ fn head(grid: &Grid) -> String {
     keys.join(",") + "\n"
 }
 
-/// What tells a sweep from others: the model, and all that isn't varied.
-fn sweep(model: &str, grid: &Grid) -> String {
-    let model = model.replace(['\n', '\r'], " ").replace('"', "'");
-    format!("{model}, base {}", grid.fingerprint())
-}
-
 /// How tables of version 0.1 begin: the sweep stands in a comment, and no row names it.
 fn old_head(head: &str, sweep: &str) -> String {
     format!("# vta sweep of {sweep}\n{}", head.replace(",sweep\n", "\n"))
 }
 
-fn lines<'r>(rows: impl Iterator<Item = &'r Row>, sweep: &str) -> String {
-    rows.map(|row| line(row, sweep)).collect()
+/// The lines of rows; those that were read or added have labels.
+fn lines<'r>(rows: impl Iterator<Item = &'r Row>, labels: &Labels) -> String {
+    let line = |row: &Row| Some(line(row, &labels.of(&row.values)?));
+    rows.filter_map(line).collect()
 }
 
-fn line(row: &Row, sweep: &str) -> String {
+/// A row as a line that ends with which sweep it belongs to.
+pub(super) fn line(row: &Row, sweep: &str) -> String {
     let mut cells = row.values.clone();
     match &row.outcome {
         Ok(m) => cells.extend([
@@ -266,23 +281,25 @@ fn line(row: &Row, sweep: &str) -> String {
     cells.join(",") + "\n"
 }
 
-/// The rows; with a `sweep`, each must name it.
-fn parse(body: &str, keys: usize, sweep: Option<&str>) -> Result<HashMap<Vec<String>, Row>> {
-    let columns = keys + COLUMNS.len() - usize::from(sweep.is_none());
+/// The rows; with `labels`, each must have its own.
+fn parse(body: &str, keys: usize, labels: Option<&Labels>) -> Result<HashMap<Vec<String>, Row>> {
+    let columns = keys + COLUMNS.len() - usize::from(labels.is_none());
     let mut rows = HashMap::new();
     for (i, line) in body.lines().enumerate() {
         let cells = cells(line);
         let at = || format!("row {}", i + 1);
         ensure!(cells.len() == columns, "{}: {} cells", at(), cells.len());
-        let named = sweep.is_none_or(|sweep| cells.last().is_some_and(|cell| *cell == sweep));
+        let (values, rest) = cells.split_at(keys);
+        let values: Vec<String> = values.iter().map(|v| (*v).to_owned()).collect();
+        let label = labels.map(|labels| labels.of(&values));
+        let named = label.is_none_or(|label| label.as_deref() == cells.last().copied());
         ensure!(
             named,
             "not the table of this sweep ({}): give another file or remove it",
             at()
         );
-        let (values, rest) = cells.split_at(keys);
         let row = Row {
-            values: values.iter().map(|v| (*v).to_owned()).collect(),
+            values,
             outcome: outcome(rest).with_context(at)?,
         };
         rows.insert(row.values.clone(), row);
@@ -291,7 +308,7 @@ fn parse(body: &str, keys: usize, sweep: Option<&str>) -> Result<HashMap<Vec<Str
 }
 
 /// The cells of a line; commas between quotes are part of one. No cell has quotes in it.
-fn cells(line: &str) -> Vec<&str> {
+pub(super) fn cells(line: &str) -> Vec<&str> {
     let mut quoted = false;
     let ends = |c: char| {
         quoted ^= c == '"';
@@ -302,7 +319,8 @@ fn cells(line: &str) -> Vec<&str> {
         .collect()
 }
 
-fn outcome(cells: &[&str]) -> Result<Result<Measured, String>> {
+/// What the cells behind the axes say.
+pub(super) fn outcome(cells: &[&str]) -> Result<Result<Measured, String>> {
     let error = cells[FIGURES];
     if !error.is_empty() {
         return Ok(Err(error.to_owned()));
@@ -333,6 +351,7 @@ mod tests {
     use vta_sim::cycle::TimingConfig;
 
     use super::*;
+    use crate::sweep::labels::sweep;
 
     fn grid() -> Grid {
         let vary = ["LOG_BLOCK=4,5".to_owned(), "tags=1,2".to_owned()];

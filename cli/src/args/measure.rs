@@ -22,12 +22,28 @@ pub struct SweepArgs {
     /// Table to write; rows that are there already are not computed again
     #[arg(long, short, value_name = "OUT.csv")]
     pub output: PathBuf,
+    /// Compute one of N parts of the points, I from 1 to N; `vta merge` joins their tables
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<String>,
     /// Picture of cycles against area, with the Pareto front
     #[arg(long, value_name = "OUT.svg")]
     pub picture: Option<PathBuf>,
     /// Points to compute side by side (default: one for each core)
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct MergeArgs {
+    /// Tables of one sweep's shards
+    #[arg(value_name = "TABLE.csv", required = true)]
+    pub tables: Vec<PathBuf>,
+    /// Table to write: that of the whole sweep, with which `vta sweep` goes on
+    #[arg(long, short, value_name = "OUT.csv")]
+    pub output: PathBuf,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

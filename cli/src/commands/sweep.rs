@@ -1,12 +1,13 @@
-//! `vta sweep`.
+//! `vta sweep` and `vta merge`.
 
 use anyhow::Result;
 use serde_json::json;
 use vta_app::sweep::sweeper::{Study, Workload};
 use vta_app::sweep::table::Row;
-use vta_app::sweep::{self, SweepOptions, Swept, picture};
+use vta_app::sweep::{self, SweepOptions, Swept, merge as tables, picture};
+use vta_app::watch::Watch;
 
-use crate::args::SweepArgs;
+use crate::args::{MergeArgs, SweepArgs};
 use crate::bar::Bar;
 use crate::terminal::{print_line, print_text};
 
@@ -21,6 +22,7 @@ pub fn sweep(args: &SweepArgs) -> Result<bool> {
             board: args.timing.board.board.clone(),
             timing: args.timing.timing.clone(),
         },
+        shard: args.shard.as_deref().map(str::parse).transpose()?,
         output: args.output.clone(),
         picture: args.picture.clone(),
         threads: args.threads,
@@ -28,6 +30,38 @@ pub fn sweep(args: &SweepArgs) -> Result<bool> {
     let swept = sweep::sweep(&options, &bar)?;
     bar.clear();
     summary(args, &swept)
+}
+
+/// Joins tables; points that are missing are told, and are no failure.
+pub fn merge(args: &MergeArgs) -> Result<bool> {
+    /// Points that are named.
+    const NAMED: usize = 8;
+    let merged = tables::merge(&args.tables, &args.output)?;
+    let missing = &merged.missing;
+    if args.json {
+        let object = json!({
+            "tables": args.tables.len(), "points": merged.rows, "missing": missing.len(),
+            "missing_points": missing,
+        });
+        print_line(&serde_json::to_string_pretty(&object)?)?;
+        return Ok(true);
+    }
+    if !missing.is_empty() {
+        let named: Vec<String> = missing.iter().take(NAMED).map(usize::to_string).collect();
+        let more = if missing.len() > NAMED { ", .." } else { "" };
+        Bar::remarks().note(&format!(
+            "{} points of the grid are in no table: {}{more}",
+            missing.len(),
+            named.join(", ")
+        ));
+    }
+    let output = args.output.display();
+    print_text(&format!(
+        "{output}: {} points of {} tables",
+        merged.rows,
+        args.tables.len()
+    ))?;
+    Ok(true)
 }
 
 fn summary(args: &SweepArgs, swept: &Swept) -> Result<bool> {
