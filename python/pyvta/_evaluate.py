@@ -68,8 +68,11 @@ class _Network:
 
     def open(self) -> InferenceSession:
         """Opens it. Its files are needed no longer then."""
+        options = dict(self.options)
+        if options.get("threads") is None:
+            options["threads"] = _work.own_threads()
         with tempfile.TemporaryDirectory(prefix="pyvta-") as folder:
-            return InferenceSession(self.source.path(Path(folder)), **dict(self.options))
+            return InferenceSession(self.source.path(Path(folder)), **options)
 
     def facts(self) -> dict[str, Any]:
         return {"model": self.source.facts(), "options": sorted(map(repr, self.options))}
@@ -228,7 +231,7 @@ def evaluate(
         first = starts[at]
         if error is None:
             predictions[first : first + shard] = found_labels
-            if store is not None and client is not None and store.get(names[at]) is None:
+            if store is not None and client is not None and not store.has(names[at]):
                 store.put(names[at], {"labels": found_labels}, computed=False)
         elif client is None:
             raise error

@@ -60,6 +60,10 @@ class Store:
     def _path(self, name: str) -> Path:
         return self.folder / name[:2] / f"{name}.json"
 
+    def has(self, name: str) -> bool:
+        """Whether there is a result's file."""
+        return self._path(name).is_file()
+
     def get(self, name: str) -> dict[str, Any] | None:
         """A result, or None where there is none, or none that is whole."""
         try:

@@ -173,7 +173,7 @@ def sweep(
 ) -> pd.DataFrame:
     """Counts the cycles of a network on every combination of some parameters.
 
-    >>> pyvta.sweep("zoo:resnet18", {"LOG_BLOCK": [3, 4], "bus_bytes": [8, 16]})
+    >>> pyvta.sweep("zoo:resnet18", {"LOG_BLOCK": [4, 5], "bus_bytes": [8, 16]})
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def sweep(
             if error is None:
                 point.row = rows[place]
                 # A worker whose folder is another one has kept it there.
-                if store is not None and client is not None and store.get(point.name) is None:
+                if store is not None and client is not None and not store.has(point.name):
                     store.put(point.name, rows[place], computed=False)
             else:
                 found = None if store is None else store.get(point.name)

@@ -171,7 +171,7 @@ def tune(
             raise RunError(f"{spec.model.name}: {type(error).__name__}: {error}") from error
         at = missing[place]
         texts[at] = text
-        if store is not None and client is not None and store.get(names[at]) is None:
+        if store is not None and client is not None and not store.has(names[at]):
             store.put(names[at], {"tiles": text}, computed=False)
         done += 1
         told(done, len(texts))

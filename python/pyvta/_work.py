@@ -95,6 +95,27 @@ def _on_threads(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+def own_threads() -> int | None:
+    """Threads that this process may take, if it is a cluster's worker."""
+    try:
+        from distributed import get_worker
+
+        worker: Any = get_worker()
+    except (ImportError, ValueError):
+        return None
+    threads: int = worker.state.nthreads
+    return threads
+
+
+def _as_worker(
+    function: Callable[[_Shared, _Piece], Any], shared: _Shared, piece: _Piece
+) -> Any:
+    """Does a piece on a worker, which shares its machine with others."""
+    # Compiling would take all cores; its threads are counted when the first of them is needed.
+    os.environ.setdefault("RAYON_NUM_THREADS", str(own_threads() or 1))
+    return function(shared, piece)
+
+
 def _itself(shared: _Shared) -> _Shared:
     return shared
 
@@ -115,7 +136,7 @@ def _on_cluster(
         warnings.filterwarnings("ignore", message="Sending large graph")
         held = untyped.submit(_itself, shared, pure=False, retries=_RETRIES)
     started = {
-        untyped.submit(function, held, piece, key=f"pyvta-{name}", retries=_RETRIES): at
+        untyped.submit(_as_worker, function, held, piece, key=f"pyvta-{name}", retries=_RETRIES): at
         for at, (piece, name) in enumerate(zip(pieces, names, strict=True))
     }
     try:

@@ -5,7 +5,7 @@ Slurm, PBS or LSF through `dask-jobqueue`:
 
 >>> from distributed import Client, LocalCluster
 >>> client = Client(LocalCluster(n_workers=2, threads_per_worker=1))
->>> pyvta.cluster.sweep("zoo:resnet18", {"LOG_BLOCK": [3, 4, 5]}, client=client)
+>>> pyvta.cluster.sweep("zoo:resnet18", {"LOG_BLOCK": [4, 5]}, client=client)
 
 Every task writes its result as a file named by model, configuration and version into a folder that
 all share (`cache=`). A worker, scheduler or client that is killed loses at most the tasks in flight;

@@ -85,6 +85,9 @@ def test_tuning_in_pieces_is_what_the_command_line_tunes(tmp_path: Path, client:
         "demo", config=small, candidates=3, cache=tmp_path / "other", client=client
     )
     assert elsewhere.text == tuned.text and elsewhere.measured == tuned.measured
+    # A worker compiles with the threads that it has, not with all of the machine's.
+    took = client.run(lambda: os.environ.get("RAYON_NUM_THREADS"))
+    assert "1" in took.values() and set(took.values()) <= {"1", None}
     # And it is what a session takes.
     tuned.save(tmp_path / "tiles.json")
     assert json.loads((tmp_path / "tiles.json").read_text())["machines"]
