@@ -140,7 +140,8 @@ def _on_cluster(
         for at, (piece, name) in enumerate(zip(pieces, names, strict=True))
     }
     try:
-        for future in as_completed(list(started)):
+        # By default the loop is that of the client that was made last.
+        for future in as_completed(list(started), loop=untyped.loop):
             error = future.exception()
             yield started[future], None if error else future.result(), error
             future.release()
