@@ -2,7 +2,6 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::grid::Grid;
 use super::table::{Measured, Row};
 
 /// Rows that no other row beats in area and cycles an image, by area; indices into `rows`.
@@ -41,20 +40,29 @@ const BOTTOM: f64 = 460.0;
 /// Where the list of the front begins, and how far its lines are apart.
 const LIST: f64 = 540.0;
 const LINE: f64 = 21.0;
+/// More points than these are drawn smaller.
+const MANY: usize = 200;
 /// Points of the front that get a number and a line.
 const MAX_LISTED: usize = 40;
+
+/// Characters of a machine that fit beside its figures.
+const WIDE: usize = 84;
+/// Numbers of the front's points are so far apart.
+const APART: (f64, f64) = (16.0, 13.0);
 
 /// An axis from a little below the smallest to a little above the largest value.
 struct Axis {
     low: f64,
-    step: f64,
-    ticks: usize,
+    high: f64,
+    ticks: Vec<f64>,
+    /// Whether equal ratios are equally far apart.
+    log: bool,
 }
 
 impl Axis {
-    fn new(values: impl Iterator<Item = f64>) -> Self {
-        let (low, high) = values.fold((f64::INFINITY, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
-        let low = if low.is_finite() { low } else { 0.0 };
+    /// Equal differences are equally far apart.
+    fn linear(values: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = span(values);
         let span = (high - low).max(high * 0.1).max(1e-9);
         let rough = span / 6.0;
         let power = 10f64.powf(rough.log10().floor());
@@ -62,20 +70,97 @@ impl Axis {
         let step = steps.into_iter().find(|s| *s >= rough).unwrap_or(rough);
         let low = ((low - span * 0.05) / step).floor().max(0.0) * step;
         let ticks = ((high + span * 0.05 - low) / step).ceil() as usize;
-        Self { low, step, ticks }
+        Self {
+            low,
+            high: low + step * ticks as f64,
+            ticks: (0..=ticks).map(|i| low + step * i as f64).collect(),
+            log: false,
+        }
+    }
+
+    /// As [`linear`](Self::linear), but for values that are too far apart for that.
+    fn new(values: impl Iterator<Item = f64> + Clone) -> Self {
+        /// Ratio of the largest to the smallest.
+        const FAR: f64 = 6.0;
+        let (low, high) = span(values.clone());
+        if low <= 0.0 || high < low * FAR {
+            return Self::linear(values);
+        }
+        let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
+        let marks = decades.flat_map(|d| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(d)));
+        let marks: Vec<f64> = marks.collect();
+        let first = marks.iter().rposition(|m| *m < low).unwrap_or(0);
+        let last = marks.iter().position(|m| *m > high);
+        let ticks = marks[first..=last.unwrap_or(marks.len() - 1)].to_vec();
+        Self {
+            low: ticks[0],
+            high: ticks[ticks.len() - 1],
+            ticks,
+            log: true,
+        }
     }
 
     /// 0 to 1.
     fn place(&self, value: f64) -> f64 {
-        (value - self.low) / (self.step * self.ticks as f64)
+        match self.log {
+            true => (value / self.low).ln() / (self.high / self.low).ln(),
+            false => (value - self.low) / (self.high - self.low),
+        }
     }
 }
 
-/// A self-contained SVG.
-pub fn pareto(model: &str, grid: &Grid, rows: &[Row]) -> String {
+/// The smallest and the largest; of nothing, 0 and 0.
+fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) = values.fold((f64::INFINITY, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
+    (if low.is_finite() { low } else { 0.0 }, high)
+}
+
+/// A machine in words, without what all of the front have in common.
+fn words(keys: &[&str], row: &Row, told: impl Fn(usize) -> bool) -> Vec<String> {
+    let pairs = keys.iter().zip(&row.values).enumerate();
+    let told = pairs.filter(|(at, _)| told(*at));
+    told.map(|(_, (k, v))| format!("{k} {v}")).collect()
+}
+
+/// Words in lines, with commas between them.
+fn lines(words: &[String]) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for (at, word) in words.iter().enumerate() {
+        let last = lines.len() - 1;
+        if !lines[last].is_empty() && lines[last].len() + word.len() > WIDE {
+            lines.push(String::new());
+        }
+        let last = lines.len() - 1;
+        if !lines[last].is_empty() {
+            lines[last].push(' ');
+        }
+        lines[last].push_str(word);
+        if at + 1 < words.len() {
+            lines[last].push(',');
+        }
+    }
+    lines
+}
+
+/// Of the front's points, with the places of their numbers: one that would lie on another has none.
+fn numbered(points: &[(f64, f64)]) -> Vec<Option<(f64, f64)>> {
+    let mut last: Option<(f64, f64)> = None;
+    let place = |&(x, y): &(f64, f64)| {
+        // No point is smaller and faster than one of the front: there is room for its number.
+        let place = (x - 6.0, y + 15.0);
+        let free = |(a, b): (f64, f64)| place.0 - a > APART.0 || (place.1 - b).abs() > APART.1;
+        let free = last.is_none_or(free);
+        last = if free { Some(place) } else { last };
+        free.then_some(place)
+    };
+    points.iter().map(place).collect()
+}
+
+/// A self-contained SVG of machines, whose values are of these keys.
+pub fn pareto(model: &str, keys: &[&str], rows: &[Row]) -> String {
     let measured = || rows.iter().filter_map(|r| r.outcome.as_ref().ok());
     let (xs, ys) = (
-        Axis::new(measured().map(|m| m.area_mm2)),
+        Axis::linear(measured().map(|m| m.area_mm2)),
         Axis::new(measured().map(Measured::cycles_per_image)),
     );
     let at = |m: &Measured| {
@@ -84,60 +169,100 @@ pub fn pareto(model: &str, grid: &Grid, rows: &[Row]) -> String {
         (x, y)
     };
     let front = front(rows);
-    let best: Vec<&Measured> = front
+    let best: Vec<(&Row, &Measured)> = front
         .iter()
-        .filter_map(|&i| rows[i].outcome.as_ref().ok())
+        .filter_map(|&i| Some((&rows[i], rows[i].outcome.as_ref().ok()?)))
         .collect();
-    let line: Vec<String> = best
+    let places: Vec<(f64, f64)> = best.iter().map(|(_, m)| at(m)).collect();
+    let line: Vec<String> = places
         .iter()
-        .map(|m| at(m))
         .map(|(x, y)| format!("{x:.1},{y:.1}"))
         .collect();
-    let text = |row: &Row| {
-        let pairs = grid
-            .keys()
-            .zip(&row.values)
-            .map(|(k, v)| format!("{k} {v}"));
-        pairs.collect::<Vec<_>>().join(", ")
+    let others = {
+        let mut others = vec![true; rows.len()];
+        front.iter().for_each(|&i| others[i] = false);
+        others
     };
-    let listed = front.iter().take(MAX_LISTED).enumerate();
-    let height = LIST + LINE * front.len().min(MAX_LISTED) as f64 + 16.0;
+    let text = |row: &Row| words(keys, row, |_| true).join(", ");
+    // What differs among the best, and what doesn't.
+    let differs = |at: usize| {
+        best.iter()
+            .any(|(row, _)| row.values[at] != best[0].0.values[at])
+    };
+    let common = match best.as_slice() {
+        [] | [_] => Vec::new(),
+        [(first, _), ..] => words(keys, first, |at| !differs(at)),
+    };
+    let alone = best.len() == 1;
+    let mut y = LIST;
+    let mut listed = Vec::new();
+    for (row, m) in best.iter().take(MAX_LISTED) {
+        let lines = lines(&words(keys, row, |at| alone || differs(at)));
+        let height = LINE * lines.len() as f64;
+        listed.push((y, m, lines));
+        y += height;
+    }
+    let all = lines(&common);
+    let height =
+        y + if common.is_empty() {
+            0.0
+        } else {
+            LINE * all.len() as f64
+        } + 16.0;
+    let (small, large) = if rows.len() > MANY {
+        (3.0, 4.0)
+    } else {
+        (5.5, 5.5)
+    };
     let markup = html! {
         svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 920 {height}")) {
             title { "vta sweep of " (model) }
             style { (PreEscaped(STYLE)) }
             text.b x=(LEFT) y="26" { (model) ": cycles an image against area" }
             (axes(&xs, &ys))
-            polyline.l points=(line.join(" ")) {}
-            @for (i, row) in rows.iter().enumerate() {
-                @if !front.contains(&i) && let Ok(m) = &row.outcome {
-                    (dot("p", at(m), &text(row), m))
+            @for (row, _) in rows.iter().zip(&others).filter(|(_, other)| **other) {
+                @if let Ok(m) = &row.outcome {
+                    (dot("p", at(m), small, &text(row), m))
                 }
             }
-            @for (n, &i) in listed {
-                @if let Ok(m) = &rows[i].outcome {
-                    @let y = format!("{:.1}", LIST + LINE * n as f64);
-                    (dot("f", at(m), &text(&rows[i]), m))
-                    // No point is smaller and faster than one of the front: there is room for its
-                    // number.
-                    text x=(format!("{:.1}", at(m).0 - 6.0)) y=(format!("{:.1}", at(m).1 + 15.0))
-                        text-anchor="end" { (n + 1) }
-                    text.b x=(LEFT) y=(y) text-anchor="end" { (n + 1) }
-                    text x=(LEFT + 12.0) y=(y) {
-                        (format!("{:.0} cycles, {:.2} mm²", m.cycles_per_image(), m.area_mm2))
-                    }
-                    text.m x=(LEFT + 220.0) y=(y) { (text(&rows[i])) }
+            polyline.l points=(line.join(" ")) {}
+            @for ((row, m), place) in best.iter().zip(&places) {
+                (dot("f", *place, large, &text(row), m))
+            }
+            @for (n, place) in numbered(&places).into_iter().take(MAX_LISTED).enumerate() {
+                @if let Some((x, y)) = place {
+                    text x=(format!("{x:.1}")) y=(format!("{y:.1}")) text-anchor="end" { (n + 1) }
                 }
+            }
+            @for (n, (y, m, lines)) in listed.iter().enumerate() {
+                text.b x=(LEFT) y=(format!("{y:.1}")) text-anchor="end" { (n + 1) }
+                text x=(LEFT + 12.0) y=(format!("{y:.1}")) {
+                    (format!("{:.0} cycles, {:.2} mm²", m.cycles_per_image(), m.area_mm2))
+                }
+                (block(*y, lines))
+            }
+            @if !common.is_empty() {
+                text x=(LEFT + 12.0) y=(format!("{y:.1}")) { "all of these" }
+                (block(y, &all))
             }
         }
     };
     markup.into_string()
 }
 
-/// A point with its machine as a tooltip.
-fn dot(class: &str, (x, y): (f64, f64), machine: &str, m: &Measured) -> Markup {
+/// Lines of a machine.
+fn block(y: f64, lines: &[String]) -> Markup {
     html! {
-        circle class=(class) cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="5.5" {
+        @for (i, line) in lines.iter().enumerate() {
+            text.m x=(LEFT + 220.0) y=(format!("{:.1}", y + LINE * i as f64)) { (line) }
+        }
+    }
+}
+
+/// A point with its machine as a tooltip.
+fn dot(class: &str, (x, y): (f64, f64), r: f64, machine: &str, m: &Measured) -> Markup {
+    html! {
+        circle class=(class) cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r=(r) {
             title { (machine) ": " (m.cycles) " cycles, " (m.images) " image(s)" }
         }
     }
@@ -145,14 +270,12 @@ fn dot(class: &str, (x, y): (f64, f64), machine: &str, m: &Measured) -> Markup {
 
 fn axes(xs: &Axis, ys: &Axis) -> Markup {
     html! {
-        @for i in 0..=xs.ticks {
-            @let v = xs.low + xs.step * i as f64;
+        @for &v in &xs.ticks {
             @let x = format!("{:.1}", LEFT + xs.place(v) * (RIGHT - LEFT));
             line.g x1=(x) x2=(x) y1=(TOP) y2=(BOTTOM) {}
             text.m x=(x) y=(BOTTOM + 20.0) text-anchor="middle" { (tick(v)) }
         }
-        @for i in 0..=ys.ticks {
-            @let v = ys.low + ys.step * i as f64;
+        @for &v in &ys.ticks {
             @let y = BOTTOM - ys.place(v) * (BOTTOM - TOP);
             line.g x1=(LEFT) x2=(RIGHT) y1=(format!("{y:.1}")) y2=(format!("{y:.1}")) {}
             text.m x=(LEFT - 8.0) y=(format!("{:.1}", y + 4.0)) text-anchor="end" { (tick(v)) }
@@ -180,9 +303,6 @@ fn tick(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use vta_isa::Config;
-    use vta_sim::cycle::TimingConfig;
-
     use super::*;
 
     fn row(area_mm2: f64, cycles: u64, images: u64) -> Row {
@@ -222,18 +342,60 @@ mod tests {
 
     #[test]
     fn the_picture_is_escaped_and_has_every_point() {
-        let vary = ["tags=8".to_owned()];
-        let grid = Grid::new(&vary, &Config::default(), &TimingConfig::pynq()).unwrap();
         for rows in [
             vec![],
             vec![row(1.0, 5, 1)],
             vec![row(1.0, 5, 1), row(2.0, 9, 1)],
         ] {
-            let text = pareto("a<b", &grid, &rows);
+            let text = pareto("a<b", &["tags"], &rows);
             assert_eq!(text.matches("<circle").count(), rows.len());
             assert!(text.contains("a&lt;b") && !text.contains("<8>"));
             assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
         }
+    }
+
+    #[test]
+    fn values_far_apart_are_on_a_logarithmic_axis() {
+        let near = Axis::new([10.0, 50.0].into_iter());
+        assert!(!near.log && near.low == 0.0 && near.high >= 50.0);
+        let far = Axis::new([30.0, 700.0].into_iter());
+        assert_eq!(
+            (far.log, &far.ticks[..]),
+            (true, &[20.0, 50.0, 100.0, 200.0, 500.0, 1000.0][..])
+        );
+        assert_eq!((far.place(20.0), far.place(1000.0)), (0.0, 1.0));
+        assert!(far.place(100.0) > 0.4 && far.place(100.0) < 0.5);
+    }
+
+    #[test]
+    fn what_the_best_have_in_common_is_told_once_and_lines_end_in_the_picture() {
+        let best = |value: &str, area, cycles| Row {
+            values: vec![value.to_owned(), "7".to_owned()],
+            ..row(area, cycles, 1)
+        };
+        let long = "x".repeat(WIDE - 4);
+        let rows = [best(&long, 1.0, 9), best("b", 2.0, 5)];
+        let text = pareto("m", &["k", "same"], &rows);
+        assert_eq!(text.matches(">same 7<").count(), 1, "{text}");
+        assert!(text.contains("all of these") && text.contains(">k b<"));
+        let words = [long, "short".to_owned(), "one".to_owned()];
+        assert_eq!(
+            lines(&words),
+            [format!("{},", words[0]), "short, one".to_owned()]
+        );
+        // One alone is told whole.
+        let text = pareto("m", &["k", "same"], &rows[1..]);
+        assert!(
+            text.contains(">k b, same 7<") && !text.contains("all of these"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn numbers_do_not_lie_on_each_other() {
+        let places = [(10.0, 50.0), (15.0, 52.0), (30.0, 52.0), (31.0, 70.0)];
+        let free: Vec<bool> = numbered(&places).iter().map(Option::is_some).collect();
+        assert_eq!(free, [true, false, true, true]);
     }
 
     #[test]
