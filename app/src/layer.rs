@@ -152,7 +152,7 @@ fn lower(args: &LayerOptions, machine: &Machine) -> Result<Lowered> {
 }
 
 /// About what an image of a layer takes, compiled, run and compared.
-fn bytes(spec: &LayerSpec) -> u64 {
+pub(crate) fn bytes(spec: &LayerSpec) -> u64 {
     /// Of each value: as the reference and the session have it, packed, and on the device.
     const PER_VALUE: u64 = 8;
     let [c, h, w] = spec.chw.map(|d| d as u64);

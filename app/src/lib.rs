@@ -72,6 +72,7 @@ mod supply;
 pub mod sweep;
 pub mod tiles;
 pub mod timed;
+pub mod topology;
 pub mod trace;
 pub mod tune;
 pub mod watch;

@@ -3,6 +3,7 @@
 mod area;
 pub mod grid;
 mod labels;
+mod layers;
 pub mod merge;
 pub mod picture;
 pub mod shard;
@@ -21,6 +22,7 @@ use vta_driver::output;
 use crate::error::{Error, Result, ensure};
 use crate::watch::Watch;
 use grid::{Grid, Point};
+pub use layers::Machines;
 use shard::Shard;
 use sweeper::{Study, Sweeper};
 use table::{Row, Table};
@@ -80,7 +82,8 @@ pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
     compute(&sweeper, &missing, watch, &mut |row| table.append(row))?;
     let rows = table.finish(grid)?;
     if let Some(path) = &args.picture {
-        let picture = picture::pareto(&name, grid, &rows);
+        let machines = Machines::of(grid, &rows);
+        let picture = picture::pareto(&name, &machines.keys, &machines.rows);
         output::write(path, picture)?;
     }
     Ok(Swept {
@@ -91,7 +94,7 @@ pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
     })
 }
 
-/// Points of one configuration.
+/// Points of one layer and configuration.
 #[derive(Default)]
 struct Group {
     points: Vec<usize>,
@@ -204,12 +207,9 @@ fn groups(missing: &[(usize, Point)]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut known = HashMap::new();
     for (index, point) in missing {
-        let config = point
-            .machine
-            .as_ref()
-            .ok()
-            .map(|(config, _)| config.to_json());
-        let group = *known.entry(config).or_insert_with(|| {
+        let machine = point.machine.as_ref().ok();
+        let config = machine.map(|(config, _)| config.to_json());
+        let group = *known.entry((point.layer, config)).or_insert_with(|| {
             groups.push(Group::default());
             groups.len() - 1
         });

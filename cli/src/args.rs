@@ -50,11 +50,12 @@ Examples:
 const AFTER_SWEEP: &str = "\
 The table is a CSV file with a line of headings: an axis' values, then cycles (of one pass of so \
 many images), bound_cycles, macs, utilization, dram_bytes, energy_uj, area_mm2, why a point has no \
-result, and what was swept.
+result, and what was swept. With --layers the first axis is `layer`, and the front is of all layers' sums.
 
 Examples:
   vta sweep zoo:resnet18 --vary LOG_BLOCK=4,5 --vary bus_bytes=8,16 -o t.csv
   vta sweep gemm:8,64,64 --vary tags=1,2,4,8 -o t.csv --picture t.svg
+  vta sweep --layers topology.csv --vary LOG_BLOCK=3,4,5 -o t.csv
   vta sweep demo --vary tags=1,2,4,8 --shard 1/2 -o t1.csv";
 
 const AFTER_MERGE: &str = "\

@@ -394,3 +394,99 @@ fn a_point_that_cannot_be_built_fails_alone() {
     );
     assert!(out.contains("2 points, 2 computed"), "{out}");
 }
+
+#[test]
+fn layers_of_a_table_are_an_axis_and_their_sums_are_machines() {
+    let folder = TempDir::new().unwrap();
+    let name = |file: &str| path(&folder, file).display().to_string();
+    let table = "Layer, M, N, K,\nq, 7, 16, 32,\nr, 1, 48, 16,\nlarge, 70000, 1, 70000,\n";
+    std::fs::write(name("l.csv"), table).unwrap();
+    let (layers, out) = (name("l.csv"), name("o.csv"));
+    let (status, text, _) = vta(&["sweep", "--layers", &layers, "-o", &out]);
+    // A layer that no device holds is a row with its reason.
+    assert_eq!(status, 1);
+    assert!(text.starts_with("l.csv: 3 points, 3 computed"), "{text}");
+    let failed = "failed: layer=large: 'large': the input has more than 268435456 elements";
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(joined.ends_with(failed), "{text}");
+    let lines: Vec<String> = std::fs::read_to_string(&out)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    assert!(
+        lines[0].starts_with("layer,cycles,") && lines.len() == 4,
+        "{lines:?}"
+    );
+    let cycles = |line: &str, at: usize| line.split(',').nth(at).unwrap().parse::<u64>().unwrap();
+    let shown = text.lines().find(|line| line.starts_with("q ")).unwrap();
+    assert_eq!(
+        shown.split_whitespace().nth(1).unwrap(),
+        cycles(&lines[1], 1).to_string()
+    );
+    // The same by itself.
+    let one = name("one.csv");
+    vta(&["sweep", "gemm:7,32,16", "--vary", "tags=8", "-o", &one]);
+    let alone = std::fs::read_to_string(&one).unwrap();
+    assert_eq!(
+        cycles(alone.lines().nth(1).unwrap(), 1),
+        cycles(&lines[1], 1)
+    );
+    // Two machines: the front is of sums.
+    std::fs::write(name("l.csv"), &table[..table.find("large").unwrap()]).unwrap();
+    let start = [
+        "sweep",
+        "--layers",
+        &layers,
+        "--vary",
+        "bus_bytes=8,16",
+        "-o",
+    ];
+    let both = name("both.csv");
+    let swept = json(&[&start[..], &[&both, "--json"]].concat());
+    let rows: Vec<String> = std::fs::read_to_string(&both)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    assert_eq!((swept["points"].as_u64(), rows.len()), (Some(4), 5));
+    let front = swept["pareto"].as_array().unwrap();
+    assert_eq!(front[0]["point"], "bus_bytes=8");
+    assert_eq!(
+        front[0]["cycles"],
+        cycles(&rows[1], 2) + cycles(&rows[3], 2)
+    );
+    // In shards, too.
+    let (a, b, all) = (name("a.csv"), name("b.csv"), name("all.csv"));
+    vta(&[&start[..], &[&a, "--shard", "1/2"]].concat());
+    vta(&[&start[..], &[&b, "--shard", "2/2"]].concat());
+    vta(&["merge", &b, &a, "-o", &all]);
+    assert_eq!(std::fs::read(&all).unwrap(), std::fs::read(&both).unwrap());
+    for (args, error) in [
+        (
+            &["sweep", "demo", "--layers", &layers, "-o", &out][..],
+            "cannot be used with",
+        ),
+        (&["sweep", "-o", &out], "required"),
+        (&["sweep", "demo", "-o", &out], "--vary"),
+        (&["sweep", "--layers", "gone.csv", "-o", &out], "gone.csv"),
+    ] {
+        let (status, _, err) = vta(args);
+        assert!(status == 2 && err.contains(error), "{err}");
+    }
+}
+
+#[test]
+fn a_reason_is_told_once() {
+    let folder = TempDir::new().unwrap();
+    let out = path(&folder, "t.csv").display().to_string();
+    let axes = ["--vary", "bus_bytes=8,12,20,24", "--vary", "tags=1,2"];
+    let (status, text, _) = vta(&[&["sweep", "gemm:1,16,16", "-o", &out][..], &axes].concat());
+    assert_eq!(status, 1);
+    let failed: Vec<&str> = text.split("failed: ").skip(1).collect();
+    assert_eq!(failed.len(), 3, "{text}");
+    assert!(
+        failed[0].starts_with("bus_bytes=12 tags=1 and another point: timing key"),
+        "{text}"
+    );
+}

@@ -23,6 +23,8 @@ pub struct LayerSpec {
     pub window: Window,
     /// Groups that the channels are divided into.
     pub group: usize,
+    /// Whether it is a product of two matrices, whose rows are positions.
+    pub dense: bool,
 }
 
 /// A specification that isn't one.
@@ -122,7 +124,10 @@ pub const RESNET18: [(&str, [usize; 6]); 11] = [
     ("C11", [7, 512, 512, 3, 1, 1]),
 ];
 
-const MAX_ELEMENTS: usize = 1 << 28;
+/// The most elements of a tensor.
+pub const MAX_ELEMENTS: usize = 1 << 28;
+/// The largest size of a dimension, of a kernel or of a step.
+pub const MAX_SIZE: usize = 65_536;
 
 /// Parses a specification.
 ///
@@ -151,7 +156,11 @@ pub fn parse(spec: &str) -> Result<LayerSpec, LayerError> {
     }
     if let Some(text) = spec.strip_prefix("gemm:") {
         let [m, k, n] = numbers(spec, text, ["M", "K", "N"])?;
-        return conv(spec, [1, k, 1, m, n, 1, 1, 0], 1);
+        let product = conv(spec, [1, k, 1, m, n, 1, 1, 0], 1)?;
+        return Ok(LayerSpec {
+            dense: true,
+            ..product
+        });
     }
     Err(LayerError::Form(spec.to_owned()))
 }
@@ -173,7 +182,7 @@ fn numbers<const N: usize>(
     }
     let mut values = [0; N];
     for ((value, text), name) in values.iter_mut().zip(parts).zip(names) {
-        let (low, high) = (usize::from(name != "P"), 65_536);
+        let (low, high) = (usize::from(name != "P"), MAX_SIZE);
         *value = text
             .parse()
             .ok()
@@ -197,15 +206,6 @@ fn conv(
     [n, ci, h, w, co, k, s, p]: [usize; 8],
     group: usize,
 ) -> Result<LayerSpec, LayerError> {
-    if ci % group != 0 || co % group != 0 {
-        let spec = spec.to_owned();
-        return Err(LayerError::Group {
-            spec,
-            group,
-            ci,
-            co,
-        });
-    }
     let window = Window {
         kernel: [k; 2],
         stride: [s; 2],
@@ -219,23 +219,51 @@ fn conv(
         co,
         window,
         group,
+        dense: false,
     };
-    let [oh, ow] = outputs(&spec)?;
-    let size = |what, dims: [usize; 4]| {
-        let count = dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
-        match count {
-            Some(n) if n <= MAX_ELEMENTS => Ok(()),
-            _ => Err(LayerError::Size {
-                spec: spec.name.clone(),
-                what,
-                limit: MAX_ELEMENTS,
-            }),
+    spec.checked()
+}
+
+impl LayerSpec {
+    /// The layer, if its groups divide its channels, its kernel fits its padded input and its tensors can be
+    /// held.
+    ///
+    /// # Errors
+    /// [`LayerError::Group`], [`LayerError::Window`] or [`LayerError::Size`].
+    pub fn checked(self) -> Result<Self, LayerError> {
+        let Self {
+            chw: [ci, h, w],
+            co,
+            group,
+            ..
+        } = self;
+        if group == 0 || ci % group != 0 || co % group != 0 {
+            let spec = self.name;
+            return Err(LayerError::Group {
+                spec,
+                group,
+                ci,
+                co,
+            });
         }
-    };
-    size("the input", [n, ci, h, w])?;
-    size("the weights", [co, ci / group, k, k])?;
-    size("the output", [n, co, oh, ow])?;
-    Ok(spec)
+        let [oh, ow] = outputs(&self)?;
+        let [k, l] = self.window.kernel;
+        let size = |what, dims: [usize; 4]| {
+            let count = dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
+            match count {
+                Some(n) if n <= MAX_ELEMENTS => Ok(()),
+                _ => Err(LayerError::Size {
+                    spec: self.name.clone(),
+                    what,
+                    limit: MAX_ELEMENTS,
+                }),
+            }
+        };
+        size("the input", [self.images, ci, h, w])?;
+        size("the weights", [co, ci / group, k, l])?;
+        size("the output", [self.images, co, oh, ow])?;
+        Ok(self)
+    }
 }
 
 /// Rows and columns of the output.
@@ -298,7 +326,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
         group: spec.group,
         residual: None,
         epilogue,
-        dense: spec.name.starts_with("gemm:"),
+        dense: spec.dense,
     };
     Ok(QGraph {
         tensors: vec![

@@ -25,6 +25,7 @@ from pyvta._pyvta import (
     quantize,
     verify,
 )
+from pyvta._layers import Layer, layers
 from pyvta._sweep import sweep
 from pyvta._torch import from_torch
 from pyvta.errors import (
@@ -49,6 +50,7 @@ __all__ = [
     "FloatModelError",
     "InferenceSession",
     "InputError",
+    "Layer",
     "MemoryLimitError",
     "ModelError",
     "NodeArg",
@@ -65,6 +67,7 @@ __all__ = [
     "compile",
     "from_torch",
     "isa",
+    "layers",
     "quantize",
     "sweep",
     "verify",

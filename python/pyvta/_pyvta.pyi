@@ -31,10 +31,33 @@ __all__ = [
     "isa_fields",
     "isa_text",
     "quantize",
+    "read_layers",
     "verify",
 ]
 
 __version__: str
+
+class _Layer(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def input(self) -> tuple[int, int]: ...
+    @property
+    def filter(self) -> tuple[int, int]: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def filters(self) -> int: ...
+    @property
+    def stride(self) -> int: ...
+    @property
+    def depthwise(self) -> bool: ...
+    @property
+    def dense(self) -> bool: ...
+
+def read_layers(
+    path: _Path,
+) -> list[tuple[str, tuple[int, int], tuple[int, int], int, int, int, bool, bool]]: ...
 
 class _HasOnnx(Protocol):
     def to_onnx(self) -> bytes: ...
@@ -231,7 +254,7 @@ class Tuner:
 class Sweeper:
     def __new__(
         cls,
-        model: str,
+        work: str | Sequence[_Layer],
         vary: Sequence[str],
         *,
         config: _Path | Mapping[str, Any] | None = None,

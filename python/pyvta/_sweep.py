@@ -8,12 +8,13 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pyvta import _store, _work
 from pyvta._extras import need
+from pyvta._layers import Layer
 from pyvta._pyvta import Sweeper
 from pyvta._source import Source
 from pyvta.errors import FileError, InputError, UsageError
@@ -22,21 +23,25 @@ if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
 
-#: Points of a piece at most: they share what is compiled for their configuration.
-_MOST_POINTS = 16
-#: Pieces for each worker at least, so that none waits long for the last one.
-_PIECES_EACH = 4
+_Model: TypeAlias = str | os.PathLike[str] | bytes | Sequence[Layer]
+
+#: Points of a piece at most, on this machine's threads and on workers: what has begun ends after Ctrl-C.
+_MOST_POINTS, _MOST_SENT = 16, 64
 #: Sweeps that a process keeps open.
 _MOST_OPEN = 8
 #: Points of a sweep that a process measures at a time, for which it keeps programs.
 _AT_A_TIME = os.cpu_count() or 1
 
 
+#: The column of a table's layers.
+_LAYER = "layer"
+
+
 @dataclass(frozen=True)
 class Spec:
     """One board's sweep, as it is sent to workers."""
 
-    model: Source
+    work: Source | tuple[Layer, ...]
     vary: tuple[str, ...]
     config: str | None
     board: Source | None
@@ -47,7 +52,7 @@ class Spec:
         with tempfile.TemporaryDirectory(prefix="pyvta-") as folder:
             place = Path(folder)
             return Sweeper(
-                self.model.path(place),
+                self.work.path(place) if isinstance(self.work, Source) else self.work,
                 list(self.vary),
                 config=None if self.config is None else json.loads(self.config),
                 board=None if self.board is None else self.board.path(place),
@@ -58,7 +63,7 @@ class Spec:
     def facts(self) -> dict[str, Any]:
         """What its points have in common."""
         return {
-            "model": self.model.facts(),
+            "model": self.work.facts() if isinstance(self.work, Source) else "layers",
             "config": self.config,
             "board": self.board and self.board.facts(),
             "timing": self.timing and self.timing.facts(),
@@ -110,7 +115,7 @@ class _Point:
 
 
 def _specs(
-    model: str | os.PathLike[str] | bytes,
+    model: _Model,
     vary: Mapping[str, Sequence[float]] | Sequence[str],
     boards: Sequence[str | os.PathLike[str]] | None,
     config: str | os.PathLike[str] | Mapping[str, Any] | None,
@@ -132,10 +137,14 @@ def _specs(
             raise FileError(f"{config}: {error.strerror}") from None
         except UnicodeDecodeError:
             raise InputError(f"{config}: not a text file") from None
-    source = Source.of(model, "model")
+    work = (
+        Source.of(model, "model")
+        if isinstance(model, (str, bytes, os.PathLike))
+        else tuple(model)
+    )
     places = [None] if boards is None else [Source.of(board, "board") for board in boards]
     clock = None if timing is None else Source.of(timing, "timing")
-    return tuple(Spec(source, axes, text, place, clock) for place in places)
+    return tuple(Spec(work, axes, text, place, clock) for place in places)
 
 
 def _text(value: float) -> str:
@@ -147,21 +156,38 @@ def _number(text: str) -> int | float:
     return float(text) if any(c in text for c in ".eE") else int(text)
 
 
-def _pieces(missing: list[_Point], folder: str | None, workers: int) -> Iterator[list[_Point]]:
-    """Points of one configuration together, in pieces that keep all workers busy."""
-    most = max(1, min(_MOST_POINTS, len(missing) // (workers * _PIECES_EACH)))
+def _pieces(missing: list[_Point], most: int, workers: int) -> Iterator[list[_Point]]:
+    """Points in pieces, those of one layer and configuration side by side.
+
+    The first pieces are large, since each takes some milliseconds to be sent and asked for, and the last
+    ones small, so that no worker waits long for another.
+    """
     groups: dict[tuple[int, tuple[tuple[str, str], ...]], list[_Point]] = {}
     for point in missing:
-        of_config = tuple(item for item in point.values.items() if item[0][:1].isupper())
-        groups.setdefault((point.board, of_config), []).append(point)
+        # Keys of the configuration are in capitals.
+        compiled = (item for item in point.values.items() if item[0][:1].isupper() or item[0] == _LAYER)
+        groups.setdefault((point.board, tuple(compiled)), []).append(point)
+    left = len(missing)
+    piece: list[_Point] = []
     for group in groups.values():
-        for first in range(0, len(group), most):
-            yield group[first : first + most]
+        at = 0
+        while at < len(group):
+            room = max(1, min(most, left // (2 * workers)))
+            # A piece is of one board, and ends where a configuration does rather than within it.
+            if piece and (piece[0].board != group[0].board or len(piece) + len(group) - at > room):
+                yield piece
+                left -= len(piece)
+                piece = []
+            else:
+                piece += group[at : at + room]
+                at += room
+    if piece:
+        yield piece
 
 
 def sweep(
-    model: str | os.PathLike[str] | bytes,
-    vary: Mapping[str, Sequence[float]] | Sequence[str],
+    model: _Model,
+    vary: Mapping[str, Sequence[float]] | Sequence[str] = (),
     *,
     boards: Sequence[str | os.PathLike[str]] | None = None,
     config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
@@ -178,7 +204,8 @@ def sweep(
     Parameters
     ----------
     model
-        `"demo"`, `"zoo:NAME"`, an int8 ONNX file or its bytes, or a layer as `vta layer` has them.
+        `"demo"`, `"zoo:NAME"`, an int8 ONNX file or its bytes, a layer as `vta layer` has them, or some
+        `pyvta.Layer`, each of which is measured by itself: `pyvta.layers("topology.csv")`.
     vary
         Values of each parameter: keys of `vta_config.json` in capitals, of a board's timing the others.
     boards
@@ -197,7 +224,8 @@ def sweep(
 
     Returns
     -------
-    A DataFrame with a row for each point, boards outermost, in the order of `vary`: the parameters,
+    A DataFrame with a row for each point, boards outermost, then layers, in the order of `vary`: `board`
+    and `layer` where there are some, the parameters,
     `cycles` and `bound_cycles` of a pass, `images` of a pass, `macs`, `utilization`, `dram_bytes`,
     `energy_uj` (microjoules), `area_mm2`, and `error`: why a point has no figures.
 
@@ -218,7 +246,11 @@ def sweep(
         sweeper, facts = _opened(spec), spec.facts()
         for index in range(len(sweeper)):
             values = sweeper.point(index)
-            name = _store.key("sweep", facts | {"point": values})
+            of_point: dict[str, Any] = {"point": values}
+            if not isinstance(spec.work, Source):
+                # Layers are outermost. One is the same whatever table it is in.
+                of_point["layer"] = astuple(spec.work[index * len(spec.work) // len(sweeper)])
+            name = _store.key("sweep", facts | of_point)
             points.append(_Point(board, index, values, name))
     if store is not None:
         for point in points:
@@ -226,7 +258,8 @@ def sweep(
     missing = [point for point in points if point.row is None]
     done = len(points) - len(missing)
     told(done, len(points))
-    groups = list(_pieces(missing, folder, at_a_time))
+    most = _MOST_POINTS if client is None else _MOST_SENT
+    groups = list(_pieces(missing, most, at_a_time))
     pieces = [_Piece(g[0].board, tuple((p.index, p.name) for p in g), folder) for g in groups]
     names = [_store.key("piece", {"points": [p.name for p in g], "in": folder}) for g in groups]
     for at, rows, error in _work.each(_measure, specs, pieces, names, client, at_a_time):
@@ -248,7 +281,8 @@ def sweep(
         row: dict[str, Any] = {}
         if boards is not None:
             row["board"] = os.fspath(boards[point.board])
-        row |= {key: _number(value) for key, value in point.values.items()}
+        for key, value in point.values.items():
+            row[key] = value if key == _LAYER else _number(value)
         rows.append(row | (point.row or {}))
     first = {} if boards is None else {"board": None}
     columns = [*first, *(points[0].values if points else ()), *Sweeper.figures(), "error"]

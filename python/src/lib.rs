@@ -12,6 +12,7 @@ mod compile;
 mod device;
 mod error;
 mod isa;
+mod layers;
 mod opened;
 mod options;
 mod quantize;
@@ -32,6 +33,7 @@ fn _pyvta(module: &Bound<'_, PyModule>) -> PyResult<()> {
     compile::register(module)?;
     device::register(module)?;
     isa::register(module)?;
+    layers::register(module)?;
     quantize::register(module)?;
     report::register(module)?;
     run_report::register(module)?;

@@ -6,6 +6,7 @@ use vta_app::sweep::sweeper::{Study, Sweeper as Points, Workload};
 use vta_app::sweep::table::{Measured, Row};
 
 use crate::error::raise;
+use crate::layers::{Layer, topology};
 use crate::options::config;
 use crate::watch::aside;
 
@@ -14,17 +15,24 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Sweeper>()
 }
 
-/// A network on the points of a grid, which are measured one by one; `pyvta.sweep` is made of it.
+/// What is measured: a model's name or file, or layers.
+#[derive(FromPyObject)]
+enum Work {
+    Model(String),
+    Layers(Vec<Layer>),
+}
+
+/// A network, or layers, on the points of a grid, which are measured one by one; `pyvta.sweep` is made of it.
 #[pyclass(frozen, module = "pyvta._pyvta")]
 struct Sweeper(Points);
 
 #[pymethods]
 impl Sweeper {
     #[new]
-    #[pyo3(signature = (model, vary, *, config = None, board = None, timing = None, threads = 1))]
+    #[pyo3(signature = (work, vary, *, config = None, board = None, timing = None, threads = 1))]
     fn new(
         py: Python<'_>,
-        model: String,
+        work: Work,
         vary: Vec<String>,
         config: Option<&Bound<'_, PyAny>>,
         board: Option<String>,
@@ -32,7 +40,10 @@ impl Sweeper {
         threads: usize,
     ) -> PyResult<Self> {
         let study = Study {
-            work: Workload::Model(model),
+            work: match work {
+                Work::Model(name) => Workload::Model(name),
+                Work::Layers(layers) => Workload::Layers(topology(layers).map_err(raise)?),
+            },
             vary,
             config: config.map(self::config).transpose()?,
             board,

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import pyvta
-from pyvta import _store
+from pyvta import _store, _sweep
 
 from conftest import missing
 
@@ -199,6 +199,30 @@ def test_what_is_there_is_not_computed_again(tmp_path: Path, client: Any) -> Non
     assert len(computed(cache)) == 11 + 9 and not other.equals(first)
 
 
+@pytest.mark.parametrize("workers", [1, 2, 7])
+@pytest.mark.parametrize("configs, each", [(20, 10), (1, 200), (200, 1), (3, 7)])
+def test_pieces_have_every_point_once_and_get_smaller(workers: int, configs: int, each: int) -> None:
+    points = [
+        _sweep._Point(board, at, {"LOG_BLOCK": str(config), "tags": str(at)}, "")
+        for board in (0, 1)
+        for config in range(configs)
+        for at in range(each)
+    ]
+    pieces = list(_sweep._pieces(points, 64, workers))
+    assert [point for piece in pieces for point in piece] == points
+    sizes = [len(piece) for piece in pieces]
+    left = len(points)
+    for piece, size in zip(pieces, sizes, strict=True):
+        assert 1 <= size <= max(1, min(64, left // (2 * workers)))
+        assert len({point.board for point in piece}) == 1
+        left -= size
+    # A configuration begins within a piece only where it ends there, too.
+    for piece in pieces:
+        found = [point.values["LOG_BLOCK"] for point in piece]
+        for config in set(found[1:]) - {found[0]}:
+            assert found.count(config) == each
+
+
 def test_boards_are_an_axis(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text('preset = "pac"\nmemory_latency_cycles = 400\n')
@@ -209,6 +233,62 @@ def test_boards_are_an_axis(tmp_path: Path) -> None:
     own.write_text("memory_latency = 400\n")
     with pytest.raises(pyvta.InputError, match=f"{own}: .*memory_latency"):
         pyvta.sweep("resnet18.C2", {}, boards=[own], cache=False)
+
+
+def test_layers_of_a_table_are_measured_by_themselves(tmp_path: Path, vta: Any, client: Any) -> None:
+    file = tmp_path / "topology.csv"
+    file.write_text(
+        "Layer name, IFMAP Height, IFMAP Width, Filter Height, Filter Width, Channels, Num Filter, Strides,\n"
+        "Conv1, 16, 18, 3, 3, 16, 32, 1,\nConv2_DP, 8, 8, 3, 2, 16, 1, 3,\nConv1, 4, 4, 1, 1, 32, 16, 2,\n"
+    )
+    layers = pyvta.layers(file)
+    assert [layer.name for layer in layers] == ["Conv1", "Conv2_DP", "Conv1#2"]
+    assert layers[1] == pyvta.Layer("Conv2_DP", (8, 8), (3, 2), 16, 1, 3, depthwise=True)
+    assert [layer.output for layer in layers] == [(14, 16), (3, 3), (3, 3)]
+    layers.append(pyvta.Layer.gemm("product", 10, 40, 48))
+    axes: dict[str, list[float]] = {"LOG_BLOCK": [4, 5], "bus_bytes": [8, 16]}
+    done: list[int] = []
+    table = pyvta.sweep(
+        layers, axes, cache=tmp_path / "one", progress=lambda at, all: done.append(at)
+    )
+    assert list(table.columns[:3]) == ["layer", "LOG_BLOCK", "bus_bytes"] and done[-1] == 16
+    assert list(table["layer"]) == [layer.name for layer in layers for _ in range(4)]
+    assert [int(m) for m in table["macs"][::4]] == [layer.macs for layer in layers]
+    assert table["error"].isna().all()
+    # Whatever computes them, and whatever table they are in.
+    there = pyvta.sweep(layers, axes, cache=tmp_path / "two", client=client)
+    assert there.equals(table)
+    done.clear()
+    pyvta.sweep(layers[2:], axes, cache=tmp_path / "two", progress=lambda at, all: done.append(at))
+    assert done == [8]
+    # Without axes: the command line's table.
+    vta("sweep", "--layers", file, "-o", tmp_path / "t.csv")
+    rows = (tmp_path / "t.csv").read_text().splitlines()
+    assert rows[0].startswith("layer,cycles,")
+    whole = pyvta.sweep(layers[:3], cache=False)
+    assert [row.split(",")[1] for row in rows[1:]] == [str(c) for c in whole["cycles"]]
+
+
+def test_tables_of_layers_that_are_none_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    with pytest.raises(pyvta.FileError, match="t.csv"):
+        pyvta.layers(file)
+    file.write_text("Layer,M,N,K,\nq,1,2,\n")
+    with pytest.raises(pyvta.InputError, match="t.csv:2: '' is no whole number"):
+        pyvta.layers(file)
+    for layer, text in [
+        (pyvta.Layer("a,b", (1, 1)), "layer 'a,b': a name has 1 to 200"),
+        (pyvta.Layer("a", (1, 1), (2, 1)), "layer 'a': a filter of 2x1 on an input of 1x1"),
+        (pyvta.Layer("a", (1, 0)), "layer 'a': input columns: 0, not from 1 to 268435456"),
+    ]:
+        with pytest.raises(pyvta.InputError, match=text):
+            pyvta.sweep([layer], cache=False)
+    # What is too large is a row.
+    large = [pyvta.Layer.gemm("large", 70_000, 1, 70_000), pyvta.Layer.gemm("small", 1, 16, 16)]
+    table = pyvta.sweep(large, cache=False)
+    assert "'large': the input has more than" in table["error"][0] and table["cycles"][1] > 0
+    with pytest.raises(pyvta.InputError, match="there are no layers"):
+        pyvta.sweep([], cache=False)
 
 
 def test_axes_and_models_that_are_none_are_named() -> None:

@@ -10,6 +10,9 @@ use crate::error::{Context, Error, Result, bail, ensure};
 /// Points that a grid may have.
 pub(super) const MAX_POINTS: usize = 100_000;
 
+/// The key of the axis of a table's layers.
+pub const LAYER: &str = "layer";
+
 /// One axis.
 struct Axis {
     key: String,
@@ -24,12 +27,16 @@ pub struct Grid {
     base: String,
     /// The board whose limits hold.
     limits: Option<Board>,
+    /// Whether the first axis is of layers, which are no part of the machine.
+    layers: bool,
 }
 
 /// One combination.
 pub struct Point {
     /// A value for each axis.
     pub values: Vec<String>,
+    /// Which of a table's layers; 0 where there is no axis of layers.
+    pub layer: usize,
     /// The machine, or why there is none with these values.
     pub machine: Result<(Config, TimingConfig), String>,
 }
@@ -47,24 +54,51 @@ impl Grid {
             let twice = axes[..i].iter().any(|other| other.key == axis.key);
             ensure!(!twice, "`vary` {} is given twice", axis.key);
         }
-        let points = axes.iter().try_fold(1usize, |n, axis| {
-            n.checked_mul(axis.values.len())
-                .filter(|&n| n <= MAX_POINTS)
-        });
-        ensure!(
-            points.is_some(),
-            "the grid has more than {MAX_POINTS} points"
-        );
+        bounded(&axes)?;
         let config_json = config.to_json();
         let grid = Self {
             config: serde_json::from_str(&config_json).context("configuration")?,
             timing: toml_text::Text::new(&timing.to_toml()),
             base: format!("{config_json} {}", timing.to_toml()),
             limits: None,
+            layers: false,
             axes,
         };
         grid.check_keys()?;
         Ok(grid)
+    }
+
+    /// The grid for each of a table's layers, of which no two have one name: these are its first axis.
+    ///
+    /// # Errors
+    /// A grid of too many points.
+    pub fn of_layers<'n>(mut self, names: impl Iterator<Item = &'n str>) -> Result<Self> {
+        let axis = Axis {
+            key: LAYER.to_owned(),
+            values: names.map(str::to_owned).collect(),
+        };
+        self.axes.insert(0, axis);
+        self.layers = true;
+        bounded(&self.axes)?;
+        Ok(self)
+    }
+
+    /// Whether the first axis is of layers.
+    pub fn has_layers(&self) -> bool {
+        self.layers
+    }
+
+    /// Layers that each machine runs, one by one; 1 without an axis of them.
+    pub fn layers(&self) -> usize {
+        match self.axes.first() {
+            Some(axis) if self.layers => axis.values.len(),
+            _ => 1,
+        }
+    }
+
+    /// The axes of the machine.
+    fn machines(&self) -> &[Axis] {
+        &self.axes[usize::from(self.layers)..]
     }
 
     /// The grid of a board, whose limits hold for every point.
@@ -156,18 +190,24 @@ impl Grid {
     }
 
     fn nth(&self, mut index: usize) -> Point {
+        let of_layer: usize = self.machines().iter().map(|a| a.values.len()).product();
+        let layer = if self.layers { index / of_layer } else { 0 };
         let mut values = vec![String::new(); self.axes.len()];
         for (value, axis) in values.iter_mut().zip(&self.axes).rev() {
             value.clone_from(&axis.values[index % axis.values.len()]);
             index /= axis.values.len();
         }
-        let machine = self.machine(&values).map_err(|e| format!("{e:#}"));
-        Point { values, machine }
+        let machine = self.machine(&values[usize::from(self.layers)..]);
+        Point {
+            values,
+            layer,
+            machine: machine.map_err(|e| format!("{e:#}")),
+        }
     }
 
     fn machine(&self, values: &[String]) -> Result<(Config, TimingConfig)> {
         let (mut config, mut timing) = (self.config.clone(), self.timing.clone());
-        for (axis, value) in self.axes.iter().zip(values) {
+        for (axis, value) in self.machines().iter().zip(values) {
             if is_config(&axis.key) {
                 let number: u64 = value
                     .parse()
@@ -183,6 +223,18 @@ impl Grid {
         }
         Ok((config, TimingConfig::from_toml(&timing.text())?))
     }
+}
+
+fn bounded(axes: &[Axis]) -> Result<()> {
+    let points = axes.iter().try_fold(1usize, |n, axis| {
+        n.checked_mul(axis.values.len())
+            .filter(|&n| n <= MAX_POINTS)
+    });
+    ensure!(
+        points.is_some(),
+        "the grid has more than {MAX_POINTS} points"
+    );
+    Ok(())
 }
 
 /// FNV-1a, which is the same everywhere.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use vta_compiler::layer;
 use vta_compiler::lower;
 use vta_compiler::qgraph::{QGraph, QOp};
 use vta_driver::{
@@ -16,9 +17,10 @@ use vta_sim::views::{EnergyTable, LayerCycles, LayerTotals};
 use super::area;
 use super::grid::Grid;
 use super::table::{Measured, Row};
-use crate::error::{Result, ensure};
+use crate::error::{Context, Result, ensure, message};
 use crate::machine::{ConfigSource, Machine, Wanted};
 use crate::timed::{leave_out_additions, merge, utilization};
+use crate::topology::{Shape, Topology};
 use crate::watch::Watch;
 use crate::{files, model, room};
 
@@ -30,6 +32,8 @@ const KEPT_A_THREAD: usize = 2;
 pub enum Workload {
     /// A network (a file, `demo`, `zoo:NAME`) or a layer as `vta layer` names it.
     Model(String),
+    /// Layers, each by itself: the first axis of the grid.
+    Layers(Topology),
 }
 
 impl Workload {
@@ -37,12 +41,14 @@ impl Workload {
     pub fn name(&self) -> Cow<'_, str> {
         match self {
             Self::Model(name) => name.into(),
+            Self::Layers(table) => table.name.as_str().into(),
         }
     }
 
     fn file(&self) -> Option<&Path> {
         match self {
             Self::Model(name) => Some(Path::new(name)).filter(|path| path.is_file()),
+            Self::Layers(_) => None,
         }
     }
 }
@@ -65,7 +71,7 @@ pub struct Study {
 /// Measures the points of a grid, in any order and from several threads; which thread measures what and
 /// when changes no figure. [`sweep`](super::sweep) is this with a table.
 pub struct Sweeper {
-    graph: QGraph,
+    subject: Subject,
     grid: Grid,
     basis: String,
     threads: usize,
@@ -92,11 +98,19 @@ impl Sweeper {
             watch.note(&text);
         }
         let mut grid = Grid::new(&study.vary, &machine.config, &machine.timing)?.on(machine.board);
-        let Workload::Model(name) = &study.work;
-        let graph = model::layer_or_network(name)?;
-        room::ask(compiling(&graph).saturating_mul(threads as u64), || {
-            name.clone()
-        })?;
+        let subject = match &study.work {
+            Workload::Model(name) => Subject::Network(model::layer_or_network(name)?),
+            Workload::Layers(table) => {
+                grid = grid.of_file(format!("{:?}", table.layers).as_bytes());
+                grid = grid.of_layers(table.layers.iter().map(|(name, _)| name.as_str()))?;
+                Subject::Layers(table.layers.clone())
+            }
+        };
+        if let Subject::Network(graph) = &subject {
+            room::ask(compiling(graph).saturating_mul(threads as u64), || {
+                study.work.name().into_owned()
+            })?;
+        }
         let mut name = study.work.name();
         if let Some(file) = study.work.file() {
             grid = grid.of_file(&files::read_file(file)?);
@@ -104,7 +118,7 @@ impl Sweeper {
         }
         Ok(Self {
             basis: format!("{name}, {}", grid.basis()),
-            graph,
+            subject,
             grid,
             threads,
             programs: Programs::new(threads.saturating_mul(KEPT_A_THREAD)),
@@ -142,7 +156,7 @@ impl Sweeper {
     pub fn measure(&self, index: usize) -> Result<Row> {
         let point = self.grid.point(index)?;
         let outcome = match &point.machine {
-            Ok((config, timing)) => self.outcome(config, timing),
+            Ok((config, timing)) => self.outcome(point.layer, config, timing),
             Err(error) => Err(error.clone()),
         };
         Ok(Row {
@@ -151,15 +165,46 @@ impl Sweeper {
         })
     }
 
-    fn outcome(&self, config: &Config, timing: &TimingConfig) -> Result<Measured, String> {
-        let slot = self.programs.slot(config.to_json());
-        let compile = || match Recorded::new(&self.graph, config) {
-            Ok(recorded) => Ok(Arc::new(recorded)),
-            Err(error) => Err(format!("{error:#}")),
+    fn outcome(
+        &self,
+        layer: usize,
+        config: &Config,
+        timing: &TimingConfig,
+    ) -> Result<Measured, String> {
+        let slot = self.programs.slot((layer, config.to_json()));
+        let compile = || {
+            let graph = self.subject.graph(layer, self.threads);
+            let recorded = graph.and_then(|graph| Recorded::new(&graph, config));
+            recorded.map(Arc::new).map_err(|error| message(&error))
         };
         let recorded = slot.get_or_init(compile).clone()?;
         let cycles = recorded.cycles(config, timing).map_err(|e| e.to_string())?;
         Ok(measured(&cycles, recorded.macs, config, timing))
+    }
+}
+
+/// What is compiled.
+enum Subject {
+    Network(QGraph),
+    /// Layers, whose weights are made when they are compiled.
+    Layers(Vec<(String, Shape)>),
+}
+
+impl Subject {
+    /// The network, or the layer of an index, for which there must be room on so many threads.
+    fn graph(&self, layer: usize, threads: usize) -> Result<Cow<'_, QGraph>> {
+        match self {
+            Self::Network(graph) => Ok(Cow::Borrowed(graph)),
+            Self::Layers(layers) => {
+                let (name, shape) = layers
+                    .get(layer)
+                    .with_context(|| format!("there is no layer {layer}"))?;
+                let spec = shape.layer(name)?;
+                let bytes = crate::layer::bytes(&spec).saturating_mul(threads as u64);
+                room::ask(bytes, || format!("'{name}'"))?;
+                Ok(Cow::Owned(layer::build(&spec, 1)?))
+            }
+        }
     }
 }
 
@@ -193,9 +238,12 @@ type Slot = Arc<OnceLock<Result<Arc<Recorded>, String>>>;
 /// The programs that were used last.
 struct Programs {
     most: usize,
-    /// By configuration; the last one was used last.
-    slots: Mutex<Vec<(String, Slot)>>,
+    /// By layer and configuration; the last one was used last.
+    slots: Mutex<Vec<(Key, Slot)>>,
 }
+
+/// A layer's index and a configuration.
+type Key = (usize, String);
 
 impl Programs {
     /// Keeps at most so many.
@@ -206,15 +254,15 @@ impl Programs {
         }
     }
 
-    /// The slot of a configuration, in place of the one that wasn't used for longest.
-    fn slot(&self, config: String) -> Slot {
+    /// The slot of a layer and a configuration, in place of the one that wasn't used for longest.
+    fn slot(&self, wanted: Key) -> Slot {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = slots.iter().position(|(known, _)| *known == config) {
+        if let Some(at) = slots.iter().position(|(known, _)| *known == wanted) {
             slots[at..].rotate_left(1);
         } else {
             let first = (slots.len() + 1).saturating_sub(self.most);
             slots.drain(..first);
-            slots.push((config, Slot::default()));
+            slots.push((wanted, Slot::default()));
         }
         slots
             .last()

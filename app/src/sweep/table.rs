@@ -39,6 +39,14 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// Multiply-adds that the matrix unit could have done.
+    pub(super) fn most_macs(&self) -> f64 {
+        match self.utilization > 0.0 {
+            true => self.macs as f64 / self.utilization,
+            false => 0.0,
+        }
+    }
+
     /// To compare machines that run several images at once.
     pub fn cycles_per_image(&self) -> f64 {
         self.cycles as f64 / self.images.max(1) as f64
@@ -80,10 +88,11 @@ impl Row {
     }
 }
 
-/// A value of an axis; one that JSON writes otherwise, such as `.5`, too.
+/// A value of an axis: a number, also one that JSON writes otherwise, such as `.5`, or a layer's name.
 fn number(text: &str) -> Value {
     let whole = text.parse::<i64>().map(Value::from);
-    whole.unwrap_or_else(|_| text.parse::<f64>().map_or(Value::Null, Value::from))
+    let number = || text.parse::<f64>().ok().filter(|n| n.is_finite());
+    whole.unwrap_or_else(|_| number().map_or_else(|| text.into(), Value::from))
 }
 
 /// The names of [`Row::json`]'s cells.

@@ -9,10 +9,14 @@ use super::device::TimingArgs;
 #[derive(Args)]
 pub struct SweepArgs {
     /// A network (ONNX file, `demo`, `zoo:NAME`) or a layer as in `vta layer`
-    pub model: String,
+    #[arg(required_unless_present = "layers")]
+    pub model: Option<String>,
+    /// Instead of a network the layers of a SCALE-Sim topology, each by itself
+    #[arg(long, value_name = "FILE.csv", conflicts_with = "model")]
+    pub layers: Option<PathBuf>,
     /// One axis of the grid: a key of vta_config.json (LOG_BLOCK, LOG_WGT_BUFF_SIZE, ..) or of a
     /// timing file (bus_bytes, memory_latency_cycles, burst_beats, ..) with its values; repeat it
-    #[arg(long, value_name = "KEY=V1,V2,..", required = true)]
+    #[arg(long, value_name = "KEY=V1,V2,..", required_unless_present = "layers")]
     pub vary: Vec<String>,
     /// Configuration of all that isn't varied, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]

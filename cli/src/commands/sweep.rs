@@ -4,19 +4,27 @@ use anyhow::Result;
 use serde_json::json;
 use vta_app::sweep::sweeper::{Study, Workload};
 use vta_app::sweep::table::Row;
-use vta_app::sweep::{self, SweepOptions, Swept, merge as tables, picture};
+use vta_app::sweep::{self, Machines, SweepOptions, Swept, merge as tables, picture};
+use vta_app::topology::Topology;
 use vta_app::watch::Watch;
 
 use crate::args::{MergeArgs, SweepArgs};
 use crate::bar::Bar;
+use crate::table::{Column, Table};
 use crate::terminal::{print_line, print_text};
 
 /// Runs the sweep; whether every point of the grid has a result.
 pub fn sweep(args: &SweepArgs) -> Result<bool> {
     let bar = Bar::new("points", 2, args.json);
+    let work = match &args.layers {
+        Some(path) => Workload::Layers(Topology::read(path)?),
+        // Arguments have one of both.
+        None => Workload::Model(args.model.clone().unwrap_or_default()),
+    };
+    let name = work.name().into_owned();
     let options = SweepOptions {
         study: Study {
-            work: Workload::Model(args.model.clone()),
+            work,
             vary: args.vary.clone(),
             config: args.config.clone().map(Into::into),
             board: args.timing.board.board.clone(),
@@ -29,7 +37,7 @@ pub fn sweep(args: &SweepArgs) -> Result<bool> {
     };
     let swept = sweep::sweep(&options, &bar)?;
     bar.clear();
-    summary(args, &swept)
+    summary(args, &name, &swept)
 }
 
 /// Joins tables; points that are missing are told, and are no failure.
@@ -64,63 +72,115 @@ pub fn merge(args: &MergeArgs) -> Result<bool> {
     Ok(true)
 }
 
-fn summary(args: &SweepArgs, swept: &Swept) -> Result<bool> {
+/// Layers on one machine, with what SCALE-Sim's compute report has of them.
+fn layers(rows: &[Row]) -> String {
+    let mut table = Table::new([
+        Column::name("layer"),
+        Column::number("cycles"),
+        Column::number("of bound"),
+        Column::number("utilisation"),
+        Column::number("MACs"),
+        Column::number("DRAM bytes").optional(),
+    ]);
+    for row in rows {
+        let (Some(name), Ok(m)) = (row.values.first(), &row.outcome) else {
+            continue;
+        };
+        table.row([
+            name.clone(),
+            m.cycles.to_string(),
+            format!("{:.2}", m.cycles as f64 / m.bound_cycles.max(1) as f64),
+            format!("{:.1} %", m.utilization * 100.0),
+            m.macs.to_string(),
+            m.dram_bytes.to_string(),
+        ]);
+    }
+    table.text().trim_end().to_owned()
+}
+
+fn summary(args: &SweepArgs, name: &str, swept: &Swept) -> Result<bool> {
     let Swept {
         grid,
         rows,
         resumed,
         computed,
     } = swept;
-    let front = picture::front(rows);
+    let machines = Machines::of(grid, rows);
+    let front = picture::front(&machines.rows);
     let failed = rows.iter().filter(|r| r.outcome.is_err()).count();
-    let describe = |row: &Row| {
-        let pairs = grid
-            .keys()
-            .zip(&row.values)
-            .map(|(k, v)| format!("{k}={v}"));
+    let named = |keys: &[&str], row: &Row| {
+        let pairs = keys.iter().zip(&row.values);
+        let pairs = pairs.map(|(k, v)| format!("{k}={v}"));
         pairs.collect::<Vec<_>>().join(" ")
     };
+    let keys: Vec<&str> = grid.keys().collect();
+    let (describe, machine) = (
+        |row: &Row| named(&keys, row),
+        |row: &Row| named(&machines.keys, row),
+    );
     if args.json {
         let point = |&i: &usize| {
-            let row = &rows[i];
+            let row = &machines.rows[i];
             let measured = row.outcome.as_ref().ok();
             json!({
-                "point": describe(row),
+                "point": machine(row),
                 "cycles": measured.map(|m| m.cycles),
                 "area_mm2": measured.map(|m| m.area_mm2),
             })
         };
         let object = json!({
-            "model": args.model, "points": rows.len(), "resumed": resumed, "computed": computed,
+            "model": name, "points": rows.len(), "resumed": resumed, "computed": computed,
             "failed": failed, "pareto": front.iter().map(point).collect::<Vec<_>>(),
         });
         print_line(&serde_json::to_string_pretty(&object)?)?;
         return Ok(failed == 0);
     }
     print_text(&format!(
-        "{}: {} points, {computed} computed, {resumed} found in {}",
-        args.model,
+        "{name}: {} points, {computed} computed, {resumed} found in {}",
         rows.len(),
         args.output.display()
     ))?;
+    if grid.has_layers() && keys.len() == 1 {
+        print_text(&layers(rows))?;
+    }
     print_text("best cycles an image for their area:")?;
     for &i in &front {
-        if let Ok(m) = &rows[i].outcome {
-            print_text(&format!(
+        if let Ok(m) = &machines.rows[i].outcome {
+            let line = format!(
                 "  {:>12.0} cycles  {:>6.2} mm2  {}",
                 m.cycles_per_image(),
                 m.area_mm2,
-                describe(&rows[i])
-            ))?;
+                machine(&machines.rows[i])
+            );
+            print_text(line.trim_end())?;
         }
     }
     if let Some(picture) = &args.picture {
         print_text(&format!("{}: picture written", picture.display()))?;
     }
-    for row in rows {
-        if let Err(error) = &row.outcome {
-            print_text(&format!("failed: {}: {error}", describe(row)))?;
-        }
+    if failed > 0 {
+        print_text(&failures(rows, describe))?;
     }
     Ok(failed == 0)
+}
+
+/// Why points have no result: each reason once, with its first point and how many others have it, too.
+fn failures(rows: &[Row], describe: impl Fn(&Row) -> String) -> String {
+    let mut reasons: Vec<(&str, &Row, usize)> = Vec::new();
+    for row in rows {
+        let Err(error) = &row.outcome else { continue };
+        match reasons.iter_mut().find(|(known, ..)| known == error) {
+            Some((.., others)) => *others += 1,
+            None => reasons.push((error, row, 0)),
+        }
+    }
+    let line = |(error, first, others): &(&str, &Row, usize)| {
+        let more = match others {
+            0 => String::new(),
+            1 => " and another point".to_owned(),
+            _ => format!(" and {others} other points"),
+        };
+        format!("failed: {}{more}: {error}", describe(first))
+    };
+    reasons.iter().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -1,0 +1,164 @@
+//! The points of a table's layers, together for each machine.
+
+use super::grid::Grid;
+use super::table::{Measured, Row};
+
+/// The rows of a sweep by machine: those of a table's layers added up.
+pub struct Machines<'g> {
+    /// The keys of the rows' values.
+    pub keys: Vec<&'g str>,
+    /// One for each machine of which there is a row of every layer, in the grid's order.
+    pub rows: Vec<Row>,
+}
+
+impl<'g> Machines<'g> {
+    /// Adds layers up. A machine on which one has no result has the first one's reason. `rows` are in the
+    /// grid's order, and some may be missing.
+    pub fn of(grid: &'g Grid, rows: &[Row]) -> Self {
+        if !grid.has_layers() {
+            return Self {
+                keys: grid.keys().collect(),
+                rows: rows.to_vec(),
+            };
+        }
+        let layers = grid.layers();
+        let machines = grid.size() / layers;
+        // Rows are some of the points in their order.
+        let mut found: Vec<Vec<&Row>> = vec![Vec::new(); machines];
+        let mut rows = rows.iter().peekable();
+        for (index, point) in grid.points().enumerate() {
+            if let Some(row) = rows.next_if(|row| row.values == point.values) {
+                found[index % machines].push(row);
+            }
+        }
+        found.retain(|of| of.len() == layers);
+        Self {
+            keys: grid.keys().skip(1).collect(),
+            rows: found.iter().map(|of| together(of)).collect(),
+        }
+    }
+}
+
+/// The layers of one machine as one row.
+fn together(layers: &[&Row]) -> Row {
+    let values = layers.first().map_or(&[][..], |row| &row.values[1..]);
+    Row {
+        values: values.to_vec(),
+        outcome: sum(layers),
+    }
+}
+
+fn sum(layers: &[&Row]) -> Result<Measured, String> {
+    let mut all: Option<Measured> = None;
+    // Multiply-adds that the matrix unit could do in all the cycles.
+    let mut most = 0.0;
+    for row in layers {
+        let name = row.values.first().map_or("", String::as_str);
+        let one = row
+            .outcome
+            .as_ref()
+            .map_err(|error| format!("{name}: {error}"))?;
+        most += one.most_macs();
+        all = Some(match all {
+            None => one.clone(),
+            Some(sum) => Measured {
+                cycles: sum.cycles + one.cycles,
+                bound_cycles: sum.bound_cycles + one.bound_cycles,
+                macs: sum.macs + one.macs,
+                dram_bytes: sum.dram_bytes + one.dram_bytes,
+                energy_uj: sum.energy_uj + one.energy_uj,
+                ..sum
+            },
+        });
+    }
+    let all = all.ok_or("there are no layers")?;
+    Ok(Measured {
+        utilization: if most > 0.0 {
+            all.macs as f64 / most
+        } else {
+            0.0
+        },
+        ..all
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use vta_isa::Config;
+    use vta_sim::cycle::TimingConfig;
+
+    use super::*;
+
+    fn grid() -> Grid {
+        let grid = Grid::new(
+            &["tags=1,2,3".to_owned()],
+            &Config::default(),
+            &TimingConfig::pynq(),
+        );
+        grid.unwrap().of_layers(["a", "b"].into_iter()).unwrap()
+    }
+
+    fn row(layer: &str, tags: &str, cycles: Option<u64>) -> Row {
+        let measured = |cycles| Measured {
+            cycles,
+            images: 1,
+            bound_cycles: cycles / 2,
+            macs: 64,
+            utilization: 16.0 / cycles as f64,
+            dram_bytes: 10,
+            energy_uj: 1.5,
+            area_mm2: 7.0,
+        };
+        Row {
+            values: vec![layer.to_owned(), tags.to_owned()],
+            outcome: cycles.map(measured).ok_or("too wide".to_owned()),
+        }
+    }
+
+    #[test]
+    fn layers_of_a_machine_are_added() {
+        let grid = grid();
+        let rows = [
+            row("a", "1", Some(10)),
+            row("a", "2", Some(20)),
+            row("b", "1", Some(30)),
+            row("b", "2", None),
+            row("b", "3", Some(5)),
+        ];
+        let machines = Machines::of(&grid, &rows);
+        assert_eq!(machines.keys, ["tags"]);
+        let [one, two] = machines.rows.as_slice() else {
+            panic!("the third machine lacks a layer")
+        };
+        assert_eq!(
+            (&one.values, &two.values),
+            (&vec!["1".to_owned()], &vec!["2".to_owned()])
+        );
+        let sum = one.outcome.as_ref().unwrap();
+        assert_eq!(
+            (sum.cycles, sum.bound_cycles, sum.macs, sum.dram_bytes),
+            (40, 20, 128, 20)
+        );
+        assert_eq!((sum.images, sum.energy_uj, sum.area_mm2), (1, 3.0, 7.0));
+        // 128 multiply-adds of the 4 in each of 40 cycles.
+        assert!((sum.utilization - 0.8).abs() < 1e-12, "{}", sum.utilization);
+        assert_eq!(two.outcome, Err("b: too wide".to_owned()));
+    }
+
+    #[test]
+    fn rows_of_networks_stay_as_they_are() {
+        let grid = Grid::new(
+            &["tags=1,2".to_owned()],
+            &Config::default(),
+            &TimingConfig::pynq(),
+        )
+        .unwrap();
+        let mut rows = [row("a", "1", Some(10)), row("b", "2", None)];
+        rows.iter_mut().for_each(|row| drop(row.values.remove(0)));
+        let machines = Machines::of(&grid, &rows);
+        assert_eq!(
+            (machines.keys, machines.rows),
+            (vec!["tags"], rows.to_vec())
+        );
+    }
+}

@@ -1,0 +1,494 @@
+//! Tables of layers as SCALE-Sim has them.
+//!
+//! A line of headings, then a layer a line, each cell and the line itself ended by a comma:
+//!
+//! ```text
+//! Layer name, IFMAP Height, IFMAP Width, Filter Height, Filter Width, Channels, Num Filter, Strides,
+//! Conv1, 224, 224, 7, 7, 3, 64, 2,
+//! ```
+//!
+//! or `Layer, M, N, K,` for products of an MxK and a KxN matrix.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use vta_compiler::layer::{LayerSpec, MAX_ELEMENTS};
+use vta_compiler::window::{Pads, Window};
+
+use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
+use crate::files;
+
+/// The most layers of a table.
+pub const MAX_LAYERS: usize = 10_000;
+/// The most characters of a layer's name.
+const MAX_NAME: usize = 200;
+
+/// Layers that a sweep measures, each by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// What the table is called.
+    pub name: String,
+    /// Where it was read, if it was.
+    pub file: Option<PathBuf>,
+    /// At least one, no two of one name, each with its shape.
+    pub layers: Vec<(String, Shape)>,
+}
+
+/// A layer as the columns have it; its input has its padding already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Rows and columns.
+    pub input: [usize; 2],
+    /// Rows and columns.
+    pub filter: [usize; 2],
+    /// Of the input.
+    pub channels: usize,
+    /// Channels of the output; of a depthwise convolution, for each channel of the input.
+    pub filters: usize,
+    /// From output to output, in both directions.
+    pub stride: usize,
+    /// Whether each channel has filters of its own.
+    pub depthwise: bool,
+    /// Whether it is a product of two matrices, of which the first has a row for each position and a column for
+    /// each channel, the second a column for each filter.
+    pub dense: bool,
+}
+
+impl Topology {
+    /// Layers in their order. One of a name that was there before has its number behind it: `Conv`, `Conv#2`.
+    ///
+    /// # Errors
+    /// No layer, or more than [`MAX_LAYERS`]; a name that is empty, too long, or has commas, quotes or control
+    /// characters.
+    pub fn new(name: &str, mut layers: Vec<(String, Shape)>) -> Result<Self> {
+        ensure!(!layers.is_empty(), "{name}: there are no layers");
+        ensure!(
+            layers.len() <= MAX_LAYERS,
+            "{name}: {} layers: at most {MAX_LAYERS}",
+            layers.len()
+        );
+        let mut names: HashMap<String, usize> = HashMap::new();
+        for (layer, shape) in &mut layers {
+            let place = || format!("{name}: layer '{}'", layer.escape_debug());
+            let bad = |c: char| c.is_control() || c == ',' || c == '"';
+            let legal = (1..=MAX_NAME).contains(&layer.chars().count()) && !layer.contains(bad);
+            ensure!(
+                legal,
+                "{}: a name has 1 to {MAX_NAME} characters, no commas, quotes or control characters",
+                place()
+            );
+            shape.check().with_context(place)?;
+            let base = layer.clone();
+            while names.contains_key(layer.as_str()) {
+                let seen = names.entry(base.clone()).or_default();
+                *seen += 1;
+                *layer = format!("{base}#{seen}");
+            }
+            names.insert(layer.clone(), 1);
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            file: None,
+            layers,
+        })
+    }
+
+    /// Reads a table. Lines of a name with `DP` are depthwise convolutions, as SCALE-Sim takes them. Its
+    /// `Sparsity` must be `1:1` and its `Batch Size` 1.
+    ///
+    /// # Errors
+    /// A file that can't be read or isn't such a table: the file, the line and what is expected there; and as
+    /// for [`new`](Self::new).
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = String::from_utf8(files::read_file(path)?);
+        let text = text.with_context(|| format!("{}: not a text file", path.display()))?;
+        let layers = parse(&text, &path.display().to_string())?;
+        let topology = Self::new(&files::name(&path.display().to_string()), layers)?;
+        Ok(Self {
+            file: Some(path.to_owned()),
+            ..topology
+        })
+    }
+}
+
+impl Shape {
+    /// The product of an MxK and a KxN matrix.
+    pub fn gemm([m, n, k]: [usize; 3]) -> Self {
+        Self {
+            input: [1, m],
+            filter: [1, 1],
+            channels: k,
+            filters: n,
+            stride: 1,
+            depthwise: false,
+            dense: true,
+        }
+    }
+
+    /// Whether there can be such a layer, however large.
+    ///
+    /// # Errors
+    /// A size of 0 or above [`MAX_ELEMENTS`], a filter larger than the input.
+    pub fn check(&self) -> Result<()> {
+        let [[h, w], [k, l]] = [self.input, self.filter];
+        let [rows, columns, channels, filters] = match self.dense {
+            true => ["rows", "M", "K", "N"],
+            false => ["input rows", "input columns", "channels", "filters"],
+        };
+        let sizes = [
+            (rows, h),
+            (columns, w),
+            ("filter rows", k),
+            ("filter columns", l),
+            (channels, self.channels),
+            (filters, self.filters),
+            ("stride", self.stride),
+        ];
+        for (what, size) in sizes {
+            let legal = (1..=MAX_ELEMENTS).contains(&size);
+            ensure!(legal, "{what}: {size}, not from 1 to {MAX_ELEMENTS}");
+        }
+        ensure!(
+            k <= h && l <= w,
+            "a filter of {k}x{l} on an input of {h}x{w}"
+        );
+        Ok(())
+    }
+
+    /// The layer. Outputs are as many as SCALE-Sim counts, `ceil((input - filter + stride) / stride)`: where
+    /// the last ones reach beyond the input, there is padding.
+    ///
+    /// # Errors
+    /// As for [`check`](Self::check), and tensors that can't be held.
+    pub fn layer(&self, name: &str) -> Result<LayerSpec> {
+        self.check()?;
+        let [[h, w], [k, l]] = [self.input, self.filter];
+        let beyond = |input: usize, filter: usize| {
+            ((input - filter).div_ceil(self.stride) * self.stride + filter) - input
+        };
+        let group = if self.depthwise { self.channels } else { 1 };
+        let layer = LayerSpec {
+            name: name.to_owned(),
+            images: 1,
+            chw: [self.channels, h, w],
+            co: self.filters * group,
+            window: Window {
+                kernel: self.filter,
+                stride: [self.stride; 2],
+                dilation: [1, 1],
+                pads: Pads {
+                    bottom: beyond(h, k),
+                    right: beyond(w, l),
+                    ..Pads::NONE
+                },
+            },
+            group,
+            dense: self.dense,
+        };
+        Ok(layer.checked()?)
+    }
+}
+
+/// What the columns' headings say. SCALE-Sim reads columns by their places.
+struct Head {
+    separator: char,
+    /// Sizes that a layer has: 7 of a convolution, 3 of a product.
+    sizes: usize,
+    /// The column of batch sizes.
+    batch: Option<usize>,
+}
+
+/// The headings of sizes, in lower case and without spaces.
+const CONV: [&[&str]; 7] = [
+    &["ifmapheight", "ifmapwidth"],
+    &["ifmapwidth", "ifmapheight"],
+    &["filterheight"],
+    &["filterwidth"],
+    &["channels", "channel"],
+    &["numfilter", "numfilters"],
+    &["strides", "stride"],
+];
+const GEMM: [&[&str]; 3] = [&["m"], &["n"], &["k"]];
+
+impl Head {
+    fn read(line: &str) -> Option<Self> {
+        let separator = if line.contains(',') { ',' } else { '\t' };
+        let plain = |cell: &str| {
+            cell.to_lowercase()
+                .replace(|c: char| c.is_whitespace() || c == '_', "")
+        };
+        let cells: Vec<String> = line.split(separator).map(plain).collect();
+        let (name, rest) = cells.split_first()?;
+        let form: &[&[&str]] = match rest.first()?.as_str() {
+            "m" => &GEMM,
+            _ => &CONV,
+        };
+        let named = |(cell, known): (&String, &&[&str])| known.contains(&cell.as_str());
+        let legal = ["layername", "layer", "l"].contains(&name.as_str())
+            && rest.len() >= form.len()
+            && rest.iter().zip(form).all(named);
+        legal.then(|| Self {
+            separator,
+            sizes: form.len(),
+            batch: cells.iter().position(|cell| cell == "batchsize"),
+        })
+    }
+
+    fn layer(&self, line: &str) -> Result<(String, Shape)> {
+        let cells: Vec<&str> = line.split(self.separator).map(str::trim).collect();
+        let (name, rest) = cells.split_first().context("an empty line")?;
+        ensure!(
+            rest.len() >= self.sizes,
+            "{} cells: a layer has a name and {} numbers",
+            cells.len(),
+            self.sizes
+        );
+        let (numbers, remarks) = rest.split_at(self.sizes);
+        // SCALE-Sim takes `N:M` behind the sizes for a sparsity, whatever the heading is.
+        if let Some(ratio) = remarks
+            .iter()
+            .find(|cell| cell.contains(':') && **cell != "1:1")
+        {
+            bail!("Sparsity {ratio}: there are only dense products here, 1:1");
+        }
+        let batch = self.batch.and_then(|at| cells.get(at));
+        if let Some(batch) = batch.filter(|batch| !["", "1"].contains(batch)) {
+            bail!(
+                "Batch Size {batch}: figures are of a pass of BATCH images, which LOG_BATCH sets; write 1"
+            );
+        }
+        let mut sizes = [0; CONV.len()];
+        for (size, cell) in sizes.iter_mut().zip(numbers) {
+            let number = cell.parse().ok();
+            *size = number.with_context(|| format!("'{cell}' is no whole number"))?;
+        }
+        let shape = match self.sizes == GEMM.len() {
+            true => Shape::gemm([sizes[0], sizes[1], sizes[2]]),
+            false => Shape {
+                input: [sizes[0], sizes[1]],
+                filter: [sizes[2], sizes[3]],
+                channels: sizes[4],
+                filters: sizes[5],
+                stride: sizes[6],
+                depthwise: name.contains("DP"),
+                dense: false,
+            },
+        };
+        shape.check()?;
+        Ok(((*name).to_owned(), shape))
+    }
+}
+
+fn parse(text: &str, file: &str) -> Result<Vec<(String, Shape)>> {
+    let text = text.trim_start_matches('\u{feff}');
+    let mut lines = (1..).zip(text.lines());
+    let head = lines.find(|(_, line)| !line.trim().is_empty());
+    let (number, head) = head.with_context(|| format!("{file}: an empty file"))?;
+    let columns = Head::read(head).with_context(|| {
+        format!(
+            "{file}:{number}: not a table of layers: its first line is 'Layer name, IFMAP Height, IFMAP Width, \
+             Filter Height, Filter Width, Channels, Num Filter, Strides,' or 'Layer, M, N, K,'"
+        )
+    })?;
+    let mut layers = Vec::new();
+    for (number, line) in lines {
+        if line.trim_matches([',', ' ', '\t', '\r']).is_empty() {
+            continue;
+        }
+        ensure!(
+            layers.len() < MAX_LAYERS,
+            "{file}:{number}: more than {MAX_LAYERS} layers"
+        );
+        layers.push(
+            columns
+                .layer(line)
+                .with_context(|| format!("{file}:{number}"))?,
+        );
+    }
+    Ok(layers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONVS: &str = "Layer name, IFMAP Height, IFMAP Width, Filter Height, Filter Width, Channels, Num Filter, \
+                         Strides,";
+
+    fn table(text: &str) -> Result<Vec<(String, Shape)>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        std::fs::write(&path, text).unwrap();
+        let place = format!("{}/", folder.path().display());
+        let found =
+            Topology::read(&path).map_err(|e| crate::error::message(&e).replace(&place, ""))?;
+        assert_eq!((found.name.as_str(), found.file), ("t.csv", Some(path)));
+        Ok(found.layers)
+    }
+
+    fn read(text: &str) -> Result<Vec<LayerSpec>, String> {
+        let layer = |(name, shape): (String, Shape)| shape.layer(&name).map_err(|e| e.to_string());
+        table(text)?.into_iter().map(layer).collect()
+    }
+
+    fn line(line: &str) -> Result<LayerSpec, String> {
+        read(&format!("{CONVS}\n{line}\n")).map(|mut layers| layers.remove(0))
+    }
+
+    #[test]
+    fn convolutions_are_as_the_columns_say() {
+        let text = format!(
+            "\u{feff}{CONVS}\r\n\r\nConv1,224,230,7,5,3,64,2,\r\n FC , 1,1,1,1,512,1000,1,\r\n,,,,\r\n"
+        );
+        let layers = read(&text).unwrap();
+        assert_eq!(layers.len(), 2);
+        let (conv, dense) = (&layers[0], &layers[1]);
+        assert_eq!((conv.name.as_str(), dense.name.as_str()), ("Conv1", "FC"));
+        assert_eq!((conv.chw, conv.co, conv.group), ([3, 224, 230], 64, 1));
+        assert_eq!((conv.window.kernel, conv.window.stride), ([7, 5], [2, 2]));
+        assert_eq!((dense.chw, dense.co), ([512, 1, 1], 1000));
+    }
+
+    #[test]
+    fn outputs_are_as_many_as_scale_sim_counts() {
+        for (h, w, k, l, s) in [
+            (224, 230, 7, 5, 2),
+            (227, 227, 11, 11, 4),
+            (5, 9, 5, 2, 3),
+            (6, 6, 1, 1, 4),
+            (10, 10, 3, 2, 1),
+        ] {
+            let layer = line(&format!("c,{h},{w},{k},{l},1,1,{s},")).unwrap();
+            let expected = |input: usize, filter: usize| (input - filter + s).div_ceil(s);
+            let found = layer.window.output(h, w).unwrap();
+            assert_eq!(
+                found,
+                [expected(h, k), expected(w, l)],
+                "{h} {w} {k} {l} {s}"
+            );
+            assert_eq!((layer.window.pads.top, layer.window.pads.left), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_name_with_dp_is_depthwise() {
+        let layer = line("Conv2_DP,114,114,3,3,32,2,1,").unwrap();
+        assert_eq!((layer.chw[0], layer.group, layer.co), (32, 32, 64));
+        let layer = line("Conv2,114,113,3,2,32,2,1,").unwrap();
+        assert_eq!((layer.group, layer.co), (1, 2));
+    }
+
+    #[test]
+    fn headings_may_have_other_spaces_tabs_and_remarks_behind_them() {
+        let plain = table(&format!("{CONVS}\nc,6,7,1,2,3,4,1,\n")).unwrap();
+        let wide = CONVS.replace(' ', "\u{a0} ");
+        assert_eq!(
+            table(&format!("{wide}\nc,6,7,1,2,3,4,1,\n")).unwrap(),
+            plain
+        );
+        let tabs = CONVS.replace(',', "\t");
+        assert_eq!(
+            table(&format!("{tabs}\nc\t6\t7\t1\t2\t3\t4\t1\t\n")).unwrap(),
+            plain
+        );
+        assert_eq!(
+            table(&format!("{CONVS},Eh,Ew\nc,6,7,1,2,3,4,1,,6,6\n")).unwrap(),
+            plain
+        );
+    }
+
+    #[test]
+    fn products_are_of_the_columns_m_n_and_k() {
+        let layers = read("Layer, M, N, K,\nq,197,768,64,\n").unwrap();
+        assert_eq!(
+            (layers[0].chw, layers[0].co, layers[0].dense),
+            ([64, 1, 197], 768, true)
+        );
+        let layers = read("L,M,N,K,Sparsity\nq,1,2,3,1:1,\nr,1,2,3,\n").unwrap();
+        assert_eq!((layers.len(), layers[1].chw), (2, [3, 1, 1]));
+    }
+
+    #[test]
+    fn equal_names_get_numbers() {
+        let layers = read("Layer,M,N,K\na,1,1,1\na,2,1,1\na#2,3,1,1\na,4,1,1\n").unwrap();
+        let names: Vec<&str> = layers.iter().map(|layer| &layer.name[..]).collect();
+        assert_eq!(names, ["a", "a#2", "a#2#2", "a#3"]);
+    }
+
+    #[test]
+    fn what_is_no_table_names_the_line_and_what_is_expected() {
+        for (text, error) in [
+            ("", "t.csv: an empty file"),
+            ("a,b\n", "t.csv:1: not a table of layers"),
+            ("Layer,M,N\nq,1,2\n", "t.csv:1: not a table of layers"),
+            ("Name,M,N,K,\nq,1,2,3,\n", "t.csv:1: not a table of layers"),
+            ("Layer,M,K,N,\nq,1,2,3,\n", "t.csv:1: not a table of layers"),
+            ("Layer,M,N,K,\nq,1,1,3,1:2,\n", "t.csv:2: Sparsity 1:2"),
+            ("Layer,M,N,K,\n", "t.csv: there are no layers"),
+            (
+                "Layer,M,N,K,\n\nq,1,2\n",
+                "t.csv:3: 3 cells: a layer has a name and 3 numbers",
+            ),
+            (
+                "Layer,M,N,K,\nq,1,x,3,\n",
+                "t.csv:2: 'x' is no whole number",
+            ),
+            (
+                "Layer,M,N,K,\nq,1,-2,3,\n",
+                "t.csv:2: '-2' is no whole number",
+            ),
+            (
+                "Layer,M,N,K,\nq,1,0,3,\n",
+                "t.csv:2: N: 0, not from 1 to 268435456",
+            ),
+            (
+                "Layer,M,N,K,\nq,268435457,1,3,\n",
+                "t.csv:2: M: 268435457, not from 1 to 268435456",
+            ),
+            (
+                "Layer,M,N,K,\nq,65536,1,65536,\n",
+                "'q': the input has more than 268435456 elements",
+            ),
+            (
+                "Layer,M,N,K,Sparsity,\nq,1,1,3,2:4,\n",
+                "t.csv:2: Sparsity 2:4",
+            ),
+            (
+                "Layer,M,N,K,Batch Size,\nq,1,1,3,2,\n",
+                "t.csv:2: Batch Size 2",
+            ),
+            (
+                "Layer,M,N,K,\n,1,1,3,\n",
+                "layer '': a name has 1 to 200 characters",
+            ),
+            ("Layer,M,N,K,\na\"b,1,1,3,\n", "layer 'a\\\"b': a name"),
+        ] {
+            let found = read(text).unwrap_err();
+            assert!(found.contains(error), "{text:?}: {found}");
+        }
+        for (text, error) in [
+            (
+                "c,6,6,7,1,1,1,1,",
+                "t.csv:2: a filter of 7x1 on an input of 6x6",
+            ),
+            (
+                "c,6,6,1,1,1,1,0,",
+                "t.csv:2: stride: 0, not from 1 to 268435456",
+            ),
+            ("c,6,6,1,1,1,1,", "t.csv:2: '' is no whole number"),
+            (
+                "AlphaGoZero,",
+                "t.csv:2: 2 cells: a layer has a name and 7 numbers",
+            ),
+        ] {
+            let found = line(text).unwrap_err();
+            assert!(found.contains(error), "{text:?}: {found}");
+        }
+        let long = format!("Layer,M,N,K,\n{}", "q,1,1,1,\n".repeat(MAX_LAYERS + 1));
+        assert!(
+            read(&long)
+                .unwrap_err()
+                .starts_with("t.csv:10002: more than 10000 layers")
+        );
+    }
+}

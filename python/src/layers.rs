@@ -1,0 +1,67 @@
+//! Tables of layers.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use vta_app::error::Error;
+use vta_app::topology::{Shape, Topology};
+
+use crate::error::raise;
+
+/// Adds the function.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(read_layers, module)?)
+}
+
+/// A `pyvta.Layer`.
+#[derive(FromPyObject)]
+pub struct Layer {
+    name: String,
+    input: [usize; 2],
+    filter: [usize; 2],
+    channels: usize,
+    filters: usize,
+    stride: usize,
+    depthwise: bool,
+    dense: bool,
+}
+
+/// The table of layers.
+pub fn topology(layers: Vec<Layer>) -> Result<Topology, Error> {
+    let layer = |layer: Layer| {
+        let shape = Shape {
+            input: layer.input,
+            filter: layer.filter,
+            channels: layer.channels,
+            filters: layer.filters,
+            stride: layer.stride,
+            depthwise: layer.depthwise,
+            dense: layer.dense,
+        };
+        (layer.name, shape)
+    };
+    Topology::new("layers", layers.into_iter().map(layer).collect())
+}
+
+/// The layers of a table: the fields of `pyvta.Layer` in their order.
+#[pyfunction]
+fn read_layers(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Bound<'_, PyTuple>>> {
+    let table = py.detach(|| Topology::read(&path)).map_err(raise)?;
+    let fields = table.layers.iter().map(|(name, s)| {
+        let [[h, w], [k, l]] = [s.input, s.filter];
+        let sizes = (s.channels, s.filters, s.stride);
+        let fields = (
+            name,
+            (h, w),
+            (k, l),
+            sizes.0,
+            sizes.1,
+            sizes.2,
+            s.depthwise,
+            s.dense,
+        );
+        fields.into_pyobject(py)
+    });
+    fields.collect()
+}
