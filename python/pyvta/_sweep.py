@@ -27,6 +27,8 @@ _Model: TypeAlias = str | os.PathLike[str] | bytes | Sequence[Layer]
 
 #: Points of a piece at most, on this machine's threads and on workers: what has begun ends after Ctrl-C.
 _MOST_POINTS, _MOST_SENT = 16, 64
+#: Pieces for each worker at least.
+_PIECES_EACH = 5
 #: Sweeps that a process keeps open.
 _MOST_OPEN = 8
 #: Points of a sweep that a process measures at a time, for which it keeps programs.
@@ -159,24 +161,22 @@ def _number(text: str) -> int | float:
 def _pieces(missing: list[_Point], most: int, workers: int) -> Iterator[list[_Point]]:
     """Points in pieces, those of one layer and configuration side by side.
 
-    The first pieces are large, since each takes some milliseconds to be sent and asked for, and the last
-    ones small, so that no worker waits long for another.
+    Few, since each takes some milliseconds to be sent and asked for, but enough that no worker waits long
+    for another.
     """
     groups: dict[tuple[int, tuple[tuple[str, str], ...]], list[_Point]] = {}
     for point in missing:
         # Keys of the configuration are in capitals.
         compiled = (item for item in point.values.items() if item[0][:1].isupper() or item[0] == _LAYER)
         groups.setdefault((point.board, tuple(compiled)), []).append(point)
-    left = len(missing)
+    room = max(1, min(most, len(missing) // (workers * _PIECES_EACH)))
     piece: list[_Point] = []
     for group in groups.values():
         at = 0
         while at < len(group):
-            room = max(1, min(most, left // (2 * workers)))
             # A piece is of one board, and ends where a configuration does rather than within it.
             if piece and (piece[0].board != group[0].board or len(piece) + len(group) - at > room):
                 yield piece
-                left -= len(piece)
                 piece = []
             else:
                 piece += group[at : at + room]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import pickle
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +25,10 @@ Progress = Callable[[int, int], object] | bool | None
 
 #: A worker that dies takes its piece along; another one does it again, as often as this.
 _RETRIES = 5
+
+
+#: Bytes that are sent with each piece rather than once.
+_SMALL = 10_000
 
 
 def bar(progress: Progress) -> Callable[[int, int], object]:
@@ -131,19 +137,28 @@ def _on_cluster(
 
     as_completed: Any = distributed.as_completed
     untyped: Any = client
-    with warnings.catch_warnings():
-        # A model's weights are sent to the scheduler, once: it can send them to new workers then.
-        warnings.filterwarnings("ignore", message="Sending large graph")
-        held = untyped.submit(_itself, shared, pure=False, retries=_RETRIES)
-    started = {
-        untyped.submit(_as_worker, function, held, piece, key=f"pyvta-{name}", retries=_RETRIES): at
-        for at, (piece, name) in enumerate(zip(pieces, names, strict=True))
-    }
+    held: Any = shared
+    # What is small goes with each piece: a result that is waited for takes longer.
+    if len(pickle.dumps(shared)) > _SMALL:
+        with warnings.catch_warnings():
+            # A model's weights are sent to the scheduler, once: it can send them to new workers then.
+            warnings.filterwarnings("ignore", message="Sending large graph")
+            held = untyped.submit(_itself, shared, pure=False, retries=_RETRIES)
+    keys = [f"pyvta-{name}" for name in names]
+    futures = untyped.map(
+        functools.partial(_as_worker, function), [held] * len(pieces), list(pieces), key=keys, retries=_RETRIES
+    )
+    # Pieces of one name are one future.
+    started: dict[Any, list[int]] = {}
+    for at, future in enumerate(futures):
+        started.setdefault(future, []).append(at)
     try:
         # By default the loop is that of the client that was made last.
         for future in as_completed(list(started), loop=untyped.loop):
             error = future.exception()
-            yield started[future], None if error else future.result(), error
+            result = None if error else future.result()
+            for at in started[future]:
+                yield at, result, error
             future.release()
     finally:
         untyped.cancel([future for future in started if not future.done()])

@@ -201,7 +201,7 @@ def test_what_is_there_is_not_computed_again(tmp_path: Path, client: Any) -> Non
 
 @pytest.mark.parametrize("workers", [1, 2, 7])
 @pytest.mark.parametrize("configs, each", [(20, 10), (1, 200), (200, 1), (3, 7)])
-def test_pieces_have_every_point_once_and_get_smaller(workers: int, configs: int, each: int) -> None:
+def test_pieces_have_every_point_once_and_few_configurations(workers: int, configs: int, each: int) -> None:
     points = [
         _sweep._Point(board, at, {"LOG_BLOCK": str(config), "tags": str(at)}, "")
         for board in (0, 1)
@@ -210,12 +210,9 @@ def test_pieces_have_every_point_once_and_get_smaller(workers: int, configs: int
     ]
     pieces = list(_sweep._pieces(points, 64, workers))
     assert [point for piece in pieces for point in piece] == points
-    sizes = [len(piece) for piece in pieces]
-    left = len(points)
-    for piece, size in zip(pieces, sizes, strict=True):
-        assert 1 <= size <= max(1, min(64, left // (2 * workers)))
+    for piece in pieces:
+        assert 1 <= len(piece) <= max(1, min(64, len(points) // (5 * workers)))
         assert len({point.board for point in piece}) == 1
-        left -= size
     # A configuration begins within a piece only where it ends there, too.
     for piece in pieces:
         found = [point.values["LOG_BLOCK"] for point in piece]
