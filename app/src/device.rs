@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use vta_driver::{Budget, Device};
+use vta_hw_board::{BoardDevice, BoardFile};
 use vta_hw_opencl::{OpenClDevice, Options, Scopes, Selector};
 use vta_isa::Config;
 use vta_sim::SimDevice;
@@ -79,8 +80,15 @@ pub fn device(name: &str, config: &Config, opening: Opening<'_>) -> Result<Arc<d
             ))
         }
         "oracle" => Arc::new(SimDevice::oracle_within(budget, config.clone())),
+        _ if is_board(name) => {
+            let board = name.strip_prefix("board:").filter(|name| !name.is_empty());
+            let board = board.context(
+                "`device` board:NAME names a board, pynq or de10, or its file in TOML, as docs/boards.md says",
+            )?;
+            Arc::new(BoardDevice::open(board, config.clone())?)
+        }
         _ => bail!(
-            "no device '{name}' in this build (there are sim, cycle, oracle and opencl[:SEL]){}",
+            "no device '{name}' in this build (there are sim, cycle, oracle, opencl[:SEL] and board:NAME){}",
             meant_device(name)
         ),
     })
@@ -99,8 +107,36 @@ fn meant_device(name: &str) -> String {
     ];
     match OPENCL.iter().find(|kind| name.eq_ignore_ascii_case(kind)) {
         Some(kind) => format!("; did you mean opencl:{kind}?"),
-        None => hints::did_you_mean(name, ["sim", "cycle", "oracle", "opencl"]),
+        None => hints::did_you_mean(
+            name,
+            [
+                "sim",
+                "cycle",
+                "oracle",
+                "opencl",
+                "board:pynq",
+                "board:de10",
+            ],
+        ),
     }
+}
+
+/// Whether a name means a board behind registers.
+pub fn is_board(name: &str) -> bool {
+    name == "board" || name.starts_with("board:")
+}
+
+/// The preset of a board's machine that the preset of its registers comes with, for a list of devices.
+pub fn preset(list: &str) -> Option<&str> {
+    let mut boards = device_names(list)
+        .into_iter()
+        .filter_map(|name| name.strip_prefix("board:"));
+    boards.find(|name| BoardFile::PRESETS.contains(name))
+}
+
+/// Whether there is one of a device, which takes one run after the other, however many threads there are.
+pub fn is_single(name: &str) -> bool {
+    is_opencl(name) || is_board(name)
 }
 
 /// Whether a name means an OpenCL device.

@@ -9,13 +9,14 @@ use vta_compiler::quantize::{self, Mode};
 use vta_compiler::semantics::Requant;
 use vta_driver::Budget;
 
+use crate::device;
 use crate::machine::{ConfigSource, Wanted};
 
 /// Where and for what instance a program runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeviceOptions {
-    /// `sim`, `cycle`, `oracle` or `opencl[:SEL]`; several with commas between, where a network may
+    /// `sim`, `cycle`, `oracle`, `opencl[:SEL]` or `board:NAME`; several with commas between, where a network may
     /// be spread: the first runs what no placement puts elsewhere.
     pub device: String,
     /// Bitstream for an OpenCL device that takes no source.
@@ -25,7 +26,8 @@ pub struct DeviceOptions {
     pub scope: Option<String>,
     /// A `vta_config.json`, or its keys; `None` is what the board has, or the default instance, 1x16x16.
     pub config: Option<ConfigSource>,
-    /// The board: a preset's name or a TOML file; `None` is a machine of one's own.
+    /// The board: a preset's name or a TOML file; `None` is a machine of one's own, or with the devices
+    /// `board:pynq` and `board:de10` and no configuration the board of that name.
     pub board: Option<String>,
     /// Timing of the device `cycle` without a board: a preset's name or a TOML file; `None` is
     /// `pynq`.
@@ -37,9 +39,13 @@ pub struct DeviceOptions {
 impl DeviceOptions {
     /// The machine that they name.
     pub fn machine(&self) -> Wanted<'_> {
+        let behind = || match self.config {
+            None => device::preset(&self.device),
+            Some(_) => None,
+        };
         Wanted {
             config: self.config.as_ref(),
-            board: self.board.as_deref(),
+            board: self.board.as_deref().or_else(behind),
             timing: self.timing.as_deref(),
         }
     }

@@ -86,7 +86,10 @@ pub struct ImageOutcome {
 
 /// What layers took, by name.
 #[derive(Clone, Debug, Default)]
-pub struct Marks(BTreeMap<String, (Traffic, Duration)>);
+pub struct Marks {
+    layers: BTreeMap<String, (Traffic, Duration)>,
+    cycles: Option<u64>,
+}
 
 impl Marks {
     /// Adds the layers of a batch.
@@ -94,20 +97,33 @@ impl Marks {
         for mark in &report.marks {
             self.add(&mark.name, &mark.traffic, mark.wall);
         }
+        self.count(report.cycles);
+    }
+
+    /// What the devices' own counters said of all runs, where they have one.
+    pub fn cycles(&self) -> Option<u64> {
+        self.cycles
+    }
+
+    fn count(&mut self, cycles: Option<u64>) {
+        if let Some(more) = cycles {
+            self.cycles = Some(self.cycles.unwrap_or(0).saturating_add(more));
+        }
     }
 
     /// Adds those of another device.
     pub fn add_all(&mut self, other: &Self) {
-        for (name, (traffic, wall)) in &other.0 {
+        for (name, (traffic, wall)) in &other.layers {
             self.add(name, traffic, *wall);
         }
+        self.count(other.cycles);
     }
 
     fn add(&mut self, name: &str, traffic: &Traffic, wall: Duration) {
-        if !self.0.contains_key(name) {
-            self.0.insert(name.to_owned(), Default::default());
+        if !self.layers.contains_key(name) {
+            self.layers.insert(name.to_owned(), Default::default());
         }
-        if let Some((all, time)) = self.0.get_mut(name) {
+        if let Some((all, time)) = self.layers.get_mut(name) {
             all.add(traffic);
             *time += wall;
         }
@@ -216,7 +232,7 @@ impl Outcome {
         for (index, layer) in self.program.layers.iter().enumerate() {
             known.entry(&layer.name).or_insert(index);
         }
-        for (name, (traffic, wall)) in &self.marks.0 {
+        for (name, (traffic, wall)) in &self.marks.layers {
             if let Some(&index) = known.get(&name[..]) {
                 let row = &mut rows[index];
                 row.traffic.add(traffic);
@@ -400,9 +416,16 @@ fn facts(outcome: &Outcome) -> Value {
         let all: Map<_, _> = outcome.devices.iter().map(counted).collect();
         object["device_counters"] = Value::Object(all);
     }
-    if let Some(timed) = &outcome.timed {
-        object["timing_only"] = json!(outcome.timing_only);
-        merge(&mut object, timed.json(macs * images, passes));
+    match &outcome.timed {
+        Some(timed) => {
+            object["timing_only"] = json!(outcome.timing_only);
+            merge(&mut object, timed.json(macs * images, passes));
+        }
+        None => {
+            if let Some(cycles) = outcome.marks.cycles() {
+                object["device_cycles"] = json!(cycles);
+            }
+        }
     }
     add_accuracy(outcome, &mut object);
     if outcome.verified {

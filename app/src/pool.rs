@@ -13,7 +13,7 @@ use vta_driver::{Counters, DeviceCounters, MultiSession, RunOutput, Session};
 
 use crate::compile::Compiled;
 use crate::cycle::Setup;
-use crate::device::is_opencl;
+use crate::device::{is_opencl, is_single};
 use crate::engine::{Engine, Form, Keep, Load};
 use crate::error::{Context, Error, Result};
 use crate::model::Tensor;
@@ -196,7 +196,7 @@ impl Pool {
 
     /// Devices for so many runs; those of the last call, when it had as many.
     fn seat(&mut self, runs: usize) {
-        let threads = match self.on_opencl() {
+        let threads = match self.setup.names().into_iter().any(is_single) {
             true => vec![1],
             false => shares(self.abreast.threads.unwrap_or_else(cores), runs),
         };

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use vta_app::device;
+use vta_hw_board::BoardFile;
 use vta_hw_opencl::{
     DeviceEntry, OpenClError, Selector, Structure, config_macros, devices as list, save_bitstream,
 };
@@ -52,7 +53,10 @@ pub fn devices(args: &DevicesArgs) -> Result<bool> {
     };
     if args.json {
         let built_in = BUILT_IN.map(|(name, what)| json!({ "device": name, "name": what }));
-        let all = built_in.into_iter().chain(entries.iter().map(object));
+        let boards = boards().into_iter();
+        let boards = boards.map(|(name, what)| json!({ "device": name, "name": what }));
+        let all = built_in.into_iter().chain(boards);
+        let all = all.chain(entries.iter().map(object));
         let all: Vec<Value> = all.collect();
         let text = serde_json::to_string_pretty(&json!({ "devices": all, "note": missing }))?;
         print_line(&text)?;
@@ -62,12 +66,29 @@ pub fn devices(args: &DevicesArgs) -> Result<bool> {
         let cells = [name, what, "simulator", "", "", ""];
         cells.map(str::to_owned)
     });
-    let all = built_in.into_iter().chain(entries.iter().map(cells));
+    let boards = boards().into_iter().map(|(name, what)| {
+        let cells = [&name, &what, "board", "", "", ""];
+        cells.map(str::to_owned)
+    });
+    let all = built_in.into_iter().chain(boards);
+    let all = all.chain(entries.iter().map(cells));
     print_text(table(all).text().trim_end())?;
     if let Some(note) = missing {
         print_text(&format!("\n{note}"))?;
     }
     Ok(true)
+}
+
+/// The presets whose memory is here.
+fn boards() -> Vec<(String, String)> {
+    let here = |name: &&'static str| Some((*name, BoardFile::named(name).ok()?));
+    let boards = BoardFile::PRESETS.iter().filter_map(here);
+    let boards = boards.filter(|(_, file)| file.memory.path.exists());
+    let row = |(name, file): (&str, BoardFile)| {
+        let what = format!("VTA behind registers at {:#x}", file.registers.offset);
+        (format!("board:{name}"), what)
+    };
+    boards.map(row).collect()
 }
 
 fn table(rows: impl Iterator<Item = [String; 6]>) -> Table {

@@ -123,6 +123,11 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
         if outcome.host.ops() > 0 {
             out.push_str(&host_estimate(outcome, timed));
         }
+    } else if let Some(cycles) = outcome.marks.cycles() {
+        let each = cycles / images.max(1) as u64;
+        out.push_str(&format!(
+            "{cycles} cycles by its counter, {each} an image\n"
+        ));
     }
     if let Some((right, of)) = outcome.correct() {
         out.push_str(&format!(

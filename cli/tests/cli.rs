@@ -375,6 +375,14 @@ fn impossible_placements_are_refused_by_name() {
         ),
         (&["--batch", "0"], "--batch must be at least 1"),
         (&["--device", "sim,toaster"], "no device 'toaster'"),
+        (&["--device", "board:"], "--device board:NAME names a board"),
+        (
+            &["--device", "board:pinq"],
+            "no board 'pinq' (there are pynq, de10",
+        ),
+        (&["--device", "board:gone.toml"], "gone.toml: can't be read"),
+        // The preset's machine is that of the board, which has no MUL.
+        (&["--device", "board:pynq"], "this machine has no MUL"),
     ] {
         let (status, _, error) = vta(&[&["run", "demo"], args].concat());
         assert_ne!(status, 0, "{args:?}");

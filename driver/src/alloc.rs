@@ -151,6 +151,16 @@ impl Allocator {
             .ok_or(AllocError::NotAllocated { addr })
     }
 
+    /// The first address that it hands out.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// One past the last address that it hands out.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
     /// Bytes of whole free pages.
     pub fn free_bytes(&self) -> u64 {
         self.gaps().iter().map(|(start, end)| end - start).sum()

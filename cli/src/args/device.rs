@@ -11,8 +11,8 @@ use vta_driver::Budget;
 #[derive(Args, Clone)]
 pub struct DeviceArgs {
     /// Device: sim (fast functional simulator), cycle (its results with the hardware's cycles),
-    /// oracle (slow, obvious) or `opencl[:cpu|gpu|fpga|NAME[:INDEX]]`, see `vta devices`; `vta run`
-    /// takes several, e.g. opencl,sim: the first runs what no --placement puts elsewhere
+    /// oracle (slow, obvious), `opencl[:cpu|gpu|fpga|NAME[:INDEX]]`, see `vta devices`, or board:pynq,
+    /// board:de10, board:FILE.toml (a VTA behind registers, docs/boards.md); `vta run` takes several, e.g. opencl,sim: the first runs what no --placement puts elsewhere
     #[arg(long, default_value = "sim")]
     pub device: String,
     /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)

@@ -13,7 +13,7 @@ pub struct ReplayArgs {
     /// hardware needs --device cycle
     #[arg(required = true)]
     pub cases: Vec<PathBuf>,
-    /// Device: sim, cycle, oracle or `opencl[:SEL]`
+    /// Device: sim, cycle, oracle, `opencl[:SEL]` or board:NAME
     #[arg(long, default_value = "sim")]
     pub device: String,
     /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)

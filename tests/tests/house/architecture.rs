@@ -40,6 +40,7 @@ fn dependencies_point_one_way() {
         ("vta-isa", vec![]),
         ("vta-driver", vec!["vta-isa"]),
         ("vta-sim", vec!["vta-driver", "vta-isa"]),
+        ("vta-hw-board", vec!["vta-driver", "vta-isa"]),
         ("vta-hw-opencl", vec!["vta-driver", "vta-isa"]),
         ("vta-compiler", vec!["vta-driver", "vta-isa"]),
         (
@@ -47,6 +48,7 @@ fn dependencies_point_one_way() {
             vec![
                 "vta-compiler",
                 "vta-driver",
+                "vta-hw-board",
                 "vta-hw-opencl",
                 "vta-isa",
                 "vta-sim",
@@ -70,7 +72,7 @@ fn dependencies_point_one_way() {
     }
     assert_eq!(
         found.len(),
-        9,
+        10,
         "a new crate needs its place here: {:?}",
         found.keys()
     );
@@ -94,6 +96,7 @@ fn libraries_know_no_options_of_the_command_line() {
         "isa",
         "driver",
         "sim",
+        "hw-board",
         "hw-opencl",
         "compiler",
         "app",
@@ -171,6 +174,7 @@ fn unsafe_code_is_where_it_may_be() {
         "sim/src/kernels/neon.rs",
         "sim/src/kernels/shared.rs",
         "driver/src/bundle.rs",
+        "hw-board/src/map.rs",
         "hw-opencl/src/cl/context.rs",
         "hw-opencl/src/cl/image.rs",
         "hw-opencl/src/cl/queue.rs",
@@ -184,6 +188,7 @@ fn unsafe_code_is_where_it_may_be() {
         "app",
         "cli",
         "python",
+        "hw-board",
         "hw-opencl",
         "tests",
     ] {
@@ -233,8 +238,9 @@ fn every_file_that_a_user_gets_is_written_whole() {
         "OpenOptions",
         ".set_len(",
     ];
-    // The helper itself; rows that are added to the table of a sweep as they are found.
+    // The helper itself; device nodes; rows that are added to the table of a sweep as they are found.
     let may = [
+        "hw-board/src/node.rs",
         "driver/src/output.rs",
         "driver/src/output/lock.rs",
         "sweep/table.rs",
@@ -292,6 +298,7 @@ fn names_spell_quantize_as_onnx_does() {
         "app",
         "cli",
         "python",
+        "hw-board",
         "hw-opencl",
         "tests",
     ] {

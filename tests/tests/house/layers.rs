@@ -12,6 +12,7 @@ fn files_stand_in_layers() {
         "isa",
         "driver",
         "sim",
+        "hw-board",
         "hw-opencl",
         "compiler",
         "app",

@@ -1,0 +1,295 @@
+//! What a board is like: a file in TOML, or a preset.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use vta_driver::toml_message;
+
+use crate::error::BoardError;
+use crate::layout::{AddressBits, Layout};
+
+/// Where a board's registers and memory are.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BoardFile {
+    /// The control registers.
+    pub registers: RegisterFile,
+    /// The memory that the accelerator shares.
+    pub memory: MemoryFile,
+    /// An interrupt; without one the host polls.
+    pub interrupt: Option<InterruptFile>,
+    /// How the block is reset.
+    pub reset: Option<ResetFile>,
+    /// What a run may take, in milliseconds, from 1 to 3,600,000.
+    #[serde(default = "ten_seconds")]
+    pub deadline_ms: u64,
+    /// The accelerator's clock in MHz, by which its cycle counter is judged.
+    pub clock_mhz: Option<f64>,
+}
+
+/// The control registers.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegisterFile {
+    /// `/dev/mem`, `/dev/uioN` or a file.
+    pub path: PathBuf,
+    /// Of the first one; a multiple of 4.
+    #[serde(default)]
+    pub offset: u64,
+    /// Bytes to map.
+    #[serde(default = "one_page")]
+    pub bytes: u64,
+    /// Bits of a pointer: 32 or 64.
+    #[serde(default)]
+    pub address_bits: AddressBits,
+}
+
+/// The memory.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryFile {
+    /// `/dev/udmabufN`, `/dev/mem` or a file.
+    pub path: PathBuf,
+    /// Where it begins in that.
+    #[serde(default)]
+    pub offset: u64,
+    /// Its physical address; without one `attributes` have it.
+    pub address: Option<u64>,
+    /// Its size; without one `attributes` have it.
+    pub bytes: Option<u64>,
+    /// Added to the physical address gives the one that the accelerator's bus has for it.
+    #[serde(default)]
+    pub bus_offset: u64,
+    /// The kernel's folder of attributes of u-dma-buf, by which caches are kept. Without one the memory is
+    /// coherent, or not cached.
+    pub attributes: Option<PathBuf>,
+}
+
+/// An interrupt.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InterruptFile {
+    /// `/dev/uioN`.
+    pub path: PathBuf,
+}
+
+/// A register of the block, or of what stands before it, that resets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResetFile {
+    /// Of the register, from the first control register on.
+    pub offset: u64,
+    /// What resets.
+    pub assert: u32,
+    /// What ends that.
+    #[serde(default)]
+    pub release: u32,
+}
+
+fn ten_seconds() -> u64 {
+    10_000
+}
+
+fn one_page() -> u64 {
+    4096
+}
+
+/// The RTL on a Pynq-Z1 or Z2: control registers where Vivado puts the first block of the processor's port.
+const PYNQ: &str = r#"
+clock_mhz = 100.0
+[registers]
+path = "/dev/mem"
+offset = 0x43c00000
+[memory]
+path = "/dev/udmabuf0"
+attributes = "/sys/class/u-dma-buf/udmabuf0"
+"#;
+
+/// The RTL on a DE10-Nano, whose bus sees memory 2 GiB above the processor.
+const DE10: &str = r#"
+[registers]
+path = "/dev/mem"
+offset = 0xff220000
+[memory]
+path = "/dev/udmabuf0"
+attributes = "/sys/class/u-dma-buf/udmabuf0"
+bus_offset = 0x80000000
+"#;
+
+impl BoardFile {
+    /// The names of presets.
+    pub const PRESETS: &'static [&'static str] = &["pynq", "de10"];
+
+    /// A preset by its name, or a file.
+    ///
+    /// # Errors
+    /// A name that is neither, a file that can't be read or isn't a board's.
+    pub fn named(name: &str) -> Result<Self, BoardError> {
+        match name {
+            "pynq" => Self::from_toml(name, PYNQ),
+            "de10" => Self::from_toml(name, DE10),
+            _ if Path::new(name).extension().is_some_and(|e| e == "toml")
+                || Path::new(name).exists() =>
+            {
+                Self::read(Path::new(name))
+            }
+            _ => Err(BoardError::Preset {
+                name: name.to_owned(),
+                presets: Self::PRESETS,
+            }),
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// A file that can't be read or isn't a board's.
+    pub fn read(path: &Path) -> Result<Self, BoardError> {
+        let text = std::fs::read_to_string(path).map_err(BoardError::io(path, "can't be read"))?;
+        Self::from_toml(&path.display().to_string(), &text)
+    }
+
+    /// A board from a file's text.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn from_toml(file: &str, text: &str) -> Result<Self, BoardError> {
+        let wrong = |message: String| BoardError::File {
+            file: file.to_owned(),
+            message,
+        };
+        let board: Self = toml::from_str(text).map_err(|error| {
+            let at = error.span().map(|span| span.start);
+            wrong(toml_message(text, error.message(), at))
+        })?;
+        let registers = &board.registers;
+        let needed = Layout::new(registers.address_bits).bytes();
+        if !registers.offset.is_multiple_of(4) {
+            return Err(wrong(format!(
+                "registers.offset {:#x} is no multiple of 4",
+                registers.offset
+            )));
+        }
+        if !(needed..=1 << 24).contains(&registers.bytes) {
+            let range = format!("{needed} to {}", 1 << 24);
+            return Err(wrong(format!(
+                "registers.bytes is {}, but it must be {range}",
+                registers.bytes
+            )));
+        }
+        if !(1..=3_600_000).contains(&board.deadline_ms) {
+            let text = format!(
+                "deadline_ms is {}, but it must be 1 to 3600000",
+                board.deadline_ms
+            );
+            return Err(wrong(text));
+        }
+        if let Some(clock) = board.clock_mhz
+            && !(clock.is_finite() && (0.001..=100_000.0).contains(&clock))
+        {
+            return Err(wrong(format!(
+                "clock_mhz is {clock}, but it must be 0.001 to 100000"
+            )));
+        }
+        if let Some(reset) = board.reset
+            && (!reset.offset.is_multiple_of(4) || reset.offset + 4 > registers.bytes)
+        {
+            let text = format!(
+                "reset.offset {:#x} is no register of {:#x} bytes",
+                reset.offset, registers.bytes
+            );
+            return Err(wrong(text));
+        }
+        let memory = &board.memory;
+        if memory.attributes.is_none() && (memory.address.is_none() || memory.bytes.is_none()) {
+            return Err(wrong(
+                "memory has neither `attributes` nor both `address` and `bytes`".to_owned(),
+            ));
+        }
+        Ok(board)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINE: &str =
+        "[registers]\npath = \"r\"\n[memory]\npath = \"m\"\naddress = 4096\nbytes = 8192\n";
+
+    #[test]
+    fn presets_are_boards_and_files_have_defaults() {
+        for name in BoardFile::PRESETS {
+            BoardFile::named(name).unwrap();
+        }
+        let mine = BoardFile::from_toml("mine", MINE).unwrap();
+        assert_eq!(
+            (mine.registers.bytes, mine.registers.address_bits),
+            (4096, AddressBits::Bits32)
+        );
+        assert_eq!(
+            (mine.deadline_ms, mine.reset, mine.clock_mhz),
+            (10_000, None, None)
+        );
+    }
+
+    #[test]
+    fn what_is_no_board_says_where_and_why() {
+        let error = |text: &str| {
+            BoardFile::from_toml("b.toml", text)
+                .unwrap_err()
+                .to_string()
+        };
+        for (find, put, told) in [
+            (
+                "bytes = 8192",
+                "byts = 8192",
+                "b.toml: TOML parse error at line 6",
+            ),
+            ("bytes = 8192", "", "neither `attributes` nor both"),
+            (
+                "path = \"r\"",
+                "path = \"r\"\noffset = 2",
+                "registers.offset 0x2 is no multiple of 4",
+            ),
+            (
+                "path = \"r\"",
+                "path = \"r\"\nbytes = 16",
+                "registers.bytes is 16, but it must be 40 to",
+            ),
+            (
+                "path = \"r\"",
+                "path = \"r\"\naddress_bits = 48",
+                "address_bits is 48, but it must be 32 or 64",
+            ),
+            (
+                "[registers]",
+                "deadline_ms = 0\n[registers]",
+                "deadline_ms is 0",
+            ),
+            (
+                "[registers]",
+                "clock_mhz = nan\n[registers]",
+                "clock_mhz is NaN",
+            ),
+            (
+                "[memory]",
+                "[reset]\noffset = 4096\nassert = 1\n[memory]",
+                "reset.offset 0x1000 is no register",
+            ),
+        ] {
+            let found = error(&MINE.replacen(find, put, 1));
+            assert!(
+                found.starts_with("b.toml: ") && found.contains(told),
+                "{found}"
+            );
+        }
+        let found = BoardFile::named("pinq").unwrap_err().to_string();
+        assert_eq!(
+            found,
+            "there is no board 'pinq' (there are pynq, de10, or a file in TOML)"
+        );
+        let found = BoardFile::named("gone.toml").unwrap_err().to_string();
+        assert!(found.starts_with("gone.toml: can't be read"), "{found}");
+    }
+}

@@ -1,0 +1,42 @@
+//! The control registers.
+
+use crate::error::BoardError;
+use crate::file::RegisterFile;
+use crate::map::Mapping;
+use crate::node::{self, Caches};
+
+/// 32-bit registers by byte offset.
+pub trait Registers: Send {
+    /// Reads a register; it may have side effects, and isn't left out or repeated.
+    fn read(&mut self, offset: u64) -> u32;
+    /// Writes a register, after all earlier writes to memory.
+    fn write(&mut self, offset: u64, value: u32);
+}
+
+/// Registers in a mapped file: `/dev/mem`, `/dev/uioN`.
+pub struct MappedRegisters(Mapping);
+
+impl MappedRegisters {
+    /// Maps them uncached.
+    ///
+    /// # Errors
+    /// A file that can't be opened or mapped.
+    pub fn open(file: &RegisterFile) -> Result<Self, BoardError> {
+        Ok(Self(node::map(
+            &file.path,
+            file.offset,
+            file.bytes,
+            Caches::None,
+        )?))
+    }
+}
+
+impl Registers for MappedRegisters {
+    fn read(&mut self, offset: u64) -> u32 {
+        self.0.read_u32(offset)
+    }
+
+    fn write(&mut self, offset: u64, value: u32) {
+        self.0.write_u32(offset, value);
+    }
+}
