@@ -64,6 +64,16 @@ fn dependencies_point_one_way() {
                 "vta-sim",
             ],
         ),
+        (
+            "vta-capi",
+            vec![
+                "vta-app",
+                "vta-compiler",
+                "vta-driver",
+                "vta-isa",
+                "vta-sim",
+            ],
+        ),
     ];
     for (name, allowed) in allowed {
         let allowed: BTreeSet<String> = allowed.into_iter().map(str::to_owned).collect();
@@ -72,7 +82,7 @@ fn dependencies_point_one_way() {
     }
     assert_eq!(
         found.len(),
-        10,
+        11,
         "a new crate needs its place here: {:?}",
         found.keys()
     );
@@ -101,6 +111,7 @@ fn libraries_know_no_options_of_the_command_line() {
         "compiler",
         "app",
         "python",
+        "capi",
     ] {
         let mut files = Vec::new();
         sources(&root().join(name).join("src"), &mut files);
@@ -127,7 +138,7 @@ fn libraries_know_no_options_of_the_command_line() {
 #[test]
 fn one_module_names_the_engine_of_the_host() {
     let mut naming = Vec::new();
-    for name in ["driver", "compiler", "app", "cli", "python"] {
+    for name in ["driver", "compiler", "app", "cli", "python", "capi"] {
         let mut files = Vec::new();
         sources(&root().join(name).join("src"), &mut files);
         for file in files {
@@ -173,6 +184,7 @@ fn unsafe_code_is_where_it_may_be() {
         "sim/src/kernels/lanes.rs",
         "sim/src/kernels/neon.rs",
         "sim/src/kernels/shared.rs",
+        "capi/src/raw.rs",
         "driver/src/bundle.rs",
         "hw-board/src/map.rs",
         "hw-opencl/src/cl/context.rs",
@@ -189,6 +201,7 @@ fn unsafe_code_is_where_it_may_be() {
         "cli",
         "python",
         "hw-board",
+        "capi",
         "hw-opencl",
         "tests",
     ] {
@@ -299,6 +312,7 @@ fn names_spell_quantize_as_onnx_does() {
         "cli",
         "python",
         "hw-board",
+        "capi",
         "hw-opencl",
         "tests",
     ] {

@@ -1,0 +1,153 @@
+//! Pointers of C, checked as far as they can be: `name` says which argument it is in messages.
+
+use std::ffi::{CStr, c_char};
+use std::ptr::NonNull;
+
+use crate::error::Failure;
+
+/// A text that C gives.
+///
+/// # Errors
+/// NULL, and bytes that aren't UTF-8.
+///
+/// # Safety
+/// What isn't NULL ends with a byte of 0 and stays as it is for `'a`.
+pub unsafe fn text<'a>(name: &str, at: *const c_char) -> Result<&'a str, Failure> {
+    // SAFETY: the caller's promise is this function's.
+    let text = unsafe { maybe_text(name, at) }?;
+    text.ok_or_else(|| null(name))
+}
+
+/// A text that C may leave out.
+///
+/// # Errors
+/// Bytes that aren't UTF-8.
+///
+/// # Safety
+/// As for [`text`].
+pub unsafe fn maybe_text<'a>(name: &str, at: *const c_char) -> Result<Option<&'a str>, Failure> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: it isn't NULL, so that the caller says it ends and stays.
+    let text = unsafe { CStr::from_ptr(at) };
+    let wrong = |_| Failure::usage(format!("`{name}` is no UTF-8"));
+    text.to_str().map(Some).map_err(wrong)
+}
+
+/// Values that C gives; none may be at NULL.
+///
+/// # Errors
+/// NULL for some values, an address that isn't a multiple of what the type wants, more values than
+/// there can be.
+///
+/// # Safety
+/// There are `len` values from `at` on, which nothing writes during `'a`.
+pub unsafe fn values<'a, T: Plain>(
+    name: &str,
+    at: *const T,
+    len: usize,
+) -> Result<&'a [T], Failure> {
+    let at = array(name, at, len)?;
+    // SAFETY: it is aligned and no longer than a slice can be; the rest is the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(at.as_ptr(), len) })
+}
+
+/// Room that C gives for values; none may be at NULL.
+///
+/// # Errors
+/// As for [`values`].
+///
+/// # Safety
+/// There are `len` values from `at` on, which nothing else touches during `'a`.
+pub unsafe fn room<'a, T: Plain>(
+    name: &str,
+    at: *mut T,
+    len: usize,
+) -> Result<&'a mut [T], Failure> {
+    let at = array(name, at, len)?;
+    // SAFETY: as in `values`.
+    Ok(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
+}
+
+/// Whether there can be an array; where.
+fn array<T>(name: &str, at: *const T, len: usize) -> Result<NonNull<T>, Failure> {
+    if len == 0 {
+        return Ok(NonNull::dangling());
+    }
+    let Some(found) = NonNull::new(at.cast_mut()) else {
+        return Err(null(name));
+    };
+    if !found.is_aligned() {
+        let align = align_of::<T>();
+        let text = format!("`{name}` is at {at:p}, which is no multiple of {align}");
+        return Err(Failure::usage(text));
+    }
+    let bytes = len.checked_mul(size_of::<T>());
+    match bytes {
+        Some(bytes) if isize::try_from(bytes).is_ok() => Ok(found),
+        _ => Err(Failure::usage(format!(
+            "`{name}`: {len} values are too many"
+        ))),
+    }
+}
+
+/// What is NULL and mustn't be.
+pub fn null(name: &str) -> Failure {
+    Failure::usage(format!("`{name}` is NULL"))
+}
+
+/// Numbers, of which every pattern of bits is one.
+pub trait Plain: Copy {}
+
+impl Plain for u8 {}
+impl Plain for i8 {}
+impl Plain for u32 {}
+impl Plain for i32 {}
+impl Plain for u64 {}
+impl Plain for i64 {}
+impl Plain for f32 {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_pointers_are_refused_by_name() {
+        let all = [1u32, 2];
+        let odd = all.as_ptr().cast::<u8>().wrapping_add(1).cast::<u32>();
+        // SAFETY: what isn't refused is there.
+        let (good, none, null, odd, many) = unsafe {
+            (
+                values("in", all.as_ptr(), 2),
+                values("in", std::ptr::null::<u32>(), 0),
+                values("in", std::ptr::null::<u32>(), 1),
+                values("in", odd, 1),
+                values("in", all.as_ptr(), usize::MAX / 4),
+            )
+        };
+        assert_eq!(good, Ok(&all[..]));
+        assert_eq!(none, Ok(&[][..]));
+        assert_eq!(null.map_err(|e| e.text), Err("`in` is NULL".to_owned()));
+        assert!(odd.is_err_and(|e| e.text.ends_with("no multiple of 4")));
+        assert!(many.is_err_and(|e| e.text.ends_with("values are too many")));
+    }
+
+    #[test]
+    fn texts_are_utf8() {
+        // SAFETY: each ends with 0, or is NULL.
+        let (good, bad, none) = unsafe {
+            (
+                text("name", c"demo".as_ptr()),
+                text("name", c"\xff".as_ptr()),
+                text("name", std::ptr::null()),
+            )
+        };
+        assert_eq!(good, Ok("demo"));
+        assert_eq!(
+            bad.map_err(|e| e.text),
+            Err("`name` is no UTF-8".to_owned())
+        );
+        assert_eq!(none.map_err(|e| e.text), Err("`name` is NULL".to_owned()));
+    }
+}
