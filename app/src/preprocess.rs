@@ -90,7 +90,7 @@ impl Preprocess {
     ///
     /// # Errors
     /// As for [`Self::apply`].
-    pub(crate) fn shaped(&self, picture: &Picture, input: &Tensor) -> Result<Vec<f32>> {
+    pub fn shaped(&self, picture: &Picture, input: &Tensor) -> Result<Vec<f32>> {
         let channels = picture.chw[0];
         match input.shape[..] {
             [h, w, c] if c == channels && h != channels && !picture.is_ready() => {

@@ -1,92 +1,11 @@
-//! Failures at the boundary to C: a status by class, a text for the thread, and no panic beyond.
+//! The boundary to C: failures are kept for their thread, and no panic goes beyond.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use vta_app::error::{Error, message};
-use vta_driver::DriverError;
-
 use crate::last;
 
-/// Whether a call did what it says, and of what class the failure is if it didn't. Later versions may
-/// have more classes: treat what you don't know as `VTA_ERROR_INTERNAL`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Status {
-    /// It did.
-    #[default]
-    Ok = 0,
-    /// What was asked for makes no sense: NULL where there must be something, a name that nothing has,
-    /// options that contradict each other, calls in the wrong order.
-    ErrorUsage = 1,
-    /// A float network, which must be quantised first.
-    ErrorFloat = 2,
-    /// Data that isn't what it should be: a size, a type, a value, a configuration.
-    ErrorInput = 3,
-    /// A network that can't be read, placed, compiled or loaded.
-    ErrorModel = 4,
-    /// A device that isn't there or can't be opened.
-    ErrorDevice = 5,
-    /// A run that began and failed.
-    ErrorRun = 6,
-    /// A file that can't be read or written.
-    ErrorFile = 7,
-    /// Work for which the system has no memory.
-    ErrorMemory = 8,
-    /// The work was told to stop.
-    ErrorCancelled = 9,
-    /// A fault of this library: please report its text.
-    ErrorInternal = 10,
-}
-
-/// Why a call failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// Its class.
-    pub status: Status,
-    /// What went wrong and where.
-    pub text: String,
-}
-
-impl Failure {
-    /// What makes no sense to ask for.
-    pub fn usage(text: impl Into<String>) -> Self {
-        let (status, text) = (Status::ErrorUsage, text.into());
-        Self { status, text }
-    }
-
-    /// Data that isn't what it should be.
-    pub fn input(text: impl Into<String>) -> Self {
-        let (status, text) = (Status::ErrorInput, text.into());
-        Self { status, text }
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        let status = match error {
-            Error::Usage(_) => Status::ErrorUsage,
-            Error::Float(_) => Status::ErrorFloat,
-            Error::Input { .. } => Status::ErrorInput,
-            Error::Model { .. } => Status::ErrorModel,
-            Error::Device { .. } => Status::ErrorDevice,
-            Error::Run { .. } => Status::ErrorRun,
-            Error::Io { .. } | Error::Output(_) => Status::ErrorFile,
-            Error::Memory { .. } => Status::ErrorMemory,
-            Error::Cancelled => Status::ErrorCancelled,
-            // Causes that are new have no class yet.
-            _ => Status::ErrorInternal,
-        };
-        let text = message(&error);
-        Self { status, text }
-    }
-}
-
-impl From<DriverError> for Failure {
-    fn from(error: DriverError) -> Self {
-        Error::from(error).into()
-    }
-}
+pub use crate::failure::{Failure, Status};
 
 /// Does the work of a function of C. A failure, and a panic as one, is kept for the thread's
 /// [`vta_last_error`](crate::vta_last_error), and gives `otherwise`.
@@ -121,7 +40,7 @@ fn of_panic(panic: Box<dyn Any + Send>) -> Failure {
     }
     let told = told.unwrap_or_else(|| "no text".to_owned());
     Failure {
-        status: Status::ErrorInternal,
+        status: Status::Internal,
         text: format!("internal error: {told}"),
     }
 }
@@ -129,8 +48,7 @@ fn of_panic(panic: Box<dyn Any + Send>) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::last::told as last;
-    use crate::vta_last_status;
+    use crate::last::{told as last, vta_last_status};
 
     #[test]
     fn a_failure_is_kept_for_its_thread_alone() {
@@ -142,13 +60,13 @@ mod tests {
         let other = other.join().ok();
         assert_eq!(other, Some((Status::Ok, String::new())));
         assert_eq!(caught(-1, || Ok(5)), 5);
-        assert_eq!(vta_last_status(), Status::ErrorInput);
+        assert_eq!(vta_last_status(), Status::Input);
     }
 
     #[test]
     fn a_panic_is_a_failure_with_its_text() {
         let found = status(|| panic!("{} of {}", 3, 4));
-        assert_eq!(found, Status::ErrorInternal);
+        assert_eq!(found, Status::Internal);
         assert_eq!(last(), "internal error: 3 of 4");
     }
 
@@ -166,7 +84,7 @@ mod tests {
         let found = status(|| std::panic::panic_any(Twice));
         assert_eq!(
             (found, &*last()),
-            (Status::ErrorInternal, "internal error: no text")
+            (Status::Internal, "internal error: no text")
         );
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 
-use crate::error::{Failure, Status};
+use crate::failure::{Failure, Status};
 
 thread_local! {
     static LAST: RefCell<(Status, CString)> = RefCell::default();
@@ -38,7 +38,7 @@ pub extern "C" fn vta_last_error() -> *const c_char {
     LAST.try_with(of).unwrap_or(c"".as_ptr())
 }
 
-/// The status of the last call of this thread that failed; `VTA_OK` before any did.
+/// The status of the last call of this thread that failed; `VTA_STATUS_OK` before any did.
 #[unsafe(no_mangle)]
 pub extern "C" fn vta_last_status() -> Status {
     LAST.try_with(|last| last.borrow().0).unwrap_or_default()

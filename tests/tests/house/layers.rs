@@ -18,6 +18,7 @@ fn files_stand_in_layers() {
         "app",
         "cli",
         "python",
+        "capi",
         "tests",
     ] {
         let file = ["lib.rs", "main.rs"].map(|f| root.join(folder).join("src").join(f));

@@ -1,0 +1,289 @@
+//! `vta_session`: a network on its devices, with what it was given and what it gave.
+
+use std::ffi::CString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vta_app::images::Source;
+use vta_app::model::{Model, default_images};
+use vta_app::options::PreprocessOptions;
+use vta_app::preprocess::Preprocess;
+use vta_app::{Feed, Output, Session as Network, Target, Values, Watch};
+use vta_compiler::graph::{Data, Element};
+
+use crate::counters::{Counted, Counters};
+use crate::error::Failure;
+use crate::tensor::Tensor;
+use crate::values::{Given, Room, lend};
+
+/// A network loaded on its devices.
+pub struct Session {
+    /// What it takes.
+    pub(crate) inputs: Vec<Tensor>,
+    /// What it gives.
+    pub(crate) outputs: Vec<Tensor>,
+    /// Names of classes.
+    pub(crate) labels: Vec<CString>,
+    /// What was opened.
+    model: String,
+    /// The model's recipe for images.
+    recipe: Option<String>,
+    state: Mutex<State>,
+    /// Told to stop; it is no part of the state, which a run holds.
+    cancelled: AtomicBool,
+}
+
+/// What calls change.
+pub(crate) struct State {
+    network: Network,
+    given: Vec<Option<Values<'static>>>,
+    found: Option<Vec<Output>>,
+    counted: Counted,
+    notes: Vec<String>,
+    /// Text that C was given a pointer to.
+    pub(crate) text: CString,
+}
+
+impl Session {
+    /// Compiles a network for a target.
+    ///
+    /// # Errors
+    /// As for [`Network::open`].
+    pub fn open(model: Model, target: &Target) -> Result<Self, Failure> {
+        let (name, recipe) = (
+            model.name().to_owned(),
+            model.metadata().get("preprocess").cloned(),
+        );
+        let labels = model.labels()?.into_iter();
+        let labels = labels.map(|label| CString::new(label).unwrap_or_default());
+        let labels = labels.collect();
+        let (cancelled, notes) = (AtomicBool::new(false), Mutex::default());
+        let watcher = Watcher {
+            cancelled: &cancelled,
+            notes: &notes,
+        };
+        let network = Network::open(model, target, &watcher)?;
+        let ports = network.ports()?;
+        let inputs = ports.inputs.into_iter().zip(network.inputs()?);
+        let outputs = ports.outputs.into_iter().zip(network.outputs()?);
+        let inputs: Vec<Tensor> = inputs.map(Tensor::new).collect();
+        let state = State {
+            given: inputs.iter().map(|_| None).collect(),
+            network,
+            found: None,
+            counted: Counted::default(),
+            notes: notes.into_inner().unwrap_or_else(PoisonError::into_inner),
+            text: CString::default(),
+        };
+        Ok(Self {
+            outputs: outputs.map(Tensor::new).collect(),
+            inputs,
+            labels,
+            model: name,
+            recipe,
+            state: Mutex::new(state),
+            cancelled,
+        })
+    }
+
+    /// The state, which one thread has at a time.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An input by number.
+    ///
+    /// # Errors
+    /// There is no such input.
+    pub fn input(&self, index: usize) -> Result<&Tensor, Failure> {
+        let found = self.inputs.get(index);
+        found.ok_or_else(|| missing("input", index, &self.inputs))
+    }
+
+    /// An output by number.
+    ///
+    /// # Errors
+    /// There is no such output.
+    pub fn output(&self, index: usize) -> Result<&Tensor, Failure> {
+        let found = self.outputs.get(index);
+        found.ok_or_else(|| missing("output", index, &self.outputs))
+    }
+
+    /// Keeps a copy of values for an input.
+    ///
+    /// # Errors
+    /// No such input, values of another type, no whole number of images.
+    pub fn set(&self, index: usize, values: Given<'_>) -> Result<(), Failure> {
+        let values = values.of(self.input(index)?)?;
+        self.state().given[index] = Some(values);
+        Ok(())
+    }
+
+    /// Keeps the images of a file or folder for an input, or those that the model brings along.
+    ///
+    /// # Errors
+    /// No such input, files that can't be read, images that don't fit, a model that brings none.
+    pub fn set_images(&self, index: usize, path: Option<&str>) -> Result<(), Failure> {
+        let input = self.input(index)?;
+        let tensor = &input.of_device;
+        let mut source = match path {
+            Some(path) => Source::open(&[PathBuf::from(path)], None)?,
+            None => Source::of_pictures(default_images(&self.model, tensor.chw)?),
+        };
+        source.shape(&tensor.shape)?;
+        let mut state = self.state();
+        let notes = Mutex::default();
+        let watcher = Watcher {
+            cancelled: &self.cancelled,
+            notes: &notes,
+        };
+        let none = PreprocessOptions::default();
+        let recipe = Preprocess::choose(&none, self.recipe.as_ref(), &watcher)?;
+        state.note(notes.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let (mut real, mut whole) = (Vec::new(), Vec::new());
+        let mut reader = source.reader();
+        while let Some(item) = reader.next_item()? {
+            let data = match (input.is_scaled(), tensor.element) {
+                (true, _) => Data::F32(recipe.apply(&item.decode()?, tensor.chw)?),
+                (false, Element::F32) => Data::F32(recipe.shaped(&item.decode()?, tensor)?),
+                (false, element) => item.integers(element, tensor.len())?,
+            };
+            match (&data, data.integers()) {
+                (Data::F32(values), _) => extend(&mut real, values)?,
+                (_, values) => extend(&mut whole, &values.unwrap_or_default())?,
+            }
+        }
+        state.given[index] = Some(match whole.is_empty() {
+            true => Values::Real(real.into()),
+            false => Values::Whole(whole.into()),
+        });
+        Ok(())
+    }
+
+    /// Runs the network on its inputs, which it keeps.
+    ///
+    /// # Errors
+    /// An input that isn't set, inputs of different numbers of images, a failure of a device.
+    pub fn run(&self) -> Result<(), Failure> {
+        let mut state = self.state();
+        let State {
+            network,
+            given,
+            found,
+            counted,
+            ..
+        } = &mut *state;
+        *found = None;
+        self.cancelled.store(false, Ordering::Relaxed);
+        let mut feeds = Vec::with_capacity(given.len());
+        for (tensor, values) in self.inputs.iter().zip(given) {
+            let name = &*tensor.of_device.name;
+            let missing = || Failure::usage(format!("input '{}' isn't set", tensor.port.name));
+            let values = lend(values.as_ref().ok_or_else(missing)?);
+            feeds.push(Feed { name, values });
+        }
+        let notes = Mutex::default();
+        let watcher = Watcher {
+            cancelled: &self.cancelled,
+            notes: &notes,
+        };
+        let all = network.run(&feeds, &watcher)?;
+        let images = all.outputs.first().map_or(0, |output| output.images);
+        counted.add(network, images, all.counters, all.devices);
+        *found = Some(all.outputs);
+        state.note(notes.into_inner().unwrap_or_else(PoisonError::into_inner));
+        Ok(())
+    }
+
+    /// Ends the run that another thread is waiting for, if there is one.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// How many images the last run was of.
+    pub fn images(&self) -> usize {
+        let state = self.state();
+        let first = state.found.as_ref().and_then(|found| found.first());
+        first.map_or(0, |output| output.images)
+    }
+
+    /// Reads an output of the last run.
+    ///
+    /// # Errors
+    /// No run, no such output, room of another type or size, a device that only counts cycles.
+    pub fn read(&self, index: usize, room: Room<'_>) -> Result<(), Failure> {
+        let tensor = self.output(index)?;
+        let state = self.state();
+        let Some(found) = &state.found else {
+            let text = "there are no outputs before a run that ends well";
+            return Err(Failure::usage(text));
+        };
+        if state.network.timing_only() {
+            let text = "there are no outputs of a device that only counts cycles";
+            return Err(Failure::usage(text));
+        }
+        room.fill(&found[index], tensor)
+    }
+}
+
+impl State {
+    /// Keeps remarks, each once.
+    fn note(&mut self, notes: Vec<String>) {
+        for note in notes {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+    }
+
+    /// What was remarked so far, a line each.
+    pub(crate) fn notes(&self) -> String {
+        self.notes.join("\n")
+    }
+
+    /// The main figures, in the order of [`Counters`].
+    pub(crate) fn figures(&self) -> Counters {
+        self.counted.figures(&self.network)
+    }
+
+    /// The counters as JSON.
+    pub(crate) fn json(&self) -> String {
+        self.counted.json(&self.network)
+    }
+}
+
+/// A number that no tensor has.
+fn missing(kind: &str, index: usize, tensors: &[Tensor]) -> Failure {
+    let names = tensors.iter().enumerate();
+    let names = names.map(|(at, tensor)| format!("{at} {}", tensor.port.name));
+    let names = names.collect::<Vec<_>>().join(", ");
+    Failure::usage(format!("no {kind} {index} (there is {names})"))
+}
+
+fn extend<T: Copy>(all: &mut Vec<T>, more: &[T]) -> Result<(), Failure> {
+    let bytes = (all.len() + more.len()).saturating_mul(size_of::<T>());
+    let room = all.try_reserve(more.len());
+    room.map_err(|_| Failure::memory(bytes))?;
+    all.extend_from_slice(more);
+    Ok(())
+}
+
+/// Keeps remarks, and knows whether to stop.
+struct Watcher<'a> {
+    cancelled: &'a AtomicBool,
+    notes: &'a Mutex<Vec<String>>,
+}
+
+impl Watch for Watcher<'_> {
+    fn progress(&self, _: usize, _: usize) {}
+
+    fn cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, text: &str) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.push(text.to_owned());
+    }
+}

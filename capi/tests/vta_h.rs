@@ -1,0 +1,177 @@
+//! Programs in C and C++ over `vta.h`, linked with both libraries.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod gcc;
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+use vta_app::images::Source;
+use vta_app::model::default_images;
+use vta_app::options::{BundleOptions, Target};
+use vta_app::preprocess::Preprocess;
+use vta_app::{Feed, Model, Session, Values};
+
+use gcc::{Linked, Program, capi};
+
+fn told(output: &Output) -> String {
+    let of = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    of(&output.stdout) + &of(&output.stderr)
+}
+
+/// The demo's ten images are one of each class, in the classes' order.
+#[test]
+fn the_example_classifies_the_demos_images_with_both_libraries() {
+    let source = capi().join("examples/classify.c");
+    let mut printed = Vec::new();
+    for linked in [Linked::Dynamic, Linked::Static] {
+        let output = Program::new(&source, linked).run(&[]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{linked:?}: {}", told(&output));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 10, "{text}");
+        for (class, line) in lines.iter().enumerate() {
+            let label = vta_app::model::CIFAR10[class];
+            let begins = format!("{class}: {class} {label} (");
+            assert!(line.starts_with(&begins), "{linked:?}: {line}");
+        }
+        printed.push(text);
+    }
+    assert_eq!(printed[0], printed[1]);
+}
+
+#[test]
+fn the_example_says_why_it_fails() {
+    let example = Program::new(&capi().join("examples/classify.c"), Linked::Dynamic);
+    for (args, said) in [
+        (vec!["none.onnx"], "none.onnx: No such file"),
+        (vec!["demo", "none.png"], "none.png: No such file"),
+        (vec!["zoo:none"], "none"),
+    ] {
+        let output = example.run(&args);
+        let text = told(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(said), "{text}");
+    }
+}
+
+/// What the library of Rust gives for the demo's images, as `outputs.c` writes it; and its JSON.
+struct Expected {
+    bytes: Vec<u8>,
+    insns: u64,
+    cycles: u64,
+}
+
+impl Expected {
+    fn of(model: &str, target: &Target, images: Option<PathBuf>) -> Self {
+        let model = Model::open(model).unwrap();
+        let recipe = model.preprocess().unwrap().unwrap();
+        let mut session = Session::open(model, target, &()).unwrap();
+        let input = session.inputs().unwrap().remove(0);
+        let source = match images {
+            Some(path) => Source::open(&[path], None).unwrap(),
+            None => Source::of_pictures(default_images("demo", input.chw).unwrap()),
+        };
+        let (mut reader, mut values) = (source.reader(), Vec::new());
+        while let Some(item) = reader.next_item().unwrap() {
+            values.extend(applied(&recipe, item.decode().unwrap(), input.chw));
+        }
+        let feed = Feed {
+            name: &input.name,
+            values: Values::Real(values.into()),
+        };
+        let found = session.run(&[feed], &()).unwrap();
+        let mut bytes = Vec::new();
+        for output in &found.outputs {
+            bytes.extend(output.real().iter().flat_map(|v| v.to_le_bytes()));
+            bytes.extend(output.int8().unwrap().iter().map(|v| *v as u8));
+        }
+        let passes = found.outputs[0].images as u64;
+        Self {
+            bytes,
+            insns: found.counters.traffic.insns,
+            cycles: session.report().map_or(0, |r| r.cycles() * passes),
+        }
+    }
+}
+
+fn applied(recipe: &Preprocess, picture: vta_app::images::Picture, chw: [usize; 3]) -> Vec<f32> {
+    recipe.apply(&picture, chw).unwrap()
+}
+
+fn cat() -> PathBuf {
+    capi().join("../models/demo/cat.png")
+}
+
+#[test]
+fn outputs_and_counters_are_those_of_the_library_of_rust() {
+    let program = Program::new(&capi().join("tests/programs/outputs.c"), Linked::Dynamic);
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("demo.vta");
+    let compiled = vta_app::bundle::bundle(&BundleOptions::new("demo"), &()).unwrap();
+    compiled.save(&bundle).unwrap();
+    let bundle = bundle.to_str().unwrap();
+    let cat = cat();
+    let cat = cat.to_str().unwrap();
+    let mut de10 = Target::named("cycle");
+    de10.device.timing = Some("de10".to_owned());
+    for (args, target) in [
+        (vec!["demo", "sim"], Target::named("sim")),
+        (vec!["demo", "oracle", cat], Target::named("oracle")),
+        (vec!["demo", "cycle", cat, "timing", "de10"], de10),
+        (
+            vec![bundle, "sim", cat, "threads", "1"],
+            Target::named("sim"),
+        ),
+    ] {
+        let output = program.run(&args);
+        assert!(output.status.success(), "{args:?}: {}", told(&output));
+        let expected = Expected::of(args[0], &target, args.get(2).map(PathBuf::from));
+        assert_eq!(output.stdout, expected.bytes, "{args:?}");
+        let counters: Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!(counters["insns"], expected.insns, "{args:?}");
+        let cycles = counters.get("cycles").and_then(Value::as_u64);
+        assert_eq!(cycles.unwrap_or(0), expected.cycles, "{args:?}");
+        assert_eq!(cycles.is_some(), args[1] == "cycle");
+    }
+}
+
+#[test]
+fn every_failure_has_its_status_and_text_and_touches_no_memory_that_it_may_not() {
+    let source = capi().join("tests/programs/errors.c");
+    let float = capi().join("../models/demo/resnet20_f32.onnx");
+    for linked in [Linked::Static, Linked::Dynamic] {
+        let output = Program::checked(&source, linked, &[float.to_str().unwrap()]);
+        assert!(output.status.success(), "{linked:?}: {}", told(&output));
+    }
+}
+
+#[test]
+fn threads_of_cpp_have_sessions_of_their_own_and_share_one() {
+    let source = capi().join("tests/programs/threads.cpp");
+    let output = Program::new(&source, Linked::Dynamic).run(&[]);
+    assert!(output.status.success(), "{}", told(&output));
+}
+
+/// Each header alone, strictly by the standards of both languages.
+#[test]
+fn headers_are_c11_and_cpp17() {
+    let folder = capi().join("include");
+    let mut headers = Vec::new();
+    list(&folder, &mut headers);
+    assert!(headers.contains(&folder.join("vta.h")));
+    for header in headers {
+        gcc::compile_alone(&header);
+    }
+}
+
+fn list(folder: &Path, headers: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => list(&path, headers),
+            false => headers.push(path),
+        }
+    }
+}
