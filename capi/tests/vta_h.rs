@@ -39,6 +39,11 @@ fn the_example_classifies_the_demos_images_with_both_libraries() {
         printed.push(text);
     }
     assert_eq!(printed[0], printed[1]);
+    // The page shows both.
+    let page = std::fs::read_to_string(capi().join("../docs/c.md")).unwrap();
+    let example = std::fs::read_to_string(source).unwrap();
+    assert!(page.contains(&format!("```c\n{example}```")), "{example}");
+    assert!(page.contains(&printed[0]), "{}", printed[0]);
 }
 
 #[test]
@@ -174,4 +179,21 @@ fn list(folder: &Path, headers: &mut Vec<PathBuf>) {
             false => headers.push(path),
         }
     }
+}
+
+/// The page's lines on options, in a program that fails if one of them does.
+#[test]
+fn the_options_of_the_page_are_taken() {
+    let page = std::fs::read_to_string(capi().join("../docs/c.md")).unwrap();
+    let block = page.split("```c\n").nth(2).unwrap();
+    let lines = block.split("```").next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("options.c");
+    let text = format!(
+        "#include <vta.h>\nint main(void) {{\nvta_session *session;\n{lines}vta_close(session);\n\
+         return vta_last_status() != VTA_STATUS_OK || !session;\n}}\n"
+    );
+    std::fs::write(&source, text).unwrap();
+    let output = Program::new(&source, Linked::Dynamic).run(&[]);
+    assert!(output.status.success(), "{}", told(&output));
 }
