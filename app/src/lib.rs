@@ -64,7 +64,7 @@ pub mod quantize;
 pub mod replay_rtl;
 pub mod report;
 pub mod report_html;
-mod room;
+pub mod room;
 pub mod run;
 pub mod session;
 pub mod source;

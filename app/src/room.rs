@@ -20,7 +20,7 @@ pub(crate) const PER_WEIGHT: u64 = 5;
 ///
 /// # Errors
 /// [`Error::Memory`], when an address space or a container that is limited hasn't.
-pub(crate) fn ask(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
+pub fn ask(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
     let wanted = bytes.saturating_add(MARGIN);
     // What isn't written to takes addresses, no memory: a container's limit wouldn't be seen.
     let within = container().is_none_or(|limit| wanted <= limit);

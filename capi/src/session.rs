@@ -9,7 +9,7 @@ use vta_app::images::Source;
 use vta_app::model::{Model, default_images};
 use vta_app::options::PreprocessOptions;
 use vta_app::preprocess::Preprocess;
-use vta_app::{Feed, Output, Session as Network, Target, Values, Watch};
+use vta_app::{Feed, Output, Session as Network, Target, Values, Watch, room};
 use vta_compiler::graph::{Data, Element};
 
 use crate::counters::{Counted, Counters};
@@ -132,6 +132,10 @@ impl Session {
             None => Source::of_pictures(default_images(&self.model, tensor.chw)?),
         };
         source.shape(&tensor.shape)?;
+        // As reals, and once more for the run.
+        let bytes = (source.len() as u64).saturating_mul(8 * tensor.len() as u64);
+        let images = || format!("{} images of input '{}'", source.len(), input.port.name);
+        room::ask(bytes, images)?;
         let mut state = self.state();
         let notes = Mutex::default();
         let watcher = Watcher {
