@@ -11,10 +11,12 @@ use vta_sim::views::EnergyTable;
 use vta_sim::{CycleLog, Execution};
 
 use crate::ahead::{Ahead, Way};
+use crate::device::is_rtl;
 use crate::error::{Context, Result, ensure};
 use crate::host_share::{HostShare, HostSpeed};
 use crate::machine::Machine;
 use crate::options::{DeviceOptions, ViewOptions};
+use crate::rtl::{Loop, Totals};
 use crate::timed::{Timed, leave_out_additions, merge};
 use crate::trace::TraceFile;
 use crate::{device, files, report_html, room};
@@ -28,6 +30,7 @@ pub struct Setup {
     budget: Budget,
     ahead: Ahead,
     cycle: Option<Cycle>,
+    design: Option<Loop>,
 }
 
 /// Options of `--device cycle`, read and checked.
@@ -49,9 +52,19 @@ impl Setup {
         let name = args.device.clone();
         let machine = || Machine::read(args.machine());
         let scopes = args.scope.as_deref().map(str::parse).transpose()?;
+        let alone = is_rtl(&name) && !name.contains(',');
+        for (option, given) in [
+            ("`against`", args.against.is_some()),
+            ("`wave`", args.wave.is_some()),
+        ] {
+            ensure!(
+                alone || !given,
+                "{option} needs `device` rtl:LIB.so, not {name}"
+            );
+        }
         if name != "cycle" {
             for (option, given) in [
-                ("`timing`", args.timing.is_some()),
+                ("`timing`", args.timing.is_some() && args.against.is_none()),
                 ("`timing_only`", views.timing_only),
                 ("`trace`", views.trace.is_some()),
                 ("`report`", views.report.is_some()),
@@ -60,7 +73,14 @@ impl Setup {
             ] {
                 ensure!(!given, "{option} needs `device` cycle, not {name}");
             }
+            if alone {
+                ensure!(
+                    args.bitstream.is_none() && scopes.is_none(),
+                    "`bitstream` and `scope` are for OpenCL devices, not for {name}"
+                );
+            }
             return Ok(Self {
+                design: alone.then(|| Loop::new(args)).transpose()?,
                 name,
                 bitstream: args.bitstream.clone(),
                 scopes,
@@ -115,6 +135,7 @@ impl Setup {
             budget: args.budget,
             ahead: Ahead::default(),
             cycle: Some(cycle),
+            design: None,
         })
     }
 
@@ -129,6 +150,9 @@ impl Setup {
         let tiles = |mem: &MemType| (config.depth(*mem) * config.elem_bytes(*mem)) as u64;
         let scratchpads: u64 = MemType::ALL.iter().map(tiles).sum();
         room::ask(2 * scratchpads, || format!("device {}", self.name))?;
+        if let Some(design) = &self.design {
+            return Ok(Arc::new(design.device(&self.machine, config)?));
+        }
         let Some(cycle) = &self.cycle else {
             let way = self.way(&self.name, threads);
             return self.ahead.device(&self.name, config, &way);
@@ -205,6 +229,11 @@ impl Setup {
     /// The machine of the options.
     pub fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// What was found of a design so far, if the device is one.
+    pub fn design(&self) -> Option<Totals> {
+        self.design.as_ref().map(Loop::totals)
     }
 
     /// Whether the outputs of a run mean nothing.

@@ -1,11 +1,12 @@
 //! Devices by name.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vta_driver::{Budget, Device};
 use vta_hw_board::{BoardDevice, BoardFile};
 use vta_hw_opencl::{OpenClDevice, Options, Scopes, Selector};
+use vta_hw_rtl::RtlDevice;
 use vta_isa::Config;
 use vta_sim::SimDevice;
 
@@ -81,14 +82,19 @@ pub fn device(name: &str, config: &Config, opening: Opening<'_>) -> Result<Arc<d
         }
         "oracle" => Arc::new(SimDevice::oracle_within(budget, config.clone())),
         _ if is_board(name) => {
-            let board = name.strip_prefix("board:").filter(|name| !name.is_empty());
-            let board = board.context(
-                "`device` board:NAME names a board, pynq or de10, or its file in TOML, as docs/boards.md says",
-            )?;
+            let Some(board) = name.strip_prefix("board:").filter(|name| !name.is_empty()) else {
+                bail!(
+                    "`device` board:NAME names a board, pynq or de10, or its file in TOML, as docs/boards.md says"
+                );
+            };
             Arc::new(BoardDevice::open(board, config.clone())?)
         }
+        _ if is_rtl(name) => {
+            let (path, options) = (rtl_library(name)?, vta_hw_rtl::Options::default());
+            Arc::new(RtlDevice::open(path, config.clone(), budget, &options)?)
+        }
         _ => bail!(
-            "no device '{name}' in this build (there are sim, cycle, oracle, opencl[:SEL] and board:NAME){}",
+            "no device '{name}' in this build (there are sim, cycle, oracle, opencl[:SEL], board:NAME and rtl:LIB.so){}",
             meant_device(name)
         ),
     })
@@ -136,7 +142,23 @@ pub fn preset(list: &str) -> Option<&str> {
 
 /// Whether there is one of a device, which takes one run after the other, however many threads there are.
 pub fn is_single(name: &str) -> bool {
-    is_opencl(name) || is_board(name)
+    is_opencl(name) || is_board(name) || is_rtl(name)
+}
+
+/// Whether a name means a design in a library.
+pub fn is_rtl(name: &str) -> bool {
+    name == "rtl" || name.starts_with("rtl:")
+}
+
+/// The library of such a name.
+///
+/// # Errors
+/// When it names none.
+pub fn rtl_library(name: &str) -> Result<&Path> {
+    match name.strip_prefix("rtl:").filter(|path| !path.is_empty()) {
+        Some(path) => Ok(Path::new(path)),
+        None => bail!("`device` rtl:LIB.so names the library of a design, as docs/rtl.md says"),
+    }
 }
 
 /// Whether a name means an OpenCL device.

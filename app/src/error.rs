@@ -252,7 +252,13 @@ from!(Model:
     vta_driver::BundleError,
     vta_driver::ProgramError,
 );
-from!(Device: vta_hw_board::BoardError, rayon::ThreadPoolBuildError, vta_hw_opencl::OpenClError, vta_sim::KernelError);
+from!(Device:
+    vta_hw_board::BoardError,
+    vta_hw_rtl::RtlError,
+    rayon::ThreadPoolBuildError,
+    vta_hw_opencl::OpenClError,
+    vta_sim::KernelError,
+);
 
 /// Says where something failed, or what is missing.
 pub(crate) trait Context<T> {

@@ -17,6 +17,7 @@ use crate::cycle::Setup;
 use crate::error::{Context, Result, ensure};
 use crate::host_share::HostShare;
 use crate::options::RunOptions;
+use crate::rtl::Totals;
 use crate::source::Source;
 use crate::timed::Timed;
 
@@ -78,6 +79,7 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
         device: args.target.device.device.clone(),
         wrong: wrong(&source, &out, &config),
         expected: case.after.iter().map(|region| region.bytes.len()).sum(),
+        design: setup.design(),
         times: timed
             .as_ref()
             .map(|t| insn_times(setup.budget(), &t.timing, &case.config, run))
@@ -241,6 +243,8 @@ pub struct Done {
     pub expected: usize,
     /// Cycles, from a device that counts them.
     pub timed: Option<Timed>,
+    /// What a design took, and how that compares with the cycle model.
+    pub design: Option<Totals>,
     /// One for each instruction, from a device that counts cycles.
     pub times: Option<Vec<Time>>,
     /// Why the program isn't one for the board whose timing is borrowed.
@@ -289,6 +293,9 @@ impl Done {
             object["cycles"] = json!(timed.total().cycles);
             object["timing"] = json!(timed.board);
             object["insn_cycles"] = rows.map(row).collect();
+        }
+        if let Some(design) = &self.design {
+            object["rtl"] = design.json();
         }
         if let Some(hazards) = &self.hazards {
             object["hazards"] = json!(hazards);

@@ -26,6 +26,7 @@
 //! | run a layer, quantise a model, write a bundle | [`layer::run`], [`quantize::quantize`], [`bundle::bundle`] |
 //! | see what passes and the fast executor make of a network | [`dump`], [`Session::plans`] |
 //! | check, replay and run programs by hand | [`check`], [`replay_rtl`], [`exec`] |
+//! | compare a design with the cycle model | [`rtl`] |
 //! | vary machines, choose tiles | [`sweep`], [`tune`] |
 //!
 //! Nothing here prints or knows of a terminal: long work tells a [`Watch`] how far it is and asks it
@@ -65,6 +66,7 @@ pub mod replay_rtl;
 pub mod report;
 pub mod report_html;
 pub mod room;
+pub mod rtl;
 pub mod run;
 pub mod session;
 pub mod source;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use vta_driver::{Budget, Program, WorkerDevice};
+use vta_driver::{Budget, Program, Runner, WorkerDevice};
 use vta_isa::{Config, Excess, Extension, Insn, MemType};
 use vta_sim::cycle::TimingConfig;
-use vta_sim::{Board, BoardError, Core, CycleLog, Execution, SimDevice};
+use vta_sim::{Board, BoardError, Core, CycleLog, CycleMachine, Execution, SimDevice};
 
 use crate::error::{Context, Error, Result, ensure};
 use crate::files;
@@ -183,6 +183,21 @@ impl Machine {
                 log,
             )),
         }
+    }
+
+    /// What [`Machine::cycle`]'s device runs batches with.
+    ///
+    /// # Errors
+    /// As [`Machine::admit`].
+    pub fn cycle_runner(&self, budget: Budget, config: Config) -> Result<Runner> {
+        self.admit(&config)?;
+        let machine = CycleMachine {
+            config,
+            timing: self.timing.clone(),
+            core: self.core(),
+            budget,
+        };
+        Ok(machine.runner(Execution::Full, CycleLog::default()))
     }
 
     /// In words, why a program isn't one for the board whose timing is borrowed; `None` when it

@@ -16,8 +16,8 @@ use crate::machine::{ConfigSource, Wanted};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeviceOptions {
-    /// `sim`, `cycle`, `oracle`, `opencl[:SEL]` or `board:NAME`; several with commas between, where a network may
-    /// be spread: the first runs what no placement puts elsewhere.
+    /// `sim`, `cycle`, `oracle`, `opencl[:SEL]`, `board:NAME` or `rtl:LIB.so`; several with commas
+    /// between, where a network may be spread: the first runs what no placement puts elsewhere.
     pub device: String,
     /// Bitstream for an OpenCL device that takes no source.
     pub bitstream: Option<PathBuf>,
@@ -34,6 +34,10 @@ pub struct DeviceOptions {
     pub timing: Option<String>,
     /// What a batch may ask for; a program that asks for more is refused.
     pub budget: Budget,
+    /// What the device `rtl` is compared with, batch by batch: `cycle`.
+    pub against: Option<String>,
+    /// A waveform for the library of the device `rtl` to write.
+    pub wave: Option<PathBuf>,
 }
 
 impl DeviceOptions {
@@ -61,6 +65,8 @@ impl Default for DeviceOptions {
             board: None,
             timing: None,
             budget: Budget::default(),
+            against: None,
+            wave: None,
         }
     }
 }

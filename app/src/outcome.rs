@@ -14,6 +14,7 @@ use vta_isa::MemType;
 
 use crate::host_share::HostShare;
 use crate::model::Tensor;
+use crate::rtl::Totals;
 use crate::timed::{Timed, cycles_json};
 use vta_compiler::graph::Element;
 
@@ -43,6 +44,8 @@ pub struct Outcome {
     pub timing_only: bool,
     /// Cycles of one pass over the program, from a device that counts them.
     pub timed: Option<Timed>,
+    /// What a design took, and how that compares with the cycle model.
+    pub design: Option<Totals>,
     /// Layers' outputs that are not the reference interpreter's, a line each.
     pub mismatches: Vec<String>,
     /// What the host takes of each pass.
@@ -426,6 +429,9 @@ fn facts(outcome: &Outcome) -> Value {
                 object["device_cycles"] = json!(cycles);
             }
         }
+    }
+    if let Some(design) = &outcome.design {
+        object["rtl"] = design.json();
     }
     add_accuracy(outcome, &mut object);
     if outcome.verified {

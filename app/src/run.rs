@@ -101,6 +101,7 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     outcome.hazards = hazards;
     outcome.host = session.host.clone();
     outcome.timing_only = session.timing_only();
+    outcome.design = session.design();
     outcome.timed = session.finish()?;
     Ok(outcome)
 }
@@ -294,6 +295,7 @@ fn outcome(
         verified: args.verify,
         timing_only: false,
         timed: None,
+        design: None,
         mismatches,
         hazards: None,
         host: HostShare::default(),

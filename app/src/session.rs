@@ -19,6 +19,7 @@ use crate::outcome::Start;
 use crate::pool::{Abreast, Checks, Pool, Share};
 use crate::preprocess::to_int8;
 use crate::report::Report;
+use crate::rtl::Totals;
 use crate::supply::Images;
 use crate::timed::Timed;
 use crate::watch::Watch;
@@ -394,6 +395,11 @@ impl Session {
             program: Arc::clone(&self.program),
             timed,
         })
+    }
+
+    /// What was found of a design so far, if the device is one.
+    pub(crate) fn design(&self) -> Option<Totals> {
+        self.pool.setup().design()
     }
 
     /// After the last run: ends the trace and writes the report that the target names.

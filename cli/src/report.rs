@@ -123,7 +123,7 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
         if outcome.host.ops() > 0 {
             out.push_str(&host_estimate(outcome, timed));
         }
-    } else if let Some(cycles) = outcome.marks.cycles() {
+    } else if let (Some(cycles), None) = (outcome.marks.cycles(), &outcome.design) {
         let each = cycles / images.max(1) as u64;
         out.push_str(&format!(
             "{cycles} cycles by its counter, {each} an image\n"
@@ -144,6 +144,9 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
             out.push_str(&format!("; the reference has {right} right"));
         }
         out.push('\n');
+    }
+    if let Some(design) = &outcome.design {
+        out.push_str(&design.text());
     }
     if let Some(hazards) = &outcome.hazards {
         match hazards.len() {

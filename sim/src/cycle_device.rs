@@ -169,7 +169,7 @@ impl SimDevice {
         execution: Execution,
         log: CycleLog,
     ) -> WorkerDevice {
-        let machine = Machine {
+        let machine = CycleMachine {
             config,
             timing,
             core: Core::Own,
@@ -205,7 +205,7 @@ impl SimDevice {
         log: CycleLog,
     ) -> Result<WorkerDevice, BoardError> {
         board.admit(&config)?;
-        let machine = Machine {
+        let machine = CycleMachine {
             config,
             timing: board.timing.clone(),
             core: board.core,
@@ -216,26 +216,36 @@ impl SimDevice {
 }
 
 /// What a cycle device simulates.
-struct Machine {
-    config: Config,
-    timing: TimingConfig,
-    core: Core,
-    budget: Budget,
+#[derive(Clone, Debug)]
+pub struct CycleMachine {
+    /// What programs are for.
+    pub config: Config,
+    /// How long they take.
+    pub timing: TimingConfig,
+    /// Whose core it is: on that of the original RTL a program that does something else there is refused.
+    pub core: Core,
+    /// What a batch may ask for.
+    pub budget: Budget,
 }
 
-impl Machine {
+impl CycleMachine {
     fn device(self, execution: Execution, log: CycleLog) -> WorkerDevice {
         let config = self.config.clone();
-        let mut functional = Functional::new(config.clone()).with_max_steps(self.budget.steps);
-        let runner: Runner = Box::new(move |batch, memory| {
+        let name = "cycle".to_owned();
+        WorkerDevice::new(DeviceInfo { name, config }, self.runner(execution, log))
+    }
+
+    /// What such a device runs batches with, for who compares another device with it.
+    pub fn runner(self, execution: Execution, log: CycleLog) -> Runner {
+        let functional = Functional::new(self.config.clone());
+        let mut functional = functional.with_max_steps(self.budget.steps);
+        Box::new(move |batch, memory| {
             let executor = match execution {
                 Execution::Full => Some(&mut functional),
                 Execution::TimingOnly => None,
             };
             self.run(batch, memory, executor, &log)
-        });
-        let name = "cycle".to_owned();
-        WorkerDevice::new(DeviceInfo { name, config }, runner)
+        })
     }
 
     fn run(

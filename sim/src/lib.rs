@@ -46,7 +46,7 @@ use vta_isa::tokens::At;
 use vta_isa::{Config, Insn};
 
 pub use board::{Board, BoardError, Core};
-pub use cycle_device::{CycleLog, Execution, TimedRun};
+pub use cycle_device::{CycleLog, CycleMachine, Execution, TimedRun};
 pub use device::{KernelError, SimDevice};
 pub use error::SimError;
 pub use functional::{Functional, PlanLine, PlanListing, PlanLog, Planner, Planning};

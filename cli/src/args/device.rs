@@ -11,8 +11,9 @@ use vta_driver::Budget;
 #[derive(Args, Clone)]
 pub struct DeviceArgs {
     /// Device: sim (fast functional simulator), cycle (its results with the hardware's cycles),
-    /// oracle (slow, obvious), `opencl[:cpu|gpu|fpga|NAME[:INDEX]]`, see `vta devices`, or board:pynq,
-    /// board:de10, board:FILE.toml (a VTA behind registers, docs/boards.md); `vta run` takes several, e.g. opencl,sim: the first runs what no --placement puts elsewhere
+    /// oracle (slow, obvious), `opencl[:cpu|gpu|fpga|NAME[:INDEX]]`, see `vta devices`, board:pynq, board:de10
+    /// or board:FILE.toml (a VTA behind registers, docs/boards.md), or rtl:LIB.so (a Verilated design,
+    /// docs/rtl.md); `vta run` takes several, e.g. opencl,sim: the first runs what no --placement puts elsewhere
     #[arg(long, default_value = "sim")]
     pub device: String,
     /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)
@@ -42,6 +43,30 @@ impl DeviceArgs {
             board: self.timing.board.board.clone(),
             timing: self.timing.timing.clone(),
             budget: self.limits.budget(),
+            ..DeviceOptions::default()
+        }
+    }
+}
+
+/// What a design in the loop is asked.
+#[derive(Args, Clone, Default)]
+pub struct DesignArgs {
+    /// Compare every byte and cycle with cycle's, and name the first instruction that differs
+    /// (--device rtl:LIB.so)
+    #[arg(long, value_name = "cycle")]
+    pub against: Option<String>,
+    /// Let the library write a waveform (--device rtl:LIB.so)
+    #[arg(long, value_name = "FILE")]
+    pub wave: Option<PathBuf>,
+}
+
+impl DesignArgs {
+    /// The options of a device, with these.
+    pub fn of(&self, device: DeviceOptions) -> DeviceOptions {
+        DeviceOptions {
+            against: self.against.clone(),
+            wave: self.wave.clone(),
+            ..device
         }
     }
 }

@@ -10,7 +10,7 @@ use vta_app::options::{
 use vta_compiler::quantize::{Method, Mode, Options, WeightScales};
 use vta_compiler::semantics::Requant;
 
-use super::device::{BoardArgs, DeviceArgs, ViewArgs};
+use super::device::{BoardArgs, DesignArgs, DeviceArgs, ViewArgs};
 
 /// How images become the network's input.
 #[derive(Args, Clone, Default)]
@@ -146,6 +146,8 @@ pub struct RunArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
     #[command(flatten)]
+    pub design: DesignArgs,
+    #[command(flatten)]
     pub views: ViewArgs,
     #[command(flatten)]
     pub preprocess: PreprocessArgs,
@@ -206,7 +208,7 @@ impl RunArgs {
             input_shape: self.shape.shapes.clone(),
             input: self.input.clone(),
             target: Target {
-                device: self.device.options(),
+                device: self.design.of(self.device.options()),
                 views: self.views.options(),
                 tiles: self.tiles.options(),
                 placement: self.placement.clone(),

@@ -37,7 +37,8 @@ pub fn exec(args: &RunArgs) -> Result<bool> {
         false => print(&done, args)?,
     }
     report::tell_written(&args.views, args.json)?;
-    Ok(done.wrong.is_empty() && done.hazards.is_none_or(|found| found.is_empty()))
+    let same = done.design.is_none_or(|design| design.differing == 0);
+    Ok(done.wrong.is_empty() && same && done.hazards.is_none_or(|found| found.is_empty()))
 }
 
 /// What has no meaning without a network.
@@ -93,6 +94,9 @@ fn print(done: &Done, args: &RunArgs) -> Result<()> {
     }
     for hazard in done.hazards.iter().flatten().take(MAX_WRONG) {
         text.push_str(&format!("{hazard}\n"));
+    }
+    if let Some(design) = &done.design {
+        text.push_str(&design.text());
     }
     text.push_str(&summary(done, args));
     print_text(&text)

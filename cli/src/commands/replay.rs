@@ -24,6 +24,7 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
         board: args.timing.board.board.clone(),
         timing: args.timing.timing.clone(),
         budget: args.limits.budget(),
+        ..DeviceOptions::default()
     };
     let setup = Setup::new(&device, &ViewOptions::default(), "replay")?;
     let (mut matched, mut total, mut compared) = (0, 0, 0);

@@ -34,7 +34,11 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     }
     report::tell_written(&args.views, args.json)?;
     let clean = outcome.hazards.as_ref().is_none_or(Vec::is_empty);
-    Ok(outcome.mismatches.is_empty() && clean)
+    let same = outcome
+        .design
+        .as_ref()
+        .is_none_or(|design| design.differing == 0);
+    Ok(outcome.mismatches.is_empty() && clean && same)
 }
 
 /// What has no meaning where nothing runs.
@@ -48,6 +52,8 @@ fn refuse_results(args: &RunArgs) -> Result<()> {
         ("--timing-only", args.views.timing_only),
         ("--trace", args.views.trace.is_some()),
         ("--report", args.views.report.is_some()),
+        ("--against", args.design.against.is_some()),
+        ("--wave", args.design.wave.is_some()),
     ] {
         ensure!(!given, "{option} needs a run, and --dump-plan runs nothing");
     }

@@ -42,6 +42,8 @@ fn dependencies_point_one_way() {
         ("vta-sim", vec!["vta-driver", "vta-isa"]),
         ("vta-hw-board", vec!["vta-driver", "vta-isa"]),
         ("vta-hw-opencl", vec!["vta-driver", "vta-isa"]),
+        ("vta-hw-rtl", vec!["vta-driver", "vta-isa"]),
+        ("vta-rtl-double", vec!["vta-driver", "vta-isa", "vta-sim"]),
         ("vta-compiler", vec!["vta-driver", "vta-isa"]),
         (
             "vta-app",
@@ -50,6 +52,7 @@ fn dependencies_point_one_way() {
                 "vta-driver",
                 "vta-hw-board",
                 "vta-hw-opencl",
+                "vta-hw-rtl",
                 "vta-isa",
                 "vta-sim",
             ],
@@ -82,7 +85,7 @@ fn dependencies_point_one_way() {
     }
     assert_eq!(
         found.len(),
-        11,
+        13,
         "a new crate needs its place here: {:?}",
         found.keys()
     );
@@ -108,6 +111,8 @@ fn libraries_know_no_options_of_the_command_line() {
         "sim",
         "hw-board",
         "hw-opencl",
+        "hw-rtl",
+        "hw-rtl/double",
         "compiler",
         "app",
         "python",
@@ -194,6 +199,8 @@ fn unsafe_code_is_where_it_may_be() {
         "hw-opencl/src/cl/image.rs",
         "hw-opencl/src/cl/queue.rs",
         "hw-opencl/src/cl/staging.rs",
+        "hw-rtl/src/library.rs",
+        "hw-rtl/double/src/ffi.rs",
     ];
     for name in [
         "isa",
@@ -206,6 +213,8 @@ fn unsafe_code_is_where_it_may_be() {
         "hw-board",
         "capi",
         "hw-opencl",
+        "hw-rtl",
+        "hw-rtl/double",
         "tests",
     ] {
         let mut files = Vec::new();
@@ -317,6 +326,8 @@ fn names_spell_quantize_as_onnx_does() {
         "hw-board",
         "capi",
         "hw-opencl",
+        "hw-rtl",
+        "hw-rtl/double",
         "tests",
     ] {
         for part in ["src", "tests"] {

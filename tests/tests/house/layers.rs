@@ -14,6 +14,8 @@ fn files_stand_in_layers() {
         "sim",
         "hw-board",
         "hw-opencl",
+        "hw-rtl",
+        "hw-rtl/double",
         "compiler",
         "app",
         "cli",

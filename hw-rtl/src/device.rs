@@ -1,0 +1,104 @@
+//! A design as a device of the driver.
+
+use std::path::Path;
+use std::time::Instant;
+
+use vta_driver::{
+    Batch, Budget, DeviceInfo, DeviceMemory, MarkReport, RunReport, Runner, Traffic, WorkerDevice,
+};
+use vta_isa::{Config, Insn, tokens};
+
+use crate::RtlError;
+use crate::rtl::{Options, Rtl};
+
+/// Clocks that any run has, whatever its instructions.
+const CLOCKS_OF_A_RUN: u64 = 1 << 20;
+/// Clocks that an instruction may take beside what it moves and computes.
+const CLOCKS_OF_AN_INSN: u64 = 4096;
+/// Clocks for a byte that is moved and for a step.
+const CLOCKS_OF_WORK: u64 = 16;
+
+/// Clocks that a run of instructions may take before it is given up: far more than any design needs, and
+/// few enough that the end comes while somebody waits.
+pub fn most_clocks(config: &Config, insns: &[Insn]) -> u64 {
+    let traffic = Traffic::of(insns, config);
+    let steps = [traffic.gemm_steps, traffic.reset_steps, traffic.alu_steps];
+    let sum = |sum: u64, count| sum.saturating_add(count);
+    let work = steps.into_iter().fold(traffic.total_bytes(), sum);
+    let insns = (insns.len() as u64).saturating_mul(CLOCKS_OF_AN_INSN);
+    let most = work.saturating_mul(CLOCKS_OF_WORK).saturating_add(insns);
+    most.saturating_add(CLOCKS_OF_A_RUN)
+}
+
+/// Makes devices of designs.
+pub struct RtlDevice;
+
+impl RtlDevice {
+    /// The design of a library as a device: [`RunReport::cycles`] is what its counter says.
+    ///
+    /// # Errors
+    /// As [`Rtl::open`].
+    pub fn open(
+        path: &Path,
+        config: Config,
+        budget: Budget,
+        options: &Options,
+    ) -> Result<WorkerDevice, RtlError> {
+        let mut rtl = Rtl::open(path, options)?;
+        let (max_clocks, of) = (options.max_clocks, config.clone());
+        let runner: Runner = Box::new(move |batch, memory| {
+            budget
+                .check_steps(&batch.insns)
+                .map_err(|e| e.to_string())?;
+            budget
+                .check_bytes(&of, &batch.insns)
+                .map_err(|e| e.to_string())?;
+            run(&mut rtl, &of, max_clocks, batch, memory).map_err(|e| e.to_string())
+        });
+        let name = name(path);
+        Ok(WorkerDevice::new(DeviceInfo { name, config }, runner))
+    }
+}
+
+/// What a design's device is called.
+pub fn name(path: &Path) -> String {
+    format!("rtl:{}", path.display())
+}
+
+/// Runs a batch on a design, for `max_clocks` and [`most_clocks`] at most.
+///
+/// # Errors
+/// As [`Rtl::run`].
+pub fn run(
+    rtl: &mut Rtl,
+    config: &Config,
+    max_clocks: Option<u64>,
+    batch: &Batch,
+    memory: &mut DeviceMemory,
+) -> Result<RunReport, RtlError> {
+    let started = Instant::now();
+    let most = most_clocks(config, &batch.insns);
+    let max_clocks = max_clocks.map_or(most, |given| given.min(most));
+    let ran = rtl.run(batch.insn_addr, batch.insns.len(), memory, max_clocks)?;
+    // A program that the design has finished, though no order of its instructions does.
+    let leftover = tokens::order(&batch.insns).map_or([0; 4], |order| order.leftover);
+    Ok(RunReport {
+        traffic: Traffic::of(&batch.insns, config),
+        wall: started.elapsed(),
+        cycles: Some(ran.cycles),
+        marks: marks(config, batch),
+        leftover_tokens: leftover,
+    })
+}
+
+/// What each layer moves and computes: a design says nothing of its layers.
+fn marks(config: &Config, batch: &Batch) -> Vec<MarkReport> {
+    let ends = batch.marks.iter().skip(1).map(|mark| mark.first_insn);
+    let ends = ends.chain([batch.insns.len()]);
+    let report = |(mark, end): (&vta_driver::LayerMark, usize)| MarkReport {
+        name: mark.name.clone(),
+        traffic: Traffic::of(batch.insns.get(mark.first_insn..end).unwrap_or(&[]), config),
+        ..MarkReport::default()
+    };
+    batch.marks.iter().zip(ends).map(report).collect()
+}

@@ -1,0 +1,234 @@
+//! An open design: its library, its thread, its runs.
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use vta_driver::{DeviceMemory, PhysAddr};
+
+use crate::RtlError;
+use crate::host::Host;
+use crate::library::{Context, Library};
+use crate::plant::Deadline;
+
+/// How long a design may take to leave.
+const LEAVING: Duration = Duration::from_secs(2);
+
+/// Libraries that are open: each holds one design, since the interface's functions name none.
+static OPEN: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// How a design is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the library shall write a waveform.
+    pub wave: Option<PathBuf>,
+    /// Clocks of a run at most, where that is fewer than [`most_clocks`](crate::most_clocks).
+    pub max_clocks: Option<u64>,
+    /// How long no clock may pass in a run.
+    pub silence: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            wave: None,
+            max_clocks: None,
+            silence: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What a run took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// What the design's counter says.
+    pub cycles: u64,
+    /// Clocks that passed, register accesses among them.
+    pub clocks: u64,
+}
+
+/// An open design. Dropping it tells the design to leave and unloads the library; one that doesn't leave
+/// stays loaded.
+pub struct Rtl {
+    context: Arc<Context>,
+    /// Both missing while it is dropped.
+    library: Option<Library>,
+    thread: Option<JoinHandle<()>>,
+    claim: Option<Claim>,
+    silence: Duration,
+    broken: Option<String>,
+}
+
+/// A library that nobody else may open.
+struct Claim(PathBuf);
+
+impl Claim {
+    fn on(path: &Path) -> Result<Self, RtlError> {
+        let whole = path
+            .canonicalize()
+            .map_err(|error| unreadable(path, &error))?;
+        match open().insert(whole.clone()) {
+            true => Ok(Self(whole)),
+            false => Err(RtlError::Busy {
+                path: path.to_owned(),
+            }),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        open().remove(&self.0);
+    }
+}
+
+fn open() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> RtlError {
+    RtlError::Unreadable {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+impl Rtl {
+    /// Loads a library and starts its design, which waits.
+    ///
+    /// # Errors
+    /// A file that is no such library, one that is open already, a waveform that it can't write.
+    pub fn open(path: &Path, options: &Options) -> Result<Self, RtlError> {
+        machine(path)?;
+        let claim = Claim::on(path)?;
+        // The loader looks for a bare name elsewhere.
+        let library = Library::load(&claim.0)?;
+        let context = library.init();
+        if let Some(wave) = &options.wave {
+            trace(&library, path, wave)?;
+        }
+        let (sim, shared) = (library.sim(), Arc::clone(&context));
+        let work = move || shared.plant.left(sim());
+        let thread = std::thread::Builder::new()
+            .name("rtl".to_owned())
+            .spawn(work);
+        let thread = thread.map_err(|error| RtlError::Thread {
+            reason: error.to_string(),
+        })?;
+        Ok(Self {
+            context,
+            library: Some(library),
+            thread: Some(thread),
+            claim: Some(claim),
+            silence: options.silence,
+            broken: None,
+        })
+    }
+
+    /// Runs instructions that lie in memory, of which FINISH is the last.
+    ///
+    /// # Errors
+    /// As [`RtlError`] says. After one the design isn't run again.
+    pub fn run(
+        &mut self,
+        insn_addr: PhysAddr,
+        insns: usize,
+        memory: &mut DeviceMemory,
+        max_clocks: u64,
+    ) -> Result<Ran, RtlError> {
+        if let Some(broken) = &self.broken {
+            return Err(RtlError::Broken(broken.clone()));
+        }
+        let count = u32::try_from(insns);
+        let count = count.map_err(|_| RtlError::Misbehaved(format!("{insns} instructions")))?;
+        let deadline = Deadline {
+            clocks: max_clocks,
+            silence: self.silence,
+        };
+        let host = Host::launch(insn_addr.0, count);
+        let ran = self.context.plant.run(host, memory, deadline);
+        let (cycles, clocks) = ran.inspect_err(|error| self.broken = Some(error.to_string()))?;
+        Ok(Ran {
+            cycles: cycles.into(),
+            clocks,
+        })
+    }
+}
+
+impl Drop for Rtl {
+    fn drop(&mut self) {
+        if self.context.plant.leave(LEAVING) {
+            // It has nothing left to do but end.
+            let _ = self.thread.take().map(JoinHandle::join);
+            return;
+        }
+        // Its thread is in the library's code: neither may go.
+        tracing::warn!("the design doesn't leave; its library stays loaded");
+        std::mem::forget((self.library.take(), self.claim.take()));
+    }
+}
+
+/// Asks for a waveform.
+fn trace(library: &Library, path: &Path, wave: &Path) -> Result<(), RtlError> {
+    let name = CString::new(wave.as_os_str().as_encoded_bytes());
+    let name = name.map_err(|error| RtlError::Unreadable {
+        path: wave.to_owned(),
+        reason: error.to_string(),
+    })?;
+    match library.trace(&name) {
+        Some(0) => Ok(()),
+        Some(code) => Err(RtlError::Wave {
+            path: path.to_owned(),
+            wave: wave.to_owned(),
+            code,
+        }),
+        None => Err(RtlError::Symbol {
+            path: path.to_owned(),
+            symbol: "VTADPITrace",
+            needed: "it writes no waveform",
+        }),
+    }
+}
+
+/// Whether a file is a library for this machine, where libraries are ELF files; the loader's own words for
+/// that are few.
+fn machine(path: &Path) -> Result<(), RtlError> {
+    use std::io::Read;
+    let mut head = Vec::new();
+    let file = std::fs::File::open(path).map_err(|error| unreadable(path, &error))?;
+    let read = file.take(20).read_to_end(&mut head);
+    read.map_err(|error| unreadable(path, &error))?;
+    if !cfg!(target_os = "linux") {
+        return Ok(());
+    }
+    let reason = match head[..] {
+        [0x7f, b'E', b'L', b'F', class, _, ..] if head.len() == 20 => {
+            let own = match std::env::consts::ARCH {
+                "x86_64" => 62,
+                "aarch64" => 183,
+                _ => return Ok(()),
+            };
+            match u16::from_le_bytes([head[18], head[19]]) {
+                _ if class != 2 => "it is for 32 bits".to_owned(),
+                machine if machine == own => return Ok(()),
+                machine => {
+                    let name = match machine {
+                        62 => "x86_64".to_owned(),
+                        183 => "aarch64".to_owned(),
+                        243 => "riscv".to_owned(),
+                        other => format!("ELF machine {other}"),
+                    };
+                    format!("it is for {name}, this is {}", std::env::consts::ARCH)
+                }
+            }
+        }
+        _ => "it is no ELF file".to_owned(),
+    };
+    Err(RtlError::Foreign {
+        path: path.to_owned(),
+        reason,
+    })
+}
