@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vta_compiler::passes;
-use vta_driver::{Program, output};
+use vta_driver::{FlatCut, Program, output};
 
 use crate::compile::{self, Compiled};
-use crate::error::{Context, Error, Result, bail};
+use crate::error::{Context, Error, Result, bail, ensure};
 use crate::files;
 use crate::machine::Machine;
 use crate::model::{self, Form, Model, Ports};
@@ -35,6 +35,29 @@ impl Bundle {
             output::write_with(path, |out| image.write_to(out))?;
             Ok(image.size_bytes())
         })
+    }
+
+    /// Writes it as a flat image for controllers without an operating system, as [`Self::save`]
+    /// writes bundles; its bytes.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a network over several devices, or of which the host computes a part,
+    /// [`Error::Model`] for what no flat image can hold, [`Error::Io`] for what can't be written.
+    pub fn save_flat(&self, path: &Path, cut: FlatCut) -> Result<u64> {
+        ensure!(
+            self.host_ops == 0,
+            "`flat`: the host would compute {} operators, but a controller has no host: \
+             compile without `allow_host` to see which, and let the model end before them",
+            self.host_ops
+        );
+        let programs = self.compiled.programs().len();
+        ensure!(
+            programs == 1,
+            "`flat`: an image is for one device, the network runs on {programs}"
+        );
+        let image = self.program.to_flat(cut)?;
+        output::write(path, &image)?;
+        Ok(image.len() as u64)
     }
 }
 

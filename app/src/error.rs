@@ -250,6 +250,7 @@ from!(Model:
     vta_compiler::tune::TuneError,
     vta_compiler::zoo::ZooError,
     vta_driver::BundleError,
+    vta_driver::FlatError,
     vta_driver::ProgramError,
 );
 from!(Device:

@@ -36,6 +36,7 @@ mod describe;
 mod device;
 mod dram_plan;
 mod error;
+mod flat;
 mod input;
 mod memory;
 mod multi;
@@ -75,6 +76,7 @@ pub use device::{
 };
 pub use dram_plan::DramPlan;
 pub use error::{DriverError, TimelineError};
+pub use flat::{FLAT_MAGIC, FLAT_VERSION, FlatCut, FlatError};
 pub use input::{open_input, printable, toml_message};
 pub use memory::{DeviceMemory, Lent, MemoryError, OtherBytes, Span};
 pub use multi::{

@@ -254,6 +254,36 @@ impl CommandQueue {
         Ok(())
     }
 
+    /// Encodes the whole program without sending it, each layer apart or as few batches as there can
+    /// be. Nothing may be queued.
+    pub(crate) fn encode(
+        &mut self,
+        apart: bool,
+        reason: FlushReason,
+    ) -> Result<Recording, DriverError> {
+        self.ahead = true;
+        let layers = 0..self.program.layers.len();
+        let encoded = layers.into_iter().try_for_each(|index| {
+            self.push_layer(index)?;
+            if apart { self.submit(reason) } else { Ok(()) }
+        });
+        let encoded = encoded.and_then(|()| self.submit(reason));
+        self.ahead = false;
+        let recording = self.take_recording();
+        encoded?;
+        match recording.is_complete() {
+            true => Ok(recording),
+            false => Err(DriverError::Recording {
+                reason: "it is too large to be kept",
+            }),
+        }
+    }
+
+    /// Where micro-ops of a batch lie.
+    pub(crate) fn uop_addr(&self) -> PhysAddr {
+        self.uop_addr
+    }
+
     /// Encodes the whole program, which [`Self::replay`] then submits the first time as it does later
     /// on. `None`, with the queue as it was, for a program that can't be encoded or is too large to
     /// be kept: whoever pushes its layers hears why. Nothing may be queued.

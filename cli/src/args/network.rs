@@ -9,6 +9,7 @@ use vta_app::options::{
 };
 use vta_compiler::quantize::{Method, Mode, Options, WeightScales};
 use vta_compiler::semantics::Requant;
+use vta_driver::FlatCut;
 
 use super::device::{BoardArgs, DesignArgs, DeviceArgs, ViewArgs};
 
@@ -334,12 +335,33 @@ pub struct CompileArgs {
     /// Let the host compute what no device has an operator for; the bundle says what and where
     #[arg(long)]
     pub allow_host: bool,
+    /// Write a flat image for controllers without an operating system in place of a bundle, in
+    /// batches of single layers, which have counts of their own, or of the whole network
+    #[arg(long, value_name = "BATCHES", conflicts_with = "dump_after")]
+    pub flat: Option<FlatBatches>,
     #[command(flatten)]
     pub preprocess: PreprocessArgs,
     #[command(flatten)]
     pub requant: RequantArgs,
     #[command(flatten)]
     pub tiles: TilesArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FlatBatches {
+    /// A batch for each layer: cycles and time of each are counted
+    Layers,
+    /// One batch, as far as queues hold it: layers overlap
+    Network,
+}
+
+impl FlatBatches {
+    pub fn cut(self) -> FlatCut {
+        match self {
+            Self::Layers => FlatCut::Layers,
+            Self::Network => FlatCut::Nowhere,
+        }
+    }
 }
 
 impl LayerArgs {

@@ -8,7 +8,7 @@ use crate::args::CompileArgs;
 use crate::bar::Bar;
 use crate::terminal::{print_line, say_written};
 
-/// Compiles a network and writes its bundle, or prints it after a pass.
+/// Compiles a network and writes its bundle or flat image, or prints it after a pass.
 pub fn compile(args: &CompileArgs) -> Result<bool> {
     if let Some(pass) = &args.dump_after {
         let mut model = Model::open(&args.model)?;
@@ -20,7 +20,10 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
     }
     let output = args.output.as_ref().context("--output is missing")?;
     let bundle = bundle::bundle(&args.options(), &Bar::remarks())?;
-    let size_bytes = bundle.save(output)?;
+    let size_bytes = match args.flat {
+        None => bundle.save(output)?,
+        Some(batches) => bundle.save_flat(output, batches.cut())?,
+    };
     let program = &bundle.program;
     let commands: usize = program.layers.iter().map(|l| l.commands.len()).sum();
     let host = match bundle.host_ops {
