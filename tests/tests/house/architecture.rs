@@ -118,6 +118,7 @@ fn libraries_know_no_options_of_the_command_line() {
         "app",
         "python",
         "capi",
+        "rt",
     ] {
         let mut files = Vec::new();
         sources(&root().join(name).join("src"), &mut files);

@@ -21,6 +21,7 @@ fn files_stand_in_layers() {
         "cli",
         "python",
         "capi",
+        "rt",
         "tests",
     ] {
         let file = ["lib.rs", "main.rs"].map(|f| root.join(folder).join("src").join(f));
