@@ -4,11 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vta_compiler::passes;
+use vta_driver::listing::Listing;
 use vta_driver::{FlatCut, Program, output};
 
 use crate::compile::{self, Compiled};
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::files;
+use crate::listing;
 use crate::machine::Machine;
 use crate::model::{self, Form, Model, Ports};
 use crate::options::{BundleOptions, Target};
@@ -80,6 +82,26 @@ pub fn bundle(args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
 /// # Errors
 /// As for [`bundle()`].
 pub fn of_model(model: Model, args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
+    let mut bundle = compiled(model, args, watch)?;
+    // No comparison needs it.
+    bundle.compiled.graph = None;
+    Ok(bundle)
+}
+
+/// As [`bundle()`], with the listing of what the device runs.
+///
+/// # Errors
+/// As for [`bundle()`]; [`Error::Usage`] for a network between whose layers the host computes.
+pub fn listed(args: &BundleOptions, watch: &dyn Watch) -> Result<(Bundle, Listing)> {
+    let model = Model::open_with(&args.model, &args.input_shape)?;
+    let mut bundle = compiled(model, args, watch)?;
+    let listing = listing::of(&bundle.compiled, args)?;
+    bundle.compiled.graph = None;
+    Ok((bundle, listing))
+}
+
+/// A bundle that knows its network.
+fn compiled(model: Model, args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
     let machine = Machine::read(args.machine())?;
     let mut graph = match model.into_form() {
         Form::Graph(graph) => *graph,
@@ -110,9 +132,7 @@ pub fn of_model(model: Model, args: &BundleOptions, watch: &dyn Watch) -> Result
         ..Target::default()
     };
     target.device.board.clone_from(&args.board);
-    let mut compiled = compile::for_target(&target, integer, &machine.config).with_context(name)?;
-    // No comparison needs it.
-    compiled.graph = None;
+    let compiled = compile::for_target(&target, integer, &machine.config).with_context(name)?;
     Ok(Bundle {
         host_ops: compiled.host_ops(),
         program: compiled.device_program()?,

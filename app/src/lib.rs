@@ -27,6 +27,7 @@
 //! | see what passes and the fast executor make of a network | [`dump`], [`Session::plans`] |
 //! | check, replay and run programs by hand | [`check`], [`replay_rtl`], [`exec`] |
 //! | compare a design with the cycle model | [`rtl`] |
+//! | write down what each instruction does, and prove that nothing is left out | [`listing`] |
 //! | vary machines, choose tiles | [`sweep`], [`tune`] |
 //!
 //! Nothing here prints or knows of a terminal: long work tells a [`Watch`] how far it is and asks it
@@ -54,6 +55,8 @@ pub mod hints;
 pub mod host_share;
 pub mod images;
 pub mod layer;
+pub mod listing;
+mod listing_html;
 pub mod machine;
 pub mod model;
 pub mod options;

@@ -6,6 +6,7 @@ use vta_compiler::lower::{self, LowerError, LowerOptions, Tiles};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::tune::{self, Cache};
 use vta_driver::Program;
+use vta_driver::listing::Geometry;
 use vta_isa::Config;
 
 use crate::error::{Context, Result, ensure};
@@ -68,6 +69,21 @@ pub fn lower(
     let tiles = Measured::read(args, config, timing)?.tiles(graph, config)?;
     let options = LowerOptions::default();
     Ok(lower::compile_with(graph, config, &options, &tiles)?)
+}
+
+/// As [`lower`], with what each layer computes.
+///
+/// # Errors
+/// As for [`lower`].
+pub fn traced(
+    graph: &QGraph,
+    config: &Config,
+    args: &TilesOptions,
+    timing: Option<&str>,
+) -> Result<(Program, Vec<Geometry>)> {
+    let tiles = Measured::read(args, config, timing)?.tiles(graph, config)?;
+    let options = LowerOptions::default();
+    Ok(lower::compile_traced(graph, config, &options, &tiles)?)
 }
 
 /// The cache, and which of its machines is meant: that of the board, else the only one of this

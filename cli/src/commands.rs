@@ -3,6 +3,7 @@
 pub mod boards;
 pub mod check;
 pub mod compile;
+mod coverage;
 pub mod exec;
 pub mod layer;
 pub mod listing;

@@ -320,9 +320,13 @@ pub struct CompileArgs {
         long,
         short,
         value_name = "FILE.vta",
-        required_unless_present = "dump_after"
+        required_unless_present_any = ["dump_after", "listing"]
     )]
     pub output: Option<PathBuf>,
+    /// Write every instruction and micro-op with its layer, tile, tensor coordinates and memory, too
+    /// (docs/traceability.md)
+    #[arg(long, value_name = "OUT.{csv,html}", conflicts_with = "dump_after")]
+    pub listing: Option<PathBuf>,
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

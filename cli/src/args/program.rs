@@ -65,6 +65,11 @@ pub struct CheckArgs {
     /// ALU steps that read what the step before has not written back
     #[arg(long)]
     pub hazards: bool,
+    /// Prove of a network, or of the .csv that `vta compile --listing` wrote, that every output byte is
+    /// stored once, every product computed once and nothing read that wasn't written
+    /// (docs/traceability.md)
+    #[arg(long, conflicts_with_all = ["hazards", "strict", "nodes"])]
+    pub coverage: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use vta_app::check::{self, CheckOptions, Found};
 use vta_sim::hazards::{Access, Hazard, MAX_HAZARDS, SharedMemory};
 
+use super::coverage;
 use crate::args::CheckArgs;
 use crate::terminal::{print_line, print_text};
 use crate::verdicts;
@@ -14,6 +15,9 @@ use crate::words::of_command_line;
 
 /// Checks a file; whether nothing was found.
 pub fn check(args: &CheckArgs) -> Result<bool> {
+    if args.coverage {
+        return coverage::check(args);
+    }
     let found = check::check(&CheckOptions {
         file: args.file.clone(),
         input_shape: args.shape.shapes.clone(),

@@ -1,7 +1,7 @@
 //! `vta compile`.
 
-use anyhow::{Context, Result};
-use vta_app::{Model, bundle, dump};
+use anyhow::Result;
+use vta_app::{Model, bundle, dump, listing};
 use vta_driver::DramPlan;
 
 use crate::args::CompileArgs;
@@ -18,8 +18,25 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
         print_line(dump::passes(&model, pass)?.trim_end())?;
         return Ok(true);
     }
-    let output = args.output.as_ref().context("--output is missing")?;
-    let bundle = bundle::bundle(&args.options(), &Bar::remarks())?;
+    let bundle = match &args.listing {
+        None => bundle::bundle(&args.options(), &Bar::remarks())?,
+        Some(file) => {
+            listing::check_name(file)?;
+            let (bundle, listed) = bundle::listed(&args.options(), &Bar::remarks())?;
+            listing::write(file, &args.model, &listed)?;
+            let uops: usize = listed.kernels.iter().map(Vec::len).sum();
+            let line = format!(
+                "{}: {} instructions, {uops} micro-ops",
+                file.display(),
+                listed.len()
+            );
+            say_written(file, &line)?;
+            bundle
+        }
+    };
+    let Some(output) = &args.output else {
+        return Ok(true);
+    };
     let size_bytes = match args.flat {
         None => bundle.save(output)?,
         Some(batches) => bundle.save_flat(output, batches.cut())?,

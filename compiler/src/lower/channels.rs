@@ -11,6 +11,7 @@
 mod select;
 mod spread;
 
+use vta_driver::listing::Role;
 use vta_driver::{BufferId, GemmSteps};
 use vta_isa::{MemType, Store, Uop};
 
@@ -74,7 +75,7 @@ impl Lowering<'_> {
         let selection = Selection::new(map, channels, *gain, config);
         let copies = usize::from(self.multiplies(ops));
         let mut vectors = Vectors::new(self, &node.name, ops.iter(), channels);
-        let weights = self.constant(format!("{}.selection", node.name), selection.bytes());
+        let weights = self.constant(&node.name, Role::Selection, selection.bytes());
         let depth = config.depth(MemType::Acc);
         // Half the accumulators hold as many whole blocks and their vectors, or a part of one.
         let each = vectors.count() + HALVES * plane * (1 + copies);

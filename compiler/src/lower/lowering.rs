@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use vta_driver::listing::{Form, Geometry, Role};
 use vta_driver::{Buffer, BufferId, BufferKind, Kernel, Layer, Packing, Program, TensorSpec};
 use vta_isa::{Config, Extension, MemType};
 
@@ -46,6 +47,12 @@ pub(super) struct Lowering<'a> {
     pub(super) places: Places,
     /// What the layer before may still use.
     pub(super) seam: seam::Seam,
+    /// What each layer so far computes.
+    pub(super) geometries: Vec<Geometry>,
+    /// The constants of the node that is being lowered.
+    pub(super) roles: Vec<(Role, u32)>,
+    /// Its form, where that isn't told by the node alone.
+    pub(super) form: Option<Form>,
 }
 
 impl<'a> Lowering<'a> {
@@ -105,6 +112,9 @@ impl<'a> Lowering<'a> {
             readers,
             places,
             seam: seam::Seam::default(),
+            geometries: Vec::new(),
+            roles: Vec::new(),
+            form: None,
         })
     }
 
@@ -158,8 +168,11 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    pub(super) fn constant(&mut self, name: String, bytes: Vec<u8>) -> BufferId {
+    /// A constant of a node.
+    pub(super) fn constant(&mut self, node: &str, role: Role, bytes: Vec<u8>) -> BufferId {
         let id = BufferId(self.program.buffers.len() as u32);
+        let name = format!("{node}.{}", role.name());
+        self.roles.push((role, id.0));
         let size_bytes = bytes.len() as u64;
         let kind = BufferKind::Constant(bytes.into());
         self.program.buffers.push(Buffer {

@@ -15,6 +15,7 @@ mod channels;
 mod conv;
 mod emit;
 mod error;
+mod geometry;
 mod groups;
 mod lowering;
 mod places;
@@ -25,6 +26,7 @@ mod tile;
 mod vector;
 
 use vta_driver::Program;
+use vta_driver::listing::Geometry;
 use vta_isa::Config;
 
 use crate::qgraph::{HostNeeds, NodeId, QGraph, QOp};
@@ -59,6 +61,30 @@ pub fn compile_with(
     options: &LowerOptions,
     tiles: &Tiles,
 ) -> Result<Program, LowerError> {
+    Ok(lowered(graph, config, options, tiles)?.program)
+}
+
+/// As [`compile_with`], with what each layer computes.
+///
+/// # Errors
+/// As for [`compile`].
+pub fn compile_traced(
+    graph: &QGraph,
+    config: &Config,
+    options: &LowerOptions,
+    tiles: &Tiles,
+) -> Result<(Program, Vec<Geometry>), LowerError> {
+    let lowering = lowered(graph, config, options, tiles)?;
+    Ok((lowering.program, lowering.geometries))
+}
+
+/// A network with all its layers.
+fn lowered<'a>(
+    graph: &'a QGraph,
+    config: &'a Config,
+    options: &LowerOptions,
+    tiles: &'a Tiles,
+) -> Result<Lowering<'a>, LowerError> {
     let mut lowering = Lowering::new(graph, config, options, tiles)?;
     let (mut next, mut faults) = (NodeId(0), Vec::new());
     while next.0 < graph.nodes.len() {
@@ -78,7 +104,7 @@ pub fn compile_with(
         }
     }
     match faults.len() {
-        0 => Ok(lowering.program),
+        0 => Ok(lowering),
         1 => Err(faults.remove(0)),
         _ => Err(LowerError::Nodes(faults)),
     }
@@ -141,7 +167,9 @@ impl Lowering<'_> {
     /// Lowers a node, or several that become one layer; how many it were.
     fn node(&mut self, id: NodeId) -> Result<usize, LowerError> {
         let node = &self.graph.nodes[id.0];
-        match &node.op {
+        self.roles.clear();
+        self.form = None;
+        let nodes = match &node.op {
             QOp::Conv { .. } => self.conv(id),
             QOp::Add { .. } | QOp::Mul { .. } | QOp::Eltwise { .. } => {
                 self.elementwise(id).map(|()| 1)
@@ -149,7 +177,9 @@ impl Lowering<'_> {
             QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(id).map(|()| 1),
             QOp::Channels { .. } => self.channels(id).map(|()| 1),
             QOp::Host { .. } => Err(of_host(self.graph)),
-        }
+        }?;
+        self.describe(id);
+        Ok(nodes)
     }
 }
 

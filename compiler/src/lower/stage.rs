@@ -9,6 +9,7 @@
 //! until the GEMM before the last has read its half.
 
 use vta_driver::BufferId;
+use vta_driver::listing::Role;
 use vta_isa::{Deps, Extension, Load, MemType, Module, Uop};
 
 use super::LowerError;
@@ -94,8 +95,7 @@ impl Stage {
         let block = e.lowering.config.block();
         let one = |i: usize| u8::from(i / block == i % block);
         let bytes = (0..block * block).map(one).collect();
-        let name = format!("{}.identity", e.node);
-        let identity = e.lowering.constant(name, bytes);
+        let identity = e.lowering.constant(&e.node, Role::Identity, bytes);
         Products::open(e, identity, 1).map(Self::Products)
     }
 

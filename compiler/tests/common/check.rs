@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use vta_compiler::lower::{self, LowerOptions};
+use vta_compiler::lower::{self, LowerOptions, Tiles};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::reference;
+use vta_driver::coverage::coverage;
+use vta_driver::listing::{Geometry, Listing};
 use vta_driver::{Device, Program, QueueLimits, Session};
 use vta_isa::Config;
 use vta_sim::cycle::TimingConfig;
@@ -42,15 +44,15 @@ pub fn config(index: usize) -> Config {
 /// Runs the graph on all simulators and compares every tensor with the reference; the program must
 /// be free of hazards.
 pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError> {
-    let compiled = lower::compile(
-        graph,
-        config,
-        &LowerOptions {
-            im2col: seed.is_multiple_of(2),
-        },
-    );
+    let options = LowerOptions {
+        im2col: seed.is_multiple_of(2),
+    };
+    let compiled = lower::compile_traced(graph, config, &options, &Tiles::default());
     let program = match compiled {
-        Ok(program) => Arc::new(program),
+        Ok((program, geometries)) => {
+            check_coverage(&program, &geometries)?;
+            Arc::new(program)
+        }
         Err(error) => {
             prop_assert!(
                 error.to_string().contains("no tile fits")
@@ -101,6 +103,18 @@ pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseE
         }
     }
     check_seams(&program, &refs, &expected[0], config)
+}
+
+/// What is written down of a program is read again, and proves that nothing is left out.
+fn check_coverage(program: &Program, geometries: &[Geometry]) -> Result<(), TestCaseError> {
+    let listing = Listing::of(program, geometries).unwrap();
+    let mut text = Vec::new();
+    listing.write(&mut text).unwrap();
+    let read = Listing::read(&String::from_utf8(text).unwrap());
+    prop_assert_eq!(read.as_ref(), Ok(&listing));
+    let found = coverage(&listing).unwrap();
+    prop_assert!(found.holds(), "{:?}", found.faults.first());
+    Ok(())
 }
 
 /// Layers race neither with each other nor with themselves, in one batch and in many, with

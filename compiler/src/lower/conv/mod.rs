@@ -11,6 +11,7 @@ mod choice;
 mod division;
 mod emit;
 mod entry;
+mod geometry;
 mod join;
 mod layer;
 mod loads;
@@ -23,6 +24,7 @@ mod region;
 mod residual;
 mod work;
 
+use vta_driver::listing::Form;
 use vta_driver::{GemmSteps, Layer};
 use vta_isa::{Extension, MemType};
 
@@ -70,6 +72,7 @@ impl<'a> Lowering<'a> {
             layer.nodes.push(self.graph.describe_node(pool.node));
         }
         let conv = self.prepare(&parts, choice);
+        self.form = Some(Form::Conv(conv.geometry(&parts)));
         layer.steps.products += conv.further_products();
         let mut emitter = Emitter::new(self, &node.name);
         conv.emit(&mut emitter)?;

@@ -1,5 +1,6 @@
 //! A chosen convolution made ready: its constants packed, the scratchpads divided.
 
+use vta_driver::listing::Role;
 use vta_isa::MemType;
 
 use super::super::lowering::Lowering;
@@ -30,7 +31,7 @@ impl Lowering<'_> {
         let taps = parts.weights.len() / (channels * shape.weight_parts).max(1);
         let packed = pack::weights(parts.weights, [channels, taps], &shape, block);
         let blank = pack::blank(&packed, &shape, block);
-        let weights = self.constant(format!("{}.weights", parts.name), packed);
+        let weights = self.constant(parts.name, Role::Weights, packed);
         let bias = digits.map(|digits| self.bias(parts.name, digits, &shape));
         let prologue = match &product {
             Some(plan) => &plan.before[..],
@@ -42,7 +43,7 @@ impl Lowering<'_> {
         let lists: Vec<&[i32]> = regions.chain(ops.filter_map(LaneOp::vector)).collect();
         let vectors = (!lists.is_empty()).then(|| {
             let bytes = pack::vectors(&lists, shape.co, batch, block);
-            self.constant(format!("{}.vectors", parts.name), bytes)
+            self.constant(parts.name, Role::Vectors, bytes)
         });
         let residual = parts.residual.map(|(id, ops)| {
             let input = self.place(id);
@@ -52,7 +53,7 @@ impl Lowering<'_> {
             let packed = division.pack(shape.co, block);
             Residual::Product(Product {
                 input,
-                diagonals: self.constant(format!("{}.diagonals", parts.name), packed),
+                diagonals: self.constant(parts.name, Role::Diagonals, packed),
                 inp,
                 wgt,
                 division,
@@ -87,8 +88,8 @@ impl Lowering<'_> {
         let depth = |mem: MemType| self.config.depth(mem);
         let (inp, wgt) = (depth(MemType::Inp) - 1, depth(MemType::Wgt));
         Bias {
-            input: self.constant(format!("{name}.bias input"), input),
-            digits: self.constant(format!("{name}.bias"), digits.tiles),
+            input: self.constant(name, Role::BiasInput, input),
+            digits: self.constant(name, Role::Bias, digits.tiles),
             inp,
             wgt: wgt - shape.bias_tiles(shape.co),
         }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use vta_driver::BufferId;
+use vta_driver::listing::Role;
 use vta_isa::{AluOp, AluOperand, Load, MemType, Uop};
 
 use super::super::emit::{Emitter, Loops, Rect};
@@ -72,7 +73,7 @@ impl Vectors {
         let blocks = channels.div_ceil(config.block());
         let constant = (!lists.is_empty()).then(|| {
             let bytes = conv::pack_vectors(&lists, blocks, config.batch(), config.block());
-            lowering.constant(format!("{name}.vectors"), bytes)
+            lowering.constant(name, Role::Vectors, bytes)
         });
         Self {
             constant,

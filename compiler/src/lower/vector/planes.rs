@@ -3,6 +3,7 @@
 //! each of a piece's blocks.
 
 use vta_driver::BufferId;
+use vta_driver::listing::Role;
 use vta_isa::{AluOperand, Config, Load, MemType, Uop};
 
 use super::super::LowerError;
@@ -41,7 +42,7 @@ impl Planes {
             let is_shared = values.len() == plane;
             let own = if is_shared { 1 } else { channels };
             let bytes = pack(values, [own, plane], lowering.config);
-            let constant = lowering.constant(format!("{name}.constants"), bytes);
+            let constant = lowering.constant(name, Role::Constants, bytes);
             Plane {
                 constant,
                 is_shared,

@@ -1,0 +1,108 @@
+//! Listings of compiled networks, and what they prove.
+
+use std::path::Path;
+
+use vta_driver::coverage::{self, Coverage};
+use vta_driver::listing::{Listing, ListingError};
+use vta_driver::output;
+
+use crate::bundle;
+use crate::compile::Compiled;
+use crate::error::{Context, Error, Result, ensure};
+use crate::files;
+use crate::options::BundleOptions;
+use crate::tiles;
+use crate::watch::Watch;
+
+/// The listing of a network that was compiled with these options, and still knows its graph.
+///
+/// # Errors
+/// [`Error::Usage`] for a network between whose layers the host computes, or over several devices.
+pub(crate) fn of(compiled: &Compiled, args: &BundleOptions) -> Result<Listing> {
+    ensure!(
+        compiled.split.is_none(),
+        "`listing`: the host computes between layers of {}; a listing is of a network that one device runs",
+        args.model
+    );
+    let graph = compiled.graph.as_ref();
+    let graph = graph.context("the network isn't known any more")?;
+    let config = &compiled.program.config;
+    let (program, geometries) = tiles::traced(graph, config, &args.tiles, args.board.as_deref())?;
+    // The same network with the same tiles is the same program.
+    ensure!(
+        program == *compiled.program,
+        "{}: the listing is of another program than the bundle",
+        args.model
+    );
+    let name = || args.model.clone();
+    Listing::of(&program, &geometries)
+        .map_err(refused)
+        .with_context(name)
+}
+
+fn refused(error: ListingError) -> Error {
+    Error::input(error.to_string())
+}
+
+/// Whether a file is a listing, by its name's end.
+pub fn is_listing(file: &Path) -> bool {
+    files::is(file, &["csv"])
+}
+
+/// Writes a listing, as comma-separated values or as a page, by the file's end.
+///
+/// # Errors
+/// [`Error::Usage`] for another end, what can't be written.
+pub fn write(file: &Path, title: &str, listing: &Listing) -> Result<()> {
+    check_name(file)?;
+    match files::is(file, &["html"]) {
+        true => output::write(file, crate::listing_html::page(title, listing))?,
+        false => output::write_with(file, |out| listing.write(out))?,
+    }
+    Ok(())
+}
+
+/// Whether a listing can have this name.
+///
+/// # Errors
+/// [`Error::Usage`] for an end that means no form.
+pub fn check_name(file: &Path) -> Result<()> {
+    ensure!(
+        is_listing(file) || files::is(file, &["html"]),
+        "`listing` {}: its name ends neither in .csv nor in .html",
+        file.display()
+    );
+    Ok(())
+}
+
+/// Reads a listing.
+///
+/// # Errors
+/// A file that can't be read, or isn't one, with its line.
+pub fn read(file: &Path) -> Result<Listing> {
+    let name = || file.display().to_string();
+    let bytes = files::read_file(file)?;
+    let text = String::from_utf8(bytes).with_context(|| format!("{}: not a text file", name()))?;
+    Listing::read(&text).map_err(refused).with_context(name)
+}
+
+/// What a listing proves: of a file in the form of [`Listing::write`], or of a network, whose listing is written
+/// and read again first.
+///
+/// # Errors
+/// What can't be read or compiled, or not be followed to its end. Faults are none.
+pub fn prove(args: &BundleOptions, watch: &dyn Watch) -> Result<Coverage> {
+    let file = Path::new(&args.model);
+    let listing = if is_listing(file) {
+        read(file)?
+    } else {
+        let (_, listing) = bundle::listed(args, watch)?;
+        let mut text = Vec::new();
+        listing.write(&mut text)?;
+        drop(listing);
+        let text = String::from_utf8(text).with_context(|| args.model.clone())?;
+        Listing::read(&text).map_err(refused)?
+    };
+    let proven = coverage::coverage(&listing);
+    proven.map_err(|error| Error::input(error.to_string()).at(&args.model))
+}

@@ -1,0 +1,46 @@
+//! What a convolution computes, for listings.
+
+use std::ops::Range;
+
+use vta_driver::listing::{ConvGeometry, ResidualBy};
+
+use super::super::geometry::window;
+use super::layer::{Conv, Residual};
+use super::parts::Parts;
+
+impl Conv<'_> {
+    /// Of a convolution whose form is chosen; its tile and its instructions have no part in it.
+    pub(super) fn geometry(&self, parts: &Parts<'_>) -> ConvGeometry {
+        let shape = &self.shape;
+        let range = |range: &Range<usize>| [range.start as u32, range.end as u32];
+        let blank = (0..).zip(&self.blank).filter(|(_, blank)| **blank);
+        ConvGeometry {
+            window: window(&shape.window),
+            output: shape.output.map(|size| size as u32),
+            group: parts.group as u32,
+            parts: shape.weight_parts as u32,
+            blank: match shape.weight_parts {
+                1 => Vec::new(),
+                _ => blank.map(|(at, _)| at).collect(),
+            },
+            bias_steps: match &self.bias {
+                Some(_) => shape.bias as u32,
+                None => 0,
+            },
+            regions: self
+                .regions
+                .iter()
+                .map(|region| region.each_ref().map(range))
+                .collect(),
+            residual: match &self.residual {
+                None => ResidualBy::None,
+                Some(Residual::Start(..)) => ResidualBy::Load,
+                Some(Residual::Product(product)) => ResidualBy::Product {
+                    steps: product.division.steps() as u32,
+                    uniform: product.division.uniform(),
+                },
+            },
+            pool: self.pool.map(window),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What layers compute, for listings: said of the network's nodes, before and beside their instructions.
+
+use vta_driver::listing::{ChannelsGeometry, Form, Geometry, WindowGeometry};
+use vta_isa::Extension;
+
+use super::lowering::Lowering;
+use crate::lane::{LaneKind, LaneOp};
+use crate::qgraph::{NodeId, QOp, TensorId};
+use crate::window::Window;
+
+/// A window as listings have it.
+pub(super) fn window(window: &Window) -> WindowGeometry {
+    let pair = |sizes: [usize; 2]| sizes.map(|size| size as u32);
+    WindowGeometry {
+        kernel: pair(window.kernel),
+        stride: pair(window.stride),
+        dilation: pair(window.dilation),
+        before: pair(window.pads.before()),
+    }
+}
+
+impl Lowering<'_> {
+    /// Notes what the layer that was lowered last computes.
+    pub(super) fn describe(&mut self, id: NodeId) {
+        let node = &self.graph.nodes[id.0];
+        let (op, output) = (&node.op, node.output);
+        let form = match (self.form.take(), op) {
+            (Some(form), _) => form,
+            (None, QOp::MaxPool { window: of, .. } | QOp::AvgPool { window: of, .. }) => {
+                Form::Pool(window(of))
+            }
+            (None, QOp::Channels { map, spread, .. }) => Form::Channels(ChannelsGeometry {
+                map: map
+                    .iter()
+                    .map(|of| of.map(|of| [of.input, of.channel].map(|at| at as u32)))
+                    .collect(),
+                up: spread.up.map(|up| up as u32),
+                skip: spread.skip.map(|skip| skip as u32),
+                kept: (0..self.tile_chw(output)[0])
+                    .filter(|block| self.places.is_shared(output, *block))
+                    .map(|block| block as u32)
+                    .collect(),
+                tiles: Vec::new(),
+            }),
+            (
+                None,
+                QOp::Conv { .. }
+                | QOp::Add { .. }
+                | QOp::Mul { .. }
+                | QOp::Eltwise { .. }
+                | QOp::Host { .. },
+            ) => Form::Elementwise,
+        };
+        let Some(layer) = self.program.layers.last() else {
+            return;
+        };
+        let inputs = op.inputs();
+        self.geometries.push(Geometry {
+            form,
+            inputs: inputs.iter().map(|&TensorId(at)| at as u32).collect(),
+            output: layer.output,
+            constants: std::mem::take(&mut self.roles),
+            zero_factor: !self.has(Extension::Mul) && clears(op),
+        });
+    }
+}
+
+/// Whether a node multiplies by 0, beside the products of convolutions.
+fn clears(op: &QOp) -> bool {
+    let lists: Vec<&[LaneOp]> = match op {
+        QOp::Conv { .. } | QOp::Host { .. } => Vec::new(),
+        QOp::Add {
+            a_ops,
+            b_ops,
+            epilogue,
+            ..
+        }
+        | QOp::Mul {
+            a_ops,
+            b_ops,
+            epilogue,
+            ..
+        } => vec![a_ops, b_ops, epilogue],
+        QOp::Eltwise { ops, .. } | QOp::MaxPool { ops, .. } | QOp::Channels { ops, .. } => {
+            vec![ops]
+        }
+        QOp::AvgPool { ops_by_count, .. } => ops_by_count.iter().map(|(_, ops)| &ops[..]).collect(),
+    };
+    let mut ops = lists.into_iter().flatten();
+    ops.any(|op| op.kind == LaneKind::Mul && !op.operand.all(|factor| factor != 0))
+}

@@ -1,0 +1,192 @@
+//! Accumulators: their terms grow by steps of the matrix unit and are joined by the ALU.
+
+use vta_isa::resolve::{AluAccess, GemmAccess};
+use vta_isa::{AluOp, AluOperand, Extension};
+
+use super::machine::{Held, Inp, MAX_STEPS, MAX_TERMS, Machine, Wgt};
+use super::term::Term;
+use super::{CoverageError, FaultKind};
+use crate::listing::ListedLayer;
+
+impl Machine<'_> {
+    pub(super) fn set(&mut self, entry: usize, term: Option<Term>) {
+        let acc = &mut self.acc[entry];
+        self.live -= acc.terms.len() as u64;
+        acc.held = Held::Terms;
+        acc.most = None;
+        acc.terms.clear();
+        acc.terms.extend(term);
+        self.live += acc.terms.len() as u64;
+    }
+
+    /// Takes an instruction's steps from those that are left.
+    fn take(&mut self, trips: [u16; 2], uops: usize) -> Result<(), CoverageError> {
+        let trips = trips.map(u64::from);
+        self.steps = self.steps.saturating_add(trips[0] * trips[1] * uops as u64);
+        match self.steps > MAX_STEPS {
+            true => Err(self.limit(MAX_STEPS, "steps")),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn gemm(&mut self, access: &GemmAccess<'_>) -> Result<(), CoverageError> {
+        let Some([inp, wgt]) = access.operands else {
+            for run in access.dst.set().runs() {
+                run.for_each(|entry| self.set(entry, None));
+            }
+            return Ok(());
+        };
+        let trips = access.dst.loops.trips;
+        self.take(trips, access.uops.known.len())?;
+        let factors = [access.dst, inp, wgt].map(|tiles| tiles.loops.factors.map(usize::from));
+        let [mut products, mut copies] = [0; 2];
+        for i in 0..usize::from(trips[0]) {
+            for j in 0..usize::from(trips[1]) {
+                let [d, s, w] = factors.map(|f| i * f[0] + j * f[1]);
+                for uop in access.uops.known {
+                    let dst = d + usize::from(uop.dst);
+                    let (src, wgt) = (s + usize::from(uop.src), w + usize::from(uop.wgt));
+                    let term = match (self.inp[src], self.wgt[wgt]) {
+                        (Inp::Nothing, _) => {
+                            self.undefined(&format!("inp[{src}]"));
+                            continue;
+                        }
+                        (_, Wgt::Nothing) => {
+                            self.undefined(&format!("wgt[{wgt}]"));
+                            continue;
+                        }
+                        (Inp::Padding, _) | (_, Wgt::Padding) => None,
+                        (Inp::Tile(tile), Wgt::Identity) => {
+                            copies += 1;
+                            Some(Term::copy(tile.into()))
+                        }
+                        (Inp::Tile(tile), Wgt::Tile(wgt)) => {
+                            products += 1;
+                            Some(Term::product(wgt.into(), tile.into()))
+                        }
+                    };
+                    let acc = &mut self.acc[dst];
+                    if acc.held != Held::Terms {
+                        self.undefined(&format!("acc[{dst}]"));
+                        continue;
+                    }
+                    if let Some(term) = term {
+                        acc.most = None;
+                        acc.terms.push(term);
+                        self.live += 1;
+                    }
+                }
+            }
+            if self.live > MAX_TERMS {
+                return Err(self.limit(MAX_TERMS, "terms"));
+            }
+        }
+        self.count().products += products;
+        self.count().copies += copies;
+        Ok(())
+    }
+
+    pub(super) fn undefined(&mut self, entry: &str) {
+        self.fault(FaultKind::Undefined, self.at, |_| {
+            format!("it reads {entry}, which nothing in the layer has written")
+        });
+    }
+
+    pub(super) fn alu(
+        &mut self,
+        layer: &ListedLayer,
+        access: &AluAccess<'_>,
+    ) -> Result<(), CoverageError> {
+        let op = access.alu.op;
+        if let AluOperand::Imm(imm) = access.alu.operand {
+            for run in access.dst.set().runs() {
+                for entry in run {
+                    self.immediate(op, imm, entry);
+                }
+            }
+            return Ok(());
+        }
+        self.take(access.dst.loops.trips, access.uops.known.len())?;
+        let inputs = &layer.geometry.inputs;
+        let twice = (1..inputs.len()).any(|at| inputs[..at].contains(&inputs[at]));
+        let scales = twice || !self.listing.config.extensions().contains(Extension::Mul);
+        for (dst, src) in access.steps() {
+            let (dst, src) = (dst as usize, src as usize);
+            for entry in [dst, src] {
+                if self.acc[entry].held != Held::Terms {
+                    self.undefined(&format!("acc[{entry}]"));
+                }
+            }
+            if dst == src {
+                // With itself a value has the terms that it had.
+                self.acc[dst].most = None;
+                continue;
+            }
+            let mut own = std::mem::take(&mut self.acc[dst].terms);
+            let before = own.len() as u64;
+            join(&mut own, &mut self.acc[src].terms, op, scales);
+            self.live = self.live + own.len() as u64 - before;
+            self.acc[dst].terms = own;
+            self.acc[dst].held = Held::Terms;
+            self.acc[dst].most = None;
+            if self.live > MAX_TERMS {
+                return Err(self.limit(MAX_TERMS, "terms"));
+            }
+        }
+        Ok(())
+    }
+
+    /// An immediate operation leaves terms as they are, but a MIN and then a MAX that is no less make a number of
+    /// anything.
+    fn immediate(&mut self, op: AluOp, imm: i16, entry: usize) {
+        let acc = &mut self.acc[entry];
+        match (op, acc.most) {
+            (AluOp::Min, most) => acc.most = Some(most.map_or(imm, |most| most.min(imm))),
+            (AluOp::Max, Some(most)) if imm >= most => self.set(entry, None),
+            (AluOp::Max | AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul, _) => {
+                acc.most = None;
+                if acc.held == Held::Nothing {
+                    self.undefined(&format!("acc[{entry}]"));
+                }
+            }
+        }
+    }
+}
+
+/// Joins the terms of two operands: a maximum or minimum has those of both, and what both have once; anything
+/// else has both. A value and a multiple of it are a multiple of it, where layers make such sums.
+fn join(dst: &mut Vec<Term>, src: &mut [Term], op: AluOp, scales: bool) {
+    dst.sort_unstable();
+    src.sort_unstable();
+    match op {
+        AluOp::Max | AluOp::Min => {
+            let own = std::mem::take(dst);
+            dst.reserve(own.len() + src.len());
+            let (mut a, mut b) = (own.iter().peekable(), src.iter().peekable());
+            loop {
+                match (a.peek(), b.peek()) {
+                    (None, None) => break,
+                    (Some(x), Some(y)) if x == y => {
+                        dst.push(**x);
+                        a.next();
+                        b.next();
+                    }
+                    (Some(x), Some(y)) if x < y => {
+                        dst.push(**x);
+                        a.next();
+                    }
+                    (Some(x), None) => {
+                        dst.push(**x);
+                        a.next();
+                    }
+                    (_, Some(y)) => {
+                        dst.push(**y);
+                        b.next();
+                    }
+                }
+            }
+        }
+        AluOp::Add if scales && dst == src => {}
+        AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul => dst.extend_from_slice(src),
+    }
+}

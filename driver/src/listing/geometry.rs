@@ -1,0 +1,240 @@
+//! What a layer computes, in blocks of channels, whatever its instructions do: the compiler says it of the
+//! network's nodes, and the proof of [`crate::coverage`] holds the instructions against it.
+
+use serde::{Deserialize, Serialize};
+
+/// What a layer's constant is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Weight tiles `[O][I][KH][KW][part]`, of a grouped convolution the input blocks from each output block's first on.
+    Weights,
+    /// The input tile that the bias's digits are multiplied with.
+    BiasInput,
+    /// Digits of the bias, weight tiles `[O][region][step]`.
+    Bias,
+    /// Accumulator tiles `[list][O]`: a value for each channel.
+    Vectors,
+    /// Diagonal weight tiles for a residual, `[O][step]`, or `[step]` where all channels have the same.
+    Diagonals,
+    /// A weight tile that leaves input tiles as they are.
+    Identity,
+    /// Weight tiles that take lanes of input blocks.
+    Selection,
+    /// Accumulator tiles `[O][H][W]`, or `[H][W]` for all blocks.
+    Constants,
+}
+
+impl Role {
+    /// The end of the constant's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Weights => "weights",
+            Self::BiasInput => "bias input",
+            Self::Bias => "bias",
+            Self::Vectors => "vectors",
+            Self::Diagonals => "diagonals",
+            Self::Identity => "identity",
+            Self::Selection => "selection",
+            Self::Constants => "constants",
+        }
+    }
+}
+
+/// A window; rows come before columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WindowGeometry {
+    /// Taps.
+    pub kernel: [u32; 2],
+    /// Positions from output to output.
+    pub stride: [u32; 2],
+    /// Positions from tap to tap.
+    pub dilation: [u32; 2],
+    /// Padding above and on the left.
+    pub before: [u32; 2],
+}
+
+impl WindowGeometry {
+    /// The input position of a tap of an output, if it isn't padding.
+    pub fn input(&self, axis: usize, out: u32, tap: u32, size: u32) -> Option<u32> {
+        let [out, tap] = [(out, self.stride[axis]), (tap, self.dilation[axis])]
+            .map(|(at, step)| u64::from(at) * u64::from(step));
+        let at = (out + tap).checked_sub(u64::from(self.before[axis]))?;
+        u32::try_from(at).ok().filter(|at| *at < size)
+    }
+
+    /// Taps.
+    pub fn area(&self) -> u64 {
+        u64::from(self.kernel[0]) * u64::from(self.kernel[1])
+    }
+}
+
+/// How a residual comes to the sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResidualBy {
+    /// There is none.
+    None,
+    /// Loaded into the accumulators.
+    Load,
+    /// Multiplied with diagonal tiles, digit by digit.
+    Product {
+        /// Diagonal tiles for each of its tiles.
+        steps: u32,
+        /// All channels have the same.
+        uniform: bool,
+    },
+}
+
+/// Outputs with a bias of their own: rows and columns, each from one to before another.
+pub type Region = [[u32; 2]; 2];
+
+/// A convolution or a dense layer, perhaps with a max pool behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConvGeometry {
+    /// Over the input as it lies in memory: 1x1 where the host gathers patches.
+    pub window: WindowGeometry,
+    /// Rows and columns of outputs, before the pool.
+    pub output: [u32; 2],
+    /// Groups of channels.
+    pub group: u32,
+    /// Weights that are added up.
+    pub parts: u32,
+    /// Weight tiles of parts after the first that are all zeros, which no step visits.
+    pub blank: Vec<u32>,
+    /// Steps of the matrix unit that add the bias; 0 where it is a vector, or there is none.
+    pub bias_steps: u32,
+    /// Outputs with a bias of their own.
+    pub regions: Vec<Region>,
+    /// The second input.
+    pub residual: ResidualBy,
+    /// A max pool over the sums.
+    pub pool: Option<WindowGeometry>,
+}
+
+/// Channels that are taken from inputs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChannelsGeometry {
+    /// Input and channel for each output channel of each phase; `None` is a channel of zeros.
+    pub map: Vec<Option<[u32; 2]>>,
+    /// Output rows and columns for each of the inputs'.
+    pub up: [u32; 2],
+    /// Rows and columns that are left out in front.
+    pub skip: [u32; 2],
+    /// Output blocks that lie where they come from, whole and unchanged, and aren't stored.
+    pub kept: Vec<u32>,
+    /// What each selection tile takes: pairs of an output block's lane and the input block's.
+    pub tiles: Vec<Vec<[u32; 2]>>,
+}
+
+/// What outputs are made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// Sums of products.
+    Conv(ConvGeometry),
+    /// Of a window's inputs in the same block.
+    Pool(WindowGeometry),
+    /// Of the same place of each input; of one without rows and columns, of the same block.
+    Elementwise,
+    /// Of lanes of input blocks.
+    Channels(ChannelsGeometry),
+}
+
+/// A layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Geometry {
+    /// What it computes.
+    pub form: Form,
+    /// Tensors that it reads.
+    pub inputs: Vec<u32>,
+    /// The tensor that it writes.
+    pub output: u32,
+    /// Its constants, by what they are for.
+    pub constants: Vec<(Role, u32)>,
+    /// A factor of its operations is 0 on a machine that clears sums for that: outputs needn't have terms.
+    pub zero_factor: bool,
+}
+
+impl Geometry {
+    /// The constant with a role.
+    pub fn constant(&self, role: Role) -> Option<u32> {
+        let of = self.constants.iter().find(|(own, _)| *own == role);
+        of.map(|(_, buffer)| *buffer)
+    }
+}
+
+/// The most terms that an output tile may be made of.
+const MAX_TERMS: u128 = 1 << 22;
+/// The most elements that a layer's weights may have.
+const MAX_WEIGHTS: u128 = 1 << 32;
+
+impl Geometry {
+    /// Sizes that a proof multiplies and divides by.
+    pub(super) fn check(&self, listing: &super::Listing) -> Result<(), String> {
+        let product = |sizes: &[u32]| {
+            sizes
+                .iter()
+                .fold(1u128, |n, &size| n.saturating_mul(size.into()))
+        };
+        let tensor = |at: u32| &listing.tensors[at as usize];
+        let output = tensor(self.output);
+        let Some(&first) = self.inputs.first() else {
+            return Err("it reads nothing".to_owned());
+        };
+        let window = |window: &WindowGeometry| {
+            let steps = window.stride.iter().chain(&window.kernel);
+            match steps.clone().all(|&size| size > 0) && product(&window.kernel) <= MAX_TERMS {
+                true => Ok(product(&window.kernel)),
+                false => Err("its window has no or too many taps, or doesn't step".to_owned()),
+            }
+        };
+        let terms = match &self.form {
+            Form::Elementwise => 1,
+            Form::Pool(pool) => window(pool)?,
+            Form::Conv(conv) => {
+                let taps = window(&conv.window)?;
+                let pooled = conv.pool.as_ref().map_or(Ok(1), window)?;
+                let (ci, co) = (tensor(first).channels, output.channels);
+                let divides = conv.group > 0
+                    && ci.is_multiple_of(conv.group)
+                    && co.is_multiple_of(conv.group);
+                if !divides || ci == 0 || co == 0 || conv.parts == 0 {
+                    return Err("its channels don't divide into its groups".to_owned());
+                }
+                let [blocks, ..] = tensor(first).tiles;
+                let each = taps * product(&[blocks, conv.parts]);
+                if each.saturating_mul(product(&[output.tiles[0]])) > MAX_WEIGHTS {
+                    return Err("it has too many weights".to_owned());
+                }
+                if conv.residual != ResidualBy::None && self.inputs.len() < 2 {
+                    return Err("its residual is missing".to_owned());
+                }
+                each.saturating_mul(pooled)
+            }
+            Form::Channels(channels) => {
+                let phases = product(&channels.up);
+                let lanes = phases.saturating_mul(output.channels.into());
+                if phases == 0 || lanes != channels.map.len() as u128 {
+                    return Err("its map has another size".to_owned());
+                }
+                let inputs = self.inputs.len();
+                let mut taken = channels.map.iter().flatten();
+                match taken.all(|[input, _]| (*input as usize) < inputs) {
+                    true => 1,
+                    false => {
+                        return Err("it takes channels of an input that it doesn't have".to_owned());
+                    }
+                }
+            }
+        };
+        match terms <= MAX_TERMS {
+            true => Ok(()),
+            false => Err("its outputs are made of too much".to_owned()),
+        }
+    }
+}
