@@ -3,12 +3,14 @@
 //! | header | is |
 //! |---|---|
 //! | `vta.h` | networks on devices: open, set inputs, run, read outputs, count |
+//! | `vta/driver.h` | the original's driver interface, for the original runtime and programs over it |
 //!
 //! What every layer shares is in [`error`], where no panic leaves a function of C, a call that fails says
 //! why to its thread, and a status says of what class the failure is; and in [`raw`], which checks pointers.
 
 mod api;
 mod counters;
+mod driver_api;
 pub mod error;
 mod failure;
 mod last;
@@ -20,6 +22,7 @@ mod values;
 
 pub use api::*;
 pub use counters::Counters;
+pub use driver_api::*;
 pub use last::{vta_last_error, vta_last_status};
 pub use options::Options;
 pub use session::Session;

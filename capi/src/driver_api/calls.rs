@@ -1,0 +1,214 @@
+//! The functions of `vta/driver.h`. There is one device for the process, opened by the first call that needs it.
+#![allow(
+    clippy::missing_safety_doc,
+    missing_docs,
+    non_snake_case,
+    reason = "the contract and the names are those of the original header"
+)]
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::machine::{Machine, Stats};
+use crate::error::{Failure, caught};
+use crate::raw;
+
+/// Failures that standard error is told of; `vta_last_error` is told of all.
+const MOST_TOLD: u32 = 16;
+
+static STATE: Mutex<State> = Mutex::new(State {
+    machine: None,
+    bitstream: None,
+    handles: 0,
+});
+
+struct State {
+    machine: Option<Machine>,
+    /// What the next device to be opened is programmed with.
+    bitstream: Option<PathBuf>,
+    /// Handles given so far.
+    handles: usize,
+}
+
+impl State {
+    fn machine(&mut self) -> Result<&mut Machine, Failure> {
+        if self.machine.is_none() {
+            self.machine = Some(Machine::from_env(self.bitstream.clone())?);
+        }
+        let none = || Failure::usage("no device is open");
+        self.machine.as_mut().ok_or_else(none)
+    }
+
+    /// The device if it is open: where there is none, there is no buffer either.
+    fn opened(&mut self, what: &str) -> Result<&mut Machine, Failure> {
+        let none = || Failure::usage(format!("{what}: nothing was allocated yet"));
+        self.machine.as_mut().ok_or_else(none)
+    }
+}
+
+fn state() -> MutexGuard<'static, State> {
+    // A panic in a run leaves buffers and counts whole.
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Functions that give nothing can't say that they failed, so that standard error is told.
+fn told<T>(function: &str, otherwise: T, work: impl FnOnce() -> Result<T, Failure>) -> T {
+    static TOLD: AtomicU32 = AtomicU32::new(0);
+    caught(otherwise, || {
+        work().map_err(|failure| {
+            let text = format!("{function}: {}", failure.text);
+            let number = TOLD.fetch_add(1, Ordering::Relaxed);
+            if number < MOST_TOLD {
+                eprintln!("libvta: {text}");
+            } else if number == MOST_TOLD {
+                eprintln!("libvta: further failures are told by vta_last_error alone");
+            }
+            Failure { text, ..failure }
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn VTAMemAlloc(size: usize, _cached: c_int) -> *mut c_void {
+    told("VTAMemAlloc", ptr::null_mut(), || {
+        let mut state = state();
+        let Machine { memory, device, .. } = state.machine()?;
+        Ok(memory.alloc(device, size)?.cast())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn VTAMemFree(buf: *mut c_void) {
+    told("VTAMemFree", (), || {
+        if buf.is_null() {
+            return Ok(());
+        }
+        state().opened("the buffer")?.memory.free(buf.addr())
+    });
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn VTAMemGetPhyAddr(buf: *mut c_void) -> u32 {
+    told("VTAMemGetPhyAddr", 0, || {
+        state().opened("the buffer")?.memory.phys(buf.addr())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn VTAMemCopyFromHost(dst: *mut c_void, src: *const c_void, size: usize) {
+    told("VTAMemCopyFromHost", (), || {
+        if size == 0 {
+            return Ok(());
+        }
+        // SAFETY: the header says that so many bytes are there.
+        let from: &[u8] = unsafe { raw::values("src", src.cast(), size) }?;
+        let mut state = state();
+        let machine = state.opened("`dst`")?;
+        machine
+            .memory
+            .bytes_mut(dst.addr(), size)?
+            .copy_from_slice(from);
+        Ok(())
+    });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn VTAMemCopyToHost(dst: *mut c_void, src: *const c_void, size: usize) {
+    told("VTAMemCopyToHost", (), || {
+        if size == 0 {
+            return Ok(());
+        }
+        // SAFETY: the header says that there is room for so many bytes.
+        let to: &mut [u8] = unsafe { raw::room("dst", dst.cast(), size) }?;
+        let mut state = state();
+        let machine = state.opened("`src`")?;
+        to.copy_from_slice(machine.memory.bytes(src.addr(), size)?);
+        Ok(())
+    });
+}
+
+/// Does nothing: runs see what the host wrote.
+#[unsafe(no_mangle)]
+pub extern "C" fn VTAFlushCache(_vir_addr: *mut c_void, _phy_addr: u32, _size: c_int) {}
+
+/// Does nothing: the host sees what runs wrote.
+#[unsafe(no_mangle)]
+pub extern "C" fn VTAInvalidateCache(_vir_addr: *mut c_void, _phy_addr: u32, _size: c_int) {}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn VTADeviceAlloc() -> *mut c_void {
+    told("VTADeviceAlloc", ptr::null_mut(), || {
+        let mut state = state();
+        state.machine()?;
+        state.handles += 1;
+        // A number: nothing lies there.
+        Ok(ptr::without_provenance_mut(state.handles))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn VTADeviceFree(_handle: *mut c_void) {}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn VTADeviceRun(
+    device: *mut c_void,
+    insn_phy_addr: u32,
+    insn_count: u32,
+    _wait_cycles: u32,
+) -> c_int {
+    told("VTADeviceRun", 1, || {
+        let mut state = state();
+        if device.is_null() || device.addr() > state.handles {
+            return Err(Failure::usage(format!(
+                "{device:p} is no handle of VTADeviceAlloc"
+            )));
+        }
+        state.machine()?.run(insn_phy_addr, insn_count)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn VTAProgram(bitstream: *const c_char) {
+    told("VTAProgram", (), || {
+        // SAFETY: the header says that it is a text.
+        let path = PathBuf::from(unsafe { raw::text("bitstream", bitstream) }?);
+        let mut state = state();
+        if state.machine.is_some() {
+            return Err(Failure::usage(
+                "the device is open: program it before its first use",
+            ));
+        }
+        let device = std::env::var("VTA_DEVICE").unwrap_or_default();
+        // Only these take a bitstream.
+        if vta_app::device::is_opencl(&device) {
+            state.bitstream = Some(path);
+        }
+        Ok(())
+    });
+}
+
+/// The counts of all runs since they were last cleared.
+#[unsafe(no_mangle)]
+pub extern "C" fn vta_stats_json(clear: c_int) -> *const c_char {
+    thread_local! {
+        static TEXT: RefCell<CString> = RefCell::default();
+    }
+    told("vta_stats_json", c"".as_ptr(), || {
+        let mut state = state();
+        let none = &mut Stats::default();
+        let stats = state.machine.as_mut().map_or(none, |m| &mut m.stats);
+        let text = CString::new(stats.json()).unwrap_or_default();
+        if clear != 0 {
+            *stats = Stats::default();
+        }
+        TEXT.with(|kept| {
+            *kept.borrow_mut() = text;
+            Ok(kept.borrow().as_ptr())
+        })
+    })
+}

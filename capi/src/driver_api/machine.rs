@@ -1,0 +1,316 @@
+//! The device behind the driver interface: opened by the environment, run on the caller's instructions.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use vta_app::cycle::Setup;
+use vta_app::error::Error;
+use vta_app::machine::ConfigSource;
+use vta_app::options::{DeviceOptions, ViewOptions};
+use vta_driver::{
+    Allocations, Batch, Device, Footprints, LayerMark, PhysAddr, Traffic, Work, WorkDone,
+};
+use vta_isa::resolve::merge;
+use vta_isa::tokens::{Edge, TokenError, pops, pushes, run_in_token_order};
+use vta_isa::{Config, Deps, INSN_BYTES, Insn, Load, MemType, Store};
+
+use super::memory::Memory;
+use crate::error::{Failure, Status};
+
+/// Streams whose decoded form is kept.
+const KEPT_STREAMS: usize = 32;
+/// The most instructions of one run: 1 GiB.
+const MOST_INSNS: u32 = 1 << 26;
+
+/// What runs counted, since it was last cleared.
+#[derive(Clone, Debug, Default)]
+pub struct Stats(Traffic);
+
+impl Stats {
+    /// With the original profiler's names: an ACC8 load counts as the int32 that it becomes, and a reset isn't
+    /// a GEMM.
+    pub fn json(&self) -> String {
+        let bytes = |mem: MemType| self.0.bytes[mem.code() as usize];
+        let acc = bytes(MemType::Acc).saturating_add(bytes(MemType::Acc8).saturating_mul(4));
+        serde_json::json!({
+            "inp_load_nbytes": bytes(MemType::Inp),
+            "wgt_load_nbytes": bytes(MemType::Wgt),
+            "acc_load_nbytes": acc,
+            "uop_load_nbytes": bytes(MemType::Uop),
+            "out_store_nbytes": bytes(MemType::Out),
+            "gemm_counter": self.0.gemm_steps,
+            "alu_counter": self.0.alu_steps,
+        })
+        .to_string()
+    }
+}
+
+/// A stream that ran, which is recognised when it comes again.
+struct Stream {
+    /// The words as the caller wrote them.
+    words: Vec<u128>,
+    addr: u32,
+    /// Tokens that stand before it.
+    tokens: [u32; 4],
+    batch: Arc<Batch>,
+    /// What it writes.
+    stores: Vec<Range<u64>>,
+    traffic: Traffic,
+    /// Keeps the batch's words in device memory, where they aren't the caller's.
+    _staged: Option<Allocations>,
+}
+
+/// A device with the memory that it shares with the host.
+pub struct Machine {
+    pub memory: Memory,
+    pub device: Arc<dyn Device>,
+    pub stats: Stats,
+    /// Tokens that the runs so far left, in the order of [`Edge::ALL`].
+    tokens: [u32; 4],
+    streams: VecDeque<Stream>,
+    footprints: Footprints,
+}
+
+impl Machine {
+    /// The device that the environment names.
+    ///
+    /// # Errors
+    /// It names none, or what it names can't be opened.
+    pub fn from_env(bitstream: Option<PathBuf>) -> Result<Self, Failure> {
+        let options = options(bitstream)?;
+        let setup = Setup::new(&options, &ViewOptions::default(), "libvta")?;
+        let config = setup.machine().config.clone();
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Self::new(setup.device(&config, threads)?))
+    }
+
+    fn new(device: Arc<dyn Device>) -> Self {
+        Self {
+            memory: Memory::default(),
+            device,
+            stats: Stats::default(),
+            tokens: [0; 4],
+            streams: VecDeque::new(),
+            footprints: Footprints::default(),
+        }
+    }
+
+    /// The instance that the device implements.
+    pub fn config(&self) -> &Config {
+        &self.device.info().config
+    }
+
+    /// Runs instructions that lie at an address of the device.
+    ///
+    /// # Errors
+    /// Instructions that aren't there or aren't any, and what the device refuses: the token queues are empty
+    /// afterwards.
+    pub fn run(&mut self, addr: u32, count: u32) -> Result<(), Failure> {
+        let ran = self.try_run(addr, count);
+        if ran.is_err() {
+            self.tokens = [0; 4];
+        }
+        ran
+    }
+
+    fn try_run(&mut self, addr: u32, count: u32) -> Result<(), Failure> {
+        if count > MOST_INSNS {
+            let text = format!("{count} instructions are more than the {MOST_INSNS} of one run");
+            return Err(Failure::input(text));
+        }
+        let bytes = self
+            .memory
+            .at_phys(addr, u64::from(count) * INSN_BYTES as u64)?;
+        let words: Vec<u128> = bytes
+            .as_chunks::<INSN_BYTES>()
+            .0
+            .iter()
+            .map(|b| u128::from_le_bytes(*b))
+            .collect();
+        let stream = self.stream(addr, words)?;
+        self.run_stream(&stream)?;
+        // One that failed may run with tokens that it lacked, and isn't kept.
+        self.streams.push_back(stream);
+        if self.streams.len() > KEPT_STREAMS {
+            self.streams.pop_front();
+        }
+        Ok(())
+    }
+
+    fn run_stream(&mut self, stream: &Stream) -> Result<(), Failure> {
+        let device = Arc::clone(&self.device);
+        let work = Work::Run(Arc::clone(&stream.batch));
+        let spans = self.footprints.of(&work, &device.info().config);
+        self.memory.push(&*device, &spans)?;
+        let done = device.submit(work)?.wait();
+        // What ran before a fault has its effect.
+        let pulled = self.memory.pull(&*device, &stream.stores);
+        let WorkDone::Ran(report) = done? else {
+            return Err(Failure {
+                status: Status::Internal,
+                text: "a run gave no report".to_owned(),
+            });
+        };
+        pulled?;
+        self.stats.0.add(&stream.traffic);
+        for ((left, used), more) in self
+            .tokens
+            .iter_mut()
+            .zip(stream.tokens)
+            .zip(report.leftover_tokens)
+        {
+            *left = left.saturating_sub(used).saturating_add(more);
+        }
+        Ok(())
+    }
+
+    /// What to run for these words: known, or decoded.
+    fn stream(&mut self, addr: u32, words: Vec<u128>) -> Result<Stream, Failure> {
+        let kept = self.streams.iter().position(|s| {
+            let enough = s
+                .tokens
+                .iter()
+                .zip(self.tokens)
+                .all(|(need, have)| *need <= have);
+            s.addr == addr && enough && s.words == words
+        });
+        if let Some(stream) = kept.and_then(|at| self.streams.remove(at)) {
+            return Ok(stream);
+        }
+        let insns = words.iter().enumerate().map(|(index, word)| {
+            let wrong = |e| Failure::input(format!("instruction {index}: {e}"));
+            Insn::decode(*word).map_err(wrong)
+        });
+        let insns = insns.collect::<Result<Vec<_>, _>>()?;
+        let config = self.config().clone();
+        let rows = insns.iter().filter(|i| matches!(i, Insn::Store(_)));
+        let rows = rows.filter_map(|i| i.dram_rows(&config));
+        let mut stores: Vec<Range<u64>> = rows.map(|rows| rows.span()).collect();
+        merge(&mut stores);
+        let traffic = Traffic::of(&insns, &config);
+        let tokens = needed(&insns, self.tokens);
+        let mut batch = Batch {
+            words: words.clone(),
+            insns,
+            insn_addr: PhysAddr(addr),
+            marks: Vec::new(),
+        };
+        let staged = match tokens {
+            [0, 0, 0, 0] => None,
+            _ => Some(self.before(&mut batch, tokens)?),
+        };
+        batch.marks = vec![LayerMark {
+            name: "run".to_owned(),
+            first_insn: 0,
+        }];
+        Ok(Stream {
+            words,
+            addr,
+            tokens,
+            batch: Arc::new(batch),
+            stores,
+            traffic,
+            _staged: staged,
+        })
+    }
+
+    /// Puts instructions before a batch that give these tokens: a device starts with empty queues.
+    fn before(&self, batch: &mut Batch, tokens: [u32; 4]) -> Result<Allocations, Failure> {
+        let mut insns = Vec::new();
+        for (edge, count) in Edge::ALL.into_iter().zip(tokens) {
+            insns.extend((0..count).map(|_| giving(edge)));
+        }
+        let words = insns
+            .iter()
+            .map(Insn::encode)
+            .collect::<Result<Vec<_>, _>>();
+        let words = words.map_err(|e| Failure::input(e.to_string()))?;
+        batch.insns.splice(0..0, insns);
+        batch.words.splice(0..0, words);
+        let bytes: Vec<u8> = batch.words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let mut staged = Allocations::new(Arc::clone(&self.device));
+        let addr = staged.alloc(bytes.len() as u64, INSN_BYTES as u64)?;
+        let data = bytes.into();
+        self.device.submit(Work::Write { addr, data })?.wait()?;
+        batch.insn_addr = addr;
+        Ok(staged)
+    }
+}
+
+/// An instruction that only gives a token.
+fn giving(edge: Edge) -> Insn {
+    let push_next = matches!(edge, Edge::LoadToCompute | Edge::ComputeToStore);
+    let deps = Deps {
+        push_next,
+        push_prev: !push_next,
+        ..Deps::NONE
+    };
+    let mem = match edge {
+        Edge::LoadToCompute => MemType::Inp,
+        Edge::ComputeToLoad | Edge::ComputeToStore => MemType::Acc,
+        Edge::StoreToCompute => {
+            return Store {
+                deps,
+                ..Store::default()
+            }
+            .into();
+        }
+    };
+    Load {
+        deps,
+        mem,
+        ..Load::default()
+    }
+    .into()
+}
+
+/// Which of the tokens that are left a stream takes: none that it can do without, since a module that finds a
+/// token of an earlier run may start too soon. A stream that can't run alone gets what it lacks in its own order.
+fn needed(insns: &[Insn], left: [u32; 4]) -> [u32; 4] {
+    let alone = run_in_token_order(insns, |_, _| Ok::<(), TokenError>(()));
+    if left == [0; 4] || !matches!(alone, Err(TokenError::Deadlock { .. })) {
+        return [0; 4];
+    }
+    let (mut there, mut need) = ([0u32; 4], [0u32; 4]);
+    for insn in insns {
+        for edge in pops(insn.module(), insn.deps()) {
+            let at = edge as usize;
+            match there[at].checked_sub(1) {
+                Some(fewer) => there[at] = fewer,
+                None => need[at] += 1,
+            }
+        }
+        for edge in pushes(insn.module(), insn.deps()) {
+            there[edge as usize] += 1;
+        }
+    }
+    std::array::from_fn(|at| need[at].min(left[at]))
+}
+
+/// What the environment says.
+fn options(bitstream: Option<PathBuf>) -> Result<DeviceOptions, Failure> {
+    let text = |name: &str| match std::env::var(name) {
+        Ok(value) if value.is_empty() => Ok(None),
+        Ok(value) => Ok(Some(value)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => {
+            Err(Failure::usage(format!("{name} is no UTF-8")))
+        }
+    };
+    let device = text("VTA_DEVICE")?.unwrap_or_else(|| "sim".to_owned());
+    if device.contains(',') {
+        return Err(Error::Usage(format!(
+            "VTA_DEVICE={device}: the driver interface has one device"
+        ))
+        .into());
+    }
+    Ok(DeviceOptions {
+        device,
+        bitstream,
+        board: text("VTA_BOARD")?,
+        config: text("VTA_CONFIG")?.map(|path| ConfigSource::File(path.into())),
+        ..DeviceOptions::default()
+    })
+}

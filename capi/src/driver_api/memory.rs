@@ -1,0 +1,252 @@
+//! Buffers that host and device share: the host's bytes, and what the device is known to hold.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use memmap2::MmapMut;
+use vta_driver::{Allocations, Device, PAGE_BYTES, PhysAddr, Work, WorkDone};
+use vta_isa::{Config, MemType};
+
+use crate::error::{Failure, Status};
+
+/// Bytes that are compared, and copied where they differ, at once.
+const CHUNK_BYTES: usize = 4096;
+
+/// One buffer.
+struct Buffer {
+    /// What the caller's pointers point to.
+    host: MmapMut,
+    /// What the device holds.
+    device: MmapMut,
+    /// Whether `device` is right: not after a copy that failed.
+    known: bool,
+    phys: u32,
+    _allocation: Allocations,
+}
+
+/// All buffers, by the host's address.
+#[derive(Default)]
+pub struct Memory {
+    buffers: BTreeMap<usize, Buffer>,
+}
+
+impl Memory {
+    /// A buffer of whole pages, at least one, all zero; where its first byte is on the host.
+    ///
+    /// # Errors
+    /// The device or the host has no memory for it.
+    pub fn alloc(&mut self, device: &Arc<dyn Device>, size: usize) -> Result<*mut u8, Failure> {
+        let none = || Failure {
+            status: Status::Memory,
+            text: format!("there is no memory for a buffer of {size} bytes"),
+        };
+        let size = size.max(1).checked_next_multiple_of(PAGE_BYTES as usize);
+        let size = size.ok_or_else(none)?;
+        let mut allocation = Allocations::new(Arc::clone(device));
+        let phys = allocation.alloc(size as u64, align_bytes(&device.info().config))?;
+        let mut host = MmapMut::map_anon(size).map_err(|_| none())?;
+        let known = MmapMut::map_anon(size).map_err(|_| none())?;
+        let at = host.as_mut_ptr();
+        let buffer = Buffer {
+            host,
+            device: known,
+            known: true,
+            phys: phys.0,
+            _allocation: allocation,
+        };
+        self.buffers.insert(at.addr(), buffer);
+        Ok(at)
+    }
+
+    /// Frees a buffer.
+    ///
+    /// # Errors
+    /// No buffer begins there.
+    pub fn free(&mut self, at: usize) -> Result<(), Failure> {
+        match self.buffers.remove(&at) {
+            Some(_) => Ok(()),
+            None => Err(Failure::usage(match self.find(at) {
+                Some((offset, _)) => {
+                    format!("{at:#x} is {offset} bytes into a buffer, which is freed by its first")
+                }
+                None => format!("no buffer begins at {at:#x}: it was never one, or is freed"),
+            })),
+        }
+    }
+
+    /// The buffer that a byte of the host is in, and where there.
+    fn find(&self, at: usize) -> Option<(usize, &Buffer)> {
+        let (start, buffer) = self.buffers.range(..=at).next_back()?;
+        let offset = at - start;
+        (offset < buffer.host.len()).then_some((offset, buffer))
+    }
+
+    /// The address on the device of a byte of the host.
+    ///
+    /// # Errors
+    /// It is in no buffer.
+    pub fn phys(&self, at: usize) -> Result<u32, Failure> {
+        let (offset, buffer) = self.find(at).ok_or_else(|| outside(at, 1))?;
+        // A buffer lies in the device's 32-bit space.
+        Ok(buffer.phys + offset as u32)
+    }
+
+    /// Bytes of the host, which must lie in one buffer.
+    ///
+    /// # Errors
+    /// They don't.
+    pub fn bytes(&self, at: usize, len: usize) -> Result<&[u8], Failure> {
+        let range = self.range(at, len)?;
+        let found = self.find(at).and_then(|(_, b)| b.host.get(range));
+        found.ok_or_else(|| outside(at, len))
+    }
+
+    /// As [`Self::bytes`], to write.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn bytes_mut(&mut self, at: usize, len: usize) -> Result<&mut [u8], Failure> {
+        let range = self.range(at, len)?;
+        let found = self.buffers.range_mut(..=at).next_back();
+        let found = found.and_then(|(_, b)| b.host.get_mut(range));
+        found.ok_or_else(|| outside(at, len))
+    }
+
+    fn range(&self, at: usize, len: usize) -> Result<Range<usize>, Failure> {
+        let (offset, _) = self.find(at).ok_or_else(|| outside(at, len))?;
+        let end = offset.checked_add(len).ok_or_else(|| outside(at, len))?;
+        Ok(offset..end)
+    }
+
+    /// The host's bytes at an address of the device, which must lie in one buffer.
+    ///
+    /// # Errors
+    /// They don't.
+    pub fn at_phys(&self, addr: u32, len: u64) -> Result<&[u8], Failure> {
+        let start = u64::from(addr);
+        let mut found = self.buffers.values().filter_map(|buffer| {
+            let offset = start.checked_sub(u64::from(buffer.phys))?;
+            let range = offset as usize..offset.checked_add(len)? as usize;
+            buffer.host.get(range)
+        });
+        found.next().ok_or_else(|| {
+            let end = start.saturating_add(len);
+            Failure::input(format!(
+                "device addresses {start:#x}..{end:#x} are not in one buffer"
+            ))
+        })
+    }
+
+    /// Gives the device what the host wrote to these addresses of the device since it was last given them.
+    ///
+    /// # Errors
+    /// The device refuses a copy.
+    pub fn push(&mut self, device: &dyn Device, spans: &[Range<u64>]) -> Result<(), Failure> {
+        for buffer in self.buffers.values_mut() {
+            for span in spans {
+                if let Some(range) = buffer.part(span) {
+                    buffer.push(device, range)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes from the device what it wrote to these addresses: bytes that it left as they were stay the host's.
+    ///
+    /// # Errors
+    /// The device refuses a copy.
+    pub fn pull(&mut self, device: &dyn Device, spans: &[Range<u64>]) -> Result<(), Failure> {
+        for buffer in self.buffers.values_mut() {
+            for span in spans {
+                if let Some(range) = buffer.part(span) {
+                    buffer.pull(device, range)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Buffer {
+    /// What of a span of the device's addresses lies in the buffer.
+    fn part(&self, span: &Range<u64>) -> Option<Range<usize>> {
+        let first = u64::from(self.phys);
+        let start = span.start.max(first);
+        let end = span.end.min(first + self.host.len() as u64);
+        (start < end).then(|| (start - first) as usize..(end - first) as usize)
+    }
+
+    fn push(&mut self, device: &dyn Device, range: Range<usize>) -> Result<(), Failure> {
+        if !self.known {
+            self.write(device, 0..self.host.len())?;
+            self.known = true;
+            return Ok(());
+        }
+        // Neighbouring chunks that differ are one copy.
+        let mut changed: Option<Range<usize>> = None;
+        for start in range.clone().step_by(CHUNK_BYTES) {
+            let chunk = start..(start + CHUNK_BYTES).min(range.end);
+            if self.host[chunk.clone()] != self.device[chunk.clone()] {
+                match &mut changed {
+                    Some(run) => run.end = chunk.end,
+                    None => changed = Some(chunk),
+                }
+            } else if let Some(run) = changed.take() {
+                self.write(device, run)?;
+            }
+        }
+        changed.map_or(Ok(()), |run| self.write(device, run))
+    }
+
+    fn write(&mut self, device: &dyn Device, range: Range<usize>) -> Result<(), Failure> {
+        let bytes = self.host[range.clone()].to_vec();
+        self.known = false;
+        let addr = PhysAddr(self.phys + range.start as u32);
+        self.device[range].copy_from_slice(&bytes);
+        let data = bytes.into();
+        device.submit(Work::Write { addr, data })?.wait()?;
+        self.known = true;
+        Ok(())
+    }
+
+    fn pull(&mut self, device: &dyn Device, range: Range<usize>) -> Result<(), Failure> {
+        self.known = false;
+        let addr = PhysAddr(self.phys + range.start as u32);
+        let size_bytes = range.len() as u64;
+        let done = device.submit(Work::Read { addr, size_bytes })?.wait()?;
+        let WorkDone::Data(found) = done else {
+            return Err(Failure {
+                status: Status::Internal,
+                text: "a read gave no bytes".to_owned(),
+            });
+        };
+        let host = self.host[range.clone()].chunks_mut(CHUNK_BYTES);
+        let known = self.device[range].chunks_mut(CHUNK_BYTES);
+        for ((host, known), found) in host.zip(known).zip(found.chunks(CHUNK_BYTES)) {
+            if *known == *found {
+                continue;
+            }
+            for ((host, known), found) in host.iter_mut().zip(known).zip(found) {
+                if *known != *found {
+                    (*host, *known) = (*found, *found);
+                }
+            }
+        }
+        self.known = true;
+        Ok(())
+    }
+}
+
+fn outside(at: usize, len: usize) -> Failure {
+    Failure::usage(format!(
+        "{len} bytes at {at:#x} are not in one buffer of VTAMemAlloc"
+    ))
+}
+
+/// Elements of every memory type begin at multiples of their size: those sizes are powers of two.
+fn align_bytes(config: &Config) -> u64 {
+    let sizes = MemType::ALL.map(|mem| config.elem_bytes(mem) as u64);
+    sizes.into_iter().fold(PAGE_BYTES, u64::max)
+}
