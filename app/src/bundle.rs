@@ -4,13 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vta_compiler::passes;
-use vta_driver::listing::Listing;
 use vta_driver::{FlatCut, Program, output};
 
 use crate::compile::{self, Compiled};
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::files;
-use crate::listing;
 use crate::machine::Machine;
 use crate::model::{self, Form, Model, Ports};
 use crate::options::{BundleOptions, Target};
@@ -19,7 +17,7 @@ use crate::watch::Watch;
 
 /// A compiled network that a file can hold.
 pub struct Bundle {
-    compiled: Compiled,
+    pub(crate) compiled: Compiled,
     /// What the device runs of it.
     pub program: Arc<Program>,
     /// Operators that the host computes.
@@ -88,20 +86,8 @@ pub fn of_model(model: Model, args: &BundleOptions, watch: &dyn Watch) -> Result
     Ok(bundle)
 }
 
-/// As [`bundle()`], with the listing of what the device runs.
-///
-/// # Errors
-/// As for [`bundle()`]; [`Error::Usage`] for a network between whose layers the host computes.
-pub fn listed(args: &BundleOptions, watch: &dyn Watch) -> Result<(Bundle, Listing)> {
-    let model = Model::open_with(&args.model, &args.input_shape)?;
-    let mut bundle = compiled(model, args, watch)?;
-    let listing = listing::of(&bundle.compiled, args)?;
-    bundle.compiled.graph = None;
-    Ok((bundle, listing))
-}
-
 /// A bundle that knows its network.
-fn compiled(model: Model, args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
+pub(crate) fn compiled(model: Model, args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
     let machine = Machine::read(args.machine())?;
     let mut graph = match model.into_form() {
         Form::Graph(graph) => *graph,

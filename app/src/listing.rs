@@ -6,19 +6,32 @@ use vta_driver::coverage::{self, Coverage};
 use vta_driver::listing::{Listing, ListingError};
 use vta_driver::output;
 
-use crate::bundle;
+use crate::bundle::{self, Bundle};
 use crate::compile::Compiled;
 use crate::error::{Context, Error, Result, ensure};
 use crate::files;
+use crate::model::Model;
 use crate::options::BundleOptions;
 use crate::tiles;
 use crate::watch::Watch;
+
+/// As [`bundle::bundle()`], with the listing of what the device runs.
+///
+/// # Errors
+/// As for [`bundle::bundle()`]; [`Error::Usage`] for a network between whose layers the host computes.
+pub fn compile(args: &BundleOptions, watch: &dyn Watch) -> Result<(Bundle, Listing)> {
+    let model = Model::open_with(&args.model, &args.input_shape)?;
+    let mut bundle = bundle::compiled(model, args, watch)?;
+    let listing = of(&bundle.compiled, args)?;
+    bundle.compiled.graph = None;
+    Ok((bundle, listing))
+}
 
 /// The listing of a network that was compiled with these options, and still knows its graph.
 ///
 /// # Errors
 /// [`Error::Usage`] for a network between whose layers the host computes, or over several devices.
-pub(crate) fn of(compiled: &Compiled, args: &BundleOptions) -> Result<Listing> {
+fn of(compiled: &Compiled, args: &BundleOptions) -> Result<Listing> {
     ensure!(
         compiled.split.is_none(),
         "`listing`: the host computes between layers of {}; a listing is of a network that one device runs",
@@ -96,7 +109,7 @@ pub fn prove(args: &BundleOptions, watch: &dyn Watch) -> Result<Coverage> {
     let listing = if is_listing(file) {
         read(file)?
     } else {
-        let (_, listing) = bundle::listed(args, watch)?;
+        let (_, listing) = compile(args, watch)?;
         let mut text = Vec::new();
         listing.write(&mut text)?;
         drop(listing);

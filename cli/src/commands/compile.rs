@@ -22,7 +22,7 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
         None => bundle::bundle(&args.options(), &Bar::remarks())?,
         Some(file) => {
             listing::check_name(file)?;
-            let (bundle, listed) = bundle::listed(&args.options(), &Bar::remarks())?;
+            let (bundle, listed) = listing::compile(&args.options(), &Bar::remarks())?;
             listing::write(file, &args.model, &listed)?;
             let uops: usize = listed.kernels.iter().map(Vec::len).sum();
             let line = format!(

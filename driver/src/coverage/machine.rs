@@ -6,8 +6,8 @@ use vta_isa::MemType;
 use vta_isa::resolve::{Fault as Outside, LoadAccess, Resolved, Uops};
 
 use super::expect::{Expect, Terms};
+use super::found::{Coverage, CoverageError, Fault, FaultKind, LayerCoverage, proof};
 use super::term::Term;
-use super::{Coverage, CoverageError, Fault, FaultKind, LayerCoverage, proof};
 use crate::listing::{BufferUse, Form, ListedInsn, ListedLayer, ListedTensor, Listing, Role};
 
 /// The most steps of GEMM and ALU instructions that are followed.

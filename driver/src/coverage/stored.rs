@@ -3,8 +3,8 @@
 use vta_isa::MemType;
 use vta_isa::resolve::StoreAccess;
 
-use super::FaultKind;
 use super::expect::{Expect, Terms};
+use super::found::FaultKind;
 use super::machine::{Held, Machine};
 use super::term::Term;
 use crate::listing::{ListedLayer, ListedTensor};

@@ -3,9 +3,9 @@
 use vta_isa::resolve::{AluAccess, GemmAccess};
 use vta_isa::{AluOp, AluOperand, Extension};
 
+use super::found::{CoverageError, FaultKind};
 use super::machine::{Held, Inp, MAX_STEPS, MAX_TERMS, Machine, Wgt};
 use super::term::Term;
-use super::{CoverageError, FaultKind};
 use crate::listing::ListedLayer;
 
 impl Machine<'_> {

@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 use vta_isa::resolve::{AffineTiles, AluAccess, GemmAccess, Resolved, Rows, Uops};
 use vta_isa::{Config, Insn, Load, MemType, Uop};
 
-use super::{Form, ListedLayer, Listing, Role};
+use super::geometry::{Form, Role};
+use super::model::{ListedLayer, Listing};
 use crate::input::printable;
 
 /// Steps of a two-operand instruction whose pairs are looked at one by one.

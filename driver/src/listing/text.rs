@@ -5,10 +5,11 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use thiserror::Error;
-use vta_isa::{Config, Insn, MemType, Uop, asm};
+use vta_isa::{Config, Insn, Uop, asm};
 
-use super::{Columns, ListedBuffer, ListedInsn, ListedLayer, ListedTensor, Listing};
+use super::check::check;
+use super::columns::Columns;
+use super::model::{ListedBuffer, ListedInsn, ListedLayer, ListedTensor, Listing, ListingError};
 use crate::input::printable;
 
 /// The columns.
@@ -20,28 +21,6 @@ const COLUMNS: usize = 9;
 const FORMAT: &str = "vta listing 1";
 /// The most bytes of a listing.
 const MAX_BYTES: usize = 1 << 30;
-/// The most tiles of DRAM that a proof keeps book of.
-const MAX_DRAM: u64 = 1 << 32;
-
-/// A listing that can't be made or read.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ListingError {
-    /// A program that has no listing.
-    #[error("{0}")]
-    Program(String),
-    /// A line that isn't one of a listing.
-    #[error("line {line}: {reason}")]
-    Line {
-        /// From 1.
-        line: usize,
-        /// What is wrong.
-        reason: String,
-    },
-    /// What contradicts itself as a whole.
-    #[error("the listing contradicts itself: {0}")]
-    Inconsistent(String),
-}
 
 /// A cell that may have commas, quotes or line ends.
 fn cell(text: &str) -> String {
@@ -331,72 +310,6 @@ fn one_insn(text: &str) -> Result<Insn, String> {
     };
     insn.encode().map_err(|e| e.to_string())?;
     Ok(insn)
-}
-
-/// Indices and places that everybody relies on later.
-fn check(listing: &Listing) -> Result<(), String> {
-    let config = &listing.config;
-    let tile = config.elem_bytes(MemType::Inp) as u64;
-    for (index, buffer) in listing.buffers.iter().enumerate() {
-        let end = buffer.start.checked_add(buffer.bytes);
-        let aligned = MemType::ALL.iter();
-        let mut aligned =
-            aligned.map(|&mem| buffer.start.is_multiple_of(config.elem_bytes(mem) as u64));
-        if end.is_none_or(|end| end > MAX_DRAM) || !aligned.all(|yes| yes) {
-            return Err(format!(
-                "buffer {index} starts or ends where no element does"
-            ));
-        }
-    }
-    for (index, tensor) in listing.tensors.iter().enumerate() {
-        let buffer = listing.buffers.get(tensor.buffer as usize);
-        let buffer = buffer.ok_or_else(|| format!("tensor {index} has no buffer"))?;
-        let sizes = tensor.tiles.iter();
-        let bytes = sizes.fold(u128::from(tile), |n, &size| n.saturating_mul(size.into()));
-        let end = bytes + u128::from(tensor.start);
-        let inside = tensor.start >= buffer.start && end <= u128::from(buffer.start + buffer.bytes);
-        if !inside
-            || !tensor.start.is_multiple_of(tile)
-            || buffer.kind == super::BufferUse::Constant
-        {
-            return Err(format!("tensor {index} doesn't lie in its buffer"));
-        }
-    }
-    let mut order: Vec<&ListedBuffer> = listing.buffers.iter().collect();
-    order.sort_by_key(|buffer| buffer.start);
-    // Ends of all before, and of those that share with nobody.
-    let (mut all, mut alone) = (0, 0);
-    for buffer in order.iter().filter(|buffer| buffer.bytes > 0) {
-        let shares = buffer.kind == super::BufferUse::Scratch;
-        let end = buffer.start + buffer.bytes;
-        if buffer.start < if shares { alone } else { all } {
-            let name = printable(&buffer.name);
-            return Err(format!("buffer {name} shares bytes with another"));
-        }
-        all = all.max(end);
-        if !shares {
-            alone = alone.max(end);
-        }
-    }
-    for layer in &listing.layers {
-        let name = || printable(&layer.name).into_owned();
-        let geometry = &layer.geometry;
-        let tensors = || geometry.inputs.iter().chain([&geometry.output]);
-        if tensors().any(|&tensor| tensor as usize >= listing.tensors.len()) {
-            return Err(format!("layer {}: a tensor is missing", name()));
-        }
-        let constant = |&(_, buffer): &(super::Role, u32)| {
-            let buffer = listing.buffers.get(buffer as usize);
-            buffer.is_some_and(|b| b.kind == super::BufferUse::Constant)
-        };
-        if !geometry.constants.iter().all(constant) {
-            return Err(format!("layer {}: a constant is missing", name()));
-        }
-        geometry
-            .check(listing)
-            .map_err(|what| format!("layer {}: {what}", name()))?;
-    }
-    Ok(())
 }
 
 /// What was said of each instruction must be what it does.
