@@ -5,3 +5,5 @@ mod machine;
 mod memory;
 
 pub use calls::*;
+pub(crate) use calls::{told, with_machine};
+pub(crate) use machine::Machine;

@@ -11,6 +11,8 @@ use vta_driver::{Batch, Budget, DeviceInfo, DeviceMemory, RunReport, Runner, Wor
 use vta_hw_rtl::{Options, Rtl};
 use vta_isa::{Config, Insn};
 
+pub use self::serial::chain as in_a_row;
+
 use self::search::{Found, Two, copy, named};
 use crate::device::rtl_library;
 use crate::error::{Result, ensure};

@@ -50,13 +50,27 @@ impl State {
     }
 }
 
+/// Works with the device, which is opened if it isn't open.
+///
+/// # Errors
+/// What the work says, a device that can't be opened.
+pub(crate) fn with_machine<T>(
+    work: impl FnOnce(&mut Machine) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    work(state().machine()?)
+}
+
 fn state() -> MutexGuard<'static, State> {
     // A panic in a run leaves buffers and counts whole.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Functions that give nothing can't say that they failed, so that standard error is told.
-fn told<T>(function: &str, otherwise: T, work: impl FnOnce() -> Result<T, Failure>) -> T {
+pub(crate) fn told<T>(
+    function: &str,
+    otherwise: T,
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> T {
     static TOLD: AtomicU32 = AtomicU32::new(0);
     caught(otherwise, || {
         work().map_err(|failure| {

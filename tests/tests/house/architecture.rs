@@ -195,6 +195,7 @@ fn unsafe_code_is_where_it_may_be() {
         "capi/src/api/open.rs",
         "capi/src/api/run.rs",
         "capi/src/driver_api/calls.rs",
+        "capi/src/runtime_api/calls.rs",
         "capi/src/raw.rs",
         "driver/src/bundle.rs",
         "hw-board/src/map.rs",
