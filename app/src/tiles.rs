@@ -71,10 +71,10 @@ pub fn lower(
     Ok(lower::compile_with(graph, config, &options, &tiles)?)
 }
 
-/// As [`lower`], with what each layer computes.
+/// As [`lower()`], with what each layer computes.
 ///
 /// # Errors
-/// As for [`lower`].
+/// As for [`lower()`].
 pub fn traced(
     graph: &QGraph,
     config: &Config,
