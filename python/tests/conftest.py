@@ -1,6 +1,7 @@
 """What tests share: models, images, the command line."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 import pyvta
 
 ROOT = Path(__file__).parents[2]
+
+# Whoever starts the suite in the background may have it ignore SIGINT, which Python then inherits.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pictures(count, seed=0, shape=(3, 32, 32)):
