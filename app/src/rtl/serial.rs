@@ -244,11 +244,7 @@ mod tests {
 
     #[test]
     fn all_scratchpads_are_filled() {
-        for json in [
-            "{}",
-            r#"{"LOG_BLOCK": 5}"#,
-            r#"{"LOG_BLOCK": 3, "LOG_UOP_BUFF_SIZE": 6}"#,
-        ] {
+        for json in ["{}", r#"{"LOG_BLOCK": 5}"#, r#"{"LOG_UOP_BUFF_SIZE": 6}"#] {
             let config = Config::from_json(json).unwrap();
             let bytes = filling(&config);
             for (insn, mem) in fill(&config, ELEM_BYTES).iter().zip(FILLED) {
