@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::{BufferSet, RunOutput, Session, Streams, alignment};
 use crate::queue::Route;
 use crate::{
-    BufferKind, DriverError, Lane, PhysAddr, Point, Stream, Ticket, Timeline, Work, WorkDone,
+    BufferKind, DriverError, Lane, PhysAddr, Point, Stream, Ticket, Timeline, TimelineError, Work,
+    WorkDone,
 };
 
 /// Inputs and outputs alternate between this many sets of buffers.
@@ -141,13 +142,16 @@ struct Flight {
     /// When the set's input isn't needed any more, and its output neither.
     computed: Option<Point>,
     read: Option<Point>,
+    /// Why it failed before all of it was queued.
+    failed: Option<DriverError>,
 }
 
 impl Flight {
     fn wait(self) -> Result<Vec<WorkDone>, DriverError> {
         // All are waited for, also behind an error: what runs names memory of the session.
         let done: Vec<_> = self.tickets.into_iter().map(Ticket::wait).collect();
-        done.into_iter().collect()
+        let done: Result<_, _> = done.into_iter().collect();
+        self.failed.map_or(done, Err)
     }
 }
 
@@ -169,12 +173,21 @@ impl Pipeline<'_> {
             tickets: Vec::new(),
             computed: None,
             read: None,
+            failed: None,
         };
         if let Err(error) = self.launch(&mut flight, writes) {
             // The queue may hold half a run, and what was submitted must end first.
             self.session.sets[set].queue.discard();
-            let _ = flight.wait();
-            return Err(error);
+            let tickets = std::mem::take(&mut flight.tickets);
+            let done: Vec<_> = tickets.into_iter().map(Ticket::wait).collect();
+            let cause = done.into_iter().find_map(Result::err);
+            // A piece that fails while others are queued is the run's result, which has its place.
+            match error {
+                DriverError::Timeline(TimelineError::Failed { .. }) => {
+                    flight.failed = Some(cause.unwrap_or(error));
+                }
+                error => return Err(error),
+            }
         }
         self.flights.push_back(flight);
         self.next_set = (set + 1) % self.sets;
