@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vta_compiler::passes;
-use vta_driver::{FlatCut, Program, output};
+use vta_driver::{FlatCut, Program, flat_image};
+use vta_files::output;
 
 use crate::compile::{self, Compiled};
 use crate::error::{Context, Error, Result, bail, ensure};
@@ -55,7 +56,7 @@ impl Bundle {
             programs == 1,
             "`flat`: an image is for one device, the network runs on {programs}"
         );
-        let image = self.program.to_flat(cut)?;
+        let image = flat_image(&self.program, cut)?;
         output::write(path, &image)?;
         Ok(image.len() as u64)
     }

@@ -5,11 +5,11 @@ mod network;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vta_driver::replay::{self, Case};
 use vta_driver::{Command, Program, QueueLimits, Symbol};
 use vta_isa::check::Finding;
 use vta_isa::tokens::At;
 use vta_isa::{Config, Finish, Insn, Uop, check as isa_check};
+use vta_replay::Case;
 use vta_sim::Core;
 use vta_sim::hazards::{self, DeviationAt, Hazard, HazardError, Report, UopSource};
 
@@ -248,7 +248,7 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
             args.config.is_none(),
             "{name} is a recorded case with a configuration of its own"
         );
-        let cases = replay::load(file)?;
+        let cases = vta_replay::load(file)?;
         for case in &cases {
             let config = machine.admit(&case.config);
             config.with_context(|| case.name.clone())?;

@@ -10,8 +10,9 @@ use vta_compiler::placement::{self, Rules, Target as Place};
 use vta_compiler::qgraph::{QGraph, QNode, QOp};
 use vta_driver::{
     BufferId, BundleImage, HostStep, Layer, MultiProgram, NodeInfo, Packing, Part,
-    Place as TensorPlace, Program, Step, TensorInfo, TensorSpec, printable,
+    Place as TensorPlace, Program, Step, TensorInfo, TensorSpec,
 };
+use vta_files::printable;
 use vta_isa::Config;
 
 use crate::device::device_names;

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vta_driver::{Budget, Device, Program, output};
+use vta_driver::{Budget, Device, Program};
+use vta_files::output;
 use vta_hw_opencl::Scopes;
 use vta_isa::{Config, MemType};
 use vta_sim::views::EnergyTable;

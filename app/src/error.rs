@@ -6,8 +6,8 @@ use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
-use vta_driver::output::FileError;
 use vta_driver::{AllocError, DriverError};
+use vta_files::output::FileError;
 
 /// What an error of another crate was.
 pub type Cause = Box<dyn StdError + Send + Sync>;
@@ -227,7 +227,7 @@ from!(Input:
     std::num::ParseIntError,
     std::num::TryFromIntError,
     std::string::FromUtf8Error,
-    vta_driver::replay::ReplayError,
+    vta_replay::ReplayError,
     vta_isa::asm::AsmError,
     vta_isa::ConfigError,
     vta_isa::DecodeError,

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use vta_driver::replay::{Case, spaces};
 use vta_driver::{
     Batch, Budget, Device, DriverError, Layer, LayerMark, PhysAddr, Program, RunReport, Work,
     WorkDone,
 };
 use vta_isa::resolve::stored_bytes;
 use vta_isa::{Config, Insn, MemType, Module};
+use vta_replay::{Case, spaces};
 use vta_sim::cycle::{self, Listener, TimingConfig};
 
 use crate::check;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use vta_driver::open_input;
+use vta_files::open_input;
 use vta_isa::{INSN_BYTES, Insn};
 
 use crate::error::{Context, Result, ensure_input as ensure};

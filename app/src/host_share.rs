@@ -51,7 +51,7 @@ impl HostSpeed {
     pub fn from_toml(text: &str) -> Result<Self> {
         let speed: Self = toml::from_str(text).map_err(|e| {
             let at = e.span().map(|span| span.start);
-            Error::input(vta_driver::toml_message(text, e.message(), at))
+            Error::input(vta_files::toml_message(text, e.message(), at))
         })?;
         for (key, value) in [
             ("gmacs", speed.gmacs),

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use vta_driver::coverage::{self, Coverage};
-use vta_driver::listing::{Listing, ListingError};
-use vta_driver::output;
+use vta_files::output;
+use vta_program::coverage::{self, Coverage};
+use vta_program::listing::{Listing, ListingError};
 
 use crate::bundle::{self, Bundle};
 use crate::compile::Compiled;

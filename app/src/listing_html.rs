@@ -1,9 +1,9 @@
 //! A listing as a page: one file that needs nothing else. Layers and micro-ops are folded.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use vta_driver::listing::{Columns, ListedLayer, Listing};
-use vta_driver::printable;
+use vta_files::printable;
 use vta_isa::Uop;
+use vta_program::listing::{Columns, ListedLayer, Listing};
 
 const STYLE: &str = include_str!("listing_html/page.css");
 

@@ -13,7 +13,8 @@ use vta_compiler::onnx::ReadOptions;
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::semantics::Requant;
 use vta_compiler::{layer, onnx, passes, quantize, zoo};
-use vta_driver::{BUNDLE_MAGIC, Bundle, HostKernel, MultiProgram, Program, printable};
+use vta_driver::{BUNDLE_MAGIC, Bundle, HostKernel, MultiProgram, Program};
+use vta_files::printable;
 
 use crate::compile::{self, Compiled};
 use crate::device::device_names;

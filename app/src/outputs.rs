@@ -5,7 +5,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 use npyz::WriterBuilder;
-use vta_driver::output;
+use vta_files::output;
 use zip::write::FileOptions;
 use zip::{CompressionMethod, ZipWriter};
 

@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use vta_driver::PhysAddr;
-use vta_driver::replay::spaces::{SPACE_BYTES, address, moved, reach};
-use vta_driver::replay::{Case, DramBytes};
 use vta_isa::{Config, Insn, MemType, Uop, asm};
+use vta_replay::spaces::{SPACE_BYTES, address, moved, reach};
+use vta_replay::{Case, DramBytes};
 
 use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
 use crate::files;

@@ -17,7 +17,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-use vta_driver::output;
+use vta_files::output;
 
 use crate::error::{Error, Result, ensure};
 use crate::watch::Watch;

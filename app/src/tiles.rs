@@ -6,8 +6,8 @@ use vta_compiler::lower::{self, LowerError, LowerOptions, Tiles};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::tune::{self, Cache};
 use vta_driver::Program;
-use vta_driver::listing::Geometry;
 use vta_isa::Config;
+use vta_program::listing::Geometry;
 
 use crate::error::{Context, Result, ensure};
 use crate::files;

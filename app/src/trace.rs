@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vta_driver::output::{FileError, Output};
+use vta_files::output::{FileError, Output};
 use vta_sim::views::TraceWriter;
 
 /// Bytes that are gathered before they are written.

@@ -7,8 +7,8 @@ mod gcc;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use vta_driver::replay::{self, Case, DramBytes};
 use vta_isa::{Insn, MemType};
+use vta_replay::{Case, DramBytes};
 
 use gcc::{Linked, Program, capi};
 
@@ -96,7 +96,7 @@ fn every_recorded_run_of_the_original_replays_through_driver_h() {
     found.sort();
     assert_eq!(found.len(), 16);
     for archive in found {
-        for case in replay::load(&archive).unwrap() {
+        for case in vta_replay::load(&archive).unwrap() {
             let path = folder.path().join(files.len().to_string());
             std::fs::write(&path, numbers(&case)).unwrap();
             files.push(path.display().to_string());

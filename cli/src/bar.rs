@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use vta_app::watch::Watch;
-use vta_driver::printable;
+use vta_files::printable;
 
 use crate::terminal::{COLUMNS, is_plain, wrapped};
 use crate::words::of_command_line;

@@ -9,11 +9,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use vta_app::device;
 use vta_compiler::zoo;
-use vta_driver::replay::{self, Case};
 use vta_driver::{
     Batch, Device, DeviceMemory, LayerMark, PhysAddr, QueueLimits, RunReport, Session,
 };
 use vta_isa::{Config, Insn};
+use vta_replay::Case;
 use vta_sim::{Executor, Functional, GemmKernel, Planning, SimDevice, SimError};
 
 use crate::args::BenchArgs;
@@ -109,7 +109,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
         rows.push(on_core(0, || of_network(name, &config, kernel, samples))?);
     }
     for path in &args.case {
-        for case in replay::load(path)? {
+        for case in vta_replay::load(path)? {
             rows.push(on_core(0, || of_case(path, &case, kernel, samples))?);
         }
     }

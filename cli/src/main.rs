@@ -25,7 +25,7 @@ use anyhow::Context;
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
 #[cfg(unix)]
 use signal_hook::consts::SIGABRT;
-use vta_driver::printable;
+use vta_files::printable;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
@@ -117,8 +117,8 @@ fn command(command: &Command) -> anyhow::Result<bool> {
 /// bad usage or input.
 fn status(error: &anyhow::Error) -> u8 {
     use std::error::Error;
-    use vta_driver::output::FileError;
     use vta_driver::{AllocError, DriverError};
+    use vta_files::output::FileError;
     let unwritten = |cause: &(dyn Error + 'static)| {
         let fault = cause.downcast_ref::<FileError>();
         matches!(fault, Some(FileError::Write { .. }))

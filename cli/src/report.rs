@@ -7,7 +7,7 @@ use anyhow::Result;
 use vta_app::dump::Plans;
 use vta_app::outcome::{LayerRow, Outcome};
 use vta_app::timed::{Timed, utilization};
-use vta_driver::printable;
+use vta_files::printable;
 use vta_sim::views::{LayerCycles, Verdict};
 
 use crate::args::{PlanDetail, RunArgs, ViewArgs};

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use terminal_size::{Width, terminal_size};
 use unicode_width::UnicodeWidthStr;
-use vta_driver::output::{self, FileError};
+use vta_files::output::{self, FileError};
 
 /// Columns that every output fits, and that are assumed where there is no terminal.
 pub const COLUMNS: usize = 80;

@@ -12,7 +12,7 @@ use vta_compiler::lower::{self, ConvShape, ConvTile, LoopOrder, LowerOptions, Ti
 use vta_compiler::qgraph::NodeId;
 use vta_compiler::tune::{self, Cache, Job, Measured};
 use vta_driver::Program;
-use vta_driver::output::{self, FileLock};
+use vta_files::output::{self, FileLock};
 
 use crate::args::TuneArgs;
 use crate::bar::Bar;

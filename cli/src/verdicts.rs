@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use vta_app::check::{NetworkVerdict, NodeVerdict, Verdict};
-use vta_driver::printable;
+use vta_files::printable;
 
 use crate::report::{percent, short, size};
 use crate::table::{Column, Table};

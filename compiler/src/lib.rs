@@ -3,7 +3,7 @@
 //! [`onnx`] reads a model into a [`graph::Graph`]; [`quantize`] makes a float one QDQ;
 //! [`passes`] turn QDQ into the fused integer graph ([`qgraph::QGraph`]), whose arithmetic
 //! [`semantics`] plans and [`reference`](mod@reference) interprets; [`lower`] tiles it and emits
-//! a [`vta_driver::Program`]. [`engine`] runs ONNX operators on the host, [`host`] has the operators that the device lacks, [`placement`] spreads a
+//! a [`vta_program::Program`]. [`engine`] runs ONNX operators on the host, [`host`] has the operators that the device lacks, [`placement`] spreads a
 //! network over several devices and the host. [`reflect`] describes nodes of every form alike. [`tune`] measures tiles where the search only
 //! estimates. [`zoo`] and [`layer`] have networks and layers with seeded data.
 //!

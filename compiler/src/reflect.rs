@@ -1,7 +1,7 @@
 //! What nodes say of themselves: every kind of [`Graph`](crate::graph::Graph),
 //! [`Net`](crate::passes::Net) and [`QGraph`](crate::qgraph::QGraph) gives its name, its attributes and the
 //! shapes around it in one form, to listings, JSON, errors, bundles and callers. Layers of
-//! programs have it for the nodes that they compute ([`vta_driver::Layer::nodes`]).
+//! programs have it for the nodes that they compute ([`vta_program::Layer::nodes`]).
 //!
 //! ```
 //! use vta_compiler::reflect::{AttributeValue, Network};
@@ -17,7 +17,7 @@
 
 mod operators;
 
-pub use vta_driver::{Attribute, AttributeValue, NodeInfo, TensorInfo};
+pub use vta_program::{Attribute, AttributeValue, NodeInfo, TensorInfo};
 
 /// An operation that can be described: those of graphs, nets and integer graphs, and the host's.
 pub trait Reflect {

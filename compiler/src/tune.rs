@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashSet};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use vta_driver::Program;
 use vta_isa::{Config, Extensions, MemType};
+use vta_program::Program;
 
 use crate::lower::{self, ConvShape, ConvTile, LowerError, LowerOptions, ResidualForm, Tiles};
 use crate::qgraph::{NodeId, QGraph};

@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use vta_compiler::lower::{self, LowerOptions, Tiles};
 use vta_compiler::quantize::Mode;
 use vta_compiler::{onnx, passes, zoo};
-use vta_driver::coverage::{Coverage, FaultKind, coverage};
-use vta_driver::listing::{ListedInsn, Listing, Role};
 use vta_isa::resolve::{Resolved, TileSet, Uops};
 use vta_isa::{AluOp, AluOperand, Config, Insn, MemType};
+use vta_program::coverage::{Coverage, FaultKind, coverage};
+use vta_program::listing::{ListedInsn, Listing, Role};
 
 fn listing(graph: &vta_compiler::graph::Graph, config: &Config) -> Listing {
     let integer = passes::quantized(graph).unwrap();

@@ -1,12 +1,24 @@
 //! What a device is to the driver: memory and a stream of work.
 
+mod budget;
+mod counters;
+mod null;
+mod traffic;
+mod worker;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use vta_isa::{Config, Insn};
 
+pub use self::budget::{Budget, OverBudget};
+pub use self::counters::{Counters, DeviceCounters, FlushReason};
+pub use self::null::NullDevice;
+pub use self::traffic::Traffic;
+pub use self::worker::{Runner, WorkerDevice};
+
 use crate::packing::TensorImages;
-use crate::{Bytes, DeviceCounters, DriverError, PhysAddr, Traffic};
+use crate::{Bytes, DriverError, PhysAddr, Program};
 
 /// What a device says of itself.
 #[derive(Clone, Debug)]
@@ -15,6 +27,23 @@ pub struct DeviceInfo {
     pub name: String,
     /// The instance that it implements.
     pub config: Config,
+}
+
+impl DeviceInfo {
+    /// Whether the device implements what a program was compiled for. The text of the target may
+    /// differ; what fixes the bits must not.
+    ///
+    /// # Errors
+    /// [`DriverError::Config`] naming the first difference.
+    pub fn check(&self, program: &Program) -> Result<(), DriverError> {
+        match program.config.excess(&self.config) {
+            None => Ok(()),
+            Some(excess) => Err(DriverError::Config {
+                device: self.name.clone(),
+                what: excess.to_string(),
+            }),
+        }
+    }
 }
 
 /// Which instructions of a batch belong to which layer, for reports.
@@ -206,5 +235,35 @@ pub trait Device: Send + Sync {
     /// What the device counted since it was opened; `None` from devices that launch nothing.
     fn counters(&self) -> Option<DeviceCounters> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::program;
+
+    #[test]
+    fn a_device_may_have_more_but_not_less() {
+        let info = |json: &str| DeviceInfo {
+            name: "d".into(),
+            config: Config::from_json(json).unwrap(),
+        };
+        let mut program = program(&[3]);
+        program.config = Config::from_json(r#"{"LOG_ACC_BUFF_SIZE": 16}"#).unwrap();
+        info("{}").check(&program).unwrap();
+        let less = info(r#"{"LOG_ACC_BUFF_SIZE": 15}"#).check(&program);
+        assert!(
+            less.unwrap_err()
+                .to_string()
+                .ends_with("acc scratchpad of 1024 elements, not 512")
+        );
+        let other = info(r#"{"LOG_BLOCK": 5}"#).check(&program);
+        assert!(
+            other
+                .unwrap_err()
+                .to_string()
+                .ends_with("matrix unit 1x16x16, not 1x32x32")
+        );
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use vta_program::packing::ImagesError;
+
 use crate::{AllocError, BundleError, MemoryError, ProgramError};
 
 /// What can go wrong between a program and a device.
@@ -86,6 +88,12 @@ pub enum DriverError {
     /// Inputs of a run don't have the program's shape.
     #[error("input: {0}")]
     Input(String),
+}
+
+impl From<ImagesError> for DriverError {
+    fn from(ImagesError(text): ImagesError) -> Self {
+        Self::Input(text)
+    }
 }
 
 /// A wait that can't be satisfied, or a signal that can't be given.

@@ -67,53 +67,51 @@ pub enum FlatError {
     },
 }
 
-impl Program {
-    /// The program as a flat image. The same program gives the same bytes on every machine.
-    ///
-    /// ```
-    /// use vta_driver::{FLAT_MAGIC, FlatCut, Program};
-    ///
-    /// let image = Program::default().to_flat(FlatCut::Layers)?;
-    /// assert!(image.starts_with(FLAT_MAGIC));
-    /// # Ok::<(), vta_driver::FlatError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`FlatError::Program`] for an inconsistent program or a part of a layer that no queue holds,
-    /// the others for what the format has no room for.
-    pub fn to_flat(&self, cut: FlatCut) -> Result<Vec<u8>, FlatError> {
-        self.validate().map_err(DriverError::from)?;
-        let (batch, block) = (self.config.batch(), self.config.block());
-        if batch.max(block) > 256 {
-            return Err(FlatError::Tiles { batch, block });
-        }
-        let mut memory = Memory::of(self)?;
-        let device = Arc::new(NullDevice::with_config(self.config.clone()));
-        let program = Arc::new(self.clone());
-        let (addresses, limits) = (memory.addresses.clone(), QueueLimits::default());
-        let mut queue = CommandQueue::of_checked(program, device, addresses, limits)?;
-        let recording = queue.encode(cut == FlatCut::Layers, FlushReason::Synchronize)?;
-        let mut tables = Tables::default();
-        let mut layers = self.layers.iter();
-        for batch in &recording.batches {
-            let micro_ops = memory.micro_ops(&batch.uop_bytes)?;
-            tables.add_batch(batch, &mut layers);
-            tables.add_insns(batch, queue.uop_addr(), micro_ops)?;
-        }
-        for index in self.inputs.iter().chain(&self.outputs) {
-            let tensor = self.tensor(*index).map_err(DriverError::from)?;
-            tables.add_tensor(tensor, self, &memory)?;
-        }
-        for &index in &self.outputs {
-            let tensor = self.tensor(index).map_err(DriverError::from)?;
-            if tensor.packing != Packing::Tiles {
-                return Err(FlatError::Output {
-                    name: tensor.name.clone(),
-                });
-            }
-        }
-        memory.image(self, tables)
+/// A program as a flat image. The same program gives the same bytes on every machine.
+///
+/// ```
+/// use vta_driver::{FLAT_MAGIC, FlatCut, Program, flat_image};
+///
+/// let image = flat_image(&Program::default(), FlatCut::Layers)?;
+/// assert!(image.starts_with(FLAT_MAGIC));
+/// # Ok::<(), vta_driver::FlatError>(())
+/// ```
+///
+/// # Errors
+/// [`FlatError::Program`] for an inconsistent program or a part of a layer that no queue holds,
+/// the others for what the format has no room for.
+pub fn flat_image(program: &Program, cut: FlatCut) -> Result<Vec<u8>, FlatError> {
+    program.validate().map_err(DriverError::from)?;
+    let (batch, block) = (program.config.batch(), program.config.block());
+    if batch.max(block) > 256 {
+        return Err(FlatError::Tiles { batch, block });
     }
+    let mut memory = Memory::of(program)?;
+    let device = Arc::new(NullDevice::with_config(program.config.clone()));
+    let shared = Arc::new(program.clone());
+    let (addresses, limits) = (memory.addresses.clone(), QueueLimits::default());
+    let mut queue = CommandQueue::of_checked(shared, device, addresses, limits)?;
+    let recording = queue.encode(cut == FlatCut::Layers, FlushReason::Synchronize)?;
+    let mut tables = Tables::default();
+    let mut layers = program.layers.iter();
+    for batch in &recording.batches {
+        let micro_ops = memory.micro_ops(&batch.uop_bytes)?;
+        tables.add_batch(batch, &mut layers);
+        tables.add_insns(batch, queue.uop_addr(), micro_ops)?;
+    }
+    for index in program.inputs.iter().chain(&program.outputs) {
+        let tensor = program.tensor(*index).map_err(DriverError::from)?;
+        tables.add_tensor(tensor, program, &memory)?;
+    }
+    for &index in &program.outputs {
+        let tensor = program.tensor(index).map_err(DriverError::from)?;
+        if tensor.packing != Packing::Tiles {
+            return Err(FlatError::Output {
+                name: tensor.name.clone(),
+            });
+        }
+    }
+    memory.image(program, tables)
 }
 
 /// What is where.

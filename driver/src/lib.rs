@@ -1,4 +1,4 @@
-//! Between compiled programs and devices: memory, queues, submissions, bundles.
+//! Between compiled programs and devices: memory, queues, sessions, streams.
 //!
 //! A [`Program`] is what a compiler makes: commands against symbolic buffers and micro-op
 //! kernels, the constants, and the tensors that go in and come out. A [`Session`] loads one on
@@ -25,77 +25,34 @@
 //!
 //! It knows no operator and no number format beyond int8 tensors in tiles: compilers are in
 //! `vta-compiler`, simulators in `vta-sim`.
-mod addr;
-mod alloc;
-mod allocations;
-mod budget;
-mod bundle;
-mod bytes;
-mod counters;
-pub mod coverage;
-mod describe;
 mod device;
-mod dram_plan;
 mod error;
 mod flat;
-mod input;
-pub mod listing;
 mod memory;
-mod multi;
-mod multi_session;
-mod null;
-pub mod output;
-pub mod packing;
-mod program;
-mod program_error;
 mod queue;
-mod recording;
-mod regions;
-pub mod replay;
-mod resolve;
 mod session;
 mod stream;
 #[cfg(test)]
 mod testing;
-mod timeline;
-mod traffic;
-mod uop_cache;
-mod validate;
-mod worker;
 
-pub use addr::PhysAddr;
-pub use alloc::{AllocError, Allocator, PAGE_BYTES};
-pub use allocations::Allocations;
-pub use budget::{Budget, OverBudget};
-pub use bundle::{
-    BUNDLE_MAGIC, BUNDLE_VERSION, Bundle, BundleError, BundleImage, HOSTED_VERSION, ReadKernel,
-};
-pub use bytes::Bytes;
-pub use counters::{Counters, DeviceCounters, FlushReason};
-pub use describe::{Attribute, AttributeValue, NodeInfo, TensorInfo};
 pub use device::{
-    Batch, Device, DeviceInfo, Lane, LayerMark, MarkReport, RunReport, Ticket, Work, WorkDone,
+    Batch, Budget, Counters, Device, DeviceCounters, DeviceInfo, FlushReason, Lane, LayerMark,
+    MarkReport, NullDevice, OverBudget, RunReport, Runner, Ticket, Traffic, Work, WorkDone,
+    WorkerDevice,
 };
-pub use dram_plan::DramPlan;
 pub use error::{DriverError, TimelineError};
-pub use flat::{FLAT_MAGIC, FLAT_VERSION, FlatCut, FlatError};
-pub use input::{open_input, printable, toml_message};
-pub use memory::{DeviceMemory, Lent, MemoryError, OtherBytes, Span};
-pub use multi::{
-    HostKernel, HostOutput, HostStep, HostTraffic, HostWork, MultiProgram, Part, Place, Step,
+pub use flat::{FLAT_MAGIC, FLAT_VERSION, FlatCut, FlatError, flat_image};
+pub use memory::{
+    AllocError, Allocations, Allocator, DeviceMemory, Footprints, Lent, MemoryError, OtherBytes,
+    Span,
 };
-pub use multi_session::MultiSession;
-pub use null::NullDevice;
-pub use program::{
-    Buffer, BufferId, BufferKind, Command, GemmSteps, Kernel, KernelId, Layer, Packing, Program,
-    Symbol, TensorSpec,
+pub use queue::{CommandQueue, QueueLimits, RecordedBatch, Recording};
+pub use session::{MultiSession, Pipeline, RunOutput, Session};
+pub use stream::{Point, Promise, Stream, Timeline};
+pub use vta_program::{
+    Attribute, AttributeValue, BUNDLE_MAGIC, BUNDLE_VERSION, Buffer, BufferId, BufferKind, Bundle,
+    BundleError, BundleImage, Bytes, Command, DramPlan, GemmSteps, HOSTED_VERSION, HostKernel,
+    HostOutput, HostStep, HostTraffic, HostWork, Kernel, KernelId, Layer, MultiProgram, NodeInfo,
+    PAGE_BYTES, Packing, Part, PhysAddr, Place, Program, ProgramError, ReadKernel, Step, Symbol,
+    TensorInfo, TensorSpec, packing,
 };
-pub use program_error::ProgramError;
-pub use queue::{CommandQueue, QueueLimits};
-pub use recording::{RecordedBatch, Recording};
-pub use regions::Footprints;
-pub use session::{Pipeline, RunOutput, Session};
-pub use stream::Stream;
-pub use timeline::{Point, Promise, Timeline};
-pub use traffic::Traffic;
-pub use worker::{Runner, WorkerDevice};

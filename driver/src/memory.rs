@@ -1,15 +1,22 @@
 //! A device's DRAM: allocated regions of a 32-bit byte-addressed space, every access checked.
 
+mod alloc;
+mod allocations;
 mod error;
 mod host_bytes;
 mod lending;
+pub(crate) mod regions;
+mod resolve;
 
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use self::alloc::{AllocError, Allocator};
+pub use self::allocations::Allocations;
 pub use self::error::MemoryError;
 pub(crate) use self::host_bytes::HostBytes;
 pub use self::lending::{Lent, OtherBytes};
+pub use self::regions::Footprints;
 
 /// Bytes of a device's DRAM. Regions are zero when mapped and accesses never cross them.
 ///

@@ -1,6 +1,8 @@
 //! The command queue: resolves addresses, keeps micro-ops resident, fills one batch.
 
 mod pending;
+mod recording;
+mod uop_cache;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,12 +10,13 @@ use std::sync::Arc;
 use vta_isa::{Finish, INSN_BYTES, Insn, UOP_BYTES};
 
 use self::pending::{Filled, Pending};
-use crate::recording::{Origin, Resident};
+use self::recording::{Origin, Resident};
+pub use self::recording::{RecordedBatch, Recording};
 use crate::stream::Stream;
-use crate::timeline::{Point, Timeline};
+use crate::stream::timeline::{Point, Timeline};
 use crate::{
     Allocations, Batch, Command, Counters, Device, DriverError, FlushReason, Layer, PhysAddr,
-    Program, ProgramError, RecordedBatch, Recording, Symbol, Ticket, Traffic, Work,
+    Program, ProgramError, Symbol, Ticket, Traffic, Work,
 };
 
 /// Host bytes beyond which a recording isn't kept: segments that alternate between large
@@ -131,7 +134,7 @@ impl CommandQueue {
         limits: QueueLimits,
     ) -> Result<Self, DriverError> {
         program.validate()?;
-        program.check_device(device.info())?;
+        device.info().check(&program)?;
         if addresses.len() < program.buffers.len() {
             let index = addresses.len() as u32;
             return Err(ProgramError::Buffer { index }.into());

@@ -1,11 +1,13 @@
 //! A program on a device: buffers placed, constants resident, runs recorded and replayed.
 
+mod multi;
 mod pipeline;
 
 use std::sync::Arc;
 
 use vta_isa::{Config, MemType};
 
+pub use multi::MultiSession;
 pub use pipeline::Pipeline;
 
 use crate::packing::{TensorImages, unpack};
@@ -141,7 +143,7 @@ impl Session {
     ) -> Result<Self, DriverError> {
         program.validate()?;
         let plan = plan(&program);
-        program.check_device(device.info())?;
+        device.info().check(&program)?;
         let align = alignment(&program);
         let mut buffers = Allocations::new(Arc::clone(&device));
         let mut addresses = Vec::with_capacity(program.buffers.len());

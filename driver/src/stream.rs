@@ -1,15 +1,16 @@
 //! Streams: work in order, with waits before and signals after each piece.
 
+pub(crate) mod timeline;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
-use crate::timeline::{Node, Waited};
-use crate::{
-    Device, DriverError, Lane, Point, Promise, Ticket, Timeline, TimelineError, Work, WorkDone,
-};
+use self::timeline::{Node, Waited};
+pub use self::timeline::{Point, Promise, Timeline};
+use crate::{Device, DriverError, Lane, Ticket, TimelineError, Work, WorkDone};
 
 /// How many pieces of work may wait in a stream before `submit` blocks.
 const QUEUE_DEPTH: usize = 64;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use vta_driver::toml_message;
+use vta_files::toml_message;
 
 use crate::error::BoardError;
 use crate::layout::{AddressBits, Layout};

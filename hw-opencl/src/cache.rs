@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use vta_driver::output;
+use vta_files::output;
 
 /// First bytes of every file; the last one counts layouts.
 const MAGIC: [u8; 8] = *b"VTAOCL\0\x01";

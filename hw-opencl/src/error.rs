@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use vta_driver::MemoryError;
-use vta_driver::output::FileError;
+use vta_files::output::FileError;
 use vta_isa::check::Finding;
 use vta_isa::tokens::{At, TokenError};
 

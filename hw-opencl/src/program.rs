@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use vta_driver::output;
+use vta_files::output;
 use vta_isa::{Config, MemType, header};
 
 use crate::cache::BinaryCache;

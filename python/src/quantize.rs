@@ -11,7 +11,7 @@ use vta_app::model::{Form, Port, Ports};
 use vta_app::quantize::{Quantized, quantize_arrays};
 use vta_app::{Error, Tensor};
 use vta_compiler::quantize::{Method, Mode, Options as How, WeightScales};
-use vta_driver::output;
+use vta_files::output;
 
 use crate::arrays::{Taken, Unit, feeds, take};
 use crate::error::{raise, usage};

@@ -137,7 +137,7 @@ impl Board {
     pub fn from_toml(name: &str, text: &str) -> Result<Self, BoardError> {
         let toml = |e: toml::de::Error| {
             let at = e.span().map(|span| span.start);
-            BoardError::Toml(vta_driver::toml_message(text, e.message(), at))
+            BoardError::Toml(vta_files::toml_message(text, e.message(), at))
         };
         let mut table: toml::Table = toml::from_str(text).map_err(toml)?;
         let preset: String = take(&mut table, "preset")?.unwrap_or_else(|| "pynq".to_owned());

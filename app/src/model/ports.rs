@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use vta_compiler::graph::{Element, Graph, ValueId};
-use vta_driver::printable;
+use vta_files::printable;
 
 use super::Tensor;
 use super::tensor::read_inputs;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use vta_compiler::graph::{Element, Graph, ValueId};
 use vta_compiler::onnx::Port;
-use vta_driver::{Program, printable};
+use vta_driver::Program;
+use vta_files::printable;
 
 use crate::error::Result;
 

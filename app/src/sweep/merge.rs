@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use vta_driver::output;
+use vta_files::output;
 
 use super::labels::split;
 use super::table::{COLUMNS, Row, cells, line, outcome};

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use vta_driver::output::{self, FileError, FileLock};
+use vta_files::output::{self, FileError, FileLock};
 
 use super::grid::Grid;
 use super::labels::Labels;

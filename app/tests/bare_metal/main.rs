@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use vta_app::options::{BundleOptions, PreprocessOptions};
 use vta_app::preprocess::{self, Preprocess};
 use vta_app::{bundle, images};
-use vta_driver::{FlatCut, Program, QueueLimits, Session};
+use vta_driver::{FlatCut, Program, QueueLimits, Session, flat_image};
 use vta_rt::{BatchStats, Fault, Image, Runtime, Status, Visibility};
 use vta_sim::SimDevice;
 
@@ -49,8 +49,8 @@ impl Sample {
         });
         Self {
             pictures: pictures.collect(),
-            layers: program.to_flat(FlatCut::Layers).unwrap(),
-            network: program.to_flat(FlatCut::Nowhere).unwrap(),
+            layers: flat_image(&program, FlatCut::Layers).unwrap(),
+            network: flat_image(&program, FlatCut::Nowhere).unwrap(),
             program,
         }
     }

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use vta_compiler::{onnx, zoo};
-use vta_driver::output;
+use vta_files::output;
 
 use super::median::median;
 

@@ -6,8 +6,8 @@ use anyhow::Result;
 use serde_json::json;
 use vta_app::listing;
 use vta_app::options::BundleOptions;
-use vta_driver::coverage::{Coverage, Fault};
-use vta_driver::printable;
+use vta_files::printable;
+use vta_program::coverage::{Coverage, Fault};
 
 use crate::args::CheckArgs;
 use crate::bar::Bar;
@@ -83,7 +83,7 @@ fn text(coverage: &Coverage, fault: &Fault) -> String {
 }
 
 fn verdict(args: &CheckArgs, coverage: &Coverage) -> String {
-    let sum = |of: fn(&vta_driver::coverage::LayerCoverage) -> u64| -> u64 {
+    let sum = |of: fn(&vta_program::coverage::LayerCoverage) -> u64| -> u64 {
         coverage.layers.iter().map(of).sum()
     };
     let file = args.file.display();

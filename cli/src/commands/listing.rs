@@ -4,7 +4,8 @@ use anyhow::Result;
 use vta_app::files::{decode, read_words};
 use vta_app::model;
 use vta_app::source::Source;
-use vta_driver::{Program, Symbol, output};
+use vta_driver::{Program, Symbol};
+use vta_files::output;
 use vta_isa::{INSN_BYTES, Uop};
 
 use crate::args::{AsmArgs, DisasmArgs};

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use vta_app::quantize::{self, Report};
-use vta_driver::{output, printable};
+use vta_files::{output, printable};
 
 use crate::args::QuantizeArgs;
 use crate::bar::Bar;

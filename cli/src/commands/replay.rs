@@ -8,7 +8,7 @@ use vta_app::cycle::Setup;
 use vta_app::files::is;
 use vta_app::options::{DeviceOptions, ViewOptions};
 use vta_app::{machine, replay_rtl};
-use vta_driver::{printable, replay};
+use vta_files::printable;
 
 use crate::args::{ReplayArgs, TimingArgs};
 use crate::terminal::{print_line, print_text};
@@ -35,9 +35,10 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
             (matched, total) = (matched + m, total + t);
             continue;
         }
-        for case in replay::load(path)? {
+        for case in vta_replay::load(path)? {
             let device = setup.device(&case.config, 1)?;
-            let report = replay::run_case(&case, &*device).with_context(|| case.name.clone())?;
+            let report =
+                vta_replay::run_case(&case, &*device).with_context(|| case.name.clone())?;
             total += 1;
             compared += report.bytes_compared;
             matched += usize::from(report.bytes_different == 0);

@@ -1,7 +1,7 @@
 //! What the host computes before a network's int8 tensors and behind them.
 
 use serde::{Deserialize, Serialize};
-use vta_driver::HostWork;
+use vta_program::HostWork;
 
 use super::error::HostError;
 use super::model::HostModel;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use vta_driver::HostWork;
+use vta_program::HostWork;
 
 use crate::engine::{self, Engine, Tensor};
 use crate::graph::{Data, Element, Graph};

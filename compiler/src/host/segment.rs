@@ -1,6 +1,6 @@
 //! A part of a network that the host computes at once.
 
-use vta_driver::{Attribute, AttributeValue, HostKernel, HostWork};
+use vta_program::{Attribute, AttributeValue, HostKernel, HostWork};
 
 use super::error::HostError;
 use super::model::{HostModel, values};

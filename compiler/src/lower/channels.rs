@@ -11,9 +11,9 @@
 mod select;
 mod spread;
 
-use vta_driver::listing::Role;
-use vta_driver::{BufferId, GemmSteps};
 use vta_isa::{MemType, Store, Uop};
+use vta_program::listing::Role;
+use vta_program::{BufferId, GemmSteps};
 
 use super::LowerError;
 use super::emit::{Emitter, Loops, Rect};

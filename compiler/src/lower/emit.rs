@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use vta_driver::{Command, Kernel, KernelId, Layer, Symbol};
 use vta_isa::{
     Alu, AluOp, AluOperand, Deps, Extension, Field, FieldError, Gemm, Insn, Load, MemType, Module,
     Store, Uop, tokens,
 };
+use vta_program::{Command, Kernel, KernelId, Layer, Symbol};
 
 use super::places::Place;
 use super::{LowerError, Lowering};

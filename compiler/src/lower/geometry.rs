@@ -1,7 +1,7 @@
 //! What layers compute, for listings: said of the network's nodes, before and beside their instructions.
 
-use vta_driver::listing::{ChannelsGeometry, Form, Geometry, WindowGeometry};
 use vta_isa::Extension;
+use vta_program::listing::{ChannelsGeometry, Form, Geometry, WindowGeometry};
 
 use super::lowering::Lowering;
 use crate::lane::{LaneKind, LaneOp};

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use vta_driver::listing::{Form, Geometry, Role};
-use vta_driver::{Buffer, BufferId, BufferKind, Kernel, Layer, Packing, Program, TensorSpec};
 use vta_isa::{Config, Extension, MemType};
+use vta_program::listing::{Form, Geometry, Role};
+use vta_program::{Buffer, BufferId, BufferKind, Kernel, Layer, Packing, Program, TensorSpec};
 
 use super::error::LowerError;
 use super::places::{Body, Place, Places};
@@ -39,7 +39,7 @@ pub(super) struct Lowering<'a> {
     pub(super) graph: &'a QGraph,
     pub(super) config: &'a Config,
     pub(super) program: Program,
-    pub(super) kernels: HashMap<Kernel, vta_driver::KernelId>,
+    pub(super) kernels: HashMap<Kernel, vta_program::KernelId>,
     pub(super) tiles: &'a Tiles,
     /// What the search found for shapes so far.
     searched: RefCell<HashMap<ConvShape, Searched>>,

@@ -3,7 +3,7 @@
 //! Every node becomes one layer, except a max pool that joins the convolution before it. Activations lie in device memory as
 //! `[C / BLOCK][H][W][BATCH][BLOCK]`, one buffer a tensor, but for those that lie in others (`places`); weights as
 //! `[CO / BLOCK][CI / BLOCK][KH][KW][BLOCK_OUT][BLOCK_IN]`. Channels that don't fill a block are
-//! zero. The first convolution reads patches that the host gathers ([`Im2col`](vta_driver::Packing::Im2col)) when
+//! zero. The first convolution reads patches that the host gathers ([`Im2col`](vta_program::Packing::Im2col)) when
 //! that wastes less of the matrix unit than padding its few channels to a block.
 //!
 //! The configuration says which extensions the machine has. Without SHL a left shift is one to the
@@ -25,9 +25,9 @@ mod stage;
 mod tile;
 mod vector;
 
-use vta_driver::Program;
-use vta_driver::listing::Geometry;
 use vta_isa::Config;
+use vta_program::Program;
+use vta_program::listing::Geometry;
 
 use crate::qgraph::{HostNeeds, NodeId, QGraph, QOp};
 

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vta_driver::BufferId;
+use vta_program::BufferId;
 
 use crate::lane::LaneOp;
 use crate::qgraph::{ChannelOf, QGraph, QOp, Spread, TensorId};

@@ -8,9 +8,9 @@
 //! The input scratchpad is two halves. Tokens are those of a convolution's chunks: a load waits
 //! until the GEMM before the last has read its half.
 
-use vta_driver::BufferId;
-use vta_driver::listing::Role;
 use vta_isa::{Deps, Extension, Load, MemType, Module, Uop};
+use vta_program::BufferId;
+use vta_program::listing::Role;
 
 use super::LowerError;
 use super::emit::{Emitter, Loops, Rect};

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path};
 
-use vta_driver::{open_input, printable};
+use vta_files::{open_input, printable};
 
 use super::{ReadOptions, proto};
 

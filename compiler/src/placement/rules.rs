@@ -36,7 +36,7 @@ impl Rules {
     pub fn from_toml(text: &str) -> Result<Self, PlacementError> {
         let table: BTreeMap<String, toml::Value> = toml::from_str(text).map_err(|e| {
             let at = e.span().map(|span| span.start);
-            PlacementError::Rules(vta_driver::toml_message(text, e.message(), at))
+            PlacementError::Rules(vta_files::toml_message(text, e.message(), at))
         })?;
         let rule = |(pattern, value): (String, toml::Value)| match value {
             toml::Value::String(device) => Ok((pattern, device)),

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use vta_driver::{HostKernel, HostOutput, HostStep, MultiProgram, Part, Place, Step};
 use vta_isa::Config;
+use vta_program::{HostKernel, HostOutput, HostStep, MultiProgram, Part, Place, Step};
 
 use super::{Placement, PlacementError, Target, TargetId, TensorCopy, Uses};
 use crate::host::Segment;

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
-use vta_driver::Step;
 use vta_isa::Config;
+use vta_program::Step;
 
 use super::*;
 use std::sync::Arc;

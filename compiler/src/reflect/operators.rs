@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use vta_driver::{HostKernel, printable};
+use vta_files::printable;
+use vta_program::HostKernel;
 
 use super::{Attribute, AttributeValue, Network, NodeInfo, Reflect, TensorInfo, listed};
 use crate::graph::{Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions, Tiles};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::reference;
-use vta_driver::coverage::{FaultKind, coverage};
-use vta_driver::listing::{Geometry, Listing};
 use vta_driver::{Device, Program, QueueLimits, Session};
 use vta_isa::Config;
+use vta_program::coverage::{FaultKind, coverage};
+use vta_program::listing::{Geometry, Listing};
 use vta_sim::cycle::TimingConfig;
 use vta_sim::{CycleLog, Execution, SimDevice, hazards};
 

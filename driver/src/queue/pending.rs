@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use vta_isa::{Insn, Load, MemType, UOP_BYTES};
 
-use crate::uop_cache::UopCache;
-use crate::validate::At;
+use super::uop_cache::UopCache;
 use crate::{
     Command, Counters, DriverError, KernelId, Layer, LayerMark, PhysAddr, Program, ProgramError,
     Symbol,
 };
+use vta_program::At;
 
 /// What is queued and not submitted.
 pub(super) struct Pending {

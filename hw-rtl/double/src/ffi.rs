@@ -91,7 +91,7 @@ pub unsafe extern "C" fn VTADPITrace(file: *const c_char) -> c_int {
     };
     let text =
         "$timescale 1ns $end\n$scope module double $end\n$upscope $end\n$enddefinitions $end\n";
-    let written = vta_driver::output::write(std::path::Path::new(file), text);
+    let written = vta_files::output::write(std::path::Path::new(file), text);
     written.is_err().into()
 }
 

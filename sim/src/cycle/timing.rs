@@ -153,7 +153,7 @@ impl TimingConfig {
     pub fn from_toml(text: &str) -> Result<Self, TimingError> {
         let keys: Keys = toml::from_str(text).map_err(|e| {
             let at = e.span().map(|span| span.start);
-            TimingError::Toml(vta_driver::toml_message(text, e.message(), at))
+            TimingError::Toml(vta_files::toml_message(text, e.message(), at))
         })?;
         let preset = keys.preset.as_deref();
         let base = preset.map_or(Ok(Self::pynq()), Self::preset)?;

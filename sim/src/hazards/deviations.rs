@@ -18,9 +18,9 @@
 
 use std::fmt;
 
-use vta_driver::replay::Case;
 use vta_isa::tokens::At;
 use vta_isa::{Alu, AluOperand, Config, Insn, MemType, Uop};
+use vta_replay::Case;
 
 use super::program::{HazardError, case_memory};
 use super::uops::{KnownUops, UopSource};

@@ -3,13 +3,13 @@
 use std::sync::{Arc, mpsc};
 
 use thiserror::Error;
-use vta_driver::replay::Case;
 use vta_driver::{
     Allocations, CommandQueue, Device, DeviceInfo, DeviceMemory, DriverError, FlushReason,
     LayerMark, MemoryError, Program, QueueLimits, RunReport, Runner, WorkerDevice,
 };
 use vta_isa::MemType;
 use vta_isa::tokens::TokenError;
+use vta_replay::Case;
 
 use super::{Report, UopSource, check};
 

@@ -83,7 +83,7 @@ impl EnergyTable {
     pub fn from_toml(text: &str) -> Result<Self, EnergyError> {
         let table: Self = toml::from_str(text).map_err(|e| {
             let at = e.span().map(|span| span.start);
-            EnergyError::Toml(vta_driver::toml_message(text, e.message(), at))
+            EnergyError::Toml(vta_files::toml_message(text, e.message(), at))
         })?;
         for (key, value) in [
             ("mac_pj", table.mac_pj),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use vta_driver::{Batch, Device, DriverError, PhysAddr, Work, WorkDone, replay};
+use vta_driver::{Batch, Device, DriverError, PhysAddr, Work, WorkDone};
 use vta_isa::{Config, asm};
 use vta_sim::cycle::TimingConfig;
 use vta_sim::{CycleLog, Execution, Functional, GemmKernel, Planning, SimDevice};
@@ -145,9 +145,11 @@ fn a_recorded_run_across_two_allocations_is_refused_everywhere() {
         return;
     };
     let folder = shared.join("conformance/reproducers/adjacent_allocations");
-    for case in replay::load(&folder).unwrap() {
+    for case in vta_replay::load(&folder).unwrap() {
         for (name, device) in devices(&case.config) {
-            let error = replay::run_case(&case, &*device).unwrap_err().to_string();
+            let error = vta_replay::run_case(&case, &*device)
+                .unwrap_err()
+                .to_string();
             let expected =
                 "DRAM bytes 0x2ff0..0x3010 cross from the allocation that ends at 0x3000";
             assert!(error.contains(expected), "{name}: {error}");

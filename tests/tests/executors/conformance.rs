@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use vta_driver::{Device, WorkerDevice, replay};
+use vta_driver::{Device, WorkerDevice};
 use vta_isa::Config;
 use vta_sim::cycle::TimingConfig;
 use vta_sim::{CycleLog, Execution, Functional, GemmKernel, Planning, SimDevice};
@@ -52,10 +52,10 @@ fn cases(folder: &str) -> Option<Vec<PathBuf>> {
 fn check(folder: &str, least: usize) {
     let Some(paths) = cases(folder) else { return };
     let (mut matched, mut total) = (0, 0);
-    for case in paths.iter().flat_map(|p| replay::load(p).unwrap()) {
+    for case in paths.iter().flat_map(|p| vta_replay::load(p).unwrap()) {
         for (name, make) in devices() {
             let device = make(case.config.clone());
-            let report = replay::run_case(&case, &device as &dyn Device).unwrap();
+            let report = vta_replay::run_case(&case, &device as &dyn Device).unwrap();
             assert!(report.bytes_compared > 0, "{}: nothing compared", case.name);
             total += 1;
             if report.bytes_different == 0 {
@@ -86,9 +86,9 @@ fn binaries_of_the_standalone_toolchain() {
 #[test]
 fn paths_without_a_case_say_what_was_expected() {
     let folder = tempfile::tempdir().unwrap();
-    let error = replay::load(folder.path()).unwrap_err().to_string();
+    let error = vta_replay::load(folder.path()).unwrap_err().to_string();
     assert!(error.contains("no recorded run here"), "{error}");
     std::fs::write(folder.path().join("x.tar.gz"), b"not gzip").unwrap();
-    assert!(replay::load(&folder.path().join("x.tar.gz")).is_err());
-    assert!(replay::load(&folder.path().join("missing")).is_err());
+    assert!(vta_replay::load(&folder.path().join("x.tar.gz")).is_err());
+    assert!(vta_replay::load(&folder.path().join("missing")).is_err());
 }

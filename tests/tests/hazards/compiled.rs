@@ -7,7 +7,7 @@ use std::time::Instant;
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::quantize::Mode;
 use vta_compiler::{layer, lower, onnx, passes, zoo};
-use vta_driver::{Program, QueueLimits, replay};
+use vta_driver::{Program, QueueLimits};
 use vta_isa::{Config, Module};
 use vta_sim::hazards::{self, BatchReport, Hazard};
 
@@ -141,7 +141,7 @@ fn recorded_runs_are_checked_with_their_micro_ops() {
         .iter()
         .filter(|p| p.is_dir() || p.extension().is_some_and(|e| e == "gz"));
     let mut total = 0;
-    for case in cases.flat_map(|p| replay::load(p).unwrap()) {
+    for case in cases.flat_map(|p| vta_replay::load(p).unwrap()) {
         let report = hazards::check_case(&case).unwrap();
         println!(
             "{}: {} instructions, {} hazard(s)",

@@ -38,23 +38,35 @@ fn dependencies_point_one_way() {
     let found = dependencies();
     let allowed = [
         ("vta-isa", vec![]),
-        ("vta-driver", vec!["vta-isa"]),
-        ("vta-sim", vec!["vta-driver", "vta-isa"]),
-        ("vta-hw-board", vec!["vta-driver", "vta-isa"]),
-        ("vta-hw-opencl", vec!["vta-driver", "vta-isa"]),
+        ("vta-files", vec![]),
+        ("vta-program", vec!["vta-files", "vta-isa"]),
+        ("vta-driver", vec!["vta-isa", "vta-program"]),
+        ("vta-replay", vec!["vta-driver", "vta-isa"]),
+        (
+            "vta-sim",
+            vec!["vta-driver", "vta-files", "vta-isa", "vta-replay"],
+        ),
+        ("vta-hw-board", vec!["vta-driver", "vta-files", "vta-isa"]),
+        ("vta-hw-opencl", vec!["vta-driver", "vta-files", "vta-isa"]),
         ("vta-hw-rtl", vec!["vta-driver", "vta-isa"]),
-        ("vta-rtl-double", vec!["vta-driver", "vta-isa", "vta-sim"]),
-        ("vta-compiler", vec!["vta-driver", "vta-isa"]),
+        (
+            "vta-rtl-double",
+            vec!["vta-driver", "vta-files", "vta-isa", "vta-sim"],
+        ),
+        ("vta-compiler", vec!["vta-files", "vta-isa", "vta-program"]),
         ("vta-rt", vec![]),
         (
             "vta-app",
             vec![
                 "vta-compiler",
                 "vta-driver",
+                "vta-files",
                 "vta-hw-board",
                 "vta-hw-opencl",
                 "vta-hw-rtl",
                 "vta-isa",
+                "vta-program",
+                "vta-replay",
                 "vta-sim",
             ],
         ),
@@ -64,6 +76,7 @@ fn dependencies_point_one_way() {
                 "vta-app",
                 "vta-compiler",
                 "vta-driver",
+                "vta-files",
                 "vta-isa",
                 "vta-sim",
             ],
@@ -86,7 +99,7 @@ fn dependencies_point_one_way() {
     }
     assert_eq!(
         found.len(),
-        14,
+        17,
         "a new crate needs its place here: {:?}",
         found.keys()
     );
@@ -108,7 +121,10 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
 fn libraries_know_no_options_of_the_command_line() {
     for name in [
         "isa",
+        "files",
+        "program",
         "driver",
+        "replay",
         "sim",
         "hw-board",
         "hw-opencl",
@@ -145,7 +161,9 @@ fn libraries_know_no_options_of_the_command_line() {
 #[test]
 fn one_module_names_the_engine_of_the_host() {
     let mut naming = Vec::new();
-    for name in ["driver", "compiler", "app", "cli", "python", "capi"] {
+    for name in [
+        "program", "driver", "compiler", "app", "cli", "python", "capi",
+    ] {
         let mut files = Vec::new();
         sources(&root().join(name).join("src"), &mut files);
         for file in files {
@@ -197,7 +215,7 @@ fn unsafe_code_is_where_it_may_be() {
         "capi/src/driver_api/calls.rs",
         "capi/src/runtime_api/calls.rs",
         "capi/src/raw.rs",
-        "driver/src/bundle.rs",
+        "program/src/bundle.rs",
         "hw-board/src/map.rs",
         "hw-opencl/src/cl/context.rs",
         "hw-opencl/src/cl/image.rs",
@@ -210,7 +228,10 @@ fn unsafe_code_is_where_it_may_be() {
     ];
     for name in [
         "isa",
+        "files",
+        "program",
         "driver",
+        "replay",
         "sim",
         "compiler",
         "app",
@@ -273,8 +294,8 @@ fn every_file_that_a_user_gets_is_written_whole() {
     // The helper itself; device nodes; rows that are added to the table of a sweep as they are found.
     let may = [
         "hw-board/src/node.rs",
-        "driver/src/output.rs",
-        "driver/src/output/lock.rs",
+        "files/src/output.rs",
+        "files/src/output/lock.rs",
         "sweep/table.rs",
     ];
     let mut searched = 0;
@@ -299,7 +320,7 @@ fn every_file_that_a_user_gets_is_written_whole() {
                 let mut all = own.match_indices(word).map(|(at, _)| at);
                 let found = all.any(|at| word.starts_with('.') || !ends(at));
                 let name = file.display();
-                assert!(!found, "{name}: {word}; use vta_driver::output");
+                assert!(!found, "{name}: {word}; use vta_files::output");
             }
         }
     }
@@ -324,7 +345,10 @@ fn names_spell_quantize_as_onnx_does() {
     let mut files = Vec::new();
     for name in [
         "isa",
+        "files",
+        "program",
         "driver",
+        "replay",
         "sim",
         "compiler",
         "app",

@@ -10,7 +10,10 @@ fn files_stand_in_layers() {
     let mut found = String::new();
     for folder in [
         "isa",
+        "files",
+        "program",
         "driver",
+        "replay",
         "sim",
         "hw-board",
         "hw-opencl",

@@ -1,6 +1,6 @@
 //! Recorded runs and random programs, with every way of forming products.
 
-use vta_driver::{Device, PhysAddr, replay};
+use vta_driver::{Device, PhysAddr};
 use vta_hw_opencl::{Math, OpenClDevice, Options, Structure};
 use vta_isa::Config;
 use vta_sim::Oracle;
@@ -19,7 +19,7 @@ fn check_recorded(folder: &str, least: usize) {
     paths.sort();
     let cases: Vec<_> = paths
         .iter()
-        .flat_map(|p| replay::load(p).unwrap())
+        .flat_map(|p| vta_replay::load(p).unwrap())
         .collect();
     assert!(cases.len() >= least, "only {} runs", cases.len());
     for backend in backends(folder) {
@@ -30,7 +30,7 @@ fn check_recorded(folder: &str, least: usize) {
                 open = Some(backend.open(&case.config));
             }
             let device = open.as_ref().unwrap();
-            let report = replay::run_case(case, device).unwrap();
+            let report = vta_replay::run_case(case, device).unwrap();
             assert!(report.bytes_compared > 0, "{}: nothing compared", case.name);
             if report.bytes_different > 0 {
                 wrong.push((&case.name, report.bytes_different, report.mismatches[0]));

@@ -1,7 +1,7 @@
 //! The form of a convolution: what the matrix unit adds, and the tile.
 
-use vta_driver::{GemmSteps, Packing};
 use vta_isa::Extension;
+use vta_program::{GemmSteps, Packing};
 
 use super::super::emit::count_vectors;
 use super::super::groups::Groups;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vta_driver::listing::{ConvGeometry, ResidualBy};
+use vta_program::listing::{ConvGeometry, ResidualBy};
 
 use super::super::geometry::window;
 use super::layer::{Conv, Residual};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vta_driver::BufferId;
+use vta_program::BufferId;
 
 use super::super::places::Place;
 use super::super::tile::{ConvShape, ConvTile};

@@ -24,9 +24,9 @@ mod region;
 mod residual;
 mod work;
 
-use vta_driver::listing::Form;
-use vta_driver::{GemmSteps, Layer};
 use vta_isa::{Extension, MemType};
+use vta_program::listing::Form;
+use vta_program::{GemmSteps, Layer};
 
 use super::emit::{Emitter, count_vectors};
 use super::readers::Readers;

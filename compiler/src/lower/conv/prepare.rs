@@ -1,7 +1,7 @@
 //! A chosen convolution made ready: its constants packed, the scratchpads divided.
 
-use vta_driver::listing::Role;
 use vta_isa::MemType;
+use vta_program::listing::Role;
 
 use super::super::lowering::Lowering;
 use super::super::tile::ConvShape;

@@ -9,8 +9,8 @@
 
 use std::ops::Range;
 
-use vta_driver::Packing;
 use vta_isa::{AluOp, AluOperand, Uop};
+use vta_program::Packing;
 
 use super::super::emit::{Emitter, Loops};
 use super::super::{LowerError, Lowering};

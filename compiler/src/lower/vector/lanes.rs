@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use vta_driver::BufferId;
-use vta_driver::listing::Role;
 use vta_isa::{AluOp, AluOperand, Load, MemType, Uop};
+use vta_program::BufferId;
+use vta_program::listing::Role;
 
 use super::super::emit::{Emitter, Loops, Rect};
 use super::super::lowering::Lowering;

@@ -2,9 +2,9 @@
 //! they meet, a piece at a time. What all channels share is there once, with every lane alike, and meets
 //! each of a piece's blocks.
 
-use vta_driver::BufferId;
-use vta_driver::listing::Role;
 use vta_isa::{AluOperand, Config, Load, MemType, Uop};
+use vta_program::BufferId;
+use vta_program::listing::Role;
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops};

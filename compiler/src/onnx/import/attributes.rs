@@ -1,6 +1,6 @@
 //! A node's attributes, with the values that they have where a file leaves them out.
 
-use vta_driver::printable;
+use vta_files::printable;
 
 use crate::onnx::proto;
 use crate::window::Pads;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-use vta_driver::printable;
+use vta_files::printable;
 
 use crate::graph::ValueId;
 use crate::onnx::{OnnxError, proto};

@@ -154,7 +154,7 @@ impl<'a> Import<'a> {
     }
 
     fn attribute(&mut self, attribute: &proto::Attribute) -> Result<OnnxAttribute, String> {
-        let name = || vta_driver::printable(&attribute.name).into_owned();
+        let name = || vta_files::printable(&attribute.name).into_owned();
         Ok(match attribute.kind {
             proto::ATTRIBUTE_INT => OnnxAttribute::Int(attribute.i),
             proto::ATTRIBUTE_FLOAT => OnnxAttribute::Float(attribute.f),

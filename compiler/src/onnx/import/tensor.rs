@@ -50,7 +50,7 @@ fn known(dim: &proto::Dimension) -> Option<usize> {
 fn shown(dims: &[proto::Dimension]) -> String {
     let dim = |d: &proto::Dimension| match (known(d), &d.dim_param) {
         (Some(size), _) => size.to_string(),
-        (None, Some(name)) if !name.is_empty() => vta_driver::printable(name).into_owned(),
+        (None, Some(name)) if !name.is_empty() => vta_files::printable(name).into_owned(),
         (None, _) => "?".to_owned(),
     };
     dims.iter().map(dim).collect::<Vec<_>>().join("x")

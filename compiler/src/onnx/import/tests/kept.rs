@@ -214,8 +214,8 @@ fn weights_are_read_from_files_beside_the_model_alone() {
     let values: Vec<f32> = (0..54u8).map(|i| f32::from(i) / 8.0).collect();
     let mut bytes = vec![0xff; 8];
     bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
-    vta_driver::output::write(&folder.join("w.data"), &bytes).unwrap();
-    vta_driver::output::write(&inner.join("w.data"), &bytes).unwrap();
+    vta_files::output::write(&folder.join("w.data"), &bytes).unwrap();
+    vta_files::output::write(&inner.join("w.data"), &bytes).unwrap();
     let read = |bytes: &[u8], folder: Option<&std::path::Path>| {
         let options = ReadOptions {
             folder,

@@ -1,0 +1,196 @@
+//! A device whose work is done by threads of this process.
+
+mod lane;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crossbeam_channel::{Receiver, bounded};
+use vta_isa::{Config, Extensions, check};
+
+pub use self::lane::Runner;
+use self::lane::{Item, LaneThread, Reply};
+use crate::memory::HostBytes;
+use crate::memory::regions::{Footprints, Regions};
+use crate::packing::Packers;
+use crate::{AllocError, Allocator, Device, DeviceInfo, DriverError, Lane, PhysAddr, Ticket, Work};
+
+/// A [`Device`] with memory of its own, a [`Runner`] on a worker thread, and a second thread for
+/// copies that starts with the first use of [`Lane::Copy`].
+///
+/// Each lane works strictly in the order of submission. A piece of work has the allocations that
+/// it touches to itself while it runs, so copies and batches overlap where they touch different
+/// ones. Dropping the device finishes what is queued and joins the threads. If the runner panics,
+/// every outstanding and later ticket gets [`DriverError::Lost`], and so does every call when the
+/// system gave no thread.
+pub struct WorkerDevice {
+    info: DeviceInfo,
+    book: Mutex<Book>,
+    footprints: Footprints,
+    lost: Arc<AtomicBool>,
+    packers: Arc<OnceLock<Packers>>,
+    compute: LaneThread,
+    copy: OnceLock<LaneThread>,
+}
+
+/// Which addresses are taken, and by what.
+struct Book {
+    allocator: Allocator,
+    regions: Regions,
+}
+
+impl WorkerDevice {
+    /// Starts the worker thread of a device with the whole 32-bit space.
+    pub fn new(info: DeviceInfo, runner: Runner) -> Self {
+        Self::with_allocator(info, Allocator::default(), runner)
+    }
+
+    /// Starts the worker thread of a device that has the allocator's memory only, like a board
+    /// whose DRAM is smaller than the address space.
+    pub fn with_allocator(info: DeviceInfo, allocator: Allocator, runner: Runner) -> Self {
+        let (lost, packers) = (Arc::default(), Arc::default());
+        let runner = refusing(&info.config, runner);
+        let compute = LaneThread::start(&info.name, &lost, &packers, Some(runner));
+        Self {
+            info,
+            book: Mutex::new(Book {
+                allocator,
+                regions: Regions::default(),
+            }),
+            footprints: Footprints::default(),
+            lost,
+            packers,
+            compute,
+            copy: OnceLock::new(),
+        }
+    }
+
+    /// Packs images on up to so many threads, the lane's own among them, which start with the
+    /// first large tensor. One is the default; of several calls the first counts.
+    pub fn with_packing_threads(self, threads: usize) -> Self {
+        self.packers.get_or_init(|| Packers::new(threads));
+        self
+    }
+
+    /// Bytes of whole free pages.
+    pub fn free_bytes(&self) -> u64 {
+        self.book().allocator.free_bytes()
+    }
+
+    fn lost(&self) -> DriverError {
+        DriverError::Lost {
+            device: self.info.name.clone(),
+        }
+    }
+
+    fn refused(&self, source: AllocError) -> DriverError {
+        DriverError::Alloc {
+            device: self.info.name.clone(),
+            source,
+        }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        // The book is consistent between calls, so a poisoned lock is harmless.
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn map(
+        &self,
+        size_bytes: u64,
+        take: impl FnOnce(&mut Allocator) -> Result<PhysAddr, AllocError>,
+    ) -> Result<PhysAddr, DriverError> {
+        if self.lost.load(Ordering::Acquire) {
+            return Err(self.lost());
+        }
+        let mut book = self.book();
+        let addr = take(&mut book.allocator).map_err(|e| self.refused(e))?;
+        let Some(bytes) = HostBytes::zeroed(size_bytes) else {
+            // The range was taken above, so this can't fail.
+            let _ = book.allocator.free(addr);
+            return Err(self.refused(AllocError::Host {
+                requested_bytes: size_bytes,
+            }));
+        };
+        book.regions.insert(addr.0, bytes);
+        Ok(addr)
+    }
+}
+
+impl Device for WorkerDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn alloc(&self, size_bytes: u64) -> Result<PhysAddr, DriverError> {
+        self.map(size_bytes, |a| a.alloc(size_bytes))
+    }
+
+    fn alloc_at(&self, addr: PhysAddr, size_bytes: u64) -> Result<(), DriverError> {
+        self.map(size_bytes, |a| a.alloc_at(addr, size_bytes).map(|()| addr))
+            .map(drop)
+    }
+
+    fn free(&self, addr: PhysAddr) -> Result<(), DriverError> {
+        let mut book = self.book();
+        book.allocator.free(addr).map_err(|e| self.refused(e))?;
+        book.regions.remove(addr.0);
+        Ok(())
+    }
+
+    fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        self.submit_on(Lane::Compute, work)
+    }
+
+    fn submit_on(&self, lane: Lane, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        let thread = match (lane, &work) {
+            (Lane::Compute, _) | (_, Work::Run(_)) => &self.compute,
+            (Lane::Copy, _) => self.copy.get_or_init(|| {
+                LaneThread::start(&self.info.name, &self.lost, &self.packers, None)
+            }),
+        };
+        let spans = self.footprints.of(&work, &self.info.config);
+        let regions = self.book().regions.touched(&spans);
+        let (reply, receiver) = bounded(1);
+        let item = Item {
+            work,
+            regions,
+            reply,
+        };
+        let sender = thread.sender.as_ref().ok_or_else(|| self.lost())?;
+        sender.send(item).map_err(|_| self.lost())?;
+        Ok(Box::new(WorkerTicket {
+            device: self.info.name.clone(),
+            receiver,
+        }))
+    }
+}
+
+struct WorkerTicket {
+    device: String,
+    receiver: Receiver<Reply>,
+}
+
+impl Ticket for WorkerTicket {
+    fn wait(self: Box<Self>) -> Reply {
+        // The reply's sender is dropped when the worker stops, so this can't hang.
+        self.receiver.recv().unwrap_or(Err(DriverError::Lost {
+            device: self.device,
+        }))
+    }
+}
+
+/// A runner that refuses batches with what the configuration's machine lacks.
+fn refusing(config: &Config, mut runner: Runner) -> Runner {
+    if config.extensions() == Extensions::ALL {
+        return runner;
+    }
+    let config = config.clone();
+    Box::new(move |batch, memory| {
+        check::extensions(&config, &batch.insns).map_err(|e| e.to_string())?;
+        runner(batch, memory)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,524 @@
+//! A program on disk: memory-mapped, versioned, checksummed.
+//!
+//! Layout, little-endian: 8 bytes magic, `u32` version, `u32` number of sections, `u32` CRC-32
+//! of the table, `u32` zero; then for each section `u32` kind, `u32` CRC-32 of its bytes, `u64`
+//! offset, `u64` length; then the sections, each on a 64-byte boundary:
+//!
+//! | kind | section | contents |
+//! |---|---|---|
+//! | 1 | meta | JSON: configuration, buffers, tensors, layers with their nodes, without commands, metadata |
+//! | 2 | commands | all layers' commands: 16-byte instruction, `u32` symbol kind, `u32` symbol |
+//! | 3 | micro-ops | all kernels' micro-ops, `u32` each (lengths stand in meta) |
+//! | 4 | data | the constants one after another, each on a 64-byte boundary |
+//! | 5 | steps | `u64` length, JSON: what the host computes between which layers; then its kernels' bytes, one after another, and what stands around the network (version 4 only) |
+//!
+//! A bundle of a program alone has version 1 and four sections, one with layers of the host
+//! version 4 and five. Versions 2 (one operator in each layer of the host) and 3 (one input) are read no
+//! more.
+//!
+//! The same program gives the same bytes on every machine.
+
+mod container;
+mod error;
+mod hosted;
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use memmap2::Mmap;
+use serde::{Deserialize, Serialize};
+use vta_isa::{Config, INSN_BYTES, Insn, UOP_BYTES, Uop};
+
+use self::container::{ALIGN, Pieces, all_sections, padding, read_u32};
+pub use self::container::{BUNDLE_MAGIC, BundleImage};
+use self::error::invalid;
+pub use self::error::{BUNDLE_VERSION, BundleError, HOSTED_VERSION};
+use crate::{
+    Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, NodeInfo,
+    Packing, Program, Symbol, TensorSpec,
+};
+use vta_files::{output, printable};
+
+pub use hosted::{Bundle, ReadKernel};
+
+const COMMAND_BYTES: usize = INSN_BYTES + 8;
+
+#[derive(Serialize, Deserialize)]
+struct Meta {
+    config: serde_json::Value,
+    buffers: Vec<MetaBuffer>,
+    kernel_uops: Vec<u32>,
+    tensors: Vec<MetaTensor>,
+    layers: Vec<MetaLayer>,
+    #[serde(default)]
+    seam_tokens: u32,
+    inputs: Vec<u32>,
+    outputs: Vec<u32>,
+    metadata: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MetaBuffer {
+    name: String,
+    size_bytes: u64,
+    kind: MetaKind,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum MetaKind {
+    /// Offset in the data section.
+    Constant(u64),
+    Input,
+    Output,
+    Scratch,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MetaTensor {
+    name: String,
+    buffer: u32,
+    /// Tensors at the start of their buffer leave it out.
+    #[serde(default, skip_serializing_if = "starts")]
+    offset_bytes: u64,
+    chw: [u32; 3],
+    /// The bits of the f32, so that nothing is lost in decimal.
+    scale_bits: u32,
+    /// Symmetric tensors leave it out, as bundles did before there were others.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    zero: i8,
+    im2col: Option<MetaIm2col>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MetaIm2col {
+    kernel: [u32; 2],
+    stride: [u32; 2],
+    dilation: [u32; 2],
+    pads: [u32; 4],
+}
+
+#[derive(Serialize, Deserialize)]
+struct MetaLayer {
+    name: String,
+    kind: String,
+    commands: u64,
+    cuts: Vec<u32>,
+    macs: u64,
+    #[serde(default)]
+    steps: GemmSteps,
+    output: u32,
+    /// Bundles that were written before there were descriptions have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    nodes: Vec<NodeInfo>,
+}
+
+impl Meta {
+    /// Foreign names are shown in tables and errors.
+    fn escape_names(&mut self) {
+        let buffers = self.buffers.iter_mut().map(|b| &mut b.name);
+        let tensors = self.tensors.iter_mut().map(|t| &mut t.name);
+        let layers = self.layers.iter_mut();
+        let layers = layers.flat_map(|l| [&mut l.name, &mut l.kind]);
+        for name in buffers.chain(tensors).chain(layers) {
+            if let Cow::Owned(shown) = printable(name) {
+                *name = shown;
+            }
+        }
+        let nodes = self.layers.iter_mut().flat_map(|l| &mut l.nodes);
+        nodes.for_each(NodeInfo::escape);
+    }
+}
+
+impl Program {
+    /// The bundle's bytes.
+    ///
+    /// # Errors
+    /// When the program doesn't pass [`Program::validate`] or a field doesn't fit its bits.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, BundleError> {
+        Ok(self.image()?.to_vec())
+    }
+
+    /// The bundle, ready to be written.
+    ///
+    /// # Errors
+    /// As for [`Self::to_bytes`].
+    pub fn image(&self) -> Result<BundleImage<'_>, BundleError> {
+        Ok(BundleImage::assemble(self.sections()?, None))
+    }
+
+    /// The sections in their order.
+    fn sections(&self) -> Result<[Pieces<'_>; 4], BundleError> {
+        self.validate().map_err(|e| invalid("program", e))?;
+        let mut data = Pieces::new();
+        let meta = self.meta(&mut data)?;
+        let count: usize = self.layers.iter().map(|l| l.commands.len()).sum();
+        let mut commands = Vec::with_capacity(count * COMMAND_BYTES);
+        for command in self.layers.iter().flat_map(|l| &l.commands) {
+            write_command(command, &mut commands)?;
+        }
+        let mut uops = Vec::new();
+        for uop in self.kernels.iter().flat_map(|k| &k.uops) {
+            let word = uop.encode().map_err(|e| invalid("micro-ops", e))?;
+            uops.extend_from_slice(&word.to_le_bytes());
+        }
+        let meta = serde_json::to_vec(&meta).map_err(|e| invalid("meta", e))?;
+        let [meta, commands, uops] = [meta, commands, uops].map(|bytes| vec![Cow::Owned(bytes)]);
+        Ok([meta, commands, uops, data])
+    }
+
+    /// What describes the program; its constants go to `data`.
+    fn meta<'a>(&'a self, data: &mut Pieces<'a>) -> Result<Meta, BundleError> {
+        let mut end = 0;
+        let mut buffer = |b: &'a Buffer| {
+            let kind = match &b.kind {
+                BufferKind::Constant(bytes) => {
+                    data.extend([padding(end), bytes].map(Cow::Borrowed));
+                    let offset = end.next_multiple_of(ALIGN);
+                    end = offset + bytes.len();
+                    MetaKind::Constant(offset as u64)
+                }
+                BufferKind::Input => MetaKind::Input,
+                BufferKind::Output => MetaKind::Output,
+                BufferKind::Scratch => MetaKind::Scratch,
+            };
+            MetaBuffer {
+                name: b.name.clone(),
+                size_bytes: b.size_bytes,
+                kind,
+            }
+        };
+        let config =
+            serde_json::from_str(&self.config.to_json()).map_err(|e| invalid("meta", e))?;
+        Ok(Meta {
+            config,
+            buffers: self.buffers.iter().map(&mut buffer).collect(),
+            kernel_uops: self.kernels.iter().map(|k| k.uops.len() as u32).collect(),
+            tensors: self.tensors.iter().map(meta_tensor).collect(),
+            layers: self.layers.iter().map(meta_layer).collect(),
+            seam_tokens: self.seam_tokens,
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            metadata: self.metadata.clone(),
+        })
+    }
+
+    /// Writes the bundle as an [`Output`](crate::output::Output), so that a file is never half
+    /// written, whoever else writes it at the same time.
+    ///
+    /// ```
+    /// use vta_program::Program;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("net.vta");
+    /// let mut program = Program::default();
+    /// program.metadata.insert("model".into(), "empty".into());
+    /// program.save(&path)?;
+    /// assert_eq!(Program::load(&path)?, program);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::to_bytes`], and what the system says.
+    pub fn save(&self, path: &Path) -> Result<(), BundleError> {
+        let image = self.image()?;
+        Ok(output::write_with(path, |out| image.write_to(out))?)
+    }
+
+    /// Maps a bundle file and checks all of it. Constants stay in the file until they are used,
+    /// so it must not be changed in place meanwhile; [`Self::save`] never does.
+    ///
+    /// # Errors
+    /// [`BundleError`] naming the section and what is wrong with it.
+    pub fn load(path: &Path) -> Result<Self, BundleError> {
+        Self::from_map(&map_file(path)?)
+    }
+
+    /// Reads a bundle from memory.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
+        Self::from_map(&map_bytes(bytes)?)
+    }
+
+    fn from_map(map: &Arc<Mmap>) -> Result<Self, BundleError> {
+        match all_sections(map)? {
+            (sections, None) => read_program(map, sections),
+            (_, Some(_)) => Err(invalid(
+                "steps",
+                "the host computes some layers, so that no device runs it alone",
+            )),
+        }
+    }
+}
+
+/// Maps a file.
+fn map_file(path: &Path) -> Result<Arc<Mmap>, BundleError> {
+    // Opening a pipe would wait for a writer.
+    let facts = std::fs::metadata(path).map_err(|e| io_error(path, &e))?;
+    if !facts.is_file() {
+        return Err(BundleError::Io {
+            path: path.display().to_string(),
+            message: "not a regular file".to_owned(),
+        });
+    }
+    let file = File::open(path).map_err(|e| io_error(path, &e))?;
+    // SAFETY: the map is read-only and private to this process; the documentation asks that
+    // a bundle isn't changed while it is in use, and every index derived from its bytes is
+    // checked after reading, so a change can alter results but not memory safety of anything
+    // but the reads themselves.
+    let map = unsafe { Mmap::map(&file) }.map_err(|e| io_error(path, &e))?;
+    Ok(Arc::new(map))
+}
+
+/// Bytes as if they were mapped.
+fn map_bytes(bytes: &[u8]) -> Result<Arc<Mmap>, BundleError> {
+    let mut map =
+        memmap2::MmapMut::map_anon(bytes.len().max(1)).map_err(|e| invalid("memory", e))?;
+    map[..bytes.len()].copy_from_slice(bytes);
+    let map = map.make_read_only().map_err(|e| invalid("memory", e))?;
+    if bytes.is_empty() {
+        return Err(BundleError::Magic);
+    }
+    Ok(Arc::new(map))
+}
+
+/// The program of a bundle's first four sections.
+fn read_program(
+    map: &Arc<Mmap>,
+    [meta, commands, uops, data]: [Range<usize>; 4],
+) -> Result<Program, BundleError> {
+    let mut meta: Meta = serde_json::from_slice(&map[meta]).map_err(|e| invalid("meta", e))?;
+    meta.escape_names();
+    let config = Config::from_json(&meta.config.to_string()).map_err(|e| invalid("meta", e))?;
+    let buffers = read_buffers(map, &data, meta.buffers)?;
+    let kernels = read_kernels(&map[uops], &meta.kernel_uops)?;
+    let layers = read_layers(&map[commands], meta.layers)?;
+    let program = Program {
+        config,
+        buffers,
+        kernels,
+        tensors: meta.tensors.into_iter().map(read_tensor).collect(),
+        layers,
+        seam_tokens: meta.seam_tokens,
+        inputs: meta.inputs,
+        outputs: meta.outputs,
+        metadata: meta.metadata,
+    };
+    program.validate().map_err(|e| invalid("program", e))?;
+    Ok(program)
+}
+
+fn io_error(path: &Path, error: &std::io::Error) -> BundleError {
+    BundleError::Io {
+        path: path.display().to_string(),
+        message: error.to_string(),
+    }
+}
+
+fn starts(offset_bytes: &u64) -> bool {
+    *offset_bytes == 0
+}
+
+fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn meta_tensor(t: &TensorSpec) -> MetaTensor {
+    let im2col = match t.packing {
+        Packing::Tiles => None,
+        Packing::Im2col {
+            kernel,
+            stride,
+            dilation,
+            pads,
+        } => Some(MetaIm2col {
+            kernel,
+            stride,
+            dilation,
+            pads,
+        }),
+    };
+    let scale_bits = t.scale.to_bits();
+    MetaTensor {
+        name: t.name.clone(),
+        buffer: t.buffer.0,
+        offset_bytes: t.offset_bytes,
+        chw: t.chw,
+        scale_bits,
+        zero: t.zero,
+        im2col,
+    }
+}
+
+fn read_tensor(t: MetaTensor) -> TensorSpec {
+    let packing = match t.im2col {
+        None => Packing::Tiles,
+        Some(MetaIm2col {
+            kernel,
+            stride,
+            dilation,
+            pads,
+        }) => Packing::Im2col {
+            kernel,
+            stride,
+            dilation,
+            pads,
+        },
+    };
+    let scale = f32::from_bits(t.scale_bits);
+    TensorSpec {
+        name: t.name,
+        buffer: BufferId(t.buffer),
+        offset_bytes: t.offset_bytes,
+        chw: t.chw,
+        scale,
+        zero: t.zero,
+        packing,
+    }
+}
+
+fn meta_layer(l: &Layer) -> MetaLayer {
+    MetaLayer {
+        name: l.name.clone(),
+        kind: l.kind.clone(),
+        commands: l.commands.len() as u64,
+        cuts: l.cuts.clone(),
+        macs: l.macs,
+        steps: l.steps,
+        output: l.output,
+        nodes: l.nodes.clone(),
+    }
+}
+
+fn write_command(command: &Command, out: &mut Vec<u8>) -> Result<(), BundleError> {
+    let word = command.insn.encode().map_err(|e| invalid("commands", e))?;
+    let (kind, index) = match command.symbol {
+        Symbol::None => (0u32, 0),
+        Symbol::Buffer(id) => (1, id.0),
+        Symbol::Kernel(id) => (2, id.0),
+    };
+    out.extend_from_slice(&word.to_le_bytes());
+    out.extend_from_slice(&kind.to_le_bytes());
+    out.extend_from_slice(&index.to_le_bytes());
+    Ok(())
+}
+
+fn read_command(bytes: &[u8], index: usize) -> Result<Command, BundleError> {
+    let mut word = [0; INSN_BYTES];
+    word.copy_from_slice(&bytes[..INSN_BYTES]);
+    let insn = Insn::decode(u128::from_le_bytes(word))
+        .map_err(|e| invalid("commands", format!("command {index}: {e}")))?;
+    let id = read_u32(bytes, INSN_BYTES + 4);
+    let symbol = match read_u32(bytes, INSN_BYTES) {
+        0 => Symbol::None,
+        1 => Symbol::Buffer(BufferId(id)),
+        2 => Symbol::Kernel(KernelId(id)),
+        kind => {
+            return Err(invalid(
+                "commands",
+                format!("command {index}: symbol kind {kind}"),
+            ));
+        }
+    };
+    Ok(Command { insn, symbol })
+}
+
+fn read_buffers(
+    map: &Arc<Mmap>,
+    data: &Range<usize>,
+    buffers: Vec<MetaBuffer>,
+) -> Result<Vec<Buffer>, BundleError> {
+    let constant = |name: &str, offset: u64, size: u64| {
+        let end = offset
+            .checked_add(size)
+            .filter(|&end| end <= data.len() as u64);
+        let end = end.ok_or_else(|| {
+            invalid(
+                "data",
+                format!(
+                    "constant {name}: {size} bytes at {offset} of {}",
+                    data.len()
+                ),
+            )
+        })?;
+        let range = data.start + offset as usize..data.start + end as usize;
+        Bytes::mapped(map, range).ok_or_else(|| invalid("data", name))
+    };
+    let buffer = |b: MetaBuffer| {
+        let kind = match b.kind {
+            MetaKind::Constant(offset) => {
+                BufferKind::Constant(constant(&b.name, offset, b.size_bytes)?)
+            }
+            MetaKind::Input => BufferKind::Input,
+            MetaKind::Output => BufferKind::Output,
+            MetaKind::Scratch => BufferKind::Scratch,
+        };
+        Ok(Buffer {
+            name: b.name,
+            size_bytes: b.size_bytes,
+            kind,
+        })
+    };
+    buffers.into_iter().map(buffer).collect()
+}
+
+fn read_kernels(bytes: &[u8], lengths: &[u32]) -> Result<Vec<Kernel>, BundleError> {
+    let total: u64 = lengths.iter().map(|&n| u64::from(n)).sum();
+    if total.checked_mul(UOP_BYTES as u64) != Some(bytes.len() as u64) {
+        let text = format!("{} bytes for {total} micro-ops", bytes.len());
+        return Err(invalid("micro-ops", text));
+    }
+    let mut words = bytes
+        .chunks_exact(UOP_BYTES)
+        .map(|w| Uop::decode(read_u32(w, 0)));
+    Ok(lengths
+        .iter()
+        .map(|&n| Kernel {
+            uops: words.by_ref().take(n as usize).collect(),
+        })
+        .collect())
+}
+
+fn read_layers(bytes: &[u8], layers: Vec<MetaLayer>) -> Result<Vec<Layer>, BundleError> {
+    let total: u128 = layers.iter().map(|l| u128::from(l.commands)).sum();
+    if total * COMMAND_BYTES as u128 != bytes.len() as u128 {
+        let text = format!("{} bytes for {total} commands", bytes.len());
+        return Err(invalid("commands", text));
+    }
+    let mut chunks = bytes.chunks_exact(COMMAND_BYTES).enumerate();
+    let layer = |l: MetaLayer| {
+        let commands = chunks.by_ref().take(l.commands as usize);
+        let commands = commands
+            .map(|(i, c)| read_command(c, i))
+            .collect::<Result<_, _>>()?;
+        let MetaLayer {
+            name,
+            kind,
+            cuts,
+            macs,
+            steps,
+            output,
+            nodes,
+            commands: _,
+        } = l;
+        Ok(Layer {
+            name,
+            kind,
+            commands,
+            cuts,
+            macs,
+            steps,
+            output,
+            nodes,
+        })
+    };
+    layers.into_iter().map(layer).collect()
+}
+
+#[cfg(test)]
+mod tests;

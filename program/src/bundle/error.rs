@@ -1,0 +1,89 @@
+//! What can be wrong with a bundle, and its versions.
+
+use thiserror::Error;
+
+use vta_files::output::FileError;
+
+/// The version of bundles that hold a program alone.
+pub const BUNDLE_VERSION: u32 = 1;
+/// The version of bundles with layers of the host.
+pub const HOSTED_VERSION: u32 = 4;
+/// The first version of bundles with layers of the host in another form; up to [`HOSTED_VERSION`] they
+/// are read no more.
+pub(super) const FORMER_VERSION: u32 = 2;
+
+/// A bundle that can't be read or written.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum BundleError {
+    /// The file can't be opened or mapped.
+    #[error("bundle {path}: {message}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system said.
+        message: String,
+    },
+    /// The file can't be written.
+    #[error("bundle {0}")]
+    Write(#[from] FileError),
+    /// The file doesn't start like a bundle.
+    #[error("bundle: this is no .vta program (it doesn't start with the magic bytes)")]
+    Magic,
+    /// Another version.
+    #[error(
+        "bundle: format version {found}, but this build reads {BUNDLE_VERSION} and \
+         {HOSTED_VERSION}"
+    )]
+    Version {
+        /// The file's version.
+        found: u32,
+    },
+    /// A version that was written before and is read no more.
+    #[error(
+        "bundle: format version {found} of an earlier build, whose layers of the host are kept in \
+         another form; compile the model again"
+    )]
+    Former {
+        /// The file's version.
+        found: u32,
+    },
+    /// Bytes are missing.
+    #[error("bundle: {section}: bytes {start}..{end} of a file of {len} bytes")]
+    Truncated {
+        /// Which part.
+        section: &'static str,
+        /// First byte.
+        start: u64,
+        /// One past the last byte.
+        end: u64,
+        /// The file's length.
+        len: u64,
+    },
+    /// Bytes changed since the file was written.
+    #[error("bundle: {section}: checksum {found:08x}, but the file says {expected:08x}")]
+    Checksum {
+        /// Which part.
+        section: &'static str,
+        /// Computed.
+        found: u32,
+        /// Stored.
+        expected: u32,
+    },
+    /// The contents contradict themselves.
+    #[error("bundle: {section}: {message}")]
+    Invalid {
+        /// Which part.
+        section: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// Contents that contradict themselves.
+pub(super) fn invalid(section: &'static str, message: impl ToString) -> BundleError {
+    BundleError::Invalid {
+        section,
+        message: message.to_string(),
+    }
+}

@@ -1,0 +1,171 @@
+//! What the nodes of a network say of themselves, in the form that listings, JSON, bundles and
+//! errors share. Compilers write it; a layer of a program has it for the nodes that it computes.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use vta_files::printable;
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "value", rename_all = "lowercase")]
+pub enum AttributeValue {
+    /// A truth.
+    Flag(bool),
+    /// A whole number.
+    Int(i64),
+    /// A list of whole numbers.
+    Ints(Vec<i64>),
+    /// A real number.
+    Float(f64),
+    /// A list of texts.
+    Texts(Vec<String>),
+}
+
+impl AttributeValue {
+    /// The type's name: `flag`, `int`, `ints`, `float` or `texts`.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Flag(_) => "flag",
+            Self::Int(_) => "int",
+            Self::Ints(_) => "ints",
+            Self::Float(_) => "float",
+            Self::Texts(_) => "texts",
+        }
+    }
+
+    /// Sizes as a list of whole numbers.
+    pub fn ints(values: &[usize]) -> Self {
+        Self::Ints(values.iter().map(|&v| v as i64).collect())
+    }
+
+    /// What is written of each of a list.
+    pub fn texts(values: &[impl fmt::Display]) -> Self {
+        Self::Texts(values.iter().map(ToString::to_string).collect())
+    }
+}
+
+impl fmt::Display for AttributeValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(value) => write!(f, "{value}"),
+            Self::Int(value) => write!(f, "{value}"),
+            Self::Ints(values) => write!(f, "{values:?}"),
+            Self::Float(value) => write!(f, "{value}"),
+            Self::Texts(texts) => write!(f, "{{{}}}", texts.join("; ")),
+        }
+    }
+}
+
+/// What a node is told beside its tensors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attribute {
+    /// The name, unique in its node.
+    pub name: Cow<'static, str>,
+    /// The value; in JSON `kind`, as [`AttributeValue::kind`] names it, and `value`.
+    #[serde(flatten)]
+    pub value: AttributeValue,
+    /// What it means, with units.
+    pub meaning: Cow<'static, str>,
+}
+
+impl Attribute {
+    /// An attribute of a compiler.
+    pub const fn new(name: &'static str, value: AttributeValue, meaning: &'static str) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            value,
+            meaning: Cow::Borrowed(meaning),
+        }
+    }
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.value)
+    }
+}
+
+/// A tensor beside a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorInfo {
+    /// The model's name for it.
+    pub name: String,
+    /// Dimensions: channels, rows and columns; with the batch in front in an imported graph.
+    pub shape: Vec<usize>,
+}
+
+impl fmt::Display for TensorInfo {
+    /// The shape, as in `16x32x32`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sizes: Vec<String> = self.shape.iter().map(ToString::to_string).collect();
+        f.write_str(&sizes.join("x"))
+    }
+}
+
+/// A node with all that it says of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// The model's name.
+    pub name: String,
+    /// What it is.
+    pub kind: Cow<'static, str>,
+    /// In a fixed order.
+    pub attributes: Vec<Attribute>,
+    /// What it reads; in an imported graph constants are among it.
+    pub inputs: Vec<TensorInfo>,
+    /// What it writes.
+    pub output: TensorInfo,
+}
+
+impl fmt::Display for NodeInfo {
+    /// Kind and shapes, as in `conv 3x32x32 to 16x32x32`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inputs: Vec<String> = self.inputs.iter().map(ToString::to_string).collect();
+        write!(
+            f,
+            "{} {} to {}",
+            self.kind,
+            inputs.join(" and "),
+            self.output
+        )
+    }
+}
+
+impl NodeInfo {
+    /// Makes foreign texts fit to be shown, as [`printable`] does.
+    pub(crate) fn escape(&mut self) {
+        let owned = |text: &mut String| {
+            if let Cow::Owned(shown) = printable(text) {
+                *text = shown;
+            }
+        };
+        let shared = |text: &mut Cow<'static, str>| {
+            let shown = match printable(text) {
+                Cow::Owned(shown) => Some(shown),
+                Cow::Borrowed(_) => None,
+            };
+            if let Some(shown) = shown {
+                *text = Cow::Owned(shown);
+            }
+        };
+        owned(&mut self.name);
+        shared(&mut self.kind);
+        for tensor in self.inputs.iter_mut().chain([&mut self.output]) {
+            owned(&mut tensor.name);
+        }
+        for attribute in &mut self.attributes {
+            shared(&mut attribute.name);
+            shared(&mut attribute.meaning);
+            match &mut attribute.value {
+                AttributeValue::Texts(texts) => texts.iter_mut().for_each(owned),
+                AttributeValue::Flag(_)
+                | AttributeValue::Int(_)
+                | AttributeValue::Ints(_)
+                | AttributeValue::Float(_) => {}
+            }
+        }
+    }
+}

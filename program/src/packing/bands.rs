@@ -1,0 +1,149 @@
+//! Bands of a tensor's rows, which threads pack side by side.
+
+use std::ops::Range;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+/// Packed bytes that are worth waking a thread for.
+const SHARE_BYTES: usize = 1 << 17;
+/// Bands of each thread: one that is held up packs fewer.
+const BANDS_PER_THREAD: usize = 2;
+
+/// Some rows of positions of a packed tensor.
+pub(super) struct Band<'a> {
+    pub rows: Range<usize>,
+    /// The tiles of these rows in each block of channels or columns.
+    pub blocks: Vec<&'a mut [u8]>,
+}
+
+impl<'a> Band<'a> {
+    /// Cuts a tensor of `rows` rows of `row_bytes` in each block into so many bands, or as many as
+    /// it has rows. There is none if the tensor has no byte.
+    fn cut(tiles: &'a mut [u8], rows: usize, row_bytes: usize, count: usize) -> Vec<Self> {
+        if tiles.is_empty() || rows == 0 || row_bytes == 0 {
+            return Vec::new();
+        }
+        let each = rows.div_ceil(count.max(1));
+        let band = |first: usize| Self {
+            rows: first..(first + each).min(rows),
+            blocks: Vec::new(),
+        };
+        let mut bands: Vec<Self> = (0..rows).step_by(each).map(band).collect();
+        for block in tiles.chunks_mut(rows * row_bytes) {
+            for (band, part) in bands.iter_mut().zip(block.chunks_mut(each * row_bytes)) {
+                band.blocks.push(part);
+            }
+        }
+        bands
+    }
+}
+
+/// Threads that pack beside the one that asks for it. They start with the first tensor that is
+/// large enough, sleep between tensors and end with this.
+#[derive(Debug)]
+pub struct Packers {
+    /// All but the one that asks.
+    others: usize,
+    /// Packed bytes that are worth waking a thread for.
+    share_bytes: usize,
+    pool: OnceLock<Option<ThreadPool>>,
+}
+
+impl Default for Packers {
+    /// None but the one that asks.
+    fn default() -> Self {
+        Self::new(1)
+    }
+}
+
+impl Packers {
+    /// So many threads, the one that asks among them.
+    pub fn new(threads: usize) -> Self {
+        Self {
+            others: threads.saturating_sub(1),
+            share_bytes: SHARE_BYTES,
+            pool: OnceLock::new(),
+        }
+    }
+
+    /// So many threads for tensors of any size.
+    #[cfg(test)]
+    pub fn for_any_size(threads: usize) -> Self {
+        Self {
+            share_bytes: 1,
+            ..Self::new(threads)
+        }
+    }
+
+    /// The pool, if so many bytes are worth it, with how many threads to wake. One that the system
+    /// doesn't give is none.
+    fn pool(&self, bytes: usize) -> Option<(&ThreadPool, usize)> {
+        let others = self
+            .others
+            .min((bytes / self.share_bytes).saturating_sub(1));
+        let start = || {
+            let builder = ThreadPoolBuilder::new().num_threads(self.others);
+            let named = builder.thread_name(|n| format!("vta-pack-{}", n + 1));
+            let pool = named.build();
+            pool.inspect_err(|error| tracing::warn!(%error, "packing on one thread"))
+                .ok()
+        };
+        (others > 0)
+            .then(|| self.pool.get_or_init(start).as_ref())
+            .flatten()
+            .map(|pool| (pool, others))
+    }
+
+    /// Has `pack` write each band of a tensor once: of `rows` rows of `row_bytes` in each block.
+    pub(super) fn each_band(
+        &self,
+        tiles: &mut [u8],
+        [rows, row_bytes]: [usize; 2],
+        pack: impl Fn(Band<'_>) + Sync,
+    ) {
+        let Some((pool, others)) = self.pool(tiles.len()) else {
+            return Band::cut(tiles, rows, row_bytes, 1)
+                .into_iter()
+                .for_each(pack);
+        };
+        let count = (others + 1) * BANDS_PER_THREAD;
+        let bands = Mutex::new(Band::cut(tiles, rows, row_bytes, count));
+        let next = || bands.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let work = || std::iter::from_fn(next).for_each(&pack);
+        pool.in_place_scope(|scope| {
+            (0..others).for_each(|_| scope.spawn(|_| work()));
+            work();
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_cover_every_byte_once() {
+        for (blocks, rows, row_bytes, count) in [
+            (1, 1, 1, 1),
+            (3, 7, 5, 3),
+            (2, 4, 16, 9),
+            (4, 10, 3, 4),
+            (1, 5, 0, 2),
+        ] {
+            let mut tiles = vec![0u8; blocks * rows * row_bytes];
+            let bytes = tiles.len();
+            let mut seen = 0;
+            for band in Band::cut(&mut tiles, rows, row_bytes, count) {
+                assert_eq!(band.blocks.len(), blocks);
+                for part in band.blocks {
+                    assert_eq!(part.len(), band.rows.len() * row_bytes);
+                    part.iter_mut().for_each(|byte| *byte += 1);
+                }
+                seen += band.rows.len();
+            }
+            assert!(tiles.iter().all(|&byte| byte == 1));
+            assert!(bytes == 0 || seen == rows);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Images on their way to a device, which packs them itself.
+
+use thiserror::Error;
+use vta_isa::Config;
+
+use super::bands::Packers;
+use super::tile::Tile;
+use super::write::{pack_all, packed_len};
+use crate::TensorSpec;
+
+/// Images that a tensor can't be made of: how many there are, or their lengths.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct ImagesError(pub String);
+
+/// 1 to BATCH images of a tensor and how they become its tiles: what
+/// `Work::Pack` gives to a device, which needs no other copy of them.
+///
+/// ```
+/// use vta_program::packing::{TensorImages, pack};
+/// use vta_program::{BufferId, Packing, TensorSpec};
+/// use vta_isa::Config;
+///
+/// let config = Config::default();
+/// let spec = TensorSpec {
+///     name: "x".into(), buffer: BufferId(0), offset_bytes: 0, chw: [2, 1, 3], scale: 1.0, zero: 0, packing: Packing::Tiles,
+/// };
+/// let image = [1, 2, 3, -1, -2, -3];
+/// let images = TensorImages::new(&spec, &config, &[&image])?;
+/// let mut tiles = vec![0; images.packed_bytes() as usize];
+/// images.pack_into(&mut tiles);
+/// assert_eq!(Some(tiles), pack(&spec, &config, &[&image]));
+/// # Ok::<(), vta_program::packing::ImagesError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TensorImages {
+    spec: TensorSpec,
+    config: Config,
+    packed_bytes: usize,
+    /// One image behind the other.
+    values: Vec<i8>,
+}
+
+impl TensorImages {
+    /// 1 to BATCH images of a tensor, each of [`TensorSpec::image_len`] values in CHW order.
+    ///
+    /// # Errors
+    /// [`ImagesError`] for no or too many images, for another number of values, and for a
+    /// tensor that can't be packed.
+    pub fn new(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Result<Self, ImagesError> {
+        let mut made = Self {
+            spec: spec.clone(),
+            config: config.clone(),
+            packed_bytes: 0,
+            values: Vec::new(),
+        };
+        made.replace(images)?;
+        Ok(made)
+    }
+
+    /// Other images of the same tensor in the place of these.
+    ///
+    /// # Errors
+    /// As for [`Self::new`]; then these are left.
+    pub fn replace(&mut self, images: &[&[i8]]) -> Result<(), ImagesError> {
+        let (spec, config) = (&self.spec, &self.config);
+        if images.is_empty() || images.len() > config.batch() {
+            let (n, batch) = (images.len(), config.batch());
+            let text = format!("{n} images, but 1 to {batch} fit a run");
+            return Err(ImagesError(text));
+        }
+        self.packed_bytes = packed_len(spec, config, images).ok_or_else(|| {
+            let lens: Vec<_> = images.iter().map(|x| x.len()).collect();
+            let (need, [c, h, w]) = (spec.image_len(), spec.chw);
+            ImagesError(format!(
+                "{lens:?} values, but {c}x{h}x{w} = {need} are needed"
+            ))
+        })?;
+        self.values.clear();
+        images.iter().for_each(|x| self.values.extend_from_slice(x));
+        Ok(())
+    }
+
+    /// The tensor's shape, packing and zero point.
+    pub fn spec(&self) -> &TensorSpec {
+        &self.spec
+    }
+
+    /// How many images there are, 1 to BATCH.
+    pub fn count(&self) -> usize {
+        match self.spec.image_len() {
+            0 => 1,
+            len => self.values.len() / len,
+        }
+    }
+
+    /// The images' values, one image behind the other, each in CHW order.
+    pub fn values(&self) -> &[i8] {
+        &self.values
+    }
+
+    /// Bytes of the tiles.
+    pub fn packed_bytes(&self) -> u64 {
+        self.packed_bytes as u64
+    }
+
+    /// Packs the images: every byte of the tiles is written, rows without an image and channels
+    /// beyond C with zeros.
+    ///
+    /// # Panics
+    /// When there are other than [`Self::packed_bytes`].
+    pub fn pack_into(&self, tiles: &mut [u8]) {
+        self.pack_by(&Packers::default(), tiles);
+    }
+
+    /// [`Self::pack_into`] on several threads where there is much to pack.
+    ///
+    /// # Panics
+    /// As [`Self::pack_into`].
+    pub fn pack_by(&self, packers: &Packers, tiles: &mut [u8]) {
+        assert_eq!(tiles.len(), self.packed_bytes, "bytes of the tiles");
+        let len = self.spec.image_len().max(1);
+        let images: Vec<&[i8]> = match self.values.is_empty() {
+            true => vec![&[]],
+            false => self.values.chunks_exact(len).collect(),
+        };
+        let tile = Tile::of(&self.config);
+        pack_all(&self.spec, tile, &images, tiles, packers);
+    }
+}

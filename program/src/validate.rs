@@ -1,0 +1,378 @@
+//! Is a program consistent with itself? Checked before anything is allocated.
+
+use vta_isa::resolve::Loops;
+use vta_isa::{AluOperand, Insn, MemType, Uop};
+
+use crate::packing::{MAX_IMAGE_LEN, MAX_PACKED_BYTES};
+use crate::{
+    Buffer, BufferKind, Command, Kernel, KernelId, Layer, Packing, Program, ProgramError, Symbol,
+    TensorSpec,
+};
+
+/// What a device's 32-bit addresses reach.
+const DEVICE_BYTES: u64 = 1 << 32;
+
+/// Most tokens between layers: far from what a hardware counter holds.
+const MAX_SEAM_TOKENS: u32 = 16;
+
+impl Program {
+    /// The tensor at an index.
+    ///
+    /// # Errors
+    /// [`ProgramError::Tensor`].
+    pub fn tensor(&self, index: u32) -> Result<&TensorSpec, ProgramError> {
+        self.tensors
+            .get(index as usize)
+            .ok_or(ProgramError::Tensor { index })
+    }
+
+    /// Checks every index, range and size, so that a driver can trust the program whatever file
+    /// it came from: tensors fit their buffers, buffers and outputs fit a device's 4 GiB,
+    /// commands stay inside buffers, kernels and scratchpads. Tokens are the device's to check.
+    ///
+    /// # Errors
+    /// The first contradiction found.
+    pub fn validate(&self) -> Result<(), ProgramError> {
+        if self.seam_tokens > MAX_SEAM_TOKENS {
+            return Err(ProgramError::SeamTokens {
+                found: self.seam_tokens,
+                limit: MAX_SEAM_TOKENS,
+            });
+        }
+        self.check_buffers()?;
+        let depth = self.config.depth(MemType::Uop);
+        for (index, kernel) in self.kernels.iter().enumerate() {
+            let (index, uops) = (index as u32, kernel.uops.len());
+            if uops > depth {
+                return Err(ProgramError::KernelTooLarge { index, uops, depth });
+            }
+        }
+        for tensor in &self.tensors {
+            self.check_tensor(tensor)?;
+        }
+        self.check_ends()?;
+        let furthest: Vec<_> = self.kernels.iter().map(|k| Furthest::of(&k.uops)).collect();
+        for (index, layer) in self.layers.iter().enumerate() {
+            self.tensor(layer.output)?;
+            let cuts = layer.cuts.iter().map(|&c| c as usize);
+            let ends: Vec<_> = cuts.chain([layer.commands.len()]).collect();
+            if ends.windows(2).any(|w| w[0] > w[1]) {
+                return Err(ProgramError::Layer { index });
+            }
+            for (at, command) in layer.commands.iter().enumerate() {
+                self.check_command(At { layer, at }, command, &furthest)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel of a GEMM or ALU command, whose micro-op range lies inside it.
+    ///
+    /// # Errors
+    /// [`ProgramError::Symbol`] for another instruction, [`ProgramError::Kernel`],
+    /// [`ProgramError::UopRange`].
+    pub fn kernel_of(
+        &self,
+        at: At<'_>,
+        insn: &Insn,
+        id: KernelId,
+    ) -> Result<&Kernel, ProgramError> {
+        let (bgn, end) = match insn {
+            Insn::Gemm(gemm) => (gemm.uop_bgn, gemm.uop_end),
+            Insn::Alu(alu) => (alu.uop_bgn, alu.uop_end),
+            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {
+                return Err(at.wrong_symbol(insn));
+            }
+        };
+        let index = id.0;
+        let kernel = self.kernels.get(index as usize);
+        let kernel = kernel.ok_or(ProgramError::Kernel { index })?;
+        let uops = kernel.uops.len();
+        if bgn > end || usize::from(end) > uops {
+            return Err(ProgramError::UopRange {
+                layer: at.layer.described(),
+                command: at.at,
+                kernel: index,
+                bgn,
+                end,
+                uops,
+            });
+        }
+        Ok(kernel)
+    }
+
+    fn check_buffers(&self) -> Result<(), ProgramError> {
+        let mut total = 0u64;
+        for buffer in &self.buffers {
+            check_constant(buffer)?;
+            total = total.saturating_add(buffer.size_bytes);
+            if total > DEVICE_BYTES {
+                return Err(ProgramError::TotalBytes {
+                    what: "buffers",
+                    name: buffer.name.clone(),
+                    limit: DEVICE_BYTES,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_tensor(&self, tensor: &TensorSpec) -> Result<(), ProgramError> {
+        let name = || tensor.name.clone();
+        if tensor.chw.contains(&0) || !tensor.scale.is_finite() || tensor.positions().is_none() {
+            return Err(ProgramError::Shape { name: name() });
+        }
+        let too_large = |what, limit| ProgramError::TensorTooLarge {
+            name: name(),
+            what,
+            limit,
+        };
+        if tensor.image_len() as u64 > MAX_IMAGE_LEN {
+            return Err(too_large("values in an image", MAX_IMAGE_LEN));
+        }
+        let need = tensor.packed_bytes(&self.config);
+        let need = need
+            .filter(|&n| n <= MAX_PACKED_BYTES)
+            .ok_or_else(|| too_large("packed bytes", MAX_PACKED_BYTES))?;
+        let have = self.buffer(tensor.buffer.0)?.size_bytes;
+        let tile = self.config.elem_bytes(MemType::Inp) as u64;
+        if !tensor.offset_bytes.is_multiple_of(tile) {
+            return Err(ProgramError::Offset {
+                name: name(),
+                offset_bytes: tensor.offset_bytes,
+                tile_bytes: tile,
+            });
+        }
+        let need = need.saturating_add(tensor.offset_bytes);
+        if need > have {
+            let name = name();
+            return Err(ProgramError::Size { name, need, have });
+        }
+        Ok(())
+    }
+
+    /// Checks the network's inputs and outputs.
+    fn check_ends(&self) -> Result<(), ProgramError> {
+        for &index in &self.inputs {
+            let tensor = self.tensor(index)?;
+            let buffer = self.buffer(tensor.buffer.0)?;
+            if matches!(buffer.kind, BufferKind::Constant(_)) {
+                let (name, buffer) = (tensor.name.clone(), buffer.name.clone());
+                return Err(ProgramError::InputInConstant { name, buffer });
+            }
+        }
+        let mut total = 0u64;
+        for &index in &self.outputs {
+            let tensor = self.tensor(index)?;
+            let name = || tensor.name.clone();
+            if tensor.packing != Packing::Tiles {
+                return Err(ProgramError::OutputPacking { name: name() });
+            }
+            total = total.saturating_add(tensor.packed_bytes(&self.config).unwrap_or(u64::MAX));
+            if total > DEVICE_BYTES {
+                return Err(ProgramError::TotalBytes {
+                    what: "outputs",
+                    name: name(),
+                    limit: DEVICE_BYTES,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn buffer(&self, index: u32) -> Result<&Buffer, ProgramError> {
+        self.buffers
+            .get(index as usize)
+            .ok_or(ProgramError::Buffer { index })
+    }
+
+    fn check_command(
+        &self,
+        at: At<'_>,
+        command: &Command,
+        furthest: &[Furthest],
+    ) -> Result<(), ProgramError> {
+        if let Err(extension) = self.config.extensions().allow(&command.insn) {
+            return Err(ProgramError::Extension {
+                layer: at.layer.described(),
+                command: at.at,
+                extension,
+            });
+        }
+        match (command.symbol, &command.insn) {
+            (Symbol::None, Insn::Load(load)) if load.is_sync() => Ok(()),
+            (Symbol::None, Insn::Store(store)) if store.is_sync() => Ok(()),
+            (Symbol::Kernel(id), Insn::Gemm(_) | Insn::Alu(_)) => {
+                self.check_uops(at, &command.insn, id, furthest)
+            }
+            // The driver alone loads micro-ops: it must know what is resident.
+            (Symbol::Buffer(_), Insn::Load(load)) if load.mem == MemType::Uop => {
+                Err(at.wrong_symbol(&command.insn))
+            }
+            (Symbol::Buffer(id), Insn::Load(_) | Insn::Store(_)) => {
+                self.check_range(at, &command.insn, self.buffer(id.0)?)
+            }
+            (Symbol::None | Symbol::Kernel(_), Insn::Load(_) | Insn::Store(_))
+            | (Symbol::None | Symbol::Buffer(_), Insn::Gemm(_) | Insn::Alu(_))
+            | (_, Insn::Finish(_)) => Err(at.wrong_symbol(&command.insn)),
+        }
+    }
+
+    /// Checks a GEMM's or ALU's micro-op range, and how far its loops take its micro-ops.
+    fn check_uops(
+        &self,
+        at: At<'_>,
+        insn: &Insn,
+        id: KernelId,
+        furthest: &[Furthest],
+    ) -> Result<(), ProgramError> {
+        let uops = &self.kernel_of(at, insn, id)?.uops;
+        let used = |bgn: u16, end: u16| {
+            let range = usize::from(bgn)..usize::from(end);
+            match furthest.get(id.0 as usize) {
+                Some(whole) if range == (0..uops.len()) => *whole,
+                _ => Furthest::of(uops.get(range).unwrap_or_default()),
+            }
+        };
+        let inside = |field, mem, first: Option<u16>, loops: Loops| {
+            let (Some(first), Some(reach)) = (first.map(u64::from), loops.reach()) else {
+                // No micro-op, or a loop without trips.
+                return Ok(());
+            };
+            let depth = self.config.depth(mem);
+            at.check_tiles(field, mem, first..first + reach + 1, depth)
+        };
+        match insn {
+            Insn::Gemm(gemm) => {
+                let far = used(gemm.uop_bgn, gemm.uop_end);
+                inside("dst", MemType::Acc, far.dst, gemm.dst_loops())?;
+                if gemm.reset {
+                    return Ok(());
+                }
+                inside("src", MemType::Inp, far.src, gemm.src_loops())?;
+                inside("wgt", MemType::Wgt, far.wgt, gemm.wgt_loops())
+            }
+            Insn::Alu(alu) => {
+                let far = used(alu.uop_bgn, alu.uop_end);
+                inside("dst", MemType::Acc, far.dst, alu.dst_loops())?;
+                if alu.operand != AluOperand::Acc {
+                    return Ok(());
+                }
+                inside("src", MemType::Acc, far.src, alu.src_loops())
+            }
+            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => Ok(()),
+        }
+    }
+
+    /// Checks what a LOAD or STORE touches, in its buffer and in the scratchpad.
+    fn check_range(&self, at: At<'_>, insn: &Insn, buffer: &Buffer) -> Result<(), ProgramError> {
+        let (mem, entries) = match insn {
+            Insn::Load(load) => (load.mem, load.sram_span()),
+            Insn::Store(store) => (MemType::Out, store.sram_span()),
+            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return Ok(()),
+        };
+        if mem == MemType::Out && matches!(buffer.kind, BufferKind::Constant(_)) {
+            return Err(ProgramError::StoreToConstant {
+                layer: at.layer.described(),
+                command: at.at,
+                buffer: buffer.name.clone(),
+            });
+        }
+        let Some(rows) = insn.dram_rows(&self.config) else {
+            return Ok(());
+        };
+        let end = rows.span().end;
+        if end > buffer.size_bytes {
+            return Err(ProgramError::Range {
+                layer: at.layer.described(),
+                command: at.at,
+                buffer: buffer.name.clone(),
+                end,
+                size_bytes: buffer.size_bytes,
+            });
+        }
+        let depth = self.config.depth(mem);
+        at.check_tiles("sram_base", mem, entries, depth)
+    }
+}
+
+/// A command's place.
+#[derive(Clone, Copy)]
+pub struct At<'a> {
+    /// Its layer.
+    pub layer: &'a Layer,
+    /// Which of the layer's commands.
+    pub at: usize,
+}
+
+impl At<'_> {
+    /// The command's symbol isn't what its instruction needs.
+    pub fn wrong_symbol(self, insn: &Insn) -> ProgramError {
+        ProgramError::Symbol {
+            layer: self.layer.described(),
+            command: self.at,
+            insn: format!("{insn:?}"),
+        }
+    }
+
+    fn check_tiles(
+        self,
+        field: &'static str,
+        mem: MemType,
+        tiles: std::ops::Range<u64>,
+        depth: usize,
+    ) -> Result<(), ProgramError> {
+        if tiles.end <= depth as u64 {
+            return Ok(());
+        }
+        Err(ProgramError::Scratchpad {
+            layer: self.layer.described(),
+            command: self.at,
+            field,
+            // These two live in the accumulator scratchpad.
+            scratchpad: match mem {
+                MemType::Acc8 | MemType::Out => MemType::Acc,
+                MemType::Uop | MemType::Wgt | MemType::Inp | MemType::Acc => mem,
+            },
+            first: tiles.start,
+            last: tiles.end - 1,
+            depth,
+        })
+    }
+}
+
+/// The largest index of each field over some micro-ops; `None` when there are none.
+#[derive(Clone, Copy)]
+struct Furthest {
+    dst: Option<u16>,
+    src: Option<u16>,
+    wgt: Option<u16>,
+}
+
+impl Furthest {
+    fn of(uops: &[Uop]) -> Self {
+        Self {
+            dst: uops.iter().map(|u| u.dst).max(),
+            src: uops.iter().map(|u| u.src).max(),
+            wgt: uops.iter().map(|u| u.wgt).max(),
+        }
+    }
+}
+
+fn check_constant(buffer: &Buffer) -> Result<(), ProgramError> {
+    match &buffer.kind {
+        BufferKind::Constant(data) if data.len() as u64 != buffer.size_bytes => {
+            Err(ProgramError::Size {
+                name: buffer.name.clone(),
+                need: data.len() as u64,
+                have: buffer.size_bytes,
+            })
+        }
+        BufferKind::Constant(_) | BufferKind::Input | BufferKind::Output | BufferKind::Scratch => {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+//! Programs with an address space for each memory type: the spaces are laid side by side in a
+//! device's DRAM, and instructions moved along.
+
+use vta_isa::{Config, Insn, MemType};
+
+use vta_driver::PhysAddr;
+
+/// The spaces lie this far apart, a multiple of every element size; none can be larger.
+pub const SPACE_BYTES: u64 = 1 << 24;
+
+/// The address of a byte of a space, which must be below [`SPACE_BYTES`].
+pub fn address(mem: MemType, byte: u64) -> PhysAddr {
+    PhysAddr(((u64::from(mem.code()) + 1) * SPACE_BYTES + byte) as u32)
+}
+
+/// The space that an instruction's transfer lies in and the byte behind its last, 0 for a
+/// synchronisation; `None` where nothing is transferred by this kind.
+pub fn reach(insn: &Insn, config: &Config) -> Option<(MemType, u64)> {
+    let mem = match insn {
+        Insn::Load(load) => load.mem,
+        Insn::Store(_) => MemType::Out,
+        Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return None,
+    };
+    let rows = insn.dram_rows(config);
+    Some((mem, rows.map_or(0, |rows| rows.span().end)))
+}
+
+/// The instruction with its DRAM base in its memory type's space, inside of which it
+/// [reaches](reach). One that moves nothing stays as it is: its base means nothing.
+#[must_use]
+pub fn moved(mut insn: Insn, config: &Config) -> Insn {
+    let moves = insn.dram_rows(config).is_some();
+    let (mem, base) = match &mut insn {
+        Insn::Load(load) => (load.mem, &mut load.dram_base),
+        Insn::Store(store) => (MemType::Out, &mut store.dram_base),
+        Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return insn,
+    };
+    if moves {
+        *base += address(mem, 0).0 / config.elem_bytes(mem) as u32;
+    }
+    insn
+}
