@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use image::RgbImage;
 use tempfile::TempDir;
-use vta_compiler::graph::{Data, Graph, Node, Op, Value, ValueId};
+use vta_compiler::graph::{Data, Graph, Node, OnnxOp, Op, Value, ValueId};
 use vta_compiler::onnx;
 use vta_compiler::qgraph::Window;
 use vta_compiler::quantize::{self, Mode};
@@ -22,8 +22,15 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The largest resident size of the program with these arguments, in KiB.
+/// The largest resident size of the program with these arguments, in KiB; it must succeed.
 fn peak_kib(args: &[&str]) -> u64 {
+    let (peak, status, error) = watched(args);
+    assert!(status == 0 && peak > 0, "{args:?}: {error}");
+    peak
+}
+
+/// The largest resident size of the program with these arguments, in KiB, its status and what it says of errors.
+fn watched(args: &[&str]) -> (u64, i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vta"));
     command.current_dir(root()).args(args);
     // Each thread has a picture of its own at a time.
@@ -44,9 +51,8 @@ fn peak_kib(args: &[&str]) -> u64 {
         std::thread::sleep(Duration::from_millis(2));
     };
     let output = child.wait_with_output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(status.success() && peak > 0, "{args:?}: {error}");
-    peak
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    (peak, status.code().unwrap(), error)
 }
 
 /// Asserts that the second command needs little more than the first.
@@ -172,4 +178,65 @@ fn arrays_are_read_image_by_image() {
             &[&run[..], &[&many]].concat(),
         );
     }
+}
+
+/// An operator of the host whose one argument is given.
+fn host(kind: &'static str) -> Op {
+    Op::Onnx(Box::new(OnnxOp {
+        kind,
+        domain: "",
+        opset: 13,
+        attributes: Vec::new(),
+        arguments: vec![true],
+        output: 0,
+        reason: String::new(),
+    }))
+}
+
+/// A file of some kilobytes, whose constants take gigabytes.
+#[test]
+fn folded_constants_take_bounded_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut graph = Graph::default();
+    let mut value = |name: &str, shape: &[usize], data: Option<Data>| {
+        graph.values.push(Value::new(name, shape.to_vec(), data));
+        ValueId(graph.values.len() - 1)
+    };
+    let x = value("x", &[1, 16, 8, 8], None);
+    let count = value("count", &[1], Some(Data::I64(vec![1 << 23])));
+    let mut nodes = Vec::new();
+    let mut node = |op: Op, inputs: Vec<ValueId>, output: ValueId| {
+        let name = format!("n{}", nodes.len());
+        nodes.push(Node {
+            name,
+            op,
+            inputs,
+            output,
+        });
+        output
+    };
+    let mut last = node(
+        host("ConstantOfShape"),
+        vec![count],
+        value("c", &[1 << 23], None),
+    );
+    for i in 0..100 {
+        last = node(
+            host("Neg"),
+            vec![last],
+            value(&format!("c{i}"), &[1 << 23], None),
+        );
+    }
+    let most = node(host("ReduceMax"), vec![last], value("most", &[1], None));
+    let y = node(Op::Mul, vec![x, most], value("y", &[1, 16, 8, 8], None));
+    (graph.inputs, graph.outputs, graph.nodes) = (vec![x], vec![y], nodes);
+    let path = folder.path().join("fold.onnx");
+    std::fs::write(&path, onnx::save(&graph)).unwrap();
+    let (peak, status, error) = watched(&["check", path.to_str().unwrap()]);
+    println!("{peak} KiB");
+    assert!(peak < 400 << 10, "{peak} KiB");
+    assert!(
+        status == 2 && error.contains("(Neg): with it, reading the model computes more than"),
+        "{status} {error}"
+    );
 }

@@ -47,6 +47,15 @@ impl Element {
             Self::Bool => "bool",
         }
     }
+
+    /// Bytes of an element in memory.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::F32 | Self::I32 => 4,
+            Self::I8 | Self::U8 | Self::Bool => 1,
+            Self::I64 => 8,
+        }
+    }
 }
 
 impl Data {

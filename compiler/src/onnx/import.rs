@@ -2,6 +2,7 @@
 
 mod arity;
 mod attributes;
+mod budget;
 mod constant;
 mod gemm;
 mod matrix;
@@ -79,7 +80,7 @@ pub fn load_file(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Graph, Onn
         makers: HashMap::new(),
         uses: uses(&proto),
         opset,
-        computed: 0,
+        budget: budget::Budget::default(),
         external: External::new(options),
     };
     import.graph.name.clone_from(&proto.name);
@@ -89,6 +90,7 @@ pub fn load_file(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Graph, Onn
         .collect();
     for tensor in &proto.initializer {
         let (shape, data) = read_tensor(&tensor.name, tensor, &mut import.external)?;
+        import.budget.add_constant(&data);
         import.define(&tensor.name, shape, Some(data))?;
     }
     let inputs = proto
@@ -99,6 +101,7 @@ pub fn load_file(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Graph, Onn
     named_inputs(&inputs, options)?;
     for input in inputs {
         let (shape, element) = input_type(input, options)?;
+        import.budget.add_input(&shape, element);
         let id = import.define(&input.name, shape, None)?;
         import.graph.values[id.0].element = element;
         import.graph.inputs.push(id);
@@ -243,7 +246,9 @@ impl<'a> Import<'a> {
         output: &str,
     ) -> Result<(Vec<usize>, Data), OnnxError> {
         if let Some(tensor) = node.find("value").and_then(|a| a.t.as_ref()) {
-            return read_tensor(output, tensor, &mut self.external);
+            let read = read_tensor(output, tensor, &mut self.external)?;
+            self.budget.add_constant(&read.1);
+            return Ok(read);
         }
         let list = |data: Data| (vec![data.len()], data);
         let found = [

@@ -1,8 +1,7 @@
 //! Operators that are kept as the file has them, and those that are computed while it is read.
 
-use std::collections::HashMap;
-
 use super::arity::input_counts;
+use super::budget::bytes;
 use super::order::node_error;
 use super::state::{Arguments, Import};
 use super::tensor::read_tensor;
@@ -12,11 +11,7 @@ use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, OnnxOp, Op, Value,
 use crate::onnx::operators::{Known, Size, known};
 use crate::onnx::{OnnxError, proto, shape};
 
-/// Elements that operators may have while a file is read, all together: what computing them for their
-/// shapes or values takes is in proportion.
-const MAX_COMPUTED: u64 = 1 << 34;
-
-/// Up to so many an operator is computed once to see that the host's engine can.
+/// Up to so many elements or multiply-adds an operator is computed once to see that the host's engine can.
 const MAX_CHECKED: u64 = 1 << 22;
 
 impl<'a> Import<'a> {
@@ -87,10 +82,33 @@ impl<'a> Import<'a> {
         let wanted = self.wanted(node);
         let tensors = self.compute(&known, &op, &inputs, &wanted).map_err(fail)?;
         for (output, (shape, data)) in wanted.into_iter().zip(tensors) {
-            shape::elements(&node.output[output], &shape)?;
-            self.define(&node.output[output], shape, Some(data))?;
+            let name = &node.output[output];
+            shape::elements(name, &shape)?;
+            self.budget.held += bytes(&shape, data.element());
+            let id = self.define(name, shape, Some(data))?;
+            let reads = self.uses.get(name).copied().unwrap_or(0);
+            self.budget.folded.insert(id, reads);
+        }
+        for name in &node.input {
+            if let Some(&id) = self.names.get(name) {
+                self.folded_again(id);
+            }
         }
         Ok(())
+    }
+
+    /// A folded constant was folded into another one: after its last reader it goes.
+    fn folded_again(&mut self, id: ValueId) {
+        let Some(reads) = self.budget.folded.get_mut(&id) else {
+            return;
+        };
+        *reads = reads.saturating_sub(1);
+        if *reads == 0 {
+            self.budget.folded.remove(&id);
+            let value = &mut self.graph.values[id.0];
+            self.budget.held -= bytes(&value.shape, value.element);
+            value.data = None;
+        }
     }
 
     /// The outputs of a node that something reads.
@@ -188,8 +206,28 @@ impl<'a> Import<'a> {
             self.check(known, op, inputs, wanted, &shape)?;
             return Ok(vec![shape; wanted.len()]);
         }
+        self.computed_shapes(known, op, inputs, wanted)
+    }
+
+    /// The shapes that computing a node gives. Blocks of a network repeat: equal questions are computed once.
+    fn computed_shapes(
+        &mut self,
+        known: &Known,
+        op: &OnnxOp,
+        inputs: &[ValueId],
+        wanted: &[usize],
+    ) -> Result<Vec<Vec<usize>>, String> {
+        let values: Vec<&Value> = inputs.iter().map(|id| &self.graph.values[id.0]).collect();
+        let question = question(op, &values, wanted);
+        if let Some(shapes) = question.as_ref().and_then(|q| self.budget.answers.get(q)) {
+            return Ok(shapes.clone());
+        }
         let computed = self.compute(known, op, inputs, wanted)?;
-        Ok(computed.into_iter().map(|(shape, _)| shape).collect())
+        let shapes: Vec<Vec<usize>> = computed.into_iter().map(|(shape, _)| shape).collect();
+        if let Some(question) = question {
+            self.budget.answers.insert(question, shapes.clone());
+        }
+        Ok(shapes)
     }
 
     /// Whether the engine takes an operator, and gives the shape that is expected where computing it
@@ -203,17 +241,15 @@ impl<'a> Import<'a> {
         shape: &[usize],
     ) -> Result<(), String> {
         let values: Vec<&Value> = inputs.iter().map(|id| &self.graph.values[id.0]).collect();
-        let read = values
-            .iter()
-            .map(|v| v.shape.iter().map(|&d| d as u64).product());
-        let work = sizes::work(known.size, op, &values)?;
-        if read.fold(work, u64::saturating_add) > MAX_CHECKED {
+        let cost = sizes::cost(known.size, op, &values)?;
+        // What is left of the budget is for shapes that nothing else says.
+        if cost.work > MAX_CHECKED.min(self.budget.work / 8) {
             return Ok(());
         }
-        let computed = self.compute(known, op, inputs, wanted)?;
-        match computed.iter().find(|(found, _)| found != shape) {
+        let computed = self.computed_shapes(known, op, inputs, wanted)?;
+        match computed.iter().find(|found| *found != shape) {
             None => Ok(()),
-            Some((found, _)) => Err(format!("the host makes {found:?} of it, not {shape:?}")),
+            Some(found) => Err(format!("the host makes {found:?} of it, not {shape:?}")),
         }
     }
 
@@ -226,17 +262,7 @@ impl<'a> Import<'a> {
         wanted: &[usize],
     ) -> Result<Vec<(Vec<usize>, Data)>, String> {
         let values: Vec<&Value> = inputs.iter().map(|id| &self.graph.values[id.0]).collect();
-        let work = sizes::work(known.size, op, &values)?;
-        let read = values
-            .iter()
-            .map(|v| v.shape.iter().map(|&d| d as u64).product());
-        let work = read.fold(work, u64::saturating_add);
-        self.computed = self.computed.saturating_add(work);
-        if self.computed > MAX_COMPUTED {
-            return Err(format!(
-                "with it, reading the model computes more than {MAX_COMPUTED} elements"
-            ));
-        }
+        let cost = sizes::cost(known.size, op, &values)?;
         let types: Vec<Element> = values.iter().map(|v| v.element).collect();
         let outputs = wanted.iter().map(|&output| {
             let op = OnnxOp {
@@ -246,8 +272,37 @@ impl<'a> Import<'a> {
             Ok((known.output(&op, &types)?, op))
         });
         let outputs: Vec<(Element, OnnxOp)> = outputs.collect::<Result<_, String>>()?;
+        let zeros = values.iter().filter(|v| v.data.is_none());
+        let zeros = zeros.map(|v| bytes(&v.shape, v.element));
+        let made = outputs.iter().map(|(element, _)| element.bytes());
+        let made = made.map(|bytes| cost.elements.saturating_mul(bytes));
+        let held = zeros.chain(made).fold(0, u64::saturating_add);
+        self.budget.spend(cost.work, held)?;
         run(&values, &outputs)
     }
+}
+
+/// Constants of up to so many elements may be asked for as they are: axes, sizes, scales of a Resize. Larger
+/// ones are lent to the engine.
+const MAX_SMALL: usize = 64;
+
+/// What a node's shapes depend on, as text; `None` for a node with many whole numbers.
+fn question(op: &OnnxOp, values: &[&Value], wanted: &[usize]) -> Option<String> {
+    let small = |data: &Data| data.len() <= MAX_SMALL;
+    let unknown = |data: &Data| !small(data) && data.element() != Element::F32;
+    if values.iter().any(|v| v.data.as_ref().is_some_and(unknown)) {
+        return None;
+    }
+    let input = |v: &&Value| {
+        let data = v.data.as_ref().filter(|data| small(data));
+        format!("{:?} {:?} {data:?}", v.shape, v.element)
+    };
+    let inputs: Vec<String> = values.iter().map(input).collect();
+    let (kind, attributes, arguments) = (op.kind, &op.attributes, &op.arguments);
+    Some(format!(
+        "{kind} {} {attributes:?} {arguments:?} {inputs:?} {wanted:?}",
+        op.opset
+    ))
 }
 
 /// Runs one operator on its own.
@@ -257,19 +312,24 @@ fn run(
 ) -> Result<Vec<(Vec<usize>, Data)>, String> {
     let mut graph = Graph::default();
     let mut ids = Vec::with_capacity(values.len());
-    let mut zeros: HashMap<String, engine::Tensor> = HashMap::new();
+    let mut zeros: Vec<Option<Data>> = Vec::with_capacity(values.len());
     for (index, value) in values.iter().enumerate() {
-        let name = format!("i{index}");
         let id = ValueId(graph.values.len());
-        if value.data.is_none() {
+        let constant = value
+            .data
+            .as_ref()
+            .filter(|data| data.len() <= MAX_SMALL)
+            .cloned();
+        if constant.is_none() {
             graph.inputs.push(id);
-            let data = Data::zeros(value.element, value.shape.iter().product());
-            let shape = value.shape.clone();
-            zeros.insert(name.clone(), engine::Tensor { shape, data });
         }
+        zeros.push(match value.data {
+            Some(_) => None,
+            None => Some(Data::zeros(value.element, value.shape.iter().product())),
+        });
         graph.values.push(Value {
-            name,
-            ..(*value).clone()
+            element: value.element,
+            ..Value::new(format!("i{index}"), value.shape.clone(), constant)
         });
         ids.push(id);
     }
@@ -288,13 +348,18 @@ fn run(
         graph.outputs.push(output);
     }
     let engine = Engine::new(engine::model(&graph, &graph.outputs)).map_err(|e| e.to_string())?;
-    let given: Vec<(&str, &engine::Tensor)> = zeros.iter().map(|(n, t)| (&n[..], t)).collect();
+    let lent = graph.inputs.iter().filter_map(|id| {
+        let Value { name, shape, .. } = &graph.values[id.0];
+        let data = values[id.0].data.as_ref().or(zeros[id.0].as_ref())?;
+        Some(engine::Lent { name, shape, data })
+    });
+    let lent: Vec<engine::Lent<'_>> = lent.collect();
     let names: Vec<String> = outputs
         .iter()
         .map(|(_, op)| format!("o{}", op.output))
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let tensors = engine.run(&given, &names).map_err(|e| e.to_string())?;
+    let tensors = engine.run_lent(&lent, &names).map_err(|e| e.to_string())?;
     let typed = |(tensor, (element, _)): (engine::Tensor, &(Element, OnnxOp))| {
         Ok((tensor.shape, typed(tensor.data, *element)?))
     };

@@ -19,7 +19,10 @@ pub(super) fn direct(
             .ok_or_else(|| format!("its input {argument} is missing"))
     };
     let shape = match size {
-        Size::First => input(0)?.to_vec(),
+        Size::First => {
+            parameters(op, input(0)?, inputs)?;
+            input(0)?.to_vec()
+        }
         Size::Broadcast => inputs
             .iter()
             .try_fold(Vec::new(), |all, shape| broadcast(&all, shape))?,
@@ -35,6 +38,20 @@ pub(super) fn direct(
         Size::Computed(_) => return Ok(None),
     };
     Ok(Some(shape))
+}
+
+/// Those of a normalisation have a value for each channel.
+fn parameters(op: &OnnxOp, x: &[usize], inputs: &[&[usize]]) -> Result<(), String> {
+    if !matches!(op.kind, "BatchNormalization" | "InstanceNormalization") {
+        return Ok(());
+    }
+    let channels = x.get(1).copied().unwrap_or(1);
+    match inputs.iter().skip(1).find(|shape| ***shape != [channels]) {
+        None => Ok(()),
+        Some(shape) => Err(format!(
+            "parameters of shape {shape:?} for {x:?}, not [{channels}]"
+        )),
+    }
 }
 
 /// Two shapes, aligned at their last dimension, as elementwise operators take them together.
@@ -193,16 +210,25 @@ fn transposed(
     Ok(all.checked_sub(pads[i] + pads[n + i]).filter(|&n| n > 0))
 }
 
-/// What computing an operator takes: elements that it gives, or multiply-adds where these are more.
+/// What computing an operator takes.
+pub(super) struct Cost {
+    /// The most elements of an output.
+    pub elements: u64,
+    /// Elements that are read and given, or multiply-adds where these are more.
+    pub work: u64,
+}
+
+/// What computing an operator takes.
 ///
 /// # Errors
 /// More than [`MAX_ELEMENTS`] in an output, or a size that isn't known yet, in words.
-pub(super) fn work(size: Size, op: &OnnxOp, inputs: &[&Value]) -> Result<u64, String> {
+pub(super) fn cost(size: Size, op: &OnnxOp, inputs: &[&Value]) -> Result<Cost, String> {
     let input = |argument: usize| {
         let at = op.place(argument).and_then(|at| inputs.get(at));
         at.copied()
             .ok_or_else(|| format!("its input {argument} is missing"))
     };
+    let mut summed = 1;
     let elements = match size {
         Size::Computed(Bound::First) => count(&input(0)?.shape),
         Size::Computed(Bound::Sum) => {
@@ -210,28 +236,51 @@ pub(super) fn work(size: Size, op: &OnnxOp, inputs: &[&Value]) -> Result<u64, St
             all.fold(0, u64::saturating_add)
         }
         Size::Computed(Bound::Index) => gathered(op, &input(0)?.shape, &input(1)?.shape),
+        Size::Computed(Bound::Stated(Stated::Letters)) => {
+            let (given, sums) = letters(op, &input)?;
+            summed = sums;
+            given
+        }
         Size::Computed(Bound::Stated(at)) => stated(at, op, &input)?,
         Size::First | Size::Broadcast | Size::Product | Size::Window(_) => {
             let shapes: Vec<&[usize]> = inputs.iter().map(|v| &v.shape[..]).collect();
+            summed = terms(size, op, &shapes);
             count(&direct(size, op, &shapes)?.unwrap_or_default())
         }
     };
     let limit = MAX_ELEMENTS as u64;
-    // The letters of an Einsum count its sums, too.
-    let summed = matches!(size, Size::Computed(Bound::Stated(Stated::Letters)));
-    if elements > limit && !summed {
+    if elements > limit {
         return Err(format!(
             "it may give {elements} elements; the most is {limit}"
         ));
     }
-    Ok(match size {
-        // Each output is a sum over at most so many weights.
-        Size::Product | Size::Window(_) => {
-            let inner = inputs.get(1).map_or(1, |w| count(&w.shape).max(1));
-            elements.saturating_mul(inner)
-        }
-        _ => elements,
+    let read = inputs.iter().map(|v| count(&v.shape));
+    let work = elements.saturating_mul(summed.max(1));
+    Ok(Cost {
+        elements,
+        work: read.fold(work, u64::saturating_add),
     })
+}
+
+/// How many terms the sum of an output has at most.
+fn terms(size: Size, op: &OnnxOp, inputs: &[&[usize]]) -> u64 {
+    let shape = |at: usize| inputs.get(at).copied().unwrap_or_default();
+    let one_of =
+        |shape: &[usize], at: usize| count(shape) / shape.get(at).map_or(1, |&d| d.max(1)) as u64;
+    match size {
+        Size::Product if op.kind == "Gemm" && op.int("transA", 0) != 0 => {
+            shape(0).first().map_or(1, |&d| d as u64)
+        }
+        Size::Product => shape(0).last().map_or(1, |&d| d as u64),
+        Size::Window(WindowKind::Conv) => one_of(shape(1), 0),
+        Size::Window(WindowKind::ConvTranspose) => one_of(shape(1), 1),
+        Size::Window(WindowKind::Pool) => {
+            let sizes = op.ints("kernel_shape").unwrap_or_default();
+            let sizes = sizes.iter().map(|&d| u64::try_from(d).unwrap_or(0));
+            sizes.fold(1, u64::saturating_mul)
+        }
+        _ => 1,
+    }
 }
 
 fn count(shape: &[usize]) -> u64 {
@@ -326,7 +375,7 @@ fn stated<'v>(
             };
             count(input(0)?).saturating_mul(product(&mut depth.iter().map(size)))
         }
-        Stated::Letters => letters(op, input)?,
+        Stated::Letters => letters(op, input)?.0,
     })
 }
 
@@ -341,16 +390,16 @@ fn range(ends: [&Value; 3]) -> Option<u64> {
     (step != 0.0 && count.is_finite()).then_some(count.max(0.0) as u64)
 }
 
-/// The terms of an Einsum: what all its letters together count.
+/// What an Einsum gives at most, and how many terms each sum has.
 fn letters<'v>(
     op: &OnnxOp,
     input: &dyn Fn(usize) -> Result<&'v Value, String>,
-) -> Result<u64, String> {
+) -> Result<(u64, u64), String> {
     let Some(OnnxAttribute::Text(equation)) = op.attribute("equation") else {
         return Err("its equation is missing".to_owned());
     };
     let equation = String::from_utf8_lossy(equation).replace(' ', "");
-    let terms = equation.split("->").next().unwrap_or("");
+    let (terms, given) = equation.split_once("->").unwrap_or((&equation, &equation));
     let mut sizes = std::collections::BTreeMap::new();
     for (index, term) in terms.split(',').enumerate() {
         let shape = &input(index)?.shape;
@@ -364,5 +413,11 @@ fn letters<'v>(
             *known = (*known).max(size as u64);
         }
     }
-    Ok(sizes.values().fold(1u64, |n, &d| n.saturating_mul(d)))
+    let product = |kept: bool| {
+        let of = sizes
+            .iter()
+            .filter(|(letter, _)| given.contains(**letter) == kept);
+        of.fold(1u64, |n, (_, &d)| n.saturating_mul(d))
+    };
+    Ok((product(true), product(false)))
 }

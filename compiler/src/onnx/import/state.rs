@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::attributes::Axes;
+use super::budget::Budget;
 use super::order::node_error;
 use super::windows::Plane;
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
@@ -20,8 +21,8 @@ pub(super) struct Import<'a> {
     /// How often nodes and the graph's outputs name a value.
     pub uses: HashMap<&'a String, usize>,
     pub opset: i64,
-    /// Elements that were computed so far.
-    pub computed: u64,
+    /// What computing constants and shapes may take.
+    pub budget: Budget,
     /// Files that tensors lie in.
     pub external: External<'a>,
 }
@@ -110,6 +111,11 @@ impl Import<'_> {
 
     /// Another name of a value.
     pub(super) fn alias(&mut self, name: &str, id: ValueId) -> Result<(), OnnxError> {
+        if let Some(reads) = self.budget.folded.get_mut(&id) {
+            // The node that gives the name is one reader less.
+            let more = self.uses.get(&name.to_owned()).copied().unwrap_or(0);
+            *reads = (*reads + more).saturating_sub(1);
+        }
         match self.names.insert(name.to_owned(), id) {
             None => Ok(()),
             Some(_) => Err(defined_twice(name)),

@@ -1,5 +1,6 @@
 //! Operators that become others as they are read.
 
+mod budget;
 mod constants;
 mod kept;
 mod model;

@@ -1,0 +1,91 @@
+//! What reading a file may compute: more is refused before it is computed.
+
+use super::model::{Model, ints};
+use crate::graph::Data;
+
+/// A model that multiplies its input by the largest of so many numbers, which so many nodes negate one behind the
+/// other.
+fn folded(numbers: i64, nodes: usize) -> Model {
+    let mut model =
+        Model::default()
+            .longs("count", &[numbers])
+            .node("ConstantOfShape", &["count"], "n0", &[]);
+    for i in 0..nodes {
+        model = model.node("Neg", &[&format!("n{i}")], &format!("n{}", i + 1), &[]);
+    }
+    let axes = [ints("axes", &[0])];
+    model
+        .node("ReduceMax", &[&format!("n{nodes}")], "most", &axes)
+        .node("Mul", &["x", "most"], "y", &[])
+}
+
+#[test]
+fn constants_go_after_their_last_reader() {
+    // A sixth of the limit each, of which two are there at a time.
+    let graph = folded(10 << 20 >> 2, 12).read(13).unwrap();
+    let constants = graph.values.iter().filter_map(|v| v.data.as_ref());
+    assert_eq!(constants.map(Data::len).max(), Some(1));
+}
+
+#[test]
+fn constants_that_are_folded_take_bounded_memory_and_work() {
+    let error = folded(1 << 25, 1).read(13).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "ONNX node n0 (ConstantOfShape): with it, reading the model takes 134217728 bytes; the most for this file \
+         is 67110816"
+    );
+    let error = folded(1 << 23, 400).read(13).unwrap_err().to_string();
+    assert!(
+        error.contains("(Neg): with it, reading the model computes more than 2684"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_a_file_holds_may_be_folded() {
+    // More than the limit of a small file.
+    let weights = vec![0.5; 17 << 20];
+    let model = Model::default()
+        .floats("w", &[17 << 20], weights)
+        .node("Neg", &["w"], "n0", &[])
+        .node("Neg", &["n0"], "n1", &[])
+        .node("ReduceMax", &["n1"], "most", &[ints("axes", &[0])])
+        .node("Mul", &["x", "most"], "y", &[]);
+    assert!(model.read(13).is_ok());
+}
+
+#[test]
+fn equal_blocks_are_asked_for_once() {
+    // Each reads as much as 5,000 of the input's elements do: all together are more than the limit.
+    let mut model =
+        Model::default()
+            .longs("many", &[1, 5000, 1, 1])
+            .node("Tile", &["x", "many"], "t0", &[]);
+    for i in 0..800 {
+        let (from, to) = (format!("t{i}"), format!("t{}", i + 1));
+        model = model.node("Transpose", &[&from], &to, &[ints("perm", &[0, 1, 3, 2])]);
+    }
+    let last = [ints("axes", &[1, 2, 3])];
+    let graph = model
+        .node("ReduceMax", &["t800"], "y", &last)
+        .read(13)
+        .unwrap();
+    assert_eq!(graph.nodes.len(), 802);
+}
+
+#[test]
+fn normalisations_have_a_parameter_for_each_channel() {
+    for count in [1i64, 3, 1 << 10] {
+        let model = Model::default()
+            .floats("p", &[count], vec![0.5; count as usize])
+            .node("BatchNormalization", &["x", "p", "p", "p", "p"], "y", &[]);
+        let error = model.read(13).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!(
+                "parameters of shape [{count}] for [1, 2, 5, 6], not [2]"
+            )),
+            "{error}"
+        );
+    }
+}
