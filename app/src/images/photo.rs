@@ -6,7 +6,7 @@ use std::io::{Cursor, Read};
 use std::path::Path;
 
 use image::metadata::Orientation;
-use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageFormat, ImageReader};
+use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageFormat, ImageReader, Limits};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
@@ -22,6 +22,9 @@ const MAX_SIDE: u32 = 16_384;
 const MAX_PIXELS: u64 = 50_000_000;
 /// The largest image file, in bytes: uncompressed, 16 bits and four channels.
 const MAX_BYTES: u64 = MAX_PIXELS * 8 + (1 << 20);
+/// Bytes that chunks of a png file may take beside those of the file: its colour profile is unpacked when it is
+/// opened, and ignored where it takes more.
+const MAX_UNPACKED: u64 = 8 << 20;
 /// The formats that are read, by what files of theirs are called.
 const EXTENSIONS: [(&str, ImageFormat); 7] = [
     ("png", ImageFormat::Png),
@@ -179,7 +182,12 @@ fn ends(bytes: &[u8]) -> bool {
 
 /// An image of another format.
 fn other(bytes: &[u8], format: ImageFormat) -> Result<DynamicImage> {
-    let reader = ImageReader::with_format(Cursor::new(bytes), format);
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    if format == ImageFormat::Png {
+        let mut limits = Limits::no_limits();
+        limits.max_alloc = Some(bytes.len() as u64 + MAX_UNPACKED);
+        reader.limits(limits);
+    }
     let mut decoder = reader.into_decoder().context(UNREADABLE)?;
     let (w, h) = decoder.dimensions();
     check_size(w, h)?;
@@ -195,7 +203,8 @@ fn other(bytes: &[u8], format: ImageFormat) -> Result<DynamicImage> {
 
 #[cfg(test)]
 mod tests {
-    use image::RgbImage;
+    use image::codecs::png::PngEncoder;
+    use image::{ImageEncoder, RgbImage};
 
     use super::*;
 
@@ -296,6 +305,27 @@ mod tests {
             let at = [(4, 4), (w - 4, 4), (4, h - 4), (w - 4, h - 4)];
             let found: String = at.map(colour).into_iter().collect();
             assert_eq!(found, corners, "orientation {orientation}");
+        }
+    }
+
+    /// A colour profile of zeros, which is a thousandth of its size in the file.
+    #[test]
+    fn a_colour_profile_takes_little_memory() {
+        let picture = sample();
+        for (profile, most) in [(3 << 20, 24 << 20), (64 << 20, 32 << 20)] {
+            let mut bytes = Vec::new();
+            let mut encoder = PngEncoder::new(&mut bytes);
+            encoder.set_icc_profile(vec![0; profile]).unwrap();
+            let (w, h) = picture.dimensions();
+            let colours = image::ExtendedColorType::Rgb8;
+            encoder
+                .write_image(picture.as_raw(), w, h, colours)
+                .unwrap();
+            assert!(bytes.len() < profile / 100);
+            let info = allocation_counter::measure(|| {
+                assert_eq!(decode(&bytes).unwrap().rgb, *picture.as_raw());
+            });
+            assert!(info.bytes_max < most, "{profile}: {} bytes", info.bytes_max);
         }
     }
 
