@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vta_compiler::graph::Graph;
 use vta_compiler::host::{EndOutput, Ends};
 use vta_compiler::lower::{self, LowerOptions};
-use vta_compiler::passes;
+use vta_compiler::passes::{self, Unfused};
 use vta_compiler::placement::{self, Rules, Target as Place};
 use vta_compiler::qgraph::{QGraph, QNode, QOp};
 use vta_driver::{
@@ -32,6 +32,8 @@ pub struct Compiled {
     pub split: Option<Arc<MultiProgram>>,
     /// What every layer computes, for comparisons; `None` for what was a bundle.
     pub graph: Option<Arc<QGraph>>,
+    /// The model without fusions, where layers are to be compared with that, too.
+    pub unfused: Option<Arc<Unfused>>,
     /// What the host computes around it; `None` where callers give and take its tensors.
     pub ends: Option<Arc<Ends>>,
 }
@@ -42,6 +44,7 @@ impl From<Program> for Compiled {
             program: Arc::new(program),
             split: None,
             graph: None,
+            unfused: None,
             ends: None,
         }
     }
@@ -66,6 +69,7 @@ impl Compiled {
             program,
             split: Some(Arc::new(network)),
             graph: None,
+            unfused: None,
             ends,
         };
         let len = |tensors: Vec<Tensor>| tensors.iter().map(Tensor::len).collect::<Vec<_>>();
@@ -220,6 +224,7 @@ pub fn for_target(target: &Target, graph: QGraph, config: &Config) -> Result<Com
         split: split.map(Arc::new),
         ends: graph.ends.clone(),
         graph: Some(Arc::new(graph)),
+        unfused: None,
     })
 }
 

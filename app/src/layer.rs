@@ -134,6 +134,7 @@ pub fn plans(args: &LayerOptions) -> Result<Plans> {
         program: lowered.program,
         split: None,
         graph: None,
+        unfused: None,
         ends: None,
     };
     dump::plans(&compiled, &device_names(&args.device.device))

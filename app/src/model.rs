@@ -207,6 +207,25 @@ impl Model {
         }
     }
 
+    /// As [`Self::compile`], with the model without fusions where there is one, to compare layers with.
+    ///
+    /// # Errors
+    /// As for [`Self::compile`].
+    pub fn compile_to_compare(self, target: &Target, watch: &dyn Watch) -> Result<Compiled> {
+        let unfused = match &self.form {
+            Form::Graph(graph) if is_quantized(graph) => {
+                let unfused = passes::unfused(graph);
+                Some(Arc::new(unfused.with_context(|| self.name.clone())?))
+            }
+            _ => None,
+        };
+        let compiled = self.compile(target, watch)?;
+        Ok(Compiled {
+            unfused,
+            ..compiled
+        })
+    }
+
     /// Compiles it for a target. A bundle is compiled already, for its configuration.
     ///
     /// # Errors

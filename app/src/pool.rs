@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
+use vta_compiler::passes::Unfused;
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::reference;
 use vta_driver::{Counters, DeviceCounters, MultiSession, RunOutput, Session};
@@ -156,8 +157,8 @@ impl Pool {
                 .tensors
                 .iter()
                 .map(|t| t.chw.iter().product::<usize>());
-            // What the reference computes, and what is read of the device.
-            let bytes = 2 * values.sum::<usize>() as u64 * self.seats.len() as u64;
+            // What the reference computes with fusions and without, and what is read of the device.
+            let bytes = 3 * values.sum::<usize>() as u64 * self.seats.len() as u64;
             room::ask(bytes, || "the reference interpreter".to_owned())?;
         }
         let (job, seats) = (&job, &mut self.seats);
@@ -319,7 +320,12 @@ impl Job<'_> {
             let refs: Vec<&[i8]> = images.iter().map(|image| &**image).collect();
             let out = engine.run(&refs)?;
             if let Some(graph) = graph {
-                verify(graph, engine, first, &refs, &mut share.mismatches)?;
+                let expected = references(graph, &refs)?;
+                verify(engine, &expected, first, &mut share.mismatches)?;
+                if let Some(unfused) = self.network.unfused.as_deref() {
+                    let found = fusions(graph, unfused, &expected, first)?;
+                    share.mismatches.extend(found);
+                }
             }
             self.add(share, first, out);
         }
@@ -395,20 +401,44 @@ impl Job<'_> {
     }
 }
 
-/// Compares every layer's output with the reference interpreter.
-fn verify(
+/// Every tensor of each image, as the reference interpreter has it.
+type References = Vec<Vec<Vec<i8>>>;
+
+fn references(graph: &QGraph, images: &[&[i8]]) -> Result<References> {
+    let all = images.iter().map(|x| reference::run(graph, x));
+    Ok(all.collect::<Result<_, _>>()?)
+}
+
+/// Compares the interpreter's values with those of the model without fusions, of which it knows the same as the
+/// devices.
+fn fusions(
     graph: &QGraph,
-    engine: &mut Engine,
+    unfused: &Unfused,
+    values: &References,
     first: usize,
-    images: &[&[i8]],
+) -> Result<Vec<String>> {
+    let mut mismatches = Vec::new();
+    for (image, values) in (first..).zip(values) {
+        let told = reference::compare(graph, values, unfused)?
+            .into_iter()
+            .map(|found| {
+                let (name, at, a, b) = (found.node, found.at, found.found, found.expected);
+                format!("image {image}, layer {name}, value {at}: {a}, and without fusions {b}")
+            });
+        mismatches.extend(told);
+    }
+    Ok(mismatches)
+}
+
+/// Compares every layer's output with the reference interpreter's.
+fn verify(
+    engine: &mut Engine,
+    expected: &References,
+    first: usize,
     mismatches: &mut Vec<String>,
 ) -> Result<()> {
-    let expected: Vec<_> = images
-        .iter()
-        .map(|x| reference::run(graph, x))
-        .collect::<Result<_, _>>()?;
     for (name, tensor, got) in engine.outputs()? {
-        for (i, (got, expected)) in got.iter().zip(&expected).enumerate() {
+        for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
             let expected = &expected[tensor];
             if let Some(at) = got.iter().zip(expected).position(|(a, b)| a != b) {
                 let image = first + i;

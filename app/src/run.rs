@@ -210,8 +210,12 @@ fn prepare(args: &RunOptions, watch: &dyn Watch) -> Result<Prepared> {
     if let Some(requant) = args.requant {
         model.set_requant(requant);
     }
+    let compiled = match args.verify {
+        true => model.compile_to_compare(&args.target, &Part(watch))?,
+        false => model.compile(&args.target, &Part(watch))?,
+    };
     Ok(Prepared {
-        compiled: model.compile(&args.target, &Part(watch))?,
+        compiled,
         preprocess,
         given,
     })

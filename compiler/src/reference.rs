@@ -1,5 +1,7 @@
 //! The reference interpreter: what an integer graph means, without tiles or devices.
 
+mod fusions;
+
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -10,6 +12,8 @@ use crate::lane::LaneOp;
 use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, Spread, TensorId};
 use crate::semantics::{self, SemanticsError};
 use crate::window::Window;
+
+pub use fusions::{Deviation, compare};
 
 /// A graph that can't be interpreted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -79,13 +83,7 @@ pub fn run(graph: &QGraph, input: &[i8]) -> Result<Vec<Vec<i8>>, ReferenceError>
             node,
             values: &values,
         };
-        let value = match &node.op {
-            QOp::Host {
-                segment, output, ..
-            } => eval.host(segment, *output, &mut computed)?,
-            _ => eval.node()?,
-        };
-        values[node.output.0] = value;
+        values[node.output.0] = eval.value(&mut computed)?;
     }
     Ok(values)
 }
@@ -127,6 +125,19 @@ impl<'a> Eval<'a> {
             return Err(self.shape_error());
         }
         Ok(View { data, chw, zero })
+    }
+
+    /// What the node gives; `computed` are all values of the segment before it, if that is of the host.
+    fn value(
+        &self,
+        computed: &mut Option<(Arc<Segment>, Vec<Vec<i8>>)>,
+    ) -> Result<Vec<i8>, ReferenceError> {
+        match &self.node.op {
+            QOp::Host {
+                segment, output, ..
+            } => self.host(segment, *output, computed),
+            _ => self.node(),
+        }
     }
 
     fn node(&self) -> Result<Vec<i8>, ReferenceError> {

@@ -144,6 +144,9 @@ fn drawn(
     // Measured for speed; there are no labels to be true to.
     let requant = Requant::Fast.name().to_owned();
     b.graph.metadata.insert(Requant::KEY.to_owned(), requant);
+    // A residual block rounds once.
+    let sums = (passes::Net::SUMS.to_owned(), "wide".to_owned());
+    b.graph.metadata.extend([sums]);
     b.graph.metadata.insert(
         "preprocess".to_owned(),
         r#"{"scale":0.00392156862745098,"mean":[0.485,0.456,0.406],"std":[0.229,0.224,0.225]}"#

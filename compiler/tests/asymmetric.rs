@@ -432,7 +432,7 @@ proptest! {
     /// A block of a `fast` network: the convolution takes its shortcut in, and rounds once.
     #[test]
     fn a_residual_that_joins_has_its_zero_point_taken_off(
-        channels in 1usize..24, hw in [1usize..8, 1usize..8], input in steps(), middle in steps(), output in steps(),
+        channels in 1usize..24, hw in [1usize..8, 1usize..8], input in steps(), output in steps(),
         seed in any::<u64>(),
     ) {
         let mut rng = Rng(seed);
@@ -448,14 +448,14 @@ proptest! {
         let real = Real { chw, values: dequantized(&integers, input) };
         let window = Window { kernel: [3, 3], stride: [1, 1], dilation: [1, 1], pads: [1; 4].into() };
         let weights = rng.int8(channels * channels * 9);
-        // Sums of a tenth of the input's range, so that no rounding between clamps.
-        let scale = 0.01 / (channels as f32 * 9.0);
+        // No input reaches the bounds of what is rounded between.
+        let scale = 0.005 / (channels as f32 * 9.0);
         let w = b.value(&[channels, channels, 3, 3], Some(Data::I8(weights.clone())));
         let w_steps = Steps { scale, zero: 0, unsigned: false };
         let [s, z] = b.scale(w_steps);
         let w = b.node(Op::DequantizeLinear { axis: 0 }, &[w, s, z], &[channels, channels, 3, 3]);
         let y = b.node(Op::Conv { window, group: 1 }, &[x, w], &shape);
-        let middle = Steps { scale: input.scale * 4.0, ..middle };
+        let middle = Steps { scale: input.scale * 2.0, zero: 0, unsigned: false };
         let y = b.rounded(y, middle, &shape);
         let y = b.node(Op::Add, &[y, x], &shape);
         let output = Steps { scale: input.scale * 2.0, ..output };

@@ -6,12 +6,17 @@
 use super::error::PassError;
 use super::net::{Net, NetNode, NetOp, NetTensor};
 use crate::qgraph::TensorId;
-use crate::semantics::{self, Requant};
+use crate::semantics::{self, Requant, WeightSums};
+
+/// The most that roundings of the model that are left out may move a value, in steps of its tensor. Half a step
+/// by them and the rounding that stays differ from the model by at most one.
+const MOST_LOST: f64 = 0.5;
 
 /// The nodes of a net while they are rewritten.
 struct Nodes<'n> {
     tensors: &'n [NetTensor],
     requant: Requant,
+    wide_sums: bool,
     /// In execution order; `None` where one was.
     nodes: Vec<Option<NetNode>>,
     /// The place of the node that writes each tensor.
@@ -30,6 +35,7 @@ impl<'n> Nodes<'n> {
         let mut nodes = Nodes {
             uses: net.uses(),
             requant: net.requant,
+            wide_sums: net.wide_sums,
             nodes: std::mem::take(&mut net.nodes)
                 .into_iter()
                 .map(Some)
@@ -49,6 +55,27 @@ impl<'n> Nodes<'n> {
 
     fn zero(&self, id: TensorId) -> i32 {
         self.tensors[id.0].zero
+    }
+
+    /// A tensor's smallest and largest value.
+    fn range(&self, id: TensorId) -> (i8, i8) {
+        let writer = self.writer[id.0].and_then(|at| self.nodes[at].as_ref());
+        writer.map_or((-128, 127), |node| node.clamp)
+    }
+
+    /// The real value of a tensor's step.
+    fn real(&self, id: TensorId, step: f64) -> f64 {
+        (step - f64::from(self.zero(id))) * self.scale(id)
+    }
+
+    /// Where a real value lies among a tensor's steps.
+    fn step(&self, id: TensorId, real: f64) -> f64 {
+        real / self.scale(id) + f64::from(self.zero(id))
+    }
+
+    /// What roundings that were left out move a node's values by, in steps of `output`, once its own is, too.
+    fn lost(&self, node: &NetNode, output: TensorId) -> f64 {
+        (node.lost + 0.5) * self.scale(node.output) / self.scale(output)
     }
 
     /// Takes a node away.
@@ -72,7 +99,8 @@ impl<'n> Nodes<'n> {
 
 /// A change of scale or a clamp right after a node becomes part of that node, when nothing else
 /// reads what lies between. Rounding once instead of twice is closer to the real result, but not
-/// what the model says: a precise network keeps changes of scale.
+/// what the model says: a precise network keeps changes of scale, a fast one those to finer steps, of which
+/// one of the model's is several.
 pub(super) fn merge_clamps(net: &mut Net) -> Result<(), PassError> {
     Nodes::rewrite(net, |nodes, index| {
         if let Some(producer) = mergeable(nodes, index) {
@@ -89,28 +117,28 @@ fn mergeable(nodes: &Nodes<'_>, index: usize) -> Option<usize> {
         return None;
     };
     let producer = nodes.only_reader_of(input)?;
-    let precise = nodes.requant == Requant::Precise;
-    let rescales = nodes.scale(input) != nodes.scale(node.output);
-    (!(precise && rescales)).then_some(producer)
+    if nodes.scale(input) == nodes.scale(node.output) {
+        return Some(producer);
+    }
+    let lost = node.lost + nodes.lost(nodes.nodes[producer].as_ref()?, node.output);
+    (nodes.requant == Requant::Fast && lost <= MOST_LOST).then_some(producer)
 }
 
 fn merge(nodes: &mut Nodes<'_>, producer: usize, eltwise: usize) {
     let (Some(removed), Some(mut node)) = (nodes.take(eltwise), nodes.take(producer)) else {
         return;
     };
-    let ratio = nodes.scale(node.output) / nodes.scale(removed.output);
-    let [from, to] = [node.output, removed.output].map(|id| f64::from(nodes.zero(id)));
-    // A bound of the producer is kept in the new steps, except int8's own where steps differ.
-    let keep = |bound: i8, own: i8| {
-        if bound == own && ratio != 1.0 {
-            own
-        } else {
-            ((f64::from(bound) - from) * ratio + to).round() as i8
-        }
+    // What the producer saturates at, in the new steps.
+    let bound = |own: i8| {
+        let real = nodes.real(node.output, own.into());
+        let step = (nodes.step(removed.output, real) + 0.5).floor() as i8;
+        step.clamp(removed.clamp.0, removed.clamp.1)
     };
-    let low = keep(node.clamp.0, -128).max(removed.clamp.0);
-    let high = keep(node.clamp.1, 127).min(removed.clamp.1);
-    node.clamp = (low.min(high), high);
+    let clamp = (bound(node.clamp.0), bound(node.clamp.1));
+    if nodes.scale(node.output) != nodes.scale(removed.output) {
+        node.lost = removed.lost + nodes.lost(&node, removed.output);
+    }
+    node.clamp = clamp;
     node.output = removed.output;
     nodes.put(producer, node);
 }
@@ -118,7 +146,8 @@ fn merge(nodes: &mut Nodes<'_>, producer: usize, eltwise: usize) {
 /// A sum whose operand is a convolution that nothing else reads becomes part of it: the other
 /// operand is loaded into the accumulators. If both operands qualify, the later convolution
 /// takes the other as its residual, whatever their order in the model. The convolution's own
-/// rounding is lost by that, so that a precise network keeps its sums.
+/// rounding and bounds are lost by that: a precise network keeps its sums, a fast one those whose values
+/// more than a step would change.
 pub(super) fn fuse_residuals(net: &mut Net) -> Result<(), PassError> {
     if net.requant == Requant::Precise {
         return Ok(());
@@ -155,7 +184,12 @@ fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) ->
     else {
         return None;
     };
-    if node.clamp != (-128, 127) {
+    let sum = nodes.nodes[add].as_ref()?;
+    let fits = match nodes.wide_sums {
+        true => node.clamp == (-128, 127),
+        false => sum.lost + nodes.lost(node, sum.output) <= MOST_LOST,
+    };
+    if !fits {
         return None;
     }
     let step = |w: &f64| nodes.scale(*input) * w;
@@ -163,9 +197,67 @@ fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) ->
         .iter()
         .map(|w| nodes.scale(shortcut) / step(w))
         .collect();
-    let output = nodes.scale(nodes.nodes[add].as_ref()?.output);
+    let output = nodes.scale(sum.output);
     let steps: Vec<f64> = weight_scale.iter().map(|w| step(w) / output).collect();
-    semantics::plan_residual(&ratio, &steps).map(|_| producer)
+    semantics::plan_residual(&ratio, &steps)?;
+    let free = nodes.wide_sums || !bounded(nodes, node, shortcut, sum);
+    free.then_some(producer)
+}
+
+/// Whether a convolution's bounds can be seen in its sum with a shortcut. They can't where no input reaches them,
+/// or where the sum is at its own bound whatever the shortcut adds.
+fn bounded(nodes: &Nodes<'_>, conv: &NetNode, shortcut: TensorId, sum: &NetNode) -> bool {
+    let added = nodes.range(shortcut);
+    let at = |bound: i8, added: i8| {
+        let real = nodes.real(conv.output, bound.into()) + nodes.real(shortcut, added.into());
+        nodes.step(sum.output, real)
+    };
+    let shows = [
+        at(conv.clamp.0, added.1) > f64::from(sum.clamp.0) + 0.5,
+        at(conv.clamp.1, added.0) < f64::from(sum.clamp.1) - 0.5,
+    ];
+    if shows == [false, false] {
+        return false;
+    }
+    let Some((least, most)) = extremes(nodes, conv) else {
+        return true;
+    };
+    let reached = [
+        least < f64::from(conv.clamp.0) - 0.5,
+        most > f64::from(conv.clamp.1) + 0.5,
+    ];
+    (0..2).any(|side| shows[side] && reached[side])
+}
+
+/// The smallest and largest value of a convolution in steps of its output, before it is rounded, by its weights.
+fn extremes(nodes: &Nodes<'_>, conv: &NetNode) -> Option<(f64, f64)> {
+    let NetOp::Conv {
+        input,
+        window,
+        weights,
+        group,
+        weight_scale,
+        bias,
+        ..
+    } = &conv.op
+    else {
+        return None;
+    };
+    let channels = weight_scale.len();
+    let [ci, ..] = nodes.tensors[input.0].chw;
+    let count = channels * (ci / (*group).max(1)) * window.area();
+    let sums = WeightSums::of(weights, channels, count);
+    let offsets = semantics::zero_sums(&sums, nodes.zero(*input)).ok()?;
+    let range = super::plan::wider(nodes.range(*input), nodes.zero(*input));
+    let mut all = (f64::INFINITY, f64::NEG_INFINITY);
+    for (c, (sums, offset)) in sums.iter().zip(offsets).enumerate() {
+        let step = nodes.scale(*input) * weight_scale.get(c)?;
+        let real = |sum: i64| (sum - offset) as f64 * step + bias.get(c).copied().unwrap_or(0.0);
+        let (low, high) = sums.bounds(range);
+        all.0 = all.0.min(nodes.step(conv.output, real(low)));
+        all.1 = all.1.max(nodes.step(conv.output, real(high)));
+    }
+    Some(all)
 }
 
 /// Moves the convolution to the sum's place, since its residual may be made after it.
@@ -176,6 +268,13 @@ fn fuse(nodes: &mut Nodes<'_>, producer: usize, shortcut: TensorId, add: usize) 
     if let NetOp::Conv { residual, .. } = &mut conv.op {
         *residual = Some(shortcut);
     }
+    conv.lost = match nodes.wide_sums {
+        true => sum.lost,
+        false => sum.lost + nodes.lost(&conv, sum.output),
+    };
     (conv.output, conv.clamp) = (sum.output, sum.clamp);
     nodes.put(add, conv);
 }
+
+#[cfg(test)]
+mod tests;

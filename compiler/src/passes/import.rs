@@ -104,6 +104,14 @@ impl Reading<'_> {
             let requant = name.parse::<Requant>();
             self.net.requant = requant.map_err(|e| PassError::Graph(format!("metadata: {e}")))?;
         }
+        self.net.wide_sums = match graph.metadata.get(Net::SUMS).map(String::as_str) {
+            None => false,
+            Some("wide") => true,
+            Some(other) => {
+                let text = format!("metadata: sums are wide, or nothing is said, not '{other}'");
+                return Err(PassError::Graph(text));
+            }
+        };
         let mut named: HashSet<TensorId> = self.net.inputs.iter().copied().collect();
         for id in &graph.outputs {
             let output = self.output(*id)?;

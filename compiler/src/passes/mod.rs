@@ -59,6 +59,32 @@ pub fn quantized_with(
     planned(import::import(graph).net?, observe)
 }
 
+/// A network as its model says it, without fusions: what the values of one with them are compared with.
+#[derive(Clone, Debug)]
+pub struct Unfused {
+    /// Each of its nodes is one of the import's.
+    pub graph: QGraph,
+    /// How far a value of a node may be from it, given the same inputs: what fusions may cost, in precise networks
+    /// beside a tie.
+    pub most: u8,
+}
+
+/// A QDQ graph without the passes that join nodes.
+///
+/// # Errors
+/// [`PassError`] naming the node.
+pub fn unfused(graph: &Graph) -> Result<Unfused, PassError> {
+    let mut net = import::import(graph).net?;
+    if net.wide_sums {
+        // It is the model's meaning.
+        fuse::fuse_residuals(&mut net)?;
+    }
+    Ok(Unfused {
+        graph: plan::plan(&net)?,
+        most: 1,
+    })
+}
+
 /// The passes over a net, and the plan.
 fn planned(
     mut net: Net,

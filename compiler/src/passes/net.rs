@@ -38,6 +38,8 @@ pub struct NetNode {
     pub clamp: (i8, i8),
     /// In place of rounding, which digit of the sum it gives (`NetSum`).
     pub digit: Option<usize>,
+    /// How far roundings of the model that passes left out may move a value, in steps of the output.
+    pub lost: f64,
 }
 
 /// What a node computes.
@@ -284,11 +286,17 @@ pub struct Net {
     pub ends: NetEnds,
     /// How closely fixed point follows the reals.
     pub requant: Requant,
+    /// Whether sums take what convolutions give them as it is, where nothing else reads it: neither rounded nor
+    /// bounded, though there is a QuantizeLinear. Networks of the zoo say so.
+    pub wide_sums: bool,
     /// Free facts of the model.
     pub metadata: BTreeMap<String, String>,
 }
 
 impl Net {
+    /// The key in a graph's metadata that says `wide` where [`Self::wide_sums`].
+    pub const SUMS: &'static str = "sums";
+
     /// How often each tensor is read, network outputs counted.
     pub fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.tensors.len()];

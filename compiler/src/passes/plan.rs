@@ -59,7 +59,7 @@ pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
 }
 
 /// A range that has a zero point, too.
-fn wider((low, high): (i8, i8), zero: i32) -> (i8, i8) {
+pub(super) fn wider((low, high): (i8, i8), zero: i32) -> (i8, i8) {
     let zero = zero.clamp(-128, 127) as i8;
     (low.min(zero), high.max(zero))
 }

@@ -165,6 +165,7 @@ mod tests {
             output,
             clamp: (-128, 127),
             digit: None,
+            lost: 0.0,
         };
         let conv = NetOp::Conv {
             input,

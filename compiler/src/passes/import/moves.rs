@@ -67,6 +67,7 @@ impl Reading<'_> {
             output,
             clamp: (-128, 127),
             digit: None,
+            lost: 0.0,
         });
         output
     }

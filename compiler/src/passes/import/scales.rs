@@ -251,6 +251,7 @@ impl Reading<'_> {
             output,
             clamp,
             digit: None,
+            lost: 0.0,
         });
         output
     }

@@ -140,6 +140,7 @@ impl Reading<'_> {
                 output,
                 clamp: (-128, 127),
                 digit: Some(place),
+                lost: 0.0,
             });
             output
         };

@@ -32,7 +32,7 @@ fn constants_that_are_folded_take_bounded_memory_and_work() {
     let error = folded(1 << 25, 1).read(13).unwrap_err().to_string();
     assert_eq!(
         error,
-        "ONNX node n0 (ConstantOfShape): with it, reading the model takes 134217728 bytes; the most for this file \
+        "ONNX node ConstantOfShape n0 (ConstantOfShape): with it, reading the model takes 134217728 bytes; the most for this file \
          is 67110816"
     );
     let error = folded(1 << 23, 400).read(13).unwrap_err().to_string();
