@@ -168,6 +168,6 @@ pub fn plans(network: &Compiled, devices: &[&str]) -> Result<Plans> {
 }
 
 /// An image for the network's input.
-fn zeros(program: &Program) -> Result<Vec<i8>> {
+pub(crate) fn zeros(program: &Program) -> Result<Vec<i8>> {
     Ok(vec![0; program.input_len()?])
 }

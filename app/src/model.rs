@@ -500,3 +500,8 @@ pub fn default_images(model: &str, chw: [usize; 3]) -> Result<Vec<Picture>> {
     }
     bail!("which images? Give a file, a folder, .npy or .npz as `input`")
 }
+
+/// Whether [`default_images`] may have images for a model.
+pub fn has_images(model: &str) -> bool {
+    model == "demo" || model.starts_with("zoo:")
+}

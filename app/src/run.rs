@@ -71,8 +71,13 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
             names.join(", ")
         );
     }
-    let sources = images_of(args, given, &inputs, &labels, result.len())?;
-    let count = sources.first().map_or(0, Source::len);
+    // No timing depends on values: one pass without any is timed.
+    let blank = setup.timing_only() && given.is_none() && !model::has_images(&args.model);
+    let sources = match blank {
+        true => Vec::new(),
+        false => images_of(args, given, &inputs, &labels, result.len())?,
+    };
+    let count = sources.first().map_or(usize::from(blank), Source::len);
     let reference = args.reference.as_deref().map(images::best_classes);
     let reference = reference.transpose()?;
     if let Some(reference) = &reference {
@@ -88,11 +93,17 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     let mut session = Session::load(compiled, setup, &args.target, checks, title)?;
     let started = Instant::now();
     let feeds = Feeds::new(&sources, &inputs, &preprocess, ends.clone());
-    let shares = session.shares(&feeds, watch);
+    let shares = match blank {
+        true => session.shares(&vec![dump::zeros(&program)?], watch),
+        false => session.shares(&feeds, watch),
+    };
     let facts = feeds.facts()?;
     let (mut outcome, found) = outcome(args, &program, shares?, prepared);
     outcome.start = session.start();
-    let reals = reals(&program, ends.as_deref(), &feeds, &in_order(found))?;
+    let reals = match session.timing_only() {
+        true => vec![Vec::new(); count],
+        false => reals(&program, ends.as_deref(), &feeds, &in_order(found))?,
+    };
     outcome.wall = started.elapsed();
     outcome.images = image_outcomes(&program, reals, facts, args.top, output);
     outcome.outputs = outputs;

@@ -43,6 +43,16 @@ pub struct Feed<'a> {
     pub values: Values<'a>,
 }
 
+impl<'a> Feed<'a> {
+    /// An image of zeros, where no value matters.
+    fn blank(input: &'a Tensor) -> Self {
+        Self {
+            name: &input.name,
+            values: Values::Whole(vec![0; input.len()].into()),
+        }
+    }
+}
+
 /// Real values, or steps of the input's scale.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values<'a> {
@@ -257,7 +267,7 @@ impl Session {
         dump::plans(self.pool.network(), &self.pool.setup().names())
     }
 
-    /// Runs the network on arrays: one [`Feed`] for each input.
+    /// Runs the network on arrays: one [`Feed`] for each input; a target that only counts cycles needs none.
     ///
     /// # Errors
     /// [`Error::Input`] for an input that isn't given or that the network hasn't, or values that
@@ -266,6 +276,14 @@ impl Session {
     /// error the session can be used again.
     pub fn run(&mut self, feeds: &[Feed<'_>], watch: &dyn Watch) -> Result<Outputs> {
         let inputs = self.inputs()?;
+        let blank: Vec<Feed<'_>>;
+        let feeds = match feeds {
+            [] if self.timing_only() => {
+                blank = inputs.iter().map(Feed::blank).collect();
+                &blank
+            }
+            feeds => feeds,
+        };
         for feed in feeds {
             let known = inputs.iter().any(|input| input.name == feed.name);
             let names: Vec<&str> = inputs.iter().map(|i| &*i.name).collect();

@@ -181,7 +181,9 @@ impl Session {
         *found = None;
         self.cancelled.store(false, Ordering::Relaxed);
         let mut feeds = Vec::with_capacity(given.len());
-        for (tensor, values) in self.inputs.iter().zip(given) {
+        // No timing depends on values.
+        let blank = network.timing_only() && given.iter().all(Option::is_none);
+        for (tensor, values) in self.inputs.iter().zip(given).filter(|_| !blank) {
             let name = &*tensor.of_device.name;
             let missing = || Failure::usage(format!("input '{}' isn't set", tensor.port.name));
             let values = lend(values.as_ref().ok_or_else(missing)?);
