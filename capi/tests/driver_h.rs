@@ -136,6 +136,16 @@ fn what_driver_h_refuses_leaves_no_fault_in_memory() {
     assert!(said.contains("further failures"), "{said}");
 }
 
+/// The program packs instructions as the original does, so that it knows which configurations pack them otherwise.
+#[test]
+fn configurations_that_pack_instructions_otherwise_are_refused_by_name() {
+    let output = Program::new(&program("layouts.c"), Linked::Dynamic).run(&[]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    assert!(said.contains("raise LOG_WGT_BUFF_SIZE by 1"), "{said}");
+}
+
 #[test]
 fn driver_h_is_a_header_of_c_and_cpp() {
     gcc::compile_alone(&capi().join("include/vta/driver.h"));

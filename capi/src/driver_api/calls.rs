@@ -157,7 +157,7 @@ pub extern "C" fn VTAInvalidateCache(_vir_addr: *mut c_void, _phy_addr: u32, _si
 pub extern "C" fn VTADeviceAlloc() -> *mut c_void {
     told("VTADeviceAlloc", ptr::null_mut(), || {
         let mut state = state();
-        state.machine()?;
+        state.machine()?.reads_instructions()?;
         state.handles += 1;
         // A number: nothing lies there.
         Ok(ptr::without_provenance_mut(state.handles))
@@ -176,6 +176,10 @@ pub extern "C" fn VTADeviceRun(
 ) -> c_int {
     told("VTADeviceRun", 1, || {
         let mut state = state();
+        // What refused the handle is the cause.
+        if let Some(machine) = &state.machine {
+            machine.reads_instructions()?;
+        }
         if device.is_null() || device.addr() > state.handles {
             return Err(Failure::usage(format!(
                 "{device:p} is no handle of VTADeviceAlloc"

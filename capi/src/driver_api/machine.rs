@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use vta_app::cycle::Setup;
 use vta_app::error::Error;
-use vta_app::machine::ConfigSource;
+use vta_app::machine::{ConfigSource, Wanted};
 use vta_app::options::{DeviceOptions, ViewOptions};
 use vta_driver::{
     Allocations, Batch, Device, Footprints, LayerMark, PhysAddr, Traffic, Work, WorkDone,
@@ -71,6 +71,35 @@ pub struct Machine {
     tokens: [u32; 4],
     streams: VecDeque<Stream>,
     footprints: Footprints,
+    /// Why the original's instructions for the configuration can't be read.
+    foreign: Option<String>,
+}
+
+/// The fields of the original's GEMM, in order, whose width is the logarithm of a scratchpad's depth, and the key
+/// that it comes from. Its ALU and its micro-ops have more of these widths.
+const WIDTHS: [(MemType, &str, &str); 4] = [
+    (MemType::Uop, "uop_bgn", "LOG_UOP_BUFF_SIZE"),
+    (MemType::Acc, "dst_factor_out", "LOG_ACC_BUFF_SIZE"),
+    (MemType::Inp, "src_factor_out", "LOG_INP_BUFF_SIZE"),
+    (MemType::Wgt, "wgt_factor_out", "LOG_WGT_BUFF_SIZE"),
+];
+
+/// In words, why instructions that the original packs for a configuration can't be read: the fields that are read
+/// have the widths of the default configuration.
+fn foreign(config: &Config) -> Option<String> {
+    let own = Config::default();
+    let bits = |config: &Config, mem| config.depth(mem).ilog2();
+    let differs = |(mem, ..): &(MemType, _, _)| bits(config, *mem) != bits(&own, *mem);
+    let (mem, field, key) = WIDTHS.into_iter().find(differs)?;
+    let (there, here) = (bits(config, mem), bits(&own, mem));
+    let (change, by) = match there < here {
+        true => ("raise", here - there),
+        false => ("lower", there - here),
+    };
+    Some(format!(
+        "VTA_CONFIG: with its {key} the original's GEMM has {there} bits for {field}, and vta/driver.h reads {here}: \
+         {change} {key} by {by}, or use vta/runtime.h"
+    ))
 }
 
 impl Machine {
@@ -83,7 +112,27 @@ impl Machine {
         let setup = Setup::new(&options, &ViewOptions::default(), "libvta")?;
         let config = setup.machine().config.clone();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Self::new(setup.device(&config, threads)?))
+        let mut machine = Self::new(setup.device(&config, threads)?);
+        // Without a file the caller's is the default one, whatever the board has.
+        if let Some(source) = &options.config {
+            let wanted = Wanted {
+                config: Some(source),
+                ..Wanted::default()
+            };
+            machine.foreign = foreign(&vta_app::machine::Machine::read(wanted)?.config);
+        }
+        Ok(machine)
+    }
+
+    /// Whether instructions of the original for the configuration can be read.
+    ///
+    /// # Errors
+    /// The key of the configuration and the field that it makes wider or narrower.
+    pub fn reads_instructions(&self) -> Result<(), Failure> {
+        match &self.foreign {
+            None => Ok(()),
+            Some(text) => Err(Failure::usage(text.clone())),
+        }
     }
 
     fn new(device: Arc<dyn Device>) -> Self {
@@ -94,6 +143,7 @@ impl Machine {
             tokens: [0; 4],
             streams: VecDeque::new(),
             footprints: Footprints::default(),
+            foreign: None,
         }
     }
 
