@@ -24,7 +24,7 @@ pub fn classify(model: &str, picture: &Path) -> Result<(String, bool), Error> {
     let model = Model::open(model)?;
     let labels = model.labels()?;
     let recipe = model.preprocess()?;
-    let recipe = recipe.ok_or_else(|| Error::Usage("the model has no recipe".to_owned()))?;
+    let recipe = recipe.ok_or_else(|| Error::Usage("the model has no recipe".into()))?;
 
     // A session compiles the network and loads it where it runs.
     let mut session = Session::verifying(model, &Target::named("sim"), &())?;

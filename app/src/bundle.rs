@@ -12,6 +12,7 @@ use crate::error::{Context, Error, Result, bail, ensure};
 use crate::files;
 use crate::machine::Machine;
 use crate::model::{self, Form, Model, Ports};
+use crate::options::names::{ALLOW_HOST, FLAT};
 use crate::options::{BundleOptions, Target};
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
@@ -47,14 +48,15 @@ impl Bundle {
     pub fn save_flat(&self, path: &Path, cut: FlatCut) -> Result<u64> {
         ensure!(
             self.host_ops == 0,
-            "`flat`: the host would compute {} operators, but a controller has no host: \
-             compile without `allow_host` to see which, and let the model end before them",
-            self.host_ops
+            "{}: the host would compute {} operators, but a controller has no host: \
+             compile without {} to see which, and let the model end before them";
+            FLAT, self.host_ops, ALLOW_HOST
         );
         let programs = self.compiled.programs().len();
         ensure!(
             programs == 1,
-            "`flat`: an image is for one device, the network runs on {programs}"
+            "{}: an image is for one device, the network runs on {}";
+            FLAT, programs
         );
         let image = flat_image(&self.program, cut)?;
         output::write(path, &image)?;

@@ -12,6 +12,7 @@ use crate::error::{Error, Result, ensure, message};
 use crate::feeds;
 use crate::images::{Item, Reader, Source};
 use crate::model::{Tensor, inputs_of};
+use crate::options::names::Front;
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
 
@@ -129,7 +130,8 @@ impl quantize::Calibration for Calibration<'_> {
     }
 
     fn images(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>, String> {
-        self.read(range).map_err(|error| message(&error))
+        self.read(range)
+            .map_err(|error| message(&error, Front::Library))
     }
 
     fn progress(&self, done: usize, all: usize) {

@@ -20,6 +20,7 @@ use crate::error::{Context, Error, Result, ensure};
 use crate::files::read_text;
 use crate::host_share::HostShare;
 use crate::model::Tensor;
+use crate::options::names::{CONFIG, DEVICE};
 use crate::options::{Target, TilesOptions};
 use crate::tiles::{self, Measured};
 
@@ -336,11 +337,8 @@ fn split(target: &Target, graph: &QGraph, config: &Config) -> Result<Option<Mult
         return Ok(None);
     }
     for (i, name) in names.iter().enumerate() {
-        ensure!(
-            !name.is_empty(),
-            "`device`: a name between commas is missing"
-        );
-        ensure!(!names[..i].contains(name), "`device` names {name} twice");
+        ensure!(!name.is_empty(), "{}: a name between commas is missing"; DEVICE);
+        ensure!(!names[..i].contains(name), "{} names {} twice"; DEVICE, name);
     }
     let rules = match &target.placement {
         None => Rules::default(),
@@ -417,8 +415,8 @@ fn spread(
 pub fn same_config(program: &Program, config: &Config) -> Result<()> {
     ensure!(
         program.config == *config,
-        "`config`: the bundle was compiled for another configuration, {}",
-        program.config.to_json()
+        "{}: the bundle was compiled for another configuration, {}";
+        CONFIG, program.config.to_json()
     );
     Ok(())
 }

@@ -16,6 +16,9 @@ use crate::device::is_rtl;
 use crate::error::{Context, Result, ensure};
 use crate::host_share::{HostShare, HostSpeed};
 use crate::machine::Machine;
+use crate::options::names::{
+    AGAINST, BITSTREAM, DEVICE, ENERGY, HOST_SPEED, REPORT, SCOPE, TIMING, TIMING_ONLY, TRACE, WAVE,
+};
 use crate::options::{DeviceOptions, ViewOptions};
 use crate::rtl::{Loop, Totals};
 use crate::timed::{Timed, leave_out_additions, merge};
@@ -55,29 +58,27 @@ impl Setup {
         let scopes = args.scope.as_deref().map(str::parse).transpose()?;
         let alone = is_rtl(&name) && !name.contains(',');
         for (option, given) in [
-            ("`against`", args.against.is_some()),
-            ("`wave`", args.wave.is_some()),
+            (AGAINST, args.against.is_some()),
+            (WAVE, args.wave.is_some()),
         ] {
-            ensure!(
-                alone || !given,
-                "{option} needs `device` rtl:LIB.so, not {name}"
-            );
+            ensure!(alone || !given, "{} needs {} rtl:LIB.so, not {}"; option, DEVICE, name);
         }
         if name != "cycle" {
             for (option, given) in [
-                ("`timing`", args.timing.is_some() && args.against.is_none()),
-                ("`timing_only`", views.timing_only),
-                ("`trace`", views.trace.is_some()),
-                ("`report`", views.report.is_some()),
-                ("`energy`", views.energy.is_some()),
-                ("`host_speed`", views.host_speed.is_some()),
+                (TIMING, args.timing.is_some() && args.against.is_none()),
+                (TIMING_ONLY, views.timing_only),
+                (TRACE, views.trace.is_some()),
+                (REPORT, views.report.is_some()),
+                (ENERGY, views.energy.is_some()),
+                (HOST_SPEED, views.host_speed.is_some()),
             ] {
-                ensure!(!given, "{option} needs `device` cycle, not {name}");
+                ensure!(!given, "{} needs {} cycle, not {}"; option, DEVICE, name);
             }
             if alone {
                 ensure!(
                     args.bitstream.is_none() && scopes.is_none(),
-                    "`bitstream` and `scope` are for OpenCL devices, not for {name}"
+                    "{} and {} are for OpenCL devices, not for {}";
+                    BITSTREAM, SCOPE, name
                 );
             }
             return Ok(Self {
@@ -91,14 +92,8 @@ impl Setup {
                 cycle: None,
             });
         }
-        ensure!(
-            args.bitstream.is_none(),
-            "`bitstream` is for OpenCL devices, not for cycle"
-        );
-        ensure!(
-            scopes.is_none(),
-            "`scope` is for OpenCL devices, not for cycle"
-        );
+        ensure!(args.bitstream.is_none(), "{} is for OpenCL devices, not for cycle"; BITSTREAM);
+        ensure!(scopes.is_none(), "{} is for OpenCL devices, not for cycle"; SCOPE);
         let machine = machine()?;
         let energy = match &views.energy {
             Some(path) => EnergyTable::from_toml(&files::read_text(path)?)
@@ -177,7 +172,8 @@ impl Setup {
     ) -> Result<Arc<dyn Device>> {
         ensure!(
             name != "cycle",
-            "`device` cycle counts the cycles of one device, not of one of several"
+            "{} cycle counts the cycles of one device, not of one of several";
+            DEVICE
         );
         self.machine.admit(config)?;
         self.ahead.device(name, config, &self.way(name, threads))

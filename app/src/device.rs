@@ -11,6 +11,7 @@ use vta_isa::Config;
 use vta_sim::SimDevice;
 
 use crate::error::{Context, Result, bail, ensure};
+use crate::options::names::{BITSTREAM, DEVICE, SCOPE};
 use crate::{files, hints};
 
 /// The devices of a list, in order.
@@ -62,14 +63,8 @@ pub fn device(name: &str, config: &Config, opening: Opening<'_>) -> Result<Arc<d
         let device = OpenClDevice::open(&selector, config.clone(), options)?;
         return Ok(Arc::new(device));
     }
-    ensure!(
-        bitstream.is_none(),
-        "`bitstream` is for OpenCL devices, not for {name}"
-    );
-    ensure!(
-        scopes.is_none(),
-        "`scope` is for OpenCL devices, not for {name}"
-    );
+    ensure!(bitstream.is_none(), "{} is for OpenCL devices, not for {}"; BITSTREAM, name);
+    ensure!(scopes.is_none(), "{} is for OpenCL devices, not for {}"; SCOPE, name);
     Ok(match name {
         "sim" => {
             let kernel = SimDevice::kernel_from_env()?;
@@ -84,7 +79,9 @@ pub fn device(name: &str, config: &Config, opening: Opening<'_>) -> Result<Arc<d
         _ if is_board(name) => {
             let Some(board) = name.strip_prefix("board:").filter(|name| !name.is_empty()) else {
                 bail!(
-                    "`device` board:NAME names a board, pynq or de10, or its file in TOML, as docs/boards.md says"
+                    "{} board:NAME names a board, pynq or de10, or its file in TOML, as \
+                     docs/boards.md says";
+                    DEVICE
                 );
             };
             Arc::new(BoardDevice::open(board, config.clone())?)
@@ -157,7 +154,7 @@ pub fn is_rtl(name: &str) -> bool {
 pub fn rtl_library(name: &str) -> Result<&Path> {
     match name.strip_prefix("rtl:").filter(|path| !path.is_empty()) {
         Some(path) => Ok(Path::new(path)),
-        None => bail!("`device` rtl:LIB.so names the library of a design, as docs/rtl.md says"),
+        None => bail!("{} rtl:LIB.so names the library of a design, as docs/rtl.md says"; DEVICE),
     }
 }
 

@@ -6,8 +6,12 @@ use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
+use vta_compiler::lower::LowerError;
+use vta_compiler::placement::PlacementError;
 use vta_driver::{AllocError, DriverError};
 use vta_files::output::FileError;
+
+use crate::options::names::{ALLOW_HOST, CALIBRATION, CHECK, Front, QUANTIZE, Said, said};
 
 /// What an error of another crate was.
 pub type Cause = Box<dyn StdError + Send + Sync>;
@@ -18,12 +22,11 @@ pub type Cause = Box<dyn StdError + Send + Sync>;
 #[non_exhaustive]
 pub enum Error {
     /// What was asked for makes no sense: a name that nothing has, options that contradict each
-    /// other or the model. The message says which, and what there is; options have the names of
-    /// their fields, in backquotes.
+    /// other or the model. The message says which, and what there is.
     #[error("{0}")]
-    Usage(String),
+    Usage(Said),
     /// A float network where only an int8 one will do: it must be quantised first.
-    #[error("{0} is a float model: run `quantize` first, or a run with `calibration`")]
+    #[error("{}", float(.0))]
     Float(String),
     /// Data that isn't what it should be: an image, an array, a configuration, a table, a program.
     #[error("{}", told(at, source))]
@@ -92,7 +95,7 @@ impl Error {
     pub fn at(self, place: impl Display) -> Self {
         let place = place.to_string();
         match self {
-            Self::Usage(text) => Self::Usage(told(&place, &text)),
+            Self::Usage(said) => Self::Usage(said.after(format!("{place}: "))),
             Self::Input { at, source } => {
                 let at = within(&place, &at);
                 Self::Input { at, source }
@@ -118,6 +121,15 @@ impl Error {
         }
     }
 
+    /// In the words of a front, without what its sources know.
+    fn to(&self, front: Front) -> String {
+        match self {
+            Self::Usage(said) => said.to(front),
+            Self::Float(name) => float(name).to(front),
+            other => other.to_string(),
+        }
+    }
+
     /// A thread that panicked.
     pub(crate) fn thread() -> Self {
         Self::Device {
@@ -135,15 +147,36 @@ impl Error {
     }
 }
 
-/// An error with what its sources know beyond its own words, in one line.
-pub fn message(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
+/// An error with what its sources know beyond its own words, in one line, and what to do about it
+/// where an option does it.
+pub fn message(error: &(dyn StdError + 'static), front: Front) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
     while let Some(cause) = next {
-        text = told(&text, cause);
+        text = match cause.downcast_ref::<Error>() {
+            Some(error) => told(&text, error.to(front)),
+            None => told(&text, cause),
+        };
+        if let Some(hint) = hint(cause) {
+            text = format!("{text}; {}", hint.to(front));
+        }
         next = cause.source();
     }
     text
+}
+
+/// What a float network needs.
+fn float(name: &str) -> Said {
+    said!("{} is a float model: run {} first, or a run with {}"; name, QUANTIZE, CALIBRATION)
+}
+
+/// What lets the compiler go on.
+fn hint(cause: &(dyn StdError + 'static)) -> Option<Said> {
+    let lower = cause.downcast_ref();
+    let place = cause.downcast_ref();
+    let host = matches!(lower, Some(LowerError::Host { .. }))
+        || matches!(place, Some(PlacementError::Host { .. }));
+    host.then(|| said!("{} lets the host compute them, {} lists them"; ALLOW_HOST, CHECK))
 }
 
 /// `text: cause`, or one of them where it is all.
@@ -241,10 +274,10 @@ from!(Input:
 from!(Model:
     vta_compiler::host::HostError,
     vta_compiler::layer::LayerError,
-    vta_compiler::lower::LowerError,
+    LowerError,
     vta_compiler::onnx::OnnxError,
     vta_compiler::passes::PassError,
-    vta_compiler::placement::PlacementError,
+    PlacementError,
     vta_compiler::quantize::QuantizeError,
     vta_compiler::reference::ReferenceError,
     vta_compiler::tune::TuneError,
@@ -294,7 +327,7 @@ impl<T> Context<T> for Option<T> {
 /// Ends a function with [`Error::Usage`].
 macro_rules! bail {
     ($($text:tt)+) => {
-        return Err($crate::error::Error::Usage(format!($($text)+)))
+        return Err($crate::error::Error::Usage($crate::options::names::said!($($text)+)))
     };
 }
 
@@ -351,7 +384,7 @@ mod tests {
     fn every_cause_is_told_once() {
         let error = |texts: [&'static str; 3]| {
             let [outer, middle, inner] = texts;
-            message(&Error::input(inner).at(middle).at(outer))
+            message(&Error::input(inner).at(middle).at(outer), Front::Library)
         };
         assert_eq!(
             error(["demo", "d", "a folder"]),

@@ -17,6 +17,7 @@ use crate::cycle::Setup;
 use crate::error::{Context, Result, ensure};
 use crate::host_share::HostShare;
 use crate::options::RunOptions;
+use crate::options::names::{DEVICE, Said, TIMING_ONLY};
 use crate::rtl::Totals;
 use crate::source::Source;
 use crate::timed::Timed;
@@ -32,13 +33,11 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
     let path = Path::new(&args.model);
     ensure!(
         !args.target.device.device.contains(','),
-        "`device`: a program written by hand runs on one device"
+        "{}: a program written by hand runs on one device";
+        DEVICE
     );
     let setup = Setup::new(&args.target.device, &args.target.views, &args.model)?;
-    ensure!(
-        !setup.timing_only(),
-        "`timing_only` computes nothing that could be shown"
-    );
+    ensure!(!setup.timing_only(), "{} computes nothing that could be shown"; TIMING_ONLY);
     let config = setup.machine().config.clone();
     let source = Source::read(path)?;
     let case = source.case(&args.model, &config);
@@ -248,7 +247,7 @@ pub struct Done {
     /// One for each instruction, from a device that counts cycles.
     pub times: Option<Vec<Time>>,
     /// Why the program isn't one for the board whose timing is borrowed.
-    pub misfit: Option<String>,
+    pub misfit: Option<Said>,
     /// A line each, if they were looked for.
     pub hazards: Option<Vec<String>>,
 }

@@ -12,6 +12,7 @@ use vta_compiler::host::Ends;
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::images::{Item, Reader, Source};
 use crate::model::Tensor;
+use crate::options::names::INPUT;
 use crate::preprocess::{Preprocess, to_int8};
 use crate::supply::Images;
 
@@ -40,20 +41,17 @@ pub fn open(paths: &[PathBuf], limit: Option<usize>, inputs: &[Tensor]) -> Resul
         match (found, inputs.len()) {
             (Some((at, file)), _) => files[at].push(file.into()),
             (None, 1) => files[0].push(path.clone()),
-            (None, n) => bail!(
-                "the network has {n} inputs ({}): write `input` NAME={text}",
-                names()
-            ),
+            (None, n) => {
+                bail!("the network has {} inputs ({}): write {} NAME={}"; n, names(), INPUT, text)
+            }
         }
     }
     let mut sources = Vec::with_capacity(inputs.len());
     for (input, files) in inputs.iter().zip(files) {
         ensure!(
             !files.is_empty(),
-            "input '{}' isn't given (there is {}): write `input` {}=FILE",
-            input.name,
-            names(),
-            input.name
+            "input '{}' isn't given (there is {}): write {} {}=FILE";
+            input.name, names(), INPUT, input.name
         );
         let mut source = Source::open(&files, limit)?;
         source.shape(&input.shape)?;

@@ -31,8 +31,8 @@
 //! | vary machines, choose tiles | [`sweep`], [`tune`] |
 //!
 //! Nothing here prints or knows of a terminal: long work tells a [`Watch`] how far it is and asks it
-//! whether to go on. Errors are one type, [`Error`], split by cause; they name options as the fields
-//! that they are, in backquotes.
+//! whether to go on. Errors are one type, [`Error`], split by cause; options
+//! that they name have the name of the front that tells them ([`options::names`]).
 //!
 //! What it doesn't do: networks of several inputs, training, anything that `vta-driver` and
 //! `vta-compiler` do alone.

@@ -12,6 +12,7 @@ use crate::error::{Context, Error, Result, ensure};
 use crate::files;
 use crate::model::Model;
 use crate::options::BundleOptions;
+use crate::options::names::LISTING;
 use crate::tiles;
 use crate::watch::Watch;
 
@@ -34,8 +35,9 @@ pub fn compile(args: &BundleOptions, watch: &dyn Watch) -> Result<(Bundle, Listi
 fn of(compiled: &Compiled, args: &BundleOptions) -> Result<Listing> {
     ensure!(
         compiled.split.is_none(),
-        "`listing`: the host computes between layers of {}; a listing is of a network that one device runs",
-        args.model
+        "{}: the host computes between layers of {}; a listing is of a network that one \
+         device runs";
+        LISTING, args.model
     );
     let graph = compiled.graph.as_ref();
     let graph = graph.context("the network isn't known any more")?;
@@ -82,8 +84,8 @@ pub fn write(file: &Path, title: &str, listing: &Listing) -> Result<()> {
 pub fn check_name(file: &Path) -> Result<()> {
     ensure!(
         is_listing(file) || files::is(file, &["html"]),
-        "`listing` {}: its name ends neither in .csv nor in .html",
-        file.display()
+        "{} {}: its name ends neither in .csv nor in .html";
+        LISTING, file.display()
     );
     Ok(())
 }

@@ -11,9 +11,10 @@ use vta_sim::{Board, BoardError, Core, CycleLog, CycleMachine, Execution, SimDev
 
 use crate::error::{Context, Error, Result, ensure};
 use crate::files;
+use crate::options::names::{BOARD, Name, Said, TIMING, said};
 
 /// Whose timing is taken when nothing names another.
-const TIMING: &str = "pynq";
+const USUAL_TIMING: &str = "pynq";
 
 /// The machine that programs are for, and how long it takes.
 #[derive(Clone, Debug)]
@@ -51,7 +52,7 @@ impl ConfigSource {
     fn read(&self) -> Result<(String, String)> {
         Ok(match self {
             Self::File(path) => (files::read_text(path)?, path.display().to_string()),
-            Self::Keys(keys) => (Value::from(keys.clone()).to_string(), "`config`".to_owned()),
+            Self::Keys(keys) => (Value::from(keys.clone()).to_string(), "config".to_owned()),
         })
     }
 }
@@ -71,12 +72,11 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// A name that is neither, a file with a wrong key or value.
-pub fn board(option: &str, name: &str) -> Result<Board> {
+pub fn board(option: Name, name: &str) -> Result<Board> {
     let known = Board::PRESETS.contains(&name);
     if known || !Path::new(name).exists() {
         let neither = |error: BoardError| {
-            let neither = format!("`{option}` {name}: no such preset, and no such file");
-            Error::Usage(format!("{neither}: {error}"))
+            Error::Usage(said!("{} {}: no such preset, and no such file: {}"; option, name, error))
         };
         return Board::preset(name).map_err(neither);
     }
@@ -92,9 +92,10 @@ impl Machine {
     pub fn read(wanted: Wanted<'_>) -> Result<Self> {
         ensure!(
             wanted.board.is_none() || wanted.timing.is_none(),
-            "`board` brings its own timing: leave `timing` out"
+            "{} brings its own timing: leave {} out";
+            BOARD, TIMING
         );
-        let given = wanted.board.map(|name| board("board", name)).transpose()?;
+        let given = wanted.board.map(|name| board(BOARD, name)).transpose()?;
         let config = match wanted.config {
             None => given
                 .as_ref()
@@ -108,13 +109,10 @@ impl Machine {
                 config.context(name)?
             }
         };
-        let lender = wanted
-            .timing
-            .map(|name| board("timing", name))
-            .transpose()?;
+        let lender = wanted.timing.map(|name| board(TIMING, name)).transpose()?;
         let timed = match given.as_ref().or(lender.as_ref()) {
             Some(board) => board.clone(),
-            None => Board::preset(TIMING)?,
+            None => Board::preset(USUAL_TIMING)?,
         };
         Ok(Self {
             config,
@@ -202,14 +200,14 @@ impl Machine {
 
     /// In words, why a program isn't one for the board whose timing is borrowed; `None` when it
     /// is, or the machine is a board, or no option named a timing.
-    pub fn misfit(&self, program: &Program) -> Option<String> {
+    pub fn misfit(&self, program: &Program) -> Option<Said> {
         let commands = program.layers.iter().flat_map(|layer| &layer.commands);
         let uops = program.kernels.iter().map(|kernel| kernel.uops.len()).sum();
         self.misfit_of(&program.config, uops, commands.map(|command| &command.insn))
     }
 
     /// As [`Machine::misfit`] for programs of which only the configuration is known.
-    pub fn misfit_of_config(&self) -> Option<String> {
+    pub fn misfit_of_config(&self) -> Option<Said> {
         self.misfit_of(&self.config, usize::MAX, std::iter::empty())
     }
 
@@ -219,7 +217,7 @@ impl Machine {
         config: &Config,
         uops: usize,
         mut insns: impl Iterator<Item = &'i Insn>,
-    ) -> Option<String> {
+    ) -> Option<Said> {
         let (lender, name) = (self.lender.as_ref()?, &self.name);
         let there = &lender.config;
         let lacks = insns.find_map(|insn| there.extensions().allow(insn).err());
@@ -236,8 +234,9 @@ impl Machine {
                 (None, None) => return None,
             },
         };
-        Some(format!(
-            "`timing` {name} only takes that board's time: {why}; `board` {name} is the whole board"
+        Some(said!(
+            "{} {} only takes that board's time: {}; {} {} is the whole board";
+            TIMING, name, why, BOARD, name
         ))
     }
 }
@@ -301,8 +300,11 @@ mod tests {
         let program = lower::compile(&graph, &timed.config, &LowerOptions::default()).unwrap();
         let text = timed.misfit(&program).unwrap();
         assert!(
-            text.starts_with("`timing` pynq only takes that board's time: it has")
-                && text.ends_with("`board` pynq is the whole board"),
+            text.to_string()
+                .starts_with("`timing` pynq only takes that board's time: it has")
+                && text
+                    .to_string()
+                    .ends_with("`board` pynq is the whole board"),
             "{text}"
         );
     }

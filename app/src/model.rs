@@ -21,6 +21,7 @@ use crate::device::device_names;
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::images::{self, Picture, Pixels, Source};
 use crate::machine::Machine;
+use crate::options::names::{EXEC, INPUT, INPUT_SHAPE, MODELS};
 use crate::options::{InputShape, Target};
 use crate::preprocess::Preprocess;
 use crate::watch::Watch;
@@ -303,7 +304,8 @@ pub fn load_with(name: &str, shapes: &[InputShape]) -> Result<Form> {
     let is_file = || name != "demo" && !name.starts_with("zoo:") && !is_bundle(Path::new(name));
     ensure!(
         shapes.is_empty() || is_file(),
-        "{name} has its shapes: `input_shape` is for ONNX files"
+        "{} has its shapes: {} is for ONNX files";
+        name, INPUT_SHAPE
     );
     if name == "demo" {
         let mut graph = onnx::load(DEMO_MODEL)?;
@@ -341,12 +343,10 @@ pub fn load_with(name: &str, shapes: &[InputShape]) -> Result<Form> {
     }
     ensure!(
         !images::is_image(path),
-        "{name} is a picture, not a network: run one with `input` {name}"
+        "{} is a picture, not a network: run one with {} {}";
+        name, INPUT, name
     );
-    ensure!(
-        !source::is_assembly(path),
-        "{name} is assembly text: write `exec` {name}"
-    );
+    ensure!(!source::is_assembly(path), "{} is assembly text: write {} {}"; name, EXEC, name);
     Ok(Form::Graph(Box::new(read_onnx(path, shapes)?)))
 }
 
@@ -426,7 +426,7 @@ fn exists(name: &str) -> Result<()> {
         Some(full) => format!("; did you mean {full}?"),
         None => hints::did_you_mean(name, known),
     };
-    bail!("'{name}' is neither a file nor a built-in network{meant} (`models` lists those)");
+    bail!("'{}' is neither a file nor a built-in network{} ({} lists those)"; name, meant, MODELS);
 }
 
 /// Reads an ONNX file, with the files beside it that its tensors lie in.
@@ -498,7 +498,7 @@ pub fn default_images(model: &str, chw: [usize; 3]) -> Result<Vec<Picture>> {
             label: None,
         }]);
     }
-    bail!("which images? Give a file, a folder, .npy or .npz as `input`")
+    bail!("which images? Give a file, a folder, .npy or .npz as {}"; INPUT)
 }
 
 /// Whether [`default_images`] may have images for a model.

@@ -1,6 +1,9 @@
 //! What a caller asks for, as plain data: the command line makes these from its arguments. A
 //! [`Target`] can be stored and sent, with what isn't given at its default.
 
+pub mod names;
+mod network;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -11,6 +14,8 @@ use vta_driver::Budget;
 
 use crate::device;
 use crate::machine::{ConfigSource, Wanted};
+
+pub use self::network::{NetworkOptions, Slot, named};
 
 /// Where and for what instance a program runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -239,7 +239,7 @@ impl Job<'_> {
     /// On a thread for each seat, with others that load images; the one that calls looks at the watch.
     fn work_aside(&self, seats: &mut [Seat], loaders: usize) -> Result<Vec<Share>> {
         std::thread::scope(|scope| {
-            let few = "the system gives no more threads; `threads` 1 needs fewest";
+            let few = "the system gives no more threads; a run with fewer needs fewer";
             let _stop = self.supply.stop();
             for _ in 0..loaders {
                 let loader = std::thread::Builder::new();

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Context, Result, bail, ensure};
 use crate::images::{Picture, fit};
 use crate::model::Tensor;
+use crate::options::names::{MEAN, PREPROCESS, SCALE, STD, said};
 use crate::options::{PreprocessOptions, Preset};
 use crate::watch::Watch;
 
@@ -53,10 +54,10 @@ impl Preprocess {
             }
             (None, None) => {
                 if args.mean.is_none() && args.std.is_none() && args.scale.is_none() {
-                    watch.note(
-                        "the model doesn't say how its input is made; assuming \
-                         `preprocess` imagenet",
-                    );
+                    watch.note(&said!(
+                        "the model doesn't say how its input is made; assuming {} imagenet";
+                        PREPROCESS
+                    ));
                 }
                 Self::preset(Preset::Imagenet)
             }
@@ -70,13 +71,10 @@ impl Preprocess {
             }
         }
         if !chosen.std.iter().all(|s| s.is_finite() && *s > 0.0) || !chosen.scale.is_finite() {
-            bail!("`std` must be positive and `scale` finite");
+            bail!("{} must be positive and {} finite"; STD, SCALE);
         }
-        ensure!(
-            chosen.mean.iter().all(|m| m.is_finite()),
-            "`mean` must be finite"
-        );
-        ensure!(chosen.scale != 0.0, "`scale` must not be 0");
+        ensure!(chosen.mean.iter().all(|m| m.is_finite()), "{} must be finite"; MEAN);
+        ensure!(chosen.scale != 0.0, "{} must not be 0"; SCALE);
         Ok(chosen)
     }
 

@@ -19,6 +19,10 @@ use crate::host_share::HostShare;
 use crate::images::{self, Source};
 use crate::model::{self, Form, Model, Tensor};
 use crate::options::RunOptions;
+use crate::options::names::{
+    ALLOW_HOST, BATCH, CALIBRATION, INPUT, OUTPUT, REFERENCE, REQUANT, THREADS, TILES, TIMING_ONLY,
+    TOP, VERIFY,
+};
 use crate::outcome::{ImageOutcome, Marks, Outcome, Start, ends_in_softmax, rank};
 use crate::pool::{Checks, Share};
 use crate::preprocess::Preprocess;
@@ -32,18 +36,16 @@ use crate::{check, device, dump};
 /// Options that don't fit each other or the model, files that can't be read, compiled or written,
 /// a failure of a device.
 pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outcome> {
-    ensure!(args.top > 0, "`top` must be at least 1");
-    ensure!(
-        args.target.threads != Some(0),
-        "`threads` must be at least 1"
-    );
-    ensure!(args.target.batch != Some(0), "`batch` must be at least 1");
+    ensure!(args.top > 0, "{} must be at least 1"; TOP);
+    ensure!(args.target.threads != Some(0), "{} must be at least 1"; THREADS);
+    ensure!(args.target.batch != Some(0), "{} must be at least 1"; BATCH);
     let title = &args.model;
     let setup = Setup::new(&args.target.device, &args.target.views, title)?;
     let compared = args.verify || output != Wanted::Labels || args.reference.is_some();
     ensure!(
         !(compared && setup.timing_only()),
-        "`timing_only` computes no outputs for `verify`, `output` or `reference`"
+        "{} computes no outputs for {}, {} or {}";
+        TIMING_ONLY, VERIFY, OUTPUT, REFERENCE
     );
     let started = Instant::now();
     if !is_bundle(&args.model) {
@@ -65,10 +67,8 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     if output == Wanted::File && outputs.len() > 1 {
         let names: Vec<&str> = outputs.iter().map(|output| &*output.name).collect();
         bail!(
-            "{} has {} outputs ({}): an `output` whose name ends in .npz holds them",
-            args.model,
-            names.len(),
-            names.join(", ")
+            "{} has {} outputs ({}): an {} whose name ends in .npz holds them";
+            args.model, names.len(), names.join(", "), OUTPUT
         );
     }
     // No timing depends on values: one pass without any is timed.
@@ -144,10 +144,8 @@ fn images_of(
         let [input] = inputs else {
             let names: Vec<&str> = inputs.iter().map(|input| &*input.name).collect();
             bail!(
-                "{} has {} inputs ({}): give each with `input` NAME=FILE",
-                args.model,
-                names.len(),
-                names.join(", ")
+                "{} has {} inputs ({}): give each with {} NAME=FILE";
+                args.model, names.len(), names.join(", "), INPUT
             );
         };
         let mut pictures = model::default_images(&args.model, input.chw)?;
@@ -214,8 +212,8 @@ fn prepare(args: &RunOptions, watch: &dyn Watch) -> Result<Prepared> {
     } else {
         ensure!(
             args.calibration.is_empty(),
-            "`calibration` is for float models, but {} is int8 already",
-            args.model
+            "{} is for float models, but {} is int8 already";
+            CALIBRATION, args.model
         );
     }
     if let Some(requant) = args.requant {
@@ -248,7 +246,7 @@ fn quantized(
         return Err(Error::Float(args.model.clone()));
     };
     if given.is_none() {
-        watch.note("quantising the float model with the input images");
+        watch.note(&"quantising the float model with the input images".into());
     }
     let options = quantize::Options::new(quantize::Mode::Multiply);
     model.quantize(calibration, preprocess, &options, &Part(watch))
@@ -259,20 +257,16 @@ fn refuse(args: &RunOptions, model: &Model) -> Result<()> {
     let hosted = matches!(model.form(), Form::Hosted(_));
     ensure!(
         hosted || !args.target.allow_host,
-        "`allow_host` needs the model, not a compiled bundle"
+        "{} needs the model, not a compiled bundle";
+        ALLOW_HOST
     );
     ensure!(
         args.calibration.is_empty() && args.target.tiles.cache.is_none(),
-        "`calibration` and `tiles` need the model, not a compiled bundle"
+        "{} and {} need the model, not a compiled bundle";
+        CALIBRATION, TILES
     );
-    ensure!(
-        !args.verify,
-        "`verify` needs the model, not a compiled bundle"
-    );
-    ensure!(
-        args.requant.is_none(),
-        "`requant` needs the model, not a compiled bundle"
-    );
+    ensure!(!args.verify, "{} needs the model, not a compiled bundle"; VERIFY);
+    ensure!(args.requant.is_none(), "{} needs the model, not a compiled bundle"; REQUANT);
     Ok(())
 }
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 use vta_files::output;
 
 use crate::error::{Error, Result, ensure};
+use crate::options::names::{PICTURE, SHARD};
 use crate::watch::Watch;
 use grid::{Grid, Point};
 pub use layers::Machines;
@@ -65,7 +66,8 @@ pub struct Swept {
 pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
     ensure!(
         args.shard.is_none() || args.picture.is_none(),
-        "`picture` shows the whole grid, not a `shard`: merge the tables first"
+        "{} shows the whole grid, not a {}: merge the tables first";
+        PICTURE, SHARD
     );
     let sweeper = Sweeper::open(&args.study, args.threads, watch)?;
     let (name, grid) = (args.study.work.name(), sweeper.grid());

@@ -12,6 +12,7 @@ use vta_program::listing::Geometry;
 use crate::error::{Context, Result, ensure};
 use crate::files;
 use crate::options::TilesOptions;
+use crate::options::names::{TILES, TUNE};
 
 /// The board whose tiles are taken when nothing names another: schedules don't depend on it.
 const TUNED_FOR: &str = "pynq";
@@ -116,8 +117,8 @@ fn read(path: &Path, config: &Config, timing: Option<&str>) -> Result<(Cache, St
     };
     ensure!(
         found.is_some(),
-        "`tiles` {}: no tiles for {wanted} (there is {listed}); `tune` measures them",
-        name()
+        "{} {}: no tiles for {} (there is {}); {} measures them";
+        TILES, name(), wanted, listed, TUNE
     );
     let machine = found.unwrap_or_default().to_owned();
     Ok((cache, machine))

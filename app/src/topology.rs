@@ -320,8 +320,7 @@ mod tests {
         let path = folder.path().join("t.csv");
         std::fs::write(&path, text).unwrap();
         let place = format!("{}/", folder.path().display());
-        let found =
-            Topology::read(&path).map_err(|e| crate::error::message(&e).replace(&place, ""))?;
+        let found = Topology::read(&path).map_err(|e| e.to_string().replace(&place, ""))?;
         assert_eq!((found.name.as_str(), found.file), ("t.csv", Some(path)));
         Ok(found.layers)
     }

@@ -10,6 +10,7 @@ use vta_sim::{CycleLog, Execution};
 
 use crate::error::{Error, Result, ensure};
 use crate::machine::Machine;
+use crate::options::names::{CANDIDATES, said};
 use crate::watch::Watch;
 
 /// What tuning has gained.
@@ -82,7 +83,7 @@ impl Tuner {
     /// # Errors
     /// What can't be lowered.
     pub fn new(graph: QGraph, machine: Machine, candidates: usize) -> Result<Self> {
-        ensure!(candidates > 0, "`candidates` must be at least 1");
+        ensure!(candidates > 0, "{} must be at least 1"; CANDIDATES);
         let mut tuner = Self {
             graph,
             machine,
@@ -116,7 +117,7 @@ impl Tuner {
         let pieces = self.pieces();
         let subject = self.subjects.get(piece);
         let subject = subject
-            .ok_or_else(|| Error::Usage(format!("there is no piece {piece} among {pieces}")))?;
+            .ok_or_else(|| Error::Usage(said!("there is no piece {piece} among {pieces}")))?;
         let measure = |program: &Program| cycles(program, &self.machine).map_err(|e| e.to_string());
         let mut cache = Cache::new();
         let options = LowerOptions::default();

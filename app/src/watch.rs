@@ -1,5 +1,7 @@
 //! Whom long work tells how far it is.
 
+use crate::options::names::Said;
+
 /// Is told of progress and of what is worth knowing; the terminal draws a bar. Work goes on
 /// whatever it does with that.
 pub trait Watch: Sync {
@@ -17,7 +19,7 @@ pub trait Watch: Sync {
     fn waiting(&self) {}
 
     /// A remark for whoever started the work: one line.
-    fn note(&self, text: &str);
+    fn note(&self, text: &Said);
 }
 
 /// Part of longer work: its remarks are told, its progress isn't.
@@ -34,7 +36,7 @@ impl Watch for Part<'_> {
         self.0.waiting();
     }
 
-    fn note(&self, text: &str) {
+    fn note(&self, text: &Said) {
         self.0.note(text);
     }
 }
@@ -43,5 +45,5 @@ impl Watch for Part<'_> {
 impl Watch for () {
     fn progress(&self, _: usize, _: usize) {}
 
-    fn note(&self, _: &str) {}
+    fn note(&self, _: &Said) {}
 }

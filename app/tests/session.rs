@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vta_app::machine::{Machine, Wanted};
+use vta_app::options::names::Said;
 use vta_app::options::{BundleOptions, LayerOptions, QuantizeOptions, RunOptions};
 use vta_app::run::{self, run};
 use vta_app::tune::tune;
@@ -208,7 +209,7 @@ impl Watch for After {
         self.1.load(Ordering::Relaxed) >= self.0
     }
 
-    fn note(&self, _: &str) {}
+    fn note(&self, _: &Said) {}
 }
 
 #[test]
@@ -360,7 +361,7 @@ impl Watch for Impatient {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    fn note(&self, _: &str) {}
+    fn note(&self, _: &Said) {}
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Why calls fail: a status by class, and a text.
 
 use vta_app::error::{Error, message};
+use vta_app::options::names::Front;
 use vta_driver::DriverError;
 
 /// Whether a call did what it says, and of what class the failure is if it didn't. Later versions may
@@ -80,7 +81,7 @@ impl From<Error> for Failure {
             // Causes that are new have no class yet.
             _ => Status::Internal,
         };
-        let text = message(&error);
+        let text = message(&error, Front::Library);
         Self { status, text }
     }
 }

@@ -1,41 +1,18 @@
 //! `vta_options`: how a network is opened, compiled and run.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use vta_app::hints::did_you_mean;
 use vta_app::machine::ConfigSource;
-use vta_app::options::InputShape;
+use vta_app::options::names::Front;
+use vta_app::options::{InputShape, NetworkOptions, Slot, named};
 use vta_app::{Model, Result as AppResult, Target};
 use vta_compiler::semantics::Requant;
 
 use crate::error::Failure;
 
-/// Names of the options, as Python has them.
-const NAMES: [&str; 15] = [
-    "config",
-    "board",
-    "timing",
-    "threads",
-    "batch",
-    "allow_host",
-    "input_shape",
-    "requant",
-    "timing_only",
-    "placement",
-    "tiles",
-    "energy",
-    "host_speed",
-    "scope",
-    "bitstream",
-];
-
-/// How a network is opened, compiled and run: see `vta_options_set`.
+/// How a network is opened, compiled and run: see `vta_options_set`. The device is an argument of its own.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
-    target: Target,
-    shapes: Vec<InputShape>,
-    requant: Option<Requant>,
-}
+pub struct Options(NetworkOptions);
 
 impl Options {
     /// Sets an option.
@@ -43,37 +20,25 @@ impl Options {
     /// # Errors
     /// A name that is no option, a value that makes no sense for it.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Failure> {
-        let (target, path) = (&mut self.target, || Some(PathBuf::from(value)));
-        match name {
-            "config" => target.device.config = Some(config(value)?),
-            "board" => target.device.board = Some(value.to_owned()),
-            "timing" => target.device.timing = Some(value.to_owned()),
-            "threads" => target.threads = Some(count(name, value)?),
-            "batch" => target.batch = Some(count(name, value)?),
-            "allow_host" => target.allow_host = flag(name, value)?,
-            "input_shape" => {
-                let shape = value.parse::<InputShape>();
-                let shape = shape.map_err(|text| Failure::usage(format!("`{name}`: {text}")))?;
-                self.shapes.retain(|other| other.name != shape.name);
-                self.shapes.push(shape);
+        let option = named(name, &NetworkOptions::NAMES, Front::Library);
+        let Some(slot) = self.0.slot(option.map_err(Failure::usage)?) else {
+            return Ok(());
+        };
+        let wrong = |text: String| Failure::usage(format!("`{name}`: {text}"));
+        match slot {
+            Slot::Text(of) => *of = Some(value.to_owned()),
+            Slot::Path(of) => *of = Some(PathBuf::from(value)),
+            Slot::Count(of) => *of = Some(count(value).map_err(wrong)?),
+            Slot::Flag(of) => *of = flag(value).map_err(wrong)?,
+            Slot::Config(of) => *of = Some(config(value).map_err(wrong)?),
+            Slot::Shapes(of) => {
+                let shape: InputShape = value.parse().map_err(wrong)?;
+                of.retain(|other| other.name != shape.name);
+                of.push(shape);
             }
-            "requant" => {
-                let found = value.parse::<Requant>();
-                let wrong = |error| Failure::usage(format!("`{name}`: {error}"));
-                self.requant = Some(found.map_err(wrong)?);
-            }
-            "timing_only" => target.views.timing_only = flag(name, value)?,
-            "placement" => target.placement = path(),
-            "tiles" => target.tiles.cache = path(),
-            "energy" => target.views.energy = path(),
-            "host_speed" => target.views.host_speed = path(),
-            "scope" => target.device.scope = Some(value.to_owned()),
-            "bitstream" => target.device.bitstream = path(),
-            _ => {
-                let meant = did_you_mean(name, NAMES);
-                let all = NAMES.join(", ");
-                let text = format!("no option '{name}'{meant} (there are {all})");
-                return Err(Failure::usage(text));
+            Slot::Requant(of) => {
+                let found = value.parse::<Requant>().map_err(|e| wrong(e.to_string()));
+                *of = Some(found?);
             }
         }
         Ok(())
@@ -81,7 +46,7 @@ impl Options {
 
     /// Where it runs.
     pub fn target(&self, device: &str) -> Target {
-        let mut target = self.target.clone();
+        let mut target = self.0.target.clone();
         device.clone_into(&mut target.device.device);
         target
     }
@@ -89,41 +54,31 @@ impl Options {
     /// Opens a network by name, or reads one that is in memory.
     ///
     /// # Errors
-    /// As for [`Model::open_with`] and [`Model::from_onnx_with`].
+    /// As for [`NetworkOptions::open`].
     pub fn open(&self, name: &str, bytes: Option<Vec<u8>>) -> AppResult<Model> {
-        let mut model = match bytes {
-            Some(bytes) => Model::from_onnx_with(name, bytes, &self.shapes)?,
-            None => Model::open_with(name, &self.shapes)?,
-        };
-        if let Some(requant) = self.requant {
-            model.set_requant(requant);
-        }
-        Ok(model)
+        self.0.open(name, bytes)
     }
 }
 
 /// A file, or an object of JSON.
-fn config(value: &str) -> Result<ConfigSource, Failure> {
+fn config(value: &str) -> Result<ConfigSource, String> {
     if !value.trim_start().starts_with('{') {
-        return Ok(Path::new(value).to_owned().into());
+        return Ok(PathBuf::from(value).into());
     }
-    let keys = serde_json::from_str(value);
-    let wrong = |error| Failure::usage(format!("`config`: {error}"));
-    Ok(ConfigSource::Keys(keys.map_err(wrong)?))
+    let keys = serde_json::from_str(value).map_err(|error| error.to_string());
+    Ok(ConfigSource::Keys(keys?))
 }
 
-fn count(name: &str, value: &str) -> Result<usize, Failure> {
+fn count(value: &str) -> Result<usize, String> {
     let found = value.parse().ok().filter(|n| *n > 0);
-    found.ok_or_else(|| Failure::usage(format!("`{name}`: '{value}' is no number of at least 1")))
+    found.ok_or_else(|| format!("'{value}' is no number of at least 1"))
 }
 
-fn flag(name: &str, value: &str) -> Result<bool, Failure> {
+fn flag(value: &str) -> Result<bool, String> {
     match value {
         "0" | "false" => Ok(false),
         "1" | "true" => Ok(true),
-        _ => Err(Failure::usage(format!(
-            "`{name}`: '{value}' is none of 0, 1, false, true"
-        ))),
+        _ => Err(format!("'{value}' is none of 0, 1, false, true")),
     }
 }
 
@@ -162,7 +117,7 @@ mod tests {
         for value in ["a=1x2", "b=1x3", "a=1x4"] {
             assert_eq!(options.set("input_shape", value), Ok(()));
         }
-        let shapes = options.shapes.iter().map(|s| (&*s.name, s.shape[1]));
+        let shapes = options.0.shapes.iter().map(|s| (&*s.name, s.shape[1]));
         assert_eq!(shapes.collect::<Vec<_>>(), [("b", 3), ("a", 4)]);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use vta_app::images::Source;
 use vta_app::model::{Model, default_images};
 use vta_app::options::PreprocessOptions;
+use vta_app::options::names::Said;
 use vta_app::preprocess::Preprocess;
 use vta_app::{Feed, Output, Session as Network, Target, Values, Watch, room};
 use vta_compiler::graph::{Data, Element};
@@ -288,8 +289,8 @@ impl Watch for Watcher<'_> {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    fn note(&self, text: &str) {
+    fn note(&self, text: &Said) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        notes.push(text.to_owned());
+        notes.push(text.to_string());
     }
 }

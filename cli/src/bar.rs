@@ -3,11 +3,11 @@
 use std::sync::OnceLock;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use vta_app::options::names::{Front, Said};
 use vta_app::watch::Watch;
 use vta_files::printable;
 
 use crate::terminal::{COLUMNS, is_plain, wrapped};
-use crate::words::of_command_line;
 
 /// A bar on standard error, if that is a terminal.
 pub struct Bar {
@@ -60,11 +60,11 @@ impl Watch for Bar {
         bar.set_position(done as u64);
     }
 
-    fn note(&self, text: &str) {
+    fn note(&self, text: &Said) {
         eprintln!(
             "{}",
             wrapped(
-                &format!("note: {}", printable(&of_command_line(text))),
+                &format!("note: {}", printable(&text.to(Front::CommandLine))),
                 COLUMNS
             )
         );

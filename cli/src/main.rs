@@ -14,7 +14,6 @@ mod table;
 mod terminal;
 mod tune;
 mod verdicts;
-mod words;
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -25,6 +24,8 @@ use anyhow::Context;
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
 #[cfg(unix)]
 use signal_hook::consts::SIGABRT;
+use vta_app::error::message;
+use vta_app::options::names::Front;
 use vta_files::printable;
 
 use crate::args::{Cli, Command};
@@ -41,7 +42,10 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("error: {}", one_line(&words::of_error(&error)));
+            eprintln!(
+                "error: {}",
+                one_line(&message(error.as_ref(), Front::CommandLine))
+            );
             ExitCode::from(status(&error))
         }
     }

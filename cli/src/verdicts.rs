@@ -6,7 +6,6 @@ use vta_files::printable;
 
 use crate::report::{percent, short, size};
 use crate::table::{Column, Table};
-use crate::words::of_command_line;
 
 /// Up to so many nodes are listed one by one without being asked for.
 const FEW: usize = 20;
@@ -21,7 +20,7 @@ pub fn text(network: &NetworkVerdict, every_node: bool) -> String {
     };
     out.push('\n');
     totals(network, &mut out);
-    of_command_line(&out)
+    out
 }
 
 /// Where a node runs, and why.
@@ -237,7 +236,7 @@ pub fn json(network: &NetworkVerdict) -> Value {
             "runs_on": place,
         });
         if !reason.is_empty() {
-            object["why"] = json!(of_command_line(reason));
+            object["why"] = json!(reason);
         }
         object
     };

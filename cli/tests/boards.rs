@@ -131,7 +131,7 @@ fn networks_of_multiplications_are_refused_with_the_way_out() {
         &[
             "demo: nodes ",
             "no MUL",
-            "vta quantize with --mode shift",
+            "a model quantised by powers of two",
             "zoo:NAME:shift",
         ],
     );

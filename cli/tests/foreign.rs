@@ -31,14 +31,17 @@ fn work_beyond_the_budget_is_refused_before_it_begins() {
     let endless = file(&folder, "endless.asm", ENDLESS);
     let huge = file(&folder, "huge.json", HUGE_LOAD);
     for (command, says) in [
-        (vec!["exec", &endless], "--limit-steps raises it"),
+        (
+            vec!["exec", &endless],
+            "more than its budget of 17179869184 GEMM and ALU steps",
+        ),
         (
             vec!["exec", &endless, "--device", "oracle"],
-            "--limit-steps raises it",
+            "more than its budget of 17179869184 GEMM and ALU steps",
         ),
         (
             vec!["exec", &endless, "--device", "cycle"],
-            "--limit-steps raises it",
+            "more than its budget of 17179869184 GEMM and ALU steps",
         ),
         (
             vec![
@@ -49,11 +52,11 @@ fn work_beyond_the_budget_is_refused_before_it_begins() {
                 "--limit-cycles",
                 "1000",
             ],
-            "raises it",
+            "more than its budget of 1000 cycles",
         ),
         (
             vec!["replay", &huge, "--device", "cycle"],
-            "--limit-bytes raises it",
+            "more than its budget of 17179869184 bytes",
         ),
     ] {
         let start = Instant::now();
@@ -267,4 +270,37 @@ fn no_limit_of_memory_ends_in_a_signal() {
         }
     }
     assert!(failed > 4, "{failed}");
+}
+
+#[test]
+fn names_of_files_are_never_taken_for_options() {
+    for (command, says) in [
+        (
+            &["run", "`top`.onnx"][..],
+            "error: `top`.onnx: No such file",
+        ),
+        (
+            &["run", "demo", "--input", "`threads`.png"],
+            "error: `threads`.png: ",
+        ),
+        (
+            &["run", "`quantize`", "--input-shape", "x=1x2"],
+            "error: '`quantize`' is neither",
+        ),
+        // Beside what is an option.
+        (
+            &["run", "demo", "--timing", "`top`"],
+            "error: --timing needs --device cycle",
+        ),
+        (
+            &["run", "demo", "--device", "cycle", "--timing", "`top`"],
+            "error: --timing `top`: ",
+        ),
+    ] {
+        let (status, _, error) = vta(command);
+        assert!(
+            status == 2 && error.starts_with(says),
+            "{command:?}: {error}"
+        );
+    }
 }

@@ -148,11 +148,11 @@ fn a_shape_that_is_no_inputs_is_refused() {
     for (shape, says) in [
         (
             "y=1x6",
-            "error: f.onnx: ONNX: --input-shape y: the inputs are x\n",
+            "error: f.onnx: ONNX: input shape y: the inputs are x\n",
         ),
         (
             "x=1x7",
-            "error: f.onnx: ONNX tensor x: --input-shape 1x7: the model says 1x6\n",
+            "error: f.onnx: ONNX tensor x: input shape 1x7: the model says 1x6\n",
         ),
         ("x=1x0", "'1x0' is no shape"),
         ("1x", "'1x' is no shape"),

@@ -39,9 +39,6 @@ pub struct Placement {
     pub copies: Vec<TensorCopy>,
 }
 
-/// Why a node of the host has no place.
-const NEEDS_HOST: &str = "no device has such an operator; `allow_host` lets the host compute it";
-
 /// Says of each node what it can run on: a rule's device; the first that can for convolutions,
 /// dense layers and what only one device can run; any that can for the rest.
 ///
@@ -83,7 +80,10 @@ pub fn annotate(
         }
         let anchor = matches!(kind, "conv" | "dense");
         match can[..] {
-            [] if host_op.is_some() => Err(fail(NEEDS_HOST.to_owned())),
+            [] if host_op.is_some() => Err(PlacementError::Host {
+                node: node.name.clone(),
+                kind: host_op.unwrap_or_default(),
+            }),
             [] => Err(fail("no device can run it".to_owned())),
             [first] => Ok(Annotation::Fixed(first)),
             [first, ..] if anchor => Ok(Annotation::Fixed(first)),

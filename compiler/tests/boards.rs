@@ -132,7 +132,7 @@ fn sums_that_are_multiplied_are_refused_with_the_way_out() {
             &[
                 "node n0: its sums are multiplied",
                 "no MUL",
-                "`quantize` with `mode` shift",
+                "a model quantised by powers of two",
                 "zoo:NAME:shift",
             ][..],
         ),

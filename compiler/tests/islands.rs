@@ -151,7 +151,7 @@ fn a_network_without_scales_is_refused_for_that() {
     let sum = b.conv(x, [3, 8], 4);
     let y = b.kept("Erf", &[sum], &[1, 8, 4, 4], &[]);
     let error = passes::quantized(&b.finish(&[y])).unwrap_err().to_string();
-    assert!(error.contains("run `quantize`"), "{error}");
+    assert!(error.contains("quantise the float model"), "{error}");
 }
 
 #[test]

@@ -229,7 +229,7 @@ impl Builder<'_> {
             return Err(OpenClError::Structure {
                 device: self.device(),
                 structure: structure.name(),
-                reason: "the device takes no source: give a `bitstream`".into(),
+                reason: "the device takes no source: it needs a bitstream".into(),
             });
         }
         let mut options = config_macros(self.config);

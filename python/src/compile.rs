@@ -7,11 +7,12 @@ use pyo3::types::PyDict;
 use serde_json::Value;
 use vta_app::Session;
 use vta_app::bundle::{self, Bundle};
+use vta_app::options::names;
 use vta_app::options::{BundleOptions, PreprocessOptions, Preset};
 
 use crate::arrays::{Unit, feeds, take};
 use crate::error::{raise, usage};
-use crate::options::{Options, Origin, open};
+use crate::options::{self, Origin};
 use crate::watch::{aside, watched};
 
 /// Adds the functions and their results.
@@ -73,26 +74,26 @@ impl Compiled {
 /// what can't be compiled.
 #[pyfunction]
 #[pyo3(
-    signature = (model, *, preprocess = None, **options),
+    signature = (model, *, preprocess = None, **given),
     text_signature = "(model, *, config=None, board=None, allow_host=False, input_shapes=None, \
                       requant=None, tiles=None, preprocess=None)"
 )]
 fn compile(
     model: &Bound<'_, PyAny>,
     preprocess: Option<&str>,
-    options: Option<&Bound<'_, PyDict>>,
+    given: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Compiled> {
     let names = [
-        "config",
-        "board",
-        "allow_host",
-        "input_shapes",
-        "requant",
-        "tiles",
+        names::CONFIG,
+        names::BOARD,
+        names::ALLOW_HOST,
+        names::INPUT_SHAPE,
+        names::REQUANT,
+        names::TILES,
     ];
-    let options = Options::some(options, &names)?;
+    let options = options::some(given, &names)?;
     let (py, origin) = (model.py(), Origin::of(model)?);
-    let (name, bytes) = (origin.name(), origin.bytes(py));
+    let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
     let args = BundleOptions {
         config: options.target.device.config.clone(),
         board: options.target.device.board.clone(),
@@ -106,7 +107,7 @@ fn compile(
         ..BundleOptions::new(name)
     };
     let compiled = aside(py, None, |watch| {
-        bundle::of_model(open(name, bytes, &options)?, &args, watch)
+        bundle::of_model(options.open(name, bytes)?, &args, watch)
     });
     compiled.map(Compiled)
 }
@@ -155,7 +156,7 @@ impl Verification {
 /// Raises what `InferenceSession` and its `run` do, and `UsageError` for a bundle, whose layers aren't known.
 #[pyfunction]
 #[pyo3(
-    signature = (model, inputs, device = "sim", *, progress = None, **options),
+    signature = (model, inputs, device = "sim", *, progress = None, **given),
     text_signature = "(model, inputs, device='sim', *, progress=None, config=None, board=None, timing=None, \
                       threads=None, batch=None, allow_host=False, input_shapes=None, requant=None, \
                       placement=None, tiles=None, scope=None, bitstream=None)"
@@ -165,14 +166,14 @@ fn verify(
     inputs: &Bound<'_, PyAny>,
     device: &str,
     progress: Option<&Bound<'_, PyAny>>,
-    options: Option<&Bound<'_, PyDict>>,
+    given: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Verification> {
-    let mut options = Options::read(options)?;
+    let mut options = options::read(given)?;
     options.target.device.device = device.to_owned();
     let (py, origin) = (model.py(), Origin::of(model)?);
-    let (name, bytes) = (origin.name(), origin.bytes(py));
+    let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
     let mut session = aside(py, None, |watch| {
-        Session::verifying(open(name, bytes, &options)?, &options.target, watch)
+        Session::verifying(options.open(name, bytes)?, &options.target, watch)
     })?;
     let (ports, tensors) = (
         session.ports().map_err(raise)?,

@@ -12,6 +12,7 @@ use numpy::{
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use vta_app::cycle::Setup;
+use vta_app::options::names::{BITSTREAM, BOARD, CONFIG, Name, SCOPE, THREADS, TIMING};
 use vta_driver::{Allocations, Batch, DriverError, Ticket, Work, WorkDone};
 use vta_isa::{INSN_BYTES, Insn, MemType, UOP_BYTES};
 
@@ -19,14 +20,14 @@ use crate::buffer::Buffer;
 use crate::error::{input, usage};
 use crate::isa;
 use crate::opened::{Opened, count, failed};
-use crate::options::Options;
+use crate::options;
 use crate::run_report::RunReport;
 use crate::watch::aside;
 
 /// How long passes between two looks at signals.
 const WAIT: Duration = Duration::from_millis(50);
 /// The options of a device.
-const NAMES: [&str; 6] = ["config", "board", "timing", "threads", "scope", "bitstream"];
+const NAMES: [Name; 6] = [CONFIG, BOARD, TIMING, THREADS, SCOPE, BITSTREAM];
 
 /// Adds the class.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -61,11 +62,11 @@ struct Device {
 impl Device {
     #[new]
     #[pyo3(
-        signature = (device = "sim", **options),
+        signature = (device = "sim", **given),
         text_signature = "(device='sim', *, config=None, board=None, timing=None, threads=None, scope=None, bitstream=None)"
     )]
-    fn new(py: Python<'_>, device: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let mut target = Options::some(options, &NAMES)?.target;
+    fn new(py: Python<'_>, device: &str, given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut target = options::some(given, &NAMES)?.target;
         device.clone_into(&mut target.device.device);
         let threads = target.threads.unwrap_or(1);
         if threads == 0 {

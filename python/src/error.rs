@@ -3,6 +3,7 @@
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use vta_app::error::{Error, message};
+use vta_app::options::names::Front;
 
 /// The classes, which Python has: they are exceptions of its own as well, as `InputError` is a `ValueError`.
 mod classes {
@@ -24,7 +25,7 @@ pub use classes::VtaWarning;
 
 /// The exception of an error, by its cause.
 pub fn raise(error: Error) -> PyErr {
-    let text = words(&message(&error));
+    let text = message(&error, Front::Python);
     match error {
         Error::Usage(_) => classes::UsageError::new_err(text),
         Error::Float(_) => classes::FloatModelError::new_err(text),
@@ -48,9 +49,4 @@ pub fn input(text: impl Into<String>) -> PyErr {
 /// Options that make no sense.
 pub fn usage(text: impl Into<String>) -> PyErr {
     classes::UsageError::new_err(text.into())
-}
-
-/// A message that names fields of options has their names in Python.
-pub fn words(text: &str) -> String {
-    text.replace("`input_shape`", "`input_shapes`")
 }

@@ -5,106 +5,49 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use vta_app::hints::did_you_mean;
 use vta_app::machine::ConfigSource;
-use vta_app::options::InputShape;
-use vta_app::{Model, Result, Target};
+use vta_app::options::names::{Front, Name};
+use vta_app::options::{InputShape, NetworkOptions, Slot, named};
 use vta_compiler::semantics::Requant;
 
 use crate::error::{input, usage};
 
-/// Names of the options, as Python has them.
-const NAMES: [&str; 16] = [
-    "device",
-    "config",
-    "board",
-    "timing",
-    "threads",
-    "batch",
-    "allow_host",
-    "input_shapes",
-    "requant",
-    "timing_only",
-    "placement",
-    "tiles",
-    "energy",
-    "host_speed",
-    "scope",
-    "bitstream",
-];
-
-/// How a network is opened, compiled and run.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Where it runs.
-    pub target: Target,
-    /// Shapes that an ONNX model leaves open.
-    pub shapes: Vec<InputShape>,
-    /// How int32 sums become int8; `None` is what the model says.
-    pub requant: Option<Requant>,
+/// Reads keyword arguments; what is `None` is as if it weren't given.
+///
+/// # Errors
+/// `TypeError` for a name that is no option or a value of another type, `UsageError` for one that makes
+/// no sense.
+pub fn read(given: Option<&Bound<'_, PyDict>>) -> PyResult<NetworkOptions> {
+    some(given, &NetworkOptions::NAMES)
 }
 
-impl Options {
-    /// Reads keyword arguments; what is `None` is as if it weren't given.
-    ///
-    /// # Errors
-    /// `TypeError` for a name that is no option or a value of another type, `UsageError` for one that makes
-    /// no sense.
-    pub fn read(given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let mut options = Self::default();
-        for (name, value) in given.into_iter().flatten() {
-            if !value.is_none() {
-                let name: String = name.extract()?;
-                options.set(&name, &value)?;
-            }
+/// As [`read`], where only some options make sense.
+///
+/// # Errors
+/// As for [`read`], and `TypeError` for others.
+pub fn some(given: Option<&Bound<'_, PyDict>>, names: &[Name]) -> PyResult<NetworkOptions> {
+    let mut options = NetworkOptions::default();
+    for (name, value) in given.into_iter().flatten() {
+        let option = named(&name.extract::<String>()?, names, Front::Python);
+        let option = option.map_err(PyTypeError::new_err)?;
+        if let Some(slot) = options.slot(option).filter(|_| !value.is_none()) {
+            set(slot, &value)?;
         }
-        Ok(options)
     }
-
-    /// As [`Self::read`], where only some options make sense.
-    ///
-    /// # Errors
-    /// As for [`Self::read`], and `TypeError` for others.
-    pub fn some(given: Option<&Bound<'_, PyDict>>, names: &[&'static str]) -> PyResult<Self> {
-        for (name, _) in given.into_iter().flatten() {
-            let name: String = name.extract()?;
-            if !names.contains(&&*name) {
-                return Err(unknown(&name, names));
-            }
-        }
-        Self::read(given)
-    }
-
-    fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let target = &mut self.target;
-        match name {
-            "device" => target.device.device = value.extract()?,
-            "config" => target.device.config = Some(config(value)?),
-            "board" => target.device.board = Some(text(value)?),
-            "timing" => target.device.timing = Some(text(value)?),
-            "threads" => target.threads = Some(value.extract()?),
-            "batch" => target.batch = Some(value.extract()?),
-            "allow_host" => target.allow_host = value.extract()?,
-            "input_shapes" => self.shapes = shapes(value)?,
-            "requant" => self.requant = Some(requant(&value.extract::<String>()?)?),
-            "timing_only" => target.views.timing_only = value.extract()?,
-            "placement" => target.placement = Some(value.extract()?),
-            "tiles" => target.tiles.cache = Some(value.extract()?),
-            "energy" => target.views.energy = Some(value.extract()?),
-            "host_speed" => target.views.host_speed = Some(value.extract()?),
-            "scope" => target.device.scope = Some(value.extract()?),
-            "bitstream" => target.device.bitstream = Some(value.extract()?),
-            _ => return Err(unknown(name, &NAMES)),
-        }
-        Ok(())
-    }
+    Ok(options)
 }
 
-/// An option that there isn't.
-fn unknown(name: &str, names: &[&'static str]) -> PyErr {
-    let meant = did_you_mean(name, names.iter().copied());
-    let all = names.join(", ");
-    PyTypeError::new_err(format!("no option '{name}'{meant} (there are {all})"))
+fn set(slot: Slot<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    match slot {
+        Slot::Text(of) => *of = Some(text(value)?),
+        Slot::Path(of) => *of = Some(value.extract()?),
+        Slot::Count(of) => *of = Some(value.extract()?),
+        Slot::Flag(of) => *of = value.extract()?,
+        Slot::Config(of) => *of = Some(config(value)?),
+        Slot::Shapes(of) => *of = shapes(value)?,
+        Slot::Requant(of) => *of = Some(requant(&value.extract::<String>()?)?),
+    }
+    Ok(())
 }
 
 /// A configuration: a file, or a mapping of its keys.
@@ -236,19 +179,4 @@ pub fn again<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         }
         _ => Ok(value.clone()),
     }
-}
-
-/// Opens a network, of its bytes where they are known.
-///
-/// # Errors
-/// As for [`Model::open_with`] and [`Model::from_onnx_with`].
-pub fn open(name: &str, bytes: Option<&[u8]>, options: &Options) -> Result<Model> {
-    let mut model = match bytes {
-        Some(bytes) => Model::from_onnx_with(name, bytes.to_vec(), &options.shapes)?,
-        None => Model::open_with(name, &options.shapes)?,
-    };
-    if let Some(requant) = options.requant {
-        model.set_requant(requant);
-    }
-    Ok(model)
 }

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString, PyTuple};
 use vta_app::model::{Form, Port, Ports};
+use vta_app::options::NetworkOptions;
 use vta_app::quantize::{Quantized, quantize_arrays};
 use vta_app::{Error, Tensor};
 use vta_compiler::quantize::{Method, Mode, Options as How, WeightScales};
@@ -15,7 +16,7 @@ use vta_files::output;
 
 use crate::arrays::{Taken, Unit, feeds, take};
 use crate::error::{raise, usage};
-use crate::options::{Options, Origin, open, shapes};
+use crate::options::{Origin, shapes};
 use crate::report::to_python;
 use crate::watch::aside;
 
@@ -113,8 +114,8 @@ fn quantize(
 ) -> PyResult<QuantizedModel> {
     let (how, options) = how(options)?;
     let (py, origin) = (model.py(), Origin::of(model)?);
-    let (name, bytes) = (origin.name(), origin.bytes(py));
-    let model = aside(py, None, |_| open(name, bytes, &options))?;
+    let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
+    let model = aside(py, None, |_| options.open(name, bytes))?;
     let Form::Graph(graph) = model.form() else {
         return Err(usage(format!("{name} is compiled already")));
     };
@@ -132,8 +133,8 @@ fn quantize(
 }
 
 /// The options of quantising, and those of opening a model.
-fn how(given: Option<&Bound<'_, PyDict>>) -> PyResult<(How, Options)> {
-    let (mut how, mut options) = (How::new(Mode::Multiply), Options::default());
+fn how(given: Option<&Bound<'_, PyDict>>) -> PyResult<(How, NetworkOptions)> {
+    let (mut how, mut options) = (How::new(Mode::Multiply), NetworkOptions::default());
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;
         let wrong = |error: String| usage(format!("`{name}`: {error}"));

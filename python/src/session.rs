@@ -10,7 +10,7 @@ use vta_compiler::graph::Element;
 
 use crate::arrays::{Given, Unit, feeds, list, take};
 use crate::error::{input, raise};
-use crate::options::{Options, Origin, again, open};
+use crate::options::{self, Origin, again};
 use crate::report::Report;
 use crate::watch::{aside, watched};
 
@@ -136,12 +136,13 @@ impl InferenceSession {
             None => PyDict::new(py),
         };
         given.set_item("device", device)?;
-        let options = Options::read(Some(&given))?;
+        let mut read = options::read(options)?;
+        device.clone_into(&mut read.target.device.device);
         let origin = Origin::of(model)?;
-        let (name, bytes) = (origin.name(), origin.bytes(py));
+        let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
         let session = aside(py, None, |watch| {
-            let model = open(name, bytes, &options)?;
-            Session::open(model, &options.target, watch)
+            let model = read.open(name, bytes)?;
+            Session::open(model, &read.target, watch)
         })?;
         let all = || Ok((session.ports()?, session.inputs()?, session.outputs()?));
         let (ports, inputs, outputs) = all().map_err(raise)?;

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use vta_app::options::names::{Front, Said};
 use vta_app::{Error, Result, Watch};
 
-use crate::error::{VtaWarning, raise, words};
+use crate::error::{VtaWarning, raise};
 
 /// How long passes between two looks at signals.
 const WAIT: Duration = Duration::from_millis(50);
@@ -97,7 +98,7 @@ impl Watched {
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner)
         {
-            let text = CString::new(words(&note).replace('\0', " "))?;
+            let text = CString::new(note.replace('\0', " "))?;
             PyErr::warn(py, &category, &text, 1)?;
         }
         Ok(found)
@@ -120,9 +121,9 @@ impl Watch for Watched {
         }
     }
 
-    fn note(&self, text: &str) {
+    fn note(&self, text: &Said) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        notes.push(text.to_owned());
+        notes.push(text.to(Front::Python));
     }
 }
 

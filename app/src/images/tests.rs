@@ -11,6 +11,7 @@ use zip::write::FileOptions;
 
 use super::{Picture, Pixels, Source, best_classes};
 use crate::error::{Result, message};
+use crate::options::names::Front;
 
 fn asset(name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
@@ -30,7 +31,7 @@ fn all(paths: &[PathBuf], limit: Option<usize>) -> Result<Vec<Picture>> {
 
 fn error_of(path: &Path) -> String {
     let error = all(&[path.to_owned()], None).unwrap_err();
-    let text = message(&error);
+    let text = message(&error, Front::Library);
     assert!(text.starts_with(&path.display().to_string()), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
     text

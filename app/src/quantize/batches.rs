@@ -7,6 +7,7 @@ use vta_compiler::quantize::Calibration;
 
 use crate::error::{Error, Result, ensure, message};
 use crate::model::Tensor;
+use crate::options::names::{CALIBRATION, Front};
 use crate::session::{Feed, Values};
 use crate::watch::Watch;
 
@@ -41,7 +42,7 @@ impl<'a> Batches<'a> {
             all.batches.push((all.images, batch));
             all.images += images;
         }
-        ensure!(all.images > 0, "`calibration` has no images");
+        ensure!(all.images > 0, "{} has no images"; CALIBRATION);
         Ok(all)
     }
 
@@ -139,7 +140,8 @@ impl Calibration for Batches<'_> {
     }
 
     fn images(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>, String> {
-        self.read(range).map_err(|error| message(&error))
+        self.read(range)
+            .map_err(|error| message(&error, Front::Library))
     }
 
     fn progress(&self, done: usize, all: usize) {

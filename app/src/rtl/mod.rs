@@ -18,6 +18,7 @@ use crate::device::rtl_library;
 use crate::error::{Result, ensure};
 use crate::machine::Machine;
 use crate::options::DeviceOptions;
+use crate::options::names;
 
 /// What designs are compared with.
 const AGAINST: &str = "cycle";
@@ -106,7 +107,8 @@ impl Loop {
         if let Some(against) = &args.against {
             ensure!(
                 against == AGAINST,
-                "`against` {against}: a design is compared with {AGAINST}"
+                "{} {}: a design is compared with {}";
+                names::AGAINST, against, AGAINST
             );
         }
         Ok(Self {

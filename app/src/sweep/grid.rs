@@ -6,6 +6,7 @@ use vta_sim::Board;
 use vta_sim::cycle::TimingConfig;
 
 use crate::error::{Context, Error, Result, bail, ensure};
+use crate::options::names::{VARY, said};
 
 /// Points that a grid may have.
 pub(super) const MAX_POINTS: usize = 100_000;
@@ -52,7 +53,7 @@ impl Grid {
         let axes: Vec<Axis> = vary.iter().map(|text| axis(text)).collect::<Result<_>>()?;
         for (i, axis) in axes.iter().enumerate() {
             let twice = axes[..i].iter().any(|other| other.key == axis.key);
-            ensure!(!twice, "`vary` {} is given twice", axis.key);
+            ensure!(!twice, "{} {} is given twice"; VARY, axis.key);
         }
         bounded(&axes)?;
         let config_json = config.to_json();
@@ -118,10 +119,8 @@ impl Grid {
                 let config = self.config.iter().filter(|(_, v)| v.is_number());
                 let keys: Vec<&str> = config.map(|(k, _)| k.as_str()).collect();
                 bail!(
-                    "`vary` {}: there is no such key; there are {}, {}",
-                    axis.key,
-                    keys.join(", "),
-                    self.timing.keys().join(", ")
+                    "{} {}: there is no such key; there are {}, {}";
+                    VARY, axis.key, keys.join(", "), self.timing.keys().join(", ")
                 );
             }
         }
@@ -248,16 +247,13 @@ fn is_config(key: &str) -> bool {
 }
 
 fn axis(text: &str) -> Result<Axis> {
-    let form = || Error::Usage(format!("`vary` {text}: write KEY=V1,V2,.."));
+    let form = || Error::Usage(said!("{} {}: write KEY=V1,V2,.."; VARY, text));
     let (key, values) = text.split_once('=').ok_or_else(form)?;
     let values: Vec<String> = values.split(',').map(|v| v.trim().to_owned()).collect();
     for (i, value) in values.iter().enumerate() {
         let number = value.parse::<f64>().is_ok_and(f64::is_finite);
-        ensure!(number, "`vary` {text}: '{value}' is no number");
-        ensure!(
-            !values[..i].contains(value),
-            "`vary` {text}: {value} is given twice"
-        );
+        ensure!(number, "{} {}: '{}' is no number"; VARY, text, value);
+        ensure!(!values[..i].contains(value), "{} {}: {} is given twice"; VARY, text, value);
     }
     let key = key.trim().to_owned();
     Ok(Axis { key, values })

@@ -237,7 +237,7 @@ mod tests {
         let found = merge(&paths, &all);
         assert_eq!(found.is_ok(), all.exists());
         let folder = format!("{}/", folder.path().display());
-        let found = found.map_err(|e| crate::error::message(&e).replace(&folder, ""))?;
+        let found = found.map_err(|e| e.to_string().replace(&folder, ""))?;
         Ok((found, std::fs::read_to_string(all).unwrap()))
     }
 

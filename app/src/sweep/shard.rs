@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use crate::error::Error;
+use crate::options::names::said;
 
 /// The most parts; no grid has more points.
 const MOST: usize = 100_000;
@@ -33,8 +34,8 @@ impl FromStr for Shard {
             Some((index, of)) if (1..=MOST).contains(&of) && (1..=of).contains(&index) => {
                 Ok(Self { index, of })
             }
-            _ => Err(Error::Usage(format!(
-                "`shard` {text}: write I/N with I from 1 to N and N from 1 to {MOST}"
+            _ => Err(Error::Usage(said!(
+                "'{text}' is no shard: write I/N with I from 1 to N and N from 1 to {MOST}"
             ))),
         }
     }
@@ -70,8 +71,9 @@ mod tests {
             "0/4", "5/4", "4", "/", "1/0", "-1/4", "1/100001", "1/2/3", "a/b", "",
         ] {
             let error = text.parse::<Shard>().unwrap_err().to_string();
-            let range =
-                format!("`shard` {text}: write I/N with I from 1 to N and N from 1 to 100000");
+            let range = format!(
+                "'{text}' is no shard: write I/N with I from 1 to N and N from 1 to 100000"
+            );
             assert_eq!(error, range);
         }
     }

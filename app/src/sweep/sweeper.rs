@@ -19,6 +19,7 @@ use super::grid::Grid;
 use super::table::{Measured, Row};
 use crate::error::{Context, Result, ensure, message};
 use crate::machine::{ConfigSource, Machine, Wanted};
+use crate::options::names::{Front, THREADS};
 use crate::timed::{leave_out_additions, merge, utilization};
 use crate::topology::{Shape, Topology};
 use crate::watch::Watch;
@@ -86,7 +87,7 @@ impl Sweeper {
     /// # Errors
     /// A grid, model or file that can't be read, no memory to compile the model.
     pub fn open(study: &Study, threads: Option<usize>, watch: &dyn Watch) -> Result<Self> {
-        ensure!(threads != Some(0), "`threads` must be at least 1");
+        ensure!(threads != Some(0), "{} must be at least 1"; THREADS);
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.unwrap_or_else(cores);
         let machine = Machine::read(Wanted {
@@ -175,7 +176,9 @@ impl Sweeper {
         let compile = || {
             let graph = self.subject.graph(layer, self.threads);
             let recorded = graph.and_then(|graph| Recorded::new(&graph, config));
-            recorded.map(Arc::new).map_err(|error| message(&error))
+            recorded
+                .map(Arc::new)
+                .map_err(|error| message(&error, Front::Library))
         };
         let recorded = slot.get_or_init(compile).clone()?;
         let cycles = recorded.cycles(config, timing).map_err(|e| e.to_string())?;

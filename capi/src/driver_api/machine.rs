@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use vta_app::cycle::Setup;
-use vta_app::error::Error;
 use vta_app::machine::{ConfigSource, Wanted};
 use vta_app::options::{DeviceOptions, ViewOptions};
 use vta_driver::{
@@ -351,10 +350,8 @@ fn options(bitstream: Option<PathBuf>) -> Result<DeviceOptions, Failure> {
     };
     let device = text("VTA_DEVICE")?.unwrap_or_else(|| "sim".to_owned());
     if device.contains(',') {
-        return Err(Error::Usage(format!(
-            "VTA_DEVICE={device}: the driver interface has one device"
-        ))
-        .into());
+        let several = format!("VTA_DEVICE={device}: the driver interface has one device");
+        return Err(Failure::usage(several));
     }
     Ok(DeviceOptions {
         device,

@@ -50,3 +50,27 @@ fn every_command_of_the_documents_is_one() {
     }
     assert!(checked > 30, "{checked} commands");
 }
+
+#[test]
+fn every_option_and_command_that_messages_name_is_one() {
+    use clap::CommandFactory;
+    use vta_app::options::names::{COMMANDS, Front, OPTIONS, TOOLS};
+    let command = Cli::command();
+    let flags: Vec<_> = command
+        .get_subcommands()
+        .flat_map(|c| c.get_arguments())
+        .collect();
+    for option in OPTIONS {
+        let told = option.to(Front::CommandLine);
+        let is = |arg: &&clap::Arg| {
+            arg.get_long()
+                .is_some_and(|long| format!("--{long}") == told)
+        };
+        assert!(flags.iter().any(|arg| is(&arg)), "{told}");
+    }
+    for name in COMMANDS.iter().chain(TOOLS) {
+        let told = name.to(Front::CommandLine);
+        let is = |c: &clap::Command| format!("vta {}", c.get_name()) == told;
+        assert!(command.get_subcommands().any(is), "{told}");
+    }
+}

@@ -11,7 +11,6 @@ use super::coverage;
 use crate::args::CheckArgs;
 use crate::terminal::{print_line, print_text};
 use crate::verdicts;
-use crate::words::of_command_line;
 
 /// Checks a file; whether nothing was found.
 pub fn check(args: &CheckArgs) -> Result<bool> {
@@ -40,7 +39,7 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
         print_text(verdicts::text(network, args.nodes).trim_end())?;
     }
     for fault in &found.faults {
-        print_text(&of_command_line(fault))?;
+        print_text(fault)?;
     }
     for (place, hazard) in &found.hazards {
         print_text(&format!("{place}{hazard}"))?;

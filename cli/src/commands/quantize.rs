@@ -8,7 +8,6 @@ use crate::args::QuantizeArgs;
 use crate::bar::Bar;
 use crate::table::{Column, Table};
 use crate::terminal::{COLUMNS, print_text, say_written, wrapped};
-use crate::words::of_command_line;
 
 /// Layers that are shown.
 const SHOWN: usize = 12;
@@ -81,10 +80,7 @@ fn table(report: &Report) -> String {
     ));
     for layer in worst.iter().take(SHOWN) {
         if let Some(advice) = &layer.advice {
-            say(&printable(&of_command_line(&format!(
-                "{}: {advice}",
-                layer.name
-            ))));
+            say(&printable(&format!("{}: {advice}", layer.name)));
         }
     }
     for remark in &report.remarks {

@@ -6,13 +6,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use vta_app::cycle::Setup;
 use vta_app::files::is;
+use vta_app::options::names::{BOARD, TIMING};
 use vta_app::options::{DeviceOptions, ViewOptions};
 use vta_app::{machine, replay_rtl};
 use vta_files::printable;
 
 use crate::args::{ReplayArgs, TimingArgs};
 use crate::terminal::{print_line, print_text};
-use crate::words::of_command_line;
 
 /// Replays recorded runs; whether all match.
 pub fn replay(args: &ReplayArgs) -> Result<bool> {
@@ -104,9 +104,9 @@ fn replay_counters(
     // The counters are those of hardware: a timing is that of its board here.
     let TimingArgs { board, timing } = &args.timing;
     let named = match (&board.board, timing) {
-        (Some(name), _) => machine::board("board", name)?,
-        (None, Some(name)) => machine::board("timing", name)?,
-        (None, None) => machine::board("board", "pynq")?,
+        (Some(name), _) => machine::board(BOARD, name)?,
+        (None, Some(name)) => machine::board(TIMING, name)?,
+        (None, None) => machine::board(BOARD, "pynq")?,
     };
     let outcome = replay_rtl::replay(path, &named, &args.limits.budget())?;
     let board = &named.name;
@@ -116,7 +116,7 @@ fn replay_counters(
             outcome.matched, outcome.total
         ))?;
         for line in outcome.differences.iter().take(10) {
-            print_text(&format!("  {}", of_command_line(line)))?;
+            print_text(&format!("  {}", line))?;
         }
         if let Some(more) = outcome.differences.len().checked_sub(11) {
             print_text(&format!("  and {} more", more + 1))?;

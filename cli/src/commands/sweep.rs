@@ -57,11 +57,9 @@ pub fn merge(args: &MergeArgs) -> Result<bool> {
     if !missing.is_empty() {
         let named: Vec<String> = missing.iter().take(NAMED).map(usize::to_string).collect();
         let more = if missing.len() > NAMED { ", .." } else { "" };
-        Bar::remarks().note(&format!(
-            "{} points of the grid are in no table: {}{more}",
-            missing.len(),
-            named.join(", ")
-        ));
+        let (count, named) = (missing.len(), named.join(", "));
+        let told = format!("{count} points of the grid are in no table: {named}{more}");
+        Bar::remarks().note(&told.into());
     }
     let output = args.output.display();
     print_text(&format!(

@@ -46,10 +46,7 @@ pub enum LowerError {
         hint: &'static str,
     },
     /// Nodes that the device has no operation for, but the host has.
-    #[error(
-        "the device has no operator for {nodes} of the nodes ({kinds}; the first is {first}); \
-         `allow_host` lets the host compute them, `check` lists them"
-    )]
+    #[error("the device has no operator for {nodes} of the nodes ({kinds}; the first is {first})")]
     Host {
         /// How many.
         nodes: usize,

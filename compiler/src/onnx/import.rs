@@ -140,7 +140,7 @@ fn named_inputs(inputs: &[&proto::ValueInfo], options: &ReadOptions<'_>) -> Resu
     };
     let names: Vec<&str> = inputs.iter().map(|i| &i.name[..]).collect();
     Err(OnnxError::Model(format!(
-        "`input_shape` {}: the inputs are {}",
+        "input shape {}: the inputs are {}",
         vta_files::printable(name),
         names.join(", ")
     )))

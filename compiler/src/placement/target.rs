@@ -61,6 +61,14 @@ pub enum PlacementError {
         /// Why.
         reason: String,
     },
+    /// No target is the host, which alone computes the node.
+    #[error("node {node} ({kind}): no device has such an operator")]
+    Host {
+        /// The node.
+        node: String,
+        /// Its operators.
+        kind: String,
+    },
     /// The rules can't be used.
     #[error("placement rules: {0}")]
     Rules(String),

@@ -29,7 +29,7 @@ pub(super) fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -
         && pairs.contains(&at)
     {
         return Some(format!(
-            "its channels are up to {spread:.0} times apart: leave out `no_equalize`"
+            "its channels are up to {spread:.0} times apart: equalise them"
         ));
     }
     let rows = at.and_then(|at| rows(all, &source.nodes[at]));
@@ -37,14 +37,14 @@ pub(super) fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -
         (all.options.weights, rows.as_deref().and_then(self::spread))
     {
         return Some(format!(
-            "its weights are up to {spread:.0} times apart between channels: leave out `weights` per-tensor"
+            "its weights are up to {spread:.0} times apart between channels: give each channel its scale"
         ));
     }
     let (seen, scale) = (all.observed.histogram(value)?, all.scales[value.0]?);
     let (largest, kept) = (f64::from(seen.largest()), f64::from(scale) * 127.0);
     if largest > 2.0 * kept {
         return Some(format!(
-            "values beyond {kept:.3} are cut off, the largest is {largest:.3}: if those matter, try `method` min-max"
+            "values beyond {kept:.3} are cut off, the largest is {largest:.3}: if those matter, try the method min-max"
         ));
     }
     if let Some(spread) = spread {
@@ -55,7 +55,7 @@ pub(super) fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -
     let most = percentile(seen, 99.9);
     (most > 0.0 && kept > FAR * most).then(|| {
         format!(
-            "one value in 1000 is up to {:.0} times the others: try `method` percentile",
+            "one value in 1000 is up to {:.0} times the others: try the method percentile",
             kept / most
         )
     })

@@ -16,7 +16,7 @@ use crate::Traffic;
 ///
 /// let gemm = Gemm { uop_end: 8191, iter_out: 16383, iter_in: 4096, ..Gemm::default() };
 /// let error = Budget::default().check_steps(&[gemm.into()]).unwrap_err().to_string();
-/// assert!(error.contains("`budget.steps` raises it"));
+/// assert!(error.contains("more than its budget of 17179869184 GEMM and ALU steps"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -41,7 +41,7 @@ impl Default for Budget {
 
 /// A batch that asks for more than its [`Budget`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{at}: the run takes more than its budget of {limit} {what}; {option} raises it")]
+#[error("{at}: the run takes more than its budget of {limit} {what}")]
 pub struct OverBudget {
     /// The first instruction that is too much.
     pub at: Box<At>,
@@ -49,8 +49,6 @@ pub struct OverBudget {
     pub what: &'static str,
     /// The budget.
     pub limit: u64,
-    /// The option that raises it.
-    pub option: &'static str,
 }
 
 impl Budget {
@@ -88,7 +86,6 @@ impl Budget {
                 at: Box::new(at),
                 what: "bytes between DRAM and scratchpads",
                 limit: self.bytes,
-                option: "`budget.bytes`",
             }),
             None => Ok(()),
         }
@@ -100,7 +97,6 @@ impl Budget {
             at: Box::new(at),
             what: "GEMM and ALU steps",
             limit: self.steps,
-            option: "`budget.steps`",
         }
     }
 
@@ -110,7 +106,6 @@ impl Budget {
             at: Box::new(at),
             what: "cycles",
             limit: self.cycles,
-            option: "`budget.cycles`",
         }
     }
 }

@@ -221,7 +221,7 @@ fn networks_of_multiplications_are_refused_with_the_way_out() {
     for part in [
         "nodes ",
         "no MUL",
-        "`quantize` with `mode` shift",
+        "a model quantised by powers of two",
         "zoo:NAME:shift",
     ] {
         assert!(error.contains(part), "{part} is not in: {error}");

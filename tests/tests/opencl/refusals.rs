@@ -44,7 +44,7 @@ fn bad_batches_are_refused_by_name_and_the_device_goes_on() {
         ("gemm", "does not end in FINISH"),
         (
             "gemm reset uop_end=8000 iter_out=16383 iter_in=16383\nfinish",
-            "more than its budget of 1048576 GEMM and ALU steps; `budget.steps` raises it",
+            "more than its budget of 1048576 GEMM and ALU steps",
         ),
     ];
     for backend in backends("bad batches") {

@@ -16,8 +16,8 @@ use crate::qgraph::TensorId;
 use crate::window::Window;
 
 /// What to do about sums that are multiplied.
-const SHIFT: &str = ": `quantize` with `mode` shift makes a model that needs shifts only, and \
-                     `zoo:NAME:shift` are such networks";
+const SHIFT: &str = ": a model quantised by powers of two needs shifts only, \
+                     as zoo:NAME:shift does";
 
 /// A residual that only a load into the accumulators can bring.
 fn lacks_residual(parts: &Parts<'_>) -> LowerError {

@@ -31,8 +31,8 @@ pub(super) fn input_type(
         (Some(given), dims) => given_shape(given, dims).map_err(fail)?,
         (None, Some(dims)) => known_shape(dims, &input.name).map_err(fail)?,
         (None, None) => {
-            let hint = "the file doesn't say its shape: give it as `input_shape`";
-            return Err(fail(format!("{hint} {}=1x3x224x224", input.name)));
+            let hint = "the file doesn't say its shape: give the input shape";
+            return Err(fail(format!("{hint}, as {}=1x3x224x224", input.name)));
         }
     };
     shape::elements(&input.name, &shape)?;
@@ -73,11 +73,11 @@ fn given_shape(given: &[usize], dims: Option<&[proto::Dimension]>) -> Result<Vec
             .join("x")
     };
     if given.is_empty() || given.contains(&0) {
-        return Err(format!("`input_shape` {}: a size is 0", text()));
+        return Err(format!("input shape {}: a size is 0", text()));
     }
     match dims {
         Some(dims) if !fits(dims) => Err(format!(
-            "`input_shape` {}: the model says {}",
+            "input shape {}: the model says {}",
             text(),
             shown(dims)
         )),
@@ -99,7 +99,7 @@ fn known_shape(dims: &[proto::Dimension], name: &str) -> Result<Vec<usize>, Stri
             .enumerate()
             .map(|(i, d)| first(i).unwrap_or_else(|| size(d)));
         let example = sizes.collect::<Vec<_>>().join("x");
-        format!("give it as `input_shape` {name}={example}")
+        format!("give the input shape, as {name}={example}")
     };
     match shape {
         None => Err(format!("its shape {} is open: {}", shown(dims), hint())),

@@ -103,7 +103,7 @@ pub(super) fn error(node: &Node, reason: impl Into<String>) -> PassError {
 pub(super) const HOST: &str = "the device has no such operator";
 
 pub(super) const UNQUANTIZED: &str = "its input is not quantised (no QuantizeLinear and DequantizeLinear \
-                           before it); run `quantize` on the float model";
+                           before it): quantise the float model first";
 
 /// Why a node is left to the host that the device has an operator for.
 pub(super) const FLOAT: &str = "it reads floats of the host, which nothing rounds to int8";
