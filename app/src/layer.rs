@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::host_share::HostShare;
 use crate::machine::Machine;
 use crate::options::LayerOptions;
+use crate::rtl::Totals;
 use crate::timed::{Timed, cycles_json, utilization};
 use crate::watch::Watch;
 use crate::{room, tiles};
@@ -45,6 +46,8 @@ pub struct LayerOutcome {
     pub wall: Duration,
     /// Cycles of one pass, from a device that counts them.
     pub timed: Option<Timed>,
+    /// What a design took, of all passes.
+    pub design: Option<Totals>,
 }
 
 impl LayerOutcome {
@@ -74,6 +77,9 @@ impl LayerOutcome {
             for (key, value) in keys {
                 object[key] = value;
             }
+        }
+        if let Some(design) = &self.design {
+            object["rtl"] = design.json();
         }
         object
     }
@@ -121,6 +127,7 @@ pub fn run(args: &LayerOptions, watch: &dyn Watch) -> Result<LayerOutcome> {
         submissions: session.counters().submissions,
         wall: ran.wall,
         timed,
+        design: setup.design(),
     })
 }
 

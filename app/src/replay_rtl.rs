@@ -1,15 +1,19 @@
-//! `vta replay FILE.json --device cycle`: programs with the cycles that the hardware took.
+//! `vta replay FILE.json --device cycle` or `rtl:LIB.so`: programs with the cycles that the hardware took.
 
+use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use vta_driver::Budget;
-use vta_isa::{Insn, check};
+use vta_driver::replay::{self, Case};
+use vta_driver::{Budget, PAGE_BYTES, PhysAddr};
+use vta_isa::resolve::merge;
+use vta_isa::{INSN_BYTES, Insn, check};
 use vta_sim::cycle::{CycleReport, Run, Silent, simulate_within};
 use vta_sim::hazards::{self, UopSource};
 use vta_sim::{Board, Core};
 
+use crate::cycle::Setup;
 use crate::error::{Context, Result, ensure_input as ensure};
 use crate::files;
 
@@ -62,17 +66,28 @@ pub struct Outcome {
     pub rows: Vec<Value>,
 }
 
+/// What a program of a design may have of memory.
+const MAX_MEMORY_BYTES: u64 = 1 << 30;
+
+/// The compared counters; a design says its cycles alone.
+type Counts = [Option<u64>; KEYS.len()];
+
 /// The compared counters, as the file names them.
 const KEYS: [&str; 5] = ["cycles", "rdreq", "rdbeats", "wrreq", "wrbeats"];
 
-/// Times every program of the file on a board. On one with the original RTL a program that needs
+/// Times every program of the file on a board; by `design`'s counter, if there is one. On one with the original RTL a program that needs
 /// what it lacks, hangs or aborts there is refused, and a count of 0 is what it is there. A program
 /// that is refused matches if it is recorded not to finish.
 ///
 /// # Errors
 /// A file that isn't of this form, a word that is no instruction. A program that the cycle model
 /// refuses, though it is recorded to finish, counts as a difference.
-pub fn replay(path: &Path, board: &Board, budget: &Budget) -> Result<Outcome> {
+pub fn replay(
+    path: &Path,
+    board: &Board,
+    budget: &Budget,
+    design: Option<&Setup>,
+) -> Result<Outcome> {
     let name = path.display().to_string();
     let bytes = files::read_file(path)?;
     let file: File = serde_json::from_slice(&bytes).with_context(|| name.clone())?;
@@ -86,7 +101,11 @@ pub fn replay(path: &Path, board: &Board, budget: &Budget) -> Result<Outcome> {
     for (index, program) in file.programs.iter().enumerate() {
         let at = || format!("{name}: program {index}");
         let insns = decode(&program.insns).with_context(at)?;
-        outcome.add(index, program, time(board, budget, &insns, file.insn_addr));
+        let found = match design {
+            None => time(board, budget, &insns, file.insn_addr).map(counts),
+            Some(setup) => measure(setup, board, insns, file.insn_addr),
+        };
+        outcome.add(index, program, found);
     }
     Ok(outcome)
 }
@@ -121,6 +140,69 @@ fn time(
     found.map_err(|e| e.to_string())
 }
 
+fn counts(report: CycleReport) -> Counts {
+    let found = [
+        report.cycles,
+        report.read_requests,
+        report.read_beats,
+        report.write_requests,
+        report.write_beats,
+    ];
+    found.map(Some)
+}
+
+/// The cycles of a program on a design, whose memory is zero but for the instructions; a fresh design each time, since
+/// one that fails isn't run again.
+fn measure(
+    setup: &Setup,
+    board: &Board,
+    insns: Vec<Insn>,
+    insn_addr: u32,
+) -> Result<Counts, String> {
+    let words: Result<Vec<u128>, _> = insns.iter().map(Insn::encode).collect();
+    let words = words.map_err(|error| error.to_string())?;
+    let rows = insns
+        .iter()
+        .filter_map(|insn| insn.dram_rows(&board.config));
+    let first = u64::from(insn_addr);
+    let mut bytes = vec![first..first + (words.len() * INSN_BYTES) as u64];
+    bytes.extend(rows.flat_map(|rows| rows.apart()));
+    let pages = |bytes: &mut Range<u64>| {
+        *bytes = bytes.start / PAGE_BYTES * PAGE_BYTES..bytes.end.next_multiple_of(PAGE_BYTES);
+    };
+    bytes.iter_mut().for_each(pages);
+    merge(&mut bytes);
+    let size: u64 = bytes.iter().map(|bytes| bytes.end - bytes.start).sum();
+    if size > MAX_MEMORY_BYTES
+        || bytes
+            .last()
+            .is_some_and(|last| last.end > u64::from(u32::MAX))
+    {
+        return Err(format!(
+            "its memory has {size} bytes: a program may have {MAX_MEMORY_BYTES} below 4 GiB"
+        ));
+    }
+    let allocations = bytes
+        .iter()
+        .map(|bytes| (PhysAddr(bytes.start as u32), bytes.end - bytes.start));
+    let case = Case {
+        name: "program".to_owned(),
+        config: board.config.clone(),
+        words,
+        insns,
+        insn_addr: PhysAddr(insn_addr),
+        allocations: allocations.collect(),
+        before: Vec::new(),
+        after: Vec::new(),
+        complete: false,
+    };
+    let device = setup
+        .device(&board.config, 1)
+        .map_err(|error| error.to_string())?;
+    let ran = replay::run_case(&case.with_words(), &*device).map_err(|error| error.to_string())?;
+    Ok([ran.run.cycles, None, None, None, None])
+}
+
 fn decode(words: &[String]) -> Result<Vec<Insn>> {
     let insn = |(i, text): (usize, &String)| {
         let digits = text.strip_prefix("0x").unwrap_or(text);
@@ -132,7 +214,7 @@ fn decode(words: &[String]) -> Result<Vec<Insn>> {
 }
 
 impl Outcome {
-    fn add(&mut self, index: usize, program: &Recorded, found: Result<CycleReport, String>) {
+    fn add(&mut self, index: usize, program: &Recorded, found: Result<Counts, String>) {
         let expected = [
             program.rtl_cycles,
             program.rdreq,
@@ -141,8 +223,8 @@ impl Outcome {
             program.wrbeats,
         ];
         let seed = program.seed.clone().unwrap_or(Value::Null);
-        let report = match found {
-            Ok(report) => report,
+        let found = match found {
+            Ok(found) => found,
             Err(error) if program.rtl != End::Finishes => {
                 self.matched += 1;
                 self.rows.push(
@@ -158,19 +240,13 @@ impl Outcome {
                 return;
             }
         };
-        let found = [
-            report.cycles,
-            report.read_requests,
-            report.read_beats,
-            report.write_requests,
-            report.write_beats,
-        ];
         let mut row = json!({"program": index, "seed": seed});
         let mut parts = Vec::new();
         if program.rtl != End::Finishes {
             parts.push("it ends, recorded not to".to_owned());
         }
         for ((key, found), expected) in KEYS.into_iter().zip(found).zip(expected) {
+            let Some(found) = found else { continue };
             row[key] = json!(found);
             // A count that isn't recorded is none to compare.
             let Some(expected) = expected else { continue };

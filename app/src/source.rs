@@ -16,9 +16,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use vta_driver::PhysAddr;
 use vta_isa::{Config, Insn, MemType, Uop, asm};
-use vta_replay::spaces::{SPACE_BYTES, address, moved, reach};
+use vta_replay::spaces::{INSN_ADDR, SPACE_BYTES, address, moved, reach};
 use vta_replay::{Case, DramBytes};
 
 use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
@@ -152,17 +151,18 @@ impl Source {
             let end = ends.get(&mem.code())?;
             Some((address(mem, 0), end.next_multiple_of(PAGE_BYTES)))
         };
-        Ok(Case {
+        let case = Case {
             name: name.to_owned(),
             config: config.clone(),
             words,
             insns,
-            insn_addr: PhysAddr(0),
+            insn_addr: INSN_ADDR,
             allocations: MemType::ALL.into_iter().filter_map(space).collect(),
             before,
             after,
             complete: false,
-        })
+        };
+        Ok(case.with_words())
     }
 }
 

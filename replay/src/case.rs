@@ -100,6 +100,28 @@ pub struct Case {
     pub complete: bool,
 }
 
+impl Case {
+    /// The case with its words in memory, where devices that fetch them look for them.
+    #[must_use]
+    pub fn with_words(mut self) -> Self {
+        let bytes: Vec<u8> = self.words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let first = u64::from(self.insn_addr.0);
+        let end = first + bytes.len() as u64;
+        let inside = |(start, size): &(PhysAddr, u64)| {
+            let start = u64::from(start.0);
+            start <= first && end <= start.saturating_add(*size)
+        };
+        if !bytes.is_empty() {
+            if !self.allocations.iter().any(inside) {
+                self.allocations.push((self.insn_addr, bytes.len() as u64));
+            }
+            let addr = self.insn_addr;
+            self.before.push(DramBytes { addr, bytes });
+        }
+        self
+    }
+}
+
 /// File names and sizes of a folder, bounded.
 pub(super) fn list(path: &Path) -> Result<BTreeMap<String, u64>, ReplayError> {
     let io = |source| ReplayError::Io {

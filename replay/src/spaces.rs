@@ -8,6 +8,9 @@ use vta_driver::PhysAddr;
 /// The spaces lie this far apart, a multiple of every element size; none can be larger.
 pub const SPACE_BYTES: u64 = 1 << 24;
 
+/// Where the instructions lie: behind the spaces of all memory types.
+pub const INSN_ADDR: PhysAddr = PhysAddr(((MemType::ALL.len() as u64 + 1) * SPACE_BYTES) as u32);
+
 /// The address of a byte of a space, which must be below [`SPACE_BYTES`].
 pub fn address(mem: MemType, byte: u64) -> PhysAddr {
     PhysAddr(((u64::from(mem.code()) + 1) * SPACE_BYTES + byte) as u32)

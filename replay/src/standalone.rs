@@ -7,7 +7,7 @@ use std::path::Path;
 use vta_isa::{Config, Insn, MemType};
 
 use super::case::{Case, DramBytes, ReplayError, decode, read};
-use super::spaces::{SPACE_BYTES, address, moved, reach};
+use super::spaces::{INSN_ADDR, SPACE_BYTES, address, moved, reach};
 use vta_driver::PhysAddr;
 
 /// Bases of the single cases' files, which their CSV leaves open.
@@ -113,7 +113,7 @@ fn case(path: &Path, insns: &str, placed: &Placed, expected: &str) -> Result<Cas
     let config = Config::default();
     let file = path.join(insns);
     let name = file.display().to_string();
-    let (words, mut decoded) = decode(&name, &read(&file)?)?;
+    let (_, mut decoded) = decode(&name, &read(&file)?)?;
     let mut before = Vec::new();
     for (mem, file, base) in placed {
         let file = path.join(file);
@@ -125,21 +125,27 @@ fn case(path: &Path, insns: &str, placed: &Placed, expected: &str) -> Result<Cas
         });
     }
     move_all(&name, &mut decoded, &config)?;
+    let words = decoded.iter().map(Insn::encode).collect::<Result<_, _>>();
+    let words = words.map_err(|error| ReplayError::Invalid {
+        path: name.clone(),
+        reason: error.to_string(),
+    })?;
     let after = expectations(&path.join(expected), &stores(&decoded, &config))?;
     let allocations = MemType::ALL
         .map(|mem| (address(mem, 0), SPACE_BYTES))
         .to_vec();
-    Ok(Case {
+    let case = Case {
         name,
         config,
         words,
         insns: decoded,
-        insn_addr: PhysAddr(0),
+        insn_addr: INSN_ADDR,
         allocations,
         before,
         after,
         complete: false,
-    })
+    };
+    Ok(case.with_words())
 }
 
 fn inside(path: &Path, base: u64, len: u64) -> Result<(), ReplayError> {

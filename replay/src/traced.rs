@@ -174,7 +174,7 @@ fn case(name: &str, files: &Files) -> Result<Case, ReplayError> {
         };
         list.iter().map(region).collect()
     };
-    Ok(Case {
+    let case = Case {
         name: name.to_owned(),
         config,
         words,
@@ -188,5 +188,7 @@ fn case(name: &str, files: &Files) -> Result<Case, ReplayError> {
         before: regions(&map.before, "dram_before.bin")?,
         after: regions(&map.after_changed, "dram_after.bin")?,
         complete: true,
-    })
+    };
+    // What was recorded of memory are the data alone.
+    Ok(case.with_words())
 }

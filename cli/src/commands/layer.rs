@@ -55,6 +55,9 @@ fn text(outcome: &LayerOutcome) -> Result<()> {
         outcome.traffic.insns,
         outcome.traffic.total_bytes(),
     ))?;
+    if let Some(design) = &outcome.design {
+        print_text(&format!("  {}", design.text().trim_end()))?;
+    }
     let Some(timed) = &outcome.timed else {
         return Ok(());
     };

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use vta_app::cycle::Setup;
+use vta_app::device::is_rtl;
 use vta_app::files::is;
 use vta_app::options::names::{BOARD, TIMING};
 use vta_app::options::{DeviceOptions, ViewOptions};
@@ -31,7 +32,7 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
     let mut rows = Vec::new();
     for path in &args.cases {
         if is(path, &["json"]) {
-            let (m, t) = replay_counters(args, path, &mut rows)?;
+            let (m, t) = replay_counters(args, path, &setup, &mut rows)?;
             (matched, total) = (matched + m, total + t);
             continue;
         }
@@ -93,12 +94,14 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
 fn replay_counters(
     args: &ReplayArgs,
     path: &Path,
+    setup: &Setup,
     rows: &mut Vec<serde_json::Value>,
 ) -> Result<(usize, usize)> {
     let name = path.display();
+    let design = is_rtl(&args.device);
     ensure!(
-        args.device == "cycle",
-        "{name}: cycles are only counted with --device cycle, not {}",
+        args.device == "cycle" || design,
+        "{name}: cycles are only counted with --device cycle or rtl:LIB.so, not {}",
         args.device
     );
     // The counters are those of hardware: a timing is that of its board here.
@@ -108,11 +111,17 @@ fn replay_counters(
         (None, Some(name)) => machine::board(TIMING, name)?,
         (None, None) => machine::board(BOARD, "pynq")?,
     };
-    let outcome = replay_rtl::replay(path, &named, &args.limits.budget())?;
+    let budget = args.limits.budget();
+    let outcome = replay_rtl::replay(path, &named, &budget, design.then_some(setup))?;
     let board = &named.name;
     if !args.json {
+        let counts = if design {
+            "cycles"
+        } else {
+            "cycles, requests and beats"
+        };
         print_text(&format!(
-            "{name} on {board}: {} of {} programs match in cycles, requests and beats",
+            "{name} on {board}: {} of {} programs match in {counts}",
             outcome.matched, outcome.total
         ))?;
         for line in outcome.differences.iter().take(10) {
