@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use vta_driver::{DeviceMemory, MemoryError};
 
+use crate::RtlError;
+
 /// Reads that a design may have asked for and not got yet. The original asks for one at a time.
 const MAX_READS: usize = 1024;
 /// The widest bus: `wr_strb` has a bit for each byte.
@@ -20,11 +22,24 @@ pub struct Burst {
     pub beats: u32,
 }
 
-/// Bursts under way.
+/// What a design moved in a run: by that one tells designs of another size, board or instruction set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes of a beat; 0 if none was moved.
+    pub beat_bytes: u64,
+    /// Beats of the first read, which is for instructions.
+    pub fetched_beats: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
+}
+
+/// Bursts under way, and what went over the bus in a run.
 #[derive(Debug, Default)]
 pub struct Bus {
     reads: VecDeque<Burst>,
     write: Option<Burst>,
+    /// Since the run began.
+    pub moved: Moved,
 }
 
 impl Bus {
@@ -37,11 +52,14 @@ impl Bus {
     ///
     /// # Errors
     /// In words, when there are too many.
-    pub fn read(&mut self, burst: Burst) -> Result<(), String> {
+    pub fn read(&mut self, burst: Burst) -> Result<(), RtlError> {
         if self.reads.len() == MAX_READS {
-            return Err(format!(
+            return Err(RtlError::Misbehaved(format!(
                 "the design has {MAX_READS} reads under way and asks for more"
-            ));
+            )));
+        }
+        if self.moved.fetched_beats == 0 {
+            self.moved.fetched_beats = burst.beats.into();
         }
         self.reads.push_back(burst);
         Ok(())
@@ -51,13 +69,13 @@ impl Bus {
     ///
     /// # Errors
     /// In words, when the last one isn't over.
-    pub fn write(&mut self, burst: Burst) -> Result<(), String> {
+    pub fn write(&mut self, burst: Burst) -> Result<(), RtlError> {
         match self.write.replace(burst) {
             None => Ok(()),
-            Some(before) => Err(format!(
+            Some(before) => Err(RtlError::Misbehaved(format!(
                 "the design asks to write at {:#x}, but {} beats are missing of a write before, at {:#x}",
                 burst.addr, before.beats, before.addr
-            )),
+            ))),
         }
     }
 
@@ -70,10 +88,11 @@ impl Bus {
         memory: &DeviceMemory,
         ready: bool,
         beat: &mut [u8],
-    ) -> Result<Option<u8>, String> {
+    ) -> Result<Option<u8>, RtlError> {
         let Some(burst) = self.reads.front_mut() else {
             return Ok(None);
         };
+        self.moved.beat_bytes = beat.len() as u64;
         let (id, addr) = (burst.id, burst.addr);
         if ready {
             burst.addr = addr.wrapping_add(beat.len() as u64);
@@ -83,7 +102,7 @@ impl Bus {
             }
         }
         let found = fill(memory, addr, beat);
-        found.map_err(|error| format!("the design reads where nothing is allocated: {error}"))?;
+        found.map_err(|error| nowhere("reads", addr, error))?;
         Ok(Some(id))
     }
 
@@ -96,9 +115,10 @@ impl Bus {
         memory: &mut DeviceMemory,
         strobes: u64,
         beat: &[u8],
-    ) -> Result<(), String> {
+    ) -> Result<(), RtlError> {
         let Some(burst) = &mut self.write else {
-            return Err("the design writes a beat that it hasn't asked to write".to_owned());
+            let text = "the design writes a beat that it hasn't asked to write";
+            return Err(RtlError::Misbehaved(text.to_owned()));
         };
         let addr = burst.addr;
         burst.addr = addr.wrapping_add(beat.len() as u64);
@@ -106,8 +126,8 @@ impl Bus {
         if burst.beats == 0 {
             self.write = None;
         }
-        let told = |error| format!("the design writes where nothing is allocated: {error}");
         let all = u64::MAX >> (64 - beat.len().clamp(1, MAX_BEAT_BYTES));
+        self.moved.written_bytes += u64::from((strobes & all).count_ones());
         if strobes & all == all
             && let Ok(to) = memory.write(addr, beat.len() as u64)
         {
@@ -117,10 +137,18 @@ impl Bus {
         for (i, byte) in beat.iter().enumerate() {
             if strobes >> i & 1 == 1 {
                 let to = memory.write(addr.wrapping_add(i as u64), 1);
-                to.map_err(told)?[0] = *byte;
+                to.map_err(|error| nowhere("writes", addr, error))?[0] = *byte;
             }
         }
         Ok(())
+    }
+}
+
+fn nowhere(does: &'static str, addr: u64, error: MemoryError) -> RtlError {
+    RtlError::Nowhere {
+        does,
+        addr,
+        reason: error.to_string(),
     }
 }
 
@@ -170,7 +198,7 @@ mod tests {
         assert_eq!(bus.beat(&memory, true, &mut beat), Ok(None));
         bus.read(burst(0, 0x2000, 1)).unwrap();
         let error = bus.beat(&memory, true, &mut beat).unwrap_err();
-        assert!(error.contains("0x2000"), "{error}");
+        assert!(error.to_string().contains("0x2000"), "{error}");
     }
 
     #[test]
@@ -179,16 +207,18 @@ mod tests {
         memory.map(0x1000, 12).unwrap();
         let mut bus = Bus::default();
         let error = bus.data(&mut memory, 0xff, &[1; 8]).unwrap_err();
-        assert!(error.contains("hasn't asked"), "{error}");
+        assert!(error.to_string().contains("hasn't asked"), "{error}");
         bus.write(burst(0, 0x1000, 2)).unwrap();
         let error = bus.write(burst(0, 0x1000, 2)).unwrap_err();
-        assert!(error.contains("2 beats are missing"), "{error}");
+        assert!(error.to_string().contains("2 beats are missing"), "{error}");
         bus.data(&mut memory, 0xff, &[1; 8]).unwrap();
         bus.data(&mut memory, 0x05, &[2; 8]).unwrap();
         let expected = [1, 1, 1, 1, 1, 1, 1, 1, 2, 0, 2, 0];
         assert_eq!(memory.read(0x1000, 12).unwrap(), expected);
         bus.write(burst(0, 0x1008, 1)).unwrap();
         let error = bus.data(&mut memory, 0xff, &[3; 8]).unwrap_err();
-        assert!(error.contains("0x100c"), "{error}");
+        assert!(error.to_string().contains("0x100c"), "{error}");
+        // Two beats and two bytes, and the beat that failed.
+        assert_eq!((bus.moved.written_bytes, bus.moved.fetched_beats), (18, 0));
     }
 }

@@ -6,9 +6,10 @@ use std::time::Instant;
 use vta_driver::{
     Batch, Budget, DeviceInfo, DeviceMemory, MarkReport, RunReport, Runner, Traffic, WorkerDevice,
 };
-use vta_isa::{Config, Insn, tokens};
+use vta_isa::{Config, Insn, MemType, tokens};
 
 use crate::RtlError;
+use crate::bus::Moved;
 use crate::rtl::{Options, Rtl};
 
 /// Clocks that any run has, whatever its instructions.
@@ -29,6 +30,9 @@ pub fn most_clocks(config: &Config, insns: &[Insn]) -> u64 {
     let most = work.saturating_mul(CLOCKS_OF_WORK).saturating_add(insns);
     most.saturating_add(CLOCKS_OF_A_RUN)
 }
+
+/// The largest element that a design may be thought to have: a weight tile of 64 by 64.
+const MAX_ELEM_LOG2: u32 = 12;
 
 /// Makes devices of designs.
 pub struct RtlDevice;
@@ -53,7 +57,12 @@ impl RtlDevice {
             budget
                 .check_bytes(&of, &batch.insns)
                 .map_err(|e| e.to_string())?;
-            run(&mut rtl, &of, max_clocks, batch, memory).map_err(|e| e.to_string())
+            let ran = run(&mut rtl, &of, max_clocks, batch, memory);
+            let (report, moved) = ran.map_err(|e| e.to_string())?;
+            match stores_else(&report.traffic, &moved) {
+                None => Ok(report),
+                Some(text) => Err(text),
+            }
         });
         let name = name(path);
         Ok(WorkerDevice::new(DeviceInfo { name, config }, runner))
@@ -65,7 +74,19 @@ pub fn name(path: &Path) -> String {
     format!("rtl:{}", path.display())
 }
 
-/// Runs a batch on a design, for `max_clocks` and [`most_clocks`] at most.
+/// In words, that a design wrote more or fewer bytes than the STOREs of its instructions have.
+pub fn stores_else(traffic: &Traffic, moved: &Moved) -> Option<String> {
+    let expected = traffic.bytes[MemType::Out.code() as usize];
+    let written = moved.written_bytes;
+    (written != expected).then(|| {
+        format!(
+            "the design wrote {written} bytes where its instructions store {expected}: it has another block size or \
+             instruction set, or FINISH doesn't wait for the STOREs"
+        )
+    })
+}
+
+/// Runs a batch on a design, for `max_clocks` and [`most_clocks`] at most: what it took, and what it moved.
 ///
 /// # Errors
 /// As [`Rtl::run`].
@@ -75,20 +96,50 @@ pub fn run(
     max_clocks: Option<u64>,
     batch: &Batch,
     memory: &mut DeviceMemory,
-) -> Result<RunReport, RtlError> {
+) -> Result<(RunReport, Moved), RtlError> {
     let started = Instant::now();
     let most = most_clocks(config, &batch.insns);
     let max_clocks = max_clocks.map_or(most, |given| given.min(most));
-    let ran = rtl.run(batch.insn_addr, batch.insns.len(), memory, max_clocks)?;
+    let ran = rtl.run(batch.insn_addr, batch.insns.len(), memory, max_clocks);
+    let ran = ran.map_err(|error| whose(config, &batch.insns, error))?;
     // A program that the design has finished, though no order of its instructions does.
     let leftover = tokens::order(&batch.insns).map_or([0; 4], |order| order.leftover);
-    Ok(RunReport {
+    let report = RunReport {
         traffic: Traffic::of(&batch.insns, config),
         wall: started.elapsed(),
         cycles: Some(ran.cycles),
         marks: marks(config, batch),
         leftover_tokens: leftover,
-    })
+    };
+    Ok((report, ran.moved))
+}
+
+/// An address where nothing is allocated, with the instruction that has it on a design of other elements.
+fn whose(config: &Config, insns: &[Insn], error: RtlError) -> RtlError {
+    let RtlError::Nowhere { does, addr, reason } = error else {
+        return error;
+    };
+    let at = |insn: &Insn| {
+        let (mem, base, count) = match insn {
+            Insn::Load(load) => (load.mem, load.dram_base, load.x_size),
+            Insn::Store(store) => (MemType::Out, store.dram_base, store.x_size),
+            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return None,
+        };
+        let own = config.elem_bytes(mem) as u64;
+        let others = (0..=MAX_ELEM_LOG2).map(|log2| 1_u64 << log2);
+        let mut others = others.filter(|elem| *elem != own && base > 0);
+        let first = |elem: u64| u64::from(base) * elem;
+        let other = others
+            .find(|elem| (first(*elem)..first(*elem) + u64::from(count) * elem).contains(&addr))?;
+        Some(format!(
+            "; there {insn} would {} if {mem} elements had {other} bytes, not {own}: is the design of another block \
+             size?",
+            does.trim_end_matches('s')
+        ))
+    };
+    let whose = insns.iter().find_map(at).unwrap_or_default();
+    let reason = reason + &whose;
+    RtlError::Nowhere { does, addr, reason }
 }
 
 /// What each layer moves and computes: a design says nothing of its layers.

@@ -93,6 +93,33 @@ pub enum RtlError {
         /// Clocks of the run so far.
         clocks: u64,
     },
+    /// The design ended itself: an assertion, `$fatal`, `$stop` or `$finish`.
+    #[error("the design ended itself after {clocks} clocks of the run: {text}")]
+    Ended {
+        /// What the library says of it.
+        text: String,
+        /// Clocks of the run so far.
+        clocks: u64,
+    },
+    /// The library called `abort`.
+    #[error(
+        "the design's library called abort after {clocks} clocks of the run, as Verilator's own $stop and $fatal do; \
+         it printed why"
+    )]
+    Aborted {
+        /// Clocks of the run so far.
+        clocks: u64,
+    },
+    /// An access outside of all allocations.
+    #[error("the design {does} where nothing is allocated: {reason}")]
+    Nowhere {
+        /// `reads` or `writes`.
+        does: &'static str,
+        /// The beat's first byte.
+        addr: u64,
+        /// What the memory said, and whose address it would be.
+        reason: String,
+    },
     /// The design did what no design may.
     #[error("{0}")]
     Misbehaved(String),

@@ -21,6 +21,7 @@
 //! ```
 //!
 //! It knows nothing of what a program should compute: `vta-app` compares designs with the cycle model.
+mod abort;
 mod bus;
 mod device;
 mod error;
@@ -29,7 +30,8 @@ mod library;
 mod plant;
 mod rtl;
 
-pub use device::{RtlDevice, most_clocks, name, run};
+pub use bus::Moved;
+pub use device::{RtlDevice, most_clocks, name, run, stores_else};
 pub use error::RtlError;
 pub use host::register;
 pub use rtl::{Options, Ran, Rtl};

@@ -1,12 +1,14 @@
 //! The C boundary: a library with the original's DPI interface, and what it calls back.
 //!
-//! All unsafe code of the crate is here. The library runs in this process: what a fault of its own code
-//! does (a bad pointer, `abort`) can't be caught.
+//! All unsafe code of the crate is here and in `abort`. The library runs in this process: what a bad pointer of
+//! its own code does can't be caught.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+
+use vta_driver::printable;
 
 use crate::RtlError;
 use crate::bus::{Burst, MAX_BEAT_BYTES};
@@ -37,6 +39,7 @@ type MemCall = unsafe extern "C" fn(
 type Init = unsafe extern "C" fn(*mut c_void, SimCall, HostCall, MemCall);
 type Sim = unsafe extern "C" fn() -> c_int;
 type Trace = unsafe extern "C" fn(*const c_char) -> c_int;
+type Ended = unsafe extern "C" fn() -> *const c_char;
 
 /// What the simulator's runtime, which is linked into the library, says of open arrays.
 #[derive(Clone, Copy)]
@@ -51,6 +54,7 @@ pub struct Library {
     init: Init,
     sim: Sim,
     trace: Option<Trace>,
+    ended: Option<Ended>,
     arrays: Arrays,
     _loaded: libloading::Library,
 }
@@ -69,7 +73,7 @@ impl Library {
     pub fn load(path: &Path) -> Result<Self, RtlError> {
         // SAFETY: loading runs the library's initialisers, which is what opening a design means: whoever
         // names a library trusts its code as that of a program.
-        let loaded = unsafe { libloading::Library::new(path) };
+        let loaded = unsafe { load(path) };
         let loaded = loaded.map_err(|error| RtlError::Load {
             path: path.to_owned(),
             reason: error.to_string(),
@@ -82,6 +86,7 @@ impl Library {
                 init: find(&loaded, path, "VTADPIInit", dpi)?,
                 sim: find(&loaded, path, "VTADPISim", dpi)?,
                 trace: find(&loaded, path, "VTADPITrace", dpi).ok(),
+                ended: find(&loaded, path, "VTADPIEnded", dpi).ok(),
                 arrays: Arrays {
                     elem: find(&loaded, path, "svGetArrElemPtr1", runtime)?,
                     size: find(&loaded, path, "svSize", runtime)?,
@@ -105,18 +110,49 @@ impl Library {
         context
     }
 
-    /// What runs the design until it is told to leave, for a thread of its own.
-    pub fn sim(&self) -> impl FnOnce() -> i32 + Send + use<> {
-        let sim = self.sim;
-        // SAFETY: `VTADPIInit` was called before, and the library stays loaded until this has returned
-        // (`Rtl` unloads it only then).
-        move || unsafe { sim() }
+    /// What runs the design until it is told to leave, for a thread of its own: it gives what `VTADPISim`
+    /// returned, and why the design ended itself if the library says so.
+    pub fn sim(&self) -> impl FnOnce() -> (i32, Option<String>) + Send + use<> {
+        let (sim, ended) = (self.sim, self.ended);
+        move || {
+            // SAFETY: `VTADPIInit` was called before, and the library stays loaded until this has returned
+            // (`Rtl` unloads it only then).
+            let code = unsafe { sim() };
+            // SAFETY: by the convention of docs/rtl.md it takes nothing.
+            let text = ended.map(|ended| unsafe { ended() });
+            let text = text.filter(|text| !text.is_null()).map(|text| {
+                // SAFETY: by the same convention it is a string that nobody changes any more.
+                let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+                let lines = text.lines().map(|line| printable(line.trim()).to_string());
+                lines.filter(|line| !line.is_empty()).collect::<Vec<_>>()
+            });
+            let text = text.filter(|lines| !lines.is_empty());
+            (code, text.map(|lines| lines.join("; ")))
+        }
     }
 
     /// Asks for a waveform; what the library says, or `None` if it writes none.
     pub fn trace(&self, wave: &CString) -> Option<i32> {
         // SAFETY: by the convention of docs/rtl.md it takes a string and keeps a copy.
         self.trace.map(|trace| unsafe { trace(wave.as_ptr()) })
+    }
+}
+
+/// Loads a library with all that it names: a function that is nowhere would end the process at its first call.
+///
+/// # Safety
+/// As [`libloading::Library::new`].
+unsafe fn load(path: &Path) -> Result<libloading::Library, libloading::Error> {
+    #[cfg(unix)]
+    {
+        use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+        // SAFETY: the caller's promise.
+        unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map(Into::into)
+    }
+    #[cfg(not(unix))]
+    {
+        // SAFETY: the caller's promise.
+        unsafe { libloading::Library::new(path) }
     }
 }
 

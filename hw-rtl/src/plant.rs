@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use vta_driver::DeviceMemory;
 
 use crate::RtlError;
-use crate::bus::{Burst, Bus};
+use crate::bus::{Burst, Bus, Moved};
 use crate::host::{Access, Host};
 
 /// How often the host looks whether clocks still pass.
@@ -24,6 +24,8 @@ pub struct Plant {
     clocks: AtomicU64,
     /// Whether beats of reads are under way: without them a clock with no request needs no lock.
     reading: AtomicBool,
+    /// Whether the design's thread called `abort`, where it stays.
+    pub aborted: AtomicBool,
 }
 
 #[derive(Default)]
@@ -32,9 +34,9 @@ struct State {
     host: Host,
     bus: Bus,
     cycles: Option<u32>,
-    fault: Option<String>,
-    /// What `VTADPISim` returned.
-    left: Option<i32>,
+    fault: Option<RtlError>,
+    /// What `VTADPISim` returned, and why it did if the library knows.
+    left: Option<(i32, Option<String>)>,
 }
 
 /// What the memory side sees of a clock.
@@ -93,7 +95,7 @@ impl Plant {
                 offered
             }
             Err(fault) => {
-                self.fail(&mut state, fault);
+                self.fail(&mut state, RtlError::Misbehaved(fault));
                 None
             }
         }
@@ -120,17 +122,17 @@ impl Plant {
 
     /// The design did what it may not: the run is over.
     pub fn misbehaved(&self, fault: String) {
-        self.fail(&mut self.lock(), fault);
+        self.fail(&mut self.lock(), RtlError::Misbehaved(fault));
     }
 
-    fn fail(&self, state: &mut State, fault: String) {
+    fn fail(&self, state: &mut State, fault: RtlError) {
         state.fault.get_or_insert(fault);
         self.changed.notify_all();
     }
 
     /// `VTADPISim` has returned.
-    pub fn left(&self, code: i32) {
-        self.lock().left = Some(code);
+    pub fn left(&self, code: i32, why: Option<String>) {
+        self.lock().left = Some((code, why));
         self.changed.notify_all();
     }
 
@@ -139,14 +141,15 @@ impl Plant {
         let guard = self.lock();
         self.leaving.store(true, Ordering::Release);
         self.changed.notify_all();
-        let stays = |state: &mut State| state.left.is_none();
+        let aborted = || self.aborted.load(Ordering::Acquire);
+        let stays = |state: &mut State| state.left.is_none() && !aborted();
         let waited = self.changed.wait_timeout_while(guard, within, stays);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.left.is_some()
     }
 
-    /// Runs instructions that lie in memory: cycles of the counter, and clocks that passed. The memory
-    /// comes back however it ends.
+    /// Runs instructions that lie in memory: cycles of the counter, clocks that passed, and what was moved. The
+    /// memory comes back however it ends.
     ///
     /// # Errors
     /// A design that stands still, doesn't finish, leaves or does what it may not.
@@ -155,12 +158,13 @@ impl Plant {
         host: Host,
         memory: &mut DeviceMemory,
         deadline: Deadline,
-    ) -> Result<(u32, u64), RtlError> {
+    ) -> Result<(u32, u64, Moved), RtlError> {
         let first = self.clocks.load(Ordering::Relaxed);
         let mut state = self.lock();
         std::mem::swap(&mut state.memory, memory);
         state.host = host;
         state.cycles = None;
+        state.bus.moved = Moved::default();
         self.running.store(true, Ordering::Release);
         self.changed.notify_all();
         let (mut last, mut since) = (first, Instant::now());
@@ -171,16 +175,20 @@ impl Plant {
                 (last, since) = (clocks, Instant::now());
             }
             if let Some(fault) = state.fault.take() {
-                break Err(RtlError::Misbehaved(fault));
+                break Err(fault);
             }
             if let Some(cycles) = state.cycles {
-                break Ok((cycles, passed));
+                break Ok((cycles, passed, state.bus.moved));
             }
-            if let Some(code) = state.left {
-                break Err(RtlError::Left {
-                    code,
-                    clocks: passed,
+            if let Some((code, why)) = &state.left {
+                let (code, clocks) = (*code, passed);
+                break Err(match why.clone() {
+                    Some(text) => RtlError::Ended { text, clocks },
+                    None => RtlError::Left { code, clocks },
                 });
+            }
+            if self.aborted.load(Ordering::Acquire) {
+                break Err(RtlError::Aborted { clocks: passed });
             }
             if passed > deadline.clocks {
                 break Err(RtlError::Clocks {
@@ -203,7 +211,7 @@ impl Plant {
     }
 }
 
-fn bus(state: &mut State, clock: BusClock<'_>, beat: &mut [u8]) -> Result<Option<u8>, String> {
+fn bus(state: &mut State, clock: BusClock<'_>, beat: &mut [u8]) -> Result<Option<u8>, RtlError> {
     let State { memory, bus, .. } = state;
     if let Some((strobes, bytes)) = clock.data {
         bus.data(memory, strobes, bytes)?;

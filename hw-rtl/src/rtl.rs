@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -10,6 +11,8 @@ use std::time::Duration;
 use vta_driver::{DeviceMemory, PhysAddr};
 
 use crate::RtlError;
+use crate::abort;
+use crate::bus::Moved;
 use crate::host::Host;
 use crate::library::{Context, Library};
 use crate::plant::Deadline;
@@ -48,6 +51,8 @@ pub struct Ran {
     pub cycles: u64,
     /// Clocks that passed, register accesses among them.
     pub clocks: u64,
+    /// What went over the bus.
+    pub moved: Moved,
 }
 
 /// An open design. Dropping it tells the design to leave and unloads the library; one that doesn't leave
@@ -111,7 +116,11 @@ impl Rtl {
             trace(&library, path, wave)?;
         }
         let (sim, shared) = (library.sim(), Arc::clone(&context));
-        let work = move || shared.plant.left(sim());
+        let work = move || {
+            abort::caught(&shared.plant.aborted);
+            let (code, why) = sim();
+            shared.plant.left(code, why);
+        };
         let thread = std::thread::Builder::new()
             .name("rtl".to_owned())
             .spawn(work);
@@ -150,17 +159,23 @@ impl Rtl {
         };
         let host = Host::launch(insn_addr.0, count);
         let ran = self.context.plant.run(host, memory, deadline);
-        let (cycles, clocks) = ran.inspect_err(|error| self.broken = Some(error.to_string()))?;
+        let (cycles, clocks, moved) =
+            ran.inspect_err(|error| self.broken = Some(error.to_string()))?;
         Ok(Ran {
             cycles: cycles.into(),
             clocks,
+            moved,
         })
     }
 }
 
 impl Drop for Rtl {
     fn drop(&mut self) {
-        if self.context.plant.leave(LEAVING) {
+        let (leaves, aborted) = (
+            self.context.plant.leave(LEAVING),
+            self.context.plant.aborted.load(Ordering::Acquire),
+        );
+        if leaves && !aborted {
             // It has nothing left to do but end.
             let _ = self.thread.take().map(JoinHandle::join);
             return;
@@ -198,6 +213,14 @@ fn trace(library: &Library, path: &Path, wave: &Path) -> Result<(), RtlError> {
 fn machine(path: &Path) -> Result<(), RtlError> {
     use std::io::Read;
     let mut head = Vec::new();
+    let kind = path.metadata().map_err(|error| unreadable(path, &error))?;
+    if !kind.is_file() {
+        // A FIFO would wait for whoever writes it.
+        return Err(RtlError::Foreign {
+            path: path.to_owned(),
+            reason: "it is no regular file".to_owned(),
+        });
+    }
     let file = std::fs::File::open(path).map_err(|error| unreadable(path, &error))?;
     let read = file.take(20).read_to_end(&mut head);
     read.map_err(|error| unreadable(path, &error))?;

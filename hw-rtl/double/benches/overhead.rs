@@ -152,9 +152,9 @@ fn measure(name: &str) -> (Vec<[f64; 2]>, u64) {
     let runner: Runner = Box::new(move |batch, memory| {
         let one = alone(batch, memory);
         let start = Instant::now();
-        let report = vta_hw_rtl::run(&mut rtl, &of, None, batch, memory);
+        let ran = vta_hw_rtl::run(&mut rtl, &of, None, batch, memory);
         let other = start.elapsed().as_secs_f64();
-        let report = report.map_err(|error| error.to_string())?;
+        let report = ran.map_err(|error| error.to_string())?.0;
         let mut log = log.lock().unwrap();
         log.0.push([one, other]);
         log.1 = report.cycles.unwrap();

@@ -222,6 +222,7 @@ fn unsafe_code_is_where_it_may_be() {
         "hw-opencl/src/cl/queue.rs",
         "hw-opencl/src/cl/staging.rs",
         "hw-rtl/src/library.rs",
+        "hw-rtl/src/abort.rs",
         "hw-rtl/double/src/ffi.rs",
         "rt/src/ffi.rs",
         "rt/src/mmio.rs",
