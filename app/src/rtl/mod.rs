@@ -1,19 +1,24 @@
 //! `--device rtl:LIB.so`: networks on a design, compared with the cycle model batch by batch.
 
+mod compare;
 mod search;
 mod serial;
+mod slice;
+mod tail;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 use vta_driver::{Batch, Budget, DeviceInfo, DeviceMemory, RunReport, Runner, WorkerDevice};
-use vta_hw_rtl::{Options, Rtl};
-use vta_isa::{Config, Insn};
+use vta_hw_rtl::{Moved, Options, Rtl, stores_else};
+use vta_isa::{Config, INSN_BYTES, Insn};
+use vta_sim::cycle::TimingConfig;
 
 pub use self::serial::chain as in_a_row;
 
-use self::search::{Found, Two, copy, named};
+use self::compare::{Byte, Two, copy};
+use self::search::{Search, named};
 use crate::device::rtl_library;
 use crate::error::{Result, ensure};
 use crate::machine::Machine;
@@ -140,6 +145,7 @@ impl Loop {
             config: config.clone(),
             budget: self.budget,
             reference,
+            board: (machine.name.clone(), machine.timing.clone()),
             log: Arc::clone(&self.log),
         };
         let runner: Runner = Box::new(move |batch, memory| bench.run(batch, memory));
@@ -162,6 +168,8 @@ struct Bench {
     config: Config,
     budget: Budget,
     reference: Option<Runner>,
+    /// The board that it is compared with.
+    board: (String, TimingConfig),
     log: Log,
 }
 
@@ -169,8 +177,11 @@ impl Bench {
     fn run(&mut self, batch: &Arc<Batch>, memory: &mut DeviceMemory) -> Result<RunReport, String> {
         let (config, max_clocks) = (&self.config, Some(self.budget.cycles));
         let Some(reference) = &mut self.reference else {
-            let report = vta_hw_rtl::run(&mut self.rtl, config, max_clocks, batch, memory);
-            let report = report.map_err(|error| error.to_string())?;
+            let ran = vta_hw_rtl::run(&mut self.rtl, config, max_clocks, batch, memory);
+            let (report, moved) = ran.map_err(|error| error.to_string())?;
+            if let Some(text) = stores_else(&report.traffic, &moved) {
+                return Err(text);
+            }
             let mut log = lock(&self.log);
             log.batches += 1;
             log.cycles += report.cycles.unwrap_or(0);
@@ -185,14 +196,24 @@ impl Bench {
         };
         let (found, report) = two.run(batch, memory)?;
         if let Some(byte) = found.byte {
-            return Err(wrong(&mut two, batch, &before, byte));
+            let wrong = wrong(&mut two, batch, &before, byte);
+            let other = other_board(&self.board, &found.moved, batch.insns.len());
+            let other = other.or_else(|| stores_else(&report.traffic, &found.moved));
+            return Err(other.map_or(wrong.clone(), |other| format!("{wrong}; {other}")));
         }
         let number = lock(&self.log).batches;
-        let line = match found.cycles {
-            [design, model] if design == model => None,
+        let [design, model] = found.cycles;
+        let line = match other_board(&self.board, &found.moved, batch.insns.len()) {
+            _ if design == model => None,
             _ if number_of_lines(&self.log) >= MAX_LINES => Some(None),
-            _ => Some(Some(late(&mut two, batch, &before, &found, number)?)),
+            Some(other) => Some(Some(other)),
+            None => Some(Some(late(&mut two, batch, &before)?)),
         };
+        let line = line.map(|line| {
+            line.map(|line| {
+                format!("batch {number}: {design} cycles, by {AGAINST} {model}; {line}")
+            })
+        });
         let mut log = lock(&self.log);
         log.batches += 1;
         log.cycles += found.cycles[0];
@@ -209,15 +230,39 @@ fn number_of_lines(log: &Log) -> usize {
     lock(log).differences.len()
 }
 
+/// In words, that a design is another board's, by the beats in which it moves and fetches.
+fn other_board(
+    (name, timing): &(String, TimingConfig),
+    moved: &Moved,
+    insns: usize,
+) -> Option<String> {
+    let beat = u64::from(timing.bus_bytes);
+    if moved.beat_bytes != 0 && moved.beat_bytes != beat {
+        return Some(format!(
+            "the design is another board's: its bus has {} bytes a beat, {name}'s {beat}",
+            moved.beat_bytes
+        ));
+    }
+    let fetched = insns.min(timing.fetch_chunk_insns as usize) * INSN_BYTES;
+    let expected = (fetched as u64).div_ceil(beat);
+    (moved.fetched_beats != expected).then(|| {
+        format!(
+            "the design is another board's: its first read has {} beats, {name}'s {expected}",
+            moved.fetched_beats
+        )
+    })
+}
+
 /// In words, which byte differs, who stored it and which instruction is the first to do otherwise.
 fn wrong(
     two: &mut Two<'_>,
     batch: &Batch,
     before: &DeviceMemory,
-    (addr, found, expected): (u64, u8, u8),
+    (addr, found, expected): Byte,
 ) -> String {
+    let config = two.config;
     let stores = |insn: &Insn| {
-        let rows = matches!(insn, Insn::Store(_)).then(|| insn.dram_rows(two.config));
+        let rows = matches!(insn, Insn::Store(_)).then(|| insn.dram_rows(config));
         rows.flatten()
             .is_some_and(|rows| rows.iter().any(|row| row.contains(&addr)))
     };
@@ -229,40 +274,26 @@ fn wrong(
     let byte = format!(
         "the first byte that differs from {AGAINST}'s is at {addr:#x}: {found}, by {AGAINST} {expected}, {stored}"
     );
-    match two.wrong(batch, before) {
-        Ok(Some(index)) => {
-            let first = named(batch, index);
-            format!("{byte}; the first instruction that does otherwise is {first}")
-        }
-        Ok(None) => format!("{byte}; one after the other the instructions do what {AGAINST}'s do"),
+    let searched = Search::new(two, config, batch, before);
+    match searched.and_then(|mut search| search.wrong()) {
+        Ok(found) => format!("{byte}; {found}"),
         Err(error) => format!("{byte}; looking for the instruction: {error}"),
     }
 }
 
 /// In words, which instruction takes other cycles.
-fn late(
-    two: &mut Two<'_>,
-    batch: &Arc<Batch>,
-    before: &DeviceMemory,
-    found: &Found,
-    number: u64,
-) -> Result<String, String> {
-    let [design, model] = found.cycles;
-    let at = match two.late(batch, before)? {
+fn late(two: &mut Two<'_>, batch: &Arc<Batch>, before: &DeviceMemory) -> Result<String, String> {
+    let config = two.config;
+    let at = match Search::new(two, config, batch, before)?.late()? {
         Some((index, by)) => {
             format!(
                 "the first that differs is {}, by {by:+} cycles",
                 named(batch, index)
             )
         }
-        None => {
-            "one after the other the instructions take the same: they differ where they overlap"
-                .to_owned()
-        }
+        None => "the same instructions again take the same".to_owned(),
     };
     // The scratchpads are again as the batch left them.
     two.run(batch, &mut copy(before)?)?;
-    Ok(format!(
-        "batch {number}: {design} cycles, by {AGAINST} {model}; {at}"
-    ))
+    Ok(at)
 }

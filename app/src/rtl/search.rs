@@ -1,134 +1,251 @@
 //! Which instruction a design does otherwise than the cycle model.
 //!
-//! The batch's instructions run again from the same memory, the first so many of them one after the other,
-//! on both; the number is halved in until one instruction is left after which the two differ, though they
-//! agreed before it. What is compared are all bytes of the memory and of the accumulators, or the cycles.
+//! A prefix of the batch runs again from the same memory on both: its instructions as they are, with their tokens,
+//! in their places, and idle ones in the places of the others, so that what is fetched and moved before stays as it
+//! was. First the prefix is bisected to the STORE that first writes a wrong byte; then, over the accumulators that
+//! it stores, to the instruction that first makes them wrong; then to the LOAD that brought what that one reads.
 
 use std::sync::Arc;
 
-use vta_driver::{Batch, DeviceMemory, LayerMark, PAGE_BYTES, PhysAddr, RunReport, Runner};
-use vta_hw_rtl::Rtl;
-use vta_isa::tokens::At;
-use vta_isa::{Config, INSN_BYTES, Insn, MemType};
+use vta_driver::{Batch, DeviceMemory, LayerMark, PAGE_BYTES, PhysAddr};
+use vta_isa::resolve::TileSet;
+use vta_isa::tokens::{At, pops, pushes};
+use vta_isa::{Config, INSN_BYTES, Insn, Module};
 
-use super::serial::{self, Probe};
+use super::compare::{Found, Two, copy, differences, regions};
+use super::serial::{chain, idle, settle};
+use super::slice::{Brought, Slice};
+use super::tail::{ELEM_BYTES, Tail, Way, reachable};
 
-/// The two that are compared.
-pub struct Two<'a> {
-    pub config: &'a Config,
-    pub rtl: &'a mut Rtl,
-    pub reference: &'a mut Runner,
-    pub max_clocks: Option<u64>,
+/// A batch whose prefixes run again.
+pub struct Search<'s, 't> {
+    two: &'s mut Two<'t>,
+    batch: &'s Batch,
+    before: &'s DeviceMemory,
+    /// In which its instructions may run, without FINISH.
+    order: Vec<u32>,
+    slice: Slice<'s>,
+    /// Where nothing of the network's lies.
+    spare: u64,
 }
 
-/// What both found of a run.
-pub struct Found {
-    /// The first byte that differs: address, the design's, the model's.
-    pub byte: Option<(u64, u8, u8)>,
-    /// Of the design and of the model.
-    pub cycles: [u64; 2],
-}
-
-impl Two<'_> {
-    /// Runs a batch on both; the design's memory is `memory`.
+impl<'s, 't> Search<'s, 't> {
+    /// A search from the memory before the batch.
     ///
     /// # Errors
-    /// In words, what either says.
-    pub fn run(
-        &mut self,
-        batch: &Arc<Batch>,
-        memory: &mut DeviceMemory,
-    ) -> Result<(Found, RunReport), String> {
-        let mut expected = copy(memory)?;
-        let model = (self.reference)(batch, &mut expected)?;
-        let ran = vta_hw_rtl::run(self.rtl, self.config, self.max_clocks, batch, memory);
-        let report = ran.map_err(|error| error.to_string())?;
-        let cycles = [report.cycles, model.cycles].map(|cycles| cycles.unwrap_or(0));
-        let byte = first_difference(memory, &expected);
-        Ok((Found { byte, cycles }, report))
+    /// In words, tokens that let no order run.
+    pub fn new(
+        two: &'s mut Two<'t>,
+        config: &'s Config,
+        batch: &'s Batch,
+        before: &'s DeviceMemory,
+    ) -> Result<Self, String> {
+        let order = vta_isa::tokens::order(&batch.insns).map_err(|error| error.to_string())?;
+        let mut order = order.indices;
+        order.retain(|&index| !matches!(batch.insns[index as usize], Insn::Finish(_)));
+        let insns = order.iter().map(|&index| batch.insns[index as usize]);
+        let last = regions(before).last();
+        let end = last.map_or(0, |(addr, bytes)| u64::from(addr) + bytes.len() as u64);
+        Ok(Self {
+            slice: Slice::new(config, insns.collect(), before),
+            two,
+            batch,
+            before,
+            order,
+            spare: end.next_multiple_of(ELEM_BYTES),
+        })
     }
 
-    /// The instruction that does otherwise first: an index of the batch; `None` if one after the other they
-    /// don't differ. What a LOAD brought to a scratchpad that can't be stored shows where it is first read, so
-    /// that the LOAD is looked for from there.
+    /// In words, which instruction is the first to compute, load or store otherwise.
     ///
     /// # Errors
     /// As [`Two::run`].
-    pub fn wrong(&mut self, batch: &Batch, before: &DeviceMemory) -> Result<Option<usize>, String> {
-        let order = order(batch)?;
-        let differs = |two: &mut Self, indices: &[u32]| {
-            let found = two.prefix(batch, before, insns(batch, indices), true)?;
-            Ok::<_, String>(found.byte.is_some())
+    pub fn wrong(&mut self) -> Result<String, String> {
+        let nothing = self.tail();
+        let all = self.order.len();
+        let stored = self.first(all, |search, count| search.differs(count, &nothing))?;
+        let Some(stored) = stored else {
+            return Ok("the same instructions again do what the model's do".to_owned());
         };
-        let found = self.first(order.len(), |two, count| differs(two, &order[..count]))?;
-        let Some(shown) = found else {
-            return Ok(None);
-        };
-        let insn = batch.insns[order[shown] as usize];
-        let uops = match insn {
-            Insn::Gemm(gemm) => gemm.uop_bgn..gemm.uop_end,
-            Insn::Alu(alu) => alu.uop_bgn..alu.uop_end,
-            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {
-                return Ok(Some(order[shown] as usize));
-            }
-        };
-        let before_it: Vec<Insn> = insns(batch, &order[..shown]).collect();
-        let direct = serial::uops(self.config, &before_it, uops);
-        let among = |two: &mut Self, count: usize, direct: &[Insn]| {
-            let row = before_it[..count]
-                .iter()
-                .chain(direct)
-                .copied()
-                .chain([insn]);
-            // Without what the instructions in between load it may be none that runs.
-            two.prefix(batch, before, row, true)
-                .is_ok_and(|found| found.byte.is_some())
-        };
-        if among(self, 0, &direct) {
-            return Ok(Some(order[shown] as usize));
+        let stores = self.slice.touched(stored).map(|touched| touched.operand);
+        let tiles = meet(
+            &stores.unwrap_or(TileSet::EMPTY),
+            &reachable(self.two.config),
+        );
+        if !matches!(self.insn(stored), Insn::Store(_)) || tiles.is_empty() {
+            return Ok(self.is_first(stored, ""));
         }
-        let direct = match among(self, shown, &direct) {
-            true => &direct[..],
-            // Its micro-ops are those that are wrong.
-            false => &[],
+        let Some(way) = self.believed(&tiles)? else {
+            return self.unread(stored);
         };
-        let load = self.first(shown, |two, count| Ok(among(two, count, direct)))?;
-        let load = load.map(|at| order[at] as usize);
-        let is_load = |index: &usize| matches!(batch.insns[*index], Insn::Load(_));
-        Ok(Some(load.filter(is_load).unwrap_or(order[shown] as usize)))
+        if !self.shown(stored, &tiles, way)? {
+            return Ok(self.is_first(stored, "; what it stores is right until then"));
+        }
+        self.made(stored, tiles, way)
     }
 
-    /// The instruction that takes other cycles, and how many more the design takes; `None` if one after
-    /// the other they take the same.
+    /// Which instruction made accumulators wrong that the one at a position reads.
+    fn made(&mut self, reader: usize, tiles: TileSet, way: Way) -> Result<String, String> {
+        let (mut reader, mut tiles) = (reader, tiles);
+        loop {
+            let shown = |search: &mut Self, count| search.shown(count, &tiles, way);
+            let Some(maker) = self.first(reader, shown)? else {
+                return Ok(self.is_first(reader, ""));
+            };
+            match self.insn(maker) {
+                Insn::Gemm(_) | Insn::Alu(_) => {}
+                Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {
+                    return Ok(self.is_first(maker, ""));
+                }
+            }
+            let operand = self.slice.touched(maker).map(|touched| touched.operand);
+            let operand = meet(
+                &operand.unwrap_or(TileSet::EMPTY),
+                &reachable(self.two.config),
+            );
+            if !self.shown(maker, &operand, way)? {
+                return self.cause(maker, &tiles, way);
+            }
+            (reader, tiles) = (maker, operand);
+        }
+    }
+
+    /// Whether an instruction that makes accumulators wrong computes otherwise, or reads what a LOAD brought
+    /// wrong or too late.
+    fn cause(&mut self, maker: usize, tiles: &TileSet, way: Way) -> Result<String, String> {
+        let Some(touched) = self.slice.touched(maker) else {
+            return Ok(self.is_first(maker, ""));
+        };
+        let mut changed = self.slice.written(maker);
+        changed.add(&touched.written);
+        let tiles = meet(tiles, &changed);
+        let differs = |search: &mut Self, brought: &[Brought]| {
+            let mut tail = search.tail();
+            brought.iter().for_each(|brought| brought.again(&mut tail));
+            tail.insns.push(search.insn(maker));
+            tail.dump(&tiles, way);
+            search.differs(maker, &tail)
+        };
+        if !differs(self, &[])? {
+            let gives = |at: &usize| {
+                let insn = self.insn(*at);
+                insn.module() == Module::Load && insn.deps().push_next
+            };
+            let giver = (0..maker).rev().find(gives);
+            let late = format!(
+                "; {} is right once all before it are done",
+                self.named(maker)
+            );
+            return Ok(self.is_first(giver.unwrap_or(maker), &late));
+        }
+        let now = self.ran(self.before, maker, &self.tail())?.1.expected;
+        let brought = self.slice.brought(maker, &touched, &now);
+        if differs(self, &brought)? {
+            return Ok(self.is_first(maker, ""));
+        }
+        let mended = |search: &mut Self, count| Ok(!differs(search, &brought[..count])?);
+        let load = self.first(brought.len(), mended)?;
+        Ok(self.is_first(load.map_or(maker, |load| brought[load].position), ""))
+    }
+
+    /// The first instruction that takes other cycles, and how many more the design takes; `None` if they take the
+    /// same now.
     ///
     /// # Errors
     /// As [`Two::run`].
-    pub fn late(
-        &mut self,
-        batch: &Batch,
-        before: &DeviceMemory,
-    ) -> Result<Option<(usize, i64)>, String> {
-        let order = order(batch)?;
-        let more = |two: &mut Self, count: usize| {
-            let found = two.prefix(batch, before, insns(batch, &order[..count]), false)?;
+    pub fn late(&mut self) -> Result<Option<(usize, i64)>, String> {
+        let more = |search: &mut Self, count: usize| {
+            let (_, found) = search.ran(search.before, count, &search.tail())?;
             let [design, model] = found.cycles.map(|cycles| cycles as i64);
             Ok::<_, String>(design - model)
         };
         let none = more(self, 0)?;
-        let differs = |two: &mut Self, count| Ok(more(two, count)? != none);
-        let Some(at) = self.first(order.len(), differs)? else {
+        let differs = |search: &mut Self, count| Ok(more(search, count)? != none);
+        let Some(at) = self.first(self.order.len(), differs)? else {
             return Ok(None);
         };
         let by = more(self, at + 1)? - none;
-        Ok(Some((order[at] as usize, by)))
+        Ok(Some((self.order[at] as usize, by)))
     }
 
-    /// The last of the fewest first that differ, in an order of so many.
+    /// A way to read accumulators by which both show the same of known ones, before anything of the batch has run.
+    fn believed(&mut self, tiles: &TileSet) -> Result<Option<Way>, String> {
+        for way in Way::ALL {
+            let mut tail = self.tail();
+            tail.noise(tiles);
+            tail.dump(tiles, way);
+            if !self.differs(0, &tail)? {
+                return Ok(Some(way));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether accumulators that the first instructions have changed differ.
+    fn shown(&mut self, count: usize, tiles: &TileSet, way: Way) -> Result<bool, String> {
+        let tiles = meet(tiles, &self.slice.written(count));
+        if tiles.is_empty() {
+            return Ok(false);
+        }
+        let mut tail = self.tail();
+        tail.dump(&tiles, way);
+        self.differs(count, &tail)
+    }
+
+    /// What can be said where known accumulators aren't stored right either: a STORE that leaves bytes as they
+    /// were is told by other bytes there before.
+    fn unread(&mut self, stored: usize) -> Result<String, String> {
+        let mut other = copy(self.before)?;
+        let rows = self.insn(stored).dram_rows(self.two.config).into_iter();
+        for row in rows.flat_map(|rows| rows.apart()) {
+            let bytes = other.write(row.start, row.end - row.start);
+            let bytes = bytes.map_err(|error| error.to_string())?;
+            bytes.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        let mut left = true;
+        for before in [self.before, &other] {
+            let (memory, found) = self.ran(before, stored + 1, &self.tail())?;
+            left &= differences(&memory, &found.expected).all(|(addr, byte, _)| {
+                let was = before.read(addr, 1);
+                was.is_ok_and(|was| was[0] == byte)
+            });
+        }
+        if left {
+            return Ok(self.is_first(stored, ", which leaves bytes as they were"));
+        }
+        Ok(format!(
+            "the first STORE of a wrong byte is {}; what it stores can't be judged, since known accumulators are \
+             stored wrong, too",
+            self.named(stored)
+        ))
+    }
+
+    fn insn(&self, position: usize) -> Insn {
+        self.batch.insns[self.order[position] as usize]
+    }
+
+    fn named(&self, position: usize) -> String {
+        named(self.batch, self.order[position] as usize)
+    }
+
+    fn is_first(&self, position: usize, more: &str) -> String {
+        let named = self.named(position);
+        format!("the first instruction that does otherwise is {named}{more}")
+    }
+
+    fn tail(&self) -> Tail<'s> {
+        Tail::at(self.slice.config, self.spare)
+    }
+
+    /// The last of the fewest that differ, of so many; the empty prefix is tried first.
     fn first(
         &mut self,
         count: usize,
         mut differs: impl FnMut(&mut Self, usize) -> Result<bool, String>,
     ) -> Result<Option<usize>, String> {
+        if differs(self, 0)? {
+            return Err("the two differ even without the batch's instructions".to_owned());
+        }
         if !differs(self, count)? {
             return Ok(None);
         }
@@ -143,71 +260,75 @@ impl Two<'_> {
         Ok(Some(same))
     }
 
-    /// Runs instructions, most of them a batch's, one after the other, on copies of the memory.
-    fn prefix(
+    fn differs(&mut self, count: usize, tail: &Tail<'_>) -> Result<bool, String> {
+        Ok(self.ran(self.before, count, tail)?.1.byte.is_some())
+    }
+
+    /// Runs a prefix and what shows its effects; the design's memory, and what was found.
+    fn ran(
         &mut self,
-        batch: &Batch,
         before: &DeviceMemory,
-        row: impl Iterator<Item = Insn>,
-        probed: bool,
-    ) -> Result<Found, String> {
-        let mut memory = copy(before)?;
-        let probe_bytes = Probe::bytes(self.config);
-        // As long as the longest: two between neighbours at most.
-        let most = batch.insns.len() + self.config.depth(MemType::Uop);
-        let words_bytes = ((3 * most + 64) * INSN_BYTES) as u64;
-        let words_bytes = words_bytes.next_multiple_of(PAGE_BYTES);
-        let filling = serial::filling(self.config);
-        let first = behind(&memory);
-        let place = u32::try_from(first).map_err(|_| no_room())?;
-        let addr = first + filling.len() as u64;
-        memory
-            .map(place, addr - first + words_bytes + probe_bytes)
-            .map_err(|error| format!("{}: {error}", no_room()))?;
-        let to = memory.write(first, filling.len() as u64);
-        to.map_err(|error| error.to_string())?
-            .copy_from_slice(&filling);
-        let place = u32::try_from(addr).map_err(|_| no_room())?;
-        let probe = Probe::at(self.config, addr + words_bytes);
-        let (head, tail) = match probed {
-            true => (serial::fill(self.config, first), probe.insns(self.config)),
-            false => (Vec::new(), Vec::new()),
-        };
-        let insns = serial::chain(head.into_iter().chain(row).chain(tail));
+        count: usize,
+        tail: &Tail<'_>,
+    ) -> Result<(DeviceMemory, Found), String> {
+        let insns = self.stream(count, tail);
         let words: Result<Vec<u128>, _> = insns.iter().map(Insn::encode).collect();
         let words = words.map_err(|error| error.to_string())?;
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let to = memory.write(addr, bytes.len() as u64);
-        to.map_err(|error| error.to_string())?
-            .copy_from_slice(&bytes);
+        let data = tail.bytes.len().next_multiple_of(PAGE_BYTES as usize);
+        let mut bytes = tail.bytes.clone();
+        bytes.resize(data, 0);
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        let mut memory = copy(before)?;
+        let room = |error: &dyn std::fmt::Display| {
+            format!(
+                "there is no room behind the network's memory to look for the instruction: {error}"
+            )
+        };
+        let place = u32::try_from(self.spare).map_err(|error| room(&error))?;
+        let size = (data + insns.len() * INSN_BYTES) as u64;
+        let mapped = memory.map(place, size);
+        mapped.map_err(|error| room(&error))?;
+        let to = memory.write(self.spare, size);
+        to.map_err(|error| room(&error))?.copy_from_slice(&bytes);
         let batch = Batch {
             words,
             insns,
-            insn_addr: PhysAddr(place),
+            insn_addr: PhysAddr(place + data as u32),
             marks: vec![LayerMark {
                 name: String::new(),
                 first_insn: 0,
             }],
         };
-        Ok(self.run(&Arc::new(batch), &mut memory)?.0)
+        let found = self.two.run(&Arc::new(batch), &mut memory)?.0;
+        Ok((memory, found))
+    }
+
+    /// The first instructions of the order in their places, idle ones in those of the others, and behind them
+    /// what shows their effects.
+    fn stream(&self, count: usize, tail: &Tail<'_>) -> Vec<Insn> {
+        let all = &self.batch.insns;
+        let mut insns: Vec<Insn> = all.iter().map(|insn| idle(insn.module())).collect();
+        let mut left = [0_u32; 4];
+        for &index in &self.order[..count] {
+            let insn = all[index as usize];
+            insns[index as usize] = insn;
+            // A prefix of the order has pushed what it pops.
+            pops(insn.module(), insn.deps()).for_each(|edge| left[edge as usize] -= 1);
+            pushes(insn.module(), insn.deps()).for_each(|edge| left[edge as usize] += 1);
+        }
+        insns.extend(settle(left));
+        let shown = tail.insns.iter().copied();
+        insns.extend(chain(std::iter::once(idle(Module::Compute)).chain(shown)));
+        insns
     }
 }
 
-fn no_room() -> String {
-    "there is no room behind the network's memory to look for the instruction".to_owned()
-}
-
-/// Instructions of a batch, by index.
-fn insns(batch: &Batch, indices: &[u32]) -> impl Iterator<Item = Insn> {
-    indices.iter().map(|&index| batch.insns[index as usize])
-}
-
-/// The order in which a batch's instructions may run one after the other, without FINISH.
-fn order(batch: &Batch) -> Result<Vec<u32>, String> {
-    let order = vta_isa::tokens::order(&batch.insns).map_err(|error| error.to_string())?;
-    let indices = order.indices.into_iter();
-    let works = |index: &u32| !matches!(batch.insns[*index as usize], Insn::Finish(_));
-    Ok(indices.filter(works).collect())
+/// Tiles that are in both.
+fn meet(a: &TileSet, b: &TileSet) -> TileSet {
+    let (mut both, mut only) = (a.clone(), a.clone());
+    only.remove(b);
+    both.remove(&only);
+    both
 }
 
 /// An instruction with its index and layer, in words.
@@ -219,43 +340,4 @@ pub fn named(batch: &Batch, index: usize) -> String {
         Some(layer) => format!("{at} of layer {layer}"),
         None => at.to_string(),
     }
-}
-
-/// Regions of a memory, in ascending order.
-fn regions(memory: &DeviceMemory) -> impl Iterator<Item = (u32, &[u8])> {
-    let addresses = (0..).map_while(|region| Some((region, memory.address(region)?)));
-    addresses.map(|(region, addr)| (addr, memory.region(region)))
-}
-
-/// The first address behind the last region that any element may have.
-fn behind(memory: &DeviceMemory) -> u64 {
-    let last = regions(memory).last();
-    let end = last.map_or(0, |(addr, bytes)| u64::from(addr) + bytes.len() as u64);
-    end.next_multiple_of(serial::ELEM_BYTES)
-}
-
-/// A memory of the same bytes.
-///
-/// # Errors
-/// In words, when the host has no room for them.
-pub fn copy(memory: &DeviceMemory) -> Result<DeviceMemory, String> {
-    let mut other = DeviceMemory::new();
-    for (region, (addr, bytes)) in regions(memory).enumerate() {
-        let mapped = other.map(addr, bytes.len() as u64);
-        mapped.map_err(|error| error.to_string())?;
-        other.region_mut(region).copy_from_slice(bytes);
-    }
-    Ok(other)
-}
-
-/// The first byte that differs, with both values.
-fn first_difference(found: &DeviceMemory, expected: &DeviceMemory) -> Option<(u64, u8, u8)> {
-    let mut both = regions(found).zip(regions(expected));
-    both.find_map(|((addr, found), (_, expected))| {
-        if found == expected {
-            return None;
-        }
-        let at = found.iter().zip(expected).position(|(a, b)| a != b)?;
-        Some((u64::from(addr) + at as u64, found[at], expected[at]))
-    })
 }

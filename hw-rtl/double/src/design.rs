@@ -45,6 +45,8 @@ pub struct BusOut {
     pub write: Option<(u64, u64)>,
     /// A beat that is written.
     pub data: Option<[u8; BEAT_BYTES]>,
+    /// Whether no byte of it is.
+    pub dropped: bool,
 }
 
 /// Who is around the design.
@@ -63,6 +65,8 @@ struct Awaited {
     beats: u64,
     /// Whose they are; `None` for fetch.
     insn: Option<usize>,
+    /// Whether its next beat is corrupted.
+    corrupted: bool,
 }
 
 /// What it does.
@@ -82,6 +86,8 @@ struct Running {
     cycle: u64,
     /// Cycles in which it waited for the memory.
     waited: u64,
+    /// Bursts of LOADs so far.
+    bursts: usize,
 }
 
 /// The design.
@@ -90,6 +96,8 @@ pub struct Design {
     options: Options,
     oracle: Oracle,
     culprit: Option<Culprit>,
+    /// Whether standard error was told which instruction is at fault.
+    told: bool,
     registers: [u32; 9],
     /// An access that is taken in this clock, with the answer of a read.
     taking: Option<Option<u32>>,
@@ -110,6 +118,7 @@ impl Design {
             config,
             options,
             culprit: None,
+            told: false,
             registers: [0; 9],
             taking: None,
             answer: None,
@@ -178,6 +187,7 @@ impl Design {
                 addr: at,
                 beats,
                 insn: None,
+                corrupted: false,
             });
             at += beats * BEAT_BYTES as u64;
         }
@@ -186,6 +196,7 @@ impl Design {
                 addr: NOWHERE,
                 beats: 1,
                 insn: None,
+                corrupted: false,
             });
         }
         self.phase = Phase::Fetching { bytes: Vec::new() };
@@ -228,6 +239,7 @@ impl Design {
             effects,
             cycle: 0,
             waited: 0,
+            bursts: 0,
         })
     }
 
@@ -248,11 +260,31 @@ impl Design {
                         self.phase = Phase::Hung;
                         return;
                     }
+                    let early = self.options.fault == Fault::Early && run.effects.is_early(insn);
+                    if let Some(insn) = run.effects.shifted.or(early.then_some(insn)) {
+                        tell(&mut self.told, insn);
+                    }
                 }
                 Step::Read { addr, beats, insn } => {
-                    self.to_read.push_back(Awaited { addr, beats, insn });
+                    let corrupted =
+                        insn.is_some() && self.options.fault == Fault::Burst(run.bursts);
+                    run.bursts += usize::from(insn.is_some());
+                    if let (true, Some(insn)) = (corrupted, insn) {
+                        tell(&mut self.told, insn);
+                    }
+                    self.to_read.push_back(Awaited {
+                        addr,
+                        beats,
+                        insn,
+                        corrupted,
+                    });
                 }
-                Step::Write { addr, beats } => self.to_write.push_back((addr, beats)),
+                Step::Write { addr, beats, insn } => {
+                    if self.options.fault == Fault::Drop {
+                        tell(&mut self.told, insn);
+                    }
+                    self.to_write.push_back((addr, beats));
+                }
             }
             run.schedule.pop();
         }
@@ -260,7 +292,8 @@ impl Design {
         let quiet = self.to_read.is_empty() && self.reading.is_empty();
         let written = self.to_write.is_empty() && self.writing.is_none();
         if run.cycle >= run.schedule.cycles && quiet && written {
-            let cycles = run.schedule.cycles + run.waited + run.effects.late_cycles;
+            let cycles = run.schedule.cycles + run.waited;
+            let cycles = cycles.saturating_add_signed(run.effects.late_cycles);
             self.registers[1] = u32::try_from(cycles).unwrap_or(u32::MAX);
             self.registers[0] = 2;
             self.phase = Phase::Idle;
@@ -282,6 +315,7 @@ impl Design {
                     beat.copy_from_slice(bytes);
                 }
                 out.data = Some(beat);
+                out.dropped = self.options.fault == Fault::Drop && *beats == 1;
                 *addr += BEAT_BYTES as u64;
                 *beats -= 1;
                 if *beats == 0 {
@@ -293,10 +327,15 @@ impl Design {
                 self.writing = out.write;
             }
         }
-        let Some(beat) = pins.bus(out) else { return };
+        let Some(mut beat) = pins.bus(out) else {
+            return;
+        };
         let Some(awaited) = self.reading.front_mut() else {
             return;
         };
+        if std::mem::take(&mut awaited.corrupted) {
+            beat[0] ^= 0x40;
+        }
         match &mut self.phase {
             Phase::Fetching { bytes } => bytes.extend(beat),
             Phase::Running(run) if awaited.insn.is_some() => {
@@ -312,5 +351,12 @@ impl Design {
         if awaited.beats == 0 {
             self.reading.pop_front();
         }
+    }
+}
+
+/// Says once which instruction is at fault.
+fn tell(told: &mut bool, insn: usize) {
+    if !std::mem::replace(told, true) {
+        eprintln!("double: instruction {insn} is at fault");
     }
 }

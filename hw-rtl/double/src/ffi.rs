@@ -191,7 +191,7 @@ impl Pins for Around {
                 wr_addr,
                 out.data.is_some().into(),
                 (&raw mut wr_value).cast(),
-                0xff,
+                if out.dropped { 0 } else { 0xff },
                 &mut valid,
                 &mut id,
                 (&raw mut rd_value).cast(),

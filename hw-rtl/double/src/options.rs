@@ -14,7 +14,8 @@ pub struct Options {
     pub fault: Fault,
 }
 
-/// What a double does wrong. Instructions are counted in its first run; in later ones the same instruction
+/// What a double does wrong. Of faults that a design has for good it says on standard error, once, which instruction
+/// was the first at fault. Instructions are counted in its first run; in later ones the same instruction
 /// is meant, wherever it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -24,6 +25,14 @@ pub enum Fault {
     Byte(usize),
     /// `late=N`: instruction N takes some cycles too long.
     Late(usize),
+    /// `shift`: the ALU's right shift is logical.
+    Shift,
+    /// `drop`: the last beat of each burst that is written isn't.
+    Drop,
+    /// `early`: every LOAD gives its token a cycle early.
+    Early,
+    /// `burst=N`: in each run the Nth burst of a LOAD is corrupted.
+    Burst(usize),
     /// `hang`: no run finishes.
     Hang,
     /// `freeze`: the clock stops in the first run.
@@ -52,6 +61,10 @@ impl Options {
                 ("timing", "de10") => options.timing = TimingConfig::de10(),
                 ("byte", _) => options.fault = Fault::Byte(index()?),
                 ("late", _) => options.fault = Fault::Late(index()?),
+                ("shift", "") => options.fault = Fault::Shift,
+                ("drop", "") => options.fault = Fault::Drop,
+                ("early", "") => options.fault = Fault::Early,
+                ("burst", _) => options.fault = Fault::Burst(index()?),
                 ("hang", "") => options.fault = Fault::Hang,
                 ("freeze", "") => options.fault = Fault::Freeze,
                 ("leave", "") => options.fault = Fault::Leave,

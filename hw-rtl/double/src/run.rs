@@ -1,13 +1,13 @@
 //! One run: instructions with their effects, on what the bus brought.
 
 use vta_driver::DeviceMemory;
-use vta_isa::{Alu, AluOp, AluOperand, Config, Deps, Finish, Insn};
+use vta_isa::{Alu, AluOp, AluOperand, Config, Deps, Finish, Insn, Module};
 use vta_sim::{Executor, Oracle};
 
 use crate::options::Fault;
 
 /// Cycles that a late instruction takes too long.
-const LATE_CYCLES: u64 = 3;
+const LATE_CYCLES: i64 = 3;
 
 /// Which instruction is at fault: in every run the same, though others may be in front of it.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,11 @@ pub struct Effects {
     /// The instruction that computes wrong.
     wrong: Option<usize>,
     /// Cycles that the run takes too long.
-    pub late_cycles: u64,
+    pub late_cycles: i64,
+    /// Whether right shifts are logical.
+    logical: bool,
+    /// The first instruction whose right shift was logical and shouldn't have been.
+    pub shifted: Option<usize>,
 }
 
 impl Effects {
@@ -80,6 +84,7 @@ impl Effects {
                 .ok()?;
         }
         let found = culprit.and_then(|culprit| culprit.find(&insns));
+        let early = insns.iter().filter(|insn| gives_early(insn)).count();
         Some(Self {
             config: config.clone(),
             insns,
@@ -87,8 +92,11 @@ impl Effects {
             wrong: found.filter(|_| matches!(fault, Fault::Byte(_))),
             late_cycles: match fault {
                 Fault::Late(_) if found.is_some() => LATE_CYCLES,
+                Fault::Early => -(early as i64),
                 _ => 0,
             },
+            logical: fault == Fault::Shift,
+            shifted: None,
         })
     }
 
@@ -108,10 +116,27 @@ impl Effects {
             Insn::Alu(alu) if wrong => {
                 self.execute(oracle, insn) && self.execute(oracle, more(alu.uop_bgn))
             }
+            Insn::Alu(Alu {
+                op: AluOp::Shr,
+                operand: AluOperand::Imm(by @ 1..32),
+                ..
+            }) if self.logical => {
+                let before = oracle.accumulators().to_vec();
+                let ran = self.execute(oracle, insn);
+                if shift_logically(&before, oracle.accumulators(), by) {
+                    self.shifted.get_or_insert(index);
+                }
+                ran
+            }
             Insn::Store(_) | Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {
                 self.execute(oracle, insn)
             }
         }
+    }
+
+    /// Whether an instruction gives its token a cycle early, if LOADs do.
+    pub fn is_early(&self, index: usize) -> bool {
+        gives_early(&self.insns[index])
     }
 
     /// Changes the lowest bit of a byte that is moved.
@@ -124,6 +149,23 @@ impl Effects {
         let insns = [insn, Finish::default().into()];
         oracle.run(&insns, &[], &mut self.shadow).is_ok()
     }
+}
+
+fn gives_early(insn: &Insn) -> bool {
+    insn.module() == Module::Load && insn.deps().push_next
+}
+
+/// Makes arithmetic shifts of negative values logical; whether there was one. A value that the shift left as it was,
+/// -1, can't be told from one that wasn't shifted, and stays.
+fn shift_logically(before: &[Vec<i32>], after: &mut [Vec<i32>], by: i16) -> bool {
+    let mut shifted = false;
+    for (before, after) in before.iter().flatten().zip(after.iter_mut().flatten()) {
+        if *before < 0 && before != after {
+            *after = (*before as u32 >> by) as i32;
+            shifted = true;
+        }
+    }
+    shifted
 }
 
 /// Adds to the first tile that a micro-op names what no clamp and no shift hides.

@@ -18,7 +18,7 @@ pub enum Step {
         insn: Option<usize>,
     },
     /// A write request, in the cycle before its first beat.
-    Write { addr: u64, beats: u64 },
+    Write { addr: u64, beats: u64, insn: usize },
 }
 
 /// Steps by cycle, the first last.
@@ -80,8 +80,14 @@ impl Listener for Events<'_> {
         let (addr, beats) = (event.addr, event.beats);
         let insn = match event.client {
             Client::Out => {
-                self.0
-                    .push((event.first_cycle - 1, Step::Write { addr, beats }));
+                self.0.push((
+                    event.first_cycle - 1,
+                    Step::Write {
+                        addr,
+                        beats,
+                        insn: event.insn,
+                    },
+                ));
                 return;
             }
             Client::Fetch => None,
