@@ -187,7 +187,8 @@ impl LayerRow {
 impl Outcome {
     /// Whether the network gives one vector, whose largest value may name a class.
     pub fn is_classifier(&self) -> bool {
-        let floats = |output: &Tensor| matches!(output.element, Element::F32 | Element::I8);
+        let floats =
+            |output: &Tensor| matches!(output.element, Element::F32 | Element::I8 | Element::U8);
         matches!(&self.outputs[..], [only] if only.chw[1..] == [1, 1] && floats(only))
     }
 

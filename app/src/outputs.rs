@@ -1,10 +1,11 @@
 //! Outputs of a run as arrays in a file.
 
 use std::collections::BTreeSet;
-use std::io::Cursor;
+use std::io::{self, Cursor, Write};
 use std::path::Path;
 
-use npyz::WriterBuilder;
+use npyz::{AutoSerialize, WriterBuilder};
+use vta_compiler::graph::Element;
 use vta_files::output;
 use zip::write::FileOptions;
 use zip::{CompressionMethod, ZipWriter};
@@ -13,19 +14,17 @@ use crate::error::{Error, Result};
 use crate::model::Tensor;
 use crate::outcome::ImageOutcome;
 
-/// Writes the outputs of a run: one as float32 `[images, values]` in the npy format; several, or into a
-/// file whose name ends in .npz, as arrays by their names, `[images, C, H, W]`, `[images, values]`, or
-/// the model's dimensions behind the images for what the host gives.
+/// Writes the outputs of a run, each of the model's type and dimensions with the images in front: one in the npy
+/// format; several, or into a file whose name ends in .npz, by their names.
 ///
 /// # Errors
 /// When the file can't be written.
 pub fn save(path: &Path, outputs: &[Tensor], images: &[ImageOutcome]) -> Result<()> {
     let archive = path.extension().is_some_and(|e| e == "npz");
-    if let ([_], false) = (outputs, archive) {
-        let rows = images
-            .iter()
-            .map(|image| image.outputs.first().map_or(&[][..], Vec::as_slice));
-        return save_rows(path, rows);
+    if let ([tensor], false) = (outputs, archive) {
+        return Ok(output::write_with(path, |out| {
+            array(out, tensor, 0, images)
+        })?);
     }
     let mut file = ZipWriter::new(Cursor::new(Vec::new()));
     let mut names = BTreeSet::new();
@@ -40,47 +39,52 @@ pub fn save(path: &Path, outputs: &[Tensor], images: &[ImageOutcome]) -> Result<
         let stored = stored.large_file(true);
         file.start_file(format!("{name}.npy"), stored)
             .map_err(Error::input)?;
-        let count = images.len() as u64;
-        let shape: Vec<u64> = match (tensor.scale, tensor.chw) {
-            (Some(_), [c, 1, 1]) => vec![count, c as u64],
-            _ => {
-                let dimensions = tensor.shape.iter().map(|&d| d as u64);
-                std::iter::once(count).chain(dimensions).collect()
-            }
-        };
-        let mut writer = npyz::WriteOptions::new()
-            .default_dtype()
-            .shape(&shape)
-            .writer(&mut file)
-            .begin_nd()
-            .map_err(Error::input)?;
-        let values = images.iter().filter_map(|image| image.outputs.get(index));
-        writer
-            .extend(values.flatten().copied())
-            .map_err(Error::input)?;
-        writer.finish().map_err(Error::input)?;
+        array(&mut file, tensor, index, images).map_err(Error::input)?;
     }
     let bytes = file.finish().map_err(Error::input)?.into_inner();
     Ok(output::write(path, bytes)?)
 }
 
-/// Writes float32 rows `[images, values]`, all of the same length.
-///
-/// # Errors
-/// When the file can't be written.
-fn save_rows<'a>(
-    path: &Path,
-    rows: impl ExactSizeIterator<Item = &'a [f32]> + Clone,
-) -> Result<()> {
-    let width = rows.clone().next().map_or(0, <[f32]>::len);
-    let shape = [rows.len() as u64, width as u64];
-    Ok(output::write_with(path, |out| {
-        let mut writer = npyz::WriteOptions::new()
-            .default_dtype()
-            .shape(&shape)
-            .writer(out)
-            .begin_nd()?;
-        writer.extend(rows.flatten().copied())?;
-        writer.finish()
-    })?)
+/// Writes an output of all images.
+fn array(
+    out: impl Write,
+    tensor: &Tensor,
+    index: usize,
+    images: &[ImageOutcome],
+) -> io::Result<()> {
+    let dimensions = tensor.shape.iter().map(|&d| d as u64);
+    let shape: Vec<u64> = std::iter::once(images.len() as u64)
+        .chain(dimensions)
+        .collect();
+    let values = images.iter().filter_map(|image| image.outputs.get(index));
+    let values = values.flatten().copied();
+    // uint8 is held as int8, 128 less.
+    let zero = f32::from(tensor.zero)
+        + match tensor.element {
+            Element::U8 => 128.0,
+            _ => 0.0,
+        };
+    let whole = |value: f32| match tensor.scale {
+        Some(scale) => (value / scale + zero).round(),
+        None => value,
+    };
+    match tensor.element {
+        Element::F32 => write(out, &shape, values),
+        Element::I8 => write(out, &shape, values.map(|v| whole(v) as i8)),
+        Element::U8 => write(out, &shape, values.map(|v| whole(v) as u8)),
+        Element::I32 => write(out, &shape, values.map(|v| v as i32)),
+        Element::I64 => write(out, &shape, values.map(|v| v as i64)),
+        Element::Bool => write(out, &shape, values.map(|v| v != 0.0)),
+    }
+}
+
+fn write<T: AutoSerialize>(
+    out: impl Write,
+    shape: &[u64],
+    values: impl Iterator<Item = T>,
+) -> io::Result<()> {
+    let options = npyz::WriteOptions::new().default_dtype().shape(shape);
+    let mut writer = options.writer(out).begin_nd()?;
+    writer.extend(values)?;
+    writer.finish()
 }

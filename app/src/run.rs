@@ -17,7 +17,7 @@ use crate::error::{Context, Error, Result, bail, ensure};
 use crate::feeds::{self, Facts, Feeds};
 use crate::host_share::HostShare;
 use crate::images::{self, Source};
-use crate::model::{self, Form, Model, Tensor};
+use crate::model::{self, Form, Model, Ports, Tensor};
 use crate::options::RunOptions;
 use crate::options::names::{
     ALLOW_HOST, BATCH, CALIBRATION, INPUT, OUTPUT, REFERENCE, REQUANT, THREADS, TILES, TIMING_ONLY,
@@ -61,7 +61,13 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     if let Some(text) = setup.machine().misfit(&program) {
         watch.note(&text);
     }
-    let (inputs, outputs) = (compiled.inputs()?, compiled.outputs()?);
+    let (inputs, mut outputs) = (compiled.inputs()?, compiled.outputs()?);
+    // Tensors of the device may stand for several outputs, in another form.
+    let ports = Ports::of_metadata(&program.metadata, &inputs, &outputs).outputs;
+    for (output, port) in outputs.iter_mut().zip(ports) {
+        (output.shape, output.element) = (port.image().to_vec(), port.element);
+        output.name = port.name;
+    }
     let labels = model::labels(&program.metadata)?;
     let result = outputs.first().context("the program has no output")?;
     if output == Wanted::File && outputs.len() > 1 {

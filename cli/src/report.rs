@@ -27,7 +27,8 @@ pub fn text(outcome: &Outcome, args: &RunArgs) -> Result<()> {
     } else {
         for output in &outcome.outputs {
             let name = printable(&output.name);
-            let shape = output.chw.map(|d| d.to_string()).join("x");
+            let shape: Vec<String> = output.shape.iter().map(usize::to_string).collect();
+            let shape = shape.join("x");
             out.push_str(&format!("output {name}: {shape} an image\n"));
         }
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use assert_cmd::Command;
 use tempfile::TempDir;
-use vta_compiler::graph::{Data, Graph, Node, Op, Value, ValueId};
+use vta_compiler::graph::{Data, Element, Graph, Node, OnnxOp, Op, Value, ValueId};
 use vta_compiler::quantize::{self, Mode};
 use vta_compiler::{onnx, passes, reference};
 
@@ -135,9 +135,120 @@ fn every_output_is_told_and_written() {
     // Two vectors have no classes.
     let (status, out, _) = vta(&folder, &run);
     assert!(
-        status == 0 && out.contains("output z: 4x1x1 an image") && !out.contains("class"),
+        status == 0 && out.contains("output z: 4 an image") && !out.contains("class"),
         "{out}"
     );
+}
+
+/// The layers of [`two`] in int8; the last output again under another name, as a sequence, and in its steps.
+fn aliased() -> Graph {
+    let images: Vec<Vec<f32>> = (0..4u8)
+        .map(|k| vec![f32::from(k) / 4.0 - 0.5; 6])
+        .collect();
+    let mut graph = quantize::quantize(&two(), &images, Mode::Multiply).unwrap();
+    let z = graph.outputs[1];
+    let made = graph.nodes.iter().find(|node| node.output == z).unwrap();
+    assert!(matches!(made.op, Op::DequantizeLinear { .. }));
+    let steps = made.inputs[0];
+    graph.values[steps.0].name = "steps".to_owned();
+    graph.values[steps.0].element = Element::I8;
+    let mut value = |name: &str, shape: &[usize], data| {
+        graph.values.push(Value::new(name, shape.to_vec(), data));
+        ValueId(graph.values.len() - 1)
+    };
+    let same = value("same", &[1, 4], None);
+    let sizes = value("sizes", &[3], Some(Data::I64(vec![1, 2, 2])));
+    let sequence = value("sequence", &[1, 2, 2], None);
+    let reshape = Op::Onnx(Box::new(OnnxOp {
+        kind: "Reshape",
+        domain: "",
+        opset: 13,
+        attributes: Vec::new(),
+        arguments: vec![true; 2],
+        output: 0,
+        reason: String::new(),
+    }));
+    for (op, inputs, output) in [
+        (Op::Identity, vec![z], same),
+        (reshape, vec![z, sizes], sequence),
+    ] {
+        let name = graph.values[output.0].name.clone();
+        graph.nodes.push(Node {
+            name,
+            op,
+            inputs,
+            output,
+        });
+    }
+    graph.outputs = vec![z, same, sequence, steps];
+    graph
+}
+
+#[test]
+fn outputs_are_what_the_model_says() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("q.onnx"), onnx::save(&aliased())).unwrap();
+    npy(&folder.path().join("x.npy"), "1, 6", &[0.25; 6]);
+    let run = [
+        "run",
+        "q.onnx",
+        "--preprocess",
+        "raw",
+        "--allow-host",
+        "--json",
+    ];
+    let given = [&run[..], &["--input", "x.npy", "-o", "y.npz"]].concat();
+    let (status, out, error) = vta(&folder, &given);
+    assert_eq!(status, 0, "{error}");
+    let told: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let told: Vec<String> = told["output_tensors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| format!("{} {} {}", o["name"], o["shape"], o["element"]))
+        .collect();
+    let says = [
+        r#""z" [4] "float32""#,
+        r#""same" [4] "float32""#,
+        r#""sequence" [2,2] "float32""#,
+        r#""steps" [4] "int8""#,
+    ];
+    assert_eq!(told, says);
+    let bytes = std::fs::read(folder.path().join("y.npz")).unwrap();
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
+    let mut entry = |name: &str| {
+        let mut bytes = Vec::new();
+        let mut entry = archive.by_name(&format!("{name}.npy")).unwrap();
+        entry.read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    let (header, z) = floats(&entry("z"));
+    assert!(
+        header.contains("<f4") && header.contains("(1, 4"),
+        "{header}"
+    );
+    assert_eq!(floats(&entry("same")), (header, z.clone()));
+    let (header, sequence) = floats(&entry("sequence"));
+    assert!(header.contains("(1, 2, 2") && sequence == z, "{header}");
+    let steps = entry("steps");
+    let (header, data) = steps.split_at(steps.len() - 4);
+    assert!(
+        String::from_utf8_lossy(header).contains("|i1"),
+        "{header:?}"
+    );
+    let signs: Vec<bool> = data.iter().map(|&b| (b as i8) < 0).collect();
+    assert_eq!(signs, z.iter().map(|v| *v < 0.0).collect::<Vec<_>>());
+    assert!(z.iter().any(|v| *v != 0.0));
+    // A timing needs no values.
+    let timed = |args: &[&str]| {
+        let timing = ["--device", "cycle", "--timing-only"];
+        let (status, out, error) = vta(&folder, &[&run[..], &timing, args].concat());
+        assert_eq!(status, 0, "{error}");
+        let told: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(told["images"], 1);
+        told["cycles"].as_u64().unwrap()
+    };
+    assert_eq!(timed(&[]), timed(&["--input", "x.npy"]));
 }
 
 #[test]

@@ -58,16 +58,18 @@ impl ImageArray {
         Self::new(images, labels)
     }
 
-    /// Rows of values `[images, values]` as images of one row and column.
+    /// Rows of values `[images, ..]` as images of one row and column.
     ///
     /// # Errors
     /// An array of another shape.
     pub fn of_rows(mut rows: Array) -> Result<Self> {
         let shape = rows.shape.clone();
-        let [images, width] = shape[..] else {
+        let [images, ref values @ ..] = shape[..] else {
             bail!("logits of shape {shape:?}, not [images, values]");
         };
-        rows.shape = vec![images, width, 1, 1];
+        let width = values.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        let wide = || format!("logits of shape {shape:?}: too many values");
+        rows.shape = vec![images, width.with_context(wide)?, 1, 1];
         Self::new(rows, None)
     }
 

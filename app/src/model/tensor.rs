@@ -19,7 +19,7 @@ pub struct Tensor {
     /// Of one image: `chw`, or the model's dimensions (but for a batch of 1) of what the host takes or
     /// gives in another form than int8.
     pub shape: Vec<usize>,
-    /// int8, or what the host takes or gives.
+    /// int8, or what the host takes or gives; of a run's outputs what the model says.
     pub element: Element,
     /// The real value of one int8 step; `None` for what isn't int8.
     pub scale: Option<f32>,

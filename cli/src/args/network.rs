@@ -162,7 +162,7 @@ pub struct RunArgs {
     /// Labels to print for each image
     #[arg(long, value_name = "K", default_value_t = 5)]
     pub top: usize,
-    /// Write the output as float32 [images, values], or all outputs by name into an .npz
+    /// Write the output, or all by their names into an .npz, with the model's types and dimensions
     #[arg(long, short, value_name = "OUT.npy|OUT.npz")]
     pub output: Option<PathBuf>,
     /// Logits of another runtime to compare labels with: FILE.npz:ARRAY or FILE.npy
