@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use vta_driver::replay::{self, Case};
 use vta_driver::{Budget, PAGE_BYTES, PhysAddr};
 use vta_isa::resolve::merge;
 use vta_isa::{INSN_BYTES, Insn, check};
+use vta_replay::Case;
 use vta_sim::cycle::{CycleReport, Run, Silent, simulate_within};
 use vta_sim::hazards::{self, UopSource};
 use vta_sim::{Board, Core};
@@ -199,7 +199,8 @@ fn measure(
     let device = setup
         .device(&board.config, 1)
         .map_err(|error| error.to_string())?;
-    let ran = replay::run_case(&case.with_words(), &*device).map_err(|error| error.to_string())?;
+    let ran =
+        vta_replay::run_case(&case.with_words(), &*device).map_err(|error| error.to_string())?;
     Ok([ran.run.cycles, None, None, None, None])
 }
 

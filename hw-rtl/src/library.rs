@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use vta_driver::printable;
+use vta_files::printable;
 
 use crate::RtlError;
 use crate::bus::{Burst, MAX_BEAT_BYTES};

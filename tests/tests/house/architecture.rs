@@ -48,7 +48,7 @@ fn dependencies_point_one_way() {
         ),
         ("vta-hw-board", vec!["vta-driver", "vta-files", "vta-isa"]),
         ("vta-hw-opencl", vec!["vta-driver", "vta-files", "vta-isa"]),
-        ("vta-hw-rtl", vec!["vta-driver", "vta-isa"]),
+        ("vta-hw-rtl", vec!["vta-driver", "vta-files", "vta-isa"]),
         (
             "vta-rtl-double",
             vec!["vta-driver", "vta-files", "vta-isa", "vta-sim"],
