@@ -254,7 +254,6 @@ macro_rules! from {
 
 from!(Input:
     image::ImageError,
-    npyz::DTypeError,
     serde_json::Error,
     std::num::ParseFloatError,
     std::num::ParseIntError,

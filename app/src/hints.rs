@@ -21,18 +21,8 @@ pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str
 /// are compared by their first letters only.
 fn edits(a: &str, b: &str) -> usize {
     const LONGEST: usize = 64;
-    let b: Vec<char> = b.chars().take(LONGEST).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(LONGEST).enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = corner + usize::from(x != *y);
-            corner = row[j + 1];
-            row[j + 1] = replaced.min(corner + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
+    let first = |text: &str| -> String { text.chars().take(LONGEST).collect() };
+    strsim::levenshtein(&first(a), &first(b))
 }
 
 #[cfg(test)]
@@ -54,17 +44,5 @@ mod tests {
         assert_eq!(nearest("x", []), None);
         assert_eq!(did_you_mean("cycel", names), "; did you mean cycle?");
         assert_eq!(did_you_mean("zzzzzz", names), "");
-    }
-
-    #[test]
-    fn edits_are_counted() {
-        for (a, b, expected) in [
-            ("", "abc", 3),
-            ("abc", "abc", 0),
-            ("abc", "axc", 1),
-            ("ab", "ba", 2),
-        ] {
-            assert_eq!((edits(a, b), edits(b, a)), (expected, expected), "{a} {b}");
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! Images from files: photos, folders of them, npy and npz arrays.
 
 mod array;
+mod header;
 mod npy;
 mod photo;
 mod picture;
@@ -14,6 +15,7 @@ use self::array::ImageArray;
 use self::npy::{Array, Store};
 use crate::error::{Context, Result, bail_input as bail};
 
+pub use self::header::Header;
 pub use self::photo::is_image;
 pub use self::picture::{Picture, Pixels, fit};
 pub use self::source::{Item, Reader, Source};

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::io::{self, Cursor, Write};
 use std::path::Path;
 
-use npyz::{AutoSerialize, WriterBuilder};
 use vta_compiler::graph::Element;
 use vta_files::output;
 use zip::write::FileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use crate::error::{Error, Result};
+use crate::images::Header;
 use crate::model::Tensor;
 use crate::outcome::ImageOutcome;
 
@@ -69,22 +69,27 @@ fn array(
         None => value,
     };
     match tensor.element {
-        Element::F32 => write(out, &shape, values),
-        Element::I8 => write(out, &shape, values.map(|v| whole(v) as i8)),
-        Element::U8 => write(out, &shape, values.map(|v| whole(v) as u8)),
-        Element::I32 => write(out, &shape, values.map(|v| v as i32)),
-        Element::I64 => write(out, &shape, values.map(|v| v as i64)),
-        Element::Bool => write(out, &shape, values.map(|v| v != 0.0)),
+        Element::F32 => write(out, "<f4", shape, values.map(f32::to_le_bytes)),
+        Element::I8 => write(out, "|i1", shape, values.map(|v| [whole(v) as i8 as u8])),
+        Element::U8 => write(out, "|u1", shape, values.map(|v| [whole(v) as u8])),
+        Element::I32 => write(out, "<i4", shape, values.map(|v| (v as i32).to_le_bytes())),
+        Element::I64 => write(out, "<i8", shape, values.map(|v| (v as i64).to_le_bytes())),
+        Element::Bool => write(out, "|b1", shape, values.map(|v| [u8::from(v != 0.0)])),
     }
 }
 
-fn write<T: AutoSerialize>(
-    out: impl Write,
-    shape: &[u64],
-    values: impl Iterator<Item = T>,
+/// Writes an array of elements, each so many bytes.
+fn write<const N: usize>(
+    mut out: impl Write,
+    descr: &str,
+    shape: Vec<u64>,
+    mut elements: impl Iterator<Item = [u8; N]>,
 ) -> io::Result<()> {
-    let options = npyz::WriteOptions::new().default_dtype().shape(shape);
-    let mut writer = options.writer(out).begin_nd()?;
-    writer.extend(values)?;
-    writer.finish()
+    let header = Header {
+        descr: descr.to_owned(),
+        fortran: false,
+        shape,
+    };
+    out.write_all(&header.bytes())?;
+    elements.try_for_each(|element| out.write_all(&element))
 }

@@ -4,14 +4,12 @@ use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use flate2::read::DeflateDecoder;
-use npyz::{DType, Endianness, NpyHeader, Order, TypeChar};
+use half::f16;
 use zip::{CompressionMethod, ZipArchive};
 
+use super::header::Header;
 use crate::error::{Context, Error, Result, bail_input as bail, ensure_input as ensure};
 use crate::files;
-
-/// The largest header of an array, in bytes.
-const MAX_HEADER: u64 = 1 << 16;
 
 /// What holds arrays.
 #[derive(Clone, Debug)]
@@ -85,14 +83,13 @@ impl Array {
     /// Reads the header.
     fn read(place: Place) -> Result<Self> {
         let mut data = place.open()?;
-        // The length that a header states is believed up to a limit.
-        let header = NpyHeader::from_reader((&mut data).take(MAX_HEADER));
-        let header = header.map_err(|e| Error::input(format!("not a .npy file: {e}")))?;
+        let header = Header::read(&mut data);
+        let header = header.map_err(|e| Error::input(e).at("not a .npy file"))?;
         let header_bytes = place.bytes - data.left;
-        let element = Element::of(&header.dtype())?;
+        let element = Element::of(&header.descr)?;
         let mut shape = Vec::new();
         let mut bytes = element.bytes as u64;
-        for &side in header.shape() {
+        for side in header.shape {
             bytes = bytes.saturating_mul(side);
             shape.push(usize::try_from(side)?);
         }
@@ -107,7 +104,7 @@ impl Array {
             header_bytes,
             shape,
             element,
-            fortran: header.order() == Order::Fortran,
+            fortran: header.fortran,
         })
     }
 
@@ -146,7 +143,7 @@ pub fn arrays(store: &Store) -> Result<Vec<(String, Result<Array>)>> {
     let mut places = Vec::new();
     for index in 0..archive.len() {
         let entry = archive.by_index(index).map_err(no_archive)?;
-        let Some(name) = npyz::npz::array_name_from_file_name(entry.name()) else {
+        let Some(name) = entry.name().strip_suffix(".npy") else {
             continue;
         };
         let deflated = match entry.compression() {
@@ -244,36 +241,28 @@ enum Kind {
 }
 
 impl Element {
-    fn of(dtype: &DType) -> Result<Self> {
-        let name = dtype.descr().trim_matches('\'').to_owned();
-        let known = match dtype {
-            DType::Plain(plain) => {
-                let kind = match plain.type_char() {
-                    TypeChar::Uint => Some(Kind::Unsigned),
-                    TypeChar::Int => Some(Kind::Signed),
-                    TypeChar::Float => Some(Kind::Float),
-                    _ => None,
-                };
-                let big_endian = plain.endianness() == Endianness::Big;
-                kind.zip(plain.num_bytes())
-                    .map(|(kind, bytes)| (kind, bytes, big_endian))
-            }
-            _ => None,
+    /// Of the type that a header names, such as `<f4`.
+    fn of(name: &str) -> Result<Self> {
+        let known = match name.split_at_checked(2) {
+            Some((kind, bytes)) => match (kind.as_bytes(), bytes) {
+                ([b'<' | b'>' | b'|', b'u'], "1" | "2" | "4" | "8") => Some(Kind::Unsigned),
+                ([b'<' | b'>' | b'|', b'i'], "1" | "2" | "4" | "8") => Some(Kind::Signed),
+                ([b'<' | b'>', b'f'], "2" | "4" | "8") => Some(Kind::Float),
+                _ => None,
+            },
+            None => None,
         };
-        match known {
-            Some((Kind::Unsigned | Kind::Signed, 1 | 2 | 4 | 8, _)) => {}
-            Some((Kind::Float, 2 | 4 | 8, _)) => {}
-            _ => bail!(
+        let Some(kind) = known else {
+            bail!(
                 "elements of type {name}; integers of 8 to 64 bits (pixels) and floats of 16 to \
                  64 bits (already preprocessed) are read"
-            ),
-        }
-        let (kind, bytes, big_endian) = known.context("no element")?;
+            );
+        };
         Ok(Self {
             kind,
-            bytes,
-            big_endian,
-            name,
+            bytes: name[2..].parse()?,
+            big_endian: name.starts_with('>'),
+            name: name.to_owned(),
         })
     }
 
@@ -308,7 +297,7 @@ impl Element {
         bytes.chunks_exact(self.bytes).map(move |element| {
             let bits = self.bits(element);
             match self.bytes {
-                2 => f64::from(half(bits as u16)),
+                2 => f16::from_bits(bits as u16).to_f64(),
                 4 => f64::from(f32::from_bits(bits as u32)),
                 _ => f64::from_bits(bits),
             }
@@ -316,46 +305,13 @@ impl Element {
     }
 }
 
-/// An IEEE 754 half-precision float.
-fn half(bits: u16) -> f32 {
-    let sign = u32::from(bits >> 15) << 31;
-    let (exponent, fraction) = (u32::from(bits >> 10 & 31), u32::from(bits & 0x3ff));
-    let magnitude = match exponent {
-        // Subnormal: steps of 2^-24, all of which a float has.
-        0 => (fraction as f32 / 16_777_216.0).to_bits(),
-        31 => 0x7f80_0000 | fraction << 13,
-        _ => (exponent + 112) << 23 | fraction << 13,
-    };
-    f32::from_bits(sign | magnitude)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn half_floats_are_those_of_the_standard() {
-        for (bits, value) in [
-            (0x3c00, 1.0),
-            (0xc000, -2.0),
-            (0x7bff, 65504.0),
-            (0x0001, 1.0 / 16_777_216.0),
-            (0x0400, 1.0 / 16384.0),
-            (0x3555, 0.333_251_95),
-            (0x7c00, f32::INFINITY),
-            (0xfc00, f32::NEG_INFINITY),
-        ] {
-            assert_eq!(half(bits), value, "{bits:#06x}");
-        }
-        assert!(half(0x7e00).is_nan());
-        assert!(half(0x8000).is_sign_negative());
-        // Larger bits are larger values, up to infinity.
-        assert!((0..0x7c00).all(|bits| half(bits) < half(bits + 1)));
-    }
-
-    #[test]
     fn elements_of_every_type_are_read() {
-        let element = |name: &str| Element::of(&DType::Plain(name.parse().unwrap()));
+        let element = Element::of;
         let one = |name: &str, bytes: &[u8]| {
             let element = element(name).unwrap();
             match element.is_float() {
