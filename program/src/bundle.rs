@@ -1,4 +1,4 @@
-//! A program on disk: memory-mapped, versioned, checksummed.
+//! A program on disk: versioned, checksummed.
 //!
 //! Layout, little-endian: 8 bytes magic, `u32` version, `u32` number of sections, `u32` CRC-32
 //! of the table, `u32` zero; then for each section `u32` kind, `u32` CRC-32 of its bytes, `u64`
@@ -23,12 +23,11 @@ mod error;
 mod hosted;
 
 use std::borrow::Cow;
-use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 use vta_isa::{Config, INSN_BYTES, Insn, UOP_BYTES, Uop};
 
@@ -40,7 +39,7 @@ use crate::{
     Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, NodeInfo,
     Packing, Program, Symbol, TensorSpec,
 };
-use vta_files::{output, printable};
+use vta_files::{open_input, printable};
 
 pub use hosted::{Bundle, ReadKernel};
 
@@ -228,13 +227,13 @@ impl Program {
         Ok(output::write_with(path, |out| image.write_to(out))?)
     }
 
-    /// Maps a bundle file and checks all of it. Constants stay in the file until they are used,
-    /// so it must not be changed in place meanwhile; [`Self::save`] never does.
+    /// Reads a bundle file and checks all of it. Nothing is read later: whatever becomes of the file, the
+    /// program is what was checked.
     ///
     /// # Errors
     /// [`BundleError`] naming the section and what is wrong with it.
     pub fn load(path: &Path) -> Result<Self, BundleError> {
-        Self::from_map(&map_file(path)?)
+        Self::from_whole(&read_file(path)?)
     }
 
     /// Reads a bundle from memory.
@@ -242,12 +241,12 @@ impl Program {
     /// # Errors
     /// As [`Self::load`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
-        Self::from_map(&map_bytes(bytes)?)
+        Self::from_whole(&Arc::new(bytes.to_vec()))
     }
 
-    fn from_map(map: &Arc<Mmap>) -> Result<Self, BundleError> {
-        match all_sections(map)? {
-            (sections, None) => read_program(map, sections),
+    fn from_whole(bytes: &Arc<Vec<u8>>) -> Result<Self, BundleError> {
+        match all_sections(bytes)? {
+            (sections, None) => read_program(bytes, sections),
             (_, Some(_)) => Err(invalid(
                 "steps",
                 "the host computes some layers, so that no device runs it alone",
@@ -256,48 +255,30 @@ impl Program {
     }
 }
 
-/// Maps a file.
-fn map_file(path: &Path) -> Result<Arc<Mmap>, BundleError> {
-    // Opening a pipe would wait for a writer.
-    let facts = std::fs::metadata(path).map_err(|e| io_error(path, &e))?;
-    if !facts.is_file() {
-        return Err(BundleError::Io {
-            path: path.display().to_string(),
-            message: "not a regular file".to_owned(),
-        });
-    }
-    let file = File::open(path).map_err(|e| io_error(path, &e))?;
-    // SAFETY: the map is read-only and private to this process; the documentation asks that
-    // a bundle isn't changed while it is in use, and every index derived from its bytes is
-    // checked after reading, so a change can alter results but not memory safety of anything
-    // but the reads themselves.
-    let map = unsafe { Mmap::map(&file) }.map_err(|e| io_error(path, &e))?;
-    Ok(Arc::new(map))
-}
-
-/// Bytes as if they were mapped.
-fn map_bytes(bytes: &[u8]) -> Result<Arc<Mmap>, BundleError> {
-    let mut map =
-        memmap2::MmapMut::map_anon(bytes.len().max(1)).map_err(|e| invalid("memory", e))?;
-    map[..bytes.len()].copy_from_slice(bytes);
-    let map = map.make_read_only().map_err(|e| invalid("memory", e))?;
-    if bytes.is_empty() {
-        return Err(BundleError::Magic);
-    }
-    Ok(Arc::new(map))
+/// A whole file, which constants are parts of.
+fn read_file(path: &Path) -> Result<Arc<Vec<u8>>, BundleError> {
+    let read = || {
+        let mut file = open_input(path)?;
+        let (size, mut bytes) = (file.metadata()?.len(), Vec::new());
+        let reserved = bytes.try_reserve_exact(usize::try_from(size).unwrap_or(usize::MAX));
+        reserved.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        file.read_to_end(&mut bytes)?;
+        Ok(Arc::new(bytes))
+    };
+    read().map_err(|e| io_error(path, &e))
 }
 
 /// The program of a bundle's first four sections.
 fn read_program(
-    map: &Arc<Mmap>,
+    bytes: &Arc<Vec<u8>>,
     [meta, commands, uops, data]: [Range<usize>; 4],
 ) -> Result<Program, BundleError> {
-    let mut meta: Meta = serde_json::from_slice(&map[meta]).map_err(|e| invalid("meta", e))?;
+    let mut meta: Meta = serde_json::from_slice(&bytes[meta]).map_err(|e| invalid("meta", e))?;
     meta.escape_names();
     let config = Config::from_json(&meta.config.to_string()).map_err(|e| invalid("meta", e))?;
-    let buffers = read_buffers(map, &data, meta.buffers)?;
-    let kernels = read_kernels(&map[uops], &meta.kernel_uops)?;
-    let layers = read_layers(&map[commands], meta.layers)?;
+    let buffers = read_buffers(bytes, &data, meta.buffers)?;
+    let kernels = read_kernels(&bytes[uops], &meta.kernel_uops)?;
+    let layers = read_layers(&bytes[commands], meta.layers)?;
     let program = Program {
         config,
         buffers,
@@ -313,7 +294,7 @@ fn read_program(
     Ok(program)
 }
 
-fn io_error(path: &Path, error: &std::io::Error) -> BundleError {
+fn io_error(path: &Path, error: &io::Error) -> BundleError {
     BundleError::Io {
         path: path.display().to_string(),
         message: error.to_string(),
@@ -429,7 +410,7 @@ fn read_command(bytes: &[u8], index: usize) -> Result<Command, BundleError> {
 }
 
 fn read_buffers(
-    map: &Arc<Mmap>,
+    bytes: &Arc<Vec<u8>>,
     data: &Range<usize>,
     buffers: Vec<MetaBuffer>,
 ) -> Result<Vec<Buffer>, BundleError> {
@@ -447,7 +428,7 @@ fn read_buffers(
             )
         })?;
         let range = data.start + offset as usize..data.start + end as usize;
-        Bytes::mapped(map, range).ok_or_else(|| invalid("data", name))
+        Bytes::part(bytes, range).ok_or_else(|| invalid("data", name))
     };
     let buffer = |b: MetaBuffer| {
         let kind = match b.kind {

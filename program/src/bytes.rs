@@ -1,10 +1,8 @@
-//! Bytes that don't change: owned, shared, or in a memory-mapped file.
+//! Bytes that don't change: shared, or a part of shared ones.
 
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-
-use memmap2::Mmap;
 
 /// Immutable bytes, cheap to clone. Equality compares contents.
 #[derive(Clone)]
@@ -12,19 +10,19 @@ pub struct Bytes(Inner);
 
 #[derive(Clone)]
 enum Inner {
-    Owned(Arc<Vec<u8>>),
     Shared(Arc<[u8]>),
-    Mapped { map: Arc<Mmap>, range: Range<usize> },
+    Part {
+        whole: Arc<Vec<u8>>,
+        range: Range<usize>,
+    },
 }
 
 impl Bytes {
-    /// A part of a mapped file; `None` when the range is outside it.
-    pub(crate) fn mapped(map: &Arc<Mmap>, range: Range<usize>) -> Option<Self> {
-        map.get(range.clone())?;
-        Some(Self(Inner::Mapped {
-            map: Arc::clone(map),
-            range,
-        }))
+    /// A part of other bytes; `None` when the range is outside them.
+    pub(crate) fn part(whole: &Arc<Vec<u8>>, range: Range<usize>) -> Option<Self> {
+        whole.get(range.clone())?;
+        let whole = Arc::clone(whole);
+        Some(Self(Inner::Part { whole, range }))
     }
 }
 
@@ -33,16 +31,16 @@ impl Deref for Bytes {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Inner::Owned(bytes) => bytes,
             Inner::Shared(bytes) => bytes,
-            Inner::Mapped { map, range } => &map[range.clone()],
+            Inner::Part { whole, range } => &whole[range.clone()],
         }
     }
 }
 
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(Inner::Owned(Arc::new(bytes)))
+        let (range, whole) = (0..bytes.len(), Arc::new(bytes));
+        Self(Inner::Part { whole, range })
     }
 }
 

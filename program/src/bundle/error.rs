@@ -16,7 +16,7 @@ pub(super) const FORMER_VERSION: u32 = 2;
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum BundleError {
-    /// The file can't be opened or mapped.
+    /// The file can't be opened or read.
     #[error("bundle {path}: {message}")]
     Io {
         /// The file.

@@ -5,12 +5,11 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 
 use super::container::{BundleImage, all_sections};
 use super::error::{BundleError, invalid};
-use super::{is_zero, map_bytes, map_file, read_program};
+use super::{is_zero, read_file, read_program};
 use crate::{HostKernel, HostOutput, HostStep, MultiProgram, Part, Place, Program, Step};
 use vta_files::output;
 
@@ -30,13 +29,13 @@ pub enum Bundle {
 }
 
 impl Bundle {
-    /// Maps a bundle file, as [`Program::load`] does, whatever it holds; `read` makes the host's
+    /// Reads a bundle file, as [`Program::load`] does, whatever it holds; `read` makes the host's
     /// kernels.
     ///
     /// # Errors
     /// [`BundleError`] naming the section and what is wrong with it.
     pub fn load(path: &Path, read: &ReadKernel<'_>) -> Result<Self, BundleError> {
-        Self::from_map(&map_file(path)?, read)
+        Self::from_whole(&read_file(path)?, read)
     }
 
     /// Reads a bundle from memory.
@@ -44,16 +43,16 @@ impl Bundle {
     /// # Errors
     /// As [`Self::load`].
     pub fn from_bytes(bytes: &[u8], read: &ReadKernel<'_>) -> Result<Self, BundleError> {
-        Self::from_map(&map_bytes(bytes)?, read)
+        Self::from_whole(&Arc::new(bytes.to_vec()), read)
     }
 
-    fn from_map(map: &Arc<Mmap>, read: &ReadKernel<'_>) -> Result<Self, BundleError> {
-        let (sections, steps) = all_sections(map)?;
-        let program = read_program(map, sections)?;
+    fn from_whole(bytes: &Arc<Vec<u8>>, read: &ReadKernel<'_>) -> Result<Self, BundleError> {
+        let (sections, steps) = all_sections(bytes)?;
+        let program = read_program(bytes, sections)?;
         let Some(steps) = steps else {
             return Ok(Self::Program(Box::new(program)));
         };
-        let (meta, kernels) = split_steps(&map[steps])?;
+        let (meta, kernels) = split_steps(&bytes[steps])?;
         let network = read_network(program, meta, kernels, read)?;
         Ok(Self::Network(Box::new(network)))
     }

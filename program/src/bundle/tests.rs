@@ -185,7 +185,7 @@ fn a_bundle_replaces_files_only() {
 fn only_regular_files_are_opened() {
     let folder = tempfile::tempdir().unwrap();
     let error = Program::load(folder.path()).unwrap_err().to_string();
-    assert!(error.ends_with("not a regular file"), "{error}");
+    assert!(error.ends_with("not a file"), "{error}");
     let absent = Program::load(&folder.path().join("absent"));
     assert!(matches!(absent, Err(BundleError::Io { .. })));
     let empty = folder.path().join("empty");
@@ -380,6 +380,30 @@ proptest! {
     fn truncated_files_are_refused(cut in any::<prop::sample::Index>()) {
         let bytes = sample().to_bytes().unwrap();
         prop_assert!(Program::from_bytes(&bytes[..cut.index(bytes.len())]).is_err());
+    }
+}
+
+#[test]
+fn a_program_is_what_was_checked_whatever_becomes_of_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("net.vta");
+    for spoil in [
+        |path: &Path| {
+            let size = std::fs::metadata(path).unwrap().len() as usize;
+            let file = std::fs::OpenOptions::new().write(true).open(path);
+            // In place, as no `Output` does it.
+            io::Write::write_all(&mut file.unwrap(), &vec![77; size]).unwrap();
+        },
+        |path: &Path| {
+            let file = std::fs::OpenOptions::new().write(true).open(path);
+            file.unwrap().set_len(0).unwrap();
+        },
+    ] {
+        sample().save(&path).unwrap();
+        let program = Program::load(&path).unwrap();
+        spoil(&path);
+        assert_eq!(program, sample());
+        assert!(Program::load(&path).is_err());
     }
 }
 

@@ -215,7 +215,6 @@ fn unsafe_code_is_where_it_may_be() {
         "capi/src/driver_api/calls.rs",
         "capi/src/runtime_api/calls.rs",
         "capi/src/raw.rs",
-        "program/src/bundle.rs",
         "hw-board/src/map.rs",
         "hw-opencl/src/cl/context.rs",
         "hw-opencl/src/cl/image.rs",
