@@ -9,8 +9,9 @@ mod tests;
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use vta_files::output::Promise;
 
 pub use self::device::{TimingArgs, ViewArgs};
 pub use self::measure::{BenchArgs, BoardsArgs, DevicesArgs, MergeArgs, SweepArgs, TuneArgs};
@@ -71,6 +72,31 @@ Examples:
   vta tune model.int8.onnx -o tiles.json
   vta run model.int8.onnx --tiles tiles.json --input photo.jpg
   vta tune demo --explain conv1";
+
+/// Arguments that name files to write; all others that are paths name what is read.
+const OUTPUTS: [&str; 7] = [
+    "listing",
+    "output",
+    "picture",
+    "report",
+    "save_bitstream",
+    "trace",
+    "wave",
+];
+
+/// What the arguments ask to be written. Tables of sweeps and caches of tiles go on where they are.
+pub fn outputs(matches: &ArgMatches) -> Vec<Promise> {
+    let Some((command, given)) = matches.subcommand() else {
+        return Vec::new();
+    };
+    let continued = ["sweep", "tune"].contains(&command);
+    let promise = |id: &&str| {
+        let path = given.try_get_one::<PathBuf>(id).ok()??.clone();
+        let continued = continued && *id == "output";
+        Some(Promise { path, continued })
+    };
+    OUTPUTS.iter().filter_map(promise).collect()
+}
 
 /// Run, compile and inspect neural networks on the Versatile Tensor Accelerator.
 #[derive(Parser)]

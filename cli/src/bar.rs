@@ -7,7 +7,7 @@ use vta_app::options::names::{Front, Said};
 use vta_app::watch::Watch;
 use vta_files::printable;
 
-use crate::terminal::{COLUMNS, is_plain, wrapped};
+use crate::terminal::{COLUMNS, is_plain, say, wrapped};
 
 /// A bar on standard error, if that is a terminal.
 pub struct Bar {
@@ -61,12 +61,7 @@ impl Watch for Bar {
     }
 
     fn note(&self, text: &Said) {
-        eprintln!(
-            "{}",
-            wrapped(
-                &format!("note: {}", printable(&text.to(Front::CommandLine))),
-                COLUMNS
-            )
-        );
+        let text = format!("note: {}", printable(&text.to(Front::CommandLine)));
+        say(&wrapped(&text, COLUMNS));
     }
 }

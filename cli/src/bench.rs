@@ -21,7 +21,7 @@ pub use self::cores::on_core;
 use self::figures::{Figures, LayerRow, Measured, NetworkRow, Samples, Speedup};
 use self::median::median;
 use crate::args::BenchArgs;
-use crate::terminal::{print_line, print_text};
+use crate::terminal::{print_line, print_text, say};
 
 /// Layers whose share is reported: ResNet-18's convolutions but the first.
 const LAYERS: std::ops::RangeInclusive<usize> = 2..=11;
@@ -80,7 +80,9 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
         match compared {
             Ok(comparison) => figures.onnxruntime = Some(comparison),
             // Everything else is measured all the same.
-            Err(error) => eprintln!("vta bench: no comparison with onnxruntime: {error:#}"),
+            Err(error) => say(&format!(
+                "vta bench: no comparison with onnxruntime: {error:#}"
+            )),
         }
     }
     if args.json {

@@ -26,40 +26,56 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches};
 use signal_hook::consts::SIGABRT;
 use vta_app::error::message;
 use vta_app::options::names::Front;
+use vta_files::output::{self, Promise};
 use vta_files::printable;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
     boards, check, compile, exec, layer, listing, models, quantize, replay, run, shell, sweep,
 };
+use crate::terminal::say;
 
 /// Exit status: 0 right, 1 a result didn't match or a run failed, 2 bad usage or input.
 fn main() -> ExitCode {
     end_as_failed();
-    let cli = parse();
-    let done = start_threads().and_then(|()| command(&cli.command));
+    let (cli, outputs) = parse();
+    let done = output::promise(&outputs).map_err(anyhow::Error::from);
+    let done = done.and_then(|()| start_threads());
+    let done = done.and_then(|()| command(&cli.command));
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!(
-                "error: {}",
-                one_line(&message(error.as_ref(), Front::CommandLine))
-            );
+            let text = message(error.as_ref(), Front::CommandLine);
+            say(&format!("error: {}", one_line(&text)));
             ExitCode::from(status(&error))
         }
     }
 }
 
-/// The arguments. Help is plain where the rest is: clap alone takes a build server for a terminal
+/// The arguments, and what they ask to be written. Help is plain where the rest is: clap alone takes a build server for a terminal
 /// with colours, whatever TERM says.
-fn parse() -> Cli {
+fn parse() -> (Cli, Vec<Promise>) {
     let colours = match terminal::is_plain() {
         true => ColorChoice::Never,
         false => ColorChoice::Auto,
     };
-    let matches = Cli::command().color(colours).get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let matches = Cli::command().color(colours).try_get_matches();
+    let matches = matches.unwrap_or_else(|error| leave(&error));
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| leave(&error));
+    (cli, args::outputs(&matches))
+}
+
+/// Prints help, or what is wrong with arguments. Help that can't be written is a failure.
+fn leave(error: &clap::Error) -> ! {
+    let status = match error.print() {
+        Err(fault) if !error.use_stderr() && fault.kind() != ErrorKind::BrokenPipe => {
+            say(&format!("error: standard output: {fault}"));
+            1
+        }
+        _ => error.exit_code(),
+    };
+    std::process::exit(status)
 }
 
 /// Has an allocation that fails end the program as any failure does, with status 1, after the line

@@ -12,7 +12,7 @@ use vta_sim::views::{LayerCycles, Verdict};
 
 use crate::args::{PlanDetail, RunArgs, ViewArgs};
 use crate::table::{Column, Table};
-use crate::terminal::{bar, is_plain, paint, print_line, print_text, say_written};
+use crate::terminal::{bar, is_plain, paint, print_line, print_text, say, say_written};
 
 /// Prints for people.
 pub fn text(outcome: &Outcome, args: &RunArgs) -> Result<()> {
@@ -452,7 +452,7 @@ pub fn tell_written(views: &ViewArgs, json: bool) -> Result<()> {
         let Some(path) = path else { continue };
         let line = format!("{}: {what} written, {how}", path.display());
         match json {
-            true => eprintln!("{line}"),
+            true => say(&line),
             false => say_written(path, &line)?,
         }
     }

@@ -82,8 +82,14 @@ pub fn say_written(file: &Path, text: &str) -> Result<()> {
     if !output::is_stdout(file) {
         return print_text(text);
     }
-    eprintln!("{text}");
+    say(text);
     Ok(())
+}
+
+/// Says something on standard error. Nobody may read it, or its disk be full: what was done is done, and the
+/// status tells.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// The text in letters that every terminal has, if this one is plain.

@@ -5,16 +5,21 @@ use std::fs::{File, FileType};
 use std::io;
 use std::path::Path;
 
+use crate::output;
+
 /// Opens a file to read. Special files are refused before they are opened, which might wait for
 /// ever: named pipes, sockets, devices. A pipe that this process was given (`/dev/stdin`,
 /// `/dev/fd/N`, which shells write for `<(command)`) is open already and is taken.
 ///
 /// # Errors
-/// A folder or a special file, by what it is; whatever the system says.
+/// A folder or a special file, by what it is; what this process said it would write
+/// ([`output::promise`]); whatever the system says.
 pub fn open_input(path: &Path) -> io::Result<File> {
     let kind = std::fs::metadata(path)?.file_type();
     if kind.is_file() || (is_pipe(&kind) && was_given(path)) {
-        return File::open(path);
+        let file = File::open(path)?;
+        output::refuse(&file, path)?;
+        return Ok(file);
     }
     let what = if kind.is_dir() {
         "a folder, not a file"

@@ -8,6 +8,7 @@
 mod error;
 mod lock;
 mod place;
+mod promised;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,8 @@ pub use error::FileError;
 pub use lock::FileLock;
 pub use place::is_stdout;
 use place::target;
+pub(crate) use promised::refuse;
+pub use promised::{Promise, promise};
 
 /// Bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 18;

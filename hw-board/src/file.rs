@@ -145,7 +145,8 @@ impl BoardFile {
     /// # Errors
     /// A file that can't be read or isn't a board's.
     pub fn read(path: &Path) -> Result<Self, BoardError> {
-        let text = std::fs::read_to_string(path).map_err(BoardError::io(path, "can't be read"))?;
+        let text = vta_files::open_input(path).and_then(std::io::read_to_string);
+        let text = text.map_err(BoardError::io(path, "can't be read"))?;
         Self::from_toml(&path.display().to_string(), &text)
     }
 

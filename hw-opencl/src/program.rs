@@ -1,6 +1,7 @@
 //! Building the kernels: from source through the cache, or from a bitstream.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -365,7 +366,9 @@ impl Builder<'_> {
                 "{size} bytes, but 1 to {MAX_BITSTREAM_BYTES} are expected"
             )));
         }
-        let binary = fs::read(path).map_err(|e| refuse(e.to_string()))?;
+        let mut binary = Vec::new();
+        let read = vta_files::open_input(path).and_then(|mut file| file.read_to_end(&mut binary));
+        read.map_err(|e| refuse(e.to_string()))?;
         let built = self.ctx.load(&binary, "").map_err(|fault| {
             let BuildFault { fault, log } = *fault;
             refuse(format!(

@@ -39,7 +39,7 @@ use crate::{
     Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, NodeInfo,
     Packing, Program, Symbol, TensorSpec,
 };
-use vta_files::{open_input, printable};
+use vta_files::{open_input, output, printable};
 
 pub use hosted::{Bundle, ReadKernel};
 
@@ -205,7 +205,7 @@ impl Program {
         })
     }
 
-    /// Writes the bundle as an [`Output`](crate::output::Output), so that a file is never half
+    /// Writes the bundle as an [`Output`](vta_files::output::Output), so that a file is never half
     /// written, whoever else writes it at the same time.
     ///
     /// ```

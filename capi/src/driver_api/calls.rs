@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::io::{Write, stderr};
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -77,9 +78,11 @@ pub(crate) fn told<T>(
             let text = format!("{function}: {}", failure.text);
             let number = TOLD.fetch_add(1, Ordering::Relaxed);
             if number < MOST_TOLD {
-                eprintln!("libvta: {text}");
+                // Nobody may read it, or its disk be full.
+                let _ = writeln!(stderr(), "libvta: {text}");
             } else if number == MOST_TOLD {
-                eprintln!("libvta: further failures are told by vta_last_error alone");
+                let more = "libvta: further failures are told by vta_last_error alone";
+                let _ = writeln!(stderr(), "{more}");
             }
             Failure { text, ..failure }
         })

@@ -9,6 +9,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_void};
+use std::io::{Write, stderr};
 use std::ptr;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -172,17 +173,17 @@ impl Thread {
 
     /// Writes what the debug mode asks for to standard error.
     fn dump(&self, run: &Run) {
+        // Nobody may read it, or its disk be full.
+        let mut err = stderr();
         if self.debug & DUMP_UOP != 0 {
             for (index, uop) in run.uops.iter().enumerate() {
-                eprintln!(
-                    "uop {index}: dst={} src={} wgt={}",
-                    uop.dst, uop.src, uop.wgt
-                );
+                let vta_isa::Uop { dst, src, wgt } = uop;
+                let _ = writeln!(err, "uop {index}: dst={dst} src={src} wgt={wgt}");
             }
         }
         if self.debug & DUMP_INSN != 0 {
             for (index, insn) in run.insns.iter().enumerate() {
-                eprintln!("insn {index}: {insn}");
+                let _ = writeln!(err, "insn {index}: {insn}");
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Every command that a document shows is one.
 
+use clap::CommandFactory;
+
 use super::*;
 
 /// The lines of fenced blocks that call `vta`, continued lines joined, without comments.
@@ -53,7 +55,6 @@ fn every_command_of_the_documents_is_one() {
 
 #[test]
 fn every_option_and_command_that_messages_name_is_one() {
-    use clap::CommandFactory;
     use vta_app::options::names::{COMMANDS, Front, OPTIONS, TOOLS};
     let command = Cli::command();
     let flags: Vec<_> = command
@@ -73,4 +74,41 @@ fn every_option_and_command_that_messages_name_is_one() {
         let is = |c: &clap::Command| format!("vta {}", c.get_name()) == told;
         assert!(command.get_subcommands().any(is), "{told}");
     }
+}
+
+/// Paths that are read, and the folder of man pages, which is no file.
+const READ: [&str; 16] = [
+    "bitstream",
+    "cache",
+    "calibration",
+    "case",
+    "cases",
+    "config",
+    "energy",
+    "file",
+    "folder",
+    "host_speed",
+    "input",
+    "layers",
+    "model",
+    "placement",
+    "tables",
+    "tiles",
+];
+
+#[test]
+fn every_path_among_the_arguments_is_known_as_read_or_written() {
+    use std::any::TypeId;
+    let command = Cli::command();
+    let all = command.get_subcommands().flat_map(|c| c.get_arguments());
+    let path = TypeId::of::<PathBuf>();
+    let mut written = Vec::new();
+    for arg in all.filter(|arg| arg.get_value_parser().type_id() == path) {
+        let id = arg.get_id().as_str();
+        match OUTPUTS.contains(&id) {
+            true => written.push(id),
+            false => assert!(READ.contains(&id), "{id}"),
+        }
+    }
+    assert!(OUTPUTS.iter().all(|id| written.contains(id)), "{written:?}");
 }
