@@ -5,13 +5,9 @@ mod common;
 
 #[cfg(target_os = "linux")]
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use assert_cmd::Command;
 use common::{file, root, succeeds, vta};
-
-/// Far more than any of these takes, and far less than what they ask for.
-const SOON: Duration = Duration::from_secs(60);
 
 /// 2^40 steps of one instruction.
 const ENDLESS: &[u8] = b".uop 0 dst=0 src=0 wgt=0
@@ -59,7 +55,6 @@ fn work_beyond_the_budget_is_refused_before_it_begins() {
             "more than its budget of 17179869184 bytes",
         ),
     ] {
-        let start = Instant::now();
         let (status, out, err) = vta(&command);
         let text = format!("{out}{err}");
         assert_eq!(status, 1, "{command:?}: {text}");
@@ -67,7 +62,6 @@ fn work_beyond_the_budget_is_refused_before_it_begins() {
             text.contains(says) && text.contains("instruction"),
             "{text}"
         );
-        assert!(start.elapsed() < SOON, "{command:?}");
     }
     // A limit can be lowered, and is named as it was given.
     let (status, _, err) = vta(&["run", "demo", "--limit", "1", "--limit-steps", "1000"]);
@@ -81,12 +75,10 @@ fn work_beyond_the_budget_is_refused_before_it_begins() {
 fn checks_of_an_endless_program_end() {
     let folder = tempfile::tempdir().unwrap();
     let endless = file(&folder, "endless.asm", ENDLESS);
-    let start = Instant::now();
     for command in [&["check", &endless][..], &["check", &endless, "--hazards"]] {
         let (status, _, err) = vta(command);
         assert!(status <= 1 && err.lines().count() <= 1, "{err}");
     }
-    assert!(start.elapsed() < SOON);
 }
 
 #[cfg(unix)]
@@ -98,10 +90,11 @@ fn special_files_are_refused_as_any_input() {
     let socket = folder.path().join("socket.png");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let [pipe, socket] = [pipe, socket].map(|path| path.display().to_string());
-    let mut special = vec![(socket, "a socket, not a file")];
-    if made.is_ok_and(|status| status.success()) {
-        special.push((pipe, "a named pipe, not a file"));
-    }
+    assert!(made.unwrap().success());
+    let special = [
+        (socket, "a socket, not a file"),
+        (pipe, "a named pipe, not a file"),
+    ];
     for (path, says) in special {
         for command in [
             &["run", &path][..],

@@ -100,6 +100,7 @@ fn run(device: &dyn Device, text: &str) -> Vec<i32> {
 #[test]
 fn every_operation_is_its_definition() {
     let Ok(entries) = devices() else {
+        assert!(std::env::var_os("CI").is_none(), "there is no OpenCL");
         eprintln!("SKIPPED: there is no OpenCL on this machine");
         return;
     };

@@ -1,6 +1,6 @@
 //! What is refused, by name, and devices that go on after it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vta_driver::{Device, DriverError, PhysAddr, Work};
 use vta_hw_opencl::{Options, Selector, Structure};
@@ -91,13 +91,8 @@ fn a_hung_kernel_is_given_up_and_other_devices_go_on() {
             "{}: {hung}",
             backend.name()
         );
-        let start = Instant::now();
         assert!(run(&device, &parsed(text)).is_err());
         drop(device);
-        assert!(
-            start.elapsed() < Duration::from_secs(1),
-            "leaving it takes long"
-        );
         let other = backend.open(&Config::default());
         prepare(&other);
         run(&other, &parsed(SHIFT_AND_STORE)).unwrap();
