@@ -54,6 +54,11 @@ impl Setup {
     /// Options of `--device cycle` with another device, files that can't be read or made.
     pub fn new(args: &DeviceOptions, views: &ViewOptions, title: &str) -> Result<Self> {
         let name = args.device.clone();
+        // A name that is missing between commas is told where they are placed.
+        let names = device::device_names(&name).into_iter();
+        names
+            .filter(|name| !name.is_empty())
+            .try_for_each(device::check_name)?;
         let machine = || Machine::read(args.machine());
         let scopes = args.scope.as_deref().map(str::parse).transpose()?;
         let alone = is_rtl(&name) && !name.contains(',');

@@ -10,8 +10,8 @@ use vta_hw_rtl::RtlDevice;
 use vta_isa::Config;
 use vta_sim::SimDevice;
 
-use crate::error::{Context, Result, bail, ensure};
-use crate::options::names::{BITSTREAM, DEVICE, SCOPE};
+use crate::error::{Context, Error, Result, bail, ensure};
+use crate::options::names::{BITSTREAM, DEVICE, SCOPE, said};
 use crate::{files, hints};
 
 /// The devices of a list, in order.
@@ -90,11 +90,30 @@ pub fn device(name: &str, config: &Config, opening: Opening<'_>) -> Result<Arc<d
             let (path, options) = (rtl_library(name)?, vta_hw_rtl::Options::default());
             Arc::new(RtlDevice::open(path, config.clone(), budget, &options)?)
         }
-        _ => bail!(
-            "no device '{name}' in this build (there are sim, cycle, oracle, opencl[:SEL], board:NAME and rtl:LIB.so){}",
-            meant_device(name)
-        ),
+        _ => return Err(unknown(name)),
     })
+}
+
+/// Whether there can be a device of that name; whether there is one shows when it is opened.
+///
+/// # Errors
+/// A name that no device has.
+pub fn check_name(name: &str) -> Result<()> {
+    match name {
+        "sim" | "cycle" | "oracle" => Ok(()),
+        _ if is_opencl(name) => Ok(drop(name.parse::<Selector>()?)),
+        _ if is_rtl(name) => Ok(drop(rtl_library(name)?)),
+        _ if is_board(name) => Ok(()),
+        _ => Err(unknown(name)),
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    let there = "sim, cycle, oracle, opencl[:SEL], board:NAME and rtl:LIB.so";
+    let meant = meant_device(name);
+    Error::Usage(said!(
+        "no device '{name}' in this build (there are {there}){meant}"
+    ))
 }
 
 /// Kinds and makers of OpenCL devices are written behind `opencl:`.

@@ -189,11 +189,11 @@ impl Session {
         if watch.cancelled() {
             return Err(Error::Cancelled);
         }
+        let setup = Setup::new(&target.device, &target.views, &title)?;
         let compiled = match checks {
             Checks::Layers => model.compile_to_compare(target, watch)?,
             Checks::None => model.compile(target, watch)?,
         };
-        let setup = Setup::new(&target.device, &target.views, &title)?;
         if let Some(text) = setup.machine().misfit(&compiled.program) {
             watch.note(&text);
         }

@@ -57,13 +57,16 @@ static void opening(const char *float_onnx) {
   vta_close(NULL);
 }
 
-/* A device is opened by the first run. */
+/* A name that no device has is refused at once; a device is opened by the first run. */
 static void no_device(void) {
   vta_session *session;
-  CHECK(vta_open("demo", "simm", NULL, &session) == VTA_STATUS_OK);
+  FAILS(vta_open("demo", "simm", NULL, &session), VTA_STATUS_USAGE, "no device 'simm'");
+  FAILS(vta_open("demo", "sim,cylce", NULL, &session), VTA_STATUS_USAGE, "no device 'cylce'");
+  CHECK(session == NULL);
+  CHECK(vta_open("demo", "board:no/such.toml", NULL, &session) == VTA_STATUS_OK);
   CHECK(vta_set_images(session, 0, NULL) == VTA_STATUS_OK);
-  FAILS(vta_run(session), VTA_STATUS_USAGE, "no device 'simm'");
-  FAILS(vta_run(session), VTA_STATUS_USAGE, "no device 'simm'");
+  FAILS(vta_run(session), VTA_STATUS_DEVICE, "");
+  FAILS(vta_run(session), VTA_STATUS_DEVICE, "");
   vta_close(session);
 }
 
