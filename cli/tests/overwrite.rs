@@ -3,15 +3,12 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
 use assert_cmd::Command;
-use common::root;
 use tempfile::TempDir;
 
 /// A number as protobuf has it.
@@ -92,7 +89,11 @@ fn files() -> TempDir {
     std::os::unix::fs::symlink("p.asm", at("soft")).unwrap();
     fs::write(at("m.onnx"), model()).unwrap();
     fs::write(at("w.data"), [0x3f; 64]).unwrap();
-    fs::copy(root().join("models/demo/cat.png"), at("x.png")).unwrap();
+    fs::copy(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../models/demo/cat.png"),
+        at("x.png"),
+    )
+    .unwrap();
     fs::write(at("c.json"), "{}").unwrap();
     fs::write(at("t.csv"), "layer\n").unwrap();
     fs::create_dir(at("images")).unwrap();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use common::{file, root, vta};
+use common::{file, root, succeeds, vta};
 use tempfile::TempDir;
 
 /// The device, which the first test that needs it builds; `None` where there is no Verilator, which CI has.
@@ -90,8 +90,7 @@ fn a_program_by_hand_runs_on_a_design_that_fetches_its_instructions() {
     let folder = TempDir::new().unwrap();
     let path = file(&folder, "program.asm", program(5).as_bytes());
     for device in ["sim", device] {
-        let (status, out, err) = vta(&["exec", &path, "--device", device]);
-        assert_eq!(status, 0, "{device}: {out}{err}");
+        succeeds(&["exec", &path, "--device", device]);
     }
     // Its bytes are the model's; its bus is none of a board's.
     let (status, out, err) = vta(&["exec", &path, "--device", device, "--against", "cycle"]);
