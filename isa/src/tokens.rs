@@ -154,6 +154,22 @@ impl Edge {
             Self::ComputeToStore => Module::Store,
         }
     }
+
+    /// The flag of its producer that gives a token to this queue.
+    pub const fn push(self, deps: &mut Deps) -> &mut bool {
+        match self {
+            Self::LoadToCompute | Self::ComputeToStore => &mut deps.push_next,
+            Self::ComputeToLoad | Self::StoreToCompute => &mut deps.push_prev,
+        }
+    }
+
+    /// The flag of its consumer that takes a token from this queue.
+    pub const fn pop(self, deps: &mut Deps) -> &mut bool {
+        match self {
+            Self::LoadToCompute | Self::ComputeToStore => &mut deps.pop_prev,
+            Self::ComputeToLoad | Self::StoreToCompute => &mut deps.pop_next,
+        }
+    }
 }
 
 impl fmt::Display for Edge {
@@ -396,6 +412,13 @@ mod tests {
             };
             assert_eq!(only(&popped), edge.consumer());
             assert_eq!(only(&pushed), edge.producer());
+            let flag = |set: fn(Edge, &mut Deps) -> &mut bool| {
+                let mut deps = Deps::NONE;
+                *set(edge, &mut deps) = true;
+                deps
+            };
+            assert!(pops(edge.consumer(), flag(Edge::pop)).eq([edge]));
+            assert!(pushes(edge.producer(), flag(Edge::push)).eq([edge]));
             let ends = [edge.producer(), edge.consumer()].map(Module::name);
             assert_eq!(edge.name(), ends.join("->"));
             assert_eq!(edge.words(), format!("a token from {}", ends.join(" to ")));

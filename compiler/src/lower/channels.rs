@@ -12,8 +12,8 @@ mod select;
 mod spread;
 
 use vta_isa::{MemType, Store, Uop};
+use vta_program::GemmSteps;
 use vta_program::listing::Role;
-use vta_program::{BufferId, GemmSteps};
 
 use super::LowerError;
 use super::emit::{Emitter, Loops, Rect};
@@ -35,8 +35,6 @@ struct Channels<'g> {
     /// Tiles of a block.
     plane: usize,
     selection: Selection,
-    /// The selection tiles.
-    weights: BufferId,
     vectors: Vectors,
     /// Whether a copy of the tiles is needed to multiply them.
     copies: usize,
@@ -96,12 +94,11 @@ impl Lowering<'_> {
             ops,
             plane,
             selection,
-            weights,
             vectors,
             copies,
         };
         let mut e = Emitter::new(self, &node.name);
-        let stage = Stage::selecting(&mut e, weights, channels.selection.load(0)[1])?;
+        let stage = Stage::selecting(&mut e, weights, &channels.selection.loaded())?;
         let mut halves = Halves::of(half, stage);
         if *spread == Spread::NONE {
             let pieces = channels.selection.pieces(&shared, plane, [together, most]);
@@ -170,7 +167,7 @@ impl Channels<'_> {
         halves: &mut Halves,
         piece: &Piece,
     ) -> Result<(), LowerError> {
-        let (begin, base) = (e.len(), halves.base());
+        let base = halves.next(e)?;
         let count = piece.count();
         let first = piece.blocks.start * self.plane + piece.positions.start;
         e.clear(Rect::run(base, count))?;
@@ -181,7 +178,6 @@ impl Channels<'_> {
         let copy = base + self.copies * count;
         self.vectors
             .apply(e, self.ops, &mut 0, piece, [base, copy])?;
-        halves.seal(e, begin);
         let store = Store {
             sram_base: base as u16,
             dram_base: first as u32,
@@ -207,10 +203,6 @@ impl Channels<'_> {
             return Err(e.inconsistent("it has no products".to_owned()));
         };
         let Pick { input, block, tile } = self.selection.pick(index);
-        let begin = e.len();
-        if let Some((place, load)) = self.selection.renew(tile) {
-            products.renew(e, self.weights, load, place)?;
-        }
         let count = piece.count();
         let rows = Rows {
             place: e.lowering.place(self.inputs[input]),
@@ -219,8 +211,8 @@ impl Channels<'_> {
             size: [1, count],
             stride: count,
         };
-        let src = products.fetch_since(e, rows, begin)?;
-        let begin = e.len();
+        let weights = self.selection.renew(tile);
+        let src = products.fetch(e, rows, weights.as_ref())?;
         let uop = Uop {
             dst: base as u16,
             src: src as u16,
@@ -233,6 +225,6 @@ impl Channels<'_> {
         };
         e.gemm(false, vec![uop], loops)?;
         self.products += count as u64;
-        products.release(e, begin)
+        products.ring.free(e)
     }
 }

@@ -1,14 +1,15 @@
-//! Emitting commands: micro-op kernels shared by content, tokens counted as they are emitted.
+//! Emitting commands: micro-op kernels shared by content, fields checked, tokens by name.
 
 use std::ops::Range;
 
 use vta_isa::{
     Alu, AluOp, AluOperand, Deps, Extension, Field, FieldError, Gemm, Insn, Load, MemType, Module,
-    Store, Uop, tokens,
+    Store, Uop,
 };
 use vta_program::{Command, Kernel, KernelId, Layer, Symbol};
 
 use super::places::Place;
+use super::tokens::{Done, Tokens};
 use super::{LowerError, Lowering};
 use crate::lane::{LaneKind, LaneOp, LaneOperand};
 
@@ -18,7 +19,8 @@ pub(super) struct Emitter<'l, 'a> {
     pub node: String,
     commands: Vec<Command>,
     /// Index of the last command of each module.
-    last: [Option<usize>; 3],
+    last: [Option<usize>; Module::ALL.len()],
+    tokens: Tokens,
 }
 
 /// Loops of a GEMM or ALU command.
@@ -70,7 +72,8 @@ impl<'l, 'a> Emitter<'l, 'a> {
             lowering,
             node: node.to_owned(),
             commands: Vec::new(),
-            last: [None; 3],
+            last: [None; Module::ALL.len()],
+            tokens: Tokens::new(),
         }
     }
 
@@ -87,27 +90,58 @@ impl<'l, 'a> Emitter<'l, 'a> {
         fits.map(|_| value as u16).map_err(|e| self.field(e))
     }
 
-    fn push(&mut self, insn: Insn, symbol: Symbol) -> Result<(), LowerError> {
+    fn push(&mut self, mut insn: Insn, symbol: Symbol) -> Result<(), LowerError> {
+        let module = insn.module();
+        self.tokens.pops(module, insn.deps_mut());
         insn.encode().map_err(|e| self.field(e))?;
-        self.last[insn.module() as usize] = Some(self.commands.len());
+        self.last[module as usize] = Some(self.commands.len());
         self.commands.push(Command { insn, symbol });
         Ok(())
     }
 
-    /// How many commands there are: a position to set flags at later.
-    pub fn len(&self) -> usize {
-        self.commands.len()
+    /// Says that something is done, once the last command of its module is. Where that command
+    /// can't say so, since it has told before or what follows it waits, an empty one does.
+    pub fn tell(&mut self, done: Done) -> Result<(), LowerError> {
+        let edge = done.edge();
+        let module = edge.producer();
+        let told = self.last_of(module).is_none_or(|deps| *edge.push(deps));
+        if told || self.tokens.waits(module) {
+            self.sync(module)?;
+        }
+        if let Some(deps) = self.last_of(module) {
+            *edge.push(deps) = true;
+        }
+        self.tokens.tell(done);
+        Ok(())
     }
 
-    /// The flags of the first command of a module at or after a position.
-    pub fn first_since(&mut self, position: usize, module: Module) -> Option<&mut Deps> {
-        let commands = self.commands.get_mut(position..)?.iter_mut();
-        let mut commands = commands.filter(|c| c.insn.module() == module);
-        commands.next().map(|c| c.insn.deps_mut())
+    /// The next command that relies on something waits until it is done. A command takes one token
+    /// of a queue: if there is one to take already, an empty one takes that.
+    pub fn wait(&mut self, done: Done) -> Result<(), LowerError> {
+        let edge = done.edge();
+        if self.tokens.is_awaited(edge) {
+            self.sync(edge.consumer())?;
+        }
+        let waited = self.tokens.wait(done);
+        waited.map_err(|reason| self.internal(reason))
+    }
+
+    /// Waits for all outputs of the layer before and tells the load module.
+    pub fn hand_on(&mut self) -> Result<(), LowerError> {
+        self.wait(Done::LastStored)?;
+        self.tell(Done::InMemory)
+    }
+
+    /// What a module waits for comes before whatever follows, needed there or not.
+    pub fn settle(&mut self, module: Module) -> Result<(), LowerError> {
+        match self.tokens.waits(module) {
+            true => self.sync(module),
+            false => Ok(()),
+        }
     }
 
     /// The flags of the last command of a module so far.
-    pub fn last_of(&mut self, module: Module) -> Option<&mut Deps> {
+    fn last_of(&mut self, module: Module) -> Option<&mut Deps> {
         let index = self.last[module as usize]?;
         self.commands.get_mut(index).map(|c| c.insn.deps_mut())
     }
@@ -147,23 +181,16 @@ impl<'l, 'a> Emitter<'l, 'a> {
         self.push(store.into(), Symbol::Buffer(to.buffer))
     }
 
-    /// A command that only moves tokens.
-    pub fn sync(&mut self, module: Module, deps: Deps) -> Result<(), LowerError> {
+    /// An empty command, which only moves tokens.
+    pub fn sync(&mut self, module: Module) -> Result<(), LowerError> {
+        let load = |mem| Load {
+            mem,
+            ..Load::default()
+        };
         let insn = match module {
-            Module::Load => Insn::from(Load {
-                deps,
-                mem: MemType::Inp,
-                ..Load::default()
-            }),
-            Module::Compute => Insn::from(Load {
-                deps,
-                mem: MemType::Acc,
-                ..Load::default()
-            }),
-            Module::Store => Insn::from(Store {
-                deps,
-                ..Store::default()
-            }),
+            Module::Load => load(MemType::Inp).into(),
+            Module::Compute => load(MemType::Acc).into(),
+            Module::Store => Store::default().into(),
         };
         self.push(insn, Symbol::None)
     }
@@ -285,6 +312,14 @@ impl<'l, 'a> Emitter<'l, 'a> {
         }
     }
 
+    /// What no network can cause, at the node.
+    fn internal(&self, reason: String) -> LowerError {
+        LowerError::Internal {
+            node: self.node.clone(),
+            reason,
+        }
+    }
+
     /// Multiplies by shifts and sums: after each binary digit of the factor, from the highest,
     /// the product is doubled, and the value itself, of which a rectangle from `copy` on keeps a
     /// copy, is added for a one. int32 wraps alike on both ways.
@@ -346,30 +381,12 @@ impl<'l, 'a> Emitter<'l, 'a> {
 
     /// Ends the layer.
     pub fn finish(self, mut layer: Layer) -> Result<(), LowerError> {
-        self.check_tokens()?;
+        if let Some(reason) = self.tokens.fault() {
+            return Err(self.internal(reason));
+        }
         layer.commands = self.commands;
         self.lowering.program.layers.push(layer);
         Ok(())
-    }
-
-    /// As many tokens are pushed as popped, in each of the four queues: the layer leaves as many
-    /// at its seam as it found.
-    fn check_tokens(&self) -> Result<(), LowerError> {
-        let mut counts = [0i64; 4];
-        for command in &self.commands {
-            let deps = command.insn.deps();
-            let module = command.insn.module();
-            tokens::pops(module, deps).for_each(|edge| counts[edge as usize] -= 1);
-            tokens::pushes(module, deps).for_each(|edge| counts[edge as usize] += 1);
-        }
-        if counts == [0; 4] {
-            return Ok(());
-        }
-        let reason = format!("unbalanced tokens {counts:?}");
-        Err(LowerError::Inconsistent {
-            node: self.node.clone(),
-            reason,
-        })
     }
 }
 

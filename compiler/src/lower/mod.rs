@@ -20,9 +20,11 @@ mod groups;
 mod lowering;
 mod places;
 mod readers;
+mod ring;
 mod seam;
 mod stage;
 mod tile;
+mod tokens;
 mod vector;
 
 use vta_isa::Config;

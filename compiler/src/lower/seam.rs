@@ -1,14 +1,7 @@
 //! Between layers: what the next layer may touch before this one is over.
 //!
-//! Each layer finds two tokens in compute->load and two in store->compute, and leaves as many.
-//! In their order they say, of the layer before:
-//!
-//! | queue | token | once it is taken |
-//! |---|---|---|
-//! | compute->load | first | of the weight scratchpad only [`Seam::wgt`] is still read |
-//! | compute->load | second | the input and weight scratchpads are free |
-//! | store->compute | first | of the accumulators only [`Seam::acc`] is still read |
-//! | store->compute | second | all outputs are in memory, the accumulators are free |
+//! Each layer finds two tokens in compute->load and two in store->compute, and leaves as many: `EarlyMultiplied`,
+//! `LastMultiplied`, `EarlyStored` and `LastStored` of [`Done`](super::tokens::Done).
 //!
 //! So constants are loaded while the layer before ends: weights after the first token where
 //! they don't touch what it reads, the bias after the second. The first sums are cleared while

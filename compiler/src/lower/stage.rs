@@ -5,17 +5,18 @@
 //! identity as its weight tile adds them: one step a tile each, where the load would take two
 //! beats. What is added up needs no place of its own then.
 //!
-//! The input scratchpad is two halves. Tokens are those of a convolution's chunks: a load waits
-//! until the GEMM before the last has read its half.
+//! The input scratchpad is two halves, as for a convolution's chunks: a load waits until the GEMM
+//! before the last has read its half.
 
-use vta_isa::{Deps, Extension, Load, MemType, Module, Uop};
+use vta_isa::{Extension, Load, MemType, Module, Uop};
 use vta_program::BufferId;
 use vta_program::listing::Role;
 
 use super::LowerError;
 use super::emit::{Emitter, Loops, Rect};
 use super::places::Place;
-use super::seam;
+use super::ring::Ring;
+use super::tokens::Done;
 
 /// Parts of the input scratchpad.
 const HALVES: usize = 2;
@@ -66,12 +67,21 @@ pub(super) enum Stage {
     Products(Products),
 }
 
+/// Weight tiles, from one of the constant on, and where they go.
+pub(super) struct Weights {
+    pub from: usize,
+    pub count: usize,
+    pub place: usize,
+}
+
 /// Tiles that go through the matrix unit.
 pub(super) struct Products {
     /// Tiles of a half.
     half: usize,
-    /// Loads so far.
-    loads: usize,
+    /// Of the input scratchpad.
+    pub ring: Ring,
+    /// Where weights come from.
+    constant: BufferId,
     /// Weight tiles from the first on that are in use.
     weights: usize,
 }
@@ -85,37 +95,43 @@ impl Stage {
         }
     }
 
-    /// Waits until the layer before has stored its outputs, but for the last token where loads go
-    /// to the accumulators: their first takes that one.
+    /// Waits until the layer before has stored its outputs, but for the last ones where loads go
+    /// to the accumulators: the first of those waits for them.
     pub fn open(e: &mut Emitter<'_, '_>) -> Result<Self, LowerError> {
-        Self::await_outputs(e)?;
         if e.has(Extension::Acc8) {
+            e.wait(Done::EarlyStored)?;
             return Ok(Self::Direct);
         }
         let block = e.lowering.config.block();
         let one = |i: usize| u8::from(i / block == i % block);
         let bytes = (0..block * block).map(one).collect();
         let identity = e.lowering.constant(&e.node, Role::Identity, bytes);
-        Products::open(e, identity, 1).map(Self::Products)
+        let first = Weights {
+            from: 0,
+            count: 1,
+            place: IDENTITY,
+        };
+        Self::selecting(e, identity, &first)
     }
 
-    /// Takes the matrix unit on any machine, with the first weight tiles of a constant.
+    /// Takes the matrix unit on any machine, with weight tiles of a constant.
     pub fn selecting(
         e: &mut Emitter<'_, '_>,
-        weights: BufferId,
-        tiles: usize,
+        constant: BufferId,
+        first: &Weights,
     ) -> Result<Self, LowerError> {
-        Self::await_outputs(e)?;
-        Products::open(e, weights, tiles).map(Self::Products)
-    }
-
-    /// Waits for the layer before, but for its last token.
-    fn await_outputs(e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
-        let wait = Deps {
-            pop_next: true,
-            ..Deps::NONE
+        e.wait(Done::EarlyStored)?;
+        e.hand_on()?;
+        e.wait(Done::EarlyMultiplied)?;
+        e.wait(Done::LastMultiplied)?;
+        let mut products = Products {
+            half: e.lowering.config.depth(MemType::Inp) / HALVES,
+            ring: Ring::new(HALVES, Done::Multiplied),
+            constant,
+            weights: 0,
         };
-        (1..seam::TOKENS).try_for_each(|_| e.sync(Module::Compute, wait))
+        products.renew(e, first)?;
+        Ok(Self::Products(products))
     }
 
     /// Whether tiles can be added to others on their way.
@@ -123,9 +139,12 @@ impl Stage {
         matches!(self, Self::Products(_))
     }
 
-    /// Whether the first tile's compute commands wait for the layer before.
-    pub fn waits(&self) -> bool {
-        matches!(self, Self::Direct)
+    /// What the first tile's compute commands find in the accumulators.
+    pub fn found(&self) -> Option<Done> {
+        match self {
+            Self::Direct => Some(Done::LastStored),
+            Self::Products(_) => None,
+        }
     }
 
     /// Brings tiles into the accumulators.
@@ -148,32 +167,21 @@ impl Stage {
         if sums == Sums::Set {
             e.clear(Rect::run(rows.sram, count))?;
         }
-        let src = products.fetch(e, rows)?;
-        let begin = e.len();
+        let src = products.fetch(e, rows, None)?;
         add(e, [rows.sram, src], loops)?;
-        products.release(e, begin)
+        products.ring.free(e)
     }
 
-    /// Leaves the tokens of the seam, after as many as the loads left.
+    /// Leaves the tokens of the seam.
     pub fn close(&self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
         let Self::Products(products) = self else {
             return Ok(());
         };
-        if products.loads == 0 {
-            // The token that was handed on.
-            let deps = Deps {
-                pop_next: true,
-                ..Deps::NONE
-            };
-            e.sync(Module::Load, deps)?;
+        if products.ring.used() == 0 {
+            e.wait(Done::InMemory)?;
+            e.settle(Module::Load)?;
         }
-        let leave = Deps {
-            push_prev: true,
-            ..Deps::NONE
-        };
-        for _ in products.loads.min(HALVES)..seam::TOKENS as usize {
-            e.sync(Module::Compute, leave)?;
-        }
+        products.ring.leave(e)?;
         let weights = IDENTITY..IDENTITY + products.weights;
         e.lowering.seam.wgt = Vec::from([weights]);
         Ok(())
@@ -181,101 +189,37 @@ impl Stage {
 }
 
 impl Products {
-    /// Takes the last token of the layer before and loads the first weight tiles.
-    fn open(e: &mut Emitter<'_, '_>, weights: BufferId, tiles: usize) -> Result<Self, LowerError> {
-        let wait = Deps {
-            pop_next: true,
-            ..Deps::NONE
-        };
-        // The last token goes on to the load module.
-        let hand_on = Deps {
-            push_prev: true,
-            ..wait
-        };
-        e.sync(Module::Compute, hand_on)?;
-        for _ in 1..seam::TOKENS {
-            e.sync(Module::Load, wait)?;
-        }
-        let load = Load {
-            deps: wait,
-            mem: MemType::Wgt,
-            sram_base: IDENTITY as u16,
-            y_size: 1,
-            x_size: tiles as u16,
-            x_stride: tiles as u16,
-            ..Load::default()
-        };
-        e.load(weights, load)?;
-        Ok(Self {
-            half: e.lowering.config.depth(MemType::Inp) / HALVES,
-            loads: 0,
-            weights: tiles,
-        })
-    }
-
-    /// Other weight tiles, from one of a constant on, come before what is fetched next.
-    pub fn renew(
-        &mut self,
-        e: &mut Emitter<'_, '_>,
-        weights: BufferId,
-        [from, count]: [usize; 2],
-        place: usize,
-    ) -> Result<(), LowerError> {
+    fn renew(&mut self, e: &mut Emitter<'_, '_>, weights: &Weights) -> Result<(), LowerError> {
         let load = Load {
             mem: MemType::Wgt,
-            sram_base: place as u16,
-            dram_base: from as u32,
+            sram_base: weights.place as u16,
+            dram_base: weights.from as u32,
             y_size: 1,
-            x_size: count as u16,
-            x_stride: count as u16,
+            x_size: weights.count as u16,
+            x_stride: weights.count as u16,
             ..Load::default()
         };
-        self.weights = self.weights.max(place + count);
-        e.load(weights, load)
+        self.weights = self.weights.max(weights.place + weights.count);
+        e.load(self.constant, load)
     }
 
-    /// Brings tiles into a half of the input scratchpad; the first one.
-    pub fn fetch(&mut self, e: &mut Emitter<'_, '_>, rows: Rows) -> Result<usize, LowerError> {
-        let begin = e.len();
-        self.fetch_since(e, rows, begin)
-    }
-
-    /// As [`Self::fetch`]; loads from `begin` on, which belong to it, wait for the half, too.
-    pub fn fetch_since(
+    /// Brings tiles into a half of the input scratchpad, behind other weights if it needs such; the
+    /// first one. The next products wait for them, and then free the half.
+    pub fn fetch(
         &mut self,
         e: &mut Emitter<'_, '_>,
         rows: Rows,
-        begin: usize,
+        weights: Option<&Weights>,
     ) -> Result<usize, LowerError> {
-        let first = self.loads % HALVES * self.half;
-        let mut load = rows.load(MemType::Inp, first);
-        load.deps.push_next = true;
-        e.load(rows.place, load)?;
-        if (self.loads == 0 || self.loads >= HALVES)
-            && let Some(deps) = e.first_since(begin, Module::Load)
-        {
-            deps.pop_next = true;
+        let first = self.ring.next() * self.half;
+        self.ring.fill(e, Some(Done::InMemory))?;
+        if let Some(weights) = weights {
+            self.renew(e, weights)?;
         }
-        self.loads += 1;
+        e.load(rows.place, rows.load(MemType::Inp, first))?;
+        e.tell(Done::Loaded)?;
+        e.wait(Done::Loaded)?;
         Ok(first)
-    }
-
-    /// Tokens of the products from `begin` on: they wait for what was fetched last, and then its
-    /// half is free.
-    pub fn release(&self, e: &mut Emitter<'_, '_>, begin: usize) -> Result<(), LowerError> {
-        let Some(deps) = e.first_since(begin, Module::Compute) else {
-            let pass = Deps {
-                pop_prev: true,
-                push_prev: true,
-                ..Deps::NONE
-            };
-            return e.sync(Module::Compute, pass);
-        };
-        deps.pop_prev = true;
-        if let Some(deps) = e.last_of(Module::Compute) {
-            deps.push_prev = true;
-        }
-        Ok(())
     }
 }
 

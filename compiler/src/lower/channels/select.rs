@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use vta_isa::{Config, MemType};
 
+use crate::lower::stage::Weights;
 use crate::lower::vector::lanes::Piece;
 use crate::qgraph::ChannelOf;
 
@@ -119,9 +120,14 @@ impl Selection {
         self.picks[index]
     }
 
-    /// Where a set lies in the constant: the first tile, and how many.
-    pub fn load(&self, set: usize) -> [usize; 2] {
-        [self.sets[set].start, self.sets[set].len()]
+    /// The set that is loaded.
+    pub fn loaded(&self) -> Weights {
+        let set = &self.sets[self.loaded];
+        Weights {
+            from: set.start,
+            count: set.len(),
+            place: self.half * self.room,
+        }
     }
 
     /// The set that a tile is in.
@@ -129,15 +135,14 @@ impl Selection {
         self.sets.partition_point(|set| set.end <= tile)
     }
 
-    /// Whether the set of a tile must be loaded before: its first scratchpad tile, and where it
-    /// lies in the constant.
-    pub fn renew(&mut self, tile: usize) -> Option<(usize, [usize; 2])> {
+    /// The set of a tile, if it must be loaded before.
+    pub fn renew(&mut self, tile: usize) -> Option<Weights> {
         let set = self.set(tile);
         if set == self.loaded {
             return None;
         }
         (self.loaded, self.half) = (set, 1 - self.half);
-        Some((self.half * self.room, self.load(set)))
+        Some(self.loaded())
     }
 
     /// Where a tile of the set that was loaded last lies in the scratchpad.

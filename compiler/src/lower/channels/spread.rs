@@ -72,7 +72,7 @@ impl Channels<'_> {
         area: &Area,
         (blocks, [input, [oh, ow]]): (usize, [[usize; 2]; 2]),
     ) -> Result<(), LowerError> {
-        let (begin, base) = (e.len(), halves.base());
+        let base = halves.next(e)?;
         let (r, c) = (area.rows.len(), area.cols.len());
         e.clear(Rect::run(base, r * c))?;
         let mut sources: BTreeMap<Source, Vec<(usize, usize)>> = BTreeMap::new();
@@ -101,7 +101,6 @@ impl Channels<'_> {
         let copy = base + self.copies * r * c;
         self.vectors
             .apply(e, self.ops, &mut 0, &piece, [base, copy])?;
-        halves.seal(e, begin);
         let store = Store {
             sram_base: base as u16,
             dram_base: ((area.block * oh + area.rows.start) * ow + area.cols.start) as u32,
@@ -127,12 +126,6 @@ impl Channels<'_> {
         let Stage::Products(products) = &mut halves.stage else {
             return Err(e.inconsistent("it has no products".to_owned()));
         };
-        let begin = e.len();
-        if let Some((_, tile)) = parts.first()
-            && let Some((place, load)) = self.selection.renew(*tile)
-        {
-            products.renew(e, self.weights, load, place)?;
-        }
         let reach = |axis: usize, out: &Range<usize>| {
             spread.position(axis, out.start)..spread.position(axis, out.end - 1) + 1
         };
@@ -144,8 +137,9 @@ impl Channels<'_> {
             size: [rows.len(), cols.len()],
             stride: w,
         };
-        let first = products.fetch_since(e, fetched, begin)?;
-        let begin = e.len();
+        let first_part = parts.first();
+        let weights = first_part.and_then(|(_, tile)| self.selection.renew(*tile));
+        let first = products.fetch(e, fetched, weights.as_ref())?;
         for &(phase, tile) in parts {
             let own = [phase / spread.up[1], phase % spread.up[1]];
             let outs = |axis: usize, out: &Range<usize>| {
@@ -183,6 +177,6 @@ impl Channels<'_> {
             e.gemm(false, vec![uop], loops)?;
             self.products += (rows_of * cols_of) as u64;
         }
-        products.release(e, begin)
+        products.ring.free(e)
     }
 }

@@ -6,10 +6,11 @@
 
 use std::ops::Range;
 
-use vta_isa::{AluOp, AluOperand, MemType, Module, Uop};
+use vta_isa::{AluOp, AluOperand, MemType, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, Rect, count_vectors};
+use super::super::tokens::Done;
 use super::layer::{Acc, Conv, Product, Residual};
 use super::loads::Progress;
 use super::work::{Work, transfers, works};
@@ -45,51 +46,46 @@ impl Conv<'_> {
         progress: &mut Progress,
         works: &[Work],
     ) -> Result<(), LowerError> {
-        let remaining = works.len() - progress.tiles - 1;
-        let number = progress.first_acc + progress.tiles;
+        let remaining = works.len() - progress.tiles.used() - 1;
+        let number = progress.first_acc + progress.tiles.used();
         let [acc, above] = [number, number + 1].map(|tile| self.acc(work, tile));
-        let begin = e.len();
-        if progress.tiles == 0 {
+        if progress.tiles.used() == 0 {
             self.start_first(e, work, &acc, progress)?;
         } else {
+            progress.tiles.fill(e, None)?;
             self.load_vectors(e, &work.co, progress)?;
             self.start_sums(e, work, &acc)?;
         }
-        if progress.tiles >= self.tile.acc_halves
-            && let Some(deps) = e.first_since(begin, Module::Compute)
-        {
-            deps.pop_next = true;
-        }
         for (i, chunk) in work.chunks.iter().enumerate() {
-            if progress.chunks == 0 {
+            let first = progress.chunks.used() == 0;
+            if first {
                 self.load_constants(e, works, progress)?;
             }
             self.load_chunk(e, work, chunk, progress, i == 0)?;
-            let mut begin = e.len();
-            if i == 0 && self.bias_first() {
+            let starts = i == 0 && self.bias_first();
+            // The first tile's bias has a token of its own: it needs no input.
+            if starts && first && self.bias.is_some() {
+                e.wait(Done::BiasLoaded)?;
                 self.add_bias(e, work, &acc)?;
-                if progress.chunks == 0
-                    && let Some(deps) = e.first_since(begin, Module::Compute)
-                {
-                    // The first tile's bias has a token of its own: it needs no input.
-                    deps.pop_prev = true;
-                    begin = e.len();
-                }
+            }
+            e.wait(Done::Loaded)?;
+            if starts && !first {
+                self.add_bias(e, work, &acc)?;
             }
             self.multiply(e, work, chunk, &acc, self.halves(progress))?;
+            // What is pooled gets its bias from the scratchpads after the last chunk.
             let last = remaining == 0 && i + 1 == work.chunks.len();
-            self.hand_over(e, begin, progress, !(last && self.pool.is_some()));
+            if !(last && self.pool.is_some()) {
+                progress.chunks.free(e)?;
+            }
         }
         if let Some(window) = self.pool {
             self.pool_sums(e, window, work, &acc, above.base)?;
             if !self.bias_first() {
                 self.add_bias(e, work, &acc)?;
             }
-            if remaining == 0
-                && !work.chunks.is_empty()
-                && let Some(deps) = e.last_of(Module::Compute)
-            {
-                deps.push_prev = true;
+            if remaining == 0 && !work.chunks.is_empty() {
+                progress.chunks.free(e)?;
             }
         }
         let residual = match &self.residual {
@@ -102,8 +98,7 @@ impl Conv<'_> {
         };
         let vectors = self.region_vectors() + residual;
         self.end_tile(e, work, &acc, vectors, remaining)?;
-        progress.tiles += 1;
-        Ok(())
+        progress.tiles.free(e)
     }
 
     /// Adds a residual: its load and its products are a chunk, with lane operations between them.
@@ -115,39 +110,21 @@ impl Conv<'_> {
         acc: &Acc,
         progress: &mut Progress,
     ) -> Result<(), LowerError> {
-        let begin = e.len();
+        progress.chunks.fill(e, Some(Done::InMemory))?;
         self.load_residual(e, product, work, progress.loaded_diagonals)?;
         progress.loaded_diagonals = progress.loaded_diagonals.max(work.co.end);
-        self.await_half(e, begin, progress);
-        let mut begin = e.len();
+        e.tell(Done::Loaded)?;
         let division = &product.division;
-        self.add_digits(e, product, work, acc, division.low())?;
-        let waits = e.len() > begin;
+        if !division.low().is_empty() {
+            e.wait(Done::Loaded)?;
+            self.add_digits(e, product, work, acc, division.low())?;
+        }
         self.lanes(e, &division.before, self.region_vectors(), work, acc)?;
-        if !waits {
-            begin = e.len();
+        if division.low().is_empty() {
+            e.wait(Done::Loaded)?;
         }
         self.add_digits(e, product, work, acc, division.high())?;
-        self.hand_over(e, begin, progress, true);
-        Ok(())
-    }
-
-    /// Tokens of a chunk whose product was emitted from `begin` on: it waits for its loads, and
-    /// then its halves are free, if nothing `frees` them later.
-    fn hand_over(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        begin: usize,
-        progress: &mut Progress,
-        frees: bool,
-    ) {
-        if let Some(deps) = e.first_since(begin, Module::Compute) {
-            deps.pop_prev = true;
-        }
-        if let Some(deps) = e.last_of(Module::Compute) {
-            deps.push_prev = frees;
-        }
-        progress.chunks += 1;
+        progress.chunks.free(e)
     }
 
     /// The epilogue and the store, with `remaining` tiles to come.
@@ -170,10 +147,8 @@ impl Conv<'_> {
         for first in (0..blocks).step_by(size) {
             let part = first..(first + size).min(blocks);
             self.lanes_of(e, &self.epilogue, vectors, [&(0..blocks), &part], acc)?;
-            if let Some(deps) = e.last_of(Module::Compute) {
-                deps.push_next = true;
-            }
-            self.store(e, work, &part, acc, part.end == blocks)?;
+            e.tell(Done::Computed)?;
+            self.store(e, work, &part, acc)?;
         }
         Ok(())
     }
@@ -297,16 +272,15 @@ impl Conv<'_> {
         Ok(())
     }
 
-    /// Stores some blocks of a tile; the tile's `last` ones leave a token.
+    /// Stores some blocks of a tile.
     fn store(
         &self,
         e: &mut Emitter<'_, '_>,
         work: &Work,
         part: &Range<usize>,
         acc: &Acc,
-        last: bool,
     ) -> Result<(), LowerError> {
-        let begin = e.len();
+        e.wait(Done::Computed)?;
         let [ph, pw] = self.phases();
         let rows = work.rows.start / ph..work.rows.end / ph;
         let cols = work.cols.start / pw..work.cols.end / pw;
@@ -314,12 +288,6 @@ impl Conv<'_> {
         let base = acc.base + part.start * acc.pitch;
         for t in transfers(&blocks, &rows, &cols, self.out_size, acc.pitch) {
             e.store(self.output, t.store(base))?;
-        }
-        if let Some(deps) = e.first_since(begin, Module::Store) {
-            deps.pop_prev = true;
-        }
-        if let Some(deps) = e.last_of(Module::Store) {
-            deps.push_prev = last;
         }
         Ok(())
     }

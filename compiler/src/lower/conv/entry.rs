@@ -2,27 +2,16 @@
 
 use std::ops::Range;
 
-use vta_isa::{Deps, MemType, Module};
+use vta_isa::{MemType, Module};
 
 use super::super::LowerError;
 use super::super::emit::Emitter;
-use super::super::seam::{Seam, TOKENS, meet};
+use super::super::seam::{Seam, meet};
 use super::super::tile::BUS_BYTES;
+use super::super::tokens::Done;
 use super::layer::{Acc, Conv, Residual};
 use super::loads::Progress;
 use super::work::{Chunk, Work};
-
-/// Waits for a token of the module after.
-const AWAIT: Deps = Deps {
-    pop_next: true,
-    ..Deps::NONE
-};
-
-/// Leaves a token to the module before.
-const LEAVE: Deps = Deps {
-    push_prev: true,
-    ..Deps::NONE
-};
 
 impl Conv<'_> {
     /// Chooses the halves of the first weights and sums so that they don't touch what the layer
@@ -32,7 +21,7 @@ impl Conv<'_> {
         e: &Emitter<'_, '_>,
         works: &[Work],
     ) -> Result<Progress, LowerError> {
-        let mut progress = Progress::default();
+        let mut progress = Progress::new(&self.tile);
         let Some(work) = works.first() else {
             return Ok(progress);
         };
@@ -78,24 +67,16 @@ impl Conv<'_> {
         let waits = reads
             || meet(&tiles(work, acc), used)
             || vectors.is_some_and(|tiles| meet(&tiles, used));
-        let hand_on = Deps {
-            pop_next: true,
-            push_prev: true,
-            ..Deps::NONE
-        };
+        e.wait(Done::EarlyStored)?;
         if waits {
-            e.sync(Module::Compute, AWAIT)?;
-            e.sync(Module::Compute, hand_on)?;
-            self.load_vectors(e, &work.co, progress)?;
-            return self.start_sums(e, work, acc);
+            e.hand_on()?;
         }
-        let begin = e.len();
         self.load_vectors(e, &work.co, progress)?;
         self.start_sums(e, work, acc)?;
-        if let Some(deps) = e.first_since(begin, Module::Compute) {
-            deps.pop_next = true;
+        match waits {
+            true => Ok(()),
+            false => e.hand_on(),
         }
-        e.sync(Module::Compute, hand_on)
     }
 
     /// Loads constants before the first chunk's input: its weights as soon as their half is
@@ -139,33 +120,20 @@ impl Conv<'_> {
         progress: &mut Progress,
     ) -> Result<(), LowerError> {
         let touches = self.touches(&e.lowering.seam, work, chunk, progress.weights);
+        e.wait(Done::EarlyMultiplied)?;
         if touches {
-            e.sync(Module::Load, AWAIT)?;
+            e.wait(Done::LastMultiplied)?;
         }
-        let begin = e.len();
         self.load_weights(e, work, chunk, progress)?;
-        if let Some(deps) = e.first_since(begin, Module::Load) {
-            deps.pop_next = true;
+        if !touches {
+            e.wait(Done::LastMultiplied)?;
         }
-        let begin = e.len();
         // Pooled sums get theirs at the end, where the chunk's token has told of it.
-        if self.bias_first() {
+        if self.bias_first() && self.bias.is_some() {
             self.load_bias(e, &work.co, progress)?;
+            e.tell(Done::BiasLoaded)?;
         }
-        if e.len() == begin {
-            return if touches {
-                Ok(())
-            } else {
-                e.sync(Module::Load, AWAIT)
-            };
-        }
-        if let Some(deps) = e.first_since(begin, Module::Load) {
-            deps.pop_next = !touches;
-        }
-        if let Some(deps) = e.last_of(Module::Load) {
-            deps.push_next = true;
-        }
-        Ok(())
+        e.settle(Module::Load)
     }
 
     /// Leaves the tokens of the seam that tiles and chunks don't leave, and says what they mean.
@@ -175,22 +143,18 @@ impl Conv<'_> {
         works: &[Work],
         progress: &Progress,
     ) -> Result<(), LowerError> {
-        let tokens = TOKENS as usize;
-        for _ in progress.tiles.min(self.tile.acc_halves)..tokens {
-            e.sync(Module::Store, LEAVE)?;
-        }
-        if progress.chunks == 0 {
+        progress.tiles.leave(e)?;
+        if progress.chunks.used() == 0 {
             // The load module took none, and one was handed on to it.
-            e.sync(Module::Load, AWAIT)?;
+            e.wait(Done::EarlyMultiplied)?;
+            e.settle(Module::Load)?;
         } else {
-            for _ in progress.chunks.min(self.tile.halves)..tokens {
-                e.sync(Module::Compute, LEAVE)?;
-            }
+            progress.chunks.leave(e)?;
         }
         let Some(work) = works.last() else {
             return Ok(());
         };
-        let last = progress.first_acc + progress.tiles - 1;
+        let last = progress.first_acc + progress.tiles.used() - 1;
         let acc = tiles(work, &self.acc(work, last));
         let mut last_first = works.iter().rev();
         let multiplied = last_first.find_map(|w| w.chunks.last().map(|chunk| (w, chunk)));

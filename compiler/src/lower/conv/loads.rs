@@ -2,18 +2,22 @@
 
 use std::ops::Range;
 
-use vta_isa::{Deps, Load, MemType, Module};
+use vta_isa::{Load, MemType};
 
 use super::super::LowerError;
 use super::super::emit::Emitter;
+use super::super::ring::Ring;
+use super::super::tile::ConvTile;
+use super::super::tokens::Done;
 use super::layer::Conv;
 use super::work::{Chunk, Transfer, Weights, Work, inputs, run};
 
 /// What the halves hold and how many chunks were started, over a whole layer.
-#[derive(Default)]
 pub(super) struct Progress {
-    pub chunks: usize,
-    pub tiles: usize,
+    /// Of the input and weight scratchpads, by chunks.
+    pub chunks: Ring,
+    /// Of the accumulators, by tiles.
+    pub tiles: Ring,
     /// Loads so far, and where the first went: its half.
     pub inputs: usize,
     pub weights: usize,
@@ -29,6 +33,24 @@ pub(super) struct Progress {
     pub loaded_bias: usize,
     /// Output blocks whose diagonals are resident.
     pub loaded_diagonals: usize,
+}
+
+impl Progress {
+    pub fn new(tile: &ConvTile) -> Self {
+        Self {
+            chunks: Ring::new(tile.halves, Done::Multiplied),
+            tiles: Ring::new(tile.acc_halves, Done::Stored),
+            inputs: 0,
+            weights: 0,
+            first_acc: 0,
+            loaded_input: None,
+            loaded_weights: None,
+            ahead: None,
+            loaded_vectors: None,
+            loaded_bias: 0,
+            loaded_diagonals: 0,
+        }
+    }
 }
 
 impl Conv<'_> {
@@ -68,7 +90,7 @@ impl Conv<'_> {
         progress: &mut Progress,
         first: bool,
     ) -> Result<(), LowerError> {
-        let begin = e.len();
+        progress.chunks.fill(e, Some(Done::InMemory))?;
         let blocks = self.shape.input_blocks(&work.co, &chunk.ci);
         let places = [blocks.clone(), work.rows.clone(), work.cols.clone()];
         let input = (chunk.clone(), places);
@@ -82,24 +104,7 @@ impl Conv<'_> {
         if first {
             self.load_bias(e, &work.co, progress)?;
         }
-        if e.len() == begin {
-            e.sync(Module::Load, Deps::NONE)?;
-        }
-        self.await_half(e, begin, progress);
-        Ok(())
-    }
-
-    /// Tokens of a chunk's loads from `begin` on: they wait until their halves are free.
-    pub(super) fn await_half(&self, e: &mut Emitter<'_, '_>, begin: usize, progress: &Progress) {
-        // The first chunk waits for the outputs of the layer before.
-        if (progress.chunks == 0 || progress.chunks >= self.tile.halves)
-            && let Some(deps) = e.first_since(begin, Module::Load)
-        {
-            deps.pop_next = true;
-        }
-        if let Some(deps) = e.last_of(Module::Load) {
-            deps.push_next = true;
-        }
+        e.tell(Done::Loaded)
     }
 
     /// Groups come in ascending order, so what is resident is a prefix.

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use vta_isa::{Deps, Module, Uop};
+use vta_isa::{Module, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops};
@@ -93,7 +93,7 @@ impl Conv<'_> {
         let shared = self.shared(work, chunk, acc, halves);
         if shared.is_empty() {
             // Dilated taps may all fall beside the input; the chunk's tokens still pass.
-            return e.sync(Module::Compute, Deps::NONE);
+            return e.sync(Module::Compute);
         }
         let [ph, pw] = self.phases();
         let cols = work.cols.len() / pw;

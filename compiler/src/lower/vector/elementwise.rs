@@ -77,7 +77,7 @@ impl<'a> Lowering<'a> {
         let mut halves = Halves::open(half, &mut e)?;
         for first in (0..count).step_by(most) {
             let n = most.min(count - first);
-            let (begin, base) = (e.len(), halves.base());
+            let base = halves.next(&mut e)?;
             let copy = base + operands.len() * n;
             for (i, operand) in operands.iter().enumerate() {
                 let ops = operand.ops;
@@ -100,7 +100,6 @@ impl<'a> Lowering<'a> {
                 }
             }
             e.immediates(epilogue, Rect::run(base, n), copy)?;
-            halves.seal(&mut e, begin);
             let store = Store {
                 sram_base: base as u16,
                 dram_base: first as u32,

@@ -121,7 +121,7 @@ impl Pairs<'_, '_> {
         halves: &mut Halves,
         piece: &Piece,
     ) -> Result<usize, LowerError> {
-        let (begin, base, count) = (e.len(), halves.base(), piece.count());
+        let (base, count) = (halves.next(e)?, piece.count());
         let places = self.layer.operands.len();
         let copy = base + places * count;
         self.vectors.load(e, &piece.blocks)?;
@@ -155,7 +155,6 @@ impl Pairs<'_, '_> {
         }
         let epilogue = self.layer.epilogue;
         self.apply(e, epilogue, &mut next, piece, [base, copy])?;
-        halves.seal(e, begin);
         Ok(base)
     }
 

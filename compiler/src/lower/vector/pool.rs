@@ -35,7 +35,7 @@ impl<'a> Lowering<'a> {
                         block,
                         rows: row..(row + tile[0]).min(oh),
                         cols: col..(col + tile[1]).min(ow),
-                        base: halves.base(),
+                        base: halves.next(&mut e)?,
                     };
                     pool.emit(&mut e, &mut halves, &out)?;
                 }
@@ -172,7 +172,7 @@ impl Pool<'_> {
         halves: &mut Halves,
         out: &Out,
     ) -> Result<(), LowerError> {
-        let (begin, base) = (e.len(), out.base);
+        let base = out.base;
         let [r, c] = out.size();
         let whole = Rect {
             first: base,
@@ -214,7 +214,6 @@ impl Pool<'_> {
                 self.average(e, by_count, *include_pad, out)?;
             }
         }
-        halves.seal(e, begin);
         let [oh, ow] = self.out;
         let store = Store {
             sram_base: base as u16,

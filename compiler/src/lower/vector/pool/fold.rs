@@ -59,10 +59,9 @@ impl Pool<'_> {
         };
         match (&self.op, stage) {
             (PoolOp::Average { .. }, Stage::Products(products)) => {
-                let source = source(products.fetch(e, rows)?, Fold::Products);
-                let begin = e.len();
+                let source = source(products.fetch(e, rows, None)?, Fold::Products);
                 self.fold_taps(e, out, taps, &source)?;
-                products.release(e, begin)
+                products.ring.free(e)
             }
             (op, stage) => {
                 stage.load(e, rows, Sums::Set)?;

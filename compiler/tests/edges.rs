@@ -1,0 +1,194 @@
+//! Every edge between modules is one that something needs: without it two of them race, or none goes on.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[allow(dead_code, unused_imports, reason = "others run their networks")]
+mod common;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use common::{Rng, clamp, config, push, tensor};
+use vta_compiler::lower::{self, LowerOptions};
+use vta_compiler::qgraph::{ChannelOf, LaneOp, QGraph, QOp, Spread, TensorId, Window};
+use vta_driver::{Program, QueueLimits, Symbol};
+use vta_isa::tokens::{self, Edge};
+use vta_isa::{Deps, Extensions};
+use vta_sim::hazards;
+
+/// A command: its layer, and its index there.
+type Place = [usize; 2];
+
+/// A network in which layers of all kinds read each other.
+fn network() -> QGraph {
+    let mut graph = QGraph::default();
+    let mut rng = Rng(7);
+    let input = tensor(&mut graph, [20, 8, 8]);
+    graph.inputs = vec![input];
+    let window = |kernel: usize, stride: usize, pad: usize| Window {
+        kernel: [kernel; 2],
+        stride: [stride; 2],
+        dilation: [1; 2],
+        pads: [pad; 4].into(),
+    };
+    let mut conv = |graph: &mut QGraph, input: TensorId, kernel, co, residual| {
+        let [ci, h, w] = graph.tensors[input.0].chw;
+        let bias: Vec<i32> = (0..co).map(|_| rng.next() as i32 >> 16).collect();
+        let op = QOp::Conv {
+            input,
+            window: window(kernel, 1, kernel / 2),
+            weights: rng.int8(ci * co * kernel * kernel).into(),
+            residual,
+            epilogue: [vec![LaneOp::add(bias), LaneOp::shr(7)], clamp()].concat(),
+            dense: false,
+            group: 1,
+        };
+        push(graph, op, [co, h, w])
+    };
+    let wide = conv(&mut graph, input, 3, 40, None);
+    let shl = vec![LaneOp::shl(6)];
+    let sum = conv(&mut graph, wide, 1, 40, Some((wide, shl)));
+    let joined = conv(&mut graph, sum, 3, 40, None);
+    let pool = |input| QOp::MaxPool {
+        input,
+        window: window(2, 2, 0),
+        ops: vec![],
+    };
+    let pooled = push(&mut graph, pool(joined), [40, 4, 4]);
+    let apart = push(&mut graph, pool(sum), [40, 4, 4]);
+    let add = QOp::Add {
+        a: pooled,
+        a_ops: vec![LaneOp::shl(1)],
+        b: apart,
+        b_ops: vec![],
+        epilogue: [vec![LaneOp::shr(1)], clamp()].concat(),
+    };
+    let added = push(&mut graph, add, [40, 4, 4]);
+    let of = |channel| Some(ChannelOf { input: 0, channel });
+    let turned = QOp::Channels {
+        inputs: vec![added],
+        map: (0..40).rev().map(of).collect(),
+        spread: Spread::NONE,
+        gain: 1,
+        ops: vec![],
+    };
+    let turned = push(&mut graph, turned, [40, 4, 4]);
+    let last = conv(&mut graph, turned, 3, 20, None);
+    graph.outputs = vec![last];
+    graph
+}
+
+/// Which token of a layer an edge is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Of the layer's own commands.
+    Within,
+    /// That the outputs of the layer before are in memory, as compute tells the load module.
+    HandedOn,
+    /// Of the two that a layer leaves to the next in each queue.
+    Seam(usize),
+}
+
+#[derive(Clone, Copy)]
+struct Link {
+    edge: Edge,
+    kind: Kind,
+    from: Place,
+    to: Place,
+}
+
+/// All edges of a program: who tells and who waits. Queues are FIFO, so the n-th token told is the
+/// n-th taken; those of the driver at both ends are left out.
+fn links(program: &Program) -> Vec<Link> {
+    let mut told = BTreeMap::new();
+    for edge in Edge::ALL {
+        let count = match edge {
+            Edge::ComputeToLoad | Edge::StoreToCompute => program.seam_tokens,
+            Edge::LoadToCompute | Edge::ComputeToStore => 0,
+        };
+        told.insert(edge, VecDeque::from(vec![None; count as usize]));
+    }
+    let mut links = Vec::new();
+    for (l, layer) in program.layers.iter().enumerate() {
+        let mut taken = BTreeMap::<Edge, usize>::new();
+        for (c, command) in layer.commands.iter().enumerate() {
+            let (module, deps) = (command.insn.module(), command.insn.deps());
+            for edge in tokens::pops(module, deps) {
+                let nth = taken.entry(edge).or_default();
+                *nth += 1;
+                let Some(from @ [source, teller]): Option<Place> =
+                    told.get_mut(&edge).unwrap().pop_front().unwrap()
+                else {
+                    continue;
+                };
+                let symbol = program.layers[source].commands[teller].symbol;
+                let kind = match (source == l, edge, symbol) {
+                    (false, ..) => Kind::Seam(*nth),
+                    (true, Edge::ComputeToLoad, Symbol::None) => Kind::HandedOn,
+                    (true, ..) => Kind::Within,
+                };
+                links.push(Link {
+                    edge,
+                    kind,
+                    from,
+                    to: [l, c],
+                });
+            }
+            for edge in tokens::pushes(module, deps) {
+                told.get_mut(&edge).unwrap().push_back(Some([l, c]));
+            }
+        }
+    }
+    links
+}
+
+/// What is found in a program, an error or hazards.
+fn objections(program: Program) -> Vec<String> {
+    match hazards::check_program(&Arc::new(program), QueueLimits::default()) {
+        Err(error) => vec![error.to_string()],
+        Ok(batches) => {
+            let found = batches.iter().flat_map(|batch| &batch.report.hazards);
+            found.map(ToString::to_string).collect()
+        }
+    }
+}
+
+/// A program without an edge: its token is neither given nor taken.
+fn without(program: &Program, link: Link) -> Program {
+    let mut broken = program.clone();
+    let mut clear = |[l, c]: Place, flag: fn(Edge, &mut Deps) -> &mut bool| {
+        let deps = broken.layers[l].commands[c].insn.deps_mut();
+        assert!(std::mem::take(flag(link.edge, deps)));
+    };
+    clear(link.from, Edge::push);
+    clear(link.to, Edge::pop);
+    broken
+}
+
+#[test]
+fn every_edge_is_needed() {
+    let graph = network();
+    let small = config(5);
+    for config in [small.clone(), small.with_extensions(Extensions::NONE)] {
+        let program = lower::compile(&graph, &config, &LowerOptions::default()).unwrap();
+        assert_eq!(objections(program.clone()), [""; 0]);
+        let mut counts = BTreeMap::<(Edge, Kind), [usize; 2]>::new();
+        for link in links(&program) {
+            let needed = !objections(without(&program, link)).is_empty();
+            let [all, kept] = counts.entry((link.edge, link.kind)).or_default();
+            (*all, *kept) = (*all + 1, *kept + usize::from(needed));
+            // Inputs and residuals have places of their own, and tokens in common.
+            let common =
+                link.edge == Edge::ComputeToLoad && program.layers[link.to[0]].steps.residual > 0;
+            let [from, to] = [link.from, link.to].map(|[l, c]| program.layers[l].commands[c].insn);
+            assert!(
+                needed || common || link.kind != Kind::Within,
+                "{}: {from} -> {to}",
+                link.edge
+            );
+        }
+        println!("{counts:?}");
+        // What a layer does may hide what it finds: then another layer needs that.
+        assert!(counts.values().all(|[_, needed]| *needed > 0), "{counts:?}");
+        assert_eq!(counts.len(), 9, "{counts:?}");
+    }
+}
