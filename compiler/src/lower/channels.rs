@@ -11,7 +11,7 @@
 mod select;
 mod spread;
 
-use vta_isa::{MemType, Store, Uop};
+use vta_isa::{MemType, Uop};
 use vta_program::GemmSteps;
 use vta_program::listing::Role;
 
@@ -178,16 +178,8 @@ impl Channels<'_> {
         let copy = base + self.copies * count;
         self.vectors
             .apply(e, self.ops, &mut 0, piece, [base, copy])?;
-        let store = Store {
-            sram_base: base as u16,
-            dram_base: first as u32,
-            y_size: 1,
-            x_size: count as u16,
-            x_stride: count as u16,
-            ..Store::default()
-        };
         let output = e.lowering.place(self.output);
-        halves.store(e, output, store)
+        halves.store(e, Rows::run(output, [base, first], count))
     }
 
     /// Adds what one input block, and its neighbours in as many output blocks, give.
@@ -204,13 +196,8 @@ impl Channels<'_> {
         };
         let Pick { input, block, tile } = self.selection.pick(index);
         let count = piece.count();
-        let rows = Rows {
-            place: e.lowering.place(self.inputs[input]),
-            sram: 0,
-            dram: block * self.plane + piece.positions.start,
-            size: [1, count],
-            stride: count,
-        };
+        let dram = block * self.plane + piece.positions.start;
+        let rows = Rows::run(e.lowering.place(self.inputs[input]), [0, dram], count);
         let weights = self.selection.renew(tile);
         let src = products.fetch(e, rows, weights.as_ref())?;
         let uop = Uop {
@@ -218,11 +205,7 @@ impl Channels<'_> {
             src: src as u16,
             wgt: self.selection.place(tile) as u16,
         };
-        let loops = Loops {
-            iter: [1, count],
-            dst: [0, 1],
-            src: [0, 1],
-        };
+        let loops = Loops::run(count, [1, 1]);
         e.gemm(false, vec![uop], loops)?;
         self.products += count as u64;
         products.ring.free(e)

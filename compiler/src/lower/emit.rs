@@ -31,6 +31,17 @@ pub(super) struct Loops {
     pub src: [usize; 2],
 }
 
+impl Loops {
+    /// One loop, in which each operand goes on by a number of tiles.
+    pub const fn run(count: usize, [dst, src]: [usize; 2]) -> Self {
+        Self {
+            iter: [1, count],
+            dst: [0, dst],
+            src: [0, src],
+        }
+    }
+}
+
 /// A rectangle of accumulator tiles: `rows` times `cols`, rows `pitch` apart.
 #[derive(Clone, Copy)]
 pub(super) struct Rect {

@@ -2,34 +2,28 @@
 
 use crate::qgraph::{NodeId, QGraph, TensorId};
 
-/// Which nodes read each tensor.
-pub(super) struct Readers {
-    /// How often nodes and the network's outputs read it.
-    count: Vec<usize>,
-    /// The last node that reads it.
-    node: Vec<Option<NodeId>>,
-}
+/// The nodes that read each tensor, and `None` for each of the network's outputs that it is.
+pub(super) struct Readers(Vec<Vec<Option<NodeId>>>);
 
 impl Readers {
     pub fn of(graph: &QGraph) -> Self {
-        let mut readers = Self {
-            count: vec![0; graph.tensors.len()],
-            node: vec![None; graph.tensors.len()],
-        };
+        let mut readers = vec![Vec::new(); graph.tensors.len()];
         for (reader, node) in graph.ids() {
             for id in node.op.inputs() {
-                readers.count[id.0] += 1;
-                readers.node[id.0] = Some(reader);
+                readers[id.0].push(Some(reader));
             }
         }
         for id in &graph.outputs {
-            readers.count[id.0] += 1;
+            readers[id.0].push(None);
         }
-        readers
+        Self(readers)
     }
 
     /// The node that reads a tensor, if it does so once and nothing else does.
     pub fn only(&self, id: TensorId) -> Option<NodeId> {
-        self.node[id.0].filter(|_| self.count[id.0] == 1)
+        match self.0[id.0][..] {
+            [reader] => reader,
+            _ => None,
+        }
     }
 }

@@ -8,7 +8,7 @@
 //! The input scratchpad is two halves, as for a convolution's chunks: a load waits until the GEMM
 //! before the last has read its half.
 
-use vta_isa::{Extension, Load, MemType, Module, Uop};
+use vta_isa::{Extension, Load, MemType, Module, Store, Uop};
 use vta_program::BufferId;
 use vta_program::listing::Role;
 
@@ -37,6 +37,29 @@ pub(super) struct Rows {
 }
 
 impl Rows {
+    /// Tiles that follow each other.
+    pub fn run(place: Place, [sram, dram]: [usize; 2], count: usize) -> Self {
+        Self {
+            place,
+            sram,
+            dram,
+            size: [1, count],
+            stride: count,
+        }
+    }
+
+    /// As an output.
+    pub fn store(&self) -> Store {
+        Store {
+            sram_base: self.sram as u16,
+            dram_base: self.dram as u32,
+            y_size: self.size[0] as u16,
+            x_size: self.size[1] as u16,
+            x_stride: self.stride as u16,
+            ..Store::default()
+        }
+    }
+
     fn load(&self, mem: MemType, sram: usize) -> Load {
         Load {
             mem,
@@ -159,11 +182,7 @@ impl Stage {
             Self::Products(products) => products,
         };
         let count = rows.size[0] * rows.size[1];
-        let loops = Loops {
-            iter: [1, count],
-            dst: [0, 1],
-            src: [0, 1],
-        };
+        let loops = Loops::run(count, [1, 1]);
         if sums == Sums::Set {
             e.clear(Rect::run(rows.sram, count))?;
         }

@@ -63,6 +63,7 @@ impl Done {
 }
 
 /// The tokens of a layer.
+#[derive(Default)]
 pub(super) struct Tokens {
     /// What was told and not waited for, by queue.
     told: [VecDeque<Done>; Edge::ALL.len()],
@@ -73,15 +74,9 @@ pub(super) struct Tokens {
 impl Tokens {
     /// At the seam to the layer before.
     pub fn new() -> Self {
-        let found = |edge| {
-            Done::SEAM
-                .into_iter()
-                .filter(move |done| done.edge() == edge)
-        };
-        Self {
-            told: Edge::ALL.map(|edge| found(edge).collect()),
-            waits: Vec::new(),
-        }
+        let mut tokens = Self::default();
+        Done::SEAM.into_iter().for_each(|done| tokens.tell(done));
+        tokens
     }
 
     pub fn tell(&mut self, done: Done) {
@@ -116,9 +111,8 @@ impl Tokens {
 
     /// What is wrong at the end of a layer, which leaves as many tokens at its seam as it found.
     pub fn fault(&self) -> Option<String> {
-        let found = |edge| Done::SEAM.iter().filter(|done| done.edge() == edge).count();
-        let left = Edge::ALL.map(|edge| self.told[edge as usize].len());
-        let sound = left == Edge::ALL.map(found) && self.waits.is_empty();
+        let left = |tokens: &Self| tokens.told.each_ref().map(VecDeque::len);
+        let sound = left(self) == left(&Self::new()) && self.waits.is_empty();
         (!sound).then(|| format!("tokens left: {:?}; awaited: {:?}", self.told, self.waits))
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use vta_isa::{Gemm, Load, Store, Uop};
+use vta_isa::{Gemm, Load, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, Rect};
@@ -101,16 +101,14 @@ impl Channels<'_> {
         let copy = base + self.copies * r * c;
         self.vectors
             .apply(e, self.ops, &mut 0, &piece, [base, copy])?;
-        let store = Store {
-            sram_base: base as u16,
-            dram_base: ((area.block * oh + area.rows.start) * ow + area.cols.start) as u32,
-            y_size: r as u16,
-            x_size: c as u16,
-            x_stride: ow as u16,
-            ..Store::default()
+        let rows = Rows {
+            place: e.lowering.place(self.output),
+            sram: base,
+            dram: (area.block * oh + area.rows.start) * ow + area.cols.start,
+            size: [r, c],
+            stride: ow,
         };
-        let output = e.lowering.place(self.output);
-        halves.store(e, output, store)
+        halves.store(e, rows)
     }
 
     /// Fetches what an area reads of an input block and adds it where each phase has it.

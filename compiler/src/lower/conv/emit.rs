@@ -180,11 +180,7 @@ impl Conv<'_> {
                 src: 0,
                 wgt: 0,
             }];
-            let loops = Loops {
-                iter: [1, work.co.len() * acc.pitch],
-                dst: [0, 1],
-                src: [0, 0],
-            };
+            let loops = Loops::run(work.co.len() * acc.pitch, [1, 0]);
             e.gemm(true, uops, loops)?;
             return self.add_region_vectors(e, work, acc);
         };
@@ -217,11 +213,7 @@ impl Conv<'_> {
         };
         let tiles = work.co.start * steps..work.co.end * steps;
         let uops = tiles.enumerate().map(uop).collect();
-        let loops = Loops {
-            iter: [1, acc.kept],
-            dst: [0, 1],
-            src: [0, 0],
-        };
+        let loops = Loops::run(acc.kept, [1, 0]);
         e.gemm(false, uops, loops)
     }
 
@@ -306,11 +298,7 @@ fn vector_op(
         src: (row + co) as u16,
         wgt: 0,
     };
-    let loops = Loops {
-        iter: [1, acc.kept],
-        dst: [0, 1],
-        src: [0, 0],
-    };
+    let loops = Loops::run(acc.kept, [1, 0]);
     e.alu(
         op,
         AluOperand::Acc,

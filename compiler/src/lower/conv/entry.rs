@@ -73,10 +73,7 @@ impl Conv<'_> {
         }
         self.load_vectors(e, &work.co, progress)?;
         self.start_sums(e, work, acc)?;
-        match waits {
-            true => Ok(()),
-            false => e.hand_on(),
-        }
+        if waits { Ok(()) } else { e.hand_on() }
     }
 
     /// Loads constants before the first chunk's input: its weights as soon as their half is

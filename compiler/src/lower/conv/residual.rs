@@ -74,11 +74,7 @@ impl Conv<'_> {
                 });
             }
         }
-        let loops = Loops {
-            iter: [1, area],
-            dst: [0, 1],
-            src: [0, 1],
-        };
+        let loops = Loops::run(area, [1, 1]);
         e.gemm(false, uops, loops)
     }
 }

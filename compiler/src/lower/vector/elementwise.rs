@@ -1,6 +1,6 @@
 //! Sums and products of two tensors and element-wise operations.
 
-use vta_isa::{AluOp, AluOperand, Extension, MemType, Store, Uop};
+use vta_isa::{AluOp, AluOperand, Extension, MemType, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, Rect};
@@ -85,13 +85,8 @@ impl<'a> Lowering<'a> {
                 let adds = *op == AluOp::Add && halves.stage.adds();
                 let joins = i > 0 && ops.is_empty() && adds;
                 let sram = if joins { base } else { base + i * n };
-                let rows = Rows {
-                    place: e.lowering.place(operand.tensor),
-                    sram,
-                    dram: first,
-                    size: [1, n],
-                    stride: n,
-                };
+                let place = e.lowering.place(operand.tensor);
+                let rows = Rows::run(place, [sram, first], n);
                 let sums = if joins { Sums::Add } else { Sums::Set };
                 halves.stage.load(&mut e, rows, sums)?;
                 e.immediates(ops, Rect::run(sram, n), copy)?;
@@ -100,16 +95,8 @@ impl<'a> Lowering<'a> {
                 }
             }
             e.immediates(epilogue, Rect::run(base, n), copy)?;
-            let store = Store {
-                sram_base: base as u16,
-                dram_base: first as u32,
-                y_size: 1,
-                x_size: n as u16,
-                x_stride: n as u16,
-                ..Store::default()
-            };
             let output = e.lowering.place(node.output);
-            halves.store(&mut e, output, store)?;
+            halves.store(&mut e, Rows::run(output, [base, first], n))?;
         }
         halves.close(&mut e)?;
         e.finish(layer)
@@ -188,10 +175,6 @@ pub(super) fn join(
         src: src as u16,
         wgt: 0,
     };
-    let loops = Loops {
-        iter: [1, count],
-        dst: [0, 1],
-        src: [0, 1],
-    };
+    let loops = Loops::run(count, [1, 1]);
     e.alu(op, AluOperand::Acc, vec![uop], loops)
 }

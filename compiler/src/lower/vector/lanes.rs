@@ -150,11 +150,7 @@ pub(in crate::lower) fn by_block(
         src: (row + i) as u16,
         wgt: 0,
     };
-    let loops = Loops {
-        iter: [1, positions],
-        dst: [0, 1],
-        src: [0, 0],
-    };
+    let loops = Loops::run(positions, [1, 0]);
     let uops = (0..piece.blocks.len()).map(uop).collect();
     e.alu(op, AluOperand::Acc, uops, loops)
 }

@@ -2,7 +2,7 @@
 //! operations have vectors or constants of positions: by blocks, so that every tile meets the tile of its
 //! block.
 
-use vta_isa::{MemType, Store};
+use vta_isa::MemType;
 
 use super::super::LowerError;
 use super::super::emit::Emitter;
@@ -74,17 +74,9 @@ impl Lowering<'_> {
         let mut halves = Halves::open(half, &mut e)?;
         for piece in Piece::of_blocks(0..blocks, plane, [together, most]) {
             let base = pairs.piece(&mut e, &mut halves, &piece)?;
-            let count = piece.count() as u16;
-            let store = Store {
-                sram_base: base as u16,
-                dram_base: (piece.blocks.start * plane + piece.positions.start) as u32,
-                y_size: 1,
-                x_size: count,
-                x_stride: count,
-                ..Store::default()
-            };
+            let first = piece.blocks.start * plane + piece.positions.start;
             let output = e.lowering.place(node.output);
-            halves.store(&mut e, output, store)?;
+            halves.store(&mut e, Rows::run(output, [base, first], piece.count()))?;
         }
         halves.close(&mut e)?;
         e.finish(layer)
@@ -188,13 +180,7 @@ impl Pairs<'_, '_> {
         operand: &Operand<'_>,
         [dram, count, sram]: [usize; 3],
     ) -> Result<(), LowerError> {
-        let rows = Rows {
-            place: e.lowering.place(operand.tensor),
-            sram,
-            dram,
-            size: [1, count],
-            stride: count,
-        };
+        let rows = Rows::run(e.lowering.place(operand.tensor), [sram, dram], count);
         halves.stage.load(e, rows, Sums::Set)
     }
 }

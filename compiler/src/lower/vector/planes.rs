@@ -96,11 +96,7 @@ impl Planes {
             src: room as u16,
             wgt: 0,
         };
-        let loops = Loops {
-            iter: [1, positions],
-            dst: [0, 1],
-            src: [0, 1],
-        };
+        let loops = Loops::run(positions, [1, 1]);
         let uops = (0..piece.blocks.len()).map(uop).collect();
         e.alu(op, AluOperand::Acc, uops, loops)
     }

@@ -3,12 +3,12 @@
 mod fold;
 mod window;
 
-use vta_isa::{Alu, AluOp, Load, MemType, Store, Uop};
+use vta_isa::{Alu, AluOp, Load, MemType, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, Rect};
 use super::super::lowering::Lowering;
-use super::super::stage::Stage;
+use super::super::stage::{Rows, Stage};
 use super::tiles::{HALVES, Halves};
 use crate::lane::LaneOp;
 use crate::qgraph::{NodeId, QOp};
@@ -192,11 +192,7 @@ impl Pool<'_> {
                 e.immediate(AluOp::Max, -128, whole)?;
             }
             PoolOp::Average { .. } => {
-                let loops = Loops {
-                    iter: [1, r * c],
-                    dst: [0, 1],
-                    src: [0, 0],
-                };
+                let loops = Loops::run(r * c, [1, 0]);
                 e.gemm(true, vec![first], loops)?;
             }
         }
@@ -215,15 +211,14 @@ impl Pool<'_> {
             }
         }
         let [oh, ow] = self.out;
-        let store = Store {
-            sram_base: base as u16,
-            dram_base: ((out.block * oh + out.rows.start) * ow + out.cols.start) as u32,
-            y_size: r as u16,
-            x_size: c as u16,
-            x_stride: ow as u16,
-            ..Store::default()
+        let rows = Rows {
+            place: self.output,
+            sram: base,
+            dram: (out.block * oh + out.rows.start) * ow + out.cols.start,
+            size: [r, c],
+            stride: ow,
         };
-        halves.store(e, self.output, store)
+        halves.store(e, rows)
     }
 
     /// Applies each divisor's operations to the rectangles of outputs that have it.

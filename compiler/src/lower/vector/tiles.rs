@@ -1,13 +1,10 @@
 //! Halves under way through the accumulators, which are two halves, so that storing one tile
 //! overlaps working on the next.
 
-use vta_isa::Store;
-
 use super::super::LowerError;
 use super::super::emit::Emitter;
-use super::super::places::Place;
 use super::super::ring::Ring;
-use super::super::stage::Stage;
+use super::super::stage::{Rows, Stage};
 use super::super::tokens::Done;
 
 /// How many parts the accumulators are split into.
@@ -44,12 +41,11 @@ impl Halves {
     pub(in crate::lower) fn store(
         &mut self,
         e: &mut Emitter<'_, '_>,
-        output: Place,
-        store: Store,
+        rows: Rows,
     ) -> Result<(), LowerError> {
         e.tell(Done::Computed)?;
         e.wait(Done::Computed)?;
-        e.store(output, store)?;
+        e.store(rows.place, rows.store())?;
         self.ring.free(e)
     }
 
