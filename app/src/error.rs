@@ -253,6 +253,7 @@ macro_rules! from {
 }
 
 from!(Input:
+    csv::Error,
     image::ImageError,
     serde_json::Error,
     std::num::ParseFloatError,

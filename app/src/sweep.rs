@@ -6,9 +6,10 @@ mod labels;
 mod layers;
 pub mod merge;
 pub mod picture;
+pub mod row;
 pub mod shard;
 pub mod sweeper;
-pub mod table;
+mod table;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -24,9 +25,10 @@ use crate::options::names::{PICTURE, SHARD};
 use crate::watch::Watch;
 use grid::{Grid, Point};
 pub use layers::Machines;
+use row::Row;
 use shard::Shard;
 use sweeper::{Study, Sweeper};
-use table::{Row, Table};
+use table::Table;
 
 /// How often whoever began a sweep is asked whether to go on while no point is ready.
 const WAIT: Duration = Duration::from_millis(50);

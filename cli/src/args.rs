@@ -50,8 +50,9 @@ Examples:
 
 const AFTER_SWEEP: &str = "\
 The table is a CSV file with a line of headings: an axis' values, then cycles (of one pass of so \
-many images), bound_cycles, macs, utilization, dram_bytes, energy_uj, area_mm2, why a point has no \
-result, and what was swept. With --layers the first axis is `layer`, and the front is of all layers' sums.
+many images), bound_cycles, pass_ms, macs, utilization, dram_bytes, energy_uj, area_mm2, why a point has \
+no result, what was swept, and a check of the row. A row that isn't as it was written is refused, and so \
+are two results for a point. With --layers the first axis is `layer`, and the front is of all layers' sums.
 
 Examples:
   vta sweep zoo:resnet18 --vary LOG_BLOCK=4,5 --vary bus_bytes=8,16 -o t.csv

@@ -301,6 +301,42 @@ fn a_sweep_is_resumed_and_does_not_depend_on_threads() {
     );
     assert_eq!(whole, std::fs::read_to_string(&one).unwrap());
     assert_eq!(resumed["pareto"], first["pareto"]);
+    // Rows that can't be: other figures, in place of a point's or beside them.
+    let output = one.to_str().unwrap();
+    let args = [
+        "sweep",
+        "conv:1,32,7,7,32,3,1,1",
+        "--vary",
+        "LOG_BLOCK=4,5",
+        "--vary",
+        "bus_bytes=8,16",
+        "--vary",
+        "LOG_WGT_BUFF_SIZE=16,18",
+        "-o",
+        output,
+    ];
+    let cycles = whole.lines().nth(2).unwrap().split(',').nth(3).unwrap();
+    let changed = whole.replacen(&format!(",18,{cycles},"), ",18,7,", 1);
+    for (text, part) in [
+        (changed.clone(), "1.csv:3: the row isn't as it was written"),
+        (
+            whole.clone() + changed.lines().nth(2).unwrap() + "\n",
+            "1.csv:10: the row isn't",
+        ),
+    ] {
+        assert_ne!(text, whole);
+        std::fs::write(&one, &text).unwrap();
+        let merged = path(&folder, "merged.csv");
+        for args in [
+            &args[..],
+            &["merge", output, "-o", merged.to_str().unwrap()],
+        ] {
+            let (status, _, err) = vta(args);
+            assert!(status == 2 && err.contains(part), "{err}");
+            assert_eq!(std::fs::read_to_string(&one).unwrap(), text);
+        }
+        assert!(!merged.exists());
+    }
     let picture = std::fs::read_to_string(path(&folder, "1.svg")).unwrap();
     assert_eq!(picture.matches("<circle").count(), 8);
 }

@@ -2,12 +2,14 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use serde_json::{Value, json};
+use vta_app::sweep::row::{Measured, Row};
 use vta_app::sweep::sweeper::{Study, Sweeper as Points, Workload};
-use vta_app::sweep::table::{Measured, Row};
 
 use crate::error::raise;
 use crate::layers::{Layer, topology};
 use crate::options::config;
+use crate::report::to_python;
 use crate::watch::aside;
 
 /// Adds the class.
@@ -53,10 +55,10 @@ impl Sweeper {
         Ok(Self(sweeper))
     }
 
-    /// The figures of a point that could be computed, in order.
+    /// The names of a point's figures, in order, each with a number of its type.
     #[staticmethod]
-    fn figures(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-        figures(py, None)
+    fn figures(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        to_python(py, &Value::from(Measured::default().figures()))
     }
 
     fn __len__(&self) -> usize {
@@ -75,29 +77,12 @@ impl Sweeper {
     }
 
     /// Measures a point: its figures, or `error` alone.
-    fn measure<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyDict>> {
+    fn measure<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         let Row { outcome, .. } = py.detach(|| self.0.measure(index)).map_err(raise)?;
-        match outcome {
-            Ok(measured) => figures(py, Some(&measured)),
-            Err(error) => {
-                let row = PyDict::new(py);
-                row.set_item("error", error)?;
-                Ok(row)
-            }
-        }
+        let row = match outcome {
+            Ok(measured) => measured.figures().into(),
+            Err(error) => json!({ "error": error }),
+        };
+        to_python(py, &row)
     }
-}
-
-/// By their names in tables; without a point the names alone.
-fn figures<'py>(py: Python<'py>, of: Option<&Measured>) -> PyResult<Bound<'py, PyDict>> {
-    let row = PyDict::new(py);
-    row.set_item("cycles", of.map(|m| m.cycles))?;
-    row.set_item("images", of.map(|m| m.images))?;
-    row.set_item("bound_cycles", of.map(|m| m.bound_cycles))?;
-    row.set_item("macs", of.map(|m| m.macs))?;
-    row.set_item("utilization", of.map(|m| m.utilization))?;
-    row.set_item("dram_bytes", of.map(|m| m.dram_bytes))?;
-    row.set_item("energy_uj", of.map(|m| m.energy_uj))?;
-    row.set_item("area_mm2", of.map(|m| m.area_mm2))?;
-    Ok(row)
 }

@@ -104,6 +104,9 @@ impl Grid {
 
     /// The grid of a board, whose limits hold for every point.
     pub fn on(mut self, board: Option<Board>) -> Self {
+        if let Some(board) = &board {
+            self = self.of_file(format!("{board:?}").as_bytes());
+        }
         self.limits = board;
         self
     }
@@ -143,30 +146,18 @@ impl Grid {
         self
     }
 
-    /// What isn't varied, to tell one sweep's table from another's.
+    /// What isn't varied, the board's limits and the model's file, to tell one sweep's table from another's.
     pub fn fingerprint(&self) -> String {
         hash(self.base.as_bytes())
     }
 
-    /// What decides the figures of a point beside its values: what isn't varied, and the board's
-    /// limits. One of another version of `vta` is another one, too.
-    pub fn basis(&self) -> String {
-        let limits = match &self.limits {
-            Some(board) => hash(format!("{board:?}").as_bytes()),
-            None => "none".to_owned(),
-        };
-        let version = env!("CARGO_PKG_VERSION");
-        format!(
-            "base {}, limits {limits}, vta {version}",
-            self.fingerprint()
-        )
-    }
-
-    /// Tells this grid, with its values and their order, from others of the same basis.
+    /// Tells this grid, with its values and their order, from others and from those of other versions of
+    /// `vta`.
     pub fn identity(&self) -> String {
         let axis = |axis: &Axis| format!("{}={};", axis.key, axis.values.join(","));
         let axes: String = self.axes.iter().map(axis).collect();
-        hash(format!("{axes} {}", self.basis()).as_bytes())
+        let version = env!("CARGO_PKG_VERSION");
+        hash(format!("{axes} {} {version}", self.base).as_bytes())
     }
 
     /// Every point, in order.
@@ -208,9 +199,9 @@ impl Grid {
         let (mut config, mut timing) = (self.config.clone(), self.timing.clone());
         for (axis, value) in self.machines().iter().zip(values) {
             if is_config(&axis.key) {
-                let number: u64 = value
-                    .parse()
-                    .with_context(|| format!("{}={value}", axis.key))?;
+                let number: u64 = value.parse().map_err(|_| {
+                    Error::input(format!("{}={value}: not a whole number from 0", axis.key))
+                })?;
                 config.insert(axis.key.clone(), Value::from(number));
             } else {
                 timing.set(&axis.key, value);
@@ -364,6 +355,14 @@ mod tests {
         let vary = ["tags=1".to_owned()];
         let other = Grid::new(&vary, &Config::default(), &TimingConfig::de10()).unwrap();
         assert_ne!(other.fingerprint(), one);
+        let on = |name| {
+            grid(&["tags=1"])
+                .unwrap()
+                .on(Some(Board::preset(name).unwrap()))
+        };
+        assert!(
+            on("pynq").fingerprint() != one && on("pynq").fingerprint() != on("de10").fingerprint()
+        );
         let of = |bytes| grid(&["tags=1"]).unwrap().of_file(bytes).fingerprint();
         assert_eq!(of(b"net"), of(b"net"));
         assert!(of(b"net") != of(b"nut") && of(b"net") != one);

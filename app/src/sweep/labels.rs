@@ -71,6 +71,6 @@ pub(super) fn split(label: &str) -> (&str, Option<(usize, usize, &str)>) {
 
 /// What tells a sweep from others: the model, and all that isn't varied.
 pub(super) fn sweep(model: &str, grid: &Grid) -> String {
-    let model = model.replace(['\n', '\r'], " ").replace('"', "'");
+    let model = model.replace(['\n', '\r'], " ");
     format!("{model}, base {}", grid.fingerprint())
 }

@@ -1,7 +1,7 @@
 //! The points of a table's layers, together for each machine.
 
 use super::grid::Grid;
-use super::table::{Measured, Row};
+use super::row::{Measured, Row};
 
 /// The rows of a sweep by machine: those of a table's layers added up.
 pub struct Machines<'g> {
@@ -64,6 +64,7 @@ fn sum(layers: &[&Row]) -> Result<Measured, String> {
             Some(sum) => Measured {
                 cycles: sum.cycles + one.cycles,
                 bound_cycles: sum.bound_cycles + one.bound_cycles,
+                pass_ms: sum.pass_ms + one.pass_ms,
                 macs: sum.macs + one.macs,
                 dram_bytes: sum.dram_bytes + one.dram_bytes,
                 energy_uj: sum.energy_uj + one.energy_uj,
@@ -103,6 +104,7 @@ mod tests {
             cycles,
             images: 1,
             bound_cycles: cycles / 2,
+            pass_ms: cycles as f64 / 8.0,
             macs: 64,
             utilization: 16.0 / cycles as f64,
             dram_bytes: 10,
@@ -140,6 +142,7 @@ mod tests {
             (40, 20, 128, 20)
         );
         assert_eq!((sum.images, sum.energy_uj, sum.area_mm2), (1, 3.0, 7.0));
+        assert_eq!(sum.pass_ms, 5.0);
         // 128 multiply-adds of the 4 in each of 40 cycles.
         assert!((sum.utilization - 0.8).abs() < 1e-12, "{}", sum.utilization);
         assert_eq!(two.outcome, Err("b: too wide".to_owned()));

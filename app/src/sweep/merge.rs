@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use vta_files::output;
 
 use super::labels::split;
-use super::table::{COLUMNS, Row, cells, line, outcome};
+use super::row::{Line, head, line, read};
 use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
 use crate::files;
 
@@ -19,24 +19,9 @@ pub struct Merged {
     pub missing: Vec<usize>,
 }
 
-/// Where a row stands.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    file: &'a Path,
-    /// From 1.
-    line: usize,
-}
-
-impl Place<'_> {
-    fn name(&self) -> String {
-        format!("{}:{}", self.file.display(), self.line)
-    }
-}
-
 /// A row of the table to be.
-struct Kept<'a> {
-    row: Row,
-    place: Place<'a>,
+struct Kept {
+    line: Line,
     /// Of its point, from 1, where a shard says it.
     number: Option<usize>,
 }
@@ -44,13 +29,13 @@ struct Kept<'a> {
 /// The rows of all tables so far.
 #[derive(Default)]
 struct Rows<'a> {
-    /// The headings, and whose they are.
-    head: Option<(String, &'a Path)>,
-    /// What was swept, and a row that says so.
-    sweep: Option<(String, Place<'a>)>,
-    /// How many points the grid has and which grid it is, and a row that says so.
-    grid: Option<((usize, String), Place<'a>)>,
-    rows: Vec<Kept<'a>>,
+    /// The axes' keys, and whose they are.
+    keys: Option<(Vec<String>, &'a Path)>,
+    /// What was swept, and the place of a row that says so.
+    sweep: Option<(String, String)>,
+    /// How many points the grid has, which grid it is, and the place of a row that says so.
+    grid: Option<(usize, String, String)>,
+    rows: Vec<Kept>,
     by_values: HashMap<Vec<String>, usize>,
     /// Indices into `rows` by the point's number.
     by_number: HashMap<usize, usize>,
@@ -66,13 +51,13 @@ struct Rows<'a> {
 pub fn merge(tables: &[PathBuf], path: &Path) -> Result<Merged> {
     let mut rows = Rows::default();
     for file in tables {
-        rows.read(file, &files::read_text(file)?)?;
+        rows.read(file)?;
     }
     let Some((sweep, _)) = &rows.sweep else {
         let names: Vec<_> = tables.iter().map(|t| t.display().to_string()).collect();
         bail!("no row to merge in any table ({})", names.join(", "));
     };
-    let points = rows.grid.as_ref().map_or(0, |((points, _), _)| *points);
+    let points = rows.grid.as_ref().map_or(0, |(points, ..)| *points);
     let mut order: Vec<usize> = Vec::with_capacity(rows.rows.len());
     let mut missing = Vec::new();
     for number in 1..=points {
@@ -83,9 +68,11 @@ pub fn merge(tables: &[PathBuf], path: &Path) -> Result<Merged> {
     }
     let others = (0..rows.rows.len()).filter(|at| rows.rows[*at].number.is_none());
     order.extend(others);
-    let head = rows.head.as_ref().map_or("", |(head, _)| head);
-    let lines = order.iter().map(|at| line(&rows.rows[*at].row, sweep));
-    let text: String = std::iter::once(format!("{head}\n")).chain(lines).collect();
+    let keys = rows.keys.iter().flat_map(|(keys, _)| keys);
+    let mut text = head(keys.map(String::as_str))?;
+    for at in &order {
+        text += &line(&rows.rows[*at].line.row, sweep)?;
+    }
     output::write(path, text)?;
     Ok(Merged {
         rows: order.len(),
@@ -95,106 +82,75 @@ pub fn merge(tables: &[PathBuf], path: &Path) -> Result<Merged> {
 
 impl<'a> Rows<'a> {
     /// Adds a table's rows.
-    fn read(&mut self, file: &'a Path, text: &str) -> Result<()> {
-        let (head, body) = text.split_once('\n').unwrap_or((text, ""));
-        let place = Place { file, line: 1 };
-        let columns = format!(",{}", COLUMNS.join(","));
-        let keys = head.strip_suffix(&columns).with_context(|| {
-            format!(
-                "{}: not the table of a sweep: its headings end otherwise",
-                place.name()
-            )
-        })?;
-        let keys = keys.split(',').count();
-        match &self.head {
-            Some((first, of)) => ensure!(
-                first == head,
-                "{}: other headings than those of {}",
-                place.name(),
-                of.display()
-            ),
-            None => self.head = Some((head.to_owned(), file)),
+    fn read(&mut self, file: &'a Path) -> Result<()> {
+        let text = files::read_file(file)?;
+        let whole = text
+            .iter()
+            .rposition(|b| *b == b'\n')
+            .map_or(0, |end| end + 1);
+        let (keys, lines) = read(file, &text[..whole])?;
+        let (first, of) = self.keys.get_or_insert_with(|| (keys.clone(), file));
+        ensure!(
+            *first == keys,
+            "{}:1: other headings than those of {}",
+            file.display(),
+            of.display()
+        );
+        for line in lines {
+            let place = line.place.clone();
+            self.add(line).with_context(|| place)?;
         }
-        let lines = body.split_inclusive('\n');
-        for (i, text) in lines.enumerate() {
-            let place = Place { file, line: i + 2 };
-            let whole = text.strip_suffix('\n').with_context(|| {
-                format!(
-                    "{}: a row without its end: the sweep hasn't finished it",
-                    place.name()
-                )
-            })?;
-            self.add(keys, whole, place).with_context(|| place.name())?;
-        }
+        ensure!(
+            whole == text.len(),
+            "{}: the last row has no end: the sweep hasn't finished it",
+            file.display()
+        );
         Ok(())
     }
 
-    fn add(&mut self, keys: usize, text: &str, place: Place<'a>) -> Result<()> {
-        let cells = cells(text);
-        let expected = keys + COLUMNS.len();
+    fn add(&mut self, line: Line) -> Result<()> {
+        let (sweep, number) = split(&line.label);
+        let new = || (sweep.to_owned(), line.place.clone());
+        let (first, of) = self.sweep.get_or_insert_with(new);
         ensure!(
-            cells.len() == expected,
-            "{} cells, not {expected}",
-            cells.len()
+            first == sweep,
+            "a row of the sweep '{sweep}'; that of {of} is '{first}'"
         );
-        let (values, rest) = cells.split_at(keys);
-        let row = Row {
-            values: values.iter().map(|v| (*v).to_owned()).collect(),
-            outcome: outcome(rest)?,
-        };
-        let (sweep, number) = split(rest[COLUMNS.len() - 1]);
-        match &self.sweep {
-            Some((first, of)) => ensure!(
-                first == sweep,
-                "a row of the sweep '{sweep}'; that of {} is '{first}'",
-                of.name()
-            ),
-            None => self.sweep = Some((sweep.to_owned(), place)),
-        }
-        let at = self.row(row, place)?;
         let Some((number, points, grid)) = number else {
-            return Ok(());
+            return self.row(line).map(drop);
         };
-        match &self.grid {
-            Some((first, of)) => ensure!(
-                first.0 == points && first.1 == grid,
-                "a shard of another grid, or by another version of vta, than that of {}",
-                of.name()
-            ),
-            None => self.grid = Some(((points, grid.to_owned()), place)),
-        }
+        let new = || (points, grid.to_owned(), line.place.clone());
+        let (size, first, of) = self.grid.get_or_insert_with(new);
+        ensure!(
+            *size == points && first == grid,
+            "a shard of another grid, or by another version of vta, than that of {of}"
+        );
+        let at = self.row(line)?;
         let kept = &mut self.rows[at];
         let known = *kept.number.get_or_insert(number);
         ensure!(
             known == number,
             "point {number}, which {} says is {known}",
-            kept.place.name()
+            kept.line.place
         );
         let other = *self.by_number.entry(number).or_insert(at);
         ensure!(
             other == at,
             "another point {number} than that of {}",
-            self.rows[other].place.name()
+            self.rows[other].line.place
         );
         Ok(())
     }
 
     /// The index of a point's row, which is new or equals the one that is known.
-    fn row(&mut self, row: Row, place: Place<'a>) -> Result<usize> {
-        if let Some(&at) = self.by_values.get(&row.values) {
-            let Kept {
-                row: known, place, ..
-            } = &self.rows[at];
-            ensure!(
-                *known == row,
-                "another result for the point of {}",
-                place.name()
-            );
+    fn row(&mut self, line: Line) -> Result<usize> {
+        if let Some(&at) = self.by_values.get(&line.row.values) {
+            line.agrees(&self.rows[at].line)?;
             return Ok(at);
         }
-        self.by_values.insert(row.values.clone(), self.rows.len());
-        let number = None;
-        self.rows.push(Kept { row, place, number });
+        let values = line.row.values.clone();
+        self.by_values.insert(values, self.rows.len());
+        self.rows.push(Kept { line, number: None });
         Ok(self.rows.len() - 1)
     }
 }
@@ -202,33 +158,37 @@ impl<'a> Rows<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sweep::row::tests as row;
 
-    const HEAD: &str = "tags,cycles,images,bound_cycles,macs,utilization,dram_bytes,energy_uj,area_mm2,error,sweep\n";
+    const BASE: &str = "demo, base 00000000000000ff";
     const GRID: &str = "0123456789abcdef";
 
+    fn heading() -> String {
+        head(["tags"].into_iter()).unwrap()
+    }
+
+    fn labelled(tags: u64, cycles: u64, label: &str) -> String {
+        line(&row::row(&[&tags.to_string()], Ok(cycles)), label).unwrap()
+    }
+
     fn row(tags: u64, number: usize) -> String {
-        whole(tags).replace(
-            "f\"\n",
-            &format!("f, point {number} of 4 in grid {GRID}\"\n"),
-        )
+        let label = format!("{BASE}, point {number} of 4 in grid {GRID}");
+        labelled(tags, tags * 10, &label)
     }
 
     fn whole(tags: u64) -> String {
-        format!(
-            "{tags},{},1,2,3,0.5,6,7.25,8.5,,\"demo, base 00000000000000ff\"\n",
-            tags * 10
-        )
+        labelled(tags, tags * 10, BASE)
     }
 
     fn table(tags: &[u64]) -> String {
-        HEAD.to_owned() + &tags.iter().map(|t| whole(*t)).collect::<String>()
+        heading() + &tags.iter().map(|t| whole(*t)).collect::<String>()
     }
 
     fn merged(tables: &[String]) -> Result<(Merged, String), String> {
         let folder = tempfile::tempdir().unwrap();
         let name = |i| folder.path().join(format!("{i}.csv"));
         for (i, text) in tables.iter().enumerate() {
-            std::fs::write(name(i), format!("{HEAD}{text}")).unwrap();
+            std::fs::write(name(i), heading() + text).unwrap();
         }
         let (paths, all) = (
             (0..tables.len()).map(name).collect::<Vec<_>>(),
@@ -261,40 +221,39 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_names_file_and_line_and_writes_nothing() {
+        let of = |base: &str, point: &str, grid: &str| {
+            labelled(3, 30, &format!("{base}, point {point} in grid {grid}"))
+        };
         let other =
             "1.csv:2: a shard of another grid, or by another version of vta, than that of 0.csv:2";
         let sweep = |name: &str| {
-            let base = "demo, base 00000000000000ff";
-            format!("1.csv:2: a row of the sweep '{name}'; that of 0.csv:2 is '{base}'")
+            format!("1.csv:2: a row of the sweep '{name}'; that of 0.csv:2 is '{BASE}'")
         };
-        let (net, base) = (
-            sweep("net, base 00000000000000ff"),
-            sweep("demo, base 00000000000000fe"),
-        );
+        let (net, base) = (BASE.replace("demo", "net"), BASE.replace("ff", "fe"));
+        let changed = row(3, 2).replace("3,30,", "3,7,");
+        let written = changed.trim_end().rsplit(',').next().unwrap();
         for (second, error) in [
             (row(9, 2), "1.csv:2: point 2, which 0.csv:2 says is 1"),
             (row(3, 1), "1.csv:2: another point 1 than that of 0.csv:2"),
             (
-                row(9, 1).replace("90", "91"),
-                "1.csv:2: another result for the point of 0.csv:2",
+                labelled(9, 91, &format!("{BASE}, point 1 of 4 in grid {GRID}")),
+                "1.csv:2: another result for the point of 0.csv:2: cycles is '91', not '90'",
             ),
-            (row(3, 2).replace("demo", "net"), &net),
-            (row(3, 2).replace("ff,", "fe,"), &base),
-            (row(3, 2).replace(GRID, "f123456789abcdef"), other),
-            (row(3, 2).replace("of 4", "of 5"), other),
+            (of(&net, "2 of 4", GRID), &sweep(&net)),
+            (of(&base, "2 of 4", GRID), &sweep(&base)),
+            (of(BASE, "2 of 4", "f123456789abcdef"), other),
+            (of(BASE, "2 of 5", GRID), other),
+            (row(3, 2) + "5,1\n", "1.csv:3: 2 cells, not 13"),
             (
                 row(3, 2) + "5,1",
-                "1.csv:3: a row without its end: the sweep hasn't finished it",
-            ),
-            (row(3, 2) + "5,1\n", "1.csv:3: 2 cells, not 11"),
-            (row(3, 2) + "\n", "1.csv:3: 1 cells, not 11"),
-            (
-                row(3, 2).replace("30", "x"),
-                "1.csv:2: cycles is 'x': invalid digit found in string",
+                "1.csv: the last row has no end: the sweep hasn't finished it",
             ),
         ] {
             assert_eq!(merged(&[row(9, 1), second]).unwrap_err(), error);
         }
+        let error = merged(&[row(9, 1), changed.clone()]).unwrap_err();
+        let part = format!("1.csv:2: the row isn't as it was written: its check is '{written}'");
+        assert!(error.starts_with(&part), "{error}");
         let error = merged(&[String::new(), String::new()]).unwrap_err();
         assert_eq!(error.matches(".csv").count(), 2, "{error}");
     }
@@ -302,7 +261,7 @@ mod tests {
     #[test]
     fn numbers_that_no_grid_has_are_part_of_the_sweeps_name() {
         for wrong in ["0 of 4", "5 of 4", "1 of 100001", "-1 of 4", "x of 4", "1"] {
-            let text = row(3, 2).replace("2 of 4", wrong);
+            let text = labelled(3, 30, &format!("{BASE}, point {wrong} in grid {GRID}"));
             let error = merged(&[row(9, 1), text]).unwrap_err();
             assert!(error.contains(&format!("point {wrong} in grid")), "{error}");
         }
@@ -317,7 +276,7 @@ mod tests {
             ("", "b.csv:1: not the table of a sweep"),
             ("a,b\n1,2\n", "b.csv:1: not the table of a sweep"),
             (
-                &HEAD.replace("tags", "LOG_BLOCK"),
+                &heading().replace("tags", "LOG_BLOCK"),
                 "b.csv:1: other headings than those of",
             ),
         ] {

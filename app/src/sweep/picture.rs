@@ -2,7 +2,7 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::table::{Measured, Row};
+use super::row::{Measured, Row};
 
 /// Rows that no other row beats in area and cycles an image, by area; indices into `rows`.
 pub fn front(rows: &[Row]) -> Vec<usize> {
@@ -311,12 +311,8 @@ mod tests {
             outcome: Ok(Measured {
                 cycles,
                 images,
-                bound_cycles: 1,
-                macs: 1,
-                utilization: 0.5,
-                dram_bytes: 1,
-                energy_uj: 1.0,
                 area_mm2,
+                ..Measured::default()
             }),
         }
     }

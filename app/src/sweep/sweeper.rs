@@ -16,7 +16,7 @@ use vta_sim::views::{EnergyTable, LayerCycles, LayerTotals};
 
 use super::area;
 use super::grid::Grid;
-use super::table::{Measured, Row};
+use super::row::{Measured, Row};
 use crate::error::{Context, Result, ensure, message};
 use crate::machine::{ConfigSource, Machine, Wanted};
 use crate::options::names::{Front, THREADS};
@@ -74,7 +74,6 @@ pub struct Study {
 pub struct Sweeper {
     subject: Subject,
     grid: Grid,
-    basis: String,
     threads: usize,
     programs: Programs,
 }
@@ -112,13 +111,10 @@ impl Sweeper {
                 study.work.name().into_owned()
             })?;
         }
-        let mut name = study.work.name();
         if let Some(file) = study.work.file() {
             grid = grid.of_file(&files::read_file(file)?);
-            name = files::name(&name).into();
         }
         Ok(Self {
-            basis: format!("{name}, {}", grid.basis()),
             subject,
             grid,
             threads,
@@ -139,13 +135,6 @@ impl Sweeper {
     /// Points that are measured side by side.
     pub fn threads(&self) -> usize {
         self.threads
-    }
-
-    /// All that decides what is measured at a point, beside the point's own keys and values, as a line of
-    /// text: the model with its content, configuration, timing, the board's limits, this version. Equal
-    /// texts and values have equal rows, wherever they are computed and wherever a model's file lies.
-    pub fn basis(&self) -> &str {
-        &self.basis
     }
 
     /// Measures a point, which is its index in the grid. A point that can't be built or compiled has the
@@ -225,6 +214,7 @@ fn measured(layers: &[LayerCycles], macs: u64, config: &Config, timing: &TimingC
     layers.iter().for_each(|layer| total.add(layer));
     Measured {
         cycles: total.cycles,
+        pass_ms: total.cycles as f64 / (timing.clock_mhz * 1e3),
         images: config.batch() as u64,
         bound_cycles: layers.iter().map(|l| l.bound.cycles()).sum(),
         macs,
@@ -346,7 +336,6 @@ fn figures(layer: &Layer) -> Layer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sweep::table::columns;
 
     fn study(vary: &[&str]) -> Study {
         Study {
@@ -417,73 +406,5 @@ mod tests {
                 .iter()
                 .all(|(_, s)| s.get().is_some())
         );
-    }
-
-    #[test]
-    fn cells_are_named_numbers() {
-        let sweeper = Sweeper::open(&study(&["LOG_BLOCK=4,20", "tags=2"]), None, &()).unwrap();
-        let names = columns(sweeper.grid());
-        assert_eq!(names[..3], ["LOG_BLOCK", "tags", "cycles"]);
-        assert_eq!(names.last(), Some(&"error"));
-        let (good, bad) = (sweeper.measure(0).unwrap(), sweeper.measure(1).unwrap());
-        let cycles = good.outcome.as_ref().unwrap().cycles;
-        let (good, bad) = (good.json(), bad.json());
-        assert_eq!((good.len(), bad.len()), (names.len(), names.len()));
-        assert_eq!(good[..3], [4, 2, cycles].map(serde_json::Value::from));
-        assert!(good[names.len() - 1].is_null() && bad[2].is_null());
-        assert!(bad[names.len() - 1].as_str().unwrap().contains("LOG_BLOCK"));
-    }
-
-    #[test]
-    fn the_basis_is_all_that_is_not_varied() {
-        let basis = |study: &Study| Sweeper::open(study, None, &()).unwrap().basis().to_owned();
-        let base = study(&["tags=1"]);
-        let text = basis(&base);
-        assert!(text.starts_with("conv:1,16,7,7,32,3,1,1, base "), "{text}");
-        assert!(
-            text.ends_with(concat!(", vta ", env!("CARGO_PKG_VERSION"))),
-            "{text}"
-        );
-        assert_eq!(basis(&study(&["tags=7,8"])), text);
-        let others = [
-            Study {
-                work: Workload::Model("gemm:1,16,16".to_owned()),
-                ..base.clone()
-            },
-            Study {
-                timing: Some("de10".to_owned()),
-                ..base.clone()
-            },
-            Study {
-                board: Some("pynq".to_owned()),
-                ..base.clone()
-            },
-        ];
-        others
-            .iter()
-            .for_each(|other| assert_ne!(basis(other), text));
-    }
-
-    #[test]
-    fn a_models_file_is_its_name_and_content_wherever_it_lies() {
-        let folder = tempfile::tempdir().unwrap();
-        let model = model::DEMO_MODEL;
-        let basis = |place: &str, more: &[u8]| {
-            let place = folder.path().join(place);
-            std::fs::create_dir_all(&place).unwrap();
-            let path = place.join("model.onnx");
-            std::fs::write(&path, [model, more].concat()).unwrap();
-            let work = Workload::Model(path.display().to_string());
-            let study = Study {
-                work,
-                ..study(&["tags=1"])
-            };
-            Sweeper::open(&study, None, &()).unwrap().basis().to_owned()
-        };
-        let one = basis("a", b"");
-        assert!(one.starts_with("model.onnx, base "), "{one}");
-        assert_eq!(basis("b", b""), one);
-        // A producer's version, which changes nothing but the bytes.
-        assert_ne!(basis("c", b"\x1a\x011"), one);
     }
 }

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use serde_json::json;
+use vta_app::sweep::row::Row;
 use vta_app::sweep::sweeper::{Study, Workload};
-use vta_app::sweep::table::Row;
 use vta_app::sweep::{self, Machines, SweepOptions, Swept, merge as tables, picture};
 use vta_app::topology::Topology;
 use vta_app::watch::Watch;
