@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import os
-import tempfile
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pyvta import _store, _work
 from pyvta._pyvta import InferenceSession
-from pyvta._source import Source
+from pyvta._source import Options, Source, copies
 from pyvta.errors import FileError, InputError, UsageError
 
 if TYPE_CHECKING:
     from distributed import Client
-
-#: Sessions that a process keeps open.
-_MOST_OPEN = 2
 
 _Array = npt.NDArray[Any]
 
@@ -64,57 +57,43 @@ class _Network:
     """A network and its options, as workers get it."""
 
     source: Source
-    options: tuple[tuple[str, Any], ...]
+    options: Options
 
     def open(self) -> InferenceSession:
         """Opens it. Its files are needed no longer then."""
-        options = dict(self.options)
-        if options.get("threads") is None:
-            options["threads"] = _work.own_threads()
-        with tempfile.TemporaryDirectory(prefix="pyvta-") as folder:
-            return InferenceSession(self.source.path(Path(folder)), **options)
-
-    def facts(self) -> dict[str, Any]:
-        return {"model": self.source.facts(), "options": sorted(map(repr, self.options))}
+        with copies() as place:
+            options = {"threads": _work.own_threads()} | self.options.open(place)
+            return InferenceSession(self.source.path(place), **options)
 
 
-_sessions: OrderedDict[str, InferenceSession] = OrderedDict()
-_opening = threading.Lock()
+_Preset: TypeAlias = Literal["imagenet", "cifar10", "raw"]
 
 
-def _opened(network: _Network) -> InferenceSession:
-    name = _store.key("session", network.facts())
-    with _opening:
-        found = _sessions.pop(name, None) or network.open()
-        _sessions[name] = found
-        while len(_sessions) > _MOST_OPEN:
-            _sessions.popitem(last=False)
-    return found
+#: Sessions that a process keeps open.
+_opened: _work.Kept[InferenceSession] = _work.Kept(2)
 
 
 @dataclass(frozen=True)
 class _Shard:
     images: _Array
     output: str | None
-    name: str
-    folder: str | None
+    preprocess: _Preset | None
 
 
-def _predict(network: _Network, shard: _Shard) -> list[int]:
+def _predict(network: _Network, shard: _Shard) -> _work.Result:
     """The labels that the network gives to a shard's images."""
-    store = None if shard.folder is None else _store.Store(shard.folder)
-    found = store.get(shard.name) if store else None
-    if found is None:
-        session = _opened(network)
-        name = session.get_inputs()[0].name
-        wanted = None if shard.output is None else [shard.output]
-        logits = session.run(wanted, {name: shard.images})[0]
-        labels = logits.reshape(len(shard.images), -1).argmax(axis=1)
-        found = {"labels": [int(label) for label in labels]}
-        if store:
-            store.put(shard.name, found)
-    labels_found: list[int] = found["labels"]
-    return labels_found
+    session = _opened(network)
+    taken, images = session.get_inputs()[0], shard.images
+    if images.dtype.kind in "iu" and taken.type == "tensor(float)":
+        if images.size and not 0 <= images.min() <= images.max() <= 255:
+            raise InputError("the data set: pixels are from 0 to 255, where images are whole numbers")
+        images = session.preprocess(images.astype(np.uint8), shard.preprocess)
+    elif shard.preprocess is not None:
+        raise UsageError("`preprocess` is for pixels, whole numbers from 0 to 255")
+    wanted = None if shard.output is None else [shard.output]
+    logits = session.run(wanted, {taken.name: images})[0]
+    labels = logits.reshape(len(images), -1).argmax(axis=1)
+    return {"labels": [int(label) for label in labels]}
 
 
 def _dataset(dataset: Any) -> tuple[_Array, npt.NDArray[np.int64]]:
@@ -142,6 +121,9 @@ def _dataset(dataset: Any) -> tuple[_Array, npt.NDArray[np.int64]]:
             raise InputError(f"{where}: arrays `images` and `labels` are needed (there is {there})")
         pair: tuple[Any, Any] = (images[0], labels[0])
     elif isinstance(dataset, Mapping):
+        lacking = [name for name in ("images", "labels") if name not in dataset]
+        if lacking:
+            raise InputError(f"{where}: there is no `{lacking[0]}`")
         pair = (dataset["images"], dataset["labels"])
     else:
         pair = tuple(dataset)
@@ -163,7 +145,8 @@ def evaluate(
     client: Client | None = None,
     shard: int = 256,
     output: str | None = None,
-    cache: str | os.PathLike[str] | Literal[False] | None = None,
+    preprocess: _Preset | None = None,
+    cache: _work.Cache = None,
     progress: _work.Progress = None,
     **options: Any,
 ) -> Evaluation:
@@ -177,13 +160,17 @@ def evaluate(
         As for `pyvta.InferenceSession`.
     dataset
         A pair of arrays, a mapping with `images` and `labels`, or an `.npz` file of them: images as
-        the network takes them, the number of them first, and a label, counted from 0, for each.
+        the network takes them, the number of them first, or pixels, whole numbers from 0 to 255, and a
+        label, counted from 0, for each.
     client
-        A `distributed.Client` whose workers run the shards; None is this machine.
+        A `distributed.Client` whose workers run the shards; None is this machine. Workers must have the same
+        build of pyvta.
     shard
         Images of a piece, at least 1.
     output
         The output that has the labels' scores; None is the first.
+    preprocess
+        How pixels become the network's input; None is what the model says.
     cache
         A folder of results, which other processes and clients may share: shards that are there aren't
         run again. None is `$PYVTA_CACHE` or `~/.cache/pyvta`, False is none.
@@ -194,59 +181,38 @@ def evaluate(
 
     Raises
     ------
-    What opening and running the network raises; on a client's workers a shard that fails is told in
-    `errors` of the result.
+    What opening and running the network raises. What only some of a client's workers would raise, such as a
+    device that isn't there or a worker that was lost, is told in `errors` of the result.
     """
-    if shard < 1:
-        raise UsageError("`shard` must be at least 1")
-    told = _work.bar(progress)
+    at_a_time = _work.workers(client, None)
+    shard = _work.at_least_one("shard", shard)
+    for name in ("batch", "threads"):
+        if options.get(name) is not None:
+            options[name] = _work.at_least_one(name, options[name])
+    if options.get("timing_only"):
+        raise UsageError("`timing_only` computes no outputs, so that there are no labels to count")
     images, labels = _dataset(dataset)
-    network = _Network(_source(model), tuple(sorted(options.items())))
-    store = None if cache is False else _store.Store(cache or _store.default_folder())
-    folder = None if store is None else str(store.folder)
-    predictions = np.full(len(labels), -1, np.int64)
-    starts, pieces, done = [], [], 0
-    shards = range(0, len(labels), shard)
-    for first in shards:
+    network = _Network(Source.of_model(model), Options.of(**options))
+    facts = {"model": network.source.facts, "options": network.options.facts}
+    firsts = range(0, len(labels), shard)
+    tasks = []
+    for first in firsts:
         part = np.ascontiguousarray(images[first : first + shard])
-        facts = network.facts() | {
+        given = {
             "images": _store.digest(part.tobytes()),
             "shape": part.shape,
             "type": part.dtype.str,
             "output": output,
+            "preprocess": preprocess,
         }
-        name = _store.key("evaluate", facts)
-        found = store.get(name) if store else None
-        if found is not None:
-            predictions[first : first + shard] = found["labels"]
-            done += 1
-        else:
-            starts.append(first)
-            pieces.append(_Shard(part, output, name, folder))
-    told(done, len(shards))
-    errors: dict[int, str] = {}
-    names = [piece.name for piece in pieces]
+        tasks.append(_work.Task(_store.key("evaluate", facts | given), _Shard(part, output, preprocess)))
     # A session uses all of a machine's threads by itself.
-    for at, found_labels, error in _work.each(_predict, network, pieces, names, client, 1):
-        first = starts[at]
-        if error is None:
-            predictions[first : first + shard] = found_labels
-            if store is not None and client is not None and not store.has(names[at]):
-                store.put(names[at], {"labels": found_labels}, computed=False)
-        elif client is None:
-            raise error
+    at_a_time = 1 if client is None else at_a_time
+    results, _ = _work.Work(_predict, network, tasks, client, at_a_time, cache, progress).done()
+    predictions, errors = np.full(len(labels), -1, np.int64), {}
+    for first, found in zip(firsts, results, strict=True):
+        if isinstance(found, BaseException):
+            errors[first] = f"{type(found).__name__}: {found}"
         else:
-            errors[first] = f"{type(error).__name__}: {error}"
-        done += 1
-        told(done, len(shards))
+            predictions[first : first + shard] = found["labels"]
     return Evaluation(predictions, labels, errors)
-
-
-def _source(model: Any) -> Source:
-    """The model's bytes or name."""
-    if isinstance(model, (str, os.PathLike, bytes)):
-        return Source.of(model, "model")
-    for method in ("to_onnx", "SerializeToString"):
-        if hasattr(model, method):
-            return Source.of(bytes(getattr(model, method)()), "model")
-    raise UsageError(f"a model is a path, a name or ONNX as bytes, not {type(model).__name__}")

@@ -112,7 +112,8 @@ fn compile(
     compiled.map(Compiled)
 }
 
-fn preset(name: &str) -> PyResult<Preset> {
+/// A way to make inputs of pictures, by name.
+pub fn preset(name: &str) -> PyResult<Preset> {
     let found = serde_json::from_value(Value::from(name));
     found.map_err(|error| usage(format!("`preprocess`: {error}")))
 }

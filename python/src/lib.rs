@@ -15,6 +15,7 @@ mod isa;
 mod layers;
 mod opened;
 mod options;
+mod pixels;
 mod quantize;
 mod report;
 mod run_report;

@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use numpy::PyArray4;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping, PyTuple};
 use vta_app::model::{Port, Ports};
@@ -11,6 +12,7 @@ use vta_compiler::graph::Element;
 use crate::arrays::{Given, Unit, feeds, list, take};
 use crate::error::{input, raise};
 use crate::options::{self, Origin, again};
+use crate::pixels;
 use crate::report::Report;
 use crate::watch::{aside, watched};
 
@@ -114,6 +116,8 @@ struct InferenceSession {
     outputs: Vec<Tensor>,
     origin: Origin,
     options: Py<PyDict>,
+    /// How the model wants its input made, as it says itself.
+    recipe: Option<String>,
 }
 
 #[pymethods]
@@ -140,9 +144,10 @@ impl InferenceSession {
         device.clone_into(&mut read.target.device.device);
         let origin = Origin::of(model)?;
         let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
-        let session = aside(py, None, |watch| {
+        let (session, recipe) = aside(py, None, |watch| {
             let model = read.open(name, bytes)?;
-            Session::open(model, &read.target, watch)
+            let recipe = model.metadata().get("preprocess").cloned();
+            Ok((Session::open(model, &read.target, watch)?, recipe))
         })?;
         let all = || Ok((session.ports()?, session.inputs()?, session.outputs()?));
         let (ports, inputs, outputs) = all().map_err(raise)?;
@@ -153,6 +158,7 @@ impl InferenceSession {
             session: Mutex::new(session),
             origin,
             options: given.unbind(),
+            recipe,
         })
     }
 
@@ -210,6 +216,19 @@ impl InferenceSession {
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
         self.run_in(py, Unit::Steps, output_names, input_feed, progress)
+    }
+
+    /// The network's input of pictures: uint8 `[images, C, H, W]`, which are fitted to its size and
+    /// preprocessed as the model says, or by a `preset`: `"imagenet"`, `"cifar10"` or `"raw"`.
+    ///
+    /// Raises `InputError` for arrays that are no pictures, and networks that take none.
+    #[pyo3(signature = (images, preset = None))]
+    fn preprocess<'py>(
+        &self,
+        images: &Bound<'py, PyAny>,
+        preset: Option<&str>,
+    ) -> PyResult<Bound<'py, PyArray4<f32>>> {
+        pixels::prepared(images, &self.ports.inputs, self.recipe.as_ref(), preset)
     }
 
     /// Where the cycles of a pass (BATCH images) went; None before the first run, and on other devices than

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +22,9 @@ import numpy as np
 import pytest
 
 import pyvta
-from pyvta import _store, _sweep
+from pyvta import _source, _store, _sweep
 
-from conftest import missing
+from conftest import ROOT, missing
 
 
 def needed(module: str) -> Any:
@@ -59,9 +63,19 @@ def test_a_store_gives_whole_results_only(tmp_path: Path) -> None:
     assert store.get(name) == {"cycles": 3}
     assert computed(store.folder) == [name]
     [file] = [path for path in store.folder.rglob("*.json")]
-    for torn in (b"", b'{"cycles": ', b"[1]", b"\xff"):
+    whole = file.read_bytes()
+    for torn in (b"", b'{"cycles": ', b"[1]", b"\xff", b'{"cycles":3}', whole.replace(b"3", b"7", 1)):
+        assert torn != whole
         file.write_bytes(torn)
-        assert store.get(name) is None
+        with pytest.warns(pyvta.VtaWarning, match=f"{name}.json: not as it was written"):
+            assert store.get(name) is None
+        assert not store.has(name)
+    # Under the name of another result it isn't that one's.
+    target = store._path(_store.key("test", {"a": 2}))
+    target.parent.mkdir(exist_ok=True)
+    target.write_bytes(whole)
+    with pytest.warns(pyvta.VtaWarning, match="not as it was written"):
+        assert store.get(_store.key("test", {"a": 2})) is None
     assert [path.name for path in store.folder.rglob(".*")] == []
 
 
@@ -172,7 +186,7 @@ def test_a_sweep_is_the_table_of_the_command_line(tmp_path: Path, vta: Any) -> N
     assert failed.value.returncode == 1
     import pandas as pd
 
-    expected = pd.read_csv(table).drop(columns="sweep")
+    expected = pd.read_csv(table).drop(columns=["sweep", "check"])
     found = pyvta.sweep("resnet18.C11", AXES, cache=tmp_path / "cache")
     assert list(found.columns) == list(expected.columns)
     pd.testing.assert_frame_equal(found, expected, check_dtype=False)
@@ -203,19 +217,19 @@ def test_what_is_there_is_not_computed_again(tmp_path: Path, client: Any) -> Non
 @pytest.mark.parametrize("configs, each", [(20, 10), (1, 200), (200, 1), (3, 7)])
 def test_pieces_have_every_point_once_and_few_configurations(workers: int, configs: int, each: int) -> None:
     points = [
-        _sweep._Point(board, at, {"LOG_BLOCK": str(config), "tags": str(at)}, "")
+        _sweep._Point(board, at, {"LOG_BLOCK": str(config), "tags": str(at)})
         for board in (0, 1)
         for config in range(configs)
         for at in range(each)
     ]
-    pieces = list(_sweep._pieces(points, 64, workers))
-    assert [point for piece in pieces for point in piece] == points
+    pieces = _sweep._pieces(points, list(range(len(points))), 64, workers)
+    assert [at for piece in pieces for at in piece] == list(range(len(points)))
     for piece in pieces:
         assert 1 <= len(piece) <= max(1, min(64, len(points) // (5 * workers)))
-        assert len({point.board for point in piece}) == 1
+        assert len({points[at].board for at in piece}) == 1
     # A configuration begins within a piece only where it ends there, too.
     for piece in pieces:
-        found = [point.values["LOG_BLOCK"] for point in piece]
+        found = [points[at].values["LOG_BLOCK"] for at in piece]
         for config in set(found[1:]) - {found[0]}:
             assert found.count(config) == each
 
@@ -366,3 +380,303 @@ def test_the_page_about_clusters_says_what_works(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(computed(tmp_path / "cache")) == 6 and "6 of 6" in done.stderr
     assert done.stdout.count("\n") == 7
+
+
+def other_build(folder: Path) -> dict[str, str]:
+    """The environment of a process that has a package of other code, whose sweeps take 7 cycles."""
+    package = Path(pyvta.__file__).parent
+    shutil.copytree(package, folder / "pyvta", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for compiled in package.glob("*.so"):
+        (folder / "pyvta" / compiled.name).symlink_to(compiled.resolve())
+    code = folder / "pyvta/_sweep.py"
+    text = code.read_text()
+    measured = "return _opened(specs[board]).measure(index)"
+    assert text.count(measured) == 1
+    code.write_text(text.replace(measured, measured + " | {'cycles': 7}"))
+    return os.environ | {"PYTHONPATH": str(folder)}
+
+
+def run_in(environment: dict[str, str], script: str, *arguments: Path) -> str:
+    """What a script prints in such a process."""
+    command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
+    folder = environment["PYTHONPATH"]
+    done = subprocess.run(command, env=environment, cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@contextlib.contextmanager
+def worker_of(environment: dict[str, str], address: str) -> Iterator[None]:
+    arguments = ["-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny"]
+    folder = environment["PYTHONPATH"]
+    process = subprocess.Popen([sys.executable, *arguments], env=environment, cwd=folder, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_workers_of_another_build_are_refused(tmp_path: Path) -> None:
+    distributed = needed("distributed")
+    environment = other_build(tmp_path / "other")
+    theirs, ours = run_in(environment, "from pyvta import _store; print(_store.build())"), _store.build()
+    assert theirs != ours and theirs.split("-")[0] == ours.split("-")[0] == pyvta.__version__
+    axes: dict[str, list[float]] = {"bus_bytes": [8, 16]}
+    cache = tmp_path / "cache"
+    text = re.escape(f"has another build of pyvta ({theirs}) than the client ({ours})")
+
+    def refused(client: Any) -> None:
+        with pytest.raises(pyvta.UsageError, match=rf"worker tcp://\S+ {text}"):
+            pyvta.sweep("resnet18.C2", axes, client=client, cache=cache)
+
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address=":0") as cluster,
+        distributed.Client(cluster) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        # The worker comes when the sweep waits for one already, and then it is there from the start.
+        waiting = pool.submit(refused, client)
+        with worker_of(environment, cluster.scheduler_address):
+            waiting.result(timeout=240)
+            refused(client)
+            with pytest.raises(pyvta.UsageError, match=text):
+                pyvta.cluster.tune("resnet18.C2", client=client, cache=cache)
+            with pytest.raises(pyvta.UsageError, match=text):
+                pyvta.cluster.evaluate("demo", (np.zeros((1, 3, 32, 32)), [0]), client=client, cache=cache)
+    assert computed(cache) == []
+    # A process of that build keeps its results apart.
+    script = "import sys, pyvta; pyvta.sweep('resnet18.C2', {'bus_bytes': [8, 16]}, cache=sys.argv[1])"
+    run_in(environment, script, cache)
+    assert len(computed(cache)) == 2
+    found = pyvta.sweep("resnet18.C2", axes, cache=cache)
+    assert len(computed(cache)) == 4
+    assert found.equals(pyvta.sweep("resnet18.C2", axes, cache=False)) and (found["cycles"] > 7).all()
+
+
+def test_workers_that_know_nothing_of_builds_are_refused(tmp_path: Path) -> None:
+    distributed = needed("distributed")
+    environment = other_build(tmp_path)
+    code = tmp_path / "pyvta/_store.py"
+    code.write_text(code.read_text().replace("def build(", "def version("))
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address=":0") as cluster,
+        distributed.Client(cluster) as client,
+        worker_of(environment, cluster.scheduler_address),
+    ):
+        client.wait_for_workers(1)
+        with pytest.raises(pyvta.UsageError, match=r"another build of pyvta \(.*AttributeError.*build"):
+            pyvta.sweep("resnet18.C2", {}, client=client, cache=False)
+
+
+def test_code_that_was_replaced_under_a_process_is_named(tmp_path: Path) -> None:
+    environment = other_build(tmp_path)
+    script = """
+        import pathlib, pyvta
+        from pyvta import _store
+        path = pathlib.Path(_store.__file__).with_name("_tune.py")
+        path.write_text(path.read_text() + "# another build")
+        try:
+            _store.build()
+        except pyvta.FileError as error:
+            print(error)
+    """
+    assert "_tune.py: it was replaced after this process loaded it" in run_in(environment, script)
+
+
+def test_options_that_are_files_count_by_their_content(
+    tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where workers aren't.
+    monkeypatch.chdir(tmp_path)
+    pair = np.random.default_rng(2).normal(size=(4, 3, 32, 32)).astype(np.float32), [0, 1, 2, 3]
+    file = Path("c.json")
+    for given in (client, None):
+        file.write_text('{"LOG_BLOCK": 4}')
+        found = pyvta.cluster.evaluate("demo", pair, config="c.json", client=given, cache="cache")
+        assert found.images == 4 and not found.errors
+        file.write_text('{"LOG_BLOCK": 99}')
+        with pytest.raises(pyvta.InputError, match="LOG_BLOCK is 99"):
+            pyvta.cluster.evaluate("demo", pair, config="c.json", client=given, cache="cache")
+        with pytest.raises(pyvta.InputError, match="LOG_BLOCK is 99"):
+            pyvta.sweep("resnet18.C2", {}, config=file, client=given, cache="cache")
+    file.write_text('{"LOG_ACC_BUFF_SIZE": 15}')
+    own = {"LOG_ACC_BUFF_SIZE": np.int64(15)}
+    Path("b.toml").write_text('preset = "pac"\n')
+    table = pyvta.sweep("resnet18.C2", {}, config="c.json", boards=["b.toml"], client=client, cache=False)
+    assert table["cycles"].equals(pyvta.sweep("resnet18.C2", {}, config=own, boards=["pac"], cache=False)["cycles"])
+    tuned = pyvta.cluster.tune("resnet18.C2", config="c.json", candidates=2, client=client, cache=False)
+    assert tuned.text == pyvta.cluster.tune("resnet18.C2", config=own, candidates=2, cache=False).text
+    for name in ("config", "placement", "tiles"):
+        with pytest.raises(pyvta.FileError, match="nowhere.x"):
+            pyvta.cluster.evaluate("demo", pair, client=client, cache=False, **{name: "nowhere.x"})
+
+
+def test_weights_beside_a_model_belong_to_it(tmp_path: Path, tiny: Any) -> None:
+    onnx = needed("onnx")
+    path = tmp_path / "m.onnx"
+    (tmp_path / "weights").mkdir()
+    model = onnx.load_from_string(tiny.to_onnx())
+    onnx.save(model, path, save_as_external_data=True, location="weights/w.bin", size_threshold=16)
+    (tmp_path / "other.bin").write_bytes(b"location")
+    source = _source.Source.of_model(path)
+    assert [name for name, _ in source.files] == ["m.onnx", "weights/w.bin"]
+    # Where the file isn't any more it is the same network.
+    expected = pyvta.sweep(tiny, {}, cache=False)
+    path.rename(tmp_path / "n.onnx")
+    place = tmp_path / "place"
+    place.mkdir()
+    assert pyvta.sweep(source.path(lambda: place), {}, cache=False).equals(expected)
+    (tmp_path / "weights/w.bin").write_bytes(source.files[1][1][::-1])
+    assert _source.Source.of_model(tmp_path / "n.onnx").facts[2] != source.facts[2]
+
+
+def test_what_quantize_gives_and_protos_are_models(tiny: Any, client: Any) -> None:
+    onnx = needed("onnx")
+    proto = onnx.load_from_string(tiny.to_onnx())
+    axes: dict[str, list[float]] = {"bus_bytes": [8, 16]}
+    expected = pyvta.sweep(tiny.to_onnx(), axes, cache=False)
+    assert expected["error"].isna().all()
+    for model in (tiny, proto):
+        assert pyvta.sweep(model, axes, cache=False).equals(expected)
+        tuned = pyvta.cluster.tune(model, candidates=2, cache=False)
+        assert tuned.text == pyvta.cluster.tune(tiny.to_onnx(), candidates=2, client=client, cache=False).text
+    for wrong in (None, 3, [3], pyvta.Layer("a", (4, 4))):
+        with pytest.raises(TypeError, match="a model is|layers are"):
+            pyvta.sweep(wrong, cache=False)
+
+
+def test_numbers_of_numpy_are_numbers(client: Any) -> None:
+    one = pyvta.sweep(
+        "resnet18.C2",
+        {"clock_mhz": np.linspace(100, 200, 2), "LOG_ACC_BUFF_SIZE": np.arange(16, 18), "tags": (np.uint8(4),)},
+        config={"LOG_BLOCK": np.int64(4)},
+        cache=False,
+    )
+    axes: dict[str, list[float]] = {"clock_mhz": [100.0, 200.0], "LOG_ACC_BUFF_SIZE": [16, 17], "tags": [4]}
+    assert one.equals(pyvta.sweep("resnet18.C2", axes, client=client, cache=False))
+    # Cycles are those of any clock, the time isn't.
+    np.testing.assert_allclose(one["pass_ms"], one["cycles"] / one["clock_mhz"] / 1e3)
+    assert one["cycles"][0] == one["cycles"][2] and one["pass_ms"][0] == 2 * one["pass_ms"][2]
+    size: Any = np.int64(4)
+    layer = pyvta.Layer("a", (size, 4), channels=size * 4, filters=size * 4)
+    assert pyvta.sweep([layer], client=client)["macs"][0] == 16 * 16 * 16
+    assert pyvta.sweep("gemm:8,16,16", "tags=1,2", cache=False).equals(
+        pyvta.sweep("gemm:8,16,16", {"tags": [1, 2]}, cache=False)
+    )
+    some: dict[str, Any] = {"candidates": np.int8(2), "threads": np.int64(1)}
+    assert pyvta.cluster.tune("resnet18.C2", cache=False, **some).measured == 1
+    pair = np.zeros((1, 3, 32, 32)), [0]
+    found = pyvta.cluster.evaluate("demo", pair, config={"LOG_BLOCK": size}, threads=size, shard=size, cache=False)
+    assert found.images == 1
+
+
+def test_boards_of_other_clocks_have_their_time(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('preset = "pynq"\nclock_mhz = 250.0\n')
+    table = pyvta.sweep("resnet18.C2", boards=["pynq", own], cache=False)
+    assert table["cycles"][0] == table["cycles"][1]
+    assert table["pass_ms"][0] / table["pass_ms"][1] == pytest.approx(2.5)
+
+
+def test_whole_numbers_stay_whole_beside_an_error() -> None:
+    good = pyvta.sweep("resnet18.C2", {"bus_bytes": [8]}, cache=False)
+    assert str(good["cycles"].dtype) == str(good["macs"].dtype) == "int64"
+    table = pyvta.sweep("resnet18.C2", {"bus_bytes": [8, 12]}, cache=False)
+    for name in ("cycles", "images", "bound_cycles", "macs", "dram_bytes"):
+        assert str(table[name].dtype) == "Int64"
+        assert table[name][0] == good[name][0] and table[name].isna()[1]
+    assert table["pass_ms"].dtype == table["energy_uj"].dtype == np.float64
+    assert f",{good['cycles'][0]}," in table.to_csv()
+    failed = pyvta.sweep("resnet18.C2", {"LOG_BLOCK": [-1, 99]}, cache=False)
+    assert failed["cycles"].isna().all() and "LOG_BLOCK=-1: not a whole number" in failed["error"][0]
+
+
+def test_arguments_that_make_no_sense_are_named() -> None:
+    pair = np.zeros((1, 3, 32, 32)), [0]
+    calls: dict[str, Any] = {
+        "sweep": lambda **given: pyvta.sweep("resnet18.C2", {}, cache=False, **given),
+        "tune": lambda **given: pyvta.cluster.tune("resnet18.C2", cache=False, **given),
+        "evaluate": lambda **given: pyvta.cluster.evaluate("demo", pair, cache=False, **given),
+    }
+    for call in calls.values():
+        with pytest.raises(TypeError, match="`client` is a distributed.Client.*, not 3"):
+            call(client=3)
+        with pytest.raises(pyvta.UsageError, match="`threads` .*-1"):
+            call(threads=-1)
+        with pytest.raises(TypeError, match="`config` is a path"):
+            call(config=3)
+    with pytest.raises(pyvta.UsageError, match="`candidates` must be at least 1, not -1"):
+        calls["tune"](candidates=-1)
+    with pytest.raises(TypeError, match="`shard` is a whole number, not 1.5"):
+        calls["evaluate"](shard=1.5)
+    with pytest.raises(pyvta.UsageError, match="`timing_only` computes no outputs"):
+        calls["evaluate"](device="cycle", timing_only=True)
+    values: Any
+    for values, text in [(4, "4 is no sequence"), ([None], "None is no number"), (np.array(4), "no sequence")]:
+        with pytest.raises(pyvta.UsageError, match=text):
+            pyvta.sweep("resnet18.C2", {"LOG_BLOCK": values}, cache=False)
+    with pytest.raises(pyvta.InputError, match="layer 'a': input is .*-1"):
+        pyvta.sweep([pyvta.Layer("a", (-1, 4))], cache=False)
+
+
+def test_an_error_of_the_model_is_raised_on_a_cluster_too(float_model: Path, client: Any) -> None:
+    pair = np.zeros((4, 3, 32, 32), np.float32), [0, 1, 2, 3]
+    with pytest.raises(pyvta.FloatModelError, match="resnet20_f32"):
+        pyvta.cluster.evaluate(float_model, pair, shard=1, client=client, cache=False)
+    with pytest.raises(TypeError, match="devise"):
+        pyvta.cluster.evaluate("demo", pair, shard=1, client=client, cache=False, devise="sim")
+
+
+def test_a_worker_that_cannot_write_computes_all_the_same(tmp_path: Path) -> None:
+    distributed = needed("distributed")
+
+    def no_files() -> None:
+        import resource
+
+        # Whatever this process writes to a file is refused by the system, whoever runs it.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+    cache, axes = tmp_path / "cache", {"bus_bytes": [8, 16, 32]}
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        client.run(no_files)
+        with pytest.warns(pyvta.VtaWarning, match="a worker can't write it") as warned:
+            found = pyvta.sweep("resnet18.C2", axes, client=client, cache=cache)
+            end = time.monotonic() + 60
+            while not warned and time.monotonic() < end:
+                time.sleep(0.01)
+        assert found["error"].isna().all() and len(warned) == 1
+    # The client has kept them.
+    seen: list[int] = []
+    again = pyvta.sweep("resnet18.C2", axes, cache=cache, progress=lambda done, all: seen.append(done))
+    assert again.equals(found) and seen == [3]
+    assert found.equals(pyvta.sweep("resnet18.C2", axes, cache=False))
+
+
+def test_pixels_are_preprocessed_as_the_model_says(client: Any) -> None:
+    file = ROOT / "models/demo/cifar10_test200.npz"
+    with np.load(file) as opened:
+        data = dict(opened)
+    mean = np.array([0.4914, 0.4822, 0.4465], np.float32)[:, None, None]
+    std = np.array([0.2470, 0.2435, 0.2616], np.float32)[:, None, None]
+    pixels = data["images"]
+    assert pixels.dtype == np.uint8
+    real = (pixels.astype(np.float32) * np.float32(1 / 255) - mean) / std
+    expected = pyvta.cluster.evaluate("demo", (real, data["labels"]), cache=False)
+    assert expected.accuracy > 0.85
+    found = pyvta.cluster.evaluate("demo", file, client=client, cache=False)
+    assert (found.predictions == expected.predictions).all()
+    session = pyvta.InferenceSession("demo")
+    np.testing.assert_array_equal(session.preprocess(pixels), real)
+    np.testing.assert_array_equal(session.preprocess(pixels[:1], "raw"), pixels[:1])
+    # Pictures of another size are fitted to the network's.
+    assert session.preprocess(np.repeat(pixels[:2], 2, axis=3)).shape == (2, 3, 32, 32)
+    for wrong in (pixels[0], pixels.astype(np.float32), pixels[:, :, :0]):
+        with pytest.raises(pyvta.InputError, match="pictures|pixels"):
+            session.preprocess(wrong)
+    with pytest.raises(pyvta.InputError, match="0 to 255"):
+        pyvta.cluster.evaluate("demo", (data["images"].astype(int) + 1, data["labels"]), cache=False)
+    with pytest.raises(pyvta.UsageError, match="`preprocess`"):
+        pyvta.cluster.evaluate("demo", (real, data["labels"]), preprocess="raw", cache=False)

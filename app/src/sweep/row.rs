@@ -277,7 +277,7 @@ pub(super) mod tests {
         let good = line(&row(&["4", "1"], Ok(41)), "net, base f").unwrap();
         let told = |text: &str| {
             let lines = table(&[line(&row(&["4", "2"], Ok(7)), "").unwrap(), text.to_owned()]);
-            crate::error::message(&read(Path::new("t.csv"), &lines).err().unwrap())
+            read(Path::new("t.csv"), &lines).err().unwrap().to_string()
         };
         for (from, to) in [
             ("4,1,41,", "4,1,7,"),
