@@ -130,24 +130,41 @@ fn the_files_are_those_that_the_program_takes_as_its_defaults() {
     assert!(Rules::from_toml(&toml[5]).is_ok());
 }
 
+/// Anchors, and links of the built book, are for `scripts/book`.
 #[test]
-fn every_document_that_is_named_is_there() {
-    for document in [
-        "README.md",
-        "ARCHITECTURE.md",
-        "CONTRIBUTING.md",
-        "docs/first-program.md",
-    ] {
-        let path = root().join(document);
-        let text = std::fs::read_to_string(&path).unwrap();
-        let links = text
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split(')').next());
-        for link in links.filter(|l| !l.starts_with("http") && !l.starts_with('#')) {
-            let file = link.split('#').next().unwrap();
-            let there = path.parent().unwrap().join(file).exists();
-            assert!(there, "{document} links to {link}");
+fn every_document_is_in_the_book_and_names_files_that_exist() {
+    let links = |document: &Path| -> Vec<PathBuf> {
+        let text = std::fs::read_to_string(document).unwrap();
+        let links = text.split("](").skip(1);
+        let links = links.filter_map(|rest| rest.split([')', '#']).next());
+        let links = links.filter(|l| !l.is_empty() && !l.starts_with("http"));
+        // The API documentation is beside the book alone.
+        let links = links.filter(|l| !l.starts_with("../api/"));
+        links.map(|l| document.parent().unwrap().join(l)).collect()
+    };
+    let contents = root().join("docs/SUMMARY.md");
+    let book: Vec<PathBuf> = links(&contents)
+        .iter()
+        .map(|l| l.canonicalize().unwrap())
+        .collect();
+    for document in &book {
+        for link in links(document) {
+            assert!(
+                link.exists(),
+                "{} links to {}",
+                document.display(),
+                link.display()
+            );
         }
+    }
+    let pages = std::fs::read_dir(root().join("docs")).unwrap();
+    for page in pages.map(|entry| entry.unwrap().path().canonicalize().unwrap()) {
+        let page_of_book =
+            page.extension().is_some_and(|e| e == "md") && !page.ends_with("SUMMARY.md");
+        assert!(
+            !page_of_book || book.contains(&page),
+            "SUMMARY.md lacks {}",
+            page.display()
+        );
     }
 }
