@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 BEGIN, END = "<!-- table by scripts/exactness.py -->\n", "<!-- end of the table -->\n"
 HEAD = (
-    "| network | values | of the whole run another | of layers another | tie | `vta` farther | onnxruntime farther "
+    "| network | values | runs differ | layers differ | at ties | `vta` farther | onnxruntime farther "
     "| `vta` at most | onnxruntime at most |\n|---|---|---|---|---|---|---|---|---|\n"
 )
 # Nearer to the middle than this is a tie: doubles are off by less.
