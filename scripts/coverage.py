@@ -247,18 +247,48 @@ def origin(rows):
     return "; ".join([most, *(f"{made} for {', '.join(networks[made])}" for made in others)])
 
 
+def paragraph(text):
+    return [*textwrap.wrap(text, 110, break_long_words=False, break_on_hyphens=False), ""]
+
+
 def table(rows):
-    text = (
-        "Made by `scripts/coverage`: seeded networks (random weights; BatchNormalization has statistics of 16 images) exported "
-        "by both exporters of PyTorch, quantised by `vta quantize` and three ways of onnxruntime, run on `sim` (on `cycle`, "
-        f"too: the same values) on {IMAGES} images. Cosines are the smallest over these images: to the float network (ours, and "
-        "onnxruntime without graph optimisation on the same file), and of ours to onnxruntime's. *Host* is how many operators "
-        f"the host computes. Packages: {origin(rows)}."
-    )
+    held = sum(not verdict(row) for row in rows)
+    gaps = [row["ours_to_float"] - row["peer_to_float"] for row in rows if "failed" not in row]
     lines = [
         "# Which networks run",
         "",
-        *textwrap.wrap(text, 118),
+        *paragraph(f"`scripts/coverage` writes this page. {held} of {len(rows)} rows hold both bounds:"),
+        "- The cosine to the float network is at most 0.005 below onnxruntime's on the same file.",
+        "- The cosine to onnxruntime is at least 0.99 wherever onnxruntime's to the float network is.",
+        "",
+        *paragraph(
+            "Some networks amplify a step of one value, which moves their cosines either way: "
+            f"{sum(gap < -0.005 for gap in gaps)} rows are farther from float than onnxruntime by more than 0.005, "
+            f"{sum(gap > 0.005 for gap in gaps)} nearer ([Exactness](exactness.md))."
+        ),
+        "## Networks",
+        "",
+        *paragraph("The most operators on the host, the range of cycles, and the least cosines over the rows of each network:"),
+        "| network | host | cycles | ours to float | onnxruntime to float |",
+        "|---|---|---|---|---|",
+        *summary(rows),
+        "",
+        "## How they ran",
+        "",
+        *paragraph(
+            "The networks have random weights from a seed; BatchNormalization has the statistics of 16 images. Both exporters of "
+            "PyTorch wrote them. `vta quantize` and three ways of onnxruntime quantised them. They ran on `sim` with "
+            f"{IMAGES} images, and on `cycle`, with the same values. Packages: {origin(rows)}."
+        ),
+        "| column | has |",
+        "|---|---|",
+        "| host | how many operators the host computes |",
+        "| cycles | the cycles of an image on the device `cycle` |",
+        "| ours to float | the cosine of `vta` to the float network, the smallest over the images |",
+        "| onnxruntime to float | that of onnxruntime, without graph optimisation, on the same file |",
+        "| ours to onnxruntime | that of `vta` to onnxruntime |",
+        "",
+        "## All rows",
         "",
         "| network | quantisation | exporter | host | cycles | ours to float | onnxruntime to float | ours to onnxruntime | |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -271,13 +301,19 @@ def table(rows):
         cycles = f"{row['cycles']:,}" if row["cycles"] else ""
         figures = " | ".join(f"{row[k]:.4f}" for k in ("ours_to_float", "peer_to_float", "ours_to_peer"))
         lines.append(f"{head(row)} {row['host_ops']} | {cycles} | {figures} | {fault} |")
-    held = sum(not verdict(row) for row in rows)
-    gaps = [row["ours_to_float"] - row["peer_to_float"] for row in rows if "failed" not in row]
-    lines += ["", f"{held} of {len(rows)} rows hold the bounds: at least as near to float as onnxruntime less 0.005, and at",
-              "least 0.99 to onnxruntime wherever that is at least 0.99 to float. Where a network amplifies steps, one more or",
-              f"less somewhere moves it either way: {sum(gap < -0.005 for gap in gaps)} rows are farther from float than onnxruntime by more than 0.005,",
-              f"{sum(gap > 0.005 for gap in gaps)} nearer ([exactness.md](exactness.md)).", ""]
-    return "\n".join(lines + spread_table([row for row in rows if "spread" in row]))
+    return "\n".join([*lines, "", *spread_table([row for row in rows if "spread" in row])])
+
+
+def summary(rows):
+    """A line for each network, over the rows that ran."""
+    networks = {}
+    for row in rows:
+        networks.setdefault(row["network"], []).extend([] if "failed" in row else [row])
+    for name, ran in networks.items():
+        cycles = sorted(row["cycles"] for row in ran if row["cycles"])
+        times = " to ".join(f"{count:,}" for count in dict.fromkeys([*cycles[:1], *cycles[-1:]]))
+        least = [f"{min(row[key] for row in ran):.4f}" if ran else "" for key in ("ours_to_float", "peer_to_float")]
+        yield f"| {name} | {max((row['host_ops'] for row in ran), default='')} | {times} | {least[0]} | {least[1]} |"
 
 
 def head(row):
@@ -291,13 +327,17 @@ def spread_table(rows):
     lines = [
         "## onnxruntime against itself",
         "",
-        "Random weights amplify a step of one value to many steps in the next layers, more than trained ones do. So the same file",
-        "gives onnxruntime itself other cosines to float with all its graph optimisation, or when inputs move at random by at most",
-        "a hundred-thousandth of themselves, by which one or two of 10,000 int8 values of the input become a neighbour. *Runs* are",
-        "the least and the greatest cosine of these and of the table's run, *means* those of the inputs that moved, the same ones",
-        f"for both: {MOVED} times in the rows that are farther from float by more than 0.005, and as often as the table says in others",
-        "(`scripts/coverage --spread 8 --only NAME,..`).",
-        "",
+        *paragraph(
+            "Random weights amplify a step of one value to many steps in the next layers, more than trained ones do. So "
+            "onnxruntime itself gives other cosines to float for the same file, in two cases: with all its graph optimisation, "
+            "and when inputs move at random by at most a hundred-thousandth of themselves. One or two of 10,000 int8 values of "
+            "the input then become a neighbour."
+        ),
+        *paragraph(
+            "*Runs* are the least and the greatest cosine of these runs and of the table's run. *Means* are over the moved inputs, "
+            f"the same ones for both. Rows that are farther from float by more than 0.005 have {MOVED} of these; others have as "
+            "many as `scripts/coverage --spread 8 --only NAME,..` asks for."
+        ),
         "| network | quantisation | exporter | inputs | ours less onnxruntime | onnxruntime's runs | our runs | onnxruntime's mean | our mean |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
@@ -311,12 +351,12 @@ def spread_table(rows):
     within = sum(row["ours_to_float"] >= min(peer_runs(row)) for row in missed)
     means = [np.mean(row["spread"]["ours"]) - np.mean(row["spread"]["peer"]) for row in rows]
     text = (
-        f"Runs of onnxruntime are up to {max(wide):.4f} apart, in {sum(w > 0.005 for w in wide)} of these {len(rows)} rows by more than 0.005. "
+        f"Runs of onnxruntime are up to {max(wide):.4f} apart, and by more than 0.005 in {sum(w > 0.005 for w in wide)} of these {len(rows)} rows. "
         f"Of the {len(missed)} rows that are farther from float by more than 0.005, {within} are nearer than some run of onnxruntime. "
         f"In the mean of all these rows ours are {abs(np.mean(means)):.4f} {'farther' if np.mean(means) < 0 else 'nearer'} "
         f"(standard error {np.std(means, ddof=min(1, len(rows) - 1)) / len(rows) ** 0.5:.4f})."
     )
-    return lines + ["", *textwrap.wrap(text, 118), ""]
+    return lines + ["", *paragraph(text)]
 
 
 def main():
