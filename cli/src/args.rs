@@ -23,7 +23,7 @@ Start with: vta run demo
 
 Exit status:
   0  all went right
-  1  a run failed, or what was compared differs
+  1  a run failed, or a comparison differs
   2  wrong usage or input, and a line that names file, value and limit
 
 Environment:
@@ -49,10 +49,10 @@ Examples:
   vta exec program.asm --hazards";
 
 const AFTER_SWEEP: &str = "\
-The table is a CSV file with a line of headings: an axis' values, then cycles (of one pass of so \
-many images), bound_cycles, pass_ms, macs, utilization, dram_bytes, energy_uj, area_mm2, why a point has \
-no result, what was swept, and a check of the row. A row that isn't as it was written is refused, and so \
-are two results for a point. With --layers the first axis is `layer`, and the front is of all layers' sums.
+The table is a CSV file with a line of headings. Its columns are the axes, cycles and images of a pass, \
+bound_cycles, pass_ms, macs, utilization, dram_bytes, energy_uj, area_mm2, error (why a point has no result), \
+sweep (its model and fixed options) and a check of the row. A changed row is refused, and so are two results \
+for a point. With --layers the first axis is `layer`, and the front is that of all layers' sums.
 
 Examples:
   vta sweep zoo:resnet18 --vary LOG_BLOCK=4,5 --vary bus_bytes=8,16 -o t.csv
@@ -61,8 +61,8 @@ Examples:
   vta sweep demo --vary tags=1,2,4,8 --shard 1/2 -o t1.csv";
 
 const AFTER_MERGE: &str = "\
-Rows are in the order of the grid; equal rows of a point are one. Tables of other sweeps and rows of \
-a point that differ are refused. Points that no table has are told, and are no failure.
+Rows have the order of the grid, and a point has one row. Tables of other sweeps are refused, and so are \
+different rows of one point. Missing points are reported, and are no failure.
 
 Examples:
   vta merge t1.csv t2.csv -o t.csv

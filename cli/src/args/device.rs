@@ -13,18 +13,19 @@ pub struct DeviceArgs {
     /// Device: sim (fast functional simulator), cycle (its results with the hardware's cycles),
     /// oracle (slow, obvious), `opencl[:cpu|gpu|fpga|NAME[:INDEX]]`, see `vta devices`, board:pynq, board:de10
     /// or board:FILE.toml (a VTA behind registers, docs/boards.md), or rtl:LIB.so (a Verilated design,
-    /// docs/rtl.md); `vta run` takes several, e.g. opencl,sim: the first runs what no --placement puts elsewhere
+    /// docs/rtl.md). `vta run` takes several, e.g. opencl,sim: the first runs all layers that no --placement puts
+    /// elsewhere
     #[arg(long, default_value = "sim")]
     pub device: String,
     /// Bitstream for an OpenCL device that takes no source (.aocx, .xclbin)
     #[arg(long, value_name = "FILE")]
     pub bitstream: Option<PathBuf>,
-    /// What an OpenCL device reads weights and inputs as: weights=SCOPE,activations=SCOPE of
-    /// buffer, constant, image, image2d (default: what `vta bench --device SEL --scopes` found faster
-    /// there, or else buffers)
+    /// Memory scopes of an OpenCL device's weights and inputs: weights=SCOPE,activations=SCOPE of
+    /// buffer, constant, image, image2d (default: the fastest that `vta bench --device SEL --scopes`
+    /// found there, or buffers)
     #[arg(long, value_name = "ROLE=SCOPE,..")]
     pub scope: Option<String>,
-    /// VTA configuration, a vta_config.json (default: what the board has, or 1x16x16)
+    /// VTA configuration, a vta_config.json (default: the board's, or 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
@@ -51,7 +52,7 @@ impl DeviceArgs {
 /// What a design in the loop is asked.
 #[derive(Args, Clone, Default)]
 pub struct DesignArgs {
-    /// Compare every byte and cycle with cycle's, and name the first instruction that differs
+    /// Compare every byte and cycle with those of cycle, and name the first instruction that differs
     /// (--device rtl:LIB.so)
     #[arg(long, value_name = "cycle")]
     pub against: Option<String>,
@@ -74,13 +75,13 @@ impl DesignArgs {
 /// What one batch may ask for.
 #[derive(Args, Clone, Default)]
 pub struct LimitArgs {
-    /// GEMM and ALU steps of a batch at most (2^34)
+    /// The most GEMM and ALU steps of a batch (2^34)
     #[arg(long, value_name = "N")]
     pub limit_steps: Option<u64>,
-    /// Cycles of a batch at most (2^40)
+    /// The most cycles of a batch (2^40)
     #[arg(long, value_name = "N")]
     pub limit_cycles: Option<u64>,
-    /// DRAM bytes of a batch at most (2^34)
+    /// The most DRAM bytes of a batch (2^34)
     #[arg(long, value_name = "N")]
     pub limit_bytes: Option<u64>,
 }
@@ -110,7 +111,7 @@ pub struct BoardArgs {
 pub struct TimingArgs {
     #[command(flatten)]
     pub board: BoardArgs,
-    /// Timing alone of a board, for --device cycle and a machine of one's own: pynq (default),
+    /// Only the timing of a board, for --device cycle and a machine of your own: pynq (default),
     /// de10, or a file in TOML
     #[arg(long, value_name = "BOARD|FILE", conflicts_with = "board")]
     pub timing: Option<String>,
@@ -142,7 +143,7 @@ pub struct ViewArgs {
     /// Energy of each operation, in TOML, for report and JSON (--device cycle)
     #[arg(long, value_name = "FILE")]
     pub energy: Option<PathBuf>,
-    /// How fast the host is, in TOML, to estimate what its layers take (--device cycle)
+    /// How fast the host is, in TOML, to estimate the time of its layers (--device cycle)
     #[arg(long, value_name = "FILE")]
     pub host_speed: Option<PathBuf>,
 }

@@ -11,19 +11,19 @@ pub struct SweepArgs {
     /// A network (ONNX file, `demo`, `zoo:NAME`) or a layer as in `vta layer`
     #[arg(required_unless_present = "layers")]
     pub model: Option<String>,
-    /// Instead of a network the layers of a SCALE-Sim topology, each by itself
+    /// Sweep the layers of a SCALE-Sim topology, each by itself, instead of a network
     #[arg(long, value_name = "FILE.csv", conflicts_with = "model")]
     pub layers: Option<PathBuf>,
     /// One axis of the grid: a key of vta_config.json (LOG_BLOCK, LOG_WGT_BUFF_SIZE, ..) or of a
     /// timing file (bus_bytes, memory_latency_cycles, burst_beats, ..) with its values; repeat it
     #[arg(long, value_name = "KEY=V1,V2,..", required_unless_present = "layers")]
     pub vary: Vec<String>,
-    /// Configuration of all that isn't varied, a vta_config.json (default: 1x16x16)
+    /// Configuration for the keys that aren't varied, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub timing: TimingArgs,
-    /// Table to write; rows that are there already are not computed again
+    /// Table to write; its rows are not computed again
     #[arg(long, short, value_name = "OUT.csv")]
     pub output: PathBuf,
     /// Compute one of N parts of the points, I from 1 to N; `vta merge` joins their tables
@@ -45,7 +45,7 @@ pub struct MergeArgs {
     /// Tables of one sweep's shards
     #[arg(value_name = "TABLE.csv", required = true)]
     pub tables: Vec<PathBuf>,
-    /// Table to write: that of the whole sweep, with which `vta sweep` goes on
+    /// Table of the whole sweep to write; `vta sweep` can go on with it
     #[arg(long, short, value_name = "OUT.csv")]
     pub output: PathBuf,
     /// Print one JSON object
@@ -78,10 +78,10 @@ pub struct TuneArgs {
 
 #[derive(Args)]
 pub struct BenchArgs {
-    /// Runs of each layer, a quarter as many of each network and way. Medians are printed
+    /// Runs of each layer; networks and ways get a quarter. Prints medians
     #[arg(long, value_name = "N", default_value_t = 201)]
     pub samples: usize,
-    /// Threads to use at most; what 2, 4, 8 and so on gain is measured
+    /// The most threads to use; the gain of 2, 4, 8 and so on is measured
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub threads: usize,
     /// VTA configuration, a vta_config.json (default: 1x16x16)
@@ -99,22 +99,22 @@ pub struct BenchArgs {
         default_value = "zoo:resnet18"
     )]
     pub model: Vec<String>,
-    /// Images of a run, for --device: each is BATCH of a VTA whose scratchpads grow with it
+    /// Numbers of images of a run, for --device. Each is the BATCH of a VTA whose scratchpads grow with it
     #[arg(long, value_name = "N,..", value_delimiter = ',')]
     pub batch: Vec<usize>,
-    /// Submit one by one the instructions of the first layers that have up to N together
+    /// Submit the instructions of the first layers one by one, as far as they have N together
     #[arg(long, value_name = "N", default_value_t = 2000)]
     pub instructions: usize,
-    /// Measure the memory scopes of --device instead, and open it with the fastest from now on, if it
-    /// is clearly faster than buffers
+    /// Measure the memory scopes of --device instead. If one is clearly faster than buffers, the device
+    /// is opened with it from now on
     #[arg(long, requires = "device")]
     pub scopes: bool,
-    /// Count the cycles of the ResNets and their distinct layers instead, beside what no schedule
-    /// can beat
+    /// Count the cycles of the ResNets and their distinct layers instead, beside bounds that no
+    /// schedule can beat
     #[arg(long)]
     pub cycles: bool,
-    /// Measure first runs instead, of the ResNets and of --case, beside those of known programs and
-    /// an interpreter of instructions
+    /// Measure first runs of the ResNets and of --case instead, beside runs of known programs and of
+    /// an interpreter
     #[arg(long, conflicts_with_all = ["cycles", "device"])]
     pub first: bool,
     /// Recorded runs for --first, as `vta replay` takes them
@@ -154,7 +154,7 @@ pub struct DevicesArgs {
     /// VTA configuration of the bitstream, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Print what an offline compiler needs for a configuration: -D macros of the kernels
+    /// Print the -D macros of the kernels that an offline compiler needs for a configuration
     #[arg(long, conflicts_with_all = ["save_bitstream", "json"])]
     pub macros: bool,
 }

@@ -63,8 +63,8 @@ impl PreprocessArgs {
 /// Shapes that a model leaves open.
 #[derive(Args, Clone, Default)]
 pub struct ShapeArgs {
-    /// Shape of an input whose dimensions an ONNX file leaves open (default: a batch of 1); NAME=
-    /// may be left out where there is one input; may be repeated
+    /// Shape of an input whose dimensions an ONNX file leaves open (default: a batch of 1). A single
+    /// input needs no NAME=. May be repeated
     #[arg(long = "input-shape", value_name = "NAME=1x3x224x224")]
     pub shapes: Vec<InputShape>,
 }
@@ -88,14 +88,14 @@ impl TilesArgs {
 /// How closely fixed point follows the model.
 #[derive(Args, Clone, Default)]
 pub struct RequantArgs {
-    /// How int32 sums become int8 (default: what the model says, else precise; `zoo:` is fast)
+    /// How int32 sums become int8 (default: the model's own way, or precise; `zoo:` is fast)
     #[arg(long, value_enum)]
     pub requant: Option<RequantMode>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RequantMode {
-    /// Round every tensor as the model does: the labels of a runtime that computes in floats
+    /// Round every tensor as the model does; labels are those of a runtime that computes in floats
     Precise,
     /// Fewest operations: values may differ from the model's by one step
     Fast,
@@ -113,8 +113,8 @@ impl RequantArgs {
 /// What the fast executor makes of a batch.
 #[derive(Args, Clone, Default)]
 pub struct DumpArgs {
-    /// Print what the fast executor makes of the instructions, and run nothing: each different
-    /// operation of a batch once, or, with full, all with their instructions and places in DRAM
+    /// Print the fast executor's plan of the instructions, and run nothing: each different operation
+    /// of a batch once, or, with full, all with their instructions and places in DRAM
     #[arg(
         long = "dump-plan",
         value_enum,
@@ -136,7 +136,7 @@ pub enum PlanDetail {
 #[derive(Args, Clone)]
 pub struct RunArgs {
     /// ONNX file (float or QDQ int8), .vta bundle, `demo`, or `zoo:NAME`; for `vta exec` also
-    /// assembly text (.asm, .s, .txt) with its data, see docs/first-program.md
+    /// assembly text (.asm, .s, .txt) with its data (docs/first-program.md)
     pub model: String,
     /// Image (png, jpeg, webp, bmp, tiff), folder of images or of class folders, .npy or .npz with
     /// `images` (and `labels`); may be repeated; NAME=FILE where the network has several inputs
@@ -156,7 +156,7 @@ pub struct RunArgs {
     pub requant: RequantArgs,
     #[command(flatten)]
     pub tiles: TilesArgs,
-    /// Images to run at most
+    /// The most images to run
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
     /// Labels to print for each image
@@ -184,12 +184,12 @@ pub struct RunArgs {
     /// Which layers run on which of several devices: a TOML file of "layer or pattern" = "device"
     #[arg(long, value_name = "FILE.toml")]
     pub placement: Option<PathBuf>,
-    /// Let the host compute what no device has an operator for, in floats between int8 tensors
+    /// Let the host compute operators that no device has, in floats between int8 tensors
     #[arg(long)]
     pub allow_host: bool,
-    /// Threads (default: one for each core). As many images run side by side, each on a device of
-    /// its own; with fewer images, several threads share each image on --device sim. For an OpenCL
-    /// device they read images ahead
+    /// Threads (default: one for each core). They run as many images side by side, each on a device of
+    /// its own. With fewer images, several threads share an image on --device sim. For an OpenCL device
+    /// they read images ahead
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
     /// Print a table of all layers
@@ -263,30 +263,30 @@ pub struct QuantizeArgs {
     /// The QDQ model to write
     #[arg(long, short, value_name = "Q.onnx")]
     pub output: PathBuf,
-    /// Which scales there are
+    /// Kind of scales
     #[arg(long, value_enum, default_value = "multiply")]
     pub mode: QuantizeMode,
-    /// How scales of activations are chosen: `min-max` cuts nothing off, `percentile:99.9` (99.99 where
-    /// nothing is said) keeps so many percent, `mse` has the smallest squared error, `entropy` keeps the
+    /// How scales of activations are chosen: `min-max` cuts nothing off, `percentile:99.9` keeps that
+    /// many percent (99.99 without a number), `mse` has the smallest squared error, `entropy` keeps the
     /// distribution, as TensorRT does
     #[arg(long, default_value = "mse")]
     pub method: Method,
     /// Which weights share a scale
     #[arg(long, value_enum, default_value = "per-channel")]
     pub weights: QuantizeWeights,
-    /// Leave biases as they are: they take off what rounded weights add to the mean of a channel, where the
-    /// calibration images resemble others
+    /// Leave biases as they are. Corrected biases remove the error that rounded weights add to the mean of a
+    /// channel, if the calibration images resemble others
     #[arg(long)]
     pub no_bias_correction: bool,
-    /// Leave channels as they are: between two layers they are scaled so that their ranges are alike, for
-    /// which the images run twice
+    /// Leave channels as they are. Equalisation scales them between two layers so that their ranges are
+    /// alike, and runs the images twice
     #[arg(long)]
     pub no_equalize: bool,
-    /// Calibration images to use at most
+    /// The most calibration images to use
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Measure what quantising each layer costs, print the worst layers with what would help, and write all
-    /// as JSON
+    /// Measure the loss of each layer by quantising, print the worst layers with remedies, and write all as
+    /// JSON
     #[arg(long, value_name = "FILE.json")]
     pub report: Option<PathBuf>,
     #[command(flatten)]
@@ -303,9 +303,9 @@ pub enum QuantizeMode {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum QuantizeWeights {
-    /// Those of an output channel
+    /// The weights of an output channel
     PerChannel,
-    /// All of a layer, as `--mode shift` has it anyway
+    /// All weights of a layer, as always with `--mode shift`
     PerTensor,
 }
 
@@ -336,11 +336,11 @@ pub struct CompileArgs {
     /// order-rows, plan, or all
     #[arg(long, value_name = "PASS")]
     pub dump_after: Option<String>,
-    /// Let the host compute what no device has an operator for; the bundle says what and where
+    /// Let the host compute operators that no device has; the bundle holds these layers
     #[arg(long)]
     pub allow_host: bool,
-    /// Write a flat image for controllers without an operating system in place of a bundle, in
-    /// batches of single layers, which have counts of their own, or of the whole network
+    /// Write a flat image for controllers without an operating system instead of a bundle, in batches
+    /// of single layers, with counts of their own, or of the whole network
     #[arg(long, value_name = "BATCHES", conflicts_with = "dump_after")]
     pub flat: Option<FlatBatches>,
     #[command(flatten)]

@@ -48,7 +48,7 @@ pub struct CheckArgs {
     /// A network: .onnx (float or int8), `demo`, `zoo:NAME`; or raw instructions (.bin), assembly
     /// text (.asm, .s, .txt), a .vta bundle, a recorded case (.tar.gz or folder)
     pub file: PathBuf,
-    /// List every node of a network; without it those of a large one are put together by operator
+    /// List every node of a network, where the default groups those of a large one by operator
     #[arg(long)]
     pub nodes: bool,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub struct CheckArgs {
     #[arg(long)]
     pub hazards: bool,
     /// Prove of a network, or of the .csv that `vta compile --listing` wrote, that every output byte is
-    /// stored once, every product computed once and nothing read that wasn't written
+    /// stored once, every product computed once and nothing read before it was written
     /// (docs/traceability.md)
     #[arg(long, conflicts_with_all = ["hazards", "strict", "nodes"])]
     pub coverage: bool,
