@@ -14,7 +14,7 @@ fn commands(text: &str) -> Vec<String> {
             continue;
         }
         let line = line.strip_prefix("$ ").unwrap_or(line);
-        let words = line.split(" #").next().unwrap_or_default();
+        let words = line.split(" #").next().unwrap_or_default().trim_end();
         let words = words.split_once("vta ").filter(|(before, _)| {
             // Variables may stand before it, and cargo.
             before.is_empty() || before.split_whitespace().all(|w| w.contains('='))
