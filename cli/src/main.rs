@@ -17,13 +17,9 @@ mod verdicts;
 
 use std::io::ErrorKind;
 use std::process::ExitCode;
-#[cfg(unix)]
-use std::sync::{Arc, atomic::AtomicBool};
 
 use anyhow::Context;
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
-#[cfg(unix)]
-use signal_hook::consts::SIGABRT;
 use vta_app::error::message;
 use vta_app::options::names::Front;
 use vta_files::output::{self, Promise};
@@ -81,15 +77,10 @@ fn leave(error: &clap::Error) -> ! {
 /// Has an allocation that fails end the program as any failure does, with status 1, after the line
 /// that the standard library writes; by itself it would be a signal. Large ones are asked for
 /// before, and are errors.
-#[cfg(unix)]
 fn end_as_failed() {
-    let always = Arc::new(AtomicBool::new(true));
-    // Without a handler nothing is lost but the status.
-    let _ = signal_hook::flag::register_conditional_shutdown(SIGABRT, 1, always);
+    // A design's thread aborts on its own, and ends no program.
+    vta_app::rtl::end_on_abort(1);
 }
-
-#[cfg(not(unix))]
-fn end_as_failed() {}
 
 /// Starts the threads that compiling, calibrating and reference runs share, which would otherwise
 /// panic where there are none to be had.

@@ -111,7 +111,7 @@ fn what_ends_a_design_is_told_and_ends_no_process() {
             -32001,
             &[
                 "ended itself after ",
-                "the tiles of 0 are taken",
+                "the tiles of 24 are taken",
                 "design.sv:",
             ][..],
         ),

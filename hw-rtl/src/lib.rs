@@ -30,6 +30,7 @@ mod library;
 mod plant;
 mod rtl;
 
+pub use abort::end_on_abort;
 pub use bus::Moved;
 pub use device::{RtlDevice, most_clocks, name, run, stores_else};
 pub use error::RtlError;

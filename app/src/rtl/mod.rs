@@ -16,6 +16,7 @@ use vta_isa::{Config, INSN_BYTES, Insn};
 use vta_sim::cycle::TimingConfig;
 
 pub use self::serial::chain as in_a_row;
+pub use vta_hw_rtl::end_on_abort;
 
 use self::compare::{Byte, Two, copy};
 use self::search::{Search, named};
@@ -179,7 +180,7 @@ impl Bench {
         let Some(reference) = &mut self.reference else {
             let ran = vta_hw_rtl::run(&mut self.rtl, config, max_clocks, batch, memory);
             let (report, moved) = ran.map_err(|error| error.to_string())?;
-            if let Some(text) = stores_else(&report.traffic, &moved) {
+            if let Some(text) = stores_else(batch, &report, &moved) {
                 return Err(text);
             }
             let mut log = lock(&self.log);
@@ -198,7 +199,7 @@ impl Bench {
         if let Some(byte) = found.byte {
             let wrong = wrong(&mut two, batch, &before, byte);
             let other = other_board(&self.board, &found.moved, batch.insns.len());
-            let other = other.or_else(|| stores_else(&report.traffic, &found.moved));
+            let other = other.or_else(|| stores_else(batch, &report, &found.moved));
             return Err(other.map_or(wrong.clone(), |other| format!("{wrong}; {other}")));
         }
         let number = lock(&self.log).batches;

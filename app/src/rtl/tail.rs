@@ -91,7 +91,7 @@ impl<'c> Tail<'c> {
         }
     }
 
-    /// Stores accumulators. The first micro-ops and the accumulators are others afterwards.
+    /// Stores accumulators, and leaves noise in them. The first micro-op is another afterwards.
     pub fn dump(&mut self, tiles: &TileSet, way: Way) {
         let elem = self.config.elem_bytes(MemType::Out);
         for run in tiles.runs() {
@@ -131,6 +131,8 @@ impl<'c> Tail<'c> {
                 self.insns.extend([Insn::from(alu), store.into()]);
             }
         }
+        // A later run in which a tile isn't cleared shows, whatever was dumped.
+        self.noise(tiles);
     }
 }
 
