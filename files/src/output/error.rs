@@ -16,6 +16,8 @@ pub enum FileError {
         path: String,
         /// What the system said.
         message: String,
+        /// Its kind.
+        kind: io::ErrorKind,
     },
     /// The file could be made, but not be written to its end: a full disk, a closed pipe.
     #[error("{path}: {message}")]
@@ -24,6 +26,8 @@ pub enum FileError {
         path: String,
         /// What the system said.
         message: String,
+        /// Its kind.
+        kind: io::ErrorKind,
     },
     /// Another process has the file's [`FileLock`](super::FileLock).
     #[error("{path}: another process is writing this file")]
@@ -37,17 +41,24 @@ impl FileError {
     /// Of a file that could not be made, or that somebody else has locked.
     pub(super) fn create(path: &Path, error: &io::Error) -> Self {
         use io::ErrorKind;
-        let (path, message) = (path.display().to_string(), error.to_string());
-        match error.kind() {
-            ErrorKind::WouldBlock => Self::Locked { path },
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::Write { path, message },
-            _ => Self::Create { path, message },
+        let (name, message, kind) = (path.display().to_string(), error.to_string(), error.kind());
+        match kind {
+            ErrorKind::WouldBlock => Self::Locked { path: name },
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::write(path, error),
+            _ => Self::Create {
+                path: name,
+                message,
+                kind,
+            },
         }
     }
 
     /// Of a file that could not be written to its end, or not be put into its place.
     pub fn write(path: &Path, error: &io::Error) -> Self {
-        let (path, message) = (path.display().to_string(), error.to_string());
-        Self::Write { path, message }
+        Self::Write {
+            path: path.display().to_string(),
+            message: error.to_string(),
+            kind: error.kind(),
+        }
     }
 }
