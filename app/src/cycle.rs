@@ -54,11 +54,7 @@ impl Setup {
     /// Options of `--device cycle` with another device, files that can't be read or made.
     pub fn new(args: &DeviceOptions, views: &ViewOptions, title: &str) -> Result<Self> {
         let name = args.device.clone();
-        // A name that is missing between commas is told where they are placed.
-        let names = device::device_names(&name).into_iter();
-        names
-            .filter(|name| !name.is_empty())
-            .try_for_each(device::check_name)?;
+        device::check_names(&name)?;
         let machine = || Machine::read(args.machine());
         let scopes = args.scope.as_deref().map(str::parse).transpose()?;
         let alone = is_rtl(&name) && !name.contains(',');
@@ -175,11 +171,6 @@ impl Setup {
         config: &Config,
         threads: usize,
     ) -> Result<Arc<dyn Device>> {
-        ensure!(
-            name != "cycle",
-            "{} cycle counts the cycles of one device, not of one of several";
-            DEVICE
-        );
         self.machine.admit(config)?;
         self.ahead.device(name, config, &self.way(name, threads))
     }

@@ -10,8 +10,8 @@ use vta_hw_rtl::RtlDevice;
 use vta_isa::Config;
 use vta_sim::SimDevice;
 
-use crate::error::{Context, Error, Result, bail, ensure};
-use crate::options::names::{BITSTREAM, DEVICE, SCOPE, said};
+use crate::error::{Context, Result, bail, ensure};
+use crate::options::names::{BITSTREAM, DEVICE, SCOPE};
 use crate::{files, hints};
 
 /// The devices of a list, in order.
@@ -41,6 +41,53 @@ pub struct Opening<'a> {
     pub budget: Budget,
 }
 
+/// What a name means.
+enum Kind<'n> {
+    Sim,
+    Cycle,
+    Oracle,
+    OpenCl(Selector),
+    Board(&'n str),
+    Rtl(&'n Path),
+}
+
+/// What a device's name means.
+///
+/// # Errors
+/// A name that no device can have.
+fn kind(name: &str) -> Result<Kind<'_>> {
+    Ok(match name {
+        "sim" => Kind::Sim,
+        "cycle" => Kind::Cycle,
+        "oracle" => Kind::Oracle,
+        _ if is_opencl(name) => Kind::OpenCl(name.parse()?),
+        _ if is_board(name) => {
+            let Some(board) = name.strip_prefix("board:").filter(|name| !name.is_empty()) else {
+                bail!(
+                    "{} board:NAME names a board, pynq or de10, or its file in TOML, as \
+                     docs/boards.md says";
+                    DEVICE
+                );
+            };
+            Kind::Board(board)
+        }
+        _ if is_rtl(name) => Kind::Rtl(rtl_library(name)?),
+        _ => bail!(
+            "no device '{name}' in this build (there are sim, cycle, oracle, opencl[:SEL], board:NAME and rtl:LIB.so){}",
+            meant_device(name)
+        ),
+    })
+}
+
+/// Whether there can be devices of the names of a list. Whether they are here is found out by who opens them.
+///
+/// # Errors
+/// The first name that no device can have.
+pub fn check_names(list: &str) -> Result<()> {
+    let mut names = device_names(list).into_iter();
+    names.try_for_each(|name| kind(name).map(drop))
+}
+
 /// A device by name.
 ///
 /// # Errors
@@ -52,21 +99,13 @@ pub fn device(name: &str, config: &Config, opening: Opening<'_>) -> Result<Arc<d
         threads,
         budget,
     } = opening;
-    if is_opencl(name) {
-        let selector: Selector = name.parse()?;
-        let options = Options {
-            bitstream: bitstream.cloned(),
-            scopes,
-            max_steps: budget.steps,
-            ..Options::from_env()
-        };
-        let device = OpenClDevice::open(&selector, config.clone(), options)?;
-        return Ok(Arc::new(device));
+    let kind = kind(name)?;
+    if !matches!(kind, Kind::OpenCl(_)) {
+        ensure!(bitstream.is_none(), "{} is for OpenCL devices, not for {}"; BITSTREAM, name);
+        ensure!(scopes.is_none(), "{} is for OpenCL devices, not for {}"; SCOPE, name);
     }
-    ensure!(bitstream.is_none(), "{} is for OpenCL devices, not for {}"; BITSTREAM, name);
-    ensure!(scopes.is_none(), "{} is for OpenCL devices, not for {}"; SCOPE, name);
-    Ok(match name {
-        "sim" => {
+    Ok(match kind {
+        Kind::Sim => {
             let kernel = SimDevice::kernel_from_env()?;
             Arc::new(SimDevice::functional_within(
                 budget,
@@ -75,45 +114,28 @@ pub fn device(name: &str, config: &Config, opening: Opening<'_>) -> Result<Arc<d
                 threads,
             ))
         }
-        "oracle" => Arc::new(SimDevice::oracle_within(budget, config.clone())),
-        _ if is_board(name) => {
-            let Some(board) = name.strip_prefix("board:").filter(|name| !name.is_empty()) else {
-                bail!(
-                    "{} board:NAME names a board, pynq or de10, or its file in TOML, as \
-                     docs/boards.md says";
-                    DEVICE
-                );
-            };
-            Arc::new(BoardDevice::open(board, config.clone())?)
-        }
-        _ if is_rtl(name) => {
-            let (path, options) = (rtl_library(name)?, vta_hw_rtl::Options::default());
+        Kind::Oracle => Arc::new(SimDevice::oracle_within(budget, config.clone())),
+        Kind::Board(board) => Arc::new(BoardDevice::open(board, config.clone())?),
+        Kind::Rtl(path) => {
+            let options = vta_hw_rtl::Options::default();
             Arc::new(RtlDevice::open(path, config.clone(), budget, &options)?)
         }
-        _ => return Err(unknown(name)),
+        Kind::Cycle => {
+            bail!(
+                "{} cycle counts the cycles of one device, not of one of several";
+                DEVICE
+            )
+        }
+        Kind::OpenCl(selector) => {
+            let options = Options {
+                bitstream: bitstream.cloned(),
+                scopes,
+                max_steps: budget.steps,
+                ..Options::from_env()
+            };
+            Arc::new(OpenClDevice::open(&selector, config.clone(), options)?)
+        }
     })
-}
-
-/// Whether there can be a device of that name; whether there is one shows when it is opened.
-///
-/// # Errors
-/// A name that no device has.
-pub fn check_name(name: &str) -> Result<()> {
-    match name {
-        "sim" | "cycle" | "oracle" => Ok(()),
-        _ if is_opencl(name) => Ok(drop(name.parse::<Selector>()?)),
-        _ if is_rtl(name) => Ok(drop(rtl_library(name)?)),
-        _ if is_board(name) => Ok(()),
-        _ => Err(unknown(name)),
-    }
-}
-
-fn unknown(name: &str) -> Error {
-    let there = "sim, cycle, oracle, opencl[:SEL], board:NAME and rtl:LIB.so";
-    let meant = meant_device(name);
-    Error::Usage(said!(
-        "no device '{name}' in this build (there are {there}){meant}"
-    ))
 }
 
 /// Kinds and makers of OpenCL devices are written behind `opencl:`.
@@ -181,4 +203,42 @@ pub fn rtl_library(name: &str) -> Result<&Path> {
 pub fn is_opencl(name: &str) -> bool {
     name.strip_prefix("opencl")
         .is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '+']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Model, Session, Target};
+
+    #[test]
+    fn names_that_no_device_can_have_are_refused_before_anything_is_compiled() {
+        for good in [
+            "sim",
+            "cycle",
+            "oracle,sim",
+            "opencl:99",
+            "board:x",
+            "rtl:x.so",
+        ] {
+            assert!(check_names(good).is_ok(), "{good}");
+        }
+        for (bad, hint) in [
+            ("cylce", "did you mean cycle?"),
+            ("sim,orcale", "did you mean oracle?"),
+            ("", "no device ''"),
+            ("gpu", "did you mean opencl:gpu?"),
+            ("board:", "names a board"),
+            ("rtl", "names the library"),
+        ] {
+            // A float model can't be compiled, which isn't what is said.
+            let onnx = include_bytes!("../../models/demo/resnet20_f32.onnx");
+            let model = Model::from_onnx("float", onnx).unwrap();
+            let mut target = Target::default();
+            target.device.device = bad.to_owned();
+            let Err(error) = Session::open(model, &target, &()) else {
+                panic!("{bad} opens");
+            };
+            assert!(error.to_string().contains(hint), "{bad}: {error}");
+        }
+    }
 }

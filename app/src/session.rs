@@ -10,6 +10,7 @@ use vta_driver::{Counters, DeviceCounters, Program};
 
 use crate::compile::Compiled;
 use crate::cycle::Setup;
+use crate::device::check_names;
 use crate::dump::{self, Plans};
 use crate::error::{Context, Error, Result, ensure};
 use crate::host_share::HostShare;
@@ -180,6 +181,7 @@ impl Session {
     }
 
     fn checking(model: Model, target: &Target, checks: Checks, watch: &dyn Watch) -> Result<Self> {
+        check_names(&target.device.device)?;
         ensure!(target.threads != Some(0), "there must be a thread at least");
         ensure!(
             target.batch != Some(0),
