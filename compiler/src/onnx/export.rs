@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use prost::Message;
 
-use super::proto;
+use super::{batch, proto};
 use crate::graph::{Data, Element, Graph, MatMulForm, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::host::HostOp;
 use crate::reflect::Reflect;
@@ -13,11 +13,16 @@ use crate::window::{Pads, Window};
 
 /// The bytes of an ONNX model, the same for the same graph.
 pub fn save(graph: &Graph) -> Vec<u8> {
-    save_with_outputs(graph, &graph.outputs)
+    save_batched(graph, &graph.outputs, batch::open(graph))
 }
 
-/// [`save`] of a graph that gives other values: any that its nodes compute.
+/// [`save`] of a graph that gives other values, any that its nodes compute, with a batch of 1.
 pub fn save_with_outputs(graph: &Graph, outputs: &[ValueId]) -> Vec<u8> {
+    save_batched(graph, outputs, None)
+}
+
+/// `batch` is the name of one that is open.
+fn save_batched(graph: &Graph, outputs: &[ValueId], batch: Option<&str>) -> Vec<u8> {
     let graph = &*with_unique_names(graph);
     let initializer = graph
         .values
@@ -25,7 +30,7 @@ pub fn save_with_outputs(graph: &Graph, outputs: &[ValueId]) -> Vec<u8> {
         .filter_map(|v| Some(tensor(&v.name, &v.shape, v.data.as_ref()?)));
     let mut initializer: Vec<_> = initializer.collect();
     let node = nodes(graph, &mut initializer);
-    let info = |ids: &[ValueId]| ids.iter().map(|id| value_info(graph, *id)).collect();
+    let info = |ids: &[ValueId]| ids.iter().map(|id| value_info(graph, *id, batch)).collect();
     let proto = proto::Graph {
         node,
         name: graph.name.clone(),
@@ -115,14 +120,17 @@ pub(super) fn tensor(name: &str, shape: &[usize], data: &Data) -> proto::Tensor 
     }
 }
 
-fn value_info(graph: &Graph, id: ValueId) -> proto::ValueInfo {
+fn value_info(graph: &Graph, id: ValueId, batch: Option<&str>) -> proto::ValueInfo {
     let value = &graph.values[id.0];
-    let dim = |&d: &usize| proto::Dimension {
-        dim_value: Some(d as i64),
-        dim_param: None,
+    let dim = |(i, &d): (usize, &usize)| {
+        let open = batch.filter(|_| i == 0);
+        proto::Dimension {
+            dim_value: open.is_none().then_some(d as i64),
+            dim_param: open.map(str::to_owned),
+        }
     };
     let shape = proto::Shape {
-        dim: value.shape.iter().map(dim).collect(),
+        dim: value.shape.iter().enumerate().map(dim).collect(),
     };
     let tensor_type = proto::TensorType {
         elem_type: data_type(value.element),

@@ -25,7 +25,7 @@ use prost::Message;
 
 use super::external::External;
 use super::operators::element;
-use super::{OnnxError, ReadOptions, bias, host, proto, shuffle};
+use super::{OnnxError, ReadOptions, batch, bias, host, proto, shuffle};
 use super::{pads, prune, shape};
 use crate::graph::{Data, Element, Graph, Op, ValueId};
 use crate::window::Window;
@@ -99,6 +99,7 @@ pub fn load_file(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Graph, Onn
         .filter(|i| !import.names.contains_key(&i.name));
     let inputs: Vec<&proto::ValueInfo> = inputs.collect();
     named_inputs(&inputs, options)?;
+    batch::note(&mut import.graph, &inputs);
     for input in inputs {
         let (shape, element) = input_type(input, options)?;
         import.budget.add_input(&shape, element);

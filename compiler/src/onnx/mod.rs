@@ -1,7 +1,8 @@
 //! ONNX files: reading into a [`Graph`](crate::graph::Graph) and writing one.
 //!
-//! Opsets 7 to 25 of the default domain, float graphs and their QDQ form. The batch is 1.
+//! Opsets 7 to 25 of the default domain, float graphs and their QDQ form. The batch is 1; one that a file leaves open is open again in what [`save`] writes.
 
+mod batch;
 mod bias;
 mod export;
 mod external;
@@ -22,6 +23,7 @@ use thiserror::Error;
 
 use crate::refusals::together;
 
+pub(crate) use batch::KEY as BATCH;
 pub(crate) use export::with_unique_names;
 pub use export::{save, save_with_outputs};
 pub use import::{load, load_file, load_with};

@@ -100,6 +100,8 @@ impl Reading<'_> {
     /// The net's facts and outputs, once all nodes are read.
     fn ended(&mut self, graph: &Graph) -> Result<(), PassError> {
         self.net.metadata.clone_from(&graph.metadata);
+        // It is the file's matter.
+        self.net.metadata.remove(crate::onnx::BATCH);
         if let Some(name) = graph.metadata.get(Requant::KEY) {
             let requant = name.parse::<Requant>();
             self.net.requant = requant.map_err(|e| PassError::Graph(format!("metadata: {e}")))?;
