@@ -27,6 +27,14 @@ pub struct Bundle {
 }
 
 impl Bundle {
+    /// The bytes of the file.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a network over several devices, [`Error::Model`] for what no bundle can hold.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        self.compiled.to_bundle()
+    }
+
     /// Writes the file, whole or not at all, or to the standard output for `-`; its bytes.
     ///
     /// # Errors

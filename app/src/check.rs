@@ -17,11 +17,11 @@ use crate::compile;
 use crate::error::{Context, Result, ensure};
 use crate::files::{decode, is, read_words};
 use crate::machine::{ConfigSource, Machine, Wanted};
-use crate::model;
+use crate::model::{self, Form, Model};
 use crate::options::{DeviceOptions, InputShape, Target};
 use crate::source::{self, Source};
 
-pub use network::{NetworkVerdict, NodeVerdict};
+pub use network::{NetworkVerdict, NodeVerdict, attributes};
 pub use vta_compiler::passes::Verdict;
 
 /// What FILE holds.
@@ -90,12 +90,27 @@ pub struct Also {
 /// # Errors
 /// A file that can't be read or compiled. Faults are no error.
 pub fn check(args: &CheckOptions) -> Result<Found> {
+    check_model(args, None)
+}
+
+/// As [`check`], of a network that may be in memory, as ONNX: the options' `file` names it.
+///
+/// # Errors
+/// As for [`check`].
+pub fn check_model(args: &CheckOptions, onnx: Option<&[u8]>) -> Result<Found> {
     let machine = Machine::read(Wanted {
         config: args.config.as_ref(),
         board: args.board.as_deref(),
         timing: None,
     })?;
-    let subject = load(args, &machine)?;
+    let subject = match onnx {
+        None => load(args, &machine)?,
+        Some(bytes) => {
+            let name = args.file.display().to_string();
+            let model = Model::from_onnx_with(&name, bytes.to_vec(), &args.input_shape);
+            network(args, &machine, model.map(Model::into_form))?
+        }
+    };
     let (strict, hazards) = (args.strict, args.hazards);
     check_subject(subject, machine.core(), Also { strict, hazards })
 }
@@ -267,17 +282,8 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
         return Ok(Subject::Program(program));
     }
     if name == "demo" || name.starts_with("zoo:") || is(file, &["onnx"]) {
-        let target = Target {
-            device: DeviceOptions {
-                config: args.config.clone(),
-                board: args.board.clone(),
-                ..DeviceOptions::default()
-            },
-            allow_host: true,
-            ..Target::default()
-        };
-        let judged = network::judge(&name, &args.input_shape, &target, &config)?;
-        return Ok(Subject::Network(Box::new(judged)));
+        let form = model::load_with(&name, &args.input_shape);
+        return network(args, machine, form);
     }
     if source::is_assembly(file) {
         let source = Source::read(file)?;
@@ -300,6 +306,22 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
         insns,
         case: None,
     })
+}
+
+/// A network, of which the host may compute what the machine can't.
+fn network(args: &CheckOptions, machine: &Machine, form: Result<Form>) -> Result<Subject> {
+    let target = Target {
+        device: DeviceOptions {
+            config: args.config.clone(),
+            board: args.board.clone(),
+            ..DeviceOptions::default()
+        },
+        allow_host: true,
+        ..Target::default()
+    };
+    let name = args.file.display().to_string();
+    let judged = network::judge(&name, form, &target, &machine.config)?;
+    Ok(Subject::Network(Box::new(judged)))
 }
 
 /// Each layer is a batch of its own: its tokens balance and its micro-ops are known.

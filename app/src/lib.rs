@@ -25,6 +25,7 @@
 //! | run images and rank labels, as `vta run` does | [`run::run`] |
 //! | run a layer, quantise a model, write a bundle | [`layer::run`], [`quantize::quantize`], [`bundle::bundle`] |
 //! | see what passes and the fast executor make of a network | [`dump`], [`Session::plans`] |
+//! | list networks, boards and devices | [`known`] |
 //! | check, replay and run programs by hand | [`check`], [`replay_rtl`], [`exec`] |
 //! | compare a design with the cycle model | [`rtl`] |
 //! | write down what each instruction does, and prove that nothing is left out | [`listing`] |
@@ -54,6 +55,7 @@ pub mod files;
 pub mod hints;
 pub mod host_share;
 pub mod images;
+pub mod known;
 pub mod layer;
 pub mod listing;
 mod listing_html;

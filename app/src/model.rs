@@ -308,18 +308,7 @@ pub fn load_with(name: &str, shapes: &[InputShape]) -> Result<Form> {
         name, INPUT_SHAPE
     );
     if name == "demo" {
-        let mut graph = onnx::load(DEMO_MODEL)?;
-        let labels = serde_json::to_string(&CIFAR10)?;
-        graph.metadata.insert("labels".to_owned(), labels);
-        let preprocess = Preprocess {
-            scale: 1.0 / 255.0,
-            mean: vec![0.4914, 0.4822, 0.4465],
-            std: vec![0.2470, 0.2435, 0.2616],
-        };
-        graph
-            .metadata
-            .insert("preprocess".to_owned(), preprocess.to_json());
-        return Ok(Form::Graph(Box::new(graph)));
+        return Ok(Form::Graph(Box::new(demo()?)));
     }
     if let Some(network) = name.strip_prefix("zoo:") {
         let (network, mode) = match network.split_once(':') {
@@ -348,6 +337,22 @@ pub fn load_with(name: &str, shapes: &[InputShape]) -> Result<Form> {
     );
     ensure!(!source::is_assembly(path), "{} is assembly text: write {} {}"; name, EXEC, name);
     Ok(Form::Graph(Box::new(read_onnx(path, shapes)?)))
+}
+
+/// The demo's network, which knows its labels and recipe.
+pub(crate) fn demo() -> Result<Graph> {
+    let mut graph = onnx::load(DEMO_MODEL)?;
+    let labels = serde_json::to_string(&CIFAR10)?;
+    graph.metadata.insert("labels".to_owned(), labels);
+    let preprocess = Preprocess {
+        scale: 1.0 / 255.0,
+        mean: vec![0.4914, 0.4822, 0.4465],
+        std: vec![0.2470, 0.2435, 0.2616],
+    };
+    graph
+        .metadata
+        .insert("preprocess".to_owned(), preprocess.to_json());
+    Ok(graph)
 }
 
 /// The network, or the layer as a network.

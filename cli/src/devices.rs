@@ -1,23 +1,14 @@
 //! `vta devices`: what this machine can run on.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 use vta_app::device;
-use vta_hw_board::BoardFile;
-use vta_hw_opencl::{
-    DeviceEntry, OpenClError, Selector, Structure, config_macros, devices as list, save_bitstream,
-};
+use vta_app::known::Devices;
+use vta_hw_opencl::{DeviceEntry, Selector, Structure, config_macros, save_bitstream};
 
 use crate::args::DevicesArgs;
 use crate::table::{Column, Table};
 use crate::terminal::{print_line, print_text};
-
-/// The devices that are part of the program.
-const BUILT_IN: [(&str, &str); 3] = [
-    ("sim", "functional, fast"),
-    ("cycle", "the same, with cycles of the hardware"),
-    ("oracle", "functional, slow and obvious"),
-];
 
 /// Lists the devices, or helps to build a bitstream for one.
 pub fn devices(args: &DevicesArgs) -> Result<bool> {
@@ -44,51 +35,26 @@ pub fn devices(args: &DevicesArgs) -> Result<bool> {
         print_text(&format!("{}: {structure}, {size} bytes", path.display()))?;
         return Ok(true);
     }
-    let (entries, missing) = match list() {
-        Ok(entries) => (entries, None),
-        Err(error @ (OpenClError::NoLoader | OpenClError::NoPlatform)) => {
-            (Vec::new(), Some(error.to_string()))
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let found = Devices::find()?;
     if args.json {
-        let built_in = BUILT_IN.map(|(name, what)| json!({ "device": name, "name": what }));
-        let boards = boards().into_iter();
-        let boards = boards.map(|(name, what)| json!({ "device": name, "name": what }));
-        let all = built_in.into_iter().chain(boards);
-        let all = all.chain(entries.iter().map(object));
-        let all: Vec<Value> = all.collect();
-        let text = serde_json::to_string_pretty(&json!({ "devices": all, "note": missing }))?;
-        print_line(&text)?;
+        let all = json!({ "devices": found.json(), "note": found.missing });
+        print_line(&serde_json::to_string_pretty(&all)?)?;
         return Ok(true);
     }
-    let built_in = BUILT_IN.map(|(name, what)| {
-        let cells = [name, what, "simulator", "", "", ""];
-        cells.map(str::to_owned)
-    });
-    let boards = boards().into_iter().map(|(name, what)| {
-        let cells = [&name, &what, "board", "", "", ""];
-        cells.map(str::to_owned)
-    });
-    let all = built_in.into_iter().chain(boards);
-    let all = all.chain(entries.iter().map(cells));
+    let row = |kind: &'static str| {
+        move |(name, what): &(String, String)| {
+            [&name[..], &what[..], kind, "", "", ""].map(str::to_owned)
+        }
+    };
+    let built_in = found.built_in.iter().map(row("simulator"));
+    let boards = found.boards.iter().map(row("board"));
+    let opencl = found.opencl.iter().map(cells);
+    let all = built_in.chain(boards).chain(opencl);
     print_text(table(all).text().trim_end())?;
-    if let Some(note) = missing {
+    if let Some(note) = found.missing {
         print_text(&format!("\n{note}"))?;
     }
     Ok(true)
-}
-
-/// The presets whose memory is here.
-fn boards() -> Vec<(String, String)> {
-    let here = |name: &&'static str| Some((*name, BoardFile::named(name).ok()?));
-    let boards = BoardFile::PRESETS.iter().filter_map(here);
-    let boards = boards.filter(|(_, file)| file.memory.path.exists());
-    let row = |(name, file): (&str, BoardFile)| {
-        let what = format!("VTA behind registers at {:#x}", file.registers.offset);
-        (format!("board:{name}"), what)
-    };
-    boards.map(row).collect()
 }
 
 fn table(rows: impl Iterator<Item = [String; 6]>) -> Table {
@@ -132,18 +98,6 @@ fn structures(entry: &DeviceEntry) -> String {
         ", from a bitstream"
     };
     format!("{}{source} ({})", entry.structure, others.join(" "))
-}
-
-fn object(e: &DeviceEntry) -> Value {
-    let structures: Vec<&str> = e.structures().into_iter().map(Structure::name).collect();
-    json!({
-        "device": e.selector, "name": e.name(), "platform": e.platform(), "type": e.kind.name(),
-        "fpga": e.fpga, "version": e.version(), "driver": e.driver(),
-        "structure": e.structure.name(), "structures": structures,
-        "takes_source": e.compiles(), "compute_units": e.compute_units(),
-        "memory_bytes": e.global_bytes(), "max_buffer_bytes": e.max_alloc_bytes(),
-        "local_bytes": e.local_bytes(),
-    })
 }
 
 #[cfg(test)]

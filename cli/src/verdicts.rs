@@ -1,7 +1,7 @@
 //! `vta check` of a network: what becomes of its nodes, as tables and JSON.
 
 use serde_json::{Value, json};
-use vta_app::check::{NetworkVerdict, NodeVerdict, Verdict};
+use vta_app::check::{NetworkVerdict, NodeVerdict, Verdict, attributes};
 use vta_files::printable;
 
 use crate::report::{percent, short, size};
@@ -23,16 +23,6 @@ pub fn text(network: &NetworkVerdict, every_node: bool) -> String {
     out
 }
 
-/// Where a node runs, and why.
-fn place(verdict: &Verdict) -> (&'static str, &str) {
-    match verdict {
-        Verdict::Device => ("device", ""),
-        Verdict::Host { reason } => ("host", reason),
-        Verdict::Refused { reason } => ("refused", reason),
-        Verdict::Behind => ("unknown", "it depends on a refused node"),
-    }
-}
-
 fn macs(macs: u64) -> String {
     match macs {
         0 => String::new(),
@@ -51,7 +41,7 @@ fn by_node(network: &NetworkVerdict) -> String {
     ]);
     let mut reasons: Vec<&str> = Vec::new();
     for node in &network.nodes {
-        let (place, reason) = place(&node.verdict);
+        let (place, reason) = node.place();
         let known = reasons.iter().position(|known| *known == reason);
         let number = known.unwrap_or_else(|| {
             reasons.push(reason);
@@ -94,7 +84,7 @@ struct Group<'n> {
 fn by_operator(network: &NetworkVerdict) -> String {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for node in &network.nodes {
-        let (place, reason) = place(&node.verdict);
+        let (place, reason) = node.place();
         let why = without_sizes(reason);
         let same = |group: &&mut Group<'_>| {
             let first = group.first;
@@ -131,7 +121,7 @@ fn by_operator(network: &NetworkVerdict) -> String {
             .iter()
             .all(|node| node.verdict == group.first.verdict);
         let mut why = match alike {
-            true => place(&group.first.verdict).1.to_owned(),
+            true => group.first.place().1.to_owned(),
             false => group.why.clone(),
         };
         if let Verdict::Refused { .. } = group.first.verdict {
@@ -227,13 +217,14 @@ fn totals(network: &NetworkVerdict, out: &mut String) {
 /// The keys `network` of `vta check --json`.
 pub fn json(network: &NetworkVerdict) -> Value {
     let node = |node: &NodeVerdict| {
-        let (place, reason) = place(&node.verdict);
+        let (place, reason) = node.place();
         let mut object = json!({
             "name": node.name,
             "operator": node.operator,
             "shape": node.shape,
             "macs": node.macs,
             "runs_on": place,
+            "attributes": attributes(&node.attributes),
         });
         if !reason.is_empty() {
             object["why"] = json!(reason);

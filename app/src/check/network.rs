@@ -3,22 +3,23 @@
 use std::collections::HashMap;
 use std::error::Error as StdError;
 
+use serde_json::{Map, Value, json};
 use vta_compiler::graph::{Graph, Node, Op, ValueId};
 use vta_compiler::lower::LowerError;
 use vta_compiler::onnx::OnnxError;
 use vta_compiler::passes::{self, Verdict};
 use vta_compiler::quantize::{self, QuantizeError};
-use vta_compiler::reflect::Reflect;
+use vta_compiler::reflect::{Attribute, AttributeValue, Reflect};
 use vta_isa::Config;
 
 use crate::compile::{self, Compiled};
 use crate::error::{Context, Error, Result, bail};
 use crate::host_share::HostShare;
 use crate::model::{self, Form};
-use crate::options::{InputShape, Target};
+use crate::options::Target;
 
 /// A node and what becomes of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NodeVerdict {
     /// The model's name.
     pub name: String,
@@ -28,8 +29,35 @@ pub struct NodeVerdict {
     pub shape: Vec<usize>,
     /// Multiply-adds of one image.
     pub macs: u64,
+    /// What it is told beside its tensors; nothing where it couldn't be read.
+    pub attributes: Vec<Attribute>,
     /// What becomes of it.
     pub verdict: Verdict,
+}
+
+impl NodeVerdict {
+    /// Where it runs, and why it isn't on the device.
+    pub fn place(&self) -> (&'static str, &str) {
+        match &self.verdict {
+            Verdict::Device => ("device", ""),
+            Verdict::Host { reason } => ("host", reason),
+            Verdict::Refused { reason } => ("refused", reason),
+            Verdict::Behind => ("unknown", "it depends on a refused node"),
+        }
+    }
+}
+
+/// Attributes as JSON: their values by name.
+pub fn attributes(all: &[Attribute]) -> Value {
+    let value = |value: &AttributeValue| match value {
+        AttributeValue::Flag(value) => json!(value),
+        AttributeValue::Int(value) => json!(value),
+        AttributeValue::Ints(values) => json!(values),
+        AttributeValue::Float(value) => json!(value),
+        AttributeValue::Texts(texts) => json!(texts),
+    };
+    let pairs = all.iter().map(|a| (a.name.to_string(), value(&a.value)));
+    pairs.collect::<Map<_, _>>().into()
 }
 
 /// What becomes of a network.
@@ -78,11 +106,11 @@ impl NetworkVerdict {
 /// A file that is none, or whose fault is of no node.
 pub(super) fn judge(
     name: &str,
-    shapes: &[InputShape],
+    form: Result<Form>,
     target: &Target,
     config: &Config,
 ) -> Result<NetworkVerdict> {
-    let graph = match model::load_with(name, shapes) {
+    let graph = match form {
         Ok(Form::Graph(graph)) => graph,
         Ok(Form::Program(_) | Form::Hosted(_)) => bail!("{name} is compiled already"),
         Err(error) => return unread(error),
@@ -171,6 +199,7 @@ fn unread(error: Error) -> Result<NetworkVerdict> {
             operator: op.clone(),
             shape: Vec::new(),
             macs: 0,
+            attributes: Vec::new(),
             verdict: Verdict::Refused {
                 reason: reason.clone(),
             },
@@ -241,6 +270,7 @@ fn row(graph: &Graph, node: &Node, verdict: &Verdict) -> NodeVerdict {
         operator: node.op.kind().to_owned(),
         shape: graph.values[node.output.0].shape.clone(),
         macs: graph.node_macs(node),
+        attributes: node.op.attributes(),
         verdict: verdict.clone(),
     }
 }

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use vta_isa::{Extension, MemType};
-use vta_sim::Board;
+use vta_app::known;
+use vta_isa::MemType;
 
 use crate::args::BoardsArgs;
 use crate::terminal::{print_line, print_text};
@@ -25,10 +25,9 @@ const COLUMNS: [(&str, usize); 8] = [
 /// # Errors
 /// When nothing can be printed.
 pub fn boards(args: &BoardsArgs) -> Result<bool> {
-    let boards = Board::PRESETS.map(Board::preset);
-    let boards = boards.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let boards = known::boards()?;
     if args.json {
-        let list: Vec<Value> = boards.iter().map(json_of).collect();
+        let list: Vec<Value> = boards.iter().map(known::board_json).collect();
         print_line(&serde_json::to_string_pretty(&json!({ "boards": list }))?)?;
         return Ok(true);
     }
@@ -38,7 +37,7 @@ pub fn boards(args: &BoardsArgs) -> Result<bool> {
         let depth = |mem| board.config.depth(mem).to_string();
         let cells = [
             board.name.clone(),
-            unit(board),
+            known::unit(board),
             depth(MemType::Uop),
             depth(MemType::Inp),
             depth(MemType::Wgt),
@@ -58,25 +57,4 @@ fn line(cells: &[String; 8], last: &str) -> String {
         .zip(COLUMNS)
         .map(|(c, (_, width))| format!("{c:width$}"));
     padded.collect::<String>() + last
-}
-
-fn unit(board: &Board) -> String {
-    let (batch, block) = (board.config.batch(), board.config.block());
-    format!("{batch}x{block}x{block}")
-}
-
-fn json_of(board: &Board) -> Value {
-    let depth = |mem| board.config.depth(mem);
-    let extensions: Vec<_> = board
-        .config
-        .extensions()
-        .iter()
-        .map(Extension::name)
-        .collect();
-    json!({
-        "name": board.name, "unit": unit(board), "core": board.core.name(),
-        "uops": depth(MemType::Uop), "inp_tiles": depth(MemType::Inp),
-        "wgt_tiles": depth(MemType::Wgt), "acc_tiles": depth(MemType::Acc),
-        "extensions": extensions, "clock_mhz": board.timing.clock_mhz,
-    })
 }
