@@ -49,6 +49,9 @@ impl Report {
             let mut object = json!({"name": layer.name, "kind": layer.kind, "macs": layer.macs});
             if let Some(host) = self.timed.host.layer(&layer.name) {
                 object["host"] = host.json(Some(&self.timed.speed));
+                // The device spends none on them.
+                object["cycles"] = json!(0);
+                object["bound_cycles"] = json!(0);
             }
             if let Some(cycles) = self.timed.layer(&layer.name)
                 && let Value::Object(object) = &mut object

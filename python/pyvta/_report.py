@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 # Of a cell's output, in pixels: the page scrolls within.
 _HEIGHT = 640
 
+# The share of the cycles from which on a layer's name is written, and how many letters of it.
+_NAMED, _LETTERS = 0.012, 24
+
 # One for each use of the compute module's cycles, as the page has them.
 _COLOURS = ("#3b6fb6", "#d98c2b", "#5a9e6f", "#b65b4f", "#7d6bb0", "#4fa3a8", "#a88b4f", "#8a8f98")
 
@@ -36,18 +39,24 @@ def to_pandas(report: Report) -> Any:
 
 def timeline(report: Report) -> Any:
     """Layers, and below them how busy each unit is, over the cycles of the pass."""
-    figure_of = need("matplotlib.figure", "plot").Figure
+    need("matplotlib.figure", "plot")
+    from pyvta._figure import Picture
+
     lanes, layers = report.busy(), report.layers
-    figure = figure_of(figsize=(11, 4.5), layout="constrained")
-    sizes = [1.4] + [1.0] * len(lanes)
+    figure = Picture(figsize=(11, 5), layout="constrained")
+    sizes = [3.0] + [1.0] * len(lanes)
     axes = figure.subplots(len(lanes) + 1, 1, sharex=True, gridspec_kw={"height_ratios": sizes})
     start = 0
     resources: dict[str, str] = {}
     for layer in layers:
-        cycles = layer.get("cycles", 0)
+        cycles = layer["cycles"]
         limit = layer.get("limited_by") or ""
         colour = resources.setdefault(limit, _COLOURS[len(resources) % len(_COLOURS)])
         axes[0].broken_barh([(start, cycles)], (0, 1), facecolor=colour, edgecolor="white", linewidth=0.3)
+        # Narrower ones have no room for a line of text.
+        if cycles >= report.cycles * _NAMED:
+            name = layer["name"] if len(layer["name"]) <= _LETTERS else layer["name"][: _LETTERS - 1] + "…"
+            axes[0].text(start + cycles / 2, 0.5, name, rotation=90, fontsize=6, color="white", ha="center", va="center")
         start += cycles
     axes[0].set_ylabel("layers", rotation=0, ha="right", va="center")
     handles = [axes[0].plot([], [], color=c, linewidth=6, label=r)[0] for r, c in resources.items() if r]
