@@ -45,6 +45,7 @@ __all__ = [
     "Program",
     "Store",
     "Uop",
+    "Uops",
     "assemble",
     "check",
     "decode",
@@ -63,7 +64,10 @@ class _Shown:
 
     def __repr__(self) -> str:
         parts = []
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+        # What has no name comes first, tokens come last, as in assembly text.
+        tokens = _Insn.__slots__
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        for field in sorted(fields, key=lambda field: (bool(field.kw_only), field.name in tokens)):
             value = getattr(self, field.name)
             if field.default is dataclasses.MISSING:
                 parts.append(repr(value))
@@ -72,17 +76,42 @@ class _Shown:
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-class _Text(_Shown):
-    """An instruction is its line of assembly text."""
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class _Insn(_Shown):
+    """An instruction, which is its line of assembly text."""
 
-    __slots__ = ()
+    pop_prev: bool = False
+    pop_next: bool = False
+    push_prev: bool = False
+    push_next: bool = False
 
     def __str__(self) -> str:
         return _pyvta.isa_text([self])  # type: ignore[list-item]
 
 
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class _Transfer(_Insn):
+    sram_base: int = 0
+    dram_base: int = 0
+    y_size: int = 0
+    x_size: int = 0
+    x_stride: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class _Looped(_Insn):
+    uop_bgn: int = 0
+    uop_end: int = 0
+    iter_out: int = 0
+    iter_in: int = 0
+    dst_factor_out: int = 0
+    dst_factor_in: int = 0
+    src_factor_out: int = 0
+    src_factor_in: int = 0
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Load(_Text):
+class Load(_Transfer):
     """LOAD: rows of elements from DRAM into a scratchpad.
 
     ``mem`` is ``"uop"``, ``"wgt"``, ``"inp"``, ``"acc"`` or ``"acc8"``. ``y_size`` rows of ``x_size`` elements,
@@ -93,42 +122,23 @@ class Load(_Text):
     opcode: ClassVar[Literal["load"]] = "load"
     mem: Literal["uop", "wgt", "inp", "acc", "acc8"]
     _: KW_ONLY
-    sram_base: int = 0
-    dram_base: int = 0
-    y_size: int = 0
-    x_size: int = 0
-    x_stride: int = 0
     y_pad_0: int = 0
     y_pad_1: int = 0
     x_pad_0: int = 0
     x_pad_1: int = 0
-    pop_prev: bool = False
-    pop_next: bool = False
-    push_prev: bool = False
-    push_next: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Store(_Text):
+class Store(_Transfer):
     """STORE: the low 8 bits of accumulator tiles from ``sram_base`` on to ``y_size`` rows of ``x_size`` output
     tiles in DRAM, ``x_stride`` apart. It wraps and never saturates.
     """
 
     opcode: ClassVar[Literal["store"]] = "store"
-    _: KW_ONLY
-    sram_base: int = 0
-    dram_base: int = 0
-    y_size: int = 0
-    x_size: int = 0
-    x_stride: int = 0
-    pop_prev: bool = False
-    pop_next: bool = False
-    push_prev: bool = False
-    push_next: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Gemm(_Text):
+class Gemm(_Looped):
     """GEMM: for ``i < iter_out``, ``j < iter_in`` and each micro-op of ``uop_bgn..uop_end``,
     ``dst = uop.dst + i * dst_factor_out + j * dst_factor_in``, likewise ``src`` and ``wgt``:
     ``acc[dst] += inp[src] @ wgt[wgt].T`` in wrapping int32, or with ``reset`` ``acc[dst] = 0``.
@@ -137,24 +147,12 @@ class Gemm(_Text):
     opcode: ClassVar[Literal["gemm"]] = "gemm"
     _: KW_ONLY
     reset: bool = False
-    uop_bgn: int = 0
-    uop_end: int = 0
-    iter_out: int = 0
-    iter_in: int = 0
-    dst_factor_out: int = 0
-    dst_factor_in: int = 0
-    src_factor_out: int = 0
-    src_factor_in: int = 0
     wgt_factor_out: int = 0
     wgt_factor_in: int = 0
-    pop_prev: bool = False
-    pop_next: bool = False
-    push_prev: bool = False
-    push_next: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Alu(_Text):
+class Alu(_Looped):
     """ALU: over the same loops as GEMM, ``acc[dst] = op(acc[dst], y)`` in each lane, with ``y`` the immediate
     ``imm``, -32768 to 32767, or ``acc[src]`` where ``imm`` is None.
 
@@ -165,30 +163,13 @@ class Alu(_Text):
     op: Literal["min", "max", "add", "shr", "mul", "shl"]
     _: KW_ONLY
     imm: int | None = None
-    uop_bgn: int = 0
-    uop_end: int = 0
-    iter_out: int = 0
-    iter_in: int = 0
-    dst_factor_out: int = 0
-    dst_factor_in: int = 0
-    src_factor_out: int = 0
-    src_factor_in: int = 0
-    pop_prev: bool = False
-    pop_next: bool = False
-    push_prev: bool = False
-    push_next: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Finish(_Text):
+class Finish(_Insn):
     """FINISH: the end of a run, its last instruction."""
 
     opcode: ClassVar[Literal["finish"]] = "finish"
-    _: KW_ONLY
-    pop_prev: bool = False
-    pop_next: bool = False
-    push_prev: bool = False
-    push_next: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -310,7 +291,11 @@ def decode(words: npt.NDArray[np.uint8] | bytes) -> list[Insn]:
     return _pyvta.isa_decode(words)
 
 
-def encode_uops(uops: Iterable[Uop] | npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+#: Micro-ops: one by one, also as tuples of dst, src and wgt, or their words, uint32.
+Uops: TypeAlias = Iterable[Uop | tuple[int, ...]] | npt.NDArray[np.uint32]
+
+
+def encode_uops(uops: Uops) -> npt.NDArray[np.uint32]:
     """Micro-ops as they lie in DRAM: uint32 of shape (n,).
 
     Raises ``InputError`` for values beyond their fields.
