@@ -10,22 +10,36 @@
 """
 
 from pyvta import cluster, isa
+from pyvta._layers import Layer, layers
 from pyvta._pyvta import (
     Buffer,
-    Compiled,
     Device,
     InferenceSession,
-    NodeArg,
+    Pending,
+    Promise,
     QuantizedModel,
     Report,
-    RunReport,
-    Verification,
+    Timeline,
     __version__,
+    check,
     compile,
     quantize,
     verify,
 )
-from pyvta._layers import Layer, layers
+from pyvta._results import (
+    BoardInfo,
+    Check,
+    CheckedNode,
+    Compiled,
+    DeviceInfo,
+    ModelInfo,
+    NodeArg,
+    RunReport,
+    Verification,
+    boards,
+    devices,
+    models,
+)
 from pyvta._sweep import sweep
 from pyvta._torch import from_torch
 from pyvta.errors import (
@@ -39,13 +53,19 @@ from pyvta.errors import (
     UsageError,
     VtaError,
     VtaWarning,
+    WaitError,
+    WaitTimeoutError,
 )
 
 __all__ = [
+    "BoardInfo",
     "Buffer",
+    "Check",
+    "CheckedNode",
     "Compiled",
     "Device",
     "DeviceError",
+    "DeviceInfo",
     "FileError",
     "FloatModelError",
     "InferenceSession",
@@ -53,21 +73,31 @@ __all__ = [
     "Layer",
     "MemoryLimitError",
     "ModelError",
+    "ModelInfo",
     "NodeArg",
+    "Pending",
+    "Promise",
     "QuantizedModel",
     "Report",
     "RunError",
     "RunReport",
+    "Timeline",
     "UsageError",
     "Verification",
     "VtaError",
     "VtaWarning",
+    "WaitError",
+    "WaitTimeoutError",
     "__version__",
+    "boards",
+    "check",
     "cluster",
     "compile",
+    "devices",
     "from_torch",
     "isa",
     "layers",
+    "models",
     "quantize",
     "sweep",
     "verify",

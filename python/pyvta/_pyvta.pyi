@@ -1,25 +1,27 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, Protocol, final
+from typing import Any, Generic, Literal, Protocol, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 
 from pyvta import isa
+from pyvta._results import Check, Compiled, NodeArg, RunReport, Verification
 
 __all__ = [
     "Buffer",
-    "Compiled",
     "Device",
     "InferenceSession",
-    "NodeArg",
+    "InsnTimes",
+    "Pending",
+    "Promise",
     "QuantizedModel",
     "Report",
-    "RunReport",
     "Sweeper",
+    "Timeline",
     "Tuner",
-    "Verification",
     "__version__",
+    "check",
     "compile",
     "isa_assemble",
     "isa_check_program",
@@ -30,9 +32,15 @@ __all__ = [
     "isa_encode_uops",
     "isa_fields",
     "isa_text",
+    "list_boards",
+    "list_devices",
+    "list_models",
     "quantize",
     "read_layers",
+    "unpickle_quantized",
+    "unpickle_report",
     "verify",
+    "write_file",
 ]
 
 __version__: str
@@ -75,6 +83,7 @@ _Shapes = Mapping[str, _Shape] | _Shape
 _Mem = Literal["uop", "wgt", "inp", "acc", "out", "acc8"]
 _Requant = Literal["precise", "fast"]
 _Arrays = npt.ArrayLike | Mapping[str, npt.ArrayLike]
+_Batch = _Arrays | Sequence[npt.ArrayLike]
 
 def compile(
     model: _Model,
@@ -87,9 +96,17 @@ def compile(
     tiles: _Path | None = None,
     preprocess: Literal["imagenet", "cifar10", "raw"] | None = None,
 ) -> Compiled: ...
+def check(
+    model: _Model,
+    *,
+    hazards: bool = False,
+    config: _Config | None = None,
+    board: _Path | None = None,
+    input_shapes: _Shapes | None = None,
+) -> Check: ...
 def quantize(
     model: _Model,
-    calibration: Iterable[_Arrays] | _Arrays,
+    calibration: Iterable[_Batch] | _Arrays,
     *,
     method: str = "mse",
     mode: Literal["multiply", "shift"] = "multiply",
@@ -121,16 +138,6 @@ def verify(
 ) -> Verification: ...
 
 @final
-class Compiled:
-    @property
-    def config(self) -> dict[str, Any]: ...
-    @property
-    def host_ops(self) -> int: ...
-    @property
-    def layers(self) -> list[str]: ...
-    def save(self, path: _Path) -> int: ...
-
-@final
 class QuantizedModel:
     @property
     def equalized(self) -> int: ...
@@ -140,8 +147,17 @@ class QuantizedModel:
     def nodes(self) -> int: ...
     @property
     def report(self) -> dict[str, Any]: ...
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]: ...
     def save(self, path: _Path) -> None: ...
     def to_onnx(self) -> bytes: ...
+
+def unpickle_quantized(
+    onnx: bytes, facts: tuple[int, int, int], report: dict[str, Any] | None
+) -> QuantizedModel: ...
+def write_file(path: _Path, data: bytes) -> None: ...
+def list_boards() -> list[dict[str, Any]]: ...
+def list_devices() -> list[dict[str, Any]]: ...
+def list_models() -> list[tuple[str, tuple[int, int, int], int, int, int, str]]: ...
 
 @final
 class Report:
@@ -167,30 +183,10 @@ class Report:
     def to_dict(self) -> dict[str, Any]: ...
     def to_html(self) -> str: ...
     def to_pandas(self) -> Any: ...
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]: ...
     def _repr_html_(self) -> str: ...
 
-@final
-class Verification:
-    @property
-    def images(self) -> int: ...
-    @property
-    def layers(self) -> int: ...
-    @property
-    def mismatches(self) -> list[str]: ...
-    def __bool__(self) -> bool: ...
-
-@final
-class NodeArg:
-    @property
-    def name(self) -> str: ...
-    @property
-    def shape(self) -> list[int | str]: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def scale(self) -> float | None: ...
-    @property
-    def zero(self) -> int | None: ...
+def unpickle_report(figures: dict[str, Any], page: str, busy: list[list[float]]) -> Report: ...
 
 @final
 class InferenceSession:
@@ -216,6 +212,8 @@ class InferenceSession:
         bitstream: _Path | None = None,
     ) -> InferenceSession: ...
     @property
+    def model(self) -> _Model: ...
+    @property
     def report(self) -> Report | None: ...
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
     def get_inputs(self) -> list[NodeArg]: ...
@@ -225,14 +223,14 @@ class InferenceSession:
     ) -> npt.NDArray[np.float32]: ...
     def run(
         self,
-        output_names: Sequence[str] | None,
+        output_names: Sequence[str] | str | None,
         input_feed: Mapping[str, npt.ArrayLike],
         *,
         progress: _Progress | None = None,
     ) -> list[_Array]: ...
     def run_quantized(
         self,
-        output_names: Sequence[str] | None,
+        output_names: Sequence[str] | str | None,
         input_feed: Mapping[str, npt.ArrayLike],
         *,
         progress: _Progress | None = None,
@@ -280,27 +278,6 @@ class Buffer:
     def element(self, mem: _Mem, offset: int = 0) -> int: ...
 
 @final
-class RunReport:
-    @property
-    def alu_steps(self) -> int: ...
-    @property
-    def bytes(self) -> dict[str, int]: ...
-    @property
-    def cycles(self) -> int | None: ...
-    @property
-    def gemm_steps(self) -> int: ...
-    @property
-    def insns(self) -> int: ...
-    @property
-    def leftover_tokens(self) -> dict[str, int]: ...
-    @property
-    def reset_steps(self) -> int: ...
-    @property
-    def wall_ms(self) -> float: ...
-    def insn_cycles(self) -> list[tuple[int, int | None]]: ...
-    def to_dict(self) -> dict[str, Any]: ...
-
-@final
 class Device:
     def __new__(
         cls,
@@ -323,12 +300,75 @@ class Device:
     def close(self) -> None: ...
     def free(self, buffer: Buffer) -> None: ...
     def read(
-        self, buffer: Buffer, shape: int | Sequence[int], dtype: npt.DTypeLike, offset: int = 0
+        self, buffer: Buffer, shape: _Size, dtype: npt.DTypeLike, offset: int = 0
     ) -> _Array: ...
-    def run(
-        self, insns: isa.Program, uops: Iterable[isa.Uop] | npt.NDArray[np.uint32] | None = None
-    ) -> RunReport: ...
-    def write(self, buffer: Buffer, array: npt.ArrayLike, offset: int = 0) -> None: ...
+    def read_async(
+        self,
+        buffer: Buffer,
+        shape: _Size,
+        dtype: npt.DTypeLike,
+        offset: int = 0,
+        *,
+        waits: Iterable[_Point] = (),
+        signals: Iterable[_Point] = (),
+    ) -> Pending[_Array]: ...
+    def run(self, insns: isa.Program, uops: isa.Uops | None = None) -> RunReport: ...
+    def run_async(
+        self,
+        insns: isa.Program,
+        uops: isa.Uops | None = None,
+        *,
+        waits: Iterable[_Point] = (),
+        signals: Iterable[_Point] = (),
+    ) -> Pending[RunReport]: ...
+    def write(self, buffer: Buffer, array: _Bytes, offset: int = 0) -> None: ...
+    def write_async(
+        self,
+        buffer: Buffer,
+        array: _Bytes | Pending[_Array],
+        offset: int = 0,
+        *,
+        waits: Iterable[_Point] = (),
+        signals: Iterable[_Point] = (),
+    ) -> Pending[None]: ...
+
+_Point = Promise | tuple[Timeline, int]
+_Size = int | Sequence[int] | npt.NDArray[np.integer[Any]]
+_Bytes = npt.NDArray[np.integer[Any]] | np.integer[Any] | bytes | bytearray | memoryview
+_Given = TypeVar("_Given", covariant=True)
+
+@final
+class Timeline:
+    def __new__(cls, name: str = "timeline") -> Timeline: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def promised(self) -> int: ...
+    @property
+    def value(self) -> int: ...
+    def promise(self, value: int | None = None) -> Promise: ...
+    def signal(self, value: int | None = None) -> None: ...
+    def wait(self, value: int, timeout: float | None = None) -> None: ...
+
+@final
+class Promise:
+    @property
+    def timeline(self) -> Timeline: ...
+    @property
+    def value(self) -> int: ...
+    def fail(self, reason: str = "the host gave it up") -> None: ...
+    def keep(self) -> None: ...
+
+@final
+class Pending(Generic[_Given]):
+    @property
+    def done(self) -> bool: ...
+    def result(self, timeout: float | None = None) -> _Given: ...
+
+@final
+class InsnTimes:
+    def count(self) -> list[tuple[int, int | None]]: ...
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]: ...
 
 # What `pyvta.isa` is made of.
 def isa_assemble(text: str, config: _Config | None, board: str | None) -> list[isa.Insn]: ...
@@ -339,8 +379,6 @@ def isa_config(config: _Config | None, board: str | None) -> tuple[str, dict[str
 def isa_decode(words: npt.NDArray[np.uint8] | bytes) -> list[isa.Insn]: ...
 def isa_decode_uops(words: npt.NDArray[np.uint32]) -> list[isa.Uop]: ...
 def isa_encode(insns: isa.Program) -> npt.NDArray[np.uint8]: ...
-def isa_encode_uops(
-    values: Iterable[isa.Uop] | npt.NDArray[np.uint32],
-) -> npt.NDArray[np.uint32]: ...
+def isa_encode_uops(values: isa.Uops) -> npt.NDArray[np.uint32]: ...
 def isa_fields(kind: str) -> list[tuple[str, int, int, int, int, str, str]]: ...
 def isa_text(insns: isa.Program) -> str: ...

@@ -8,7 +8,6 @@ from typing import Any
 
 from pyvta._extras import need
 from pyvta._pyvta import InferenceSession, quantize
-from pyvta.errors import InputError
 
 _QUANTIZE = ("method", "mode", "weights", "bias_correction", "equalize", "limit", "progress")
 
@@ -18,12 +17,12 @@ def from_torch(module: Any, example: Any, calibration: Iterable[Any] | None = No
 
     ``example`` is a tensor of images, the first dimension their number, or a tuple of tensors for several
     inputs; the module is exported in ``eval`` mode for one image of it, and its inputs are called ``input``, or
-    ``input_0`` and on. ``calibration`` is an iterable of batches like ``example`` (see
-    :func:`pyvta.quantize`; a batch of several inputs is a tuple or a dict); without it the example itself
-    calibrates, which is enough to look at cycles, and too little for accuracy.
+    ``input_0`` and on. ``calibration`` is what :func:`pyvta.quantize` takes: a tensor, or an iterable of batches like
+    ``example``, such as a ``DataLoader``, whose labels are left out. Without it the example itself calibrates, which
+    is enough to look at cycles, and too little for accuracy.
 
     Options are those of :func:`pyvta.quantize` and of :class:`pyvta.InferenceSession`, to which ``device``
-    belongs. The session has arrays, not tensors: ``session.run(None, {"input": x.numpy()})``.
+    belongs. ``session.model`` is the :class:`pyvta.QuantizedModel`. The session has arrays, not tensors: ``session.run(None, {"input": x.numpy()})``.
 
     Needs ``pip install pyvta[torch]``. Raises what those two do, and PyTorch's own errors for a module that
     can't be exported.
@@ -33,24 +32,9 @@ def from_torch(module: Any, example: Any, calibration: Iterable[Any] | None = No
     examples = example if isinstance(example, tuple) else (example,)
     names = ["input"] if len(examples) == 1 else [f"input_{i}" for i in range(len(examples))]
     onnx = _export(module, examples, names)
-    batches = [examples] if calibration is None else calibration
-    given = ({name: _array(x) for name, x in _inputs(batch, names)} for batch in batches)
+    batches = [dict(zip(names, examples, strict=True))] if calibration is None else calibration
     known = {name: options.pop(name) for name in _QUANTIZE if name in options}
-    return InferenceSession(quantize(onnx, given, **known), **options)
-
-
-def _inputs(batch: Any, names: list[str]) -> Iterable[tuple[str, Any]]:
-    """A batch's tensors by the inputs' names."""
-    if isinstance(batch, dict):
-        return batch.items()
-    inputs = batch if isinstance(batch, (tuple, list)) else (batch,)
-    if len(inputs) != len(names):
-        raise InputError(f"a calibration batch of {len(inputs)} tensors; the module takes {len(names)}")
-    return zip(names, inputs, strict=True)
-
-
-def _array(tensor: Any) -> Any:
-    return tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else tensor
+    return InferenceSession(quantize(onnx, batches, **known), **options)
 
 
 def _export(module: Any, examples: tuple[Any, ...], names: list[str]) -> bytes:

@@ -16,6 +16,8 @@ __all__ = [
     "UsageError",
     "VtaError",
     "VtaWarning",
+    "WaitError",
+    "WaitTimeoutError",
 ]
 
 
@@ -48,11 +50,19 @@ class RunError(VtaError, RuntimeError):
 
 
 class FileError(VtaError, OSError):
-    """A file that can't be read or written."""
+    """A file that can't be read or written. ``errno`` and ``filename`` are the system's, where it said why."""
 
 
 class MemoryLimitError(VtaError, MemoryError):
     """Work for which the system has no memory, found before it is begun."""
+
+
+class WaitError(VtaError, RuntimeError):
+    """A wait that can't be satisfied: nobody promised the value, its promise failed, or work would wait for itself."""
+
+
+class WaitTimeoutError(WaitError, TimeoutError):
+    """A wait that wasn't satisfied in time."""
 
 
 class VtaWarning(UserWarning):

@@ -15,6 +15,7 @@ use vta_app::{Feed, Output, Tensor, Values};
 use vta_compiler::graph::Element;
 
 use crate::error::input;
+use crate::given::{kind, text};
 
 /// What callers give and take of tensors that devices hold as int8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,18 +53,14 @@ impl<'py> Taken<'py> {
         tensor: &Tensor,
         unit: Unit,
     ) -> PyResult<Self> {
-        let value = match value.cast::<PyUntypedArray>() {
-            Ok(array) => array.clone(),
-            Err(_) => {
-                let made = value
-                    .py()
-                    .import("numpy")?
-                    .call_method1("asarray", (value,))?;
-                made.cast_into::<PyUntypedArray>()?
-            }
-        };
-        let batched = is_batched(value.shape(), port)?;
-        let array = array(&value, port, tensor, unit)?;
+        let given = untyped(value)?;
+        // What no number can be made of.
+        if matches!(given.dtype().kind(), b'O' | b'S' | b'U') {
+            let (name, takes, kind) = (&port.name, port.element.name(), kind(value));
+            return Err(input(format!("input '{name}' takes {takes}, not {kind}")));
+        }
+        let batched = is_batched(given.shape(), port)?;
+        let array = array(&given, port, tensor, unit)?;
         Ok(Self { array, batched })
     }
 
@@ -82,6 +79,19 @@ impl<'py> Taken<'py> {
     }
 }
 
+/// An array, of whatever numpy makes one of. Tensors of PyTorch's leave their graph and their device.
+pub fn untyped<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedArray>> {
+    if let Ok(array) = value.cast::<PyUntypedArray>() {
+        return Ok(array.clone());
+    }
+    let value = match value.hasattr("detach")? {
+        true => value.call_method0("detach")?.call_method0("cpu")?,
+        false => value.clone(),
+    };
+    let numpy = value.py().import("numpy")?;
+    Ok(numpy.call_method1("asarray", (value,))?.cast_into()?)
+}
+
 /// The arrays of a mapping by the names that devices know, or the array of the only input.
 ///
 /// # Errors
@@ -94,10 +104,7 @@ pub fn take<'py>(
 ) -> PyResult<Vec<(String, Taken<'py>)>> {
     let Ok(feed) = feed.cast::<PyMapping>() else {
         let ([port], [tensor]) = (ports, tensors) else {
-            let names = list(ports);
-            return Err(PyTypeError::new_err(format!(
-                "inputs are a dict: {{name: array}} of {names}"
-            )));
+            return Err(no_dict(ports));
         };
         return Ok(vec![(
             tensor.name.clone(),
@@ -106,7 +113,8 @@ pub fn take<'py>(
     };
     let mut taken = Vec::with_capacity(tensors.len());
     for pair in feed.items()?.iter() {
-        let (name, value): (String, Bound<'py, PyAny>) = pair.extract()?;
+        let (name, value): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
+        let name = text("an input's name", &name)?;
         let at = ports.iter().position(|port| port.name == name);
         let missing = || input(format!("no input '{name}' (there is {})", list(ports)));
         let at = at.ok_or_else(missing)?;
@@ -114,6 +122,12 @@ pub fn take<'py>(
         taken.push((tensors[at].name.clone(), array));
     }
     Ok(taken)
+}
+
+/// What has no arrays by name.
+pub fn no_dict(ports: &[Port]) -> PyErr {
+    let names = list(ports);
+    PyTypeError::new_err(format!("inputs are a dict: {{name: array}} of {names}"))
 }
 
 /// The values of arrays for a run.
@@ -167,13 +181,13 @@ fn array<'py>(
     tensor: &Tensor,
     unit: Unit,
 ) -> PyResult<Array<'py>> {
-    let kind = char::from(value.dtype().kind());
+    let kind = value.dtype().kind();
     let is_int8 = value.cast::<PyArrayDyn<i8>>().is_ok();
     let is_uint8 = value.cast::<PyArrayDyn<u8>>().is_ok();
     let steps = tensor.scale.is_some();
     match port.element {
         Element::F32 if steps && unit == Unit::Steps && is_int8 => Ok(Array::Int8(borrow(value)?)),
-        Element::F32 if kind == 'f' => Ok(Array::Real(borrow(value)?)),
+        Element::F32 if kind == b'f' => Ok(Array::Real(borrow(value)?)),
         Element::I8 if is_int8 => Ok(Array::Int8(borrow(value)?)),
         Element::U8 if is_uint8 && steps => {
             let values = borrow::<u8>(value)?;
@@ -183,7 +197,7 @@ fn array<'py>(
             ))
         }
         Element::U8 if is_uint8 => Ok(Array::Whole(borrow(value)?)),
-        Element::I32 | Element::I64 | Element::Bool if matches!(kind, 'i' | 'u' | 'b') => {
+        Element::I32 | Element::I64 | Element::Bool if matches!(kind, b'i' | b'u' | b'b') => {
             Ok(Array::Whole(borrow(value)?))
         }
         Element::F32 | Element::I8 | Element::U8 | Element::I32 | Element::I64 | Element::Bool => {

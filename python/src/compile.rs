@@ -3,66 +3,26 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use serde_json::Value;
-use vta_app::Session;
-use vta_app::bundle::{self, Bundle};
+use pyo3::types::{PyBytes, PyDict};
+use serde_json::{Value, json};
+use vta_app::check::attributes;
 use vta_app::options::names;
 use vta_app::options::{BundleOptions, PreprocessOptions, Preset};
+use vta_app::{Session, bundle};
+use vta_driver::{NodeInfo, TensorInfo};
+use vta_files::output;
 
 use crate::arrays::{Unit, feeds, take};
 use crate::error::{raise, usage};
 use crate::options::{self, Origin};
+use crate::results::{result, to_python};
 use crate::watch::{aside, watched};
 
 /// Adds the functions and their results.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Compiled>()?;
-    module.add_class::<Verification>()?;
+    module.add_function(wrap_pyfunction!(write_file, module)?)?;
     module.add_function(wrap_pyfunction!(compile, module)?)?;
     module.add_function(wrap_pyfunction!(verify, module)?)
-}
-
-/// A network compiled for a machine: what `pyvta.compile` gives.
-#[pyclass(frozen, module = "pyvta._pyvta")]
-struct Compiled(Bundle);
-
-#[pymethods]
-impl Compiled {
-    /// Writes the bundle, whole or not at all; its bytes. `InferenceSession` and `vta run` open it.
-    ///
-    /// Raises `FileError` for what can't be written.
-    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<u64> {
-        py.detach(|| self.0.save(&path)).map_err(raise)
-    }
-
-    /// Operators that the host computes.
-    #[getter]
-    fn host_ops(&self) -> usize {
-        self.0.host_ops
-    }
-
-    /// The names of the device's layers, in the order in which they run.
-    #[getter]
-    fn layers(&self) -> Vec<String> {
-        let layers = self.0.program.layers.iter();
-        layers.map(|layer| layer.name.clone()).collect()
-    }
-
-    /// The machine's configuration, with the keys of a `vta_config.json`.
-    #[getter]
-    fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let json = self.0.program.config.to_json();
-        py.import("json")?.call_method1("loads", (json,))
-    }
-
-    fn __repr__(&self) -> String {
-        let layers = self.0.program.layers.len();
-        format!(
-            "<Compiled: {layers} layers, {} operators of the host>",
-            self.0.host_ops
-        )
-    }
 }
 
 /// Compiles an int8 network for a machine: `compile("model.onnx", board="pynq").save("model.vta")`.
@@ -78,11 +38,11 @@ impl Compiled {
     text_signature = "(model, *, config=None, board=None, allow_host=False, input_shapes=None, \
                       requant=None, tiles=None, preprocess=None)"
 )]
-fn compile(
-    model: &Bound<'_, PyAny>,
+fn compile<'py>(
+    model: &Bound<'py, PyAny>,
     preprocess: Option<&str>,
-    given: Option<&Bound<'_, PyDict>>,
-) -> PyResult<Compiled> {
+    given: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
     let names = [
         names::CONFIG,
         names::BOARD,
@@ -106,47 +66,50 @@ fn compile(
         },
         ..BundleOptions::new(name)
     };
-    let compiled = aside(py, None, |watch| {
-        bundle::of_model(options.open(name, bytes)?, &args, watch)
+    let (compiled, image) = aside(py, None, |watch| {
+        let compiled = bundle::of_model(options.open(name, bytes)?, &args, watch)?;
+        let image = compiled.to_bytes()?;
+        Ok((compiled, image))
+    })?;
+    let fields = PyDict::new(py);
+    fields.set_item("bundle", PyBytes::new(py, &image))?;
+    fields.set_item("host_ops", compiled.host_ops)?;
+    let layers = &compiled.program.layers;
+    let names: Vec<&str> = layers.iter().map(|layer| &*layer.name).collect();
+    fields.set_item("layers", names)?;
+    let nodes = layers.iter().flat_map(|layer| {
+        let nodes = layer.nodes.iter();
+        nodes.map(move |node| described(&layer.name, node))
     });
-    compiled.map(Compiled)
+    fields.set_item("nodes", to_python(py, &nodes.collect())?)?;
+    let config = serde_json::from_str(&compiled.program.config.to_json());
+    let config = config.map_err(|error| raise(error.into()))?;
+    fields.set_item("config", to_python(py, &config)?)?;
+    result(py, "Compiled")?.call((), Some(&fields))
+}
+
+/// A node that a layer computes.
+fn described(layer: &str, node: &NodeInfo) -> Value {
+    let tensor = |t: &TensorInfo| json!({"name": t.name, "shape": t.shape});
+    let inputs: Vec<Value> = node.inputs.iter().map(tensor).collect();
+    json!({
+        "layer": layer, "name": node.name, "kind": node.kind,
+        "attributes": attributes(&node.attributes),
+        "inputs": inputs, "output": tensor(&node.output),
+    })
+}
+
+/// Writes a file, whole or not at all.
+#[pyfunction]
+pub fn write_file(py: Python<'_>, path: PathBuf, data: &[u8]) -> PyResult<()> {
+    let written = py.detach(|| output::write(&path, data));
+    written.map_err(|error| raise(error.into()))
 }
 
 /// A way to make inputs of pictures, by name.
 pub fn preset(name: &str) -> PyResult<Preset> {
     let found = serde_json::from_value(Value::from(name));
     found.map_err(|error| usage(format!("`preprocess`: {error}")))
-}
-
-/// What `pyvta.verify` found. It is true when nothing differs.
-#[pyclass(frozen, module = "pyvta._pyvta")]
-struct Verification {
-    /// How many images were run.
-    #[pyo3(get)]
-    images: usize,
-    /// How many layers of each were compared.
-    #[pyo3(get)]
-    layers: usize,
-    /// A line for each layer of an image whose output isn't the reference interpreter's.
-    #[pyo3(get)]
-    mismatches: Vec<String>,
-}
-
-#[pymethods]
-impl Verification {
-    fn __bool__(&self) -> bool {
-        self.mismatches.is_empty()
-    }
-
-    fn __repr__(&self) -> String {
-        let Self {
-            images,
-            layers,
-            mismatches,
-        } = self;
-        let wrong = mismatches.len();
-        format!("<Verification: {images} images, {layers} layers each, {wrong} mismatches>")
-    }
 }
 
 /// Runs a network on a device and compares every layer with the reference interpreter, value by value.
@@ -157,20 +120,20 @@ impl Verification {
 /// Raises what `InferenceSession` and its `run` do, and `UsageError` for a bundle, whose layers aren't known.
 #[pyfunction]
 #[pyo3(
-    signature = (model, inputs, device = "sim", *, progress = None, **given),
+    signature = (model, inputs, device = None, *, progress = None, **given),
     text_signature = "(model, inputs, device='sim', *, progress=None, config=None, board=None, timing=None, \
                       threads=None, batch=None, allow_host=False, input_shapes=None, requant=None, \
                       placement=None, tiles=None, scope=None, bitstream=None)"
 )]
-fn verify(
-    model: &Bound<'_, PyAny>,
-    inputs: &Bound<'_, PyAny>,
-    device: &str,
-    progress: Option<&Bound<'_, PyAny>>,
-    given: Option<&Bound<'_, PyDict>>,
-) -> PyResult<Verification> {
+fn verify<'py>(
+    model: &Bound<'py, PyAny>,
+    inputs: &Bound<'py, PyAny>,
+    device: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
+    given: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
     let mut options = options::read(given)?;
-    options.target.device.device = device.to_owned();
+    options.target.device.device = options::device(device)?;
     let (py, origin) = (model.py(), Origin::of(model)?);
     let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
     let mut session = aside(py, None, |watch| {
@@ -184,9 +147,6 @@ fn verify(
     let feeds = feeds(&taken)?;
     let layers = session.program().layers.len();
     let found = watched(py, progress, |watch| session.run(&feeds, watch))?;
-    Ok(Verification {
-        images: found.outputs.first().map_or(0, |output| output.images),
-        layers,
-        mismatches: found.mismatches,
-    })
+    let images = found.outputs.first().map_or(0, |output| output.images);
+    result(py, "Verification")?.call1((images, layers, found.mismatches))
 }

@@ -5,24 +5,23 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use numpy::{
-    IntoPyArray, PyArray1, PyArrayDescr, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray,
-    PyUntypedArrayMethods,
-};
+use numpy::PyArrayMethods;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyDict;
 use vta_app::cycle::Setup;
 use vta_app::options::names::{BITSTREAM, BOARD, CONFIG, Name, SCOPE, THREADS, TIMING};
-use vta_driver::{Allocations, Batch, DriverError, Ticket, Work, WorkDone};
-use vta_isa::{INSN_BYTES, Insn, MemType, UOP_BYTES};
+use vta_driver::{Allocations, DriverError, Lane, Ticket, Timeline, Work, WorkDone};
+use vta_isa::MemType;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Form, flat};
 use crate::error::{input, usage};
-use crate::isa;
-use crate::opened::{Opened, count, failed};
-use crate::options;
-use crate::run_report::RunReport;
+use crate::given::whole;
+use crate::opened::{Opened, failed};
+use crate::run_report::run_report;
+use crate::streams::{Gives, Pending, Slot};
 use crate::watch::aside;
+use crate::work::{Order, place, read};
+use crate::{isa, options};
 
 /// How long passes between two looks at signals.
 const WAIT: Duration = Duration::from_millis(50);
@@ -47,10 +46,11 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// | `threads` | threads that the fast simulator may use for a run, at least 1; 1 |
 /// | `scope`, `bitstream` | memory scopes and bitstream of OpenCL devices |
 ///
-/// A device has 4 GiB of memory, in buffers that `alloc` gives. They are freed by `free`, or with the
-/// device: `with pyvta.Device("sim") as device:` closes it at the end. Work is done in the order of the
-/// calls, for threads that share the device, too; Python's lock isn't held meanwhile. Ctrl-C gives
-/// Python back: the device ends what it has begun, and does the next work behind it.
+/// A device has 4 GiB of memory, in buffers that `alloc` gives. They are freed by `free`, when nothing refers
+/// to them any more, or with the device: `with pyvta.Device("sim") as device:` closes it at the end. Work is
+/// done in the order of the calls, for threads that share the device, too; Python's lock isn't held meanwhile.
+/// Ctrl-C gives Python back: the device ends what it has begun, and does the next work behind it.
+/// `run_async` and the like queue work in an order of its own.
 ///
 /// Raises `DeviceError` for a device that isn't there, `UsageError` for what makes no sense.
 #[pyclass(frozen, module = "pyvta._pyvta")]
@@ -62,12 +62,16 @@ struct Device {
 impl Device {
     #[new]
     #[pyo3(
-        signature = (device = "sim", **given),
+        signature = (device = None, **given),
         text_signature = "(device='sim', *, config=None, board=None, timing=None, threads=None, scope=None, bitstream=None)"
     )]
-    fn new(py: Python<'_>, device: &str, given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        device: Option<&Bound<'_, PyAny>>,
+        given: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
         let mut target = options::some(given, &NAMES)?.target;
-        device.clone_into(&mut target.device.device);
+        target.device.device = options::device(device)?;
         let threads = target.threads.unwrap_or(1);
         if threads == 0 {
             return Err(usage("`threads`: there must be a thread at least"));
@@ -104,8 +108,8 @@ impl Device {
     /// A buffer of `size_bytes`, all zero.
     ///
     /// Raises `DeviceError` when the device's memory is full, `MemoryLimitError` when the host's is.
-    fn alloc(&self, py: Python<'_>, size_bytes: i64) -> PyResult<Buffer> {
-        let nbytes = count(size_bytes, "size_bytes")?;
+    fn alloc(&self, py: Python<'_>, size_bytes: &Bound<'_, PyAny>) -> PyResult<Buffer> {
+        let nbytes = whole("size_bytes", size_bytes, input)?;
         let inner = &self.inner;
         let (id, address) = py.detach(|| {
             inner.with(|open| {
@@ -114,7 +118,7 @@ impl Device {
                 let align = elements.into_iter().max().unwrap_or(1);
                 let address = memory.alloc(nbytes, align as u64).map_err(failed)?;
                 let id = inner.number();
-                open.buffers.insert(id, memory);
+                open.buffers.insert(id, Arc::new(memory));
                 Ok((id, address.0))
             })
         })?;
@@ -126,7 +130,8 @@ impl Device {
         })
     }
 
-    /// Frees a buffer. Programs that name its address fail from then on.
+    /// Frees a buffer, as its end does: once queued work that was there before has ended. Programs that name its
+    /// address fail from then on.
     ///
     /// Raises `UsageError` for one that is freed already, or another device's.
     fn free(&self, py: Python<'_>, buffer: &Bound<'_, Buffer>) -> PyResult<()> {
@@ -140,26 +145,26 @@ impl Device {
         })
     }
 
-    /// Writes an array's bytes, in C order, from byte `offset` of the buffer on. What programs read are
-    /// elements: `[BATCH, BLOCK]` int8 of `inp`, `[BLOCK, BLOCK]` int8 of `wgt` (outputs first),
-    /// `[BATCH, BLOCK]` int32 of `acc`, uint32 of `uop`.
+    /// Writes an array's bytes, in C order, from byte `offset` of the buffer on: int8, uint8, int32 or uint32, or
+    /// Python's bytes. What programs read are elements: `[BATCH, BLOCK]` int8 of `inp`, `[BLOCK, BLOCK]` int8 of
+    /// `wgt` (outputs first), `[BATCH, BLOCK]` int32 of `acc`, uint32 of `uop`.
     ///
-    /// Raises `InputError` for more bytes than the buffer has, and for Python's objects.
-    #[pyo3(signature = (buffer, array, offset = 0))]
+    /// Raises `InputError` for more bytes than the buffer has and for other types of elements, `TypeError` for
+    /// what has none, as a list.
+    #[pyo3(signature = (buffer, array, offset = None), text_signature = "($self, buffer, array, offset=0)")]
     fn write(
         &self,
         py: Python<'_>,
         buffer: &Bound<'_, Buffer>,
         array: &Bound<'_, PyAny>,
-        offset: i64,
+        offset: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let (buffer, bytes) = (buffer.get(), flat(array)?);
-        let offset = count(offset, "offset")?;
         let bytes = bytes.try_readonly()?;
         let bytes = bytes
             .as_slice()
             .map_err(|_| input("the array isn't contiguous"))?;
-        let addr = buffer.range(offset, bytes.len() as u64)?;
+        let (addr, _) = buffer.range(offset, bytes.len() as u64)?;
         let ticket = py.detach(|| {
             let data = bytes.into();
             self.submit(buffer, Work::Write { addr, data })
@@ -170,41 +175,20 @@ impl Device {
     /// The array of a shape and dtype that lies at byte `offset` of the buffer.
     ///
     /// Raises `InputError` for more bytes than the buffer has, and for Python's objects.
-    #[pyo3(signature = (buffer, shape, dtype, offset = 0))]
+    #[pyo3(signature = (buffer, shape, dtype, offset = None), text_signature = "($self, buffer, shape, dtype, offset=0)")]
     fn read<'py>(
         &self,
         py: Python<'py>,
         buffer: &Bound<'py, Buffer>,
         shape: &Bound<'py, PyAny>,
         dtype: &Bound<'py, PyAny>,
-        offset: i64,
+        offset: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let buffer = buffer.get();
-        let offset = count(offset, "offset")?;
-        let shape: Vec<u64> = match shape.extract::<u64>() {
-            Ok(size) => vec![size],
-            Err(_) => shape.extract().map_err(|_| {
-                input("a shape is a number or a sequence of numbers, each at least 0")
-            })?,
-        };
-        let dtype = plain(&PyArrayDescr::new(py, dtype)?)?;
-        let item = dtype.itemsize() as u64;
-        if item == 0 {
-            return Err(input(format!("{dtype} has no size")));
-        }
-        let sizes = shape.iter().copied();
-        let size = sizes.fold(item, u64::saturating_mul);
-        let addr = buffer.range(offset, size)?;
-        let work = Work::Read {
-            addr,
-            size_bytes: size,
-        };
+        let (buffer, form) = (buffer.get(), Form::of(shape, dtype)?);
+        let work = read(buffer, &form, offset)?;
         let ticket = py.detach(|| self.submit(buffer, work))?;
         match self.wait(py, ticket)? {
-            WorkDone::Data(bytes) => {
-                let array = bytes.into_pyarray(py).call_method1("view", (dtype,))?;
-                array.call_method1("reshape", (PyTuple::new(py, shape)?,))
-            }
+            WorkDone::Data(bytes) => form.array(py, bytes),
             WorkDone::Written | WorkDone::Ran(_) => Err(self.inner.lost()),
         }
     }
@@ -213,29 +197,150 @@ impl Device {
     /// words of uint8 of shape `(n, 16)`. `dram_base` counts elements of the memory type from address 0:
     /// see `Buffer.element`.
     ///
-    /// `uops`, a list of `pyvta.isa.Uop` or uint32, lie in a buffer of their own while the program runs,
-    /// and `dram_base` of each LOAD UOP counts from the first of them. Without `uops` it counts from
-    /// address 0, like any other.
+    /// `uops`, a list of `pyvta.isa.Uop` (or tuples of `dst`, `src` and `wgt`) or uint32, lie in a buffer of their
+    /// own while the program runs, and `dram_base` of each LOAD UOP counts from the first of them. Without
+    /// `uops` it counts from address 0, like any other.
     ///
     /// Raises `InputError` for what is no program, `RunError` for one that the device refuses or can't end:
     /// memory that isn't allocated, scratchpads that are too small, tokens that never come.
     #[pyo3(signature = (insns, uops = None))]
-    fn run(
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        insns: &Bound<'py, PyAny>,
+        uops: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (insns, _) = isa::program(insns)?;
+        let uops = uops.map(isa::uops).transpose()?;
+        let (ticket, batch) = py.detach(|| {
+            self.inner.with(|open| {
+                // Memory is freed behind the run, in the order of the device's work.
+                let (batch, _memory) = place(open, insns, uops)?;
+                let run = Work::Run(Arc::clone(&batch));
+                Ok((open.device.submit(run).map_err(failed)?, batch))
+            })
+        })?;
+        match self.wait(py, ticket)? {
+            WorkDone::Ran(counted) => run_report(py, &self.inner, &batch, &counted),
+            WorkDone::Written | WorkDone::Data(_) => Err(self.inner.lost()),
+        }
+    }
+
+    /// Queues a run and returns at once. It starts when all `waits` are reached, pairs of a `Timeline` and a value
+    /// (or promises), and keeps the promises of `signals`, which are handed over, when it has ended; a pair is
+    /// promised here. `Pending.result` waits for it.
+    ///
+    /// Queued runs of a device are in the order of the calls, and so are its queued reads and writes. Runs, copies
+    /// and what isn't queued are in no order with each other: timelines make one. Buffers that exist now are kept
+    /// until the run has ended.
+    ///
+    /// Raises `InputError` for what is no program, `WaitError` for a wait that can't be satisfied.
+    #[pyo3(signature = (insns, uops = None, *, waits = None, signals = None), text_signature = "($self, insns, uops=None, *, waits=(), signals=())")]
+    fn run_async(
         &self,
         py: Python<'_>,
         insns: &Bound<'_, PyAny>,
         uops: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<RunReport> {
+        waits: Option<&Bound<'_, PyAny>>,
+        signals: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Pending> {
         let (insns, _) = isa::program(insns)?;
         let uops = uops.map(isa::uops).transpose()?;
-        let (ticket, batch) = py.detach(|| self.begin(insns, uops))?;
-        let WorkDone::Ran(counted) = self.wait(py, ticket)? else {
-            return Err(self.inner.lost());
+        let order = Order::of(waits, signals)?;
+        py.detach(|| {
+            let (batch, memory) = self.inner.with(|open| place(open, insns, uops))?;
+            let work = Work::Run(Arc::clone(&batch));
+            self.queue(
+                Lane::Compute,
+                move || Ok(work),
+                order,
+                memory,
+                Gives::Report(batch),
+            )
+        })
+    }
+
+    /// Queues a write, as `run_async` queues a run. What is written is an array, which is copied now, or the
+    /// `Pending` of a read, of this device or another one: its bytes, once they are there.
+    #[pyo3(signature = (buffer, array, offset = None, *, waits = None, signals = None), text_signature = "($self, buffer, array, offset=0, *, waits=(), signals=())")]
+    fn write_async(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, Buffer>,
+        array: &Bound<'_, PyAny>,
+        offset: Option<&Bound<'_, PyAny>>,
+        waits: Option<&Bound<'_, PyAny>>,
+        signals: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Pending> {
+        let buffer = buffer.get();
+        let mut source = None;
+        let mut data = Vec::new();
+        let size = match array.cast::<Pending>() {
+            Ok(pending) => {
+                let Gives::Array(form) = &pending.get().gives else {
+                    return Err(usage("only what a read gives can be written"));
+                };
+                source = Some(Arc::clone(&pending.get().slot));
+                form.size_bytes()
+            }
+            Err(_) => {
+                let bytes = flat(array)?;
+                let bytes = bytes.try_readonly()?;
+                let bytes = bytes.as_slice();
+                data.extend_from_slice(bytes.map_err(|_| input("the array isn't contiguous"))?);
+                data.len() as u64
+            }
         };
-        Ok(RunReport {
-            device: Arc::clone(&self.inner),
-            batch,
-            counted,
+        let (addr, _) = buffer.range(offset, size)?;
+        let mut order = Order::of(waits, signals)?;
+        if let Some(slot) = &source {
+            order.waits.push(slot.done.at(1));
+        }
+        let make = move || {
+            let bytes = match source.map(|slot| slot.outcome()).transpose()? {
+                Some(WorkDone::Data(bytes)) => bytes,
+                Some(WorkDone::Written | WorkDone::Ran(_)) | None => data,
+            };
+            let data = bytes.into();
+            Ok(Work::Write { addr, data })
+        };
+        py.detach(|| {
+            let memory = self.inner.with(|open| {
+                buffer.check(&self.inner, open)?;
+                Ok(Allocations::new(Arc::clone(&open.device)))
+            })?;
+            self.queue(Lane::Copy, make, order, memory, Gives::Nothing)
+        })
+    }
+
+    /// Queues a read, as `run_async` queues a run.
+    #[pyo3(signature = (buffer, shape, dtype, offset = None, *, waits = None, signals = None), text_signature = "($self, buffer, shape, dtype, offset=0, *, waits=(), signals=())")]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords of Python's")]
+    fn read_async(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, Buffer>,
+        shape: &Bound<'_, PyAny>,
+        dtype: &Bound<'_, PyAny>,
+        offset: Option<&Bound<'_, PyAny>>,
+        waits: Option<&Bound<'_, PyAny>>,
+        signals: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Pending> {
+        let (buffer, form) = (buffer.get(), Form::of(shape, dtype)?);
+        let work = read(buffer, &form, offset)?;
+        let order = Order::of(waits, signals)?;
+        py.detach(|| {
+            let memory = self.inner.with(|open| {
+                buffer.check(&self.inner, open)?;
+                Ok(Allocations::new(Arc::clone(&open.device)))
+            })?;
+            self.queue(
+                Lane::Copy,
+                move || Ok(work),
+                order,
+                memory,
+                Gives::Array(form),
+            )
         })
     }
 
@@ -274,36 +379,28 @@ impl Device {
         })
     }
 
-    /// Queues a program, with its words and micro-ops in memory that is freed behind it.
-    fn begin(
+    /// Queues work that waits and signals, and the memory that goes when it has ended.
+    fn queue(
         &self,
-        mut insns: Vec<Insn>,
-        uops: Option<Vec<u32>>,
-    ) -> PyResult<(Box<dyn Ticket>, Arc<Batch>)> {
-        self.inner.with(|open| {
-            let mut memory = Allocations::new(Arc::clone(&open.device));
-            let mut place = |bytes: Vec<u8>, align: usize| {
-                let addr = memory.alloc(bytes.len() as u64, align as u64)?;
-                let data = bytes.into();
-                open.device.submit(Work::Write { addr, data })?;
-                Ok::<_, DriverError>(addr)
-            };
-            if let Some(uops) = uops {
-                let bytes = uops.iter().flat_map(|uop| uop.to_le_bytes()).collect();
-                let base = place(bytes, UOP_BYTES).map_err(failed)?.0 / UOP_BYTES as u32;
-                rebase(&mut insns, base)?;
-            }
-            let words = isa::encoded(&insns)?;
-            let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let batch = Arc::new(Batch {
-                insn_addr: place(bytes, INSN_BYTES).map_err(failed)?,
-                words,
-                insns,
-                marks: Vec::new(),
-            });
-            let run = Work::Run(Arc::clone(&batch));
-            let ticket = open.device.submit(run).map_err(failed)?;
-            Ok((ticket, batch))
+        lane: Lane,
+        make: impl FnOnce() -> Result<Work, DriverError> + Send + 'static,
+        order: Order,
+        memory: Allocations,
+        gives: Gives,
+    ) -> PyResult<Pending> {
+        let Order { waits, mut signals } = order;
+        let done = Timeline::new(format!("work of {}", self.inner.name));
+        signals.push(done.promise(1).map_err(|error| failed(error.into()))?);
+        // A full queue blocks, so that nobody must wait for the device's lock meanwhile.
+        let stream = self.inner.with(|open| {
+            open.keep(done.clone(), memory);
+            Ok(open.stream(lane))
+        })?;
+        let ticket = stream.submit_with(make, &waits, signals).map_err(failed)?;
+        Ok(Pending {
+            device: Arc::clone(&self.inner),
+            slot: Arc::new(Slot::new(done, ticket)),
+            gives,
         })
     }
 
@@ -326,41 +423,5 @@ impl Device {
                 })?,
             }
         }
-    }
-}
-
-/// LOADs of micro-ops that count from their own first one are told where that is.
-fn rebase(insns: &mut [Insn], base: u32) -> PyResult<()> {
-    for (index, insn) in insns.iter_mut().enumerate() {
-        if let Insn::Load(load) = insn
-            && load.mem == MemType::Uop
-        {
-            let moved = load.dram_base.checked_add(base);
-            load.dram_base = moved.ok_or_else(|| {
-                let at = load.dram_base;
-                input(format!(
-                    "instruction {index}: micro-op {at} is beyond the device's memory"
-                ))
-            })?;
-        }
-    }
-    Ok(())
-}
-
-/// An array's bytes, which it has in C order.
-fn flat<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<u8>>> {
-    let numpy = value.py().import("numpy")?;
-    let array = numpy.call_method1("ascontiguousarray", (value,))?;
-    plain(&array.cast::<PyUntypedArray>()?.dtype())?;
-    let line = array.call_method1("reshape", (-1,))?;
-    let bytes = line.call_method1("view", (numpy.getattr("uint8")?,))?;
-    Ok(bytes.cast_into::<PyArray1<u8>>()?)
-}
-
-/// A dtype whose values are the bytes that they lie in.
-fn plain<'py>(dtype: &Bound<'py, PyArrayDescr>) -> PyResult<Bound<'py, PyArrayDescr>> {
-    match dtype.has_object() {
-        true => Err(input(format!("{dtype}: objects of Python are no bytes"))),
-        false => Ok(dtype.clone()),
     }
 }

@@ -4,7 +4,7 @@
 use numpy::{IntoPyArray, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString, PyTuple};
 use vta_app::check::{Also, check_insns};
 use vta_app::machine::{Machine, Wanted};
 use vta_isa::{
@@ -13,6 +13,7 @@ use vta_isa::{
 };
 
 use crate::error::{input, raise};
+use crate::given::kind;
 use crate::options;
 
 /// Adds the functions, which `pyvta/isa.py` calls.
@@ -55,7 +56,7 @@ pub fn program(value: &Bound<'_, PyAny>) -> PyResult<(Vec<Insn>, Vec<u128>)> {
     let is_words = value.is_instance_of::<PyBytes>() || value.cast::<PyUntypedArray>().is_ok();
     if !is_words {
         let (py, mut insns) = (value.py(), Vec::new());
-        for value in value.try_iter()? {
+        for value in each(value, "instructions")? {
             let value = value?;
             insns.push(insn(&value).map_err(|error| at(py, insns.len(), &error))?);
         }
@@ -80,9 +81,20 @@ pub fn uops(value: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
             .map_err(|_| input(format!("micro-ops are uint32, not {}", array.dtype())))?;
         return Ok(array.try_readonly()?.as_array().iter().copied().collect());
     }
+    let class = value.py().import("pyvta.isa")?.getattr("Uop")?;
     let mut words = Vec::new();
-    for value in value.try_iter()? {
-        let value = value?;
+    for value in each(value, "micro-ops")? {
+        let mut value = value?;
+        let fields = value.cast::<PyTuple>().ok().cloned();
+        if let Some(fields) = fields.filter(|fields| fields.len() <= Uop::LIST.len()) {
+            value = class.call1(fields)?;
+        }
+        if !value.is_instance(&class)? {
+            let (index, kind) = (words.len(), kind(&value));
+            return Err(PyTypeError::new_err(format!(
+                "micro-op {index}: a Uop or a tuple of dst, src and wgt, not {kind}"
+            )));
+        }
         let index = |field: Field| -> PyResult<u16> { Ok(number(&value, &field)? as u16) };
         let uop = Uop {
             dst: index(Uop::DST)?,
@@ -92,6 +104,17 @@ pub fn uops(value: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
         words.push(uop.encode().map_err(beyond)?);
     }
     Ok(words)
+}
+
+/// What lists of instructions and micro-ops have.
+fn each<'py>(value: &Bound<'py, PyAny>, what: &str) -> PyResult<Bound<'py, PyIterator>> {
+    let none = |_| {
+        PyTypeError::new_err(format!(
+            "{what} are a list or an array, not {}",
+            kind(value)
+        ))
+    };
+    value.try_iter().map_err(none)
 }
 
 /// The words of a program, each field in its place.

@@ -11,18 +11,24 @@ mod buffer;
 mod compile;
 mod device;
 mod error;
+mod fork;
+mod given;
 mod isa;
+mod known;
 mod layers;
 mod opened;
 mod options;
 mod pixels;
 mod quantize;
 mod report;
+mod results;
 mod run_report;
 mod session;
+mod streams;
 mod sweep;
 mod tune;
 mod watch;
+mod work;
 
 use pyo3::prelude::*;
 
@@ -34,11 +40,13 @@ fn _pyvta(module: &Bound<'_, PyModule>) -> PyResult<()> {
     compile::register(module)?;
     device::register(module)?;
     isa::register(module)?;
+    known::register(module)?;
     layers::register(module)?;
     quantize::register(module)?;
     report::register(module)?;
     run_report::register(module)?;
     session::register(module)?;
+    streams::register(module)?;
     sweep::register(module)?;
     tune::register(module)?;
     Ok(())

@@ -1,17 +1,20 @@
 //! What a `Device` and those who hold parts of it share.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use vta_app::error::Error;
-use vta_driver::{Allocations, Budget, DriverError};
+use vta_driver::{Allocations, Budget, DriverError, Lane, Stream, Timeline, TimelineError};
 use vta_isa::Config;
 use vta_sim::cycle::TimingConfig;
 
-use crate::error::{input, raise, usage};
+use crate::error::{raise, unsatisfied, usage};
+use crate::fork;
 
 /// A device and its memory, shared by those who hold parts of it.
 pub struct Opened {
@@ -27,12 +30,44 @@ pub struct Opened {
     left: AtomicBool,
 }
 
-/// What is there until the device is closed. Buffers go before the device.
+/// What is there until the device is closed. What is queued goes before memory, and memory before the device.
 pub struct Open {
+    /// For the compute lane and for the copy lane, once there is work for them.
+    streams: [Option<Arc<Stream>>; 2],
+    /// Memory that queued work may touch, until its own value is signalled.
+    kept: Vec<(Timeline, Vec<Arc<Allocations>>)>,
     /// By their numbers.
-    pub buffers: HashMap<u64, Allocations>,
+    pub buffers: HashMap<u64, Arc<Allocations>>,
     /// The device itself.
     pub device: Arc<dyn vta_driver::Device>,
+}
+
+impl Open {
+    /// What queues work on a lane, with waits before and signals after it.
+    pub fn stream(&mut self, lane: Lane) -> Arc<Stream> {
+        let (place, name) = match lane {
+            Lane::Compute => (0, "runs"),
+            Lane::Copy => (1, "copies"),
+        };
+        let new = || {
+            let name = format!("{name} of {}", self.device.info().name);
+            Arc::new(Stream::new(name, Arc::clone(&self.device), lane))
+        };
+        Arc::clone(self.streams[place].get_or_insert_with(new))
+    }
+
+    /// Keeps memory, and all that is a buffer's now, until a timeline is at 1 or has failed.
+    pub fn keep(&mut self, done: Timeline, memory: Allocations) {
+        let buffers = self.buffers.values().cloned();
+        let all = buffers.chain([Arc::new(memory)]).collect();
+        self.kept.push((done, all));
+    }
+}
+
+/// Whether a timeline may still reach 1.
+pub fn is_outstanding(done: &Timeline) -> bool {
+    let waited = done.wait_timeout(1, Duration::ZERO);
+    matches!(waited, Err(TimelineError::Timeout { .. }))
 }
 
 impl Opened {
@@ -43,12 +78,17 @@ impl Opened {
         timing: Option<(TimingConfig, Budget)>,
         device: Arc<dyn vta_driver::Device>,
     ) -> Self {
-        let buffers = HashMap::new();
+        let open = Open {
+            streams: [None, None],
+            kept: Vec::new(),
+            buffers: HashMap::new(),
+            device,
+        };
         Self {
             name,
             config,
             timing,
-            open: Mutex::new(Some(Open { buffers, device })),
+            open: Mutex::new(Some(open)),
             next: AtomicU64::new(0),
             left: AtomicBool::new(false),
         }
@@ -69,8 +109,12 @@ impl Opened {
     /// # Errors
     /// `UsageError` for a device that is closed, and those of the work.
     pub fn with<T>(&self, work: impl FnOnce(&mut Open) -> PyResult<T>) -> PyResult<T> {
+        fork::here()?;
         match &mut *self.lock() {
-            Some(open) => work(open),
+            Some(open) => {
+                open.kept.retain(|(done, _)| is_outstanding(done));
+                work(open)
+            }
             None => Err(usage(format!("device {} is closed", self.name))),
         }
     }
@@ -87,6 +131,9 @@ impl Opened {
 
     /// Frees all buffers and lets the device go.
     pub fn close(&self) {
+        if fork::is_forked() {
+            return;
+        }
         let open = self.lock().take();
         // A device ends its work before it goes, for which nobody waits who was sent away.
         if self.left.load(Ordering::Relaxed) {
@@ -98,20 +145,20 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        self.close();
+        match fork::is_forked() {
+            true => {
+                let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
+                mem::forget(open.take());
+            }
+            false => self.close(),
+        }
     }
-}
-
-/// A number of bytes.
-///
-/// # Errors
-/// `InputError` for one below 0.
-pub fn count(value: i64, name: &str) -> PyResult<u64> {
-    let negative = |_| input(format!("`{name}` is {value}, but it must be at least 0"));
-    u64::try_from(value).map_err(negative)
 }
 
 /// A device's error as an exception.
 pub fn failed(error: DriverError) -> PyErr {
-    raise(Error::from(error))
+    match error {
+        DriverError::Timeline(error) => unsatisfied(&error),
+        error => raise(Error::from(error)),
+    }
 }

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyMapping};
 use vta_app::machine::ConfigSource;
 use vta_app::options::names::{Front, Name};
 use vta_app::options::{InputShape, NetworkOptions, Slot, named};
 use vta_compiler::semantics::Requant;
 
-use crate::error::{input, usage};
+use crate::error::usage;
+use crate::given::{self, path, size, switch, text};
 
 /// Reads keyword arguments; what is `None` is as if it weren't given.
 ///
@@ -28,24 +29,32 @@ pub fn read(given: Option<&Bound<'_, PyDict>>) -> PyResult<NetworkOptions> {
 pub fn some(given: Option<&Bound<'_, PyDict>>, names: &[Name]) -> PyResult<NetworkOptions> {
     let mut options = NetworkOptions::default();
     for (name, value) in given.into_iter().flatten() {
-        let option = named(&name.extract::<String>()?, names, Front::Python);
-        let option = option.map_err(PyTypeError::new_err)?;
+        let name: String = name.extract()?;
+        let option = named(&name, names, Front::Python).map_err(PyTypeError::new_err)?;
         if let Some(slot) = options.slot(option).filter(|_| !value.is_none()) {
-            set(slot, &value)?;
+            set(&name, slot, &value)?;
         }
     }
     Ok(options)
 }
 
-fn set(slot: Slot<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+/// The device, `sim` where none is given.
+///
+/// # Errors
+/// `TypeError` for what is no text.
+pub fn device(given: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
+    given.map_or(Ok("sim".to_owned()), |given| text("device", given))
+}
+
+fn set(name: &str, slot: Slot<'_>, value: &Bound<'_, PyAny>) -> PyResult<()> {
     match slot {
-        Slot::Text(of) => *of = Some(text(value)?),
-        Slot::Path(of) => *of = Some(value.extract()?),
-        Slot::Count(of) => *of = Some(value.extract()?),
-        Slot::Flag(of) => *of = value.extract()?,
+        Slot::Text(of) => *of = Some(given::name(name, value)?),
+        Slot::Path(of) => *of = Some(path(name, value)?),
+        Slot::Count(of) => *of = Some(size(name, value)?),
+        Slot::Flag(of) => *of = switch(name, value)?,
         Slot::Config(of) => *of = Some(config(value)?),
         Slot::Shapes(of) => *of = shapes(value)?,
-        Slot::Requant(of) => *of = Some(requant(&value.extract::<String>()?)?),
+        Slot::Requant(of) => *of = Some(requant(&text(name, value)?)?),
     }
     Ok(())
 }
@@ -58,43 +67,33 @@ pub fn config(value: &Bound<'_, PyAny>) -> PyResult<ConfigSource> {
     if let Ok(path) = value.extract::<PathBuf>() {
         return Ok(path.into());
     }
-    let py = value.py();
-    let dict = py.get_type::<PyDict>().call1((value,)).map_err(|_| {
-        PyTypeError::new_err("`config` is a path or a dict of the keys of a vta_config.json")
-    })?;
-    let json: String = py
-        .import("json")?
-        .call_method1("dumps", (dict,))?
-        .extract()?;
-    let keys = serde_json::from_str(&json);
-    Ok(ConfigSource::Keys(
-        keys.map_err(|e| usage(format!("`config`: {e}")))?,
-    ))
-}
-
-/// A name, or a path as text.
-fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    let path: PathBuf = value.extract()?;
-    path.into_os_string()
-        .into_string()
-        .map_err(|path| input(format!("{} is no text", path.display())))
+    let Ok(keys) = value.cast::<PyMapping>() else {
+        return Err(PyTypeError::new_err(
+            "`config` is a path or a dict of the keys of a vta_config.json",
+        ));
+    };
+    Ok(ConfigSource::Keys(given::keys("config", keys)?))
 }
 
 /// `{"input": (1, 3, 224, 224)}`, or the dimensions alone of the only input.
 pub fn shapes(value: &Bound<'_, PyAny>) -> PyResult<Vec<InputShape>> {
-    let shape = |name: String, shape: Vec<usize>| match shape.contains(&0) {
-        true => Err(usage("`input_shapes`: a dimension is at least 1")),
-        false => Ok(InputShape { name, shape }),
-    };
-    match value.cast::<PyDict>() {
-        Err(_) => Ok(vec![shape(String::new(), value.extract()?)?]),
-        Ok(all) => {
-            let pairs = all
-                .iter()
-                .map(|(name, of)| shape(name.extract()?, of.extract()?));
-            pairs.collect()
+    let shape = |name: String, shape: &Bound<'_, PyAny>| {
+        let shape = given::sizes("input_shapes", shape, usage)?;
+        let shape: Result<Vec<usize>, _> = shape.into_iter().map(usize::try_from).collect();
+        match shape {
+            Ok(shape) if !shape.contains(&0) => Ok(InputShape { name, shape }),
+            _ => Err(usage("`input_shapes`: a dimension is at least 1")),
         }
+    };
+    let Ok(all) = value.cast::<PyMapping>() else {
+        return Ok(vec![shape(String::new(), value)?]);
+    };
+    let mut shapes = Vec::new();
+    for pair in all.items()?.iter() {
+        let (name, of): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+        shapes.push(shape(text("input_shapes", &name)?, &of)?);
     }
+    Ok(shapes)
 }
 
 fn requant(name: &str) -> PyResult<Requant> {
@@ -129,17 +128,13 @@ impl Origin {
             let bytes = model.call_method0("SerializeToString")?;
             return Ok(Self::Bytes(bytes.cast::<PyBytes>()?.clone().unbind()));
         }
-        let wrong = |_| {
-            let kind = model
-                .get_type()
-                .name()
-                .map_or_else(|_| "that".to_owned(), |n| n.to_string());
-            PyTypeError::new_err(format!(
+        if model.extract::<PathBuf>().is_err() {
+            let kind = given::kind(model);
+            return Err(PyTypeError::new_err(format!(
                 "a model is a path, 'demo', 'zoo:NAME', ONNX as bytes or what has them, not {kind}"
-            ))
-        };
-        model.extract::<PathBuf>().map_err(wrong)?;
-        Ok(Self::Name(text(model)?))
+            )));
+        }
+        Ok(Self::Name(given::name("model", model)?))
     }
 
     /// The ONNX model, where it is in memory.

@@ -1,27 +1,84 @@
 //! Where cycles go.
 
-use numpy::IntoPyArray;
-use pyo3::exceptions::PyValueError;
+use std::sync::OnceLock;
+
+use numpy::ToPyArray;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyTuple};
 use serde_json::Value;
 use vta_sim::views::Lane;
 
+use crate::given::json;
+use crate::results::to_python;
+
+/// What makes an object again, and of what.
+pub type Pickled<'py> = (Bound<'py, PyAny>, Bound<'py, PyTuple>);
+
 /// Adds the class.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Report>()
+    module.add_class::<Report>()?;
+    module.add_function(wrap_pyfunction!(unpickle_report, module)?)
 }
 
 /// Where the cycles of one pass over a network went: BATCH images on the cycle-level model.
 ///
 /// In a notebook it shows itself as a page.
 #[pyclass(frozen, module = "pyvta._pyvta")]
-pub struct Report(vta_app::Report);
+pub struct Report {
+    /// With the keys of `vta run --json`, and `title`.
+    figures: Value,
+    /// What the views are made of; `None` of a report that came from another process.
+    source: Option<vta_app::Report>,
+    views: OnceLock<Views>,
+}
+
+/// What is made when it is first asked for.
+#[derive(Default)]
+struct Views {
+    page: String,
+    /// By unit.
+    busy: Vec<Vec<f64>>,
+}
 
 impl Report {
     pub fn new(report: vta_app::Report) -> Self {
-        Self(report)
+        let mut figures = report.json();
+        figures["title"] = report.title.clone().into();
+        Self {
+            figures,
+            source: Some(report),
+            views: OnceLock::new(),
+        }
     }
+
+    fn views(&self) -> &Views {
+        self.views.get_or_init(|| {
+            let Some(report) = &self.source else {
+                return Views::default();
+            };
+            let columns = report.busy();
+            let of_lane =
+                |lane: usize| -> Vec<f64> { columns.iter().map(|column| column[lane]).collect() };
+            Views {
+                page: report.html(),
+                busy: (0..Lane::COUNT).map(of_lane).collect(),
+            }
+        })
+    }
+}
+
+/// A report that came from another process.
+#[pyfunction]
+fn unpickle_report(
+    figures: &Bound<'_, PyAny>,
+    page: String,
+    busy: Vec<Vec<f64>>,
+) -> PyResult<Report> {
+    Ok(Report {
+        figures: json("figures", figures, 0)?,
+        source: None,
+        views: OnceLock::from(Views { page, busy }),
+    })
 }
 
 #[pymethods]
@@ -29,52 +86,51 @@ impl Report {
     /// The model's name.
     #[getter]
     fn title(&self) -> &str {
-        &self.0.title
+        text(&self.figures["title"])
     }
 
     /// The board or file whose timing it is.
     #[getter]
     fn timing(&self) -> &str {
-        &self.0.timed.board
+        text(&self.figures["timing"])
     }
 
     /// Cycles of the pass.
     #[getter]
-    fn cycles(&self) -> u64 {
-        self.0.cycles()
+    fn cycles(&self) -> Option<u64> {
+        self.figures["cycles"].as_u64()
     }
 
     /// Cycles that no schedule of these layers, one after the other, can beat.
     #[getter]
-    fn bound_cycles(&self) -> u64 {
-        self.0.bound_cycles()
+    fn bound_cycles(&self) -> Option<u64> {
+        self.figures["bound_cycles"].as_u64()
     }
 
     /// What the device takes of the pass, in milliseconds at its clock.
     #[getter]
-    fn pass_ms(&self) -> f64 {
-        self.0.timed.device_ms()
+    fn pass_ms(&self) -> Option<f64> {
+        self.figures["pass_ms"].as_f64()
     }
 
     /// An estimate of the energy of the pass, in microjoules.
     #[getter]
-    fn energy_uj(&self) -> f64 {
-        self.0.energy_uj()
+    fn energy_uj(&self) -> Option<f64> {
+        self.figures["energy_uj"].as_f64()
     }
 
     /// A dict for each layer in the program's order, with the keys of `vta run --json`: `name`, `kind`, `macs`,
     /// `cycles`, `bound_cycles`, `utilization`, `spend`, `stalls`, `energy_uj`, `limited_by`, `why` and more.
     #[getter]
     fn layers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let mut all = self.0.json();
-        to_python(py, &all["layers"].take())
+        to_python(py, &self.figures["layers"])
     }
 
     /// Cycles that units waited, by unit and reason: `{"load": {"dram": 120}}`.
     #[getter]
     fn stalls<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stalls = PyDict::new(py);
-        for stall in self.0.json()["stalls"].as_array().into_iter().flatten() {
+        for stall in self.figures["stalls"].as_array().into_iter().flatten() {
             let (unit, reason) = (text(&stall["unit"]), text(&stall["reason"]));
             let of_unit = match stalls.get_item(unit)? {
                 Some(of_unit) => of_unit.cast_into::<PyDict>()?,
@@ -88,9 +144,7 @@ impl Report {
 
     /// Everything: totals and `layers`, with the keys of `vta run --json`.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let all = py.detach(|| serde_json::to_value(&self.0));
-        let all = all.map_err(|error| PyValueError::new_err(error.to_string()))?;
-        to_python(py, &all)
+        to_python(py, &self.figures)
     }
 
     /// The layers as a pandas.DataFrame, a row each; what their cycles were spent on is in columns
@@ -101,8 +155,8 @@ impl Report {
     }
 
     /// One HTML page that needs nothing else.
-    fn to_html(&self, py: Python<'_>) -> String {
-        py.detach(|| self.0.html())
+    fn to_html(&self, py: Python<'_>) -> &str {
+        &py.detach(|| self.views()).page
     }
 
     /// Busy units over time, layers above them, as a matplotlib.figure.Figure. Needs `pip install
@@ -115,11 +169,9 @@ impl Report {
     /// Busy shares over the pass, 0 to 1: a dict of float64 arrays by the units' names, each of a thousand
     /// columns of equal width.
     fn busy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let columns = py.detach(|| self.0.busy());
         let busy = PyDict::new(py);
-        for (number, lane) in Lane::ALL.into_iter().enumerate() {
-            let values: Vec<f64> = columns.iter().map(|column| column[number]).collect();
-            busy.set_item(lane.words(), values.into_pyarray(py))?;
+        for (lane, values) in Lane::ALL.into_iter().zip(&py.detach(|| self.views()).busy) {
+            busy.set_item(lane.words(), values.to_pyarray(py))?;
         }
         Ok(busy)
     }
@@ -129,44 +181,20 @@ impl Report {
         module.call_method1("frame", (slf,))
     }
 
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Pickled<'py>> {
+        let views = py.detach(|| self.views());
+        let again = py.import("pyvta._pyvta")?.getattr("unpickle_report")?;
+        let state = (self.to_dict(py)?, &views.page, &views.busy);
+        Ok((again, state.into_pyobject(py)?))
+    }
+
     fn __repr__(&self) -> String {
-        let (title, timing) = (&self.0.title, &self.0.timed.board);
-        let (cycles, bound) = (self.0.cycles(), self.0.bound_cycles());
+        let [title, timing] = ["title", "timing"].map(|key| text(&self.figures[key]));
+        let [cycles, bound] = ["cycles", "bound_cycles"].map(|key| &self.figures[key]);
         format!("<Report of {title} on {timing}: {cycles} cycles, bound {bound}>")
     }
 }
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
-}
-
-/// A JSON value as Python has it.
-///
-/// # Errors
-/// A number that Python hasn't, of which there is none.
-pub fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
-    Ok(match value {
-        Value::Null => py.None().into_bound(py),
-        Value::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
-        Value::Number(value) => match (value.as_u64(), value.as_i64()) {
-            (Some(value), _) => value.into_pyobject(py)?.into_any(),
-            (None, Some(value)) => value.into_pyobject(py)?.into_any(),
-            (None, None) => value.as_f64().into_pyobject(py)?.into_any(),
-        },
-        Value::String(value) => value.into_pyobject(py)?.into_any(),
-        Value::Array(values) => {
-            let list = PyList::empty(py);
-            for value in values {
-                list.append(to_python(py, value)?)?;
-            }
-            list.into_any()
-        }
-        Value::Object(values) => {
-            let dict = PyDict::new(py);
-            for (name, value) in values {
-                dict.set_item(name, to_python(py, value)?)?;
-            }
-            dict.into_any()
-        }
-    })
 }

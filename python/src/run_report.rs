@@ -1,4 +1,4 @@
-//! `RunReport`: what a program by hand took.
+//! What a program by hand took: `RunReport`.
 
 use std::sync::Arc;
 
@@ -10,94 +10,29 @@ use vta_isa::MemType;
 use vta_isa::tokens::Edge;
 use vta_sim::cycle;
 
-use crate::error::usage;
 use crate::opened::Opened;
+use crate::report::Pickled;
+use crate::results::result;
 use crate::watch::aside;
 
-/// Adds the class.
+/// Adds the class of what counts cycles.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<RunReport>()
+    module.add_class::<InsnTimes>()
 }
 
-/// What a device says of a run.
+/// The cycles of each instruction of a run, counted at each call.
 #[pyclass(frozen, module = "pyvta._pyvta")]
-pub struct RunReport {
-    /// Where.
-    pub device: Arc<Opened>,
-    /// What ran.
-    pub batch: Arc<Batch>,
-    /// What was counted.
-    pub counted: Counted,
+struct InsnTimes {
+    device: Arc<Opened>,
+    batch: Arc<Batch>,
 }
 
 #[pymethods]
-impl RunReport {
-    /// Cycles from the first instruction's fetch to FINISH; None on devices that don't count them.
-    #[getter]
-    fn cycles(&self) -> Option<u64> {
-        self.counted.cycles
-    }
-
-    /// What the device took, in milliseconds of this machine's time.
-    #[getter]
-    fn wall_ms(&self) -> f64 {
-        self.counted.wall.as_secs_f64() * 1e3
-    }
-
-    /// Instructions.
-    #[getter]
-    fn insns(&self) -> u64 {
-        self.counted.traffic.insns
-    }
-
-    /// Products of an input tile with a weight tile.
-    #[getter]
-    fn gemm_steps(&self) -> u64 {
-        self.counted.traffic.gemm_steps
-    }
-
-    /// Accumulator tiles that GEMMs cleared.
-    #[getter]
-    fn reset_steps(&self) -> u64 {
-        self.counted.traffic.reset_steps
-    }
-
-    /// Vector operations on an accumulator tile.
-    #[getter]
-    fn alu_steps(&self) -> u64 {
-        self.counted.traffic.alu_steps
-    }
-
-    /// DRAM bytes loaded and stored, by memory type.
-    #[getter]
-    fn bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let bytes = PyDict::new(py);
-        for mem in MemType::ALL {
-            let moved = self.counted.traffic.bytes[usize::from(mem.code())];
-            bytes.set_item(mem.name(), moved)?;
-        }
-        Ok(bytes)
-    }
-
-    /// Tokens that nobody took, by queue, `"load->compute"` and so on.
-    #[getter]
-    fn leftover_tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let tokens = PyDict::new(py);
-        for (edge, count) in Edge::ALL.into_iter().zip(self.counted.leftover_tokens) {
-            tokens.set_item(edge.name(), count)?;
-        }
-        Ok(tokens)
-    }
-
-    /// The cycles of each instruction: pairs of the first and the one behind the last, which FINISH, the
-    /// end of the run, doesn't have. Counted anew at each call.
-    ///
-    /// Raises `UsageError` on devices that don't count cycles.
-    fn insn_cycles(&self, py: Python<'_>) -> PyResult<Vec<(u64, Option<u64>)>> {
-        let Opened { name, config, .. } = &*self.device;
-        let Some((timing, budget)) = &self.device.timing else {
-            let text = format!("device {name} counts no cycles: \"cycle\" does");
-            return Err(usage(text));
+impl InsnTimes {
+    fn count(&self, py: Python<'_>) -> PyResult<Vec<(u64, Option<u64>)>> {
+        let Opened { timing, config, .. } = &*self.device;
+        let Some((timing, budget)) = timing else {
+            return Ok(Vec::new());
         };
         let times = aside(py, None, |_| {
             let run = cycle::Run {
@@ -110,21 +45,48 @@ impl RunReport {
         Ok(cycles.collect())
     }
 
-    /// All of it but the cycles of instructions.
-    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let all = PyDict::new(py);
-        all.set_item("cycles", self.cycles())?;
-        all.set_item("wall_ms", self.wall_ms())?;
-        all.set_item("insns", self.insns())?;
-        all.set_item("gemm_steps", self.gemm_steps())?;
-        all.set_item("reset_steps", self.reset_steps())?;
-        all.set_item("alu_steps", self.alu_steps())?;
-        all.set_item("bytes", self.bytes(py)?)?;
-        all.set_item("leftover_tokens", self.leftover_tokens(py)?)?;
-        Ok(all)
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Pickled<'py>> {
+        let state = (&self.device.name, self.count(py)?).into_pyobject(py)?;
+        Ok((result(py, "_Counted")?, state))
     }
+}
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(format!("RunReport({})", self.to_dict(py)?))
+/// The report of a run.
+///
+/// # Errors
+/// None.
+pub fn run_report<'py>(
+    py: Python<'py>,
+    device: &Arc<Opened>,
+    batch: &Arc<Batch>,
+    counted: &Counted,
+) -> PyResult<Bound<'py, PyAny>> {
+    let traffic = &counted.traffic;
+    let all = PyDict::new(py);
+    all.set_item("cycles", counted.cycles)?;
+    all.set_item("wall_ms", counted.wall.as_secs_f64() * 1e3)?;
+    all.set_item("insns", traffic.insns)?;
+    all.set_item("gemm_steps", traffic.gemm_steps)?;
+    all.set_item("reset_steps", traffic.reset_steps)?;
+    all.set_item("alu_steps", traffic.alu_steps)?;
+    let (bytes, tokens) = (PyDict::new(py), PyDict::new(py));
+    for mem in MemType::ALL {
+        bytes.set_item(mem.name(), traffic.bytes[usize::from(mem.code())])?;
     }
+    for (edge, count) in Edge::ALL.into_iter().zip(counted.leftover_tokens) {
+        tokens.set_item(edge.name(), count)?;
+    }
+    all.set_item("bytes", bytes)?;
+    all.set_item("leftover_tokens", tokens)?;
+    let times = match &device.timing {
+        Some(_) => InsnTimes {
+            device: Arc::clone(device),
+            batch: Arc::clone(batch),
+        }
+        .into_pyobject(py)?
+        .into_any(),
+        None => result(py, "_Counted")?.call1((&device.name, py.None()))?,
+    };
+    all.set_item("_times", times)?;
+    result(py, "RunReport")?.call((), Some(&all))
 }

@@ -1,6 +1,6 @@
 //! `InferenceSession`: a network loaded on its devices, as onnxruntime has it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use numpy::PyArray4;
 use pyo3::prelude::*;
@@ -9,77 +9,38 @@ use vta_app::model::{Port, Ports};
 use vta_app::{Session, Tensor};
 use vta_compiler::graph::Element;
 
-use crate::arrays::{Given, Unit, feeds, list, take};
+use crate::arrays::{Given, Unit, feeds, list, no_dict, take};
 use crate::error::{input, raise};
+use crate::fork;
+use crate::given::mistyped;
 use crate::options::{self, Origin, again};
 use crate::pixels;
 use crate::report::Report;
+use crate::results::result;
 use crate::watch::{aside, watched};
 
 /// Adds the classes.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<InferenceSession>()?;
-    module.add_class::<NodeArg>()
+    module.add_class::<InferenceSession>()
 }
 
-/// An input or output of a network.
-#[pyclass(frozen, module = "pyvta._pyvta")]
-#[derive(Clone, Debug)]
-struct NodeArg {
-    /// The model's name for it.
-    #[pyo3(get)]
-    name: String,
-    port: Port,
-    /// The type of its elements in onnxruntime's words, "tensor(float)".
-    #[pyo3(get, name = "type")]
-    kind: &'static str,
-    /// The real value of one int8 step of the device's tensor; None for what no device holds.
-    #[pyo3(get)]
-    scale: Option<f32>,
-    /// The int8 step that stands for 0; None for what no device holds.
-    #[pyo3(get)]
-    zero: Option<i8>,
-}
-
-#[pymethods]
-impl NodeArg {
-    /// Its dimensions: 'batch', which may be any number, first, where the model has a batch.
-    #[getter]
-    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let shape = PyList::empty(py);
-        let image = self.port.image();
-        if image.len() < self.port.shape.len() {
-            shape.append("batch")?;
-        }
-        image.iter().try_for_each(|size| shape.append(size))?;
-        Ok(shape)
+/// The `NodeArg` of an input or output.
+fn node_arg<'py>(py: Python<'py>, (port, tensor): (&Port, &Tensor)) -> PyResult<Bound<'py, PyAny>> {
+    let kind = match port.element {
+        Element::F32 => "tensor(float)",
+        Element::I8 => "tensor(int8)",
+        Element::U8 => "tensor(uint8)",
+        Element::I32 => "tensor(int32)",
+        Element::I64 => "tensor(int64)",
+        Element::Bool => "tensor(bool)",
+    };
+    let (shape, image) = (PyList::empty(py), port.image());
+    if image.len() < port.shape.len() {
+        shape.append("batch")?;
     }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let (name, kind, shape) = (&self.name, self.kind, self.shape(py)?);
-        Ok(format!(
-            "NodeArg(name='{name}', type='{kind}', shape={shape})"
-        ))
-    }
-}
-
-impl NodeArg {
-    fn new((port, tensor): (&Port, &Tensor)) -> Self {
-        Self {
-            name: port.name.clone(),
-            port: port.clone(),
-            kind: match port.element {
-                Element::F32 => "tensor(float)",
-                Element::I8 => "tensor(int8)",
-                Element::U8 => "tensor(uint8)",
-                Element::I32 => "tensor(int32)",
-                Element::I64 => "tensor(int64)",
-                Element::Bool => "tensor(bool)",
-            },
-            scale: tensor.scale,
-            zero: tensor.scale.map(|_| tensor.zero),
-        }
-    }
+    image.iter().try_for_each(|size| shape.append(size))?;
+    let zero = tensor.scale.map(|_| tensor.zero);
+    result(py, "NodeArg")?.call1((&port.name, shape, kind, tensor.scale, zero))
 }
 
 /// A network compiled for a device and loaded on it.
@@ -110,11 +71,14 @@ impl NodeArg {
 /// its model's path or bytes and its options, and is compiled again where it is loaded.
 #[pyclass(frozen, module = "pyvta._pyvta")]
 struct InferenceSession {
-    session: Mutex<Session>,
+    session: Arc<Mutex<Session>>,
     ports: Ports,
     inputs: Vec<Tensor>,
     outputs: Vec<Tensor>,
     origin: Origin,
+    /// What the network was made of: what was given as `model`.
+    #[pyo3(get)]
+    model: Py<PyAny>,
     options: Py<PyDict>,
     /// How the model wants its input made, as it says itself.
     recipe: Option<String>,
@@ -124,14 +88,14 @@ struct InferenceSession {
 impl InferenceSession {
     #[new]
     #[pyo3(
-        signature = (model, device = "sim", **options),
+        signature = (model, device = None, **options),
         text_signature = "(model, device='sim', *, config=None, board=None, timing=None, threads=None, \
                           batch=None, allow_host=False, input_shapes=None, requant=None, timing_only=False, \
                           placement=None, tiles=None, energy=None, host_speed=None, scope=None, bitstream=None)"
     )]
     fn new(
         model: &Bound<'_, PyAny>,
-        device: &str,
+        device: Option<&Bound<'_, PyAny>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let py = model.py();
@@ -139,9 +103,9 @@ impl InferenceSession {
             Some(options) => options.copy()?,
             None => PyDict::new(py),
         };
-        given.set_item("device", device)?;
         let mut read = options::read(options)?;
-        device.clone_into(&mut read.target.device.device);
+        read.target.device.device = options::device(device)?;
+        given.set_item("device", &read.target.device.device)?;
         let origin = Origin::of(model)?;
         let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
         let (session, recipe) = aside(py, None, |watch| {
@@ -155,34 +119,27 @@ impl InferenceSession {
             ports,
             inputs,
             outputs,
-            session: Mutex::new(session),
+            session: Arc::new(Mutex::new(session)),
             origin,
+            model: model.clone().unbind(),
             options: given.unbind(),
             recipe,
         })
     }
 
     /// What the network takes: a list of `NodeArg`, each with `name`, `shape`, `type`, `scale` and `zero`.
-    fn get_inputs(&self) -> Vec<NodeArg> {
-        self.ports
-            .inputs
-            .iter()
-            .zip(&self.inputs)
-            .map(NodeArg::new)
-            .collect()
+    fn get_inputs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let pairs = self.ports.inputs.iter().zip(&self.inputs);
+        pairs.map(|pair| node_arg(py, pair)).collect()
     }
 
     /// What the network gives: a list of `NodeArg`.
-    fn get_outputs(&self) -> Vec<NodeArg> {
-        self.ports
-            .outputs
-            .iter()
-            .zip(&self.outputs)
-            .map(NodeArg::new)
-            .collect()
+    fn get_outputs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let pairs = self.ports.outputs.iter().zip(&self.outputs);
+        pairs.map(|pair| node_arg(py, pair)).collect()
     }
 
-    /// Runs the network: `run(None, {"input": array})` is a list of all outputs, a list of names instead of
+    /// Runs the network: `run(None, {"input": array})` is a list of all outputs, a name or a list of names instead of
     /// `None` gives those.
     ///
     /// Arrays are float32 (other floats are converted), or the type of the model's input, with any number of
@@ -197,7 +154,7 @@ impl InferenceSession {
     fn run<'py>(
         &self,
         py: Python<'py>,
-        output_names: Option<Vec<String>>,
+        output_names: Option<&Bound<'py, PyAny>>,
         input_feed: &Bound<'py, PyAny>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
@@ -211,7 +168,7 @@ impl InferenceSession {
     fn run_quantized<'py>(
         &self,
         py: Python<'py>,
-        output_names: Option<Vec<String>>,
+        output_names: Option<&Bound<'py, PyAny>>,
         input_feed: &Bound<'py, PyAny>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
@@ -262,21 +219,26 @@ impl InferenceSession {
     }
 }
 
+impl Drop for InferenceSession {
+    fn drop(&mut self) {
+        fork::spare(&self.session);
+    }
+}
+
 impl InferenceSession {
     fn run_in<'py>(
         &self,
         py: Python<'py>,
         unit: Unit,
-        names: Option<Vec<String>>,
+        names: Option<&Bound<'py, PyAny>>,
         feed: &Bound<'py, PyAny>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
         let wanted = self.wanted(names)?;
-        let taken = take(
-            feed.cast::<PyMapping>()?,
-            (&self.ports.inputs, &self.inputs),
-            unit,
-        )?;
+        if feed.cast::<PyMapping>().is_err() {
+            return Err(no_dict(&self.ports.inputs));
+        }
+        let taken = take(feed, (&self.ports.inputs, &self.inputs), unit)?;
         let feeds = feeds(&taken)?;
         let (feeds, ports) = (&feeds[..], &self.ports.outputs);
         let (images, outputs) = watched(py, progress, |watch| {
@@ -312,10 +274,17 @@ impl InferenceSession {
     }
 
     /// The outputs that are wanted, by their numbers.
-    fn wanted(&self, names: Option<Vec<String>>) -> PyResult<Vec<usize>> {
+    fn wanted(&self, names: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<usize>> {
         let ports = &self.ports.outputs;
-        let Some(names) = names else {
+        let Some(given) = names else {
             return Ok((0..ports.len()).collect());
+        };
+        let names = match given.extract::<String>() {
+            Ok(name) => vec![name],
+            Err(_) => {
+                let wrong = |_| mistyped("output_names", "None, a name or a list of names", given);
+                given.extract::<Vec<String>>().map_err(wrong)?
+            }
         };
         let number = |name: &String| {
             let found = ports.iter().position(|port| port.name == *name);

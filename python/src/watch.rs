@@ -13,6 +13,7 @@ use vta_app::options::names::{Front, Said};
 use vta_app::{Error, Result, Watch};
 
 use crate::error::{VtaWarning, raise};
+use crate::fork;
 
 /// How long passes between two looks at signals.
 const WAIT: Duration = Duration::from_millis(50);
@@ -137,6 +138,7 @@ pub fn watched<T: Send>(
     progress: Option<&Bound<'_, PyAny>>,
     work: impl FnOnce(&Watched) -> Result<T> + Send,
 ) -> PyResult<T> {
+    fork::here()?;
     let watch = Watched::new(progress);
     let found = py.detach(|| work(&watch));
     watch.end(py, found)
@@ -151,6 +153,7 @@ pub fn aside<T: Send>(
     progress: Option<&Bound<'_, PyAny>>,
     work: impl FnOnce(&Watched) -> Result<T> + Send,
 ) -> PyResult<T> {
+    fork::here()?;
     let watch = Watched::new(progress);
     let found = py.detach(|| {
         thread::scope(|scope| {

@@ -110,17 +110,57 @@ def test_any_array_is_written_in_c_order():
     with pyvta.Device() as vta:
         buffer = vta.alloc(96)
         assert buffer.nbytes == 96 and not vta.read(buffer, 96, np.uint8).any()
-        x = np.arange(12, dtype=np.float64).reshape(3, 4)
-        for array in (x, x[::-1], x.T, np.asfortranarray(x), x.tolist(), x[:, 1:3], np.float64(7)):
+        x = np.arange(-6, 6, dtype=np.int32).reshape(3, 4)
+        for array in (x, x[::-1], x.T, np.asfortranarray(x), x[:, 1:3], np.int32(7), memoryview(x)):
             vta.write(buffer, array)
-            found = vta.read(buffer, np.shape(array), np.float64)
+            found = vta.read(buffer, np.shape(array), np.int32)
             np.testing.assert_array_equal(found, array)
-        vta.write(buffer, np.arange(4, dtype=">i2"), offset=10)
-        np.testing.assert_array_equal(vta.read(buffer, (2, 2), ">i2", 10), [[0, 1], [2, 3]])
-        vta.write(buffer, np.zeros(0), 96)
+        for given in (b"\x01\x02", bytearray(b"\x01\x02"), np.array([1, 2], np.uint8)):
+            vta.write(buffer, given, offset=np.int64(10))
+            np.testing.assert_array_equal(vta.read(buffer, np.array([2, 1]), ">i1", 10), [[1], [2]])
+        vta.write(buffer, np.zeros(0, np.int8), 96)
         assert vta.read(buffer, (3, 0), np.int8, 96).shape == (3, 0)
         found = vta.read(buffer, (2,), np.int32)
         found[:] = 1  # It is the caller's own.
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32", "float64", "int16", ">i4", "bool", "complex64", "O", "U1", "M8[s]"])
+def test_types_that_no_device_has_are_refused(dtype):
+    with pyvta.Device() as vta:
+        buffer = vta.alloc(64)
+        with pytest.raises(pyvta.InputError, match="is no type of a device's elements"):
+            vta.write(buffer, np.zeros(2, dtype))
+        assert not vta.read(buffer, 64, np.int8).any()
+
+
+@pytest.mark.parametrize("value", [[1, 2, 3], (1,), 7, 1.5, "abc", None])
+def test_what_has_no_type_of_elements_is_refused(value):
+    with pyvta.Device() as vta:
+        with pytest.raises(TypeError, match="has no type of elements: write an array"):
+            vta.write(vta.alloc(64), value)
+
+
+def test_a_buffer_that_nobody_has_is_freed():
+    with pyvta.Device() as vta:
+        first = vta.alloc(1).address
+        for _ in range(200):
+            assert vta.alloc(3 << 20).address - first <= 4096
+        kept = [vta.alloc(3 << 20) for _ in range(5)]
+        assert len({buffer.address for buffer in kept}) == 5
+
+
+def test_micro_ops_may_be_tuples():
+    program, rng = "load.uop y_size=1 x_size=3 x_stride=3\nfinish", np.random.default_rng(0)
+    with pyvta.Device() as vta:
+        assert vta.run(program, uops=[(1, np.int64(2), 3), (4,), Uop()]).insns == 2
+        fields = [tuple(int(x) for x in rng.integers(0, 1024, 3)) for _ in range(20)]
+        np.testing.assert_array_equal(isa.encode_uops(fields), isa.encode_uops([Uop(*x) for x in fields]))
+        for uops in ([(1, 2, 3, 4)], [3], [None], ["abc"]):
+            with pytest.raises(TypeError, match="micro-op 0: a Uop or a tuple of dst, src and wgt, not "):
+                vta.run(program, uops=uops)
+        for use in (lambda: vta.run(None), lambda: vta.run(program, uops=3)):
+            with pytest.raises(TypeError, match="(instructions|micro-ops) are a list or an array, not "):
+                use()
 
 
 def test_misuse_is_told():
@@ -132,13 +172,15 @@ def test_misuse_is_told():
         with pytest.raises(pyvta.InputError, match="18446744073709551615 bytes"):
             vta.read(a, (2**40, 2**40), np.int8)
         with pytest.raises(pyvta.InputError, match="`offset` is -1"):
-            vta.write(a, [1], -1)
+            vta.write(a, np.zeros(1, np.int8), -1)
         with pytest.raises(pyvta.InputError, match="`size_bytes` is -1"):
             vta.alloc(-1)
-        with pytest.raises(pyvta.InputError, match="a shape is"):
+        with pytest.raises(pyvta.InputError, match="`shape` is -1"):
             vta.read(a, (-1,), np.int8)
-        with pytest.raises(pyvta.InputError, match="objects of Python"):
-            vta.write(a, [None])
+        with pytest.raises(pyvta.InputError, match=f"`size_bytes` is {10**30}, but it must be at most"):
+            vta.alloc(10**30)
+        with pytest.raises(TypeError, match="`size_bytes` is a whole number, not float"):
+            vta.alloc(1.5)
         for dtype, error in [("O", pyvta.InputError), ("V0", pyvta.InputError), ("no", TypeError)]:
             with pytest.raises(error):
                 vta.read(a, 1, dtype)
@@ -147,12 +189,12 @@ def test_misuse_is_told():
         with pytest.raises(pyvta.UsageError, match="no memory type 'weights'"):
             a.element("weights")
         with pytest.raises(pyvta.UsageError, match="of another device"):
-            other.write(a, [1])
+            other.write(a, np.zeros(1, np.int8))
         with pytest.raises(pyvta.DeviceError):
             vta.alloc(1 << 33)
         vta.free(a)
         again = vta.alloc(64)
-        for use in (lambda: vta.free(a), lambda: vta.write(a, [1]), lambda: vta.read(a, 1, np.int8)):
+        for use in (lambda: vta.free(a), lambda: vta.write(a, np.zeros(1, np.int8)), lambda: vta.read(a, 1, np.int8)):
             with pytest.raises(pyvta.UsageError, match="is freed"):
                 use()
         vta.free(again)

@@ -1,5 +1,7 @@
 """Every class of exception, by a cause of its own."""
 
+import errno
+import pickle
 import subprocess
 import sys
 
@@ -28,12 +30,28 @@ def first_run(**options):
         (pyvta.InputError, ValueError, lambda: first_run(config={"LOG_BLOCKS": 4}), "LOG_BLOCKS"),
         (pyvta.ModelError, Exception, lambda: pyvta.InferenceSession(b"no model"), "ONNX: not a model file"),
         (pyvta.DeviceError, Exception, lambda: first_run(device="opencl:no-such"), "no OpenCL device|OpenCL"),
-        (pyvta.FileError, OSError, lambda: pyvta.InferenceSession("no/model.onnx"), "no/model.onnx: No such file"),
-        (pyvta.FileError, OSError, lambda: first_run(config="no/config.json"), "no/config.json: No such file"),
+        (pyvta.FileError, OSError, lambda: pyvta.InferenceSession("no/model.onnx"), "No such file.*no/model.onnx"),
+        (pyvta.FileError, OSError, lambda: first_run(config="no/config.json"), "No such file.*no/config.json"),
+        (pyvta.UsageError, ValueError, lambda: pyvta.InferenceSession("Demo"), "`pyvta.models` lists those"),
         (TypeError, Exception, lambda: pyvta.InferenceSession(5), "a model is a path.*not int"),
         (TypeError, Exception, lambda: first_run(config=[1]), "`config` is a path or a dict"),
         (TypeError, Exception, lambda: pyvta.compile("demo", device="sim"), "no option 'device'"),
         (TypeError, Exception, lambda: pyvta.quantize("demo", "images"), "read the images first"),
+        (TypeError, Exception, lambda: pyvta.quantize("demo", None), "read the images first"),
+        (pyvta.UsageError, ValueError, lambda: pyvta.InferenceSession("demo", "cylce"), "no device 'cylce'.*cycle"),
+        (pyvta.UsageError, ValueError, lambda: pyvta.InferenceSession("demo", "sim,"), "no device ''"),
+        (pyvta.UsageError, ValueError, lambda: first_run(threads=-1), "`threads` is -1, but it must be at least 0"),
+        (pyvta.UsageError, ValueError, lambda: first_run(threads=10**30), "`threads` is 10+, but it must be at most"),
+        (TypeError, Exception, lambda: first_run(threads="4"), "`threads` is a whole number, not str"),
+        (TypeError, Exception, lambda: first_run(threads=True), "`threads` is a whole number, not bool"),
+        (TypeError, Exception, lambda: first_run(allow_host="yes"), "`allow_host` is True or False, not str"),
+        (TypeError, Exception, lambda: first_run(device=3), "`device` is text, not int"),
+        (TypeError, Exception, lambda: first_run(tiles=3), "`tiles` is a path, not int"),
+        (TypeError, Exception, lambda: first_run(sess_options=None), "no option 'sess_options'"),
+        (TypeError, Exception, lambda: first_run(config={1: 2}), "`config` is a dict with names for keys, not int"),
+        (TypeError, Exception, lambda: first_run(config={"LOG_BLOCK": object()}), "`LOG_BLOCK` is a number, text"),
+        (pyvta.UsageError, ValueError, lambda: first_run(input_shapes=(1, -3)), "`input_shapes` is -3"),
+        (pyvta.UsageError, ValueError, lambda: pyvta.quantize("demo", [], limit=-1), "`limit` is -1"),
     ],
 )
 def test_an_error_has_its_cause_for_a_class_and_says_what_and_where(error, base, work, text):
@@ -45,15 +63,29 @@ def test_an_error_has_its_cause_for_a_class_and_says_what_and_where(error, base,
 
 def test_a_float_model_must_be_quantised(float_model):
     for work in (pyvta.InferenceSession, pyvta.compile):
-        with pytest.raises(pyvta.FloatModelError, match="is a float model"):
+        with pytest.raises(pyvta.FloatModelError, match="is a float model: run `pyvta.quantize` first"):
             work(float_model)
 
 
 def test_what_cannot_be_written_is_a_file_error(tmp_path):
     compiled = pyvta.compile("demo")
-    with pytest.raises(pyvta.FileError, match="no/model.vta"):
+    with pytest.raises(pyvta.FileError, match="no/model.vta") as raised:
         compiled.save(tmp_path / "no/model.vta")
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOENT, str(tmp_path / "no/model.vta"))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["no/model.onnx", "."])
+def test_a_file_error_says_what_the_system_does(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError) as expected:
+        open(name, "rb")
+    with pytest.raises(pyvta.FileError) as raised:
+        pyvta.InferenceSession(name)
+    for attribute in ("errno", "strerror", "filename"):
+        assert getattr(raised.value, attribute) == getattr(expected.value, attribute)
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (str(again), again.errno) == (str(raised.value), raised.value.errno)
 
 
 def test_a_layer_of_the_host_that_fails_is_a_run_error_and_the_session_goes_on():

@@ -112,7 +112,7 @@ def test_instructions_are_values():
         (b"123", pyvta.InputError, "3 bytes; an instruction has 16"),
         (np.full((1, 16), 255, np.uint8), pyvta.InputError, "word 0 .*opcode is 7"),
         (np.zeros((1, 16), np.int32), pyvta.InputError, "words are uint8"),
-        (7, TypeError, "iterable"),
+        (7, TypeError, "instructions are a list or an array, not int"),
     ],
 )
 def test_what_is_no_program_is_told(program, error, text):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from ast import literal_eval
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -55,6 +56,77 @@ def test_a_worker_process_gets_a_session(tiny):
     with context.Pool(1) as pool:
         [found] = pool.apply(operator.methodcaller("run", None, {"x": x}), (session,))
     np.testing.assert_array_equal(found, session.run(None, {"x": x})[0])
+
+
+FORK = """
+import multiprocessing, sys, threading, numpy as np, pyvta
+x = np.zeros((2, 3, 32, 32), np.float32)
+what = sys.argv[1]
+held = {}
+if what in ("opened", "used"):
+    held["session"] = pyvta.InferenceSession("demo", threads=2)
+if what == "used":
+    held["session"].run(None, {"input": x})
+if what == "compiled":
+    pyvta.compile("demo")
+if what == "device":
+    held["device"] = pyvta.Device()
+    held["buffer"] = held["device"].alloc(64)
+if what == "line":
+    held["line"] = pyvta.Timeline()
+    held["promise"] = held["line"].promise()
+    pyvta.models()
+
+def uses():
+    yield lambda: pyvta.InferenceSession("demo", threads=1).run(None, {"input": x})
+    if "session" in held:
+        yield lambda: held["session"].run(None, {"input": x})
+    if "device" in held:
+        yield lambda: held["device"].run("finish")
+        yield lambda: held["device"].read(held["buffer"], 1, "int8")
+    if "line" in held:
+        yield lambda: held["line"].wait(1)
+
+def work(results):
+    for use in uses():
+        try:
+            use()
+            results.put("ran")
+        except pyvta.UsageError as error:
+            results.put(str(error))
+    held.clear()
+    results.put("end")
+
+context = multiprocessing.get_context("fork")
+results = context.SimpleQueue()
+child = context.Process(target=work, args=(results,))
+child.start()
+child.join(60)
+if child.exitcode is None:
+    child.kill()
+    sys.exit("the child hangs")
+told = []
+while not told or told[-1] != "end":
+    told.append(results.get())
+print(child.exitcode, told)
+for use in (lambda: held["device"].run("finish"), lambda: held["session"].run(None, {"input": x})):
+    try:
+        use()
+    except KeyError:
+        pass
+"""
+
+
+@linux
+@pytest.mark.parametrize("what, uses", [("none", 1), ("opened", 2), ("used", 2), ("compiled", 1), ("device", 3), ("line", 2)])
+def test_a_forked_child_is_told_and_ends(what, uses):
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK, what], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    code, told = done.stdout.split(" ", 1)
+    *told, end = literal_eval(told)
+    assert (code, end, len(told)) == ("0", "end", uses)
+    for text in told:
+        assert text == "ran" if what == "none" else "this process was forked" in text and "spawn" in text
 
 
 @pytest.mark.parametrize("work", ["run", "quantize"])

@@ -1,10 +1,12 @@
 """From a float model to int8, to a bundle, and beside the reference interpreter."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 import pyvta
-from conftest import ROOT, pictures
+from conftest import ROOT, onnx_bytes, pictures
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +48,95 @@ def test_the_report_says_what_each_layer_costs(model):
     assert losses == sorted(losses) and report["remarks"]
 
 
+def test_it_survives_pickling(model, tiny):
+    assert model.report
+    again = pickle.loads(pickle.dumps(model))
+    assert (again.to_onnx(), again.report, repr(again)) == (model.to_onnx(), model.report, repr(model))
+    fresh = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(tiny))))
+    assert fresh.to_onnx() == tiny.to_onnx() and fresh.equalized == tiny.equalized
+
+
+def test_a_session_shares_the_bytes_of_its_model(tiny):
+    session = pyvta.InferenceSession(tiny)
+    assert session.model is tiny and tiny.to_onnx() is tiny.to_onnx()
+
+
+def test_batches_may_be_lists_with_labels_behind_and_tensors(model, float_model):
+    class Tensor:
+        """What PyTorch's tensors are to numpy, with a graph behind them."""
+
+        def __init__(self, values, has_graph=True):
+            self.values, self.has_graph, self.ndim = values, has_graph, values.ndim
+
+        def detach(self):
+            return Tensor(self.values, False)
+
+        def cpu(self):
+            return self
+
+        def __array__(self, dtype=None, copy=None):
+            assert not self.has_graph, "a tensor that requires a gradient is no array"
+            return self.values
+
+    x, y = pictures(4), pictures(3, seed=1)
+    labels = [np.arange(4), np.arange(3)]
+    for calibration in (
+        [[x, labels[0]], [y, labels[1]]],
+        [(Tensor(x), Tensor(labels[0])), (Tensor(y), Tensor(labels[1]))],
+        ({"input": Tensor(images)} for images in (x, y)),
+        [list(x), list(y)],
+        Tensor(np.concatenate([x, y])),
+    ):
+        assert pyvta.quantize(float_model, calibration, method="min-max").to_onnx() == model.to_onnx()
+    assert pyvta.quantize(float_model, [[x, labels[0]]], limit=np.int64(3)).images == 3
+
+
+@pytest.fixture
+def open_batch():
+    """A network whose batch is open, with a residual sum, channels put together and a dense layer."""
+    random = np.random.default_rng(9)
+    of = lambda *shape: random.standard_normal(shape).astype(np.float32) / 4
+    constants = {"v": of(8, 3, 3, 3), "w": of(8, 8, 3, 3), "d": of(256, 5), "b": of(5)}
+    nodes = [
+        ("Conv", ["x", "v"], ["c"], {"pads": [1, 1, 1, 1]}),
+        ("Relu", ["c"], ["r"], {}),
+        ("Conv", ["r", "w"], ["e"], {"pads": [1, 1, 1, 1]}),
+        ("Add", ["e", "r"], ["a"], {}),
+        ("Concat", ["a", "r"], ["k"], {"axis": 1}),
+        ("MaxPool", ["k"], ["p"], {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        ("Flatten", ["p"], ["f"], {}),
+        ("Gemm", ["f", "d", "b"], ["y"], {}),
+    ]
+    return lambda batch: onnx_bytes(nodes, {"x": ("f", [batch, 3, 8, 8])}, {"y": ("f", [batch, 5])}, constants)
+
+
+def test_an_open_batch_stays_open(open_batch, vta, tmp_path):
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    x = pictures(6, shape=(3, 8, 8))
+    (tmp_path / "m.onnx").write_bytes(open_batch("images"))
+    np.save(tmp_path / "x.npy", x)
+    vta("quantize", tmp_path / "m.onnx", "--calibration", tmp_path / "x.npy", "-o", tmp_path / "q.onnx")
+    for model in (pyvta.quantize(open_batch("images"), x).to_onnx(), (tmp_path / "q.onnx").read_bytes()):
+        onnx.checker.check_model(onnx.load_from_string(model), full_check=True)
+        other = onnxruntime.InferenceSession(model)
+        assert other.get_inputs()[0].shape == ["images", 3, 8, 8] and other.get_outputs()[0].shape == ["images", 5]
+        [together] = other.run(None, {"x": x})
+        one_by_one = np.concatenate([other.run(None, {"x": image[None]})[0] for image in x])
+        np.testing.assert_array_equal(together, one_by_one)
+        assert len(np.unique(together)) > 6
+        assert pyvta.InferenceSession(model).run(None, {"x": x})[0].shape == (6, 5)
+    fixed = onnxruntime.InferenceSession(pyvta.quantize(open_batch(1), x).to_onnx())
+    assert fixed.get_inputs()[0].shape == [1, 3, 8, 8]
+
+
 def test_a_session_takes_it_in_every_form(model, tmp_path):
     x = pictures(2)
     model.save(tmp_path / "q.onnx")
     compiled = pyvta.compile(model, preprocess="cifar10")
     assert compiled.save(tmp_path / "q.vta") == (tmp_path / "q.vta").stat().st_size
     assert compiled.host_ops == 0 and compiled.config["LOG_BLOCK"] == 4 and len(compiled.layers) > 20
+    again = pickle.loads(pickle.dumps(compiled))
+    assert again == compiled and again.bundle == (tmp_path / "q.vta").read_bytes()
     forms = [model, model.to_onnx(), tmp_path / "q.onnx", str(tmp_path / "q.vta")]
     sessions = [pyvta.InferenceSession(form) for form in forms]
     expected = sessions[0].run(None, {"input": x})[0]

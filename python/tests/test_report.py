@@ -1,13 +1,14 @@
 """Where cycles go: the figures of the command line, as Python likes them."""
 
 import json
+import pickle
 import sys
 
 import numpy as np
 import pytest
 
 import pyvta
-from conftest import pictures
+from conftest import onnx_bytes, pictures
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,56 @@ def test_the_timeline_has_an_axis_for_layers_and_each_unit(report, tmp_path):
     assert [axis.get_ylabel() for axis in figure.axes] == ["layers", *report.busy()]
     figure.savefig(tmp_path / "timeline.png")
     assert (tmp_path / "timeline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_timeline_shows_itself_and_names_its_layers(report):
+    pytest.importorskip("matplotlib")
+    figure = report.timeline()
+    picture = figure._repr_png_()
+    assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
+    written = {text.get_text().rstrip("…") for text in figure.axes[0].texts}
+    wide = [layer["name"] for layer in report.layers if layer["cycles"] > 0.02 * report.cycles]
+    assert len(wide) > 10
+    for name in wide:
+        assert any(name.startswith(text) for text in written if text), name
+
+
+def test_a_notebooks_cell_shows_the_timeline():
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    code = """
+import numpy as np, pyvta
+session = pyvta.InferenceSession("demo", "cycle", timing_only=True)
+session.run(None, {"input": np.zeros((1, 3, 32, 32), np.float32)})
+session.report.timeline()
+"""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    [shown] = [output for output in notebook.cells[0].outputs if output.output_type == "execute_result"]
+    assert len(shown.data["image/png"]) > 10_000
+
+
+def test_layers_of_the_host_have_cycles_too():
+    random = np.random.default_rng(1)
+    constants = {"v": random.standard_normal((8, 3, 3, 3)).astype(np.float32), "w": np.eye(8, dtype=np.float32)[:, :, None, None]}
+    nodes = [("Conv", ["x", "v"], ["c"], {}), ("Softmax", ["c"], ["s"], {"axis": 1}), ("Conv", ["s", "w"], ["y"], {})]
+    model = onnx_bytes(nodes, {"x": ("f", [1, 3, 8, 8])}, {"y": ("f", [1, 8, 6, 6])}, constants)
+    x = random.standard_normal((4, 3, 8, 8)).astype(np.float32)
+    session = pyvta.InferenceSession(pyvta.quantize(model, x), "cycle", allow_host=True)
+    session.run(None, {"x": x[:1]})
+    layers = session.report.layers
+    [host] = [layer for layer in layers if "host" in layer]
+    assert host["cycles"] == 0 and sum(layer["cycles"] for layer in layers) == session.report.cycles
+    pytest.importorskip("matplotlib")
+    assert session.report.timeline()._repr_png_()
+
+
+def test_a_report_survives_pickling(report):
+    again = pickle.loads(pickle.dumps(report))
+    assert again.to_dict() == report.to_dict() and again.to_html() == report.to_html() and repr(again) == repr(report)
+    busy = again.busy()
+    for name, values in report.busy().items():
+        np.testing.assert_array_equal(busy[name], values)
+    assert pickle.loads(pickle.dumps(again)).stalls == report.stalls
 
 
 def test_a_notebook_gets_the_page_in_a_frame(report):

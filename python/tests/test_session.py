@@ -70,6 +70,29 @@ def test_a_session_survives_pickling(demo):
         assert repr(again) == repr(session)
 
 
+def test_an_outputs_name_may_stand_alone(demo):
+    x = {"input": pictures(1)}
+    [expected], [found] = demo.run(["logits"], x), demo.run("logits", x)
+    np.testing.assert_array_equal(found, expected)
+    for names in (3, [3], b"logits"):
+        with pytest.raises(TypeError, match="`output_names` is None, a name or a list of names, not "):
+            demo.run(names, x)
+    for feed in (None, x["input"], [x["input"]]):
+        with pytest.raises(TypeError, match="inputs are a dict"):
+            demo.run(None, feed)
+    with pytest.raises(TypeError, match="an input's name. is text, not int"):
+        demo.run(None, {0: x["input"]})
+
+
+def test_numbers_may_be_numpys(demo):
+    x, three = pictures(2), np.int64(3)
+    [expected] = demo.run(None, {"input": x})
+    config = {"LOG_BLOCK": np.uint8(4), "LOG_BATCH": np.array(0), "EXTENSIONS": np.array(["ACC8", "MUL"])}
+    session = pyvta.InferenceSession("demo", config=config, threads=three, batch=np.int32(1), allow_host=np.bool_(True))
+    np.testing.assert_array_equal(session.run(None, {"input": x})[0], expected)
+    assert pickle.loads(pickle.dumps(session)).model == "demo" == session.model
+
+
 def test_names_that_nothing_has_are_told(demo):
     with pytest.raises(pyvta.InputError, match="no input 'x' \\(there is input\\)"):
         demo.run(None, {"x": pictures(1)})
@@ -88,7 +111,8 @@ def test_names_that_nothing_has_are_told(demo):
         (np.zeros((1, 3, 32, 32), np.int8), "takes float32, not int8"),
         (np.zeros((1, 3, 32, 32), np.complex64), "takes float32, not complex64"),
         (np.full((1, 3, 32, 32), np.nan, np.float32), "value 0: NaN"),
-        ("text", r"shape \[\]"),
+        ("text", "takes float32, not str"),
+        (None, "takes float32, not NoneType"),
     ],
 )
 def test_arrays_of_another_kind_are_refused(demo, value, text):

@@ -34,5 +34,17 @@ def test_a_module_of_several_inputs_is_near_what_torch_computes():
     batches = [(x, y), {"input_0": x, "input_1": y}]
     again = pyvta.from_torch(module, (x[:1], y[:1]), calibration=batches, method="min-max")
     np.testing.assert_array_equal(again.run(None, {"input_0": x.numpy(), "input_1": y.numpy()})[0], found)
-    with pytest.raises(pyvta.InputError, match="a calibration batch of 1 tensors; the module takes 2"):
+    with pytest.raises(TypeError, match="inputs are a dict"):
         pyvta.from_torch(module, (x, y), calibration=[x])
+
+
+def test_a_session_keeps_its_model_and_calibrates_with_what_training_has():
+    torch.manual_seed(4)
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 4))
+    x, labels = torch.randn(6, 3, 8, 8), torch.arange(6)
+    plain = pyvta.from_torch(module, x, calibration=[x.numpy()])
+    assert isinstance(plain.model, pyvta.QuantizedModel) and plain.model.images == 6
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, labels), batch_size=4)
+    for calibration in (x, x.clone().requires_grad_(), loader):
+        session = pyvta.from_torch(module, x[:1], calibration=calibration)
+        assert session.model.to_onnx() == plain.model.to_onnx()

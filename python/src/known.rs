@@ -1,0 +1,106 @@
+//! What there is: networks, boards, devices; and what becomes of a network's nodes.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::Value;
+use vta_app::check::{CheckOptions, NodeVerdict, attributes, check_model};
+use vta_app::known;
+use vta_app::options::names::{BOARD, CONFIG, INPUT_SHAPE};
+
+use crate::given::switch;
+use crate::options::{self, Origin};
+use crate::results::{result, to_python};
+use crate::watch::aside;
+
+/// Adds the functions.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(check, module)?)?;
+    module.add_function(wrap_pyfunction!(list_boards, module)?)?;
+    module.add_function(wrap_pyfunction!(list_devices, module)?)?;
+    module.add_function(wrap_pyfunction!(list_models, module)?)
+}
+
+type ModelRow = (String, (usize, usize, usize), usize, u64, u64, &'static str);
+
+/// The fields of `pyvta.ModelInfo` in their order.
+#[pyfunction]
+fn list_models(py: Python<'_>) -> PyResult<Vec<ModelRow>> {
+    let models = aside(py, None, |_| known::models())?;
+    let row = |(name, of, about): (String, known::Outline, _)| {
+        let [c, h, w] = of.input;
+        (name, (c, h, w), of.layers, of.macs, of.weights, about)
+    };
+    Ok(models.into_iter().map(row).collect())
+}
+
+/// The fields of `pyvta.BoardInfo` by name.
+#[pyfunction]
+fn list_boards(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let boards = aside(py, None, |_| known::boards())?;
+    let all: Value = boards.iter().map(known::board_json).collect();
+    to_python(py, &all)
+}
+
+/// Dicts with `device`, `name` and what else is known.
+#[pyfunction]
+fn list_devices(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let devices = aside(py, None, |_| known::Devices::find())?;
+    to_python(py, &devices.json())
+}
+
+/// What becomes of a network on a machine: which nodes the device computes, which the host, and which
+/// nothing can. Nothing runs.
+///
+/// Models are those of `InferenceSession`, float ones among them, and so are the options. `hazards` looks
+/// for races between the modules of the device, too. Programs by hand have `pyvta.isa.check`.
+///
+/// >>> pyvta.check("demo").nodes[0].attributes["kernel"]  # doctest: +SKIP
+///
+/// Raises `FileError` and `ModelError` for what can't be read at all.
+#[pyfunction]
+#[pyo3(
+    signature = (model, *, hazards = None, **given),
+    text_signature = "(model, *, hazards=False, config=None, board=None, input_shapes=None)"
+)]
+fn check<'py>(
+    model: &Bound<'py, PyAny>,
+    hazards: Option<&Bound<'py, PyAny>>,
+    given: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let options = options::some(given, &[CONFIG, BOARD, INPUT_SHAPE])?;
+    let hazards = hazards.map(|given| switch("hazards", given)).transpose()?;
+    let (py, origin) = (model.py(), Origin::of(model)?);
+    let bytes = origin.bytes(py);
+    let args = CheckOptions {
+        file: origin.name().into(),
+        config: options.target.device.config,
+        board: options.target.device.board,
+        input_shape: options.shapes,
+        strict: false,
+        hazards: hazards.unwrap_or(false),
+    };
+    let found = aside(py, None, |_| check_model(&args, bytes))?;
+    let network = found.network.unwrap_or_default();
+    let class = result(py, "CheckedNode")?;
+    let node = |node: &NodeVerdict| {
+        let (place, why) = node.place();
+        let attributes = to_python(py, &attributes(&node.attributes))?;
+        let (name, operator, shape) = (&node.name, &node.operator, &node.shape);
+        class.call1((name, operator, shape, node.macs, attributes, place, why))
+    };
+    let nodes: Vec<_> = network.nodes.iter().map(node).collect::<PyResult<_>>()?;
+    let hazards = found.hazards.iter();
+    let hazards: Vec<_> = hazards
+        .map(|(at, hazard)| format!("{at}{hazard}"))
+        .collect();
+    let lists = (found.faults, hazards, found.notes, nodes);
+    let class = result(py, "Check")?;
+    class.call1((
+        lists.0,
+        lists.1,
+        lists.2,
+        lists.3,
+        network.unread,
+        network.is_float,
+    ))
+}

@@ -1,0 +1,321 @@
+//! Timelines, promises and queued work: `vta-driver`'s, whose rules hold.
+
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use vta_driver::{
+    Batch, DriverError, Point, Promise as Driven, Ticket, Timeline as Line, TimelineError, WorkDone,
+};
+
+use crate::buffer::Form;
+use crate::error::{unsatisfied, usage};
+use crate::fork;
+use crate::given::{text, whole};
+use crate::opened::{Opened, failed, is_outstanding};
+use crate::run_report::run_report;
+
+/// How long passes between two looks at signals.
+const WAIT: Duration = Duration::from_millis(50);
+
+/// Adds the classes.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Timeline>()?;
+    module.add_class::<Promise>()?;
+    module.add_class::<Pending>()
+}
+
+/// A number that increases from 0, for which the host and queued work of any device wait.
+///
+/// Every signal is a promise first: `promise(1)` announces that the timeline will get to 1, and `keep` says
+/// that it does. Whoever holds a promise may hand it to queued work instead, which keeps it when it has ended:
+/// `device.run_async(program, signals=[promise])`. A value is reached when all promises up to it are kept,
+/// and never when one of them fails or is dropped. So a wait for what can't come is an error at once:
+/// `WaitError`.
+///
+/// `name` is for errors.
+#[pyclass(frozen, module = "pyvta._pyvta")]
+struct Timeline(Line);
+
+#[pymethods]
+impl Timeline {
+    #[new]
+    #[pyo3(signature = (name = None), text_signature = "(name='timeline')")]
+    fn new(name: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let name = name.map_or(Ok("timeline".to_owned()), |name| text("name", name))?;
+        Ok(Self(Line::new(name)))
+    }
+
+    /// What errors call it.
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// The value that is reached.
+    #[getter]
+    fn value(&self) -> u64 {
+        self.0.value()
+    }
+
+    /// The largest value that was promised.
+    #[getter]
+    fn promised(&self) -> u64 {
+        self.0.promised()
+    }
+
+    /// Promises a value, which must be above all that were promised before; the next one by default.
+    #[pyo3(signature = (value = None))]
+    fn promise(&self, value: Option<&Bound<'_, PyAny>>) -> PyResult<Promise> {
+        let promise = match value {
+            Some(value) => self.0.promise(whole("value", value, usage)?),
+            None => self.0.promise_next(),
+        };
+        let promise = promise.map_err(|error| unsatisfied(&error))?;
+        Ok(Promise {
+            point: promise.point(),
+            held: Mutex::new(Some(promise)),
+        })
+    }
+
+    /// Signals a value from the host: a promise that is kept at once; the next value by default.
+    #[pyo3(signature = (value = None))]
+    fn signal(&self, value: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        self.promise(value)?.keep()
+    }
+
+    /// Waits until a value is reached, at most `timeout` seconds if that is given.
+    ///
+    /// Raises `WaitError` as soon as it can't be reached, `WaitTimeoutError` when the time is over.
+    #[pyo3(signature = (value, timeout = None))]
+    fn wait(&self, py: Python<'_>, value: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
+        let value = whole("value", value, usage)?;
+        let waited = wait(py, &self.0.at(value), timeout)?;
+        waited.map_err(|error| unsatisfied(&error))
+    }
+
+    fn __repr__(&self) -> String {
+        let (name, value, promised) = (self.0.name(), self.0.value(), self.0.promised());
+        format!("<Timeline {name}: at {value}, promised {promised}>")
+    }
+}
+
+/// The right and the duty to signal a value of a timeline, as `Timeline.promise` gives it. One that is dropped
+/// fails its value.
+#[pyclass(frozen, module = "pyvta._pyvta")]
+struct Promise {
+    point: Point,
+    held: Mutex<Option<Driven>>,
+}
+
+#[pymethods]
+impl Promise {
+    /// What it promises.
+    #[getter]
+    fn value(&self) -> u64 {
+        self.point.value
+    }
+
+    /// Of which timeline.
+    #[getter]
+    fn timeline(&self) -> Timeline {
+        Timeline(self.point.timeline.clone())
+    }
+
+    /// Signals the value.
+    ///
+    /// Raises `UsageError` when it was kept, failed or handed to work before.
+    fn keep(&self) -> PyResult<()> {
+        self.take()?.keep();
+        Ok(())
+    }
+
+    /// Says that the value will never be signalled, and why: everyone who waits for it hears that.
+    ///
+    /// Raises `UsageError` when it was kept, failed or handed to work before.
+    #[pyo3(signature = (reason = "the host gave it up".to_owned()), text_signature = "($self, reason='the host gave it up')")]
+    fn fail(&self, reason: String) -> PyResult<()> {
+        let layer = self.point.timeline.name().to_owned();
+        self.take()?.fail(DriverError::Host { layer, reason });
+        Ok(())
+    }
+
+    fn __repr__(&self) -> String {
+        let Point { timeline, value } = &self.point;
+        format!("<Promise of {value} on timeline {}>", timeline.name())
+    }
+}
+
+impl Promise {
+    fn take(&self) -> PyResult<Driven> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.take().ok_or_else(|| {
+            let Point { timeline, value } = &self.point;
+            let name = timeline.name();
+            usage(format!(
+                "the promise of {value} on timeline {name} was kept, failed or handed to work before"
+            ))
+        })
+    }
+}
+
+/// Waits for a point, looking at signals: `Ok` of what the timeline said.
+fn wait(
+    py: Python<'_>,
+    point: &Point,
+    timeout: Option<f64>,
+) -> PyResult<Result<(), TimelineError>> {
+    fork::here()?;
+    let wrong = |_| usage("`timeout` is seconds, at least 0");
+    let limit = timeout.map(Duration::try_from_secs_f64).transpose();
+    let (limit, started) = (limit.map_err(wrong)?, Instant::now());
+    loop {
+        let left = limit.map(|limit| limit.saturating_sub(started.elapsed()));
+        let slice = left.map_or(WAIT, |left| left.min(WAIT));
+        match py.detach(|| point.timeline.wait_timeout(point.value, slice)) {
+            Err(TimelineError::Timeout { .. }) if left.is_none_or(|left| left > slice) => {
+                py.check_signals()?;
+            }
+            found => return Ok(found),
+        }
+    }
+}
+
+/// The points of `waits=`: pairs of a timeline and a value, or promises.
+///
+/// # Errors
+/// `TypeError` for anything else.
+pub fn waits(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Point>> {
+    each("waits", given, |one| match one.cast::<Promise>() {
+        Ok(promise) => Ok(promise.get().point.clone()),
+        Err(_) => {
+            let (line, value) = pair("waits", one)?;
+            Ok(line.get().0.at(value))
+        }
+    })
+}
+
+/// The promises of `signals=`, which are handed over: promises, or pairs of a timeline and a value, which is
+/// promised here.
+///
+/// # Errors
+/// `TypeError` for anything else, `UsageError` and `WaitError` for what can't be promised.
+pub fn signals(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Driven>> {
+    each("signals", given, |one| match one.cast::<Promise>() {
+        Ok(promise) => promise.get().take(),
+        Err(_) => {
+            let (line, value) = pair("signals", one)?;
+            let promise = line.get().0.promise(value);
+            promise.map_err(|error| unsatisfied(&error))
+        }
+    })
+}
+
+fn each<'py, T>(
+    name: &str,
+    given: Option<&Bound<'py, PyAny>>,
+    one: impl Fn(&Bound<'py, PyAny>) -> PyResult<T>,
+) -> PyResult<Vec<T>> {
+    let Some(given) = given else {
+        return Ok(Vec::new());
+    };
+    let all = given.try_iter().map_err(|_| no_order(name))?;
+    all.map(|value| one(&value?)).collect()
+}
+
+fn pair<'py>(name: &str, one: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, Timeline>, u64)> {
+    let pair: PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> = one.extract();
+    let (line, value) = pair.map_err(|_| no_order(name))?;
+    let line = line.cast::<Timeline>().map_err(|_| no_order(name))?;
+    Ok((line.clone(), whole(name, &value, usage)?))
+}
+
+fn no_order(name: &str) -> PyErr {
+    PyTypeError::new_err(format!(
+        "`{name}` is a list of promises, or of pairs of a Timeline and a value"
+    ))
+}
+
+/// What work gives, once it has ended.
+pub struct Slot {
+    /// At 1 when it has ended.
+    pub done: Line,
+    state: Mutex<State>,
+}
+
+enum State {
+    Waiting(Box<dyn Ticket>),
+    Done(Result<WorkDone, DriverError>),
+    Taking,
+}
+
+impl Slot {
+    pub fn new(done: Line, ticket: Box<dyn Ticket>) -> Self {
+        let state = Mutex::new(State::Waiting(ticket));
+        Self { done, state }
+    }
+
+    /// What came of the work; it waits for that.
+    pub fn outcome(&self) -> Result<WorkDone, DriverError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = match mem::replace(&mut *state, State::Taking) {
+            State::Waiting(ticket) => ticket.wait(),
+            State::Done(found) => found,
+            // A ticket that panicked.
+            State::Taking => Err(DriverError::Lost {
+                device: self.done.name().to_owned(),
+            }),
+        };
+        *state = State::Done(found.clone());
+        found
+    }
+}
+
+/// What queued work gives.
+pub enum Gives {
+    Nothing,
+    Array(Form),
+    Report(Arc<Batch>),
+}
+
+/// Work that a device has queued: what `Device.run_async`, `write_async` and `read_async` give. The work goes on
+/// when nobody keeps this.
+#[pyclass(frozen, module = "pyvta._pyvta")]
+pub struct Pending {
+    pub device: Arc<Opened>,
+    pub slot: Arc<Slot>,
+    pub gives: Gives,
+}
+
+#[pymethods]
+impl Pending {
+    /// Whether the work has ended, or can't any more.
+    #[getter]
+    fn done(&self) -> bool {
+        !is_outstanding(&self.slot.done)
+    }
+
+    /// Waits for the work, at most `timeout` seconds if that is given: a `RunReport` of a run, the array of a
+    /// read, None of a write.
+    ///
+    /// Raises what `Device.run`, `write` and `read` do, `WaitError` for work whose waits failed, and
+    /// `WaitTimeoutError` when the time is over: the work goes on.
+    #[pyo3(signature = (timeout = None))]
+    fn result<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        let waited = wait(py, &self.slot.done.at(1), timeout)?;
+        if let Err(error @ TimelineError::Timeout { .. }) = waited {
+            return Err(unsatisfied(&error));
+        }
+        let done = py.detach(|| self.slot.outcome()).map_err(failed)?;
+        match (&self.gives, done) {
+            (Gives::Nothing, WorkDone::Written) => Ok(py.None().into_bound(py)),
+            (Gives::Array(form), WorkDone::Data(bytes)) => form.array(py, bytes),
+            (Gives::Report(batch), WorkDone::Ran(counted)) => {
+                run_report(py, &self.device, batch, &counted)
+            }
+            (Gives::Nothing | Gives::Array(_) | Gives::Report(_), _) => Err(self.device.lost()),
+        }
+    }
+}
