@@ -1,7 +1,7 @@
 //! Pictures as networks take them.
 
 use numpy::ndarray::Array4;
-use numpy::{IntoPyArray, PyArray4, PyArrayMethods, PyReadonlyArray4, PyUntypedArrayMethods};
+use numpy::{IntoPyArray, PyArray4, PyReadonlyArray4, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use vta_app::images::{Picture, Pixels};
 use vta_app::model::Port;

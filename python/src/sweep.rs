@@ -9,7 +9,7 @@ use vta_app::sweep::sweeper::{Study, Sweeper as Points, Workload};
 use crate::error::raise;
 use crate::layers::{Layer, topology};
 use crate::options::config;
-use crate::report::to_python;
+use crate::results::to_python;
 use crate::watch::aside;
 
 /// Adds the class.

@@ -22,7 +22,10 @@ impl Order {
     ///
     /// # Errors
     /// As for [`streams::waits`] and [`streams::signals`].
-    pub fn of(waits: Option<&Bound<'_, PyAny>>, signals: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    pub fn of(
+        waits: Option<&Bound<'_, PyAny>>,
+        signals: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
         Ok(Self {
             waits: streams::waits(waits)?,
             signals: streams::signals(signals)?,
