@@ -47,55 +47,8 @@ struct Cycle {
     report: Option<PathBuf>,
 }
 
-impl Setup {
-    /// Reads the options; `title` names the trace.
-    ///
-    /// # Errors
-    /// Options of `--device cycle` with another device, files that can't be read or made.
-    pub fn new(args: &DeviceOptions, views: &ViewOptions, title: &str) -> Result<Self> {
-        let name = args.device.clone();
-        device::check_names(&name)?;
-        let machine = || Machine::read(args.machine());
-        let scopes = args.scope.as_deref().map(str::parse).transpose()?;
-        let alone = is_rtl(&name) && !name.contains(',');
-        for (option, given) in [
-            (AGAINST, args.against.is_some()),
-            (WAVE, args.wave.is_some()),
-        ] {
-            ensure!(alone || !given, "{} needs {} rtl:LIB.so, not {}"; option, DEVICE, name);
-        }
-        if name != "cycle" {
-            for (option, given) in [
-                (TIMING, args.timing.is_some() && args.against.is_none()),
-                (TIMING_ONLY, views.timing_only),
-                (TRACE, views.trace.is_some()),
-                (REPORT, views.report.is_some()),
-                (ENERGY, views.energy.is_some()),
-                (HOST_SPEED, views.host_speed.is_some()),
-            ] {
-                ensure!(!given, "{} needs {} cycle, not {}"; option, DEVICE, name);
-            }
-            if alone {
-                ensure!(
-                    args.bitstream.is_none() && scopes.is_none(),
-                    "{} and {} are for OpenCL devices, not for {}";
-                    BITSTREAM, SCOPE, name
-                );
-            }
-            return Ok(Self {
-                design: alone.then(|| Loop::new(args)).transpose()?,
-                name,
-                bitstream: args.bitstream.clone(),
-                scopes,
-                machine: machine()?,
-                budget: args.budget,
-                ahead: Ahead::default(),
-                cycle: None,
-            });
-        }
-        ensure!(args.bitstream.is_none(), "{} is for OpenCL devices, not for cycle"; BITSTREAM);
-        ensure!(scopes.is_none(), "{} is for OpenCL devices, not for cycle"; SCOPE);
-        let machine = machine()?;
+impl Cycle {
+    fn read(views: &ViewOptions, title: &str) -> Result<Self> {
         let energy = match &views.energy {
             Some(path) => EnergyTable::from_toml(&files::read_text(path)?)
                 .with_context(|| path.display().to_string())?,
@@ -108,12 +61,10 @@ impl Setup {
         };
         let trace = views.trace.as_deref().map(TraceFile::create).transpose()?;
         let log = match &trace {
-            Some(trace) => {
-                CycleLog::with_trace(trace.writer(&format!("{title} on {}", machine.name)))
-            }
+            Some(trace) => CycleLog::with_trace(trace.writer(title)),
             None => CycleLog::default(),
         };
-        let cycle = Cycle {
+        Ok(Self {
             execution: match views.timing_only {
                 true => Execution::TimingOnly,
                 false => Execution::Full,
@@ -123,16 +74,72 @@ impl Setup {
             speed,
             trace,
             report: views.report.clone(),
+        })
+    }
+}
+
+/// Options that the device named hasn't.
+fn refuse_others(args: &DeviceOptions, views: &ViewOptions) -> Result<()> {
+    let name = &*args.device;
+    let alone = is_rtl(name) && !name.contains(',');
+    let (of_design, of_cycle, of_opencl) = (
+        [
+            (AGAINST, args.against.is_some()),
+            (WAVE, args.wave.is_some()),
+        ],
+        [
+            (TIMING, args.timing.is_some() && args.against.is_none()),
+            (TIMING_ONLY, views.timing_only),
+            (TRACE, views.trace.is_some()),
+            (REPORT, views.report.is_some()),
+            (ENERGY, views.energy.is_some()),
+            (HOST_SPEED, views.host_speed.is_some()),
+        ],
+        [
+            (BITSTREAM, args.bitstream.is_some()),
+            (SCOPE, args.scope.is_some()),
+        ],
+    );
+    for (option, given) in of_design {
+        ensure!(alone || !given, "{} needs {} rtl:LIB.so, not {}"; option, DEVICE, name);
+    }
+    for (option, given) in of_cycle {
+        let has = name == "cycle";
+        ensure!(has || !given, "{} needs {} cycle, not {}"; option, DEVICE, name);
+    }
+    for (option, given) in of_opencl {
+        let has = !alone && name != "cycle";
+        ensure!(has || !given, "{} is for OpenCL devices, not for {}"; option, name);
+    }
+    Ok(())
+}
+
+impl Setup {
+    /// Reads the options; `title` names the trace.
+    ///
+    /// # Errors
+    /// Options of `--device cycle` with another device, files that can't be read or made.
+    pub fn new(args: &DeviceOptions, views: &ViewOptions, title: &str) -> Result<Self> {
+        let name = args.device.clone();
+        device::check_names(&name)?;
+        let scopes = args.scope.as_deref().map(str::parse).transpose()?;
+        refuse_others(args, views)?;
+        let alone = is_rtl(&name) && !name.contains(',');
+        let design = alone.then(|| Loop::new(args)).transpose()?;
+        let machine = Machine::read(args.machine())?;
+        let cycle = match &*name {
+            "cycle" => Some(Cycle::read(views, &format!("{title} on {}", machine.name))?),
+            _ => None,
         };
         Ok(Self {
             name,
-            bitstream: None,
-            scopes: None,
+            bitstream: args.bitstream.clone(),
+            scopes,
             machine,
             budget: args.budget,
             ahead: Ahead::default(),
-            cycle: Some(cycle),
-            design: None,
+            cycle,
+            design,
         })
     }
 

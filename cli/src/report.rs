@@ -130,6 +130,23 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
             "{cycles} cycles by its counter, {each} an image\n"
         ));
     }
+    compared(outcome, out);
+    if args.model == "demo" && args.input.is_empty() && !args.profile {
+        let vta = program_name();
+        // The photo is there in the repository, not where the program is installed.
+        let first = match Path::new(PHOTO).is_file() {
+            true => format!("run demo --input {PHOTO}"),
+            false => "run demo --profile".to_owned(),
+        };
+        out.push_str(&format!(
+            "\nTry next: {vta} {first}\n          {vta} run zoo:resnet18 --profile\n",
+        ));
+    }
+}
+
+/// What was found right and wrong.
+fn compared(outcome: &Outcome, out: &mut String) {
+    let images = outcome.images.len();
     if let Some((right, of)) = outcome.correct() {
         out.push_str(&format!(
             "{right} of {of} right ({:.1} %)\n",
@@ -168,17 +185,6 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
                 }
             }
         }
-    }
-    if args.model == "demo" && args.input.is_empty() && !args.profile {
-        let vta = program_name();
-        // The photo is there in the repository, not where the program is installed.
-        let first = match Path::new(PHOTO).is_file() {
-            true => format!("run demo --input {PHOTO}"),
-            false => "run demo --profile".to_owned(),
-        };
-        out.push_str(&format!(
-            "\nTry next: {vta} {first}\n          {vta} run zoo:resnet18 --profile\n",
-        ));
     }
 }
 
