@@ -165,8 +165,9 @@ fn measure(
         .iter()
         .filter_map(|insn| insn.dram_rows(&board.config));
     let first = u64::from(insn_addr);
-    let mut bytes = vec![first..first + (words.len() * INSN_BYTES) as u64];
-    bytes.extend(rows.flat_map(|rows| rows.apart()));
+    let fetched = first..first + (words.len() * INSN_BYTES) as u64;
+    let mut bytes: Vec<_> = rows.flat_map(|rows| rows.apart()).collect();
+    bytes.push(fetched);
     let pages = |bytes: &mut Range<u64>| {
         *bytes = bytes.start / PAGE_BYTES * PAGE_BYTES..bytes.end.next_multiple_of(PAGE_BYTES);
     };
