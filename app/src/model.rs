@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use vta_compiler::graph::{Graph, Op};
 use vta_compiler::host::Segment;
-use vta_compiler::onnx::ReadOptions;
+use vta_compiler::onnx::{Partial, ReadOptions};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::semantics::Requant;
 use vta_compiler::{layer, onnx, passes, quantize, zoo};
@@ -436,12 +436,18 @@ fn exists(name: &str) -> Result<()> {
 
 /// Reads an ONNX file, with the files beside it that its tensors lie in.
 pub fn read_onnx(path: &Path, shapes: &[InputShape]) -> Result<Graph> {
+    let part = read_part(path, shapes)?;
+    part.whole().with_context(|| path.display().to_string())
+}
+
+/// [`read_onnx`], as far as the file can be read.
+pub(crate) fn read_part(path: &Path, shapes: &[InputShape]) -> Result<Partial> {
     let bytes = files::read_file(path)?;
     ensure!(!bytes.is_empty(), "{}: the file is empty", path.display());
     // A file without a folder lies in the current one.
     let folder = path.parent().filter(|f| !f.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    of_bytes(bytes, &path.display().to_string(), Some(folder), shapes)
+    part_of_bytes(bytes, &path.display().to_string(), Some(folder), shapes)
 }
 
 /// Reads ONNX for which, and for compiling it, there is room.
@@ -451,6 +457,16 @@ fn of_bytes(
     folder: Option<&Path>,
     shapes: &[InputShape],
 ) -> Result<Graph> {
+    let part = part_of_bytes(bytes, name, folder, shapes)?;
+    part.whole().with_context(|| name.to_owned())
+}
+
+fn part_of_bytes(
+    bytes: Vec<u8>,
+    name: &str,
+    folder: Option<&Path>,
+    shapes: &[InputShape],
+) -> Result<Partial> {
     // What is made of the message.
     room::ask(2 * bytes.len() as u64, || name.to_owned())?;
     let given = shapes.iter().map(|s| (s.name.clone(), s.shape.clone()));
@@ -459,10 +475,10 @@ fn of_bytes(
         folder,
         ask: &|bytes| room::ask(2 * bytes, || name.to_owned()).map_err(|e| e.to_string()),
     };
-    let graph = onnx::load_file(bytes, &options).with_context(|| name.to_owned())?;
-    let more = graph.weights().saturating_mul(room::PER_WEIGHT);
+    let part = onnx::load_part(bytes, &options).with_context(|| name.to_owned())?;
+    let more = part.graph.weights().saturating_mul(room::PER_WEIGHT);
     room::ask(more, || name.to_owned())?;
-    Ok(graph)
+    Ok(part)
 }
 
 /// Whether the graph has int8 tensors.

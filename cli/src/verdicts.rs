@@ -207,6 +207,13 @@ fn totals(network: &NetworkVerdict, out: &mut String) {
             size(traffic.written),
         ));
     }
+    if !network.ends.is_empty() {
+        let ends: Vec<_> = network.ends.iter().map(|name| printable(name)).collect();
+        out.push_str(&format!(
+            "the rest can be used: end the model at {}\n",
+            ends.join(", ")
+        ));
+    }
     if network.is_float && refused == 0 {
         out.push_str(
             "the model is float: stand-ins were taken for the scales that `quantize` finds\n",
@@ -240,6 +247,7 @@ pub fn json(network: &NetworkVerdict) -> Value {
         "host_nodes": network.count(host),
         "refused_nodes": network.count(refused),
         "unread_nodes": network.count(|v| *v == Verdict::Behind) + network.unread,
+        "ends": network.ends,
         "macs": network.macs(|_| true),
         "device_macs": network.macs(|v| *v == Verdict::Device),
         "host_segments": network.host.layers.len(),

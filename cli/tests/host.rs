@@ -5,8 +5,7 @@ use std::path::Path;
 
 use assert_cmd::Command;
 use tempfile::TempDir;
-use vta_compiler::graph::{Data, Graph, Node, Op, Value, ValueId};
-use vta_compiler::host::HostOp;
+use vta_compiler::graph::{Data, Graph, Node, OnnxOp, Op, Value, ValueId};
 use vta_compiler::onnx;
 use vta_compiler::qgraph::Window;
 use vta_compiler::quantize::{self, Mode};
@@ -24,6 +23,11 @@ fn vta(folder: &TempDir, args: &[&str]) -> (i32, String, String) {
         text(&output.stdout),
         text(&output.stderr),
     )
+}
+
+/// An operator that no device has.
+fn host(kind: &'static str) -> Op {
+    Op::Onnx(Box::new(OnnxOp::new(kind, 1, Vec::new())))
 }
 
 /// A convolution and two operators that no device has, twice.
@@ -59,8 +63,8 @@ fn model() -> Graph {
         };
         let conv = Op::Conv { window, group: 1 };
         let sum = node(&mut graph, "conv", conv, vec![x, weights]);
-        let gate = node(&mut graph, "gate", Op::Host(HostOp::Sigmoid), vec![sum]);
-        x = node(&mut graph, "curve", Op::Host(HostOp::Tanh), vec![gate]);
+        let gate = node(&mut graph, "gate", host("Sigmoid"), vec![sum]);
+        x = node(&mut graph, "curve", host("Tanh"), vec![gate]);
     }
     graph.outputs.push(x);
     graph
@@ -202,7 +206,8 @@ fn a_network_that_is_refused_is_judged_as_far_as_it_goes() {
     assert_eq!(status, 1);
     assert!(out.contains("refused [1]"), "{out}");
     assert!(
-        out.contains("[1] neither the device nor the host has this operator: cut"),
+        out.contains("[1] neither the device nor the host has this operator: cut")
+            && out.contains("the rest can be used: end the model at conv0"),
         "{out}"
     );
     assert!(
@@ -213,7 +218,10 @@ fn a_network_that_is_refused_is_judged_as_far_as_it_goes() {
     let object: serde_json::Value = serde_json::from_str(&out).unwrap();
     let network = &object["network"];
     assert_eq!((status, &network["refused_nodes"]), (1, &1.into()));
-    assert_eq!(network["nodes"][0]["runs_on"], "refused");
+    let nodes = network["nodes"].as_array().unwrap();
+    let places = nodes.iter().map(|node| &node["runs_on"]);
+    assert_eq!(places.collect::<Vec<_>>(), ["device", "refused"]);
+    assert_eq!(network["ends"].as_array().unwrap().len(), 1);
 }
 
 #[test]
@@ -408,12 +416,9 @@ fn a_softmax_at_the_end_is_the_confidence() {
     // The outputs are too much alike.
     let last = float.values.iter().position(|v| v.name == "conv0.out");
     let (last, shape) = (ValueId(last.unwrap()), [1, 108]);
-    for (i, (name, op)) in [
-        ("flat", Op::Flatten),
-        ("softmax", Op::Host(HostOp::Softmax)),
-    ]
-    .into_iter()
-    .enumerate()
+    for (i, (name, op)) in [("flat", Op::Flatten), ("softmax", host("Softmax"))]
+        .into_iter()
+        .enumerate()
     {
         let (name, shape) = (name.to_owned(), shape.to_vec());
         let output = ValueId(float.values.len());

@@ -7,7 +7,6 @@ mod work;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::host::HostOp;
 use crate::window::{Pads, Window};
 
 pub use data::{Data, Element};
@@ -187,8 +186,6 @@ pub enum Op {
     },
     /// `x * max(0, min(1, x / 6 + 1/2))`.
     HardSwish,
-    /// An operator that only the host computes.
-    Host(HostOp),
     /// An operator as the file has it, which only the host computes, but for a Reshape or Transpose that keeps
     /// a tensor as it lies.
     Onnx(Box<OnnxOp>),

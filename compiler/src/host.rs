@@ -4,15 +4,12 @@
 //! float32 by the [`engine`](crate::engine), and quantises the results as QuantizeLinear does, dividing
 //! by the scale and rounding half to even. The reference interpreter and the driver run the same
 //! segment. [`Ends`] stand between a caller's values and the int8 tensors of the whole network.
-//! [`HostOp`] are operators of graphs that only the host computes.
 
 mod ends;
 mod error;
 mod model;
-mod operator;
 mod segment;
 
 pub use ends::{EndModel, EndOutput, Ends, Read};
 pub use error::HostError;
-pub use operator::HostOp;
 pub use segment::Segment;

@@ -29,6 +29,7 @@ pub mod lane;
 pub mod layer;
 pub mod lower;
 pub mod onnx;
+mod operators;
 pub mod passes;
 pub mod placement;
 pub mod qgraph;

@@ -43,6 +43,7 @@ enum Link {
     Zeros,
     Join,
     Slice,
+    Steps,
     Turn,
     Larger,
     ToSpace,
@@ -75,6 +76,7 @@ fn link() -> impl Strategy<Value = Link> {
             Link::Zeros,
             Link::Join,
             Link::Slice,
+            Link::Steps,
             Link::Turn,
         ]),
         prop::sample::select(vec![
@@ -251,6 +253,22 @@ impl Chain {
                 };
                 self.push(op, &[x], [len, h, w]);
             }
+            // As a Slice of rows from the second on and of every second column is read.
+            Link::Steps if h > 1 && w > 1 => {
+                let op = Op::Slice {
+                    axis: 2,
+                    start: 1,
+                    len: h - 1,
+                    step: 1,
+                };
+                self.push(op, &[x], [c, h - 1, w]);
+                let (x, _) = self.last();
+                let window = Window {
+                    stride: [1, 2],
+                    ..Window::whole([1, 1])
+                };
+                self.push(Op::MaxPool { window }, &[x], [c, h - 1, w.div_ceil(2)]);
+            }
             Link::Turn => {
                 let list = Data::I64((0..c as i64).rev().collect());
                 let list = self.net.value("list", &[c], Some(list));
@@ -284,6 +302,7 @@ impl Chain {
             Link::Transposed(_)
             | Link::Zeros
             | Link::Slice
+            | Link::Steps
             | Link::Larger
             | Link::ToSpace
             | Link::ToDepth

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use vta_compiler::graph::{Graph, Node, Op, ValueId};
@@ -65,11 +66,13 @@ pub fn attributes(all: &[Attribute]) -> Value {
 pub struct NetworkVerdict {
     /// It is a float model: scales stand in for those of a calibration.
     pub is_float: bool,
-    /// Its nodes, in execution order, without QuantizeLinear and DequantizeLinear that are sound. Of a
-    /// model that can't be read those that are refused.
+    /// Its nodes, in execution order, without QuantizeLinear and DequantizeLinear that are sound. Those that
+    /// can't be read are last.
     pub nodes: Vec<NodeVerdict>,
     /// Nodes that weren't read, since they depend on refused ones.
     pub unread: usize,
+    /// Values at which the model can end, so that refused nodes are left out.
+    pub ends: Vec<String>,
     /// What is refused of the network as a whole, a line each.
     pub faults: Vec<String>,
     /// What the host takes of a pass.
@@ -113,8 +116,17 @@ pub(super) fn judge(
     let graph = match form {
         Ok(Form::Graph(graph)) => graph,
         Ok(Form::Program(_) | Form::Hosted(_)) => bail!("{name} is compiled already"),
-        Err(error) => return unread(error),
+        Err(error) => return unread(name, shapes, target, config, error),
     };
+    judge_graph(name, graph, target, config)
+}
+
+fn judge_graph(
+    name: &str,
+    graph: Box<Graph>,
+    target: &Target,
+    config: &Config,
+) -> Result<NetworkVerdict> {
     let mut found = NetworkVerdict {
         is_float: !model::is_quantized(&graph),
         ..NetworkVerdict::default()
@@ -188,8 +200,14 @@ fn cause<E: StdError + 'static>(error: &Error) -> Option<&E> {
     None
 }
 
-/// The nodes that can't be read; any other error goes on.
-fn unread(error: Error) -> Result<NetworkVerdict> {
+/// What becomes of the nodes before those that can't be read, and these; any other error goes on.
+fn unread(
+    name: &str,
+    shapes: &[InputShape],
+    target: &Target,
+    config: &Config,
+    error: Error,
+) -> Result<NetworkVerdict> {
     let Some(onnx) = cause::<OnnxError>(&error) else {
         return Err(error);
     };
@@ -210,14 +228,20 @@ fn unread(error: Error) -> Result<NetworkVerdict> {
         OnnxError::Nodes { behind, .. } => *behind,
         _ => 0,
     };
-    match onnx.each().iter().map(row).collect() {
-        Some(nodes) => Ok(NetworkVerdict {
-            nodes,
-            unread,
-            ..NetworkVerdict::default()
-        }),
-        None => Err(error),
-    }
+    let refused: Option<Vec<NodeVerdict>> = onnx.each().iter().map(row).collect();
+    let Some(refused) = refused else {
+        return Err(error);
+    };
+    let part = model::read_part(Path::new(name), shapes)?;
+    let mut found = match part.graph.nodes.is_empty() {
+        true => NetworkVerdict::default(),
+        false => judge_graph(name, Box::new(part.graph), target, config)?,
+    };
+    found.compiled = None;
+    found.nodes.extend(refused);
+    found.unread += unread;
+    found.ends = part.ends;
+    Ok(found)
 }
 
 /// A float graph of which a node can't be quantised: the others aren't judged.

@@ -32,6 +32,8 @@ pub enum OnnxAttribute {
     Float(f32),
     /// Bytes, mostly UTF-8.
     Text(Vec<u8>),
+    /// Texts.
+    Texts(Vec<Vec<u8>>),
     /// Whole numbers.
     Ints(Vec<i64>),
     /// Numbers.
@@ -46,6 +48,23 @@ pub enum OnnxAttribute {
 }
 
 impl OnnxOp {
+    /// An operator of opset 13 of which all arguments are given.
+    pub fn new(
+        kind: &'static str,
+        arguments: usize,
+        attributes: Vec<(String, OnnxAttribute)>,
+    ) -> Self {
+        Self {
+            kind,
+            domain: "",
+            opset: 13,
+            attributes,
+            arguments: vec![true; arguments],
+            output: 0,
+            reason: "the device has no such operator".to_owned(),
+        }
+    }
+
     /// The value of an attribute.
     pub fn attribute(&self, name: &str) -> Option<&OnnxAttribute> {
         let named = self.attributes.iter().find(|(n, _)| n == name);
@@ -57,6 +76,22 @@ impl OnnxOp {
         match self.attribute(name) {
             Some(OnnxAttribute::Int(value)) => *value,
             _ => default,
+        }
+    }
+
+    /// A number, or a default where it isn't given.
+    pub fn float(&self, name: &str, default: f32) -> f32 {
+        match self.attribute(name) {
+            Some(OnnxAttribute::Float(value)) => *value,
+            _ => default,
+        }
+    }
+
+    /// A text; `None` where it isn't given or isn't UTF-8.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.attribute(name) {
+            Some(OnnxAttribute::Text(text)) => std::str::from_utf8(text).ok(),
+            _ => None,
         }
     }
 

@@ -2,33 +2,45 @@
 
 use std::collections::HashMap;
 
-use super::{Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
+use super::{Graph, MatMulForm, Node, Op, ValueId};
 
 impl Graph {
     /// Multiply-adds of a node for one image, by the values' shapes: of convolutions and products of
     /// matrices, 0 of any other.
     pub fn node_macs(&self, node: &Node) -> u64 {
-        let Some(second) = node.inputs.get(1) else {
+        let (Some(&first), Some(&second)) = (node.inputs.first(), node.inputs.get(1)) else {
             return 0;
         };
-        match &node.op {
+        let shape = |id: &ValueId| &self.values[id.0].shape[..];
+        let x = shape(&first);
+        let sizes = match node.op.facts().kind {
             // Every weight meets every position behind the batch and the channels.
-            Op::Conv { .. } | Op::Gemm { .. } => self
-                .size(*second)
-                .saturating_mul(self.positions(node.output)),
+            "Conv" => [self.size(second), self.positions(node.output)],
             // Here the positions are those that are read.
-            Op::ConvTranspose { .. } => self
-                .size(*second)
-                .saturating_mul(self.positions(node.inputs[0])),
-            // Of w both dimensions, of the output the one that w lacks.
-            Op::MatMul { form } => {
-                let own = self.values[second.0].shape.get(form.output_axis());
-                let rows = self.size(node.output) / own.map_or(1, |&n| (n as u64).max(1));
-                self.size(*second).saturating_mul(rows)
+            "ConvTranspose" => [self.size(second), self.positions(first)],
+            // Every value of the output is a sum over a dimension that it lacks.
+            "MatMul" | "Gemm" => {
+                let before_last = match &node.op {
+                    Op::MatMul { form } => *form == MatMulForm::Left,
+                    Op::Onnx(op) => op.int("transA", 0) != 0,
+                    _ => false,
+                };
+                let inner = x.iter().rev().nth(usize::from(before_last));
+                [self.size(node.output), inner.map_or(1, |&d| d as u64)]
             }
-            Op::Onnx(op) => self.macs_as_written(node, op),
-            _ => 0,
-        }
+            "Einsum" => match &node.op {
+                Op::Onnx(op) => {
+                    let equation = op.text("equation").unwrap_or_default();
+                    [
+                        letters(equation.as_bytes(), node.inputs.iter().map(shape)),
+                        1,
+                    ]
+                }
+                _ => [0, 0],
+            },
+            _ => [0, 0],
+        };
+        sizes[0].saturating_mul(sizes[1])
     }
 
     /// Values that a node gives.
@@ -42,32 +54,6 @@ impl Graph {
 
     fn positions(&self, id: ValueId) -> u64 {
         elements(self.values[id.0].shape.get(2..).unwrap_or(&[]))
-    }
-
-    /// Those of an operator as a file has it.
-    fn macs_as_written(&self, node: &Node, op: &OnnxOp) -> u64 {
-        let shape = |index: usize| &self.values[node.inputs[index].0].shape[..];
-        let output = || self.size(node.output);
-        match op.kind {
-            "Conv" => self
-                .size(node.inputs[1])
-                .saturating_mul(self.positions(node.output)),
-            "ConvTranspose" => self
-                .size(node.inputs[1])
-                .saturating_mul(self.positions(node.inputs[0])),
-            "MatMul" => output().saturating_mul(shape(0).last().map_or(1, |&d| d as u64)),
-            "Gemm" => {
-                let inner = usize::from(op.int("transA", 0) == 0);
-                output().saturating_mul(shape(0).get(inner).map_or(1, |&d| d as u64))
-            }
-            "Einsum" => match op.attribute("equation") {
-                Some(OnnxAttribute::Text(equation)) => {
-                    letters(equation, (0..node.inputs.len()).map(shape))
-                }
-                _ => 0,
-            },
-            _ => 0,
-        }
     }
 }
 
@@ -93,7 +79,7 @@ fn elements(shape: &[usize]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{MatMulForm, Value};
+    use crate::graph::{OnnxAttribute, OnnxOp, Value};
     use crate::window::Window;
 
     /// A node of two inputs.
@@ -113,15 +99,7 @@ mod tests {
     }
 
     fn written(kind: &'static str, attributes: Vec<(String, OnnxAttribute)>) -> Op {
-        Op::Onnx(Box::new(OnnxOp {
-            kind,
-            domain: "",
-            opset: 13,
-            attributes,
-            arguments: vec![true; 2],
-            output: 0,
-            reason: String::new(),
-        }))
+        Op::Onnx(Box::new(OnnxOp::new(kind, 2, attributes)))
     }
 
     #[test]

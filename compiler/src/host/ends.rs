@@ -14,7 +14,7 @@ use crate::onnx::Port;
 /// int8 tensors themselves.
 #[derive(Debug, PartialEq)]
 pub struct Ends {
-    form: Form,
+    interface: Interface,
     entry: Option<HostModel>,
     exit: Option<HostModel>,
 }
@@ -22,7 +22,7 @@ pub struct Ends {
 /// What the models don't say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Form {
+struct Interface {
     /// The names of the model's inputs, in its order; those of the entry.
     inputs: Vec<String>,
     /// What the exit reads.
@@ -77,20 +77,20 @@ impl Ends {
         exit: Option<(EndModel, Vec<Read>)>,
         outputs: Vec<EndOutput>,
     ) -> Result<Self, HostError> {
-        let mut form = Form {
+        let mut interface = Interface {
             outputs,
-            ..Form::default()
+            ..Interface::default()
         };
         let load = |end: EndModel| HostModel::new(end.graph, &end.nodes);
         let entry = entry.map(|(end, inputs)| {
-            form.inputs = inputs;
+            interface.inputs = inputs;
             load(end)
         });
         let exit = exit.map(|(end, reads)| {
-            form.reads = reads;
+            interface.reads = reads;
             load(end)
         });
-        Self::checked(form, entry.transpose()?, exit.transpose()?)
+        Self::checked(interface, entry.transpose()?, exit.transpose()?)
     }
 
     /// Ends from the bytes of [`Self::to_bytes`].
@@ -102,17 +102,17 @@ impl Ends {
         let (len, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
         let len = usize::try_from(u64::from_le_bytes(*len)).map_err(|_| cut())?;
         let (json, rest) = rest.split_at_checked(len).ok_or_else(cut)?;
-        let form: Form =
+        let interface: Interface =
             serde_json::from_slice(json).map_err(|e| HostError::Form(e.to_string()))?;
-        let (entry, exit) = rest.split_at_checked(form.models[0]).ok_or_else(cut)?;
-        if exit.len() != form.models[1] {
+        let (entry, exit) = rest.split_at_checked(interface.models[0]).ok_or_else(cut)?;
+        if exit.len() != interface.models[1] {
             return Err(cut());
         }
         let load = |bytes: &[u8]| match bytes {
             [] => Ok(None),
             bytes => HostModel::from_bytes(bytes).map(Some),
         };
-        Self::checked(form, load(entry)?, load(exit)?)
+        Self::checked(interface, load(entry)?, load(exit)?)
     }
 
     /// Bytes that [`Self::from_bytes`] reads.
@@ -120,7 +120,8 @@ impl Ends {
     /// # Errors
     /// [`HostError::Form`] for what can't be written, which there isn't.
     pub fn to_bytes(&self) -> Result<Vec<u8>, HostError> {
-        let json = serde_json::to_vec(&self.form).map_err(|e| HostError::Form(e.to_string()))?;
+        let json =
+            serde_json::to_vec(&self.interface).map_err(|e| HostError::Form(e.to_string()))?;
         let models = [&self.entry, &self.exit].map(|m| m.as_ref().map_or(&[][..], |m| m.bytes()));
         Ok([
             &(json.len() as u64).to_le_bytes()[..],
@@ -132,20 +133,24 @@ impl Ends {
     }
 
     fn checked(
-        mut form: Form,
+        mut interface: Interface,
         entry: Option<HostModel>,
         exit: Option<HostModel>,
     ) -> Result<Self, HostError> {
         let refuse = |text: String| Err(HostError::Form(text));
         let count = |model: &Option<HostModel>| model.as_ref().map_or(0, |m| m.inputs.len());
-        if form.inputs.len() != count(&entry) || form.reads.len() != count(&exit) {
+        if interface.inputs.len() != count(&entry) || interface.reads.len() != count(&exit) {
             return refuse("the network's ends read other values than they say".to_owned());
         }
         let int8 = |port: &&Port| port.element != Element::I8;
         if let Some(port) = entry.iter().flat_map(|e| &e.outputs).find(int8) {
             return Err(HostError::port(port));
         }
-        for (read, port) in form.reads.iter().zip(exit.iter().flat_map(|e| &e.inputs)) {
+        for (read, port) in interface
+            .reads
+            .iter()
+            .zip(exit.iter().flat_map(|e| &e.inputs))
+        {
             let input = |at: usize| entry.as_ref().and_then(|e| e.inputs.get(at));
             let fits = match *read {
                 Read::Tensor(_) => port.element == Element::I8,
@@ -162,11 +167,15 @@ impl Ends {
             EndOutput::Tensor(_) => true,
             EndOutput::Value { index, .. } => *index < values,
         };
-        if !form.outputs.iter().all(known) {
+        if !interface.outputs.iter().all(known) {
             return refuse("the network's exit has fewer outputs".to_owned());
         }
-        form.models = [&entry, &exit].map(|m| m.as_ref().map_or(0, |m| m.bytes().len()));
-        Ok(Self { form, entry, exit })
+        interface.models = [&entry, &exit].map(|m| m.as_ref().map_or(0, |m| m.bytes().len()));
+        Ok(Self {
+            interface,
+            entry,
+            exit,
+        })
     }
 
     /// Whether they fit a network's tensors, by their values in each.
@@ -175,7 +184,7 @@ impl Ends {
         let entry = self.entry.as_ref();
         let entry = entry.is_none_or(|e| e.outputs.iter().map(len).eq(inputs.iter().copied()));
         let ports = self.exit.iter().flat_map(|e| &e.inputs);
-        let exit = self.form.reads.iter().zip(ports);
+        let exit = self.interface.reads.iter().zip(ports);
         let exit = exit.into_iter().all(|(read, port)| match *read {
             Read::Tensor(at) => outputs.get(at) == Some(&len(port)),
             Read::Input(_) => true,
@@ -184,7 +193,7 @@ impl Ends {
             EndOutput::Tensor(at) => at < outputs.len(),
             EndOutput::Value { .. } => true,
         };
-        entry && exit && self.form.outputs.iter().all(known)
+        entry && exit && self.interface.outputs.iter().all(known)
     }
 
     /// Names and kinds of the network's nodes in both, in order.
@@ -217,13 +226,13 @@ impl Ends {
             name: name.clone(),
             ..port.clone()
         };
-        let inputs = entry.inputs.iter().zip(&self.form.inputs);
+        let inputs = entry.inputs.iter().zip(&self.interface.inputs);
         Some(inputs.map(named).collect())
     }
 
     /// The model's outputs.
     pub fn outputs(&self) -> &[EndOutput] {
-        &self.form.outputs
+        &self.interface.outputs
     }
 
     /// An output of the exit: its type and shape; `None` where there is none.
@@ -233,7 +242,7 @@ impl Ends {
 
     /// Whether the exit reads inputs of the model.
     pub fn reads_inputs(&self) -> bool {
-        let mut reads = self.form.reads.iter();
+        let mut reads = self.interface.reads.iter();
         reads.any(|read| matches!(read, Read::Input(_)))
     }
 
@@ -272,6 +281,12 @@ impl Ends {
             };
             found.ok_or_else(|| HostError::Form(format!("the exit's {read:?} isn't given")))
         };
-        exit.run(self.form.reads.iter().map(read).collect::<Result<_, _>>()?)
+        exit.run(
+            self.interface
+                .reads
+                .iter()
+                .map(read)
+                .collect::<Result<_, _>>()?,
+        )
     }
 }

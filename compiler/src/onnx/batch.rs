@@ -99,8 +99,7 @@ fn keeps(graph: &Graph, node: &Node, given: &[&ValueId]) -> bool {
         | Op::Resize { .. }
         | Op::LeakyRelu { .. }
         | Op::HardSigmoid { .. }
-        | Op::HardSwish
-        | Op::Host(_) => true,
+        | Op::HardSwish => true,
         Op::Add | Op::Mul | Op::Sub | Op::Div | Op::PRelu => aligned(),
         Op::Concat { axis } | Op::Slice { axis, .. } | Op::Gather { axis } => *axis != 0,
         Op::MatMul { form } => aligned() && (*form != MatMulForm::Left || rank(&node.output) > 2),

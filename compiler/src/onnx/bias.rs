@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use super::OnnxError;
-use super::shape::broadcast;
 use crate::graph::{Graph, Node, Op, Value, ValueId};
+use crate::operators::elementwise::broadcast;
 
 /// Rewrites every such Add; what remains must broadcast as ONNX says. Takes time linear in
 /// the number of nodes.

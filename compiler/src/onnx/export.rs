@@ -5,11 +5,11 @@ use std::collections::HashSet;
 
 use prost::Message;
 
+use super::elements::data_type;
 use super::{batch, proto};
-use crate::graph::{Data, Element, Graph, MatMulForm, Node, OnnxAttribute, OnnxOp, Op, ValueId};
-use crate::host::HostOp;
-use crate::reflect::Reflect;
-use crate::window::{Pads, Window};
+use crate::graph::{Data, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
+use crate::operators::fields::Written;
+use crate::reflect::AttributeValue;
 
 /// The bytes of an ONNX model, the same for the same graph.
 pub fn save(graph: &Graph) -> Vec<u8> {
@@ -38,12 +38,8 @@ fn save_batched(graph: &Graph, outputs: &[ValueId], batch: Option<&str>) -> Vec<
         input: info(&graph.inputs),
         output: info(outputs),
     };
-    let needed = |n: &Node| match &n.op {
-        Op::HardSwish | Op::Host(HostOp::HardSwish) => 14,
-        Op::Onnx(op) => op.opset,
-        _ => 13,
-    };
-    let opset = graph.nodes.iter().map(needed).fold(13, i64::max);
+    let needed = graph.nodes.iter().map(|node| node.op.facts().opset);
+    let opset = needed.fold(13, i64::max);
     let entry = |(k, v): (&String, &String)| proto::StringEntry {
         key: format!("vta.{k}"),
         value: v.clone(),
@@ -82,18 +78,6 @@ pub(crate) fn with_unique_names(graph: &Graph) -> Cow<'_, Graph> {
         }
     }
     graph
-}
-
-/// ONNX's number of a type.
-const fn data_type(element: Element) -> i32 {
-    match element {
-        Element::F32 => proto::FLOAT,
-        Element::I8 => proto::INT8,
-        Element::U8 => proto::UINT8,
-        Element::I32 => proto::INT32,
-        Element::I64 => proto::INT64,
-        Element::Bool => proto::BOOL,
-    }
 }
 
 pub(super) fn tensor(name: &str, shape: &[usize], data: &Data) -> proto::Tensor {
@@ -142,81 +126,6 @@ fn value_info(graph: &Graph, id: ValueId, batch: Option<&str>) -> proto::ValueIn
     proto::ValueInfo {
         name: value.name.clone(),
         r#type,
-    }
-}
-
-fn int(name: &str, i: usize) -> proto::Attribute {
-    let kind = proto::ATTRIBUTE_INT;
-    proto::Attribute {
-        name: name.to_owned(),
-        i: i as i64,
-        kind,
-        ..Default::default()
-    }
-}
-
-fn ints(name: &str, values: &[usize]) -> proto::Attribute {
-    let ints = values.iter().map(|&v| v as i64).collect();
-    let kind = proto::ATTRIBUTE_INTS;
-    proto::Attribute {
-        name: name.to_owned(),
-        ints,
-        kind,
-        ..Default::default()
-    }
-}
-
-/// Kernel, stride, pads and dilation, over the axes that the node's input has.
-fn window(graph: &Graph, node: &Node, w: &Window) -> Vec<proto::Attribute> {
-    let input = node.inputs.first().map(|id| graph.values[id.0].shape.len());
-    let [top, left, bottom, right] = w.pads.to_array();
-    let (from, pads) = match input {
-        Some(3) => (1, vec![left, right]),
-        _ => (0, vec![top, left, bottom, right]),
-    };
-    vec![
-        ints("kernel_shape", &w.kernel[from..]),
-        ints("strides", &w.stride[from..]),
-        ints("pads", &pads),
-        ints("dilations", &w.dilation[from..]),
-    ]
-}
-
-fn float(name: &str, f: f32) -> proto::Attribute {
-    let kind = proto::ATTRIBUTE_FLOAT;
-    let name = name.to_owned();
-    proto::Attribute {
-        name,
-        f,
-        kind,
-        ..Default::default()
-    }
-}
-
-fn text(name: &str, value: &'static str) -> proto::Attribute {
-    let kind = proto::ATTRIBUTE_STRING;
-    proto::Attribute {
-        name: name.to_owned(),
-        s: bytes::Bytes::from_static(value.as_bytes()),
-        kind,
-        ..Default::default()
-    }
-}
-
-/// Attributes of what the host computes.
-fn host(op: &HostOp) -> Vec<proto::Attribute> {
-    match op {
-        HostOp::HardSigmoid { alpha, beta } => {
-            vec![float("alpha", *alpha), float("beta", *beta)]
-        }
-        HostOp::Elu { alpha } | HostOp::LeakyRelu { alpha } => vec![float("alpha", *alpha)],
-        HostOp::Softmax | HostOp::Concat => vec![int("axis", 1)],
-        HostOp::Resize { .. } => vec![
-            text("coordinate_transformation_mode", "asymmetric"),
-            text("mode", "nearest"),
-            text("nearest_mode", "floor"),
-        ],
-        HostOp::Sigmoid | HostOp::HardSwish | HostOp::Tanh | HostOp::Mul | HostOp::Max => vec![],
     }
 }
 
@@ -294,6 +203,11 @@ fn attribute(name: &str, value: &OnnxAttribute) -> proto::Attribute {
             made.s = bytes::Bytes::copy_from_slice(text);
             proto::ATTRIBUTE_STRING
         }
+        OnnxAttribute::Texts(texts) => {
+            let texts = texts.iter().map(|text| bytes::Bytes::copy_from_slice(text));
+            made.strings = texts.collect();
+            proto::ATTRIBUTE_STRINGS
+        }
         OnnxAttribute::Ints(ints) => {
             made.ints.clone_from(ints);
             proto::ATTRIBUTE_INTS
@@ -314,164 +228,43 @@ fn export_node(graph: &Graph, node: &Node, initializer: &mut Vec<proto::Tensor>)
     if let Op::Onnx(op) = &node.op {
         return export_onnx(graph, node, op);
     }
+    let facts = node.op.facts();
     let name = |id: &ValueId| graph.values[id.0].name.clone();
-    let mut input: Vec<String> = node.inputs.iter().map(name).collect();
-    let (op_type, attribute) = match &node.op {
-        Op::Conv { window: w, group } => {
-            let mut attributes = window(graph, node, w);
-            attributes.push(int("group", *group));
-            ("Conv", attributes)
-        }
-        Op::Relu => ("Relu", vec![]),
-        Op::Clip { min, max } => {
-            for (suffix, bound) in [("min", *min), ("max", *max)] {
-                let name = format!("{}_{suffix}", node.name);
-                initializer.push(tensor(&name, &[], &Data::F32(vec![bound])));
-                input.push(name);
-            }
-            ("Clip", vec![])
-        }
-        Op::Add => ("Add", vec![]),
-        Op::MaxPool { window: w } => ("MaxPool", window(graph, node, w)),
-        Op::AveragePool {
-            window: w,
-            count_include_pad,
-        } => {
-            let mut attributes = window(graph, node, w);
-            attributes.retain(|attribute| attribute.name != "dilations");
-            attributes.push(int("count_include_pad", usize::from(*count_include_pad)));
-            ("AveragePool", attributes)
-        }
-        Op::GlobalAveragePool => ("GlobalAveragePool", vec![]),
-        Op::Flatten => ("Flatten", vec![int("axis", 1)]),
-        Op::Gemm { trans_b } => ("Gemm", vec![int("transB", usize::from(*trans_b))]),
-        // A product of dimensions before the last two has no bias.
-        Op::MatMul { form } => match form {
-            MatMulForm::RightTransposed => ("Gemm", vec![int("transB", 1)]),
-            MatMulForm::Right if input.len() > 2 => ("Gemm", vec![]),
-            MatMulForm::Right => ("MatMul", vec![]),
-            MatMulForm::Left => {
-                input.swap(0, 1);
-                ("MatMul", vec![])
-            }
-        },
-        Op::BatchNormalization { epsilon } => {
-            ("BatchNormalization", vec![float("epsilon", *epsilon)])
-        }
-        Op::QuantizeLinear { axis } => ("QuantizeLinear", vec![int("axis", *axis)]),
-        Op::DequantizeLinear { axis } => ("DequantizeLinear", vec![int("axis", *axis)]),
-        Op::Identity => ("Identity", vec![]),
-        Op::Pad { pads } => {
-            let name = format!("{}_pads", node.name);
-            let Pads {
-                top,
-                left,
-                bottom,
-                right,
-            } = *pads;
-            let all = [0, 0, top, left, 0, 0, bottom, right].map(|p| p as i64);
-            initializer.push(tensor(&name, &[8], &Data::I64(all.into())));
-            input.push(name);
-            ("Pad", vec![])
-        }
-        // Written as it was read.
-        Op::Onnx(op) => (op.kind, vec![]),
-        Op::Mul => ("Mul", vec![]),
-        Op::Sub => ("Sub", vec![]),
-        Op::Div => ("Div", vec![]),
-        Op::LeakyRelu { alpha } => ("LeakyRelu", vec![float("alpha", *alpha)]),
-        Op::PRelu => ("PRelu", vec![]),
-        Op::HardSigmoid { alpha, beta } => (
-            "HardSigmoid",
-            vec![float("alpha", *alpha), float("beta", *beta)],
-        ),
-        Op::HardSwish => ("HardSwish", vec![]),
-        Op::ConvTranspose { .. }
-        | Op::Concat { .. }
-        | Op::Slice { .. }
-        | Op::Gather { .. }
-        | Op::DepthToSpace { .. }
-        | Op::SpaceToDepth { .. }
-        | Op::Resize { .. } => moved(graph, node, &mut input, initializer),
-        Op::Host(op) => {
-            if let HostOp::Resize { factors } = op {
-                let name = format!("{}_scales", node.name);
-                let scales = [1, 1, factors[0], factors[1]].map(|f| f as f32);
-                initializer.push(tensor(&name, &[4], &Data::F32(scales.into())));
-                input.extend([String::new(), name]);
-            }
-            (op.name(), host(op))
-        }
-    };
-    proto::Node {
-        input,
-        output: vec![name(&node.output)],
+    let first = node.inputs.first();
+    let given = facts.fields.into_iter().filter(|f| !f.written.is_empty());
+    let mut written = Written {
+        kind: facts.kind,
+        inputs: node.inputs.iter().map(name).collect(),
+        attributes: given.map(|f| (f.written, f.attribute.value)).collect(),
+        constants: Vec::new(),
         name: node.name.clone(),
-        op_type: op_type.to_owned(),
-        attribute,
+        rank: first.map_or(0, |id| graph.values[id.0].shape.len()),
+    };
+    if let Some(write) = &facts.write {
+        write(&mut written);
+    }
+    let constants = written.constants.iter();
+    initializer.extend(constants.map(|(name, shape, data)| tensor(name, shape, data)));
+    let attributes = written.attributes.into_iter();
+    proto::Node {
+        input: written.inputs,
+        output: vec![name(&node.output)],
+        name: written.name,
+        op_type: written.kind.to_owned(),
+        attribute: attributes
+            .map(|(name, v)| attribute(name, &as_written(v)))
+            .collect(),
         domain: String::new(),
     }
 }
 
-/// Name and attributes of an operator that gives values another place; lists of sizes are inputs.
-fn moved(
-    graph: &Graph,
-    node: &Node,
-    input: &mut Vec<String>,
-    initializer: &mut Vec<proto::Tensor>,
-) -> (&'static str, Vec<proto::Attribute>) {
-    let mut constant = |suffix: &str, data: Data| {
-        let name = format!("{}_{suffix}", node.name);
-        initializer.push(tensor(&name, &[data.len()], &data));
-        name
-    };
-    match &node.op {
-        Op::ConvTranspose {
-            window: w,
-            group,
-            output_padding,
-        } => {
-            let mut attributes = window(graph, node, w);
-            attributes.push(int("group", *group));
-            attributes.push(ints("output_padding", output_padding));
-            ("ConvTranspose", attributes)
-        }
-        Op::Concat { axis } => ("Concat", vec![int("axis", *axis)]),
-        Op::Gather { axis } => ("Gather", vec![int("axis", *axis)]),
-        Op::Slice {
-            axis,
-            start,
-            len,
-            step,
-        } => {
-            let end = start + len.saturating_sub(1) * step + 1;
-            for (suffix, value) in [
-                ("starts", *start),
-                ("ends", end),
-                ("axes", *axis),
-                ("steps", *step),
-            ] {
-                input.push(constant(suffix, Data::I64(vec![value as i64])));
-            }
-            ("Slice", vec![])
-        }
-        Op::DepthToSpace { block, mode } => {
-            let attributes = vec![int("blocksize", *block), text("mode", mode.name())];
-            ("DepthToSpace", attributes)
-        }
-        Op::SpaceToDepth { block } => ("SpaceToDepth", vec![int("blocksize", *block)]),
-        Op::Resize { factors } => {
-            let scales = [1, 1, factors[0], factors[1]].map(|f| f as f32);
-            input.extend([String::new(), constant("scales", Data::F32(scales.into()))]);
-            (
-                "Resize",
-                vec![
-                    text("coordinate_transformation_mode", "asymmetric"),
-                    text("mode", "nearest"),
-                    text("nearest_mode", "floor"),
-                ],
-            )
-        }
-        _ => (node.op.kind(), vec![]),
+/// A value as ONNX has it.
+fn as_written(value: AttributeValue) -> OnnxAttribute {
+    match value {
+        AttributeValue::Flag(flag) => OnnxAttribute::Int(flag.into()),
+        AttributeValue::Int(i) => OnnxAttribute::Int(i),
+        AttributeValue::Ints(ints) => OnnxAttribute::Ints(ints),
+        AttributeValue::Float(f) => OnnxAttribute::Float(f as f32),
+        AttributeValue::Texts(texts) => OnnxAttribute::Text(texts.concat().into_bytes()),
     }
 }

@@ -10,7 +10,7 @@ use vta_files::{open_input, printable};
 use super::{ReadOptions, proto};
 
 /// The files that a model's tensors lie in.
-pub(super) struct External<'a> {
+pub(crate) struct External<'a> {
     options: &'a ReadOptions<'a>,
     files: HashMap<String, Opened>,
 }
@@ -24,7 +24,7 @@ struct Opened {
 }
 
 impl<'a> External<'a> {
-    pub(super) fn new(options: &'a ReadOptions<'a>) -> Self {
+    pub(crate) fn new(options: &'a ReadOptions<'a>) -> Self {
         let files = HashMap::new();
         Self { options, files }
     }
@@ -34,7 +34,7 @@ impl<'a> External<'a> {
     /// # Errors
     /// In words: a model that was read from no file, a location outside its folder, a file that is
     /// missing, short, or that its tensors would take more often than once, no room.
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         entries: &[proto::StringEntry],
         count: usize,

@@ -1,38 +1,34 @@
 //! Reading: protobuf to [`Graph`].
 
-mod arity;
-mod attributes;
-mod budget;
-mod constant;
+pub(crate) mod attributes;
+mod bounds;
+mod branch;
+pub(crate) mod budget;
+mod constants;
 mod gemm;
-mod matrix;
-mod moves;
 mod older;
 mod order;
 mod qoperator;
 mod raw;
 mod refused;
-mod reshape;
 mod sizes;
-mod spatial;
-mod state;
+pub(crate) mod state;
 mod tensor;
-mod windows;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use prost::Message;
 
 use super::external::External;
-use super::operators::element;
-use super::{OnnxError, ReadOptions, batch, bias, host, proto, shuffle};
-use super::{pads, prune, shape};
-use crate::graph::{Data, Element, Graph, Op, ValueId};
-use crate::window::Window;
-use arity::input_counts;
-pub(super) use attributes::Attributes;
+use super::{OnnxError, ReadOptions, batch, bias, elements, pads, proto, prune, shuffle};
+use crate::graph::{Element, Graph, Node, Op, ValueId};
+use crate::operators::operator::Inputs;
+use crate::operators::{self, moves};
+use attributes::Attributes;
 use order::{escape_names, node_error, sorted, uses};
-use state::{Arguments, Import};
+pub use refused::Partial;
+use refused::Refused;
+use state::{Arguments, Import, PushError};
 use tensor::{input_type, read_tensor};
 
 /// Reads an ONNX model that lies in one file.
@@ -56,6 +52,14 @@ pub fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxE
 /// # Errors
 /// As for [`load_with`].
 pub fn load_file(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Graph, OnnxError> {
+    load_part(bytes, options)?.whole()
+}
+
+/// Reads an ONNX model as far as it can be.
+///
+/// # Errors
+/// As for [`load_with`], where the fault is of no node.
+pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, OnnxError> {
     let bytes = bytes::Bytes::from(bytes);
     let model = proto::Model::decode(bytes).map_err(|e| OnnxError::Decode(e.to_string()))?;
     let opset = model
@@ -63,9 +67,9 @@ pub fn load_file(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Graph, Onn
         .iter()
         .find(|o| o.domain.is_empty() || o.domain == "ai.onnx");
     let opset = opset.map(|o| o.version).unwrap_or(0);
-    if !(7..=25).contains(&opset) {
+    if !(6..=25).contains(&opset) {
         return Err(OnnxError::Model(format!(
-            "opset {opset}; 7 to 25 are supported"
+            "opset {opset}; 6 to 25 are supported"
         )));
     }
     let mut proto = model
@@ -107,27 +111,18 @@ pub fn load_file(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Graph, Onn
         import.graph.values[id.0].element = element;
         import.graph.inputs.push(id);
     }
-    import.nodes(sorted(&proto.node, &import.names)?)?;
-    for output in &proto.output {
-        let id = import.names.get(&output.name).copied();
-        let id =
-            id.ok_or_else(|| OnnxError::Model(format!("no node makes output {}", output.name)))?;
-        if import.graph.values[id.0].data.is_some() {
-            let text = format!("output {} depends on no input", output.name);
-            return Err(OnnxError::Model(text));
-        }
-        import.graph.outputs.push(id);
-    }
-    if import.graph.inputs.is_empty() || import.graph.outputs.is_empty() {
-        return Err(OnnxError::Model(
-            "the graph has no input or no output".to_owned(),
-        ));
-    }
+    let refused = import.nodes(sorted(&proto.node, &import.names)?)?;
+    let ends = import.outputs(&proto, &refused)?;
     bias::fold(&mut import.graph)?;
     pads::fold(&mut import.graph);
     shuffle::fold(&mut import.graph);
     prune::prune(&mut import.graph);
-    Ok(import.graph)
+    Ok(Partial {
+        graph: import.graph,
+        refused: refused.errors,
+        behind: refused.behind,
+        ends,
+    })
 }
 
 /// Every given shape is one of an input.
@@ -148,6 +143,39 @@ fn named_inputs(inputs: &[&proto::ValueInfo], options: &ReadOptions<'_>) -> Resu
 }
 
 impl<'a> Import<'a> {
+    /// The model's outputs, as far as they are read, and then what refused nodes would read, whose names it gives.
+    fn outputs(
+        &mut self,
+        proto: &proto::Graph,
+        refused: &Refused,
+    ) -> Result<Vec<String>, OnnxError> {
+        for output in &proto.output {
+            let id = self.names.get(&output.name).copied();
+            if id.is_none() && !refused.errors.is_empty() {
+                continue;
+            }
+            let id = id
+                .ok_or_else(|| OnnxError::Model(format!("no node makes output {}", output.name)))?;
+            if self.graph.values[id.0].data.is_some() {
+                let text = format!("output {} depends on no input", output.name);
+                return Err(OnnxError::Model(text));
+            }
+            self.graph.outputs.push(id);
+        }
+        let name = |id: &ValueId| self.graph.values[id.0].name.clone();
+        let ends: Vec<String> = refused.reads.iter().map(name).collect();
+        let given: BTreeSet<ValueId> = self.graph.outputs.iter().copied().collect();
+        self.graph.outputs.extend(refused.reads.difference(&given));
+        let is_whole = refused.errors.is_empty();
+        let is_empty = self.graph.inputs.is_empty() || self.graph.outputs.is_empty();
+        if is_whole && is_empty {
+            return Err(OnnxError::Model(
+                "the graph has no input or no output".to_owned(),
+            ));
+        }
+        Ok(ends)
+    }
+
     fn node(&mut self, node: &'a proto::Node, index: usize) -> Result<(), OnnxError> {
         let fail = |reason: String| node_error(node, reason);
         let output = node.output.first().filter(|o| !o.is_empty());
@@ -166,6 +194,22 @@ impl<'a> Import<'a> {
         let own = node.domain.is_empty() || node.domain == "ai.onnx";
         if own && self.known_here(node, output, &arguments)? {
             return Ok(());
+        }
+        let condition = arguments.first().copied().flatten();
+        let condition = condition.and_then(|id| self.graph.values[id.0].data.as_ref());
+        if own && let Some(taken) = branch::taken(node, condition) {
+            let first = self.graph.values.len();
+            for (index, inner) in self.enter(taken)?.into_iter().enumerate() {
+                self.node(inner, index)?;
+            }
+            return self.give(node, taken, first);
+        }
+        if own && self.opset < 7 {
+            let ranks = [0, 1].map(|i| match arguments.get(i) {
+                Some(Some(id)) => self.graph.values[id.0].shape.len(),
+                _ => 0,
+            });
+            older::as_opset_7(&Attributes(node), ranks).map_err(fail)?;
         }
         let constant =
             |id: &Option<ValueId>| id.is_none_or(|id| self.graph.values[id.0].data.is_some());
@@ -196,86 +240,37 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// What needs no computing: constants, shapes, and other names of constants. Whether the node
-    /// was such.
-    fn known_here(
+    /// Names the outputs of a branch, whose nodes were read, as the node that takes it.
+    fn give(
         &mut self,
         node: &proto::Node,
-        output: &str,
-        arguments: &Arguments,
-    ) -> Result<bool, OnnxError> {
-        let fail = |reason: String| node_error(node, reason);
-        let first = arguments.first().copied().flatten();
-        let attributes = Attributes(node);
-        let longs = |v: Vec<i64>| (vec![v.len()], Data::I64(v));
-        let (shape, data) = match (&node.op_type[..], first) {
-            ("Constant", _) => self.constant_node(&attributes, output)?,
-            ("Shape", Some(x)) => {
-                let shape = &self.graph.values[x.0].shape;
-                let rank = shape.len() as i64;
-                let at = |i: i64| (if i < 0 { i + rank } else { i }).clamp(0, rank) as usize;
-                let (start, end) = (
-                    at(attributes.int("start", 0)),
-                    at(attributes.int("end", rank)),
-                );
-                longs(
-                    shape
-                        .get(start..end)
-                        .unwrap_or(&[])
-                        .iter()
-                        .map(|&d| d as i64)
-                        .collect(),
-                )
+        branch: &proto::Graph,
+        first: usize,
+    ) -> Result<(), OnnxError> {
+        for (output, inside) in node.output.iter().zip(&branch.output) {
+            let id: ValueId = match self.names.get(&inside.name) {
+                Some(id) => *id,
+                None => {
+                    let text = format!("its branch doesn't make {}", inside.name);
+                    return Err(node_error(node, text));
+                }
+            };
+            self.alias(output, id)?;
+            if id.0 >= first {
+                self.graph.values[id.0].name.clone_from(output);
             }
-            ("Size", Some(x)) => {
-                let count: usize = self.graph.values[x.0].shape.iter().product();
-                (vec![], Data::I64(vec![count as i64]))
-            }
-            ("Identity" | "Dropout", Some(x)) if self.graph.values[x.0].data.is_some() => {
-                return self.alias(output, x).map(|()| true);
-            }
-            _ => return Ok(false),
-        };
-        shape::elements(output, &shape).map_err(|e| fail(e.to_string()))?;
-        self.define(output, shape, Some(data)).map(|_| true)
+        }
+        Ok(())
     }
 
-    /// The tensor of a Constant.
-    fn constant_node(
-        &mut self,
-        node: &Attributes<'_>,
-        output: &str,
-    ) -> Result<(Vec<usize>, Data), OnnxError> {
-        if let Some(tensor) = node.find("value").and_then(|a| a.t.as_ref()) {
-            let read = read_tensor(output, tensor, &mut self.external)?;
-            self.budget.add_constant(&read.1);
-            return Ok(read);
+    /// The constants of a branch, and its nodes in order.
+    fn enter(&mut self, branch: &'a proto::Graph) -> Result<Vec<&'a proto::Node>, OnnxError> {
+        for tensor in &branch.initializer {
+            let (shape, data) = read_tensor(&tensor.name, tensor, &mut self.external)?;
+            self.budget.add_constant(&data);
+            self.define(&tensor.name, shape, Some(data))?;
         }
-        let list = |data: Data| (vec![data.len()], data);
-        let found = [
-            (
-                "value_float",
-                node.find("value_float")
-                    .map(|a| (vec![], Data::F32(vec![a.f]))),
-            ),
-            (
-                "value_int",
-                node.find("value_int")
-                    .map(|a| (vec![], Data::I64(vec![a.i]))),
-            ),
-            (
-                "value_floats",
-                node.find("value_floats")
-                    .map(|a| list(Data::F32(a.floats.clone()))),
-            ),
-            (
-                "value_ints",
-                node.find("value_ints")
-                    .map(|a| list(Data::I64(a.ints.clone()))),
-            ),
-        ];
-        let found = found.into_iter().find_map(|(_, value)| value);
-        found.ok_or_else(|| node_error(node.0, "its value is neither numbers nor a tensor".into()))
+        sorted(&branch.node, &self.names)
     }
 
     /// Reads a node as an operator that devices may have.
@@ -307,15 +302,32 @@ impl<'a> Import<'a> {
             }
             return Ok(());
         }
+        if node.op_type == "Slice" {
+            let slices = self.slices(&attributes, inputs[0])?;
+            let last = slices.len() - 1;
+            for (index, op) in slices.into_iter().enumerate() {
+                let made = match index == last {
+                    true => self.push(name.to_owned(), op, vec![inputs[0]], output),
+                    false => {
+                        let [name, output] = [name, output].map(|n| format!("{n}.{index}"));
+                        self.push(name, op, vec![inputs[0]], &output)
+                    }
+                };
+                inputs[0] = made.map_err(|e| text(e.of(node)))?;
+            }
+            return Ok(());
+        }
         if self.wanted(node).iter().any(|output| *output > 0) {
             return Err("a second output is read".to_owned());
         }
-        let product = self.product(&attributes, name, &mut inputs)?;
-        let op = match product {
-            Some(op) => op,
-            None if node.op_type == "Pad" => self.pad(&attributes, name, &mut inputs)?,
-            None => self.op(&attributes, &mut inputs)?,
-        };
+        let operator = operators::find(&node.domain, &node.op_type);
+        let device = operator.and_then(|operator| operator.device);
+        let device = device.ok_or("the device has no such operator")?;
+        let (least, most) = device.inputs;
+        if !(least..=most).contains(&inputs.len()) {
+            return Err(format!("{} inputs, not {least} to {most}", inputs.len()));
+        }
+        let op = (device.read)(self, &attributes, name, &mut inputs)?;
         if let Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } = op {
             return self.scaled(name, op, inputs, output);
         }
@@ -327,8 +339,8 @@ impl<'a> Import<'a> {
         }
         match self.push(name.to_owned(), op, inputs, output) {
             Ok(_) => Ok(()),
-            Err(state::PushError::Shape(reason)) => Err(reason),
-            Err(state::PushError::Other(error)) => Err(error.to_string()),
+            Err(PushError::Shape(reason)) => Err(reason),
+            Err(PushError::Other(error)) => Err(error.to_string()),
         }
     }
 
@@ -347,151 +359,36 @@ impl<'a> Import<'a> {
         };
         let made = match self.push(name.to_owned(), op, inputs, output) {
             Ok(id) => id,
-            Err(state::PushError::Shape(reason)) => return Err(reason),
-            Err(state::PushError::Other(error)) => return Err(error.to_string()),
+            Err(PushError::Shape(reason)) => return Err(reason),
+            Err(PushError::Other(error)) => return Err(error.to_string()),
         };
         self.graph.values[made.0].element = element;
         Ok(())
     }
 
-    fn op(&self, node: &Attributes<'_>, inputs: &mut Vec<ValueId>) -> Result<Op, String> {
-        let count = inputs.len();
-        let arity = |least: usize, most: usize| match (least..=most).contains(&count) {
-            true => Ok(()),
-            false => Err(format!("{count} inputs, not {least} to {most}")),
+    /// Adds a node whose output has a name.
+    fn push(
+        &mut self,
+        name: String,
+        op: Op,
+        inputs: Vec<ValueId>,
+        output: &str,
+    ) -> Result<ValueId, PushError> {
+        let made = Node {
+            name,
+            op,
+            inputs,
+            output: ValueId(0),
         };
-        let op_type = node.op_type();
-        let rank = inputs
-            .first()
-            .map_or(0, |id| self.graph.values[id.0].shape.len());
-        if let Some(op) = host::read(node, self.opset, rank)? {
-            let (least, most) = op.arity();
-            return arity(least, most).map(|()| Op::Host(op));
-        }
-        if let Some((least, most)) = moves::input_counts(op_type) {
-            arity(least, most)?;
-        }
-        if let Some(op) = self.moves(node, inputs)? {
-            return Ok(op);
-        }
-        let known = input_counts(op_type);
-        let (least, most) = known.ok_or("the device has no such operator")?;
-        arity(least, most)?;
-        Ok(match op_type {
-            "Conv" => {
-                let weights = &self.graph.values[inputs[1].0].shape;
-                let kernel = match weights[..] {
-                    [_, _, kh, kw] => [kh, kw],
-                    [_, _, kw] => [1, kw],
-                    _ => {
-                        let text =
-                            format!("weights of shape {weights:?}; windows have 1 or 2 axes");
-                        return Err(text);
-                    }
-                };
-                let window = windows::read(node, self.plane(inputs[0])?, kernel)?;
-                Op::Conv {
-                    window,
-                    group: node.count("group", 1)?,
-                }
-            }
-            "Relu" => Op::Relu,
-            "Clip" => {
-                let (min, max) = self.clip_bounds(node, inputs)?;
-                inputs.truncate(1);
-                Op::Clip { min, max }
-            }
-            "Add" => Op::Add,
-            "Mul" => Op::Mul,
-            "Sub" => Op::Sub,
-            "Div" => Op::Div,
-            "PRelu" => Op::PRelu,
-            "LeakyRelu" => Op::LeakyRelu {
-                alpha: node.float("alpha", 0.01),
-            },
-            "HardSigmoid" => Op::HardSigmoid {
-                alpha: node.float("alpha", 0.2),
-                beta: node.float("beta", 0.5),
-            },
-            "HardSwish" => Op::HardSwish,
-            "MaxPool" => {
-                if node.0.output.len() > 1 {
-                    return Err("the Indices output is not supported".to_owned());
-                }
-                Op::MaxPool {
-                    window: windows::pool(node, self.plane(inputs[0])?)?,
-                }
-            }
-            "AveragePool" => {
-                let count_include_pad = node.int("count_include_pad", 0) != 0;
-                let plane = self.plane(inputs[0])?;
-                let window = windows::pool(node, plane)?;
-                let padded = window.pads != node.pads(plane.axes)?;
-                if count_include_pad && padded && node.int("ceil_mode", 0) != 0 {
-                    // What is behind the padding doesn't count.
-                    return Err("ceil_mode of an average that counts padding".to_owned());
-                }
-                Op::AveragePool {
-                    window,
-                    count_include_pad,
-                }
-            }
-            "GlobalAveragePool" => Op::GlobalAveragePool,
-            "GlobalMaxPool" => {
-                let plane = self.plane(inputs[0])?;
-                Op::MaxPool {
-                    window: Window::whole(plane.size),
-                }
-            }
-            "ReduceMean" => {
-                self.check_mean(node, inputs)?;
-                inputs.truncate(1);
-                Op::GlobalAveragePool
-            }
-            "Resize" | "Upsample" => {
-                inputs.truncate(1);
-                self.resize(node, inputs[0])?
-            }
-            "Flatten" | "Reshape" | "Squeeze" | "Unsqueeze" => {
-                let op = self.reshape(node, inputs)?;
-                inputs.truncate(1);
-                op
-            }
-            "Cast" => match element(node.int("to", 0) as i32)? {
-                Element::F32 => Op::Identity,
-                other => return Err(format!("it makes {other:?}")),
-            },
-            "Gemm" | "MatMul" => self.matrix(node, inputs)?,
-            "BatchNormalization" => Op::BatchNormalization {
-                epsilon: node.float("epsilon", 1e-5),
-            },
-            "QuantizeLinear" => Op::QuantizeLinear {
-                axis: node.count("axis", 1)?,
-            },
-            "DequantizeLinear" => Op::DequantizeLinear {
-                axis: node.count("axis", 1)?,
-            },
-            "Identity" => Op::Identity,
-            "Dropout" => {
-                inputs.truncate(1);
-                Op::Identity
-            }
-            _ => return Err("internal error: its inputs are counted, but it isn't read".to_owned()),
-        })
-    }
-
-    fn clip_bounds(&self, node: &Attributes<'_>, inputs: &[ValueId]) -> Result<(f32, f32), String> {
-        let bound = |i: usize, name: &str, default: f32| match inputs.get(i) {
-            None => Ok(node.float(name, default)),
-            Some(id) => match &self.graph.values[id.0].data {
-                Some(Data::F32(v)) if v.len() == 1 => Ok(v[0]),
-                _ => Err("the bounds must be float constants".to_owned()),
-            },
+        let inputs = Inputs {
+            graph: &self.graph,
+            node: &made,
         };
-        Ok((
-            bound(1, "min", f32::NEG_INFINITY)?,
-            bound(2, "max", f32::INFINITY)?,
-        ))
+        let shape = (made.op.facts().shape)(&inputs).map_err(PushError::Shape)?;
+        elements(output, &shape)?;
+        let output = self.define(output, shape, None)?;
+        self.push_node(Node { output, ..made });
+        Ok(output)
     }
 }
 

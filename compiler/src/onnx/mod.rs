@@ -1,19 +1,17 @@
 //! ONNX files: reading into a [`Graph`](crate::graph::Graph) and writing one.
 //!
-//! Opsets 7 to 25 of the default domain, float graphs and their QDQ form. The batch is 1; one that a file leaves open is open again in what [`save`] writes.
+//! Opsets 6 to 25 of the default domain, float graphs and their QDQ form. The batch is 1; one that a file leaves open is open again in what [`save`] writes.
 
 mod batch;
 mod bias;
+mod elements;
 mod export;
 mod external;
-mod host;
-mod import;
+pub(crate) mod import;
 mod interface;
-mod operators;
 mod pads;
-mod proto;
+pub(crate) mod proto;
 mod prune;
-mod shape;
 mod shuffle;
 
 use std::collections::BTreeMap;
@@ -24,9 +22,10 @@ use thiserror::Error;
 use crate::refusals::together;
 
 pub(crate) use batch::KEY as BATCH;
+pub(crate) use elements::{element, elements};
 pub(crate) use export::with_unique_names;
 pub use export::{save, save_with_outputs};
-pub use import::{load, load_file, load_with};
+pub use import::{Partial, load, load_file, load_part, load_with};
 pub use interface::{Interface, Port, interface};
 
 /// What a file doesn't say of itself.

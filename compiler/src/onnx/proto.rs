@@ -76,10 +76,14 @@ pub struct Attribute {
     pub s: bytes::Bytes,
     #[prost(message, optional, tag = "5")]
     pub t: Option<Tensor>,
+    #[prost(message, optional, tag = "6")]
+    pub g: Option<Graph>,
     #[prost(float, repeated, packed = "false", tag = "7")]
     pub floats: Vec<f32>,
     #[prost(int64, repeated, packed = "false", tag = "8")]
     pub ints: Vec<i64>,
+    #[prost(bytes = "bytes", repeated, tag = "9")]
+    pub strings: Vec<bytes::Bytes>,
     #[prost(int32, tag = "20")]
     pub kind: i32,
 }
@@ -96,6 +100,8 @@ pub const ATTRIBUTE_TENSOR: i32 = 4;
 pub const ATTRIBUTE_FLOATS: i32 = 6;
 /// `Attribute::kind` of a list of integers.
 pub const ATTRIBUTE_INTS: i32 = 7;
+/// `Attribute::kind` of a list of texts.
+pub const ATTRIBUTE_STRINGS: i32 = 8;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Tensor {

@@ -1,31 +1,29 @@
 //! Reads the QDQ pattern: QuantizeLinear after, DequantizeLinear before every operator.
 
-mod affine;
+pub(crate) mod affine;
 mod constant;
 mod islands;
 mod kept;
 mod layers;
-mod layout;
+pub(crate) mod layout;
 mod moves;
 mod positions;
 mod reshaped;
 mod scales;
 mod sums;
 mod transposed;
-mod values;
+pub(crate) mod values;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::error::PassError;
-use super::net::{Entry, Net, NetOp, NetOutput};
-use crate::graph::{Graph, Node, Op, ValueId};
+use super::net::{Entry, Net, NetOutput};
+use crate::graph::{Graph, ValueId};
 use crate::onnx::Port;
 use crate::qgraph::TensorId;
 use crate::semantics::Requant;
-use crate::window::Window;
-use affine::Arithmetic;
 use layout::{Layouts, Order};
-use values::{HOST, Reading, Val, error};
+use values::{Reading, Val};
 
 /// What a QDQ graph is read as.
 pub(super) struct Imported {
@@ -70,7 +68,7 @@ pub(super) fn import(graph: &Graph) -> Imported {
             behind.insert(index);
             continue;
         }
-        let value = match reading.node(node) {
+        let value = match (node.op.facts().device)(&mut reading, node) {
             Ok(value) => value,
             Err(error) if Reading::is_hostable(node) => {
                 reading.refused.insert(index, error);
@@ -144,73 +142,6 @@ impl Reading<'_> {
         self.enter_in_order();
         self.net.verify()?;
         Ok(())
-    }
-
-    fn node(&mut self, node: &Node) -> Result<Val, PassError> {
-        match &node.op {
-            Op::QuantizeLinear { axis } => self.quantize(node, *axis),
-            Op::DequantizeLinear { axis } => self.dequantize(node, *axis),
-            Op::Conv { window, group } => self.conv(node, *window, *group),
-            Op::Gemm { trans_b } => self.gemm(node, *trans_b),
-            Op::MatMul { form } => self.product(node, *form),
-            Op::Relu => self.bounded(node, 0.0, f64::INFINITY),
-            Op::Clip { min, max } => self.bounded(node, (*min).into(), (*max).into()),
-            Op::Add => self.arithmetic(node, Arithmetic::Add),
-            Op::MaxPool { window } => self.pool(node, *window, |input, window| NetOp::MaxPool {
-                input,
-                window,
-            }),
-            Op::AveragePool {
-                window,
-                count_include_pad,
-            } => {
-                let count_include_pad = *count_include_pad;
-                self.pool(node, *window, |input, window| NetOp::AvgPool {
-                    input,
-                    window,
-                    count_include_pad,
-                })
-            }
-            Op::GlobalAveragePool => {
-                let input = self.tensor(node, 0)?;
-                let [_, h, w] = self.net.tensors[input.0].chw;
-                let window = Window::whole([h, w]);
-                self.pool(node, window, |input, window| NetOp::AvgPool {
-                    input,
-                    window,
-                    count_include_pad: false,
-                })
-            }
-            Op::BatchNormalization { epsilon } => self.batch_norm(node, (*epsilon).into()),
-            Op::Host(_) => Err(error(node, HOST)),
-            Op::Concat { axis } => self.concat(node, *axis),
-            Op::Slice {
-                axis: 1,
-                start,
-                len,
-                step,
-            } => {
-                let entries = (0..*len).map(|i| start + i * step);
-                self.entries(node, entries.collect())
-            }
-            Op::Gather { axis: 1 } => self.gather(node),
-            Op::Mul => self.arithmetic(node, Arithmetic::Mul),
-            Op::Sub => self.arithmetic(node, Arithmetic::Sub),
-            Op::Div => self.arithmetic(node, Arithmetic::Div),
-            Op::LeakyRelu { alpha } => self.leaky(node, *alpha),
-            Op::PRelu => self.prelu(node),
-            Op::HardSwish => self.hard_swish(node),
-            Op::HardSigmoid { alpha, beta } => self.hard_sigmoid(node, *alpha, *beta),
-            Op::Resize { factors } => self.resize(node, *factors),
-            Op::ConvTranspose { window, group, .. } => self.conv_transpose(node, *window, *group),
-            Op::DepthToSpace { block, mode } => self.depth_to_space(node, *block, *mode),
-            Op::SpaceToDepth { block } => self.space_to_depth(node, *block),
-            Op::Slice { .. } | Op::Gather { .. } => Err(error(node, HOST)),
-            Op::Flatten => self.flatten(node),
-            Op::Identity => self.value(node, 0),
-            Op::Pad { .. } => Err(error(node, "no convolution takes its zeros over")),
-            Op::Onnx(op) => self.kept(node, op),
-        }
     }
 
     /// The net's inputs in the model's order, with what they are of the model's.

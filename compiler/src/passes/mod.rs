@@ -7,7 +7,7 @@
 mod ends;
 mod error;
 mod fuse;
-mod import;
+pub(crate) mod import;
 mod net;
 mod plan;
 mod rows;

@@ -255,15 +255,7 @@ impl<'n> Model<'n> {
         let sizes = Data::I64(shape.iter().map(|&d| d as i64).collect());
         let sizes = self.value("shape", vec![shape.len()], Some(sizes));
         let to = self.value("reshaped", shape.to_vec(), None);
-        let op = OnnxOp {
-            kind: "Reshape",
-            domain: "",
-            opset: 13,
-            attributes: vec![],
-            arguments: vec![true; 2],
-            output: 0,
-            reason: String::new(),
-        };
+        let op = OnnxOp::new("Reshape", 2, Vec::new());
         self.push(Op::Onnx(Box::new(op)), vec![from, sizes], to);
         to
     }

@@ -224,38 +224,14 @@ impl<'a> Quantized<'a> {
             }
             Op::MatMul { form } => inputs.extend(self.matrix(node, *form, scale_x)?),
             Op::ConvTranspose { .. } => inputs.extend(self.transposed_weights(node, scale_x)?),
-            Op::Add
-            | Op::Mul
-            | Op::Sub
-            | Op::Div
-            | Op::PRelu
-            | Op::BatchNormalization { .. }
-            | Op::Concat { .. }
-            | Op::Gather { .. }
-            | Op::Onnx(_)
-            | Op::Host(_) => {
-                for index in 1..node.inputs.len() {
-                    inputs.push(self.operand(node, index)?);
-                }
-            }
-            Op::Relu
-            | Op::Clip { .. }
-            | Op::MaxPool { .. }
-            | Op::AveragePool { .. }
-            | Op::GlobalAveragePool
-            | Op::Flatten
-            | Op::Identity
-            | Op::Slice { .. }
-            | Op::Pad { .. }
-            | Op::DepthToSpace { .. }
-            | Op::SpaceToDepth { .. }
-            | Op::Resize { .. }
-            | Op::LeakyRelu { .. }
-            | Op::HardSigmoid { .. }
-            | Op::HardSwish => {}
             Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } => {
                 let node = node.name.clone();
                 return Err(QuantizeError::Quantized { node });
+            }
+            _ => {
+                for index in 1..node.inputs.len() {
+                    inputs.push(self.operand(node, index)?);
+                }
             }
         }
         let source = &self.source.values[node.output.0];

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::error::QuantizeError;
-use crate::graph::{Element, Graph, MatMulForm, Node, OnnxOp, Op, Value, ValueId};
-use crate::host::HostOp;
+use crate::graph::{Element, Graph, MatMulForm, Node, Op, Value, ValueId};
+use crate::operators::operator::Steps;
 
 /// Refuses a graph that has scales already.
 pub(super) fn refuse_quantized(graph: &Graph) -> Result<(), QuantizeError> {
@@ -30,7 +30,7 @@ pub(super) fn rounded(graph: &Graph) -> Vec<bool> {
     for node in &graph.nodes {
         rounded[node.output.0] = true;
         // An operator that only its activation function reads needs no rounding of its own.
-        if steps(&node.op) == Steps::Activation && uses.get(&node.inputs[0]) == Some(&1) {
+        if node.op.facts().steps == Steps::Activation && uses.get(&node.inputs[0]) == Some(&1) {
             rounded[node.inputs[0].0] = false;
         }
     }
@@ -80,70 +80,4 @@ fn is_bias(constant: &Value, form: MatMulForm) -> bool {
     };
     let mut dims = constant.shape.iter().rev().enumerate();
     constant.data.is_some() && dims.all(|(at, &size)| at == behind || size == 1)
-}
-
-/// Where the steps of an operator's output come from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Steps {
-    /// They are chosen.
-    Own,
-    /// They are its input's, whose values it only moves or compares.
-    Input,
-    /// They are chosen for it and what it bounds together.
-    Activation,
-}
-
-/// Those of an operator.
-pub(super) fn steps(op: &Op) -> Steps {
-    match op {
-        Op::Relu | Op::Clip { .. } => Steps::Activation,
-        Op::MaxPool { .. }
-        | Op::Flatten
-        | Op::Identity
-        | Op::Slice { .. }
-        | Op::Gather { .. }
-        | Op::Pad { .. }
-        | Op::DepthToSpace { .. }
-        | Op::SpaceToDepth { .. }
-        | Op::Resize { .. } => Steps::Input,
-        Op::Onnx(op) if moves(op) => Steps::Input,
-        Op::Host(op) => match op {
-            HostOp::Resize { .. } => Steps::Input,
-            HostOp::Sigmoid
-            | HostOp::HardSigmoid { .. }
-            | HostOp::HardSwish
-            | HostOp::Tanh
-            | HostOp::Elu { .. }
-            | HostOp::LeakyRelu { .. }
-            | HostOp::Softmax
-            | HostOp::Mul
-            | HostOp::Max
-            | HostOp::Concat => Steps::Own,
-        },
-        Op::Conv { .. }
-        | Op::ConvTranspose { .. }
-        | Op::Concat { .. }
-        | Op::Mul
-        | Op::Sub
-        | Op::Div
-        | Op::LeakyRelu { .. }
-        | Op::PRelu
-        | Op::HardSigmoid { .. }
-        | Op::HardSwish
-        | Op::Add
-        | Op::AveragePool { .. }
-        | Op::GlobalAveragePool
-        | Op::Gemm { .. }
-        | Op::MatMul { .. }
-        | Op::BatchNormalization { .. }
-        | Op::Onnx(_)
-        | Op::QuantizeLinear { .. }
-        | Op::DequantizeLinear { .. } => Steps::Own,
-    }
-}
-
-/// Whether an operator that is kept only gives values another place.
-fn moves(op: &OnnxOp) -> bool {
-    let kinds = ["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"];
-    op.domain.is_empty() && kinds.contains(&op.kind)
 }

@@ -6,8 +6,9 @@ use super::calibration::{Observed, observe};
 use super::error::QuantizeError;
 use super::method::Method;
 use super::mode::Mode;
-use super::rounded::{Steps, rounded, steps};
+use super::rounded::rounded;
 use crate::graph::{Graph, Op, ValueId};
+use crate::operators::operator::Steps;
 
 /// Scales of a graph's values, by index; `None` for values that need none.
 pub type Scales = Vec<Option<f32>>;
@@ -43,7 +44,7 @@ pub fn choose(graph: &Graph, observed: &Observed, method: Method, mode: Mode) ->
 /// What only moves or compares values has the steps of its input.
 fn keep_steps(graph: &Graph, scales: &mut Scales) {
     for node in &graph.nodes {
-        if steps(&node.op) != Steps::Input {
+        if node.op.facts().steps != Steps::Input {
             continue;
         }
         let kept = scales[node.inputs[0].0];

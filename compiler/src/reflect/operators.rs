@@ -2,32 +2,23 @@
 
 use std::fmt;
 
-use vta_files::printable;
 use vta_program::HostKernel;
 
 use super::{Attribute, AttributeValue, Network, NodeInfo, Reflect, TensorInfo, listed};
-use crate::graph::{Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
-use crate::host::HostOp;
+use crate::graph::{Graph, Node, Op, ValueId};
 use crate::lane::LaneOp;
+use crate::operators::{planes, pool};
 use crate::passes::{Net, NetNode, NetOp};
 use crate::qgraph::{ChannelOf, NodeId, QGraph, QOp, Spread, TensorId};
 use crate::semantics::Sign;
 use crate::window::Window;
 
-const BLOCK: &str = "rows and columns of a block";
 const CLAMP: &str = "bounds of the output, in its steps";
 const CONSTANTS: &str = "how many constants there are, one for each value or each position";
 const DENSE: &str = "whether it is a dense layer, whose window is the whole input";
 const DIGIT: &str = "which digit of the sum it gives, in place of rounding";
-const DIMENSION: &str = "the dimension that entries are taken of";
-const DIVISOR: &str = "whether padding counts in the divisor";
 const NEGATIVE: &str = "whether the input is taken off the constants";
-const PADS: &str = "zeros at the top, left, bottom and right";
 const GROUP: &str = "groups that the channels are divided into";
-
-fn float(name: &'static str, value: f32, meaning: &'static str) -> Attribute {
-    Attribute::new(name, AttributeValue::Float(value.into()), meaning)
-}
 
 fn count(name: &'static str, value: usize, meaning: &'static str) -> Attribute {
     Attribute::new(name, AttributeValue::Int(value as i64), meaning)
@@ -41,51 +32,10 @@ fn lanes(name: &'static str, ops: &[LaneOp], meaning: &'static str) -> Attribute
     Attribute::new(name, AttributeValue::texts(ops), meaning)
 }
 
-fn include_pad(included: bool) -> Attribute {
-    flag("count_include_pad", included, DIVISOR)
-}
-
 /// The four attributes of a window.
 fn window(window: &Window) -> Vec<Attribute> {
-    let Window {
-        kernel,
-        stride,
-        dilation,
-        pads,
-    } = window;
-    let ints = |name, values: &[usize], meaning| {
-        Attribute::new(name, AttributeValue::ints(values), meaning)
-    };
-    vec![
-        ints("kernel", kernel, "rows and columns of the kernel"),
-        ints("stride", stride, "rows and columns from window to window"),
-        ints("dilation", dilation, "rows and columns from tap to tap"),
-        ints("pads", &pads.to_array(), PADS),
-    ]
-}
-
-/// What an operator that is kept as its file has it is told there, without tensors.
-fn onnx(op: &OnnxOp) -> Vec<Attribute> {
-    let value = |value: &OnnxAttribute| {
-        Some(match value {
-            OnnxAttribute::Int(i) => AttributeValue::Int(*i),
-            OnnxAttribute::Float(f) => AttributeValue::Float((*f).into()),
-            OnnxAttribute::Text(text) => {
-                let text = String::from_utf8_lossy(text);
-                AttributeValue::Texts(vec![printable(&text).into_owned()])
-            }
-            OnnxAttribute::Ints(ints) => AttributeValue::Ints(ints.clone()),
-            OnnxAttribute::Floats(_) | OnnxAttribute::Tensor { .. } => return None,
-        })
-    };
-    let named = |(name, v): &(String, OnnxAttribute)| {
-        Some(Attribute {
-            name: name.clone().into(),
-            value: value(v)?,
-            meaning: "as in the model".into(),
-        })
-    };
-    op.attributes.iter().filter_map(named).collect()
+    let fields = planes::fields(window).into_iter();
+    fields.map(|field| field.attribute).collect()
 }
 
 /// A window's attributes and one more.
@@ -98,162 +48,14 @@ fn clamp((low, high): (i8, i8)) -> Attribute {
     Attribute::new("clamp", AttributeValue::Ints(bounds), CLAMP)
 }
 
-impl Reflect for HostOp {
-    fn kind(&self) -> &'static str {
-        self.name()
-    }
-
-    fn attributes(&self) -> Vec<Attribute> {
-        match self {
-            Self::HardSigmoid { alpha, beta } => vec![
-                float("alpha", *alpha, "slope"),
-                float("beta", *beta, "value at 0"),
-            ],
-            Self::Elu { alpha } => vec![float("alpha", *alpha, "factor below 0")],
-            Self::LeakyRelu { alpha } => vec![float("alpha", *alpha, "slope below 0")],
-            Self::Resize { factors } => vec![Attribute::new(
-                "factors",
-                AttributeValue::ints(factors),
-                "rows and columns for each",
-            )],
-            Self::Sigmoid
-            | Self::HardSwish
-            | Self::Tanh
-            | Self::Softmax
-            | Self::Mul
-            | Self::Max
-            | Self::Concat => vec![],
-        }
-    }
-}
-
 impl Reflect for Op {
     fn kind(&self) -> &'static str {
-        match self {
-            Self::Conv { .. } => "Conv",
-            Self::Relu => "Relu",
-            Self::Clip { .. } => "Clip",
-            Self::Add => "Add",
-            Self::MaxPool { .. } => "MaxPool",
-            Self::AveragePool { .. } => "AveragePool",
-            Self::GlobalAveragePool => "GlobalAveragePool",
-            Self::Flatten => "Flatten",
-            Self::Gemm { .. } => "Gemm",
-            Self::MatMul { .. } => "MatMul",
-            Self::BatchNormalization { .. } => "BatchNormalization",
-            Self::QuantizeLinear { .. } => "QuantizeLinear",
-            Self::DequantizeLinear { .. } => "DequantizeLinear",
-            Self::Identity => "Identity",
-            Self::Pad { .. } => "Pad",
-            Self::Host(op) => op.kind(),
-            Self::Onnx(op) => op.kind,
-            Self::ConvTranspose { .. } => "ConvTranspose",
-            Self::Concat { .. } => "Concat",
-            Self::Slice { .. } => "Slice",
-            Self::Gather { .. } => "Gather",
-            Self::DepthToSpace { .. } => "DepthToSpace",
-            Self::SpaceToDepth { .. } => "SpaceToDepth",
-            Self::Resize { .. } => "Resize",
-            Self::Mul => "Mul",
-            Self::Sub => "Sub",
-            Self::Div => "Div",
-            Self::LeakyRelu { .. } => "LeakyRelu",
-            Self::PRelu => "PRelu",
-            Self::HardSigmoid { .. } => "HardSigmoid",
-            Self::HardSwish => "HardSwish",
-        }
+        self.facts().kind
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        let axis = |axis: &usize| count("axis", *axis, "axis of several scales");
-        match self {
-            Self::Conv { window: w, group } => and(window(w), [count("group", *group, GROUP)]),
-            Self::Clip { min, max } => vec![
-                float("min", *min, "lower bound"),
-                float("max", *max, "upper bound"),
-            ],
-            Self::MaxPool { window: w } => window(w),
-            Self::AveragePool {
-                window: w,
-                count_include_pad,
-            } => and(window(w), [include_pad(*count_include_pad)]),
-            Self::Gemm { trans_b } => vec![flag(
-                "transB",
-                *trans_b,
-                "whether weights are [N][K], not [K][N]",
-            )],
-            Self::MatMul { form } => {
-                let form = AttributeValue::Texts(vec![form.name().to_owned()]);
-                vec![Attribute::new("form", form, "the side of the constant")]
-            }
-            Self::BatchNormalization { epsilon } => {
-                vec![float("epsilon", *epsilon, "added to the variance")]
-            }
-            Self::QuantizeLinear { axis: a } | Self::DequantizeLinear { axis: a } => vec![axis(a)],
-            Self::Pad { pads } => {
-                let sides = AttributeValue::ints(&pads.to_array());
-                vec![Attribute::new("pads", sides, PADS)]
-            }
-            Self::Host(op) => op.attributes(),
-            Self::Onnx(op) => onnx(op),
-            Self::ConvTranspose {
-                window: w,
-                group,
-                output_padding,
-            } => {
-                let meaning = "rows and columns more, below and on the right";
-                let more = AttributeValue::ints(output_padding);
-                and(
-                    window(w),
-                    [
-                        count("group", *group, GROUP),
-                        Attribute::new("output_padding", more, meaning),
-                    ],
-                )
-            }
-            Self::Concat { axis } => vec![count("axis", *axis, "dimension that grows")],
-            Self::Gather { axis } => vec![count("axis", *axis, DIMENSION)],
-            Self::Slice {
-                axis,
-                start,
-                len,
-                step,
-            } => vec![
-                count("axis", *axis, DIMENSION),
-                count("start", *start, "the first entry"),
-                count("len", *len, "how many entries"),
-                count("step", *step, "from one entry to the next"),
-            ],
-            Self::DepthToSpace { block, mode } => {
-                let mode = AttributeValue::Texts(vec![mode.name().to_owned()]);
-                let meaning = "whether channels lie position by position or channel by channel";
-                vec![
-                    count("block", *block, BLOCK),
-                    Attribute::new("mode", mode, meaning),
-                ]
-            }
-            Self::SpaceToDepth { block } => vec![count("block", *block, BLOCK)],
-            Self::Resize { factors } => vec![Attribute::new(
-                "factors",
-                AttributeValue::ints(factors),
-                "rows and columns for each",
-            )],
-            Self::LeakyRelu { alpha } => vec![float("alpha", *alpha, "slope below 0")],
-            Self::HardSigmoid { alpha, beta } => vec![
-                float("alpha", *alpha, "slope"),
-                float("beta", *beta, "value at 0"),
-            ],
-            Self::Relu
-            | Self::Add
-            | Self::GlobalAveragePool
-            | Self::Flatten
-            | Self::Identity
-            | Self::Mul
-            | Self::Sub
-            | Self::Div
-            | Self::PRelu
-            | Self::HardSwish => vec![],
-        }
+        let fields = self.facts().fields.into_iter();
+        fields.map(|field| field.attribute).collect()
     }
 }
 
@@ -293,7 +95,7 @@ impl Reflect for NetOp {
                 input: _,
                 window: w,
                 count_include_pad,
-            } => and(window(w), [include_pad(*count_include_pad)]),
+            } => and(window(w), [pool::include_pad(*count_include_pad).attribute]),
             Self::Host {
                 part,
                 inputs: _,
@@ -431,7 +233,7 @@ impl Reflect for QOp {
                 and(
                     window(w),
                     [
-                        include_pad(*count_include_pad),
+                        pool::include_pad(*count_include_pad).attribute,
                         Attribute::new("epilogues", epilogues, meaning),
                     ],
                 )

@@ -5,7 +5,7 @@ use crate::lane::LaneOp;
 
 /// One choice of the multiply form.
 #[derive(Clone, Copy)]
-struct Form {
+struct Shifts {
     pre_shift: u32,
     shift: u32,
     clamp: bool,
@@ -35,7 +35,7 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
         Requant::Fast => (FAST_ERROR, MAX_ERROR[0]),
         Requant::Precise => (0.0, MAX_ERROR[1]),
     };
-    let mut best: Option<(f64, Form)> = None;
+    let mut best: Option<(f64, Shifts)> = None;
     for pre_shift in 0..=20 {
         for clamp in [false, true] {
             let Some(form) = best_shift(given, pre_shift, clamp, uniform) else {
@@ -148,7 +148,7 @@ pub(super) fn is_zero(given: &Requantize<'_>, c: usize, uniform: bool) -> bool {
     extreme(lo).max(extreme(hi)) * given.ratio[c] < 0.5
 }
 
-fn multipliers(given: &Requantize<'_>, form: Form, uniform: bool) -> impl Iterator<Item = i32> {
+fn multipliers(given: &Requantize<'_>, form: Shifts, uniform: bool) -> impl Iterator<Item = i32> {
     let scale = 2f64.powi((form.pre_shift + form.shift) as i32);
     (0..given.ratio.len()).map(move |c| {
         if is_zero(given, c, uniform) {
@@ -160,7 +160,12 @@ fn multipliers(given: &Requantize<'_>, form: Form, uniform: bool) -> impl Iterat
 }
 
 /// The largest second shift whose products are proven to fit, for a first shift.
-fn best_shift(given: &Requantize<'_>, pre_shift: u32, clamp: bool, uniform: bool) -> Option<Form> {
+fn best_shift(
+    given: &Requantize<'_>,
+    pre_shift: u32,
+    clamp: bool,
+    uniform: bool,
+) -> Option<Shifts> {
     let live: Vec<usize> = (0..given.ratio.len())
         .filter(|&c| !is_zero(given, c, uniform))
         .collect();
@@ -198,7 +203,7 @@ fn best_shift(given: &Requantize<'_>, pre_shift: u32, clamp: bool, uniform: bool
         rounding + ratio * (2f64.powi(pre_shift as i32) - 1.0) / 2.0
     });
     let error = error.fold(0.0, f64::max);
-    Some(Form {
+    Some(Shifts {
         pre_shift,
         shift,
         clamp,

@@ -55,17 +55,10 @@ impl Builder {
         shape: &[usize],
         attributes: &[(&str, OnnxAttribute)],
     ) -> ValueId {
+        let attributes = attributes.iter().map(|(n, v)| ((*n).to_owned(), v.clone()));
         let op = OnnxOp {
-            kind,
-            domain: "",
             opset: 17,
-            attributes: attributes
-                .iter()
-                .map(|(n, v)| ((*n).to_owned(), v.clone()))
-                .collect(),
-            arguments: vec![true; inputs.len()],
-            output: 0,
-            reason: "the device has no such operator".to_owned(),
+            ..OnnxOp::new(kind, inputs.len(), attributes.collect())
         };
         self.push(Op::Onnx(Box::new(op)), inputs, shape)
     }

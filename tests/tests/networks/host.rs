@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use vta_compiler::graph::{Data, Graph, Node, Op, Value, ValueId};
-use vta_compiler::host::HostOp;
+use vta_compiler::graph::{Data, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId};
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::placement::{self, Rules, Target};
 use vta_compiler::qgraph::{HostNeeds, QGraph, QOp, Window};
@@ -17,6 +16,25 @@ use vta_driver::{
 use vta_isa::Config;
 use vta_sim::cycle::TimingConfig;
 use vta_sim::{CycleLog, Execution, SimDevice, hazards};
+
+/// An operator that only the host computes.
+fn host(kind: &'static str, arguments: usize) -> Op {
+    Op::Onnx(Box::new(OnnxOp::new(kind, arguments, Vec::new())))
+}
+
+fn with(kind: &'static str, name: &str, value: OnnxAttribute) -> Op {
+    let attributes = vec![(name.to_owned(), value)];
+    Op::Onnx(Box::new(OnnxOp::new(kind, 1, attributes)))
+}
+
+fn elu(alpha: f32) -> Op {
+    with("Elu", "alpha", OnnxAttribute::Float(alpha))
+}
+
+/// Over the channels.
+fn softmax() -> Op {
+    with("Softmax", "axis", OnnxAttribute::Int(1))
+}
 
 /// A float network, a node at a time.
 #[derive(Default)]
@@ -52,9 +70,9 @@ impl Net {
         self.0.values[x.0].shape.clone()
     }
 
-    fn host(&mut self, op: HostOp, x: ValueId) -> ValueId {
+    fn same(&mut self, op: Op, x: ValueId) -> ValueId {
         let shape = self.shape(x);
-        self.push(Op::Host(op), vec![x], &shape)
+        self.push(op, vec![x], &shape)
     }
 
     /// A convolution that keeps the size.
@@ -99,21 +117,21 @@ impl Net {
 fn network(mode: Mode) -> QGraph {
     let (mut net, x) = Net::new(&[1, 3, 8, 8]);
     let x = net.conv(x, 20, 3);
-    let x = net.host(HostOp::Elu { alpha: 1.0 }, x);
+    let x = net.same(elu(1.0), x);
     let squeezed = net.push(Op::GlobalAveragePool, vec![x], &[1, 20, 1, 1]);
     let reduced = net.conv(squeezed, 6, 1);
     let reduced = net.push(Op::Relu, vec![reduced], &[1, 6, 1, 1]);
     let gate = net.conv(reduced, 20, 1);
-    let gate = net.host(HostOp::Sigmoid, gate);
-    let scaled = net.push(Op::Host(HostOp::Max), vec![x, gate], &[1, 20, 8, 8]);
+    let gate = net.same(host("Sigmoid", 1), gate);
+    let scaled = net.push(host("Max", 2), vec![x, gate], &[1, 20, 8, 8]);
     let a = net.conv(scaled, 17, 3);
-    let a = net.host(HostOp::Tanh, a);
+    let a = net.same(host("Tanh", 1), a);
     let b = net.conv(scaled, 9, 1);
-    let joined = net.push(Op::Host(HostOp::Concat), vec![a, b, x], &[1, 46, 8, 8]);
+    let joined = net.push(Op::Concat { axis: 1 }, vec![a, b, x], &[1, 46, 8, 8]);
     let pooled = net.push(Op::GlobalAveragePool, vec![joined], &[1, 46, 1, 1]);
     let out = net.conv(pooled, 10, 1);
     let out = net.push(Op::Flatten, vec![out], &[1, 10]);
-    let out = net.host(HostOp::Softmax, out);
+    let out = net.same(softmax(), out);
     net.finish(out, mode)
 }
 
@@ -231,13 +249,13 @@ fn segments_are_few_and_convex() {
     // Two operators one after another, both of which the device reads: one segment of two outputs.
     let (mut net, x) = Net::new(&[1, 3, 8, 8]);
     let x = net.conv(x, 20, 1);
-    let a = net.host(HostOp::Sigmoid, x);
-    let b = net.host(HostOp::Tanh, a);
+    let a = net.same(host("Sigmoid", 1), x);
+    let b = net.same(host("Tanh", 1), a);
     let (c, d) = (net.conv(a, 20, 1), net.conv(b, 20, 1));
     let sum = net.push(Op::Add, vec![c, d], &shape);
     // One that reads the host's and what the device made of that can't join it.
-    let last = net.push(Op::Host(HostOp::Max), vec![a, sum], &shape);
-    let last = net.host(HostOp::Elu { alpha: 0.5 }, last);
+    let last = net.push(host("Max", 2), vec![a, sum], &shape);
+    let last = net.same(elu(0.5), last);
     let graph = net.finish(last, Mode::Multiply);
     assert_eq!(host_nodes(&graph), [4, 2]);
     let program = Arc::new(compile(&graph, &targets, ""));
@@ -248,7 +266,10 @@ fn segments_are_few_and_convex() {
     // Branches that the host continues side by side are one segment, too.
     let (mut net, x) = Net::new(&[1, 3, 8, 8]);
     let (a, b) = (net.conv(x, 20, 1), net.conv(x, 20, 3));
-    let (a, b) = (net.host(HostOp::Sigmoid, a), net.host(HostOp::Tanh, b));
+    let (a, b) = (
+        net.same(host("Sigmoid", 1), a),
+        net.same(host("Tanh", 1), b),
+    );
     let (a, b) = (net.conv(a, 20, 1), net.conv(b, 20, 3));
     let sum = net.push(Op::Add, vec![a, b], &shape);
     let graph = net.finish(sum, Mode::Multiply);
@@ -357,18 +378,20 @@ fn link() -> impl Strategy<Value = Link> {
     ]
 }
 
-const UNARY: [HostOp; 7] = [
-    HostOp::Sigmoid,
-    HostOp::HardSwish,
-    HostOp::Tanh,
-    HostOp::Elu { alpha: 1.0 },
-    HostOp::LeakyRelu { alpha: 0.2 },
-    HostOp::Softmax,
-    HostOp::HardSigmoid {
-        alpha: 0.2,
-        beta: 0.5,
-    },
-];
+fn unary(index: usize) -> Op {
+    match index {
+        0 => host("Sigmoid", 1),
+        1 => Op::HardSwish,
+        2 => host("Tanh", 1),
+        3 => elu(1.0),
+        4 => Op::LeakyRelu { alpha: 0.2 },
+        5 => softmax(),
+        _ => Op::HardSigmoid {
+            alpha: 0.2,
+            beta: 0.5,
+        },
+    }
+}
 
 /// A chain in which two-operand links read an earlier tensor of the same shape, too.
 fn chain(links: &[Link], pick: usize) -> QGraph {
@@ -384,14 +407,14 @@ fn chain(links: &[Link], pick: usize) -> QGraph {
         let other = alike[pick % alike.len()];
         x = match link {
             Link::Conv(co) => net.conv(x, *co, 3),
-            Link::Unary(i) => net.host(UNARY[*i], x),
+            Link::Unary(i) => net.same(unary(*i), x),
             Link::Binary(i) => {
-                let op = [HostOp::Mul, HostOp::Max][*i];
-                net.push(Op::Host(op), vec![x, other], &shape)
+                let op = [Op::Mul, host("Max", 2)][*i].clone();
+                net.push(op, vec![x, other], &shape)
             }
             Link::Concat => {
                 let joined = [1, 2 * shape[1], shape[2], shape[3]];
-                net.push(Op::Host(HostOp::Concat), vec![x, other], &joined)
+                net.push(Op::Concat { axis: 1 }, vec![x, other], &joined)
             }
             Link::Pool => {
                 let window = Window {
@@ -424,10 +447,10 @@ fn file() -> Vec<u8> {
         vec![x, weights],
         &[1, 8, 6, 6],
     );
-    let gate = net.host(UNARY[6], x);
-    let x = net.push(Op::Host(HostOp::Mul), vec![x, gate], &[1, 8, 6, 6]);
-    let x = net.push(Op::Host(HostOp::Concat), vec![x, gate], &[1, 16, 6, 6]);
-    let x = net.host(HostOp::Softmax, x);
+    let gate = net.same(unary(6), x);
+    let x = net.push(Op::Mul, vec![x, gate], &[1, 8, 6, 6]);
+    let x = net.push(Op::Concat { axis: 1 }, vec![x, gate], &[1, 16, 6, 6]);
+    let x = net.same(softmax(), x);
     net.0.outputs.push(x);
     let image = vec![(0..144).map(|i| i as f32 / 72.0 - 1.0).collect()];
     onnx::save(&quantize::quantize(&net.0, &image, Mode::Multiply).unwrap())

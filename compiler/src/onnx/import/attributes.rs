@@ -7,7 +7,7 @@ use crate::window::Pads;
 
 /// How many axes an operator with a window goes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Axes {
+pub(crate) enum Axes {
     /// Columns.
     Sequence,
     /// Rows and columns.
@@ -15,7 +15,7 @@ pub(super) enum Axes {
 }
 
 impl Axes {
-    pub(super) const fn count(self) -> usize {
+    pub(crate) const fn count(self) -> usize {
         match self {
             Self::Sequence => 1,
             Self::Plane => 2,
@@ -23,39 +23,53 @@ impl Axes {
     }
 }
 
+/// What a window goes over.
+#[derive(Clone, Copy)]
+pub(crate) struct Plane {
+    pub axes: Axes,
+    /// Rows and columns; a sequence has one row.
+    pub size: [usize; 2],
+}
+
 /// A node to look attributes up in.
-pub(in crate::onnx) struct Attributes<'a>(pub(super) &'a proto::Node);
+pub(crate) struct Attributes<'a>(pub(crate) &'a proto::Node);
 
 impl Attributes<'_> {
-    pub(super) fn find(&self, name: &str) -> Option<&proto::Attribute> {
+    pub(crate) fn find(&self, name: &str) -> Option<&proto::Attribute> {
         self.0.attribute.iter().find(|a| a.name == name)
     }
 
+    /// The name of an input by its place; `None` where it is left out.
+    pub(crate) fn input(&self, place: usize) -> Option<&str> {
+        let name = self.0.input.get(place)?;
+        (!name.is_empty()).then_some(name)
+    }
+
     /// The operator.
-    pub(in crate::onnx) fn op_type(&self) -> &str {
+    pub(crate) fn op_type(&self) -> &str {
         &self.0.op_type
     }
 
-    pub(in crate::onnx) fn int(&self, name: &str, default: i64) -> i64 {
+    pub(crate) fn int(&self, name: &str, default: i64) -> i64 {
         self.find(name).map_or(default, |a| a.i)
     }
 
-    pub(super) fn count(&self, name: &str, default: i64) -> Result<usize, String> {
+    pub(crate) fn count(&self, name: &str, default: i64) -> Result<usize, String> {
         let value = self.int(name, default);
         usize::try_from(value).map_err(|_| format!("{name} is {value}"))
     }
 
-    pub(in crate::onnx) fn float(&self, name: &str, default: f32) -> f32 {
+    pub(crate) fn float(&self, name: &str, default: f32) -> f32 {
         self.find(name).map_or(default, |a| a.f)
     }
 
-    pub(super) fn text(&self, name: &str) -> Option<String> {
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
         self.find(name)
             .map(|a| printable(&String::from_utf8_lossy(&a.s)).into_owned())
     }
 
     /// Sizes of rows and columns; a sequence's row has 1.
-    pub(super) fn pair(
+    pub(crate) fn pair(
         &self,
         name: &str,
         axes: Axes,
@@ -73,7 +87,7 @@ impl Attributes<'_> {
     }
 
     /// Zeros around rows and columns.
-    pub(super) fn pads(&self, axes: Axes) -> Result<Pads, String> {
+    pub(crate) fn pads(&self, axes: Axes) -> Result<Pads, String> {
         let Some(attribute) = self.find("pads") else {
             return Ok(Pads::NONE);
         };

@@ -17,7 +17,7 @@ const MAX_INPUTS: u64 = 1 << 22;
 /// What folding constants and asking the engine for shapes may take together, so that a small file can't make its
 /// reader work for long or take much memory. It grows with what the file and its inputs hold, in proportion
 /// to which real models are folded.
-pub(super) struct Budget {
+pub(crate) struct Budget {
     limits: [u64; 2],
     inputs: u64,
     /// Elements and multiply-adds that are left.
@@ -87,7 +87,7 @@ impl Budget {
 }
 
 /// Bytes of a tensor.
-pub(super) fn bytes(shape: &[usize], element: Element) -> u64 {
+pub(crate) fn bytes(shape: &[usize], element: Element) -> u64 {
     count(shape).saturating_mul(element.bytes())
 }
 

@@ -1,8 +1,9 @@
 //! Operators of older operator sets in the form of opset 13.
 
+use super::attributes::Attributes;
 use super::state::Arguments;
 use crate::graph::{Data, OnnxAttribute};
-use crate::onnx::operators::WindowKind;
+use crate::operators::operator::WindowKind;
 
 /// Attributes that became inputs: operator, attribute, input, first opset that has the input.
 const MOVED: [(&str, &str, usize, i64); 12] = [
@@ -19,6 +20,29 @@ const MOVED: [(&str, &str, usize, i64); 12] = [
     ("TopK", "k", 1, 10),
     ("Unsqueeze", "axes", 1, 13),
 ];
+
+/// What opset 6 has in another way than opset 7.
+///
+/// # Errors
+/// An operand that isn't aligned at the last dimension, and operators that train.
+pub(super) fn as_opset_7(node: &Attributes<'_>, ranks: [usize; 2]) -> Result<(), String> {
+    match node.op_type() {
+        "BatchNormalization" | "Dropout" if node.int("is_test", 0) == 0 => {
+            Err("it is in training mode, is_test is 0".to_owned())
+        }
+        "Add" | "Sub" | "Mul" | "Div" | "Pow" | "And" | "Or" | "Xor" | "Equal" | "Less"
+        | "Greater" => {
+            let last = ranks[0] as i64 - ranks[1] as i64;
+            match node.int("axis", last) {
+                axis if axis == last => Ok(()),
+                axis => Err(format!(
+                    "before opset 7 its second operand lies at axis {axis}, not at the last ones"
+                )),
+            }
+        }
+        _ => Ok(()),
+    }
+}
 
 /// An operator that is being brought up to date.
 pub(super) struct Older<'n> {

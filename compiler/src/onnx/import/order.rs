@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use vta_files::printable;
 
+use super::branch;
 use crate::graph::ValueId;
 use crate::onnx::{OnnxError, proto};
 
@@ -23,6 +24,8 @@ pub(super) fn escape_names(graph: &mut proto::Graph) {
         for name in [&mut node.name, &mut node.op_type, &mut node.domain] {
             escape(name);
         }
+        let branches = node.attribute.iter_mut().filter_map(|a| a.g.as_mut());
+        branches.for_each(escape_names);
     }
     graph
         .initializer
@@ -35,7 +38,7 @@ pub(super) fn escape_names(graph: &mut proto::Graph) {
 /// How often nodes and the outputs name each value.
 pub(super) fn uses(proto: &proto::Graph) -> HashMap<&String, usize> {
     let mut uses = HashMap::new();
-    let read = proto.node.iter().flat_map(|n| &n.input);
+    let read = proto.node.iter().flat_map(branch::read);
     for name in read.chain(proto.output.iter().map(|o| &o.name)) {
         *uses.entry(name).or_insert(0) += 1;
     }
@@ -56,14 +59,18 @@ pub(super) fn sorted<'a>(
     let mut waiting = vec![0usize; nodes.len()];
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     for (index, node) in nodes.iter().enumerate() {
-        for input in node
-            .input
-            .iter()
-            .filter(|i| !i.is_empty() && !known.contains_key(*i))
-        {
-            let &from = producer
-                .get(input.as_str())
-                .ok_or_else(|| node_error(node, format!("input {input} is made by no node")))?;
+        let is_open = |i: &&String| !i.is_empty() && !known.contains_key(*i);
+        for (at, input) in branch::read(node).enumerate().filter(|(_, i)| is_open(i)) {
+            let from = match producer.get(input.as_str()) {
+                Some(&from) if from != index => from,
+                // What a branch makes and reads itself.
+                _ if at >= node.input.len() => continue,
+                Some(&from) => from,
+                None => {
+                    let text = format!("input {input} is made by no node");
+                    return Err(node_error(node, text));
+                }
+            };
             waiting[index] += 1;
             users[from].push(index);
         }

@@ -80,7 +80,7 @@ struct Steps {
 }
 
 /// What an operator on integers is between its QuantizeLinear and DequantizeLinear.
-struct Form {
+struct Unquantized {
     /// The operator.
     op: &'static str,
     /// Its operands on integers; per-channel steps lie along the axis.
@@ -124,7 +124,7 @@ impl Expansion {
             }
             return self.nodes.push(node);
         }
-        match form(&node).or_else(|| self.integer(&mut node)) {
+        match unquantized(&node).or_else(|| self.integer(&mut node)) {
             Some(form) => self.computed(node, form),
             None => match self.moved(&node) {
                 Some(steps) => self.around(node, steps),
@@ -189,7 +189,7 @@ impl Expansion {
     }
 
     /// An operator of the QOperator form.
-    fn computed(&mut self, mut node: Node, form: Form) {
+    fn computed(&mut self, mut node: Node, form: Unquantized) {
         let base = node.output.first().cloned().unwrap_or_default();
         let scales: Vec<String> = form
             .operands
@@ -258,7 +258,7 @@ impl Expansion {
     /// The form of an operator whose result is an int32 sum that is read as reals, and perhaps
     /// multiplied by one constant: those nodes are taken in. With the constant divided by the one scale
     /// as the other's, the real product is what they make of the sum.
-    fn integer(&mut self, node: &mut Node) -> Option<Form> {
+    fn integer(&mut self, node: &mut Node) -> Option<Unquantized> {
         let (op, axis) = match &node.op_type[..] {
             "ConvInteger" => ("Conv", 0),
             "MatMulInteger" => ("MatMul", 1),
@@ -292,7 +292,7 @@ impl Expansion {
             steps: Steps { scale, zero },
             axis,
         };
-        Some(Form {
+        Some(Unquantized {
             op,
             operands: vec![
                 operand(value, scale, zero(2), 1),
@@ -387,7 +387,7 @@ fn output(node: &Node, at: usize) -> Option<Steps> {
 }
 
 /// The form of a node of the QOperator kind.
-fn form(node: &Node) -> Option<Form> {
+fn unquantized(node: &Node) -> Option<Unquantized> {
     if !["", "ai.onnx", MICROSOFT].contains(&&node.domain[..]) {
         return None;
     }
@@ -403,7 +403,7 @@ fn form(node: &Node) -> Option<Form> {
     let present = |at: usize| node.input.get(at).filter(|name| !name.is_empty()).cloned();
     // Two operands, the second's steps along an axis.
     let pair = |op, axis: i64, bias: Option<usize>, at: usize| {
-        Some(Form {
+        Some(Unquantized {
             op,
             operands: vec![operand(node, 0, 1)?, operand(node, 3, axis)?],
             bias: bias.and_then(present),
@@ -411,7 +411,7 @@ fn form(node: &Node) -> Option<Form> {
         })
     };
     let unary = |op| {
-        Some(Form {
+        Some(Unquantized {
             op,
             operands: vec![operand(node, 0, 1)?],
             bias: None,
@@ -426,7 +426,7 @@ fn form(node: &Node) -> Option<Form> {
         "QGemm" => {
             let axis = i64::from(int("transB") == 0);
             let real = present(7).is_none();
-            Some(Form {
+            Some(Unquantized {
                 op: "Gemm",
                 operands: vec![operand(node, 0, 1)?, operand(node, 3, axis)?],
                 bias: present(6),
@@ -435,7 +435,7 @@ fn form(node: &Node) -> Option<Form> {
         }
         "QLinearConcat" => {
             let operands = (2..node.input.len()).step_by(3);
-            Some(Form {
+            Some(Unquantized {
                 op: "Concat",
                 operands: operands
                     .map(|at| operand(node, at, 1))

@@ -1,15 +1,15 @@
 //! Operators that are kept as the file has them, and those that are computed while it is read.
 
-use super::arity::input_counts;
 use super::budget::bytes;
 use super::order::node_error;
 use super::state::{Arguments, Import};
 use super::tensor::read_tensor;
-use super::{moves, older, refused, sizes};
+use super::{older, refused, sizes};
 use crate::engine::{self, Engine};
 use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId};
-use crate::onnx::operators::{Known, Size, known};
-use crate::onnx::{OnnxError, proto, shape};
+use crate::onnx::{OnnxError, elements, proto};
+use crate::operators::find;
+use crate::operators::operator::{Operator, Size};
 
 /// Up to so many elements or multiply-adds an operator is computed once to see that the host's engine can.
 const MAX_CHECKED: u64 = 1 << 22;
@@ -28,20 +28,22 @@ impl<'a> Import<'a> {
     ) -> Result<(), OnnxError> {
         let fail = |text: String| node_error(node, text);
         let kind = &node.op_type[..];
-        let counts = moves::input_counts(kind).or_else(|| input_counts(kind));
+        let Some(operator) = find(&node.domain, kind) else {
+            return Err(fail(refused::unknown(node)));
+        };
+        let counts = operator.device.map(|device| device.inputs);
         if counts.is_some_and(|(least, most)| !(least..=most).contains(&arguments.len())) {
             return Err(fail(reason));
         }
-        if known(&node.domain, kind).is_none() && kind != "Upsample" {
-            return Err(fail(refused::unknown(node)));
-        }
         let why = reason.clone();
         let fail = |text: String| node_error(node, format!("{why}; nor does the host: {text}"));
-        let (known, op) = self.onnx_op(node, &mut arguments, reason).map_err(fail)?;
+        let (operator, op) = self.onnx_op(node, &mut arguments, reason).map_err(fail)?;
         let inputs: Vec<ValueId> = arguments.into_iter().flatten().collect();
         let wanted = self.wanted(node);
-        let shapes = self.shapes(&known, &op, &inputs, &wanted).map_err(fail)?;
-        let elements: Vec<Element> = inputs
+        let shapes = self
+            .shapes(&operator, &op, &inputs, &wanted)
+            .map_err(fail)?;
+        let types: Vec<Element> = inputs
             .iter()
             .map(|id| self.graph.values[id.0].element)
             .collect();
@@ -50,9 +52,9 @@ impl<'a> Import<'a> {
                 output,
                 ..op.clone()
             };
-            let element = known.output(&op, &elements).map_err(fail)?;
+            let element = operator.output(&op, &types).map_err(fail)?;
             let made = &node.output[output];
-            shape::elements(made, &shape)?;
+            elements(made, &shape)?;
             let id = self.define(made, shape, None)?;
             self.graph.values[id.0].element = element;
             self.push_node(Node {
@@ -75,15 +77,17 @@ impl<'a> Import<'a> {
         mut arguments: Arguments,
     ) -> Result<(), OnnxError> {
         let fail = |text: String| node_error(node, text);
-        let (known, op) = self
+        let (operator, op) = self
             .onnx_op(node, &mut arguments, String::new())
             .map_err(fail)?;
         let inputs: Vec<ValueId> = arguments.into_iter().flatten().collect();
         let wanted = self.wanted(node);
-        let tensors = self.compute(&known, &op, &inputs, &wanted).map_err(fail)?;
+        let tensors = self
+            .compute(&operator, &op, &inputs, &wanted)
+            .map_err(fail)?;
         for (output, (shape, data)) in wanted.into_iter().zip(tensors) {
             let name = &node.output[output];
-            shape::elements(name, &shape)?;
+            elements(name, &shape)?;
             self.budget.held += bytes(&shape, data.element());
             let id = self.define(name, shape, Some(data))?;
             let reads = self.uses.get(name).copied().unwrap_or(0);
@@ -130,7 +134,7 @@ impl<'a> Import<'a> {
         node: &'a proto::Node,
         arguments: &mut Arguments,
         reason: String,
-    ) -> Result<(Known, OnnxOp), String> {
+    ) -> Result<(Operator, OnnxOp), String> {
         let mut attributes = Vec::with_capacity(node.attribute.len());
         for attribute in &node.attribute {
             let value = self.attribute(attribute)?;
@@ -144,8 +148,8 @@ impl<'a> Import<'a> {
         let first = arguments.first().copied().flatten();
         let rank = first.map_or(0, |id| self.graph.values[id.0].shape.len());
         older.renew(self.opset, rank, arguments)?;
-        let known = known(&node.domain, older.kind).ok_or_else(|| refused::unknown(node))?;
-        if let Size::Window(kind) = known.size {
+        let operator = find(&node.domain, older.kind).ok_or_else(|| refused::unknown(node))?;
+        if let Size::Window(kind) = operator.size {
             older.windows(kind, rank.saturating_sub(2));
         }
         for (argument, suffix, shape, data) in older.constants {
@@ -160,15 +164,15 @@ impl<'a> Import<'a> {
             arguments[argument] = Some(id);
         }
         let op = OnnxOp {
-            kind: known.kind,
-            domain: known.domain,
+            kind: operator.kind,
+            domain: "",
             opset: self.opset.max(13),
             attributes: older.attributes,
             arguments: arguments.iter().map(Option::is_some).collect(),
             output: 0,
             reason,
         };
-        Ok((known, op))
+        Ok((operator, op))
     }
 
     fn attribute(&mut self, attribute: &proto::Attribute) -> Result<OnnxAttribute, String> {
@@ -178,6 +182,10 @@ impl<'a> Import<'a> {
             proto::ATTRIBUTE_FLOAT => OnnxAttribute::Float(attribute.f),
             proto::ATTRIBUTE_STRING => OnnxAttribute::Text(attribute.s.to_vec()),
             proto::ATTRIBUTE_INTS => OnnxAttribute::Ints(attribute.ints.clone()),
+            proto::ATTRIBUTE_STRINGS => {
+                let texts = attribute.strings.iter().map(|text| text.to_vec());
+                OnnxAttribute::Texts(texts.collect())
+            }
             proto::ATTRIBUTE_FLOATS => OnnxAttribute::Floats(attribute.floats.clone()),
             proto::ATTRIBUTE_TENSOR => {
                 let tensor = attribute.t.as_ref();
@@ -193,7 +201,7 @@ impl<'a> Import<'a> {
     /// The shapes of a node's outputs.
     fn shapes(
         &mut self,
-        known: &Known,
+        operator: &Operator,
         op: &OnnxOp,
         inputs: &[ValueId],
         wanted: &[usize],
@@ -202,17 +210,17 @@ impl<'a> Import<'a> {
             .iter()
             .map(|id| &self.graph.values[id.0].shape[..])
             .collect();
-        if let Some(shape) = sizes::direct(known.size, op, &shapes)? {
-            self.check(known, op, inputs, wanted, &shape)?;
+        if let Some(shape) = sizes::direct(operator.size, op, &shapes)? {
+            self.check(operator, op, inputs, wanted, &shape)?;
             return Ok(vec![shape; wanted.len()]);
         }
-        self.computed_shapes(known, op, inputs, wanted)
+        self.computed_shapes(operator, op, inputs, wanted)
     }
 
     /// The shapes that computing a node gives. Blocks of a network repeat: equal questions are computed once.
     fn computed_shapes(
         &mut self,
-        known: &Known,
+        operator: &Operator,
         op: &OnnxOp,
         inputs: &[ValueId],
         wanted: &[usize],
@@ -222,7 +230,7 @@ impl<'a> Import<'a> {
         if let Some(shapes) = question.as_ref().and_then(|q| self.budget.answers.get(q)) {
             return Ok(shapes.clone());
         }
-        let computed = self.compute(known, op, inputs, wanted)?;
+        let computed = self.compute(operator, op, inputs, wanted)?;
         let shapes: Vec<Vec<usize>> = computed.into_iter().map(|(shape, _)| shape).collect();
         if let Some(question) = question {
             self.budget.answers.insert(question, shapes.clone());
@@ -234,19 +242,19 @@ impl<'a> Import<'a> {
     /// takes little.
     fn check(
         &mut self,
-        known: &Known,
+        operator: &Operator,
         op: &OnnxOp,
         inputs: &[ValueId],
         wanted: &[usize],
         shape: &[usize],
     ) -> Result<(), String> {
         let values: Vec<&Value> = inputs.iter().map(|id| &self.graph.values[id.0]).collect();
-        let cost = sizes::cost(known.size, op, &values)?;
+        let cost = sizes::cost(operator.size, op, &values)?;
         // What is left of the budget is for shapes that nothing else says.
         if cost.work > MAX_CHECKED.min(self.budget.work / 8) {
             return Ok(());
         }
-        let computed = self.computed_shapes(known, op, inputs, wanted)?;
+        let computed = self.computed_shapes(operator, op, inputs, wanted)?;
         match computed.iter().find(|found| *found != shape) {
             None => Ok(()),
             Some(found) => Err(format!("the host makes {found:?} of it, not {shape:?}")),
@@ -256,20 +264,20 @@ impl<'a> Import<'a> {
     /// A node's outputs, with zeros for inputs that aren't constants.
     fn compute(
         &mut self,
-        known: &Known,
+        operator: &Operator,
         op: &OnnxOp,
         inputs: &[ValueId],
         wanted: &[usize],
     ) -> Result<Vec<(Vec<usize>, Data)>, String> {
         let values: Vec<&Value> = inputs.iter().map(|id| &self.graph.values[id.0]).collect();
-        let cost = sizes::cost(known.size, op, &values)?;
+        let cost = sizes::cost(operator.size, op, &values)?;
         let types: Vec<Element> = values.iter().map(|v| v.element).collect();
         let outputs = wanted.iter().map(|&output| {
             let op = OnnxOp {
                 output,
                 ..op.clone()
             };
-            Ok((known.output(&op, &types)?, op))
+            Ok((operator.output(&op, &types)?, op))
         });
         let outputs: Vec<(Element, OnnxOp)> = outputs.collect::<Result<_, String>>()?;
         let zeros = values.iter().filter(|v| v.data.is_none());

@@ -1,8 +1,10 @@
 //! Shapes of operators that are kept as the file has them, from their inputs' shapes.
 
-use crate::graph::{Data, OnnxAttribute, OnnxOp, Value};
+use super::bounds::{count, letters, stated};
+use crate::graph::{OnnxAttribute, OnnxOp, Value};
 use crate::onnx::MAX_ELEMENTS;
-use crate::onnx::operators::{Bound, Size, Stated, WindowKind};
+use crate::operators::elementwise::broadcast;
+use crate::operators::operator::{Bound, Size, Stated, WindowKind};
 
 /// The shape of the outputs where the inputs' shapes say it; `None` where it must be computed.
 ///
@@ -52,19 +54,6 @@ fn parameters(op: &OnnxOp, x: &[usize], inputs: &[&[usize]]) -> Result<(), Strin
             "parameters of shape {shape:?} for {x:?}, not [{channels}]"
         )),
     }
-}
-
-/// Two shapes, aligned at their last dimension, as elementwise operators take them together.
-fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
-    let rank = a.len().max(b.len());
-    let at =
-        |shape: &[usize], i: usize| (i + shape.len()).checked_sub(rank).map_or(1, |i| shape[i]);
-    let size = |i| match (at(a, i), at(b, i)) {
-        (x, y) if x == y || y == 1 => Ok(x),
-        (1, y) => Ok(y),
-        _ => Err(format!("shapes {a:?} and {b:?} don't fit each other")),
-    };
-    (0..rank).map(size).collect()
 }
 
 fn product(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
@@ -133,6 +122,9 @@ fn window(
     let n = space.len();
     if kind == WindowKind::Global {
         return Ok([&[batch, channels], &vec![1; n][..]].concat());
+    }
+    if n > 2 {
+        return Err(format!("its windows have 1 or 2 axes, not {n}"));
     }
     let group = op.int("group", 1);
     let group = usize::try_from(group).ok().filter(|g| *g > 0);
@@ -241,7 +233,14 @@ pub(super) fn cost(size: Size, op: &OnnxOp, inputs: &[&Value]) -> Result<Cost, S
             summed = sums;
             given
         }
-        Size::Computed(Bound::Stated(at)) => stated(at, op, &input)?,
+        Size::Computed(Bound::Stated(at)) => {
+            if let Stated::States = at {
+                // A state is sums over an input and over the states before.
+                let inner = |i: usize| input(i).map_or(1, |w| count(&w.shape));
+                summed = inner(1).saturating_add(inner(2));
+            }
+            stated(at, op, &input)?
+        }
         Size::First | Size::Broadcast | Size::Product | Size::Window(_) => {
             let shapes: Vec<&[usize]> = inputs.iter().map(|v| &v.shape[..]).collect();
             summed = terms(size, op, &shapes);
@@ -283,10 +282,6 @@ fn terms(size: Size, op: &OnnxOp, inputs: &[&[usize]]) -> u64 {
     }
 }
 
-fn count(shape: &[usize]) -> u64 {
-    shape.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64))
-}
-
 /// What gathering gives at most: a slice of the data for each index.
 fn gathered(op: &OnnxOp, data: &[usize], indices: &[usize]) -> u64 {
     let slice = match op.kind {
@@ -304,120 +299,4 @@ fn gathered(op: &OnnxOp, data: &[usize], indices: &[usize]) -> u64 {
         _ => count(data),
     };
     slice.saturating_mul(count(indices))
-}
-
-/// Sizes that stand in a constant input.
-fn stated<'v>(
-    at: Stated,
-    op: &OnnxOp,
-    input: &dyn Fn(usize) -> Result<&'v Value, String>,
-) -> Result<u64, String> {
-    let unknown = |what: &str| format!("its {what} isn't known before it runs");
-    let ints = |argument: usize, what: &str| -> Result<Vec<i64>, String> {
-        let data = input(argument)?.data.as_ref();
-        data.and_then(Data::integers).ok_or_else(|| unknown(what))
-    };
-    let product = |sizes: &mut dyn Iterator<Item = u64>| sizes.fold(1u64, u64::saturating_mul);
-    let size = |v: &i64| u64::try_from(*v).unwrap_or(0);
-    let count = |v: &Value| count(&v.shape);
-    Ok(match at {
-        Stated::Shape => product(&mut ints(0, "shape")?.iter().map(size)),
-        Stated::Expand => {
-            let shape = ints(1, "shape")?;
-            let shape: Vec<usize> = shape.iter().map(|v| size(v) as usize).collect();
-            let all = broadcast(&input(0)?.shape, &shape)?;
-            product(&mut all.iter().map(|&d| d as u64))
-        }
-        Stated::Repeats => {
-            let repeats = product(&mut ints(1, "repeats")?.iter().map(size));
-            repeats.saturating_mul(count(input(0)?))
-        }
-        Stated::Pads => {
-            let pads = ints(1, "pads")?;
-            let shape = &input(0)?.shape;
-            let half = pads.len() / 2;
-            // With axes the pads may stand for any dimensions: each counts for the largest.
-            let wide = |i: usize| size(&pads[i]).saturating_add(size(&pads[half + i]));
-            if half == shape.len() {
-                product(&mut (0..half).map(|i| wide(i).saturating_add(shape[i] as u64)))
-            } else {
-                let grown = product(&mut (0..half).map(|i| wide(i).saturating_add(1)));
-                grown.saturating_mul(count(input(0)?))
-            }
-        }
-        Stated::Resize => match (input(3), input(2)) {
-            (Ok(sizes), _) => {
-                let sizes = sizes.data.as_ref().and_then(Data::integers);
-                let sizes = sizes.ok_or_else(|| unknown("sizes"))?;
-                let all = product(&mut sizes.iter().map(size));
-                match sizes.len() == input(0)?.shape.len() {
-                    true => all,
-                    false => all.saturating_mul(count(input(0)?)),
-                }
-            }
-            (Err(_), Ok(scales)) => match &scales.data {
-                Some(Data::F32(scales)) => {
-                    let factor: f64 = scales.iter().map(|&s| f64::from(s).max(0.0)).product();
-                    (factor * count(input(0)?) as f64) as u64
-                }
-                _ => return Err(unknown("scales")),
-            },
-            (Err(_), Err(_)) => return Err("it has neither sizes nor scales".to_owned()),
-        },
-        Stated::Range => {
-            range([input(0)?, input(1)?, input(2)?]).ok_or_else(|| unknown("range"))?
-        }
-        Stated::Depth => {
-            let depth = match &input(1)?.data {
-                Some(Data::F32(v)) => v.iter().map(|&v| v as i64).collect(),
-                Some(data) => data.integers().unwrap_or_default(),
-                None => return Err(unknown("depth")),
-            };
-            count(input(0)?).saturating_mul(product(&mut depth.iter().map(size)))
-        }
-        Stated::Letters => letters(op, input)?.0,
-    })
-}
-
-/// How many numbers a range has.
-fn range(ends: [&Value; 3]) -> Option<u64> {
-    let number = |value: &Value| match value.data.as_ref()? {
-        Data::F32(v) => v.first().map(|&v| f64::from(v)),
-        data => data.integers()?.first().map(|&v| v as f64),
-    };
-    let [start, limit, step] = [number(ends[0])?, number(ends[1])?, number(ends[2])?];
-    let count = ((limit - start) / step).ceil();
-    (step != 0.0 && count.is_finite()).then_some(count.max(0.0) as u64)
-}
-
-/// What an Einsum gives at most, and how many terms each sum has.
-fn letters<'v>(
-    op: &OnnxOp,
-    input: &dyn Fn(usize) -> Result<&'v Value, String>,
-) -> Result<(u64, u64), String> {
-    let Some(OnnxAttribute::Text(equation)) = op.attribute("equation") else {
-        return Err("its equation is missing".to_owned());
-    };
-    let equation = String::from_utf8_lossy(equation).replace(' ', "");
-    let (terms, given) = equation.split_once("->").unwrap_or((&equation, &equation));
-    let mut sizes = std::collections::BTreeMap::new();
-    for (index, term) in terms.split(',').enumerate() {
-        let shape = &input(index)?.shape;
-        if term.contains('.') || term.chars().count() != shape.len() {
-            return Err(format!(
-                "the term {term} doesn't name the dimensions of {shape:?}"
-            ));
-        }
-        for (letter, &size) in term.chars().zip(shape) {
-            let known = sizes.entry(letter).or_insert(size as u64);
-            *known = (*known).max(size as u64);
-        }
-    }
-    let product = |kept: bool| {
-        let of = sizes
-            .iter()
-            .filter(|(letter, _)| given.contains(**letter) == kept);
-        of.fold(1u64, |n, (_, &d)| n.saturating_mul(d))
-    };
-    Ok((product(true), product(false)))
 }

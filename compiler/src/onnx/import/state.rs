@@ -2,18 +2,16 @@
 
 use std::collections::HashMap;
 
-use super::attributes::Axes;
 use super::budget::Budget;
 use super::order::node_error;
-use super::windows::Plane;
-use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
+use crate::graph::{Data, Graph, Node, Value, ValueId};
 use crate::onnx::external::External;
-use crate::onnx::{OnnxError, proto, shape};
+use crate::onnx::{OnnxError, proto};
 
 /// Arguments of a node, `None` where one is left out.
-pub(super) type Arguments = Vec<Option<ValueId>>;
+pub(crate) type Arguments = Vec<Option<ValueId>>;
 
-pub(super) struct Import<'a> {
+pub(crate) struct Import<'a> {
     pub graph: Graph,
     pub names: HashMap<String, ValueId>,
     /// The index of the node that makes a value.
@@ -28,7 +26,7 @@ pub(super) struct Import<'a> {
 }
 
 /// A node that can't be added.
-pub(super) enum PushError {
+pub(crate) enum PushError {
     /// Its inputs' shapes don't fit.
     Shape(String),
     /// Its output can't be defined.
@@ -42,7 +40,7 @@ impl From<OnnxError> for PushError {
 }
 
 impl PushError {
-    pub(super) fn of(self, node: &proto::Node) -> OnnxError {
+    pub(crate) fn of(self, node: &proto::Node) -> OnnxError {
         match self {
             Self::Shape(reason) => node_error(node, reason),
             Self::Other(error) => error,
@@ -50,12 +48,12 @@ impl PushError {
     }
 }
 
-pub(super) fn defined_twice(name: &str) -> OnnxError {
+pub(crate) fn defined_twice(name: &str) -> OnnxError {
     OnnxError::Model(format!("the name {name} is defined twice"))
 }
 
 impl Import<'_> {
-    pub(super) fn define(
+    pub(crate) fn define(
         &mut self,
         name: &str,
         shape: Vec<usize>,
@@ -69,34 +67,13 @@ impl Import<'_> {
         Ok(id)
     }
 
-    /// Adds a node whose output has a name.
-    pub(super) fn push(
-        &mut self,
-        name: String,
-        op: Op,
-        inputs: Vec<ValueId>,
-        output: &str,
-    ) -> Result<ValueId, PushError> {
-        let made = Node {
-            name,
-            op,
-            inputs,
-            output: ValueId(0),
-        };
-        let shape = shape::infer(&self.graph, &made).map_err(PushError::Shape)?;
-        shape::elements(output, &shape)?;
-        let output = self.define(output, shape, None)?;
-        self.push_node(Node { output, ..made });
-        Ok(output)
-    }
-
-    pub(super) fn push_node(&mut self, node: Node) {
+    pub(crate) fn push_node(&mut self, node: Node) {
         self.makers.insert(node.output, self.graph.nodes.len());
         self.graph.nodes.push(node);
     }
 
     /// Takes back the values and nodes behind so many of each.
-    pub(super) fn forget(&mut self, values: usize, nodes: usize) {
+    pub(crate) fn forget(&mut self, values: usize, nodes: usize) {
         for value in self.graph.values.drain(values..) {
             self.names.remove(&value.name);
         }
@@ -105,12 +82,12 @@ impl Import<'_> {
     }
 
     /// The node that makes a value.
-    pub(super) fn maker(&self, id: ValueId) -> Option<&Node> {
+    pub(crate) fn maker(&self, id: ValueId) -> Option<&Node> {
         self.graph.nodes.get(*self.makers.get(&id)?)
     }
 
     /// Another name of a value.
-    pub(super) fn alias(&mut self, name: &str, id: ValueId) -> Result<(), OnnxError> {
+    pub(crate) fn alias(&mut self, name: &str, id: ValueId) -> Result<(), OnnxError> {
         if let Some(reads) = self.budget.folded.get_mut(&id) {
             // The node that gives the name is one reader less.
             let more = self.uses.get(&name.to_owned()).copied().unwrap_or(0);
@@ -122,24 +99,9 @@ impl Import<'_> {
         }
     }
 
-    pub(super) fn spatial(&self, input: ValueId) -> Result<[usize; 4], String> {
-        let shape = &self.graph.values[input.0].shape;
-        shape[..]
-            .try_into()
-            .map_err(|_| format!("input of shape {shape:?}, not [1, C, H, W]"))
-    }
-
-    /// Rows and columns of an input; a sequence `[1, C, W]` has one row.
-    pub(super) fn plane(&self, input: ValueId) -> Result<Plane, String> {
-        if let [_, _, w] = self.graph.values[input.0].shape[..] {
-            return Ok(Plane {
-                axes: Axes::Sequence,
-                size: [1, w],
-            });
-        }
-        self.spatial(input).map(|[_, _, h, w]| Plane {
-            axes: Axes::Plane,
-            size: [h, w],
-        })
+    /// The data of a constant.
+    pub(crate) fn data(&self, name: &str) -> Option<&Data> {
+        let id = self.names.get(name)?;
+        self.graph.values[id.0].data.as_ref()
     }
 }

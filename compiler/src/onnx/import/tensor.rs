@@ -4,8 +4,7 @@ use half::{bf16, f16};
 
 use crate::graph::{Data, Element};
 use crate::onnx::external::External;
-use crate::onnx::operators::element;
-use crate::onnx::{OnnxError, ReadOptions, proto, shape};
+use crate::onnx::{OnnxError, ReadOptions, element, elements, proto};
 
 /// Type and shape of a network's input: the given shape, or the file's with a batch of 1 where it
 /// leaves that open.
@@ -35,7 +34,7 @@ pub(super) fn input_type(
             return Err(fail(format!("{hint}, as {}=1x3x224x224", input.name)));
         }
     };
-    shape::elements(&input.name, &shape)?;
+    elements(&input.name, &shape)?;
     Ok((shape, element))
 }
 
@@ -92,12 +91,15 @@ fn known_shape(dims: &[proto::Dimension], name: &str) -> Result<Vec<usize>, Stri
         |(i, dim): (usize, &proto::Dimension)| known(dim).or((i == 0 && batched).then_some(1));
     let shape: Option<Vec<usize>> = dims.iter().enumerate().map(size).collect();
     let hint = || {
-        let first = |i: usize| (i == 0 && batched).then(|| "1".to_owned());
-        let size = |d: &proto::Dimension| known(d).map_or("N".to_owned(), |d| d.to_string());
-        let sizes = dims
-            .iter()
-            .enumerate()
-            .map(|(i, d)| first(i).unwrap_or_else(|| size(d)));
+        // What the file says stays; a batch that may be cut is 1.
+        let cut = |i: usize, size: Option<usize>| {
+            i == 0 && batched && (size.is_none() || (dims.len() > 3 && size != Some(1)))
+        };
+        let size = |(i, dim): (usize, &proto::Dimension)| match known(dim) {
+            size if cut(i, size) => "1".to_owned(),
+            size => size.map_or("N".to_owned(), |size| size.to_string()),
+        };
+        let sizes = dims.iter().enumerate().map(size);
         let example = sizes.collect::<Vec<_>>().join("x");
         format!("give the input shape, as {name}={example}")
     };
@@ -131,7 +133,7 @@ pub(super) fn read_tensor(
         .map(|&d| usize::try_from(d).ok())
         .collect();
     let dims = dims.ok_or_else(|| fail(format!("dimensions {:?}", tensor.dims)))?;
-    let count = shape::elements(name, &dims)?;
+    let count = elements(name, &dims)?;
     element(tensor.data_type).map_err(fail)?;
     let data = if tensor.data_location == proto::EXTERNAL {
         let bytes = count * width(tensor.data_type);

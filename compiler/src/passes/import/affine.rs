@@ -16,7 +16,7 @@ const SWISH_SCALES: std::ops::RangeInclusive<f64> = 2e-4..=1e4;
 
 /// What is done with a tensor and a constant.
 #[derive(Clone, Copy)]
-pub(super) enum Arithmetic {
+pub(crate) enum Arithmetic {
     Add,
     Sub,
     Mul,
@@ -24,11 +24,11 @@ pub(super) enum Arithmetic {
 }
 
 /// One value, or one for each channel.
-pub(super) type ByChannel = Vec<f64>;
+pub(crate) type ByChannel = Vec<f64>;
 
 impl Reading<'_> {
     /// A sum, difference, product or quotient.
-    pub(super) fn arithmetic(&mut self, node: &Node, kind: Arithmetic) -> Result<Val, PassError> {
+    pub(crate) fn arithmetic(&mut self, node: &Node, kind: Arithmetic) -> Result<Val, PassError> {
         let (operand, constant) = match [self.reals(node, 0), self.reals(node, 1)] {
             [None, None] => return self.pair(node, kind),
             [Some(_), Some(_)] => return Err(error(node, "both operands are constants")),
@@ -93,7 +93,7 @@ impl Reading<'_> {
     }
 
     /// Shape and real values of a constant operand; `None` for any other.
-    pub(super) fn reals(&self, node: &Node, index: usize) -> Option<(Vec<usize>, Vec<f64>)> {
+    pub(crate) fn reals(&self, node: &Node, index: usize) -> Option<(Vec<usize>, Vec<f64>)> {
         let value = &self.graph.values[node.inputs.get(index)?.0];
         if let Some(Data::F32(data)) = &value.data {
             let data = data.iter().map(|&v| v.into()).collect();
@@ -164,7 +164,7 @@ impl Reading<'_> {
     }
 
     /// `x * factor + offset`: a depthwise 1x1 convolution.
-    pub(super) fn affine(
+    pub(crate) fn affine(
         &self,
         node: &Node,
         operand: usize,
@@ -207,7 +207,7 @@ impl Reading<'_> {
     }
 
     /// Factors and offsets of a BatchNormalization.
-    pub(super) fn normalized(
+    pub(crate) fn normalized(
         &self,
         node: &Node,
         epsilon: f64,
@@ -220,7 +220,7 @@ impl Reading<'_> {
         Ok([factors, offsets])
     }
 
-    pub(super) fn hard_sigmoid(
+    pub(crate) fn hard_sigmoid(
         &self,
         node: &Node,
         alpha: f32,
@@ -236,7 +236,7 @@ impl Reading<'_> {
         })
     }
 
-    pub(super) fn hard_swish(&self, node: &Node) -> Result<Val, PassError> {
+    pub(crate) fn hard_swish(&self, node: &Node) -> Result<Val, PassError> {
         let (input, order) = self.operand(node, 0)?;
         let tensor = &self.net.tensors[input.0];
         match SWISH_SCALES.contains(&tensor.scale) {
@@ -245,11 +245,11 @@ impl Reading<'_> {
         }
     }
 
-    pub(super) fn leaky(&self, node: &Node, alpha: f32) -> Result<Val, PassError> {
+    pub(crate) fn leaky(&self, node: &Node, alpha: f32) -> Result<Val, PassError> {
         self.slopes(node, vec![alpha.into()])
     }
 
-    pub(super) fn prelu(&self, node: &Node) -> Result<Val, PassError> {
+    pub(crate) fn prelu(&self, node: &Node) -> Result<Val, PassError> {
         let slopes = self.reals(node, 1);
         let slopes = slopes.ok_or_else(|| error(node, "its slopes must be constants"))?;
         let slopes = self.by_channel(node, 0, &self.value(node, 0)?, &slopes)?;

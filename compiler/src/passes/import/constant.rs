@@ -10,7 +10,7 @@ use crate::semantics;
 /// A constant: integers as a file has them, or after DequantizeLinear with scales, and less their
 /// zero points.
 #[derive(Clone)]
-pub(super) struct Constant {
+pub(crate) struct Constant {
     source: Source,
     /// What they are less of: one, or one for each slice of so many, in turns.
     zeros: Vec<i32>,
@@ -33,7 +33,7 @@ enum Source {
 }
 
 /// A constant's integers.
-pub(super) struct Integers<'a> {
+pub(crate) struct Integers<'a> {
     raw: Raw<'a>,
     zeros: &'a [i32],
     zero_slice: usize,
@@ -48,7 +48,7 @@ enum Raw<'a> {
 
 impl Constant {
     /// That of a value; `None` for what aren't integers of 8 or 32 bits.
-    pub(super) fn of(graph: &Graph, id: ValueId) -> Option<Self> {
+    pub(crate) fn of(graph: &Graph, id: ValueId) -> Option<Self> {
         let value = &graph.values[id.0];
         let is_byte = match value.data.as_ref()? {
             Data::I8(_) | Data::U8(_) => true,
@@ -59,7 +59,7 @@ impl Constant {
     }
 
     /// Integers that were computed.
-    pub(super) fn computed(values: Vec<i32>, shape: Vec<usize>, is_byte: bool) -> Self {
+    pub(crate) fn computed(values: Vec<i32>, shape: Vec<usize>, is_byte: bool) -> Self {
         Self::with(Source::Computed(values.into()), shape, is_byte)
     }
 
@@ -77,7 +77,7 @@ impl Constant {
 
     /// Takes zero points off its integers: one, or one for each slice of so many, in turns. `None` for
     /// differences beyond int32.
-    pub(super) fn subtract(
+    pub(crate) fn subtract(
         &mut self,
         graph: &Graph,
         mut zeros: Vec<i32>,
@@ -107,7 +107,7 @@ impl Constant {
     }
 
     /// A matrix with rows for columns; `None` for any other constant or permutation.
-    pub(super) fn turned(&self, graph: &Graph, perm: &[usize]) -> Option<Self> {
+    pub(crate) fn turned(&self, graph: &Graph, perm: &[usize]) -> Option<Self> {
         let integers = self.integers(graph);
         let (&[rows, columns], [1, 0]) = (&self.shape[..], perm) else {
             return None;
@@ -130,7 +130,7 @@ impl Constant {
     }
 
     /// Its integers, less their zero points.
-    pub(super) fn integers<'a>(&'a self, graph: &'a Graph) -> Integers<'a> {
+    pub(crate) fn integers<'a>(&'a self, graph: &'a Graph) -> Integers<'a> {
         let raw = match &self.source {
             Source::Computed(values) => Raw::I32(values),
             Source::Value(id) => match &graph.values[id.0].data {
@@ -149,7 +149,7 @@ impl Constant {
 }
 
 impl Integers<'_> {
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         match self.raw {
             Raw::I8(v) => v.len(),
             Raw::U8(v) => v.len(),
@@ -157,7 +157,7 @@ impl Integers<'_> {
         }
     }
 
-    pub(super) fn at(&self, i: usize) -> i32 {
+    pub(crate) fn at(&self, i: usize) -> i32 {
         let integer = match self.raw {
             Raw::I8(v) => v[i].into(),
             Raw::U8(v) => v[i].into(),
@@ -170,12 +170,12 @@ impl Integers<'_> {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = i32> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = i32> {
         (0..self.len()).map(|i| self.at(i))
     }
 
     /// As the weights of a layer, in the order that they have.
-    pub(super) fn weights(&self) -> Weights {
+    pub(crate) fn weights(&self) -> Weights {
         match (&self.raw, self.zeros) {
             (Raw::I8(v), [] | [0]) => v.to_vec().into(),
             (Raw::I8(v), &[zero]) => {
@@ -189,7 +189,7 @@ impl Integers<'_> {
     }
 
     /// As `count` weights of a layer, of which each is the one that `from` says.
-    pub(super) fn moved(&self, count: usize, from: impl Fn(usize) -> usize) -> Weights {
+    pub(crate) fn moved(&self, count: usize, from: impl Fn(usize) -> usize) -> Weights {
         semantics::weight_parts(count, |i| self.at(from(i))).into()
     }
 }

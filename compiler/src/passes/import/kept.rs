@@ -8,7 +8,7 @@ use crate::graph::{Graph, Node, OnnxOp, ValueId};
 
 impl Reading<'_> {
     /// A Reshape that keeps the order of a value, or a Transpose that swaps channels and positions.
-    pub(super) fn kept(&self, node: &Node, op: &OnnxOp) -> Result<Val, PassError> {
+    pub(crate) fn kept(&self, node: &Node, op: &OnnxOp) -> Result<Val, PassError> {
         let why = || error(node, op.reason.clone());
         if !regroups(op) && !transposes(op) {
             return Err(why());
@@ -42,7 +42,7 @@ impl Reading<'_> {
     }
 
     /// A part of the host that turns an input of the model, so that its channels are in front.
-    pub(super) fn turned(&self, id: ValueId, chw: [usize; 3]) -> Graph {
+    pub(crate) fn turned(&self, id: ValueId, chw: [usize; 3]) -> Graph {
         let mut part = Graph::default();
         part.values.push(self.graph.values[id.0].clone());
         part.inputs.push(ValueId(0));

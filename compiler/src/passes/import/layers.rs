@@ -13,7 +13,7 @@ use crate::window::Window;
 
 impl Reading<'_> {
     /// Weights with one scale for each output channel, which is axis `axis`.
-    pub(super) fn weights(
+    pub(crate) fn weights(
         &self,
         node: &Node,
         axis: usize,
@@ -34,7 +34,7 @@ impl Reading<'_> {
     }
 
     /// Real bias values: a quantised or a float constant, zeros when absent.
-    pub(super) fn bias(&self, node: &Node, channels: usize) -> Result<Vec<f64>, PassError> {
+    pub(crate) fn bias(&self, node: &Node, channels: usize) -> Result<Vec<f64>, PassError> {
         if node.inputs.len() < 3 {
             return Ok(vec![0.0; channels]);
         }
@@ -60,7 +60,7 @@ impl Reading<'_> {
         Ok(bias)
     }
 
-    pub(super) fn conv(&self, node: &Node, window: Window, group: usize) -> Result<Val, PassError> {
+    pub(crate) fn conv(&self, node: &Node, window: Window, group: usize) -> Result<Val, PassError> {
         let input = self.tensor(node, 0)?;
         let (weights, weight_scale) = self.weights(node, 0)?;
         let weights = weights.integers(self.graph);
@@ -86,7 +86,7 @@ impl Reading<'_> {
         Ok(real(node, op, [channels, oh, ow]))
     }
 
-    pub(super) fn gemm(&self, node: &Node, trans_b: bool) -> Result<Val, PassError> {
+    pub(crate) fn gemm(&self, node: &Node, trans_b: bool) -> Result<Val, PassError> {
         let (input, order) = self.operand(node, 0)?;
         let (weights, weight_scale) = self.weights(node, usize::from(!trans_b))?;
         let weights = weights.integers(self.graph);
@@ -126,7 +126,7 @@ impl Reading<'_> {
     }
 
     /// A product of a matrix and a constant: a convolution of single positions.
-    pub(super) fn product(&self, node: &Node, form: MatMulForm) -> Result<Val, PassError> {
+    pub(crate) fn product(&self, node: &Node, form: MatMulForm) -> Result<Val, PassError> {
         let (input, order) = self.operand(node, 0)?;
         let (weights, weight_scale) = self.weights(node, form.output_axis())?;
         let &[rows, columns] = &weights.shape[..] else {
@@ -171,7 +171,7 @@ impl Reading<'_> {
         Ok(ordered(node, op, chw, order))
     }
 
-    pub(super) fn pool(
+    pub(crate) fn pool(
         &self,
         node: &Node,
         window: Window,
@@ -193,7 +193,7 @@ impl Reading<'_> {
     }
 
     /// Relu and Clip: narrower real bounds.
-    pub(super) fn bounded(&self, node: &Node, low: f64, high: f64) -> Result<Val, PassError> {
+    pub(crate) fn bounded(&self, node: &Node, low: f64, high: f64) -> Result<Val, PassError> {
         match self.value(node, 0)? {
             Val::Real(mut real) => {
                 if low.is_nan() || high.is_nan() || low > high {
@@ -208,7 +208,7 @@ impl Reading<'_> {
     }
 
     /// Folds into the convolution before it: scales its weights' scales.
-    pub(super) fn batch_norm(&self, node: &Node, epsilon: f64) -> Result<Val, PassError> {
+    pub(crate) fn batch_norm(&self, node: &Node, epsilon: f64) -> Result<Val, PassError> {
         let factors = self.normalized(node, epsilon)?;
         if self.tensor(node, 0).is_ok() {
             return self.affine(node, 0, factors);
@@ -221,7 +221,7 @@ impl Reading<'_> {
     }
 
     /// Factors and offsets of the channels of a convolution that isn't rounded yet: they join it.
-    pub(super) fn scaled(
+    pub(crate) fn scaled(
         &self,
         node: &Node,
         value: Val,
@@ -279,7 +279,7 @@ impl Reading<'_> {
     }
 
     /// Scale, bias, mean and variance of a BatchNormalization, floats or dequantised.
-    pub(super) fn statistics(&self, node: &Node) -> Result<[Vec<f64>; 4], PassError> {
+    pub(crate) fn statistics(&self, node: &Node) -> Result<[Vec<f64>; 4], PassError> {
         let list = |index: usize| {
             let reals = self.reals(node, index).map(|(_, values)| values);
             reals.ok_or_else(|| error(node, format!("input {index} must be a constant")))
@@ -288,7 +288,7 @@ impl Reading<'_> {
     }
 
     /// Tensors keep their rows and columns, since a dense layer covers them all; constants don't.
-    pub(super) fn flatten(&self, node: &Node) -> Result<Val, PassError> {
+    pub(crate) fn flatten(&self, node: &Node) -> Result<Val, PassError> {
         let mut value = self.value(node, 0)?;
         if let Val::Constant(constant) = &mut value {
             if constant.scale.len() != 1 && constant.axis != 0 {

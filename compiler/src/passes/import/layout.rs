@@ -15,7 +15,7 @@ use crate::graph::{
 
 /// Where the channels of a tensor are among a value's dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// In front of the positions, as in the tensor.
     First,
     /// Behind them.
@@ -24,7 +24,7 @@ pub(super) enum Order {
 
 impl Order {
     /// The order itself, but where there is one channel or one position: then both are the first.
-    pub(super) const fn of(self, [c, h, w]: [usize; 3]) -> Self {
+    pub(crate) const fn of(self, [c, h, w]: [usize; 3]) -> Self {
         match c == 1 || h * w == 1 {
             true => Self::First,
             false => self,
@@ -32,7 +32,7 @@ impl Order {
     }
 
     /// Whether a value's dimensions are a tensor's: all of them, or one of all its values.
-    pub(super) fn fits(self, shape: &[usize], [c, h, w]: [usize; 3]) -> bool {
+    pub(crate) fn fits(self, shape: &[usize], [c, h, w]: [usize; 3]) -> bool {
         let own = match *shape {
             [1, a, b, d] => [a, b, d] == [c, h, w],
             [1, a, d] => [a, 1, d] == [c, h, w],
@@ -43,7 +43,7 @@ impl Order {
     }
 
     /// The order of a value of dimensions `shape` once they are permuted; `None` where that is none.
-    pub(super) fn turned(
+    pub(crate) fn turned(
         self,
         shape: &[usize],
         perm: &[usize],
@@ -60,7 +60,7 @@ impl Order {
     }
 
     /// The dimensions of a value that are its channels; `None` where they aren't whole dimensions.
-    pub(super) fn channels(
+    pub(crate) fn channels(
         self,
         shape: &[usize],
         channels: usize,
@@ -97,7 +97,7 @@ fn swapped(shape: &[usize], perm: &[usize]) -> Option<Option<[usize; 2]>> {
 }
 
 /// The permutation of a Transpose of so many dimensions; `None` where it is none.
-pub(super) fn permutation(op: &OnnxOp, rank: usize) -> Option<Vec<usize>> {
+pub(crate) fn permutation(op: &OnnxOp, rank: usize) -> Option<Vec<usize>> {
     match op.ints("perm") {
         None => Some((0..rank).rev().collect()),
         Some(perm) => perm.iter().map(|&at| usize::try_from(at).ok()).collect(),
@@ -105,7 +105,7 @@ pub(super) fn permutation(op: &OnnxOp, rank: usize) -> Option<Vec<usize>> {
 }
 
 /// What orders values should have, from what reads and makes them.
-pub(super) struct Layouts {
+pub(crate) struct Layouts {
     /// Values that lie alike: each says one that stands for all of them.
     parent: Vec<usize>,
     /// By the one that stands for them: how many channels are to be last.
@@ -115,11 +115,12 @@ pub(super) struct Layouts {
     /// Rows and columns of values of four dimensions.
     planes: HashMap<usize, [usize; 2]>,
     /// Values whose dimensions something reads: rows and columns, or channels one by one.
-    pub(super) dimensions: HashSet<ValueId>,
+    pub(crate) dimensions: HashSet<ValueId>,
 }
 
 /// How an operator reads and makes values.
-enum Role {
+#[derive(Clone, Copy)]
+pub(crate) enum Role {
     /// Value by value.
     Each,
     /// Value by value, in other dimensions.
@@ -133,45 +134,16 @@ enum Role {
 }
 
 fn role(graph: &Graph, node: &Node) -> Role {
-    match &node.op {
-        Op::QuantizeLinear { .. }
-        | Op::DequantizeLinear { .. }
-        | Op::Identity
-        | Op::Relu
-        | Op::Clip { .. }
-        | Op::LeakyRelu { .. }
-        | Op::PRelu
-        | Op::HardSigmoid { .. }
-        | Op::HardSwish
-        | Op::Add
-        | Op::Sub
-        | Op::Mul
-        | Op::Div => Role::Each,
-        Op::Flatten => Role::Regroups,
-        Op::Onnx(op) if regroups(op) || stays(graph, node, op) => Role::Regroups,
-        Op::Conv { .. }
-        | Op::ConvTranspose { .. }
-        | Op::MaxPool { .. }
-        | Op::AveragePool { .. }
-        | Op::GlobalAveragePool
-        | Op::BatchNormalization { .. }
-        | Op::DepthToSpace { .. }
-        | Op::SpaceToDepth { .. }
-        | Op::Resize { .. } => Role::Plane,
-        Op::Concat { axis: 1 } | Op::Slice { axis: 1, .. } | Op::Gather { axis: 1 } => {
-            match graph.values[node.output.0].shape.len() {
-                2 | 4 => Role::Channels,
-                _ => Role::Other,
-            }
-        }
-        Op::Pad { .. } => Role::Channels,
-        Op::Concat { .. } | Op::Slice { .. } | Op::Gather { .. } => Role::Other,
-        Op::Gemm { .. } | Op::MatMul { .. } | Op::Host(_) | Op::Onnx(_) => Role::Other,
+    let rank = graph.values[node.output.0].shape.len();
+    match (node.op.facts().role, &node.op) {
+        (Role::Channels, _) if !matches!(rank, 2 | 4) => Role::Other,
+        (_, Op::Onnx(op)) if regroups(op) || stays(graph, node, op) => Role::Regroups,
+        (role, _) => role,
     }
 }
 
 /// Whether an operator that is kept gives the same values other dimensions.
-pub(super) fn regroups(op: &OnnxOp) -> bool {
+pub(crate) fn regroups(op: &OnnxOp) -> bool {
     op.domain.is_empty() && matches!(op.kind, "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze")
 }
 
@@ -182,12 +154,12 @@ fn stays(graph: &Graph, node: &Node, op: &OnnxOp) -> bool {
     transposes(op) && perm().is_some_and(|perm| swapped(shape, &perm) == Some(None))
 }
 
-pub(super) fn transposes(op: &OnnxOp) -> bool {
+pub(crate) fn transposes(op: &OnnxOp) -> bool {
     op.domain.is_empty() && op.kind == "Transpose"
 }
 
 impl Layouts {
-    pub(super) fn of(graph: &Graph) -> Self {
+    pub(crate) fn of(graph: &Graph) -> Self {
         let mut all = Self {
             parent: (0..graph.values.len()).collect(),
             last: HashMap::new(),
@@ -301,12 +273,12 @@ impl Layouts {
     }
 
     /// Whether the channels of a value are in front, as something wants it.
-    pub(super) fn is_first(&self, id: ValueId) -> bool {
+    pub(crate) fn is_first(&self, id: ValueId) -> bool {
         self.first.contains(&self.root(id))
     }
 
     /// The tensor of a value whose channels should be last; `None` of any other.
-    pub(super) fn last_of(&self, id: ValueId, shape: &[usize]) -> Option<[usize; 3]> {
+    pub(crate) fn last_of(&self, id: ValueId, shape: &[usize]) -> Option<[usize; 3]> {
         let root = self.root(id);
         let channels = *self
             .last
@@ -324,13 +296,13 @@ impl Layouts {
 
 /// The values of a tensor, which `id` are in the model's order: nodes without a name, which aren't the
 /// network's.
-pub(super) fn to_tensor(part: &mut Graph, id: ValueId, [c, h, w]: [usize; 3]) -> ValueId {
+pub(crate) fn to_tensor(part: &mut Graph, id: ValueId, [c, h, w]: [usize; 3]) -> ValueId {
     let matrix = reshaped(part, id, &[h * w, c]);
     transposed(part, matrix)
 }
 
 /// A new value of a part, a tensor's, of which the model's `to` is made.
-pub(super) fn from_tensor(part: &mut Graph, [c, h, w]: [usize; 3], to: ValueId) -> ValueId {
+pub(crate) fn from_tensor(part: &mut Graph, [c, h, w]: [usize; 3], to: ValueId) -> ValueId {
     let from = value(part, "tensor", &[c, h * w], None);
     let matrix = transposed(part, from);
     reshaped_to(part, matrix, to);
@@ -342,15 +314,7 @@ fn push(part: &mut Graph, kind: &'static str, inputs: Vec<ValueId>, output: Valu
         "Transpose" => vec![("perm".to_owned(), OnnxAttribute::Ints(vec![1, 0]))],
         _ => vec![],
     };
-    let op = OnnxOp {
-        kind,
-        domain: "",
-        opset: 13,
-        attributes,
-        arguments: vec![true; inputs.len()],
-        output: 0,
-        reason: String::new(),
-    };
+    let op = OnnxOp::new(kind, inputs.len(), attributes);
     part.nodes.push(Node {
         name: String::new(),
         op: Op::Onnx(Box::new(op)),

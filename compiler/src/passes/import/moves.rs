@@ -26,7 +26,7 @@ enum Piece {
 
 impl Reading<'_> {
     /// An operand whose channels are those of its tensor: not one that was flattened.
-    pub(super) fn channels(
+    pub(crate) fn channels(
         &self,
         node: &Node,
         index: usize,
@@ -43,7 +43,7 @@ impl Reading<'_> {
     }
 
     /// A tensor of one channel as one of several, all like it.
-    pub(super) fn repeated(&mut self, node: &Node, id: TensorId, channels: usize) -> TensorId {
+    pub(crate) fn repeated(&mut self, node: &Node, id: TensorId, channels: usize) -> TensorId {
         let from = Some(ChannelOf {
             input: 0,
             channel: 0,
@@ -86,7 +86,7 @@ impl Reading<'_> {
         id.map(Piece::Tensor).ok_or_else(|| error(node, HOST))
     }
 
-    pub(super) fn concat(&self, node: &Node, axis: usize) -> Result<Val, PassError> {
+    pub(crate) fn concat(&self, node: &Node, axis: usize) -> Result<Val, PassError> {
         if axis != 1 {
             return Err(error(node, HOST));
         }
@@ -118,7 +118,7 @@ impl Reading<'_> {
     }
 
     /// Some channels of the first input.
-    pub(super) fn entries(&self, node: &Node, channels: Vec<usize>) -> Result<Val, PassError> {
+    pub(crate) fn entries(&self, node: &Node, channels: Vec<usize>) -> Result<Val, PassError> {
         let Some(id) = self.channels(node, 0)? else {
             return Err(error(node, "its input was flattened"));
         };
@@ -136,7 +136,26 @@ impl Reading<'_> {
         Ok(taken(node, inputs, map, chw))
     }
 
-    pub(super) fn gather(&self, node: &Node) -> Result<Val, PassError> {
+    /// Rows or columns from one on, up to the output's last.
+    pub(crate) fn cropped(&self, node: &Node, axis: usize, start: usize) -> Result<Val, PassError> {
+        let Some(id) = self.channels(node, 0)? else {
+            return Err(error(node, "its input was flattened"));
+        };
+        let &[1, c, h, w] = &self.graph.values[node.output.0].shape[..] else {
+            return Err(error(node, HOST));
+        };
+        let mut skip = [0, 0];
+        skip[axis] = start;
+        let of = |channel: usize| Some(ChannelOf { input: 0, channel });
+        let op = NetOp::Channels {
+            inputs: vec![id],
+            map: (0..c).map(of).collect(),
+            spread: Spread { up: [1, 1], skip },
+        };
+        Ok(real(node, op, [c, h, w]))
+    }
+
+    pub(crate) fn gather(&self, node: &Node) -> Result<Val, PassError> {
         let list = node.inputs.get(1).map(|id| &self.graph.values[id.0].data);
         let Some(Some(Data::I64(list))) = list else {
             return Err(error(node, "its entries must be a constant"));

@@ -16,7 +16,7 @@ const UINT8_OFFSET: i32 = 128;
 
 /// The integers of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Storage {
+pub(crate) enum Storage {
     Int8,
     Uint8,
     Int32,
@@ -24,7 +24,7 @@ pub(super) enum Storage {
 
 /// What the integers of an activation mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Steps {
+pub(crate) struct Steps {
     scale: f64,
     /// In int8, whatever the storage.
     zero: i32,
@@ -94,7 +94,7 @@ impl Reading<'_> {
         })
     }
 
-    pub(super) fn quantize(&mut self, node: &Node, axis: usize) -> Result<Val, PassError> {
+    pub(crate) fn quantize(&mut self, node: &Node, axis: usize) -> Result<Val, PassError> {
         if self.graph.values[node.inputs[0].0].data.is_some() {
             return self.quantize_constant(node, axis, self.floats(node, 0)?);
         }
@@ -122,7 +122,7 @@ impl Reading<'_> {
         Ok(Val::Quantized(self.round(*real, name, steps), order))
     }
 
-    pub(super) fn network_input(
+    pub(crate) fn network_input(
         &mut self,
         node: &Node,
         name: String,
@@ -214,7 +214,7 @@ impl Reading<'_> {
 
     /// The int8 tensor of a real value that only moves or compares values of tensors with equal steps,
     /// and bounds that are steps: rounding it to these changes nothing. `None` for any other.
-    pub(super) fn unrounded(&mut self, real: &Real, name: &str) -> Option<TensorId> {
+    pub(crate) fn unrounded(&mut self, real: &Real, name: &str) -> Option<TensorId> {
         let inputs = match &real.op {
             NetOp::Channels { inputs, .. } => inputs.clone(),
             NetOp::MaxPool { input, .. } | NetOp::Eltwise { input } => vec![*input],
@@ -293,7 +293,7 @@ impl Reading<'_> {
         matches!(element, Element::I8 | Element::U8)
     }
 
-    pub(super) fn dequantize(&mut self, node: &Node, axis: usize) -> Result<Val, PassError> {
+    pub(crate) fn dequantize(&mut self, node: &Node, axis: usize) -> Result<Val, PassError> {
         let value = match self.value(node, 0)? {
             Val::Input if self.is_integer(node) => {
                 let steps = self.steps(node)?;

@@ -14,9 +14,9 @@ use crate::semantics;
 use crate::window::{Pads, Window};
 
 /// The most phases that channels become.
-pub(super) const MAX_PHASES: usize = 1 << 10;
+pub(crate) const MAX_PHASES: usize = 1 << 10;
 /// The most channels of all phases, and weights, that an operator is rewritten to.
-pub(super) const MAX_CHANNELS: usize = 1 << 22;
+pub(crate) const MAX_CHANNELS: usize = 1 << 22;
 const MAX_WEIGHTS: usize = 1 << 27;
 
 impl Reading<'_> {
@@ -55,7 +55,7 @@ impl Reading<'_> {
         Ok(real(node, op, [channels, h * up[0], w * up[1]]))
     }
 
-    pub(super) fn resize(&self, node: &Node, factors: [usize; 2]) -> Result<Val, PassError> {
+    pub(crate) fn resize(&self, node: &Node, factors: [usize; 2]) -> Result<Val, PassError> {
         if factors.iter().product::<usize>() > MAX_PHASES {
             return Err(error(node, HOST));
         }
@@ -63,7 +63,7 @@ impl Reading<'_> {
         self.spread(node, channels, factors, |_, c| c)
     }
 
-    pub(super) fn depth_to_space(
+    pub(crate) fn depth_to_space(
         &self,
         node: &Node,
         block: usize,
@@ -83,7 +83,7 @@ impl Reading<'_> {
     }
 
     /// Rows and columns become channels: a convolution with one weight for each of them.
-    pub(super) fn space_to_depth(&self, node: &Node, block: usize) -> Result<Val, PassError> {
+    pub(crate) fn space_to_depth(&self, node: &Node, block: usize) -> Result<Val, PassError> {
         /// As large as precise requantisation wants it, and a power of two.
         const GAIN: i8 = 64;
         let input = self.plane(node)?;
@@ -114,7 +114,7 @@ impl Reading<'_> {
         Ok(real(node, op, [area * c, h / block, w / block]))
     }
 
-    pub(super) fn conv_transpose(
+    pub(crate) fn conv_transpose(
         &self,
         node: &Node,
         window: Window,

@@ -12,7 +12,7 @@ use crate::reflect::Reflect;
 
 /// A real value between DequantizeLinear and QuantizeLinear.
 #[derive(Clone)]
-pub(super) struct Real {
+pub(crate) struct Real {
     pub op: NetOp,
     pub name: String,
     pub chw: [usize; 3],
@@ -26,7 +26,7 @@ pub(super) struct Real {
 
 /// Channels that are phases of positions.
 #[derive(Clone)]
-pub(super) struct Moved {
+pub(crate) struct Moved {
     /// Which channel of the model's each is.
     pub channels: Vec<usize>,
     pub map: Vec<Option<ChannelOf>>,
@@ -36,7 +36,7 @@ pub(super) struct Moved {
 }
 
 #[derive(Clone)]
-pub(super) enum Val {
+pub(crate) enum Val {
     /// The network's input before its QuantizeLinear.
     Input,
     /// An int8 tensor, and the order of the model's values.
@@ -51,7 +51,7 @@ pub(super) enum Val {
 
 impl Real {
     /// The int8 tensor that it is, without anything done to it.
-    pub(super) fn exactly(&self) -> Option<TensorId> {
+    pub(crate) fn exactly(&self) -> Option<TensorId> {
         match self.op {
             NetOp::Eltwise { input } if self.is_unbounded() => Some(input),
             _ => None,
@@ -59,7 +59,7 @@ impl Real {
     }
 
     /// Channels, rows and columns of what it is rounded to.
-    pub(super) fn placed(&self) -> [usize; 3] {
+    pub(crate) fn placed(&self) -> [usize; 3] {
         self.moved.as_ref().map_or(self.chw, |moved| moved.chw)
     }
 
@@ -68,7 +68,7 @@ impl Real {
     }
 }
 
-pub(super) struct Reading<'a> {
+pub(crate) struct Reading<'a> {
     pub graph: &'a Graph,
     pub net: Net,
     pub values: HashMap<ValueId, Val>,
@@ -90,7 +90,7 @@ pub(super) struct Reading<'a> {
     pub sums: Vec<NetOp>,
 }
 
-pub(super) fn error(node: &Node, reason: impl Into<String>) -> PassError {
+pub(crate) fn error(node: &Node, reason: impl Into<String>) -> PassError {
     let (node, op) = (node.name.clone(), node.op.kind().to_owned());
     PassError::Node {
         node,
@@ -100,20 +100,20 @@ pub(super) fn error(node: &Node, reason: impl Into<String>) -> PassError {
 }
 
 /// Why a node is left to the host.
-pub(super) const HOST: &str = "the device has no such operator";
+pub(crate) const HOST: &str = "the device has no such operator";
 
-pub(super) const UNQUANTIZED: &str = "its input is not quantised (no QuantizeLinear and DequantizeLinear \
+pub(crate) const UNQUANTIZED: &str = "its input is not quantised (no QuantizeLinear and DequantizeLinear \
                            before it): quantise the float model first";
 
 /// Why a node is left to the host that the device has an operator for.
-pub(super) const FLOAT: &str = "it reads floats of the host, which nothing rounds to int8";
+pub(crate) const FLOAT: &str = "it reads floats of the host, which nothing rounds to int8";
 
-pub(super) fn real(node: &Node, op: NetOp, chw: [usize; 3]) -> Val {
+pub(crate) fn real(node: &Node, op: NetOp, chw: [usize; 3]) -> Val {
     ordered(node, op, chw, Order::First)
 }
 
 /// A real value whose channels may be innermost in the model.
-pub(super) fn ordered(node: &Node, op: NetOp, chw: [usize; 3], order: Order) -> Val {
+pub(crate) fn ordered(node: &Node, op: NetOp, chw: [usize; 3], order: Order) -> Val {
     let bounds = (f64::NEG_INFINITY, f64::INFINITY);
     Val::Real(Box::new(Real {
         op,
@@ -126,7 +126,7 @@ pub(super) fn ordered(node: &Node, op: NetOp, chw: [usize; 3], order: Order) -> 
 }
 
 impl Reading<'_> {
-    pub(super) fn value(&self, node: &Node, index: usize) -> Result<Val, PassError> {
+    pub(crate) fn value(&self, node: &Node, index: usize) -> Result<Val, PassError> {
         let id = node
             .inputs
             .get(index)
@@ -143,7 +143,7 @@ impl Reading<'_> {
     }
 
     /// Float data of a constant input.
-    pub(super) fn floats(&self, node: &Node, index: usize) -> Result<&[f32], PassError> {
+    pub(crate) fn floats(&self, node: &Node, index: usize) -> Result<&[f32], PassError> {
         let id = node
             .inputs
             .get(index)
@@ -157,13 +157,13 @@ impl Reading<'_> {
         }
     }
 
-    pub(super) fn push_tensor(&mut self, tensor: NetTensor) -> TensorId {
+    pub(crate) fn push_tensor(&mut self, tensor: NetTensor) -> TensorId {
         self.net.tensors.push(tensor);
         TensorId(self.net.tensors.len() - 1)
     }
 
     /// An operand that is exactly an int8 tensor, with dimensions that are the tensor's or one.
-    pub(super) fn tensor(&self, node: &Node, index: usize) -> Result<TensorId, PassError> {
+    pub(crate) fn tensor(&self, node: &Node, index: usize) -> Result<TensorId, PassError> {
         let (tensor, order) = self.operand(node, index)?;
         let shape = &self.graph.values[node.inputs[index].0].shape;
         let chw @ [c, h, w] = self.net.tensors[tensor.0].chw;
@@ -173,7 +173,7 @@ impl Reading<'_> {
     }
 
     /// An operand that is exactly an int8 tensor, and the order of its values.
-    pub(super) fn operand(
+    pub(crate) fn operand(
         &self,
         node: &Node,
         index: usize,
@@ -189,7 +189,7 @@ impl Reading<'_> {
         }
     }
 
-    pub(super) fn constant(&self, node: &Node, index: usize) -> Result<Constant, PassError> {
+    pub(crate) fn constant(&self, node: &Node, index: usize) -> Result<Constant, PassError> {
         match self.value(node, index)? {
             Val::Constant(constant) => Ok(*constant),
             _ => Err(error(node, format!("input {index} must be a constant"))),

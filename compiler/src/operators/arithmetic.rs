@@ -1,10 +1,75 @@
-//! Products with constants, which the device computes: joined to the convolution before them, or
-//! as a convolution with one weight for each channel.
+//! Sums, differences, products and quotients, with ONNX's broadcasting.
+//!
+//! A product with constants is joined to the convolution before it, or is a convolution with one weight for each
+//! channel.
 
-use super::Attributes;
-use super::state::Import;
-use crate::graph::{Data, Op, Value, ValueId};
+use super::elementwise::broadcast;
+use super::operator::{Facts, Inputs, Operator};
+use crate::graph::{Data, Node, Op, Value, ValueId};
+use crate::onnx::OnnxError;
+use crate::onnx::import::attributes::Attributes;
+use crate::onnx::import::state::Import;
+use crate::passes::import::affine::Arithmetic;
+use crate::passes::import::layout::Role;
 use crate::window::Window;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::broadcast("Add").device((2, 2), |_, _, _, _| Ok(Op::Add)),
+    Operator::broadcast("Sub").device((2, 2), |_, _, _, _| Ok(Op::Sub)),
+    Operator::broadcast("Mul").device((2, 2), |import, node, name, inputs| {
+        Ok(import.product(node, name, inputs)?.unwrap_or(Op::Mul))
+    }),
+    Operator::broadcast("Div").device((2, 2), |_, _, _, _| Ok(Op::Div)),
+];
+
+pub(super) fn add() -> Facts<'static> {
+    Facts::new("Add", sum_shape, |reading, node| {
+        reading.arithmetic(node, Arithmetic::Add)
+    })
+    .role(Role::Each)
+}
+
+pub(super) fn sub() -> Facts<'static> {
+    Facts::new("Sub", pair_shape, |reading, node| {
+        reading.arithmetic(node, Arithmetic::Sub)
+    })
+    .role(Role::Each)
+}
+
+pub(super) fn mul() -> Facts<'static> {
+    Facts::new("Mul", pair_shape, |reading, node| {
+        reading.arithmetic(node, Arithmetic::Mul)
+    })
+    .role(Role::Each)
+}
+
+pub(super) fn div() -> Facts<'static> {
+    Facts::new("Div", pair_shape, |reading, node| {
+        reading.arithmetic(node, Arithmetic::Div)
+    })
+    .role(Role::Each)
+}
+
+fn pair_shape(inputs: &Inputs<'_>) -> Result<Vec<usize>, String> {
+    broadcast(inputs.shape(0)?, inputs.shape(1)?)
+}
+
+/// One operand may be a constant for each channel; what remains of those is refused later.
+fn sum_shape(inputs: &Inputs<'_>) -> Result<Vec<usize>, String> {
+    let (x, y) = (inputs.shape(0)?, inputs.shape(1)?);
+    let is_vector = |shape: &[usize]| shape.iter().filter(|&&d| d != 1).count() <= 1;
+    let (large, small) = if x.len() >= y.len() { (x, y) } else { (y, x) };
+    let (large, small) = match large.len() == small.len() && is_vector(large) {
+        true => (small, large),
+        false => (large, small),
+    };
+    let channels = large.get(1).copied();
+    let fits = is_vector(small) && Some(small.iter().product()) == channels;
+    match x == y || fits {
+        true => Ok(large.to_vec()),
+        false => broadcast(x, y),
+    }
+}
 
 /// Shape and real values.
 type Reals = (Vec<usize>, Vec<f32>);
@@ -30,18 +95,13 @@ impl Import<'_> {
     ///
     /// # Errors
     /// Factors of two constants, or that aren't finite.
-    pub(super) fn product(
+    fn product(
         &mut self,
         node: &Attributes<'_>,
         name: &str,
         inputs: &mut Vec<ValueId>,
     ) -> Result<Option<Op>, String> {
-        let &[a, b] = &inputs[..] else {
-            return Ok(None);
-        };
-        if node.op_type() != "Mul" {
-            return Ok(None);
-        }
+        let [a, b] = [inputs[0], inputs[1]];
         let (x, at, (shape, values)) = match (self.constant(a)?, self.constant(b)?) {
             (None, None) => return Ok(None),
             (Some(_), Some(_)) => return Err("both operands are constants".to_owned()),
@@ -116,7 +176,7 @@ impl Import<'_> {
         form: Factors,
     ) -> Result<ValueId, String> {
         let shape = vec![factors.len(), 1, 1, 1];
-        let text = |e: super::OnnxError| e.to_string();
+        let text = |e: OnnxError| e.to_string();
         let weights = format!("{name}.factors");
         if form == Factors::Float {
             let data = Some(Data::F32(factors));
@@ -137,7 +197,7 @@ impl Import<'_> {
             .define(&format!("{weights}.scale"), channels, Some(scales))
             .map_err(text)?;
         let output = self.define(&weights, shape, None).map_err(text)?;
-        self.push_node(crate::graph::Node {
+        self.push_node(Node {
             name: format!("{weights}.dequantize"),
             op: Op::DequantizeLinear { axis: 0 },
             inputs: vec![int8, scale],

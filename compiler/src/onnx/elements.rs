@@ -1,0 +1,54 @@
+//! Elements of tensors: their types, and how many there may be.
+
+use super::{MAX_ELEMENTS, OnnxError, proto};
+use crate::graph::Element;
+
+/// The element count of a shape. Dimensions beside a 0 are bounded, too, so that no product of some
+/// of them overflows.
+///
+/// # Errors
+/// [`OnnxError::Tensor`] above [`MAX_ELEMENTS`].
+pub(crate) fn elements(name: &str, shape: &[usize]) -> Result<usize, OnnxError> {
+    let bound = shape
+        .iter()
+        .try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
+    bound
+        .filter(|&n| n <= MAX_ELEMENTS)
+        .map(|_| shape.iter().product())
+        .ok_or_else(|| OnnxError::Tensor {
+            tensor: name.to_owned(),
+            reason: format!("shape {shape:?} has more than {MAX_ELEMENTS} elements"),
+        })
+}
+
+/// The type that values of one of ONNX's types are read as; floats become float32.
+///
+/// # Errors
+/// A type that isn't supported, in words.
+pub(crate) fn element(data_type: i32) -> Result<Element, String> {
+    Ok(match data_type {
+        proto::FLOAT | proto::FLOAT16 | proto::BFLOAT16 | proto::DOUBLE => Element::F32,
+        proto::INT8 => Element::I8,
+        proto::UINT8 => Element::U8,
+        proto::INT32 => Element::I32,
+        proto::INT64 => Element::I64,
+        proto::BOOL => Element::Bool,
+        other => {
+            return Err(format!(
+                "data type {other} is not supported (floats, int8, uint8, int32, int64 and bool are)"
+            ));
+        }
+    })
+}
+
+/// ONNX's number of a type.
+pub(super) const fn data_type(element: Element) -> i32 {
+    match element {
+        Element::F32 => proto::FLOAT,
+        Element::I8 => proto::INT8,
+        Element::U8 => proto::UINT8,
+        Element::I32 => proto::INT32,
+        Element::I64 => proto::INT64,
+        Element::Bool => proto::BOOL,
+    }
+}

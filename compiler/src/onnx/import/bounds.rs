@@ -1,0 +1,175 @@
+//! The most elements that operators give whose sizes stand in constants or attributes.
+
+use crate::graph::{Data, OnnxAttribute, OnnxOp, Value};
+use crate::operators::elementwise::broadcast;
+use crate::operators::operator::Stated;
+
+/// Sizes that stand in a constant input.
+pub(super) fn stated<'v>(
+    at: Stated,
+    op: &OnnxOp,
+    input: &dyn Fn(usize) -> Result<&'v Value, String>,
+) -> Result<u64, String> {
+    let unknown = |what: &str| format!("its {what} isn't known before it runs");
+    let ints = |argument: usize, what: &str| -> Result<Vec<i64>, String> {
+        let data = input(argument)?.data.as_ref();
+        data.and_then(Data::integers).ok_or_else(|| unknown(what))
+    };
+    let product = |sizes: &mut dyn Iterator<Item = u64>| sizes.fold(1u64, u64::saturating_mul);
+    let size = |v: &i64| u64::try_from(*v).unwrap_or(0);
+    let count = |v: &Value| count(&v.shape);
+    Ok(match at {
+        Stated::Shape => product(&mut ints(0, "shape")?.iter().map(size)),
+        Stated::Expand => {
+            let shape = ints(1, "shape")?;
+            let shape: Vec<usize> = shape.iter().map(|v| size(v) as usize).collect();
+            let all = broadcast(&input(0)?.shape, &shape)?;
+            product(&mut all.iter().map(|&d| d as u64))
+        }
+        Stated::Repeats => {
+            let repeats = product(&mut ints(1, "repeats")?.iter().map(size));
+            repeats.saturating_mul(count(input(0)?))
+        }
+        Stated::Pads => {
+            let pads = ints(1, "pads")?;
+            let shape = &input(0)?.shape;
+            let half = pads.len() / 2;
+            // With axes the pads may stand for any dimensions: each counts for the largest.
+            let wide = |i: usize| size(&pads[i]).saturating_add(size(&pads[half + i]));
+            if half == shape.len() {
+                product(&mut (0..half).map(|i| wide(i).saturating_add(shape[i] as u64)))
+            } else {
+                let grown = product(&mut (0..half).map(|i| wide(i).saturating_add(1)));
+                grown.saturating_mul(count(input(0)?))
+            }
+        }
+        Stated::Resize => resized(op, input)?,
+        Stated::Range => {
+            range([input(0)?, input(1)?, input(2)?]).ok_or_else(|| unknown("range"))?
+        }
+        Stated::Depth => {
+            let depth = match &input(1)?.data {
+                Some(Data::F32(v)) => v.iter().map(|&v| v as i64).collect(),
+                Some(data) => data.integers().unwrap_or_default(),
+                None => return Err(unknown("depth")),
+            };
+            count(input(0)?).saturating_mul(product(&mut depth.iter().map(size)))
+        }
+        Stated::Letters => letters(op, input)?.0,
+        Stated::States => {
+            let steps = leading(input(0)?, 1);
+            // Of R one dimension is a gate's states, another those that it reads.
+            let states = |v: &Value| v.shape.last().map_or(1, |&d| d as u64);
+            let directions = leading(input(2)?, 2);
+            steps
+                .saturating_mul(states(input(2)?))
+                .saturating_mul(directions)
+        }
+        Stated::Scores => {
+            let scores = leading(input(0)?, 1).saturating_mul(leading(input(1)?, 1));
+            let values = input(2)?.shape.last().map_or(1, |&d| d as u64);
+            scores.saturating_add(leading(input(0)?, 1).saturating_mul(values))
+        }
+        Stated::Grid => {
+            let planes = leading(input(0)?, 2);
+            planes.saturating_mul(leading(input(1)?, 1))
+        }
+    })
+}
+
+/// The elements of a Resize, by its sizes or factors.
+fn resized<'v>(
+    op: &OnnxOp,
+    input: &dyn Fn(usize) -> Result<&'v Value, String>,
+) -> Result<u64, String> {
+    let x = input(0)?;
+    if !is_cubic_known(op, x) {
+        return Err("a cubic Resize of these attributes".to_owned());
+    }
+    let unknown = |what: &str| format!("its {what} isn't known before it runs");
+    match (input(3), input(2)) {
+        (Ok(sizes), _) => {
+            let sizes = sizes.data.as_ref().and_then(Data::integers);
+            let sizes = sizes.ok_or_else(|| unknown("sizes"))?;
+            let size = |v: &i64| u64::try_from(*v).unwrap_or(0);
+            let all = sizes.iter().map(size).fold(1u64, u64::saturating_mul);
+            match sizes.len() == x.shape.len() {
+                true => Ok(all),
+                false => Ok(all.saturating_mul(count(&x.shape))),
+            }
+        }
+        (Err(_), Ok(scales)) => match &scales.data {
+            Some(Data::F32(scales)) => {
+                let factor: f64 = scales.iter().map(|&s| f64::from(s).max(0.0)).product();
+                Ok((factor * count(&x.shape) as f64) as u64)
+            }
+            _ => Err(unknown("scales")),
+        },
+        (Err(_), Err(_)) => Err("it has neither sizes nor scales".to_owned()),
+    }
+}
+
+/// Elements of a value's dimensions without its last few.
+fn leading(value: &Value, last: usize) -> u64 {
+    count(&value.shape[..value.shape.len().saturating_sub(last)])
+}
+
+/// Elements of a shape.
+pub(super) fn count(shape: &[usize]) -> u64 {
+    shape.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64))
+}
+
+/// Whether a Resize isn't cubic, or one that is known: over all rows and columns of a value with channels.
+fn is_cubic_known(op: &OnnxOp, x: &Value) -> bool {
+    let place = op.text("coordinate_transformation_mode");
+    let policy = op.text("keep_aspect_ratio_policy");
+    op.text("mode") != Some("cubic")
+        || x.shape.len() == 4
+            && place != Some("tf_crop_and_resize")
+            && policy.is_none_or(|policy| policy == "stretch")
+            && op.int("antialias", 0) == 0
+            && op.attribute("axes").is_none()
+}
+
+/// How many numbers a range has.
+fn range(ends: [&Value; 3]) -> Option<u64> {
+    let number = |value: &Value| match value.data.as_ref()? {
+        Data::F32(v) => v.first().map(|&v| f64::from(v)),
+        data => data.integers()?.first().map(|&v| v as f64),
+    };
+    let [start, limit, step] = [number(ends[0])?, number(ends[1])?, number(ends[2])?];
+    let count = ((limit - start) / step).ceil();
+    (step != 0.0 && count.is_finite()).then_some(count.max(0.0) as u64)
+}
+
+/// What an Einsum gives at most, and how many terms each sum has.
+pub(super) fn letters<'v>(
+    op: &OnnxOp,
+    input: &dyn Fn(usize) -> Result<&'v Value, String>,
+) -> Result<(u64, u64), String> {
+    let Some(OnnxAttribute::Text(equation)) = op.attribute("equation") else {
+        return Err("its equation is missing".to_owned());
+    };
+    let equation = String::from_utf8_lossy(equation).replace(' ', "");
+    let (terms, given) = equation.split_once("->").unwrap_or((&equation, &equation));
+    let mut sizes = std::collections::BTreeMap::new();
+    for (index, term) in terms.split(',').enumerate() {
+        let shape = &input(index)?.shape;
+        if term.contains('.') || term.chars().count() != shape.len() {
+            return Err(format!(
+                "the term {term} doesn't name the dimensions of {shape:?}"
+            ));
+        }
+        for (letter, &size) in term.chars().zip(shape) {
+            let known = sizes.entry(letter).or_insert(size as u64);
+            *known = (*known).max(size as u64);
+        }
+    }
+    let product = |kept: bool| {
+        let of = sizes
+            .iter()
+            .filter(|(letter, _)| given.contains(**letter) == kept);
+        of.fold(1u64, |n, (_, &d)| n.saturating_mul(d))
+    };
+    Ok((product(true), product(false)))
+}

@@ -1,0 +1,92 @@
+//! Nodes that need no computing.
+
+use super::attributes::Attributes;
+use super::order::node_error;
+use super::state::{Arguments, Import};
+use super::tensor::read_tensor;
+use crate::graph::Data;
+use crate::onnx::{OnnxError, elements, proto};
+
+impl Import<'_> {
+    /// What needs no computing: constants, shapes, and other names of constants. Whether the node
+    /// was such.
+    pub(super) fn known_here(
+        &mut self,
+        node: &proto::Node,
+        output: &str,
+        arguments: &Arguments,
+    ) -> Result<bool, OnnxError> {
+        let fail = |reason: String| node_error(node, reason);
+        let first = arguments.first().copied().flatten();
+        let attributes = Attributes(node);
+        let longs = |v: Vec<i64>| (vec![v.len()], Data::I64(v));
+        let (shape, data) = match (&node.op_type[..], first) {
+            ("Constant", _) => self.constant_node(&attributes, output)?,
+            ("Shape", Some(x)) => {
+                let shape = &self.graph.values[x.0].shape;
+                let rank = shape.len() as i64;
+                let at = |i: i64| (if i < 0 { i + rank } else { i }).clamp(0, rank) as usize;
+                let (start, end) = (
+                    at(attributes.int("start", 0)),
+                    at(attributes.int("end", rank)),
+                );
+                longs(
+                    shape
+                        .get(start..end)
+                        .unwrap_or(&[])
+                        .iter()
+                        .map(|&d| d as i64)
+                        .collect(),
+                )
+            }
+            ("Size", Some(x)) => {
+                let count: usize = self.graph.values[x.0].shape.iter().product();
+                (vec![], Data::I64(vec![count as i64]))
+            }
+            ("Identity" | "Dropout", Some(x)) if self.graph.values[x.0].data.is_some() => {
+                return self.alias(output, x).map(|()| true);
+            }
+            _ => return Ok(false),
+        };
+        elements(output, &shape).map_err(|e| fail(e.to_string()))?;
+        self.define(output, shape, Some(data)).map(|_| true)
+    }
+
+    /// The tensor of a Constant.
+    fn constant_node(
+        &mut self,
+        node: &Attributes<'_>,
+        output: &str,
+    ) -> Result<(Vec<usize>, Data), OnnxError> {
+        if let Some(tensor) = node.find("value").and_then(|a| a.t.as_ref()) {
+            let read = read_tensor(output, tensor, &mut self.external)?;
+            self.budget.add_constant(&read.1);
+            return Ok(read);
+        }
+        let list = |data: Data| (vec![data.len()], data);
+        let found = [
+            (
+                "value_float",
+                node.find("value_float")
+                    .map(|a| (vec![], Data::F32(vec![a.f]))),
+            ),
+            (
+                "value_int",
+                node.find("value_int")
+                    .map(|a| (vec![], Data::I64(vec![a.i]))),
+            ),
+            (
+                "value_floats",
+                node.find("value_floats")
+                    .map(|a| list(Data::F32(a.floats.clone()))),
+            ),
+            (
+                "value_ints",
+                node.find("value_ints")
+                    .map(|a| list(Data::I64(a.ints.clone()))),
+            ),
+        ];
+        let found = found.into_iter().find_map(|(_, value)| value);
+        found.ok_or_else(|| node_error(node.0, "its value is neither numbers nor a tensor".into()))
+    }
+}

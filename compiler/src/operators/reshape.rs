@@ -1,0 +1,219 @@
+//! Operators that give values other dimensions, another type, or nothing but another name.
+
+use vta_files::printable;
+
+use super::fields::Field;
+use super::operator::{Bound, Facts, Kind, Operator, Reader, Size, Stated, Steps};
+use crate::graph::{Data, Element, OnnxAttribute, OnnxOp, Op, ValueId};
+use crate::onnx::element;
+use crate::onnx::import::attributes::Attributes;
+use crate::onnx::import::state::Import;
+use crate::passes::import::layout::Role;
+use crate::reflect::{Attribute, AttributeValue};
+
+const RESHAPE: Reader = |import, node, _, inputs| {
+    let op = import.reshape(node, inputs)?;
+    inputs.truncate(1);
+    Ok(op)
+};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::fewer("Flatten").device((1, 1), RESHAPE),
+    Operator::fewer("Reshape").device((1, 2), RESHAPE),
+    Operator::fewer("Squeeze").device((1, 2), RESHAPE),
+    Operator::fewer("Unsqueeze").device((1, 2), RESHAPE),
+    Operator::fewer("Transpose"),
+    Operator::same("Identity").device((1, 1), |_, _, _, _| Ok(Op::Identity)),
+    Operator::same("Dropout").device((1, 3), |_, _, _, inputs| {
+        inputs.truncate(1);
+        Ok(Op::Identity)
+    }),
+    Operator::new("Cast", Size::First, Kind::To).device((1, 1), |_, node, _, _| {
+        match element(node.int("to", 0) as i32)? {
+            Element::F32 => Ok(Op::Identity),
+            other => Err(format!("it makes {other:?}")),
+        }
+    }),
+    Operator::new("CastLike", Size::First, Kind::Second),
+    Operator::new(
+        "Expand",
+        Size::Computed(Bound::Stated(Stated::Expand)),
+        Kind::First,
+    ),
+    Operator::new(
+        "Tile",
+        Size::Computed(Bound::Stated(Stated::Repeats)),
+        Kind::First,
+    ),
+];
+
+pub(super) fn flatten() -> Facts<'static> {
+    Facts::new(
+        "Flatten",
+        |inputs| match inputs.shape(0)? {
+            [n, rest @ ..] => Ok(vec![*n, rest.iter().product()]),
+            [] => Err("a scalar can't be flattened".to_owned()),
+        },
+        |reading, node| reading.flatten(node),
+    )
+    .steps(Steps::Input)
+    .write(|node| node.attributes.push(("axis", AttributeValue::Int(1))))
+    .role(Role::Regroups)
+}
+
+pub(super) fn identity() -> Facts<'static> {
+    Facts::same("Identity", |reading, node| reading.value(node, 0)).steps(Steps::Input)
+}
+
+/// An operator as a file has it.
+pub(super) fn kept(op: &OnnxOp) -> Facts<'_> {
+    let kinds = ["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"];
+    let moves = op.domain.is_empty() && kinds.contains(&op.kind);
+    Facts {
+        opset: op.opset,
+        ..Facts::new(
+            op.kind,
+            // Its reader says its shape.
+            |_| {
+                Err(format!(
+                    "internal error: the shape of {} is asked for",
+                    op.kind
+                ))
+            },
+            |reading, node| reading.kept(node, op),
+        )
+    }
+    .fields(op.attributes.iter().filter_map(listed))
+    .steps(if moves { Steps::Input } else { Steps::Own })
+}
+
+/// An attribute as its file has it, but for tensors.
+fn listed((name, value): &(String, OnnxAttribute)) -> Option<Field> {
+    let value = match value {
+        OnnxAttribute::Int(i) => AttributeValue::Int(*i),
+        OnnxAttribute::Float(f) => AttributeValue::Float((*f).into()),
+        OnnxAttribute::Text(text) => {
+            let text = String::from_utf8_lossy(text);
+            AttributeValue::Texts(vec![printable(&text).into_owned()])
+        }
+        OnnxAttribute::Texts(texts) => {
+            let shown = |text: &Vec<u8>| printable(&String::from_utf8_lossy(text)).into_owned();
+            AttributeValue::Texts(texts.iter().map(shown).collect())
+        }
+        OnnxAttribute::Ints(ints) => AttributeValue::Ints(ints.clone()),
+        OnnxAttribute::Floats(_) | OnnxAttribute::Tensor { .. } => return None,
+    };
+    let attribute = Attribute {
+        name: name.clone().into(),
+        value,
+        meaning: "as in the model".into(),
+    };
+    Some(Field {
+        attribute,
+        written: "",
+    })
+}
+
+impl Import<'_> {
+    /// What only gives another shape: flattening, or nothing at all.
+    fn reshape(&self, node: &Attributes<'_>, inputs: &[ValueId]) -> Result<Op, String> {
+        let x = &self.graph.values[inputs[0].0].shape;
+        let ints = |name: &str| match (inputs.get(1), node.find(name)) {
+            (Some(id), _) => {
+                let data = self.graph.values[id.0].data.as_ref();
+                let values = data.and_then(Data::integers);
+                values
+                    .map(Some)
+                    .ok_or_else(|| format!("its {name} must be a constant"))
+            }
+            (None, Some(attribute)) => Ok(Some(attribute.ints.clone())),
+            (None, None) => Ok(None),
+        };
+        let to = match node.op_type() {
+            "Flatten" => {
+                let axis = at(node.int("axis", 1), x.len() + 1)?;
+                let (first, last) = x.split_at(axis);
+                Some(vec![first.iter().product(), last.iter().product()])
+            }
+            "Reshape" => reshaped(
+                x,
+                &ints("shape")?.ok_or("it has no shape")?,
+                node.int("allowzero", 0),
+            ),
+            "Squeeze" => squeezed(x, ints("axes")?)?,
+            _ => unsqueezed(x, &ints("axes")?.ok_or("it has no axes")?)?,
+        };
+        let to = to.ok_or_else(|| format!("it gives {x:?} another shape, which doesn't fit"))?;
+        match &to[..] {
+            same if same == x => Ok(Op::Identity),
+            &[batch, n]
+                if x.first() == Some(&batch)
+                    && x.len() > 2
+                    && batch * n == x.iter().product::<usize>() =>
+            {
+                Ok(Op::Flatten)
+            }
+            _ => Err(format!("it makes {to:?} of {x:?}")),
+        }
+    }
+}
+
+/// An axis, counted from the end where it is negative.
+fn at(axis: i64, rank: usize) -> Result<usize, String> {
+    let at = if axis < 0 { axis + rank as i64 } else { axis };
+    let at = usize::try_from(at).ok().filter(|a| *a < rank);
+    at.ok_or_else(|| format!("axis {axis} of {rank} dimensions"))
+}
+
+/// A shape whose -1 is what remains, and whose zeros are the input's unless they are allowed.
+fn reshaped(x: &[usize], shape: &[i64], allow_zero: i64) -> Option<Vec<usize>> {
+    let total: usize = x.iter().product();
+    let size = |(i, d): (usize, &i64)| match d {
+        0 if allow_zero == 0 => x.get(i).copied(),
+        -1 => Some(1),
+        d => usize::try_from(*d).ok(),
+    };
+    let mut to: Vec<usize> = shape.iter().enumerate().map(size).collect::<Option<_>>()?;
+    let known = to.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
+    match shape.iter().filter(|d| **d == -1).count() {
+        0 => (known == total).then_some(to),
+        1 if known > 0 && total.is_multiple_of(known) => {
+            let open = shape.iter().position(|d| *d == -1)?;
+            to[open] = total / known;
+            Some(to)
+        }
+        _ => None,
+    }
+}
+
+fn squeezed(x: &[usize], axes: Option<Vec<i64>>) -> Result<Option<Vec<usize>>, String> {
+    let gone = match axes {
+        Some(axes) => axes
+            .into_iter()
+            .map(|a| at(a, x.len()))
+            .collect::<Result<Vec<_>, _>>()?,
+        None => (0..x.len()).filter(|&i| x[i] == 1).collect(),
+    };
+    if gone.iter().any(|&i| x[i] != 1) {
+        return Ok(None);
+    }
+    let left = x.iter().enumerate().filter(|(i, _)| !gone.contains(i));
+    Ok(Some(left.map(|(_, &d)| d).collect()))
+}
+
+fn unsqueezed(x: &[usize], axes: &[i64]) -> Result<Option<Vec<usize>>, String> {
+    let rank = x.len() + axes.len();
+    let new = axes
+        .iter()
+        .map(|&a| at(a, rank))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut old = x.iter().copied();
+    let size = |i| {
+        if new.contains(&i) {
+            Some(1)
+        } else {
+            old.next()
+        }
+    };
+    Ok((0..rank).map(size).collect())
+}
