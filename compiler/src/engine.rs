@@ -12,6 +12,7 @@
 //! Nothing limits them here: a caller that doesn't know the model bounds the shapes of its values first.
 
 mod composed;
+mod cubic;
 mod model;
 mod parts;
 

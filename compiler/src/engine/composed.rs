@@ -1,5 +1,6 @@
 //! Operators that the library lacks, written by others.
 
+use super::cubic;
 use super::parts::{onnx, push, value};
 use crate::graph::{Data, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::window::{Pads, Window};
@@ -9,8 +10,14 @@ const MAX_WINDOW: usize = 1024;
 
 /// Whether an operator is written by others.
 pub(super) fn is_composed(op: &OnnxOp) -> bool {
-    let kinds = ["Celu", "GroupNormalization", "LRN", "Mish", "Selu"];
-    op.domain.is_empty() && kinds.contains(&op.kind)
+    op.domain.is_empty()
+        && match op.kind {
+            "Celu" | "GroupNormalization" | "LRN" | "Mish" | "Selu" => true,
+            // The library would interpolate linearly.
+            "Resize" => op.text("mode") == Some("cubic"),
+            "BatchNormalization" => op.int("training_mode", 0) != 0,
+            _ => false,
+        }
 }
 
 /// Writes a node by others; `None` for one that can't be, which the engine then refuses.
@@ -19,12 +26,12 @@ pub(super) fn compose(graph: &mut Graph, node: &Node, op: &OnnxOp) -> Option<()>
     let shape = graph.values[x.0].shape.clone();
     let mut parts = Parts { graph, node, shape };
     match op.kind {
-        "Celu" => parts.celu(x, number(op, "alpha", 1.0)),
+        "Celu" => parts.celu(x, op.float("alpha", 1.0)),
         "Selu" => {
-            let alpha = number(op, "alpha", 1.673_263_2);
+            let alpha = op.float("alpha", 1.673_263_2);
             let attribute = ("alpha".to_owned(), OnnxAttribute::Float(alpha));
             let elu = parts.push(onnx("Elu", 1, vec![attribute]), &[x], "elu");
-            let gamma = parts.constant("gamma", &[], vec![number(op, "gamma", 1.050_701)]);
+            let gamma = parts.constant("gamma", &[], vec![op.float("gamma", 1.050_701)]);
             parts.last(Op::Mul, &[elu, gamma])
         }
         "Mish" => {
@@ -34,15 +41,48 @@ pub(super) fn compose(graph: &mut Graph, node: &Node, op: &OnnxOp) -> Option<()>
         }
         "LRN" => parts.across_channels(x, op),
         "GroupNormalization" => parts.by_groups(x, op),
+        "Resize" => parts.cubic(x, op),
+        "BatchNormalization" if op.output == 0 => parts.by_channels(x, op),
         _ => None,
     }
 }
 
-fn number(op: &OnnxOp, name: &str, default: f32) -> f32 {
-    match op.attribute(name) {
-        Some(OnnxAttribute::Float(value)) => *value,
-        _ => default,
+/// Writes a maximum over windows with gaps by maxima of slices, of rows and then of columns.
+pub(super) fn dilated(graph: &mut Graph, node: &Node, window: &Window) -> Option<()> {
+    let mut x = *node.inputs.first()?;
+    let shape = graph.values[x.0].shape.clone();
+    let plane = shape.len().checked_sub(2).filter(|n| (1..=2).contains(n))?;
+    let mut parts = Parts { graph, node, shape };
+    if window.pads != Pads::NONE {
+        let [before, after] = [window.pads.before(), window.pads.after()];
+        let around =
+            |pads: [usize; 2]| [&[0, 0][..], &pads.map(|p| p as i64)[2 - plane..]].concat();
+        for axis in 2 - plane..2 {
+            parts.shape[axis + plane] += before[axis] + after[axis];
+        }
+        let pads = Data::I64([around(before), around(after)].concat());
+        let name = vec![pads.len()];
+        let pads = value(parts.graph, node, "pads", name, Some(pads));
+        let least = parts.constant("least", &[], vec![f32::NEG_INFINITY]);
+        x = parts.push(onnx("Pad", 3, vec![]), &[x, pads, least], "padded");
     }
+    for axis in 2 - plane..2 {
+        let (at, taps) = (axis + plane, window.kernel[axis]);
+        let len = parts.shape[at].checked_sub(window.span(axis))? / window.stride[axis] + 1;
+        parts.shape[at] = len;
+        let mut slices = Vec::with_capacity(taps);
+        for tap in 0..taps {
+            let slice = Op::Slice {
+                axis: at,
+                start: tap * window.dilation[axis],
+                len,
+                step: window.stride[axis],
+            };
+            slices.push(parts.push(slice, &[x], &format!("tap{axis}.{tap}")));
+        }
+        x = parts.push(onnx("Max", taps, vec![]), &slices, &format!("most{axis}"));
+    }
+    parts.last(Op::Identity, &[x])
 }
 
 /// The nodes that stand for one.
@@ -127,11 +167,83 @@ impl Parts<'_> {
         let mean = self.reshaped(mean, &shape, "means");
         let named = [("alpha", 0.0001), ("bias", 1.0), ("beta", 0.75)];
         let [alpha, bias, beta] =
-            named.map(|(name, default)| self.constant(name, &[], vec![number(op, name, default)]));
+            named.map(|(name, default)| self.constant(name, &[], vec![op.float(name, default)]));
         let scaled = self.push(Op::Mul, &[mean, alpha], "scaled");
         let sum = self.push(Op::Add, &[scaled, bias], "sum");
         let power = self.push(onnx("Pow", 2, vec![]), &[sum, beta], "power");
         self.last(Op::Div, &[x, power])
+    }
+
+    /// Rows and columns by matrices of weights.
+    fn cubic(&mut self, x: ValueId, op: &OnnxOp) -> Option<()> {
+        let &[batch, channels, h, w] = &self.shape[..] else {
+            return None;
+        };
+        let data = |graph: &Graph, argument: usize| {
+            let id = self.node.inputs.get(op.place(argument)?)?;
+            graph.values[id.0].data.clone()
+        };
+        let [(rows, down), (columns, right)] = match (data(self.graph, 2), data(self.graph, 3)) {
+            (_, Some(Data::I64(sizes))) => {
+                let size = |at: usize, from: usize| {
+                    let to = usize::try_from(*sizes.get(at)?).ok()?;
+                    Some((to, to as f64 / from as f64))
+                };
+                [size(2, h)?, size(3, w)?]
+            }
+            (Some(Data::F32(scales)), None) => {
+                let size = |at: usize, from: usize| {
+                    let scale = f64::from(*scales.get(at)?);
+                    Some(((from as f64 * scale) as usize, scale))
+                };
+                [size(2, h)?, size(3, w)?]
+            }
+            _ => return None,
+        };
+        let across = cubic::weights(op, w, columns, right)?;
+        // A product with it from the right: `[input][output]`.
+        let turned = (0..w * columns).map(|i| across[i % columns * w + i / columns]);
+        let across = self.constant("across", &[w, columns], turned.collect());
+        let along = self.constant("along", &[rows, h], cubic::weights(op, h, rows, down)?);
+        let wide = vec![batch, channels, h, columns];
+        let wide = self.shaped(onnx("MatMul", 2, vec![]), &[x, across], "wide", wide);
+        self.last(onnx("MatMul", 2, vec![]), &[along, wide])
+    }
+
+    /// Each channel by its own mean and variance, as in training.
+    fn by_channels(&mut self, x: ValueId, op: &OnnxOp) -> Option<()> {
+        let &[batch, channels, ref inner @ ..] = &self.shape.clone()[..] else {
+            return None;
+        };
+        let &[_, scale, bias, ..] = &self.node.inputs[..] else {
+            return None;
+        };
+        let count = batch * inner.iter().product::<usize>();
+        let mut own = vec![1; self.shape.len()];
+        own[1] = channels;
+        let axes: Vec<i64> = (0..own.len() as i64).filter(|&axis| axis != 1).collect();
+        let axes = (vec![axes.len()], Some(Data::I64(axes)));
+        let axes = value(self.graph, self.node, "axes", axes.0, axes.1);
+        let share = self.constant("share", &[], vec![1.0 / count as f32]);
+        let mean = |parts: &mut Self, of: ValueId, what: &str| {
+            let sum = format!("{what}.sum");
+            let sum = parts.shaped(onnx("ReduceSum", 2, vec![]), &[of, axes], &sum, own.clone());
+            parts.shaped(Op::Mul, &[sum, share], what, own.clone())
+        };
+        let middle = mean(self, x, "mean");
+        let off = self.push(Op::Sub, &[x, middle], "off");
+        let squares = self.push(Op::Mul, &[off, off], "squares");
+        let variance = mean(self, squares, "variance");
+        let epsilon = self.constant("epsilon", &[], vec![op.float("epsilon", 1e-5)]);
+        let sum = self.shaped(Op::Add, &[variance, epsilon], "more", own.clone());
+        let root = self.shaped(onnx("Sqrt", 1, vec![]), &[sum], "root", own.clone());
+        let normal = self.push(Op::Div, &[off, root], "normal");
+        let [scale, bias] = [(scale, "scale"), (bias, "bias")].map(|(id, what)| {
+            let own = own.clone();
+            self.reshaped(id, &own, what)
+        });
+        let scaled = self.push(Op::Mul, &[normal, scale], "scaled");
+        self.last(Op::Add, &[scaled, bias])
     }
 
     /// Each group normalised, times a scale and with a bias: those of its group, as opset 18 has it, or
@@ -154,7 +266,7 @@ impl Parts<'_> {
         let rows = self.reshaped(x, &grouped, "grouped");
         let ones = self.constant("ones", &[groups], vec![1.0; groups]);
         let zeros = self.constant("zeros", &[groups], vec![0.0; groups]);
-        let epsilon = OnnxAttribute::Float(number(op, "epsilon", 1e-5));
+        let epsilon = OnnxAttribute::Float(op.float("epsilon", 1e-5));
         let normalize = onnx(
             "InstanceNormalization",
             3,

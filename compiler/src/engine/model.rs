@@ -20,6 +20,8 @@ fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
     let missing = |node: &Node| match &node.op {
         Op::SpaceToDepth { .. } | Op::QuantizeLinear { .. } => true,
         Op::Onnx(op) => composed::is_composed(op),
+        // The library's windows have no gaps.
+        Op::MaxPool { window } => window.dilation != [1, 1],
         _ => false,
     };
     if !graph.nodes.iter().any(missing) {
@@ -33,6 +35,9 @@ fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
         let replaced = match &node.op {
             Op::SpaceToDepth { block } => blocks_to_channels(&mut made, node, *block),
             Op::QuantizeLinear { axis } => divided(&mut made, node, *axis),
+            Op::MaxPool { window } if window.dilation != [1, 1] => {
+                composed::dilated(&mut made, node, window)
+            }
             Op::Onnx(op) if composed::is_composed(op) => composed::compose(&mut made, node, op),
             _ => None,
         };

@@ -32,13 +32,5 @@ pub(super) fn onnx(
     arguments: usize,
     attributes: Vec<(String, OnnxAttribute)>,
 ) -> Op {
-    Op::Onnx(Box::new(OnnxOp {
-        kind,
-        domain: "",
-        opset: 13,
-        attributes,
-        arguments: vec![true; arguments],
-        output: 0,
-        reason: String::new(),
-    }))
+    Op::Onnx(Box::new(OnnxOp::new(kind, arguments, attributes)))
 }

@@ -1,5 +1,6 @@
 //! Operators that become others as they are read.
 
+mod brought;
 mod budget;
 mod constants;
 mod kept;

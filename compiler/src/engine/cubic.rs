@@ -1,0 +1,56 @@
+//! Cubic interpolation, which the library lacks: a product with a matrix for rows, and one for columns.
+
+use crate::graph::OnnxOp;
+
+/// The weights of all inputs of an axis for each of its outputs, `[output][input]`; `None` for a Resize that is
+/// none of these.
+pub(super) fn weights(op: &OnnxOp, input: usize, output: usize, scale: f64) -> Option<Vec<f32>> {
+    let text = |name: &str, default: &'static str| op.text(name).unwrap_or(default).to_owned();
+    let a = f64::from(op.float("cubic_coeff_a", -0.75));
+    let outside = op.int("exclude_outside", 0) != 0;
+    let place = text("coordinate_transformation_mode", "half_pixel");
+    let (size, count) = (input as f64, output as f64);
+    let source = |at: usize| {
+        let at = at as f64;
+        Some(match &place[..] {
+            "half_pixel" => (at + 0.5) / scale - 0.5,
+            "pytorch_half_pixel" if output > 1 => (at + 0.5) / scale - 0.5,
+            "pytorch_half_pixel" => 0.0,
+            "asymmetric" => at / scale,
+            "align_corners" if output > 1 => at * (size - 1.0) / (count - 1.0),
+            "align_corners" => 0.0,
+            "half_pixel_symmetric" => {
+                let center = size / 2.0 * (1.0 - count / (size * scale));
+                center + (at + 0.5) / scale - 0.5
+            }
+            _ => return None,
+        })
+    };
+    let mut all = vec![0f64; input * output];
+    for (at, row) in all.chunks_mut(input.max(1)).enumerate() {
+        let from = source(at)?;
+        for tap in -1..=2 {
+            let tap = from.floor() + f64::from(tap);
+            let inside = tap.clamp(0.0, size - 1.0);
+            if inside == tap || !outside {
+                row[inside as usize] += kernel((from - tap).abs(), a);
+            }
+        }
+        let sum: f64 = row.iter().sum();
+        if outside && sum != 0.0 {
+            row.iter_mut().for_each(|w| *w /= sum);
+        }
+    }
+    Some(all.into_iter().map(|w| w as f32).collect())
+}
+
+/// The weight of a value at a distance.
+fn kernel(x: f64, a: f64) -> f64 {
+    if x <= 1.0 {
+        ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    } else if x < 2.0 {
+        ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
+    } else {
+        0.0
+    }
+}

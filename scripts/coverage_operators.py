@@ -1,0 +1,138 @@
+"""Single operators in CI: ONNX's own tests against the values that they have, and made models against onnxruntime.
+
+Each model is a float one; `vta run` takes its scales from the only input that there is. A model must be near what is
+expected, or be refused where REFUSED says so.
+"""
+
+import collections
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+# Operators that nothing computes, or not in every form: refusals that contain one of these words are right.
+REFUSED = ["neither the device nor the host has this operator", "nor does the host", "opset ", "the most is"]
+# ONNX's tests by their names: of training, of other types than floats, of chance.
+LEFT_OUT = ["_expanded", "sign_model", "dropout_", "bernoulli", "training", "string", "cast_", "castlike", "sequence", "optional", "quantize"]
+# The least share of ONNX's tests that run.
+LEAST_SHARE = 0.8
+# The smallest cosine, and the largest difference in shares of the largest value.
+NEAR = (0.99, 0.1)
+
+
+def run(vta, model, values, folder):
+    """What `vta` computes of a model, or why it refuses it."""
+    given, made = folder / "x.npy", folder / "y.npz"
+    np.save(given, values)
+    command = [vta, "run", model, "--input", given, "--preprocess", "raw", "--allow-host", "-o", made]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        return None, done.stderr.strip()
+    arrays = np.load(made)
+    return np.concatenate([arrays[name].astype(np.float64).ravel() for name in arrays.files]), ""
+
+
+def fault(found, expected):
+    """Why values aren't near others; nothing where they are."""
+    expected = expected.astype(np.float64).ravel()
+    if found.size != expected.size:
+        return f"{found.size} values, not {expected.size}"
+    if not np.isfinite(expected).all() or not np.abs(expected).max(initial=0):
+        return ""
+    cosine = found @ expected / (np.linalg.norm(found) * np.linalg.norm(expected) + 1e-30)
+    most = np.abs(found - expected).max() / np.abs(expected).max()
+    return f"cosine {cosine:.4f}, off by {most:.3f}" if cosine < NEAR[0] or most > NEAR[1] else ""
+
+
+def of_onnx():
+    """ONNX's tests of one float input and one output: name, path, input, output."""
+    data = Path(onnx.__file__).parent / "backend/test/data"
+    for path in sorted(data.glob("*/*/model.onnx")):
+        name = f"{path.parent.parent.name}/{path.parent.name}"
+        if any(word in name for word in LEFT_OUT):
+            continue
+        graph = onnx.load(path).graph
+        constants = {tensor.name for tensor in graph.initializer}
+        inputs = [value for value in graph.input if value.name not in constants]
+        case = path.parent / "test_data_set_0"
+        if len(inputs) != 1 or len(graph.output) != 1 or inputs[0].type.tensor_type.elem_type != TensorProto.FLOAT:
+            continue
+        x, y = (numpy_helper.to_array(onnx.load_tensor(case / f"{what}_0.pb")) for what in ["input", "output"])
+        if x.size and y.dtype.kind in "fiub":
+            yield name, path, x, y
+
+
+def made():
+    """Nodes behind a convolution, with their constants: operators that the tests above have no float form of."""
+    random = np.random.default_rng(1)
+    floats = lambda name, *shape: numpy_helper.from_array(random.normal(0, 0.4, shape).astype(np.float32), name)
+    of = lambda name, values, kind=np.float32: numpy_helper.from_array(np.array(values, kind), name)
+    long = lambda name, values: of(name, values, np.int64)
+    node = helper.make_node
+    yield "Clip", [node("Clip", ["t", "", "m"], ["y"])], [of("m", 0.5)]
+    for place in ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]:
+        attributes = {"mode": "cubic", "coordinate_transformation_mode": place}
+        yield f"Resize cubic {place}", [node("Resize", ["t", "", "s"], ["y"], **attributes)], [of("s", [1, 1, 2, 1.5])]
+    attributes = {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1}
+    yield "Resize cubic outside", [node("Resize", ["t", "", "", "s"], ["y"], **attributes)], [long("s", [1, 4, 13, 5])]
+    for step in ([2, 2], [1, 3]):
+        given = [long("a", [0, 1]), long("b", [99, 99]), long("c", [2, 3]), long("d", step)]
+        yield f"Slice {step}", [node("Slice", ["t", "a", "b", "c", "d"], ["y"])], given
+    turn = node("Reshape", ["t", "r"], ["q"])
+    steps = long("r", [32, 1, 8])
+    for kind, gates in [("LSTM", 4), ("GRU", 3)]:
+        for direction in ["forward", "reverse", "bidirectional"]:
+            count = 2 if direction == "bidirectional" else 1
+            weights = [floats("w", count, gates * 6, 8), floats("u", count, gates * 6, 6), floats("z", count, gates * 12)]
+            cell = node(kind, ["q", "w", "u", "z"], ["y"], hidden_size=6, direction=direction)
+            yield f"{kind} {direction}", [turn, cell], [steps, *weights]
+    grid = np.stack(np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 7)), -1)[None]
+    yield "GridSample", [node("GridSample", ["t", "g"], ["y"], mode="bilinear")], [of("g", grid)]
+    yield "MaxPool dilated", [node("MaxPool", ["t"], ["y"], kernel_shape=[2, 3], dilations=[2, 2], pads=[1, 1, 0, 2])], []
+    rounded = [node("DynamicQuantizeLinear", ["t"], ["q", "qs", "qz"]), node("DequantizeLinear", ["q", "qs", "qz"], ["y"])]
+    yield "DynamicQuantizeLinear", rounded, []
+
+
+def write(path, nodes, constants):
+    one = numpy_helper.from_array(np.eye(4, dtype=np.float32).reshape(4, 4, 1, 1), "one")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 8, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("Conv", ["x", "one"], ["t"]), *nodes]
+    graph = helper.make_graph(nodes, "g", [x], [y], [one, *constants])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def failures(vta, folder):
+    """What isn't as it should be, a line each."""
+    import onnxruntime
+
+    folder.mkdir(parents=True, exist_ok=True)
+    failed, counts = [], collections.Counter()
+
+    def compare(name, path, x, expected):
+        found, why = run(vta, path, x, folder)
+        if found is None:
+            counts["refused"] += 1
+            return "" if any(word in " ".join(why.split()) for word in REFUSED) else f"refused: {why}"
+        counts["ran"] += 1
+        return fault(found, expected)
+
+    for name, path, x, expected in of_onnx():
+        why = compare(name, path, x, expected)
+        if why:
+            failed.append(f"{name}: {why}")
+    if counts["ran"] < LEAST_SHARE * counts.total():
+        failed.append(f"only {counts['ran']} of {counts.total()} tests of ONNX run")
+    print(f"operators: {counts['ran']} tests of ONNX ran, {counts['refused']} were refused")
+    values = np.random.default_rng(2).normal(0, 1, (1, 4, 8, 8)).astype(np.float32)
+    for name, nodes, constants in made():
+        path = folder / "made.onnx"
+        write(path, nodes, constants)
+        expected = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": values})[0]
+        found, why = run(vta, path, values, folder)
+        why = f"refused: {why}" if found is None else fault(found, expected)
+        if why:
+            failed.append(f"{name}: {why}")
+    return failed
