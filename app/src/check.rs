@@ -108,7 +108,7 @@ pub fn check_model(args: &CheckOptions, onnx: Option<&[u8]>) -> Result<Found> {
         Some(bytes) => {
             let name = args.file.display().to_string();
             let model = Model::from_onnx_with(&name, bytes.to_vec(), &args.input_shape);
-            network(args, &machine, model.map(Model::into_form))?
+            network(args, onnx, &machine, model.map(Model::into_form))?
         }
     };
     let (strict, hazards) = (args.strict, args.hazards);
@@ -283,7 +283,7 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
     }
     if name == "demo" || name.starts_with("zoo:") || is(file, &["onnx"]) {
         let form = model::load_with(&name, &args.input_shape);
-        return network(args, machine, form);
+        return network(args, None, machine, form);
     }
     if source::is_assembly(file) {
         let source = Source::read(file)?;
@@ -309,7 +309,12 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
 }
 
 /// A network, of which the host may compute what the machine can't.
-fn network(args: &CheckOptions, machine: &Machine, form: Result<Form>) -> Result<Subject> {
+fn network(
+    args: &CheckOptions,
+    onnx: Option<&[u8]>,
+    machine: &Machine,
+    form: Result<Form>,
+) -> Result<Subject> {
     let target = Target {
         device: DeviceOptions {
             config: args.config.clone(),
@@ -320,7 +325,11 @@ fn network(args: &CheckOptions, machine: &Machine, form: Result<Form>) -> Result
         ..Target::default()
     };
     let name = args.file.display().to_string();
-    let judged = network::judge(&name, form, &target, &machine.config)?;
+    let part = || match onnx {
+        None => model::read_part(&args.file, &args.input_shape),
+        Some(bytes) => model::part_of_bytes(bytes.to_vec(), &name, None, &args.input_shape),
+    };
+    let judged = network::judge(&name, form, part, &target, &machine.config)?;
     Ok(Subject::Network(Box::new(judged)))
 }
 

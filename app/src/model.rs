@@ -461,7 +461,8 @@ fn of_bytes(
     part.whole().with_context(|| name.to_owned())
 }
 
-fn part_of_bytes(
+/// [`read_part`] of bytes, whose external tensors lie in a folder.
+pub(crate) fn part_of_bytes(
     bytes: Vec<u8>,
     name: &str,
     folder: Option<&Path>,

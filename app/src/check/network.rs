@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
-use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use vta_compiler::graph::{Graph, Node, Op, ValueId};
 use vta_compiler::lower::LowerError;
-use vta_compiler::onnx::OnnxError;
+use vta_compiler::onnx::{OnnxError, Partial};
 use vta_compiler::passes::{self, Verdict};
 use vta_compiler::quantize::{self, QuantizeError};
 use vta_compiler::reflect::{Attribute, AttributeValue, Reflect};
@@ -103,20 +102,21 @@ impl NetworkVerdict {
 }
 
 /// Compiles a network for a target, and says what becomes of each node. Scales of a float model are
-/// stand-ins.
+/// stand-ins. `part` reads as much of it as can be read, where not all can.
 ///
 /// # Errors
 /// A file that is none, or whose fault is of no node.
 pub(super) fn judge(
     name: &str,
     form: Result<Form>,
+    part: impl FnOnce() -> Result<Partial>,
     target: &Target,
     config: &Config,
 ) -> Result<NetworkVerdict> {
     let graph = match form {
         Ok(Form::Graph(graph)) => graph,
         Ok(Form::Program(_) | Form::Hosted(_)) => bail!("{name} is compiled already"),
-        Err(error) => return unread(name, shapes, target, config, error),
+        Err(error) => return unread(name, part, target, config, error),
     };
     judge_graph(name, graph, target, config)
 }
@@ -203,7 +203,7 @@ fn cause<E: StdError + 'static>(error: &Error) -> Option<&E> {
 /// What becomes of the nodes before those that can't be read, and these; any other error goes on.
 fn unread(
     name: &str,
-    shapes: &[InputShape],
+    part: impl FnOnce() -> Result<Partial>,
     target: &Target,
     config: &Config,
     error: Error,
@@ -232,7 +232,7 @@ fn unread(
     let Some(refused) = refused else {
         return Err(error);
     };
-    let part = model::read_part(Path::new(name), shapes)?;
+    let part = part()?;
     let mut found = match part.graph.nodes.is_empty() {
         true => NetworkVerdict::default(),
         false => judge_graph(name, Box::new(part.graph), target, config)?,

@@ -67,7 +67,7 @@ fn every_option_and_command_that_messages_name_is_one() {
             arg.get_long()
                 .is_some_and(|long| format!("--{long}") == told)
         };
-        assert!(flags.iter().any(|arg| is(&arg)), "{told}");
+        assert!(flags.iter().any(is), "{told}");
     }
     for name in COMMANDS.iter().chain(TOOLS) {
         let told = name.to(Front::CommandLine);
