@@ -84,7 +84,9 @@ fn kind(name: &str) -> Result<Kind<'_>> {
 /// # Errors
 /// The first name that no device can have.
 pub fn check_names(list: &str) -> Result<()> {
-    let mut names = device_names(list).into_iter();
+    // A name that is missing between commas is told where they are placed.
+    let names = device_names(list).into_iter();
+    let mut names = names.filter(|name| !name.is_empty() || list.is_empty());
     names.try_for_each(|name| kind(name).map(drop))
 }
 

@@ -192,8 +192,8 @@ fn errors_are_split_by_cause_and_leave_a_session_usable() {
     assert!(session.run(&[feed(&input.name, &all)], &()).is_ok());
 
     let no_device = Target::named("toaster");
-    let mut session = Session::open(Model::open("demo").unwrap(), &no_device, &()).unwrap();
-    let error = session.run(&[feed(&input.name, &all)], &()).unwrap_err();
+    let opened = Session::open(Model::open("demo").unwrap(), &no_device, &());
+    let error = opened.err().unwrap();
     assert!(matches!(error, Error::Usage(_)), "{error:?}");
 }
 

@@ -69,7 +69,7 @@ fn a_configuration_by_value_is_that_of_its_file() {
     .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`config`: configuration key LOG_BLOCK is 9, but it must be 0 to 6"
+        "config: configuration key LOG_BLOCK is 9, but it must be 0 to 6"
     );
 }
 

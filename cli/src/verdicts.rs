@@ -200,7 +200,7 @@ fn totals(network: &NetworkVerdict, out: &mut String) {
         let traffic = network.host.traffic();
         let layers = network.host.layers.len();
         out.push_str(&format!(
-            "the host computes in {layers} segment{}, where `allow_host` lets it; for each pass it \
+            "the host computes in {layers} segment{}, where --allow-host lets it; for each pass it \
              reads {} and writes {}\n",
             if layers == 1 { "" } else { "s" },
             size(traffic.read),
@@ -216,7 +216,7 @@ fn totals(network: &NetworkVerdict, out: &mut String) {
     }
     if network.is_float && refused == 0 {
         out.push_str(
-            "the model is float: stand-ins were taken for the scales that `quantize` finds\n",
+            "the model is float: stand-ins were taken for the scales that vta quantize finds\n",
         );
     }
 }

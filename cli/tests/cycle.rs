@@ -388,14 +388,8 @@ fn shards_merge_to_the_table_of_the_whole_sweep() {
     let (_, out, _) = sweep("all.csv", &[]);
     assert!(out.contains("6 points, 0 computed, 6 found"), "{out}");
     for (more, part) in [
-        (
-            &["--shard", "0/4"][..],
-            "--shard 0/4: write I/N with I from 1 to N",
-        ),
-        (
-            &["--shard", "5/4"],
-            "--shard 5/4: write I/N with I from 1 to N",
-        ),
+        (&["--shard", "0/4"][..], "write I/N with I from 1 to N"),
+        (&["--shard", "5/4"], "write I/N with I from 1 to N"),
         (
             &["--shard", "1/4", "--picture", "p.svg"],
             "--picture shows the whole grid",

@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn another_reader_understands_what_is_written() {
-        for shape in [&[][..], &[7], &[2, 3], &[1; 30], &[u64::MAX; 4], &[0, 5]] {
+        for shape in [&[][..], &[7], &[2, 3], &[1; 30], &[1 << 20; 3], &[0, 5]] {
             for fortran in [false, true] {
                 let written = header("<f4", fortran, shape).bytes();
                 assert_eq!(written.len() % ALIGN, 0);

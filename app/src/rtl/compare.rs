@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
-use vta_driver::{Batch, DeviceMemory, RunReport, Runner};
+use vta_driver::{Batch, Budget, DeviceMemory, RunReport, Runner};
 use vta_hw_rtl::{Moved, Rtl};
 use vta_isa::Config;
+use vta_sim::cycle::TimingConfig;
 
 /// The two that are compared.
 pub struct Two<'a> {
     pub config: &'a Config,
     pub rtl: &'a mut Rtl,
     pub reference: &'a mut Runner,
-    pub max_clocks: Option<u64>,
+    /// The model's time.
+    pub timing: &'a TimingConfig,
+    pub budget: &'a Budget,
 }
 
 /// A byte that differs: address, the design's, the model's.
@@ -41,7 +44,13 @@ impl Two<'_> {
     ) -> Result<(Found, RunReport), String> {
         let mut expected = copy(memory)?;
         let model = (self.reference)(batch, &mut expected)?;
-        let ran = vta_hw_rtl::run(self.rtl, self.config, self.max_clocks, batch, memory);
+        let ran = vta_hw_rtl::run(
+            self.rtl,
+            self.config,
+            Some(self.budget.cycles),
+            batch,
+            memory,
+        );
         let (report, moved) = ran.map_err(|error| error.to_string())?;
         let byte = differences(memory, &expected).next();
         let found = Found {

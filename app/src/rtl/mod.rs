@@ -176,8 +176,9 @@ struct Bench {
 
 impl Bench {
     fn run(&mut self, batch: &Arc<Batch>, memory: &mut DeviceMemory) -> Result<RunReport, String> {
-        let (config, max_clocks) = (&self.config, Some(self.budget.cycles));
+        let config = &self.config;
         let Some(reference) = &mut self.reference else {
+            let max_clocks = Some(self.budget.cycles);
             let ran = vta_hw_rtl::run(&mut self.rtl, config, max_clocks, batch, memory);
             let (report, moved) = ran.map_err(|error| error.to_string())?;
             if let Some(text) = stores_else(batch, &report, &moved) {
@@ -193,7 +194,8 @@ impl Bench {
             config,
             rtl: &mut self.rtl,
             reference,
-            max_clocks,
+            timing: &self.board.1,
+            budget: &self.budget,
         };
         let (found, report) = two.run(batch, memory)?;
         if let Some(byte) = found.byte {

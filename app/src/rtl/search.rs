@@ -11,6 +11,7 @@ use vta_driver::{Batch, DeviceMemory, LayerMark, PAGE_BYTES, PhysAddr};
 use vta_isa::resolve::TileSet;
 use vta_isa::tokens::{At, pops, pushes};
 use vta_isa::{Config, INSN_BYTES, Insn, Module};
+use vta_sim::cycle::{Listener, Run, simulate_within};
 
 use super::compare::{Found, Two, copy, differences, regions};
 use super::serial::{chain, idle, settle};
@@ -22,7 +23,7 @@ pub struct Search<'s, 't> {
     two: &'s mut Two<'t>,
     batch: &'s Batch,
     before: &'s DeviceMemory,
-    /// In which its instructions may run, without FINISH.
+    /// In which its instructions start, without FINISH.
     order: Vec<u32>,
     slice: Slice<'s>,
     /// Where nothing of the network's lies.
@@ -33,16 +34,14 @@ impl<'s, 't> Search<'s, 't> {
     /// A search from the memory before the batch.
     ///
     /// # Errors
-    /// In words, tokens that let no order run.
+    /// In words, a batch that the model can't time.
     pub fn new(
         two: &'s mut Two<'t>,
         config: &'s Config,
         batch: &'s Batch,
         before: &'s DeviceMemory,
     ) -> Result<Self, String> {
-        let order = vta_isa::tokens::order(&batch.insns).map_err(|error| error.to_string())?;
-        let mut order = order.indices;
-        order.retain(|&index| !matches!(batch.insns[index as usize], Insn::Finish(_)));
+        let order = order(two, batch)?;
         let insns = order.iter().map(|&index| batch.insns[index as usize]);
         let last = regions(before).last();
         let end = last.map_or(0, |(addr, bytes)| u64::from(addr) + bytes.len() as u64);
@@ -313,7 +312,9 @@ impl<'s, 't> Search<'s, 't> {
             let insn = all[index as usize];
             insns[index as usize] = insn;
             // A prefix of the order has pushed what it pops.
-            pops(insn.module(), insn.deps()).for_each(|edge| left[edge as usize] -= 1);
+            for edge in pops(insn.module(), insn.deps()) {
+                left[edge as usize] = left[edge as usize].saturating_sub(1);
+            }
             pushes(insn.module(), insn.deps()).for_each(|edge| left[edge as usize] += 1);
         }
         insns.extend(settle(left));
@@ -321,6 +322,33 @@ impl<'s, 't> Search<'s, 't> {
         insns.extend(chain(std::iter::once(idle(Module::Compute)).chain(shown)));
         insns
     }
+}
+
+/// When instructions start.
+struct Starts(Vec<u64>);
+
+impl Listener for Starts {
+    fn insn_start(&mut self, _: Module, insn: usize, cycle: u64) {
+        self.0[insn] = cycle;
+    }
+}
+
+/// The order in which a batch's instructions start by the model, which tokens allow: what runs before an instruction
+/// is the same then, whether those behind it run or not.
+fn order(two: &Two<'_>, batch: &Batch) -> Result<Vec<u32>, String> {
+    let order = vta_isa::tokens::order(&batch.insns).map_err(|error| error.to_string())?;
+    let mut order = order.indices;
+    order.retain(|&index| !matches!(batch.insns[index as usize], Insn::Finish(_)));
+    let run = Run {
+        insns: &batch.insns,
+        insn_addr: batch.insn_addr.0,
+    };
+    let mut starts = Starts(vec![0; batch.insns.len()]);
+    let timed = simulate_within(two.budget, two.timing, two.config, run, &mut starts);
+    timed.map_err(|error| error.to_string())?;
+    // Stable: what starts in one cycle stays in the order of the tokens.
+    order.sort_by_key(|&index| starts.0[index as usize]);
+    Ok(order)
 }
 
 /// Tiles that are in both.

@@ -1,4 +1,5 @@
 // vta.h from C++: sessions in threads at the same time, and one that threads share, give the same values.
+#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -40,6 +41,7 @@ int main() {
   const Session shared = open();
   std::mutex lock;
   bool wrong[4] = {};
+  std::atomic<int> compared{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; i++) {
     threads.emplace_back([&, i] {
@@ -50,7 +52,10 @@ int main() {
         const std::lock_guard<std::mutex> one(lock);
         wrong[i] |= scores(shared.get(), grey) != alone;
       }
-      // Without the lock values may be another thread's, but every call does what it says.
+      // Without the lock values may be another thread's, but every call does what it says. Nobody begins before all
+      // have compared theirs.
+      compared++;
+      while (compared < 4) std::this_thread::yield();
       for (int round = 0; round < 5; round++) scores(shared.get(), 0.5f);
       // Failures are the thread's own.
       const std::string name = "none" + std::to_string(i);

@@ -162,10 +162,18 @@ impl<'a> Import<'a> {
             }
             self.graph.outputs.push(id);
         }
+        // Constants that nodes make, as weights behind a DequantizeLinear, are no ends.
+        let mut computed: BTreeSet<ValueId> = self.graph.inputs.iter().copied().collect();
+        for node in &self.graph.nodes {
+            if node.inputs.iter().any(|id| computed.contains(id)) {
+                computed.insert(node.output);
+            }
+        }
+        let reads: BTreeSet<ValueId> = refused.reads.intersection(&computed).copied().collect();
         let name = |id: &ValueId| self.graph.values[id.0].name.clone();
-        let ends: Vec<String> = refused.reads.iter().map(name).collect();
+        let ends: Vec<String> = reads.iter().map(name).collect();
         let given: BTreeSet<ValueId> = self.graph.outputs.iter().copied().collect();
-        self.graph.outputs.extend(refused.reads.difference(&given));
+        self.graph.outputs.extend(reads.difference(&given));
         let is_whole = refused.errors.is_empty();
         let is_empty = self.graph.inputs.is_empty() || self.graph.outputs.is_empty();
         if is_whole && is_empty {

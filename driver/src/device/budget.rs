@@ -187,6 +187,7 @@ mod tests {
         let error = budget(bytes - 1).check_bytes(&config, &[load.into()]);
         let text = error.unwrap_err().to_string();
         assert!(text.contains("instruction 0 (load.wgt"), "{text}");
-        assert!(text.contains("`budget.bytes` raises it"), "{text}");
+        let budget = format!("more than its budget of {} bytes", bytes - 1);
+        assert!(text.contains(&budget), "{text}");
     }
 }

@@ -11,8 +11,6 @@ use crate::schedule::{Schedule, Step};
 
 /// Bytes of a beat.
 pub const BEAT_BYTES: usize = 8;
-/// Beats of the longest burst.
-const MAX_BEATS: u64 = 256;
 /// Where the fault `address` reads: no allocation reaches so far.
 const NOWHERE: u64 = 0xffff_ff00;
 
@@ -104,8 +102,9 @@ pub struct Design {
     answer: Option<u32>,
     to_read: VecDeque<Awaited>,
     reading: VecDeque<Awaited>,
-    to_write: VecDeque<(u64, u64)>,
-    writing: Option<(u64, u64)>,
+    /// Address, beats, and whose they are.
+    to_write: VecDeque<(u64, u64, usize)>,
+    writing: Option<(u64, u64, usize)>,
     phase: Phase,
 }
 
@@ -178,11 +177,14 @@ impl Design {
         let (count, addr) = (u64::from(self.registers[2]), u64::from(self.registers[3]));
         let bytes = count * INSN_BYTES as u64;
         let (mut at, end) = (addr, addr + bytes);
+        let chunk = u64::from(self.options.timing.fetch_chunk_insns) * INSN_BYTES as u64;
         if self.options.fault == Fault::Address {
             at = NOWHERE;
         }
         while at < end {
-            let beats = (end - at).div_ceil(BEAT_BYTES as u64).min(MAX_BEATS);
+            let beats = (end - at)
+                .div_ceil(BEAT_BYTES as u64)
+                .min(chunk / BEAT_BYTES as u64);
             self.to_read.push_back(Awaited {
                 addr: at,
                 beats,
@@ -279,12 +281,7 @@ impl Design {
                         corrupted,
                     });
                 }
-                Step::Write { addr, beats, insn } => {
-                    if self.options.fault == Fault::Drop {
-                        tell(&mut self.told, insn);
-                    }
-                    self.to_write.push_back((addr, beats));
-                }
+                Step::Write { addr, beats, insn } => self.to_write.push_back((addr, beats, insn)),
             }
             run.schedule.pop();
         }
@@ -307,7 +304,7 @@ impl Design {
             self.reading.push_back(awaited);
         }
         match &mut self.writing {
-            Some((addr, beats)) => {
+            Some((addr, beats, insn)) => {
                 let mut beat = [0; BEAT_BYTES];
                 if let Phase::Running(run) = &self.phase
                     && let Ok(bytes) = run.effects.shadow.read(*addr, BEAT_BYTES as u64)
@@ -316,6 +313,10 @@ impl Design {
                 }
                 out.data = Some(beat);
                 out.dropped = self.options.fault == Fault::Drop && *beats == 1;
+                // Memory is zero at first, so that zeros aren't missed.
+                if out.dropped && beat != [0; BEAT_BYTES] {
+                    tell(&mut self.told, *insn);
+                }
                 *addr += BEAT_BYTES as u64;
                 *beats -= 1;
                 if *beats == 0 {
@@ -323,8 +324,8 @@ impl Design {
                 }
             }
             None => {
-                out.write = self.to_write.pop_front();
-                self.writing = out.write;
+                self.writing = self.to_write.pop_front();
+                out.write = self.writing.map(|(addr, beats, _)| (addr, beats));
             }
         }
         let Some(mut beat) = pins.bus(out) else {
