@@ -75,7 +75,7 @@ typedef enum {
   VTA_TYPE_BOOL = 5,
 } vta_type;
 
-// How a network is opened, compiled and run: see `vta_options_set`.
+// How a network is opened, compiled and run: see `vta_options_set`. The device is an argument of its own.
 typedef struct vta_options vta_options;
 
 // A network loaded on its devices.
