@@ -39,7 +39,7 @@ def first_run(**options):
         (TypeError, Exception, lambda: pyvta.quantize("demo", "images"), "read the images first"),
         (TypeError, Exception, lambda: pyvta.quantize("demo", None), "read the images first"),
         (pyvta.UsageError, ValueError, lambda: pyvta.InferenceSession("demo", "cylce"), "no device 'cylce'.*cycle"),
-        (pyvta.UsageError, ValueError, lambda: pyvta.InferenceSession("demo", "sim,"), "no device ''"),
+        (pyvta.UsageError, ValueError, lambda: pyvta.InferenceSession("demo", "sim,"), "between commas"),
         (pyvta.UsageError, ValueError, lambda: first_run(threads=-1), "`threads` is -1, but it must be at least 0"),
         (pyvta.UsageError, ValueError, lambda: first_run(threads=10**30), "`threads` is 10+, but it must be at most"),
         (TypeError, Exception, lambda: first_run(threads="4"), "`threads` is a whole number, not str"),
