@@ -1,0 +1,70 @@
+
+use super::*;
+
+fn grid(vary: &[&str]) -> Result<Grid> {
+    let vary: Vec<String> = vary.iter().map(|v| (*v).to_owned()).collect();
+    Grid::new(&vary, &Config::default(), &TimingConfig::pynq())
+}
+
+#[test]
+fn points_are_all_combinations_with_their_machines() {
+    let grid = grid(&["LOG_BLOCK=4,5", "bus_bytes=8,16,32"]).unwrap();
+    let points: Vec<_> = grid.points().collect();
+    assert_eq!((grid.size(), points.len()), (6, 6));
+    assert_eq!(points[0].values, ["4", "8"]);
+    assert_eq!(points[5].values, ["5", "32"]);
+    let (config, timing) = points[4].machine.as_ref().unwrap();
+    assert_eq!((config.block(), timing.bus_bytes), (32, 16));
+    assert_eq!(timing.burst_beats, TimingConfig::pynq().burst_beats);
+}
+
+#[test]
+fn a_point_that_cannot_be_built_says_why() {
+    let grid = grid(&["LOG_WGT_BUFF_SIZE=18,30", "bus_bytes=8,12"]).unwrap();
+    let errors: Vec<_> = grid.points().filter_map(|p| p.machine.err()).collect();
+    assert_eq!(errors.len(), 3);
+    assert!(errors[0].contains("bus_bytes"), "{errors:?}");
+    assert!(errors[1].contains("LOG_WGT_BUFF_SIZE"), "{errors:?}");
+}
+
+#[test]
+fn bad_axes_are_named() {
+    for (vary, part) in [
+        (&["LOG_BLOCK"][..], "KEY=V1,V2"),
+        (&["LOG_BLOCK=x"], "'x' is no number"),
+        (&["LOG_BLOCK=4,4"], "4 is given twice"),
+        (&["LOG_BLOCK=4", "LOG_BLOCK=5"], "LOG_BLOCK is given twice"),
+        (&["LOG_BLOK=4"], "no such key"),
+        (&["latency=4"], "memory_latency_cycles"),
+        (&["tags="], "'' is no number"),
+    ] {
+        let error = format!("{:#}", grid(vary).err().unwrap());
+        assert!(error.contains(part), "{vary:?}: {error}");
+    }
+    let long = (1..=400)
+        .map(|n| n.to_string())
+        .collect::<Vec<_>>()
+        .join(",");
+    let (a, b) = (format!("tags={long}"), format!("queue_depth={long}"));
+    assert!(grid(&[&a, &b]).is_err());
+}
+
+#[test]
+fn the_fingerprint_is_of_what_is_not_varied() {
+    let one = grid(&["tags=1,2"]).unwrap().fingerprint();
+    assert_eq!(grid(&["tags=7"]).unwrap().fingerprint(), one);
+    let vary = ["tags=1".to_owned()];
+    let other = Grid::new(&vary, &Config::default(), &TimingConfig::de10()).unwrap();
+    assert_ne!(other.fingerprint(), one);
+    let on = |name| {
+        grid(&["tags=1"])
+            .unwrap()
+            .on(Some(Board::preset(name).unwrap()))
+    };
+    assert!(
+        on("pynq").fingerprint() != one && on("pynq").fingerprint() != on("de10").fingerprint()
+    );
+    let of = |bytes| grid(&["tags=1"]).unwrap().of_file(bytes).fingerprint();
+    assert_eq!(of(b"net"), of(b"net"));
+    assert!(of(b"net") != of(b"nut") && of(b"net") != one);
+}

@@ -1,0 +1,86 @@
+
+use super::*;
+
+const ADD: Kind = Kind::Alu {
+    op: AluOp::Add,
+    operand: AluOperand::Acc,
+};
+const GEMM: Kind = Kind::Gemm { reset: false };
+
+fn repeat(extent: u32) -> Loop {
+    Loop {
+        extent,
+        dst: 1,
+        src: 2,
+        wgt: 3,
+    }
+}
+
+#[test]
+fn one_loop_is_the_outer_of_gemm_and_the_inner_of_the_alu() {
+    for (kind, text) in [
+        (
+            GEMM,
+            "gemm uop_bgn=7 uop_end=8 iter_out=5 iter_in=1 dst_factor_out=1 src_factor_out=2 wgt_factor_out=3",
+        ),
+        (
+            ADD,
+            "alu.add uop_bgn=7 uop_end=8 iter_out=1 iter_in=5 dst_factor_in=1 src_factor_in=2",
+        ),
+    ] {
+        let mut recording = Recording::default();
+        recording.begin(repeat(5));
+        recording.push(kind, [0, 0, 0], 8);
+        recording.end();
+        let kernel = recording.finish(kind == GEMM).unwrap();
+        assert_eq!(kernel.insn(7).unwrap().to_string(), text);
+    }
+}
+
+#[test]
+fn a_wrong_nest_is_told_when_the_callback_has_ended() {
+    type Calls = fn(&mut Recording);
+    let cases: [(Calls, &str); 8] = [
+        (|_| {}, "no micro-op"),
+        (|r| r.end(), "hasn't begun"),
+        (|r| r.begin(repeat(1)), "no micro-op"),
+        (
+            |r| {
+                r.begin(repeat(1));
+                r.push(GEMM, [0; 3], 8);
+            },
+            "doesn't end",
+        ),
+        (
+            |r| {
+                r.push(GEMM, [0; 3], 8);
+                r.push(ADD, [0; 3], 8);
+            },
+            "differ in what they do",
+        ),
+        (
+            |r| (0..3).for_each(|_| r.begin(repeat(1))),
+            "at most 2 loops",
+        ),
+        (
+            |r| (0..3).for_each(|_| r.push(GEMM, [0; 3], 2)),
+            "more than the 2 micro-ops",
+        ),
+        (|r| r.push(GEMM, [4096, 0, 0], 8), "micro-op 0: "),
+    ];
+    for (calls, told) in cases {
+        let mut recording = Recording::default();
+        calls(&mut recording);
+        let text = recording.finish(true).unwrap_err().text;
+        assert!(text.contains(told), "{text}");
+    }
+    let mut recording = Recording::default();
+    recording.push(ADD, [0; 3], 8);
+    assert!(
+        recording
+            .finish(true)
+            .unwrap_err()
+            .text
+            .contains("came through VTAPushGEMMOp")
+    );
+}

@@ -1,0 +1,130 @@
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::semantics::apply;
+
+/// How far results are from what a tie rounds to, over all int8 values and constants.
+fn farthest(
+    ops: &[LaneOp],
+    (low, high): (i8, i8),
+    count: usize,
+    exact: impl Fn(i8, usize) -> f64,
+) -> f64 {
+    let mut off = 0f64;
+    for x in low..=high {
+        let mut lanes = vec![i32::from(x); count];
+        for op in ops {
+            apply(op, 0, &mut lanes).unwrap();
+        }
+        for (at, &lane) in lanes.iter().enumerate() {
+            let exact = exact(x, at).clamp(-128.0, 127.0);
+            off = off.max((f64::from(lane) - exact).abs() - 0.5);
+        }
+    }
+    off
+}
+
+fn zero() -> impl Strategy<Value = i32> {
+    prop_oneof![Just(0), -128i32..=127]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn sums_with_constants_round_as_reals_do(
+        size in -8f64..4.0, negative in any::<bool>(), power in any::<bool>(),
+        offsets in prop::collection::vec(prop_oneof![-150f64..150.0, -1e7..1e7], 2..9), zeros in [zero(), zero()],
+        low in -128i8..=0,
+    ) {
+        let size = if power { 2f64.powi(size as i32) } else { size.exp2() };
+        let ratio = if negative { -size } else { size };
+        let clamp = (-128, 127);
+        let given = Offsets { ratio, offsets: &offsets, channels: 1, range: (low, 127), zeros, clamp };
+        let ops = plan_offsets(&given).unwrap();
+        let exact = |x: i8, at: usize| {
+            (f64::from(x) - f64::from(zeros[0])) * ratio + offsets[at] + f64::from(zeros[1])
+        };
+        let off = farthest(&ops, (low, 127), offsets.len(), exact);
+        prop_assert!(off <= precise::MAX_ERROR, "{} by {:?}", off, ops);
+    }
+
+    #[test]
+    fn products_with_constants_round_as_reals_do(
+        factors in prop::collection::vec(prop_oneof![-1.5f64..1.5, -90.0..90.0], 2..9), zeros in [zero(), zero()],
+        low in -128i8..=0,
+    ) {
+        let given = Factors { factors: &factors, range: (low, 127), zeros, clamp: (-128, 127) };
+        let ops = plan_factors(&given).unwrap();
+        let exact = |x: i8, at: usize| (f64::from(x) - f64::from(zeros[0])) * factors[at] + f64::from(zeros[1]);
+        let off = farthest(&ops, (low, 127), factors.len(), exact);
+        prop_assert!(off <= precise::MAX_ERROR, "{} by {:?}", off, ops);
+    }
+}
+
+#[test]
+fn constants_beyond_every_result_saturate() {
+    let clamp = (-128, 127);
+    let offsets = [1e30, -1e30];
+    let given = Offsets {
+        ratio: 0.3,
+        offsets: &offsets,
+        channels: 1,
+        range: clamp,
+        zeros: [5, 100],
+        clamp,
+    };
+    let mut lanes = [-128, 127];
+    for op in plan_offsets(&given).unwrap() {
+        apply(&op, 0, &mut lanes).unwrap();
+    }
+    assert_eq!(lanes, [127, -128]);
+    let factors = [1e30, -1e30, 0.0];
+    let given = Factors {
+        factors: &factors,
+        range: clamp,
+        zeros: [0, -100],
+        clamp,
+    };
+    let mut lanes = [1, 1, 1];
+    for op in plan_factors(&given).unwrap() {
+        apply(&op, 0, &mut lanes).unwrap();
+    }
+    assert_eq!(lanes, [127, -128, -100]);
+}
+
+#[test]
+fn what_no_fixed_point_holds_is_refused() {
+    let range = (-128, 127);
+    for (ratio, offset) in [
+        (0.0, 1.0),
+        (f64::NAN, 1.0),
+        (4096.0, 1.0),
+        (1.0, f64::INFINITY),
+    ] {
+        let given = Offsets {
+            ratio,
+            offsets: &[offset],
+            channels: 1,
+            range,
+            zeros: [0, 0],
+            clamp: range,
+        };
+        let plan = plan_offsets(&given);
+        assert!(
+            matches!(plan, Err(SemanticsError::Ratio { .. })),
+            "{ratio} {offset}"
+        );
+    }
+    let given = Factors {
+        factors: &[f64::NAN],
+        range,
+        zeros: [0, 0],
+        clamp: range,
+    };
+    assert!(matches!(
+        plan_factors(&given),
+        Err(SemanticsError::Ratio { .. })
+    ));
+}

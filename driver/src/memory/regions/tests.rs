@@ -1,0 +1,152 @@
+
+use vta_isa::{Load, MemType, Store};
+
+use super::*;
+use crate::PhysAddr;
+
+fn regions(sizes: &[(u32, u64)]) -> Regions {
+    let mut regions = Regions::default();
+    for &(addr, size) in sizes {
+        regions.insert(addr, HostBytes::zeroed(size).unwrap());
+    }
+    regions
+}
+
+#[test]
+fn spans_name_what_they_touch_and_the_one_below() {
+    let regions = regions(&[(0x3000, 0x1000), (0x1000, 0x1000), (0x2000, 0x1000)]);
+    for (span, expected) in [
+        (0x1000..0x1001, &[0x1000][..]),
+        (0x1fff..0x2000, &[0x1000]),
+        (0x1fff..0x2001, &[0x1000, 0x2000]),
+        (0x1000..0x4000, &[0x3000, 0x1000, 0x2000]),
+        (0x9000..0x9001, &[0x3000]),
+        (0..1, &[]),
+        (0..u64::MAX, &[0x3000, 0x1000, 0x2000]),
+        (1 << 40..1 << 41, &[0x3000]),
+    ] {
+        let found = regions.touched(std::slice::from_ref(&span));
+        let found: Vec<u32> = found.iter().map(|r| r.addr).collect();
+        assert_eq!(found, expected, "{span:x?}");
+    }
+}
+
+#[test]
+fn a_batch_touches_its_words_and_its_strided_transfers() {
+    let load = Load {
+        dram_base: 0x100,
+        y_size: 3,
+        x_size: 2,
+        x_stride: 10,
+        ..Load::default()
+    };
+    let uops = Load {
+        mem: MemType::Uop,
+        ..load
+    };
+    let store = Store {
+        dram_base: 0x116,
+        y_size: 1,
+        x_size: 4,
+        ..Store::default()
+    };
+    let nothing = Load { x_size: 0, ..load };
+    let load = Load {
+        mem: MemType::Inp,
+        ..load
+    };
+    let batch = Batch {
+        words: vec![0; 2],
+        insns: vec![store.into(), nothing.into(), uops.into(), load.into()],
+        insn_addr: PhysAddr(0x9000),
+        marks: vec![],
+    };
+    let found = spans(&batch, &Config::default());
+    // 22 micro-ops of four bytes; 22 tiles of sixteen, with the four stored ones behind.
+    assert_eq!(found, [0x400..0x458, 0x1000..0x11a0, 0x9000..0x9020]);
+}
+
+#[test]
+fn held_bytes_go_back_also_when_a_panic_drops_them() {
+    let regions = regions(&[(0x1000, 16)]);
+    let byte = 0x1000..0x1001;
+    let touched = regions.touched(std::slice::from_ref(&byte));
+    let caught = std::panic::catch_unwind(|| {
+        let mut held = Held::take(touched, &mut Layouts::default());
+        held.memory.write(0x1002, 1).unwrap()[0] = 9;
+        panic!("a runner");
+    });
+    assert!(caught.is_err());
+    let touched = regions.touched(std::slice::from_ref(&byte));
+    let held = Held::take(touched, &mut Layouts::default());
+    assert_eq!(held.memory.read(0x1000, 4).unwrap(), [0, 0, 9, 0]);
+}
+
+#[test]
+fn what_a_runner_unmaps_or_maps_hurts_no_other_allocation() {
+    let regions = regions(&[(0x1000, 16), (0x2000, 16), (0x3000, 16)]);
+    let all = 0x1000..0x4000;
+    let touched = || regions.touched(std::slice::from_ref(&all));
+    let mut layouts = Layouts::default();
+    let mut held = Held::take(touched(), &mut layouts);
+    held.memory.write(0x3000, 1).unwrap()[0] = 3;
+    assert!(held.memory.unmap(0x2000));
+    held.memory.map(0x2800, 16).unwrap();
+    drop(held);
+    let held = Held::take(touched(), &mut layouts);
+    assert_eq!(held.memory.read(0x3000, 1).unwrap(), [3]);
+    assert!(held.memory.read(0x2000, 1).is_err() && held.memory.read(0x2800, 1).is_err());
+}
+
+#[test]
+fn the_same_allocations_again_are_the_same_layout_with_their_versions() {
+    let mut regions = regions(&[(0x3000, 16), (0x1000, 16)]);
+    let mut layouts = Layouts::default();
+    let mut hold = |regions: &Regions, end: u64, write: bool| {
+        let span = 0x1000..end;
+        let touched = regions.touched(std::slice::from_ref(&span));
+        let mut held = Held::take(touched, &mut layouts);
+        if write {
+            held.memory.write(0x1000, 1).unwrap()[0] = 1;
+        }
+        let span = held.memory.span(0x1000, 16).unwrap();
+        (held.memory.layout(), held.memory.version(span.region))
+    };
+    let (both, fresh) = hold(&regions, 0x4000, false);
+    assert_eq!(hold(&regions, 0x4000, true), (both, fresh + 1));
+    assert_eq!(hold(&regions, 0x4000, false), (both, fresh + 1));
+    // Another set is another layout with the same region's version.
+    let (one, version) = hold(&regions, 0x2000, false);
+    assert!(one != both && version == fresh + 1);
+    // A new allocation at the same address is another.
+    regions.remove(0x3000);
+    regions.insert(0x3000, HostBytes::zeroed(16).unwrap());
+    assert_ne!(hold(&regions, 0x4000, false).0, both);
+    assert_eq!(hold(&regions, 0x2000, false).0, one);
+}
+
+#[test]
+fn few_footprints_are_kept_and_dead_batches_forgotten() {
+    let footprints = Footprints::default();
+    let config = Config::default();
+    let batch = |at| {
+        Work::Run(Arc::new(Batch {
+            words: vec![0],
+            insns: vec![],
+            insn_addr: PhysAddr(at),
+            marks: vec![],
+        }))
+    };
+    for at in 0..3 * KEPT_FOOTPRINTS as u32 {
+        let spans = footprints.of(&batch(at), &config);
+        assert_eq!(spans[0].start, u64::from(at));
+    }
+    assert!(footprints.known.lock().unwrap().len() <= 2);
+    let live: Vec<Work> = (0..2 * KEPT_FOOTPRINTS as u32).map(batch).collect();
+    for _ in 0..2 {
+        for (at, work) in live.iter().enumerate() {
+            assert_eq!(footprints.of(work, &config)[0].start, at as u64);
+        }
+    }
+    assert_eq!(footprints.known.lock().unwrap().len(), KEPT_FOOTPRINTS);
+}

@@ -1,0 +1,132 @@
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::BufferId;
+
+fn spec(chw: [u32; 3], packing: Packing) -> TensorSpec {
+    TensorSpec {
+        name: "x".into(),
+        buffer: BufferId(0),
+        offset_bytes: 0,
+        chw,
+        scale: 1.0,
+        zero: 0,
+        packing,
+    }
+}
+
+fn batch2() -> Config {
+    Config::from_json(r#"{"LOG_BATCH": 1, "LOG_BLOCK": 4}"#).unwrap()
+}
+
+/// As [`pack`] on so many threads.
+fn in_bands(spec: &TensorSpec, config: &Config, images: &[&[i8]], threads: usize) -> Vec<u8> {
+    let images = TensorImages::new(spec, config, images).unwrap();
+    let mut tiles = vec![99; images.packed_bytes() as usize];
+    images.pack_by(&Packers::for_any_size(threads), &mut tiles);
+    tiles
+}
+
+proptest! {
+    #[test]
+    fn unpack_inverts_pack(c in 1u32..40, h in 1u32..7, w in 1u32..7, two in any::<bool>(), seed in any::<u64>(), bands in 1usize..6) {
+        let config = if two { batch2() } else { Config::default() };
+        let spec = spec([c, h, w], Packing::Tiles);
+        let image = |k: u64| -> Vec<i8> {
+            (0..spec.image_len() as u64).map(|i| (seed.wrapping_mul(i * 2 + 1 + k) >> 33) as i8).collect()
+        };
+        let images: Vec<_> = (0..config.batch() as u64).map(image).collect();
+        let refs: Vec<_> = images.iter().map(Vec::as_slice).collect();
+        let packed = pack(&spec, &config, &refs).unwrap();
+        let other = vec![77; spec.image_len()];
+        let mut again = TensorImages::new(&spec, &config, &vec![&other[..]; config.batch()]).unwrap();
+        again.replace(&refs[..1]).unwrap();
+        let mut bytes = vec![99; packed.len()];
+        again.pack_into(&mut bytes);
+        prop_assert_eq!(&bytes, &pack(&spec, &config, &refs[..1]).unwrap());
+        prop_assert_eq!(in_bands(&spec, &config, &refs[..1], bands), bytes);
+        prop_assert_eq!(&in_bands(&spec, &config, &refs, bands), &packed);
+        prop_assert_eq!(unpack(&spec, &config, &packed).unwrap(), images);
+    }
+
+    #[test]
+    fn im2col_gathers_the_patches(
+        c in 1usize..4, h in 1usize..9, w in 1usize..14, k in (1usize..4, 1usize..12),
+        s in 1usize..4, d in 1usize..3, pads in prop::array::uniform4(0u32..3), seed in any::<u64>(),
+        zero in prop_oneof![Just(0i8), any::<i8>()], bands in 1usize..6,
+    ) {
+        let config = Config::default();
+        let packing = Packing::Im2col {
+            kernel: [k.0 as u32, k.1 as u32], stride: [s as u32; 2], dilation: [d as u32; 2], pads,
+        };
+        let spec = TensorSpec { zero, ..spec([c as u32, h as u32, w as u32], packing) };
+        let image: Vec<i8> = (0..c * h * w).map(|i| (seed.wrapping_mul(i as u64 * 2 + 1) >> 40) as i8).collect();
+        let Some(packed) = pack(&spec, &config, &[&image]) else {
+            prop_assert!(h + (pads[0] + pads[2]) as usize <= d * (k.0 - 1) || w + (pads[1] + pads[3]) as usize <= d * (k.1 - 1));
+            return Ok(());
+        };
+        let mut again = vec![99; packed.len()];
+        TensorImages::new(&spec, &config, &[&image]).unwrap().pack_into(&mut again);
+        prop_assert_eq!(&again, &packed);
+        prop_assert_eq!(&in_bands(&spec, &config, &[&image], bands), &packed);
+        let oh = (h + (pads[0] + pads[2]) as usize - d * (k.0 - 1) - 1) / s + 1;
+        let ow = (w + (pads[1] + pads[3]) as usize - d * (k.1 - 1) - 1) / s + 1;
+        for col in 0..(c * k.0 * k.1).next_multiple_of(16) {
+            for i in 0..oh { for j in 0..ow {
+                let got = packed[(col / 16 * oh * ow + i * ow + j) * 16 + col % 16] as i8;
+                let (ch, y, x) = (col / (k.0 * k.1), col / k.1 % k.0, col % k.1);
+                let r = (i * s + y * d) as i64 - i64::from(pads[0]);
+                let q = (j * s + x * d) as i64 - i64::from(pads[1]);
+                let inside = ch < c && (0..h as i64).contains(&r) && (0..w as i64).contains(&q);
+                let padding = if ch < c { zero } else { 0 };
+                let want = if inside { image[ch * h * w + r as usize * w + q as usize] } else { padding };
+                prop_assert_eq!(got, want);
+            } }
+        }
+    }
+}
+
+#[test]
+fn wrong_lengths_are_refused() {
+    let spec = spec([3, 2, 2], Packing::Tiles);
+    let config = Config::default();
+    assert!(pack(&spec, &config, &[&[0; 11]]).is_none());
+    assert!(pack(&spec, &config, &[&[0; 12], &[0; 12]]).is_none());
+    assert!(unpack(&spec, &config, &[0; 63]).is_none());
+}
+
+#[test]
+fn sizes_that_overflow_are_no_sizes() {
+    let config = Config::default();
+    let huge = spec([u32::MAX; 3], Packing::Tiles);
+    assert_eq!(huge.image_len(), usize::MAX);
+    assert_eq!(huge.packed_bytes(&config), None);
+    assert!(pack(&huge, &config, &[]).is_none() && unpack(&huge, &config, &[]).is_none());
+    // Empty, although a product of the other two overflows with the lanes.
+    let empty = spec([u32::MAX, u32::MAX, 0], Packing::Tiles);
+    assert_eq!(empty.image_len(), 0);
+    assert_eq!(unpack(&empty, &config, &[]).unwrap(), [vec![0i8; 0]]);
+    let window = |kernel, stride, dilation, pads| Packing::Im2col {
+        kernel,
+        stride,
+        dilation,
+        pads,
+    };
+    let max = [u32::MAX; 2];
+    for packing in [
+        window(max, [1; 2], max, [u32::MAX; 4]),
+        window([0, 1], [1; 2], [1; 2], [0; 4]),
+        window([1; 2], [0, 1], [1; 2], [0; 4]),
+        window([1; 2], [1; 2], [1; 2], [u32::MAX; 4]),
+        // 2^36 bytes from one value.
+        window([1; 2], [1; 2], [1; 2], [1 << 15; 4]),
+    ] {
+        let spec = spec([1, 1, 1], packing);
+        assert!(
+            pack(&spec, &config, &[&[1]]).is_none(),
+            "{:?}",
+            spec.packing
+        );
+    }
+}
