@@ -129,7 +129,7 @@ fn libraries_know_no_options_of_the_command_line() {
         "hw-board",
         "hw-opencl",
         "hw-rtl",
-        "hw-rtl/double",
+        "hw-rtl/tests/double",
         "compiler",
         "app",
         "python",
@@ -226,7 +226,7 @@ fn unsafe_code_is_where_it_may_be() {
         "hw-opencl/src/cl/staging.rs",
         "hw-rtl/src/library.rs",
         "hw-rtl/src/abort.rs",
-        "hw-rtl/double/src/ffi.rs",
+        "hw-rtl/tests/double/src/ffi.rs",
         "rt/src/ffi.rs",
         "rt/src/mmio.rs",
     ];
@@ -245,7 +245,7 @@ fn unsafe_code_is_where_it_may_be() {
         "capi",
         "hw-opencl",
         "hw-rtl",
-        "hw-rtl/double",
+        "hw-rtl/tests/double",
         "rt",
         "tests",
     ] {
@@ -362,7 +362,7 @@ fn names_spell_quantize_as_onnx_does() {
         "capi",
         "hw-opencl",
         "hw-rtl",
-        "hw-rtl/double",
+        "hw-rtl/tests/double",
         "rt",
         "tests",
     ] {

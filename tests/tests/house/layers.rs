@@ -18,7 +18,7 @@ fn files_stand_in_layers() {
         "hw-board",
         "hw-opencl",
         "hw-rtl",
-        "hw-rtl/double",
+        "hw-rtl/tests/double",
         "compiler",
         "app",
         "cli",
