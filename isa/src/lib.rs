@@ -20,36 +20,23 @@
 //! `vta-driver` and `vta-hw-opencl`.
 #![forbid(unsafe_code)]
 
-mod alu;
 pub mod asm;
 pub mod check;
 mod config;
-mod decode;
 mod extension;
 mod field;
-mod finish;
-mod gemm;
 pub mod header;
 mod insn;
-mod load;
-mod looped;
-mod opcode;
 pub mod reference;
 pub mod resolve;
-mod store;
 pub mod tokens;
-mod transfer;
 mod uop;
 
-pub use alu::{Alu, AluFields, AluOp, AluOperand};
 pub use config::{Config, ConfigError, Excess};
-pub use decode::DecodeError;
 pub use extension::{Extension, Extensions};
 pub use field::{Field, FieldError, Form};
-pub use finish::Finish;
-pub use gemm::{Gemm, GemmFields};
-pub use insn::{INSN_BYTES, Insn};
-pub use load::{Load, LoadFields, MemType};
-pub use opcode::{Deps, DepsFields, Module, Opcode};
-pub use store::{Store, StoreFields};
+pub use insn::{
+    Alu, AluFields, AluOp, AluOperand, DecodeError, Deps, DepsFields, Finish, Gemm, GemmFields,
+    INSN_BYTES, Insn, Load, LoadFields, MemType, Module, Opcode, Store, StoreFields,
+};
 pub use uop::{UOP_BYTES, Uop};

@@ -1,6 +1,6 @@
 //! GEMM: matrix products over a range of micro-ops inside two affine loops.
 
-use crate::looped::looped;
+use super::looped::looped;
 use crate::{Deps, FieldError, Opcode};
 
 looped! {

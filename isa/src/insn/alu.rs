@@ -1,7 +1,7 @@
 //! ALU: lane-wise operations on accumulator tiles inside two affine loops.
 
+use super::looped::looped;
 use crate::field::codes;
-use crate::looped::looped;
 use crate::{Deps, Extension, FieldError, Opcode};
 
 /// The operations: `Name = code, "name", extension, "meaning", |x, y| lane`. What knows them one by

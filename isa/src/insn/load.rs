@@ -1,7 +1,7 @@
 //! LOAD: rows of tiles from DRAM into a scratchpad, with zero padding; memory types.
 
+use super::transfer::transfer;
 use crate::field::codes;
-use crate::transfer::transfer;
 use crate::{Deps, Extension, FieldError, Opcode};
 
 codes! {

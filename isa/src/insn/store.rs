@@ -1,6 +1,6 @@
 //! STORE: rows of accumulator tiles to DRAM, low 8 bits of each element.
 
-use crate::transfer::transfer;
+use super::transfer::transfer;
 use crate::{Deps, FieldError, MemType, Opcode};
 
 transfer! {

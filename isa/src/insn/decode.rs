@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::opcode::OPCODE;
+use super::opcode::OPCODE;
 use crate::{
     Alu, AluOp, AluOperand, Deps, Field, Finish, Gemm, Insn, Load, MemType, Opcode, Store,
 };

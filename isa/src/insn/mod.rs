@@ -1,7 +1,24 @@
 //! The instruction: the sum of all kinds, and what they have in common.
 
-use crate::opcode::{Deps, Module, Opcode};
-use crate::{Alu, Extension, Extensions, Field, FieldError, Finish, Gemm, Load, MemType, Store};
+mod alu;
+mod decode;
+mod finish;
+mod gemm;
+mod load;
+mod looped;
+mod opcode;
+mod store;
+mod transfer;
+
+pub use alu::{Alu, AluFields, AluOp, AluOperand};
+pub use decode::DecodeError;
+pub use finish::Finish;
+pub use gemm::{Gemm, GemmFields};
+pub use load::{Load, LoadFields, MemType};
+pub use opcode::{Deps, DepsFields, Module, Opcode};
+pub use store::{Store, StoreFields};
+
+use crate::{Extension, Extensions, Field, FieldError};
 
 /// Bytes of one instruction in DRAM.
 pub const INSN_BYTES: usize = 16;
