@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cache::BinaryCache;
+use crate::build::cache::BinaryCache;
 use crate::scopes::Scopes;
 use crate::select::Structure;
 

@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use crate::cl::{ImageLimits, RawDevice};
 use crate::error::OpenClError;
-use crate::versions::Scratchpad;
+use crate::plan::versions::Scratchpad;
 use crate::words::{SCOPES, TEXEL_BYTES, TEXTURE_WIDTH};
 
 /// What products read inputs or weights as. All give the same bits.

@@ -6,10 +6,10 @@ use vta_isa::Insn;
 use vta_isa::tokens::At;
 
 use super::site::Site;
+use super::stream::Stream;
+use crate::build::program::{Builder, scratchpad_bytes};
 use crate::cl::{Arg, Bytes, CoreKernel, Pending, Queue};
-use crate::core_stream::Stream;
 use crate::error::{BatchError, ClFault, EngineError, OpenClError};
-use crate::program::{Builder, scratchpad_bytes};
 use crate::select::Structure;
 
 /// The single-work-item core.

@@ -2,23 +2,25 @@
 //! on the device, launching it.
 
 mod core;
+pub(crate) mod packer;
 mod site;
+mod stream;
 mod throughput;
 
 use vta_isa::resolve::Resolved;
 use vta_isa::{Config, Insn};
 
 use self::core::{Channels, Core, StreamOnDevice};
+use self::packer::Packer;
 pub(crate) use self::site::Site;
+use self::stream::{Stream, StreamBuilder};
 use self::throughput::{Launches, Throughput};
 use crate::batch::Sink;
+use crate::build::program::Builder;
 use crate::cl::{Pending, Queue};
-use crate::core_stream::{Stream, StreamBuilder};
-use crate::decoder::Decoder;
 use crate::error::{BatchError, EngineError, OpenClError};
-use crate::packer::Packer;
-use crate::program::Builder;
-use crate::schedule::Scheduled;
+use crate::plan::decoder::Decoder;
+use crate::plan::schedule::Scheduled;
 use crate::select::Structure;
 
 /// Kernels and scratchpads of a structure.

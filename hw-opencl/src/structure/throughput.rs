@@ -5,18 +5,18 @@ use std::sync::atomic::Ordering;
 
 use vta_isa::Config;
 
+use super::packer::Packer;
 use super::site::Site;
+use crate::build::program::Builder;
 use crate::cl::{Arg, Bytes, CoreKernel, Ctx, Image, Pending, Queue};
-use crate::decoder::Decoder;
 use crate::error::{ClFault, EngineError, OpenClError};
-use crate::ops::{Room, Shape};
-use crate::packer::Packer;
-use crate::program::Builder;
-use crate::schedule::{Cut, Goal, Launch, Scheduled, Scheduler};
+use crate::plan::decoder::Decoder;
+use crate::plan::ops::{Room, Shape};
+use crate::plan::schedule::{Cut, Goal, Launch, Scheduled, Scheduler};
+use crate::plan::versions::Scratchpad;
+use crate::plan::views::{ROW_BYTES, Refresh};
 use crate::scopes::{Scope, Scopes};
 use crate::select::Structure;
-use crate::versions::Scratchpad;
-use crate::views::{ROW_BYTES, Refresh};
 use crate::words::{TEXEL_BYTES, TEXTURE_WIDTH};
 
 /// The throughput structure.

@@ -51,11 +51,7 @@ mod fetch;
 mod load;
 mod memory;
 mod module;
-#[cfg(test)]
-mod random;
 mod report;
-#[cfg(test)]
-mod stepper;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,3 @@
-
 use vta_driver::{Device, Work, WorkDone};
 use vta_isa::asm;
 

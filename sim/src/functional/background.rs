@@ -11,12 +11,12 @@ use vta_driver::{Batch, DeviceMemory, Span};
 use vta_isa::resolve::merge;
 use vta_isa::{Config, Insn};
 
-use super::build::Limits;
-use super::build::span;
-use super::make::{Maker, Subject};
 use super::plan::Plan;
-use super::schedule::Schedule;
-use super::scratchpads::Scratchpads;
+use super::plan::build::Limits;
+use super::plan::build::span;
+use super::plan::make::{Maker, Subject};
+use super::run::scratchpads::Scratchpads;
+use super::threads::schedule::Schedule;
 use crate::kernels::GemmKernel;
 
 /// What a plan depends on, beside memory.

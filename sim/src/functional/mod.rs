@@ -1,53 +1,24 @@
 //! The fast functional executor: the oracle's results at the speed of the CPU.
 //!
-//! A batch is decoded once into a [`plan::Plan`]: its tokens are resolved into one order, GEMM
+//! A batch is decoded once into a [`Plan`]: its tokens are resolved into one order, GEMM
 //! instructions become blocked matrix products whose weights are laid out for the kernel, and
 //! resets, residuals, ALU steps and stores are fused into the products that they belong to.
 //! Running a plan reads no instruction and no micro-op. Plans are kept for batches that are
 //! submitted again, as long as their micro-ops and weights in DRAM haven't been written to.
 //!
-//! Parts of a plan that need nothing of each other may run on several threads: [`schedule`].
+//! Parts of a plan that need nothing of each other may run on several threads: [`threads`].
 //!
 //! Planning takes longer than running, so a batch that comes for the first time runs one instruction
-//! at a time ([`direct`]), with the same bits, and is planned when it comes again ([`Planning`]). What can't be
+//! at a time ([`run::direct`]), with the same bits, and is planned when it comes again ([`Planning`]). What can't be
 //! planned always runs so; faulty programs among it, so that everything before the fault has its
 //! effect.
 
 mod background;
-mod build;
-mod cells;
-mod clusters;
-mod crew;
-mod cut;
-mod direct;
-mod draft;
-mod elementwise;
-mod emit;
-mod flow;
-mod form;
-mod interpret;
 mod known;
-mod listing;
-mod make;
-mod matmul;
-mod near;
-mod ops;
-mod origin;
-mod passes;
-mod pieces;
 mod plan;
 mod planner;
 mod run;
-mod schedule;
-mod scratchpads;
-mod shape;
-mod table;
-mod tasks;
 mod threads;
-mod unit;
-mod unplanned;
-#[cfg(debug_assertions)]
-mod verify;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,17 +28,17 @@ use vta_isa::tokens;
 use vta_isa::{Config, Insn, Module};
 
 use self::background::Shared;
-use self::build::Limits;
-use self::crew::Crew;
-use self::direct::Direct;
 use self::known::{Form, Known, Planned, is_long};
-pub use self::listing::{PlanLine, PlanListing};
-use self::make::{Maker, Subject};
 use self::plan::Plan;
+use self::plan::build::Limits;
+pub use self::plan::listing::{PlanLine, PlanListing};
+use self::plan::make::{Maker, Subject};
+use self::plan::unplanned::Unplanned;
 pub use self::planner::{PlanLog, Planner};
-use self::schedule::Schedule;
-use self::scratchpads::Scratchpads;
-use self::unplanned::Unplanned;
+use self::run::direct::Direct;
+use self::run::scratchpads::Scratchpads;
+use self::threads::crew::Crew;
+use self::threads::schedule::{self, Schedule};
 use crate::error::SimError;
 use crate::kernels::GemmKernel;
 use crate::{Executor, StepBudget};
@@ -477,11 +448,3 @@ impl Functional {
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_background;
-#[cfg(test)]
-mod tests_direct;
-#[cfg(test)]
-mod tests_fusions;
-#[cfg(test)]
-mod tests_threads;

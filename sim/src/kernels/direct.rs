@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::panel::{self, Line};
+use super::product::panel::{self, Line};
 use super::{COLUMN, Format, GemmKernel};
 
 /// What is known of a weight tile's bytes.

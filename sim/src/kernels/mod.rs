@@ -11,33 +11,29 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-pub(crate) mod bundles;
 pub(crate) mod direct;
 mod kernel;
 pub(crate) mod lanes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
-mod panel;
-mod part;
 pub(crate) mod peak;
 #[cfg(target_arch = "x86_64")]
 mod pointers;
-mod product;
+pub(crate) mod product;
 mod scalar;
 pub(crate) mod shared;
-pub(crate) mod staging;
-mod steps;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bundles::{Bundles, PADDING};
 use direct::{Dots, Singles, Tiles};
 pub use kernel::GemmKernel;
 pub(crate) use kernel::{COLUMN, Format, MAX_COLUMNS};
-pub(crate) use panel::{Column, Line, Panel};
 use product::Stretch;
+pub(crate) use product::bundles::{Bundles, PADDING};
+use product::panel;
+pub(crate) use product::panel::{Column, Line, Panel};
+pub(crate) use product::steps::{Operand, Step, Steps};
 pub(crate) use product::{Bases, Inputs, Memory, Product, Row, Rows, Start};
-pub(crate) use steps::{Operand, Step, Steps};
 
 impl GemmKernel {
     /// Runs a product whose offsets this function checks.

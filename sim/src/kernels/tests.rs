@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use vta_isa::AluOp;
 
-use super::staging::Staging;
+use super::product::staging::Staging;
 use super::*;
 
 /// A product as numbers, from which each kernel's tables and panels are made.

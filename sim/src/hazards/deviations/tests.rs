@@ -1,4 +1,3 @@
-
 use super::*;
 use vta_driver::DeviceMemory;
 use vta_isa::asm;

@@ -11,9 +11,9 @@ use std::ptr::addr_of_mut;
 use std::arch::x86_64::*;
 
 use super::sums::{Here, apply_steps, at, load, widen};
-use crate::kernels::bundles::Joined;
-use crate::kernels::panel::PAIR;
 use crate::kernels::pointers::Pointers;
+use crate::kernels::product::bundles::Joined;
+use crate::kernels::product::panel::PAIR;
 use crate::kernels::{Line, MAX_COLUMNS, Memory, PADDING, Product, Row, Start, Stretch};
 
 mod permission;

@@ -1,4 +1,3 @@
-
 use vta_isa::asm;
 
 use super::*;

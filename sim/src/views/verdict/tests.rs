@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn layer(spend: &[(Spend, u64)]) -> LayerCycles {

@@ -1,0 +1,480 @@
+//! What the enqueuing thread owns: queues, kernels, memory, plans.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use vta_driver::packing::TensorImages;
+use vta_driver::{Batch, Footprints, Lane, LayerMark, MarkReport, RunReport, Traffic, Work};
+use vta_isa::resolve::{UopScratchpad, meet, stored_bytes};
+use vta_isa::{Config, Insn, MemType, Uop, check, tokens};
+
+use crate::arena::Arena;
+use crate::batch::{Stop, Walk};
+use crate::build::measured::remembered_scopes;
+use crate::build::program::Builder;
+use crate::cl::{Ctx, Marker, Pending, Queue, Staging};
+use crate::error::{BatchError, ClFault, EngineError, OpenClError};
+use crate::mirror::Mirror;
+use crate::options::Options;
+use crate::scopes::Scopes;
+use crate::select::{DeviceEntry, Structure};
+use crate::shared::Shared;
+use crate::structure::packer::PackSite;
+use crate::structure::{Part, Runner, Site};
+
+/// Plans that are kept for batches that are still alive.
+const MAX_PLANS: usize = 4096;
+/// Bytes of the plans that are kept.
+const MAX_PLAN_BYTES: u64 = 256 << 20;
+
+/// A batch made ready to run, and what must still hold for it to be run again.
+struct Plan {
+    batch: Weak<Batch>,
+    part: Part,
+    report: RunReport,
+    /// Bytes that the device writes.
+    writes: Vec<Range<u64>>,
+    generation: u64,
+    arena: (u64, u64),
+    /// Micro-ops that were read, and what they were.
+    uop_sources: Vec<(u32, u32)>,
+    uop_bytes: Vec<u8>,
+    /// What of the micro-op scratchpad the batch found and used.
+    uops_before: Vec<(usize, Uop)>,
+    /// What the micro-op scratchpad holds afterwards.
+    uops: Vec<(usize, Uop)>,
+}
+
+/// Work that is enqueued on one of the queues: what it touches, and its end.
+struct InFlight {
+    spans: Arc<[Range<u64>]>,
+    end: Marker,
+}
+
+/// A lane's place in pairs.
+pub(crate) fn index(lane: Lane) -> usize {
+    match lane {
+        Lane::Compute => 0,
+        Lane::Copy => 1,
+    }
+}
+
+/// A lane's queue of the two, in the order of [`index`].
+fn of_lane(lane: Lane, queues: [&Queue; 2]) -> &Queue {
+    queues[index(lane)]
+}
+
+/// Queues, kernels and memory of one device.
+pub(crate) struct Engine {
+    // Dropped in this order: what is enqueued holds references of its own to what it uses.
+    /// By the address of the batch, which the plan's weak pointer keeps from being used again.
+    plans: HashMap<usize, Plan>,
+    runner: Runner,
+    scopes: Scopes,
+    arena: Arena,
+    queue: Queue,
+    copies: Queue,
+    ctx: Arc<Ctx>,
+    /// By lane, for the other lane.
+    in_flight: [Vec<InFlight>; 2],
+    footprints: Footprints,
+    config: Config,
+    mirror: Mirror,
+    uops: UopScratchpad,
+    max_steps: u64,
+    shared: Arc<Shared>,
+}
+
+/// What an engine is made for.
+pub(crate) struct Setup<'a> {
+    pub entry: &'a DeviceEntry,
+    pub structure: Structure,
+    pub config: &'a Config,
+    pub options: &'a Options,
+}
+
+/// The memory scopes of a device: those that are asked for, or else what was measured to be
+/// faster where that can be had, or else buffers.
+fn scopes(setup: &Setup<'_>) -> Result<Scopes, OpenClError> {
+    let asked = setup.options.scopes;
+    let reason = match setup.structure {
+        Structure::Core | Structure::Channels => "only the throughput structure has them",
+        Structure::Throughput if setup.options.one_launch == Some(true) => {
+            "a batch in one launch fills the buffers that it reads"
+        }
+        Structure::Throughput => {
+            let measured = || remembered_scopes(setup.entry, setup.config, setup.options);
+            return Ok(asked.or_else(measured).unwrap_or_default());
+        }
+    };
+    let scopes = asked.unwrap_or_default();
+    match scopes.are_buffers() {
+        true => Ok(scopes),
+        false => Err(OpenClError::Scope {
+            device: setup.entry.selector.clone(),
+            scopes: scopes.to_string(),
+            reason: reason.to_owned(),
+        }),
+    }
+}
+
+impl Engine {
+    /// An engine with the kernels of a structure.
+    pub fn new(setup: &Setup<'_>, shared: &Arc<Shared>) -> Result<Self, OpenClError> {
+        let Setup {
+            entry,
+            structure,
+            config,
+            options,
+        } = *setup;
+        let call = |fault| OpenClError::Call {
+            device: shared.device.clone(),
+            fault,
+        };
+        let ctx = Arc::new(Ctx::new(&entry.raw).map_err(call)?);
+        let mut queue = Queue::new(&ctx, options.profile).map_err(call)?;
+        let mut copies = Queue::new(&ctx, false).map_err(call)?;
+        if options.pinned.unwrap_or(!entry.raw.unified) {
+            let staging = Staging::new(&ctx).map_err(call)?;
+            queue.stage(staging.clone());
+            copies.stage(staging);
+        }
+        let scopes = scopes(setup)?;
+        let builder = Builder {
+            entry,
+            config,
+            options,
+            scopes,
+            stats: &shared.stats,
+            ctx: &ctx,
+        };
+        let runner = Runner::new(&builder, structure, &queue)?;
+        Ok(Self {
+            plans: HashMap::new(),
+            runner,
+            scopes,
+            arena: Arena::new(entry.max_alloc_bytes()),
+            queue,
+            copies,
+            ctx,
+            in_flight: [Vec::new(), Vec::new()],
+            footprints: Footprints::default(),
+            config: config.clone(),
+            mirror: Mirror::new(),
+            uops: UopScratchpad::holding(vec![Uop::default(); config.depth(MemType::Uop)]),
+            max_steps: options.max_steps,
+            shared: Arc::clone(shared),
+        })
+    }
+
+    pub fn map(&mut self, addr: u32, size_bytes: u64) {
+        // The allocator hands out disjoint ranges, so mapping can't fail.
+        if let Err(error) = self.mirror.map(addr, size_bytes) {
+            tracing::error!(device = self.shared.device, %error, "mapping device memory");
+        }
+        self.arena.map(addr, size_bytes);
+    }
+
+    pub fn unmap(&mut self, addr: u32) {
+        self.mirror.unmap(addr);
+        self.arena.unmap(addr);
+    }
+
+    pub fn scopes(&self) -> Scopes {
+        self.scopes
+    }
+
+    pub fn clears_scratchpads(&self) -> bool {
+        self.runner.clears_scratchpads()
+    }
+
+    pub fn finish(&self) -> Result<(), ClFault> {
+        self.queue.finish()?;
+        self.copies.finish()
+    }
+
+    fn lane(&self, lane: Lane) -> &Queue {
+        of_lane(lane, [&self.queue, &self.copies])
+    }
+
+    /// Puts what is enqueued next on a lane behind what touches the same bytes on the other;
+    /// the bytes.
+    pub fn order(&mut self, lane: Lane, work: &Work) -> Result<Arc<[Range<u64>]>, EngineError> {
+        self.prepare()?;
+        let spans = self.footprints.of(work, &self.config);
+        let [compute, copies] = &mut self.in_flight;
+        let other = match lane {
+            Lane::Compute => copies,
+            Lane::Copy => compute,
+        };
+        other.retain(|earlier| !earlier.end.is_reached());
+        let meets = other.iter().filter(|earlier| meet(&earlier.spans, &spans));
+        let ends: Vec<Marker> = meets.map(|earlier| earlier.end.clone()).collect();
+        self.lane(lane).wait_for(&ends)?;
+        Ok(spans)
+    }
+
+    /// Notes what was enqueued on a lane.
+    pub fn note(&mut self, lane: Lane, spans: Arc<[Range<u64>]>, last: Option<&Pending>) {
+        let mine = &mut self.in_flight[index(lane)];
+        mine.retain(|earlier| !earlier.end.is_reached());
+        mine.extend(last.map(|last| InFlight {
+            spans,
+            end: last.marker(),
+        }));
+    }
+
+    /// Gives the allocations their memory, which both lanes then see.
+    fn prepare(&mut self) -> Result<(), EngineError> {
+        if self.arena.is_ready() {
+            return Ok(());
+        }
+        // The buffer may be a new one, which takes over the bytes of the old.
+        self.queue.wait_for(&[self.copies.marker()?])?;
+        self.arena.prepare(&self.ctx, &self.queue)?;
+        Ok(self.copies.wait_for(&[self.queue.marker()?])?)
+    }
+
+    pub fn write(
+        &mut self,
+        lane: Lane,
+        addr: u32,
+        data: vta_driver::Bytes,
+    ) -> Result<Vec<Pending>, EngineError> {
+        self.mirror.host_writes(addr, &data)?;
+        let offset = u64::from(addr) - self.arena.base();
+        let queue = of_lane(lane, [&self.queue, &self.copies]);
+        let Some(buffer) = self.arena.buffer_mut().filter(|_| !data.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let pending = queue.write(buffer, offset, data)?;
+        queue.flush()?;
+        Ok(vec![pending])
+    }
+
+    /// Writes the tiles of images, which the device packs if it can.
+    pub fn pack(
+        &mut self,
+        lane: Lane,
+        addr: u32,
+        images: Arc<TensorImages>,
+    ) -> Result<Vec<Pending>, EngineError> {
+        let (first, size) = (u64::from(addr), images.packed_bytes());
+        self.mirror.memory().read(first, size)?;
+        let stats = &self.shared.stats;
+        if let (Some(packer), Some(to)) = (self.runner.packer(), self.arena.buffer()) {
+            let queue = of_lane(lane, [&self.queue, &self.copies]);
+            let site = PackSite {
+                ctx: &self.ctx,
+                queue,
+                lane: index(lane),
+                to,
+                stats,
+            };
+            let offset = first - self.arena.base();
+            if let Some(packed) = packer.pack(site, Arc::clone(&images), offset)? {
+                queue.flush()?;
+                self.mirror.device_writes(&(first..first + size));
+                return Ok(vec![packed]);
+            }
+        }
+        stats.copied(&stats.bytes_written, size);
+        let mut tiles = vec![0; size as usize];
+        images.pack_into(&mut tiles);
+        self.write(lane, addr, tiles.into())
+    }
+
+    pub fn read(
+        &mut self,
+        lane: Lane,
+        addr: u32,
+        size_bytes: u64,
+    ) -> Result<Vec<Pending>, EngineError> {
+        self.mirror.memory().read(addr.into(), size_bytes)?;
+        let offset = u64::from(addr) - self.arena.base();
+        let Some(buffer) = self.arena.buffer().filter(|_| size_bytes > 0) else {
+            return Ok(Vec::new());
+        };
+        let pending = self.lane(lane).read(buffer, offset, size_bytes)?;
+        self.lane(lane).flush()?;
+        Ok(vec![pending])
+    }
+
+    /// Enqueues a batch: from an earlier plan, if it still holds, else from a new one.
+    pub fn run(&mut self, batch: &Arc<Batch>) -> Result<(Vec<Pending>, RunReport), EngineError> {
+        self.shared.stats.batches.fetch_add(1, Ordering::Relaxed);
+        let key = Arc::as_ptr(batch) as usize;
+        let done = match self.plans.get(&key) {
+            Some(plan) if self.still_holds(plan) => {
+                self.uops.restore(&plan.uops);
+                plan.writes
+                    .iter()
+                    .for_each(|bytes| self.mirror.device_writes(bytes));
+                let site = Site {
+                    ctx: &self.ctx,
+                    arena: &self.arena,
+                    queue: &self.queue,
+                    shared: &self.shared,
+                };
+                (self.runner.run(&plan.part, site)?, plan.report.clone())
+            }
+            _ => {
+                self.plans.remove(&key);
+                let began = Instant::now();
+                let done = self.plan_and_run(batch)?;
+                let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                self.shared.stats.plan_ns.fetch_add(took, Ordering::Relaxed);
+                done
+            }
+        };
+        self.queue.flush()?;
+        Ok(done)
+    }
+
+    fn still_holds(&self, plan: &Plan) -> bool {
+        let arena = (self.arena.base(), self.arena.size_bytes());
+        let same_memory = plan.generation == self.mirror.generation() && plan.arena == arena;
+        if !same_memory || !self.uops.holds(&plan.uops_before) {
+            return false;
+        }
+        let mut expected = &plan.uop_bytes[..];
+        plan.uop_sources.iter().all(|&(addr, len)| {
+            let (now, rest) = expected.split_at(len as usize);
+            expected = rest;
+            let (addr, len) = (u64::from(addr), u64::from(len));
+            !self.mirror.is_stale(&(addr..addr + len))
+                && self
+                    .mirror
+                    .memory()
+                    .read(addr, len)
+                    .is_ok_and(|bytes| bytes == now)
+        })
+    }
+
+    fn plan_and_run(
+        &mut self,
+        batch: &Arc<Batch>,
+    ) -> Result<(Vec<Pending>, RunReport), EngineError> {
+        self.shared.stats.planned.fetch_add(1, Ordering::Relaxed);
+        check::extensions(&self.config, &batch.insns)
+            .map_err(|found| BatchError::Bounds(Box::new(found)))?;
+        let order = tokens::order(&batch.insns).map_err(BatchError::from)?;
+        let leftover_tokens = order.leftover;
+        let order = order.indices;
+        match self.runner.clears_scratchpads() {
+            true => self.uops.begin_cleared(),
+            false => self.uops.begin(),
+        }
+        let mut walk = Walk {
+            config: &self.config,
+            batch,
+            order: &order,
+            uops: &mut self.uops,
+            steps: [self.max_steps; 2],
+            uop_sources: Vec::new(),
+        };
+        let arena = (self.arena.base(), self.arena.size_bytes());
+        let (mut from, mut fresh) = (0, None);
+        let mut all = Vec::new();
+        loop {
+            let (stop, draft) = self.runner.draft(&self.config, arena, |sink| {
+                walk.run(&mut self.mirror, from, fresh, sink)
+            })?;
+            let end = match &stop {
+                Stop::End => order.len(),
+                Stop::ReadBack { position, .. } => *position,
+            };
+            // What was checked is what runs: the instructions, not the words beside them.
+            let insns = order[from..end]
+                .iter()
+                .map(|&i| (i as usize, batch.insns[i as usize]));
+            let insns = insns.filter(|(_, insn)| !matches!(insn, Insn::Finish(_)));
+            let site = Site {
+                ctx: &self.ctx,
+                arena: &self.arena,
+                queue: &self.queue,
+                shared: &self.shared,
+            };
+            let (part, uploads) = Runner::make(draft, insns, site)?;
+            let pending = self.runner.run(&part, site)?;
+            all.extend(uploads.into_iter().chain(pending));
+            let Stop::ReadBack { position, ranges } = stop else {
+                let report = report(batch, &self.config, leftover_tokens);
+                let whole = fresh.is_none();
+                let sources = std::mem::take(&mut walk.uop_sources);
+                if whole {
+                    self.keep(batch, part, &report, sources);
+                }
+                return Ok((all, report));
+            };
+            let stats = &self.shared.stats;
+            stats.stalled();
+            for (addr, len) in ranges {
+                if let Some(buffer) = self.arena.buffer() {
+                    stats.copied(&stats.bytes_read, len);
+                    let mut read = self.queue.read(buffer, u64::from(addr) - arena.0, len)?;
+                    self.mirror.refresh(addr, &read.wait()?)?;
+                }
+            }
+            (from, fresh) = (position, Some(position));
+        }
+    }
+
+    /// Keeps a plan for the batch's next run, unless that could differ.
+    fn keep(
+        &mut self,
+        batch: &Arc<Batch>,
+        part: Part,
+        report: &RunReport,
+        uop_sources: Vec<(u32, u32)>,
+    ) {
+        let mut uop_bytes = Vec::new();
+        for &(addr, len) in &uop_sources {
+            match self.mirror.memory().read(addr.into(), len.into()) {
+                Ok(bytes) => uop_bytes.extend_from_slice(bytes),
+                Err(_) => return,
+            }
+        }
+        let bytes = |plans: &HashMap<usize, Plan>| -> u64 {
+            plans.values().map(|plan| plan.part.size_bytes()).sum()
+        };
+        self.plans.retain(|_, plan| plan.batch.strong_count() > 0);
+        if self.plans.len() >= MAX_PLANS || bytes(&self.plans) >= MAX_PLAN_BYTES {
+            self.plans.clear();
+        }
+        let plan = Plan {
+            batch: Arc::downgrade(batch),
+            part,
+            report: report.clone(),
+            writes: stored_bytes(&self.config, &batch.insns),
+            generation: self.mirror.generation(),
+            arena: (self.arena.base(), self.arena.size_bytes()),
+            uop_sources,
+            uop_bytes,
+            uops_before: self.uops.found(),
+            uops: self.uops.loaded().collect(),
+        };
+        self.plans.insert(Arc::as_ptr(batch) as usize, plan);
+    }
+}
+
+/// The report of a batch, without the time that it takes. Layers overlap on the device, so no
+/// time is attributed to one.
+fn report(batch: &Batch, config: &Config, leftover_tokens: [u32; 4]) -> RunReport {
+    let ends = batch.marks.iter().skip(1).map(|m| m.first_insn);
+    let ends = ends.chain([batch.insns.len()]);
+    let mark = |(mark, end): (&LayerMark, usize)| MarkReport {
+        name: mark.name.clone(),
+        traffic: Traffic::of(batch.insns.get(mark.first_insn..end).unwrap_or(&[]), config),
+        ..MarkReport::default()
+    };
+    RunReport {
+        traffic: Traffic::of(&batch.insns, config),
+        marks: batch.marks.iter().zip(ends).map(mark).collect(),
+        leftover_tokens,
+        ..RunReport::default()
+    }
+}

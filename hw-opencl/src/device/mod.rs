@@ -1,0 +1,275 @@
+//! [`OpenClDevice`]: an OpenCL device as a [`Device`] of the driver.
+
+mod engine;
+mod worker;
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded};
+use vta_driver::{
+    AllocError, Allocator, Device, DeviceCounters, DeviceInfo, DriverError, Lane, PAGE_BYTES,
+    PhysAddr, Ticket, Work, WorkDone,
+};
+use vta_isa::Config;
+
+use self::engine::{Engine, Setup};
+use self::worker::{self, Item, Reply};
+use crate::error::OpenClError;
+use crate::options::Options;
+use crate::scopes::Scopes;
+use crate::select::{DeviceEntry, Selector, Structure};
+use crate::shared::Shared;
+use crate::stats::Stats;
+
+/// How many pieces of work may wait before `submit` blocks.
+const QUEUE_DEPTH: usize = 64;
+/// How long a wait lasts before the time limit is looked at again.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A VTA on an OpenCL device.
+///
+/// One thread decodes batches and enqueues everything without waiting; for each lane another
+/// answers tickets as work is finished. Each lane is a command queue of its own, so that copies
+/// overlap batches; work that touches the same bytes on both lanes keeps the order in which it
+/// was submitted, through events. A batch is checked wholly before anything of it runs. A device on which
+/// nothing is finished for [`Options::time_limit`] is given up: its tickets get an error, its
+/// threads are left behind, and the process and other devices go on.
+pub struct OpenClDevice {
+    info: DeviceInfo,
+    entry: DeviceEntry,
+    structure: Structure,
+    scopes: Scopes,
+    keeps_scratchpads: bool,
+    allocator: Mutex<Allocator>,
+    shared: Arc<Shared>,
+    sender: Option<Sender<Item>>,
+    finished: Receiver<Infallible>,
+}
+
+impl OpenClDevice {
+    /// Opens the device that a selector means.
+    ///
+    /// # Errors
+    /// [`OpenClError`]: no platform, no such device, kernels that don't build, a bitstream that
+    /// doesn't fit, no memory for the scratchpads.
+    pub fn open(
+        selector: &Selector,
+        config: Config,
+        mut options: Options,
+    ) -> Result<Self, OpenClError> {
+        options.structure = selector.structure().or(options.structure);
+        Self::open_entry(&selector.find()?, config, options)
+    }
+
+    /// Opens a listed device.
+    ///
+    /// # Errors
+    /// As [`OpenClDevice::open`].
+    pub fn open_entry(
+        entry: &DeviceEntry,
+        config: Config,
+        options: Options,
+    ) -> Result<Self, OpenClError> {
+        let default = match options.bitstream {
+            Some(_) => Structure::Core,
+            None => entry.structure,
+        };
+        let structure = options.structure.unwrap_or(default);
+        let name = if structure == entry.structure {
+            entry.selector.clone()
+        } else {
+            format!("{}+{structure}", entry.selector)
+        };
+        let shared = Arc::new(Shared::new(name.clone(), &options));
+        let setup = Setup {
+            entry,
+            structure,
+            config: &config,
+            options: &options,
+        };
+        let engine = Engine::new(&setup, &shared)?;
+        let scopes = engine.scopes();
+        let keeps_scratchpads = !engine.clears_scratchpads();
+        let (sender, receiver) = bounded(QUEUE_DEPTH);
+        let finished = worker::start(engine, receiver, &shared)?;
+        // Device memory is one buffer, so it ends where the largest one does.
+        let last = entry.max_alloc_bytes().min(1 << 32);
+        Ok(Self {
+            info: DeviceInfo { name, config },
+            entry: entry.clone(),
+            structure,
+            scopes,
+            keeps_scratchpads,
+            allocator: Mutex::new(Allocator::new(PAGE_BYTES, last)),
+            shared,
+            sender: Some(sender),
+            finished,
+        })
+    }
+
+    /// The device that this runs on.
+    pub fn entry(&self) -> &DeviceEntry {
+        &self.entry
+    }
+
+    /// The structure that it runs.
+    pub fn structure(&self) -> Structure {
+        self.structure
+    }
+
+    /// The memory scopes that products read weights and inputs in.
+    pub fn scopes(&self) -> Scopes {
+        self.scopes
+    }
+
+    /// Whether scratchpads keep their contents from one batch to the next. On-chip ones are zero
+    /// at the start of each. No program may count on either.
+    pub fn keeps_scratchpads(&self) -> bool {
+        self.keeps_scratchpads
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> Stats {
+        self.shared.stats.snapshot()
+    }
+
+    /// Queues an item, waiting for room as long as the device isn't hung.
+    fn send(&self, mut item: Item) -> Result<(), DriverError> {
+        let sender = self.sender.as_ref().ok_or_else(|| self.shared.lost())?;
+        loop {
+            if self.shared.is_hung() {
+                return Err(self.shared.hung_error());
+            }
+            match sender.send_timeout(item, LOOK) {
+                Ok(()) => return Ok(()),
+                Err(SendTimeoutError::Timeout(back)) => item = back,
+                Err(SendTimeoutError::Disconnected(_)) => return Err(self.shared.lost()),
+            }
+        }
+    }
+
+    /// Takes or gives back memory and tells the worker in the same order: the lock is held over
+    /// both, so that another thread can't get a freed range before its unmapping is queued. The
+    /// worker never takes the lock.
+    fn with_allocator<T>(
+        &self,
+        f: impl FnOnce(&mut Allocator) -> Result<T, AllocError>,
+        tell: impl FnOnce(&T) -> Item,
+    ) -> Result<T, DriverError> {
+        // The allocator is consistent between calls, so a poisoned lock is harmless.
+        let lock = self.allocator.lock();
+        let mut allocator = lock.unwrap_or_else(PoisonError::into_inner);
+        let done = f(&mut allocator).map_err(|source| DriverError::Alloc {
+            device: self.info.name.clone(),
+            source,
+        })?;
+        self.send(tell(&done))?;
+        Ok(done)
+    }
+}
+
+impl Device for OpenClDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn alloc(&self, size_bytes: u64) -> Result<PhysAddr, DriverError> {
+        self.with_allocator(
+            |a| a.alloc(size_bytes),
+            |addr| Item::Map {
+                addr: addr.0,
+                size_bytes,
+            },
+        )
+    }
+
+    fn alloc_at(&self, addr: PhysAddr, size_bytes: u64) -> Result<(), DriverError> {
+        self.with_allocator(
+            |a| a.alloc_at(addr, size_bytes),
+            |()| Item::Map {
+                addr: addr.0,
+                size_bytes,
+            },
+        )
+    }
+
+    fn free(&self, addr: PhysAddr) -> Result<(), DriverError> {
+        self.with_allocator(|a| a.free(addr), |()| Item::Unmap { addr: addr.0 })
+    }
+
+    fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        self.submit_on(Lane::Compute, work)
+    }
+
+    fn submit_on(&self, lane: Lane, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        let lane = match work {
+            Work::Run(_) => Lane::Compute,
+            Work::Write { .. } | Work::Pack { .. } | Work::Read { .. } => lane,
+        };
+        let (reply, receiver) = bounded(1);
+        self.shared.begin();
+        if let Err(error) = self.send(Item::Work { lane, work, reply }) {
+            self.shared.done();
+            return Err(error);
+        }
+        Ok(Box::new(OpenClTicket {
+            shared: Arc::clone(&self.shared),
+            receiver,
+        }))
+    }
+
+    fn counters(&self) -> Option<DeviceCounters> {
+        let s = self.stats();
+        Some(DeviceCounters {
+            batches: s.batches,
+            launches: s.launches,
+            waits: s.waits,
+            stalls: s.stalls,
+            copies: s.copies,
+            scope_copies: s.scope_copies,
+            bytes_to_device: s.bytes_written + s.plan_bytes,
+            bytes_from_device: s.bytes_read,
+            plans: s.planned,
+            plan_ns: s.plan_ns,
+            kernel_ns: self.shared.profile.then_some(s.kernel_ns),
+        })
+    }
+}
+
+impl Drop for OpenClDevice {
+    fn drop(&mut self) {
+        // The threads finish what is queued; the last one closes the channel. Hung ones are left
+        // behind.
+        self.sender = None;
+        while let Err(RecvTimeoutError::Timeout) = self.finished.recv_timeout(LOOK) {
+            if self.shared.is_hung() {
+                tracing::warn!(device = self.info.name, "leaving a hung device behind");
+                return;
+            }
+        }
+    }
+}
+
+struct OpenClTicket {
+    shared: Arc<Shared>,
+    receiver: Receiver<Reply>,
+}
+
+impl Ticket for OpenClTicket {
+    fn wait(self: Box<Self>) -> Result<WorkDone, DriverError> {
+        loop {
+            let look = LOOK.min(self.shared.limit);
+            match self.receiver.recv_timeout(look) {
+                Ok(reply) => return reply,
+                Err(RecvTimeoutError::Disconnected) => return Err(self.shared.lost()),
+                Err(RecvTimeoutError::Timeout) => {
+                    if self.shared.is_hung() {
+                        return Err(self.shared.hung_error());
+                    }
+                }
+            }
+        }
+    }
+}

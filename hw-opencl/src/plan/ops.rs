@@ -1,0 +1,192 @@
+//! Operations of the throughput structure, whose units don't depend on each other, and the tables
+//! that they share. The words are those that `vta_throughput.cl` reads.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use vta_isa::resolve::{Rows, meet, merge};
+use vta_isa::{Config, MemType, Uop};
+
+use crate::plan::versions::Scratchpad;
+pub(crate) use crate::words::{Kind, OP_WORDS};
+
+/// What a unit is, which follows from how the kernels were built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Lanes of a unit.
+    pub lanes: u32,
+    /// Accumulator rows that a unit of a GEMM sums at once.
+    pub rows: u32,
+    /// Outputs that are summed at once where products are listed.
+    pub product_rows: u32,
+    /// Units of these, of each component.
+    pub product_units: u32,
+    /// Elements of a weight tile that a unit loads.
+    pub wgt_elems: u32,
+    /// Work-items of a work-group.
+    pub group: u32,
+}
+
+#[cfg(test)]
+impl Shape {
+    /// Vectors of 16 lanes, as on a CPU.
+    pub const VECTORS: Self = Self {
+        lanes: 16,
+        rows: 8,
+        product_rows: 8,
+        product_units: 1,
+        wgt_elems: 256,
+        group: 1,
+    };
+}
+
+/// Tiles of the device's scratchpads beyond those of the program, in [`Scratchpad`]'s order. One more
+/// input tile, behind these, is always zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room(pub [u32; 3]);
+
+impl Room {
+    /// Tiles of a scratchpad of the device.
+    pub fn tiles(self, config: &Config, scratchpad: Scratchpad) -> usize {
+        let zeros = usize::from(scratchpad == Scratchpad::Inp);
+        depth(config, scratchpad) as usize + self.0[scratchpad as usize] as usize + zeros
+    }
+
+    /// The input tile that is always zero.
+    pub fn zeros(self, config: &Config) -> u32 {
+        depth(config, Scratchpad::Inp) + self.0[Scratchpad::Inp as usize]
+    }
+}
+
+/// Tiles of a scratchpad of the program.
+pub(crate) fn depth(config: &Config, scratchpad: Scratchpad) -> u32 {
+    let mem = match scratchpad {
+        Scratchpad::Inp => MemType::Inp,
+        Scratchpad::Wgt => MemType::Wgt,
+        Scratchpad::Acc => MemType::Acc,
+    };
+    config.depth(mem) as u32
+}
+
+/// What operations are made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub shape: Shape,
+    /// Of the configuration.
+    pub batch: u32,
+    pub block: u32,
+    /// An input tile that is always zero.
+    pub zeros: u32,
+}
+
+impl Target {
+    /// Lanes of an input or accumulator tile.
+    pub const fn lanes(&self) -> u32 {
+        self.batch * self.block
+    }
+}
+
+/// Tiles of a scratchpad, whose indices have 16 bits at most.
+pub(crate) fn narrow(tiles: &Range<usize>) -> Range<u32> {
+    tiles.start as u32..tiles.end as u32
+}
+
+/// Adds a range to a list, to its last one where they touch: less for [`merge`] to sort.
+pub(crate) fn add_range(list: &mut Vec<Range<usize>>, range: Range<usize>) {
+    match list.last_mut() {
+        Some(last) if last.start <= range.start && range.start <= last.end => {
+            last.end = last.end.max(range.end);
+        }
+        _ => list.push(range),
+    }
+}
+
+/// What an operation reads and writes: tiles of the scratchpads in [`Scratchpad`]'s order, ascending and
+/// apart, and rows of DRAM. Ranges may be wider than what is touched; that only orders more than
+/// necessary.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Touches {
+    pub reads: [Vec<Range<usize>>; 3],
+    pub writes: [Vec<Range<usize>>; 3],
+    pub reads_dram: Option<Rows>,
+    pub writes_dram: Option<Rows>,
+}
+
+impl Touches {
+    /// Also reads these tiles.
+    pub fn reading(mut self, scratchpad: Scratchpad, tiles: Range<usize>) -> Self {
+        self.reads[scratchpad as usize].push(tiles);
+        merge(&mut self.reads[scratchpad as usize]);
+        self
+    }
+
+    /// Also writes these tiles.
+    pub fn writing(mut self, scratchpad: Scratchpad, tiles: Range<usize>) -> Self {
+        self.writes[scratchpad as usize].push(tiles);
+        merge(&mut self.writes[scratchpad as usize]);
+        self
+    }
+
+    /// Touches the other's tiles, too.
+    pub fn add(&mut self, other: &Self) {
+        let mine = self.reads.iter_mut().chain(&mut self.writes);
+        for (mine, more) in mine.zip(other.reads.iter().chain(&other.writes)) {
+            mine.extend_from_slice(more);
+            merge(mine);
+        }
+    }
+
+    /// Whether the order of the two matters to the scratchpads.
+    pub fn conflicts(&self, other: &Self) -> bool {
+        Scratchpad::ALL.iter().any(|&scratchpad| {
+            let scratchpad = scratchpad as usize;
+            meet(&self.writes[scratchpad], &other.writes[scratchpad])
+                || meet(&self.writes[scratchpad], &other.reads[scratchpad])
+                || meet(&self.reads[scratchpad], &other.writes[scratchpad])
+        })
+    }
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Op {
+    pub kind: Kind,
+    pub units: u32,
+    /// The kind's own words.
+    pub args: Vec<u32>,
+    pub touches: Touches,
+    /// Work in products, roughly; other work is counted as if it were.
+    pub cost: u64,
+}
+
+/// Lists of words that operations share.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    /// Micro-ops, groups of micro-ops, chains, products.
+    pub words: Vec<u32>,
+    lists: HashMap<Vec<u32>, u32>,
+}
+
+impl Tables {
+    /// Where a list is; equal lists are stored once.
+    pub fn list(&mut self, words: &[u32]) -> u32 {
+        if let Some(&at) = self.lists.get(words) {
+            return at;
+        }
+        let at = self.words.len() as u32;
+        self.words.extend_from_slice(words);
+        self.lists.insert(words.to_vec(), at);
+        at
+    }
+
+    /// Where a list of micro-ops is, as words that the kernel decodes.
+    pub fn uops(&mut self, uops: &[Uop]) -> u32 {
+        let words: Vec<u32> = uops.iter().filter_map(|uop| uop.encode().ok()).collect();
+        debug_assert_eq!(
+            words.len(),
+            uops.len(),
+            "decoded micro-ops fit their fields"
+        );
+        self.list(&words)
+    }
+}

@@ -1,0 +1,157 @@
+//! The second pass: steps find their tiles' places.
+
+use std::ops::Range;
+
+use vta_isa::resolve::{AluAccess, LoadAccess, Rows, StoreAccess, Uops};
+use vta_isa::{Config, Load, MemType};
+
+use crate::error::EngineError;
+use crate::plan::chain::Chain;
+use crate::plan::ops::{Kind, Op, Target, Touches, narrow};
+use crate::plan::products::Product;
+use crate::plan::steps::{Step, loaded};
+use crate::plan::versions::{Places, Scratchpad};
+
+/// A step at its place, not yet joined with others.
+#[derive(Debug)]
+pub(crate) enum Placed {
+    Product(Product),
+    Chain(Chain),
+    Op(Box<Op>),
+}
+
+fn moved(range: &Range<u32>, shift: u32) -> Range<usize> {
+    range.start.wrapping_add(shift) as usize..range.end.wrapping_add(shift) as usize
+}
+
+/// Gives steps their places, in their order.
+///
+/// - *Pattern*: a LOAD or a reset overwrites tiles that something before it still needs.
+/// - *Condition*: the device has room for the tiles elsewhere, until the last step that reads
+///   them; what one step reads together stays together, what is left at the batch's end stays at
+///   home ([`Versions`](crate::plan::versions::Versions)).
+/// - *Proof*: every step reads from where the last writer of each tile was sent, since places
+///   follow the writes in the order of the steps, as the program's own would; and no place is
+///   given again before the last reader of what it holds. So each step finds the words that it
+///   would find at home.
+pub(crate) struct Placer<'a> {
+    config: &'a Config,
+    target: Target,
+    /// The address of the first byte of the device's memory buffer.
+    dram_base: u64,
+    places: Places,
+}
+
+impl<'a> Placer<'a> {
+    pub fn new(config: &'a Config, target: Target, dram_base: u64, places: Places) -> Self {
+        Self {
+            config,
+            target,
+            dram_base,
+            places,
+        }
+    }
+
+    /// The next step, which has this number.
+    ///
+    /// # Errors
+    /// [`EngineError::Internal`]: what the first pass kept as a chain is none.
+    pub fn place(&mut self, number: usize, step: Step) -> Result<Placed, EngineError> {
+        Ok(match step {
+            Step::Load(access) => {
+                let (scratchpad, tiles) = loaded(&access);
+                let runs = std::slice::from_ref(&tiles);
+                let shift = self.places.write(scratchpad, runs, number);
+                Placed::Op(Box::new(self.load(
+                    &access,
+                    scratchpad,
+                    moved(&tiles, shift),
+                )))
+            }
+            Step::Store(access) => {
+                let tiles = narrow(&access.tiles);
+                let shift = self.places.shift(Scratchpad::Acc, tiles.start);
+                Placed::Op(Box::new(self.store(&access, moved(&tiles, shift))))
+            }
+            Step::Clear(runs) => {
+                self.places.write(Scratchpad::Acc, &runs, number);
+                self.chain(Chain::clear(runs))
+            }
+            Step::Chain(alu, uops) => {
+                let access = AluAccess::of(alu, Uops::of(&uops));
+                let chain = Chain::of(&access, self.config.depth(MemType::Acc));
+                let lost = EngineError::Internal("an ALU instruction is no chain any more");
+                self.chain(chain.ok_or(lost)?)
+            }
+            Step::Product(mut product) => {
+                product.place(&self.places);
+                Placed::Product(product)
+            }
+            Step::Op(op) => Placed::Op(op),
+        })
+    }
+
+    fn chain(&self, chain: Chain) -> Placed {
+        Placed::Chain(chain.placed(|tiles| self.places.parts(Scratchpad::Acc, tiles)))
+    }
+
+    fn load(&self, access: &LoadAccess, scratchpad: Scratchpad, to: Range<usize>) -> Op {
+        let (load, shape) = (&access.load, self.target.shape);
+        let (lanes, area) = (self.target.lanes(), self.target.block.pow(2));
+        let (kind, units, cost) = match load.mem {
+            MemType::Wgt => (Kind::LoadWgt, area / shape.wgt_elems, area * 3),
+            MemType::Inp => (Kind::LoadInp, lanes / shape.lanes, lanes * 2),
+            MemType::Acc => (Kind::LoadAcc, lanes / shape.lanes, lanes * 2),
+            MemType::Acc8 | MemType::Out | MemType::Uop => {
+                (Kind::LoadAcc8, lanes / shape.lanes, lanes * 2)
+            }
+        };
+        let tiles = to.len() as u32;
+        Op {
+            kind,
+            units: tiles * units,
+            args: self.transfer(&access.rows, &to, load),
+            touches: Touches {
+                reads_dram: Some(access.rows),
+                ..Touches::default().writing(scratchpad, to)
+            },
+            cost: u64::from(tiles) * u64::from(cost),
+        }
+    }
+
+    fn store(&self, access: &StoreAccess, from: Range<usize>) -> Op {
+        let (y_size, x_size) = (access.store.y_size, access.store.x_size);
+        let unpadded = Load {
+            y_size,
+            x_size,
+            ..Load::default()
+        };
+        let (tiles, lanes) = (from.len() as u32, self.target.lanes());
+        Op {
+            kind: Kind::Store,
+            units: tiles * (lanes / self.target.shape.lanes),
+            args: self.transfer(&access.rows, &from, &unpadded),
+            touches: Touches {
+                writes_dram: Some(access.rows),
+                ..Touches::default().reading(Scratchpad::Acc, from)
+            },
+            cost: u64::from(tiles * lanes * 2),
+        }
+    }
+
+    /// The words of a LOAD or STORE of tiles; `shape` has its counts and padding. The rows were
+    /// checked, so they lie behind the first byte of the device's buffer.
+    fn transfer(&self, rows: &Rows, tiles: &Range<usize>, shape: &Load) -> Vec<u32> {
+        let cols = u32::from(shape.x_pad_0) + u32::from(shape.x_size) + u32::from(shape.x_pad_1);
+        vec![
+            tiles.start as u32,
+            (rows.first - self.dram_base) as u32,
+            rows.stride_bytes as u32,
+            shape.x_size.into(),
+            shape.y_size.into(),
+            shape.x_pad_0.into(),
+            shape.y_pad_0.into(),
+            cols,
+        ]
+    }
+}

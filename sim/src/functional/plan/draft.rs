@@ -1,0 +1,290 @@
+//! Operations before they are fused: tiles and DRAM that each touches.
+
+use std::sync::Arc;
+
+use vta_driver::Span;
+use vta_isa::AluOp;
+use vta_isa::resolve::{Interval, TileSet};
+
+use super::super::run::ops::{LoadOp, StoreOp};
+use super::origin::Origin;
+use super::table::Table;
+
+/// One operation of the trace with what it touches.
+pub(crate) struct Draft {
+    pub kind: Kind,
+    /// Accumulator tiles.
+    pub reads: TileSet,
+    pub writes: TileSet,
+    pub origin: Origin,
+}
+
+impl Draft {
+    /// A product on some tiles.
+    pub fn product(matmul: Matmul, writes: TileSet, origin: Origin) -> Self {
+        Self {
+            reads: matmul.reads(&writes),
+            kind: Kind::Matmul(Box::new(matmul)),
+            writes,
+            origin,
+        }
+    }
+
+    pub fn touches(&self, tiles: &TileSet) -> bool {
+        self.reads.meets(tiles) || self.writes.meets(tiles)
+    }
+
+    /// DRAM that it reads, from the first byte to the last.
+    pub fn dram_reads(&self) -> impl Iterator<Item = Span> {
+        let spans = match &self.kind {
+            Kind::Load(op) => [Some(op.span), None],
+            Kind::Matmul(op) => op.dram_reads(),
+            Kind::Scaled(op) => [Some(op.read), None],
+            Kind::Mark(_) | Kind::Store(_) | Kind::Zero | Kind::Alu(_) => [None, None],
+        };
+        spans.into_iter().flatten()
+    }
+
+    /// DRAM that it writes.
+    pub fn dram_write(&self) -> Option<Span> {
+        match &self.kind {
+            Kind::Store(op) => Some(op.span),
+            Kind::Matmul(op) => op.stored.as_ref().map(|s| s.span),
+            Kind::Mark(_) | Kind::Load(_) | Kind::Zero | Kind::Alu(_) | Kind::Scaled(_) => None,
+        }
+    }
+}
+
+pub(crate) enum Kind {
+    Mark(usize),
+    Load(LoadOp),
+    Store(StoreOp),
+    /// Zeroes `writes`.
+    Zero,
+    Alu(AluDraft),
+    Matmul(Box<Matmul>),
+    Scaled(Box<Scaled>),
+}
+
+/// An ALU instruction's steps.
+pub(crate) struct AluDraft {
+    pub op: AluOp,
+    /// The immediate; without one the second of each pair is the operand's tile.
+    pub imm: Option<i32>,
+    /// Destination and source tiles, in order.
+    pub pairs: Vec<(u16, u16)>,
+    /// Where all source tiles were loaded from, if they are constants.
+    pub constants: Vec<(u16, Span)>,
+}
+
+/// Where a weight tile comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Weight {
+    /// Padding of a LOAD.
+    Zero,
+    /// A byte of a region.
+    Dram { region: u32, start: u32 },
+    /// The scratchpad's tile as it was before the batch.
+    Held(u16),
+}
+
+impl Weight {
+    /// Whether it was there before the batch.
+    pub fn is_held(&self) -> bool {
+        matches!(self, Self::Held(_))
+    }
+}
+
+/// Where an input tile comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// The batch hasn't loaded it.
+    Unknown,
+    /// Padding of a LOAD.
+    Zero,
+    /// A byte of a region, as it was when `since` operations had been done.
+    Dram { region: u32, start: u32, since: u32 },
+}
+
+/// A matrix product: every group's tile at every position sums the same taps.
+pub(crate) struct Matmul {
+    pub groups: Vec<GroupDraft>,
+    /// Accumulator tiles, from the group's first.
+    pub positions: Vec<u16>,
+    /// Bytes where the input tile of each tap and position lies, `[tap][position]`: in a region
+    /// of DRAM (or padding), or in the input scratchpad.
+    pub inputs: Vec<u32>,
+    /// The DRAM that is read; without one inputs are read from the scratchpad.
+    pub read: Option<Span>,
+    pub start: StartDraft,
+    /// Bytes that sums start from or that steps scale.
+    pub side: Option<ByteTiles>,
+    /// Steps on the sums.
+    pub after: Vec<StepDraft>,
+    pub stored: Option<ByteTiles>,
+    /// Whether somebody reads the accumulators later.
+    pub write_acc: bool,
+}
+
+pub(crate) struct GroupDraft {
+    /// First accumulator tile.
+    pub dst: u16,
+    /// Weights of each tap.
+    pub weights: Vec<Weight>,
+}
+
+/// What sums start from.
+#[derive(Clone, Debug)]
+pub(crate) enum StartDraft {
+    /// What the accumulators hold.
+    Acc,
+    Zero,
+    /// The bytes of `side`, after these steps on them.
+    Side(Vec<StepDraft>),
+}
+
+impl Matmul {
+    /// Products that go on with the sums of the accumulators, and nothing else.
+    pub fn new(
+        groups: Vec<GroupDraft>,
+        positions: Vec<u16>,
+        inputs: Vec<u32>,
+        read: Option<Span>,
+    ) -> Self {
+        Self {
+            groups,
+            positions,
+            inputs,
+            read,
+            start: StartDraft::Acc,
+            side: None,
+            after: Vec::new(),
+            stored: None,
+            write_acc: true,
+        }
+    }
+
+    /// Memory of its lists.
+    pub fn bytes(&self) -> usize {
+        let weights = |group: &GroupDraft| size_of_val(&group.weights[..]);
+        size_of_val(&self.inputs[..])
+            + size_of_val(&self.positions[..])
+            + self.groups.iter().map(weights).sum::<usize>()
+    }
+
+    /// Whether there is no tap at all: only what steps and stores do.
+    pub fn has_no_taps(&self) -> bool {
+        self.inputs.is_empty()
+    }
+
+    /// Whether it goes on with what the accumulators hold.
+    pub fn goes_on(&self) -> bool {
+        matches!(self.start, StartDraft::Acc)
+    }
+
+    /// Steps on the bytes that sums start from.
+    pub fn before(&self) -> &[StepDraft] {
+        match &self.start {
+            StartDraft::Side(steps) => steps,
+            StartDraft::Acc | StartDraft::Zero => &[],
+        }
+    }
+
+    /// Accumulator tiles that steps before the products read.
+    pub fn tiles_before(&self) -> TileSet {
+        let steps = self.before().iter();
+        steps.flat_map(|(_, operand)| operand.tiles()).collect()
+    }
+
+    /// Accumulator tiles that it reads: the sums that it goes on with and operands of steps.
+    pub fn reads(&self, writes: &TileSet) -> TileSet {
+        let mut reads = self.tiles_before();
+        reads.extend(self.after.iter().flat_map(|(_, operand)| operand.tiles()));
+        if self.goes_on() {
+            reads.add(writes);
+        }
+        reads
+    }
+
+    /// DRAM that it reads, from the first byte to the last.
+    pub fn dram_reads(&self) -> [Option<Span>; 2] {
+        [self.read, self.side.as_ref().map(|s| s.span)]
+    }
+
+    /// Accumulator tiles of a group, position by position.
+    pub fn tiles_of(&self, group: &GroupDraft) -> impl Iterator<Item = u16> {
+        let dst = group.dst;
+        self.positions.iter().map(move |offset| dst + offset)
+    }
+
+    /// What `of` says of a group's tiles, for each group: `None` unless it is the same for every
+    /// position.
+    pub fn by_group<T: PartialEq>(&self, of: impl Fn(u16) -> Option<T>) -> Option<Vec<T>> {
+        let group = |group: &GroupDraft| {
+            let mut tiles = self.tiles_of(group).map(&of);
+            let first = tiles.next()??;
+            tiles.all(|t| t.as_ref() == Some(&first)).then_some(first)
+        };
+        self.groups.iter().map(group).collect()
+    }
+}
+
+/// A lane-wise step on all sums of a product.
+pub(crate) type StepDraft = (AluOp, OperandDraft);
+
+/// One int32 for each output of a tile, the same in all batch rows.
+pub(crate) type Vector = Arc<[i32]>;
+
+#[derive(Clone, Debug)]
+pub(crate) enum OperandDraft {
+    Imm(i32),
+    /// Accumulator tiles.
+    Tiles(Vec<u16>),
+    /// int32 tiles in DRAM that nothing stores to, whose batch rows are the same.
+    Constants(Vec<Span>),
+    /// A vector for each group.
+    Values(Vec<Vector>),
+    /// The bytes of the product's `side` times each group's vector; only ADD has it.
+    Scaled(Vec<Vector>),
+}
+
+impl OperandDraft {
+    /// Accumulator tiles that it is.
+    pub fn tiles(&self) -> impl Iterator<Item = u16> {
+        let tiles: &[u16] = match self {
+            Self::Tiles(tiles) => tiles,
+            Self::Imm(_) | Self::Constants(_) | Self::Values(_) | Self::Scaled(_) => &[],
+        };
+        tiles.iter().copied()
+    }
+}
+
+/// int8 tiles in DRAM, one for each sum of a product: what it stores, or reads beside its inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ByteTiles {
+    pub span: Span,
+    /// First byte of each group.
+    pub first: Vec<u32>,
+    /// Bytes from there to the tile of each position.
+    pub offsets: Vec<u32>,
+}
+
+impl ByteTiles {
+    /// Adds the groups of another product, whose tiles lie in the same region at the same offsets.
+    pub fn append(&mut self, more: Self) {
+        self.span = self.span.hull(&more.span);
+        self.first.extend(more.first);
+    }
+}
+
+/// A GEMM whose weight tiles are diagonal: it adds an input, scaled lane by lane, to each tile.
+pub(crate) struct Scaled {
+    pub terms: Terms,
+    /// The DRAM that is read.
+    pub read: Span,
+    /// The same as products.
+    pub plain: Vec<(Matmul, TileSet)>,
+}
+
+/// For each accumulator tile the byte of its input tile in the region, and the factors.
+pub(crate) type Terms = Table<u16, (u32, Vector)>;

@@ -1,0 +1,131 @@
+//! GEMM instructions that are no matrix products: a bias (the same constant input for every
+//! sum) and a residual (a diagonal weight tile). Both become lane-wise steps of the product
+//! whose sums they add to.
+
+use std::collections::hash_map::Entry;
+
+use vta_driver::{DeviceMemory, Span};
+use vta_isa::resolve::{Interval, TileSet};
+use vta_isa::{AluOp, Config};
+
+use super::draft::{Matmul, OperandDraft, Terms, Vector, Weight};
+use super::table::Table;
+use crate::kernels::PADDING;
+
+/// Reads tiles of weights and inputs in DRAM.
+#[derive(Clone, Copy)]
+pub(crate) struct TileReader<'a> {
+    pub config: &'a Config,
+    pub memory: &'a DeviceMemory,
+}
+
+impl<'a> TileReader<'a> {
+    /// A weight tile's bytes, `[output][input]`; none for padding or the scratchpad's own.
+    fn weights(&self, weight: &Weight) -> Option<&'a [u8]> {
+        let Weight::Dram { region, start } = *weight else {
+            return None;
+        };
+        let block = self.config.block();
+        let bytes = self.memory.region(region as usize);
+        bytes.get(start as usize..start as usize + block * block)
+    }
+
+    /// The diagonal of a weight tile that has nothing beside it.
+    fn diagonal(&self, weight: &Weight) -> Option<Vector> {
+        let block = self.config.block();
+        let rows = self.weights(weight)?.chunks_exact(block);
+        let mut diagonal = Vec::with_capacity(block);
+        for (output, row) in rows.enumerate() {
+            let beside = |(input, &w): (usize, &u8)| input != output && w != 0;
+            if row.iter().enumerate().any(beside) {
+                return None;
+            }
+            diagonal.push(i32::from(row[output] as i8));
+        }
+        Some(diagonal.into())
+    }
+
+    /// The products of one GEMM as scaled inputs, if that is all they are: what each tile gets,
+    /// and the DRAM that is read.
+    pub fn scaled(&self, parts: &[(Matmul, TileSet)]) -> Option<(Terms, Span)> {
+        let mut terms = Terms::default();
+        let mut known: Table<Weight, Vector> = Table::default();
+        let mut read: Option<Span> = None;
+        for (matmul, _) in parts {
+            let span = matmul.read?;
+            if matmul.inputs.len() != matmul.positions.len()
+                || matmul.inputs.contains(&PADDING)
+                || read.is_some_and(|r| r.region != span.region)
+            {
+                return None;
+            }
+            read = Some(read.map_or(span, |r| r.hull(&span)));
+            for group in &matmul.groups {
+                let weight = group.weights.first()?;
+                let factors = match known.entry(*weight) {
+                    Entry::Occupied(found) => found.into_mut(),
+                    Entry::Vacant(new) => new.insert(self.diagonal(weight)?),
+                };
+                let starts = matmul.tiles_of(group).zip(&matmul.inputs);
+                terms.extend(starts.map(|(tile, &start)| (tile, (start, factors.clone()))));
+            }
+        }
+        Some((terms, read?))
+    }
+
+    /// Makes a product whose sums are all over the same input tiles an addition of constants;
+    /// the spans of those inputs, which are constants from then on.
+    ///
+    /// Only where several sums share an input: a single one is rather data.
+    pub fn fix(&self, matmul: &mut Matmul, is_stored: impl Fn(&Span) -> bool) -> Option<Vec<Span>> {
+        let positions = matmul.positions.len();
+        let (lanes, block) = (self.config.lanes(), self.config.block());
+        let region = matmul.read?.region;
+        if positions < 2 {
+            return None;
+        }
+        let mut spans = Vec::new();
+        for tap in matmul.inputs.chunks_exact(positions) {
+            let &first = tap.first()?;
+            // No byte lies at padding, whose rows aren't equal therefore.
+            if tap.iter().any(|&start| start != first) {
+                return None;
+            }
+            let (start, len) = (first as usize, lanes);
+            spans.push(Span { region, start, len });
+        }
+        let constant = |span: &Span| !is_stored(span) && self.rows_are_equal(span, block);
+        if !spans.iter().all(constant) {
+            return None;
+        }
+        let bytes = self.memory.region(region);
+        let sums = matmul.groups.iter().map(|group| {
+            let mut sums = vec![0i32; block];
+            for (weight, span) in group.weights.iter().zip(&spans) {
+                let input = bytes.get(span.start..span.start + block)?;
+                let rows = self.weights(weight)?.chunks_exact(block);
+                for (sum, row) in sums.iter_mut().zip(rows) {
+                    let products = input.iter().zip(row);
+                    let products = products.map(|(&x, &w)| i32::from(x as i8) * i32::from(w as i8));
+                    *sum = products.fold(*sum, i32::wrapping_add);
+                }
+            }
+            Some(Vector::from(sums))
+        });
+        let sums: Vec<Vector> = sums.collect::<Option<_>>()?;
+        matmul.inputs.clear();
+        matmul.groups.iter_mut().for_each(|g| g.weights.clear());
+        matmul.read = None;
+        matmul.after = vec![(AluOp::Add, OperandDraft::Values(sums))];
+        Some(spans)
+    }
+
+    /// Whether there is a tile there whose batch rows, of so many bytes, are the same.
+    pub fn rows_are_equal(&self, span: &Span, row_bytes: usize) -> bool {
+        let bytes = self.memory.region(span.region);
+        let tile = bytes.get(span.start..span.start + span.len);
+        let mut rows = tile.unwrap_or_default().chunks_exact(row_bytes);
+        rows.next()
+            .is_some_and(|first| rows.all(|row| row == first))
+    }
+}

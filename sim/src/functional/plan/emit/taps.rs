@@ -1,0 +1,205 @@
+//! The order in which a kernel takes the taps of a product that multiplies several at once.
+//!
+//! Sums wrap, so taps may come in any order, and taps of zeros among them add nothing. A bundle whose inputs lie side
+//! by side costs a row one copy, another one copy a tap; every bundle costs a multiplication, full or not.
+
+use super::super::draft::Matmul;
+use crate::kernels::{Bundles, GemmKernel, MAX_COLUMNS, PADDING};
+
+/// What a copy costs for each row, and a multiplication for each row and column: about a cycle, or a bit more.
+const COPY: usize = 3;
+const MULTIPLY: usize = 2;
+
+/// Taps in order.
+pub(super) struct Taps {
+    /// The product's own order if there is none; `None` inside stands for a tap of zeros.
+    order: Option<Vec<Option<usize>>>,
+    pub bundles: Option<Bundles>,
+}
+
+impl Taps {
+    /// The cheapest order for a kernel; products have so many columns, and inputs `block` bytes.
+    pub fn of(kernel: GemmKernel, matmul: &Matmul, columns: usize, block: usize) -> Self {
+        let bundles = |taps| Bundles {
+            taps,
+            tap_bytes: block,
+        };
+        let most = kernel.bundle_bytes().map(|bytes| bytes / block);
+        let inputs = Inputs {
+            offsets: &matmul.inputs,
+            positions: matmul.positions.len(),
+            block: block as u32,
+        };
+        let (Some(most @ 2..), 2..) = (most, inputs.taps()) else {
+            let bundles = most.map(|_| bundles(1));
+            return Self {
+                order: None,
+                bundles,
+            };
+        };
+        let runs = inputs.runs();
+        let multiply = MULTIPLY * columns.min(MAX_COLUMNS);
+        let taps = inputs.taps();
+        let whole = most.min(taps);
+        let apart = (taps * COPY + taps.div_ceil(whole) * multiply, whole, false);
+        let side_by_side = (1..=most).map(|size| {
+            let bundles: usize = runs.iter().map(|run| run.len().div_ceil(size)).sum();
+            (bundles * (COPY + multiply), size, true)
+        });
+        let all = std::iter::once(apart).chain(side_by_side);
+        let (_, size, joined) = all.min_by_key(|(cost, ..)| *cost).unwrap_or(apart);
+        let mut order: Vec<Option<usize>> = Vec::with_capacity(taps);
+        for run in runs {
+            order.extend(run.into_iter().map(Some));
+            if joined {
+                order.resize(order.len().next_multiple_of(size), None);
+            }
+        }
+        order.resize(order.len().next_multiple_of(size), None);
+        Self {
+            order: Some(order),
+            bundles: Some(bundles(size)),
+        }
+    }
+
+    /// Something of each tap, in order, from a list `[tap][size]`; `zero` for taps of zeros.
+    pub fn arrange<T: Clone>(&self, list: Vec<T>, size: usize, zero: &T) -> Vec<T> {
+        let Some(order) = &self.order else {
+            return list;
+        };
+        let mut arranged = Vec::with_capacity(order.len() * size);
+        for tap in order {
+            match tap {
+                Some(tap) => arranged.extend_from_slice(&list[tap * size..][..size]),
+                None => arranged.resize(arranged.len() + size, zero.clone()),
+            }
+        }
+        arranged
+    }
+}
+
+/// Offsets `[tap][position]`.
+#[derive(Clone, Copy)]
+struct Inputs<'a> {
+    offsets: &'a [u32],
+    positions: usize,
+    block: u32,
+}
+
+impl Inputs<'_> {
+    fn taps(&self) -> usize {
+        self.offsets.len().checked_div(self.positions).unwrap_or(0)
+    }
+
+    fn of(&self, tap: usize) -> &[u32] {
+        &self.offsets[tap * self.positions..][..self.positions]
+    }
+
+    /// All taps, in runs of neighbours: each lies right behind the one before it, for every position that has both.
+    fn runs(&self) -> Vec<Vec<usize>> {
+        let position = self.fullest();
+        let mut taps: Vec<usize> = (0..self.taps()).collect();
+        // Taps that the position lacks are the last.
+        taps.sort_by_key(|&tap| self.of(tap)[position]);
+        let mut runs: Vec<Vec<usize>> = Vec::new();
+        for tap in taps {
+            match runs.last_mut() {
+                Some(run) if run.last().is_some_and(|&last| self.behind(last, tap)) => {
+                    run.push(tap);
+                }
+                _ => runs.push(vec![tap]),
+            }
+        }
+        runs
+    }
+
+    /// Whether the second lies right behind the first for every position that has both, and some do.
+    fn behind(&self, first: usize, second: usize) -> bool {
+        let pairs = self.of(first).iter().zip(self.of(second));
+        let mut both = pairs
+            .filter(|(a, b)| **a != PADDING && **b != PADDING)
+            .peekable();
+        both.peek().is_some() && both.all(|(a, b)| a.checked_add(self.block) == Some(*b))
+    }
+
+    /// A position that has the most taps.
+    fn fullest(&self) -> usize {
+        let lacks = |position: &usize| {
+            let taps = self.offsets.iter().skip(*position).step_by(self.positions);
+            taps.filter(|offset| **offset == PADDING).count()
+        };
+        // One in the middle mostly has all.
+        let middle = self.positions / 2;
+        if lacks(&middle) == 0 {
+            return middle;
+        }
+        (0..self.positions).min_by_key(lacks).unwrap_or(middle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::functional::plan::draft::{GroupDraft, Weight};
+
+    /// A product of one group whose tap `t` has the weight tile `t`.
+    fn product(inputs: &[u32], positions: u16) -> Matmul {
+        let taps = inputs.len() as u16 / positions;
+        let group = GroupDraft {
+            dst: 0,
+            weights: (0..taps).map(Weight::Held).collect(),
+        };
+        Matmul::new(vec![group], (0..positions).collect(), inputs.to_vec(), None)
+    }
+
+    fn arranged(
+        kernel: GemmKernel,
+        inputs: &[u32],
+        block: usize,
+    ) -> (usize, Vec<u32>, Vec<Weight>) {
+        let matmul = product(inputs, 2);
+        let taps = Taps::of(kernel, &matmul, 2, block);
+        (
+            taps.bundles.map_or(0, |bundles| bundles.taps),
+            taps.arrange(matmul.inputs.clone(), 2, &PADDING),
+            taps.arrange(matmul.groups[0].weights.clone(), 1, &Weight::Zero),
+        )
+    }
+
+    #[test]
+    fn neighbours_are_bundled_and_filled_with_zeros() {
+        // Two rows of three taps, of which the first position lacks the left ones.
+        let inputs = [
+            PADDING, 100, 100, 116, 116, 132, //
+            PADDING, 500, 500, 516, 516, 532,
+        ];
+        let held =
+            |taps: &[u16]| -> Vec<Weight> { taps.iter().map(|t| Weight::Held(*t)).collect() };
+        let (size, found, weights) = arranged(GemmKernel::Amx, &inputs, 16);
+        assert_eq!((size, &found[..]), (3, &inputs[..]));
+        assert_eq!(weights, held(&[0, 1, 2, 3, 4, 5]));
+        // Another order, and one tap less.
+        let shuffled = [500, 516, 116, 132, PADDING, 100, 100, 116, PADDING, 500];
+        let (size, found, weights) = arranged(GemmKernel::Amx, &shuffled, 16);
+        assert_eq!((size, found.len()), (3, 12));
+        assert_eq!(found[..6], inputs[..6]);
+        assert_eq!(found[6..], [PADDING, 500, 500, 516, PADDING, PADDING]);
+        assert_eq!(weights[..5], held(&[2, 3, 1, 4, 0]));
+        assert_eq!(weights[5], Weight::Zero);
+        // Neighbours of 16 bytes aren't neighbours of 32.
+        assert_eq!(arranged(GemmKernel::Amx, &inputs, 32).0, 2);
+        assert_eq!(arranged(GemmKernel::Amx, &inputs, 64).0, 1);
+        let (size, found, _) = arranged(GemmKernel::Avx512Vnni, &shuffled, 16);
+        assert_eq!((size, &found[..]), (0, &shuffled[..]));
+    }
+
+    #[test]
+    fn taps_that_lie_apart_fill_bundles() {
+        let inputs: Vec<u32> = (0..10).map(|i| i * 1000).collect();
+        let (size, found, weights) = arranged(GemmKernel::Amx, &inputs, 16);
+        assert_eq!((size, found.len(), weights.len()), (4, 16, 8));
+        assert_eq!(found[..10], inputs);
+        assert!(found[10..].iter().all(|offset| *offset == PADDING));
+        assert!(weights[5..].iter().all(|weight| *weight == Weight::Zero));
+    }
+}

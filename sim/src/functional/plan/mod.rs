@@ -1,0 +1,148 @@
+//! A batch decoded once: what remains to be done when it runs again.
+
+pub(super) mod build;
+pub(super) mod draft;
+mod elementwise;
+mod emit;
+pub(super) mod listing;
+pub(super) mod make;
+mod matmul;
+mod origin;
+mod passes;
+mod table;
+pub(super) mod unplanned;
+#[cfg(debug_assertions)]
+mod verify;
+
+use std::sync::OnceLock;
+
+use vta_driver::{DeviceMemory, MarkReport, Span, Traffic};
+use vta_isa::{MemType, Uop};
+
+use self::origin::Origin;
+use super::run::ops::Op;
+use super::run::scratchpads::Scratchpads;
+use super::threads::schedule::Schedule;
+
+/// An executable plan of one batch for one kernel.
+///
+/// Micro-ops and weights are constants of a plan: it was made for the bytes that LOAD UOP and
+/// LOAD WGT found, no STORE of the batch touches them, and [`Plan::holds`] says whether they
+/// are still there. Everything else is read when the plan runs.
+pub(crate) struct Plan {
+    pub ops: Vec<Op>,
+    /// The instructions that each stands for.
+    pub origins: Vec<Origin>,
+    pub constants: Vec<Constant>,
+    /// Memory that it takes, without what several threads need beside.
+    pub bytes: usize,
+    /// Whether micro-ops or weights came from the scratchpads as they were before: such a plan
+    /// is good for one run.
+    pub once: bool,
+    /// Micro-ops that the scratchpad holds after the run.
+    pub uops: Vec<(usize, Uop)>,
+    /// Weight tiles that the scratchpad holds after the run.
+    pub weights: Vec<(usize, Box<[u8]>)>,
+    pub traffic: Traffic,
+    /// Traffic of each mark; no times.
+    pub marks: Vec<MarkReport>,
+    pub leftover_tokens: [u32; 4],
+    /// How several threads run it, once that is known; `None` inside if one does it as well.
+    pub schedule: OnceLock<Option<Schedule>>,
+}
+
+/// A region whose bytes a plan was made for.
+pub(crate) struct Constant {
+    pub region: usize,
+    /// Where they lie in it.
+    pub spans: Box<[Span]>,
+    /// Copies of the bytes, where they are few or often written again: by content they are the
+    /// same even when somebody has written to the region.
+    pub copies: Option<Vec<(Span, Box<[u8]>)>>,
+}
+
+/// Bytes that a plan keeps to compare with.
+const MOST_COPIED_BYTES: usize = 4 << 20;
+
+impl Constant {
+    /// The constants that merged spans are, with copies of those that are read as far as there is
+    /// room.
+    pub fn new(spans: &[Span], memory: &DeviceMemory) -> Vec<Self> {
+        let regions = spans.chunk_by(|a, b| a.region == b.region);
+        let size = |spans: &[Span]| spans.iter().map(|s| s.len).sum::<usize>();
+        let mut regions: Vec<(usize, &[Span])> = regions.map(|s| (size(s), s)).collect();
+        // The small ones first: micro-ops, which a queue writes again for each batch.
+        regions.sort_by_key(|(size, _)| *size);
+        let mut room = MOST_COPIED_BYTES;
+        let constant = |(size, spans): (usize, &[Span])| {
+            let region = spans[0].region;
+            let bytes = memory.region(region);
+            let copy = |s: &Span| Some((*s, bytes.get(s.start..s.start + s.len)?.into()));
+            let copies = (size <= room).then(|| spans.iter().map(copy).collect());
+            room = room.saturating_sub(size);
+            let copies = copies.flatten();
+            let spans = spans.into();
+            Self {
+                region,
+                spans,
+                copies,
+            }
+        };
+        regions.into_iter().map(constant).collect()
+    }
+
+    fn same_bytes(&self, memory: &DeviceMemory) -> bool {
+        let bytes = memory.region(self.region);
+        let same =
+            |(s, copy): &(Span, Box<[u8]>)| bytes.get(s.start..s.start + s.len) == Some(&copy[..]);
+        self.copies.as_ref().is_some_and(|c| c.iter().all(same))
+    }
+}
+
+impl Plan {
+    /// Memory of all that isn't shared between its products.
+    pub fn own_bytes(&self) -> usize {
+        let copies = self.constants.iter().filter_map(|c| c.copies.as_ref());
+        let copies: usize = copies.flatten().map(|(_, copy)| copy.len()).sum();
+        let weights: usize = self.weights.iter().map(|(_, tile)| tile.len()).sum();
+        let ops: usize = self.ops.iter().map(Op::bytes).sum();
+        ops + copies + weights + size_of_val(&self.uops[..])
+    }
+
+    /// Writes the micro-ops and weights that the plan leaves, which running it doesn't.
+    pub fn settle(&self, pads: &mut Scratchpads) {
+        for &(index, uop) in &self.uops {
+            pads.uop[index] = uop;
+        }
+        for (tile, bytes) in &self.weights {
+            pads.fill(MemType::Wgt, *tile, bytes);
+        }
+    }
+
+    /// Whether two memories have the same constants, which lie at the same places.
+    pub fn same_constants(&self, a: &DeviceMemory, b: &DeviceMemory) -> bool {
+        let mut spans = self.constants.iter().flat_map(|c| &c.spans);
+        spans.all(|s| {
+            let bytes = [a, b].map(|memory| memory.region(s.region).get(s.start..s.start + s.len));
+            bytes[0] == bytes[1]
+        })
+    }
+
+    /// Versions of the constants' regions, for [`Self::holds`].
+    pub fn versions(&self, memory: &DeviceMemory) -> Vec<u64> {
+        let constants = self.constants.iter();
+        constants.map(|c| memory.version(c.region)).collect()
+    }
+
+    /// Whether the plan still means the same in a memory of the layout that it was made for.
+    /// `versions` are those at which its bytes were last known to be there.
+    pub fn holds(&self, memory: &DeviceMemory, versions: &mut [u64]) -> bool {
+        !self.once
+            && self.constants.iter().zip(versions).all(|(c, version)| {
+                let now = memory.version(c.region);
+                let same = now == *version || c.same_bytes(memory);
+                *version = now;
+                same
+            })
+    }
+}

@@ -1,0 +1,80 @@
+use vta_driver::Span;
+
+use super::*;
+use crate::functional::plan::draft::{GroupDraft, Weight};
+use crate::functional::plan::origin::Origin;
+
+fn product(dst: &[u16], positions: &[u16], inputs: &[u32], tap: u16) -> Draft {
+    let group = |&dst: &u16| GroupDraft {
+        dst,
+        weights: vec![Weight::Held(tap); inputs.len() / positions.len()],
+    };
+    let read = Some(Span {
+        region: 1,
+        start: 0,
+        len: 1000,
+    });
+    let groups = dst.iter().map(group).collect();
+    let matmul = Matmul::new(groups, positions.to_vec(), inputs.to_vec(), read);
+    let tiles = matmul
+        .groups
+        .iter()
+        .flat_map(|g| matmul.tiles_of(g))
+        .collect();
+    Draft::product(matmul, tiles, Origin::default())
+}
+
+fn joined(mut first: Draft, next: Draft) -> Option<Box<Matmul>> {
+    let (Kind::Matmul(matmul), tiles) = (next.kind, next.writes) else {
+        return None;
+    };
+    let done = absorb(&mut first, &matmul, &tiles);
+    match first.kind {
+        Kind::Matmul(matmul) => done.then_some(matmul),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_tap_that_misses_a_position_reads_padding() {
+    // Three outputs, the left tap from the second on, the middle one everywhere.
+    let left = product(&[101, 201], &[0, 1], &[10, 20], 0);
+    let middle = product(&[100, 200], &[0, 1, 2], &[10, 20, 30], 1);
+    let found = joined(left, middle).unwrap();
+    assert_eq!(found.positions, [0, 1, 2]);
+    assert_eq!(found.inputs, [PADDING, 10, 20, 10, 20, 30]);
+    let dst: Vec<u16> = found.groups.iter().map(|g| g.dst).collect();
+    assert_eq!(dst, [100, 200]);
+    let taps = [Weight::Held(0), Weight::Held(1)];
+    assert!(found.groups.iter().all(|g| g.weights == taps));
+}
+
+#[test]
+fn one_output_or_padding_alone_is_no_bias() {
+    let one = |input, tap| product(&[100], &[0], &[input], tap);
+    assert_eq!(joined(one(10, 0), one(20, 1)).unwrap().inputs, [10, 20]);
+    let two = |inputs: &[u32; 4], tap| product(&[100], &[0, 1], inputs, tap);
+    let beside = two(&[PADDING, PADDING, 10, 20], 0);
+    assert!(joined(beside, two(&[30, 40, 50, 60], 1)).is_some());
+    // Which an input of all outputs is.
+    let bias = two(&[30, 40, 50, 50], 0);
+    assert!(joined(bias, two(&[10, 20, 30, 40], 1)).is_none());
+    let bias = two(&[30, 40, 50, 50], 1);
+    assert!(joined(two(&[10, 20, 30, 40], 0), bias).is_none());
+}
+
+#[test]
+fn products_that_hardly_meet_or_read_elsewhere_stay_apart() {
+    let one = || product(&[100], &[0, 1], &[10, 20], 0);
+    assert!(joined(one(), product(&[102], &[0, 1], &[30, 40], 1)).is_none());
+    assert!(joined(one(), product(&[100, 200], &[0, 1], &[30, 40], 1)).is_none());
+    let mut other = product(&[100], &[0, 1], &[30, 40], 1);
+    if let Kind::Matmul(matmul) = &mut other.kind {
+        matmul.read.as_mut().unwrap().region = 2;
+    }
+    assert!(joined(one(), other).is_none());
+    // Groups whose tiles would meet.
+    let near = || product(&[100, 102], &[0, 1], &[1, 2], 0);
+    assert!(joined(near(), product(&[101, 103], &[0, 1], &[1, 2], 1)).is_none());
+    assert!(joined(near(), product(&[100, 102], &[0, 1], &[1, 2], 1)).is_some());
+}

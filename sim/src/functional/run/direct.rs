@@ -1,0 +1,498 @@
+//! Instructions one after the other, each with the kernel's vectors: what a batch that comes for the first time runs
+//! on. Nothing is known of a batch beyond the instruction at hand, so nothing is fused and little is worked out.
+//!
+//! An instruction whose indices or bytes aren't all there is left to [`interpret`], which finds out exactly where it
+//! goes wrong, after the effects of what comes before.
+
+use vta_driver::DeviceMemory;
+use vta_isa::resolve::Loops;
+use vta_isa::tokens::At;
+use vta_isa::{Alu, AluOp, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
+
+use super::form::{Form, Trip};
+use super::interpret;
+use super::near::Near;
+use super::ops::{LoadOp, StoreOp};
+use super::scratchpads::Scratchpads;
+use super::shape::Shape;
+use crate::error::SimError;
+use crate::kernels::direct::{Dots, Place, Places, Second, Single, Singles, Tap, Tiles};
+use crate::kernels::lanes::{self, TileOp, TileRun};
+use crate::kernels::{GemmKernel, Operand, Step};
+
+/// Rows for which a tile that nobody used before isn't laid out: a dense layer uses each once.
+const MOST_PLACES_AS_THEY_ARE: usize = 2;
+/// Taps and runs that are worked on at once.
+const MOST_AT_ONCE: usize = 512;
+
+/// What instructions need, found out once, and lists that are used again from instruction to instruction.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    /// Elements of the scratchpads.
+    inputs: usize,
+    weights: usize,
+    accumulators: usize,
+    /// The rows of one tile.
+    tile: Places,
+    /// The rows of some loops.
+    places: Places,
+    placed: Option<Form>,
+    taps: Vec<Tap>,
+    singles: Vec<Single>,
+    /// A second tile of each tap.
+    second: Vec<u32>,
+    runs: Vec<TileRun>,
+    near: Near,
+}
+
+/// An instruction of which something isn't there; nothing was done.
+struct Outside;
+
+/// What products are of.
+struct Room<'a> {
+    kernel: GemmKernel,
+    block: usize,
+    inp: &'a [u8],
+    wgt: &'a [u8],
+    acc: &'a mut [i32],
+    tiles: &'a mut Tiles,
+    /// Products of tiles that nobody used before, which wait for more of them.
+    singles: Vec<Single>,
+}
+
+/// Rows, taps and perhaps a second tile of each tap.
+struct Parts<'a> {
+    places: &'a Places,
+    taps: &'a mut Vec<Tap>,
+    second: &'a mut Vec<u32>,
+    apart: Option<u32>,
+}
+
+impl Room<'_> {
+    /// Adds the products of all places and taps to the accumulators from int32 `first` on; no tap is left.
+    fn add(&mut self, parts: Parts<'_>, first: usize) {
+        let Parts {
+            places,
+            taps,
+            second,
+            apart,
+        } = parts;
+        let (kernel, block, inp, wgt) = (self.kernel, self.block, self.inp, self.wgt);
+        if places.list().len() <= MOST_PLACES_AS_THEY_ARE {
+            taps.retain(|tap| {
+                let new = self.tiles.note_use(tap.wgt as usize);
+                if new {
+                    self.singles
+                        .extend(places.list().iter().map(|place| Single {
+                            acc: first as u32 + place.acc,
+                            inp: tap.inp + place.inp,
+                            wgt: tap.wgt,
+                        }));
+                }
+                !new
+            });
+            if self.singles.len() > MOST_AT_ONCE {
+                self.add_singles();
+            }
+        }
+        if taps.is_empty() {
+            return;
+        }
+        for tile in taps.iter().map(|tap| tap.wgt).chain(second.iter().copied()) {
+            kernel.lay_out(self.tiles, tile as usize, wgt);
+        }
+        let dots = Dots {
+            places,
+            taps,
+            second: apart.map(|acc| Second { acc, wgt: second }),
+            block,
+            wgt,
+            tiles: self.tiles,
+        };
+        kernel.add(&dots, inp, &mut self.acc[first..]);
+        taps.clear();
+        second.clear();
+    }
+
+    /// Adds the products that wait; sums may be added in any order, since inputs and weights stay and sums wrap.
+    fn add_singles(&mut self) {
+        let (list, block, wgt) = (&self.singles[..], self.block, self.wgt);
+        let singles = Singles { list, block, wgt };
+        self.kernel.add_singles(&singles, self.inp, self.acc);
+        self.singles.clear();
+    }
+}
+
+impl Direct {
+    pub fn new(config: &Config) -> Self {
+        let mut tile = Places::default();
+        let rows = (0..config.lanes() as u32).step_by(config.block());
+        rows.for_each(|row| tile.push(Place { acc: row, inp: row }));
+        Self {
+            tile,
+            near: Near::default(),
+            inputs: config.depth(MemType::Inp),
+            weights: config.depth(MemType::Wgt),
+            accumulators: config.depth(MemType::Acc),
+            places: Places::default(),
+            placed: None,
+            singles: Vec::new(),
+            taps: Vec::new(),
+            second: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// Runs one instruction whose tokens are there.
+    ///
+    /// # Errors
+    /// As [`Executor::run`](crate::Executor::run): what the instruction did before its fault stays.
+    pub fn execute(
+        &mut self,
+        pads: &mut Scratchpads,
+        config: &Config,
+        (index, insn): (usize, &Insn),
+        memory: &mut DeviceMemory,
+    ) -> Result<(), SimError> {
+        let done = match insn {
+            Insn::Load(load) => self.load(pads, config, load, memory),
+            Insn::Store(store) => self.store(pads, config, store, memory),
+            Insn::Gemm(gemm) => self.gemm(pads, gemm),
+            Insn::Alu(alu) => self.alu(pads, alu),
+            Insn::Finish(_) => Ok(()),
+        };
+        match done {
+            Ok(()) => Ok(()),
+            Err(Outside) => {
+                let insn = *insn;
+                interpret::execute(pads, config, &At { index, insn }, memory)
+            }
+        }
+    }
+
+    fn depth(&self, mem: MemType, pads: &Scratchpads) -> usize {
+        match mem {
+            MemType::Uop => pads.uop.len(),
+            MemType::Inp => self.inputs,
+            MemType::Wgt => self.weights,
+            MemType::Acc | MemType::Acc8 | MemType::Out => self.accumulators,
+        }
+    }
+
+    fn gemm(&mut self, pads: &mut Scratchpads, gemm: &Gemm) -> Result<(), Outside> {
+        let Scratchpads {
+            uop,
+            inp,
+            wgt,
+            acc,
+            tiles,
+            ..
+        } = pads;
+        let (kernel, lanes, block) = (pads.kernel, pads.lanes, pads.block);
+        let uops = uops(uop, gemm.uop_bgn, gemm.uop_end)?;
+        let loops = [gemm.dst_loops(), gemm.src_loops(), gemm.wgt_loops()];
+        if gemm.steps() == 0 {
+            return Ok(());
+        }
+        inside(uops, |u| u.dst, &loops[0], self.accumulators)?;
+        if gemm.reset {
+            let op = AluOp::Mul;
+            self.runs_of(uops, &loops[0], None, lanes as u32, |on| {
+                lanes::each(kernel, TileOp { op, on, lanes }, 0, acc);
+            });
+            return Ok(());
+        }
+        inside(uops, |u| u.src, &loops[1], self.inputs)?;
+        inside(uops, |u| u.wgt, &loops[2], self.weights)?;
+        let mut room = Room {
+            kernel,
+            block,
+            inp,
+            wgt,
+            acc,
+            tiles,
+            singles: std::mem::take(&mut self.singles),
+        };
+        if loops[0].trips == [1, 1] && self.tile.list().len() <= MOST_PLACES_AS_THEY_ARE {
+            self.one_trip(&mut room, uops, lanes as u32);
+        } else {
+            self.trips(&mut room, uops, Form::of(&loops), lanes as u32);
+        }
+        room.add_singles();
+        self.singles = room.singles;
+        Ok(())
+    }
+
+    /// Micro-ops one after the other, of few rows.
+    fn one_trip(&mut self, room: &mut Room<'_>, uops: &[Uop], lanes: u32) {
+        for uops in uops.chunk_by(|a, b| a.dst == b.dst) {
+            let first = (u32::from(uops[0].dst) * lanes) as usize;
+            for uops in uops.chunks(MOST_AT_ONCE) {
+                self.taps.extend(uops.iter().map(|uop| Tap {
+                    inp: u32::from(uop.src) * lanes,
+                    wgt: uop.wgt.into(),
+                }));
+                let parts = Parts {
+                    places: &self.tile,
+                    taps: &mut self.taps,
+                    second: &mut self.second,
+                    apart: None,
+                };
+                room.add(parts, first);
+            }
+        }
+    }
+
+    /// Micro-ops in loops.
+    fn trips(&mut self, room: &mut Room<'_>, uops: &[Uop], form: Form, lanes: u32) {
+        // A layer's instructions have the same loops, mostly.
+        if self.placed != Some(form) {
+            self.place(&form, [lanes, room.block as u32]);
+            self.placed = Some(form);
+        }
+        let pairs =
+            room.kernel.takes_two_columns() && self.places.list().len() > MOST_PLACES_AS_THEY_ARE;
+        for [to, from, weight] in form.offsets(Trip::Other) {
+            let mut chunks = uops.chunk_by(|a, b| a.dst == b.dst).peekable();
+            while let Some(uops) = chunks.next() {
+                let beside = |more: &&[Uop]| pairs && form.pair(uops, more);
+                let second = chunks.next_if(beside);
+                let first = ((u32::from(uops[0].dst) + to) * lanes) as usize;
+                let apart = second.map(|more| u32::from(more[0].dst - uops[0].dst) * lanes);
+                let second = second.unwrap_or_default();
+                for [_, s, w] in form.offsets(Trip::Tap) {
+                    for (at, uop) in uops.iter().enumerate() {
+                        if self.taps.len() == MOST_AT_ONCE {
+                            room.add(self.parts(apart), first);
+                        }
+                        self.taps.push(Tap {
+                            inp: (u32::from(uop.src) + from + s) * lanes,
+                            wgt: u32::from(uop.wgt) + weight + w,
+                        });
+                        let beside = second.get(at).map(|uop| u32::from(uop.wgt) + weight + w);
+                        self.second.extend(beside);
+                    }
+                }
+                room.add(self.parts(apart), first);
+            }
+        }
+    }
+
+    /// What is added next; `apart` are int32 from the first accumulators to the second.
+    fn parts(&mut self, apart: Option<u32>) -> Parts<'_> {
+        Parts {
+            places: &self.places,
+            taps: &mut self.taps,
+            second: &mut self.second,
+            apart,
+        }
+    }
+
+    /// The rows that share weights, counted from the first.
+    fn place(&mut self, form: &Form, [lanes, block]: [u32; 2]) {
+        self.places.clear();
+        for [dst, src, _] in form.offsets(Trip::Row) {
+            let mut row = 0;
+            while row < lanes {
+                self.places.push(Place {
+                    acc: dst * lanes + row,
+                    inp: src * lanes + row,
+                });
+                row += block;
+            }
+        }
+    }
+
+    fn alu(&mut self, pads: &mut Scratchpads, alu: &Alu) -> Result<(), Outside> {
+        let (kernel, lanes, acc) = (pads.kernel, pads.lanes, &mut pads.acc);
+        let uops = uops(&pads.uop, alu.uop_bgn, alu.uop_end)?;
+        if alu.steps() == 0 {
+            return Ok(());
+        }
+        let (dst, src) = (alu.dst_loops(), alu.src_loops());
+        let depth = self.accumulators;
+        inside(uops, |u| u.dst, &dst, depth)?;
+        let step = match alu.operand {
+            AluOperand::Imm(imm) => Some(Step::immediate(alu.op, imm.into())),
+            AluOperand::Acc => None,
+        };
+        if let Some(Step {
+            op,
+            operand: Operand::Imm(imm),
+        }) = step
+        {
+            self.runs_of(uops, &dst, None, lanes as u32, |on| {
+                lanes::each(kernel, TileOp { op, on, lanes }, imm, acc);
+            });
+            return Ok(());
+        }
+        inside(uops, |u| u.src, &src, depth)?;
+        let op = alu.op;
+        self.runs_of(uops, &dst, Some((&src, op)), lanes as u32, |on| {
+            lanes::zip(kernel, TileOp { op, on, lanes }, acc);
+        });
+        Ok(())
+    }
+
+    /// Gives the tiles of each step, and those of its operand if it has one, as runs; in another order than that of
+    /// the steps only where none can tell.
+    fn runs_of(
+        &mut self,
+        uops: &[Uop],
+        dst: &Loops,
+        operand: Option<(&Loops, AluOp)>,
+        lanes: u32,
+        mut run: impl FnMut(&[TileRun]),
+    ) {
+        let src = operand.map_or(*dst, |(src, _)| *src);
+        let [outer, inner] = dst.trips.map(u32::from);
+        let at = |loops: &Loops, i: u32, j: u32| {
+            i * u32::from(loops.factors[0]) + j * u32::from(loops.factors[1])
+        };
+        let runs = &mut self.runs;
+        runs.clear();
+        let mut push = |uop: &Uop, [i, j]: [u32; 2], tiles: u32| {
+            let new = TileRun {
+                dst: (u32::from(uop.dst) + at(dst, i, j)) * lanes,
+                src: (u32::from(uop.src) + at(&src, i, j)) * lanes,
+                dst_step: (u32::from(dst.factors[1]) * lanes) as i32,
+                src_step: (u32::from(src.factors[1]) * lanes) as i32,
+                tiles,
+            };
+            if tiles == 1 && runs.last_mut().is_some_and(|last| joined(last, &new)) {
+                return;
+            }
+            if runs.len() == MOST_AT_ONCE {
+                run(runs);
+                runs.clear();
+            }
+            runs.push(new);
+        };
+        if inner > 1 && (uops.len() == 1 || any_order(uops, dst, operand)) {
+            for uop in uops {
+                (0..outer).for_each(|i| push(uop, [i, 0], inner));
+            }
+        } else if any_order(uops, dst, operand) {
+            for uop in uops {
+                (0..outer).for_each(|i| push(uop, [i, 0], 1));
+            }
+        } else {
+            for (i, j) in (0..outer).flat_map(|i| (0..inner).map(move |j| (i, j))) {
+                uops.iter().for_each(|uop| push(uop, [i, j], 1));
+            }
+        }
+        run(runs);
+    }
+}
+
+/// Makes a run one tile longer, if that tile is the next.
+fn joined(last: &mut TileRun, new: &TileRun) -> bool {
+    let behind = |first: u32, next: u32, tiles: u32, step: i32| {
+        i64::from(first) + i64::from(tiles) * i64::from(step) == i64::from(next)
+    };
+    if last.tiles == 1 {
+        last.dst_step = new.dst.wrapping_sub(last.dst) as i32;
+        last.src_step = new.src.wrapping_sub(last.src) as i32;
+    } else if !behind(last.dst, new.dst, last.tiles, last.dst_step)
+        || !behind(last.src, new.src, last.tiles, last.src_step)
+    {
+        return false;
+    }
+    last.tiles += 1;
+    true
+}
+
+/// Whether steps in any order do the same: each tile takes in what no step changes, by an operation whose order
+/// doesn't count, or an immediate.
+fn any_order(uops: &[Uop], dst: &Loops, operand: Option<(&Loops, AluOp)>) -> bool {
+    let Some((src, op)) = operand else {
+        return true;
+    };
+    let ends = |index: fn(&Uop) -> u16, loops: &Loops| {
+        let first = uops.iter().map(index).min().unwrap_or(0);
+        let last = uops.iter().map(index).max().unwrap_or(0);
+        (
+            u64::from(first),
+            u64::from(last) + loops.reach().unwrap_or(0),
+        )
+    };
+    let (written, read) = (ends(|u| u.dst, dst), ends(|u| u.src, src));
+    match op {
+        AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul => {
+            written.1 < read.0 || read.1 < written.0
+        }
+        AluOp::Shr | AluOp::Shl => false,
+    }
+}
+
+/// The micro-ops of an instruction.
+fn uops(held: &[Uop], bgn: u16, end: u16) -> Result<&[Uop], Outside> {
+    held.get(usize::from(bgn)..usize::from(end)).ok_or(Outside)
+}
+
+/// Whether the loops around an index of the micro-ops stay below a depth.
+fn inside(
+    uops: &[Uop],
+    index: impl Fn(&Uop) -> u16,
+    loops: &Loops,
+    depth: usize,
+) -> Result<(), Outside> {
+    let most = uops.iter().map(index).max().unwrap_or(0);
+    let last = u64::from(most) + loops.reach().unwrap_or(0);
+    if last < depth as u64 {
+        Ok(())
+    } else {
+        Err(Outside)
+    }
+}
+
+impl Direct {
+    fn load(
+        &mut self,
+        pads: &mut Scratchpads,
+        config: &Config,
+        load: &Load,
+        memory: &DeviceMemory,
+    ) -> Result<(), Outside> {
+        let Some(rows) = load.dram_rows(config) else {
+            return Ok(());
+        };
+        if load.sram_span().end > self.depth(load.mem, pads) as u64 {
+            return Err(Outside);
+        }
+        let span = self
+            .near
+            .span(load.mem, &rows, memory)
+            .map_err(|_| Outside)?;
+        let bytes = &memory.region(span.region)[span.start..span.start + span.len];
+        let padding = [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1];
+        if padding == [0; 4] && Shape::of(&rows).is_dense() {
+            pads.fill(load.mem, load.sram_base.into(), bytes);
+        } else {
+            super::load(&LoadOp::of(load, &rows, span), pads, bytes);
+        }
+        Ok(())
+    }
+
+    fn store(
+        &mut self,
+        pads: &Scratchpads,
+        config: &Config,
+        store: &Store,
+        memory: &mut DeviceMemory,
+    ) -> Result<(), Outside> {
+        let Some(rows) = store.dram_rows(config) else {
+            return Ok(());
+        };
+        if store.sram_span().end > self.accumulators as u64 {
+            return Err(Outside);
+        }
+        let span = self
+            .near
+            .span(MemType::Out, &rows, memory)
+            .map_err(|_| Outside)?;
+        let op = StoreOp::of(store, &rows, span, pads.lanes);
+        super::store(&op, pads, memory);
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! Running a plan.
+
+pub(super) mod direct;
+mod form;
+pub(super) mod interpret;
+pub(super) mod near;
+pub(super) mod ops;
+pub(super) mod scratchpads;
+pub(super) mod shape;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vta_driver::DeviceMemory;
+
+use self::ops::{Columns, LoadOp, Op, ProductOp, StoreOp};
+use self::scratchpads::Scratchpads;
+use self::shape::Shape;
+use super::plan::Plan;
+use super::threads::unit::Piece;
+use crate::kernels::lanes::{self, TileOp};
+use crate::kernels::{Inputs, Memory, Product};
+
+/// Runs every operation; the wall time of each mark.
+pub(crate) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory) -> Vec<Duration> {
+    let mut laps = Laps::default();
+    for op in &plan.ops {
+        match op {
+            Op::Mark(mark) => laps.begin(*mark, Instant::now()),
+            Op::Load(op) => {
+                let span = op.span;
+                let bytes = &memory.region(span.region)[span.start..span.start + span.len];
+                load(op, pads, bytes);
+            }
+            Op::Store(op) => store(op, pads, memory),
+            Op::Product(op) => product(op, pads, memory),
+            Op::Zero(_) | Op::Chain { .. } | Op::Zip { .. } | Op::Gather { .. } => {
+                lane_wise(op, pads);
+            }
+        }
+    }
+    laps.finish(Instant::now())
+}
+
+/// Runs an operation that touches nothing but accumulators.
+pub(crate) fn lane_wise(op: &Op, pads: &mut Scratchpads) {
+    match op {
+        Op::Mark(_) | Op::Load(_) | Op::Store(_) | Op::Product(_) => {}
+        Op::Zero(runs) => {
+            for &(first, len) in runs {
+                pads.acc[first as usize..(first + len) as usize].fill(0);
+            }
+        }
+        Op::Chain { steps, runs } => {
+            for &(first, len) in runs.iter() {
+                let lanes = &mut pads.acc[first as usize..(first + len) as usize];
+                lanes::chain(pads.kernel, steps, lanes);
+            }
+        }
+        Op::Zip { op, runs } => {
+            let (op, on, lanes) = (*op, &**runs, pads.lanes);
+            lanes::zip(pads.kernel, TileOp { op, on, lanes }, &mut pads.acc);
+        }
+        Op::Gather { op, table } => {
+            let (op, on, lanes) = (*op, &**table, pads.lanes);
+            lanes::gather(pads.kernel, TileOp { op, on, lanes }, &mut pads.acc);
+        }
+    }
+}
+
+/// Loads the bytes of the operation's span.
+pub(crate) fn load(op: &LoadOp, pads: &mut Scratchpads, bytes: &[u8]) {
+    let Shape {
+        row_bytes,
+        stride_bytes,
+        rows,
+    } = op.shape;
+    let [left, right, above, below] = op.padding;
+    let mut tile = op.entries.start;
+    if op.padding == [0; 4] && op.shape.is_dense() {
+        pads.fill(op.mem, tile, bytes);
+        return;
+    }
+    let pitch = left + op.cols + right;
+    pads.clear(op.mem, tile, above * pitch);
+    tile += above * pitch;
+    for row in 0..rows {
+        let from = row * stride_bytes;
+        pads.clear(op.mem, tile, left);
+        pads.fill(op.mem, tile + left, &bytes[from..from + row_bytes]);
+        pads.clear(op.mem, tile + left + op.cols, right);
+        tile += pitch;
+    }
+    pads.clear(op.mem, tile, below * pitch);
+}
+
+/// Stores where the operation says.
+pub(crate) fn store(op: &StoreOp, pads: &Scratchpads, memory: &mut DeviceMemory) {
+    let bytes = memory.region_mut(op.span.region);
+    for (first, to) in op.rows() {
+        let acc = &pads.acc[first..first + to.len];
+        lanes::narrow(pads.kernel, acc, &mut bytes[to.start..to.start + to.len]);
+    }
+}
+
+fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
+    let (others, out) = memory.split(op.out);
+    let residual = op.residual.as_ref().map_or(&[][..], |r| others.span(r));
+    let read = op.read.as_ref().map_or(&pads.inp[..], |r| others.span(r));
+    let mut before: Option<&Arc<Inputs>> = None;
+    for group in &op.groups {
+        let inputs = &group.inputs;
+        if !before.is_some_and(|before| Arc::ptr_eq(before, inputs)) {
+            inputs.stage(read, &mut pads.staging);
+        }
+        before = Some(inputs);
+        let mut memory = Memory {
+            inp: inputs.memory(read, &pads.staging),
+            zeros: &pads.zeros,
+            acc: &mut pads.acc,
+            out: &mut *out,
+            residual,
+        };
+        op.kernel.run(&whole(op, group, pads.block), &mut memory);
+    }
+}
+
+/// All rows of a group.
+fn whole<'a>(op: &'a ProductOp, group: &'a Columns, block: usize) -> Product<'a> {
+    Product {
+        rows: &op.rows,
+        inputs: &group.inputs,
+        panel: &group.panel,
+        first: &group.first,
+        block,
+        bases: &group.bases,
+        start: op.start,
+        before: &group.before,
+        after: &group.after,
+        write_acc: op.write_acc,
+        store: op.out.is_some(),
+        ahead: group.ahead.as_ref().map_or(&[], |panel| panel.lines()),
+    }
+}
+
+/// A piece of the operation that it belongs to.
+pub(crate) fn piece_of<'a>(op: &'a ProductOp, piece: &'a Piece, block: usize) -> Product<'a> {
+    Product {
+        rows: &piece.rows,
+        inputs: &piece.inputs,
+        bases: &piece.bases,
+        ahead: piece.ahead.as_ref().map_or(&[], |panel| panel.lines()),
+        ..whole(op, &op.groups[piece.group], block)
+    }
+}
+
+/// Wall time of each mark: from the operation that begins it to the next's.
+#[derive(Default)]
+pub(crate) struct Laps {
+    began: Option<Instant>,
+    walls: Vec<Duration>,
+}
+
+impl Laps {
+    /// Ends the mark before; what comes before the first counts for the first.
+    pub fn begin(&mut self, mark: usize, now: Instant) {
+        if let Some(began) = self.began
+            && mark > 0
+        {
+            self.walls.resize(mark - 1, Duration::ZERO);
+            self.walls.push(now.saturating_duration_since(began));
+        }
+        self.began = Some(now);
+    }
+
+    pub fn finish(mut self, now: Instant) -> Vec<Duration> {
+        if let Some(began) = self.began {
+            self.walls.push(now.saturating_duration_since(began));
+        }
+        self.walls
+    }
+}

@@ -1,0 +1,131 @@
+//! Plans that threads of their own make.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vta_driver::{Batch, DeviceMemory};
+use vta_isa::Config;
+
+use super::super::*;
+use super::threads::{WEIGHTS, batch, data, memory, program};
+use crate::Oracle;
+
+/// Until a plan must be there.
+const LONGEST: Duration = Duration::from_secs(120);
+
+fn config() -> Config {
+    Config::default()
+}
+
+/// Long enough for a thread of its own, with data that depend on all of it.
+fn long(seed: u64) -> Arc<Batch> {
+    let batch = batch(program(&config(), seed, 300));
+    assert!(is_long(&batch));
+    batch
+}
+
+/// Two of the same: for the executor and for the oracle.
+fn memories() -> [DeviceMemory; 2] {
+    [memory(&config(), 7), memory(&config(), 7)]
+}
+
+fn plan(executor: &Functional) -> Option<&Arc<Plan>> {
+    match &executor.known.last()?.form {
+        Form::Planned(planned) => Some(&planned.plan),
+        Form::Seen { .. } | Form::Awaited(_) | Form::Direct => None,
+    }
+}
+
+/// Runs on both and compares.
+fn run(
+    executor: &mut Functional,
+    oracle: &mut Oracle,
+    batch: &Arc<Batch>,
+    [ours, expected]: &mut [DeviceMemory; 2],
+) {
+    let found = executor.run_batch(batch, ours).unwrap();
+    let wanted = oracle.run_batch(batch, expected).unwrap();
+    assert_eq!(found.leftover_tokens, wanted.leftover_tokens);
+    assert!(data(ours) == data(expected));
+}
+
+/// Runs until there is a plan; how often.
+fn run_until_planned(
+    executor: &mut Functional,
+    oracle: &mut Oracle,
+    batch: &Arc<Batch>,
+    memories: &mut [DeviceMemory; 2],
+) -> usize {
+    let start = Instant::now();
+    for runs in 1.. {
+        run(executor, oracle, batch, memories);
+        if plan(executor).is_some() {
+            return runs;
+        }
+        assert!(start.elapsed() < LONGEST, "there is no plan yet");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    unreachable!("counting ends with a plan")
+}
+
+#[test]
+fn a_long_batch_runs_before_its_plan_is_there_and_others_find_the_plan() {
+    let (first, second) = (long(5), long(5));
+    assert!(!Arc::ptr_eq(&first, &second));
+    let (mut executor, mut oracle) = (Functional::new(config()), Oracle::new(config()));
+    let mut memory_of_both = memories();
+    let runs = run_until_planned(&mut executor, &mut oracle, &first, &mut memory_of_both);
+    assert!(runs > 1, "the first run was planned");
+    // The same program in other words, and in another executor.
+    run(&mut executor, &mut oracle, &second, &mut memory_of_both);
+    assert_eq!(executor.known.len(), 1);
+    let (mut other, mut oracle) = (Functional::new(config()), Oracle::new(config()));
+    let mut memory_of_both = memories();
+    run(&mut other, &mut oracle, &second, &mut memory_of_both);
+    assert!(Arc::ptr_eq(plan(&other).unwrap(), plan(&executor).unwrap()));
+    // Several threads need a plan that says how.
+    let mut threads = Functional::new(config()).with_threads(2);
+    let mut oracle = Oracle::new(config());
+    run(&mut threads, &mut oracle, &second, &mut memories());
+    assert!(plan(&threads).is_none());
+}
+
+#[test]
+fn a_plan_of_other_constants_is_not_taken() {
+    let batch = long(6);
+    let (mut executor, mut oracle) = (Functional::new(config()), Oracle::new(config()));
+    run_until_planned(&mut executor, &mut oracle, &batch, &mut memories());
+    let (mut other, mut oracle) = (Functional::new(config()), Oracle::new(config()));
+    let mut memory_of_both = memories();
+    for memory in &mut memory_of_both {
+        // A weight of each tile.
+        let tiles = memory.region(1).len() / 256;
+        for tile in 0..tiles as u64 {
+            memory.write(WEIGHTS as u64 + 256 * tile + 3, 1).unwrap()[0] ^= 0x55;
+        }
+    }
+    run(&mut other, &mut oracle, &batch, &mut memory_of_both);
+    assert!(plan(&other).is_none());
+    run_until_planned(&mut other, &mut oracle, &batch, &mut memory_of_both);
+    assert!(!Arc::ptr_eq(
+        plan(&other).unwrap(),
+        plan(&executor).unwrap()
+    ));
+    // And when they change under a plan.
+    for memory in &mut memory_of_both {
+        memory.write(WEIGHTS as u64 + 9, 1).unwrap()[0] ^= 0x55;
+    }
+    run(&mut other, &mut oracle, &batch, &mut memory_of_both);
+}
+
+#[test]
+fn a_plan_ends_with_those_who_have_it() {
+    let batch = long(7);
+    let (mut executor, mut oracle) = (Functional::new(config()), Oracle::new(config()));
+    let mut memory_of_both = memories();
+    run_until_planned(&mut executor, &mut oracle, &batch, &mut memory_of_both);
+    let machine = executor.machine();
+    assert!(Shared::find(&machine, &batch, &memory_of_both[0]).is_some());
+    drop(executor);
+    assert!(Shared::find(&machine, &batch, &memory_of_both[0]).is_none());
+}

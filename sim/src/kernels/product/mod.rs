@@ -1,0 +1,375 @@
+//! Products as kernels take them, with every offset checked.
+
+pub(super) mod bundles;
+pub(super) mod panel;
+mod part;
+pub(crate) mod staging;
+pub(super) mod steps;
+
+use std::ops::Range;
+
+use self::bundles::{Bundles, Joined, PADDING};
+use self::panel::{Line, Panel};
+use self::staging::{Lines, Staging};
+use self::steps::Steps;
+use super::kernel::{COLUMN, GemmKernel, MAX_COLUMNS};
+
+/// One accumulator row: offsets from the bases of the product.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// int32 in the accumulators.
+    pub dst: u32,
+    /// Bytes in the DRAM region that is stored to.
+    pub out: u32,
+    /// Bytes in the DRAM region that the sums start from.
+    pub residual: u32,
+    /// int32 in a tile that is an operand of a step: the batch row.
+    pub lane: u32,
+}
+
+/// Rows with the largest of each offset.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    pub(in crate::kernels) rows: Box<[Row]>,
+    pub(in crate::kernels) most: Row,
+}
+
+impl Rows {
+    pub fn new(rows: Vec<Row>) -> Self {
+        let most = rows.iter().fold(Row::default(), |m, r| Row {
+            dst: m.dst.max(r.dst),
+            out: m.out.max(r.out),
+            residual: m.residual.max(r.residual),
+            lane: m.lane.max(r.lane),
+        });
+        Self {
+            rows: rows.into(),
+            most,
+        }
+    }
+}
+
+/// Where the inputs of every row and tap lie, block by block as a kernel takes the rows: what it
+/// reads is one stretch of memory.
+#[derive(Debug)]
+pub(crate) struct Inputs {
+    /// Bytes, or [`PADDING`]; `[block][tap][row of the block]`.
+    pub(in crate::kernels) offsets: Box<[u32]>,
+    pub(in crate::kernels) rows: usize,
+    pub(in crate::kernels) taps: usize,
+    /// Rows of a block at most.
+    pub(in crate::kernels) block: usize,
+    /// The blocks.
+    pub(in crate::kernels) stretches: [Stretch; 2],
+    pub(in crate::kernels) most: u32,
+    pub(in crate::kernels) only_padding: bool,
+    /// For kernels that take several taps at once, whose number is a multiple of those.
+    pub(in crate::kernels) bundles: Option<Bundles>,
+    /// `[block][bundle][row of the block]`, if all are joined.
+    pub(in crate::kernels) joined: Option<Box<[Joined]>>,
+    /// The lines whose copies are read, if offsets count in these.
+    pub(in crate::kernels) lines: Option<Lines>,
+}
+
+impl Inputs {
+    /// From offsets `[tap][row]` of `rows` rows, which are worked on at most `block` at a time.
+    pub fn new(offsets: &[u32], rows: usize, block: usize, bundles: Option<Bundles>) -> Self {
+        let inside = offsets.iter().copied().filter(|&o| o != PADDING);
+        let most = inside.max();
+        let mut ordered = Vec::with_capacity(offsets.len());
+        let stretches = blocks(rows, block);
+        for range in stretches.into_iter().flat_map(Stretch::ranges) {
+            for tap in offsets.chunks_exact(rows) {
+                ordered.extend_from_slice(&tap[range.clone()]);
+            }
+        }
+        let taps = offsets.len().checked_div(rows).unwrap_or(0);
+        Self {
+            joined: bundles.and_then(|bundles| joined(&ordered, stretches, taps, bundles)),
+            offsets: ordered.into(),
+            rows,
+            taps,
+            block,
+            stretches,
+            most: most.unwrap_or(0),
+            only_padding: most.is_none(),
+            bundles,
+            lines: None,
+        }
+    }
+
+    /// The same for a kernel that reads copies of the inputs, of `block` bytes each, if it can: see
+    /// [`Self::stage`].
+    pub fn staged_for(mut self, kernel: GemmKernel, block: usize) -> Self {
+        if kernel.can_stage_inputs() {
+            self.lines = Lines::of(&mut self.offsets, block);
+        }
+        if self.lines.is_some() {
+            self.most = self.offsets.iter().copied().max().unwrap_or(0);
+        }
+        self
+    }
+
+    /// Whether offsets count in copies.
+    pub(in crate::kernels) fn are_staged(&self) -> bool {
+        self.lines.is_some()
+    }
+
+    /// Makes the copies that the kernel reads, if it reads any.
+    pub fn stage(&self, from: &[u8], staging: &mut Staging) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(lines) = &self.lines {
+            lines.copy(from, staging);
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (from, staging);
+    }
+
+    /// What offsets count in, when [`Self::stage`] has been called last for these inputs.
+    pub fn memory<'a>(&self, from: &'a [u8], staging: &'a Staging) -> &'a [u8] {
+        match &self.lines {
+            Some(lines) => lines.copies(staging),
+            None => from,
+        }
+    }
+
+    pub(in crate::kernels) fn taps(&self) -> usize {
+        self.taps
+    }
+
+    /// Taps that are multiplied together count as one.
+    pub(in crate::kernels) fn bundle_count(&self) -> usize {
+        self.taps / self.bundles.map_or(1, |bundles| bundles.taps)
+    }
+
+    /// Bytes of a row of a bundle; 0 if there are none.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::kernels) fn bundle_bytes(&self) -> usize {
+        self.bundles.map_or(0, Bundles::bytes)
+    }
+
+    /// Where the rows of the bundles lie, if they are joined.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::kernels) fn joined(&self) -> Option<&[Joined]> {
+        self.joined.as_deref()
+    }
+
+    /// Whether a kernel may read bundles of inputs of so many bytes.
+    fn bundles_fit(&self, kernel: GemmKernel, block: usize) -> bool {
+        let (Some(bundles), Some(most)) = (self.bundles, kernel.bundle_bytes()) else {
+            return self.bundles.is_none() && kernel.bundle_bytes().is_none();
+        };
+        let all = self.rows * self.bundle_count();
+        bundles.tap_bytes == block
+            && (1..=most / block).contains(&bundles.taps)
+            && self.taps.is_multiple_of(bundles.taps)
+            && match &self.joined {
+                Some(joined) => joined.len() == all,
+                None => bundles.taps > 1 || all == 0,
+            }
+    }
+}
+
+/// Where the rows of bundles lie, from offsets `[block][tap][row of the block]`; `None` if some aren't joined.
+pub(in crate::kernels) fn joined(
+    offsets: &[u32],
+    stretches: [Stretch; 2],
+    taps: usize,
+    bundles: Bundles,
+) -> Option<Box<[Joined]>> {
+    let mut joined = Vec::with_capacity(offsets.len() / bundles.taps);
+    for range in stretches.into_iter().flat_map(Stretch::ranges) {
+        let of_block = &offsets[range.start * taps..range.end * taps];
+        for bundle in of_block.chunks(bundles.taps * range.len()) {
+            for row in 0..range.len() {
+                let taps = bundle.iter().skip(row).step_by(range.len());
+                joined.push(Joined::of(taps.copied(), bundles.tap_bytes)?);
+            }
+        }
+    }
+    Some(joined.into())
+}
+
+/// Rows in blocks of at most `most`, which are about even: stretches of blocks that have equally
+/// many rows.
+fn blocks(rows: usize, most: usize) -> [Stretch; 2] {
+    let count = rows.div_ceil(most.max(1)).max(1);
+    let (few, larger) = (rows / count, rows % count);
+    let first = Stretch {
+        first: 0,
+        blocks: larger,
+        rows: few + 1,
+        // Blocks of no rows are no blocks.
+        rows_after: few,
+    };
+    let second = Stretch {
+        first: larger * (few + 1),
+        blocks: if few == 0 { 0 } else { count - larger },
+        rows: few,
+        rows_after: 0,
+    };
+    [first, second]
+}
+
+/// Blocks of equally many rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::kernels) struct Stretch {
+    /// The first row.
+    pub(in crate::kernels) first: usize,
+    pub(in crate::kernels) blocks: usize,
+    /// Rows of each block.
+    pub(in crate::kernels) rows: usize,
+    /// Rows of the block after the last; 0 if there is none.
+    pub(in crate::kernels) rows_after: usize,
+}
+
+impl Stretch {
+    /// The rows of each block.
+    pub(in crate::kernels) fn ranges(self) -> impl Iterator<Item = Range<usize>> {
+        let range = move |block: usize| {
+            let first = self.first + block * self.rows;
+            first..first + self.rows
+        };
+        (0..self.blocks).map(range)
+    }
+}
+
+/// What the sums start from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    Zero,
+    /// What the accumulators hold.
+    Acc,
+    /// Bytes of the residual's DRAM region, sign-extended, after the first steps.
+    Residual,
+}
+
+/// Where the columns of a product begin, with the largest of each. Columns that aren't used
+/// count as zero.
+#[derive(Debug)]
+pub(crate) struct Bases {
+    /// int32 in the accumulators that row offsets count from.
+    pub(in crate::kernels) acc: [u32; MAX_COLUMNS],
+    /// Byte in the stored region.
+    pub(in crate::kernels) out: [u32; MAX_COLUMNS],
+    /// Byte in the residual's region.
+    pub(in crate::kernels) residual: [u32; MAX_COLUMNS],
+    pub(in crate::kernels) columns: usize,
+    pub(in crate::kernels) most: Row,
+}
+
+impl Bases {
+    /// For each column the int32 of the accumulators (`dst`), the byte that is stored to (`out`)
+    /// and the residual's. At most [`MAX_COLUMNS`] count.
+    pub fn new(columns: &[Row]) -> Self {
+        let mut bases = Self {
+            acc: [0; MAX_COLUMNS],
+            out: [0; MAX_COLUMNS],
+            residual: [0; MAX_COLUMNS],
+            columns: columns.len().min(MAX_COLUMNS),
+            most: Row::default(),
+        };
+        for (i, column) in columns.iter().take(MAX_COLUMNS).enumerate() {
+            bases.acc[i] = column.dst;
+            bases.out[i] = column.out;
+            bases.residual[i] = column.residual;
+            bases.most.dst = bases.most.dst.max(column.dst);
+            bases.most.out = bases.most.out.max(column.out);
+            bases.most.residual = bases.most.residual.max(column.residual);
+        }
+        bases
+    }
+}
+
+/// A blocked matrix product with what comes before and after.
+#[derive(Debug)]
+pub(crate) struct Product<'a> {
+    pub rows: &'a Rows,
+    pub inputs: &'a Inputs,
+    pub panel: &'a Panel,
+    /// What every sum of a column starts from, beside `start`.
+    pub first: &'a [[i32; COLUMN]],
+    /// Inputs of a tile's row: BLOCK.
+    pub block: usize,
+    pub bases: &'a Bases,
+    pub start: Start,
+    /// Steps on the residual before the products are added.
+    pub before: &'a Steps,
+    pub after: &'a Steps,
+    pub write_acc: bool,
+    pub store: bool,
+    /// Weights that are wanted next: they are brought closer meanwhile, where that helps.
+    pub ahead: &'a [Line],
+}
+
+/// What a product reads and writes.
+pub(crate) struct Memory<'a> {
+    /// What input offsets count in: see [`Inputs::memory`].
+    pub inp: &'a [u8],
+    /// At least BLOCK zeros.
+    pub zeros: &'a [u8],
+    pub acc: &'a mut [i32],
+    /// The stored region; empty if nothing is stored.
+    pub out: &'a mut [u8],
+    /// The residual's region; empty if there is none.
+    pub residual: &'a [u8],
+}
+
+impl Product<'_> {
+    /// Checks every offset against the memory, so that kernels needn't.
+    pub(in crate::kernels) fn check(&self, kernel: GemmKernel, memory: &Memory<'_>) {
+        let width = self.block.min(COLUMN) as u64;
+        let fits = |base: u32, offset: u32, room: usize| {
+            u64::from(base) + u64::from(offset) + width <= room as u64
+        };
+        let (most, bases) = (&self.rows.most, &self.bases.most);
+        let columns = self.panel.columns();
+        assert!(columns == self.bases.columns && (1..=kernel.columns()).contains(&columns));
+        assert!(kernel == GemmKernel::Scalar || self.block.is_multiple_of(COLUMN));
+        let (inputs, rows) = (self.inputs, self.rows.rows.len());
+        assert!(inputs.rows == rows && inputs.offsets.len() == rows * inputs.taps());
+        assert!(inputs.block == kernel.rows(columns));
+        assert!(inputs.bundles_fit(kernel, self.block));
+        assert!(self.panel.fits(kernel.format(), inputs.taps(), self.block));
+        let room = memory.inp.len() as u64;
+        // Padding alone reads no input.
+        assert!(u64::from(inputs.most) + self.block as u64 <= room || inputs.only_padding);
+        assert!(memory.zeros.len() >= self.block);
+        let acc = memory.acc.len();
+        assert!(fits(bases.dst, most.dst, acc));
+        assert!(!self.store || fits(bases.out, most.out, memory.out.len()));
+        let residual = memory.residual.len();
+        let steps = [self.before, self.after];
+        let beside = self.start == Start::Residual || steps.iter().any(|s| s.reads_residual());
+        assert!(!beside || fits(bases.residual, most.residual, residual));
+        let tile = self.before.most_tile().max(self.after.most_tile());
+        assert!(fits(tile, most.lane, acc));
+        assert!(self.first.len() == columns);
+        assert!(steps.iter().all(|s| s.fit(columns)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_all_rows_evenly() {
+        for (rows, most) in (0..60).flat_map(|rows| (1..13).map(move |most| (rows, most))) {
+            let stretches = blocks(rows, most);
+            let ranges: Vec<_> = stretches.into_iter().flat_map(Stretch::ranges).collect();
+            assert!(ranges.iter().all(|r| !r.is_empty() && r.len() <= most));
+            assert!(
+                ranges.iter().cloned().flatten().eq(0..rows),
+                "{rows} {most}"
+            );
+            assert_eq!(ranges.len(), rows.div_ceil(most));
+            let [first, second] = stretches;
+            if first.blocks > 0 && second.blocks > 0 {
+                assert_eq!(first.rows_after, second.rows);
+            } else {
+                assert!(first.blocks == 0 || first.rows_after == 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Weights as the kernels want them.
+
+use super::super::{COLUMN, Format};
+
+/// Columns of `Fours` that lie side by side.
+pub(in crate::kernels) const PAIR: usize = 2;
+
+/// 64 aligned bytes: one vector of AVX-512, two of AVX2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub(crate) struct Line(pub [u8; 64]);
+
+/// The weights of some columns for some taps, in the order in which a kernel reads them.
+///
+/// For each tap, each group of inputs and each column, four inputs of 16 outputs: one line (`Biased`, `Fours`), or two of int16 (`Wide`: of eight outputs, `Pairs`: of two inputs). `Plain` has, for
+/// each tap, a column's outputs one after the other, BLOCK bytes each. `Fours` has pairs of columns, all taps of one
+/// pair before the next.
+#[derive(Debug)]
+pub(crate) struct Panel {
+    lines: Box<[Line]>,
+    corrections: Box<[[i32; COLUMN]]>,
+    columns: usize,
+    taps: usize,
+    block: usize,
+    format: Format,
+}
+
+/// One column: a weight tile's bytes for every tap, and its first output.
+pub(crate) struct Column<'a> {
+    pub tiles: Vec<&'a [u8]>,
+    pub first: usize,
+}
+
+impl Panel {
+    /// Lays out columns that have equally many taps; tiles are `block * block` bytes.
+    pub fn new(columns: &[Column<'_>], format: Format, block: usize) -> Self {
+        let taps = columns.first().map_or(0, |c| c.tiles.len());
+        let mut lines = Vec::with_capacity(Self::lines_for(format, columns.len(), taps, block));
+        let together = match format {
+            Format::Plain | Format::Wide | Format::Pairs | Format::Biased => columns.len().max(1),
+            Format::Fours => PAIR,
+        };
+        let all = columns.chunks(together);
+        for (columns, tap) in all.flat_map(|some| (0..taps).map(move |tap| (some, tap))) {
+            match format {
+                Format::Plain => {
+                    for column in columns {
+                        plain(column, tap, block, &mut lines);
+                    }
+                }
+                Format::Wide => interleave::<8>(columns, tap, block, &mut lines),
+                Format::Pairs => pairs(columns, tap, block, &mut lines),
+                Format::Biased | Format::Fours => interleave::<16>(columns, tap, block, &mut lines),
+            }
+        }
+        Self {
+            lines: lines.into(),
+            corrections: columns
+                .iter()
+                .map(|column| correction(&column.tiles, column.first, format, block))
+                .collect(),
+            columns: columns.len(),
+            taps,
+            block,
+            format,
+        }
+    }
+
+    /// Lines of a panel.
+    fn lines_for(format: Format, columns: usize, taps: usize, block: usize) -> usize {
+        let line = size_of::<Line>();
+        let tap = match format {
+            Format::Plain => (block * block.min(COLUMN)).div_ceil(line),
+            Format::Wide | Format::Pairs => block / 2,
+            Format::Biased | Format::Fours => block / 4,
+        };
+        columns * taps * tap
+    }
+
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// What every sum of each column starts from: what the bias of the inputs adds, negated;
+    /// else zero.
+    pub fn corrections(&self) -> &[[i32; COLUMN]] {
+        &self.corrections
+    }
+
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// Whether a kernel of that format may read `taps` taps of that block.
+    pub fn fits(&self, format: Format, taps: usize, block: usize) -> bool {
+        (format, taps, block) == (self.format, self.taps, self.block)
+            && self.lines.len() == Self::lines_for(format, self.columns, taps, block)
+    }
+}
+
+/// `-128 * sum of weights` for each output from `first` on where inputs are biased.
+fn correction(tiles: &[&[u8]], first: usize, format: Format, block: usize) -> [i32; COLUMN] {
+    let mut correction = [0; COLUMN];
+    if format != Format::Biased {
+        return correction;
+    }
+    for tile in tiles {
+        let rows = tile[first * block..].chunks_exact(block);
+        for (to, row) in correction.iter_mut().zip(rows) {
+            *to = to.wrapping_sub(sum(row).wrapping_mul(128));
+        }
+    }
+    correction
+}
+
+/// The sum of int8, by way of bytes without a sign: CPUs have an instruction for those.
+fn sum(row: &[u8]) -> i32 {
+    let biased: u32 = row.iter().map(|&w| u32::from(w ^ 0x80)).sum();
+    biased as i32 - 128 * row.len() as i32
+}
+
+fn plain(column: &Column<'_>, tap: usize, block: usize, lines: &mut Vec<Line>) {
+    let first = column.first * block;
+    let len = block.min(COLUMN) * block;
+    for bytes in column.tiles[tap][first..first + len].chunks(64) {
+        let mut line = Line([0; 64]);
+        line.0[..bytes.len()].copy_from_slice(bytes);
+        lines.push(line);
+    }
+}
+
+/// For each group of four inputs and each column, lines of `OUTPUTS` outputs: 16 of bytes or 8 of
+/// int16.
+fn interleave<const OUTPUTS: usize>(
+    columns: &[Column<'_>],
+    tap: usize,
+    block: usize,
+    lines: &mut Vec<Line>,
+) {
+    for k in (0..block).step_by(4) {
+        for column in columns {
+            for part in (0..COLUMN).step_by(OUTPUTS) {
+                lines.push(line::<OUTPUTS>(
+                    column.tiles[tap],
+                    [column.first + part, k],
+                    block,
+                ));
+            }
+        }
+    }
+}
+
+/// For each group of two inputs and each column, a line of int16 for 16 outputs.
+fn pairs(columns: &[Column<'_>], tap: usize, block: usize, lines: &mut Vec<Line>) {
+    for k in (0..block).step_by(2) {
+        let line = |column: &Column<'_>| pair(column.tiles[tap], [column.first, k], block);
+        lines.extend(columns.iter().map(line));
+    }
+}
+
+/// The weights of 16 outputs for two inputs, from the first of each on.
+fn pair(tile: &[u8], [output, k]: [usize; 2], block: usize) -> Line {
+    let mut line = Line([0; 64]);
+    let rows = tile[output * block..].chunks_exact(block);
+    for (to, row) in line.0.as_chunks_mut::<4>().0.iter_mut().zip(rows) {
+        let [low, high] = [row[k], row[k + 1]].map(|w| i16::from(w as i8).to_le_bytes());
+        *to = [low[0], low[1], high[0], high[1]];
+    }
+    line
+}
+
+/// The weights of `OUTPUTS` outputs for four inputs, from the first of each on.
+fn line<const OUTPUTS: usize>(tile: &[u8], [output, k]: [usize; 2], block: usize) -> Line {
+    let rows = &tile[output * block..][..OUTPUTS * block];
+    match rows.as_chunks::<COLUMN>() {
+        // The usual size, which the compiler may know.
+        (rows, []) if block == COLUMN => line_of::<OUTPUTS>(rows.iter().map(|row| &row[k..k + 4])),
+        _ => line_of::<OUTPUTS>(rows.chunks_exact(block).map(|row| &row[k..k + 4])),
+    }
+}
+
+#[inline(always)]
+fn line_of<'a, const OUTPUTS: usize>(fours: impl Iterator<Item = &'a [u8]>) -> Line {
+    let mut line = Line([0; 64]);
+    for (to, from) in line.0.chunks_exact_mut(64 / OUTPUTS).zip(fours) {
+        if OUTPUTS == COLUMN {
+            to.copy_from_slice(from);
+            continue;
+        }
+        for (to, &w) in to.chunks_exact_mut(2).zip(from) {
+            to.copy_from_slice(&i16::from(w as i8).to_le_bytes());
+        }
+    }
+    line
+}
+
+/// Lays out the column of one tile that begins with output `first`, for a product of one column;
+/// `lines` are [`tile_lines`] lines. What its sums start from.
+pub(in crate::kernels) fn lay_out(
+    tile: &[u8],
+    first: usize,
+    format: Format,
+    lines: &mut [Line],
+) -> [i32; COLUMN] {
+    let block = tile.len().isqrt();
+    for (at, to) in lines.iter_mut().enumerate() {
+        *to = match format {
+            Format::Plain => return [0; COLUMN],
+            Format::Pairs => pair(tile, [first, at * 2], block),
+            Format::Wide => line::<8>(tile, [first + at % 2 * 8, at / 2 * 4], block),
+            Format::Biased | Format::Fours => line::<16>(tile, [first, at * 4], block),
+        };
+    }
+    correction(&[tile], first, format, block)
+}
+
+/// Lines of a column of one tile; none where kernels read the tile itself.
+pub(in crate::kernels) const fn tile_lines(format: Format, block: usize) -> usize {
+    match format {
+        Format::Plain => 0,
+        Format::Wide | Format::Pairs => block / 2,
+        Format::Biased | Format::Fours => block / 4,
+    }
+}

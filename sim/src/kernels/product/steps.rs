@@ -1,0 +1,273 @@
+//! Lane-wise steps on the sums of a product.
+
+use vta_isa::AluOp;
+
+use super::super::{COLUMN, MAX_COLUMNS};
+
+/// The second operand of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    Imm(i32),
+    /// For each column, the accumulator tile's lanes, in int32.
+    Tiles([u32; MAX_COLUMNS]),
+    /// For each column, the values of its lanes, the same in every row.
+    Lanes(Box<[[i32; COLUMN]]>),
+    /// The product's residual, sign-extended, times each column's values. It is always added.
+    Scaled(Box<[[i32; COLUMN]]>),
+}
+
+/// One lane-wise step on the sums. Shifts by an immediate have amounts of 0 to 31.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub op: AluOp,
+    pub operand: Operand,
+}
+
+impl Step {
+    /// An immediate step with shift amounts brought into 0..32.
+    pub fn immediate(op: AluOp, imm: i32) -> Self {
+        Self::immediate_times(op, imm, 1)
+    }
+
+    /// What an immediate step does that is done so many times in a row, at least once, as one.
+    pub fn immediate_times(op: AluOp, imm: i32, times: u32) -> Self {
+        let (op, imm) = match (op, imm < 0) {
+            (AluOp::Shr, true) => (AluOp::Shl, imm.wrapping_neg() & 31),
+            (AluOp::Shl, true) => (AluOp::Shr, imm.wrapping_neg() & 31),
+            (AluOp::Shr | AluOp::Shl, false) => (op, imm & 31),
+            (AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul, _) => (op, imm),
+        };
+        let (op, imm) = match op {
+            AluOp::Min | AluOp::Max => (op, imm),
+            AluOp::Add => (op, imm.wrapping_mul(times as i32)),
+            AluOp::Mul => (op, imm.wrapping_pow(times)),
+            // After 31 places only the sign is left.
+            AluOp::Shr => (op, (imm as u32).saturating_mul(times).min(31) as i32),
+            AluOp::Shl => match (imm as u32).saturating_mul(times) {
+                places @ 0..32 => (op, places as i32),
+                _ => (AluOp::Mul, 0),
+            },
+        };
+        let operand = Operand::Imm(imm);
+        Self { op, operand }
+    }
+}
+
+/// The residual times factors, in two digits: `((sum + high * residual) >> shift) + low * residual`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Digits {
+    /// Factors of each column.
+    pub high: Box<[[i32; COLUMN]]>,
+    /// 0 to 31.
+    pub shift: i32,
+    /// Factors of each column; zeros if there is one digit.
+    pub low: Box<[[i32; COLUMN]]>,
+}
+
+/// How sums usually end: a residual, then shift, clamp, multiply, shift and clamp, each of which
+/// may be missing. A kernel does it all to a sum at once, in registers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Requantize {
+    pub residual: Option<Digits>,
+    /// Arithmetic shift right before the multiplication, 0 to 31.
+    pub shift: i32,
+    /// Bounds before the multiplication; those of an int32 if there are none.
+    pub clamp: [i32; 2],
+    /// The factors of each column.
+    pub factors: Option<Box<[[i32; COLUMN]]>>,
+    /// As above, after the multiplication.
+    pub last_shift: i32,
+    pub last_clamp: [i32; 2],
+    /// Where saturating to int8 loses nothing: what is left of the last clamp behind it.
+    pub bytes: Option<[i8; 2]>,
+}
+
+/// Steps in order, and how they end.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    list: Box<[Step]>,
+    /// How many of them `end` doesn't cover.
+    before_end: usize,
+    end: Requantize,
+    most_tile: u32,
+    /// How many columns steps have values for; `None` if none has.
+    columns: Option<usize>,
+    reads_residual: bool,
+}
+
+impl Steps {
+    pub fn new(list: Vec<Step>) -> Self {
+        let tiles = list.iter().filter_map(|step| match &step.operand {
+            Operand::Tiles(tiles) => tiles.iter().copied().max(),
+            Operand::Imm(_) | Operand::Lanes(_) | Operand::Scaled(_) => None,
+        });
+        let most_tile = tiles.max().unwrap_or(0);
+        let (before_end, end) = Requantize::of(&list);
+        let operands = || list.iter().map(|step| &step.operand);
+        let columns = operands().filter_map(|operand| match operand {
+            Operand::Lanes(values) | Operand::Scaled(values) => Some(values.len()),
+            Operand::Imm(_) | Operand::Tiles(_) => None,
+        });
+        // Steps that don't agree fit no product.
+        let columns = columns.reduce(|a, b| if a == b { a } else { usize::MAX });
+        let reads_residual = operands().any(|operand| matches!(operand, Operand::Scaled(_)));
+        Self {
+            columns,
+            reads_residual,
+            list: list.into(),
+            before_end,
+            end,
+            most_tile,
+        }
+    }
+
+    /// All steps.
+    pub fn list(&self) -> &[Step] {
+        &self.list
+    }
+
+    /// Steps and how it goes on: together the same as [`Self::list`].
+    pub fn parts(&self) -> (&[Step], &Requantize) {
+        (&self.list[..self.before_end], &self.end)
+    }
+
+    /// The largest tile that one names.
+    pub fn most_tile(&self) -> u32 {
+        self.most_tile
+    }
+
+    /// Whether one scales the residual.
+    pub fn reads_residual(&self) -> bool {
+        self.reads_residual
+    }
+
+    /// Whether all have values for that many columns.
+    pub fn fit(&self, columns: usize) -> bool {
+        self.columns.is_none_or(|c| c == columns)
+    }
+
+    /// The factors of each column if all there is is a multiplication by them.
+    #[cfg(target_arch = "x86_64")]
+    pub fn factors(&self) -> Option<&[[i32; COLUMN]]> {
+        match &self.list[..] {
+            [step] if step.op == AluOp::Mul => match &step.operand {
+                Operand::Lanes(factors) => Some(factors),
+                Operand::Imm(_) | Operand::Tiles(_) | Operand::Scaled(_) => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+impl Requantize {
+    /// The longest end of the list that has the form; how many steps are before it.
+    fn of(list: &[Step]) -> (usize, Self) {
+        let (list, last_clamp) = take_clamp(list);
+        let (list, last_shift) = take_shift(list);
+        let mut end = Self {
+            residual: None,
+            shift: 0,
+            clamp: [i32::MIN, i32::MAX],
+            factors: None,
+            last_shift,
+            last_clamp,
+            bytes: byte_bounds(last_clamp),
+        };
+        let [before @ .., step] = list else {
+            return (0, end);
+        };
+        let (AluOp::Mul, Operand::Lanes(factors)) = (step.op, &step.operand) else {
+            let (before, residual) = take_residual(list);
+            end.residual = residual;
+            return (before.len(), end);
+        };
+        end.factors = Some(factors.clone());
+        let (before, clamp) = take_clamp(before);
+        let (before, shift) = take_shift(before);
+        (end.clamp, end.shift) = (clamp, shift);
+        // Neither sign nor size is lost in the multiplication.
+        let fits = |&factor: &i32| factor >= 0 && factor.checked_mul(clamp[1]).is_some();
+        if clamp[0] >= 0 && factors.as_flattened().iter().all(fits) {
+            // What is never negative needs no lower bound.
+            end.bytes = byte_bounds([last_clamp[0].max(0), last_clamp[1]]);
+        }
+        let (before, residual) = take_residual(before);
+        end.residual = residual;
+        (before.len(), end)
+    }
+}
+
+/// Bounds of a clamp that are those of a byte, too.
+fn byte_bounds(clamp: [i32; 2]) -> Option<[i8; 2]> {
+    let [low, high] = clamp.map(|bound| i8::try_from(bound).ok());
+    low.zip(high).map(|(low, high)| [low, high])
+}
+
+fn last_scaled(list: &[Step]) -> Option<(&[Step], &[[i32; COLUMN]])> {
+    match list {
+        [before @ .., step] => match &step.operand {
+            Operand::Scaled(factors) => Some((before, factors)),
+            Operand::Imm(_) | Operand::Tiles(_) | Operand::Lanes(_) => None,
+        },
+        [] => None,
+    }
+}
+
+/// One or two scaled residuals at the end, with a shift between them.
+fn take_residual(list: &[Step]) -> (&[Step], Option<Digits>) {
+    let Some((before, last)) = last_scaled(list) else {
+        return (list, None);
+    };
+    let (first, shift) = take_shift(before);
+    if let Some((rest, high)) = last_scaled(first) {
+        let digits = Digits {
+            high: high.into(),
+            shift,
+            low: last.into(),
+        };
+        return (rest, Some(digits));
+    }
+    let digits = Digits {
+        high: last.into(),
+        shift: 0,
+        low: vec![[0; COLUMN]; last.len()].into(),
+    };
+    (before, Some(digits))
+}
+
+fn last_immediate(list: &[Step], op: AluOp) -> Option<(&[Step], i32)> {
+    match list {
+        [before @ .., step] if step.op == op => match step.operand {
+            Operand::Imm(imm) => Some((before, imm)),
+            Operand::Tiles(_) | Operand::Lanes(_) | Operand::Scaled(_) => None,
+        },
+        _ => None,
+    }
+}
+
+/// MIN and MAX at the end, in either order: bounds in either order are the same unless they
+/// cross, which is left alone.
+fn take_clamp(list: &[Step]) -> (&[Step], [i32; 2]) {
+    let (mut rest, mut low, mut high) = (list, None, None);
+    while low.is_none() || high.is_none() {
+        if let (Some((before, imm)), None) = (last_immediate(rest, AluOp::Min), high) {
+            (rest, high) = (before, Some(imm));
+        } else if let (Some((before, imm)), None) = (last_immediate(rest, AluOp::Max), low) {
+            (rest, low) = (before, Some(imm));
+        } else {
+            break;
+        }
+    }
+    let bounds = [low.unwrap_or(i32::MIN), high.unwrap_or(i32::MAX)];
+    if bounds[0] > bounds[1] {
+        return (list, [i32::MIN, i32::MAX]);
+    }
+    (rest, bounds)
+}
+
+fn take_shift(list: &[Step]) -> (&[Step], i32) {
+    last_immediate(list, AluOp::Shr).unwrap_or((list, 0))
+}
+
+#[cfg(test)]
+mod tests;
