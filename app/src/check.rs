@@ -14,12 +14,12 @@ use vta_sim::Core;
 use vta_sim::hazards::{self, DeviationAt, Hazard, HazardError, Report, UopSource};
 
 use crate::compile;
+use crate::device::machine::{ConfigSource, Machine, Wanted};
 use crate::error::{Context, Result, ensure};
 use crate::files::{decode, is, read_words};
-use crate::machine::{ConfigSource, Machine, Wanted};
-use crate::model::{self, Form, Model};
+use crate::open::model::{self, Form, Model};
+use crate::open::source::{self, Source};
 use crate::options::{DeviceOptions, InputShape, Target};
-use crate::source::{self, Source};
 
 pub use network::{NetworkVerdict, NodeVerdict, attributes};
 pub use vta_compiler::passes::Verdict;

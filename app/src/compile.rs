@@ -1,5 +1,14 @@
 //! From networks to what devices run: tiles, places, programs.
 
+pub(crate) mod bundle;
+pub(crate) mod dump;
+pub mod listing;
+mod listing_html;
+pub(crate) mod tiles;
+
+pub use self::bundle::{Bundle, bundle, of_model};
+pub use self::dump::{PlannedBatch, Plans, passes};
+
 use std::sync::Arc;
 
 use vta_compiler::graph::Graph;
@@ -15,14 +24,14 @@ use vta_driver::{
 use vta_files::printable;
 use vta_isa::Config;
 
+use crate::compile::tiles::Measured;
 use crate::device::device_names;
 use crate::error::{Context, Error, Result, ensure};
 use crate::files::read_text;
-use crate::host_share::HostShare;
-use crate::model::Tensor;
+use crate::open::model::Tensor;
 use crate::options::names::{CONFIG, DEVICE};
 use crate::options::{Target, TilesOptions};
-use crate::tiles::{self, Measured};
+use crate::report::host_share::HostShare;
 
 /// A network as devices run it.
 #[derive(Clone)]

@@ -1,5 +1,15 @@
 //! Devices by name.
 
+pub(crate) mod ahead;
+pub(crate) mod machine;
+pub(crate) mod rtl;
+pub(crate) mod setup;
+mod trace;
+
+pub use self::machine::{ConfigSource, Machine, Wanted, board};
+pub use self::rtl::{Totals, end_on_abort, in_a_row};
+pub use self::setup::Setup;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,8 +21,9 @@ use vta_isa::Config;
 use vta_sim::SimDevice;
 
 use crate::error::{Context, Result, bail, ensure};
+use crate::files;
+use crate::options::hints;
 use crate::options::names::{BITSTREAM, DEVICE, SCOPE};
-use crate::{files, hints};
 
 /// The devices of a list, in order.
 pub fn device_names(list: &str) -> Vec<&str> {

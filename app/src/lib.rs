@@ -18,18 +18,16 @@
 //!
 //! | to | there is |
 //! |---|---|
-//! | open a network | [`Model`] |
-//! | say where it runs | [`Target`] |
-//! | compile and run it, compare it | [`Session`] |
+//! | open a network, list networks, boards and devices | [`Model`], [`open`] |
+//! | say where it runs | [`Target`], [`options`], [`device`] |
+//! | read images and arrays | [`images`] |
+//! | quantise a model | [`mod@quantize`] |
+//! | compile it, write a bundle or a listing, see what passes and the fast executor make of it | [`compile`] |
+//! | run it on arrays, compare it | [`Session`] |
+//! | run images and rank labels, a layer, a program by hand, recorded programs | [`run`] |
 //! | see where its cycles go | [`Report`], from [`Session::report`] |
-//! | run images and rank labels, as `vta run` does | [`run::run`] |
-//! | run a layer, quantise a model, write a bundle | [`layer::run`], [`quantize::quantize`], [`bundle::bundle`] |
-//! | see what passes and the fast executor make of a network | [`dump`], [`Session::plans`] |
-//! | list networks, boards and devices | [`known`] |
-//! | check, replay and run programs by hand | [`check`], [`replay_rtl`], [`exec`] |
-//! | compare a design with the cycle model | [`rtl`] |
-//! | write down what each instruction does, and prove that nothing is left out | [`listing`] |
-//! | vary machines, choose tiles | [`sweep`], [`tune`] |
+//! | check it without running it | [`check`] |
+//! | vary machines, choose tiles | [`sweep`] |
 //!
 //! Nothing here prints or knows of a terminal: long work tells a [`Watch`] how far it is and asks it
 //! whether to go on. Errors are one type, [`Error`], split by cause; options
@@ -39,56 +37,25 @@
 //! `vta-compiler` do alone.
 #![forbid(unsafe_code)]
 
-mod ahead;
-pub mod bundle;
-mod calibrate;
 pub mod check;
 pub mod compile;
-pub mod cycle;
 pub mod device;
-pub mod dump;
-mod engine;
 pub mod error;
-pub mod exec;
-mod feeds;
 pub mod files;
-pub mod hints;
-pub mod host_share;
 pub mod images;
-pub mod known;
-pub mod layer;
-pub mod listing;
-mod listing_html;
-pub mod machine;
-pub mod model;
+pub mod open;
 pub mod options;
-pub mod outcome;
-pub mod outputs;
-mod pool;
-pub mod preprocess;
 pub mod quantize;
-pub mod replay_rtl;
 pub mod report;
-pub mod report_html;
 pub mod room;
-pub mod rtl;
 pub mod run;
-pub mod session;
-pub mod source;
-mod supply;
 pub mod sweep;
-pub mod tiles;
-pub mod timed;
-pub mod topology;
-pub mod trace;
-pub mod tune;
-pub mod watch;
+mod watch;
 
 pub use compile::Compiled;
 pub use error::{Error, Result};
-pub use model::{Model, Tensor};
+pub use open::{Model, Tensor};
 pub use options::Target;
 pub use report::Report;
-pub use session::{Feed, Output, Outputs, Session, Values};
-pub use supply::Images;
+pub use run::{Feed, Images, Output, Outputs, Session, Values};
 pub use watch::Watch;

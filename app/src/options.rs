@@ -1,6 +1,7 @@
 //! What a caller asks for, as plain data: the command line makes these from its arguments. A
 //! [`Target`] can be stored and sent, with what isn't given at its default.
 
+pub(crate) mod hints;
 pub mod names;
 mod network;
 
@@ -13,8 +14,9 @@ use vta_compiler::semantics::Requant;
 use vta_driver::Budget;
 
 use crate::device;
-use crate::machine::{ConfigSource, Wanted};
+use crate::device::machine::{ConfigSource, Wanted};
 
+pub use self::hints::did_you_mean;
 pub use self::network::{NetworkOptions, Slot, named};
 
 /// Where and for what instance a program runs.

@@ -8,14 +8,16 @@ use vta_compiler::{onnx, passes};
 
 use crate::error::{Context, Error, Result, bail};
 use crate::images::Source;
-use crate::model::{Form, Model};
+use crate::open::model;
+use crate::open::model::{Form, Model};
+use crate::open::preprocess::Preprocess;
 use crate::options::QuantizeOptions;
-use crate::preprocess::Preprocess;
-use crate::session::Feed;
+use crate::run::feeds;
+use crate::run::session::Feed;
 use crate::watch::Watch;
-use crate::{calibrate, feeds, model};
 
 mod batches;
+pub(crate) mod calibrate;
 
 use batches::Batches;
 

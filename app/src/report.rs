@@ -1,5 +1,12 @@
 //! Where the cycles of a run go, as figures, JSON and a page.
 
+pub(crate) mod host_share;
+pub(crate) mod html;
+pub(crate) mod timed;
+
+pub use self::host_share::{HostShare, HostSpeed};
+pub use self::timed::{Timed, leave_out_additions, merge, utilization};
+
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
@@ -7,8 +14,8 @@ use serde_json::{Map, Value, json};
 use vta_driver::Program;
 use vta_sim::views::{Lane, LayerCycles};
 
-use crate::report_html::{self, Input, page};
-use crate::timed::{Timed, cycles_json};
+use self::html::{Input, page};
+use self::timed::cycles_json;
 
 /// The cycles of one pass over a program: BATCH images.
 pub struct Report {
@@ -80,7 +87,7 @@ impl Report {
 
     /// Busy share of each of [`Lane::ALL`] over the pass, 0 to 1: a thousand columns of equal width.
     pub fn busy(&self) -> Vec<[f64; Lane::COUNT]> {
-        report_html::busy(&self.timed)
+        html::busy(&self.timed)
     }
 
     /// One HTML file that needs nothing else.

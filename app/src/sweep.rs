@@ -1,15 +1,27 @@
 //! Cycles over a grid of configurations and boards.
 
 mod area;
-pub mod grid;
+mod grid;
 mod labels;
 mod layers;
-pub mod merge;
-pub mod picture;
-pub mod row;
-pub mod shard;
-pub mod sweeper;
+mod merge;
+mod picture;
+mod row;
+mod shard;
+mod sweeper;
 mod table;
+mod topology;
+mod tune;
+
+pub use self::grid::{Grid, Point};
+pub use self::layers::Machines;
+pub use self::merge::{Merged, merge};
+pub use self::picture::{front, pareto};
+pub use self::row::{Measured, Row};
+pub use self::shard::Shard;
+pub use self::sweeper::{Study, Sweeper, Workload};
+pub use self::topology::{MAX_LAYERS, Shape, Topology};
+pub use self::tune::{Tuned, Tuner, cycles, tune};
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -23,11 +35,6 @@ use vta_files::output;
 use crate::error::{Error, Result, ensure};
 use crate::options::names::{PICTURE, SHARD};
 use crate::watch::Watch;
-use grid::{Grid, Point};
-pub use layers::Machines;
-use row::Row;
-use shard::Shard;
-use sweeper::{Study, Sweeper};
 use table::Table;
 
 /// How often whoever began a sweep is asked whether to go on while no point is ready.
@@ -87,7 +94,7 @@ pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
     let rows = table.finish(grid)?;
     if let Some(path) = &args.picture {
         let machines = Machines::of(grid, &rows);
-        let picture = picture::pareto(&name, &machines.keys, &machines.rows);
+        let picture = pareto(&name, &machines.keys, &machines.rows);
         output::write(path, picture)?;
     }
     Ok(Swept {

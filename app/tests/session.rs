@@ -9,14 +9,12 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vta_app::machine::{Machine, Wanted};
+use vta_app::device::{Machine, Wanted};
 use vta_app::options::names::Said;
 use vta_app::options::{BundleOptions, LayerOptions, QuantizeOptions, RunOptions};
-use vta_app::run::{self, run};
-use vta_app::tune::tune;
-use vta_app::{
-    Error, Feed, Images, Model, Session, Target, Values, Watch, bundle, layer, quantize,
-};
+use vta_app::run::{self, layer, run};
+use vta_app::sweep::tune;
+use vta_app::{Error, Feed, Images, Model, Session, Target, Values, Watch, compile, quantize};
 use vta_compiler::tune::Cache;
 
 /// Values for some images of a network, different for each.
@@ -94,7 +92,7 @@ fn any_number_of_images_on_any_number_of_threads_is_the_same() {
 fn a_session_gives_what_a_run_of_its_images_gives() {
     let outcome = run(&RunOptions::new("demo"), run::Wanted::File, &()).unwrap();
     let mut session = session(&Target::default());
-    let images = Demo(vta_app::model::default_images("demo", [3, 32, 32]).unwrap());
+    let images = Demo(vta_app::open::default_images("demo", [3, 32, 32]).unwrap());
     let found = session.run_images(&images, &()).unwrap();
     let logits = outcome
         .images
@@ -117,7 +115,7 @@ impl Images for Demo {
         let recipe = model.preprocess()?.unwrap();
         let real = recipe.apply(&self.0[index], [3, 32, 32])?;
         let scale = session(&Target::default()).inputs()?[0].scale.unwrap();
-        Ok(vta_app::preprocess::to_int8(&real, scale, 0).into())
+        Ok(vta_app::open::to_int8(&real, scale, 0).into())
     }
 }
 
@@ -303,14 +301,14 @@ fn models_are_quantized_and_bundled_by_one_call_each() {
     let model = folder.path().join("q.onnx");
     std::fs::write(&model, &quantized.onnx).unwrap();
     let options = BundleOptions::new(model.to_str().unwrap());
-    let made = bundle::bundle(&options, &()).unwrap();
+    let made = compile::bundle(&options, &()).unwrap();
     let path = folder.path().join("q.vta");
     let size_bytes = made.save(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().len(), size_bytes);
     let name = path.to_str().unwrap();
     let compiled = Model::open(name).unwrap().compile(&Target::default(), &());
     assert_eq!(compiled.unwrap().program.layers, made.program.layers);
-    let stopped = bundle::bundle(&options, &After(0, AtomicUsize::new(0)));
+    let stopped = compile::bundle(&options, &After(0, AtomicUsize::new(0)));
     assert!(matches!(stopped, Err(Error::Cancelled)));
 }
 
@@ -389,7 +387,7 @@ fn a_model_survives_onnx_and_tiles_are_tuned_within_a_cache() {
     assert_eq!(program(again).layers, program(model).layers);
 
     let machine = Machine::read(Wanted::default()).unwrap();
-    let graph = vta_app::model::layer_or_network("conv:1,32,8,8,32,3,1,1").unwrap();
+    let graph = vta_app::open::layer_or_network("conv:1,32,8,8,32,3,1,1").unwrap();
     let mut cache = Cache::new();
     let error = tune(
         &graph,

@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use vta_app::machine::{ConfigSource, Machine, Wanted};
-use vta_app::model::Ports;
+use vta_app::device::{ConfigSource, Machine, Wanted};
+use vta_app::open::Ports;
 use vta_app::quantize::quantize_arrays;
 use vta_app::{Error, Feed, Model, Session, Target, Values};
 use vta_compiler::quantize::{Mode, Options};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use vta_app::Session as Network;
-use vta_app::outcome::counters_json;
+use vta_app::run::counters_json;
 use vta_driver::{Counters as Driver, DeviceCounters, FlushReason};
 use vta_isa::MemType;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use vta_app::machine::ConfigSource;
+use vta_app::device::ConfigSource;
 use vta_app::options::names::Front;
 use vta_app::options::{InputShape, NetworkOptions, Slot, named};
 use vta_app::{Model, Result as AppResult, Target};

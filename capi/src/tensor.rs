@@ -3,7 +3,7 @@
 use std::ffi::CString;
 
 use vta_app::Tensor as AppTensor;
-use vta_app::model::Port;
+use vta_app::open::Port;
 use vta_compiler::graph::Element;
 
 use crate::error::Failure;

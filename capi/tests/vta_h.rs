@@ -8,9 +8,9 @@ use std::process::Output;
 
 use serde_json::Value;
 use vta_app::images::Source;
-use vta_app::model::default_images;
+use vta_app::open::Preprocess;
+use vta_app::open::default_images;
 use vta_app::options::{BundleOptions, Target};
-use vta_app::preprocess::Preprocess;
 use vta_app::{Feed, Model, Session, Values};
 
 use gcc::{Linked, Program, capi};
@@ -32,7 +32,7 @@ fn the_example_classifies_the_demos_images_with_both_libraries() {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 10, "{text}");
         for (class, line) in lines.iter().enumerate() {
-            let label = vta_app::model::CIFAR10[class];
+            let label = vta_app::open::CIFAR10[class];
             let begins = format!("{class}: {class} {label} (");
             assert!(line.starts_with(&begins), "{linked:?}: {line}");
         }
@@ -114,7 +114,7 @@ fn outputs_and_counters_are_those_of_the_library_of_rust() {
     let program = Program::new(&capi().join("tests/programs/outputs.c"), Linked::Dynamic);
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("demo.vta");
-    let compiled = vta_app::bundle::bundle(&BundleOptions::new("demo"), &()).unwrap();
+    let compiled = vta_app::compile::bundle(&BundleOptions::new("demo"), &()).unwrap();
     compiled.save(&bundle).unwrap();
     let bundle = bundle.to_str().unwrap();
     let cat = cat();

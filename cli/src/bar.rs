@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use vta_app::Watch;
 use vta_app::options::names::{Front, Said};
-use vta_app::watch::Watch;
 use vta_files::printable;
 
 use crate::terminal::{COLUMNS, is_plain, say, wrapped};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use vta_app::model::{self, Form};
+use vta_app::open::{self, Form};
 use vta_app::{compile, device};
 use vta_compiler::{layer, lower, zoo};
 use vta_driver::{Device, Program, QueueLimits, Session};
@@ -173,10 +173,10 @@ fn threaded_session(program: &Arc<Program>, kernel: GemmKernel, threads: usize) 
 
 /// A network of the zoo, compiled.
 pub fn network(name: &str, config: &Config) -> Result<Arc<Program>> {
-    match model::load(&format!("zoo:{name}"))? {
+    match open::load(&format!("zoo:{name}"))? {
         Form::Graph(graph) => Ok(Arc::new(compile::compile(&graph, config)?.1)),
         Form::Program(program) => Ok(Arc::new(*program)),
-        Form::Hosted(_) => bail!("{name}: {}", model::NOT_ALONE),
+        Form::Hosted(_) => bail!("{name}: {}", open::NOT_ALONE),
     }
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use vta_app::machine::{ConfigSource, Machine};
-use vta_app::watch::Watch;
-use vta_app::{model, timed};
+use vta_app::Watch;
+use vta_app::device::{ConfigSource, Machine};
+use vta_app::open::layer_or_network;
+use vta_app::report;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{QGraph, QOp};
 use vta_compiler::{layer, tune};
@@ -107,7 +108,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
     let networks = NETWORKS.iter().flat_map(|n| modes().map(|mode| (*n, mode)));
     let networks = networks
         .map(|(name, mode)| {
-            let graph = model::layer_or_network(&format!("zoo:{name}:{mode}"))?;
+            let graph = layer_or_network(&format!("zoo:{name}:{mode}"))?;
             let (row, submissions) = row(name, mode, &graph, &machine)?;
             ensure!(submissions == 1, "{name} took {submissions} submissions");
             Ok(row)
@@ -150,7 +151,7 @@ fn layers() -> Result<Vec<(String, String)>> {
             )
         })
         .collect();
-    let graph = model::layer_or_network(LAYERS_OF)?;
+    let graph = layer_or_network(LAYERS_OF)?;
     for node in &graph.nodes {
         let QOp::Conv {
             input,
@@ -202,8 +203,8 @@ fn measure(program: &Arc<Program>, machine: &Machine) -> Result<(Vec<LayerCycles
     let mut session = Session::new(Arc::clone(program), Arc::new(device), limits)?;
     session.run(&[&vec![0; program.input_len()?]])?;
     let runs = log.runs();
-    let mut layers = timed::merge(runs.iter().flat_map(|run| &run.layers));
-    timed::leave_out_additions(&mut layers, &program.layers);
+    let mut layers = report::merge(runs.iter().flat_map(|run| &run.layers));
+    report::leave_out_additions(&mut layers, &program.layers);
     Ok((layers, session.counters().submissions))
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use vta_app::device;
-use vta_app::outcome::counters_json;
+use vta_app::run::counters_json;
 use vta_driver::{Device, DeviceCounters, Program, QueueLimits, RunOutput, Session};
 use vta_hw_opencl::{OpenClDevice, Options, Selector};
 use vta_isa::Config;

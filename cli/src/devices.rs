@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use vta_app::device;
-use vta_app::known::Devices;
+use vta_app::open::Devices;
 use vta_hw_opencl::{DeviceEntry, Selector, Structure, config_macros, save_bitstream};
 
 use crate::args::DevicesArgs;

@@ -79,7 +79,7 @@ fn leave(error: &clap::Error) -> ! {
 /// before, and are errors.
 fn end_as_failed() {
     // A design's thread aborts on its own, and ends no program.
-    vta_app::rtl::end_on_abort(1);
+    vta_app::device::end_on_abort(1);
 }
 
 /// Starts the threads that compiling, calibrating and reference runs share, which would otherwise

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use vta_app::dump::Plans;
-use vta_app::outcome::{LayerRow, Outcome};
-use vta_app::timed::{Timed, utilization};
+use vta_app::compile::Plans;
+use vta_app::report::{Timed, utilization};
+use vta_app::run::{LayerRow, Outcome};
 use vta_files::printable;
 use vta_sim::views::{LayerCycles, Verdict};
 

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use vta_app::machine::{ConfigSource, Machine};
-use vta_app::tune::{Tuned, cycles};
-use vta_app::watch::Watch;
-use vta_app::{files, hints, model};
+use vta_app::Watch;
+use vta_app::device::{ConfigSource, Machine};
+use vta_app::files;
+use vta_app::open::layer_or_network;
+use vta_app::options::did_you_mean;
+use vta_app::sweep::{Tuned, cycles};
 use vta_compiler::lower::{self, ConvShape, ConvTile, LoopOrder, LowerOptions, Tiles};
 use vta_compiler::qgraph::NodeId;
 use vta_compiler::tune::{self, Cache, Job, Measured};
@@ -30,7 +32,7 @@ pub fn tune(args: &TuneArgs) -> Result<bool> {
     if let Some(text) = machine.misfit_of_config() {
         Bar::remarks().note(&text);
     }
-    let graph = model::layer_or_network(&args.model)?;
+    let graph = layer_or_network(&args.model)?;
     if let Some(layer) = &args.explain {
         let options = LowerOptions::default();
         let job = Job {
@@ -48,7 +50,7 @@ pub fn tune(args: &TuneArgs) -> Result<bool> {
         None => Cache::new(),
     };
     let bar = Bar::new("layers", 0, args.json);
-    let tuned = vta_app::tune::tune(&graph, &machine, args.candidates, &mut cache, &bar);
+    let tuned = vta_app::sweep::tune(&graph, &machine, args.candidates, &mut cache, &bar);
     bar.clear();
     // What was measured before an error is worth keeping.
     if let Some(path) = &args.output {
@@ -102,7 +104,7 @@ fn explain(job: &Job<'_>, layer: &str, measure: &tune::Measure<'_>, as_json: boo
     let found = all.iter().find(|(node, ..)| name(*node) == layer);
     let (node, shape, searched) = found.with_context(|| {
         let names: Vec<&str> = all.iter().map(|(node, ..)| name(*node).as_str()).collect();
-        let meant = hints::did_you_mean(layer, names.iter().copied());
+        let meant = did_you_mean(layer, names.iter().copied());
         format!(
             "no convolution '{layer}'{meant} (there are {})",
             names.join(", ")

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use vta_app::host_share::HostSpeed;
+use vta_app::report::HostSpeed;
 use vta_compiler::placement::Rules;
 use vta_isa::Config;
 use vta_sim::Board;

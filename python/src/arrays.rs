@@ -10,7 +10,7 @@ use numpy::{
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
-use vta_app::model::Port;
+use vta_app::open::Port;
 use vta_app::{Feed, Output, Tensor, Values};
 use vta_compiler::graph::Element;
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use vta_app::check::attributes;
 use vta_app::options::names;
 use vta_app::options::{BundleOptions, PreprocessOptions, Preset};
-use vta_app::{Session, bundle};
+use vta_app::{Session, compile};
 use vta_driver::{NodeInfo, TensorInfo};
 use vta_files::output;
 
@@ -67,7 +67,7 @@ fn compile<'py>(
         ..BundleOptions::new(name)
     };
     let (compiled, image) = aside(py, None, |watch| {
-        let compiled = bundle::of_model(options.open(name, bytes)?, &args, watch)?;
+        let compiled = compile::of_model(options.open(name, bytes)?, &args, watch)?;
         let image = compiled.to_bytes()?;
         Ok((compiled, image))
     })?;

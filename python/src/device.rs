@@ -8,7 +8,7 @@ use std::time::Duration;
 use numpy::PyArrayMethods;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use vta_app::cycle::Setup;
+use vta_app::device::Setup;
 use vta_app::options::names::{BITSTREAM, BOARD, CONFIG, Name, SCOPE, THREADS, TIMING};
 use vta_driver::{Allocations, DriverError, Lane, Ticket, Timeline, Work, WorkDone};
 use vta_isa::MemType;

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString, PyTuple};
 use vta_app::check::{Also, check_insns};
-use vta_app::machine::{Machine, Wanted};
+use vta_app::device::{Machine, Wanted};
 use vta_isa::{
     Alu, AluOp, AluOperand, Config, Deps, Field, FieldError, Finish, Form, Gemm, INSN_BYTES, Insn,
     Load, MemType, Opcode, Store, Uop, asm, check as isa_check,

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::Value;
 use vta_app::check::{CheckOptions, NodeVerdict, attributes, check_model};
-use vta_app::known;
+use vta_app::open;
 use vta_app::options::names::{BOARD, CONFIG, INPUT_SHAPE};
 
 use crate::given::switch;
@@ -25,8 +25,8 @@ type ModelRow = (String, (usize, usize, usize), usize, u64, u64, &'static str);
 /// The fields of `pyvta.ModelInfo` in their order.
 #[pyfunction]
 fn list_models(py: Python<'_>) -> PyResult<Vec<ModelRow>> {
-    let models = aside(py, None, |_| known::models())?;
-    let row = |(name, of, about): (String, known::Outline, _)| {
+    let models = aside(py, None, |_| open::models())?;
+    let row = |(name, of, about): (String, open::Outline, _)| {
         let [c, h, w] = of.input;
         (name, (c, h, w), of.layers, of.macs, of.weights, about)
     };
@@ -36,15 +36,15 @@ fn list_models(py: Python<'_>) -> PyResult<Vec<ModelRow>> {
 /// The fields of `pyvta.BoardInfo` by name.
 #[pyfunction]
 fn list_boards(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    let boards = aside(py, None, |_| known::boards())?;
-    let all: Value = boards.iter().map(known::board_json).collect();
+    let boards = aside(py, None, |_| open::boards())?;
+    let all: Value = boards.iter().map(open::board_json).collect();
     to_python(py, &all)
 }
 
 /// Dicts with `device`, `name` and what else is known.
 #[pyfunction]
 fn list_devices(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    let devices = aside(py, None, |_| known::Devices::find())?;
+    let devices = aside(py, None, |_| open::Devices::find())?;
     to_python(py, &devices.json())
 }
 

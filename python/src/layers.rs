@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use vta_app::error::Error;
-use vta_app::topology::{Shape, Topology};
+use vta_app::sweep::{Shape, Topology};
 
 use crate::error::raise;
 

@@ -4,9 +4,9 @@ use numpy::ndarray::Array4;
 use numpy::{IntoPyArray, PyArray4, PyReadonlyArray4, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use vta_app::images::{Picture, Pixels};
-use vta_app::model::Port;
+use vta_app::open::Port;
+use vta_app::open::Preprocess;
 use vta_app::options::PreprocessOptions;
-use vta_app::preprocess::Preprocess;
 use vta_app::{Error, Watch};
 
 use crate::compile::preset;

@@ -8,9 +8,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PySlice, PyString, PyTuple};
 use vta_app::Tensor;
-use vta_app::hints::did_you_mean;
-use vta_app::model::{Form, Port, Ports};
+use vta_app::open::{Form, Port, Ports};
 use vta_app::options::NetworkOptions;
+use vta_app::options::did_you_mean;
 use vta_app::quantize::{Quantized, quantize_arrays};
 use vta_compiler::quantize::{Method, Mode, Options as How, WeightScales};
 

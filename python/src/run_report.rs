@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use vta_app::exec::insn_times;
+use vta_app::run::insn_times;
 use vta_driver::{Batch, RunReport as Counted};
 use vta_isa::MemType;
 use vta_isa::tokens::Edge;

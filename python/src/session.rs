@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use numpy::PyArray4;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping, PyTuple};
-use vta_app::model::{Port, Ports};
+use vta_app::open::{Port, Ports};
 use vta_app::{Session, Tensor};
 use vta_compiler::graph::Element;
 

@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Value, json};
-use vta_app::sweep::row::{Measured, Row};
-use vta_app::sweep::sweeper::{Study, Sweeper as Points, Workload};
+use vta_app::sweep::{Measured, Row};
+use vta_app::sweep::{Study, Sweeper as Points, Workload};
 
 use crate::error::raise;
 use crate::layers::{Layer, topology};

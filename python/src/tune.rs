@@ -1,10 +1,10 @@
 //! Tiles chosen by counting cycles, in pieces.
 
 use pyo3::prelude::*;
+use vta_app::device::{Machine, Wanted};
 use vta_app::error::Error;
-use vta_app::machine::{Machine, Wanted};
-use vta_app::model;
-use vta_app::tune::Tuner as Pieces;
+use vta_app::open::layer_or_network;
+use vta_app::sweep::Tuner as Pieces;
 use vta_compiler::tune::Cache;
 
 use crate::error::raise;
@@ -39,7 +39,7 @@ impl Tuner {
                 board,
                 timing,
             })?;
-            Pieces::new(model::layer_or_network(model)?, machine, candidates)
+            Pieces::new(layer_or_network(model)?, machine, candidates)
         })?;
         Ok(Self(tuner))
     }

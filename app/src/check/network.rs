@@ -14,9 +14,9 @@ use vta_isa::Config;
 
 use crate::compile::{self, Compiled};
 use crate::error::{Context, Error, Result, bail};
-use crate::host_share::HostShare;
-use crate::model::{self, Form};
+use crate::open::model::{self, Form};
 use crate::options::Target;
+use crate::report::host_share::HostShare;
 
 /// A node and what becomes of it.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,10 +6,10 @@ use vta_compiler::semantics::Requant;
 
 use super::names::{self, Front, Name};
 use super::{InputShape, Target};
+use crate::device::machine::ConfigSource;
 use crate::error::Result;
-use crate::hints::did_you_mean;
-use crate::machine::ConfigSource;
-use crate::model::Model;
+use crate::open::model::Model;
+use crate::options::hints::did_you_mean;
 
 /// How a network is opened, compiled and run.
 #[derive(Clone, Debug, Default)]

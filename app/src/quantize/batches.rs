@@ -6,9 +6,9 @@ use vta_compiler::graph::Element;
 use vta_compiler::quantize::Calibration;
 
 use crate::error::{Error, Result, ensure, message};
-use crate::model::Tensor;
+use crate::open::model::Tensor;
 use crate::options::names::{CALIBRATION, Front};
-use crate::session::{Feed, Values};
+use crate::run::session::{Feed, Values};
 use crate::watch::Watch;
 
 /// Batches of images, each with an array for every input.

@@ -17,13 +17,15 @@ use vta_sim::views::{EnergyTable, LayerCycles, LayerTotals};
 use super::area;
 use super::grid::Grid;
 use super::row::{Measured, Row};
+use crate::device::machine::{ConfigSource, Machine, Wanted};
 use crate::error::{Context, Result, ensure, message};
-use crate::machine::{ConfigSource, Machine, Wanted};
+use crate::files;
+use crate::open::model;
 use crate::options::names::{Front, THREADS};
-use crate::timed::{leave_out_additions, merge, utilization};
-use crate::topology::{Shape, Topology};
+use crate::report::timed::{leave_out_additions, merge, utilization};
+use crate::room;
+use crate::sweep::topology::{Shape, Topology};
 use crate::watch::Watch;
-use crate::{files, model, room};
 
 /// Compiled programs that are kept, for each thread: that of its points, and one that it comes back to.
 const KEPT_A_THREAD: usize = 2;
@@ -192,7 +194,7 @@ impl Subject {
                     .get(layer)
                     .with_context(|| format!("there is no layer {layer}"))?;
                 let spec = shape.layer(name)?;
-                let bytes = crate::layer::bytes(&spec).saturating_mul(threads as u64);
+                let bytes = crate::run::layer::bytes(&spec).saturating_mul(threads as u64);
                 room::ask(bytes, || format!("'{name}'"))?;
                 Ok(Cow::Owned(layer::build(&spec, 1)?))
             }

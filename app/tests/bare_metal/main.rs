@@ -8,9 +8,9 @@ mod model;
 
 use std::sync::{Arc, LazyLock};
 
+use vta_app::open::{self, Preprocess};
 use vta_app::options::{BundleOptions, PreprocessOptions};
-use vta_app::preprocess::{self, Preprocess};
-use vta_app::{bundle, images};
+use vta_app::{compile, images};
 use vta_driver::{FlatCut, Program, QueueLimits, Session, flat_image};
 use vta_rt::{BatchStats, Fault, Image, Runtime, Status, Visibility};
 use vta_sim::SimDevice;
@@ -31,7 +31,7 @@ struct Sample {
 
 impl Sample {
     fn of(name: &str) -> Self {
-        let made = bundle::bundle(&BundleOptions::new(name), &()).unwrap();
+        let made = compile::bundle(&BundleOptions::new(name), &()).unwrap();
         let program = made.program;
         let device = Arc::new(SimDevice::functional(program.config.clone()));
         let limits = QueueLimits::default();
@@ -40,10 +40,10 @@ impl Sample {
         let chw = input.chw.map(|d| d as usize);
         let stated = program.metadata.get("preprocess");
         let recipe = Preprocess::choose(&PreprocessOptions::default(), stated, &()).unwrap();
-        let pictures = vta_app::model::default_images(name, chw).unwrap();
+        let pictures = open::default_images(name, chw).unwrap();
         let pictures = pictures.iter().map(|picture| {
             let real = recipe.apply(picture, chw).unwrap();
-            let values = preprocess::to_int8(&real, input.scale, input.zero);
+            let values = open::to_int8(&real, input.scale, input.zero);
             let output = session.run(&[&values]).unwrap().outputs.remove(0).remove(0);
             (values, output, picture.label)
         });

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vta_app::cycle::Setup;
-use vta_app::machine::{ConfigSource, Wanted};
+use vta_app::device::Setup;
+use vta_app::device::{ConfigSource, Wanted};
 use vta_app::options::{DeviceOptions, ViewOptions};
 use vta_driver::{
     Allocations, Batch, Device, Footprints, LayerMark, PhysAddr, Traffic, Work, WorkDone,
@@ -118,7 +118,7 @@ impl Machine {
                 config: Some(source),
                 ..Wanted::default()
             };
-            machine.foreign = foreign(&vta_app::machine::Machine::read(wanted)?.config);
+            machine.foreign = foreign(&vta_app::device::Machine::read(wanted)?.config);
         }
         Ok(machine)
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use vta_app::rtl::in_a_row;
+use vta_app::device::in_a_row;
 use vta_isa::{Config, Deps, Finish, Insn, Load, MemType, Module, Store, Uop};
 
 use super::kernel::Kernel;

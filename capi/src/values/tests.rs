@@ -1,6 +1,5 @@
-
 use vta_app::Tensor as OfDevice;
-use vta_app::model::Port;
+use vta_app::open::Port;
 use vta_compiler::graph::Element;
 
 use super::*;

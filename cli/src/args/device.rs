@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use vta_app::machine::{ConfigSource, Wanted};
+use vta_app::device::{ConfigSource, Wanted};
 use vta_app::options::{DeviceOptions, ViewOptions};
 use vta_driver::Budget;
 

@@ -4,23 +4,23 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use vta_app::compile;
-use vta_app::model::{self, Form};
+use vta_app::open::{self, Form};
 use vta_compiler::zoo;
 use vta_driver::Program;
 use vta_isa::Config;
 
 /// A network for a configuration; a bundle is for its own.
 pub fn program(network: &str, config: &Config) -> Result<Arc<Program>> {
-    Ok(match model::load(network)? {
+    Ok(match open::load(network)? {
         Form::Graph(graph) => {
             ensure!(
-                model::is_quantized(&graph),
+                open::is_quantized(&graph),
                 "{network} is a float model: run vta quantize first"
             );
             Arc::new(compile::compile(&graph, config)?.1)
         }
         Form::Program(program) => Arc::new(*program),
-        Form::Hosted(_) => bail!("{network}: {}", model::NOT_ALONE),
+        Form::Hosted(_) => bail!("{network}: {}", open::NOT_ALONE),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use vta_app::known;
+use vta_app::open;
 use vta_isa::MemType;
 
 use crate::args::BoardsArgs;
@@ -25,9 +25,9 @@ const COLUMNS: [(&str, usize); 8] = [
 /// # Errors
 /// When nothing can be printed.
 pub fn boards(args: &BoardsArgs) -> Result<bool> {
-    let boards = known::boards()?;
+    let boards = open::boards()?;
     if args.json {
-        let list: Vec<Value> = boards.iter().map(known::board_json).collect();
+        let list: Vec<Value> = boards.iter().map(open::board_json).collect();
         print_line(&serde_json::to_string_pretty(&json!({ "boards": list }))?)?;
         return Ok(true);
     }
@@ -37,7 +37,7 @@ pub fn boards(args: &BoardsArgs) -> Result<bool> {
         let depth = |mem| board.config.depth(mem).to_string();
         let cells = [
             board.name.clone(),
-            known::unit(board),
+            open::unit(board),
             depth(MemType::Uop),
             depth(MemType::Inp),
             depth(MemType::Wgt),

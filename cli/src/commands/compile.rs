@@ -1,7 +1,8 @@
 //! `vta compile`.
 
 use anyhow::Result;
-use vta_app::{Model, bundle, dump, listing};
+use vta_app::Model;
+use vta_app::compile::{self, listing};
 use vta_driver::DramPlan;
 
 use crate::args::CompileArgs;
@@ -15,11 +16,11 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
         if let Some(requant) = args.requant.mode() {
             model.set_requant(requant);
         }
-        print_line(dump::passes(&model, pass)?.trim_end())?;
+        print_line(compile::passes(&model, pass)?.trim_end())?;
         return Ok(true);
     }
     let bundle = match &args.listing {
-        None => bundle::bundle(&args.options(), &Bar::remarks())?,
+        None => compile::bundle(&args.options(), &Bar::remarks())?,
         Some(file) => {
             listing::check_name(file)?;
             let (bundle, listed) = listing::compile(&args.options(), &Bar::remarks())?;

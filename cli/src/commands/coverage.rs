@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use serde_json::json;
-use vta_app::listing;
+use vta_app::compile::listing;
 use vta_app::options::BundleOptions;
 use vta_files::printable;
 use vta_program::coverage::{Coverage, Fault};

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use vta_app::exec::{Done, Time};
-use vta_app::watch::Watch;
-use vta_app::{exec, source};
+use vta_app::Watch;
+use vta_app::open::is_assembly;
+use vta_app::run::{Done, Time};
 
 use super::run;
 use crate::args::RunArgs;
@@ -24,11 +24,11 @@ const MAX_WRONG: usize = 10;
 /// Runs a bundle like `vta run`, or a program written by hand; whether all that was compared is
 /// as expected.
 pub fn exec(args: &RunArgs) -> Result<bool> {
-    if !source::is_assembly(Path::new(&args.model)) {
+    if !is_assembly(Path::new(&args.model)) {
         return run::run(args);
     }
     refuse_network_options(args)?;
-    let done = exec::exec(&args.options())?;
+    let done = vta_app::run::exec(&args.options())?;
     if let Some(text) = &done.misfit {
         Bar::remarks().note(text);
     }

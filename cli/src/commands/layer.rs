@@ -1,7 +1,7 @@
 //! `vta layer`.
 
 use anyhow::{Result, ensure};
-use vta_app::layer::{self, LayerOutcome};
+use vta_app::run::layer::{self, LayerOutcome};
 
 use crate::args::LayerArgs;
 use crate::bar::Bar;

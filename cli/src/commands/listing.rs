@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use vta_app::files::{decode, read_words};
-use vta_app::model;
-use vta_app::source::Source;
+use vta_app::open;
+use vta_app::open::Source;
 use vta_driver::{Program, Symbol};
 use vta_files::output;
 use vta_isa::{INSN_BYTES, Uop};
@@ -27,8 +27,8 @@ pub fn asm(args: &AsmArgs) -> Result<bool> {
 /// Prints instructions, or a bundle, as text.
 pub fn disasm(args: &DisasmArgs) -> Result<bool> {
     let mut text = String::new();
-    if model::is_bundle(&args.file) {
-        list_program(&*model::bundle_program(&args.file)?, &mut text);
+    if open::is_bundle(&args.file) {
+        list_program(&*open::bundle_program(&args.file)?, &mut text);
     } else {
         let words = read_words(&args.file)?;
         for (i, insn) in decode(&args.file, &words)?.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! `vta models`.
 
 use anyhow::Result;
-use vta_app::known;
+use vta_app::open;
 
 use crate::table::{Column, Table};
 use crate::terminal::print_text;
@@ -16,7 +16,7 @@ pub fn models() -> Result<bool> {
         Column::number("weights"),
         Column::text("what"),
     ]);
-    for (name, outline, what) in known::models()? {
+    for (name, outline, what) in open::models()? {
         let [c, h, w] = outline.input;
         table.row([
             name,

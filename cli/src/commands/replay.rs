@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use vta_app::cycle::Setup;
+use vta_app::device::Setup;
 use vta_app::device::is_rtl;
 use vta_app::files::is;
 use vta_app::options::names::{BOARD, TIMING};
 use vta_app::options::{DeviceOptions, ViewOptions};
-use vta_app::{machine, replay_rtl};
+use vta_app::{device, run};
 use vta_files::printable;
 
 use crate::args::{ReplayArgs, TimingArgs};
@@ -107,12 +107,12 @@ fn replay_counters(
     // The counters are those of hardware: a timing is that of its board here.
     let TimingArgs { board, timing } = &args.timing;
     let named = match (&board.board, timing) {
-        (Some(name), _) => machine::board(BOARD, name)?,
-        (None, Some(name)) => machine::board(TIMING, name)?,
-        (None, None) => machine::board(BOARD, "pynq")?,
+        (Some(name), _) => device::board(BOARD, name)?,
+        (None, Some(name)) => device::board(TIMING, name)?,
+        (None, None) => device::board(BOARD, "pynq")?,
     };
     let budget = args.limits.budget();
-    let outcome = replay_rtl::replay(path, &named, &budget, design.then_some(setup))?;
+    let outcome = run::replay(path, &named, &budget, design.then_some(setup))?;
     let board = &named.name;
     if !args.json {
         let counts = if design {

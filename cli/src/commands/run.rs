@@ -1,8 +1,8 @@
 //! `vta run`.
 
 use anyhow::{Result, ensure};
+use vta_app::run;
 use vta_app::run::Wanted;
-use vta_app::{outcome, outputs, run};
 
 use crate::args::RunArgs;
 use crate::bar::Bar;
@@ -26,10 +26,10 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     let outcome = run::run(&args.options(), wanted, &bar)?;
     bar.clear();
     if let Some(path) = &args.output {
-        outputs::save(path, &outcome.outputs, &outcome.images)?;
+        run::save(path, &outcome.outputs, &outcome.images)?;
     }
     match args.json {
-        true => print_with(|out| outcome::json(&outcome).write_pretty(out))?,
+        true => print_with(|out| run::json(&outcome).write_pretty(out))?,
         false => report::text(&outcome, args)?,
     }
     report::tell_written(&args.views, args.json)?;

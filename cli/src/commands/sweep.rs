@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 use serde_json::json;
-use vta_app::sweep::row::Row;
-use vta_app::sweep::sweeper::{Study, Workload};
-use vta_app::sweep::{self, Machines, SweepOptions, Swept, merge as tables, picture};
-use vta_app::topology::Topology;
-use vta_app::watch::Watch;
+use vta_app::Watch;
+use vta_app::sweep::Row;
+use vta_app::sweep::Topology;
+use vta_app::sweep::{self, Machines, SweepOptions, Swept, front, merge as merge_tables};
+use vta_app::sweep::{Study, Workload};
 
 use crate::args::{MergeArgs, SweepArgs};
 use crate::bar::Bar;
@@ -44,7 +44,7 @@ pub fn sweep(args: &SweepArgs) -> Result<bool> {
 pub fn merge(args: &MergeArgs) -> Result<bool> {
     /// Points that are named.
     const NAMED: usize = 8;
-    let merged = tables::merge(&args.tables, &args.output)?;
+    let merged = merge_tables(&args.tables, &args.output)?;
     let missing = &merged.missing;
     if args.json {
         let object = json!({
@@ -104,7 +104,7 @@ fn summary(args: &SweepArgs, name: &str, swept: &Swept) -> Result<bool> {
         computed,
     } = swept;
     let machines = Machines::of(grid, rows);
-    let front = picture::front(&machines.rows);
+    let front = front(&machines.rows);
     let failed = rows.iter().filter(|r| r.outcome.is_err()).count();
     let named = |keys: &[&str], row: &Row| {
         let pairs = keys.iter().zip(&row.values);

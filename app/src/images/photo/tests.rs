@@ -1,4 +1,3 @@
-
 use image::codecs::png::PngEncoder;
 use image::{ImageEncoder, RgbImage};
 

@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn grid(vary: &[&str]) -> Result<Grid> {

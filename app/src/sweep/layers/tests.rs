@@ -1,4 +1,3 @@
-
 use vta_isa::Config;
 use vta_sim::cycle::TimingConfig;
 

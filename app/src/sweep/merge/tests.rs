@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::sweep::row::tests as row;
 

@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn row(area_mm2: f64, cycles: u64, images: u64) -> Row {

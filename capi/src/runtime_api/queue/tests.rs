@@ -1,4 +1,3 @@
-
 use super::super::kernel::{Kind, Recording};
 use super::*;
 

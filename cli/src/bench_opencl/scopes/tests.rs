@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn figures(rows: &[(&str, [f64; 3])]) -> Figures {

@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::graph::{OnnxAttribute, OnnxOp, Value};
 use crate::window::Window;

@@ -1,4 +1,3 @@
-
 use vta_isa::{Gemm, Load, MemType};
 
 use super::*;

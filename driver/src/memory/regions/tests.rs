@@ -1,4 +1,3 @@
-
 use vta_isa::{Load, MemType, Store};
 
 use super::*;

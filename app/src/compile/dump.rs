@@ -1,0 +1,173 @@
+//! What happens between a model and a device, as text: the network after each pass, and what the
+//! fast executor makes of a batch.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use vta_compiler::passes;
+use vta_driver::{Device, MultiSession, Part, Program, QueueLimits, Session};
+use vta_sim::{GemmKernel, PlanLine, PlanListing, PlanLog, Planner, SimDevice};
+
+use crate::compile::Compiled;
+use crate::error::{Context, Error, Result, bail, ensure};
+use crate::open::model::{Form, Model};
+
+/// The network after a pass, or after each when `pass` is `all`.
+///
+/// # Errors
+/// [`Error::Usage`] for a pass that doesn't exist, which names those that do, and for a network
+/// that is compiled already; [`Error::Float`] for a float model; [`Error::Model`] for what the
+/// passes refuse.
+pub fn passes(model: &Model, pass: &str) -> Result<String> {
+    let Form::Graph(graph) = model.form() else {
+        bail!("{} is compiled already", model.name());
+    };
+    if model.is_float() {
+        return Err(Error::Float(model.name().to_owned()));
+    }
+    let names = passes::names();
+    ensure!(
+        pass == "all" || names.contains(&pass),
+        "there is no pass '{pass}' (there are {} and all)",
+        names.join(", ")
+    );
+    let mut text = String::new();
+    passes::quantized_with(graph, &mut |name, listing| {
+        if pass == "all" {
+            text.push_str(&format!("== {name}\n{}", listing()));
+        } else if pass == name {
+            text.push_str(&listing());
+        }
+    })?;
+    Ok(text)
+}
+
+/// The plans of all batches of one pass over a network, in the order in which they are submitted.
+/// `Display` lists every operation; [`Self::summary`] each different one once.
+#[derive(Clone, Debug)]
+pub struct Plans {
+    /// The kernel that they are made for.
+    pub kernel: GemmKernel,
+    /// Of each device, in the order of their names.
+    pub batches: Vec<PlannedBatch>,
+}
+
+/// The plan of a batch.
+#[derive(Clone, Debug)]
+pub struct PlannedBatch {
+    /// The device's name.
+    pub device: String,
+    /// Its operations; `None` for a batch that is run one instruction at a time.
+    pub plan: Option<PlanListing>,
+}
+
+impl Plans {
+    /// Every different operation of each batch once, with how often it stands there; without places
+    /// in DRAM.
+    pub fn summary(&self) -> String {
+        self.text(PlanListing::summary)
+    }
+
+    /// One object: the kernel, and of each batch every operation with its places in DRAM and, by
+    /// the fusion that brought them there, the instructions that it stands for. What the operation
+    /// was made of has no fusion. `operations` is null for a batch that is run one instruction at
+    /// a time.
+    pub fn json(&self) -> Value {
+        let batch = |batch: &PlannedBatch| {
+            let plan = batch.plan.as_ref();
+            let operations = plan.map(|plan| plan.lines().iter().map(line).collect::<Vec<_>>());
+            json!({"device": batch.device, "operations": operations})
+        };
+        let batches: Vec<Value> = self.batches.iter().map(batch).collect();
+        json!({"kernel": self.kernel.name(), "batches": batches})
+    }
+
+    fn text(&self, list: impl Fn(&PlanListing) -> String) -> String {
+        let mut text = String::new();
+        for (index, batch) in self.batches.iter().enumerate() {
+            let kernel = self.kernel.name();
+            text += &format!("== batch {index} on {}, kernel {kernel}\n", batch.device);
+            match &batch.plan {
+                Some(plan) => text += &list(plan),
+                None => text += "one instruction at a time\n",
+            }
+        }
+        text
+    }
+}
+
+impl fmt::Display for Plans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(PlanListing::to_string))
+    }
+}
+
+fn line(line: &PlanLine) -> Value {
+    let from = line.origin.iter().map(|(pass, insns)| {
+        let insns = insns.iter();
+        let insns = insns.map(|(name, index)| json!({"index": index, "mnemonic": name}));
+        let pass = Some(pass).filter(|pass| !pass.is_empty());
+        json!({"fusion": pass, "insns": insns.collect::<Vec<_>>()})
+    });
+    json!({
+        "what": line.what,
+        "places": line.place.trim_start_matches("; "),
+        "from": from.collect::<Vec<_>>(),
+    })
+}
+
+/// Plans a network as the fast executor does, for the kernel that `VTA_KERNEL` names or the best of
+/// this CPU. Constants are written, and a pass over inputs of zeros is recorded; no instruction
+/// runs. `devices` are the names of the target's devices, in order.
+///
+/// # Errors
+/// [`Error::Usage`] for a device that has another executor, [`Error::Device`] for a kernel that this
+/// CPU hasn't, [`Error::Model`] for a program that can't be loaded.
+pub fn plans(network: &Compiled, devices: &[&str]) -> Result<Plans> {
+    for name in devices {
+        ensure!(
+            matches!(*name, "sim" | "cycle"),
+            "the plan is that of the devices sim and cycle, not of {name}"
+        );
+    }
+    let kernel = SimDevice::kernel_from_env()?;
+    let config = &network.program.config;
+    let planner = |name: &&str| -> (PlanLog, Arc<dyn Device>) {
+        let log = PlanLog::default();
+        let planner = Planner::new(config.clone(), kernel, log.clone());
+        let device = SimDevice::with_executor(name, config.clone(), planner);
+        (log, Arc::new(device))
+    };
+    let planners: Vec<_> = devices.iter().map(planner).collect();
+    match &network.split {
+        None => {
+            let (_, device) = planners.first().context("no device is named")?;
+            let limits = QueueLimits::default();
+            let program = Arc::clone(&network.program);
+            let mut session = Session::new(program, Arc::clone(device), limits)?;
+            session.run(&[&zeros(&network.program)?])?;
+        }
+        Some(split) => {
+            let device = |part: &Part| planners.get(part.target).map(|(_, d)| Arc::clone(d));
+            let targets = split.parts.iter().map(device).collect::<Option<Vec<_>>>();
+            let targets = targets.context("a part has no device")?;
+            let limits = QueueLimits::default();
+            let mut session = MultiSession::new(Arc::clone(split), &targets, limits)?;
+            session.run(&[&zeros(&network.program)?])?;
+        }
+    }
+    let mut batches = Vec::new();
+    for (name, (log, _)) in devices.iter().zip(planners) {
+        batches.extend(log.take().into_iter().map(|plan| PlannedBatch {
+            device: (*name).to_owned(),
+            plan,
+        }));
+    }
+    Ok(Plans { kernel, batches })
+}
+
+/// An image for the network's input.
+pub(crate) fn zeros(program: &Program) -> Result<Vec<i8>> {
+    Ok(vec![0; program.input_len()?])
+}

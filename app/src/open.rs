@@ -1,0 +1,14 @@
+//! What a run begins with: networks, the recipe for their inputs, programs written by hand.
+
+pub(crate) mod known;
+pub(crate) mod model;
+pub(crate) mod preprocess;
+pub(crate) mod source;
+
+pub use self::known::{Devices, Outline, board_json, boards, models, unit};
+pub use self::model::{
+    CIFAR10, Form, Model, NOT_ALONE, Port, Ports, Tensor, bundle_program, default_images,
+    is_bundle, is_quantized, layer_or_network, load,
+};
+pub use self::preprocess::{Preprocess, to_int8};
+pub use self::source::{Source, is_assembly};

@@ -1,0 +1,533 @@
+//! What MODEL names: an ONNX file, a bundle, the demo, a network of the zoo.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use vta_compiler::graph::{Graph, Op};
+use vta_compiler::host::Segment;
+use vta_compiler::onnx::{Partial, ReadOptions};
+use vta_compiler::qgraph::QGraph;
+use vta_compiler::semantics::Requant;
+use vta_compiler::{layer, onnx, passes, quantize, zoo};
+use vta_driver::{BUNDLE_MAGIC, Bundle, HostKernel, MultiProgram, Program};
+use vta_files::printable;
+
+use crate::compile::{self, Compiled};
+use crate::device::device_names;
+use crate::device::machine::Machine;
+use crate::error::{Context, Error, Result, bail, ensure};
+use crate::files;
+use crate::images::{self, Picture, Pixels, Source};
+use crate::open::preprocess::Preprocess;
+use crate::open::source;
+use crate::options::hints;
+use crate::options::names::{EXEC, INPUT, INPUT_SHAPE, MODELS};
+use crate::options::{InputShape, Target};
+use crate::quantize::calibrate;
+use crate::room;
+use crate::watch::Watch;
+
+mod ports;
+mod tensor;
+
+pub use ports::{Port, Ports};
+pub use tensor::Tensor;
+pub(crate) use tensor::inputs_of;
+
+/// The demo's network, trained for this project on CIFAR-10.
+pub const DEMO_MODEL: &[u8] = include_bytes!("../../../models/demo/resnet20.onnx");
+/// 200 labelled images of CIFAR-10's test set.
+const DEMO_IMAGES: &[u8] = include_bytes!("../../../models/demo/cifar10_test200.npz");
+/// The images that the demo shows: one of each class.
+const DEMO_CHOICE: [usize; 10] = [4, 1, 35, 15, 5, 3, 18, 12, 23, 14];
+/// The demo's classes.
+pub const CIFAR10: [&str; 10] = [
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+];
+
+/// A network: opened by name, as the file has it, or compiled.
+pub struct Model {
+    name: String,
+    form: Form,
+}
+
+impl Model {
+    /// Opens an ONNX file, a program bundle, `demo` or `zoo:NAME`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a name that is nothing, [`Error::Io`] and [`Error::Model`] for a file
+    /// that can't be read or holds no network.
+    pub fn open(name: &str) -> Result<Self> {
+        Self::open_with(name, &[])
+    }
+
+    /// [`Model::open`] with shapes of inputs whose dimensions an ONNX file leaves open.
+    ///
+    /// # Errors
+    /// As for [`Model::open`]; [`Error::Model`] for a shape that the file excludes, or of an input
+    /// that it hasn't; [`Error::Usage`] for shapes of what is no ONNX file.
+    pub fn open_with(name: &str, shapes: &[InputShape]) -> Result<Self> {
+        let form = load_with(name, shapes)?;
+        let name = name.to_owned();
+        Ok(Self { name, form })
+    }
+
+    /// Reads ONNX from memory; `name` is for messages.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for what is no ONNX or has operators that aren't supported.
+    pub fn from_onnx(name: &str, bytes: &[u8]) -> Result<Self> {
+        Self::from_onnx_with(name, bytes.to_vec(), &[])
+    }
+
+    /// [`Model::from_onnx`] with shapes of inputs whose dimensions the model leaves open.
+    ///
+    /// # Errors
+    /// As for [`Model::from_onnx`], and for a shape that the model excludes, or of an input that it hasn't.
+    pub fn from_onnx_with(name: &str, bytes: Vec<u8>, shapes: &[InputShape]) -> Result<Self> {
+        let graph = of_bytes(bytes, name, None, shapes)?;
+        Ok(Self {
+            name: name.to_owned(),
+            form: Form::Graph(Box::new(graph)),
+        })
+    }
+
+    /// The name that it was opened with.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As what it was opened.
+    pub fn form(&self) -> &Form {
+        &self.form
+    }
+
+    /// As what it was opened, taken apart.
+    pub fn into_form(self) -> Form {
+        self.form
+    }
+
+    /// What a network that isn't compiled yet takes, as its model has it; nothing for one that is.
+    pub fn inputs(&self) -> Vec<Tensor> {
+        match &self.form {
+            Form::Graph(graph) => inputs_of(graph),
+            Form::Program(_) | Form::Hosted(_) => Vec::new(),
+        }
+    }
+
+    /// Whether it is what a device runs already.
+    pub fn is_compiled(&self) -> bool {
+        !matches!(self.form, Form::Graph(_))
+    }
+
+    /// Whether it must be quantised before it can be compiled.
+    pub fn is_float(&self) -> bool {
+        matches!(&self.form, Form::Graph(graph) if !is_quantized(graph))
+    }
+
+    /// What the model says of itself: `labels` and `preprocess` among it, JSON text each.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        match &self.form {
+            Form::Graph(graph) => &graph.metadata,
+            Form::Program(program) => &program.metadata,
+            Form::Hosted(network) => match network.parts.first() {
+                Some(part) => &part.program.metadata,
+                None => const { &BTreeMap::new() },
+            },
+        }
+    }
+
+    /// The names of the classes; empty when the model has none.
+    ///
+    /// # Errors
+    /// [`Error::Input`] when they are no list of names.
+    pub fn labels(&self) -> Result<Vec<String>> {
+        labels(self.metadata())
+    }
+
+    /// How the model wants its input made, if it says so.
+    ///
+    /// # Errors
+    /// [`Error::Input`] when what it says can't be read.
+    pub fn preprocess(&self) -> Result<Option<Preprocess>> {
+        let stated = self.metadata().get("preprocess");
+        let read = |json: &String| {
+            serde_json::from_str(json).with_context(|| "the model's preprocessing".to_owned())
+        };
+        stated.map(read).transpose()
+    }
+
+    /// How int32 sums become int8, over what the model says. A compiled network stays as it is.
+    pub fn set_requant(&mut self, requant: Requant) {
+        if let Form::Graph(graph) = &mut self.form {
+            choose_requant(graph, Some(requant));
+        }
+    }
+
+    /// The int8 network of a float one, calibrated with images, of which `watch` is told.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a compiled network, images that don't fit, [`Error::Model`] for what
+    /// can't be quantised, [`Error::Cancelled`] when `watch` says so.
+    pub fn quantize(
+        &self,
+        pictures: &[Source],
+        preprocess: &Preprocess,
+        options: &quantize::Options,
+        watch: &dyn Watch,
+    ) -> Result<Self> {
+        let name = || self.name.clone();
+        let Form::Graph(graph) = &self.form else {
+            bail!("{} is compiled already", self.name);
+        };
+        let graph = calibrate::quantize(Cow::Borrowed(graph), pictures, preprocess, options, watch);
+        let graph = graph.with_context(name)?.graph;
+        Ok(Self {
+            name: name(),
+            form: Form::Graph(Box::new(graph)),
+        })
+    }
+
+    /// The network as ONNX, which other runtimes load, too.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a compiled network.
+    pub fn to_onnx(&self) -> Result<Vec<u8>> {
+        match &self.form {
+            Form::Graph(graph) => Ok(onnx::save(graph)),
+            Form::Program(_) | Form::Hosted(_) => bail!("{} is compiled already", self.name),
+        }
+    }
+
+    /// As [`Self::compile`], with the model without fusions where there is one, to compare layers with.
+    ///
+    /// # Errors
+    /// As for [`Self::compile`].
+    pub fn compile_to_compare(self, target: &Target, watch: &dyn Watch) -> Result<Compiled> {
+        let unfused = match &self.form {
+            Form::Graph(graph) if is_quantized(graph) => {
+                let unfused = passes::unfused(graph);
+                Some(Arc::new(unfused.with_context(|| self.name.clone())?))
+            }
+            _ => None,
+        };
+        let compiled = self.compile(target, watch)?;
+        Ok(Compiled {
+            unfused,
+            ..compiled
+        })
+    }
+
+    /// Compiles it for a target. A bundle is compiled already, for its configuration.
+    ///
+    /// # Errors
+    /// [`Error::Float`] for a float network, [`Error::Usage`] for a bundle whose configuration isn't
+    /// the target's or that was to run on several devices, [`Error::Model`] for what can't be
+    /// lowered, [`Error::Cancelled`] when `watch` says so between two steps.
+    pub fn compile(self, target: &Target, watch: &dyn Watch) -> Result<Compiled> {
+        let config = Machine::read(target.device.machine())?.config;
+        let compiled = match self.form {
+            Form::Graph(graph) => {
+                let name = || self.name.clone();
+                if !is_quantized(&graph) {
+                    return Err(Error::Float(self.name));
+                }
+                let mut integer = passes::quantized(&graph).with_context(name)?;
+                Ports::of_graph(&graph).tell(&mut integer.metadata);
+                // Its weights are those of the integer graph now.
+                drop(graph);
+                if watch.cancelled() {
+                    return Err(Error::Cancelled);
+                }
+                return compile::for_target(target, integer, &config).with_context(name);
+            }
+            Form::Program(program) => Compiled::from(*program),
+            Form::Hosted(network) => Compiled::of_network(*network)?,
+        };
+        if target.device.config.is_some() {
+            compile::same_config(&compiled.program, &config)?;
+        }
+        ensure!(
+            target.placement.is_none() && device_names(&target.device.device).len() == 1,
+            "several devices need the model, not a compiled bundle"
+        );
+        Ok(compiled)
+    }
+}
+
+/// The names of the classes that metadata has.
+pub(crate) fn labels(metadata: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    match metadata.get("labels") {
+        Some(json) => {
+            let labels: Vec<String> = serde_json::from_str(json).context("the model's labels")?;
+            Ok(labels.iter().map(|l| printable(l).into_owned()).collect())
+        }
+        None => Ok(Vec::new()),
+    }
+}
+
+/// A network before it is compiled, or one that is compiled already.
+pub enum Form {
+    /// As the file has it, float or int8.
+    Graph(Box<Graph>),
+    /// Compiled, for one device.
+    Program(Box<Program>),
+    /// Compiled, with layers of the host.
+    Hosted(Box<MultiProgram>),
+}
+
+/// Why a bundle with layers of the host isn't taken.
+pub const NOT_ALONE: &str = "the host computes some of its layers, so that it can only be run";
+
+/// Resolves MODEL.
+///
+/// # Errors
+/// As for [`Model::open`].
+pub fn load(name: &str) -> Result<Form> {
+    load_with(name, &[])
+}
+
+/// Resolves MODEL with shapes that an ONNX file leaves open.
+///
+/// # Errors
+/// As for [`Model::open_with`].
+pub fn load_with(name: &str, shapes: &[InputShape]) -> Result<Form> {
+    let is_file = || name != "demo" && !name.starts_with("zoo:") && !is_bundle(Path::new(name));
+    ensure!(
+        shapes.is_empty() || is_file(),
+        "{} has its shapes: {} is for ONNX files";
+        name, INPUT_SHAPE
+    );
+    if name == "demo" {
+        return Ok(Form::Graph(Box::new(demo()?)));
+    }
+    if let Some(network) = name.strip_prefix("zoo:") {
+        let (network, mode) = match network.split_once(':') {
+            None => (network, quantize::Mode::Multiply),
+            Some((network, "multiply")) => (network, quantize::Mode::Multiply),
+            Some((network, "shift")) => (network, quantize::Mode::Shift),
+            Some((_, mode)) => bail!("{name}: no mode '{mode}' (there are multiply, shift)"),
+        };
+        let weights = zoo::outline(network)?.weights;
+        room::ask(weights.saturating_mul(room::PER_WEIGHT), || name.to_owned())?;
+        let graph = zoo::graph_with(network, mode)?;
+        return Ok(Form::Graph(Box::new(graph)));
+    }
+    let path = Path::new(name);
+    exists(name)?;
+    if is_bundle(path) {
+        return Ok(match read_bundle(path)? {
+            Bundle::Program(program) => Form::Program(program),
+            Bundle::Network(network) => Form::Hosted(network),
+        });
+    }
+    ensure!(
+        !images::is_image(path),
+        "{} is a picture, not a network: run one with {} {}";
+        name, INPUT, name
+    );
+    ensure!(!source::is_assembly(path), "{} is assembly text: write {} {}"; name, EXEC, name);
+    Ok(Form::Graph(Box::new(read_onnx(path, shapes)?)))
+}
+
+/// The demo's network, which knows its labels and recipe.
+pub(crate) fn demo() -> Result<Graph> {
+    let mut graph = onnx::load(DEMO_MODEL)?;
+    let labels = serde_json::to_string(&CIFAR10)?;
+    graph.metadata.insert("labels".to_owned(), labels);
+    let preprocess = Preprocess {
+        scale: 1.0 / 255.0,
+        mean: vec![0.4914, 0.4822, 0.4465],
+        std: vec![0.2470, 0.2435, 0.2616],
+    };
+    graph
+        .metadata
+        .insert("preprocess".to_owned(), preprocess.to_json());
+    Ok(graph)
+}
+
+/// The network, or the layer as a network.
+///
+/// # Errors
+/// A compiled program, a float model, a file that can't be read.
+pub fn layer_or_network(name: &str) -> Result<QGraph> {
+    let is_layer = ["conv:", "dw:", "gemm:", "resnet18."];
+    let looks_like_one = is_layer.iter().any(|start| name.starts_with(start));
+    match layer::parse(name) {
+        Ok(spec) => return Ok(layer::build(&spec, 1)?),
+        Err(error) if looks_like_one && !Path::new(name).exists() => {
+            return Err(error.into());
+        }
+        Err(_) => {}
+    }
+    match load(name)? {
+        Form::Program(_) | Form::Hosted(_) => {
+            bail!("{name} is compiled already, so that it can't be varied")
+        }
+        Form::Graph(graph) => {
+            if !is_quantized(&graph) {
+                return Err(Error::Float(name.to_owned()));
+            }
+            Ok(passes::quantized(&graph)?)
+        }
+    }
+}
+
+fn read_bundle(path: &Path) -> Result<Bundle> {
+    let read = |bytes: &[u8]| -> Result<Arc<dyn HostKernel>, String> {
+        Ok(Arc::new(
+            Segment::from_bytes(bytes).map_err(|e| e.to_string())?,
+        ))
+    };
+    Bundle::load(path, &read).with_context(|| path.display().to_string())
+}
+
+/// What the device runs of a bundle, whatever the host computes between its layers.
+///
+/// # Errors
+/// A file that can't be read or is no bundle.
+pub fn bundle_program(path: &Path) -> Result<Arc<Program>> {
+    Ok(match read_bundle(path)? {
+        Bundle::Program(program) => Arc::new(*program),
+        Bundle::Network(network) => {
+            let part = network.parts.into_iter().next();
+            part.context("the bundle has no program")?.program
+        }
+    })
+}
+
+/// Whether a file is a program bundle: by its name, or by its first bytes.
+pub fn is_bundle(path: &Path) -> bool {
+    let begins = || -> Option<bool> {
+        if !std::fs::metadata(path).ok()?.is_file() {
+            return None;
+        }
+        let mut first = [0; BUNDLE_MAGIC.len()];
+        File::open(path).ok()?.read_exact(&mut first).ok()?;
+        Some(first == *BUNDLE_MAGIC)
+    };
+    path.extension().is_some_and(|e| e == "vta") || begins() == Some(true)
+}
+
+/// A name that is no file may be one of a network, misspelt.
+fn exists(name: &str) -> Result<()> {
+    let looks_like_a_path = name.contains(['/', '.', '\\']);
+    if looks_like_a_path || Path::new(name).exists() {
+        return Ok(());
+    }
+    let names: Vec<String> = zoo::NAMES.iter().map(|n| format!("zoo:{n}")).collect();
+    let plain = names.iter().find(|n| n["zoo:".len()..] == *name);
+    let known = names.iter().map(String::as_str).chain(["demo"]);
+    let meant = match plain {
+        Some(full) => format!("; did you mean {full}?"),
+        None => hints::did_you_mean(name, known),
+    };
+    bail!("'{}' is neither a file nor a built-in network{} ({} lists those)"; name, meant, MODELS);
+}
+
+/// Reads an ONNX file, with the files beside it that its tensors lie in.
+pub fn read_onnx(path: &Path, shapes: &[InputShape]) -> Result<Graph> {
+    let part = read_part(path, shapes)?;
+    part.whole().with_context(|| path.display().to_string())
+}
+
+/// [`read_onnx`], as far as the file can be read.
+pub(crate) fn read_part(path: &Path, shapes: &[InputShape]) -> Result<Partial> {
+    let bytes = files::read_file(path)?;
+    ensure!(!bytes.is_empty(), "{}: the file is empty", path.display());
+    // A file without a folder lies in the current one.
+    let folder = path.parent().filter(|f| !f.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    part_of_bytes(bytes, &path.display().to_string(), Some(folder), shapes)
+}
+
+/// Reads ONNX for which, and for compiling it, there is room.
+fn of_bytes(
+    bytes: Vec<u8>,
+    name: &str,
+    folder: Option<&Path>,
+    shapes: &[InputShape],
+) -> Result<Graph> {
+    let part = part_of_bytes(bytes, name, folder, shapes)?;
+    part.whole().with_context(|| name.to_owned())
+}
+
+/// [`read_part`] of bytes, whose external tensors lie in a folder.
+pub(crate) fn part_of_bytes(
+    bytes: Vec<u8>,
+    name: &str,
+    folder: Option<&Path>,
+    shapes: &[InputShape],
+) -> Result<Partial> {
+    // What is made of the message.
+    room::ask(2 * bytes.len() as u64, || name.to_owned())?;
+    let given = shapes.iter().map(|s| (s.name.clone(), s.shape.clone()));
+    let options = ReadOptions {
+        shapes: given.collect(),
+        folder,
+        ask: &|bytes| room::ask(2 * bytes, || name.to_owned()).map_err(|e| e.to_string()),
+    };
+    let part = onnx::load_part(bytes, &options).with_context(|| name.to_owned())?;
+    let more = part.graph.weights().saturating_mul(room::PER_WEIGHT);
+    room::ask(more, || name.to_owned())?;
+    Ok(part)
+}
+
+/// Whether the graph has int8 tensors.
+pub fn is_quantized(graph: &Graph) -> bool {
+    graph
+        .nodes
+        .iter()
+        .any(|n| matches!(n.op, Op::QuantizeLinear { .. }))
+}
+
+/// Puts the wanted requantisation into the graph's metadata, over what the model says.
+pub fn choose_requant(graph: &mut Graph, requant: Option<Requant>) {
+    if let Some(requant) = requant {
+        let name = requant.name().to_owned();
+        graph.metadata.insert(Requant::KEY.to_owned(), name);
+    }
+}
+
+/// Images for a model that was given none: one of each class for the demo, a synthetic one
+/// otherwise.
+pub fn default_images(model: &str, chw: [usize; 3]) -> Result<Vec<Picture>> {
+    if model == "demo" {
+        let all = images::of_npz(DEMO_IMAGES).context("the demo's images")?;
+        let mut chosen: Vec<Picture> = all
+            .into_iter()
+            .enumerate()
+            .filter_map(|(i, picture)| DEMO_CHOICE.contains(&i).then_some(picture))
+            .collect();
+        chosen.sort_by_key(|p| p.label);
+        return Ok(chosen);
+    }
+    let [c, h, w] = chw;
+    if model.starts_with("zoo:") && c == 3 && h == w {
+        return Ok(vec![Picture {
+            name: "synthetic".to_owned(),
+            chw,
+            pixels: Pixels::Planar(zoo::sample_image(h, 0)),
+            label: None,
+        }]);
+    }
+    bail!("which images? Give a file, a folder, .npy or .npz as {}"; INPUT)
+}
+
+/// Whether [`default_images`] may have images for a model.
+pub fn has_images(model: &str) -> bool {
+    model == "demo" || model.starts_with("zoo:")
+}

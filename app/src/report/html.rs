@@ -1,0 +1,364 @@
+//! The report of a timed run: one HTML file that needs nothing else.
+
+mod format;
+mod host;
+mod labels;
+mod roofline;
+mod row;
+mod svg;
+mod table;
+
+use std::borrow::Cow;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use vta_driver::Program;
+use vta_sim::cycle::{Client, StallReason, Unit};
+use vta_sim::views::{Energy, LayerCycles, Roofline, Spend, losses};
+
+use crate::report::timed::{Timed, utilization};
+pub(crate) use svg::columns as busy;
+
+use format::{bytes, grouped, percent, short};
+use row::{Row, loss_list, rows};
+
+const STYLE: &str = include_str!("html/page.css");
+const SCRIPT: &str = include_str!("html/sort.js");
+
+/// Layers that get a card of their own.
+const CARDS: usize = 6;
+
+/// What the report is made of.
+pub struct Input<'a> {
+    /// The model's name, as the user gave it.
+    pub title: &'a str,
+    /// What ran.
+    pub program: &'a Program,
+    /// Its cycles.
+    pub timed: &'a Timed,
+}
+
+/// The whole file. All text from models is escaped.
+pub fn page(input: &Input<'_>) -> String {
+    let Input {
+        title,
+        program,
+        timed,
+    } = *input;
+    let rows = rows(program, timed);
+    let total = timed.total();
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " on " (timed.board) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    (head(input))
+                    (tiles(input, &rows, &total))
+                    (where_cycles_go(&total))
+                    (host::host(timed))
+                    section {
+                        h2 { "Over time" }
+                        p.note {
+                            "Share of each slice of time in which a unit is busy. "
+                            "The strip on top shows the layers in the colour of what takes most \
+                             of their cycles."
+                        }
+                        (svg::timeline(timed))
+                    }
+                    section.two {
+                        div {
+                            h2 { "Roofline" }
+                            p.note {
+                                "Multiply-adds a cycle against multiply-adds for each byte read. \
+                                 Larger dots take more cycles; numbers are those of the table."
+                            }
+                            (roofline::roofline(
+                                &Roofline::new(&program.config, &timed.timing), &timed.layers,
+                            ))
+                        }
+                        (energy(timed, &rows))
+                    }
+                    (slowest(&rows))
+                    (table::layers(&rows, &total))
+                    (stalls(&total))
+                    (machine(input))
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    markup.into_string()
+}
+
+fn head(input: &Input<'_>) -> Markup {
+    let (config, timing) = (&input.program.config, &input.timed.timing);
+    html! {
+        header {
+            h1 { (input.title) }
+            p {
+                (config.batch()) "×" (config.block()) "×" (config.block()) " matrix unit, "
+                (timing.bus_bytes * 8) "-bit bus, board " b { (input.timed.board) }
+                " at " (timing.clock_mhz) " MHz"
+            }
+        }
+    }
+}
+
+fn tile(name: &str, value: &str, note: &str) -> Markup {
+    html! { div.tile { span { (name) } strong { (value) } small { (note) } } }
+}
+
+fn tiles(input: &Input<'_>, rows: &[Row<'_>], total: &LayerCycles) -> Markup {
+    let timed = input.timed;
+    let ms = timed.device_ms();
+    let images = input.program.config.batch() as f64;
+    let hosted = !timed.host.layers.is_empty();
+    let cycles = match hosted {
+        true => format!("{}, {ms:.2} ms", grouped(total.cycles)),
+        false => grouped(total.cycles),
+    };
+    let a_second = |ms: f64| format!("{:.1} images a second", images * 1e3 / ms.max(1e-9));
+    let macs: u64 = rows.iter().map(|r| r.macs).sum();
+    let bound = timed.bound_cycles();
+    let joules = total.energy(&timed.energy).total_pj();
+    let instructions = format!("{} instructions", grouped(total.insns));
+    html! {
+        div.tiles {
+            (tile("Cycles", &short(total.cycles as f64), &cycles))
+            @if hosted {
+                (tile("Time with the host", &format!("≈ {:.1} ms", timed.pass_ms()),
+                    &format!("about {}", a_second(timed.pass_ms()))))
+            } @else {
+                (tile("Time", &format!("{ms:.2} ms"), &a_second(ms)))
+            }
+            (tile("Of the bound", &format!("{:.2}×", total.cycles as f64 / bound.max(1) as f64),
+                &format!("bound {}", grouped(bound))))
+            (tile("Matrix unit", &percent(utilization(total, macs, 1)),
+                &format!("{} useful MACs", short(macs as f64))))
+            (tile("DRAM", &bytes(total.dram_bytes()), &instructions))
+            (tile("Energy", &format::joules(joules), "estimate, see below"))
+        }
+    }
+}
+
+fn where_cycles_go(total: &LayerCycles) -> Markup {
+    let reasons = losses(total);
+    html! {
+        section {
+            h2 { "Where the cycles go" }
+            p.note {
+                "Every cycle of the compute module, by what it does. The matrix unit multiplies in "
+                (percent(total.gemm_utilization())) " of them."
+            }
+            (svg::stacked(total, 1000, 34))
+            (legend(total))
+            h3 { "The biggest three reasons for lost cycles" }
+            ol.reasons {
+                @for loss in reasons.iter().take(3) {
+                    li {
+                        strong { (percent(loss.share)) }
+                        div {
+                            b { (capital(loss.spend.words())) } " "
+                            span.note { (grouped(loss.cycles)) " cycles" }
+                            p { (capital(&loss.words)) "." }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn legend(total: &LayerCycles) -> Markup {
+    html! {
+        ul.legend {
+            @for spend in Spend::ALL {
+                @if total.spent(spend) > 0 {
+                    li {
+                        i class={ "k" (spend as usize) } {}
+                        (capital(spend.words())) " "
+                        b { (percent(total.spent(spend) as f64 / total.cycles.max(1) as f64)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The layers that lose most cycles, each with its reasons.
+fn slowest(rows: &[Row<'_>]) -> Markup {
+    let lost = |row: &Row<'_>| row.layer.cycles.saturating_sub(row.layer.bound.cycles());
+    let mut order: Vec<&Row<'_>> = rows.iter().filter(|r| r.layer.cycles > 0).collect();
+    order.sort_by_key(|row| std::cmp::Reverse(lost(row)));
+    html! {
+        section {
+            h2 { "Why are these layers slow?" }
+            p.note { "The layers that are the most cycles above their bound." }
+            div.cards {
+                @for row in order.into_iter().take(CARDS) {
+                    article {
+                        h3 {
+                            span.num { (row.index) } " " (row.layer.name)
+                            span.tag { (row.verdict.resource) }
+                        }
+                        p.note {
+                            (grouped(row.layer.cycles)) " cycles, "
+                            (format!("{:.2}", row.of_bound())) "× its bound, "
+                            (grouped(lost(row))) " above it"
+                        }
+                        (svg::stacked(row.layer, 400, 14))
+                        (loss_list(&losses(row.layer)))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn stalls(total: &LayerCycles) -> Markup {
+    let any = |reason: &StallReason| Unit::ALL.iter().any(|&u| total.stalled(u, *reason) > 0);
+    let cell = |unit: Unit, reason: StallReason| {
+        let cycles = total.stalled(unit, reason);
+        let share = cycles as f64 / total.cycles.max(1) as f64;
+        html! {
+            td.n style=(heat(share)) data-v=(cycles) {
+                @if cycles > 0 { (grouped(cycles)) " " small { (percent(share)) } } @else { "·" }
+            }
+        }
+    };
+    html! {
+        section {
+            h2 { "Stalls" }
+            p.note {
+                "Cycles in which a unit doesn't do what it is for, and why. Above the line no \
+                 instruction runs; below it one runs, but neither moves a beat nor ends."
+            }
+            div.scroll {
+                table.sortable {
+                    thead {
+                        tr {
+                            th { button type="button" { "Reason" } }
+                            @for unit in Unit::ALL {
+                                th.n { button type="button" { (unit.name()) } }
+                            }
+                        }
+                    }
+                    tbody {
+                        @for reason in StallReason::ALL.iter().filter(|r| any(r)) {
+                            tr.inner[!reason.is_idle()] {
+                                td { (reason) }
+                                @for unit in Unit::ALL { (cell(unit, *reason)) }
+                            }
+                        }
+                        tr.sum {
+                            td { "working" }
+                            @for unit in Unit::ALL {
+                                td.n data-v=(total.active(unit)) { (grouped(total.active(unit))) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A background that is stronger for larger shares.
+fn heat(share: f64) -> String {
+    format!("--heat:{:.1}%", (share * 55.0).min(55.0))
+}
+
+fn energy(timed: &Timed, rows: &[Row<'_>]) -> Markup {
+    let mut total = Energy::default();
+    rows.iter().for_each(|row| total.add(&row.energy));
+    let parts = [
+        ("DRAM", total.dram_pj),
+        ("Scratchpads", total.scratchpad_pj),
+        ("Matrix unit", total.matrix_pj),
+        ("ALU", total.alu_pj),
+        ("Leakage and clock", total.leakage_pj),
+    ];
+    let table = &timed.energy;
+    let prices = [
+        ("int8 multiply-add", table.mac_pj),
+        ("ALU lane", table.alu_op_pj),
+        ("ALU lane, multiplication", table.alu_mul_pj),
+        ("micro-op scratchpad byte", table.uop_byte_pj),
+        ("input scratchpad byte", table.inp_byte_pj),
+        ("weight scratchpad byte", table.wgt_byte_pj),
+        ("accumulator scratchpad byte", table.acc_byte_pj),
+        ("DRAM byte", table.dram_byte_pj),
+        ("cycle", table.cycle_pj),
+    ];
+    let whole = total.total_pj().max(1e-12);
+    html! {
+        div {
+            h2 { "Energy" }
+            p.note {
+                "An estimate of one pass: counted operations and bytes, each at a price for a 45 nm \
+                 process (Horowitz, ISSCC 2014). An energy table takes other prices."
+            }
+            table.bars {
+                @for (name, pj) in parts {
+                    tr {
+                        td { (name) }
+                        td.n { (format::joules(pj)) }
+                        td.meter { i style=(format!("width:{:.1}%", pj / whole * 100.0)) {} }
+                        td.n { (percent(pj / whole)) }
+                    }
+                }
+                tr.sum { td { "Together" } td.n { (format::joules(total.total_pj())) } td {} td {} }
+            }
+            details {
+                summary { "Prices in picojoules" }
+                table.plain {
+                    @for (name, pj) in prices { tr { td { (name) } td.n { (pj) } } }
+                }
+            }
+        }
+    }
+}
+
+/// All parameters, so that the report stands on its own.
+fn machine(input: &Input<'_>) -> Markup {
+    let total = input.timed.total();
+    let beats = |c: Client| total.read_beats[c as usize];
+    html! {
+        section {
+            h2 { "Machine" }
+            p.note { "Everything that the cycles depend on." }
+            div.two {
+                details open {
+                    summary { "Beats read" }
+                    table.plain {
+                        @for client in Client::READERS {
+                            tr { td { (client.name()) } td.n { (grouped(beats(client))) } }
+                        }
+                        tr { td { "written" } td.n { (grouped(total.write_beats)) } }
+                    }
+                }
+                details {
+                    summary { "Configuration and timing" }
+                    pre { (input.program.config.to_json()) }
+                    pre { (input.timed.timing.to_toml()) }
+                }
+            }
+        }
+    }
+}
+
+fn capital(words: &str) -> Cow<'_, str> {
+    let mut chars = words.chars();
+    match chars.next() {
+        Some(first) if first.is_lowercase() => {
+            Cow::Owned(first.to_uppercase().chain(chars).collect())
+        }
+        _ => Cow::Borrowed(words),
+    }
+}

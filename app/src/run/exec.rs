@@ -1,0 +1,304 @@
+//! A program written by hand, with its data, on any device.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use vta_driver::{
+    Batch, Budget, Device, DriverError, Layer, LayerMark, PhysAddr, Program, RunReport, Work,
+    WorkDone,
+};
+use vta_isa::resolve::stored_bytes;
+use vta_isa::{Config, Insn, MemType, Module};
+use vta_replay::{Case, spaces};
+use vta_sim::cycle::{self, Listener, TimingConfig};
+
+use crate::check;
+use crate::device::rtl::Totals;
+use crate::device::setup::Setup;
+use crate::error::{Context, Result, ensure};
+use crate::open::source::Source;
+use crate::options::RunOptions;
+use crate::options::names::{DEVICE, Said, TIMING_ONLY};
+use crate::report::host_share::HostShare;
+use crate::report::timed::Timed;
+
+/// The name of the whole as a layer, in reports and traces.
+const PROGRAM: &str = "program";
+
+/// Runs the program that `args.model` names.
+///
+/// # Errors
+/// Options that only networks have, a file that is no program, a failure of the device.
+pub fn exec(args: &RunOptions) -> Result<Done> {
+    let path = Path::new(&args.model);
+    ensure!(
+        !args.target.device.device.contains(','),
+        "{}: a program written by hand runs on one device";
+        DEVICE
+    );
+    let setup = Setup::new(&args.target.device, &args.target.views, &args.model)?;
+    ensure!(!setup.timing_only(), "{} computes nothing that could be shown"; TIMING_ONLY);
+    let config = setup.machine().config.clone();
+    let source = Source::read(path)?;
+    let case = source.case(&args.model, &config);
+    let case = case.with_context(|| args.model.clone())?;
+    let hazards = args.hazards.then(|| check::hazards_of(&source, &case));
+    let hazards = hazards.transpose()?;
+    let device = setup.device(&config, 1)?;
+    let (report, out) = run_case(&case, &*device)
+        .map_err(|error| as_written(error, &source, &case))
+        .context(args.model.clone())?;
+    let steps = report.traffic.gemm_steps;
+    let overview = Program {
+        layers: vec![Layer {
+            name: PROGRAM.to_owned(),
+            macs: steps * config.macs_per_step() / config.batch() as u64,
+            ..Layer::default()
+        }],
+        config: config.clone(),
+        ..Program::default()
+    };
+    let timed = setup.finish(&overview, HostShare::default(), &args.model)?;
+    let ends = source.insns.iter().map(|insn| match insn {
+        Insn::Gemm(gemm) => gemm.uop_end.into(),
+        Insn::Alu(alu) => alu.uop_end.into(),
+        Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
+    });
+    let uops = ends.max().unwrap_or(0);
+    let misfit = setup
+        .machine()
+        .misfit_of(&config, uops, source.insns.iter());
+    let run = cycle::Run {
+        insns: &case.insns,
+        insn_addr: case.insn_addr.0,
+    };
+    Ok(Done {
+        misfit,
+        program: args.model.clone(),
+        device: args.target.device.device.clone(),
+        wrong: wrong(&source, &out, &config),
+        expected: case.after.iter().map(|region| region.bytes.len()).sum(),
+        design: setup.design(),
+        times: timed
+            .as_ref()
+            .map(|t| insn_times(setup.budget(), &t.timing, &case.config, run))
+            .transpose()?,
+        source,
+        config,
+        report,
+        out,
+        timed,
+        hazards,
+    })
+}
+
+/// Stored bytes by their first element, in order.
+pub type Stored = Vec<(u64, Vec<u8>)>;
+
+/// Runs a case on a device whose memory is unused.
+fn run_case(case: &Case, device: &dyn Device) -> Result<(RunReport, Stored), DriverError> {
+    for (addr, size) in &case.allocations {
+        device.alloc_at(*addr, *size)?;
+    }
+    for region in &case.before {
+        let (addr, data) = (region.addr, region.bytes.as_slice().into());
+        device.submit(Work::Write { addr, data })?.wait()?;
+    }
+    let mark = LayerMark {
+        name: PROGRAM.to_owned(),
+        first_insn: 0,
+    };
+    let batch = Batch {
+        words: case.words.clone(),
+        insns: case.insns.clone(),
+        insn_addr: case.insn_addr,
+        marks: vec![mark],
+    };
+    let lost = || DriverError::Lost {
+        device: device.info().name.clone(),
+    };
+    let WorkDone::Ran(report) = device.submit(Work::Run(batch.into()))?.wait()? else {
+        return Err(lost());
+    };
+    let elem = case.config.elem_bytes(MemType::Out) as u64;
+    let base = u64::from(spaces::address(MemType::Out, 0).0);
+    let mut out = Vec::new();
+    for bytes in stored_bytes(&case.config, &case.insns) {
+        let first = (bytes.start - base) / elem;
+        let read = Work::Read {
+            // Inside the space of what is stored.
+            addr: PhysAddr(bytes.start as u32),
+            size_bytes: bytes.end - bytes.start,
+        };
+        let WorkDone::Data(bytes) = device.submit(read)?.wait()? else {
+            return Err(lost());
+        };
+        out.push((first, bytes));
+    }
+    Ok((report, out))
+}
+
+/// A device's error names instructions with the addresses that they were moved to.
+fn as_written(error: DriverError, source: &Source, case: &Case) -> DriverError {
+    match error {
+        DriverError::Device { device, message } => DriverError::Device {
+            device,
+            message: source.as_written(&message, case),
+        },
+        other => other,
+    }
+}
+
+/// A value that isn't the expected one.
+pub struct Wrong {
+    /// In `out`.
+    pub element: u64,
+    /// Within the element.
+    pub lane: u64,
+    /// `None` when nothing was stored there.
+    pub found: Option<i8>,
+    /// What `.out` says.
+    pub expected: i8,
+}
+
+/// Every expected value that isn't there.
+fn wrong(source: &Source, out: &Stored, config: &Config) -> Vec<Wrong> {
+    let elem = config.elem_bytes(MemType::Out) as u64;
+    let found = |byte: u64| {
+        let at = out.partition_point(|(first, _)| first * elem <= byte);
+        let (first, bytes) = out.get(at.checked_sub(1)?)?;
+        bytes.get((byte - first * elem) as usize).map(|b| *b as i8)
+    };
+    let expected = source.expected(config);
+    let values = expected.iter().flat_map(|(first, bytes)| {
+        let at = move |(i, byte): (usize, &u8)| (first + i as u64, *byte as i8);
+        bytes.iter().enumerate().map(at)
+    });
+    values
+        .filter(|(byte, expected)| found(*byte) != Some(*expected))
+        .map(|(byte, expected)| Wrong {
+            element: byte / elem,
+            lane: byte % elem,
+            found: found(byte),
+            expected,
+        })
+        .collect()
+}
+
+/// When an instruction ran.
+#[derive(Clone, Copy, Default)]
+pub struct Time {
+    /// The first cycle.
+    pub start: u64,
+    /// The cycle behind the last; `None` for FINISH, with which the run ends.
+    pub done: Option<u64>,
+}
+
+/// Notes when instructions start and end.
+struct Times(Vec<Time>);
+
+impl Listener for Times {
+    fn insn_start(&mut self, _: Module, insn: usize, cycle: u64) {
+        self.0[insn].start = cycle;
+    }
+
+    fn insn_done(&mut self, _: Module, insn: usize, cycle: u64) {
+        self.0[insn].done = Some(cycle);
+    }
+}
+
+/// When each instruction of a run starts and ends.
+///
+/// # Errors
+/// A run over its budget, or one that the model can't count.
+pub fn insn_times(
+    budget: &Budget,
+    timing: &TimingConfig,
+    config: &Config,
+    run: cycle::Run<'_>,
+) -> Result<Vec<Time>> {
+    let mut times = Times(vec![Time::default(); run.insns.len()]);
+    cycle::simulate_within(budget, timing, config, run, &mut times)?;
+    Ok(times.0)
+}
+
+/// A program that has run.
+pub struct Done {
+    /// The file.
+    pub program: String,
+    /// Where it ran.
+    pub device: String,
+    /// As written.
+    pub source: Source,
+    /// Its instance.
+    pub config: Config,
+    /// What the device says of the run.
+    pub report: RunReport,
+    /// What STORE wrote.
+    pub out: Stored,
+    /// Values that are not as expected.
+    pub wrong: Vec<Wrong>,
+    /// Expected values.
+    pub expected: usize,
+    /// Cycles, from a device that counts them.
+    pub timed: Option<Timed>,
+    /// What a design took, and how that compares with the cycle model.
+    pub design: Option<Totals>,
+    /// One for each instruction, from a device that counts cycles.
+    pub times: Option<Vec<Time>>,
+    /// Why the program isn't one for the board whose timing is borrowed.
+    pub misfit: Option<Said>,
+    /// A line each, if they were looked for.
+    pub hazards: Option<Vec<String>>,
+}
+
+impl Done {
+    /// Stored elements with their values.
+    pub fn elements(&self) -> impl Iterator<Item = (u64, Vec<i8>)> {
+        let size = self.config.elem_bytes(MemType::Out);
+        let values = |bytes: &[u8]| bytes.iter().map(|b| *b as i8).collect();
+        self.out.iter().flat_map(move |(first, bytes)| {
+            let chunks = bytes.chunks_exact(size).zip(*first..);
+            chunks.map(move |(chunk, element)| (element, values(chunk)))
+        })
+    }
+
+    /// As one object.
+    pub fn json(&self) -> Value {
+        let element =
+            |(element, values): (u64, Vec<i8>)| json!({"element": element, "values": values});
+        let wrong = |w: &Wrong| {
+            json!({
+                "element": w.element, "lane": w.lane, "found": w.found, "expected": w.expected,
+            })
+        };
+        let mut object = json!({
+            "program": self.program, "device": self.device,
+            "insns": self.source.insns.len(),
+            "gemm_uops": self.report.traffic.gemm_steps,
+            "out": self.elements().map(element).collect::<Vec<_>>(),
+            "expected": self.expected,
+            "wrong": self.wrong.iter().map(wrong).collect::<Vec<_>>(),
+            "leftover_tokens": self.report.leftover_tokens,
+        });
+        if let (Some(timed), Some(times)) = (&self.timed, &self.times) {
+            let rows = times.iter().zip(&self.source.insns);
+            let row = |(time, insn): (&Time, &Insn)| {
+                json!({
+                    "insn": insn.to_string(), "module": insn.module().name(),
+                    "start_cycle": time.start, "done_cycle": time.done,
+                })
+            };
+            object["cycles"] = json!(timed.total().cycles);
+            object["timing"] = json!(timed.board);
+            object["insn_cycles"] = rows.map(row).collect();
+        }
+        if let Some(design) = &self.design {
+            object["rtl"] = design.json();
+        }
+        if let Some(hazards) = &self.hazards {
+            object["hazards"] = json!(hazards);
+        }
+        object
+    }
+}

@@ -1,0 +1,231 @@
+//! One layer on seeded data, compared with the reference interpreter.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+use vta_compiler::layer::{self, LayerSpec};
+use vta_compiler::qgraph::QGraph;
+use vta_compiler::reference;
+use vta_driver::{Program, QueueLimits, Session, Traffic};
+use vta_isa::MemType;
+
+use crate::compile::Compiled;
+use crate::compile::dump::{self, Plans};
+use crate::compile::tiles;
+use crate::device::device_names;
+use crate::device::machine::Machine;
+use crate::device::rtl::Totals;
+use crate::device::setup::Setup;
+use crate::error::{Error, Result};
+use crate::options::LayerOptions;
+use crate::report::host_share::HostShare;
+use crate::report::timed::{Timed, cycles_json, utilization};
+use crate::room;
+use crate::watch::Watch;
+
+/// A layer that has run.
+pub struct LayerOutcome {
+    /// As it was named.
+    pub layer: String,
+    /// As it was named.
+    pub device: String,
+    /// Useful multiply-adds of all images.
+    pub macs: u64,
+    /// Runs of BATCH images.
+    pub passes: u64,
+    /// Useful multiply-adds as a share of what the matrix unit can do in its steps, or in the
+    /// cycles where the device counts those.
+    pub utilization: f64,
+    /// The largest difference from the reference; `None` when nothing was computed.
+    pub max_abs_error: Option<i32>,
+    /// Of all passes.
+    pub traffic: Traffic,
+    /// Batches that were submitted.
+    pub submissions: u64,
+    /// Of all passes, from the values that are packed to those that are unpacked.
+    pub wall: Duration,
+    /// Cycles of one pass, from a device that counts them.
+    pub timed: Option<Timed>,
+    /// What a design took, of all passes.
+    pub design: Option<Totals>,
+}
+
+impl LayerOutcome {
+    /// Whether what was computed, if anything was, is the reference's.
+    pub fn is_right(&self) -> bool {
+        self.max_abs_error.is_none_or(|error| error == 0)
+    }
+
+    /// The object of `vta layer --json`.
+    pub fn json(&self) -> Value {
+        let bytes = |m: MemType| self.traffic.bytes[m.code() as usize];
+        let by_type: Map<_, _> = MemType::ALL
+            .into_iter()
+            .map(|m| (m.name().to_owned(), json!(bytes(m))))
+            .collect();
+        let mut object = json!({
+            "layer": self.layer, "device": self.device, "macs": self.macs,
+            "insns": self.traffic.insns, "gemm_uops": self.traffic.gemm_steps, "bytes": by_type,
+            "submissions": self.submissions, "wall_ms": self.wall.as_secs_f64() * 1e3,
+            "utilization": self.utilization, "max_abs_error": self.max_abs_error,
+        });
+        if let Some(timed) = &self.timed {
+            let (total, steps) = (timed.total(), timed.total_steps());
+            let mut keys = cycles_json(&total, &steps, self.macs, self.passes, &timed.energy);
+            keys.insert("timing".into(), json!(timed.board));
+            keys.insert("timing_only".into(), json!(self.max_abs_error.is_none()));
+            for (key, value) in keys {
+                object[key] = value;
+            }
+        }
+        if let Some(design) = &self.design {
+            object["rtl"] = design.json();
+        }
+        object
+    }
+}
+
+/// A layer that is compiled for a machine.
+struct Lowered {
+    spec: LayerSpec,
+    graph: QGraph,
+    program: Arc<Program>,
+}
+
+/// Runs a layer and compares every image with the reference interpreter.
+///
+/// # Errors
+/// [`Error::Model`] for a name that is no layer or one that can't be lowered, [`Error::Usage`] for
+/// options that don't fit each other, [`Error::Run`] for a device that fails, [`Error::Cancelled`]
+/// when `watch` says so between two passes.
+pub fn run(args: &LayerOptions, watch: &dyn Watch) -> Result<LayerOutcome> {
+    let setup = Setup::new(&args.device, &args.views, &args.layer)?;
+    let lowered = lower(args, setup.machine())?;
+    let program = &lowered.program;
+    if let Some(text) = setup.machine().misfit(program) {
+        watch.note(&text);
+    }
+    let device = setup.device(&program.config, 1)?;
+    let mut session = Session::new(Arc::clone(program), device, QueueLimits::default())?;
+    let ran = passes(args, &lowered, &setup, &mut session, watch)?;
+    let timed = setup.finish(program, HostShare::default(), &args.layer)?;
+    let images = lowered.spec.images;
+    let macs = program.layers.iter().map(|l| l.macs).sum::<u64>() * images as u64;
+    let passes = images.div_ceil(program.config.batch()) as u64;
+    let done = ran.traffic.gemm_steps * program.config.macs_per_step();
+    Ok(LayerOutcome {
+        layer: args.layer.clone(),
+        device: args.device.device.clone(),
+        macs,
+        passes,
+        utilization: match timed.as_ref() {
+            Some(timed) => utilization(&timed.total(), macs, passes),
+            None => macs as f64 / done.max(1) as f64,
+        },
+        max_abs_error: (!setup.timing_only()).then_some(ran.error),
+        traffic: ran.traffic,
+        submissions: session.counters().submissions,
+        wall: ran.wall,
+        timed,
+        design: setup.design(),
+    })
+}
+
+/// The plan of the layer's batch: see [`dump::plans`].
+///
+/// # Errors
+/// As for [`run`] and [`dump::plans`].
+pub fn plans(args: &LayerOptions) -> Result<Plans> {
+    let lowered = lower(args, &Machine::read(args.device.machine())?)?;
+    let compiled = Compiled {
+        program: lowered.program,
+        split: None,
+        graph: None,
+        unfused: None,
+        ends: None,
+    };
+    dump::plans(&compiled, &device_names(&args.device.device))
+}
+
+fn lower(args: &LayerOptions, machine: &Machine) -> Result<Lowered> {
+    let spec = layer::parse(&args.layer)?;
+    room::ask(bytes(&spec), || args.layer.clone())?;
+    let graph = layer::build(&spec, args.seed)?;
+    let program = tiles::lower(&graph, &machine.config, &args.tiles, machine.named())?;
+    Ok(Lowered {
+        spec,
+        graph,
+        program: Arc::new(program),
+    })
+}
+
+/// About what an image of a layer takes, compiled, run and compared.
+pub(crate) fn bytes(spec: &LayerSpec) -> u64 {
+    /// Of each value: as the reference and the session have it, packed, and on the device.
+    const PER_VALUE: u64 = 8;
+    let [c, h, w] = spec.chw.map(|d| d as u64);
+    let (co, window) = (spec.co as u64, &spec.window);
+    let [k, l] = window.kernel.map(|d| d as u64);
+    let [down, right] = window.stride.map(|d| d.max(1) as u64);
+    let weights = co * (c / spec.group.max(1) as u64) * k * l;
+    // Pads are smaller than the kernel.
+    let values = c * h * w + co * ((h + k) / down + 1) * ((w + l) / right + 1);
+    let values = values.saturating_mul(PER_VALUE);
+    values.saturating_add(weights.saturating_mul(room::PER_WEIGHT))
+}
+
+/// What all passes gave.
+struct Ran {
+    error: i32,
+    traffic: Traffic,
+    wall: Duration,
+}
+
+fn passes(
+    args: &LayerOptions,
+    lowered: &Lowered,
+    setup: &Setup,
+    session: &mut Session,
+    watch: &dyn Watch,
+) -> Result<Ran> {
+    let (images, batch) = (lowered.spec.images, lowered.program.config.batch());
+    let output = lowered.program.outputs.first();
+    let output = output.map_or(0, |output| *output as usize);
+    let mut ran = Ran {
+        error: 0,
+        traffic: Traffic::default(),
+        wall: Duration::ZERO,
+    };
+    for first in (0..images).step_by(batch) {
+        watch.progress(first, images);
+        if watch.cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let last = images.min(first + batch);
+        let inputs: Vec<Vec<i8>> = (first..last)
+            .map(|image| layer::input(&lowered.spec, args.seed, image))
+            .collect();
+        let refs: Vec<&[i8]> = inputs.iter().map(Vec::as_slice).collect();
+        let started = Instant::now();
+        let out = session.run(&refs)?;
+        ran.wall += started.elapsed();
+        out.reports.iter().for_each(|r| ran.traffic.add(&r.traffic));
+        if setup.timing_only() {
+            continue;
+        }
+        for (image, got) in inputs.iter().zip(out.outputs.iter().flatten()) {
+            let values = reference::run(&lowered.graph, image)?;
+            ran.error = ran.error.max(difference(got, &values[output]));
+        }
+    }
+    watch.progress(images, images);
+    Ok(ran)
+}
+
+/// The largest difference of two values.
+fn difference(a: &[i8], b: &[i8]) -> i32 {
+    let pairs = a.iter().zip(b);
+    let each = pairs.map(|(a, b)| (i32::from(*a) - i32::from(*b)).abs());
+    each.max().unwrap_or(0)
+}

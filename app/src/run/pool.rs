@@ -1,0 +1,474 @@
+//! Runs side by side: engines on devices of their own, and the threads that feed them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use vta_compiler::passes::Unfused;
+use vta_compiler::qgraph::QGraph;
+use vta_compiler::reference;
+use vta_driver::{Counters, DeviceCounters, MultiSession, RunOutput, Session};
+
+use crate::compile::Compiled;
+use crate::device::setup::Setup;
+use crate::device::{is_opencl, is_single};
+use crate::error::{Context, Error, Result};
+use crate::open::model::Tensor;
+use crate::room;
+use crate::run::engine::{Engine, Form, Keep, Load};
+use crate::run::outcome::{Marks, Start};
+use crate::run::supply::{Images, Supply, Taken};
+use crate::watch::Watch;
+
+/// How long the thread that began a run waits between two looks at its watch.
+const WAIT: Duration = Duration::from_millis(50);
+
+/// A network on as many devices as run side by side. They stay from one run to the next.
+pub struct Pool {
+    network: Compiled,
+    setup: Setup,
+    checks: Checks,
+    abreast: Abreast,
+    seats: Vec<Seat>,
+    start: Start,
+}
+
+/// What is compared while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checks {
+    /// Nothing.
+    None,
+    /// Every layer of every image with the reference interpreter, where the network's graph is
+    /// known.
+    Layers,
+}
+
+/// What happens at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Abreast {
+    /// Threads in all, at least 1; `None` is one for each core.
+    pub threads: Option<usize>,
+    /// Runs in flight on each device, at least 1; `None` is 1, and 2 where one is an OpenCL device.
+    pub in_flight: Option<usize>,
+}
+
+/// A device's place. It is opened by the thread that uses it first.
+struct Seat {
+    threads: usize,
+    engine: Option<Engine>,
+}
+
+/// What one device found.
+pub struct Share {
+    /// First image, and by output the values of each image, of each run.
+    pub outputs: Vec<(usize, Vec<Vec<Vec<i8>>>)>,
+    /// What layers took.
+    pub marks: Marks,
+    /// Since the device was opened.
+    pub counters: Counters,
+    /// By the devices' names, of those that count.
+    pub devices: BTreeMap<String, DeviceCounters>,
+    /// Layers that are not the reference's, a line each.
+    pub mismatches: Vec<String>,
+}
+
+/// What is shared by the threads of one call.
+struct Job<'a> {
+    network: &'a Compiled,
+    setup: &'a Setup,
+    graph: Option<&'a QGraph>,
+    in_flight: usize,
+    images: &'a dyn Images,
+    supply: Supply<'a>,
+    done: AtomicUsize,
+    began: Instant,
+    /// Nanoseconds from the beginning until the last device had the network, and to the first
+    /// results.
+    loaded: AtomicU64,
+    first: AtomicU64,
+    watch: &'a dyn Watch,
+}
+
+impl Pool {
+    /// A pool whose devices are opened when they are first used.
+    pub fn new(network: Compiled, setup: Setup, checks: Checks, abreast: Abreast) -> Self {
+        Self {
+            network,
+            setup,
+            checks,
+            abreast,
+            seats: Vec::new(),
+            start: Start::default(),
+        }
+    }
+
+    /// What it runs.
+    pub fn network(&self) -> &Compiled {
+        &self.network
+    }
+
+    /// The devices' options and measurements.
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// Where the time before the last run's first results went.
+    pub fn start(&self) -> Start {
+        self.start
+    }
+
+    /// Runs all images, each on a device with one thread or more; results don't depend on how
+    /// many. A share for each device.
+    ///
+    /// # Errors
+    /// A device that can't be opened or fails, an image that can't be had, a watch that cancels.
+    pub fn run(&mut self, images: &dyn Images, watch: &dyn Watch) -> Result<Vec<Share>> {
+        let (count, batch) = (images.count(), self.network.program.config.batch());
+        let runs = count.div_ceil(batch);
+        let inputs = self.network.inputs()?;
+        let image_bytes = inputs.iter().map(Tensor::len).sum();
+        self.seat(runs);
+        let loaders = self.loaders().min(count);
+        let in_flight = self.abreast.in_flight;
+        let in_flight = in_flight.unwrap_or_else(|| 1 + usize::from(self.on_opencl()));
+        let job = Job {
+            network: &self.network,
+            setup: &self.setup,
+            graph: self
+                .network
+                .graph
+                .as_deref()
+                .filter(|_| self.checks == Checks::Layers),
+            in_flight: in_flight.clamp(1, runs.max(1)),
+            images,
+            supply: Supply::new(images, image_bytes, batch, loaders),
+            done: AtomicUsize::new(0),
+            began: Instant::now(),
+            loaded: AtomicU64::new(0),
+            first: AtomicU64::new(u64::MAX),
+            watch,
+        };
+        watch.progress(0, count);
+        if let Some(graph) = job.graph {
+            let values = graph
+                .tensors
+                .iter()
+                .map(|t| t.chw.iter().product::<usize>());
+            // What the reference computes with fusions and without, and what is read of the device.
+            let bytes = 3 * values.sum::<usize>() as u64 * self.seats.len() as u64;
+            room::ask(bytes, || "the reference interpreter".to_owned())?;
+        }
+        let (job, seats) = (&job, &mut self.seats);
+        let shares: Result<Vec<Share>> = match &mut seats[..] {
+            // Nothing can stop a run that has begun, so that nobody need look whether to.
+            [seat] if runs <= 1 && loaders == 0 => job.work_here(seat).map(|share| vec![share]),
+            seats => job.work_aside(seats, loaders),
+        };
+        let shares = shares?;
+        self.start = Start {
+            opening: self.setup.opening(),
+            loading: Duration::from_nanos(job.loaded.load(Ordering::Relaxed)),
+            first: match job.first.load(Ordering::Relaxed) {
+                u64::MAX => Duration::ZERO,
+                ns => Duration::from_nanos(ns),
+            },
+        };
+        if job.done.load(Ordering::Relaxed) < count {
+            return Err(Error::Cancelled);
+        }
+        Ok(shares)
+    }
+
+    /// Whether a device uses all its cores by itself: the threads then prepare its images.
+    fn on_opencl(&self) -> bool {
+        self.setup.names().into_iter().any(is_opencl)
+    }
+
+    /// Threads that decode images ahead.
+    fn loaders(&self) -> usize {
+        match self.on_opencl() {
+            true => self.abreast.threads.unwrap_or_else(cores),
+            false => 0,
+        }
+    }
+
+    /// Devices for so many runs; those of the last call, when it had as many.
+    fn seat(&mut self, runs: usize) {
+        let threads = match self.setup.names().into_iter().any(is_single) {
+            true => vec![1],
+            false => shares(self.abreast.threads.unwrap_or_else(cores), runs),
+        };
+        if !self
+            .seats
+            .iter()
+            .map(|seat| seat.threads)
+            .eq(threads.iter().copied())
+        {
+            let seat = |threads| Seat {
+                threads,
+                engine: None,
+            };
+            self.seats = threads.into_iter().map(seat).collect();
+        }
+    }
+}
+
+/// Those that this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Threads of each device: independent runs come first, and what is left over goes to parts of
+/// them.
+fn shares(threads: usize, runs: usize) -> Vec<usize> {
+    let devices = threads.min(runs).max(1);
+    let share = |device: usize| threads / devices + usize::from(device < threads % devices);
+    (0..devices).map(|device| share(device).max(1)).collect()
+}
+
+impl Job<'_> {
+    /// On the thread that calls.
+    fn work_here(&self, seat: &mut Seat) -> Result<Share> {
+        let work = AssertUnwindSafe(|| self.work(seat));
+        catch_unwind(work).unwrap_or_else(|_| Err(Error::thread()))
+    }
+
+    /// On a thread for each seat, with others that load images; the one that calls looks at the watch.
+    fn work_aside(&self, seats: &mut [Seat], loaders: usize) -> Result<Vec<Share>> {
+        std::thread::scope(|scope| {
+            let few = "the system gives no more threads; a run with fewer needs fewer";
+            let _stop = self.supply.stop();
+            for _ in 0..loaders {
+                let loader = std::thread::Builder::new();
+                let loader = loader.spawn_scoped(scope, || self.supply.load());
+                loader.context(few)?;
+            }
+            // Every worker holds an end of it, which goes when the worker does.
+            let (works, working) = mpsc::channel::<()>();
+            let start = |seat| {
+                let (worker, works) = (std::thread::Builder::new(), works.clone());
+                let worker = worker.spawn_scoped(scope, move || {
+                    let _works = works;
+                    self.work(seat)
+                });
+                worker.context(few)
+            };
+            let workers: Vec<_> = seats.iter_mut().map(start).collect::<Result<_>>()?;
+            drop(works);
+            while working.recv_timeout(WAIT) == Err(RecvTimeoutError::Timeout) {
+                self.watch.waiting();
+            }
+            let join = |w: ScopedJoinHandle<'_, Result<Share>>| {
+                w.join().unwrap_or_else(|_| Err(Error::thread()))
+            };
+            workers.into_iter().map(join).collect()
+        })
+    }
+
+    /// Runs images on a device, or on several, that may use so many threads for each run.
+    fn work(&self, seat: &mut Seat) -> Result<Share> {
+        let load = Load {
+            threads: seat.threads,
+            in_flight: self.in_flight,
+            keep: match self.graph {
+                Some(_) => Keep::All,
+                None => Keep::Outputs,
+            },
+        };
+        let engine = match &mut seat.engine {
+            Some(engine) => engine,
+            none => none.insert(Engine::open(self.network, self.setup, load)?),
+        };
+        self.loaded.fetch_max(self.elapsed_ns(), Ordering::Relaxed);
+        let mut share = Share {
+            outputs: Vec::new(),
+            marks: Marks::default(),
+            counters: Counters::default(),
+            devices: BTreeMap::new(),
+            mismatches: Vec::new(),
+        };
+        match (self.graph, &mut engine.form) {
+            (None, Form::One(session)) if self.in_flight > 1 => {
+                self.in_flight(session, &mut share)?;
+            }
+            (None, Form::Several(sessions)) if self.in_flight > 1 => {
+                self.in_turns(sessions, &mut share)?;
+            }
+            (graph, _) => self.one_by_one(engine, graph, &mut share)?,
+        }
+        share.counters = engine.counters();
+        for device in &engine.devices {
+            if let Some(counted) = device.counters() {
+                let name = device.info().name.clone();
+                share.devices.entry(name).or_default().add(&counted);
+            }
+        }
+        Ok(share)
+    }
+
+    /// One run after the other: layers are compared before the next run overwrites them.
+    fn one_by_one(
+        &self,
+        engine: &mut Engine,
+        graph: Option<&QGraph>,
+        share: &mut Share,
+    ) -> Result<()> {
+        while let Some((first, images)) = self.take()? {
+            let refs: Vec<&[i8]> = images.iter().map(|image| &**image).collect();
+            let out = engine.run(&refs)?;
+            if let Some(graph) = graph {
+                let expected = references(graph, &refs)?;
+                verify(engine, &expected, first, &mut share.mismatches)?;
+                if let Some(unfused) = self.network.unfused.as_deref() {
+                    let found = fusions(graph, unfused, &expected, first)?;
+                    share.mismatches.extend(found);
+                }
+            }
+            self.add(share, first, out);
+        }
+        Ok(())
+    }
+
+    /// Several runs in flight on one device.
+    fn in_flight(&self, session: &mut Session, share: &mut Share) -> Result<()> {
+        let mut flying = VecDeque::new();
+        let mut pipeline = session.pipeline(self.in_flight)?;
+        while let Some((first, images)) = self.take()? {
+            let refs: Vec<&[i8]> = images.iter().map(|image| &**image).collect();
+            flying.push_back(first);
+            if let Some(out) = pipeline.push(&refs)? {
+                self.add(share, flying.pop_front().unwrap_or(first), out);
+            }
+        }
+        for first in flying {
+            let out = pipeline.pop().context("a run has no result")??;
+            self.add(share, first, out);
+        }
+        Ok(())
+    }
+
+    /// Several runs in flight over several devices: each session has one.
+    fn in_turns(&self, sessions: &mut [MultiSession], share: &mut Share) -> Result<()> {
+        let mut flying: Vec<Option<usize>> = vec![None; sessions.len()];
+        let mut land = |session: &mut MultiSession, flying: &mut Option<usize>| -> Result<()> {
+            if let Some(first) = flying.take() {
+                let out = session.finish().context("a run has no result")??;
+                self.add(share, first, out);
+            }
+            Ok(())
+        };
+        let mut turn = 0;
+        while let Some((first, images)) = self.take()? {
+            let refs: Vec<&[i8]> = images.iter().map(|image| &**image).collect();
+            land(&mut sessions[turn], &mut flying[turn])?;
+            sessions[turn].start(&refs)?;
+            flying[turn] = Some(first);
+            turn = (turn + 1) % sessions.len();
+        }
+        for (session, flying) in sessions.iter_mut().zip(&mut flying) {
+            land(session, flying)?;
+        }
+        Ok(())
+    }
+
+    /// The next images that make a run, and the index of the first; `None` when all are taken or
+    /// nobody wants more.
+    fn take(&self) -> Result<Option<Taken<'_>>> {
+        match self.watch.cancelled() {
+            true => Ok(None),
+            false => self.supply.take(),
+        }
+    }
+
+    /// Since the beginning.
+    fn elapsed_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn add(&self, share: &mut Share, first: usize, out: RunOutput) {
+        if self.first.load(Ordering::Relaxed) == u64::MAX {
+            self.first.fetch_min(self.elapsed_ns(), Ordering::Relaxed);
+        }
+        let batch = self.network.program.config.batch();
+        let images = batch.min(self.images.count() - first);
+        let before = self.done.fetch_add(images, Ordering::Relaxed);
+        self.watch.progress(before + images, self.images.count());
+        share.outputs.push((first, out.outputs));
+        out.reports.iter().for_each(|r| share.marks.add_report(r));
+    }
+}
+
+/// Every tensor of each image, as the reference interpreter has it.
+type References = Vec<Vec<Vec<i8>>>;
+
+fn references(graph: &QGraph, images: &[&[i8]]) -> Result<References> {
+    let all = images.iter().map(|x| reference::run(graph, x));
+    Ok(all.collect::<Result<_, _>>()?)
+}
+
+/// Compares the interpreter's values with those of the model without fusions, of which it knows the same as the
+/// devices.
+fn fusions(
+    graph: &QGraph,
+    unfused: &Unfused,
+    values: &References,
+    first: usize,
+) -> Result<Vec<String>> {
+    let mut mismatches = Vec::new();
+    for (image, values) in (first..).zip(values) {
+        let told = reference::compare(graph, values, unfused)?
+            .into_iter()
+            .map(|found| {
+                let (name, at, a, b) = (found.node, found.at, found.found, found.expected);
+                format!("image {image}, layer {name}, value {at}: {a}, and without fusions {b}")
+            });
+        mismatches.extend(told);
+    }
+    Ok(mismatches)
+}
+
+/// Compares every layer's output with the reference interpreter's.
+fn verify(
+    engine: &mut Engine,
+    expected: &References,
+    first: usize,
+    mismatches: &mut Vec<String>,
+) -> Result<()> {
+    for (name, tensor, got) in engine.outputs()? {
+        for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+            let expected = &expected[tensor];
+            if let Some(at) = got.iter().zip(expected).position(|(a, b)| a != b) {
+                let image = first + i;
+                let (a, b) = (got[at], expected[at]);
+                mismatches.push(format!(
+                    "image {image}, layer {name}, value {at}: {a}, not {b}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shares;
+
+    #[test]
+    fn threads_that_images_leave_over_share_images() {
+        let cases: [(usize, usize, &[usize]); 7] = [
+            (1, 1, &[1]),
+            (2, 1, &[2]),
+            (2, 2, &[1, 1]),
+            (2, 200, &[1, 1]),
+            (8, 3, &[3, 3, 2]),
+            (3, 2, &[2, 1]),
+            (4, 0, &[4]),
+        ];
+        for (threads, runs, expected) in cases {
+            assert_eq!(shares(threads, runs), expected, "{threads} {runs}");
+        }
+    }
+}
