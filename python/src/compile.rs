@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use serde_json::{Value, json};
+use vta_app::Session;
 use vta_app::check::attributes;
 use vta_app::options::names;
 use vta_app::options::{BundleOptions, PreprocessOptions, Preset};
-use vta_app::{Session, compile};
 use vta_driver::{NodeInfo, TensorInfo};
 use vta_files::output;
 
@@ -67,7 +67,7 @@ fn compile<'py>(
         ..BundleOptions::new(name)
     };
     let (compiled, image) = aside(py, None, |watch| {
-        let compiled = compile::of_model(options.open(name, bytes)?, &args, watch)?;
+        let compiled = vta_app::compile::of_model(options.open(name, bytes)?, &args, watch)?;
         let image = compiled.to_bytes()?;
         Ok((compiled, image))
     })?;

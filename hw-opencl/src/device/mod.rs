@@ -15,7 +15,7 @@ use vta_driver::{
 use vta_isa::Config;
 
 use self::engine::{Engine, Setup};
-use self::worker::{self, Item, Reply};
+use self::worker::{Item, Reply};
 use crate::error::OpenClError;
 use crate::options::Options;
 use crate::scopes::Scopes;
