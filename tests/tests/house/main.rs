@@ -3,3 +3,4 @@
 
 mod architecture;
 mod layers;
+mod release;
