@@ -39,9 +39,9 @@ pub use tensor::Tensor;
 pub(crate) use tensor::inputs_of;
 
 /// The demo's network, trained for this project on CIFAR-10.
-pub const DEMO_MODEL: &[u8] = include_bytes!("../../../models/demo/resnet20.onnx");
+pub const DEMO_MODEL: &[u8] = include_bytes!("../../demo/resnet20.onnx");
 /// 200 labelled images of CIFAR-10's test set.
-const DEMO_IMAGES: &[u8] = include_bytes!("../../../models/demo/cifar10_test200.npz");
+const DEMO_IMAGES: &[u8] = include_bytes!("../../demo/cifar10_test200.npz");
 /// The images that the demo shows: one of each class.
 const DEMO_CHOICE: [usize; 10] = [4, 1, 35, 15, 5, 3, 18, 12, 23, 14];
 /// The demo's classes.
