@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use vta_driver::Span;
 use vta_isa::AluOp;
 use vta_isa::resolve::{Interval, TileSet};
 
 use super::super::run::ops::{LoadOp, StoreOp};
 use super::origin::Origin;
-use super::table::Table;
 
 /// One operation of the trace with what it touches.
 pub(crate) struct Draft {
@@ -287,4 +287,4 @@ pub(crate) struct Scaled {
 }
 
 /// For each accumulator tile the byte of its input tile in the region, and the factors.
-pub(crate) type Terms = Table<u16, (u32, Vector)>;
+pub(crate) type Terms = FxHashMap<u16, (u32, Vector)>;

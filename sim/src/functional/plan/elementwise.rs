@@ -4,12 +4,12 @@
 
 use std::collections::hash_map::Entry;
 
+use rustc_hash::FxHashMap;
 use vta_driver::{DeviceMemory, Span};
 use vta_isa::resolve::{Interval, TileSet};
 use vta_isa::{AluOp, Config};
 
 use super::draft::{Matmul, OperandDraft, Terms, Vector, Weight};
-use super::table::Table;
 use crate::kernels::PADDING;
 
 /// Reads tiles of weights and inputs in DRAM.
@@ -49,7 +49,7 @@ impl<'a> TileReader<'a> {
     /// and the DRAM that is read.
     pub fn scaled(&self, parts: &[(Matmul, TileSet)]) -> Option<(Terms, Span)> {
         let mut terms = Terms::default();
-        let mut known: Table<Weight, Vector> = Table::default();
+        let mut known: FxHashMap<Weight, Vector> = FxHashMap::default();
         let mut read: Option<Span> = None;
         for (matmul, _) in parts {
             let span = matmul.read?;

@@ -6,11 +6,11 @@
 
 use std::ops::Range;
 
+use rustc_hash::FxHashMap;
 use vta_isa::Uop;
 use vta_isa::resolve::{AffineTiles, MAX_TILES, TileSet};
 
 use super::draft::{GroupDraft, Matmul, Weight};
-use super::table::Table;
 use super::unplanned::Unplanned;
 
 /// Steps that are sorted one by one; longer instructions of no known form aren't planned.
@@ -113,7 +113,7 @@ fn sorted_form(
     let (dots, taps) = dots(dst, operands, weights);
     // What makes destinations one product: inputs relative to the lowest, and the weights.
     let mut forms: Vec<Form<'_>> = Vec::new();
-    let mut known: Table<&[Tap], usize> = Table::default();
+    let mut known: FxHashMap<&[Tap], usize> = FxHashMap::default();
     let mut last = 0;
     for dot in dots {
         let form = &taps[dot.taps];

@@ -9,7 +9,6 @@ pub(super) mod make;
 mod matmul;
 mod origin;
 mod passes;
-mod table;
 pub(super) mod unplanned;
 #[cfg(debug_assertions)]
 mod verify;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use vta_isa::AluOp;
 use vta_isa::resolve::TileSet;
 
@@ -16,7 +17,6 @@ pub(super) use self::product::Products;
 use super::super::run::ops::{Columns, Op};
 use super::draft::{AluDraft, Draft, Kind};
 use super::origin::Origin;
-use super::table::Table;
 use super::unplanned::Unplanned;
 use crate::kernels::{Panel, Step};
 
@@ -80,7 +80,7 @@ impl Emitted {
         if writes.len() == alu.pairs.len() {
             return self.chain(Step::immediate(alu.op, imm), writes, origin);
         }
-        let mut visits: Table<u16, u32> = Table::default();
+        let mut visits: FxHashMap<u16, u32> = FxHashMap::default();
         for (dst, _) in &alu.pairs {
             *visits.entry(*dst).or_default() += 1;
         }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use vta_driver::{DeviceMemory, Span};
 use vta_isa::AluOp;
 
 use super::super::draft::{ByteTiles, Matmul, OperandDraft, StartDraft, StepDraft, Vector, Weight};
-use super::super::table::Table;
 use super::super::unplanned::Unplanned;
 use super::taps::Taps;
 use crate::functional::run::ops::{Columns, Op, ProductOp};
@@ -27,9 +27,9 @@ type PanelKey = (Format, Vec<(usize, Vec<Weight>)>);
 pub(in super::super) struct Products<'a> {
     memory: &'a DeviceMemory,
     pads: &'a Scratchpads,
-    rows: Table<RowsKey, Arc<Rows>>,
-    inputs: Table<InputsKey, Arc<Inputs>>,
-    panels: Table<PanelKey, Arc<Panel>>,
+    rows: FxHashMap<RowsKey, Arc<Rows>>,
+    inputs: FxHashMap<InputsKey, Arc<Inputs>>,
+    panels: FxHashMap<PanelKey, Arc<Panel>>,
     /// The last inputs of the product at hand, with the columns of their group.
     last: Option<(usize, Arc<Inputs>)>,
     /// Bytes of weights, rows and offsets that the plan keeps, and how many it may.
@@ -46,9 +46,9 @@ impl<'a> Products<'a> {
         Self {
             memory,
             pads,
-            rows: Table::default(),
-            inputs: Table::default(),
-            panels: Table::default(),
+            rows: FxHashMap::default(),
+            inputs: FxHashMap::default(),
+            panels: FxHashMap::default(),
             last: None,
             kept_bytes: 0,
             most_bytes,

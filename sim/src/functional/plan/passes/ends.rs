@@ -13,13 +13,13 @@
 //! Proof: each moves back to the product across operations that touch nothing of what it
 //! touches. What reads the tiles next finds what the last step left.
 
+use rustc_hash::FxHashMap;
 use vta_isa::AluOp;
 use vta_isa::resolve::Interval;
 
 use super::super::draft::{
     ByteTiles, Draft, Kind, Matmul, OperandDraft, Scaled, StepDraft, Vector,
 };
-use super::super::table::Table;
 use super::list::{Pass, Passed, Place, WINDOW, join};
 use super::operand::operand;
 use super::rectangles::Rectangles;
@@ -102,7 +102,7 @@ fn added(more: &Matmul, matmul: &Matmul) -> Option<StepDraft> {
     if !more.has_no_taps() || !more.goes_on() {
         return None;
     }
-    let mut by_tile: Table<u16, &Vector> = Table::default();
+    let mut by_tile: FxHashMap<u16, &Vector> = FxHashMap::default();
     for (group, vector) in more.groups.iter().zip(values) {
         by_tile.extend(more.tiles_of(group).map(|tile| (tile, vector)));
     }
