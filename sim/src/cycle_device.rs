@@ -179,24 +179,11 @@ impl SimDevice {
     }
 
     /// The cycle-level simulator of a board, for a configuration that the board admits
-    /// ([`Board::admit`]). On a board with the original RTL a batch that does something else
-    /// there ([`hazards::deviations`]) is refused, too.
+    /// ([`Board::admit`]), with a budget for each batch. On a board with the original RTL a batch
+    /// that does something else there ([`hazards::deviations`]) is refused, too.
     ///
     /// # Errors
     /// [`BoardError::Excess`] when the board has less than the configuration.
-    pub fn cycle_on(
-        board: &Board,
-        config: Config,
-        execution: Execution,
-        log: CycleLog,
-    ) -> Result<WorkerDevice, BoardError> {
-        Self::cycle_on_within(Budget::default(), board, config, execution, log)
-    }
-
-    /// As [`Self::cycle_on`], with a budget of choice for each batch.
-    ///
-    /// # Errors
-    /// As for [`Self::cycle_on`].
     pub fn cycle_on_within(
         budget: Budget,
         board: &Board,

@@ -34,18 +34,9 @@ impl SimDevice {
         )
     }
 
-    /// The fast functional simulator with a kernel of choice, which runs each batch on up to so
-    /// many threads, its worker thread among them: see [`Functional::with_threads`]. As many pack
-    /// images. They end with the device.
-    pub fn functional_with_threads(
-        config: Config,
-        kernel: GemmKernel,
-        threads: usize,
-    ) -> WorkerDevice {
-        Self::functional_within(Budget::default(), config, kernel, threads)
-    }
-
-    /// As [`Self::functional_with_threads`], with a budget of choice for each batch.
+    /// The fast functional simulator with a kernel of choice, which runs each batch within a budget and on up to so
+    /// many threads, its worker thread among them: see [`Functional::with_threads`]. As many pack images. They end
+    /// with the device.
     pub fn functional_within(
         budget: Budget,
         config: Config,

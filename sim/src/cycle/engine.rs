@@ -9,12 +9,11 @@ use vta_driver::Budget;
 use vta_isa::tokens::{self, At, Stuck, TokenError, pops, pushes};
 use vta_isa::{Config, Insn, Module};
 
-use super::clock::{MAX_CYCLES, NEVER};
 use super::dram::Dram;
 use super::events::{Client, Edge, Listener, StallEvent, StallReason, TokenEvent, Unit};
 use super::fetch::{Fetch, REQUEST_GAP};
 use super::memory::{Completion, ReadPort};
-use super::module::{ModuleState, Running, Start, State};
+use super::module::{MAX_CYCLES, ModuleState, NEVER, Running, Start, State};
 use super::report::{CycleReport, Sink};
 use super::store::WritePort;
 use super::{CycleError, TimingConfig, compute, load};

@@ -246,42 +246,29 @@ pub struct StallEvent {
 /// Every method does nothing by default. Events of one unit come in the order of time; those of
 /// different units may come late by the length of a burst or a stall, because spans are reported
 /// when their end is known.
+#[allow(unused_variables, reason = "names say what implementations are told")]
 pub trait Listener {
     /// Fetch gave instruction `insn` to its module's queue in `cycle`.
-    fn insn_dispatched(&mut self, insn: usize, cycle: u64) {
-        let _ = (insn, cycle);
-    }
+    fn insn_dispatched(&mut self, insn: usize, cycle: u64) {}
 
     /// `module` started instruction `insn` in `cycle`.
-    fn insn_start(&mut self, module: Module, insn: usize, cycle: u64) {
-        let _ = (module, insn, cycle);
-    }
+    fn insn_start(&mut self, module: Module, insn: usize, cycle: u64) {}
 
     /// `module` was done with instruction `insn` in `cycle`; the next can start one later.
     /// FINISH has no such event: the run ends in the cycle in which it starts.
-    fn insn_done(&mut self, module: Module, insn: usize, cycle: u64) {
-        let _ = (module, insn, cycle);
-    }
+    fn insn_done(&mut self, module: Module, insn: usize, cycle: u64) {}
 
     /// A token was taken.
-    fn token_pop(&mut self, event: &TokenEvent) {
-        let _ = event;
-    }
+    fn token_pop(&mut self, event: &TokenEvent) {}
 
     /// A token was given.
-    fn token_push(&mut self, event: &TokenEvent) {
-        let _ = event;
-    }
+    fn token_push(&mut self, event: &TokenEvent) {}
 
     /// A burst used the bus.
-    fn burst(&mut self, event: &BurstEvent) {
-        let _ = event;
-    }
+    fn burst(&mut self, event: &BurstEvent) {}
 
     /// A unit lost cycles.
-    fn stall(&mut self, event: &StallEvent) {
-        let _ = event;
-    }
+    fn stall(&mut self, event: &StallEvent) {}
 }
 
 /// Implements every method by passing the event on to each of some listeners.

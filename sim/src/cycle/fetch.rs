@@ -5,9 +5,9 @@ use vta_isa::{INSN_BYTES, Module};
 use super::TimingConfig;
 use super::arrival::Arrival;
 use super::bursts::{Bursts, Cuts};
-use super::clock::NEVER;
 use super::events::Client;
 use super::memory::Transfer;
+use super::module::NEVER;
 
 /// The cycle of the first request.
 const FIRST_REQUEST: u64 = 1;

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use super::TimingConfig;
 use super::arrival::Arrival;
 use super::bursts::{Burst, Bursts};
-use super::clock::NEVER;
 use super::dram::Dram;
 use super::events::{BurstEvent, Client, Listener, StallEvent, StallReason};
+use super::module::NEVER;
 use super::report::Sink;
 
 /// What one LOAD, or the fetch of one chunk, reads.
@@ -295,13 +295,14 @@ impl ReadPort {
             .unwrap_or(NEVER)
             .max(from);
         let bus_busy = self.bus_end >= at;
-        match self.fifo.len() + usize::from(bus_busy) < self.tags {
-            true if at == self.bus_end => at + 1,
-            true => at,
+        if self.fifo.len() + usize::from(bus_busy) < self.tags {
+            at + u64::from(at == self.bus_end)
+        } else if bus_busy {
             // The burst on the bus frees its tag with its last beat.
-            false if bus_busy => self.bus_end + 1,
+            self.bus_end + 1
+        } else {
             // All tags are in the FIFO, which is served first.
-            false => NEVER,
+            NEVER
         }
     }
 
@@ -367,9 +368,10 @@ impl ReadPort {
     /// `client` had no beat up to `to`, although the bus was free.
     fn account_idle<L: Listener>(&mut self, client: usize, to: u64, sink: &mut Sink<'_, L>) {
         if let Some(stream) = &mut self.streams[client] {
-            let reason = match stream.flowing {
-                true => StallReason::RequestSlot,
-                false => StallReason::MemoryLatency,
+            let reason = if stream.flowing {
+                StallReason::RequestSlot
+            } else {
+                StallReason::MemoryLatency
             };
             stream.account(reason, to, sink);
         }

@@ -41,7 +41,6 @@
 
 mod arrival;
 mod bursts;
-mod clock;
 mod compute;
 mod dram;
 mod engine;
@@ -60,13 +59,13 @@ mod timing;
 use vta_driver::Budget;
 use vta_isa::{Config, Insn, tokens};
 
-pub use clock::MAX_CYCLES;
 pub use dram::DramModel;
 pub use engine::Run;
 pub use error::{CycleError, TimingError};
 pub use events::{
     BurstEvent, Client, Edge, Listener, Silent, StallEvent, StallReason, TokenEvent, Unit,
 };
+pub use module::MAX_CYCLES;
 pub use report::{CycleReport, StallTotal};
 pub use timing::TimingConfig;
 

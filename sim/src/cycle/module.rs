@@ -4,9 +4,14 @@ use std::collections::VecDeque;
 
 use vta_isa::Module;
 
-use super::clock::NEVER;
 use super::events::{Listener, StallEvent, StallReason, Unit};
 use super::report::Sink;
+
+/// No cycle: nothing is due.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// The last cycle in which an instruction may be done, whatever the budget: over a thousand years at 100 MHz.
+pub const MAX_CYCLES: u64 = 1 << 62;
 
 /// What a module does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

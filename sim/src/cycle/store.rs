@@ -5,10 +5,9 @@ use vta_isa::{Config, MemType};
 
 use super::TimingConfig;
 use super::bursts::{Burst, Bursts, Cuts};
-use super::clock::NEVER;
 use super::dram::Dram;
 use super::events::{BurstEvent, Client, Listener, StallEvent, StallReason, Unit};
-use super::module::Start;
+use super::module::{NEVER, Start};
 use super::report::Sink;
 
 /// Cycles from a command to its request on the bus.

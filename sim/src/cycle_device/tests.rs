@@ -25,7 +25,7 @@ fn a_board_refuses_what_it_lacks_and_what_it_does_differently() {
     let pynq = Board::preset("pynq").unwrap();
     let on = |config: Config| {
         let log = CycleLog::default();
-        SimDevice::cycle_on(&pynq, config, Execution::TimingOnly, log)
+        SimDevice::cycle_on_within(Budget::default(), &pynq, config, Execution::TimingOnly, log)
     };
     let error = on(Config::default()).err().unwrap().to_string();
     assert!(error.contains("board pynq: uop scratchpad"), "{error}");

@@ -10,52 +10,39 @@ use vta_isa::{Insn, Module};
 use super::windows::{Layers, Windows};
 use crate::cycle::{BurstEvent, Client, CycleReport, Edge, Listener, StallEvent, TokenEvent, Unit};
 
-/// Tracks, in the order in which they are shown.
+/// Tracks, in the order in which they are shown; the first has the number 1.
+const TRACKS: [&str; 11] = [
+    "layers",
+    "fetch",
+    "load",
+    "compute",
+    "store",
+    "bus read",
+    "bus write",
+    "fetch: why not",
+    "load: why not",
+    "compute: why not",
+    "store: why not",
+];
+
+/// A track's number.
 #[derive(Clone, Copy)]
-enum Track {
-    Layers = 1,
-    Fetch,
-    Load,
-    Compute,
-    Store,
-    BusRead,
-    BusWrite,
-    FetchStalls,
-    LoadStalls,
-    ComputeStalls,
-    StoreStalls,
-}
+struct Track(u32);
 
 impl Track {
-    const ALL: [(Self, &'static str); 11] = [
-        (Self::Layers, "layers"),
-        (Self::Fetch, "fetch"),
-        (Self::Load, "load"),
-        (Self::Compute, "compute"),
-        (Self::Store, "store"),
-        (Self::BusRead, "bus read"),
-        (Self::BusWrite, "bus write"),
-        (Self::FetchStalls, "fetch: why not"),
-        (Self::LoadStalls, "load: why not"),
-        (Self::ComputeStalls, "compute: why not"),
-        (Self::StoreStalls, "store: why not"),
-    ];
+    const LAYERS: Self = Self(1);
+    const FETCH: Self = Self(2);
+    const BUS_READ: Self = Self(6);
+    const BUS_WRITE: Self = Self(7);
 
-    const fn of(module: Module) -> Self {
-        match module {
-            Module::Load => Self::Load,
-            Module::Compute => Self::Compute,
-            Module::Store => Self::Store,
-        }
+    /// What a unit does.
+    const fn of(unit: Unit) -> Self {
+        Self(Self::FETCH.0 + unit as u32)
     }
 
+    /// Why it does nothing.
     const fn stalls(unit: Unit) -> Self {
-        match unit {
-            Unit::Fetch => Self::FetchStalls,
-            Unit::Load => Self::LoadStalls,
-            Unit::Compute => Self::ComputeStalls,
-            Unit::Store => Self::StoreStalls,
-        }
+        Self(Self::BUS_WRITE.0 + 1 + unit as u32)
     }
 }
 
@@ -107,8 +94,7 @@ impl<W: Write> TraceWriter<W> {
             "\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\
              \"args\":{{\"name\":\"{name} (1 ns = 1 cycle)\"}}"
         ));
-        for (track, name) in Track::ALL {
-            let tid = track as u32;
+        for (tid, name) in (1..).zip(TRACKS) {
             trace.event(&format!(
                 "\"ph\":\"M\",\"pid\":1,\"tid\":{tid},\"name\":\"thread_name\",\
                  \"args\":{{\"name\":\"{name}\"}}"
@@ -174,7 +160,7 @@ impl<W: Write> TraceWriter<W> {
         line.clear();
         line.push_str("\"ph\":\"X\",\"pid\":1,\"tid\":");
         // Writing to a string can't fail.
-        let _ = write!(line, "{},\"ts\":", track as u32);
+        let _ = write!(line, "{},\"ts\":", track.0);
         time(self.offset + from, &mut line);
         line.push_str(",\"dur\":");
         time(to - from, &mut line);
@@ -192,7 +178,7 @@ impl<W: Write> TraceWriter<W> {
             let mut line = format!(
                 "\"ph\":\"{ph}\",\"bp\":\"e\",\"pid\":1,\"tid\":{},\"cat\":\"token\",\
                  \"name\":\"{}\",\"id\":{},\"ts\":",
-                track as u32,
+                track.0,
                 edge.name(),
                 self.flows
             );
@@ -229,7 +215,7 @@ impl<W: Write> TraceRun<'_, W> {
         args.push('"');
         let name = name.to_owned();
         self.trace
-            .slice(Track::of(module), &name, [from, to], &args);
+            .slice(Track::of(module.into()), &name, [from, to], &args);
     }
 
     fn flush_dispatched(&mut self) {
@@ -237,7 +223,7 @@ impl<W: Write> TraceRun<'_, W> {
             let last = first as u64 + count - 1;
             let args = format!("\"first_insn\":{first},\"last_insn\":{last}");
             let span = [from, from + count];
-            self.trace.slice(Track::Fetch, "dispatch", span, &args);
+            self.trace.slice(Track::FETCH, "dispatch", span, &args);
         }
     }
 
@@ -245,7 +231,7 @@ impl<W: Write> TraceRun<'_, W> {
         while let Some(end) = self.windows.end_of(self.named) {
             let start = self.windows.start_of(self.named);
             let name = &self.layers.names()[self.named];
-            self.trace.slice(Track::Layers, name, [start, end], "");
+            self.trace.slice(Track::LAYERS, name, [start, end], "");
             self.named += 1;
         }
     }
@@ -280,7 +266,7 @@ impl<W: Write> Listener for TraceRun<'_, W> {
     fn token_pop(&mut self, event: &TokenEvent) {
         // Both ends are written here, so that a token that is left over makes no loose arrow.
         if let Some((insn, cycle)) = self.queued[event.edge as usize].pop_front() {
-            let track = |insn: usize| Track::of(self.insns[insn].module());
+            let track = |insn: usize| Track::of(self.insns[insn].module().into());
             let (from, to) = (track(insn), track(event.insn));
             self.trace
                 .flow(event.edge, (from, cycle), (to, event.cycle));
@@ -292,13 +278,15 @@ impl<W: Write> Listener for TraceRun<'_, W> {
         let args = format!("\"addr\":\"{addr:#x}\",\"beats\":{beats},\"insn\":{insn}");
         let span = [event.first_cycle, event.last_cycle + 1];
         let track = match event.client {
-            Client::Out => Track::BusWrite,
-            Client::Fetch | Client::Uop | Client::Inp | Client::Wgt | Client::Acc => Track::BusRead,
+            Client::Out => Track::BUS_WRITE,
+            Client::Fetch | Client::Uop | Client::Inp | Client::Wgt | Client::Acc => {
+                Track::BUS_READ
+            }
         };
         self.trace.slice(track, event.client.name(), span, &args);
         if event.client == Client::Fetch {
             self.flush_dispatched();
-            self.trace.slice(Track::Fetch, "read chunk", span, &args);
+            self.trace.slice(Track::FETCH, "read chunk", span, &args);
         }
     }
 

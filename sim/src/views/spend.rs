@@ -41,53 +41,41 @@ impl Spend {
     /// How many uses there are.
     pub const COUNT: usize = 11;
 
-    /// Every use, in the order of tables.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Gemm,
-        Self::Reset,
-        Self::GemmPipeline,
-        Self::Alu,
-        Self::AluPipeline,
-        Self::LoadAcc,
-        Self::LoadUop,
-        Self::Sync,
-        Self::WaitLoad,
-        Self::WaitStore,
-        Self::WaitFetch,
+    /// Every use in the order of tables, with its name and words.
+    const TABLE: [(Self, &'static str, &'static str); Self::COUNT] = [
+        (Self::Gemm, "gemm", "multiplying"),
+        (Self::Reset, "reset", "clearing accumulators"),
+        (Self::GemmPipeline, "gemm_pipeline", "GEMM start and drain"),
+        (Self::Alu, "alu", "ALU"),
+        (Self::AluPipeline, "alu_pipeline", "ALU start and drain"),
+        (Self::LoadAcc, "load_acc", "loading accumulators"),
+        (Self::LoadUop, "load_uop", "loading micro-ops"),
+        (Self::Sync, "sync", "synchronising"),
+        (Self::WaitLoad, "wait_load", "waiting for load"),
+        (Self::WaitStore, "wait_store", "waiting for store"),
+        (Self::WaitFetch, "wait_fetch", "waiting for fetch"),
     ];
+
+    /// Every use, in the order of tables.
+    pub const ALL: [Self; Self::COUNT] = {
+        let mut all = [Self::Gemm; Self::COUNT];
+        let mut at = 0;
+        while at < Self::COUNT {
+            all[at] = Self::TABLE[at].0;
+            assert!(all[at] as usize == at);
+            at += 1;
+        }
+        all
+    };
 
     /// Key in JSON.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Gemm => "gemm",
-            Self::Reset => "reset",
-            Self::GemmPipeline => "gemm_pipeline",
-            Self::Alu => "alu",
-            Self::AluPipeline => "alu_pipeline",
-            Self::LoadAcc => "load_acc",
-            Self::LoadUop => "load_uop",
-            Self::Sync => "sync",
-            Self::WaitLoad => "wait_load",
-            Self::WaitStore => "wait_store",
-            Self::WaitFetch => "wait_fetch",
-        }
+        Self::TABLE[self as usize].1
     }
 
     /// A few words for legends and tables.
     pub const fn words(self) -> &'static str {
-        match self {
-            Self::Gemm => "multiplying",
-            Self::Reset => "clearing accumulators",
-            Self::GemmPipeline => "GEMM start and drain",
-            Self::Alu => "ALU",
-            Self::AluPipeline => "ALU start and drain",
-            Self::LoadAcc => "loading accumulators",
-            Self::LoadUop => "loading micro-ops",
-            Self::Sync => "synchronising",
-            Self::WaitLoad => "waiting for load",
-            Self::WaitStore => "waiting for store",
-            Self::WaitFetch => "waiting for fetch",
-        }
+        Self::TABLE[self as usize].2
     }
 
     /// The use of a cycle in which the compute module has no instruction running.

@@ -153,7 +153,16 @@ fn check_bits(graph: &QGraph, program: &Arc<Program>, device: Arc<dyn Device>) {
 
 fn cycle(board: &Board) -> Arc<dyn Device> {
     let (config, log) = (board.config.clone(), CycleLog::default());
-    Arc::new(SimDevice::cycle_on(board, config, Execution::Full, log).unwrap())
+    Arc::new(
+        SimDevice::cycle_on_within(
+            vta_driver::Budget::default(),
+            board,
+            config,
+            Execution::Full,
+            log,
+        )
+        .unwrap(),
+    )
 }
 
 #[test]

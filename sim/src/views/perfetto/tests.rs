@@ -57,8 +57,8 @@ fn slices_of_a_track_do_not_overlap() {
                 assert!(pair[0].1 <= pair[1].0, "track {tid}: {pair:?}");
             }
         }
-        assert_eq!(tracks[&(Track::Compute as u64)].len(), 2 * 5);
-        assert_eq!(tracks[&(Track::Layers as u64)].len(), 2 * 2);
+        assert_eq!(tracks[&u64::from(Track::of(Unit::Compute).0)].len(), 2 * 5);
+        assert_eq!(tracks[&u64::from(Track::LAYERS.0)].len(), 2 * 2);
     }
 }
 
