@@ -361,11 +361,12 @@ fn shift_right(x: __m256i, y: __m256i) -> __m256i {
 }
 
 macro_rules! peak {
-    ($peak:ident, $saturate:ident, $features:literal, $multiply:expr) => {
-        /// Runs `rounds` of 12 independent multiplications.
-        pub(super) fn $peak(rounds: u64) {
+    ($peak:ident, $saturate:ident, $features:literal, $macs:literal, $multiply:expr) => {
+        /// Runs `rounds` of 12 independent multiplications; how many multiply-adds that were.
+        pub(super) fn $peak(rounds: u64) -> u64 {
             // SAFETY: the kernel that this measures was chosen where the CPU has it.
             std::hint::black_box(unsafe { $saturate(rounds) });
+            rounds * 12 * $macs
         }
 
         /// # Safety
@@ -390,9 +391,9 @@ macro_rules! peak {
     };
 }
 
-peak!(peak_madd, saturate_madd, "avx2", |sum, x, w| {
+peak!(peak_madd, saturate_madd, "avx2", 16, |sum, x, w| {
     _mm256_add_epi32(sum, _mm256_madd_epi16(x, w))
 });
-peak!(peak_vnni, saturate_vnni, "avx2,avxvnni", |sum, x, w| {
+peak!(peak_vnni, saturate_vnni, "avx2,avxvnni", 32, |sum, x, w| {
     _mm256_dpbusd_avx_epi32(sum, x, w)
 });

@@ -118,8 +118,8 @@ pub(super) use amx::{
     run as run_amx,
 };
 pub(super) use direct::{add, lay_out};
-pub(super) use madd::{peak as peak_madd, run as run_madd};
-pub(super) use peak::peak;
+pub(super) use madd::run as run_madd;
+pub(super) use peak::{peak, peak_madd};
 pub(super) use staging::copy_biased;
 
 blocks!(

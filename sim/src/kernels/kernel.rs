@@ -70,11 +70,9 @@ impl GemmKernel {
             Self::Neon => false,
             Self::Avx512Bw => avx512(),
             Self::Avx2 => is_x86_feature_detected!("avx2"),
-            Self::AvxVnni => {
-                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("avxvnni")
-            }
-            Self::Avx512Vnni => avx512_vnni(),
-            Self::Amx => avx512_vnni() && super::avx512::amx_permitted(),
+            Self::AvxVnni => Self::Avx2.supported() && is_x86_feature_detected!("avxvnni"),
+            Self::Avx512Vnni => avx512() && is_x86_feature_detected!("avx512vnni"),
+            Self::Amx => Self::Avx512Vnni.supported() && super::avx512::amx_permitted(),
         };
         #[cfg(target_arch = "aarch64")]
         let has = match self {
@@ -112,17 +110,11 @@ impl GemmKernel {
     /// The kernel for a planned product of so many rows, each of so many inputs: of a few, tiles take longer to set up
     /// than to multiply.
     pub(crate) const fn of_product(self, rows: usize, inputs: usize) -> Self {
-        match self {
-            Self::Amx if rows < LEAST_ROWS_OF_TILES || inputs < LEAST_INPUTS_OF_TILES => {
-                Self::Avx512Vnni
-            }
-            Self::Scalar
-            | Self::Neon
-            | Self::Avx2
-            | Self::Avx512Bw
-            | Self::AvxVnni
-            | Self::Avx512Vnni
-            | Self::Amx => self,
+        let few = rows < LEAST_ROWS_OF_TILES || inputs < LEAST_INPUTS_OF_TILES;
+        if few && matches!(self, Self::Amx) {
+            Self::Avx512Vnni
+        } else {
+            self
         }
     }
 
@@ -150,33 +142,21 @@ impl GemmKernel {
 
     /// Whether products that are not planned may be of two columns.
     pub(crate) const fn takes_two_columns(self) -> bool {
-        match self {
-            Self::Avx512Vnni | Self::Amx => true,
-            Self::Scalar | Self::Neon | Self::Avx2 | Self::Avx512Bw | Self::AvxVnni => false,
-        }
+        matches!(self, Self::Avx512Vnni | Self::Amx)
     }
 
     /// Bytes of neighbouring taps that the kernel multiplies at once; `None` for one that takes taps one by one.
     pub(crate) const fn bundle_bytes(self) -> Option<usize> {
-        match self {
-            Self::Amx => Some(64),
-            Self::Scalar
-            | Self::Neon
-            | Self::Avx2
-            | Self::Avx512Bw
-            | Self::AvxVnni
-            | Self::Avx512Vnni => None,
+        if matches!(self, Self::Amx) {
+            Some(64)
+        } else {
+            None
         }
     }
 
     /// Whether products may read copies of their inputs that have what the kernel adds.
     pub(crate) const fn can_stage_inputs(self) -> bool {
-        match self {
-            Self::Avx512Vnni => cfg!(target_arch = "x86_64"),
-            Self::Scalar | Self::Neon | Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Amx => {
-                false
-            }
-        }
+        matches!(self, Self::Avx512Vnni) && cfg!(target_arch = "x86_64")
     }
 
     /// Columns of one product.
@@ -213,10 +193,4 @@ fn avx512() -> bool {
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl")
-}
-
-/// The same with VNNI.
-#[cfg(target_arch = "x86_64")]
-fn avx512_vnni() -> bool {
-    avx512() && is_x86_feature_detected!("avx512vnni")
 }

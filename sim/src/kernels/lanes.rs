@@ -24,6 +24,25 @@ pub(crate) struct TileRun {
     pub tiles: u32,
 }
 
+impl TileRun {
+    /// Makes the run one tile longer, if that tile is the next.
+    pub fn joins(&mut self, new: &Self) -> bool {
+        let behind = |first: u32, next: u32, tiles: u32, step: i32| {
+            i64::from(first) + i64::from(tiles) * i64::from(step) == i64::from(next)
+        };
+        if self.tiles == 1 {
+            self.dst_step = new.dst.wrapping_sub(self.dst) as i32;
+            self.src_step = new.src.wrapping_sub(self.src) as i32;
+        } else if !behind(self.dst, new.dst, self.tiles, self.dst_step)
+            || !behind(self.src, new.src, self.tiles, self.src_step)
+        {
+            return false;
+        }
+        self.tiles += 1;
+        true
+    }
+}
+
 /// A function in two versions of instructions beyond the baseline, and how to choose.
 macro_rules! versions {
     ($(#[$doc:meta])* $name:ident, $body:ident, $wide:ident, $wider:ident,
@@ -31,8 +50,6 @@ macro_rules! versions {
         $(#[$doc])*
         pub(crate) fn $name(kernel: GemmKernel, $($arg: $type),*) {
             match kernel {
-                // Vectors of NEON are part of the baseline.
-                GemmKernel::Scalar | GemmKernel::Neon => $body($($arg),*),
                 // SAFETY: the kernel was chosen where the CPU has AVX2.
                 #[cfg(target_arch = "x86_64")]
                 GemmKernel::Avx2 | GemmKernel::AvxVnni => unsafe { $wide($($arg),*) },
@@ -41,12 +58,8 @@ macro_rules! versions {
                 GemmKernel::Avx512Bw | GemmKernel::Avx512Vnni | GemmKernel::Amx => unsafe {
                     $wider($($arg),*)
                 },
-                #[cfg(not(target_arch = "x86_64"))]
-                GemmKernel::Avx2
-                | GemmKernel::Avx512Bw
-                | GemmKernel::AvxVnni
-                | GemmKernel::Avx512Vnni
-                | GemmKernel::Amx => $body($($arg),*),
+                // Vectors of NEON are part of the baseline.
+                _ => $body($($arg),*),
             }
         }
 

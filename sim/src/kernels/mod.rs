@@ -43,7 +43,6 @@ impl GemmKernel {
     pub(crate) fn run(self, product: &Product<'_>, memory: &mut Memory<'_>) {
         product.check(self, memory);
         match self {
-            Self::Scalar => scalar::run(product, memory),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => avx2::run_madd(product, memory),
             #[cfg(target_arch = "x86_64")]
@@ -56,12 +55,8 @@ impl GemmKernel {
             Self::Amx => avx512::run_amx(product, memory),
             #[cfg(target_arch = "aarch64")]
             Self::Neon => neon::run(product, memory),
-            #[cfg(not(target_arch = "aarch64"))]
-            Self::Neon => scalar::run(product, memory),
-            #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
-                scalar::run(product, memory);
-            }
+            // The scalar one, and those of other machines, which are never chosen.
+            _ => scalar::run(product, memory),
         }
     }
 
@@ -76,7 +71,6 @@ impl GemmKernel {
         dots.check(inp, acc);
         dots.check_tiles(self);
         match self {
-            Self::Scalar => direct::scalar(dots, inp, acc),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 | Self::Avx512Bw => avx2::add_madd(dots, inp, acc),
             #[cfg(target_arch = "x86_64")]
@@ -85,12 +79,7 @@ impl GemmKernel {
             Self::Avx512Vnni | Self::Amx => avx512::add(dots, inp, acc),
             #[cfg(target_arch = "aarch64")]
             Self::Neon => neon::add(dots, inp, acc),
-            #[cfg(not(target_arch = "aarch64"))]
-            Self::Neon => direct::scalar(dots, inp, acc),
-            #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
-                direct::scalar(dots, inp, acc);
-            }
+            _ => direct::scalar(dots, inp, acc),
         }
     }
 
@@ -111,15 +100,7 @@ impl GemmKernel {
             {
                 avx2::add_singles(singles, inp, acc);
             }
-            Self::Scalar
-            | Self::Neon
-            | Self::Avx2
-            | Self::Avx512Bw
-            | Self::AvxVnni
-            | Self::Avx512Vnni
-            | Self::Amx => {
-                direct::scalar_singles(singles, inp, acc);
-            }
+            _ => direct::scalar_singles(singles, inp, acc),
         }
     }
 

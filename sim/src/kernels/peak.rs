@@ -17,18 +17,10 @@ impl GemmKernel {
     /// The same with what the kernel's instruction loads, from the first cache; `None` for kernels that load less than
     /// they multiply.
     pub fn peak_with_loads(self, samples: usize) -> Option<f64> {
-        let multiply: Option<fn(u64) -> u64> = match self {
-            #[cfg(target_arch = "x86_64")]
-            Self::Amx => Some(super::avx512::peak_amx_with_loads),
-            #[cfg(not(target_arch = "x86_64"))]
-            Self::Amx => None,
-            Self::Scalar
-            | Self::Neon
-            | Self::Avx2
-            | Self::Avx512Bw
-            | Self::AvxVnni
-            | Self::Avx512Vnni => None,
-        };
+        #[cfg(target_arch = "x86_64")]
+        let multiply = (self == Self::Amx).then_some(super::avx512::peak_amx_with_loads);
+        #[cfg(not(target_arch = "x86_64"))]
+        let multiply: Option<fn(u64) -> u64> = None;
         multiply.map(|multiply| best_of(samples, || multiply(ROUNDS)))
     }
 
@@ -40,26 +32,15 @@ impl GemmKernel {
             #[cfg(target_arch = "x86_64")]
             Self::Amx => super::avx512::peak_amx(rounds),
             #[cfg(target_arch = "x86_64")]
-            Self::AvxVnni => {
-                super::avx2::peak_vnni(rounds);
-                rounds * 12 * 32
-            }
+            Self::AvxVnni => super::avx2::peak_vnni(rounds),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => {
-                super::avx2::peak_madd(rounds);
-                rounds * 12 * 16
-            }
+            Self::Avx2 => super::avx2::peak_madd(rounds),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Bw => super::avx512::peak_madd(rounds),
             #[cfg(target_arch = "aarch64")]
             Self::Neon => super::neon::peak(rounds),
-            #[cfg(not(target_arch = "aarch64"))]
-            Self::Neon => plain(rounds),
-            #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
-                plain(rounds)
-            }
-            Self::Scalar => plain(rounds),
+            // The scalar one, and those of other machines, which are never chosen.
+            _ => plain(rounds),
         }
     }
 }

@@ -359,7 +359,7 @@ impl Direct {
                 src_step: (u32::from(src.factors[1]) * lanes) as i32,
                 tiles,
             };
-            if tiles == 1 && runs.last_mut().is_some_and(|last| joined(last, &new)) {
+            if tiles == 1 && runs.last_mut().is_some_and(|last| last.joins(&new)) {
                 return;
             }
             if runs.len() == MOST_AT_ONCE {
@@ -383,23 +383,6 @@ impl Direct {
         }
         run(runs);
     }
-}
-
-/// Makes a run one tile longer, if that tile is the next.
-fn joined(last: &mut TileRun, new: &TileRun) -> bool {
-    let behind = |first: u32, next: u32, tiles: u32, step: i32| {
-        i64::from(first) + i64::from(tiles) * i64::from(step) == i64::from(next)
-    };
-    if last.tiles == 1 {
-        last.dst_step = new.dst.wrapping_sub(last.dst) as i32;
-        last.src_step = new.src.wrapping_sub(last.src) as i32;
-    } else if !behind(last.dst, new.dst, last.tiles, last.dst_step)
-        || !behind(last.src, new.src, last.tiles, last.src_step)
-    {
-        return false;
-    }
-    last.tiles += 1;
-    true
 }
 
 /// Whether steps in any order do the same: each tile takes in what no step changes, by an operation whose order

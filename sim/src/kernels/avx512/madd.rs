@@ -62,31 +62,3 @@ blocks!(
     (),
     add_group
 );
-
-/// Runs `rounds` of independent `madd`, whose results are added; how many multiply-adds that were.
-pub(in crate::kernels) fn peak(rounds: u64) -> u64 {
-    // SAFETY: the kernel that this measures was chosen where `GemmKernel::supported` is true.
-    let sum = unsafe { saturate(rounds) };
-    std::hint::black_box(sum);
-    rounds * 24 * 32
-}
-
-/// # Safety
-/// The CPU has the features.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn saturate(rounds: u64) -> i32 {
-    let mut sums = [_mm512_setzero_si512(); 24];
-    let x = _mm512_set1_epi32(0x0102_0304);
-    let mut w = _mm512_set1_epi32(0x0403_0201);
-    for _ in 0..rounds {
-        for sum in &mut sums {
-            *sum = _mm512_add_epi32(*sum, _mm512_madd_epi16(x, w));
-            // SAFETY: no instruction at all: it only keeps products from being shared.
-            unsafe {
-                std::arch::asm!("/* {0} */", inout(zmm_reg) w, options(pure, nomem, nostack))
-            };
-        }
-    }
-    let sum = sums.into_iter().reduce(|a, b| _mm512_add_epi32(a, b));
-    _mm512_reduce_add_epi32(sum.unwrap_or(w))
-}

@@ -74,8 +74,6 @@ pub(crate) struct Inputs {
 impl Inputs {
     /// From offsets `[tap][row]` of `rows` rows, which are worked on at most `block` at a time.
     pub fn new(offsets: &[u32], rows: usize, block: usize, bundles: Option<Bundles>) -> Self {
-        let inside = offsets.iter().copied().filter(|&o| o != PADDING);
-        let most = inside.max();
         let mut ordered = Vec::with_capacity(offsets.len());
         let stretches = blocks(rows, block);
         for range in stretches.into_iter().flat_map(Stretch::ranges) {
@@ -84,9 +82,20 @@ impl Inputs {
             }
         }
         let taps = offsets.len().checked_div(rows).unwrap_or(0);
+        Self::ordered(ordered.into(), [rows, taps, block], stretches, bundles)
+    }
+
+    /// From offsets in the order of the blocks, of so many rows, taps and rows of a block at most.
+    fn ordered(
+        offsets: Box<[u32]>,
+        [rows, taps, block]: [usize; 3],
+        stretches: [Stretch; 2],
+        bundles: Option<Bundles>,
+    ) -> Self {
+        let most = offsets.iter().copied().filter(|&o| o != PADDING).max();
         Self {
-            joined: bundles.and_then(|bundles| joined(&ordered, stretches, taps, bundles)),
-            offsets: ordered.into(),
+            joined: bundles.and_then(|bundles| joined(&offsets, stretches, taps, bundles)),
+            offsets,
             rows,
             taps,
             block,
@@ -171,7 +180,7 @@ impl Inputs {
 }
 
 /// Where the rows of bundles lie, from offsets `[block][tap][row of the block]`; `None` if some aren't joined.
-pub(in crate::kernels) fn joined(
+fn joined(
     offsets: &[u32],
     stretches: [Stretch; 2],
     taps: usize,

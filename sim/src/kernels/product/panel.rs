@@ -71,8 +71,7 @@ impl Panel {
         let line = size_of::<Line>();
         let tap = match format {
             Format::Plain => (block * block.min(COLUMN)).div_ceil(line),
-            Format::Wide | Format::Pairs => block / 2,
-            Format::Biased | Format::Fours => block / 4,
+            _ => tile_lines(format, block),
         };
         columns * taps * tap
     }

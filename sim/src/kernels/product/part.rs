@@ -6,7 +6,6 @@
 use std::ops::Range;
 
 use super::super::{Bases, Inputs, MAX_COLUMNS, PADDING, Row, Rows, Stretch};
-use super::joined;
 
 impl Rows {
     /// Offsets of every row.
@@ -86,22 +85,10 @@ impl Inputs {
             PADDING => PADDING,
             offset => offset.saturating_sub(base),
         };
-        let offsets: Box<[u32]> = self.offsets_of(blocks).map(moved).collect();
-        let most = offsets.iter().copied().filter(|&o| o != PADDING).max();
+        let offsets = self.offsets_of(blocks).map(moved).collect();
+        let shape = [self.rows_of(blocks).len(), self.taps, self.block];
         let stretches = Stretch::cut(self.stretches, blocks);
-        let bundles = self.bundles.filter(|_| self.joined.is_some());
-        Self {
-            joined: bundles.and_then(|bundles| joined(&offsets, stretches, self.taps, bundles)),
-            bundles: self.bundles,
-            offsets,
-            rows: self.rows_of(blocks).len(),
-            taps: self.taps,
-            block: self.block,
-            stretches,
-            most: most.unwrap_or(0),
-            only_padding: most.is_none(),
-            lines: None,
-        }
+        Self::ordered(offsets, shape, stretches, self.bundles)
     }
 }
 

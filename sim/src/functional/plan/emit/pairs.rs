@@ -94,26 +94,18 @@ impl Pairs {
 /// Pairs of tiles with constant steps, in order.
 fn tile_runs(pairs: &[(u16, u16)], lanes: usize) -> Box<[TileRun]> {
     let lane = |tile: u16| (usize::from(tile) * lanes) as u32;
-    let lanes = lanes as i32;
     let mut runs: Vec<TileRun> = Vec::new();
-    let mut last = (0u16, 0u16);
     for &(dst, src) in pairs {
-        let step = |a: u16, b: u16| (i32::from(b) - i32::from(a)) * lanes;
-        let steps = (step(last.0, dst), step(last.1, src));
-        match runs.last_mut() {
-            Some(run) if run.tiles == 1 => {
-                (run.dst_step, run.src_step, run.tiles) = (steps.0, steps.1, 2);
-            }
-            Some(run) if (run.dst_step, run.src_step) == steps => run.tiles += 1,
-            _ => runs.push(TileRun {
-                dst: lane(dst),
-                src: lane(src),
-                dst_step: 0,
-                src_step: 0,
-                tiles: 1,
-            }),
+        let new = TileRun {
+            dst: lane(dst),
+            src: lane(src),
+            dst_step: 0,
+            src_step: 0,
+            tiles: 1,
+        };
+        if !runs.last_mut().is_some_and(|last| last.joins(&new)) {
+            runs.push(new);
         }
-        last = (dst, src);
     }
     runs.into()
 }
