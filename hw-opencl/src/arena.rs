@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use vta_driver::PAGE_BYTES;
 
 use crate::cl::{Bytes, Ctx, Queue};
-use crate::error::ArenaFault;
+use crate::error::EngineError;
 
 /// One buffer for all allocations. A byte's place is its address less the arena's base, so that
 /// instructions work with addresses as they are.
@@ -65,7 +65,7 @@ impl Arena {
 
     /// Makes the buffer span every allocation, and new allocations zero. Everything is enqueued;
     /// what was in the buffer is copied on the device.
-    pub fn prepare(&mut self, ctx: &Ctx, queue: &Queue) -> Result<(), ArenaFault> {
+    pub fn prepare(&mut self, ctx: &Ctx, queue: &Queue) -> Result<(), EngineError> {
         if self.is_ready() {
             return Ok(());
         }
@@ -86,10 +86,10 @@ impl Arena {
         Ok(())
     }
 
-    fn grow(&mut self, ctx: &Ctx, queue: &Queue, first: u64, last: u64) -> Result<(), ArenaFault> {
+    fn grow(&mut self, ctx: &Ctx, queue: &Queue, first: u64, last: u64) -> Result<(), EngineError> {
         let need = last - first;
         if need > self.max_bytes {
-            return Err(ArenaFault::TooLarge {
+            return Err(EngineError::TooLarge {
                 requested_bytes: need,
                 limit: format!("the largest buffer has {} bytes", self.max_bytes),
             });
@@ -97,7 +97,7 @@ impl Arena {
         // Half as much again, so that a row of allocations doesn't copy each time.
         let roomy = (need + need / 2).next_multiple_of(PAGE_BYTES);
         let size = roomy.min(self.max_bytes).min((1 << 32) - first).max(need);
-        let mut new = ctx.buffer(size).map_err(|fault| ArenaFault::TooLarge {
+        let mut new = ctx.buffer(size).map_err(|fault| EngineError::TooLarge {
             requested_bytes: size,
             limit: fault.to_string(),
         })?;

@@ -55,7 +55,7 @@ impl Walk<'_> {
         mirror: &mut Mirror,
         from: usize,
         fresh: Option<usize>,
-        sink: &mut impl Sink,
+        sink: &mut dyn Sink,
     ) -> Result<Stop, BatchError> {
         for position in from..self.order.len() {
             let index = self.order[position] as usize;

@@ -197,50 +197,19 @@ impl From<Finding> for BatchError {
     }
 }
 
-/// Why the buffer can't be as large as the allocations need.
-#[derive(Debug)]
-pub(crate) enum ArenaFault {
-    TooLarge { requested_bytes: u64, limit: String },
-    Call(ClFault),
-}
-
-impl From<ClFault> for ArenaFault {
-    fn from(fault: ClFault) -> Self {
-        Self::Call(fault)
-    }
-}
-
 /// Why a piece of work failed.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub(crate) enum EngineError {
-    Memory(MemoryError),
-    Arena(ArenaFault),
-    Call(ClFault),
-    Batch(BatchError),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The buffer can't be as large as the allocations need.
+    #[error("{requested_bytes} bytes of device memory can't be had ({limit})")]
+    TooLarge { requested_bytes: u64, limit: String },
+    #[error(transparent)]
+    Call(#[from] ClFault),
+    #[error(transparent)]
+    Batch(#[from] BatchError),
     /// Something that can't happen, in words: a fault of this crate.
+    #[error("internal error: {0}")]
     Internal(&'static str),
-}
-
-impl From<ClFault> for EngineError {
-    fn from(fault: ClFault) -> Self {
-        Self::Call(fault)
-    }
-}
-
-impl From<MemoryError> for EngineError {
-    fn from(error: MemoryError) -> Self {
-        Self::Memory(error)
-    }
-}
-
-impl From<BatchError> for EngineError {
-    fn from(error: BatchError) -> Self {
-        Self::Batch(error)
-    }
-}
-
-impl From<ArenaFault> for EngineError {
-    fn from(fault: ArenaFault) -> Self {
-        Self::Arena(fault)
-    }
 }

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use vta_driver::DriverError;
 
-use crate::error::{ArenaFault, EngineError, OpenClError};
+use crate::error::{EngineError, OpenClError};
 use crate::options::Options;
-use crate::stats::StatsInner;
+use crate::stats::Counts;
 
 /// What the device's threads and tickets share.
 pub(crate) struct Shared {
     pub device: String,
     /// Whether kernels' times are taken.
     pub profile: bool,
-    pub stats: StatsInner,
+    pub stats: Counts,
     pub limit: Duration,
     clock: Mutex<Clock>,
     hung: AtomicBool,
@@ -33,7 +33,7 @@ impl Shared {
         Self {
             device,
             profile: options.profile,
-            stats: StatsInner::default(),
+            stats: Counts::default(),
             limit: options.time_limit,
             clock: Mutex::new(Clock {
                 in_flight: 0,
@@ -100,21 +100,19 @@ impl Shared {
         let device = self.device.clone();
         match error {
             EngineError::Memory(source) => DriverError::Memory { device, source },
-            EngineError::Call(fault) | EngineError::Arena(ArenaFault::Call(fault)) => {
-                self.error(&OpenClError::Call { device, fault })
-            }
-            EngineError::Arena(ArenaFault::TooLarge {
+            EngineError::Call(fault) => self.error(&OpenClError::Call { device, fault }),
+            EngineError::TooLarge {
                 requested_bytes,
                 limit,
-            }) => self.error(&OpenClError::OutOfMemory {
+            } => self.error(&OpenClError::OutOfMemory {
                 device,
                 requested_bytes,
                 limit,
             }),
             EngineError::Batch(error) => self.error(&OpenClError::Batch(error)),
-            EngineError::Internal(what) => DriverError::Device {
+            EngineError::Internal(_) => DriverError::Device {
+                message: error.to_string(),
                 device,
-                message: format!("internal error: {what}"),
             },
         }
     }

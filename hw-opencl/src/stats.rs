@@ -1,6 +1,6 @@
 //! What a device counts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// What a device did, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,58 +36,35 @@ pub struct Stats {
     pub cache_hits: u64,
 }
 
-/// [`Stats`] while they are counted.
+/// [`Stats`] while they are counted, by several threads.
 #[derive(Debug, Default)]
-pub(crate) struct StatsInner {
-    pub launches: AtomicU64,
-    pub waits: AtomicU64,
-    pub stalls: AtomicU64,
-    pub copies: AtomicU64,
-    pub scope_copies: AtomicU64,
-    pub kernel_ns: AtomicU64,
-    pub batches: AtomicU64,
-    pub planned: AtomicU64,
-    pub plan_ns: AtomicU64,
-    pub bytes_written: AtomicU64,
-    pub plan_bytes: AtomicU64,
-    pub bytes_read: AtomicU64,
-    pub builds: AtomicU64,
-    pub cache_hits: AtomicU64,
-}
+pub(crate) struct Counts(Mutex<Stats>);
 
-impl StatsInner {
+impl Counts {
+    /// Counts something.
+    pub fn add(&self, count: impl FnOnce(&mut Stats)) {
+        // Numbers are consistent whoever panicked.
+        count(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Notes a copy of so many bytes.
-    pub fn copied(&self, bytes: &AtomicU64, len: u64) {
-        self.copies.fetch_add(1, Ordering::Relaxed);
-        bytes.fetch_add(len, Ordering::Relaxed);
+    pub fn copied(&self, len: u64, bytes: impl FnOnce(&mut Stats) -> &mut u64) {
+        self.add(|stats| {
+            stats.copies += 1;
+            *bytes(stats) += len;
+        });
     }
 
     /// Notes that enqueuing was held up.
     pub fn stalled(&self) {
-        self.waits.fetch_add(1, Ordering::Relaxed);
-        self.stalls.fetch_add(1, Ordering::Relaxed);
+        self.add(|stats| {
+            stats.waits += 1;
+            stats.stalls += 1;
+        });
     }
-}
 
-impl StatsInner {
     /// The counts now.
     pub fn snapshot(&self) -> Stats {
-        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        Stats {
-            launches: get(&self.launches),
-            waits: get(&self.waits),
-            stalls: get(&self.stalls),
-            copies: get(&self.copies),
-            scope_copies: get(&self.scope_copies),
-            kernel_ns: get(&self.kernel_ns),
-            batches: get(&self.batches),
-            planned: get(&self.planned),
-            plan_ns: get(&self.plan_ns),
-            bytes_written: get(&self.bytes_written),
-            plan_bytes: get(&self.plan_bytes),
-            bytes_read: get(&self.bytes_read),
-            builds: get(&self.builds),
-            cache_hits: get(&self.cache_hits),
-        }
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

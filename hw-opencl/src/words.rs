@@ -22,22 +22,24 @@ pub(crate) const UNTOUCHED: u32 = u32::MAX;
 /// An output that has no such product.
 pub(crate) const MISSING: u32 = u32::MAX;
 
-/// The kinds of operations, with the kernels' names: `vta_<name>` runs a unit.
-macro_rules! kinds {
-    ($( $Kind:ident $name:literal; )*) => {
-        /// What an operation is, in the kernel's numbers.
+/// Numbers from 0 on with the kernels' names: an enum, and the names in the order of their numbers.
+macro_rules! named {
+    ($(#[$doc:meta])* $Enum:ident, $NAMES:ident: $( $Name:ident $name:literal; )*) => {
+        $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
-        pub(crate) enum Kind {
-            $( $Kind, )*
+        pub(crate) enum $Enum {
+            $( $Name, )*
         }
 
-        /// The names of the kinds, in the order of their numbers.
-        pub(crate) const KINDS: [&str; [$( $name ),*].len()] = [$( $name ),*];
+        /// The names, in the order of their numbers.
+        pub(crate) const $NAMES: [&str; [$( $name ),*].len()] = [$( $name ),*];
     };
 }
 
-kinds! {
+named! {
+    /// What an operation is: `vta_<name>` runs a unit.
+    Kind, KINDS:
     LoadInp "load_inp";
     LoadWgt "load_wgt";
     LoadAcc "load_acc";
@@ -50,23 +52,9 @@ kinds! {
     Products "products";
 }
 
-/// What `vta_pack` is told of a tensor, with the kernel's names.
-macro_rules! pack_words {
-    ($( $Word:ident $name:literal; )*) => {
-        /// A word of `vta_pack`'s sizes.
-        #[derive(Clone, Copy, Debug)]
-        #[repr(u32)]
-        pub(crate) enum PackWord {
-            $( $Word, )*
-        }
-
-        /// How many there are.
-        pub(crate) const PACK_WORDS: usize = PACK_NAMES.len();
-        const PACK_NAMES: [&str; [$( $name ),*].len()] = [$( $name ),*];
-    };
-}
-
-pack_words! {
+named! {
+    /// A word of `vta_pack`'s sizes.
+    PackWord, PACK_NAMES:
     Images "images";
     Channels "channels";
     Height "height";
@@ -84,6 +72,8 @@ pack_words! {
     Blocks "blocks";
     Zero "zero";
 }
+/// Words of what `vta_pack` is told of a tensor.
+pub(crate) const PACK_WORDS: usize = PACK_NAMES.len();
 
 /// The operation of a chain's stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,19 +11,8 @@ use crate::select::DeviceEntry;
 /// What a choice holds for: another device, driver, instance or way of forming products asks for
 /// another file.
 fn key(entry: &DeviceEntry, config: &Config, options: &Options) -> String {
-    let raw = &entry.raw;
-    let math = format!("math {:?}", options.math);
-    [
-        "memory scopes",
-        &raw.platform,
-        &raw.platform_version,
-        &raw.name,
-        &raw.driver,
-        &raw.version,
-        &config_macros(config),
-        &math,
-    ]
-    .join("\n")
+    let (device, macros) = (entry.raw.identity(), config_macros(config));
+    format!("memory scopes\n{device}\n{macros}\nmath {:?}", options.math)
 }
 
 /// Remembers what is the fastest on a device: it is opened so from now on, unless

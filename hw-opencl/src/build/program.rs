@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::Read;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use vta_files::output;
 use vta_isa::{Config, MemType, header};
@@ -17,7 +16,7 @@ use crate::plan::versions::Scratchpad;
 use crate::scopes::Scopes;
 use crate::select::{DeviceEntry, DeviceKind, Structure};
 use crate::sources::{CORE_SOURCE, PACK_SOURCE, THROUGHPUT_SOURCE};
-use crate::stats::StatsInner;
+use crate::stats::Counts;
 use crate::words::throughput_header;
 
 /// The largest bitstream that is read.
@@ -181,7 +180,7 @@ pub(crate) struct Builder<'a> {
     pub options: &'a Options,
     /// Of the throughput structure.
     pub scopes: Scopes,
-    pub stats: &'a StatsInner,
+    pub stats: &'a Counts,
     pub ctx: &'a Ctx,
 }
 
@@ -315,21 +314,11 @@ impl Builder<'_> {
     fn source(&self, source: &str, options: &str) -> Result<Built, OpenClError> {
         let cache = self.options.cache_folder().map(BinaryCache::new);
         let text = header::opencl_header() + source;
-        let raw = &self.entry.raw;
-        let key = [
-            &raw.platform,
-            &raw.platform_version,
-            &raw.name,
-            &raw.driver,
-            &raw.version,
-            options,
-            &text,
-        ]
-        .join("\n");
+        let key = [&self.entry.raw.identity()[..], options, &text].join("\n");
         if let Some(binary) = cache.as_ref().and_then(|c| c.get(&key)) {
             match self.ctx.load(&binary, options) {
                 Ok(built) => {
-                    self.stats.cache_hits.fetch_add(1, Ordering::Relaxed);
+                    self.stats.add(|s| s.cache_hits += 1);
                     return Ok(built);
                 }
                 Err(fault) => {
@@ -340,7 +329,7 @@ impl Builder<'_> {
         }
         let built = self.ctx.build(&text, options);
         let built = built.map_err(|fault| self.failed(*fault))?;
-        self.stats.builds.fetch_add(1, Ordering::Relaxed);
+        self.stats.add(|s| s.builds += 1);
         if !built.log.is_empty() {
             tracing::info!(device = self.device(), log = built.log, "build log");
         }
@@ -454,7 +443,7 @@ pub fn save_bitstream(
         fault,
     };
     let ctx = Ctx::new(&entry.raw).map_err(call)?;
-    let stats = StatsInner::default();
+    let stats = Counts::default();
     let builder = Builder {
         entry,
         config,

@@ -82,6 +82,20 @@ pub(crate) struct ImageLimits {
     pub height: u64,
 }
 
+impl RawDevice {
+    /// What another device or driver says otherwise, line by line.
+    pub fn identity(&self) -> String {
+        [
+            &self.platform[..],
+            &self.platform_version,
+            &self.name,
+            &self.driver,
+            &self.version,
+        ]
+        .join("\n")
+    }
+}
+
 #[cfg(test)]
 impl RawDevice {
     /// A device that no platform has, with nothing but 1 GiB of memory.

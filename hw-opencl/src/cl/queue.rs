@@ -23,26 +23,22 @@ pub(crate) struct Pending {
 
 enum HostData {
     None,
-    Shared {
-        _data: vta_driver::Bytes,
-    },
-    Images {
-        _data: Arc<TensorImages>,
-    },
-    Words {
-        _data: Vec<u32>,
-    },
-    /// What work that this follows in the same queue may still touch.
-    Earlier {
-        _data: Vec<Pending>,
+    /// What is written, or what work that this follows in the same queue may still touch.
+    Kept {
+        _data: Box<dyn Send>,
     },
     Own(Vec<u8>),
-    /// Written from there.
-    Pinned {
-        _from: Pinned,
-    },
     /// Read into there, so many bytes.
     ReadPinned(Pinned, usize),
+}
+
+impl HostData {
+    /// Keeps data, whose own memory stays where it is.
+    fn kept(data: impl Send + 'static) -> Self {
+        Self::Kept {
+            _data: Box::new(data),
+        }
+    }
 }
 
 /// The end of something enqueued, for others to wait for.
@@ -75,7 +71,7 @@ impl Pending {
             "work with data of its own"
         );
         earlier.iter_mut().for_each(|e| e.done = true);
-        *self.data = HostData::Earlier { _data: earlier };
+        *self.data = HostData::kept(earlier);
     }
 
     /// Its end.
@@ -106,12 +102,7 @@ impl Pending {
         match &mut *self.data {
             HostData::Own(bytes) => Ok(std::mem::take(bytes)),
             HostData::ReadPinned(pinned, len) => Ok(pinned.bytes()[..*len].to_vec()),
-            HostData::None
-            | HostData::Shared { .. }
-            | HostData::Images { .. }
-            | HostData::Words { .. }
-            | HostData::Earlier { .. }
-            | HostData::Pinned { .. } => Ok(Vec::new()),
+            HostData::None | HostData::Kept { .. } => Ok(Vec::new()),
         }
     }
 }
@@ -172,21 +163,21 @@ impl Queue {
 
     pub fn write(&self, to: &mut Bytes, offset: u64, data: vta_driver::Bytes) -> Result<Pending> {
         let bytes = ptr::from_ref(&data[..]);
-        self.write_of(to, offset, bytes, HostData::Shared { _data: data })
+        self.write_of(to, offset, bytes, HostData::kept(data))
     }
 
     /// Copies images as they are, to the buffer's first bytes.
     pub fn write_images(&self, to: &mut Bytes, images: Arc<TensorImages>) -> Result<Pending> {
         let values = images.values();
         let bytes = ptr::slice_from_raw_parts(values.as_ptr().cast::<u8>(), values.len());
-        self.write_of(to, 0, bytes, HostData::Images { _data: images })
+        self.write_of(to, 0, bytes, HostData::kept(images))
     }
 
     /// Copies words to the buffer's first bytes, from where they are: they are copied once, for
     /// which pinned memory would be too much.
     pub fn write_words(&self, to: &mut Bytes, words: Vec<u32>) -> Result<Pending> {
         let bytes = ptr::slice_from_raw_parts(words.as_ptr().cast::<u8>(), 4 * words.len());
-        self.enqueue_write(to, 0, bytes, HostData::Words { _data: words })
+        self.enqueue_write(to, 0, bytes, HostData::kept(words))
     }
 
     /// Copies bytes that `keeper` keeps where they are, unchanged, through pinned memory.
@@ -203,7 +194,7 @@ impl Queue {
                 // SAFETY: `keeper` keeps these bytes, and an int8 value is a byte.
                 pinned.bytes_mut()[..len].copy_from_slice(unsafe { &*bytes });
                 let bytes = ptr::from_ref(&pinned.bytes()[..len]);
-                (bytes, HostData::Pinned { _from: pinned })
+                (bytes, HostData::kept(pinned))
             }
             None => (bytes, keeper),
         };
@@ -239,12 +230,7 @@ impl Queue {
         let bytes: *mut [u8] = match &mut data {
             HostData::ReadPinned(pinned, _) => &raw mut pinned.bytes_mut()[..len],
             HostData::Own(bytes) => &raw mut bytes[..],
-            HostData::None
-            | HostData::Shared { .. }
-            | HostData::Images { .. }
-            | HostData::Words { .. }
-            | HostData::Earlier { .. }
-            | HostData::Pinned { .. } => &mut [],
+            HostData::None | HostData::Kept { .. } => &mut [],
         };
         // SAFETY: the range is inside the buffer; the returned object owns `data`, whose memory
         // doesn't move with it, and gives it out only when the event is over.

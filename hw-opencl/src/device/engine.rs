@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -30,6 +29,9 @@ const MAX_PLANS: usize = 4096;
 /// Bytes of the plans that are kept.
 const MAX_PLAN_BYTES: u64 = 256 << 20;
 
+/// The queue that runs batches.
+const COMPUTE: usize = Lane::Compute as usize;
+
 /// A batch made ready to run, and what must still hold for it to be run again.
 struct Plan {
     batch: Weak<Batch>,
@@ -54,19 +56,6 @@ struct InFlight {
     end: Marker,
 }
 
-/// A lane's place in pairs.
-pub(crate) fn index(lane: Lane) -> usize {
-    match lane {
-        Lane::Compute => 0,
-        Lane::Copy => 1,
-    }
-}
-
-/// A lane's queue of the two, in the order of [`index`].
-fn of_lane(lane: Lane, queues: [&Queue; 2]) -> &Queue {
-    queues[index(lane)]
-}
-
 /// Queues, kernels and memory of one device.
 pub(crate) struct Engine {
     // Dropped in this order: what is enqueued holds references of its own to what it uses.
@@ -75,8 +64,8 @@ pub(crate) struct Engine {
     runner: Runner,
     scopes: Scopes,
     arena: Arena,
-    queue: Queue,
-    copies: Queue,
+    /// By lane.
+    queues: [Queue; 2],
     ctx: Arc<Ctx>,
     /// By lane, for the other lane.
     in_flight: [Vec<InFlight>; 2],
@@ -111,14 +100,14 @@ fn scopes(setup: &Setup<'_>) -> Result<Scopes, OpenClError> {
         }
     };
     let scopes = asked.unwrap_or_default();
-    match scopes.are_buffers() {
-        true => Ok(scopes),
-        false => Err(OpenClError::Scope {
-            device: setup.entry.selector.clone(),
-            scopes: scopes.to_string(),
-            reason: reason.to_owned(),
-        }),
+    if scopes.are_buffers() {
+        return Ok(scopes);
     }
+    Err(OpenClError::Scope {
+        device: setup.entry.selector.clone(),
+        scopes: scopes.to_string(),
+        reason: reason.to_owned(),
+    })
 }
 
 impl Engine {
@@ -157,8 +146,7 @@ impl Engine {
             runner,
             scopes,
             arena: Arena::new(entry.max_alloc_bytes()),
-            queue,
-            copies,
+            queues: [queue, copies],
             ctx,
             in_flight: [Vec::new(), Vec::new()],
             footprints: Footprints::default(),
@@ -192,12 +180,7 @@ impl Engine {
     }
 
     pub fn finish(&self) -> Result<(), ClFault> {
-        self.queue.finish()?;
-        self.copies.finish()
-    }
-
-    fn lane(&self, lane: Lane) -> &Queue {
-        of_lane(lane, [&self.queue, &self.copies])
+        self.queues.iter().try_for_each(Queue::finish)
     }
 
     /// Puts what is enqueued next on a lane behind what touches the same bytes on the other;
@@ -205,21 +188,17 @@ impl Engine {
     pub fn order(&mut self, lane: Lane, work: &Work) -> Result<Arc<[Range<u64>]>, EngineError> {
         self.prepare()?;
         let spans = self.footprints.of(work, &self.config);
-        let [compute, copies] = &mut self.in_flight;
-        let other = match lane {
-            Lane::Compute => copies,
-            Lane::Copy => compute,
-        };
+        let other = &mut self.in_flight[1 - lane as usize];
         other.retain(|earlier| !earlier.end.is_reached());
         let meets = other.iter().filter(|earlier| meet(&earlier.spans, &spans));
         let ends: Vec<Marker> = meets.map(|earlier| earlier.end.clone()).collect();
-        self.lane(lane).wait_for(&ends)?;
+        self.queues[lane as usize].wait_for(&ends)?;
         Ok(spans)
     }
 
     /// Notes what was enqueued on a lane.
     pub fn note(&mut self, lane: Lane, spans: Arc<[Range<u64>]>, last: Option<&Pending>) {
-        let mine = &mut self.in_flight[index(lane)];
+        let mine = &mut self.in_flight[lane as usize];
         mine.retain(|earlier| !earlier.end.is_reached());
         mine.extend(last.map(|last| InFlight {
             spans,
@@ -233,9 +212,10 @@ impl Engine {
             return Ok(());
         }
         // The buffer may be a new one, which takes over the bytes of the old.
-        self.queue.wait_for(&[self.copies.marker()?])?;
-        self.arena.prepare(&self.ctx, &self.queue)?;
-        Ok(self.copies.wait_for(&[self.queue.marker()?])?)
+        let [queue, copies] = &self.queues;
+        queue.wait_for(&[copies.marker()?])?;
+        self.arena.prepare(&self.ctx, queue)?;
+        Ok(copies.wait_for(&[queue.marker()?])?)
     }
 
     pub fn write(
@@ -246,7 +226,7 @@ impl Engine {
     ) -> Result<Vec<Pending>, EngineError> {
         self.mirror.host_writes(addr, &data)?;
         let offset = u64::from(addr) - self.arena.base();
-        let queue = of_lane(lane, [&self.queue, &self.copies]);
+        let queue = &self.queues[lane as usize];
         let Some(buffer) = self.arena.buffer_mut().filter(|_| !data.is_empty()) else {
             return Ok(Vec::new());
         };
@@ -266,11 +246,11 @@ impl Engine {
         self.mirror.memory().read(first, size)?;
         let stats = &self.shared.stats;
         if let (Some(packer), Some(to)) = (self.runner.packer(), self.arena.buffer()) {
-            let queue = of_lane(lane, [&self.queue, &self.copies]);
+            let queue = &self.queues[lane as usize];
             let site = PackSite {
                 ctx: &self.ctx,
                 queue,
-                lane: index(lane),
+                lane: lane as usize,
                 to,
                 stats,
             };
@@ -281,7 +261,7 @@ impl Engine {
                 return Ok(vec![packed]);
             }
         }
-        stats.copied(&stats.bytes_written, size);
+        stats.copied(size, |s| &mut s.bytes_written);
         let mut tiles = vec![0; size as usize];
         images.pack_into(&mut tiles);
         self.write(lane, addr, tiles.into())
@@ -298,14 +278,14 @@ impl Engine {
         let Some(buffer) = self.arena.buffer().filter(|_| size_bytes > 0) else {
             return Ok(Vec::new());
         };
-        let pending = self.lane(lane).read(buffer, offset, size_bytes)?;
-        self.lane(lane).flush()?;
+        let pending = self.queues[lane as usize].read(buffer, offset, size_bytes)?;
+        self.queues[lane as usize].flush()?;
         Ok(vec![pending])
     }
 
     /// Enqueues a batch: from an earlier plan, if it still holds, else from a new one.
     pub fn run(&mut self, batch: &Arc<Batch>) -> Result<(Vec<Pending>, RunReport), EngineError> {
-        self.shared.stats.batches.fetch_add(1, Ordering::Relaxed);
+        self.shared.stats.add(|s| s.batches += 1);
         let key = Arc::as_ptr(batch) as usize;
         let done = match self.plans.get(&key) {
             Some(plan) if self.still_holds(plan) => {
@@ -316,7 +296,7 @@ impl Engine {
                 let site = Site {
                     ctx: &self.ctx,
                     arena: &self.arena,
-                    queue: &self.queue,
+                    queue: &self.queues[COMPUTE],
                     shared: &self.shared,
                 };
                 (self.runner.run(&plan.part, site)?, plan.report.clone())
@@ -326,11 +306,11 @@ impl Engine {
                 let began = Instant::now();
                 let done = self.plan_and_run(batch)?;
                 let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                self.shared.stats.plan_ns.fetch_add(took, Ordering::Relaxed);
+                self.shared.stats.add(|s| s.plan_ns += took);
                 done
             }
         };
-        self.queue.flush()?;
+        self.queues[COMPUTE].flush()?;
         Ok(done)
     }
 
@@ -358,15 +338,16 @@ impl Engine {
         &mut self,
         batch: &Arc<Batch>,
     ) -> Result<(Vec<Pending>, RunReport), EngineError> {
-        self.shared.stats.planned.fetch_add(1, Ordering::Relaxed);
+        self.shared.stats.add(|s| s.planned += 1);
         check::extensions(&self.config, &batch.insns)
             .map_err(|found| BatchError::Bounds(Box::new(found)))?;
         let order = tokens::order(&batch.insns).map_err(BatchError::from)?;
         let leftover_tokens = order.leftover;
         let order = order.indices;
-        match self.runner.clears_scratchpads() {
-            true => self.uops.begin_cleared(),
-            false => self.uops.begin(),
+        if self.runner.clears_scratchpads() {
+            self.uops.begin_cleared();
+        } else {
+            self.uops.begin();
         }
         let mut walk = Walk {
             config: &self.config,
@@ -380,25 +361,29 @@ impl Engine {
         let (mut from, mut fresh) = (0, None);
         let mut all = Vec::new();
         loop {
-            let (stop, draft) = self.runner.draft(&self.config, arena, |sink| {
-                walk.run(&mut self.mirror, from, fresh, sink)
-            })?;
-            let end = match &stop {
-                Stop::End => order.len(),
-                Stop::ReadBack { position, .. } => *position,
-            };
-            // What was checked is what runs: the instructions, not the words beside them.
-            let insns = order[from..end]
-                .iter()
-                .map(|&i| (i as usize, batch.insns[i as usize]));
-            let insns = insns.filter(|(_, insn)| !matches!(insn, Insn::Finish(_)));
             let site = Site {
                 ctx: &self.ctx,
                 arena: &self.arena,
-                queue: &self.queue,
+                queue: &self.queues[COMPUTE],
                 shared: &self.shared,
             };
-            let (part, uploads) = Runner::make(draft, insns, site)?;
+            // What was checked is what runs: the instructions, not the words beside them.
+            let insns = |stop: &Stop| {
+                let end = match stop {
+                    Stop::End => order.len(),
+                    Stop::ReadBack { position, .. } => *position,
+                };
+                let insns = order[from..end].iter().map(|&i| i as usize);
+                let insns = insns.map(|index| (index, batch.insns[index]));
+                let runs = |(_, insn): &(usize, Insn)| !matches!(insn, Insn::Finish(_));
+                insns.filter(runs).collect()
+            };
+            let (stop, part, uploads) = self.runner.make(
+                &self.config,
+                site,
+                |sink| walk.run(&mut self.mirror, from, fresh, sink),
+                insns,
+            )?;
             let pending = self.runner.run(&part, site)?;
             all.extend(uploads.into_iter().chain(pending));
             let Stop::ReadBack { position, ranges } = stop else {
@@ -414,8 +399,9 @@ impl Engine {
             stats.stalled();
             for (addr, len) in ranges {
                 if let Some(buffer) = self.arena.buffer() {
-                    stats.copied(&stats.bytes_read, len);
-                    let mut read = self.queue.read(buffer, u64::from(addr) - arena.0, len)?;
+                    stats.copied(len, |s| &mut s.bytes_read);
+                    let mut read =
+                        self.queues[COMPUTE].read(buffer, u64::from(addr) - arena.0, len)?;
                     self.mirror.refresh(addr, &read.wait()?)?;
                 }
             }

@@ -2,15 +2,14 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::Builder;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use vta_driver::{DriverError, Lane, RunReport, Work, WorkDone};
 
+use super::engine::Engine;
 use crate::cl::Pending;
-use crate::device::engine::{Engine, index};
 use crate::error::{ClFault, EngineError, OpenClError};
 use crate::shared::Shared;
 
@@ -49,7 +48,7 @@ enum Outcome {
     Ran { report: RunReport, began: Instant },
 }
 
-/// What waits for each lane, in the order of [`index`].
+/// What waits for each lane, in the order of [`Lane`].
 type Lanes = [Sender<Unfinished>; 2];
 
 /// Starts the threads. The receiver's channel closes when everything that was queued is finished.
@@ -106,7 +105,7 @@ fn serve(mut engine: Engine, items: &Receiver<Item>, to: &Lanes, shared: &Shared
                     outcome,
                     reply,
                 };
-                if to[index(lane)].send(unfinished).is_err() {
+                if to[lane as usize].send(unfinished).is_err() {
                     return;
                 }
             }
@@ -128,7 +127,7 @@ fn enqueue(
     let spans = engine.order(lane, &work)?;
     let done = match work {
         Work::Write { addr, data } => {
-            stats.copied(&stats.bytes_written, data.len() as u64);
+            stats.copied(data.len() as u64, |s| &mut s.bytes_written);
             (engine.write(lane, addr.0, data)?, Outcome::Written)
         }
         Work::Pack { addr, images } => {
@@ -136,7 +135,7 @@ fn enqueue(
             (pending, Outcome::Written)
         }
         Work::Read { addr, size_bytes } => {
-            stats.copied(&stats.bytes_read, size_bytes);
+            stats.copied(size_bytes, |s| &mut s.bytes_read);
             (engine.read(lane, addr.0, size_bytes)?, Outcome::Data)
         }
         Work::Run(batch) => {
@@ -156,13 +155,13 @@ fn answer(waiting: &Receiver<Unfinished>, shared: &Shared) {
         let mut failed = None;
         if !unfinished.pending.is_empty() {
             // The queue is in order: who waits for the last has waited for all.
-            shared.stats.waits.fetch_add(1, Ordering::Relaxed);
+            shared.stats.add(|s| s.waits += 1);
         }
         for mut pending in unfinished.pending {
             let waited = pending.wait();
             if shared.profile {
                 let ns = pending.kernel_nanoseconds();
-                shared.stats.kernel_ns.fetch_add(ns, Ordering::Relaxed);
+                shared.stats.add(|s| s.kernel_ns += ns);
             }
             match waited {
                 Ok(bytes) if data.is_empty() => data = bytes,

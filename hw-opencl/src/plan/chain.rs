@@ -70,9 +70,10 @@ impl Chain {
         let mut runs = runs(access);
         runs.sort_by_key(|run| run.dst);
         let once = runs.windows(2).all(|w| w[0].written().end <= w[1].dst);
-        let lists = match once {
-            true => vec![runs],
-            false => by_visit(access, depth, MAX_STAGES)?,
+        let lists = if once {
+            vec![runs]
+        } else {
+            by_visit(access, depth, MAX_STAGES)?
         };
         let stage = |runs| Stage {
             op: StageOp::Alu(alu.op),

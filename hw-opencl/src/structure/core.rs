@@ -1,7 +1,5 @@
 //! The single-work-item core on a device, as one kernel or as three joined by channels.
 
-use std::sync::atomic::Ordering;
-
 use vta_isa::Insn;
 use vta_isa::tokens::At;
 
@@ -37,7 +35,7 @@ impl StreamOnDevice {
     /// Copies instructions, with their places in the batch, to the device by `upload`.
     pub fn make(
         stream: Stream,
-        insns: impl Iterator<Item = (usize, Insn)>,
+        insns: Vec<(usize, Insn)>,
         mut upload: impl FnMut(Vec<u32>) -> Result<Bytes, ClFault>,
     ) -> Result<Self, EngineError> {
         let mut words = Vec::new();
@@ -110,8 +108,7 @@ impl Core {
         let head = [Arg::U32(stream.count), Arg::U64(arena.base())];
         self.kernel.set(0, &head)?;
         self.kernel.set(2, &buffers)?;
-        let launches = &site.shared.stats.launches;
-        launches.fetch_add(1, Ordering::Relaxed);
+        site.shared.stats.add(|s| s.launches += 1);
         Ok(vec![queue.launch(&self.kernel, 1, 1)?])
     }
 }
@@ -149,7 +146,7 @@ impl Channels {
     pub fn run(&self, stream: &StreamOnDevice, site: Site<'_>) -> Result<(), EngineError> {
         let Site { arena, queue, .. } = site;
         let stats = &site.shared.stats;
-        stats.launches.fetch_add(3, Ordering::Relaxed);
+        stats.add(|s| s.launches += 3);
         stats.stalled();
         let StreamOnDevice {
             insns,

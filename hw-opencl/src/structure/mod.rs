@@ -1,5 +1,5 @@
-//! The structures behind one face: drafting what a batch's instructions become, making it ready
-//! on the device, launching it.
+//! The structures behind one face: making what a batch's instructions become ready on the device,
+//! launching it.
 
 mod core;
 pub(crate) mod packer;
@@ -7,20 +7,17 @@ mod site;
 mod stream;
 mod throughput;
 
-use vta_isa::resolve::Resolved;
 use vta_isa::{Config, Insn};
 
 use self::core::{Channels, Core, StreamOnDevice};
 use self::packer::Packer;
 pub(crate) use self::site::Site;
-use self::stream::{Stream, StreamBuilder};
+use self::stream::Stream;
 use self::throughput::{Launches, Throughput};
 use crate::batch::Sink;
 use crate::build::program::Builder;
 use crate::cl::{Pending, Queue};
 use crate::error::{BatchError, EngineError, OpenClError};
-use crate::plan::decoder::Decoder;
-use crate::plan::schedule::Scheduled;
 use crate::select::Structure;
 
 /// Kernels and scratchpads of a structure.
@@ -28,12 +25,6 @@ pub(crate) enum Runner {
     Throughput(Box<Throughput>),
     Core(Core),
     Channels(Channels),
-}
-
-/// What a batch became, still on the host.
-pub(crate) enum Draft {
-    Throughput(Scheduled),
-    Stream(Stream),
 }
 
 /// What a batch became, on the device.
@@ -52,22 +43,7 @@ impl Part {
     }
 }
 
-/// Passes checked instructions on to the structure's own sink.
-pub(crate) enum AnySink<'a> {
-    Throughput(Box<Decoder<'a>>),
-    Stream(StreamBuilder),
-}
-
-impl Sink for AnySink<'_> {
-    fn take(&mut self, resolved: &Resolved<'_>) {
-        match self {
-            Self::Throughput(sink) => sink.take(resolved),
-            Self::Stream(sink) => sink.take(resolved),
-        }
-    }
-}
-
-/// What says that a batch came to a runner that didn't draft or make it.
+/// What says that a batch came to a runner that didn't make it.
 const FOREIGN: EngineError = EngineError::Internal("a batch was made for another structure");
 
 impl Runner {
@@ -102,53 +78,36 @@ impl Runner {
         }
     }
 
-    /// Gives a sink to a walk and makes a draft of what it collected. `arena` is base and size of
-    /// device memory.
-    pub fn draft<T>(
+    /// Gives a sink to a walk, and enqueues the copies of what it collected to the device, which are
+    /// finished when the first run is. `insns` are the walk's instructions in the order in which
+    /// they run, with their places in the batch.
+    pub fn make<T>(
         &self,
         config: &Config,
-        arena: (u64, u64),
-        walk: impl FnOnce(&mut AnySink<'_>) -> Result<T, BatchError>,
-    ) -> Result<(T, Draft), EngineError> {
-        let mut sink = match self {
-            Self::Throughput(throughput) => {
-                AnySink::Throughput(Box::new(throughput.decoder(config, arena.0)))
-            }
-            Self::Core(_) | Self::Channels(_) => AnySink::Stream(StreamBuilder::default()),
-        };
-        let walked = walk(&mut sink)?;
-        let draft = match (sink, self) {
-            (AnySink::Throughput(decoder), Self::Throughput(throughput)) => {
-                Draft::Throughput(throughput.schedule(*decoder, config, arena)?)
-            }
-            (AnySink::Stream(builder), Self::Core(_) | Self::Channels(_)) => {
-                Draft::Stream(builder.finish())
-            }
-            (AnySink::Throughput(_), Self::Core(_) | Self::Channels(_))
-            | (AnySink::Stream(_), Self::Throughput(_)) => return Err(FOREIGN),
-        };
-        Ok((walked, draft))
-    }
-
-    /// Enqueues the copies of a draft to the device, which are finished when the first run is.
-    /// `insns` are its instructions in the order in which they run, with their places in the
-    /// batch.
-    pub fn make(
-        draft: Draft,
-        insns: impl Iterator<Item = (usize, Insn)>,
         site: Site<'_>,
-    ) -> Result<(Part, Vec<Pending>), EngineError> {
+        walk: impl FnOnce(&mut dyn Sink) -> Result<T, BatchError>,
+        insns: impl FnOnce(&T) -> Vec<(usize, Insn)>,
+    ) -> Result<(T, Part, Vec<Pending>), EngineError> {
         let mut uploads = Vec::new();
         let mut upload = |words: Vec<u32>| site.upload(words, &mut uploads);
-        let part = match draft {
-            Draft::Throughput(scheduled) => {
-                Part::Throughput(Throughput::make(scheduled, &mut upload)?)
+        let arena = (site.arena.base(), site.arena.size_bytes());
+        let (walked, part) = match self {
+            Self::Throughput(throughput) => {
+                let mut decoder = throughput.decoder(config, arena.0);
+                let walked = walk(&mut decoder)?;
+                let scheduled = throughput.schedule(decoder, config, arena)?;
+                let launches = Throughput::make(scheduled, &mut upload)?;
+                (walked, Part::Throughput(launches))
             }
-            Draft::Stream(stream) => {
-                Part::Stream(StreamOnDevice::make(stream, insns, &mut upload)?)
+            Self::Core(_) | Self::Channels(_) => {
+                let mut stream = Stream::default();
+                let walked = walk(&mut stream)?;
+                let insns = insns(&walked);
+                let stream = StreamOnDevice::make(stream, insns, &mut upload)?;
+                (walked, Part::Stream(stream))
             }
         };
-        Ok((part, uploads))
+        Ok((walked, part, uploads))
     }
 
     /// Enqueues a part. What it returns is finished when the part is.

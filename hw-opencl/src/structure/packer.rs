@@ -8,7 +8,7 @@ use vta_isa::Config;
 
 use crate::cl::{Arg, Built, Bytes, CoreKernel, Ctx, Pending, Queue};
 use crate::error::ClFault;
-use crate::stats::StatsInner;
+use crate::stats::Counts;
 use crate::words::{PACK_WORDS, PackWord};
 
 /// Work-items of a work-group on a device whose lanes work side by side.
@@ -84,11 +84,11 @@ impl Packer {
         let mut before = Vec::new();
         if sources.words != words {
             let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
-            stats.copied(&stats.plan_bytes, bytes.len() as u64);
+            stats.copied(bytes.len() as u64, |s| &mut s.plan_bytes);
             before.push(queue.write(&mut sources.sizes, 0, bytes.into())?);
             sources.words = words;
         }
-        stats.copied(&stats.bytes_written, len);
+        stats.copied(len, |s| &mut s.bytes_written);
         before.push(queue.write_images(&mut sources.images, images)?);
         let pieces = [PackWord::Blocks, PackWord::Positions].map(|w| u64::from(words[w as usize]));
         // The tiles are in memory, so their number is a size.
@@ -122,7 +122,7 @@ pub(crate) struct PackSite<'a> {
     pub lane: usize,
     /// Device memory.
     pub to: &'a Bytes,
-    pub stats: &'a StatsInner,
+    pub stats: &'a Counts,
 }
 
 /// The kernel's words for so many images of a tensor, in the order of [`PackWord`].

@@ -20,8 +20,7 @@ impl Site<'_> {
         let len = 4 * words.len() as u64;
         let mut buffer = self.ctx.buffer(len.max(16))?;
         if len > 0 {
-            let stats = &self.shared.stats;
-            stats.copied(&stats.plan_bytes, len);
+            self.shared.stats.copied(len, |s| &mut s.plan_bytes);
             uploads.push(self.queue.write_words(&mut buffer, words)?);
         }
         Ok(buffer)

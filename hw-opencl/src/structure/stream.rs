@@ -19,20 +19,8 @@ pub(crate) struct Stream {
     pub fences: Vec<u32>,
     /// STOREs that move something.
     pub stores: u32,
-}
-
-/// Collects fences.
-#[derive(Default)]
-pub(crate) struct StreamBuilder {
-    out: Stream,
     /// Which STORE, counted from 1, last wrote a piece of DRAM.
     wrote: HashMap<u64, u32>,
-}
-
-impl StreamBuilder {
-    pub fn finish(self) -> Stream {
-        self.out
-    }
 }
 
 /// The pieces of DRAM that rows touch; some come more than once.
@@ -41,7 +29,7 @@ fn pieces(rows: &Rows) -> impl Iterator<Item = u64> + use<> {
     rows.apart().flat_map(piece)
 }
 
-impl Sink for StreamBuilder {
+impl Sink for Stream {
     fn take(&mut self, resolved: &Resolved<'_>) {
         let fence = match resolved {
             Resolved::Load(access) => {
@@ -49,14 +37,14 @@ impl Sink for StreamBuilder {
                 wrote.copied().max().unwrap_or(0)
             }
             Resolved::Store(access) => {
-                self.out.stores += 1;
-                let written = pieces(&access.rows).map(|piece| (piece, self.out.stores));
+                self.stores += 1;
+                let written = pieces(&access.rows).map(|piece| (piece, self.stores));
                 self.wrote.extend(written);
                 0
             }
             Resolved::Gemm(_) | Resolved::Alu(_) | Resolved::Sync => 0,
         };
-        self.out.fences.push(fence);
+        self.fences.push(fence);
     }
 }
 
@@ -69,10 +57,10 @@ mod tests {
 
     #[test]
     fn a_load_waits_for_the_last_store_that_it_reads() {
-        let mut builder = StreamBuilder::default();
+        let mut stream = Stream::default();
         let mut take = |insn: Insn| {
             let config = Config::default();
-            builder.take(&Resolved::of(&config, &insn, Uops::of(&[])).unwrap());
+            stream.take(&Resolved::of(&config, &insn, Uops::of(&[])).unwrap());
         };
         let store = |page: u32| Store {
             dram_base: page * 256,
@@ -95,7 +83,6 @@ mod tests {
         take(load(1, 2).into());
         take(load(3, 1).into());
         take(Load::default().into());
-        let stream = builder.finish();
         assert_eq!(stream.fences, [0, 0, 0, 0, 1, 2, 0, 0]);
         assert_eq!(stream.stores, 2);
     }

@@ -1,14 +1,12 @@
 //! The throughput structure on a device: a batch's operations, level by level, in as few
 //! launches as it takes.
 
-use std::sync::atomic::Ordering;
-
 use vta_isa::Config;
 
 use super::packer::Packer;
 use super::site::Site;
 use crate::build::program::Builder;
-use crate::cl::{Arg, Bytes, CoreKernel, Ctx, Image, Pending, Queue};
+use crate::cl::{Arg, Bytes, CoreKernel, Image, Pending, Queue};
 use crate::error::{ClFault, EngineError, OpenClError};
 use crate::plan::decoder::Decoder;
 use crate::plan::ops::{Room, Shape};
@@ -58,21 +56,6 @@ pub(crate) struct Launches {
 }
 
 impl Launches {
-    /// A launch that has nothing to do.
-    fn nothing(ctx: &Ctx, queue: &Queue) -> Result<Self, ClFault> {
-        let zeros = || -> Result<Bytes, ClFault> {
-            let mut zeros = ctx.buffer(16)?;
-            queue.zero(&mut zeros, 0, 16)?;
-            Ok(zeros)
-        };
-        Ok(Self {
-            buffers: [zeros()?, zeros()?, zeros()?, zeros()?],
-            launches: vec![NOTHING],
-            refreshes: Vec::new(),
-            phases: 0,
-        })
-    }
-
     /// Bytes of device memory.
     pub fn size_bytes(&self) -> u64 {
         self.buffers.iter().map(Bytes::size_bytes).sum()
@@ -141,7 +124,19 @@ impl Throughput {
                 wgt,
                 acc: scratchpad(Scratchpad::Acc)?,
             };
-            let nothing = Launches::nothing(builder.ctx, queue)?;
+            let nothing = Scheduled {
+                launches: vec![Launch {
+                    first_level: 0,
+                    last_level: 0,
+                    groups: 1,
+                }],
+                ..Scheduled::default()
+            };
+            let nothing = Self::make(nothing, |_| {
+                let mut zeros = builder.ctx.buffer(16)?;
+                queue.zero(&mut zeros, 0, 16)?;
+                Ok(zeros)
+            })?;
             made.launch(&nothing, None, queue, Events::Last)?;
             queue.finish()?;
             Ok(made)
@@ -209,21 +204,21 @@ impl Throughput {
 
     /// Enqueues a batch. What it returns is finished when the batch is.
     pub fn run(&mut self, batch: &Launches, site: Site<'_>) -> Result<Vec<Pending>, EngineError> {
-        let events = match site.shared.profile {
-            true => Events::All,
-            false => Events::Last,
+        let events = if site.shared.profile {
+            Events::All
+        } else {
+            Events::Last
         };
         let pending = self.launch(batch, site.arena.buffer(), site.queue, events)?;
         let launched = match self.one_launch {
             Some(_) => batch.launches.len().min(1),
             None => batch.launches.len(),
         };
-        let stats = &site.shared.stats;
-        stats.launches.fetch_add(launched as u64, Ordering::Relaxed);
         let copied: usize = batch.refreshes.iter().map(Vec::len).sum();
-        stats
-            .scope_copies
-            .fetch_add(copied as u64, Ordering::Relaxed);
+        site.shared.stats.add(|s| {
+            s.launches += launched as u64;
+            s.scope_copies += copied as u64;
+        });
         Ok(pending)
     }
 
@@ -348,13 +343,6 @@ enum Events {
     All,
     Last,
 }
-
-/// A launch that has nothing to do.
-const NOTHING: Launch = Launch {
-    first_level: 0,
-    last_level: 0,
-    groups: 1,
-};
 
 /// How work is cut: for work-items that are vectors of a CPU, or for groups of a GPU's lanes.
 fn cut(shape: Shape, units: u32) -> Cut {
