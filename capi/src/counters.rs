@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytemuck::NoUninit;
 use serde_json::{Map, Value, json};
 use vta_app::Session as Network;
 use vta_app::run::counters_json;
@@ -10,7 +11,7 @@ use vta_isa::MemType;
 
 /// What a session counted in all its runs that ended well. Later versions may add figures at the end.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, NoUninit)]
 pub struct Counters {
     /// Runs.
     pub runs: u64,
@@ -30,39 +31,11 @@ pub struct Counters {
     pub cycles: u64,
 }
 
-impl Counters {
-    /// The bytes of all, as C reads them.
-    pub(crate) fn bytes(&self) -> impl Iterator<Item = u8> {
-        let Self {
-            runs,
-            images,
-            passes,
-            insns,
-            macs,
-            bytes_loaded,
-            bytes_stored,
-            cycles,
-        } = *self;
-        let all = [
-            runs,
-            images,
-            passes,
-            insns,
-            macs,
-            bytes_loaded,
-            bytes_stored,
-            cycles,
-        ];
-        all.into_iter().flat_map(u64::to_ne_bytes)
-    }
-}
-
 /// Totals since a session was opened.
 #[derive(Debug, Default)]
 pub struct Counted {
-    runs: u64,
-    images: u64,
-    passes: u64,
+    /// Runs, images and passes.
+    totals: Counters,
     driver: Driver,
     devices: BTreeMap<String, DeviceCounters>,
 }
@@ -76,9 +49,10 @@ impl Counted {
         driver: Driver,
         devices: BTreeMap<String, DeviceCounters>,
     ) {
-        self.runs += 1;
-        self.images += images as u64;
-        self.passes += images.div_ceil(network.program().config.batch()) as u64;
+        let totals = &mut self.totals;
+        totals.runs += 1;
+        totals.images += images as u64;
+        totals.passes += images.div_ceil(network.program().config.batch()) as u64;
         (self.driver, self.devices) = (driver, devices);
     }
 
@@ -89,14 +63,12 @@ impl Counted {
         let macs = network.program().layers.iter().map(|layer| layer.macs);
         let pass_cycles = network.report().map_or(0, |report| report.cycles());
         Counters {
-            runs: self.runs,
-            images: self.images,
-            passes: self.passes,
             insns: self.driver.traffic.insns,
-            macs: macs.sum::<u64>().saturating_mul(self.images),
+            macs: macs.sum::<u64>().saturating_mul(self.totals.images),
             bytes_loaded: loaded.map(bytes).fold(0, u64::saturating_add),
             bytes_stored: bytes(MemType::Out),
-            cycles: pass_cycles.saturating_mul(self.passes),
+            cycles: pass_cycles.saturating_mul(self.totals.passes),
+            ..self.totals
         }
     }
 

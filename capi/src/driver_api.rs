@@ -6,4 +6,4 @@ mod memory;
 
 pub use calls::*;
 pub(crate) use calls::{told, with_machine};
-pub(crate) use machine::Machine;
+pub(crate) use machine::{Machine, only_tokens};

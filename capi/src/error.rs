@@ -10,25 +10,22 @@ pub use crate::failure::{Failure, Status};
 /// Does the work of a function of C. A failure, and a panic as one, is kept for the thread's
 /// [`vta_last_error`](crate::vta_last_error), and gives `otherwise`.
 pub fn caught<T>(otherwise: T, work: impl FnOnce() -> Result<T, Failure>) -> T {
-    // What a panic leaves half done lies behind locks and handles that the work itself looks after.
-    let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(of_panic(panic)));
-    done.unwrap_or_else(|failure| {
-        last::keep(failure);
-        otherwise
-    })
+    kept(work).unwrap_or(otherwise)
 }
 
 /// [`caught`] for functions that give a status.
 pub fn status(work: impl FnOnce() -> Result<(), Failure>) -> Status {
+    kept(work).err().unwrap_or(Status::Ok)
+}
+
+fn kept<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Status> {
+    // What a panic leaves half done lies behind locks and handles that the work itself looks after.
     let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(of_panic(panic)));
-    match done {
-        Ok(()) => Status::Ok,
-        Err(failure) => {
-            let status = failure.status;
-            last::keep(failure);
-            status
-        }
-    }
+    done.map_err(|failure| {
+        let status = failure.status;
+        last::keep(failure);
+        status
+    })
 }
 
 /// A panic in words. Letting go of what it carried may panic once more, which ends here.
@@ -39,10 +36,7 @@ fn of_panic(panic: Box<dyn Any + Send>) -> Failure {
         std::mem::forget(again);
     }
     let told = told.unwrap_or_else(|| "no text".to_owned());
-    Failure {
-        status: Status::Internal,
-        text: format!("internal error: {told}"),
-    }
+    Failure::internal(format!("internal error: {told}"))
 }
 
 #[cfg(test)]

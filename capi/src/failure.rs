@@ -3,6 +3,7 @@
 use vta_app::error::{Error, message};
 use vta_app::options::names::Front;
 use vta_driver::DriverError;
+use vta_isa::FieldError;
 
 /// Whether a call did what it says, and of what class the failure is if it didn't. Later versions may
 /// have more classes: treat what you don't know as `VTA_STATUS_INTERNAL`.
@@ -47,21 +48,29 @@ pub struct Failure {
 impl Failure {
     /// What makes no sense to ask for.
     pub fn usage(text: impl Into<String>) -> Self {
-        let (status, text) = (Status::Usage, text.into());
-        Self { status, text }
+        Self::of(Status::Usage, text)
     }
 
     /// Memory that the system hasn't.
     pub fn memory(bytes: usize) -> Self {
         let mib = bytes.div_ceil(1 << 20);
         let text = format!("values take {mib} MiB of memory, which the system hasn't");
-        let status = Status::Memory;
-        Self { status, text }
+        Self::of(Status::Memory, text)
     }
 
     /// Data that isn't what it should be.
     pub fn input(text: impl Into<String>) -> Self {
-        let (status, text) = (Status::Input, text.into());
+        Self::of(Status::Input, text)
+    }
+
+    /// A fault of this library.
+    pub fn internal(text: impl Into<String>) -> Self {
+        Self::of(Status::Internal, text)
+    }
+
+    /// Of a class.
+    pub fn of(status: Status, text: impl Into<String>) -> Self {
+        let text = text.into();
         Self { status, text }
     }
 }
@@ -81,13 +90,19 @@ impl From<Error> for Failure {
             // Causes that are new have no class yet.
             _ => Status::Internal,
         };
-        let text = message(&error, Front::Library);
-        Self { status, text }
+        Self::of(status, message(&error, Front::Library))
     }
 }
 
 impl From<DriverError> for Failure {
     fn from(error: DriverError) -> Self {
         Error::from(error).into()
+    }
+}
+
+/// Of a number that is wider than its field.
+impl From<FieldError> for Failure {
+    fn from(error: FieldError) -> Self {
+        Self::input(error.to_string())
     }
 }

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use vta_app::device::ConfigSource;
 use vta_app::options::names::Front;
 use vta_app::options::{InputShape, NetworkOptions, Slot, named};
-use vta_app::{Model, Result as AppResult, Target};
 use vta_compiler::semantics::Requant;
 
 use crate::error::Failure;
 
 /// How a network is opened, compiled and run: see `vta_options_set`. The device is an argument of its own.
 #[derive(Clone, Debug, Default)]
-pub struct Options(NetworkOptions);
+pub struct Options(pub(crate) NetworkOptions);
 
 impl Options {
     /// Sets an option.
@@ -42,21 +41,6 @@ impl Options {
             }
         }
         Ok(())
-    }
-
-    /// Where it runs.
-    pub fn target(&self, device: &str) -> Target {
-        let mut target = self.0.target.clone();
-        device.clone_into(&mut target.device.device);
-        target
-    }
-
-    /// Opens a network by name, or reads one that is in memory.
-    ///
-    /// # Errors
-    /// As for [`NetworkOptions::open`].
-    pub fn open(&self, name: &str, bytes: Option<Vec<u8>>) -> AppResult<Model> {
-        self.0.open(name, bytes)
     }
 }
 

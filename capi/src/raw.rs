@@ -1,6 +1,6 @@
 //! Pointers of C, checked as far as they can be: `name` says which argument it is in messages.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
 use crate::error::Failure;
@@ -35,57 +35,61 @@ pub unsafe fn maybe_text<'a>(name: &str, at: *const c_char) -> Result<Option<&'a
     text.to_str().map(Some).map_err(wrong)
 }
 
-/// Values that C gives; none may be at NULL.
+/// The bytes of values that C gives, each of so many; none may be at NULL.
 ///
 /// # Errors
-/// NULL for some values, an address that isn't a multiple of what the type wants, more values than
-/// there can be.
+/// NULL for some values, an address that isn't a multiple of their size, more values than there can be.
 ///
 /// # Safety
 /// There are `len` values from `at` on, which nothing writes during `'a`.
-pub unsafe fn values<'a, T: Plain>(
+pub unsafe fn values<'a>(
     name: &str,
-    at: *const T,
+    at: *const c_void,
     len: usize,
-) -> Result<&'a [T], Failure> {
-    let at = array(name, at, len)?;
-    // SAFETY: it is aligned and no longer than a slice can be; the rest is the caller's promise.
-    Ok(unsafe { std::slice::from_raw_parts(at.as_ptr(), len) })
+    size: usize,
+) -> Result<&'a [u8], Failure> {
+    let (at, bytes) = array(name, at, len, size)?;
+    // SAFETY: it is no longer than a slice can be; the rest is the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(at.as_ptr(), bytes) })
 }
 
-/// Room that C gives for values; none may be at NULL.
+/// The bytes of room that C gives for values; none may be at NULL.
 ///
 /// # Errors
 /// As for [`values`].
 ///
 /// # Safety
 /// There are `len` values from `at` on, which nothing else touches during `'a`.
-pub unsafe fn room<'a, T: Plain>(
+pub unsafe fn room<'a>(
     name: &str,
-    at: *mut T,
+    at: *mut c_void,
     len: usize,
-) -> Result<&'a mut [T], Failure> {
-    let at = array(name, at, len)?;
+    size: usize,
+) -> Result<&'a mut [u8], Failure> {
+    let (at, bytes) = array(name, at, len, size)?;
     // SAFETY: as in `values`.
-    Ok(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
+    Ok(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), bytes) })
 }
 
-/// Whether there can be an array; where.
-fn array<T>(name: &str, at: *const T, len: usize) -> Result<NonNull<T>, Failure> {
+/// Whether there can be an array; where, and how many bytes it has.
+fn array(
+    name: &str,
+    at: *const c_void,
+    len: usize,
+    size: usize,
+) -> Result<(NonNull<u8>, usize), Failure> {
     if len == 0 {
-        return Ok(NonNull::dangling());
+        return Ok((NonNull::dangling(), 0));
     }
-    let Some(found) = NonNull::new(at.cast_mut()) else {
+    let Some(found) = NonNull::new(at.cast_mut().cast()) else {
         return Err(null(name));
     };
-    if !found.is_aligned() {
-        let align = align_of::<T>();
-        let text = format!("`{name}` is at {at:p}, which is no multiple of {align}");
+    if !at.addr().is_multiple_of(size) {
+        let text = format!("`{name}` is at {at:p}, which is no multiple of {size}");
         return Err(Failure::usage(text));
     }
-    let bytes = len.checked_mul(size_of::<T>());
-    match bytes {
-        Some(bytes) if isize::try_from(bytes).is_ok() => Ok(found),
+    match len.checked_mul(size) {
+        Some(bytes) if isize::try_from(bytes).is_ok() => Ok((found, bytes)),
         _ => Err(Failure::usage(format!(
             "`{name}`: {len} values are too many"
         ))),
@@ -97,36 +101,26 @@ pub fn null(name: &str) -> Failure {
     Failure::usage(format!("`{name}` is NULL"))
 }
 
-/// Numbers, of which every pattern of bits is one.
-pub trait Plain: Copy {}
-
-impl Plain for u8 {}
-impl Plain for i8 {}
-impl Plain for u32 {}
-impl Plain for i32 {}
-impl Plain for u64 {}
-impl Plain for i64 {}
-impl Plain for f32 {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn wrong_pointers_are_refused_by_name() {
-        let all = [1u32, 2];
-        let odd = all.as_ptr().cast::<u8>().wrapping_add(1).cast::<u32>();
+        let all = [1u32.to_ne_bytes(), 2u32.to_ne_bytes()];
+        let at: *const c_void = all.as_ptr().cast();
+        let odd = at.wrapping_byte_add(at.addr() % 2 + 1);
         // SAFETY: what isn't refused is there.
         let (good, none, null, odd, many) = unsafe {
             (
-                values("in", all.as_ptr(), 2),
-                values("in", std::ptr::null::<u32>(), 0),
-                values("in", std::ptr::null::<u32>(), 1),
-                values("in", odd, 1),
-                values("in", all.as_ptr(), usize::MAX / 4),
+                values("in", at, 8, 1),
+                values("in", std::ptr::null(), 0, 4),
+                values("in", std::ptr::null(), 1, 4),
+                values("in", odd, 1, 4),
+                values("in", std::ptr::without_provenance(4), usize::MAX / 4, 4),
             )
         };
-        assert_eq!(good, Ok(&all[..]));
+        assert_eq!(good, Ok(all.as_flattened()));
         assert_eq!(none, Ok(&[][..]));
         assert_eq!(null.map_err(|e| e.text), Err("`in` is NULL".to_owned()));
         assert!(odd.is_err_and(|e| e.text.ends_with("no multiple of 4")));

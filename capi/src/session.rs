@@ -13,17 +13,17 @@ use vta_app::options::names::Said;
 use vta_app::{Feed, Output, Session as Network, Target, Values, Watch, room};
 use vta_compiler::graph::{Data, Element};
 
-use crate::counters::{Counted, Counters};
+use crate::counters::Counted;
 use crate::error::Failure;
-use crate::tensor::Tensor;
+use crate::tensor::Tensors;
 use crate::values::{Given, Room, lend};
 
 /// A network loaded on its devices.
 pub struct Session {
     /// What it takes.
-    pub(crate) inputs: Vec<Tensor>,
+    pub(crate) inputs: Tensors,
     /// What it gives.
-    pub(crate) outputs: Vec<Tensor>,
+    pub(crate) outputs: Tensors,
     /// Names of classes.
     pub(crate) labels: Vec<CString>,
     /// What was opened.
@@ -37,11 +37,11 @@ pub struct Session {
 
 /// What calls change.
 pub(crate) struct State {
-    network: Network,
+    pub(crate) network: Network,
     given: Vec<Option<Values<'static>>>,
     found: Option<Vec<Output>>,
-    counted: Counted,
-    notes: Vec<String>,
+    pub(crate) counted: Counted,
+    pub(crate) notes: Vec<String>,
     /// Text that C was given a pointer to.
     pub(crate) text: CString,
 }
@@ -59,27 +59,23 @@ impl Session {
         let labels = model.labels()?.into_iter();
         let labels = labels.map(|label| CString::new(label).unwrap_or_default());
         let labels = labels.collect();
-        let (cancelled, notes) = (AtomicBool::new(false), Mutex::default());
-        let watcher = Watcher {
-            cancelled: &cancelled,
-            notes: &notes,
-        };
+        let cancelled = AtomicBool::new(false);
+        let watcher = Watcher::new(&cancelled);
         let network = Network::open(model, target, &watcher)?;
         let ports = network.ports()?;
-        let inputs = ports.inputs.into_iter().zip(network.inputs()?);
-        let outputs = ports.outputs.into_iter().zip(network.outputs()?);
-        let inputs: Vec<Tensor> = inputs.map(Tensor::new).collect();
+        let inputs = Tensors::new("input", ports.inputs, network.inputs()?);
+        let outputs = Tensors::new("output", ports.outputs, network.outputs()?);
         let state = State {
-            given: inputs.iter().map(|_| None).collect(),
+            given: inputs.all.iter().map(|_| None).collect(),
             network,
             found: None,
             counted: Counted::default(),
-            notes: notes.into_inner().unwrap_or_else(PoisonError::into_inner),
+            notes: watcher.notes(),
             text: CString::default(),
         };
         Ok(Self {
-            outputs: outputs.map(Tensor::new).collect(),
             inputs,
+            outputs,
             labels,
             model: name,
             recipe,
@@ -93,30 +89,12 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An input by number.
-    ///
-    /// # Errors
-    /// There is no such input.
-    pub fn input(&self, index: usize) -> Result<&Tensor, Failure> {
-        let found = self.inputs.get(index);
-        found.ok_or_else(|| missing("input", index, &self.inputs))
-    }
-
-    /// An output by number.
-    ///
-    /// # Errors
-    /// There is no such output.
-    pub fn output(&self, index: usize) -> Result<&Tensor, Failure> {
-        let found = self.outputs.get(index);
-        found.ok_or_else(|| missing("output", index, &self.outputs))
-    }
-
     /// Keeps a copy of values for an input.
     ///
     /// # Errors
     /// No such input, values of another type, no whole number of images.
     pub fn set(&self, index: usize, values: Given<'_>) -> Result<(), Failure> {
-        let values = values.of(self.input(index)?)?;
+        let values = values.of(self.inputs.at(index)?)?;
         self.state().given[index] = Some(values);
         Ok(())
     }
@@ -126,7 +104,7 @@ impl Session {
     /// # Errors
     /// No such input, files that can't be read, images that don't fit, a model that brings none.
     pub fn set_images(&self, index: usize, path: Option<&str>) -> Result<(), Failure> {
-        let input = self.input(index)?;
+        let input = self.inputs.at(index)?;
         let tensor = &input.of_device;
         let mut source = match path {
             Some(path) => Source::open(&[PathBuf::from(path)], None)?,
@@ -138,14 +116,10 @@ impl Session {
         let images = || format!("{} images of input '{}'", source.len(), input.port.name);
         room::ask(bytes, images)?;
         let mut state = self.state();
-        let notes = Mutex::default();
-        let watcher = Watcher {
-            cancelled: &self.cancelled,
-            notes: &notes,
-        };
+        let watcher = Watcher::new(&self.cancelled);
         let none = PreprocessOptions::default();
         let recipe = Preprocess::choose(&none, self.recipe.as_ref(), &watcher)?;
-        state.note(notes.into_inner().unwrap_or_else(PoisonError::into_inner));
+        state.note(watcher.notes());
         let (mut real, mut whole) = (Vec::new(), Vec::new());
         let mut reader = source.reader();
         while let Some(item) = reader.next_item()? {
@@ -159,9 +133,10 @@ impl Session {
                 (_, values) => extend(&mut whole, &values.unwrap_or_default())?,
             }
         }
-        state.given[index] = Some(match whole.is_empty() {
-            true => Values::Real(real.into()),
-            false => Values::Whole(whole.into()),
+        state.given[index] = Some(if whole.is_empty() {
+            Values::Real(real.into())
+        } else {
+            Values::Whole(whole.into())
         });
         Ok(())
     }
@@ -184,22 +159,18 @@ impl Session {
         let mut feeds = Vec::with_capacity(given.len());
         // No timing depends on values.
         let blank = network.timing_only() && given.iter().all(Option::is_none);
-        for (tensor, values) in self.inputs.iter().zip(given).filter(|_| !blank) {
+        for (tensor, values) in self.inputs.all.iter().zip(given).filter(|_| !blank) {
             let name = &*tensor.of_device.name;
             let missing = || Failure::usage(format!("input '{}' isn't set", tensor.port.name));
             let values = lend(values.as_ref().ok_or_else(missing)?);
             feeds.push(Feed { name, values });
         }
-        let notes = Mutex::default();
-        let watcher = Watcher {
-            cancelled: &self.cancelled,
-            notes: &notes,
-        };
+        let watcher = Watcher::new(&self.cancelled);
         let all = network.run(&feeds, &watcher)?;
         let images = all.outputs.first().map_or(0, |output| output.images);
         counted.add(network, images, all.counters, all.devices);
         *found = Some(all.outputs);
-        state.note(notes.into_inner().unwrap_or_else(PoisonError::into_inner));
+        state.note(watcher.notes());
         Ok(())
     }
 
@@ -220,7 +191,7 @@ impl Session {
     /// # Errors
     /// No run, no such output, room of another type or size, a device that only counts cycles.
     pub fn read(&self, index: usize, room: Room<'_>) -> Result<(), Failure> {
-        let tensor = self.output(index)?;
+        let tensor = self.outputs.at(index)?;
         let state = self.state();
         let Some(found) = &state.found else {
             let text = "there are no outputs before a run that ends well";
@@ -243,29 +214,6 @@ impl State {
             }
         }
     }
-
-    /// What was remarked so far, a line each.
-    pub(crate) fn notes(&self) -> String {
-        self.notes.join("\n")
-    }
-
-    /// The main figures, in the order of [`Counters`].
-    pub(crate) fn figures(&self) -> Counters {
-        self.counted.figures(&self.network)
-    }
-
-    /// The counters as JSON.
-    pub(crate) fn json(&self) -> String {
-        self.counted.json(&self.network)
-    }
-}
-
-/// A number that no tensor has.
-fn missing(kind: &str, index: usize, tensors: &[Tensor]) -> Failure {
-    let names = tensors.iter().enumerate();
-    let names = names.map(|(at, tensor)| format!("{at} {}", tensor.port.name));
-    let names = names.collect::<Vec<_>>().join(", ");
-    Failure::usage(format!("no {kind} {index} (there is {names})"))
 }
 
 fn extend<T: Copy>(all: &mut Vec<T>, more: &[T]) -> Result<(), Failure> {
@@ -279,7 +227,19 @@ fn extend<T: Copy>(all: &mut Vec<T>, more: &[T]) -> Result<(), Failure> {
 /// Keeps remarks, and knows whether to stop.
 struct Watcher<'a> {
     cancelled: &'a AtomicBool,
-    notes: &'a Mutex<Vec<String>>,
+    notes: Mutex<Vec<String>>,
+}
+
+impl<'a> Watcher<'a> {
+    fn new(cancelled: &'a AtomicBool) -> Self {
+        let notes = Mutex::default();
+        Self { cancelled, notes }
+    }
+
+    fn notes(self) -> Vec<String> {
+        let notes = self.notes.into_inner();
+        notes.unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Watch for Watcher<'_> {

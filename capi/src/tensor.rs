@@ -27,29 +27,31 @@ pub enum Type {
 }
 
 impl Type {
+    /// What each is in a model, in the order of their numbers.
+    const ELEMENTS: [Element; 6] = [
+        Element::F32,
+        Element::I8,
+        Element::U8,
+        Element::I32,
+        Element::I64,
+        Element::Bool,
+    ];
+
     /// That of a number.
     pub fn of(number: i32) -> Option<Self> {
-        let all = [
-            Self::F32,
-            Self::I8,
-            Self::U8,
-            Self::I32,
-            Self::I64,
-            Self::Bool,
-        ];
-        all.into_iter().find(|t| *t as i32 == number)
+        let found = usize::try_from(number).ok();
+        let found = found.and_then(|at| Self::ELEMENTS.get(at));
+        found.map(|element| (*element).into())
     }
 
     /// numpy's name for it.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::F32 => Element::F32.name(),
-            Self::I8 => Element::I8.name(),
-            Self::U8 => Element::U8.name(),
-            Self::I32 => Element::I32.name(),
-            Self::I64 => Element::I64.name(),
-            Self::Bool => Element::Bool.name(),
-        }
+        Self::ELEMENTS[self as usize].name()
+    }
+
+    /// Bytes of an element.
+    pub fn size_bytes(self) -> usize {
+        Self::ELEMENTS[self as usize].bytes() as usize
     }
 }
 
@@ -87,19 +89,6 @@ impl Tensor {
         }
     }
 
-    /// The number of the one of a name; `kind` is for messages.
-    ///
-    /// # Errors
-    /// There is none.
-    pub(crate) fn find(kind: &str, tensors: &[Self], name: &str) -> Result<usize, Failure> {
-        let found = tensors.iter().position(|t| t.port.name == name);
-        found.ok_or_else(|| {
-            let names: Vec<&str> = tensors.iter().map(|t| &*t.port.name).collect();
-            let names = names.join(", ");
-            Failure::usage(format!("no {kind} '{name}' (there is {names})"))
-        })
-    }
-
     /// The type of the model.
     pub(crate) fn kind(&self) -> Type {
         self.port.element.into()
@@ -108,5 +97,50 @@ impl Tensor {
     /// Whether devices have it, as int8.
     pub(crate) fn is_scaled(&self) -> bool {
         self.of_device.scale.is_some()
+    }
+}
+
+/// The inputs of a network, or its outputs.
+#[derive(Debug)]
+pub struct Tensors {
+    /// For messages.
+    kind: &'static str,
+    pub(crate) all: Vec<Tensor>,
+}
+
+impl Tensors {
+    pub(crate) fn new(kind: &'static str, ports: Vec<Port>, of_device: Vec<AppTensor>) -> Self {
+        let all = ports.into_iter().zip(of_device);
+        let all = all.map(Tensor::new).collect();
+        Self { kind, all }
+    }
+
+    /// The one of a number.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn at(&self, index: usize) -> Result<&Tensor, Failure> {
+        self.all.get(index).ok_or_else(|| {
+            let names = self.all.iter().enumerate();
+            let names = names.map(|(at, tensor)| format!("{at} {}", tensor.port.name));
+            self.none(&index.to_string(), names)
+        })
+    }
+
+    /// The number of the one of a name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn find(&self, name: &str) -> Result<usize, Failure> {
+        let found = self.all.iter().position(|t| t.port.name == name);
+        found.ok_or_else(|| {
+            let names = self.all.iter().map(|tensor| tensor.port.name.clone());
+            self.none(&format!("'{name}'"), names)
+        })
+    }
+
+    fn none(&self, asked: &str, names: impl Iterator<Item = String>) -> Failure {
+        let (kind, names) = (self.kind, names.collect::<Vec<_>>().join(", "));
+        Failure::usage(format!("no {kind} {asked} (there is {names})"))
     }
 }

@@ -10,39 +10,49 @@ use std::ptr;
 use crate::error::{Status, caught, status};
 use crate::raw::{self, null};
 use crate::session::Session;
-use crate::tensor::{Tensor, Type};
+use crate::tensor::{Tensor, Tensors, Type};
 
 /// How many inputs the network has; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vta_input_count(session: *const Session) -> usize {
     // SAFETY: pointers are as the header wants them.
-    unsafe { session.as_ref() }.map_or(0, |session| session.inputs.len())
+    unsafe { session.as_ref() }.map_or(0, |session| session.inputs.all.len())
 }
 
 /// How many outputs the network has; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vta_output_count(session: *const Session) -> usize {
     // SAFETY: pointers are as the header wants them.
-    unsafe { session.as_ref() }.map_or(0, |session| session.outputs.len())
+    unsafe { session.as_ref() }.map_or(0, |session| session.outputs.all.len())
 }
 
 /// An input by number, from 0; NULL if there is no such one. It lives until the session is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vta_input(session: *const Session, index: usize) -> *const Tensor {
-    caught(ptr::null(), || {
-        // SAFETY: pointers are as the header wants them.
-        let session = unsafe { session.as_ref() }.ok_or_else(|| null("session"))?;
-        Ok(ptr::from_ref(session.input(index)?))
-    })
+    // SAFETY: pointers are as the header wants them.
+    unsafe { at(session, index, |session| &session.inputs) }
 }
 
 /// An output by number, from 0; NULL if there is no such one. It lives until the session is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vta_output(session: *const Session, index: usize) -> *const Tensor {
+    // SAFETY: pointers are as the header wants them.
+    unsafe { at(session, index, |session| &session.outputs) }
+}
+
+/// A session's tensor by number.
+///
+/// # Safety
+/// Pointers are as the header wants them.
+unsafe fn at(
+    session: *const Session,
+    index: usize,
+    tensors: fn(&Session) -> &Tensors,
+) -> *const Tensor {
     caught(ptr::null(), || {
-        // SAFETY: pointers are as the header wants them.
+        // SAFETY: the caller's promise.
         let session = unsafe { session.as_ref() }.ok_or_else(|| null("session"))?;
-        Ok(ptr::from_ref(session.output(index)?))
+        Ok(ptr::from_ref(tensors(session).at(index)?))
     })
 }
 
@@ -53,18 +63,8 @@ pub unsafe extern "C" fn vta_find_input(
     name: *const c_char,
     index: *mut usize,
 ) -> Status {
-    status(|| {
-        // SAFETY: pointers are as the header wants them.
-        let (session, name, index) = unsafe {
-            (
-                session.as_ref().ok_or_else(|| null("session"))?,
-                raw::text("name", name)?,
-                index.as_mut().ok_or_else(|| null("index"))?,
-            )
-        };
-        *index = Tensor::find("input", &session.inputs, name)?;
-        Ok(())
-    })
+    // SAFETY: pointers are as the header wants them.
+    unsafe { find(session, name, index, |session| &session.inputs) }
 }
 
 /// Writes the number of the output of a name to `index`.
@@ -74,8 +74,22 @@ pub unsafe extern "C" fn vta_find_output(
     name: *const c_char,
     index: *mut usize,
 ) -> Status {
+    // SAFETY: pointers are as the header wants them.
+    unsafe { find(session, name, index, |session| &session.outputs) }
+}
+
+/// A session's tensor by name.
+///
+/// # Safety
+/// Pointers are as the header wants them.
+unsafe fn find(
+    session: *const Session,
+    name: *const c_char,
+    index: *mut usize,
+    tensors: fn(&Session) -> &Tensors,
+) -> Status {
     status(|| {
-        // SAFETY: pointers are as the header wants them.
+        // SAFETY: the caller's promise.
         let (session, name, index) = unsafe {
             (
                 session.as_ref().ok_or_else(|| null("session"))?,
@@ -83,7 +97,7 @@ pub unsafe extern "C" fn vta_find_output(
                 index.as_mut().ok_or_else(|| null("index"))?,
             )
         };
-        *index = Tensor::find("output", &session.outputs, name)?;
+        *index = tensors(session).find(name)?;
         Ok(())
     })
 }

@@ -82,11 +82,20 @@ pub unsafe extern "C" fn vta_options_set(
 /// Frees options. Sessions that were opened with them go on. NULL is left alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vta_options_free(options: *mut Options) {
-    if !options.is_null() {
-        // SAFETY: it came from `vta_options_new`, and C gives it back.
-        let options = unsafe { Box::from_raw(options) };
+    // SAFETY: it came from `vta_options_new`, and C gives it back.
+    unsafe { free(options) };
+}
+
+/// Frees what was made in a box, unless it is NULL.
+///
+/// # Safety
+/// It came from a box, and C gives it back.
+unsafe fn free<T>(made: *mut T) {
+    if !made.is_null() {
+        // SAFETY: the caller's promise.
+        let made = unsafe { Box::from_raw(made) };
         caught((), || {
-            drop(options);
+            drop(made);
             Ok(())
         });
     }
@@ -126,7 +135,7 @@ pub unsafe extern "C" fn vta_open_onnx(
 ) -> Status {
     let model = || {
         // SAFETY: pointers are as the header wants them.
-        let bytes = unsafe { raw::values("data", data.cast::<u8>(), size) }?;
+        let bytes = unsafe { raw::values("data", data, size, 1) }?;
         let mut copy = Vec::new();
         let room = copy.try_reserve_exact(size);
         room.map_err(|_| Failure::memory(size))?;
@@ -153,15 +162,12 @@ unsafe fn opened<'a>(
             let session = session.as_mut().ok_or_else(|| null("session"))?;
             *session = ptr::null_mut();
             let device = raw::maybe_text("device", device)?.unwrap_or("sim");
-            (
-                session,
-                device,
-                options.as_ref().cloned().unwrap_or_default(),
-            )
+            (session, device, options.as_ref().cloned())
         };
         let (name, bytes) = model()?;
-        let model = options.open(name, bytes)?;
-        let opened = Session::open(model, &options.target(device))?;
+        let Options(mut options) = options.unwrap_or_default();
+        device.clone_into(&mut options.target.device.device);
+        let opened = Session::open(options.open(name, bytes)?, &options.target)?;
         *session = Box::into_raw(Box::new(opened));
         Ok(())
     })
@@ -170,12 +176,6 @@ unsafe fn opened<'a>(
 /// Closes a session and frees what belongs to it. No other call may have it any more. NULL is left alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vta_close(session: *mut Session) {
-    if !session.is_null() {
-        // SAFETY: it came from `opened`, and C gives it back.
-        let session = unsafe { Box::from_raw(session) };
-        caught((), || {
-            drop(session);
-            Ok(())
-        });
-    }
+    // SAFETY: it came from `opened`, and C gives it back.
+    unsafe { free(session) };
 }

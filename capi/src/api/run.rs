@@ -5,7 +5,7 @@
 )]
 
 use std::ffi::{CString, c_char, c_void};
-use std::ptr;
+use std::{iter, ptr};
 
 use crate::counters::Counters;
 use crate::error::{Failure, Status, caught, status};
@@ -31,18 +31,10 @@ pub unsafe extern "C" fn vta_set_input(
     status(|| {
         // SAFETY: pointers are as the header wants them.
         let session = unsafe { session.as_ref() }.ok_or_else(|| null("session"))?;
+        let kind = kind(r#type)?;
         // SAFETY: as above; the type says what there is.
-        let given = unsafe {
-            match kind(r#type)? {
-                Type::F32 => Given::F32(raw::values("values", values.cast(), count)?),
-                Type::I8 => Given::I8(raw::values("values", values.cast(), count)?),
-                Type::U8 => Given::U8(raw::values("values", values.cast(), count)?),
-                Type::I32 => Given::I32(raw::values("values", values.cast(), count)?),
-                Type::I64 => Given::I64(raw::values("values", values.cast(), count)?),
-                Type::Bool => Given::Bool(raw::values("values", values.cast(), count)?),
-            }
-        };
-        session.set(index, given)
+        let bytes = unsafe { raw::values("values", values, count, kind.size_bytes()) }?;
+        session.set(index, Given { kind, bytes })
     })
 }
 
@@ -114,18 +106,10 @@ pub unsafe extern "C" fn vta_read_output(
     status(|| {
         // SAFETY: pointers are as the header wants them.
         let session = unsafe { session.as_ref() }.ok_or_else(|| null("session"))?;
+        let kind = kind(r#type)?;
         // SAFETY: as above; the type says for what there is room.
-        let room = unsafe {
-            match kind(r#type)? {
-                Type::F32 => Room::F32(raw::room("values", values.cast(), count)?),
-                Type::I8 => Room::I8(raw::room("values", values.cast(), count)?),
-                Type::U8 => Room::U8(raw::room("values", values.cast(), count)?),
-                Type::I32 => Room::I32(raw::room("values", values.cast(), count)?),
-                Type::I64 => Room::I64(raw::room("values", values.cast(), count)?),
-                Type::Bool => Room::Bool(raw::room("values", values.cast(), count)?),
-            }
-        };
-        session.read(index, room)
+        let bytes = unsafe { raw::room("values", values, count, kind.size_bytes()) }?;
+        session.read(index, Room { kind, bytes })
     })
 }
 
@@ -141,13 +125,16 @@ pub unsafe extern "C" fn vta_read_counters(
         let (session, room) = unsafe {
             (
                 session.as_ref().ok_or_else(|| null("session"))?,
-                raw::room("counters", counters.cast::<u8>(), size)?,
+                raw::room("counters", counters.cast(), size, 1)?,
             )
         };
-        let figures = session.state().figures();
+        let state = session.state();
+        let figures = state.counted.figures(&state.network);
         // A caller of another version has fewer or more of them.
-        let bytes = figures.bytes().chain(std::iter::repeat(0));
-        room.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
+        let bytes = bytemuck::bytes_of(&figures).iter().chain(iter::repeat(&0));
+        room.iter_mut()
+            .zip(bytes)
+            .for_each(|(to, byte)| *to = *byte);
         Ok(())
     })
 }
@@ -158,7 +145,7 @@ pub unsafe extern "C" fn vta_read_counters(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vta_counters_json(session: *mut Session) -> *const c_char {
     // SAFETY: pointers are as the header wants them.
-    unsafe { told(session, |state| state.json()) }
+    unsafe { told(session, |state| state.counted.json(&state.network)) }
 }
 
 /// Remarks on the network and its runs, a line each; "" if there are none. It lives as `vta_counters_json`'s
@@ -166,7 +153,7 @@ pub unsafe extern "C" fn vta_counters_json(session: *mut Session) -> *const c_ch
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vta_notes(session: *mut Session) -> *const c_char {
     // SAFETY: pointers are as the header wants them.
-    unsafe { told(session, |state| state.notes()) }
+    unsafe { told(session, |state| state.notes.join("\n")) }
 }
 
 /// Text that the session keeps.

@@ -92,9 +92,7 @@ pub(crate) fn told<T>(
 #[unsafe(no_mangle)]
 pub extern "C" fn VTAMemAlloc(size: usize, _cached: c_int) -> *mut c_void {
     told("VTAMemAlloc", ptr::null_mut(), || {
-        let mut state = state();
-        let Machine { memory, device, .. } = state.machine()?;
-        Ok(memory.alloc(device, size)?.cast())
+        state().machine()?.alloc(size)
     })
 }
 
@@ -122,14 +120,8 @@ pub unsafe extern "C" fn VTAMemCopyFromHost(dst: *mut c_void, src: *const c_void
             return Ok(());
         }
         // SAFETY: the header says that so many bytes are there.
-        let from: &[u8] = unsafe { raw::values("src", src.cast(), size) }?;
-        let mut state = state();
-        let machine = state.opened("`dst`")?;
-        machine
-            .memory
-            .bytes_mut(dst.addr(), size)?
-            .copy_from_slice(from);
-        Ok(())
+        let from = unsafe { raw::values("src", src, size, 1) }?;
+        state().opened("`dst`")?.memory.write(dst.addr(), from)
     });
 }
 
@@ -140,11 +132,8 @@ pub unsafe extern "C" fn VTAMemCopyToHost(dst: *mut c_void, src: *const c_void, 
             return Ok(());
         }
         // SAFETY: the header says that there is room for so many bytes.
-        let to: &mut [u8] = unsafe { raw::room("dst", dst.cast(), size) }?;
-        let mut state = state();
-        let machine = state.opened("`src`")?;
-        to.copy_from_slice(machine.memory.bytes(src.addr(), size)?);
-        Ok(())
+        let to = unsafe { raw::room("dst", dst, size, 1) }?;
+        state().opened("`src`")?.memory.read(src.addr(), to)
     });
 }
 

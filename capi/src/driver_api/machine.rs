@@ -1,6 +1,7 @@
 //! The device behind the driver interface: opened by the environment, run on the caller's instructions.
 
 use std::collections::VecDeque;
+use std::ffi::c_void;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use vta_driver::{
 };
 use vta_isa::resolve::merge;
 use vta_isa::tokens::{Edge, TokenError, pops, pushes, run_in_token_order};
-use vta_isa::{Config, Deps, INSN_BYTES, Insn, Load, MemType, Store};
+use vta_isa::{Config, Deps, INSN_BYTES, Insn, Load, MemType, Module, Store};
 
 use super::memory::Memory;
-use crate::error::{Failure, Status};
+use crate::error::Failure;
 
 /// Streams whose decoded form is kept.
 const KEPT_STREAMS: usize = 32;
@@ -151,6 +152,14 @@ impl Machine {
         &self.device.info().config
     }
 
+    /// A buffer of so many bytes.
+    ///
+    /// # Errors
+    /// As for [`Memory::alloc`].
+    pub fn alloc(&mut self, size: usize) -> Result<*mut c_void, Failure> {
+        Ok(self.memory.alloc(&self.device, size)?.cast())
+    }
+
     /// Runs instructions that lie at an address of the device.
     ///
     /// # Errors
@@ -172,13 +181,9 @@ impl Machine {
         let bytes = self
             .memory
             .at_phys(addr, u64::from(count) * INSN_BYTES as u64)?;
-        let words: Vec<u128> = bytes
-            .as_chunks::<INSN_BYTES>()
-            .0
-            .iter()
-            .map(|b| u128::from_le_bytes(*b))
-            .collect();
-        let stream = self.stream(addr, words)?;
+        let (words, _) = bytes.as_chunks::<INSN_BYTES>();
+        let words = words.iter().map(|word| u128::from_le_bytes(*word));
+        let stream = self.stream(addr, words.collect())?;
         self.run_stream(&stream)?;
         // One that failed may run with tokens that it lacked, and isn't kept.
         self.streams.push_back(stream);
@@ -197,21 +202,14 @@ impl Machine {
         // What ran before a fault has its effect.
         let pulled = self.memory.pull(&*device, &stream.stores);
         let WorkDone::Ran(report) = done? else {
-            return Err(Failure {
-                status: Status::Internal,
-                text: "a run gave no report".to_owned(),
-            });
+            return Err(Failure::internal("a run gave no report"));
         };
         pulled?;
         self.stats.0.add(&stream.traffic);
-        for ((left, used), more) in self
-            .tokens
-            .iter_mut()
-            .zip(stream.tokens)
-            .zip(report.leftover_tokens)
-        {
-            *left = left.saturating_sub(used).saturating_add(more);
-        }
+        self.tokens = std::array::from_fn(|at| {
+            let left = self.tokens[at].saturating_sub(stream.tokens[at]);
+            left.saturating_add(report.leftover_tokens[at])
+        });
         Ok(())
     }
 
@@ -269,13 +267,12 @@ impl Machine {
     fn before(&self, batch: &mut Batch, tokens: [u32; 4]) -> Result<Allocations, Failure> {
         let mut insns = Vec::new();
         for (edge, count) in Edge::ALL.into_iter().zip(tokens) {
-            insns.extend((0..count).map(|_| giving(edge)));
+            let mut deps = Deps::NONE;
+            *edge.push(&mut deps) = true;
+            insns.extend((0..count).map(|_| only_tokens(edge.producer(), deps)));
         }
-        let words = insns
-            .iter()
-            .map(Insn::encode)
-            .collect::<Result<Vec<_>, _>>();
-        let words = words.map_err(|e| Failure::input(e.to_string()))?;
+        let words = insns.iter().map(Insn::encode);
+        let words = words.collect::<Result<Vec<_>, _>>()?;
         batch.insns.splice(0..0, insns);
         batch.words.splice(0..0, words);
         let bytes: Vec<u8> = batch.words.iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -288,29 +285,21 @@ impl Machine {
     }
 }
 
-/// An instruction that only gives a token.
-fn giving(edge: Edge) -> Insn {
-    let push_next = matches!(edge, Edge::LoadToCompute | Edge::ComputeToStore);
-    let deps = Deps {
-        push_next,
-        push_prev: !push_next,
-        ..Deps::NONE
-    };
-    let mem = match edge {
-        Edge::LoadToCompute => MemType::Inp,
-        Edge::ComputeToLoad | Edge::ComputeToStore => MemType::Acc,
-        Edge::StoreToCompute => {
-            return Store {
-                deps,
-                ..Store::default()
-            }
-            .into();
+/// An instruction of a module that only takes and gives tokens.
+pub(crate) fn only_tokens(module: Module, deps: Deps) -> Insn {
+    let mem = match module {
+        Module::Load => MemType::Inp,
+        Module::Compute => MemType::Uop,
+        Module::Store => {
+            let nothing = Store::default();
+            return Store { deps, ..nothing }.into();
         }
     };
+    let nothing = Load::default();
     Load {
         deps,
         mem,
-        ..Load::default()
+        ..nothing
     }
     .into()
 }
@@ -340,13 +329,12 @@ fn needed(insns: &[Insn], left: [u32; 4]) -> [u32; 4] {
 
 /// What the environment says.
 fn options(bitstream: Option<PathBuf>) -> Result<DeviceOptions, Failure> {
-    let text = |name: &str| match std::env::var(name) {
-        Ok(value) if value.is_empty() => Ok(None),
-        Ok(value) => Ok(Some(value)),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => {
-            Err(Failure::usage(format!("{name} is no UTF-8")))
-        }
+    let text = |name: &str| {
+        let given = std::env::var_os(name).filter(|value| !value.is_empty());
+        let wrong = |_| Failure::usage(format!("{name} is no UTF-8"));
+        given
+            .map(|value| value.into_string().map_err(wrong))
+            .transpose()
     };
     let device = text("VTA_DEVICE")?.unwrap_or_else(|| "sim".to_owned());
     if device.contains(',') {

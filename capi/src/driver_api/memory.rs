@@ -37,9 +37,9 @@ impl Memory {
     /// # Errors
     /// The device or the host has no memory for it.
     pub fn alloc(&mut self, device: &Arc<dyn Device>, size: usize) -> Result<*mut u8, Failure> {
-        let none = || Failure {
-            status: Status::Memory,
-            text: format!("there is no memory for a buffer of {size} bytes"),
+        let none = || {
+            let text = format!("there is no memory for a buffer of {size} bytes");
+            Failure::of(Status::Memory, text)
         };
         let size = size.max(1).checked_next_multiple_of(PAGE_BYTES as usize);
         let size = size.ok_or_else(none)?;
@@ -97,26 +97,36 @@ impl Memory {
     /// # Errors
     /// They don't.
     pub fn bytes(&self, at: usize, len: usize) -> Result<&[u8], Failure> {
-        let range = self.range(at, len)?;
-        let found = self.find(at).and_then(|(_, b)| b.host.get(range));
+        let found = self.find(at).and_then(|(offset, buffer)| {
+            let end = offset.checked_add(len)?;
+            buffer.host.get(offset..end)
+        });
         found.ok_or_else(|| outside(at, len))
     }
 
-    /// As [`Self::bytes`], to write.
+    /// Copies the host's bytes of a buffer, as [`Self::bytes`] finds them.
     ///
     /// # Errors
     /// As [`Self::bytes`].
-    pub fn bytes_mut(&mut self, at: usize, len: usize) -> Result<&mut [u8], Failure> {
-        let range = self.range(at, len)?;
-        let found = self.buffers.range_mut(..=at).next_back();
-        let found = found.and_then(|(_, b)| b.host.get_mut(range));
-        found.ok_or_else(|| outside(at, len))
+    pub fn read(&self, at: usize, to: &mut [u8]) -> Result<(), Failure> {
+        to.copy_from_slice(self.bytes(at, to.len())?);
+        Ok(())
     }
 
-    fn range(&self, at: usize, len: usize) -> Result<Range<usize>, Failure> {
-        let (offset, _) = self.find(at).ok_or_else(|| outside(at, len))?;
-        let end = offset.checked_add(len).ok_or_else(|| outside(at, len))?;
-        Ok(offset..end)
+    /// Writes the host's bytes of a buffer.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), Failure> {
+        let found = self.buffers.range_mut(..=at).next_back();
+        let found = found.and_then(|(start, buffer)| {
+            let offset = at - start;
+            let end = offset.checked_add(bytes.len())?;
+            buffer.host.get_mut(offset..end)
+        });
+        let found = found.ok_or_else(|| outside(at, bytes.len()))?;
+        found.copy_from_slice(bytes);
+        Ok(())
     }
 
     /// The host's bytes at an address of the device, which must lie in one buffer.
@@ -143,14 +153,7 @@ impl Memory {
     /// # Errors
     /// The device refuses a copy.
     pub fn push(&mut self, device: &dyn Device, spans: &[Range<u64>]) -> Result<(), Failure> {
-        for buffer in self.buffers.values_mut() {
-            for span in spans {
-                if let Some(range) = buffer.part(span) {
-                    buffer.push(device, range)?;
-                }
-            }
-        }
-        Ok(())
+        self.each(spans, |buffer, range| buffer.push(device, range))
     }
 
     /// Takes from the device what it wrote to these addresses: bytes that it left as they were stay the host's.
@@ -158,10 +161,19 @@ impl Memory {
     /// # Errors
     /// The device refuses a copy.
     pub fn pull(&mut self, device: &dyn Device, spans: &[Range<u64>]) -> Result<(), Failure> {
+        self.each(spans, |buffer, range| buffer.pull(device, range))
+    }
+
+    /// Does something with what of spans of the device's addresses lies in buffers.
+    fn each(
+        &mut self,
+        spans: &[Range<u64>],
+        work: impl Fn(&mut Buffer, Range<usize>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         for buffer in self.buffers.values_mut() {
             for span in spans {
                 if let Some(range) = buffer.part(span) {
-                    buffer.pull(device, range)?;
+                    work(buffer, range)?;
                 }
             }
         }
@@ -217,10 +229,7 @@ impl Buffer {
         let size_bytes = range.len() as u64;
         let done = device.submit(Work::Read { addr, size_bytes })?.wait()?;
         let WorkDone::Data(found) = done else {
-            return Err(Failure {
-                status: Status::Internal,
-                text: "a read gave no bytes".to_owned(),
-            });
+            return Err(Failure::internal("a read gave no bytes"));
         };
         let host = self.host[range.clone()].chunks_mut(CHUNK_BYTES);
         let known = self.device[range].chunks_mut(CHUNK_BYTES);

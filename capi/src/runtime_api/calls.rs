@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_void};
 use std::io::{Write, stderr};
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use vta_isa::{AluOp, AluOperand, Config, INSN_BYTES, Insn, Load, MemType, Module, Store};
@@ -30,6 +31,7 @@ const MOST_KERNELS: usize = 1 << 16;
 type Init = Option<unsafe extern "C" fn(*mut c_void) -> c_int>;
 
 /// A thread's queue with what it needs to run.
+#[derive(Default)]
 struct Thread {
     config: Config,
     queue: Queue,
@@ -92,7 +94,7 @@ fn of_handle(cmd: *mut c_void) -> Result<Arc<Mutex<Thread>>, Failure> {
 
 /// The queue of this thread, and its handle.
 fn own() -> Result<(usize, Arc<Mutex<Thread>>), Failure> {
-    static HANDLES: Mutex<usize> = Mutex::new(0);
+    static HANDLES: AtomicUsize = AtomicUsize::new(0);
     OWN.with(|own| {
         let mut own = own.borrow_mut();
         if let Some(Own(handle)) = *own {
@@ -100,19 +102,12 @@ fn own() -> Result<(usize, Arc<Mutex<Thread>>), Failure> {
             return Ok((handle, thread));
         }
         let config = with_machine(|machine| Ok(machine.config().clone()))?;
-        let handle = {
-            let mut handles = lock(&HANDLES);
-            *handles += 1;
-            *handles
-        };
-        let thread = Arc::new(Mutex::new(Thread {
+        let handle = 1 + HANDLES.fetch_add(1, Ordering::Relaxed);
+        let thread = Thread {
             config,
-            queue: Queue::default(),
-            debug: 0,
-            failed: None,
-            insns: Staging::default(),
-            uops: Staging::default(),
-        }));
+            ..Thread::default()
+        };
+        let thread = Arc::new(Mutex::new(thread));
         lock(&THREADS).insert(handle, Arc::clone(&thread));
         *own = Some(Own(handle));
         Ok((handle, thread))
@@ -149,9 +144,10 @@ impl Thread {
     }
 
     fn run(&mut self, machine: &mut Machine, mut run: Run) -> Result<(), Failure> {
-        let uops: Result<Vec<u32>, _> = run.uops.iter().map(|uop| uop.encode()).collect();
-        let uops = uops.map_err(|e| Failure::input(e.to_string()))?;
-        let uops: Vec<u8> = uops.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut uops = Vec::new();
+        for uop in &run.uops {
+            uops.extend(uop.encode()?.to_le_bytes());
+        }
         let first =
             self.uops.put(machine, &uops)? / machine.config().elem_bytes(MemType::Uop) as u32;
         for insn in &mut run.insns {
@@ -163,12 +159,13 @@ impl Thread {
             }
         }
         self.dump(&run);
-        let words: Result<Vec<u128>, _> = run.insns.iter().map(Insn::encode).collect();
-        let words = words.map_err(|e| Failure::input(e.to_string()))?;
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let addr = self.insns.put(machine, &bytes)?;
+        let mut words = Vec::with_capacity(run.insns.len() * INSN_BYTES);
+        for insn in &run.insns {
+            words.extend(insn.encode()?.to_le_bytes());
+        }
+        let addr = self.insns.put(machine, &words)?;
         // Far below 2^32: see `Queue::is_full`.
-        machine.run(addr, (bytes.len() / INSN_BYTES) as u32)
+        machine.run(addr, run.insns.len() as u32)
     }
 
     /// Writes what the debug mode asks for to standard error.
@@ -204,16 +201,14 @@ impl Staging {
     /// Puts bytes into the buffer; its address on the device.
     fn put(&mut self, machine: &mut Machine, bytes: &[u8]) -> Result<u32, Failure> {
         if self.bytes < bytes.len().max(1) {
-            let Machine { memory, device, .. } = machine;
             let size = bytes.len().max(1).next_power_of_two();
-            let at = memory.alloc(device, size)?.addr();
+            let at = machine.alloc(size)?.addr();
             let old = std::mem::replace(self, Self { at, bytes: size });
             if old.bytes > 0 {
-                memory.free(old.at)?;
+                machine.memory.free(old.at)?;
             }
         }
-        let to = machine.memory.bytes_mut(self.at, bytes.len())?;
-        to.copy_from_slice(bytes);
+        machine.memory.write(self.at, bytes)?;
         machine.memory.phys(self.at)
     }
 }
@@ -260,19 +255,17 @@ fn stage(id: c_int) -> Result<Module, Failure> {
 #[unsafe(no_mangle)]
 pub extern "C" fn VTABufferAlloc(size: usize) -> *mut c_void {
     told("VTABufferAlloc", ptr::null_mut(), || {
-        with_machine(|machine| {
-            let Machine { memory, device, .. } = machine;
-            Ok(memory.alloc(device, size)?.cast())
-        })
+        with_machine(|machine| machine.alloc(size))
     })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn VTABufferFree(buffer: *mut c_void) {
-    told("VTABufferFree", (), || match buffer.is_null() {
-        true => Ok(()),
-        false => with_machine(|machine| machine.memory.free(buffer.addr())),
-    });
+    if !buffer.is_null() {
+        told("VTABufferFree", (), || {
+            with_machine(|machine| machine.memory.free(buffer.addr()))
+        });
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -293,26 +286,17 @@ pub unsafe extern "C" fn VTABufferCopy(
             (1..=3, 0) => Ok(()),
             (1, _) => {
                 // SAFETY: the header says that so many bytes are there.
-                let bytes: &[u8] = unsafe { raw::values("from", source.cast(), size) }?;
-                with_machine(|machine| {
-                    let to = machine.memory.bytes_mut(target.addr(), size)?;
-                    to.copy_from_slice(bytes);
-                    Ok(())
-                })
+                let bytes = unsafe { raw::values("from", source, size, 1) }?;
+                with_machine(|machine| machine.memory.write(target.addr(), bytes))
             }
             (2, _) => {
                 // SAFETY: the header says that there is room for so many bytes.
-                let room: &mut [u8] = unsafe { raw::room("to", target.cast(), size) }?;
-                with_machine(|machine| {
-                    room.copy_from_slice(machine.memory.bytes(source.addr(), size)?);
-                    Ok(())
-                })
+                let room = unsafe { raw::room("to", target, size, 1) }?;
+                with_machine(|machine| machine.memory.read(source.addr(), room))
             }
             (3, _) => with_machine(|machine| {
                 let bytes = machine.memory.bytes(source.addr(), size)?.to_vec();
-                let to = machine.memory.bytes_mut(target.addr(), size)?;
-                to.copy_from_slice(&bytes);
-                Ok(())
+                machine.memory.write(target.addr(), &bytes)
             }),
             (mask, _) => Err(Failure::usage(format!(
                 "kind_mask {mask}: 1 copies to a buffer, 2 from one, 3 between two"
@@ -354,6 +338,18 @@ pub extern "C" fn VTAWriteBarrier(_: *mut c_void, _: *mut c_void, _: u32, _: u32
 #[unsafe(no_mangle)]
 pub extern "C" fn VTAReadBarrier(_: *mut c_void, _: *mut c_void, _: u32, _: u32, _: u32) {}
 
+/// Changes the queue of a handle: 0, or 1 for what can't be queued.
+fn queued(
+    function: &str,
+    cmd: *mut c_void,
+    work: impl FnOnce(&mut Thread) -> Result<(), Failure>,
+) -> c_int {
+    told(function, 1, || {
+        lock(&*of_handle(cmd)?).change(work)?;
+        Ok(0)
+    })
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn VTALoadBuffer2D(
     cmd: *mut c_void,
@@ -369,24 +365,22 @@ pub extern "C" fn VTALoadBuffer2D(
     dst_sram_index: u32,
     dst_memory_type: u32,
 ) {
-    told("VTALoadBuffer2D", (), || {
-        lock(&*of_handle(cmd)?).change(|thread| {
-            let mem = memory_type(dst_memory_type)?;
-            let load = Load {
-                mem,
-                sram_base: narrow("dst_sram_index", dst_sram_index)?,
-                dram_base: dram_base(src_dram_addr, src_elem_offset, mem, &thread.config)?,
-                y_size: narrow("y_size", y_size)?,
-                x_size: narrow("x_size", x_size)?,
-                x_stride: narrow("x_stride", x_stride)?,
-                y_pad_0: narrow("y_pad_before", y_pad_before)?,
-                y_pad_1: narrow("y_pad_after", y_pad_after)?,
-                x_pad_0: narrow("x_pad_before", x_pad_before)?,
-                x_pad_1: narrow("x_pad_after", x_pad_after)?,
-                ..Load::default()
-            };
-            thread.queue.push(load.into())
-        })
+    queued("VTALoadBuffer2D", cmd, |thread| {
+        let mem = memory_type(dst_memory_type)?;
+        let load = Load {
+            mem,
+            sram_base: narrow("dst_sram_index", dst_sram_index)?,
+            dram_base: dram_base(src_dram_addr, src_elem_offset, mem, &thread.config)?,
+            y_size: narrow("y_size", y_size)?,
+            x_size: narrow("x_size", x_size)?,
+            x_stride: narrow("x_stride", x_stride)?,
+            y_pad_0: narrow("y_pad_before", y_pad_before)?,
+            y_pad_1: narrow("y_pad_after", y_pad_after)?,
+            x_pad_0: narrow("x_pad_before", x_pad_before)?,
+            x_pad_1: narrow("x_pad_after", x_pad_after)?,
+            ..Load::default()
+        };
+        thread.queue.push(load.into())
     });
 }
 
@@ -401,23 +395,21 @@ pub extern "C" fn VTAStoreBuffer2D(
     y_size: u32,
     x_stride: u32,
 ) {
-    told("VTAStoreBuffer2D", (), || {
-        lock(&*of_handle(cmd)?).change(|thread| {
-            let mem = memory_type(src_memory_type)?;
-            if mem != MemType::Out {
-                let text = format!("a STORE moves outputs, memory type 4, not {src_memory_type}");
-                return Err(Failure::usage(text));
-            }
-            let store = Store {
-                sram_base: narrow("src_sram_index", src_sram_index)?,
-                dram_base: dram_base(dst_dram_addr, dst_elem_offset, mem, &thread.config)?,
-                y_size: narrow("y_size", y_size)?,
-                x_size: narrow("x_size", x_size)?,
-                x_stride: narrow("x_stride", x_stride)?,
-                ..Store::default()
-            };
-            thread.queue.push(store.into())
-        })
+    queued("VTAStoreBuffer2D", cmd, |thread| {
+        let mem = memory_type(src_memory_type)?;
+        if mem != MemType::Out {
+            let text = format!("a STORE moves outputs, memory type 4, not {src_memory_type}");
+            return Err(Failure::usage(text));
+        }
+        let store = Store {
+            sram_base: narrow("src_sram_index", src_sram_index)?,
+            dram_base: dram_base(dst_dram_addr, dst_elem_offset, mem, &thread.config)?,
+            y_size: narrow("y_size", y_size)?,
+            x_size: narrow("x_size", x_size)?,
+            x_stride: narrow("x_stride", x_stride)?,
+            ..Store::default()
+        };
+        thread.queue.push(store.into())
     });
 }
 
@@ -552,7 +544,7 @@ unsafe fn kernel(
     let len = usize::try_from(nbytes);
     let len = len.map_err(|_| Failure::usage(format!("a signature of {nbytes} bytes")))?;
     // SAFETY: the caller's promise.
-    let bytes: &[u8] = unsafe { raw::values("signature", signature.cast(), len) }?;
+    let bytes = unsafe { raw::values("signature", signature, len, 1) }?;
     if uop_handle.is_null() || !uop_handle.is_aligned() {
         return Err(Failure::usage("`uop_handle` is no place for a pointer"));
     }
@@ -604,23 +596,15 @@ unsafe fn kernel(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn VTADepPush(cmd: *mut c_void, from_qid: c_int, to_qid: c_int) -> c_int {
-    told("VTADepPush", 1, || {
-        lock(&*of_handle(cmd)?).change(|thread| {
-            let (from, to) = (stage(from_qid)?, stage(to_qid)?);
-            thread.queue.push_token(from, to)
-        })?;
-        Ok(0)
+    queued("VTADepPush", cmd, |thread| {
+        thread.queue.push_token(stage(from_qid)?, stage(to_qid)?)
     })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn VTADepPop(cmd: *mut c_void, from_qid: c_int, to_qid: c_int) -> c_int {
-    told("VTADepPop", 1, || {
-        lock(&*of_handle(cmd)?).change(|thread| {
-            let (from, to) = (stage(from_qid)?, stage(to_qid)?);
-            thread.queue.pop(from, to)
-        })?;
-        Ok(0)
+    queued("VTADepPop", cmd, |thread| {
+        thread.queue.pop(stage(from_qid)?, stage(to_qid)?)
     })
 }
 

@@ -1,6 +1,6 @@
 //! Kernels: micro-ops in up to two loops, as a callback records them.
 
-use vta_isa::{Alu, AluOp, AluOperand, Deps, Gemm, Insn, Uop};
+use vta_isa::{Alu, AluOp, AluOperand, Deps, Field, Gemm, Insn, Uop};
 
 use crate::error::Failure;
 
@@ -17,7 +17,7 @@ pub enum Kind {
 }
 
 /// A loop around the micro-ops.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Loop {
     pub extent: u32,
     pub dst: u32,
@@ -135,9 +135,7 @@ impl Kernel {
     pub fn insn(&self, first: usize) -> Result<Insn, Failure> {
         let once = Loop {
             extent: 1,
-            dst: 0,
-            src: 0,
-            wgt: 0,
+            ..Loop::default()
         };
         // One loop is GEMM's outer and ALU's inner, as the original has it.
         let [outer, inner] = match (&self.loops[..], self.kind) {
@@ -150,46 +148,34 @@ impl Kernel {
             let wide = |_| Failure::input(format!("{name} {value} has over 16 bits"));
             u16::try_from(value).map_err(wide)
         };
-        // Below the depth of the scratchpad, which has few bits.
-        let (uop_bgn, uop_end) = (first as u16, (first + self.uops.len()) as u16);
-        let (iter_out, iter_in) = (
-            narrow("extent", outer.extent)?,
-            narrow("extent", inner.extent)?,
-        );
-        let dst_factor_out = narrow("dst_factor", outer.dst)?;
-        let dst_factor_in = narrow("dst_factor", inner.dst)?;
-        let src_factor_out = narrow("src_factor", outer.src)?;
-        let src_factor_in = narrow("src_factor", inner.src)?;
+        let mut gemm = Gemm {
+            // Below the depth of the scratchpad, which has few bits.
+            uop_bgn: first as u16,
+            uop_end: (first + self.uops.len()) as u16,
+            iter_out: narrow("extent", outer.extent)?,
+            iter_in: narrow("extent", inner.extent)?,
+            dst_factor_out: narrow("dst_factor", outer.dst)?,
+            dst_factor_in: narrow("dst_factor", inner.dst)?,
+            src_factor_out: narrow("src_factor", outer.src)?,
+            src_factor_in: narrow("src_factor", inner.src)?,
+            ..Gemm::default()
+        };
         Ok(match self.kind {
-            Kind::Gemm { reset } => Gemm {
-                deps: Deps::NONE,
-                reset,
-                uop_bgn,
-                uop_end,
-                iter_out,
-                iter_in,
-                dst_factor_out,
-                dst_factor_in,
-                src_factor_out,
-                src_factor_in,
-                wgt_factor_out: narrow("wgt_factor", outer.wgt)?,
-                wgt_factor_in: narrow("wgt_factor", inner.wgt)?,
+            Kind::Gemm { reset } => {
+                gemm.reset = reset;
+                gemm.wgt_factor_out = narrow("wgt_factor", outer.wgt)?;
+                gemm.wgt_factor_in = narrow("wgt_factor", inner.wgt)?;
+                gemm.into()
             }
-            .into(),
-            Kind::Alu { op, operand } => Alu {
-                deps: Deps::NONE,
-                op,
-                operand,
-                uop_bgn,
-                uop_end,
-                iter_out,
-                iter_in,
-                dst_factor_out,
-                dst_factor_in,
-                src_factor_out,
-                src_factor_in,
+            Kind::Alu { op, operand } => {
+                // Its loops have the fields of GEMM's.
+                let same = |field: &Field| {
+                    let found = gemm.values().find(|(known, _)| known.name == field.name);
+                    let none = || Failure::internal(format!("GEMM has no field {}", field.name));
+                    found.map(|(_, value)| value).ok_or_else(none)
+                };
+                Alu::build(Deps::NONE, op, operand, same)?.into()
             }
-            .into(),
         })
     }
 }

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use vta_app::device::in_a_row;
-use vta_isa::{Config, Deps, Finish, Insn, Load, MemType, Module, Store, Uop};
+use vta_isa::tokens::Edge;
+use vta_isa::{Config, Deps, Finish, Insn, Load, MemType, Module, Uop};
 
 use super::kernel::Kernel;
+use crate::driver_api::only_tokens;
 use crate::error::Failure;
 
 /// The most instructions before they are run without being asked for: 32 MiB, as in the original.
@@ -21,31 +23,24 @@ pub struct Run {
     pub uops: Vec<Uop>,
 }
 
-/// Which tokens a module's next instruction takes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pops {
-    prev: bool,
-    next: bool,
-}
-
 /// Instructions and micro-ops that wait.
 #[derive(Default)]
 pub struct Queue {
     insns: Vec<Insn>,
-    pops: [Pops; 3],
+    /// Which tokens each module's next instruction takes.
+    pops: [Deps; 3],
     uops: Vec<Uop>,
     /// Where kernels lie in `uops` and in the scratchpad, by their address.
     places: HashMap<usize, Place>,
-    /// Kernels that `places` names, so that none gets the address of one that is gone.
-    kept: Vec<Arc<Kernel>>,
     /// The first free entry of the scratchpad.
     free: usize,
 }
 
-#[derive(Clone, Copy)]
 struct Place {
     queued: usize,
     resident: Option<usize>,
+    /// Kept, so that no other kernel gets its address.
+    _kernel: Arc<Kernel>,
 }
 
 impl Queue {
@@ -59,10 +54,10 @@ impl Queue {
     /// # Errors
     /// A number that its field can't hold.
     pub fn push(&mut self, mut insn: Insn) -> Result<(), Failure> {
-        insn.encode().map_err(|e| Failure::input(e.to_string()))?;
+        insn.encode()?;
         let pops = std::mem::take(&mut self.pops[insn.module() as usize]);
         let deps = insn.deps_mut();
-        (deps.pop_prev, deps.pop_next) = (pops.prev, pops.next);
+        (deps.pop_prev, deps.pop_next) = (pops.pop_prev, pops.pop_next);
         self.insns.push(insn);
         Ok(())
     }
@@ -78,53 +73,46 @@ impl Queue {
             return Err(Failure::input(text));
         }
         // Wrong numbers are found before anything changes.
-        kernel
-            .insn(0)?
-            .encode()
-            .map_err(|e| Failure::input(e.to_string()))?;
+        kernel.insn(0)?.encode()?;
         let key = Arc::as_ptr(kernel).addr();
-        if !self.places.contains_key(&key) {
-            let place = Place {
-                queued: self.uops.len(),
-                resident: None,
-            };
+        let place = self.places.entry(key).or_insert_with(|| {
+            let queued = self.uops.len();
             self.uops.extend(&kernel.uops);
-            self.places.insert(key, place);
-            self.kept.push(Arc::clone(kernel));
-        }
-        let place = self.places[&key];
-        let first = match place.resident {
+            Place {
+                queued,
+                resident: None,
+                _kernel: Arc::clone(kernel),
+            }
+        });
+        let (queued, resident) = (place.queued, place.resident);
+        let first = match resident {
             Some(first) => first,
             None => {
+                // The scratchpad is empty again. LOADs and what reads them run in order in one module.
                 if self.free + count > depth {
-                    self.evict();
+                    self.free = 0;
+                    let places = self.places.values_mut();
+                    places.for_each(|place| place.resident = None);
                 }
                 let first = self.free;
                 self.free += count;
                 let load = Load {
                     mem: MemType::Uop,
                     sram_base: first as u16,
-                    dram_base: place.queued as u32,
+                    dram_base: queued as u32,
                     y_size: 1,
                     x_size: count as u16,
                     x_stride: count as u16,
                     ..Load::default()
                 };
                 self.push(load.into())?;
-                let resident = Some(first);
-                self.places.insert(key, Place { resident, ..place });
+                if let Some(place) = self.places.get_mut(&key) {
+                    place.resident = Some(first);
+                }
                 first
             }
         };
         self.push(kernel.insn(first)?)
-    }
-
-    /// The scratchpad is empty again. LOADs and what reads them run in order in one module.
-    fn evict(&mut self) {
-        self.free = 0;
-        self.places
-            .values_mut()
-            .for_each(|place| place.resident = None);
     }
 
     /// The next instruction of `to` waits for a token of `from`.
@@ -132,20 +120,12 @@ impl Queue {
     /// # Errors
     /// Modules that share no queue.
     pub fn pop(&mut self, from: Module, to: Module) -> Result<(), Failure> {
-        share(from, to)?;
-        let pops = &mut self.pops[to as usize];
-        let flag = match from < to {
-            true => &mut pops.prev,
-            false => &mut pops.next,
-        };
-        if std::mem::replace(flag, true) {
+        let edge = queue(from, to)?;
+        if std::mem::replace(edge.pop(&mut self.pops[to as usize]), true) {
             // One token an instruction: one that does nothing else takes the first.
-            let deps = Deps {
-                pop_prev: from < to,
-                pop_next: from > to,
-                ..Deps::NONE
-            };
-            self.insns.push(nothing(to, deps));
+            let mut deps = Deps::NONE;
+            *edge.pop(&mut deps) = true;
+            self.insns.push(only_tokens(to, deps));
         }
         Ok(())
     }
@@ -155,40 +135,26 @@ impl Queue {
     /// # Errors
     /// As for [`Self::pop`].
     pub fn push_token(&mut self, from: Module, to: Module) -> Result<(), Failure> {
-        share(from, to)?;
+        let edge = queue(from, to)?;
         // What `from` still has to wait for comes before what it gives.
         self.commit(from);
         if let Some(last) = self.insns.last_mut()
             && last.module() == from
+            && !std::mem::replace(edge.push(last.deps_mut()), true)
         {
-            let deps = last.deps_mut();
-            let flag = match from < to {
-                true => &mut deps.push_next,
-                false => &mut deps.push_prev,
-            };
-            if !std::mem::replace(flag, true) {
-                return Ok(());
-            }
+            return Ok(());
         }
-        let deps = Deps {
-            push_prev: from > to,
-            push_next: from < to,
-            ..Deps::NONE
-        };
-        self.insns.push(nothing(from, deps));
+        let mut deps = Deps::NONE;
+        *edge.push(&mut deps) = true;
+        self.insns.push(only_tokens(from, deps));
         Ok(())
     }
 
     /// An instruction that only waits, if a module has something to wait for.
     fn commit(&mut self, module: Module) {
-        let pops = std::mem::take(&mut self.pops[module as usize]);
-        if pops.prev || pops.next {
-            let deps = Deps {
-                pop_prev: pops.prev,
-                pop_next: pops.next,
-                ..Deps::NONE
-            };
-            self.insns.push(nothing(module, deps));
+        let deps = std::mem::take(&mut self.pops[module as usize]);
+        if deps != Deps::NONE {
+            self.insns.push(only_tokens(module, deps));
         }
     }
 
@@ -199,58 +165,34 @@ impl Queue {
     /// None: what a module still waits for is taken by an instruction of its own.
     pub fn finish(&mut self, serial: bool) -> Result<Option<Run>, Failure> {
         let mut all = std::mem::take(self);
-        if all.insns.is_empty() && all.pops.iter().all(|pops| !pops.prev && !pops.next) {
+        if all.insns.is_empty() && all.pops == [Deps::NONE; 3] {
             return Ok(None);
         }
-        let insns = match serial {
-            true => in_a_row(std::mem::take(&mut all.insns).into_iter()),
-            false => {
-                // FINISH is the compute module's: it comes behind the last STORE and the last LOAD.
-                all.push_token(Module::Store, Module::Compute)?;
-                all.push_token(Module::Load, Module::Compute)?;
-                all.pop(Module::Store, Module::Compute)?;
-                all.pop(Module::Load, Module::Compute)?;
-                all.commit(Module::Compute);
-                all.insns.push(Finish::default().into());
-                std::mem::take(&mut all.insns)
+        if serial {
+            all.insns = in_a_row(all.insns.into_iter());
+        } else {
+            // FINISH is the compute module's: it comes behind the last STORE and the last LOAD.
+            for module in [Module::Store, Module::Load] {
+                all.push_token(module, Module::Compute)?;
+                all.pop(module, Module::Compute)?;
             }
-        };
-        Ok(Some(Run {
-            insns,
-            uops: std::mem::take(&mut all.uops),
-        }))
-    }
-}
-
-fn share(from: Module, to: Module) -> Result<(), Failure> {
-    match (from, to) {
-        (Module::Load | Module::Store, Module::Compute)
-        | (Module::Compute, Module::Load | Module::Store) => Ok(()),
-        _ => Err(Failure::input(format!(
-            "there is no queue of tokens from the {from:?} to the {to:?} module"
-        ))),
-    }
-}
-
-/// An instruction of a module that only takes and gives tokens.
-fn nothing(module: Module, deps: Deps) -> Insn {
-    let mem = match module {
-        Module::Load => MemType::Inp,
-        Module::Compute => MemType::Uop,
-        Module::Store => {
-            return Store {
-                deps,
-                ..Store::default()
-            }
-            .into();
+            all.commit(Module::Compute);
+            all.insns.push(Finish::default().into());
         }
-    };
-    let load = Load {
-        deps,
-        mem,
-        ..Load::default()
-    };
-    load.into()
+        let Self { insns, uops, .. } = all;
+        Ok(Some(Run { insns, uops }))
+    }
+}
+
+/// The queue of tokens between two modules.
+fn queue(from: Module, to: Module) -> Result<Edge, Failure> {
+    let mut all = Edge::ALL.into_iter();
+    let found = all.find(|edge| (edge.producer(), edge.consumer()) == (from, to));
+    found.ok_or_else(|| {
+        Failure::input(format!(
+            "there is no queue of tokens from the {from:?} to the {to:?} module"
+        ))
+    })
 }
 
 #[cfg(test)]
