@@ -63,7 +63,7 @@ def test_an_error_has_its_cause_for_a_class_and_says_what_and_where(error, base,
 
 def test_a_float_model_must_be_quantised(float_model):
     for work in (pyvta.InferenceSession, pyvta.compile):
-        with pytest.raises(pyvta.FloatModelError, match="is a float model: run `pyvta.quantize` first"):
+        with pytest.raises(pyvta.FloatModelError, match="is a float model: run `pyvta.quantize` first$"):
             work(float_model)
 
 
