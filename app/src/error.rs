@@ -11,7 +11,10 @@ use vta_compiler::placement::PlacementError;
 use vta_driver::{AllocError, DriverError};
 use vta_files::output::FileError;
 
-use crate::options::names::{ALLOW_HOST, CALIBRATION, CHECK, Front, QUANTIZE, Said, said};
+use crate::options::names::{
+    ALLOW_HOST, CALIBRATION, CHECK, Front, LIMIT_BYTES, LIMIT_CYCLES, LIMIT_STEPS, Name, QUANTIZE, Said,
+    said,
+};
 
 /// What an error of another crate was.
 pub type Cause = Box<dyn StdError + Send + Sync>;
@@ -26,7 +29,7 @@ pub enum Error {
     #[error("{0}")]
     Usage(Said),
     /// A float network where only an int8 one will do: it must be quantised first.
-    #[error("{}", float(.0))]
+    #[error("{}", float(.0, Front::Library))]
     Float(String),
     /// Data that isn't what it should be: an image, an array, a configuration, a table, a program.
     #[error("{}", told(at, source))]
@@ -125,7 +128,7 @@ impl Error {
     fn to(&self, front: Front) -> String {
         match self {
             Self::Usage(said) => said.to(front),
-            Self::Float(name) => float(name).to(front),
+            Self::Float(name) => float(name, front).to(front),
             other => other.to_string(),
         }
     }
@@ -157,7 +160,7 @@ pub fn message(error: &(dyn StdError + 'static), front: Front) -> String {
             Some(error) => told(&text, error.to(front)),
             None => told(&text, cause),
         };
-        if let Some(hint) = hint(cause) {
+        if let Some(hint) = hint(cause, front) {
             text = format!("{text}; {}", hint.to(front));
         }
         next = cause.source();
@@ -165,18 +168,40 @@ pub fn message(error: &(dyn StdError + 'static), front: Front) -> String {
     text
 }
 
-/// What a float network needs.
-fn float(name: &str) -> Said {
-    said!("{} is a float model: run {} first, or a run with {}"; name, QUANTIZE, CALIBRATION)
+/// What a float network needs. Runs of the command line alone take calibration images.
+fn float(name: &str, front: Front) -> Said {
+    match front {
+        Front::CommandLine => {
+            said!("{} is a float model: run {} first, or a run with {}"; name, QUANTIZE, CALIBRATION)
+        }
+        Front::Python | Front::Library => {
+            said!("{} is a float model: run {} first"; name, QUANTIZE)
+        }
+    }
 }
 
-/// What lets the compiler go on.
-fn hint(cause: &(dyn StdError + 'static)) -> Option<Said> {
+/// What lets the compiler or a run go on.
+fn hint(cause: &(dyn StdError + 'static), front: Front) -> Option<Said> {
+    if let Some(option) = limit(cause).filter(|_| front == Front::CommandLine) {
+        return Some(said!("{} raises it"; option));
+    }
     let lower = cause.downcast_ref();
     let place = cause.downcast_ref();
     let host = matches!(lower, Some(LowerError::Host { .. }))
         || matches!(place, Some(PlacementError::Host { .. }));
     host.then(|| said!("{} lets the host compute them, {} lists them"; ALLOW_HOST, CHECK))
+}
+
+/// The option that raises a limit of a batch. Devices tell of it in words, at the end of their error.
+fn limit(cause: &(dyn StdError + 'static)) -> Option<Name> {
+    let text = cause.source().is_none().then(|| cause.to_string())?;
+    let (_, over) = text.rsplit_once("the run takes more than its budget of ")?;
+    match over.split_once(' ')?.1 {
+        "GEMM and ALU steps" => Some(LIMIT_STEPS),
+        "cycles" => Some(LIMIT_CYCLES),
+        "bytes between DRAM and scratchpads" => Some(LIMIT_BYTES),
+        _ => None,
+    }
 }
 
 /// `text: cause`, or one of them where it is all.

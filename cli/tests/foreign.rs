@@ -29,15 +29,15 @@ fn work_beyond_the_budget_is_refused_before_it_begins() {
     for (command, says) in [
         (
             vec!["exec", &endless],
-            "more than its budget of 17179869184 GEMM and ALU steps",
+            "more than its budget of 17179869184 GEMM and ALU steps; --limit-steps raises it",
         ),
         (
             vec!["exec", &endless, "--device", "oracle"],
-            "more than its budget of 17179869184 GEMM and ALU steps",
+            "more than its budget of 17179869184 GEMM and ALU steps; --limit-steps raises it",
         ),
         (
             vec!["exec", &endless, "--device", "cycle"],
-            "more than its budget of 17179869184 GEMM and ALU steps",
+            "more than its budget of 17179869184 GEMM and ALU steps; --limit-steps raises it",
         ),
         (
             vec![
@@ -64,11 +64,22 @@ fn work_beyond_the_budget_is_refused_before_it_begins() {
         );
     }
     // A limit can be lowered, and is named as it was given.
-    let (status, _, err) = vta(&["run", "demo", "--limit", "1", "--limit-steps", "1000"]);
-    assert!(
-        status == 1 && err.contains("its budget of 1000 GEMM and ALU steps"),
-        "{err}"
-    );
+    for (device, option, what) in [
+        ("sim", "--limit-steps", "GEMM and ALU steps"),
+        ("cycle", "--limit-cycles", "cycles"),
+        (
+            "cycle",
+            "--limit-bytes",
+            "bytes between DRAM and scratchpads",
+        ),
+    ] {
+        let command = [
+            "run", "demo", "--limit", "1", "--device", device, option, "1000",
+        ];
+        let (status, _, err) = vta(&command);
+        let says = format!("its budget of 1000 {what}; {option} raises it\n");
+        assert!(status == 1 && err.ends_with(&says), "{err}");
+    }
 }
 
 #[test]
