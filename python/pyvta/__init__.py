@@ -17,8 +17,6 @@ from pyvta._pyvta import (
     InferenceSession,
     Pending,
     Promise,
-    QuantizedModel,
-    Report,
     Timeline,
     __version__,
     check,
@@ -26,6 +24,7 @@ from pyvta._pyvta import (
     quantize,
     verify,
 )
+from pyvta._report import Report
 from pyvta._results import (
     BoardInfo,
     Check,
@@ -34,6 +33,7 @@ from pyvta._results import (
     DeviceInfo,
     ModelInfo,
     NodeArg,
+    QuantizedModel,
     RunReport,
     Verification,
     boards,

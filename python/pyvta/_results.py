@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -63,6 +64,50 @@ class Compiled:
         """
         _pyvta.write_file(path, self.bundle)
         return len(self.bundle)
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedModel:
+    """An int8 model: what `pyvta.quantize` gives. `InferenceSession`, `compile` and `verify` take it."""
+
+    #: How many nodes the model has.
+    nodes: int
+    #: How many images it was calibrated with.
+    images: int
+    #: How many pairs of layers were equalised.
+    equalized: int
+    _onnx: bytes = field(repr=False)
+    # None of a model that came from another process.
+    _measured: _pyvta.Measured | None = field(repr=False)
+
+    def to_onnx(self) -> bytes:
+        """The model as ONNX with QuantizeLinear and DequantizeLinear, which other runtimes load, too."""
+        return self._onnx
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the ONNX file, whole or not at all.
+
+        Raises `FileError` for what can't be written.
+        """
+        _pyvta.write_file(path, self._onnx)
+
+    @functools.cached_property
+    def report(self) -> dict[str, Any]:
+        """What quantising costs, as a dict: `output_db`, signal to noise of the outputs in dB, `images`, `remarks`,
+        and `layers`, those that cost most first, with `name`, `kind`, `own_db`, `so_far_db`, `output_db` and
+        `advice`. It is measured when it is first asked for, on some of the calibration images.
+
+        A model that was pickled has the report only if it was asked for before: else `UsageError` is raised.
+        """
+        if self._measured is None:
+            raise UsageError("`report` is measured where the model was quantised: ask for it before pickling")
+        return self._measured.report()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_measured": None}
+
+    def __repr__(self) -> str:
+        return f"<QuantizedModel: {self.nodes} nodes, calibrated with {self.images} images>"
 
 
 @dataclass(frozen=True)

@@ -84,12 +84,8 @@ pub fn untyped<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedA
     if let Ok(array) = value.cast::<PyUntypedArray>() {
         return Ok(array.clone());
     }
-    let value = match value.hasattr("detach")? {
-        true => value.call_method0("detach")?.call_method0("cpu")?,
-        false => value.clone(),
-    };
-    let numpy = value.py().import("numpy")?;
-    Ok(numpy.call_method1("asarray", (value,))?.cast_into()?)
+    let batches = value.py().import("pyvta._batches")?;
+    Ok(batches.call_method1("array_of", (value,))?.cast_into()?)
 }
 
 /// The arrays of a mapping by the names that devices know, or the array of the only input.
@@ -235,68 +231,36 @@ fn borrow<'py, T: Numpy>(
     copy.cast::<PyArrayDyn<T>>()?.try_readonly().map_err(busy)
 }
 
-/// An output's values in the type that Python gets.
-pub enum Given {
-    Real(Vec<f32>),
-    Int8(Vec<i8>),
-    Uint8(Vec<u8>),
-    Int32(Vec<i32>),
-    Int64(Vec<i64>),
-    Bool(Vec<bool>),
-}
+/// Makes an array of a shape, without a copy of its values.
+pub type Made =
+    Box<dyn for<'py> FnOnce(Python<'py>, &[usize]) -> PyResult<Bound<'py, PyAny>> + Send>;
 
-impl Given {
-    /// An output in a unit. It knows no Python, so that it is made while others have it.
-    pub fn of(output: Output, port: &Port, unit: Unit) -> Self {
-        let values = match (unit, output.values) {
-            (Unit::Steps, Values::Int8(values)) => return Self::Int8(values.into_owned()),
-            (_, values) => values,
-        };
-        match (port.element, values) {
-            (Element::I8, Values::Int8(values)) => Self::Int8(values.into_owned()),
-            (Element::U8, Values::Int8(values)) => {
-                Self::Uint8(values.iter().map(|v| *v as u8 ^ 0x80).collect())
-            }
-            (Element::I8, Values::Whole(values)) => {
-                Self::Int8(values.iter().map(|v| *v as i8).collect())
-            }
-            (Element::U8, Values::Whole(values)) => {
-                Self::Uint8(values.iter().map(|v| *v as u8).collect())
-            }
-            (Element::I32, Values::Whole(values)) => {
-                Self::Int32(values.iter().map(|v| *v as i32).collect())
-            }
-            (Element::Bool, Values::Whole(values)) => {
-                Self::Bool(values.iter().map(|v| *v != 0).collect())
-            }
-            (_, Values::Whole(values)) => Self::Int64(values.into_owned()),
-            (_, Values::Real(values)) => Self::Real(values.into_owned()),
-            (_, values @ Values::Int8(_)) => Self::Real(Output { values, ..output }.real()),
+/// An output in a unit, in the type that Python gets. It is made while others have Python.
+pub fn made(output: Output, port: &Port, unit: Unit) -> Made {
+    let steps = unit == Unit::Steps;
+    match (port.element, output.values) {
+        (element, Values::Int8(values)) if steps || element == Element::I8 => {
+            of_values(values.into_owned())
         }
-    }
-
-    /// The array, which has the values without a copy.
-    ///
-    /// # Errors
-    /// A shape of another size.
-    pub fn array<'py>(self, py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
-        match self {
-            Self::Real(values) => shaped(py, values, shape),
-            Self::Int8(values) => shaped(py, values, shape),
-            Self::Uint8(values) => shaped(py, values, shape),
-            Self::Int32(values) => shaped(py, values, shape),
-            Self::Int64(values) => shaped(py, values, shape),
-            Self::Bool(values) => shaped(py, values, shape),
-        }
+        (Element::U8, Values::Int8(values)) => of(&values, |v| v as u8 ^ 0x80),
+        (Element::I8, Values::Whole(values)) => of(&values, |v| v as i8),
+        (Element::U8, Values::Whole(values)) => of(&values, |v| v as u8),
+        (Element::I32, Values::Whole(values)) => of(&values, |v| v as i32),
+        (Element::Bool, Values::Whole(values)) => of(&values, |v| v != 0),
+        (_, Values::Whole(values)) => of_values(values.into_owned()),
+        (_, Values::Real(values)) => of_values(values.into_owned()),
+        (_, values @ Values::Int8(_)) => of_values(Output { values, ..output }.real()),
     }
 }
 
-fn shaped<'py, T: Numpy>(
-    py: Python<'py>,
-    values: Vec<T>,
-    shape: &[usize],
-) -> PyResult<Bound<'py, PyAny>> {
-    let array = ArrayD::from_shape_vec(IxDyn(shape), values);
-    let array = array.map_err(|error| input(format!("an output has another size: {error}")))?;
-    Ok(array.into_pyarray(py).into_any())
+fn of<V: Copy, T: Numpy + 'static>(values: &[V], value: impl Fn(V) -> T) -> Made {
+    of_values(values.iter().map(|v| value(*v)).collect())
+}
+
+fn of_values<T: Numpy + 'static>(values: Vec<T>) -> Made {
+    Box::new(move |py, shape| {
+        let array = ArrayD::from_shape_vec(IxDyn(shape), values);
+        let array = array.map_err(|error| input(format!("an output has another size: {error}")))?;
+        Ok(array.into_pyarray(py).into_any())
+    })
 }

@@ -16,11 +16,6 @@ use crate::error::{input, usage};
 use crate::given::{kind, sizes, text, whole};
 use crate::opened::{Open, Opened};
 
-/// Adds the class.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Buffer>()
-}
-
 /// Bytes of a device's memory: what `Device.alloc` gives. They are freed with it.
 #[pyclass(frozen, module = "pyvta._pyvta")]
 pub struct Buffer {
@@ -102,10 +97,10 @@ impl Buffer {
                 "a buffer of another device ({theirs}), not of this one ({mine})"
             )));
         }
-        match open.buffers.contains_key(&self.id) {
-            true => Ok(()),
-            false => Err(usage(format!("{} is freed", self.__repr__()))),
+        if !open.buffers.contains_key(&self.id) {
+            return Err(usage(format!("{} is freed", self.__repr__())));
         }
+        Ok(())
     }
 }
 
@@ -123,9 +118,10 @@ pub fn flat<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<u8>>
             "a {kind} has no type of elements: write an array, as np.array(.., np.int8)"
         )));
     }
-    let array = match is_bytes {
-        true => numpy.call_method1("frombuffer", (value, "uint8"))?,
-        false => numpy.call_method1("ascontiguousarray", (untyped(value)?,))?,
+    let array = if is_bytes {
+        numpy.call_method1("frombuffer", (value, "uint8"))?
+    } else {
+        numpy.call_method1("ascontiguousarray", (untyped(value)?,))?
     };
     let dtype = array.cast::<PyUntypedArray>()?.dtype();
     let is_element = matches!(dtype.kind(), b'i' | b'u') && [1, 4].contains(&dtype.itemsize());

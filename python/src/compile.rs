@@ -18,13 +18,6 @@ use crate::options::{self, Origin};
 use crate::results::{result, to_python};
 use crate::watch::{aside, watched};
 
-/// Adds the functions and their results.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(write_file, module)?)?;
-    module.add_function(wrap_pyfunction!(compile, module)?)?;
-    module.add_function(wrap_pyfunction!(verify, module)?)
-}
-
 /// Compiles an int8 network for a machine: `compile("model.onnx", board="pynq").save("model.vta")`.
 ///
 /// Models are those of `InferenceSession`, and so are the options. `preprocess` says how pictures become
@@ -38,7 +31,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     text_signature = "(model, *, config=None, board=None, allow_host=False, input_shapes=None, \
                       requant=None, tiles=None, preprocess=None)"
 )]
-fn compile<'py>(
+pub fn compile<'py>(
     model: &Bound<'py, PyAny>,
     preprocess: Option<&str>,
     given: Option<&Bound<'py, PyDict>>,
@@ -125,7 +118,7 @@ pub fn preset(name: &str) -> PyResult<Preset> {
                       threads=None, batch=None, allow_host=False, input_shapes=None, requant=None, \
                       placement=None, tiles=None, scope=None, bitstream=None)"
 )]
-fn verify<'py>(
+pub fn verify<'py>(
     model: &Bound<'py, PyAny>,
     inputs: &Bound<'py, PyAny>,
     device: Option<&Bound<'py, PyAny>>,

@@ -1,37 +1,27 @@
 //! `Device`: a device's memory and programs by hand, arrays in and out.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
-use std::time::Duration;
 
 use numpy::PyArrayMethods;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use vta_app::device::Setup;
 use vta_app::options::names::{BITSTREAM, BOARD, CONFIG, Name, SCOPE, THREADS, TIMING};
-use vta_driver::{Allocations, DriverError, Lane, Ticket, Timeline, Work, WorkDone};
+use vta_driver::{Allocations, DriverError, Lane, Timeline, Work, WorkDone};
 use vta_isa::MemType;
 
 use crate::buffer::{Buffer, Form, flat};
 use crate::error::{input, usage};
 use crate::given::whole;
 use crate::opened::{Opened, failed};
-use crate::run_report::run_report;
+use crate::results::loads;
 use crate::streams::{Gives, Pending, Slot};
 use crate::watch::aside;
-use crate::work::{Order, place, read};
+use crate::work::{Asked, Order, place};
 use crate::{isa, options};
 
-/// How long passes between two looks at signals.
-const WAIT: Duration = Duration::from_millis(50);
 /// The options of a device.
 const NAMES: [Name; 6] = [CONFIG, BOARD, TIMING, THREADS, SCOPE, BITSTREAM];
-
-/// Adds the class.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Device>()
-}
 
 /// A device, its memory and what runs on it, without a network.
 ///
@@ -54,7 +44,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 ///
 /// Raises `DeviceError` for a device that isn't there, `UsageError` for what makes no sense.
 #[pyclass(frozen, module = "pyvta._pyvta")]
-struct Device {
+pub struct Device {
     inner: Arc<Opened>,
 }
 
@@ -100,8 +90,7 @@ impl Device {
     /// Its configuration, a `pyvta.isa.Config`.
     #[getter]
     fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let json = py.import("json")?;
-        let keys = json.call_method1("loads", (self.inner.config.to_json(),))?;
+        let keys = loads(py, &self.inner.config.to_json())?;
         py.import("pyvta.isa")?.getattr("Config")?.call1((keys,))
     }
 
@@ -159,17 +148,8 @@ impl Device {
         array: &Bound<'_, PyAny>,
         offset: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (buffer, bytes) = (buffer.get(), flat(array)?);
-        let bytes = bytes.try_readonly()?;
-        let bytes = bytes
-            .as_slice()
-            .map_err(|_| input("the array isn't contiguous"))?;
-        let (addr, _) = buffer.range(offset, bytes.len() as u64)?;
-        let ticket = py.detach(|| {
-            let data = bytes.into();
-            self.submit(buffer, Work::Write { addr, data })
-        })?;
-        self.wait(py, ticket).map(drop)
+        let queued = self.queue_write(buffer, array, offset, None)?;
+        queued.ended(py).map(drop)
     }
 
     /// The array of a shape and dtype that lies at byte `offset` of the buffer.
@@ -184,13 +164,8 @@ impl Device {
         dtype: &Bound<'py, PyAny>,
         offset: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (buffer, form) = (buffer.get(), Form::of(shape, dtype)?);
-        let work = read(buffer, &form, offset)?;
-        let ticket = py.detach(|| self.submit(buffer, work))?;
-        match self.wait(py, ticket)? {
-            WorkDone::Data(bytes) => form.array(py, bytes),
-            WorkDone::Written | WorkDone::Ran(_) => Err(self.inner.lost()),
-        }
+        let form = Form::of(shape, dtype)?;
+        self.queue_read(buffer, form, offset, None)?.ended(py)
     }
 
     /// Runs instructions, FINISH the last, and waits for them: a list of `pyvta.isa`'s, assembly text, or
@@ -210,20 +185,7 @@ impl Device {
         insns: &Bound<'py, PyAny>,
         uops: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (insns, _) = isa::program(insns)?;
-        let uops = uops.map(isa::uops).transpose()?;
-        let (ticket, batch) = py.detach(|| {
-            self.inner.with(|open| {
-                // Memory is freed behind the run, in the order of the device's work.
-                let (batch, _memory) = place(open, insns, uops)?;
-                let run = Work::Run(Arc::clone(&batch));
-                Ok((open.device.submit(run).map_err(failed)?, batch))
-            })
-        })?;
-        match self.wait(py, ticket)? {
-            WorkDone::Ran(counted) => run_report(py, &self.inner, &batch, &counted),
-            WorkDone::Written | WorkDone::Data(_) => Err(self.inner.lost()),
-        }
+        self.queue_run(insns, uops, None)?.ended(py)
     }
 
     /// Queues a run and returns at once. It starts when all `waits` are reached, pairs of a `Timeline` and a value
@@ -238,26 +200,12 @@ impl Device {
     #[pyo3(signature = (insns, uops = None, *, waits = None, signals = None), text_signature = "($self, insns, uops=None, *, waits=(), signals=())")]
     fn run_async(
         &self,
-        py: Python<'_>,
         insns: &Bound<'_, PyAny>,
         uops: Option<&Bound<'_, PyAny>>,
         waits: Option<&Bound<'_, PyAny>>,
         signals: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Pending> {
-        let (insns, _) = isa::program(insns)?;
-        let uops = uops.map(isa::uops).transpose()?;
-        let order = Order::of(waits, signals)?;
-        py.detach(|| {
-            let (batch, memory) = self.inner.with(|open| place(open, insns, uops))?;
-            let work = Work::Run(Arc::clone(&batch));
-            self.queue(
-                Lane::Compute,
-                move || Ok(work),
-                order,
-                memory,
-                Gives::Report(batch),
-            )
-        })
+        self.queue_run(insns, uops, Some([waits, signals]))
     }
 
     /// Queues a write, as `run_async` queues a run. What is written is an array, which is copied now, or the
@@ -265,60 +213,19 @@ impl Device {
     #[pyo3(signature = (buffer, array, offset = None, *, waits = None, signals = None), text_signature = "($self, buffer, array, offset=0, *, waits=(), signals=())")]
     fn write_async(
         &self,
-        py: Python<'_>,
         buffer: &Bound<'_, Buffer>,
         array: &Bound<'_, PyAny>,
         offset: Option<&Bound<'_, PyAny>>,
         waits: Option<&Bound<'_, PyAny>>,
         signals: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Pending> {
-        let buffer = buffer.get();
-        let mut source = None;
-        let mut data = Vec::new();
-        let size = match array.cast::<Pending>() {
-            Ok(pending) => {
-                let Gives::Array(form) = &pending.get().gives else {
-                    return Err(usage("only what a read gives can be written"));
-                };
-                source = Some(Arc::clone(&pending.get().slot));
-                form.size_bytes()
-            }
-            Err(_) => {
-                let bytes = flat(array)?;
-                let bytes = bytes.try_readonly()?;
-                let bytes = bytes.as_slice();
-                data.extend_from_slice(bytes.map_err(|_| input("the array isn't contiguous"))?);
-                data.len() as u64
-            }
-        };
-        let (addr, _) = buffer.range(offset, size)?;
-        let mut order = Order::of(waits, signals)?;
-        if let Some(slot) = &source {
-            order.waits.push(slot.done.at(1));
-        }
-        let make = move || {
-            let bytes = match source.map(|slot| slot.outcome()).transpose()? {
-                Some(WorkDone::Data(bytes)) => bytes,
-                Some(WorkDone::Written | WorkDone::Ran(_)) | None => data,
-            };
-            let data = bytes.into();
-            Ok(Work::Write { addr, data })
-        };
-        py.detach(|| {
-            let memory = self.inner.with(|open| {
-                buffer.check(&self.inner, open)?;
-                Ok(Allocations::new(Arc::clone(&open.device)))
-            })?;
-            self.queue(Lane::Copy, make, order, memory, Gives::Nothing)
-        })
+        self.queue_write(buffer, array, offset, Some([waits, signals]))
     }
 
     /// Queues a read, as `run_async` queues a run.
     #[pyo3(signature = (buffer, shape, dtype, offset = None, *, waits = None, signals = None), text_signature = "($self, buffer, shape, dtype, offset=0, *, waits=(), signals=())")]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords of Python's")]
     fn read_async(
         &self,
-        py: Python<'_>,
         buffer: &Bound<'_, Buffer>,
         shape: &Bound<'_, PyAny>,
         dtype: &Bound<'_, PyAny>,
@@ -326,22 +233,8 @@ impl Device {
         waits: Option<&Bound<'_, PyAny>>,
         signals: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Pending> {
-        let (buffer, form) = (buffer.get(), Form::of(shape, dtype)?);
-        let work = read(buffer, &form, offset)?;
-        let order = Order::of(waits, signals)?;
-        py.detach(|| {
-            let memory = self.inner.with(|open| {
-                buffer.check(&self.inner, open)?;
-                Ok(Allocations::new(Arc::clone(&open.device)))
-            })?;
-            self.queue(
-                Lane::Copy,
-                move || Ok(work),
-                order,
-                memory,
-                Gives::Array(form),
-            )
-        })
+        let form = Form::of(shape, dtype)?;
+        self.queue_read(buffer, form, offset, Some([waits, signals]))
     }
 
     /// Frees all buffers and lets the device go. Again it does nothing.
@@ -371,12 +264,91 @@ impl Device {
 }
 
 impl Device {
-    /// Queues work on a buffer.
-    fn submit(&self, buffer: &Buffer, work: Work) -> PyResult<Box<dyn Ticket>> {
-        self.inner.with(|open| {
-            buffer.check(&self.inner, open)?;
-            open.device.submit(work).map_err(failed)
+    fn queue_run(
+        &self,
+        insns: &Bound<'_, PyAny>,
+        uops: Option<&Bound<'_, PyAny>>,
+        asked: Asked<'_, '_>,
+    ) -> PyResult<Pending> {
+        let (py, (insns, _)) = (insns.py(), isa::program(insns)?);
+        let uops = uops.map(isa::uops).transpose()?;
+        let order = Order::of(asked)?;
+        py.detach(|| {
+            let (batch, memory) = self.inner.with(|open| place(open, insns, uops))?;
+            let (work, gives) = (Work::Run(Arc::clone(&batch)), Gives::Report(batch));
+            self.queue(Lane::Compute, move || Ok(work), order, memory, gives)
         })
+    }
+
+    fn queue_write(
+        &self,
+        buffer: &Bound<'_, Buffer>,
+        array: &Bound<'_, PyAny>,
+        offset: Option<&Bound<'_, PyAny>>,
+        asked: Asked<'_, '_>,
+    ) -> PyResult<Pending> {
+        let (py, buffer) = (buffer.py(), buffer.get());
+        let mut source = None;
+        let mut data = Vec::new();
+        let size = match array.cast::<Pending>() {
+            Ok(pending) => {
+                let Gives::Array(form) = &pending.get().gives else {
+                    return Err(usage("only what a read gives can be written"));
+                };
+                source = Some(Arc::clone(&pending.get().slot));
+                form.size_bytes()
+            }
+            Err(_) => {
+                let bytes = flat(array)?;
+                let bytes = bytes.try_readonly()?;
+                let bytes = bytes.as_slice();
+                data.extend_from_slice(bytes.map_err(|_| input("the array isn't contiguous"))?);
+                data.len() as u64
+            }
+        };
+        let (addr, _) = buffer.range(offset, size)?;
+        let mut order = Order::of(asked)?;
+        order
+            .waits
+            .extend(source.as_ref().map(|slot| slot.done.at(1)));
+        let make = move || {
+            let bytes = match source.map(|slot| slot.outcome()).transpose()? {
+                Some(WorkDone::Data(bytes)) => bytes,
+                Some(WorkDone::Written | WorkDone::Ran(_)) | None => data,
+            };
+            let data = bytes.into();
+            Ok(Work::Write { addr, data })
+        };
+        py.detach(|| self.queue_copy(buffer, make, order, Gives::Nothing))
+    }
+
+    fn queue_read(
+        &self,
+        buffer: &Bound<'_, Buffer>,
+        form: Form,
+        offset: Option<&Bound<'_, PyAny>>,
+        asked: Asked<'_, '_>,
+    ) -> PyResult<Pending> {
+        let (py, buffer, size_bytes) = (buffer.py(), buffer.get(), form.size_bytes());
+        let (addr, _) = buffer.range(offset, size_bytes)?;
+        let order = Order::of(asked)?;
+        let make = move || Ok(Work::Read { addr, size_bytes });
+        py.detach(|| self.queue_copy(buffer, make, order, Gives::Array(form)))
+    }
+
+    /// Queues a copy from or to a buffer.
+    fn queue_copy(
+        &self,
+        buffer: &Buffer,
+        make: impl FnOnce() -> Result<Work, DriverError> + Send + 'static,
+        order: Order,
+        gives: Gives,
+    ) -> PyResult<Pending> {
+        let memory = self.inner.with(|open| {
+            buffer.check(&self.inner, open)?;
+            Ok(Allocations::new(Arc::clone(&open.device)))
+        })?;
+        self.queue(Lane::Copy, make, order, memory, gives)
     }
 
     /// Queues work that waits and signals, and the memory that goes when it has ended.
@@ -388,13 +360,17 @@ impl Device {
         memory: Allocations,
         gives: Gives,
     ) -> PyResult<Pending> {
-        let Order { waits, mut signals } = order;
+        let Order {
+            calls,
+            waits,
+            mut signals,
+        } = order;
         let done = Timeline::new(format!("work of {}", self.inner.name));
         signals.push(done.promise(1).map_err(|error| failed(error.into()))?);
         // A full queue blocks, so that nobody must wait for the device's lock meanwhile.
         let stream = self.inner.with(|open| {
             open.keep(done.clone(), memory);
-            Ok(open.stream(lane))
+            Ok(open.stream(lane, calls))
         })?;
         let ticket = stream.submit_with(make, &waits, signals).map_err(failed)?;
         Ok(Pending {
@@ -402,26 +378,5 @@ impl Device {
             slot: Arc::new(Slot::new(done, ticket)),
             gives,
         })
-    }
-
-    /// Waits for work, looking at signals. What they raise ends the wait, not the work.
-    fn wait(&self, py: Python<'_>, ticket: Box<dyn Ticket>) -> PyResult<WorkDone> {
-        let (done, mut waiting) = mpsc::sync_channel(1);
-        let waiter = thread::Builder::new().spawn(move || {
-            // Nobody may be left to hear of it.
-            let _ = done.send(ticket.wait());
-        });
-        waiter?;
-        loop {
-            let found;
-            (found, waiting) = py.detach(move || (waiting.recv_timeout(WAIT), waiting));
-            match found {
-                Ok(done) => return done.map_err(failed),
-                Err(RecvTimeoutError::Disconnected) => return Err(self.inner.lost()),
-                Err(RecvTimeoutError::Timeout) => py.check_signals().inspect_err(|_| {
-                    self.inner.leave();
-                })?,
-            }
-        }
     }
 }

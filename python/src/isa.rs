@@ -5,6 +5,7 @@ use numpy::{IntoPyArray, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedAr
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString, PyTuple};
+use serde_json::{Map, Value, json};
 use vta_app::check::{Also, check_insns};
 use vta_app::device::{Machine, Wanted};
 use vta_isa::{
@@ -15,19 +16,7 @@ use vta_isa::{
 use crate::error::{input, raise};
 use crate::given::kind;
 use crate::options;
-
-/// Adds the functions, which `pyvta/isa.py` calls.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(isa_assemble, module)?)?;
-    module.add_function(wrap_pyfunction!(isa_check_program, module)?)?;
-    module.add_function(wrap_pyfunction!(isa_config, module)?)?;
-    module.add_function(wrap_pyfunction!(isa_decode, module)?)?;
-    module.add_function(wrap_pyfunction!(isa_decode_uops, module)?)?;
-    module.add_function(wrap_pyfunction!(isa_encode, module)?)?;
-    module.add_function(wrap_pyfunction!(isa_encode_uops, module)?)?;
-    module.add_function(wrap_pyfunction!(isa_fields, module)?)?;
-    module.add_function(wrap_pyfunction!(isa_text, module)?)
-}
+use crate::results::to_python;
 
 /// The machine of `config=` and `board=`.
 ///
@@ -153,9 +142,10 @@ fn words(value: &Bound<'_, PyAny>) -> PyResult<Vec<u128>> {
 /// Says which instruction of a program it was.
 fn at(py: Python<'_>, index: usize, error: &PyErr) -> PyErr {
     let text = format!("instruction {index}: {}", error.value(py));
-    match error.is_instance_of::<PyTypeError>(py) {
-        true => PyTypeError::new_err(text),
-        false => input(text),
+    if error.is_instance_of::<PyTypeError>(py) {
+        PyTypeError::new_err(text)
+    } else {
+        input(text)
     }
 }
 
@@ -184,9 +174,10 @@ fn insn(value: &Bound<'_, PyAny>) -> PyResult<Insn> {
         Opcode::Alu => {
             let op = code(value, "op", AluOp::ALL.into_iter(), AluOp::name)?;
             let imm = &Alu::FIELDS.imm;
-            let operand = match value.getattr(imm.name)?.is_none() {
-                true => AluOperand::Acc,
-                false => AluOperand::Imm(number(value, imm)? as i16),
+            let operand = if value.getattr(imm.name)?.is_none() {
+                AluOperand::Acc
+            } else {
+                AluOperand::Imm(number(value, imm)? as i16)
             };
             Alu::build(deps, op, operand, get)?.into()
         }
@@ -240,38 +231,34 @@ fn code<T: Copy>(
 /// The dataclass of an instruction.
 fn object<'py>(classes: &Bound<'py, PyModule>, insn: &Insn) -> PyResult<Bound<'py, PyAny>> {
     let fields = PyDict::new(classes.py());
-    let set = |(field, value): (Field, u64)| match field.form {
-        Form::Flag => fields.set_item(field.name, value != 0),
-        Form::Number | Form::Shown | Form::Signed | Form::Code => {
-            fields.set_item(field.name, value)
-        }
-    };
-    insn.deps().values().try_for_each(set)?;
-    let class = match insn {
+    let values: Vec<(Field, u64)> = match insn {
         Insn::Load(load) => {
             fields.set_item("mem", load.mem.name())?;
-            load.values().try_for_each(set)?;
-            "Load"
+            load.values().collect()
         }
-        Insn::Store(store) => {
-            store.values().try_for_each(set)?;
-            "Store"
-        }
-        Insn::Gemm(gemm) => {
-            gemm.values().try_for_each(set)?;
-            "Gemm"
-        }
-        Insn::Finish(_) => "Finish",
+        Insn::Store(store) => store.values().collect(),
+        Insn::Gemm(gemm) => gemm.values().collect(),
+        Insn::Finish(_) => Vec::new(),
         Insn::Alu(alu) => {
             fields.set_item("op", alu.op.name())?;
             if let AluOperand::Imm(imm) = alu.operand {
                 fields.set_item(Alu::FIELDS.imm.name, imm)?;
             }
-            alu.values().try_for_each(set)?;
-            "Alu"
+            alu.values().collect()
         }
     };
-    classes.getattr(class)?.call((), Some(&fields))
+    for (field, value) in insn.deps().values().chain(values) {
+        if field.form == Form::Flag {
+            fields.set_item(field.name, value != 0)?;
+        } else {
+            fields.set_item(field.name, value)?;
+        }
+    }
+    let class = insn.opcode().name();
+    classes
+        .getattr("_CLASSES")?
+        .get_item(class)?
+        .call((), Some(&fields))
 }
 
 fn objects<'py>(py: Python<'py>, insns: &[Insn]) -> PyResult<Bound<'py, PyList>> {
@@ -285,7 +272,7 @@ fn objects<'py>(py: Python<'py>, insns: &[Insn]) -> PyResult<Bound<'py, PyList>>
 /// Instructions of text. Those that the machine lacks are refused.
 #[pyfunction]
 #[pyo3(signature = (text, config, board))]
-fn isa_assemble<'py>(
+pub fn isa_assemble<'py>(
     py: Python<'py>,
     text: &str,
     config: Option<&Bound<'py, PyAny>>,
@@ -300,13 +287,13 @@ fn isa_assemble<'py>(
 
 /// Instructions of words.
 #[pyfunction]
-fn isa_decode<'py>(words: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+pub fn isa_decode<'py>(words: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
     objects(words.py(), &program(words)?.0)
 }
 
 /// uint8 of shape (n, 16).
 #[pyfunction]
-fn isa_encode<'py>(insns: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub fn isa_encode<'py>(insns: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let words = encoded(&program(insns)?.0)?;
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let array = bytes.into_pyarray(insns.py());
@@ -315,7 +302,7 @@ fn isa_encode<'py>(insns: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 
 /// Micro-ops of uint32, or of bytes' worth of them.
 #[pyfunction]
-fn isa_decode_uops<'py>(words: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+pub fn isa_decode_uops<'py>(words: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
     let py = words.py();
     let (class, list) = (py.import("pyvta.isa")?.getattr("Uop")?, PyList::empty(py));
     for word in uops(words)? {
@@ -327,13 +314,13 @@ fn isa_decode_uops<'py>(words: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList
 
 /// uint32, one for each micro-op.
 #[pyfunction]
-fn isa_encode_uops<'py>(values: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub fn isa_encode_uops<'py>(values: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Ok(uops(values)?.into_pyarray(values.py()).into_any())
 }
 
 /// A line of text for each instruction.
 #[pyfunction]
-fn isa_text(insns: &Bound<'_, PyAny>) -> PyResult<String> {
+pub fn isa_text(insns: &Bound<'_, PyAny>) -> PyResult<String> {
     let lines = program(insns)?.0.into_iter().map(|insn| insn.to_string());
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
@@ -341,7 +328,7 @@ fn isa_text(insns: &Bound<'_, PyAny>) -> PyResult<String> {
 /// What is found in a program: pairs of what kind it is and a line of text.
 #[pyfunction]
 #[pyo3(signature = (insns, config, board, strict, hazards))]
-fn isa_check_program(
+pub fn isa_check_program(
     insns: &Bound<'_, PyAny>,
     config: Option<&Bound<'_, PyAny>>,
     board: Option<&str>,
@@ -363,42 +350,34 @@ fn isa_check_program(
 /// A configuration's JSON, and what follows from it.
 #[pyfunction]
 #[pyo3(signature = (config, board))]
-fn isa_config<'py>(
+pub fn isa_config<'py>(
     py: Python<'py>,
     config: Option<&Bound<'py, PyAny>>,
     board: Option<&str>,
-) -> PyResult<(String, Bound<'py, PyDict>)> {
+) -> PyResult<(String, Bound<'py, PyAny>)> {
     let config: Config = machine(config, board)?.config;
-    let facts = PyDict::new(py);
-    facts.set_item("batch", config.batch())?;
-    facts.set_item("block", config.block())?;
+    let of_each = |of: fn(&Config, MemType) -> usize| -> Map<String, Value> {
+        let all = MemType::ALL.into_iter();
+        all.map(|mem| (mem.name().to_owned(), of(&config, mem).into()))
+            .collect()
+    };
     let extensions = config.extensions();
-    let names: Vec<_> = extensions.iter().map(|one| one.name()).collect();
-    facts.set_item("extensions", names)?;
-    let (depths, sizes) = (PyDict::new(py), PyDict::new(py));
-    for mem in MemType::ALL {
-        depths.set_item(mem.name(), config.depth(mem))?;
-        sizes.set_item(mem.name(), config.elem_bytes(mem))?;
-    }
-    facts.set_item("depth", depths)?;
-    facts.set_item("elem_bytes", sizes)?;
-    Ok((config.to_json(), facts))
+    let facts = json!({
+        "batch": config.batch(), "block": config.block(),
+        "extensions": extensions.iter().map(|one| one.name()).collect::<Vec<_>>(),
+        "depth": of_each(Config::depth), "elem_bytes": of_each(Config::elem_bytes),
+    });
+    Ok((config.to_json(), to_python(py, &facts)?))
 }
 
 /// The fields of an instruction, or of a micro-op, by first bit: name, first bit, width, smallest and
 /// largest value, unit, meaning.
 #[pyfunction]
-fn isa_fields(kind: &str) -> PyResult<Vec<FieldRow>> {
+pub fn isa_fields(kind: &str) -> PyResult<Vec<FieldRow>> {
     let opcode = Opcode::ALL.into_iter().find(|o| o.name() == kind);
-    let (common, own): (Vec<Field>, _) = match opcode {
-        Some(opcode) => {
-            let deps = Deps::LIST.iter().copied();
-            (
-                [Opcode::FIELD].into_iter().chain(deps).collect(),
-                opcode.fields(),
-            )
-        }
-        None if kind == "uop" => (Vec::new(), Uop::LIST),
+    let all = match opcode {
+        Some(opcode) => [&[Opcode::FIELD], Deps::LIST, opcode.fields()].concat(),
+        None if kind == "uop" => Uop::LIST.to_vec(),
         None => {
             let known = Opcode::NAMES.join(", ");
             return Err(input(format!(
@@ -418,7 +397,7 @@ fn isa_fields(kind: &str) -> PyResult<Vec<FieldRow>> {
         } = *field;
         (name, first_bit, bits, low, high, unit, meaning)
     };
-    Ok(common.iter().chain(own).map(row).collect())
+    Ok(all.iter().map(row).collect())
 }
 
 type FieldRow = (&'static str, u32, u32, i64, i64, &'static str, &'static str);

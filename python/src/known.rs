@@ -12,19 +12,11 @@ use crate::options::{self, Origin};
 use crate::results::{result, to_python};
 use crate::watch::aside;
 
-/// Adds the functions.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(check, module)?)?;
-    module.add_function(wrap_pyfunction!(list_boards, module)?)?;
-    module.add_function(wrap_pyfunction!(list_devices, module)?)?;
-    module.add_function(wrap_pyfunction!(list_models, module)?)
-}
-
 type ModelRow = (String, (usize, usize, usize), usize, u64, u64, &'static str);
 
 /// The fields of `pyvta.ModelInfo` in their order.
 #[pyfunction]
-fn list_models(py: Python<'_>) -> PyResult<Vec<ModelRow>> {
+pub fn list_models(py: Python<'_>) -> PyResult<Vec<ModelRow>> {
     let models = aside(py, None, |_| open::models())?;
     let row = |(name, of, about): (String, open::Outline, _)| {
         let [c, h, w] = of.input;
@@ -35,7 +27,7 @@ fn list_models(py: Python<'_>) -> PyResult<Vec<ModelRow>> {
 
 /// The fields of `pyvta.BoardInfo` by name.
 #[pyfunction]
-fn list_boards(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+pub fn list_boards(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let boards = aside(py, None, |_| open::boards())?;
     let all: Value = boards.iter().map(open::board_json).collect();
     to_python(py, &all)
@@ -43,7 +35,7 @@ fn list_boards(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 
 /// Dicts with `device`, `name` and what else is known.
 #[pyfunction]
-fn list_devices(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+pub fn list_devices(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let devices = aside(py, None, |_| open::Devices::find())?;
     to_python(py, &devices.json())
 }
@@ -62,7 +54,7 @@ fn list_devices(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     signature = (model, *, hazards = None, **given),
     text_signature = "(model, *, hazards=False, config=None, board=None, input_shapes=None)"
 )]
-fn check<'py>(
+pub fn check<'py>(
     model: &Bound<'py, PyAny>,
     hazards: Option<&Bound<'py, PyAny>>,
     given: Option<&Bound<'py, PyDict>>,
@@ -90,17 +82,9 @@ fn check<'py>(
     };
     let nodes: Vec<_> = network.nodes.iter().map(node).collect::<PyResult<_>>()?;
     let hazards = found.hazards.iter();
-    let hazards: Vec<_> = hazards
-        .map(|(at, hazard)| format!("{at}{hazard}"))
-        .collect();
-    let lists = (found.faults, hazards, found.notes, nodes);
+    let hazards = hazards.map(|(at, hazard)| format!("{at}{hazard}"));
+    let hazards: Vec<_> = hazards.collect();
+    let (unread, is_float) = (network.unread, network.is_float);
     let class = result(py, "Check")?;
-    class.call1((
-        lists.0,
-        lists.1,
-        lists.2,
-        lists.3,
-        network.unread,
-        network.is_float,
-    ))
+    class.call1((found.faults, hazards, found.notes, nodes, unread, is_float))
 }

@@ -9,11 +9,6 @@ use vta_app::sweep::{Shape, Topology};
 
 use crate::error::raise;
 
-/// Adds the function.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(read_layers, module)?)
-}
-
 /// A `pyvta.Layer`.
 #[derive(FromPyObject)]
 pub struct Layer {
@@ -46,22 +41,23 @@ pub fn topology(layers: Vec<Layer>) -> Result<Topology, Error> {
 
 /// The layers of a table: the fields of `pyvta.Layer` in their order.
 #[pyfunction]
-fn read_layers(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Bound<'_, PyTuple>>> {
+pub fn read_layers(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Bound<'_, PyTuple>>> {
     let table = py.detach(|| Topology::read(&path)).map_err(raise)?;
     let fields = table.layers.iter().map(|(name, s)| {
-        let [[h, w], [k, l]] = [s.input, s.filter];
+        let (input, filter) = (<(usize, usize)>::from(s.input), s.filter.into());
+        let filter: (usize, usize) = filter;
         let sizes = (s.channels, s.filters, s.stride);
-        let fields = (
+        (
             name,
-            (h, w),
-            (k, l),
+            input,
+            filter,
             sizes.0,
             sizes.1,
             sizes.2,
             s.depthwise,
             s.dense,
-        );
-        fields.into_pyobject(py)
+        )
+            .into_pyobject(py)
     });
     fields.collect()
 }

@@ -2,7 +2,7 @@
 //! and results are translated here, arrays are borrowed, and Python is let go while Rust computes; what a
 //! command line could want, too, is in the libraries, and what only Python needs in `pyvta/*.py`.
 //!
-//! Each module registers its classes and functions; those of users are told in `pyvta/__init__.py` and
+//! The module below names all classes and functions; those of users are told in `pyvta/__init__.py` and
 //! have their types in `pyvta/_pyvta.pyi`.
 #![forbid(unsafe_code)]
 
@@ -34,20 +34,29 @@ use pyo3::prelude::*;
 
 /// The compiled part of pyvta: see there.
 #[pymodule]
-fn _pyvta(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    buffer::register(module)?;
-    compile::register(module)?;
-    device::register(module)?;
-    isa::register(module)?;
-    known::register(module)?;
-    layers::register(module)?;
-    quantize::register(module)?;
-    report::register(module)?;
-    run_report::register(module)?;
-    session::register(module)?;
-    streams::register(module)?;
-    sweep::register(module)?;
-    tune::register(module)?;
-    Ok(())
+mod _pyvta {
+    use super::*;
+
+    #[pymodule_export]
+    use crate::{
+        buffer::Buffer,
+        compile::{compile, verify, write_file},
+        device::Device,
+        isa::{isa_assemble, isa_check_program, isa_config, isa_decode, isa_decode_uops},
+        isa::{isa_encode, isa_encode_uops, isa_fields, isa_text},
+        known::{check, list_boards, list_devices, list_models},
+        layers::read_layers,
+        quantize::{Measured, quantize},
+        report::Views,
+        run_report::InsnTimes,
+        session::InferenceSession,
+        streams::{Pending, Promise, Timeline},
+        sweep::Sweeper,
+        tune::Tuner,
+    };
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
 }

@@ -30,10 +30,17 @@ pub struct Opened {
     left: AtomicBool,
 }
 
+/// Whether a call waits for its work, which never waits for what is only queued.
+#[derive(Clone, Copy)]
+pub enum Calls {
+    Waited,
+    Queued,
+}
+
 /// What is there until the device is closed. What is queued goes before memory, and memory before the device.
 pub struct Open {
-    /// For the compute lane and for the copy lane, once there is work for them.
-    streams: [Option<Arc<Stream>>; 2],
+    /// By lane and kind of calls, once there is work for them.
+    streams: [[Option<Arc<Stream>>; 2]; 2],
     /// Memory that queued work may touch, until its own value is signalled.
     kept: Vec<(Timeline, Vec<Arc<Allocations>>)>,
     /// By their numbers.
@@ -44,7 +51,7 @@ pub struct Open {
 
 impl Open {
     /// What queues work on a lane, with waits before and signals after it.
-    pub fn stream(&mut self, lane: Lane) -> Arc<Stream> {
+    pub fn stream(&mut self, lane: Lane, calls: Calls) -> Arc<Stream> {
         let (place, name) = match lane {
             Lane::Compute => (0, "runs"),
             Lane::Copy => (1, "copies"),
@@ -53,7 +60,8 @@ impl Open {
             let name = format!("{name} of {}", self.device.info().name);
             Arc::new(Stream::new(name, Arc::clone(&self.device), lane))
         };
-        Arc::clone(self.streams[place].get_or_insert_with(new))
+        let streams = &mut self.streams[place];
+        Arc::clone(streams[calls as usize].get_or_insert_with(new))
     }
 
     /// Keeps memory, and all that is a buffer's now, until a timeline is at 1 or has failed.
@@ -79,7 +87,7 @@ impl Opened {
         device: Arc<dyn vta_driver::Device>,
     ) -> Self {
         let open = Open {
-            streams: [None, None],
+            streams: Default::default(),
             kept: Vec::new(),
             buffers: HashMap::new(),
             device,
@@ -145,12 +153,11 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        match fork::is_forked() {
-            true => {
-                let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
-                mem::forget(open.take());
-            }
-            false => self.close(),
+        if fork::is_forked() {
+            let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
+            mem::forget(open.take());
+        } else {
+            self.close();
         }
     }
 }

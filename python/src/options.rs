@@ -119,14 +119,12 @@ impl Origin {
         if let Ok(bytes) = model.cast::<PyBytes>() {
             return Ok(Self::Bytes(bytes.clone().unbind()));
         }
-        if model.hasattr("to_onnx")? {
-            let bytes = model.call_method0("to_onnx")?;
-            return Ok(Self::Bytes(bytes.cast::<PyBytes>()?.clone().unbind()));
-        }
-        // ONNX's own class of models.
-        if model.hasattr("SerializeToString")? {
-            let bytes = model.call_method0("SerializeToString")?;
-            return Ok(Self::Bytes(bytes.cast::<PyBytes>()?.clone().unbind()));
+        // The latter is that of ONNX's own class of models.
+        for method in ["to_onnx", "SerializeToString"] {
+            if model.hasattr(method)? {
+                let bytes = model.call_method0(method)?;
+                return Ok(Self::Bytes(bytes.cast_into::<PyBytes>()?.unbind()));
+            }
         }
         if model.extract::<PathBuf>().is_err() {
             let kind = given::kind(model);

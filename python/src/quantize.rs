@@ -1,119 +1,32 @@
 //! `quantize`.
 
 use std::mem;
-use std::path::PathBuf;
-use std::sync::Mutex;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PySlice, PyString, PyTuple};
-use vta_app::Tensor;
-use vta_app::open::{Form, Port, Ports};
+use pyo3::types::{PyBytes, PyDict};
+use vta_app::open::{Form, Ports};
 use vta_app::options::NetworkOptions;
 use vta_app::options::did_you_mean;
 use vta_app::quantize::{Quantized, quantize_arrays};
 use vta_compiler::quantize::{Method, Mode, Options as How, WeightScales};
 
-use crate::arrays::{Taken, Unit, feeds, no_dict, take, untyped};
-use crate::compile::write_file;
+use crate::arrays::{Unit, feeds, take};
 use crate::error::usage;
 use crate::given::{size, switch, text};
 use crate::options::{Origin, shapes};
-use crate::report::Pickled;
-use crate::results::to_python;
+use crate::results::{result, to_python};
 use crate::watch::aside;
 
-/// Adds the function and its result.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<QuantizedModel>()?;
-    module.add_function(wrap_pyfunction!(unpickle_quantized, module)?)?;
-    module.add_function(wrap_pyfunction!(quantize, module)?)
-}
-
-/// An int8 model: what `pyvta.quantize` gives. `InferenceSession`, `compile` and `verify` take it.
+/// What the report of a `pyvta.QuantizedModel` is measured on.
 #[pyclass(frozen, module = "pyvta._pyvta")]
-struct QuantizedModel {
-    onnx: Py<PyBytes>,
-    /// How many nodes the model has.
-    #[pyo3(get)]
-    nodes: usize,
-    /// How many images it was calibrated with.
-    #[pyo3(get)]
-    images: usize,
-    /// How many pairs of layers were equalised.
-    #[pyo3(get)]
-    equalized: usize,
-    /// What the report is measured on; `None` of a model that came from another process.
-    source: Option<Quantized>,
-    report: Mutex<Option<Py<PyAny>>>,
-}
+pub struct Measured(Quantized);
 
 #[pymethods]
-impl QuantizedModel {
-    /// The model as ONNX with QuantizeLinear and DequantizeLinear, which other runtimes load, too.
-    fn to_onnx<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        self.onnx.bind(py).clone()
-    }
-
-    /// Writes the ONNX file, whole or not at all.
-    ///
-    /// Raises `FileError` for what can't be written.
-    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        write_file(py, path, self.onnx.as_bytes(py))
-    }
-
-    /// What quantising costs, as a dict: `output_db`, signal to noise of the outputs in dB, `images`, `remarks`,
-    /// and `layers`, those that cost most first, with `name`, `kind`, `own_db`, `so_far_db`, `output_db` and
-    /// `advice`. It is measured when it is first asked for, on some of the calibration images.
-    ///
-    /// A model that was pickled has the report only if it was asked for before: else `UsageError` is raised.
-    #[getter]
+impl Measured {
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let known = || self.report.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(report) = &*known() {
-            return Ok(report.bind(py).clone());
-        }
-        let Some(source) = &self.source else {
-            return Err(usage(
-                "`report` is measured where the model was quantised: ask for it before pickling",
-            ));
-        };
-        let json = aside(py, None, |watch| Ok(source.report(watch)?.json()))?;
-        let report = to_python(py, &json)?;
-        *known() = Some(report.clone().unbind());
-        Ok(report)
-    }
-
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Pickled<'py>> {
-        let again = py.import("pyvta._pyvta")?.getattr("unpickle_quantized")?;
-        let report = self.report.lock().unwrap_or_else(|e| e.into_inner());
-        let report = report.as_ref().map(|report| report.clone_ref(py));
-        let facts = (self.nodes, self.images, self.equalized);
-        let state = (&self.onnx, facts, report).into_pyobject(py)?;
-        Ok((again, state))
-    }
-
-    fn __repr__(&self) -> String {
-        let (nodes, images) = (self.nodes, self.images);
-        format!("<QuantizedModel: {nodes} nodes, calibrated with {images} images>")
-    }
-}
-
-/// A model that came from another process.
-#[pyfunction]
-fn unpickle_quantized(
-    onnx: Py<PyBytes>,
-    facts: (usize, usize, usize),
-    report: Option<Py<PyAny>>,
-) -> QuantizedModel {
-    let (nodes, images, equalized) = facts;
-    QuantizedModel {
-        onnx,
-        nodes,
-        images,
-        equalized,
-        source: None,
-        report: Mutex::new(report),
+        let json = aside(py, None, |watch| Ok(self.0.report(watch)?.json()))?;
+        to_python(py, &json)
     }
 }
 
@@ -137,13 +50,13 @@ fn unpickle_quantized(
     text_signature = "(model, calibration, *, method='mse', mode='multiply', weights='per-channel', \
                       bias_correction=True, equalize=True, input_shapes=None, limit=None, progress=None)"
 )]
-fn quantize(
-    model: &Bound<'_, PyAny>,
-    calibration: &Bound<'_, PyAny>,
-    limit: Option<&Bound<'_, PyAny>>,
-    progress: Option<&Bound<'_, PyAny>>,
-    options: Option<&Bound<'_, PyDict>>,
-) -> PyResult<QuantizedModel> {
+pub fn quantize<'py>(
+    model: &Bound<'py, PyAny>,
+    calibration: &Bound<'py, PyAny>,
+    limit: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
+    options: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
     let limit = limit.map(|limit| size("limit", limit)).transpose()?;
     let (how, options) = how(options)?;
     let (py, origin) = (model.py(), Origin::of(model)?);
@@ -153,21 +66,24 @@ fn quantize(
         return Err(usage(format!("{name} is compiled already")));
     };
     let (ports, tensors) = (Ports::of_graph(graph).inputs, model.inputs());
-    let taken = batches(calibration, (&ports, &tensors), limit)?;
+    let dimensions = ports.iter();
+    let dimensions = dimensions.map(|p| (&p.name, p.shape.len(), p.image().len()));
+    let given = (calibration, dimensions.collect::<Vec<_>>(), limit);
+    let given = py
+        .import("pyvta._batches")?
+        .call_method1("batches", given)?;
+    let taken = given.try_iter()?;
+    let taken = taken.map(|batch| take(&batch?, (&ports, &tensors), Unit::Model));
+    let taken: Vec<_> = taken.collect::<PyResult<_>>()?;
     let batches = taken.iter().map(|batch| feeds(batch));
     let batches: Vec<_> = batches.collect::<PyResult<_>>()?;
     let mut quantized = aside(py, progress, |watch| {
         quantize_arrays(model, &batches, &how, watch)
     })?;
-    let onnx = mem::take(&mut quantized.onnx);
-    Ok(QuantizedModel {
-        onnx: PyBytes::new(py, &onnx).unbind(),
-        nodes: quantized.nodes,
-        images: quantized.images,
-        equalized: quantized.equalized,
-        source: Some(quantized),
-        report: Mutex::new(None),
-    })
+    let onnx = PyBytes::new(py, &mem::take(&mut quantized.onnx));
+    let facts = (quantized.nodes, quantized.images, quantized.equalized);
+    let class = result(py, "QuantizedModel")?;
+    class.call1((facts.0, facts.1, facts.2, onnx, Measured(quantized)))
 }
 
 /// The options of [`quantize`].
@@ -194,23 +110,13 @@ fn how(given: Option<&Bound<'_, PyDict>>) -> PyResult<(How, NetworkOptions)> {
                 how.method = method.map_err(wrong)?;
             }
             "mode" => {
-                how.mode = match &*text(&name, &value)? {
-                    "multiply" => Mode::Multiply,
-                    "shift" => Mode::Shift,
-                    other => {
-                        return Err(wrong(format!("no '{other}' (there are multiply, shift)")));
-                    }
-                }
+                let all = [("multiply", Mode::Multiply), ("shift", Mode::Shift)];
+                how.mode = one_of(&text(&name, &value)?, all).map_err(wrong)?;
             }
             "weights" => {
-                how.weights = match &*text(&name, &value)? {
-                    "per-channel" => WeightScales::PerChannel,
-                    "per-tensor" => WeightScales::PerTensor,
-                    other => {
-                        let there = "(there are per-channel, per-tensor)";
-                        return Err(wrong(format!("no '{other}' {there}")));
-                    }
-                }
+                let (channel, tensor) = (WeightScales::PerChannel, WeightScales::PerTensor);
+                let all = [("per-channel", channel), ("per-tensor", tensor)];
+                how.weights = one_of(&text(&name, &value)?, all).map_err(wrong)?;
             }
             "bias_correction" => how.bias_correction = switch(&name, &value)?,
             "equalize" => how.equalize = switch(&name, &value)?,
@@ -227,104 +133,10 @@ fn how(given: Option<&Bound<'_, PyDict>>) -> PyResult<(How, NetworkOptions)> {
     Ok((how, options))
 }
 
-/// The arrays of calibration batches, with no more images than the limit.
-fn batches<'py>(
-    calibration: &Bound<'py, PyAny>,
-    inputs: (&[Port], &[Tensor]),
-    limit: Option<usize>,
-) -> PyResult<Vec<Vec<(String, Taken<'py>)>>> {
-    let wrong =
-        || PyTypeError::new_err("calibration is arrays, or batches of them: read the images first");
-    if calibration.is_instance_of::<PyString>() {
-        return Err(wrong());
-    }
-    let one = calibration.hasattr("__array__")? || calibration.cast::<PyMapping>().is_ok();
-    let given = match one {
-        true => PyList::new(calibration.py(), [calibration])?.into_any(),
-        false => calibration.clone(),
-    };
-    // An iterator may write into the same array again.
-    let keep = given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>();
-    let (mut taken, mut left) = (Vec::new(), limit.unwrap_or(usize::MAX));
-    for batch in given.try_iter().map_err(|_| wrong())? {
-        let batch = batch?;
-        if left == 0 {
-            break;
-        }
-        let named = by_name(&batch, inputs.0)?;
-        let (batch, images) = arrays(named, inputs.0, left, keep)?;
-        left = left.saturating_sub(images);
-        taken.push(take(batch.as_any(), inputs, Unit::Model)?);
-    }
-    Ok(taken)
-}
-
-/// A batch's arrays by the inputs' names: as they are in a dict, or one behind the other in a list or tuple, where
-/// what follows those of the inputs (labels, in data sets of PyTorch's) is nothing to a model.
-fn by_name<'py>(batch: &Bound<'py, PyAny>, ports: &[Port]) -> PyResult<Bound<'py, PyDict>> {
-    let py = batch.py();
-    if let Ok(named) = batch.cast::<PyMapping>() {
-        return Ok(py.get_type::<PyDict>().call1((named,))?.cast_into()?);
-    }
-    let is_list = batch.is_instance_of::<PyList>() || batch.is_instance_of::<PyTuple>();
-    let mut parts = Vec::new();
-    if is_list {
-        parts = batch.try_iter()?.collect::<PyResult<_>>()?;
-    }
-    // A list of images is an array of the only input.
-    let is_input = |part: &Bound<'py, PyAny>, port: &Port| {
-        part.hasattr("__array__").unwrap_or(false)
-            && dimensions(part).is_ok_and(|n| n == port.shape.len())
-    };
-    let listed = parts.len() >= ports.len() && parts.iter().zip(ports).all(|(a, p)| is_input(a, p));
-    if !listed && ports.len() > 1 {
-        return Err(no_dict(ports));
-    }
-    let named = PyDict::new(py);
-    match listed {
-        true => {
-            let mut pairs = ports.iter().zip(parts);
-            pairs.try_for_each(|(port, part)| named.set_item(&port.name, part))?;
-        }
-        false => {
-            let mut ports = ports.iter();
-            ports.try_for_each(|port| named.set_item(&port.name, batch))?;
-        }
-    }
-    Ok(named)
-}
-
-/// A batch's first images, as arrays of its own unless they are kept for us; and how many there are.
-fn arrays<'py>(
-    batch: Bound<'py, PyDict>,
-    ports: &[Port],
-    most: usize,
-    keep: bool,
-) -> PyResult<(Bound<'py, PyDict>, usize)> {
-    let py = batch.py();
-    let (own, mut images) = (PyDict::new(py), 0);
-    for (name, value) in batch {
-        let mut array = untyped(&value)?.into_any();
-        if !keep {
-            array = array.call_method0("copy")?;
-        }
-        let port = ports
-            .iter()
-            .find(|port| name.eq(&port.name).unwrap_or(false));
-        let is_one =
-            port.is_none_or(|port| dimensions(&array).is_ok_and(|n| n <= port.image().len()));
-        images = match is_one {
-            true => 1,
-            false => array.len()?.min(most),
-        };
-        if !is_one && most < array.len()? {
-            array = array.get_item(PySlice::new(py, 0, most as isize, 1))?;
-        }
-        own.set_item(name, array)?;
-    }
-    Ok((own, images))
-}
-
-fn dimensions(array: &Bound<'_, PyAny>) -> PyResult<usize> {
-    array.getattr("ndim")?.extract()
+/// What a name stands for.
+fn one_of<T>(name: &str, all: [(&str, T); 2]) -> Result<T, String> {
+    let known = all.each_ref().map(|(known, _)| *known).join(", ");
+    let found = all.into_iter().find(|(known, _)| *known == name);
+    let none = || format!("no '{name}' (there are {known})");
+    found.map(|(_, one)| one).ok_or_else(none)
 }

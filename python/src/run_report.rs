@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use serde_json::{Value, json};
 use vta_app::run::insn_times;
 use vta_driver::{Batch, RunReport as Counted};
 use vta_isa::MemType;
@@ -12,17 +13,12 @@ use vta_sim::cycle;
 
 use crate::opened::Opened;
 use crate::report::Pickled;
-use crate::results::result;
+use crate::results::{result, to_python};
 use crate::watch::aside;
-
-/// Adds the class of what counts cycles.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<InsnTimes>()
-}
 
 /// The cycles of each instruction of a run, counted at each call.
 #[pyclass(frozen, module = "pyvta._pyvta")]
-struct InsnTimes {
+pub struct InsnTimes {
     device: Arc<Opened>,
     batch: Arc<Batch>,
 }
@@ -62,22 +58,26 @@ pub fn run_report<'py>(
     counted: &Counted,
 ) -> PyResult<Bound<'py, PyAny>> {
     let traffic = &counted.traffic;
-    let all = PyDict::new(py);
-    all.set_item("cycles", counted.cycles)?;
-    all.set_item("wall_ms", counted.wall.as_secs_f64() * 1e3)?;
-    all.set_item("insns", traffic.insns)?;
-    all.set_item("gemm_steps", traffic.gemm_steps)?;
-    all.set_item("reset_steps", traffic.reset_steps)?;
-    all.set_item("alu_steps", traffic.alu_steps)?;
-    let (bytes, tokens) = (PyDict::new(py), PyDict::new(py));
-    for mem in MemType::ALL {
-        bytes.set_item(mem.name(), traffic.bytes[usize::from(mem.code())])?;
-    }
-    for (edge, count) in Edge::ALL.into_iter().zip(counted.leftover_tokens) {
-        tokens.set_item(edge.name(), count)?;
-    }
-    all.set_item("bytes", bytes)?;
-    all.set_item("leftover_tokens", tokens)?;
+    let bytes = MemType::ALL.into_iter().map(|mem| {
+        let bytes = traffic.bytes[usize::from(mem.code())];
+        (mem.name().to_owned(), Value::from(bytes))
+    });
+    let tokens = Edge::ALL.into_iter().zip(counted.leftover_tokens);
+    let tokens = tokens.map(|(edge, count)| (edge.name().to_owned(), Value::from(count)));
+    let all = to_python(
+        py,
+        &json!({
+            "cycles": counted.cycles,
+            "wall_ms": counted.wall.as_secs_f64() * 1e3,
+            "insns": traffic.insns,
+            "gemm_steps": traffic.gemm_steps,
+            "reset_steps": traffic.reset_steps,
+            "alu_steps": traffic.alu_steps,
+            "bytes": bytes.collect::<Value>(),
+            "leftover_tokens": tokens.collect::<Value>(),
+        }),
+    )?;
+    let all = all.cast_into::<PyDict>()?;
     let times = match &device.timing {
         Some(_) => InsnTimes {
             device: Arc::clone(device),

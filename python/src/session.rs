@@ -9,20 +9,15 @@ use vta_app::open::{Port, Ports};
 use vta_app::{Session, Tensor};
 use vta_compiler::graph::Element;
 
-use crate::arrays::{Given, Unit, feeds, list, no_dict, take};
+use crate::arrays::{Unit, feeds, list, made, no_dict, take};
 use crate::error::{input, raise};
 use crate::fork;
 use crate::given::mistyped;
 use crate::options::{self, Origin, again};
 use crate::pixels;
-use crate::report::Report;
+use crate::report::report;
 use crate::results::result;
 use crate::watch::{aside, watched};
-
-/// Adds the classes.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<InferenceSession>()
-}
 
 /// The `NodeArg` of an input or output.
 fn node_arg<'py>(py: Python<'py>, (port, tensor): (&Port, &Tensor)) -> PyResult<Bound<'py, PyAny>> {
@@ -70,7 +65,7 @@ fn node_arg<'py>(py: Python<'py>, (port, tensor): (&Port, &Tensor)) -> PyResult<
 /// Threads may share a session: it runs for one at a time, without Python's lock. It can be pickled, by
 /// its model's path or bytes and its options, and is compiled again where it is loaded.
 #[pyclass(frozen, module = "pyvta._pyvta")]
-struct InferenceSession {
+pub struct InferenceSession {
     session: Arc<Mutex<Session>>,
     ports: Ports,
     inputs: Vec<Tensor>,
@@ -191,11 +186,12 @@ impl InferenceSession {
     /// Where the cycles of a pass (BATCH images) went; None before the first run, and on other devices than
     /// `"cycle"`.
     #[getter]
-    fn report(&self, py: Python<'_>) -> Option<Report> {
-        py.detach(|| {
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let found = py.detach(|| {
             let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-            session.report().map(Report::new)
-        })
+            session.report()
+        });
+        found.map(|found| report(py, found)).transpose()
     }
 
     fn __getnewargs_ex__<'py>(
@@ -250,25 +246,24 @@ impl InferenceSession {
             let mut given = Vec::with_capacity(wanted.len());
             for (position, &at) in wanted.iter().enumerate() {
                 let again = wanted[position + 1..].contains(&at);
-                let output = match again {
-                    true => found[at].clone(),
-                    false => found[at].take(),
+                let output = if again {
+                    found[at].clone()
+                } else {
+                    found[at].take()
                 };
-                given.extend(output.map(|output| (at, Given::of(output, &ports[at], unit))));
+                given.extend(output.map(|output| (at, made(output, &ports[at], unit))));
             }
             Ok((images, given))
         })?;
         let batched = images != 1 || taken.iter().any(|(_, taken)| taken.batched);
         let list = PyList::empty(py);
-        for (at, values) in outputs {
+        for (at, array) in outputs {
             let port = &ports[at];
-            let image = port.image();
-            let alone = image.len() == port.shape.len() && !batched;
-            let shape: Vec<usize> = match alone {
-                true => image.to_vec(),
-                false => [images].into_iter().chain(image.iter().copied()).collect(),
-            };
-            list.append(values.array(py, &shape)?)?;
+            let mut shape = port.image().to_vec();
+            if batched || shape.len() < port.shape.len() {
+                shape.insert(0, images);
+            }
+            list.append(array(py, &shape)?)?;
         }
         Ok(list)
     }

@@ -1,7 +1,6 @@
 //! Timelines, promises and queued work: `vta-driver`'s, whose rules hold.
 
-use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyTypeError;
@@ -20,13 +19,6 @@ use crate::run_report::run_report;
 /// How long passes between two looks at signals.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// Adds the classes.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Timeline>()?;
-    module.add_class::<Promise>()?;
-    module.add_class::<Pending>()
-}
-
 /// A number that increases from 0, for which the host and queued work of any device wait.
 ///
 /// Every signal is a promise first: `promise(1)` announces that the timeline will get to 1, and `keep` says
@@ -37,7 +29,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 ///
 /// `name` is for errors.
 #[pyclass(frozen, module = "pyvta._pyvta")]
-struct Timeline(Line);
+pub struct Timeline(Line);
 
 #[pymethods]
 impl Timeline {
@@ -105,7 +97,7 @@ impl Timeline {
 /// The right and the duty to signal a value of a timeline, as `Timeline.promise` gives it. One that is dropped
 /// fails its value.
 #[pyclass(frozen, module = "pyvta._pyvta")]
-struct Promise {
+pub struct Promise {
     point: Point,
     held: Mutex<Option<Driven>>,
 }
@@ -242,34 +234,33 @@ fn no_order(name: &str) -> PyErr {
 pub struct Slot {
     /// At 1 when it has ended.
     pub done: Line,
-    state: Mutex<State>,
-}
-
-enum State {
-    Waiting(Box<dyn Ticket>),
-    Done(Result<WorkDone, DriverError>),
-    Taking,
+    ticket: Mutex<Option<Box<dyn Ticket>>>,
+    found: OnceLock<Result<WorkDone, DriverError>>,
 }
 
 impl Slot {
     pub fn new(done: Line, ticket: Box<dyn Ticket>) -> Self {
-        let state = Mutex::new(State::Waiting(ticket));
-        Self { done, state }
+        Self {
+            done,
+            ticket: Mutex::new(Some(ticket)),
+            found: OnceLock::new(),
+        }
     }
 
     /// What came of the work; it waits for that.
     pub fn outcome(&self) -> Result<WorkDone, DriverError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = match mem::replace(&mut *state, State::Taking) {
-            State::Waiting(ticket) => ticket.wait(),
-            State::Done(found) => found,
-            // A ticket that panicked.
-            State::Taking => Err(DriverError::Lost {
-                device: self.done.name().to_owned(),
-            }),
+        self.found().clone()
+    }
+
+    fn found(&self) -> &Result<WorkDone, DriverError> {
+        let wait = || {
+            let mut ticket = self.ticket.lock().unwrap_or_else(PoisonError::into_inner);
+            let device = self.done.name().to_owned();
+            // It is gone after a panic.
+            let ticket = ticket.take().ok_or(DriverError::Lost { device })?;
+            ticket.wait()
         };
-        *state = State::Done(found.clone());
-        found
+        self.found.get_or_init(wait)
     }
 }
 
@@ -304,18 +295,50 @@ impl Pending {
     /// `WaitTimeoutError` when the time is over: the work goes on.
     #[pyo3(signature = (timeout = None))]
     fn result<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
-        let waited = wait(py, &self.slot.done.at(1), timeout)?;
-        if let Err(error @ TimelineError::Timeout { .. }) = waited {
-            return Err(unsatisfied(&error));
+        self.wait(py, timeout)?;
+        let found = py.detach(|| self.slot.outcome());
+        self.gives.python(py, &self.device, found.map_err(failed)?)
+    }
+}
+
+impl Pending {
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let waited = wait(py, &self.slot.done.at(1), timeout);
+        // Whoever was sent away waits no more, not even for the device to close.
+        match waited.inspect_err(|_| self.device.leave())? {
+            Err(error @ TimelineError::Timeout { .. }) => Err(unsatisfied(&error)),
+            Ok(()) | Err(_) => Ok(()),
         }
-        let done = py.detach(|| self.slot.outcome()).map_err(failed)?;
-        match (&self.gives, done) {
-            (Gives::Nothing, WorkDone::Written) => Ok(py.None().into_bound(py)),
-            (Gives::Array(form), WorkDone::Data(bytes)) => form.array(py, bytes),
-            (Gives::Report(batch), WorkDone::Ran(counted)) => {
-                run_report(py, &self.device, batch, &counted)
+    }
+
+    /// As `result`, of work that nobody else knows: without a copy of what it gives.
+    ///
+    /// # Errors
+    /// As `result`.
+    pub fn ended(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        self.wait(py, None)?;
+        let slot = self.slot;
+        py.detach(|| slot.found().is_ok());
+        let found = Arc::into_inner(slot).and_then(|slot| slot.found.into_inner());
+        let found = found.ok_or_else(|| self.device.lost())?;
+        self.gives.python(py, &self.device, found.map_err(failed)?)
+    }
+}
+
+impl Gives {
+    fn python<'py>(
+        &self,
+        py: Python<'py>,
+        device: &Arc<Opened>,
+        done: WorkDone,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match (self, done) {
+            (Self::Nothing, WorkDone::Written) => Ok(py.None().into_bound(py)),
+            (Self::Array(form), WorkDone::Data(bytes)) => form.array(py, bytes),
+            (Self::Report(batch), WorkDone::Ran(counted)) => {
+                run_report(py, device, batch, &counted)
             }
-            (Gives::Nothing | Gives::Array(_) | Gives::Report(_), _) => Err(self.device.lost()),
+            (Self::Nothing | Self::Array(_) | Self::Report(_), _) => Err(device.lost()),
         }
     }
 }

@@ -12,11 +12,6 @@ use crate::options::config;
 use crate::results::to_python;
 use crate::watch::aside;
 
-/// Adds the class.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Sweeper>()
-}
-
 /// What is measured: a model's name or file, or layers.
 #[derive(FromPyObject)]
 enum Work {
@@ -26,7 +21,7 @@ enum Work {
 
 /// A network, or layers, on the points of a grid, which are measured one by one; `pyvta.sweep` is made of it.
 #[pyclass(frozen, module = "pyvta._pyvta")]
-struct Sweeper(Points);
+pub struct Sweeper(Points);
 
 #[pymethods]
 impl Sweeper {

@@ -11,14 +11,9 @@ use crate::error::raise;
 use crate::options::config;
 use crate::watch::aside;
 
-/// Adds the class.
-pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Tuner>()
-}
-
 /// A network's distinct convolutions, whose tiles are chosen one by one; `pyvta.cluster.tune` is made of it.
 #[pyclass(frozen, module = "pyvta._pyvta")]
-struct Tuner(Pieces);
+pub struct Tuner(Pieces);
 
 #[pymethods]
 impl Tuner {

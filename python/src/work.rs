@@ -6,27 +6,30 @@ use pyo3::prelude::*;
 use vta_driver::{Allocations, Batch, DriverError, Point, Promise, Work};
 use vta_isa::{INSN_BYTES, Insn, MemType, UOP_BYTES};
 
-use crate::buffer::{Buffer, Form};
 use crate::error::input;
-use crate::opened::{Open, failed};
+use crate::opened::{Calls, Open, failed};
 use crate::{isa, streams};
+
+/// `waits=` and `signals=` of a call that only queues its work.
+pub type Asked<'a, 'py> = Option<[Option<&'a Bound<'py, PyAny>>; 2]>;
 
 /// What work waits for, and what it signals.
 pub struct Order {
+    pub calls: Calls,
     pub waits: Vec<Point>,
     pub signals: Vec<Promise>,
 }
 
 impl Order {
-    /// Of `waits=` and `signals=`.
+    /// Of a call's arguments.
     ///
     /// # Errors
     /// As for [`streams::waits`] and [`streams::signals`].
-    pub fn of(
-        waits: Option<&Bound<'_, PyAny>>,
-        signals: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Self> {
+    pub fn of(asked: Asked<'_, '_>) -> PyResult<Self> {
+        let calls = asked.map_or(Calls::Waited, |_| Calls::Queued);
+        let [waits, signals] = asked.unwrap_or_default();
         Ok(Self {
+            calls,
             waits: streams::waits(waits)?,
             signals: streams::signals(signals)?,
         })
@@ -63,16 +66,6 @@ pub fn place(
         marks: Vec::new(),
     });
     Ok((batch, memory))
-}
-
-/// The work of reading an array.
-///
-/// # Errors
-/// As for [`Buffer::range`].
-pub fn read(buffer: &Buffer, form: &Form, offset: Option<&Bound<'_, PyAny>>) -> PyResult<Work> {
-    let size_bytes = form.size_bytes();
-    let (addr, _) = buffer.range(offset, size_bytes)?;
-    Ok(Work::Read { addr, size_bytes })
 }
 
 /// LOADs of micro-ops that count from their own first one are told where that is.
