@@ -3,6 +3,8 @@
 
 mod gcc;
 
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -215,4 +217,59 @@ fn a_run_is_ended_by_another_thread() {
     let images = capi().join("../models/demo/cifar10_test200.npz");
     let output = Program::new(&source, Linked::Dynamic).run(&[images.to_str().unwrap()]);
     assert!(output.status.success(), "{}", told(&output));
+}
+
+/// What a program gives when a bundle changes after it was opened, and after so many runs: a line of values, or of
+/// an error.
+fn runs(program: &Program, bundle: &Path, before: usize, change: fn(&Path)) -> String {
+    let mut child = program.start(&[bundle.to_str().unwrap()]);
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut line = || lines.next().and_then(Result::ok).unwrap_or_default();
+    assert_eq!(line(), "open");
+    for _ in 0..before {
+        input.write_all(b"\n").unwrap();
+        line();
+    }
+    change(bundle);
+    // A program that a signal has ended takes nothing, which its status says.
+    let _ = input.write_all(b"\n");
+    let found = line();
+    drop(input);
+    let status = child.wait().unwrap();
+    let expected = i32::from(found.starts_with("error: "));
+    assert_eq!(status.code(), Some(expected), "{status}: {found}");
+    found
+}
+
+fn truncate(bundle: &Path) {
+    let file = OpenOptions::new().write(true).open(bundle).unwrap();
+    file.set_len(4096).unwrap();
+}
+
+fn overwrite(bundle: &Path) {
+    let size = std::fs::metadata(bundle).unwrap().len();
+    let mut file = OpenOptions::new().write(true).open(bundle).unwrap();
+    file.write_all(&vec![77; size as usize]).unwrap();
+}
+
+/// Another process changes the file in place, as no program can prevent.
+#[test]
+fn a_bundle_that_changes_while_it_is_open_gives_no_wrong_values_and_no_signal() {
+    let program = Program::new(&capi().join("tests/programs/changed.c"), Linked::Dynamic);
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("demo.vta");
+    let compiled = vta_app::compile::bundle(&BundleOptions::new("demo"), &()).unwrap();
+    compiled.save(&bundle).unwrap();
+    let whole = std::fs::read(&bundle).unwrap();
+    let expected = runs(&program, &bundle, 0, |_| {});
+    assert_eq!(expected.split_whitespace().count(), 10, "{expected}");
+    for before in [0, 1] {
+        for change in [truncate, overwrite] {
+            std::fs::write(&bundle, &whole).unwrap();
+            let found = runs(&program, &bundle, before, change);
+            assert_ne!(std::fs::read(&bundle).unwrap(), whole);
+            assert!(found == expected || found.starts_with("error: "), "{found}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Compiles programs of C and C++ and links them with the libraries that cargo made beside this test.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -66,6 +66,14 @@ impl Program {
         let mut program = Command::new(&self.file);
         program.args(args).current_dir(self.folder.path());
         program.output().unwrap()
+    }
+
+    /// Starts it, with pipes to its standard input and from its output.
+    pub fn start(&self, args: &[&str]) -> Child {
+        let mut program = Command::new(&self.file);
+        program.args(args).current_dir(self.folder.path());
+        program.stdin(Stdio::piped()).stdout(Stdio::piped());
+        program.spawn().unwrap()
     }
 
     /// Compiles a source and runs it under valgrind, which must find no access that isn't allowed, and no
