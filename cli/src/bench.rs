@@ -2,26 +2,27 @@
 
 mod cores;
 mod figures;
-mod median;
 mod onnxruntime;
+pub mod spread;
+pub mod subject;
 mod tiny;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use vta_app::open::{self, Form};
-use vta_app::{compile, device};
-use vta_compiler::{layer, lower, zoo};
+use anyhow::{Result, bail, ensure};
+use vta_app::device;
+use vta_compiler::{layer, lower};
 use vta_driver::{Device, Program, QueueLimits, Session};
 use vta_isa::Config;
 use vta_sim::{Functional, GemmKernel, Planning, SimDevice};
 
 pub use self::cores::on_core;
 use self::figures::{Figures, LayerRow, Measured, NetworkRow, Samples, Speedup};
-use self::median::median;
+use self::spread::median;
+use self::subject::{image, program};
 use crate::args::BenchArgs;
-use crate::terminal::{print_line, print_text, say};
+use crate::terminal::{print_json, print_text, say};
 
 /// Layers whose share is reported: ResNet-18's convolutions but the first.
 const LAYERS: std::ops::RangeInclusive<usize> = 2..=11;
@@ -54,7 +55,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     for name in NETWORKS {
         let samples = args.samples.div_ceil(4);
-        let program = network(name, &config)?;
+        let program = program(&format!("zoo:{name}"), &config)?;
         let measured = on_core(0, || one_network(name, &program, kernel, samples));
         figures.networks.push(measured?);
         if figures.threads.is_empty() {
@@ -71,9 +72,9 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
         }
     }
     if let Some(python) = &args.onnxruntime {
-        let program = network(onnxruntime::NETWORK, &config)?;
+        let program = program(&format!("zoo:{}", onnxruntime::NETWORK), &config)?;
         let mut ours = session(&program)?;
-        let image = image(&program)?;
+        let image = image(&program, 0)?;
         let compared = onnxruntime::compare(python, args.samples.div_ceil(4), || {
             timed(&mut ours, &image)
         });
@@ -86,7 +87,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
         }
     }
     if args.json {
-        print_line(&serde_json::to_string_pretty(&figures.json())?)?;
+        print_json(&figures.json())?;
     } else {
         print_text(&figures.text())?;
     }
@@ -171,22 +172,6 @@ fn threaded_session(program: &Arc<Program>, kernel: GemmKernel, threads: usize) 
     )?)
 }
 
-/// A network of the zoo, compiled.
-pub fn network(name: &str, config: &Config) -> Result<Arc<Program>> {
-    match open::load(&format!("zoo:{name}"))? {
-        Form::Graph(graph) => Ok(Arc::new(compile::compile(&graph, config)?.1)),
-        Form::Program(program) => Ok(Arc::new(*program)),
-        Form::Hosted(_) => bail!("{name}: {}", open::NOT_ALONE),
-    }
-}
-
-/// An image for the network's input.
-fn image(program: &Program) -> Result<Vec<i8>> {
-    let spec = program.tensor(*program.inputs.first().context("the program has no input")?)?;
-    let values = zoo::sample_image(spec.chw[1] as usize, 0).into_iter();
-    Ok(values.map(|v| (i16::from(v) - 128) as i8).collect())
-}
-
 /// Seconds of a run, everything from the packed image to the unpacked output included.
 fn timed(session: &mut Session, image: &[i8]) -> Result<f64> {
     let started = Instant::now();
@@ -201,7 +186,7 @@ fn one_network(
     kernel: GemmKernel,
     samples: usize,
 ) -> Result<NetworkRow> {
-    let image = image(program)?;
+    let image = image(program, 0)?;
     let mut session = session(program)?;
     let mut walls = vec![Vec::with_capacity(samples); program.layers.len()];
     let timed = || {
@@ -231,7 +216,7 @@ fn one_network(
 /// other, by those of the first and the last, over what they take at the same time. All take turns, so that
 /// what else the machine does hits them alike, and the median of the turns counts.
 fn side_by_side(program: &Arc<Program>, threads: usize, samples: usize) -> Result<f64> {
-    let image = image(program)?;
+    let image = image(program, 0)?;
     let session = |core| on_core(core, || session(program));
     let mut sessions = (0..threads).map(session).collect::<Result<Vec<_>>>()?;
     let turn = |core: usize, session: &mut Session| -> Result<f64> {
@@ -277,7 +262,7 @@ fn one_image(
     threads: usize,
     samples: usize,
 ) -> Result<f64> {
-    let image = image(program)?;
+    let image = image(program, 0)?;
     let session = |threads| threaded_session(program, kernel, threads);
     let mut sessions = [session(1)?, session(threads)?];
     let turn = |session: &mut Session| -> Result<f64> {

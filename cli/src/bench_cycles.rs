@@ -20,7 +20,7 @@ use vta_sim::{CycleLog, Execution};
 use crate::args::BenchArgs;
 use crate::bar::Bar;
 use crate::table::{Column, Table};
-use crate::terminal::{print_line, print_text};
+use crate::terminal::{print_json, print_line, print_text};
 
 /// The networks of the second table, in each mode.
 const NETWORKS: [&str; 5] = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"];
@@ -124,7 +124,7 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
             "compute_median": compute[0], "compute_worst": compute[1],
             "networks": networks.iter().map(|r| r.json("mode")).collect::<Vec<_>>(),
         });
-        print_line(&serde_json::to_string_pretty(&object)?)?;
+        print_json(&object)?;
         return Ok(true);
     }
     print_line(&table("layer", &rows, args.markdown))?;
@@ -208,55 +208,35 @@ fn measure(program: &Arc<Program>, machine: &Machine) -> Result<(Vec<LayerCycles
     Ok((layers, session.counters().submissions))
 }
 
-/// The median and the largest of a figure over at least one row.
+/// The median and the largest of a figure over at least one row; of an even number, the median lies between.
 fn spread(rows: &[Row], figure: fn(&Row) -> f64) -> [f64; 2] {
     let mut all: Vec<f64> = rows.iter().map(figure).collect();
     all.sort_by(f64::total_cmp);
-    let middle = match (
-        all.get(all.len().wrapping_sub(1) / 2),
-        all.get(all.len() / 2),
-    ) {
-        (Some(low), Some(high)) => (low + high) / 2.0,
-        _ => f64::NAN,
-    };
-    [middle, all.last().copied().unwrap_or(f64::NAN)]
+    let at = |index: usize| all.get(index).copied().unwrap_or(f64::NAN);
+    let last = all.len().saturating_sub(1);
+    [(at(last / 2) + at(all.len() / 2)) / 2.0, at(last)]
 }
 
 fn table(what: &'static str, rows: &[Row], markdown: bool) -> String {
-    let header = [
-        "",
-        what,
-        "cycles",
-        "GEMM steps",
-        "without padding",
-        "bound",
-        "ratio",
-        "compute bound",
-        "ratio",
-        "cycles / GEMM steps",
-    ];
-    if markdown {
-        let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
-        let mut lines = vec![line(&header.map(str::to_owned))];
-        lines.push(format!("|{}", "---|".repeat(header.len())));
-        lines.extend(rows.iter().map(|row| line(&row.cells())));
-        return lines.join("\n");
-    }
-    let [_, what, _, gemm, products, _, _, compute, _, of_gemm] = header;
     let mut table = Table::new([
         Column::name(""),
         Column::words(what).optional(),
         Column::number("cycles"),
-        Column::number(gemm).optional(),
-        Column::number(products).optional(),
+        Column::number("GEMM steps").optional(),
+        Column::number("without padding").optional(),
         Column::number("bound"),
         Column::number("ratio"),
-        Column::number(compute).optional(),
+        Column::number("compute bound").optional(),
         Column::number("ratio"),
-        Column::number(of_gemm).optional(),
+        Column::number("cycles / GEMM steps").optional(),
     ]);
     rows.iter().for_each(|row| table.row(row.cells()));
-    table.text().trim_end().to_owned()
+    let text = if markdown {
+        table.markdown()
+    } else {
+        table.text()
+    };
+    text.trim_end().to_owned()
 }
 
 #[cfg(test)]

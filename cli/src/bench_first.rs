@@ -2,13 +2,12 @@
 //! instructions.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use vta_app::device;
-use vta_compiler::zoo;
 use vta_driver::{
     Batch, Device, DeviceMemory, LayerMark, PhysAddr, QueueLimits, RunReport, Session,
 };
@@ -17,9 +16,11 @@ use vta_replay::Case;
 use vta_sim::{Executor, Functional, GemmKernel, Planning, SimDevice, SimError};
 
 use crate::args::BenchArgs;
-use crate::bench::{network, on_core};
+use crate::bench::on_core;
+use crate::bench::spread::quartiles;
+use crate::bench::subject::{image, program};
 use crate::table::{Column, Table};
-use crate::terminal::{print_line, print_text};
+use crate::terminal::{print_json, print_text};
 
 /// What `--samples` is divided by: a sample here is a device that has run nothing yet.
 const SHARE: usize = 20;
@@ -33,18 +34,11 @@ const INTERPRETER_INSNS: f64 = 1e9 / 28.0;
 /// Networks of the zoo.
 const NETWORKS: [&str; 2] = ["resnet18", "resnet50"];
 
-/// Seconds: a median, and how far the quartiles are.
+/// Seconds: a median, between quartiles.
 #[derive(Clone, Copy, Debug)]
 struct Spread([f64; 3]);
 
 impl Spread {
-    /// Of at least one figure.
-    fn of(mut seconds: Vec<f64>) -> Self {
-        seconds.sort_by(f64::total_cmp);
-        let last = seconds.len().saturating_sub(1);
-        Self([1, 2, 3].map(|n| seconds.get(last * n / 4).copied().unwrap_or(f64::NAN)))
-    }
-
     fn median(self) -> f64 {
         self.0[1]
     }
@@ -53,6 +47,10 @@ impl Spread {
         let [low, median, high] = self.0.map(|s| s * 1e6);
         json!({ "us": median, "quartiles_us": [low, high] })
     }
+}
+
+fn of(seconds: Vec<f64>) -> Spread {
+    Spread(quartiles(seconds))
 }
 
 /// One program.
@@ -119,25 +117,17 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
             "macs_per_s": INTERPRETER_MACS, "ns_per_insn": 1e9 / INTERPRETER_INSNS,
         });
         let all = json!({ "kernel": kernel.name(), "interpreter": interpreter, "programs": rows });
-        print_line(&serde_json::to_string_pretty(&all)?)?;
+        print_json(&all)?;
     } else {
         print_text(&text(&rows))?;
     }
     Ok(true)
 }
 
-/// What an executor's last run was.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ran {
-    insns: u64,
-    seconds: f64,
-    plan_bytes: usize,
-}
-
-/// The functional simulator, which tells what each batch took.
+/// The functional simulator, which tells how long it ran and how much memory its plans take.
 struct Timed {
     executor: Functional,
-    ran: Arc<Mutex<Vec<Ran>>>,
+    ran: Arc<Mutex<(Duration, usize)>>,
 }
 
 impl Executor for Timed {
@@ -157,14 +147,10 @@ impl Executor for Timed {
     ) -> Result<RunReport, SimError> {
         let start = Instant::now();
         let report = self.executor.run_batch(batch, memory);
-        let ran = Ran {
-            insns: batch.insns.len() as u64,
-            seconds: start.elapsed().as_secs_f64(),
-            plan_bytes: self.executor.plan_bytes(),
-        };
+        let elapsed = start.elapsed();
         // A lock that a panic has poisoned still has the figures.
-        let mut all = self.ran.lock().unwrap_or_else(|e| e.into_inner());
-        all.push(ran);
+        let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
+        *ran = (ran.0 + elapsed, self.executor.plan_bytes());
         report
     }
 }
@@ -202,17 +188,17 @@ impl Samples {
     }
 
     fn row(self, name: String, insns: u64, macs: u64) -> Row {
-        let known = Spread::of(self.known);
+        let known = of(self.known);
         let beyond = |seconds: f64| (seconds - known.median()).max(0.0);
         Row {
             name,
             insns,
             macs,
-            first: Spread::of(self.first),
-            second: Spread::of(self.second),
+            first: of(self.first),
+            second: of(self.second),
             known,
-            first_device: Spread::of(self.first_device),
-            planning: Spread::of(self.planned.into_iter().map(beyond).collect()),
+            first_device: of(self.first_device),
+            planning: of(self.planned.into_iter().map(beyond).collect()),
             plan_bytes: self.plan_bytes,
         }
     }
@@ -220,30 +206,28 @@ impl Samples {
 
 /// A network of the zoo: seconds from the values that are packed to those that are unpacked.
 fn of_network(name: &str, config: &Config, kernel: GemmKernel, samples: usize) -> Result<Row> {
-    let program = network(name, config)?;
-    let spec = program.tensor(*program.inputs.first().context("the program has no input")?)?;
-    let values = zoo::sample_image(spec.chw[1] as usize, 0).into_iter();
-    let image: Vec<i8> = values.map(|v| (i16::from(v) - 128) as i8).collect();
+    let name = format!("zoo:{name}");
+    let program = program(&name, config)?;
+    let image = image(&program, 0)?;
     let (mut taken, mut insns, mut plan_bytes) = (Samples::default(), 0, 0);
     for planning in (0..samples).flat_map(|_| [Planning::Again, Planning::AtOnce]) {
-        let ran: Arc<Mutex<Vec<Ran>>> = Arc::default();
-        let timed = Timed {
+        let ran: Arc<Mutex<(Duration, usize)>> = Arc::default();
+        let executor = Timed {
             executor: Functional::with_kernel(config.clone(), kernel).with_planning(planning),
             ran: Arc::clone(&ran),
         };
-        let device = SimDevice::with_executor("sim", config.clone(), timed);
+        let device = SimDevice::with_executor("sim", config.clone(), executor);
         let device: Arc<dyn Device> = Arc::new(device);
         let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
         let mut device_seconds = None;
         let run = || {
             let start = Instant::now();
-            session.run(&[&image])?;
+            let reports = session.run(&[&image])?.reports;
             let seconds = start.elapsed().as_secs_f64();
-            let mut all = ran.lock().unwrap_or_else(|e| e.into_inner());
-            device_seconds.get_or_insert(all.iter().map(|ran| ran.seconds).sum::<f64>());
-            insns = all.iter().map(|ran| ran.insns).sum();
-            plan_bytes = all.last().map_or(0, |ran| ran.plan_bytes);
-            all.clear();
+            let ran = *ran.lock().unwrap_or_else(PoisonError::into_inner);
+            device_seconds.get_or_insert(ran.0.as_secs_f64());
+            plan_bytes = ran.1;
+            insns = reports.iter().map(|report| report.traffic.insns).sum();
             Ok(seconds)
         };
         if planning == Planning::AtOnce {
@@ -255,7 +239,7 @@ fn of_network(name: &str, config: &Config, kernel: GemmKernel, samples: usize) -
         }
     }
     let macs = program.layers.iter().map(|l| l.macs).sum();
-    Ok(taken.row(format!("zoo:{name}"), insns, macs))
+    Ok(taken.row(name, insns, macs))
 }
 
 /// A recorded run: seconds of the simulator alone.

@@ -3,7 +3,6 @@
 
 mod scopes;
 mod steps;
-mod subject;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,8 +17,10 @@ use vta_isa::Config;
 
 use self::steps::{Steps, with_batch};
 use crate::args::BenchArgs;
+use crate::bench::spread::median;
+use crate::bench::subject;
 use crate::table::{Column, Table};
-use crate::terminal::{print_line, print_text};
+use crate::terminal::{print_json, print_text};
 
 /// No more samples of one figure once they have taken so long together.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -36,12 +37,6 @@ struct Way {
     counted: DeviceCounters,
 }
 
-/// Runs in flight: images a second over many runs.
-struct Flow {
-    in_flight: usize,
-    images_per_s: f64,
-}
-
 /// Everything about one device, network and batch.
 struct Figures {
     device: String,
@@ -49,15 +44,11 @@ struct Figures {
     structure: String,
     model: String,
     batch: usize,
-    plan_ms: f64,
-    /// Everything at once, a submission for each layer.
-    whole: [Way; 2],
-    /// The first layers: how many, at once, instruction by instruction.
-    part: (usize, [Way; 2]),
-    flows: Vec<Flow>,
+    ways: Ways,
+    /// Images a second with one run in flight, and with two.
+    flows: [f64; 2],
     /// Share of the time in which kernels ran, of a run of its own that takes their times.
     kernel_share: f64,
-    mismatches: Vec<String>,
 }
 
 /// Measures every device, network and batch of the arguments; whether all outputs agree.
@@ -89,9 +80,9 @@ pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
     }
     if args.json {
         let rows: Vec<Value> = all.iter().map(Figures::json).collect();
-        print_line(&serde_json::to_string_pretty(&json!({ "opencl": rows }))?)?;
+        print_json(&json!({ "opencl": rows }))?;
     }
-    Ok(all.iter().all(|figures| figures.mismatches.is_empty()))
+    Ok(all.iter().all(|all| all.ways.mismatches.is_empty()))
 }
 
 /// Measures one network on one device.
@@ -102,31 +93,20 @@ fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result
     let samples = args.samples.div_ceil(4).max(MIN_SAMPLES);
     let open = |profile| open(device, &program.config, profile);
     let opened = open(false)?;
-    let ways = Ways::measure(&opened, &program, &images, samples, args.instructions)?;
-    let Ways {
-        whole,
-        part,
-        mut mismatches,
-        first,
-    } = ways;
+    let mut ways = Ways::measure(&opened, &program, &images, samples, args.instructions)?;
     let shared: Arc<dyn Device> = opened.clone();
     let mut session = Session::new(Arc::clone(&program), shared, QueueLimits::default())?;
     let expected = session.run(&images)?;
-    let mut flows = Vec::new();
     let started = Instant::now();
     session.run(&images)?;
     let [fewest, most] = PIPELINE_RUNS;
     let fit = PATIENCE.as_secs_f64() / started.elapsed().as_secs_f64().max(1e-9) / 8.0;
     let groups = vec![images.clone(); (fit as u32).clamp(fewest, most) as usize];
-    for (in_flight, (rate, same)) in flows_of(&mut session, &groups, samples, &expected)? {
-        if !same {
-            mismatches.push(format!("{in_flight} runs in flight"));
-        }
-        flows.push(Flow {
-            in_flight,
-            images_per_s: rate,
-        });
-    }
+    let found = flows_of(&mut session, &groups, samples, &expected)?;
+    let flows = found.map(|(_, rates, same)| {
+        ways.mismatches.extend(same.err());
+        median(rates)
+    });
     drop(session);
     let profiled = open(true)?;
     let kernel_share = kernel_share(&profiled, &program, &images, samples)?;
@@ -136,12 +116,9 @@ fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result
         structure: opened.structure().to_string(),
         model: network.to_owned(),
         batch: program.config.batch(),
-        plan_ms: first.as_secs_f64() * 1e3,
-        whole,
-        part,
+        ways,
         flows,
         kernel_share,
-        mismatches,
     })
 }
 
@@ -157,11 +134,13 @@ fn open(device: &str, config: &Config, profile: bool) -> Result<Arc<OpenClDevice
 
 /// The ways of submitting, measured.
 struct Ways {
+    /// Everything at once, a submission for each layer.
     whole: [Way; 2],
+    /// The first layers: how many, at once, instruction by instruction.
     part: (usize, [Way; 2]),
     mismatches: Vec<String>,
     /// The first run, which plans.
-    first: Duration,
+    plan_ms: f64,
 }
 
 impl Ways {
@@ -182,7 +161,7 @@ impl Ways {
         let last = layers.checked_sub(1).context("the network has no layer")?;
         let started = Instant::now();
         let mut all = steps.record(layers, layers)?;
-        let first = started.elapsed();
+        let plan_ms = started.elapsed().as_secs_f64() * 1e3;
         let mut mismatches = Vec::new();
         let mut each = steps.record(layers, 1)?;
         let [whole_name, layer_name] = ["the whole network at once", "a submission for each layer"];
@@ -215,7 +194,7 @@ impl Ways {
             whole,
             part: (few, ways),
             mismatches,
-            first,
+            plan_ms,
         })
     }
 }
@@ -263,28 +242,28 @@ impl Meter<'_> {
             }
         }
         let mut counted = counted.into_iter();
-        let ways = found.map(|((name, submissions, _), mut times)| {
-            times.sort_by(f64::total_cmp);
-            Way {
-                name: name.to_owned(),
-                ms: times.get(times.len() / 2).copied().unwrap_or(0.0),
-                submissions,
-                counted: counted.next().unwrap_or_default(),
-            }
+        let ways = found.map(|((name, submissions, _), times)| Way {
+            name: name.to_owned(),
+            ms: median(times),
+            submissions,
+            counted: counted.next().unwrap_or_default(),
         });
         Ok((ways, same))
     }
 }
 
-/// Images a second with one and two runs in flight, and whether all outputs are the expected: the
-/// median of rounds that take turns, so that whatever else the machine does meets both.
+/// How many runs are in flight, images a second, and which outputs aren't the expected.
+type Flow = (usize, Vec<f64>, Result<(), String>);
+
+/// Images a second with one and two runs in flight, in rounds that take turns, so that whatever else the
+/// machine does meets both.
 fn flows_of(
     session: &mut Session,
     groups: &[Vec<&[i8]>],
     samples: usize,
     expected: &RunOutput,
-) -> Result<[(usize, (f64, bool)); 2]> {
-    let mut found = [1, 2].map(|in_flight| (in_flight, Vec::new(), true));
+) -> Result<[Flow; 2]> {
+    let mut found = [1, 2].map(|in_flight| (in_flight, Vec::new(), Ok(())));
     let started = Instant::now();
     for round in 0..=samples {
         if round > 1 && started.elapsed() > 2 * PATIENCE {
@@ -294,7 +273,9 @@ fn flows_of(
             let begun = Instant::now();
             let outputs = session.run_many(groups, *in_flight)?;
             let seconds = begun.elapsed().as_secs_f64();
-            *same &= outputs.iter().all(|out| out.outputs == expected.outputs);
+            if outputs.iter().any(|out| out.outputs != expected.outputs) {
+                *same = Err(format!("{in_flight} runs in flight"));
+            }
             // The first round plans.
             if round > 0 {
                 let images: usize = groups.iter().map(Vec::len).sum();
@@ -302,11 +283,7 @@ fn flows_of(
             }
         }
     }
-    Ok(found.map(|(in_flight, mut rates, same)| {
-        rates.sort_by(f64::total_cmp);
-        let median = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
-        (in_flight, (median, same))
-    }))
+    Ok(found)
 }
 
 /// The share of the time of runs one after the other in which kernels ran.
@@ -337,8 +314,8 @@ fn kernel_share(
 
 impl Figures {
     fn gain(&self) -> f64 {
-        let rate = |i: usize| self.flows[i].images_per_s;
-        rate(1) / rate(0).max(f64::MIN_POSITIVE)
+        let [one, two] = self.flows;
+        two / one.max(f64::MIN_POSITIVE)
     }
 
     fn json(&self) -> Value {
@@ -353,21 +330,23 @@ impl Figures {
             };
             json!([way(one), way(many)])
         };
-        let flow = |f: &Flow| json!({"in_flight": f.in_flight, "images_per_s": f.images_per_s});
+        let [one, two] = self.flows;
         json!({
             "device": self.device,
             "name": self.name,
             "structure": self.structure,
             "model": self.model,
             "batch": self.batch,
-            "images_per_s": self.flows[0].images_per_s,
-            "first_run_ms": self.plan_ms,
-            "whole": ways(&self.whole),
-            "part": {"layers": self.part.0, "ways": ways(&self.part.1)},
-            "pipelines": self.flows.iter().map(flow).collect::<Vec<_>>(),
+            "images_per_s": one,
+            "first_run_ms": self.ways.plan_ms,
+            "whole": ways(&self.ways.whole),
+            "part": {"layers": self.ways.part.0, "ways": ways(&self.ways.part.1)},
+            "pipelines": [
+                {"in_flight": 1, "images_per_s": one}, {"in_flight": 2, "images_per_s": two},
+            ],
             "two_in_flight": self.gain(),
             "kernel_share": self.kernel_share,
-            "mismatches": self.mismatches,
+            "mismatches": self.ways.mismatches,
         })
     }
 
@@ -375,7 +354,7 @@ impl Figures {
         let numbers = ["ms", "ratio", "submissions", "launches", "waits", "copies"];
         let columns = std::iter::once(Column::text(""));
         let mut table = Table::new(columns.chain(numbers.map(Column::number)));
-        for [one, many] in [&self.whole, &self.part.1] {
+        for [one, many] in [&self.ways.whole, &self.ways.part.1] {
             for way in [one, many] {
                 let c = &way.counted;
                 table.row([
@@ -389,7 +368,7 @@ impl Figures {
                 ]);
             }
         }
-        let [one, two] = [0, 1].map(|i| self.flows[i].images_per_s);
+        let [one, two] = self.flows;
         let images = match self.batch {
             1 => "one image a run".to_owned(),
             n => format!("{n} images a run"),
@@ -406,7 +385,7 @@ impl Figures {
             self.gain(),
             100.0 * self.kernel_share,
         );
-        for way in &self.mismatches {
+        for way in &self.ways.mismatches {
             text.push_str(&format!("WRONG: other outputs from {way}\n"));
         }
         text
@@ -428,22 +407,20 @@ mod tests {
     }
 
     fn figures() -> Figures {
-        let [first, second] = [1, 2].map(|in_flight| Flow {
-            in_flight,
-            images_per_s: 40.0 * in_flight as f64,
-        });
         Figures {
             device: "opencl:pocl:0".to_owned(),
             name: "pthread-skylake-avx512-AMD EPYC 9654 96-Core Processor".to_owned(),
             structure: "throughput".to_owned(),
             model: "zoo:resnet152".to_owned(),
             batch: 16,
-            plan_ms: 12_345.6,
-            whole: [way("at once", 250.0, 1), way("layer by layer", 500.0, 157)],
-            part: (3, [way("few at once", 8.0, 1), way("each", 1234.5, 12_345)]),
-            flows: vec![first, second],
+            ways: Ways {
+                plan_ms: 12_345.6,
+                whole: [way("at once", 250.0, 1), way("layer by layer", 500.0, 157)],
+                part: (3, [way("few at once", 8.0, 1), way("each", 1234.5, 12_345)]),
+                mismatches: vec!["each".to_owned()],
+            },
+            flows: [40.0, 80.0],
             kernel_share: 0.875,
-            mismatches: vec!["each".to_owned()],
         }
     }
 

@@ -8,7 +8,7 @@ use vta_hw_opencl::{DeviceEntry, Selector, Structure, config_macros, save_bitstr
 
 use crate::args::DevicesArgs;
 use crate::table::{Column, Table};
-use crate::terminal::{print_line, print_text};
+use crate::terminal::{print_json, print_line, print_text};
 
 /// Lists the devices, or helps to build a bitstream for one.
 pub fn devices(args: &DevicesArgs) -> Result<bool> {
@@ -38,7 +38,7 @@ pub fn devices(args: &DevicesArgs) -> Result<bool> {
     let found = Devices::find()?;
     if args.json {
         let all = json!({ "devices": found.json(), "note": found.missing });
-        print_line(&serde_json::to_string_pretty(&all)?)?;
+        print_json(&all)?;
         return Ok(true);
     }
     let row = |kind: &'static str| {

@@ -15,14 +15,17 @@ mod terminal;
 mod tune;
 mod verdicts;
 
+use std::error::Error as StdError;
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
+use vta_app::Error;
 use vta_app::error::message;
 use vta_app::options::names::Front;
-use vta_files::output::{self, Promise};
+use vta_driver::DriverError;
+use vta_files::output::{self, FileError, Promise};
 use vta_files::printable;
 
 use crate::args::{Cli, Command};
@@ -52,9 +55,10 @@ fn main() -> ExitCode {
 /// The arguments, and what they ask to be written. Help is plain where the rest is: clap alone takes a build server for a terminal
 /// with colours, whatever TERM says.
 fn parse() -> (Cli, Vec<Promise>) {
-    let colours = match terminal::is_plain() {
-        true => ColorChoice::Never,
-        false => ColorChoice::Auto,
+    let colours = if terminal::is_plain() {
+        ColorChoice::Never
+    } else {
+        ColorChoice::Auto
     };
     let matches = Cli::command().color(colours).try_get_matches();
     let matches = matches.unwrap_or_else(|error| leave(&error));
@@ -127,42 +131,24 @@ fn command(command: &Command) -> anyhow::Result<bool> {
 /// A run that began and failed, or an output that can't be written to its end, is 1, everything else
 /// bad usage or input.
 fn status(error: &anyhow::Error) -> u8 {
-    use std::error::Error;
-    use vta_driver::{AllocError, DriverError};
-    use vta_files::output::FileError;
-    let unwritten = |cause: &(dyn Error + 'static)| {
+    let unwritten = |cause: &(dyn StdError + 'static)| {
         let fault = cause.downcast_ref::<FileError>();
         matches!(fault, Some(FileError::Write { .. }))
     };
-    if error.chain().any(unwritten) {
-        return 1;
-    }
-    let of_app = matches!(
-        error.downcast_ref(),
-        Some(vta_app::Error::Run { .. } | vta_app::Error::Memory { .. })
-    );
-    let of_driver = matches!(
-        error.downcast_ref(),
-        Some(
-            DriverError::Device { .. }
-                | DriverError::Host { .. }
-                | DriverError::Lost { .. }
-                | DriverError::Memory { .. }
-                | DriverError::Alloc {
-                    source: AllocError::Host { .. },
-                    ..
-                }
-        )
-    );
-    // A system without memory or threads.
-    let io = match error.downcast_ref() {
-        Some(vta_app::Error::Io { source, .. }) => Some(source.kind()),
-        _ => None,
+    let of_driver = error.downcast_ref::<DriverError>().cloned();
+    let of_driver = of_driver.map(Error::from);
+    let failed = match error.downcast_ref().or(of_driver.as_ref()) {
+        Some(Error::Run { .. } | Error::Memory { .. }) => true,
+        // A system without memory or threads.
+        Some(Error::Io { source, .. }) => matches!(
+            source.kind(),
+            ErrorKind::OutOfMemory | ErrorKind::WouldBlock
+        ),
+        _ => error.is::<rayon::ThreadPoolBuildError>(),
     };
-    let exhausted = matches!(io, Some(ErrorKind::OutOfMemory | ErrorKind::WouldBlock));
-    let threads = error.is::<rayon::ThreadPoolBuildError>();
-    match of_app || of_driver || exhausted || threads {
-        true => 1,
-        false => 2,
+    if failed || error.chain().any(unwritten) {
+        1
+    } else {
+        2
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Result;
 use vta_app::compile::Plans;
 use vta_app::report::{Timed, utilization};
-use vta_app::run::{LayerRow, Outcome};
+use vta_app::run::Outcome;
 use vta_files::printable;
-use vta_sim::views::{LayerCycles, Verdict};
+use vta_sim::views::Verdict;
 
 use crate::args::{PlanDetail, RunArgs, ViewArgs};
 use crate::table::{Column, Table};
@@ -166,26 +166,23 @@ fn compared(outcome: &Outcome, out: &mut String) {
     if let Some(design) = &outcome.design {
         out.push_str(&design.text());
     }
-    if let Some(hazards) = &outcome.hazards {
-        match hazards.len() {
-            0 => out.push_str("no hazard in the program\n"),
-            n => out.push_str(&format!("{n} hazards:\n")),
-        }
-        for line in hazards.iter().take(10) {
-            out.push_str(&format!("  {line}\n"));
-        }
+    let none = "no hazard in the program";
+    let hazards = outcome.hazards.as_deref();
+    let hazards = hazards.map(|all| findings(all, none, "hazards"));
+    let none = "every layer's output is the reference interpreter's, bit for bit";
+    let differ = "layer outputs differ from the reference";
+    let verified = outcome.verified.then_some(&outcome.mismatches[..]);
+    let verified = verified.map(|all| findings(all, none, differ));
+    out.extend(hazards.into_iter().chain(verified));
+}
+
+/// The first few of what was found, or that there is none.
+fn findings(all: &[String], none: &str, what: &str) -> String {
+    if all.is_empty() {
+        return format!("{none}\n");
     }
-    if outcome.verified {
-        match outcome.mismatches.len() {
-            0 => out.push_str("every layer's output is the reference interpreter's, bit for bit\n"),
-            n => {
-                out.push_str(&format!("{n} layer outputs differ from the reference:\n"));
-                for line in outcome.mismatches.iter().take(10) {
-                    out.push_str(&format!("  {line}\n"));
-                }
-            }
-        }
-    }
+    let lines = all.iter().take(10).map(|line| format!("  {line}\n"));
+    format!("{} {what}:\n{}", all.len(), lines.collect::<String>())
 }
 
 /// A photo to try, from the repository's root.
@@ -251,10 +248,7 @@ pub fn percent(share: f64) -> String {
 
 /// The table of layers: figures of one pass.
 fn profile(outcome: &Outcome) -> String {
-    let mut text = match &outcome.timed {
-        None => wall_table(outcome).text(),
-        Some(timed) => cycles_table(outcome, timed).text(),
-    };
+    let mut text = layers_table(outcome).text();
     if outcome.host.ops() > 0 {
         text.push('\n');
         text.push_str(&host_table(outcome).text());
@@ -363,76 +357,58 @@ fn host_estimate(outcome: &Outcome, timed: &Timed) -> String {
     )
 }
 
-/// Where the time goes on a device that computes.
-fn wall_table(outcome: &Outcome) -> Table {
+/// Where the time goes on a device that computes, or the cycles.
+fn layers_table(outcome: &Outcome) -> Table {
     let (_, rows) = outcome.totals();
-    let runs = outcome.passes().max(1);
-    let whole: Duration = rows.iter().map(|r| r.wall).sum();
-    let mut table = Table::new([
-        Column::name("layer"),
-        Column::words("kind").optional(),
-        Column::number("MACs"),
-        Column::number("insns").optional(),
-        Column::number("bytes").optional(),
-        Column::number("ms"),
-        Column::number("share"),
-        Column::number("matrix unit"),
-    ]);
-    for row in &rows {
-        let share = row.wall.as_secs_f64() / whole.as_secs_f64().max(1e-12);
-        let used = row.utilization(&outcome.program, runs);
-        table.row([
-            row.name.clone(),
-            row.kind.clone(),
-            short(row.macs),
-            (row.traffic.insns / runs).to_string(),
-            short(row.traffic.total_bytes() / runs),
-            format!("{:.3}", row.wall.as_secs_f64() * 1e3 / runs as f64),
-            percent(share),
-            used.map_or_else(String::new, percent),
-        ]);
-    }
-    table
-}
-
-/// Where the cycles go.
-fn cycles_table(outcome: &Outcome, timed: &Timed) -> Table {
-    let (_, rows) = outcome.totals();
-    let (runs, all) = (outcome.passes().max(1), timed.total().cycles.max(1));
-    let mut table = Table::new([
-        Column::name("layer"),
-        Column::words("kind").optional(),
-        Column::number("MACs").optional(),
-        Column::number("insns").optional(),
-        Column::number("bytes").optional(),
-        Column::number("cycles"),
-        Column::number("share"),
-        Column::number("of bound"),
-        Column::number("matrix unit"),
-        Column::words("limited by"),
-    ]);
-    let cells = |row: &LayerRow, layer: &LayerCycles| {
-        let macs = row.macs * outcome.program.config.batch() as u64;
-        let bound = layer.bound.cycles().max(1);
-        [
-            row.name.clone(),
-            row.kind.clone(),
-            short(row.macs),
-            (row.traffic.insns / runs).to_string(),
-            short(row.traffic.total_bytes() / runs),
-            layer.cycles.to_string(),
-            percent(layer.cycles as f64 / all as f64),
-            format!("{:.2}", layer.cycles as f64 / bound as f64),
-            percent(utilization(layer, macs, 1)),
-            Verdict::of(layer).resource.to_owned(),
-        ]
-    };
-    for row in &rows {
-        match timed.layer(&row.name) {
-            Some(layer) => table.row(cells(row, layer)),
-            // The host's.
-            None => table.row([row.name.clone(), row.kind.clone()]),
+    let (runs, timed) = (outcome.passes().max(1), outcome.timed.as_ref());
+    let macs = Column::number("MACs");
+    let (macs, figures) = match timed {
+        None => (macs, &["ms", "share", "matrix unit"][..]),
+        Some(_) => {
+            let figures = &["cycles", "share", "of bound", "matrix unit"][..];
+            (macs.optional(), figures)
         }
+    };
+    let common = [
+        Column::name("layer"),
+        Column::words("kind").optional(),
+        macs,
+        Column::number("insns").optional(),
+        Column::number("bytes").optional(),
+    ];
+    let figures = figures.iter().copied().map(Column::number);
+    let last = timed.map(|_| Column::words("limited by"));
+    let mut table = Table::new(common.into_iter().chain(figures).chain(last));
+    let whole: Duration = rows.iter().map(|r| r.wall).sum();
+    for row in &rows {
+        let mut cells = vec![
+            row.name.clone(),
+            row.kind.clone(),
+            short(row.macs),
+            (row.traffic.insns / runs).to_string(),
+            short(row.traffic.total_bytes() / runs),
+        ];
+        match timed.map(|timed| (timed, timed.layer(&row.name))) {
+            None => {
+                let share = row.wall.as_secs_f64() / whole.as_secs_f64().max(1e-12);
+                let used = row.utilization(&outcome.program, runs);
+                cells.push(format!("{:.3}", row.wall.as_secs_f64() * 1e3 / runs as f64));
+                cells.push(percent(share));
+                cells.push(used.map_or_else(String::new, percent));
+            }
+            Some((timed, Some(layer))) => {
+                let macs = row.macs * outcome.program.config.batch() as u64;
+                let (all, bound) = (timed.total().cycles.max(1), layer.bound.cycles().max(1));
+                cells.push(layer.cycles.to_string());
+                cells.push(percent(layer.cycles as f64 / all as f64));
+                cells.push(format!("{:.2}", layer.cycles as f64 / bound as f64));
+                cells.push(percent(utilization(layer, macs, 1)));
+                cells.push(Verdict::of(layer).resource.to_owned());
+            }
+            // The host's.
+            Some((_, None)) => cells.truncate(2),
+        }
+        table.row(cells);
     }
     table
 }

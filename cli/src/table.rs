@@ -107,6 +107,14 @@ impl Table {
         text
     }
 
+    /// All of it as a table of Markdown.
+    pub fn markdown(&self) -> String {
+        let names: Vec<String> = self.columns.iter().map(|c| c.name.to_owned()).collect();
+        let line = |cells: &Vec<String>| format!("| {} |\n", cells.join(" | "));
+        let rule = format!("|{}\n", "---|".repeat(names.len()));
+        line(&names) + &rule + &self.rows.iter().map(line).collect::<String>()
+    }
+
     /// The lines within `width` columns, and the names of the columns that are left out.
     pub fn fitting(&self, width: usize) -> (String, Vec<&'static str>) {
         let natural = |index: usize| {

@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::Result;
+use serde_json::Value;
 use terminal_size::{Width, terminal_size};
 use unicode_width::UnicodeWidthStr;
 use vta_files::output::{self, FileError};
@@ -65,6 +66,11 @@ pub fn print_text(text: &str) -> Result<()> {
 /// Prints to standard output as it stands; a reader that went away is no error.
 pub fn print_line(text: &str) -> Result<()> {
     print_with(|out| writeln!(out, "{text}"))
+}
+
+/// Prints an object of JSON for people and programs.
+pub fn print_json(object: &Value) -> Result<()> {
+    print_line(&serde_json::to_string_pretty(object)?)
 }
 
 /// Has a function print to standard output; a reader that went away is no error.

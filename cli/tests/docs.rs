@@ -1,15 +1,19 @@
 //! What the documentation shows is what happens.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../examples/one_gemm.rs"]
+#[expect(dead_code, reason = "its main function, which a test has no use for")]
+mod one_gemm;
+
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use vta_app::report::HostSpeed;
 use vta_compiler::placement::Rules;
 use vta_isa::Config;
-use vta_sim::Board;
 use vta_sim::cycle::TimingConfig;
 use vta_sim::views::EnergyTable;
+use vta_sim::{Board, SimDevice};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -166,5 +170,23 @@ fn every_document_is_in_the_book_and_names_files_that_exist() {
             "SUMMARY.md lacks {}",
             page.display()
         );
+    }
+}
+
+/// The example does what its first lines say.
+#[test]
+fn one_gemm_is_the_same_on_every_simulator() {
+    let config = Config::default();
+    let devices = [
+        SimDevice::functional(config.clone()),
+        SimDevice::oracle(config),
+    ];
+    for device in devices {
+        let free = device.free_bytes();
+        let found = one_gemm::gemm(&device).unwrap();
+        // 136 is clamped to what an int8 holds, and -136, too.
+        assert_eq!(found[..3], [127, -128, 0]);
+        assert_eq!(found.len(), 16);
+        assert_eq!(device.free_bytes(), free, "all memory is given back");
     }
 }

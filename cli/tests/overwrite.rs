@@ -236,9 +236,9 @@ fn streams_that_are_full_give_a_status_and_no_panic() {
                 .unwrap(),
         )
     };
-    let program = assert_cmd::cargo::cargo_bin("vta");
+    let program = env!("CARGO_BIN_EXE_vta");
     let vta = |args: &[&str]| {
-        let mut command = std::process::Command::new(&program);
+        let mut command = std::process::Command::new(program);
         command.current_dir(folder.path()).args(args);
         command
     };
@@ -265,5 +265,82 @@ fn streams_that_are_full_give_a_status_and_no_panic() {
             error.starts_with("error: ") && error.lines().count() == 1,
             "{error}"
         );
+    }
+}
+
+/// A file of images, all of them ramps.
+#[cfg(target_os = "linux")]
+fn ramps(path: &Path, images: usize) {
+    let header =
+        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({images}, 3, 32, 32), }}");
+    let header = format!("{header:<117}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    let values = (0..images * 3 * 32 * 32).map(|i| (i % 11) as f32 / 11.0);
+    bytes.extend(values.flat_map(f32::to_le_bytes));
+    fs::write(path, bytes).unwrap();
+}
+
+/// Whether a process has a file open.
+#[cfg(target_os = "linux")]
+fn has_open(process: u32, file: &Path) -> bool {
+    let opened = fs::read_dir(format!("/proc/{process}/fd"));
+    let mut opened = opened.into_iter().flatten().flatten();
+    opened.any(|entry| fs::read_link(entry.path()).is_ok_and(|link| link == file))
+}
+
+/// Another process changes the bundle in place while the images are read, which are opened behind it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_bundle_that_changes_while_it_runs_gives_no_wrong_values_and_no_signal() {
+    use std::io::Write;
+
+    let folder = TempDir::new().unwrap();
+    let place = folder.path().canonicalize().unwrap();
+    let [bundle, images, output] = ["m.vta", "x.npy", "y.npy"].map(|name| place.join(name));
+    ramps(&images, 4000);
+    let program = env!("CARGO_BIN_EXE_vta");
+    let mut compile = std::process::Command::new(program);
+    compile.args(["compile", "demo", "-o"]).arg(&bundle);
+    assert!(compile.output().unwrap().status.success());
+    let whole = fs::read(&bundle).unwrap();
+    let start = || {
+        let mut run = std::process::Command::new(program);
+        run.arg("exec").arg(&bundle).arg("--input").arg(&images);
+        run.arg("-o").arg(&output).args(["--threads", "1"]);
+        run.stdout(Stdio::null()).stderr(Stdio::piped());
+        run.spawn().unwrap()
+    };
+    assert!(start().wait().unwrap().success());
+    let expected = fs::read(&output).unwrap();
+    let truncate = || {
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&bundle)?
+            .set_len(4096)
+    };
+    let overwrite = || {
+        let mut file = fs::OpenOptions::new().write(true).open(&bundle)?;
+        file.write_all(&vec![77; whole.len()])
+    };
+    for change in [&truncate as &dyn Fn() -> std::io::Result<()>, &overwrite] {
+        fs::write(&bundle, &whole).unwrap();
+        let _ = fs::remove_file(&output);
+        let mut run = start();
+        while !has_open(run.id(), &images) {
+            assert!(
+                run.try_wait().unwrap().is_none(),
+                "it ended before it was seen"
+            );
+        }
+        change().unwrap();
+        let done = run.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&done.stderr);
+        match done.status.code() {
+            Some(0) => assert_eq!(fs::read(&output).unwrap(), expected),
+            Some(_) => assert!(text.starts_with("error: ") && !output.exists(), "{text}"),
+            None => panic!("{}: {text}", done.status),
+        }
     }
 }

@@ -6,8 +6,8 @@ use anyhow::Result;
 use serde_json::json;
 use vta_sim::GemmKernel;
 
-use super::median::median;
 use super::onnxruntime::Comparison;
+use super::spread::{median, quartiles};
 use crate::table::{Column, Table};
 
 /// Bursts of the CPU's peak before each run; the best counts. Some tens of microseconds each.
@@ -96,14 +96,11 @@ impl Samples {
     }
 
     /// Of at least one sample.
-    pub fn medians(mut self) -> Measured {
-        let samples = self.seconds.len();
-        self.seconds.sort_by(f64::total_cmp);
-        let middle = self.seconds[samples / 2];
-        let quartile = |n: usize| self.seconds[(samples * n / 4).min(samples - 1)] / middle;
+    pub fn medians(self) -> Measured {
+        let [low, seconds, high] = quartiles(self.seconds);
         Measured {
-            quartiles: [quartile(1), quartile(3)],
-            seconds: middle,
+            seconds,
+            quartiles: [low / seconds, high / seconds],
             peak: median(self.peaks),
             peak_with_loads: some_median(self.peaks_with_loads),
         }

@@ -11,7 +11,7 @@ use serde_json::json;
 use vta_compiler::{onnx, zoo};
 use vta_files::output;
 
-use super::median::median;
+use super::spread::median;
 
 /// The network that is compared.
 pub(super) const NETWORK: &str = "resnet18";

@@ -1,15 +1,14 @@
 //! A program of tiny instructions: what deciding costs when there is nothing to compute.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use vta_driver::{Batch, Device, LayerMark, PhysAddr, Work, WorkDone};
-use vta_isa::{
-    Alu, AluOp, AluOperand, Config, Deps, Finish, Gemm, Insn, Load, MemType, Store, Uop,
-};
+use vta_isa::{Config, Insn, MemType, asm};
 use vta_sim::{Functional, Planning, SimDevice};
 
-use super::median::median;
+use super::spread::median;
 
 /// Groups of five one-tile instructions.
 const TINY_GROUPS: usize = 4096;
@@ -21,13 +20,10 @@ pub(super) fn tiny(config: &Config, samples: usize) -> Result<f64> {
     let executor = Functional::with_kernel(config.clone(), kernel).with_planning(Planning::AtOnce);
     let device = SimDevice::with_executor("sim", config.clone(), executor);
     let (base, out) = (device.alloc(1 << 16)?, device.alloc(1 << 20)?);
-    let insns = tiny_insns(config, base, out)?;
-    let words = insns
-        .iter()
-        .map(Insn::encode)
-        .collect::<Result<Vec<_>, _>>()?;
+    let insns = asm::parse(&text(config, base, out))?;
+    let words = insns.iter().map(Insn::encode);
     let batch = Arc::new(Batch {
-        words,
+        words: words.collect::<Result<Vec<_>, _>>()?,
         insns,
         insn_addr: PhysAddr(0),
         marks: vec![LayerMark {
@@ -47,103 +43,29 @@ pub(super) fn tiny(config: &Config, samples: usize) -> Result<f64> {
     Ok(median(nanos))
 }
 
-fn tiny_insns(config: &Config, base: PhysAddr, out: PhysAddr) -> Result<Vec<Insn>> {
-    let at = |mem: MemType| base.0 / config.elem_bytes(mem) as u32;
-    let one = |mem: MemType, tile: usize| Load {
-        mem,
-        sram_base: tile as u16,
-        dram_base: at(mem),
-        y_size: 1,
-        x_size: 1,
-        x_stride: 1,
-        ..Load::default()
-    };
-    let tiles = config
-        .depth(MemType::Acc)
-        .min(config.depth(MemType::Inp))
-        .min(64);
-    let mut insns = vec![one(MemType::Wgt, 0).into(), one(MemType::Uop, 0).into()];
-    ensure!(
-        Uop::default().encode()? == 0,
-        "a micro-op of zeros names the first tiles"
-    );
+/// Assembly text. Load, compute and store hand one token around, so that their order is the program's; all but
+/// the first group wait for the one before. The memory is all zeros, as is a micro-op of the first tiles.
+fn text(config: &Config, base: PhysAddr, out: PhysAddr) -> String {
+    const ONE: &str = "y_size=1 x_size=1 x_stride=1";
+    const STEP: &str = "uop_end=1 iter_out=1 iter_in=1";
+    let at = |mem: MemType, addr: PhysAddr| addr.0 / config.elem_bytes(mem) as u32;
+    let [wgt, uop, inp, acc] = [MemType::Wgt, MemType::Uop, MemType::Inp, MemType::Acc8];
+    let [wgt, uop, inp, acc] = [wgt, uop, inp, acc].map(|mem| at(mem, base));
+    let out = at(MemType::Out, out);
+    let tiles = config.depth(MemType::Acc).min(config.depth(MemType::Inp));
+    let mut text = format!("load.wgt dram_base={wgt} {ONE}\nload.uop dram_base={uop} {ONE}\n");
     for group in 0..TINY_GROUPS {
-        let tile = group % tiles;
-        let store = Store {
-            sram_base: tile as u16,
-            dram_base: out.0 / config.elem_bytes(MemType::Out) as u32 + group as u32 % 1024,
-            y_size: 1,
-            x_size: 1,
-            x_stride: 1,
-            ..Store::default()
-        };
-        let loads = [one(MemType::Inp, tile), one(MemType::Acc8, 0)];
-        insns.extend(tiny_group(loads, store, group > 0));
+        let (tile, to) = (group % tiles.min(64), out as usize + group % 1024);
+        let wait = if group > 0 { "pop_next" } else { "" };
+        // Nothing is wrong with writing to a string.
+        let _ = write!(
+            text,
+            "load.inp sram_base={tile} dram_base={inp} {ONE} {wait} push_next\n\
+             load.acc8 dram_base={acc} {ONE} pop_prev {wait}\n\
+             gemm {STEP}\n\
+             alu.add imm=1 {STEP} push_prev push_next\n\
+             store sram_base={tile} dram_base={to} {ONE} pop_prev push_prev\n"
+        );
     }
-    let last = Deps {
-        pop_next: true,
-        ..Deps::NONE
-    };
-    insns.push(
-        Load {
-            deps: last,
-            ..one(MemType::Inp, 0)
-        }
-        .into(),
-    );
-    insns.push(Finish { deps: last }.into());
-    Ok(insns)
-}
-
-/// Five instructions. Load, compute and store hand one token around, so that their order is the
-/// program's; all but the first group wait for the one before.
-fn tiny_group([inp, acc]: [Load; 2], store: Store, wait: bool) -> [Insn; 5] {
-    let gemm = Gemm {
-        uop_end: 1,
-        iter_out: 1,
-        iter_in: 1,
-        ..Gemm::default()
-    };
-    let alu = Alu {
-        deps: Deps {
-            push_next: true,
-            push_prev: true,
-            ..Deps::NONE
-        },
-        op: AluOp::Add,
-        operand: AluOperand::Imm(1),
-        uop_bgn: 0,
-        uop_end: 1,
-        iter_out: 1,
-        iter_in: 1,
-        dst_factor_out: 0,
-        dst_factor_in: 0,
-        src_factor_out: 0,
-        src_factor_in: 0,
-    };
-    let deps = Deps {
-        pop_next: wait,
-        push_next: true,
-        ..Deps::NONE
-    };
-    let inp = Load { deps, ..inp };
-    let deps = Deps {
-        pop_prev: true,
-        pop_next: wait,
-        ..Deps::NONE
-    };
-    let acc = Load { deps, ..acc };
-    let deps = Deps {
-        pop_prev: true,
-        push_prev: true,
-        ..Deps::NONE
-    };
-    let store = Store { deps, ..store };
-    [
-        inp.into(),
-        acc.into(),
-        gemm.into(),
-        alu.into(),
-        store.into(),
-    ]
+    text + &format!("load.inp dram_base={inp} {ONE} pop_next\nfinish pop_next\n")
 }

@@ -14,10 +14,11 @@ use vta_hw_opencl::{
 use vta_isa::Config;
 
 use super::steps::with_batch;
-use super::subject;
 use crate::args::BenchArgs;
+use crate::bench::spread::quartiles;
+use crate::bench::subject;
 use crate::table::{Column, Table};
-use crate::terminal::{print_line, print_text};
+use crate::terminal::{print_json, print_text};
 
 /// No more rounds once they have taken so long together.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -74,7 +75,7 @@ pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
         }
     }
     if args.json {
-        print_line(&serde_json::to_string_pretty(&json!({ "scopes": all }))?)?;
+        print_json(&json!({ "scopes": all }))?;
     }
     Ok(same)
 }
@@ -137,7 +138,7 @@ fn one(
             times.push(begun.elapsed().as_secs_f64() * 1e3);
             let row = &mut rows[*row];
             row.same &= Some(&out.outputs) == expected.as_ref().map(|e| &e.outputs);
-            row.found = Ok((quartiles(times), counters(session).since(&before)));
+            row.found = Ok((quartiles(times.clone()), counters(session).since(&before)));
         }
     }
     Ok(Figures {
@@ -147,12 +148,6 @@ fn one(
         batch: config.batch(),
         rows,
     })
-}
-
-fn quartiles(times: &[f64]) -> [f64; 3] {
-    let mut sorted = times.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    [1, 2, 3].map(|n| sorted.get(sorted.len() * n / 4).copied().unwrap_or(0.0))
 }
 
 /// The scopes of the least time in all networks together, among those whose third quartile is below

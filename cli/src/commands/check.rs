@@ -9,7 +9,7 @@ use vta_sim::hazards::{Access, Hazard, MAX_HAZARDS, SharedMemory};
 
 use super::coverage;
 use crate::args::CheckArgs;
-use crate::terminal::{print_line, print_text};
+use crate::terminal::{print_json, print_text};
 use crate::verdicts;
 
 /// Checks a file; whether nothing was found.
@@ -33,7 +33,7 @@ pub fn check(args: &CheckArgs) -> Result<bool> {
 fn print(args: &CheckArgs, found: &Found) -> Result<()> {
     if args.json {
         let object = json_object(&args.file, args.hazards, found);
-        return print_line(&serde_json::to_string_pretty(&object)?);
+        return print_json(&object);
     }
     if let Some(network) = &found.network {
         print_text(verdicts::text(network, args.nodes).trim_end())?;

@@ -12,7 +12,7 @@ use vta_program::coverage::{Coverage, Fault};
 use crate::args::CheckArgs;
 use crate::bar::Bar;
 use crate::table::{Column, Table};
-use crate::terminal::{print_line, print_text};
+use crate::terminal::{print_json, print_line, print_text};
 
 /// Proves or refutes; whether it holds.
 pub fn check(args: &CheckArgs) -> Result<bool> {
@@ -29,7 +29,7 @@ pub fn check(args: &CheckArgs) -> Result<bool> {
             "file": args.file.display().to_string(), "holds": coverage.holds(),
             "layers": coverage.layers, "faults": coverage.faults,
         });
-        print_line(&serde_json::to_string_pretty(&object)?)?;
+        print_json(&object)?;
     } else {
         print_line(table(&coverage).trim_end())?;
         for fault in &coverage.faults {

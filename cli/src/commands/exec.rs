@@ -12,7 +12,7 @@ use crate::args::RunArgs;
 use crate::bar::Bar;
 use crate::report;
 use crate::table::{Column, Table};
-use crate::terminal::{print_line, print_text};
+use crate::terminal::{print_json, print_text};
 
 /// Stored elements that are printed at most; JSON has all.
 const MAX_SHOWN: usize = 64;
@@ -33,7 +33,7 @@ pub fn exec(args: &RunArgs) -> Result<bool> {
         Bar::remarks().note(text);
     }
     match args.json {
-        true => print_line(&serde_json::to_string_pretty(&done.json())?)?,
+        true => print_json(&done.json())?,
         false => print(&done, args)?,
     }
     report::tell_written(&args.views, args.json)?;

@@ -6,7 +6,7 @@ use vta_app::run::layer::{self, LayerOutcome};
 use crate::args::LayerArgs;
 use crate::bar::Bar;
 use crate::report::{print_plans, tell_written};
-use crate::terminal::{print_line, print_text};
+use crate::terminal::{print_json, print_text};
 
 /// Runs a layer; whether it computed what the reference does.
 pub fn layer(args: &LayerArgs) -> Result<bool> {
@@ -24,7 +24,7 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
     let outcome = layer::run(&args.options(), &bar)?;
     bar.clear();
     match args.json {
-        true => print_line(&serde_json::to_string_pretty(&outcome.json())?)?,
+        true => print_json(&outcome.json())?,
         false => text(&outcome)?,
     }
     tell_written(&args.views, args.json)?;

@@ -13,7 +13,7 @@ use vta_app::{device, run};
 use vta_files::printable;
 
 use crate::args::{ReplayArgs, TimingArgs};
-use crate::terminal::{print_line, print_text};
+use crate::terminal::{print_json, print_text};
 
 /// Replays recorded runs; whether all match.
 pub fn replay(args: &ReplayArgs) -> Result<bool> {
@@ -79,7 +79,7 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
             "device": args.device, "matched": matched, "total": total,
             "bytes_compared": compared, "cases": rows,
         });
-        print_line(&serde_json::to_string_pretty(&object)?)?;
+        print_json(&object)?;
     } else {
         let bytes = match compared {
             0 => String::new(),

@@ -11,7 +11,7 @@ use vta_app::sweep::{Study, Workload};
 use crate::args::{MergeArgs, SweepArgs};
 use crate::bar::Bar;
 use crate::table::{Column, Table};
-use crate::terminal::{print_line, print_text};
+use crate::terminal::{print_json, print_text};
 
 /// Runs the sweep; whether every point of the grid has a result.
 pub fn sweep(args: &SweepArgs) -> Result<bool> {
@@ -51,7 +51,7 @@ pub fn merge(args: &MergeArgs) -> Result<bool> {
             "tables": args.tables.len(), "points": merged.rows, "missing": missing.len(),
             "missing_points": missing,
         });
-        print_line(&serde_json::to_string_pretty(&object)?)?;
+        print_json(&object)?;
         return Ok(true);
     }
     if !missing.is_empty() {
@@ -130,7 +130,7 @@ fn summary(args: &SweepArgs, name: &str, swept: &Swept) -> Result<bool> {
             "model": name, "points": rows.len(), "resumed": resumed, "computed": computed,
             "failed": failed, "pareto": front.iter().map(point).collect::<Vec<_>>(),
         });
-        print_line(&serde_json::to_string_pretty(&object)?)?;
+        print_json(&object)?;
         return Ok(failed == 0);
     }
     print_text(&format!(

@@ -1,0 +1,40 @@
+//! What is measured: networks, and images for them.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use vta_app::compile;
+use vta_app::open::{self, Form};
+use vta_compiler::zoo;
+use vta_driver::Program;
+use vta_isa::Config;
+
+/// A network for a configuration; a bundle is for its own.
+pub fn program(network: &str, config: &Config) -> Result<Arc<Program>> {
+    Ok(match open::load(network)? {
+        Form::Graph(graph) => {
+            ensure!(
+                open::is_quantized(&graph),
+                "{network} is a float model: run vta quantize first"
+            );
+            Arc::new(compile::compile(&graph, config)?.1)
+        }
+        Form::Program(program) => Arc::new(*program),
+        Form::Hosted(_) => bail!("{network}: {}", open::NOT_ALONE),
+    })
+}
+
+/// As many images as a run takes, all different.
+pub fn images(program: &Program) -> Result<Vec<Vec<i8>>> {
+    let images = (0..program.config.batch()).map(|seed| image(program, seed as u64));
+    images.collect()
+}
+
+/// An image for the network's input.
+pub fn image(program: &Program, seed: u64) -> Result<Vec<i8>> {
+    let input = program.inputs.first().context("the program has no input")?;
+    let [c, h, w] = program.tensor(*input)?.chw.map(|d| d as usize);
+    let values = zoo::sample_image(h.max(w), seed).into_iter();
+    let values = values.map(|v| (i16::from(v) - 128) as i8).cycle();
+    Ok(values.take(c * h * w).collect())
+}
