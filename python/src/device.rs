@@ -1,5 +1,11 @@
 //! `Device`: a device's memory and programs by hand, arrays in and out.
 
+pub mod buffer;
+pub mod opened;
+pub mod run_report;
+pub mod streams;
+mod work;
+
 use std::sync::Arc;
 
 use numpy::PyArrayMethods;
@@ -10,14 +16,14 @@ use vta_app::options::names::{BITSTREAM, BOARD, CONFIG, Name, SCOPE, THREADS, TI
 use vta_driver::{Allocations, DriverError, Lane, Timeline, Work, WorkDone};
 use vta_isa::MemType;
 
-use crate::buffer::{Buffer, Form, flat};
+use crate::device::buffer::{Buffer, Form, flat};
+use crate::device::opened::{Opened, failed};
+use crate::device::streams::{Gives, Pending, Slot};
+use crate::device::work::{Asked, Order, place};
 use crate::error::{input, usage};
 use crate::given::whole;
-use crate::opened::{Opened, failed};
 use crate::results::loads;
-use crate::streams::{Gives, Pending, Slot};
 use crate::watch::aside;
-use crate::work::{Asked, Order, place};
 use crate::{isa, options};
 
 /// The options of a device.

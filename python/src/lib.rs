@@ -7,28 +7,17 @@
 #![forbid(unsafe_code)]
 
 mod arrays;
-mod buffer;
-mod compile;
 mod device;
 mod error;
 mod fork;
 mod given;
 mod isa;
 mod known;
-mod layers;
-mod opened;
+mod network;
 mod options;
-mod pixels;
-mod quantize;
-mod report;
 mod results;
-mod run_report;
-mod session;
-mod streams;
 mod sweep;
-mod tune;
 mod watch;
-mod work;
 
 use pyo3::prelude::*;
 
@@ -39,20 +28,20 @@ mod _pyvta {
 
     #[pymodule_export]
     use crate::{
-        buffer::Buffer,
-        compile::{compile, verify, write_file},
         device::Device,
+        device::buffer::Buffer,
+        device::run_report::InsnTimes,
+        device::streams::{Pending, Promise, Timeline},
         isa::{isa_assemble, isa_check_program, isa_config, isa_decode, isa_decode_uops},
         isa::{isa_encode, isa_encode_uops, isa_fields, isa_text},
         known::{check, list_boards, list_devices, list_models},
-        layers::read_layers,
-        quantize::{Measured, quantize},
-        report::Views,
-        run_report::InsnTimes,
-        session::InferenceSession,
-        streams::{Pending, Promise, Timeline},
+        network::compile::{compile, verify, write_file},
+        network::quantize::{Measured, quantize},
+        network::report::Views,
+        network::session::InferenceSession,
         sweep::Sweeper,
-        tune::Tuner,
+        sweep::layers::read_layers,
+        sweep::tune::Tuner,
     };
 
     #[pymodule_init]

@@ -1,5 +1,8 @@
 //! Points of sweeps, one by one.
 
+pub mod layers;
+pub mod tune;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Value, json};
@@ -7,9 +10,9 @@ use vta_app::sweep::{Measured, Row};
 use vta_app::sweep::{Study, Sweeper as Points, Workload};
 
 use crate::error::raise;
-use crate::layers::{Layer, topology};
 use crate::options::config;
 use crate::results::to_python;
+use crate::sweep::layers::{Layer, topology};
 use crate::watch::aside;
 
 /// What is measured: a model's name or file, or layers.

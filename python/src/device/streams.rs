@@ -9,12 +9,12 @@ use vta_driver::{
     Batch, DriverError, Point, Promise as Driven, Ticket, Timeline as Line, TimelineError, WorkDone,
 };
 
-use crate::buffer::Form;
+use crate::device::buffer::Form;
+use crate::device::opened::{Opened, failed, is_outstanding};
+use crate::device::run_report::run_report;
 use crate::error::{unsatisfied, usage};
 use crate::fork;
 use crate::given::{text, whole};
-use crate::opened::{Opened, failed, is_outstanding};
-use crate::run_report::run_report;
 
 /// How long passes between two looks at signals.
 const WAIT: Duration = Duration::from_millis(50);

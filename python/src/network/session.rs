@@ -13,9 +13,9 @@ use crate::arrays::{Unit, feeds, list, made, no_dict, take};
 use crate::error::{input, raise};
 use crate::fork;
 use crate::given::mistyped;
+use crate::network::pixels;
+use crate::network::report::report;
 use crate::options::{self, Origin, again};
-use crate::pixels;
-use crate::report::report;
 use crate::results::result;
 use crate::watch::{aside, watched};
 

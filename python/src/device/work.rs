@@ -6,9 +6,10 @@ use pyo3::prelude::*;
 use vta_driver::{Allocations, Batch, DriverError, Point, Promise, Work};
 use vta_isa::{INSN_BYTES, Insn, MemType, UOP_BYTES};
 
+use crate::device::opened::{Calls, Open, failed};
+use crate::device::streams;
 use crate::error::input;
-use crate::opened::{Calls, Open, failed};
-use crate::{isa, streams};
+use crate::isa;
 
 /// `waits=` and `signals=` of a call that only queues its work.
 pub type Asked<'a, 'py> = Option<[Option<&'a Bound<'py, PyAny>>; 2]>;

@@ -11,8 +11,8 @@ use vta_isa::MemType;
 use vta_isa::tokens::Edge;
 use vta_sim::cycle;
 
-use crate::opened::Opened;
-use crate::report::Pickled;
+use crate::device::opened::Opened;
+use crate::network::report::Pickled;
 use crate::results::{result, to_python};
 use crate::watch::aside;
 

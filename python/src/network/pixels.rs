@@ -9,8 +9,8 @@ use vta_app::open::Preprocess;
 use vta_app::options::PreprocessOptions;
 use vta_app::{Error, Watch};
 
-use crate::compile::preset;
 use crate::error::input;
+use crate::network::compile::preset;
 use crate::watch::watched;
 
 /// The input of the only port, by a preset, or as the model says.

@@ -12,9 +12,9 @@ use vta_driver::PhysAddr;
 use vta_isa::MemType;
 
 use crate::arrays::untyped;
+use crate::device::opened::{Open, Opened};
 use crate::error::{input, usage};
 use crate::given::{kind, sizes, text, whole};
-use crate::opened::{Open, Opened};
 
 /// Bytes of a device's memory: what `Device.alloc` gives. They are freed with it.
 #[pyclass(frozen, module = "pyvta._pyvta")]
